@@ -1,0 +1,93 @@
+//! Work on other shards: what a coordinator of several keys may ask for.
+
+use super::{Ctx, shard_of};
+use crate::keyspace::Hasher;
+use crate::resp::{Proto, Reply, Request, Result, Span};
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// Something to be done on another shard; its result travels back.
+pub type Job = Box<dyn FnOnce(&mut Ctx) -> Box<dyn Any + Send> + Send>;
+pub type JobFuture = Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>>;
+
+/// The way to the other shards; the shard room implements it.
+pub trait Hop {
+    fn hasher(&self) -> &Hasher;
+    fn shards(&self) -> usize;
+    /// Runs the job in the given database on its shard, in the order in which jobs to one shard are sent.
+    fn run(&self, shard: usize, db: usize, job: Job) -> JobFuture;
+}
+
+/// Coordinates a command whose keys live on several shards; returns the reply's bytes.
+pub type AcrossFn = fn(Across) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>;
+
+/// A request that outlives its receive buffer.
+#[derive(Default, Clone)]
+pub struct OwnedRequest {
+    buffer: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl OwnedRequest {
+    pub fn of(request: Request) -> OwnedRequest {
+        OwnedRequest::from_args(request.from(0))
+    }
+
+    pub fn from_args<'a>(args: impl Iterator<Item = &'a [u8]>) -> OwnedRequest {
+        let mut owned = OwnedRequest::default();
+        args.for_each(|arg| owned.push(arg));
+        owned
+    }
+
+    pub fn push(&mut self, arg: &[u8]) {
+        let start = self.buffer.len() as u32;
+        self.buffer.extend_from_slice(arg);
+        self.spans.push((start, self.buffer.len() as u32));
+    }
+
+    pub fn as_request(&self) -> Request<'_> {
+        Request::new(&self.buffer, &self.spans)
+    }
+}
+
+/// What a coordinator works with.
+pub struct Across {
+    pub hop: Rc<dyn Hop>,
+    pub request: OwnedRequest,
+    pub db: usize,
+    pub databases: usize,
+    pub proto: Proto,
+    pub rng: fastrand::Rng,
+    pub max_string_bytes: usize,
+}
+
+impl Across {
+    pub fn shard_of(&self, key: &[u8]) -> usize {
+        shard_of(self.hop.hasher(), key)
+    }
+
+    /// Runs `work` on a shard, in this command's database, and waits for what it returns.
+    pub async fn on<R: Send + 'static>(&self, shard: usize, work: impl FnOnce(&mut Ctx) -> R + Send + 'static) -> R {
+        self.on_db(shard, self.db, work).await
+    }
+
+    /// The same in another database.
+    pub async fn on_db<R: Send + 'static>(
+        &self,
+        shard: usize,
+        db: usize,
+        work: impl FnOnce(&mut Ctx) -> R + Send + 'static,
+    ) -> R {
+        let result = self.hop.run(shard, db, Box::new(move |ctx| Box::new(work(ctx)) as Box<dyn Any + Send>)).await;
+        *result.downcast().expect("a job returns what it was made to return")
+    }
+
+    /// Writes the final reply.
+    pub fn reply(&self, write: impl FnOnce(&mut Reply)) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut Reply::new(&mut out, self.proto));
+        out
+    }
+}

@@ -1,0 +1,364 @@
+//! Keys of any type: deleting, renaming, copying, asking what they are.
+
+use super::spec::flag::{DENY_OOM, FAST, NO_TOUCH, READ, WRITE};
+use super::spec::{Group, Keys, Row, Spec};
+use super::{Across, Ctx, Merge, Run};
+use crate::config::NotifyFlags;
+use crate::keyspace::{Key, Live, Touch, Value};
+use crate::resp::{Error, Request, Result};
+use crate::value::number::parse_i64;
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec { summary: "Deletes keys.", ..many_keys("del", WRITE, "1.0.0", "O(n) in the number of keys") },
+        Run::Spread(del, Merge::Sum),
+    ),
+    Row::new(
+        Spec {
+            summary: "Deletes keys; the memory of large values is given back later.",
+            ..many_keys("unlink", WRITE | FAST, "4.0.0", "O(1) for each key")
+        },
+        Run::Spread(del, Merge::Sum),
+    ),
+    Row::new(
+        Spec {
+            summary: "Counts how many of the keys exist; a key named twice counts twice.",
+            ..many_keys("exists", READ | FAST, "1.0.0", "O(n) in the number of keys")
+        },
+        Run::Spread(exists, Merge::Sum),
+    ),
+    Row::new(
+        Spec {
+            summary: "Marks keys as used and counts those that exist.",
+            ..many_keys("touch", READ | FAST, "3.2.1", "O(n) in the number of keys")
+        },
+        Run::Spread(exists, Merge::Sum),
+    ),
+    Row::new(
+        Spec {
+            name: "type",
+            arity: 2,
+            flags: READ | FAST | NO_TOUCH,
+            keys: Keys::ONE,
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(1)",
+            summary: "Returns the type of the value under a key.",
+            syntax: "key",
+        },
+        Run::Key(type_of),
+    ),
+    Row::new(
+        Spec {
+            name: "rename",
+            arity: 3,
+            flags: WRITE,
+            keys: Keys::TWO,
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(1), or O(n) in the length of the value between shards",
+            summary: "Renames a key, deadline and all, over whatever was there.",
+            syntax: "key newkey:key",
+        },
+        Run::Atomic(|ctx, request| rename(ctx, request, false), |across| Box::pin(rename_across(across, false))),
+    ),
+    Row::new(
+        Spec {
+            name: "renamenx",
+            arity: 3,
+            flags: WRITE | FAST,
+            keys: Keys::TWO,
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(1), or O(n) in the length of the value between shards",
+            summary: "Renames a key where the new name is free.",
+            syntax: "key newkey:key",
+        },
+        Run::Atomic(|ctx, request| rename(ctx, request, true), |across| Box::pin(rename_across(across, true))),
+    ),
+    Row::new(
+        Spec {
+            name: "copy",
+            arity: -3,
+            flags: WRITE | DENY_OOM,
+            keys: Keys::TWO,
+            group: Group::Generic,
+            since: "6.2.0",
+            complexity: "O(n) in the length of the value",
+            summary: "Copies a value with its deadline to another key.",
+            syntax: "source:key destination:key [DB destination-db:integer] [REPLACE]",
+        },
+        Run::Coordinated(|across| Box::pin(copy(across))),
+    ),
+    Row::container(
+        Spec {
+            name: "object",
+            arity: -2,
+            flags: 0,
+            keys: Keys::NONE,
+            group: Group::Generic,
+            since: "2.2.3",
+            complexity: "Depends on the subcommand",
+            summary: "Groups questions about the value under a key.",
+            syntax: "",
+        },
+        Run::Container,
+        &[
+            Row::new(
+                object_spec("encoding", "Returns how the value under a key is kept."),
+                Run::Key(|ctx, request| object(ctx, request, |live| Answer::Text(encoding(live)))),
+            ),
+            Row::new(
+                object_spec("refcount", "Returns the reference count of the value under a key."),
+                Run::Key(|ctx, request| object(ctx, request, |live| Answer::Int(refcount(live)))),
+            ),
+            Row::new(
+                object_spec("idletime", "Returns the seconds since the key was used."),
+                Run::Key(|ctx, request| object(ctx, request, |live| Answer::Int(i64::from(live.idle_s())))),
+            ),
+            Row::new(
+                Spec {
+                    since: "4.0.0",
+                    ..object_spec("freq", "Returns how often the key is used, under an LFU policy.")
+                },
+                Run::Key(freq),
+            ),
+        ],
+    ),
+];
+
+const fn many_keys(name: &'static str, flags: u32, since: &'static str, complexity: &'static str) -> Spec {
+    Spec {
+        name,
+        arity: -2,
+        flags,
+        keys: Keys::ALL,
+        group: Group::Generic,
+        since,
+        complexity,
+        summary: "",
+        syntax: "key...",
+    }
+}
+
+const fn object_spec(name: &'static str, summary: &'static str) -> Spec {
+    Spec {
+        name,
+        arity: 3,
+        flags: READ | NO_TOUCH,
+        keys: Keys::SECOND,
+        group: Group::Generic,
+        since: "2.2.3",
+        complexity: "O(1)",
+        summary,
+        syntax: "key",
+    }
+}
+
+fn del(ctx: &mut Ctx, request: Request) -> Result {
+    let mut deleted = 0;
+    for bytes in request.from(1) {
+        let key = ctx.other_key(bytes);
+        if ctx.keyspace.remove(ctx.db, key, ctx.now) {
+            ctx.changed(NotifyFlags::GENERIC, "del", bytes);
+            deleted += 1;
+        }
+    }
+    ctx.reply.int(deleted);
+    Ok(())
+}
+
+fn exists(ctx: &mut Ctx, request: Request) -> Result {
+    let mut found = 0;
+    for bytes in request.from(1) {
+        let key = ctx.other_key(bytes);
+        found += i64::from(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_some());
+    }
+    ctx.reply.int(found);
+    Ok(())
+}
+
+fn type_of(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    let kind = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).map_or("none", |live| live.kind().name());
+    ctx.reply.simple(kind);
+    Ok(())
+}
+
+/// A value on its way to another key, perhaps on another shard.
+#[derive(Clone)]
+struct Carried {
+    int: Option<i64>,
+    bytes: Vec<u8>,
+    raw: bool,
+    deadline_ms: Option<u64>,
+}
+
+impl Carried {
+    fn of(live: &Live) -> Carried {
+        let (int, bytes) = match live.value() {
+            Value::Int(n) => (Some(n), Vec::new()),
+            Value::Bytes(bytes) => (None, bytes.to_vec()),
+        };
+        Carried { int, bytes, raw: live.is_raw(), deadline_ms: live.deadline_ms() }
+    }
+
+    fn put(&self, ctx: &mut Ctx, db: usize, key: Key) {
+        let value = self.int.map_or(Value::Bytes(&self.bytes), Value::Int);
+        ctx.keyspace.insert(db, key, value, self.deadline_ms, ctx.now);
+        if self.raw
+            && let Some(mut live) = ctx.keyspace.find(db, key, ctx.now, Touch::No)
+        {
+            live.resize(self.bytes.len());
+        }
+    }
+}
+
+fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
+    let (from, to) = (ctx.key(request.arg(1)), ctx.other_key(request.arg(2)));
+    let Some(carried) = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::Yes).map(|live| Carried::of(&live)) else {
+        return Err(Error::NoSuchKey);
+    };
+    let same = from.bytes == to.bytes;
+    if only_new && (same || ctx.keyspace.find(ctx.db, to, ctx.now, Touch::No).is_some()) {
+        ctx.reply.int(0);
+        return Ok(());
+    }
+    if !same {
+        ctx.keyspace.remove(ctx.db, from, ctx.now);
+        carried.put(ctx, ctx.db, to);
+        ctx.changed(NotifyFlags::GENERIC, "rename_from", from.bytes);
+        ctx.also(NotifyFlags::GENERIC, "rename_to", to.bytes);
+    }
+    if only_new {
+        ctx.reply.int(1)
+    } else {
+        ctx.reply.ok()
+    }
+    Ok(())
+}
+
+async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
+    let request = across.request.as_request();
+    let (from, to) = (request.arg(1).to_vec(), request.arg(2).to_vec());
+    let (from_shard, to_shard) = (across.shard_of(&from), across.shard_of(&to));
+    let read = {
+        let from = from.clone();
+        across.on(from_shard, move |ctx| carried(ctx, ctx.db, &from)).await
+    };
+    let carried = read.ok_or(Error::NoSuchKey)?;
+    let put = move |ctx: &mut Ctx| {
+        let key = ctx.other_key(&to);
+        if only_new && ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).is_some() {
+            return false;
+        }
+        carried.put(ctx, ctx.db, key);
+        ctx.changed(NotifyFlags::GENERIC, "rename_to", &to);
+        true
+    };
+    if !across.on(to_shard, put).await {
+        return Ok(across.reply(|reply| reply.int(0)));
+    }
+    let remove = move |ctx: &mut Ctx| {
+        let key = ctx.other_key(&from);
+        if ctx.keyspace.remove(ctx.db, key, ctx.now) {
+            ctx.also(NotifyFlags::GENERIC, "rename_from", &from);
+        }
+    };
+    across.on(from_shard, remove).await;
+    Ok(across.reply(|reply| if only_new { reply.int(1) } else { reply.ok() }))
+}
+
+fn carried(ctx: &mut Ctx, db: usize, bytes: &[u8]) -> Option<Carried> {
+    let key = ctx.other_key(bytes);
+    ctx.keyspace.find(db, key, ctx.now, Touch::Yes).map(|live| Carried::of(&live))
+}
+
+async fn copy(across: Across) -> Result<Vec<u8>> {
+    let request = across.request.as_request();
+    let (mut to_db, mut replace) = (across.db, false);
+    let mut index = 3;
+    while index < request.len() {
+        if request.is(index, "replace") {
+            replace = true;
+        } else if request.is(index, "db") && index + 1 < request.len() {
+            index += 1;
+            let db = parse_i64(request.arg(index)).filter(|db| i32::try_from(*db).is_ok());
+            let db = db.ok_or(Error::NotAnInteger)?;
+            to_db = usize::try_from(db).ok().filter(|db| *db < across.databases).ok_or(Error::DbOutOfRange)?;
+        } else {
+            return Err(Error::Syntax);
+        }
+        index += 1;
+    }
+    let (from, to) = (request.arg(1).to_vec(), request.arg(2).to_vec());
+    if from == to && to_db == across.db {
+        return Err(Error::text("ERR source and destination objects are the same"));
+    }
+    let (from_shard, to_shard) = (across.shard_of(&from), across.shard_of(&to));
+    let read = across.on(from_shard, move |ctx| carried(ctx, ctx.db, &from)).await;
+    let Some(carried) = read else {
+        return Ok(across.reply(|reply| reply.int(0)));
+    };
+    let put = move |ctx: &mut Ctx| {
+        let key = ctx.other_key(&to);
+        if !replace && ctx.keyspace.find(to_db, key, ctx.now, Touch::No).is_some() {
+            return false;
+        }
+        carried.put(ctx, to_db, key);
+        ctx.changed(NotifyFlags::GENERIC, "copy_to", &to);
+        true
+    };
+    let copied = across.on_db(to_shard, to_db, put).await;
+    Ok(across.reply(|reply| reply.int(i64::from(copied))))
+}
+
+/// Answers about the value under a key; nil where there is none.
+fn object(ctx: &mut Ctx, request: Request, answer: impl Fn(&Live) -> Answer) -> Result {
+    let key = ctx.key(request.arg(2));
+    match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) {
+        None => ctx.reply.nil(),
+        Some(live) => match answer(&live) {
+            Answer::Text(text) => ctx.reply.bulk(text.as_bytes()),
+            Answer::Int(n) => ctx.reply.int(n),
+        },
+    }
+    Ok(())
+}
+
+enum Answer {
+    Text(&'static str),
+    Int(i64),
+}
+
+/// Longest string that Redis keeps together with its header.
+const EMBEDDED_BYTES: usize = 44;
+/// Integers below this are shared objects in Redis, whose reference count is this constant.
+const SHARED_INTEGERS: i64 = 10_000;
+
+pub fn encoding(live: &Live) -> &'static str {
+    match live.value() {
+        Value::Int(_) => "int",
+        Value::Bytes(bytes) if bytes.len() <= EMBEDDED_BYTES && !live.is_raw() => "embstr",
+        Value::Bytes(_) => "raw",
+    }
+}
+
+pub fn refcount(live: &Live) -> i64 {
+    match live.value() {
+        Value::Int(n) if (0..SHARED_INTEGERS).contains(&n) => i64::from(i32::MAX),
+        _ => 1,
+    }
+}
+
+fn freq(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(2));
+    if ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).is_none() {
+        ctx.reply.nil();
+        return Ok(());
+    }
+    Err(Error::text(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+         between policies at runtime LRU and LFU data will take some time to adjust.",
+    ))
+}

@@ -1,0 +1,129 @@
+//! The commands on data: one `const` table a family, one row a command, handlers and tests beside it.
+//!
+//! | file | family |
+//! |---|---|
+//! | `strings.rs` | SET, GET and all that work on one string |
+//! | `multi.rs` | MSET, MGET, MSETNX, LCS: strings under several keys |
+//! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
+//! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
+//! | `deadlines.rs` | EXPIRE, TTL and their kin |
+//! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
+//! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
+//!
+//! A handler sees one shard ([`Ctx`]) and is synchronous. How its keys are brought together is said by its row's
+//! [`Run`]; the rooms above do it. A handler writes its reply last: what returns an error has changed nothing.
+
+pub mod deadlines;
+pub mod describe;
+mod hop;
+pub mod keys;
+pub mod multi;
+pub mod spec;
+pub mod strings;
+pub mod syntax;
+pub mod walk;
+
+pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest};
+
+use crate::clock::{Clock, Now};
+use crate::keyspace::{Hasher, Key, Keyspace, Touch};
+use crate::resp::{Reply, Request, Result};
+use spec::Row;
+
+/// What a handler works with: one shard's keyspace, the moment, and the reply.
+pub struct Ctx<'a> {
+    pub keyspace: &'a mut Keyspace,
+    pub db: usize,
+    pub now: Now,
+    pub clock: &'a Clock,
+    pub rng: &'a mut fastrand::Rng,
+    pub reply: Reply<'a>,
+    /// The hash of the request's first key.
+    pub hash: u64,
+    /// The longest string there may be.
+    pub max_string_bytes: usize,
+    /// What reading a key leaves behind: nothing for a client with NO-TOUCH.
+    pub touch: Touch,
+    /// Where each item of a partial reply ends ([`Merge::Items`]).
+    pub ends: &'a mut Vec<u32>,
+    /// Number of shards, for cursors.
+    pub shards: usize,
+}
+
+pub type Handler = fn(&mut Ctx, Request) -> Result;
+
+/// How a command's keys are brought together.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// One key: the handler runs where it lives.
+    Key(Handler),
+    /// Several keys that are independent of each other: each shard gets a request with its own keys, and the partial
+    /// replies are merged.
+    Spread(Handler, Merge),
+    /// Every shard gets the whole request.
+    Everywhere(Handler, Merge),
+    /// The cursor says which shard goes on.
+    Cursor(Handler),
+    /// Several keys in one moment: the handler where they live together, else the coordinator.
+    Atomic(Handler, AcrossFn),
+    /// No key in particular: any shard can start it.
+    Coordinated(AcrossFn),
+    /// Only groups subcommands.
+    Container,
+}
+
+/// How partial replies become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// Each part is an integer: their sum.
+    Sum,
+    /// Each part is OK.
+    Ok,
+    /// Each part is one item a key, whose ends are in [`Ctx::ends`]: an array in the order of the keys.
+    Items,
+    /// Each part is any number of items, likewise: an array of all.
+    Concat,
+}
+
+/// All rows of this room.
+pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
+    [strings::ROWS, multi::ROWS, keys::ROWS, walk::ROWS, deadlines::ROWS].into_iter().flatten()
+}
+
+impl Ctx<'_> {
+    /// The request's first key, whose hash is known already.
+    #[inline]
+    pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        debug_assert_eq!(self.hash, self.keyspace.hasher().hash(bytes));
+        Key { bytes, hash: self.hash }
+    }
+
+    /// Any other key of the request.
+    pub fn other_key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        self.keyspace.hasher().key(bytes)
+    }
+
+    /// Marks the end of an item of a partial reply.
+    pub fn end_item(&mut self) {
+        self.ends.push(self.reply.len() as u32);
+    }
+
+    /// A change was made to a key: counted, and told to those who asked for this class of event.
+    #[inline]
+    pub fn changed(&mut self, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
+        let effects = &mut self.keyspace.effects;
+        effects.dirty += 1;
+        effects.notify(class, event, self.db, key);
+    }
+
+    /// A second event of a change that was counted already.
+    #[inline]
+    pub fn also(&mut self, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
+        self.keyspace.effects.notify(class, event, self.db, key);
+    }
+}
+
+/// The shard of a key.
+pub fn shard_of(hasher: &Hasher, key: &[u8]) -> usize {
+    hasher.shard_of(hasher.key(key))
+}

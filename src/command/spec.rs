@@ -1,0 +1,151 @@
+//! The type of a command table's rows: what a command is called, what it takes and how it runs. Everything said of
+//! a command (dispatch, arity, routing by key, gating, COMMAND, COMMAND DOCS, COMMAND GETKEYS) comes from its row.
+
+use crate::resp::Request;
+
+/// One row: what is said of a command, and how it runs. `R` is the kind of handler; the rooms above have their own.
+#[derive(Clone, Copy)]
+pub struct Row<R: 'static> {
+    pub spec: Spec,
+    pub run: R,
+    /// For a command such as OBJECT, which only groups others.
+    pub subcommands: &'static [Row<R>],
+}
+
+impl<R: Copy> Row<R> {
+    pub const fn new(spec: Spec, run: R) -> Row<R> {
+        Row { spec, run, subcommands: &[] }
+    }
+
+    /// A container; `run` answers where no subcommand is named right.
+    pub const fn container(spec: Spec, run: R, subcommands: &'static [Row<R>]) -> Row<R> {
+        Row { spec, run, subcommands }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Lower case; a subcommand's own name only.
+    pub name: &'static str,
+    /// Number of arguments, the name included (and the container's); at least so many where negative.
+    pub arity: i32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    pub keys: Keys,
+    pub group: Group,
+    /// The Redis version that brought it, or EmberDB's own.
+    pub since: &'static str,
+    pub complexity: &'static str,
+    pub summary: &'static str,
+    /// The arguments in the notation of [`super::syntax`].
+    pub syntax: &'static str,
+}
+
+/// What a command does, as `COMMAND INFO` names it.
+pub mod flag {
+    pub const WRITE: u32 = 1 << 0;
+    pub const READ: u32 = 1 << 1;
+    /// May need memory: refused when there is none.
+    pub const DENY_OOM: u32 = 1 << 2;
+    pub const ADMIN: u32 = 1 << 3;
+    pub const PUBSUB: u32 = 1 << 4;
+    pub const NO_SCRIPT: u32 = 1 << 5;
+    pub const LOADING: u32 = 1 << 6;
+    pub const STALE: u32 = 1 << 7;
+    /// O(1) or O(log n).
+    pub const FAST: u32 = 1 << 8;
+    /// Allowed before AUTH.
+    pub const NO_AUTH: u32 = 1 << 9;
+    /// Keys cannot be told from positions alone.
+    pub const MOVABLE_KEYS: u32 = 1 << 10;
+    pub const NO_MULTI: u32 = 1 << 11;
+    /// Does not use its keys: TTL, OBJECT.
+    pub const NO_TOUCH: u32 = 1 << 12;
+    pub const SKIP_MONITOR: u32 = 1 << 13;
+    pub const ALLOW_BUSY: u32 = 1 << 14;
+
+    /// The names in `COMMAND INFO`.
+    pub const NAMES: &[(u32, &str)] = &[
+        (WRITE, "write"),
+        (READ, "readonly"),
+        (DENY_OOM, "denyoom"),
+        (ADMIN, "admin"),
+        (PUBSUB, "pubsub"),
+        (NO_SCRIPT, "noscript"),
+        (LOADING, "loading"),
+        (STALE, "stale"),
+        (SKIP_MONITOR, "skip_monitor"),
+        (FAST, "fast"),
+        (NO_AUTH, "no_auth"),
+        (MOVABLE_KEYS, "movablekeys"),
+        (NO_MULTI, "no_multi"),
+        (ALLOW_BUSY, "allow_busy"),
+    ];
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    String,
+    Generic,
+    Connection,
+    Server,
+    PubSub,
+}
+
+impl Group {
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::String => "string",
+            Group::Generic => "generic",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::PubSub => "pubsub",
+        }
+    }
+}
+
+/// Where a command's keys stand among its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// Index of the first key; 0 where there is none.
+    pub first: usize,
+    /// Index of the last key, or counted from the end where negative.
+    pub last: i32,
+    pub step: usize,
+}
+
+impl Keys {
+    pub const NONE: Keys = Keys { first: 0, last: 0, step: 0 };
+    pub const ONE: Keys = Keys { first: 1, last: 1, step: 1 };
+    pub const TWO: Keys = Keys { first: 1, last: 2, step: 1 };
+    pub const ALL: Keys = Keys { first: 1, last: -1, step: 1 };
+    /// key value key value ...
+    pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2 };
+    /// The one key of a subcommand.
+    pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1 };
+
+    /// The indexes of the keys in a request.
+    pub fn indexes(self, request: Request) -> impl Iterator<Item = usize> + Clone + use<> {
+        let end = if self.first == 0 {
+            0
+        } else if self.last < 0 {
+            (request.len() as i64 + i64::from(self.last) + 1).max(0) as usize
+        } else {
+            (self.last as usize + 1).min(request.len())
+        };
+        (self.first..end).step_by(self.step.max(1))
+    }
+}
+
+impl Spec {
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether a request of this many arguments is complete.
+    #[inline]
+    pub fn accepts(&self, args: usize) -> bool {
+        let args = args as i64;
+        if self.arity >= 0 { args == i64::from(self.arity) } else { args >= -i64::from(self.arity) }
+    }
+}

@@ -1,0 +1,196 @@
+//! Whole databases: counting, listing, walking and emptying them.
+
+use super::spec::flag::{FAST, NO_TOUCH, READ, WRITE};
+use super::spec::{Group, Keys, Row, Spec};
+use super::{Across, Ctx, Merge, Run};
+use crate::keyspace::{Cursor, Kind};
+use crate::resp::{Error, Request, Result};
+use crate::value::glob::glob_match;
+use crate::value::number::{parse_i64, parse_u64};
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec {
+            name: "dbsize",
+            arity: 1,
+            flags: READ | FAST,
+            keys: Keys::NONE,
+            group: Group::Server,
+            since: "1.0.0",
+            complexity: "O(1), and O(n) in the number of dead keys not deleted yet",
+            summary: "Counts the live keys of the database.",
+            syntax: "",
+        },
+        Run::Everywhere(dbsize, Merge::Sum),
+    ),
+    Row::new(
+        Spec {
+            name: "keys",
+            arity: 2,
+            flags: READ,
+            keys: Keys::NONE,
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(n) in the number of keys of the database",
+            summary: "Lists the keys that match a pattern.",
+            syntax: "pattern:pattern",
+        },
+        Run::Everywhere(keys, Merge::Concat),
+    ),
+    Row::new(
+        Spec {
+            name: "scan",
+            arity: -2,
+            flags: READ | NO_TOUCH,
+            keys: Keys::NONE,
+            group: Group::Generic,
+            since: "2.8.0",
+            complexity: "O(1) a call, O(n) for a whole walk",
+            summary: "Walks the keys of the database: every key that is there throughout is returned exactly once.",
+            syntax: "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type]",
+        },
+        Run::Cursor(scan),
+    ),
+    Row::new(
+        Spec {
+            name: "randomkey",
+            arity: 1,
+            flags: READ | NO_TOUCH,
+            keys: Keys::NONE,
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(1)",
+            summary: "Returns a live key chosen at random.",
+            syntax: "",
+        },
+        Run::Coordinated(|across| Box::pin(randomkey(across))),
+    ),
+    Row::new(
+        Spec {
+            name: "flushdb",
+            summary: "Deletes all keys of the database at once; their memory is given back in slices.",
+            ..FLUSH
+        },
+        Run::Everywhere(|ctx, request| flush(ctx, request, false), Merge::Ok),
+    ),
+    Row::new(
+        Spec {
+            name: "flushall",
+            summary: "Deletes all keys of all databases at once; their memory is given back in slices.",
+            ..FLUSH
+        },
+        Run::Everywhere(|ctx, request| flush(ctx, request, true), Merge::Ok),
+    ),
+];
+
+const FLUSH: Spec = Spec {
+    name: "",
+    arity: -1,
+    flags: WRITE,
+    keys: Keys::NONE,
+    group: Group::Server,
+    since: "1.0.0",
+    complexity: "O(1), then O(n) in the background",
+    summary: "",
+    syntax: "[async:(ASYNC|SYNC)]",
+};
+
+fn dbsize(ctx: &mut Ctx, _: Request) -> Result {
+    ctx.reply.int(ctx.keyspace.live_len(ctx.db, ctx.now) as i64);
+    Ok(())
+}
+
+fn keys(ctx: &mut Ctx, request: Request) -> Result {
+    let pattern = request.arg(1);
+    let Ctx { keyspace, reply, ends, .. } = ctx;
+    keyspace.for_each(ctx.db, ctx.now, |key, _, _| {
+        // The matcher says no to `*` and the empty key; KEYS * means all.
+        if pattern == b"*" || glob_match(pattern, key, false) {
+            reply.bulk(key);
+            ends.push(reply.len() as u32);
+        }
+    });
+    Ok(())
+}
+
+fn flush(ctx: &mut Ctx, request: Request, all: bool) -> Result {
+    if request.len() > 2 || request.len() == 2 && !request.is(1, "async") && !request.is(1, "sync") {
+        return Err(Error::Syntax);
+    }
+    let dbs = if all { 0..ctx.keyspace.databases() } else { ctx.db..ctx.db + 1 };
+    for db in dbs {
+        ctx.keyspace.effects.dirty += ctx.keyspace.flush(db, ctx.now) as u64;
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The shard a SCAN goes on with; what cannot be parsed is answered by any.
+pub fn cursor_shard(request: Request, shards: usize) -> usize {
+    let cursor = request.get(1).and_then(parse_u64).unwrap_or(0);
+    Some(Cursor::from_u64(cursor).shard).filter(|shard| *shard < shards).unwrap_or(0)
+}
+
+fn scan(ctx: &mut Ctx, request: Request) -> Result {
+    let cursor = Cursor::from_u64(parse_u64(request.arg(1)).ok_or(Error::InvalidCursor)?);
+    let (mut count, mut pattern, mut kind) = (10usize, None, None);
+    let mut index = 2;
+    while index < request.len() {
+        let Some(argument) = request.get(index + 1) else { return Err(Error::Syntax) };
+        if request.is(index, "count") {
+            let wanted = parse_i64(argument).ok_or(Error::NotAnInteger)?;
+            count = usize::try_from(wanted).ok().filter(|count| *count >= 1).ok_or(Error::Syntax)?;
+        } else if request.is(index, "match") {
+            pattern = Some(argument).filter(|pattern| *pattern != b"*");
+        } else if request.is(index, "type") {
+            kind = Some(argument);
+        } else {
+            return Err(Error::Syntax);
+        }
+        index += 2;
+    }
+    let wanted = |key: &[u8], found: Kind| {
+        kind.is_none_or(|kind| kind.eq_ignore_ascii_case(found.name().as_bytes()))
+            && pattern.is_none_or(|pattern| glob_match(pattern, key, false))
+    };
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let next = if cursor.shard >= ctx.shards {
+        None
+    } else {
+        ctx.keyspace
+            .scan(ctx.db, cursor, count, ctx.now, |key, kind| {
+                if wanted(key, kind) {
+                    found.push(key.to_vec());
+                }
+            })
+            .or(cursor.next_shard(ctx.shards))
+    };
+    ctx.reply.array(2);
+    ctx.reply.bulk(next.map_or(0, Cursor::to_u64).to_string().as_bytes());
+    ctx.reply.array(found.len());
+    found.iter().for_each(|key| ctx.reply.bulk(key));
+    Ok(())
+}
+
+/// A shard is drawn by the number of its live keys, then one of them.
+async fn randomkey(mut across: Across) -> Result<Vec<u8>> {
+    let mut weights = Vec::new();
+    for shard in 0..across.hop.shards() {
+        weights.push(across.on(shard, |ctx| ctx.keyspace.live_len(ctx.db, ctx.now)).await);
+    }
+    while weights.iter().sum::<usize>() > 0 {
+        let mut draw = across.rng.usize(..weights.iter().sum::<usize>());
+        let mut shard = 0;
+        while draw >= weights[shard] {
+            draw -= weights[shard];
+            shard += 1;
+        }
+        let pick = |ctx: &mut Ctx| ctx.keyspace.random(ctx.db, ctx.rng, ctx.now).map(<[u8]>::to_vec);
+        if let Some(key) = across.on(shard, pick).await {
+            return Ok(across.reply(|reply| reply.bulk(&key)));
+        }
+        // Emptied since it was counted.
+        weights[shard] = 0;
+    }
+    Ok(across.reply(|reply| reply.nil()))
+}

@@ -1,0 +1,477 @@
+//! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README.
+
+use super::Config;
+use super::types::{Choice, DebugCommand, LogLevel, PipelineOrder};
+use super::values::{Kind, Setting, ValueError};
+
+/// One row.
+pub struct Directive {
+    pub name: &'static str,
+    pub group: Group,
+    /// As in a configuration file; empty is the empty string.
+    pub default: &'static str,
+    pub kind: Kind,
+    /// Whether `CONFIG SET` may change it.
+    pub mutable: bool,
+    pub help: &'static str,
+    field: Field,
+}
+
+/// The chapters of `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    Network,
+    General,
+    Security,
+    Limits,
+    Events,
+    Expiry,
+    Persistence,
+}
+
+impl Group {
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Network => "Network",
+            Group::General => "General",
+            Group::Security => "Security",
+            Group::Limits => "Limits",
+            Group::Events => "Events",
+            Group::Expiry => "Expiry",
+            Group::Persistence => "Persistence",
+        }
+    }
+}
+
+impl Directive {
+    /// The row of that name; case does not count.
+    pub fn find(name: &str) -> Option<&'static Directive> {
+        DIRECTIVES.iter().find(|directive| directive.name.eq_ignore_ascii_case(name))
+    }
+
+    pub(super) fn show(&self, config: &Config) -> String {
+        (self.field.show)(config)
+    }
+
+    /// The line of a configuration file that sets it to what it is.
+    pub(super) fn line(&self, config: &Config) -> String {
+        format!("{} {}", self.name, (self.field.line)(config, &self.kind))
+    }
+
+    pub(super) fn read(&self, config: &mut Config, args: &[&str]) -> Result<(), ValueError> {
+        (self.field.read)(config, &self.kind, args)
+    }
+
+    /// The one string of `CONFIG SET` as the words of a file's line. Redis splits lists at every single space.
+    pub(super) fn split<'a>(&self, value: &'a str) -> Vec<&'a str> {
+        match value {
+            "" if self.kind.is_list() => Vec::new(),
+            _ if self.kind.is_list() => value.split(' ').collect(),
+            _ => vec![value],
+        }
+    }
+}
+
+/// The row's place in `Config`.
+struct Field {
+    show: fn(&Config) -> String,
+    line: fn(&Config, &Kind) -> String,
+    read: fn(&mut Config, &Kind, &[&str]) -> Result<(), ValueError>,
+}
+
+macro_rules! field {
+    ($name:ident) => {
+        Field {
+            show: |config| config.$name.show(),
+            line: |config, kind| config.$name.line(kind),
+            read: |config, kind, args| Setting::read(&mut config.$name, kind, args),
+        }
+    };
+}
+
+const MIB: u64 = 1 << 20;
+/// Upper bounds: arguments are found by 32-bit positions in a request.
+const GIB: u64 = 1 << 30;
+/// Redis keeps these in a signed 32-bit integer.
+const SECONDS_MAX: u64 = i32::MAX as u64;
+
+pub const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "bind",
+        group: Group::Network,
+        default: "127.0.0.1",
+        kind: Kind::Addresses,
+        mutable: false,
+        help: "addresses to listen on: `*` = all IPv4, `::*` = all IPv6, a leading `-` = none if not there",
+        field: field!(bind),
+    },
+    Directive {
+        name: "port",
+        group: Group::Network,
+        default: "6379",
+        kind: Kind::Integer { min: 0, max: 65535, unit: "" },
+        mutable: false,
+        help: "TCP port to listen on; 0 = none",
+        field: field!(port),
+    },
+    Directive {
+        name: "tcp-backlog",
+        group: Group::Network,
+        default: "511",
+        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "" },
+        mutable: false,
+        help: "connections that may wait to be accepted",
+        field: field!(tcp_backlog),
+    },
+    Directive {
+        name: "tcp-keepalive",
+        group: Group::Network,
+        default: "300",
+        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "s" },
+        mutable: true,
+        help: "silence after which a connection is probed; 0 = never",
+        field: field!(tcp_keepalive_s),
+    },
+    Directive {
+        name: "timeout",
+        group: Group::Network,
+        default: "0",
+        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "s" },
+        mutable: true,
+        help: "idle time after which a client is disconnected; 0 = never",
+        field: field!(timeout_s),
+    },
+    Directive {
+        name: "maxclients",
+        group: Group::Network,
+        default: "10000",
+        kind: Kind::Integer { min: 1, max: u32::MAX as u64, unit: "" },
+        mutable: true,
+        help: "clients connected at the same time",
+        field: field!(maxclients),
+    },
+    Directive {
+        name: "protected-mode",
+        group: Group::Network,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "while no password is set, only this machine may connect",
+        field: field!(protected_mode),
+    },
+    Directive {
+        name: "shards",
+        group: Group::General,
+        default: "0",
+        kind: Kind::Integer { min: 0, max: 256, unit: "" },
+        mutable: false,
+        help: "threads that own a part of the keys each; 0 = as many as the process may use cores",
+        field: field!(shards),
+    },
+    Directive {
+        name: "databases",
+        group: Group::General,
+        default: "16",
+        kind: Kind::Integer { min: 1, max: 1024, unit: "" },
+        mutable: false,
+        help: "databases for SELECT",
+        field: field!(databases),
+    },
+    Directive {
+        name: "daemonize",
+        group: Group::General,
+        default: "no",
+        kind: Kind::Only {
+            value: "no",
+            why: "running in the background is not available yet: start it under a supervisor such as systemd, with daemonize no",
+        },
+        mutable: false,
+        help: "go into the background",
+        field: field!(daemonize),
+    },
+    Directive {
+        name: "supervised",
+        group: Group::General,
+        default: "no",
+        kind: Kind::Only {
+            value: "no",
+            why: "talking to a supervisor is not available yet: it runs in the foreground, which systemd and upstart accept with supervised no",
+        },
+        mutable: false,
+        help: "tell the supervisor when it is ready",
+        field: field!(supervised),
+    },
+    Directive {
+        name: "pidfile",
+        group: Group::General,
+        default: "",
+        kind: Kind::Text,
+        mutable: false,
+        help: "file that holds the process id while it runs; empty = none",
+        field: field!(pidfile),
+    },
+    Directive {
+        name: "loglevel",
+        group: Group::General,
+        default: "notice",
+        kind: Kind::Choice(LogLevel::NAMES),
+        mutable: true,
+        help: "how much is logged",
+        field: field!(loglevel),
+    },
+    Directive {
+        name: "logfile",
+        group: Group::General,
+        default: "",
+        kind: Kind::Text,
+        mutable: false,
+        help: "file to log to; empty = standard output",
+        field: field!(logfile),
+    },
+    Directive {
+        name: "dir",
+        group: Group::General,
+        default: ".",
+        kind: Kind::Text,
+        mutable: true,
+        help: "working directory, where files are written",
+        field: field!(dir),
+    },
+    Directive {
+        name: "hz",
+        group: Group::General,
+        default: "10",
+        kind: Kind::Integer { min: 1, max: 500, unit: "" },
+        mutable: true,
+        help: "background work: rounds a second",
+        field: field!(hz),
+    },
+    Directive {
+        name: "pipeline-order",
+        group: Group::General,
+        default: "relaxed",
+        kind: Kind::Choice(PipelineOrder::NAMES),
+        mutable: true,
+        help: "commands of one pipeline on different shards: in either order, or strictly one after the other",
+        field: field!(pipeline_order),
+    },
+    Directive {
+        name: "enable-debug-command",
+        group: Group::General,
+        default: "no",
+        kind: Kind::Choice(DebugCommand::NAMES),
+        mutable: false,
+        help: "who may use DEBUG: nobody, connections from this machine, everybody",
+        field: field!(enable_debug_command),
+    },
+    Directive {
+        name: "requirepass",
+        group: Group::Security,
+        default: "",
+        kind: Kind::Text,
+        mutable: true,
+        help: "password that clients send with AUTH; empty = none",
+        field: field!(requirepass),
+    },
+    Directive {
+        name: "proto-max-bulk-len",
+        group: Group::Limits,
+        default: "512mb",
+        kind: Kind::Memory { min: MIB, max: GIB },
+        mutable: true,
+        help: "longest single argument of a command",
+        field: field!(proto_max_bulk_len_bytes),
+    },
+    Directive {
+        name: "client-query-buffer-limit",
+        group: Group::Limits,
+        default: "1gb",
+        kind: Kind::Memory { min: MIB, max: 2 * GIB },
+        mutable: true,
+        help: "unprocessed input a client may accumulate before it is disconnected",
+        field: field!(client_query_buffer_limit_bytes),
+    },
+    Directive {
+        name: "client-output-buffer-limit",
+        group: Group::Limits,
+        default: "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
+        kind: Kind::OutputLimits,
+        mutable: true,
+        help: "unread output before a client is disconnected, by class: hard limit, soft limit, seconds above the soft one; 0 = none",
+        field: field!(client_output_buffer_limit),
+    },
+    Directive {
+        name: "notify-keyspace-events",
+        group: Group::Events,
+        default: "",
+        kind: Kind::NotifyFlags,
+        mutable: true,
+        help: "events to publish: K and/or E, with classes out of g$lshzxetdmn, A = g$lshzxetd; empty = none",
+        field: field!(notify_keyspace_events),
+    },
+    Directive {
+        name: "active-expire-enabled",
+        group: Group::Expiry,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "delete dead keys in the background; access never shows a dead key either way",
+        field: field!(active_expire_enabled),
+    },
+    Directive {
+        name: "active-expire-interval-ms",
+        group: Group::Expiry,
+        default: "10",
+        kind: Kind::Integer { min: 0, max: 60000, unit: "ms" },
+        mutable: true,
+        help: "least time between two expiry cycles of a shard; 0 = no automatic cycle",
+        field: field!(active_expire_interval_ms),
+    },
+    Directive {
+        name: "active-expire-cpu-percent",
+        group: Group::Expiry,
+        default: "25",
+        kind: Kind::Integer { min: 1, max: 99, unit: "percent" },
+        mutable: true,
+        help: "share of a shard's time that expiry may use",
+        field: field!(active_expire_cpu_percent),
+    },
+    Directive {
+        name: "active-expire-fast-us",
+        group: Group::Expiry,
+        default: "1000",
+        kind: Kind::Integer { min: 0, max: 100000, unit: "us" },
+        mutable: true,
+        help: "longest fast cycle, run before a shard sleeps if the last cycle ran out of time; 0 = none",
+        field: field!(active_expire_fast_us),
+    },
+    Directive {
+        name: "active-expire-sample-size",
+        group: Group::Expiry,
+        default: "20",
+        kind: Kind::Integer { min: 1, max: 1000, unit: "" },
+        mutable: true,
+        help: "keys with a deadline looked at in one random sample",
+        field: field!(active_expire_sample_size),
+    },
+    Directive {
+        name: "active-expire-acceptable-stale",
+        group: Group::Expiry,
+        default: "10",
+        kind: Kind::Integer { min: 0, max: 100, unit: "percent" },
+        mutable: true,
+        help: "share of dead keys in a sample above which the cycle goes on",
+        field: field!(active_expire_acceptable_stale_percent),
+    },
+    Directive {
+        name: "active-expire-effort",
+        group: Group::Expiry,
+        default: "1",
+        kind: Kind::Integer { min: 1, max: 10, unit: "" },
+        mutable: true,
+        help: "one knob for the four rows above: sets those that nobody has set explicitly",
+        field: field!(active_expire_effort),
+    },
+    Directive {
+        name: "save",
+        group: Group::Persistence,
+        default: "",
+        kind: Kind::Only { value: "", why: "snapshots are not available yet: only save \"\" is accepted" },
+        mutable: true,
+        help: "when to write a snapshot",
+        field: field!(save),
+    },
+    Directive {
+        name: "appendonly",
+        group: Group::Persistence,
+        default: "no",
+        kind: Kind::Only {
+            value: "no",
+            why: "the append-only log is not available yet: only appendonly no is accepted",
+        },
+        mutable: true,
+        help: "log every write to disk",
+        field: field!(appendonly),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        for (index, row) in DIRECTIVES.iter().enumerate() {
+            let plain = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+            assert!(row.name.chars().all(plain), "{}", row.name);
+            let same = |other: &Directive| other.name == row.name;
+            assert!(!DIRECTIVES[..index].iter().any(same), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn groups_stand_together() {
+        let mut seen: Vec<Group> = Vec::new();
+        for row in DIRECTIVES {
+            if seen.last() != Some(&row.group) {
+                assert!(!seen.contains(&row.group), "{} stands apart", row.name);
+                seen.push(row.group);
+            }
+        }
+    }
+
+    #[test]
+    fn each_has_help_on_one_line() {
+        for row in DIRECTIVES {
+            assert!(row.help.len() > 10, "{}", row.name);
+            assert!(!row.help.contains(['\n', '|']), "{}", row.name);
+            assert!(!row.help.ends_with('.'), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn each_default_parses_and_prints_back_to_itself() {
+        for row in DIRECTIVES {
+            let mut config = Config::default();
+            row.read(&mut config, &row.split(row.default)).unwrap_or_else(|error| panic!("{}: {error}", row.name));
+            let line = row.line(&config).replace("\"\"", "");
+            assert_eq!(line.replace('"', ""), format!("{} {}", row.name, row.default));
+
+            let shown = row.show(&config);
+            row.read(&mut config, &row.split(&shown)).unwrap_or_else(|error| panic!("{} {shown}: {error}", row.name));
+            assert_eq!(row.show(&config), shown);
+        }
+    }
+
+    /// A row whose `field!` names another row's field would pass every test above.
+    #[test]
+    fn no_two_rows_share_a_field() {
+        let other = |row: &Directive| match row.kind {
+            Kind::Integer { max, .. } => Some(max.to_string()),
+            Kind::Memory { .. } => Some("7mb".to_string()),
+            Kind::YesNo if row.default == "yes" => Some("no".to_string()),
+            Kind::YesNo => Some("yes".to_string()),
+            Kind::Choice(names) => Some(names[names.len() - 1].to_string()),
+            Kind::Text | Kind::Addresses => Some("elsewhere".to_string()),
+            Kind::OutputLimits => Some("normal 1 2 3".to_string()),
+            Kind::NotifyFlags => Some("KEA".to_string()),
+            Kind::Only { .. } => None,
+        };
+        for row in DIRECTIVES {
+            let Some(value) = other(row) else { continue };
+            let before = Config::default();
+            let mut after = Config::default();
+            row.read(&mut after, &row.split(&value)).unwrap();
+            let changed: Vec<_> =
+                DIRECTIVES.iter().filter(|row| row.show(&before) != row.show(&after)).map(|row| row.name).collect();
+            assert_eq!(changed, [row.name]);
+        }
+    }
+
+    #[test]
+    fn find_ignores_case() {
+        assert_eq!(Directive::find("TCP-Backlog").unwrap().name, "tcp-backlog");
+        assert!(Directive::find("tcp_backlog").is_none());
+        assert!(Directive::find("").is_none());
+    }
+}

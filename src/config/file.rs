@@ -1,0 +1,417 @@
+//! The syntax of redis.conf and of the command line, and what a person reads when either is wrong.
+//!
+//! A line is a name and its values: blanks between words, `#` in front of a comment, `"..."` with the escapes
+//! `\n \r \t \a \b \" \\ \xHH`, `'...'` with `\'` alone. `include path` reads another file in that place; a
+//! relative path counts from the directory the server was started in. The last value wins. An option of the command
+//! line is such a line, its values already apart.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::directives::{DIRECTIVES, Directive};
+use super::help::{VERSION, help, version};
+use super::nearest::nearest;
+use super::values::ValueError;
+use super::{Config, values};
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Start {
+    Run(Box<Config>),
+    /// Text to print, without a last line break.
+    Help(String),
+    /// Text to print, without a last line break.
+    Version(String),
+}
+
+/// Why the server does not start, in the several lines that users of Redis know.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(
+        "*** FATAL CONFIG FILE ERROR (EmberDB {VERSION}) ***\n\
+         Can't open the configuration file '{}': {error}{}", .path.display(), HintLine(.hint)
+    )]
+    Open { path: PathBuf, error: io::Error, hint: Option<String> },
+    #[error(
+        "*** FATAL CONFIG FILE ERROR (EmberDB {VERSION}) ***\n\
+         {place}\n>>> '{line}'\n{reason}{}", HintLine(&.reason.hint())
+    )]
+    Line { place: Place, line: String, reason: Box<Reason> },
+}
+
+/// Where the wrong line stands. Line numbers count from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    File { line: usize },
+    Included { path: PathBuf, line: usize },
+    CommandLine,
+}
+
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+pub enum Reason {
+    #[error("Unknown directive '{name}'")]
+    UnknownName { name: String },
+    #[error("Options begin with '--'")]
+    NotAnOption { word: String },
+    #[error("{error}")]
+    Value { directive: &'static str, args: Vec<String>, error: ValueError },
+    #[error("Unbalanced quotes in configuration line")]
+    Quotes,
+    #[error("The value is not valid UTF-8")]
+    NotUtf8,
+    #[error("include takes exactly one path")]
+    IncludeCount,
+    #[error("Can't open the included file '{}': {error}", .path.display())]
+    Include { path: PathBuf, error: io::Error },
+    #[error("Files include each other more than {INCLUDE_DEPTH_MAX} deep; does one include itself?")]
+    IncludeDepth,
+}
+
+/// Reads the command line (`args` without the program's name) and the file it names.
+///
+/// Errors: a file that cannot be read, an unknown name, a value that is not valid; the first one found.
+pub fn load(args: &[String]) -> Result<Start, StartError> {
+    let (file, options) = match args.split_first() {
+        Some((first, _)) if first == "-h" => return Ok(Start::Help(help())),
+        Some((first, _)) if first == "-v" => return Ok(Start::Version(version())),
+        Some((first, rest)) if first == "-" || !first.starts_with('-') => (Some(first), rest),
+        _ => (None, args),
+    };
+    if options.iter().any(|option| option == "--help") {
+        return Ok(Start::Help(help()));
+    }
+    if options.iter().any(|option| option == "--version") {
+        return Ok(Start::Version(version()));
+    }
+
+    let mut config =
+        Config { started_in: std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")), ..Config::default() };
+    match file.map(String::as_str) {
+        Some("-") => {
+            let bytes = read_all(io::stdin().lock()).map_err(|error| StartError::Open {
+                path: "-".into(),
+                error,
+                hint: None,
+            })?;
+            read_file(&mut config, &bytes, None, 0)?;
+        }
+        Some(path) => {
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| config.started_in.join(path));
+            let bytes = open(&absolute).map_err(|error| StartError::Open {
+                path: path.into(),
+                error,
+                hint: Directive::find(path).map(|row| format!("Did you mean '--{}'?", row.name)),
+            })?;
+            config.file = Some(absolute);
+            read_file(&mut config, &bytes, None, 0)?;
+        }
+        None => {}
+    }
+    for (text, words) in split_options(options)? {
+        let fail = |reason: Reason| StartError::Line {
+            place: Place::CommandLine,
+            line: text.clone(),
+            reason: Box::new(reason),
+        };
+        let statement = Statement::parse(words).map_err(fail)?;
+        statement.run(&mut config, 0, fail)?;
+    }
+    Ok(Start::Run(Box::new(config)))
+}
+
+/// One line, understood.
+pub(super) enum Statement {
+    Nothing,
+    Include(PathBuf),
+    Set(&'static Directive, Vec<String>),
+}
+
+impl Statement {
+    pub(super) fn parse_line(line: &[u8]) -> Result<Statement, Reason> {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            return Ok(Statement::Nothing);
+        }
+        Statement::parse(split_words(line)?)
+    }
+
+    fn parse(words: Vec<String>) -> Result<Statement, Reason> {
+        let mut words = words.into_iter();
+        let Some(name) = words.next() else {
+            return Ok(Statement::Nothing);
+        };
+        let args: Vec<String> = words.collect();
+        if name.eq_ignore_ascii_case("include") {
+            return match args.as_slice() {
+                [path] => Ok(Statement::Include(path.into())),
+                _ => Err(Reason::IncludeCount),
+            };
+        }
+        match Directive::find(&name) {
+            Some(directive) => Ok(Statement::Set(directive, args)),
+            None => Err(Reason::UnknownName { name }),
+        }
+    }
+
+    /// Does what the line says. `fail` knows where it stands.
+    pub(super) fn run(
+        self,
+        config: &mut Config,
+        depth: usize,
+        fail: impl Fn(Reason) -> StartError,
+    ) -> Result<(), StartError> {
+        match self {
+            Statement::Nothing => Ok(()),
+            Statement::Include(path) => {
+                if depth == INCLUDE_DEPTH_MAX {
+                    return Err(fail(Reason::IncludeDepth));
+                }
+                let path = config.started_in.join(path);
+                match open(&path) {
+                    Ok(bytes) => read_file(config, &bytes, Some(&path), depth + 1),
+                    Err(error) => Err(fail(Reason::Include { path, error })),
+                }
+            }
+            Statement::Set(directive, args) => assign(config, directive, &args)
+                .map_err(|error| fail(Reason::Value { directive: directive.name, args, error })),
+        }
+    }
+}
+
+impl Reason {
+    /// What may help, beyond the reason.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Reason::UnknownName { name } => {
+                if let Some((name, value)) = name.split_once('=')
+                    && Directive::find(name).is_some()
+                {
+                    return Some(format!("Did you mean '{name} {value}'?"));
+                }
+                let known = DIRECTIVES.iter().map(|row| row.name);
+                Some(match nearest(name, known.chain(["include"])) {
+                    Some(near) => format!("Did you mean '{near}'?"),
+                    None => "All directives: emberdb --help".to_string(),
+                })
+            }
+            Reason::NotAnOption { word } => {
+                let word = word.trim_start_matches('-');
+                let known = DIRECTIVES.iter().map(|row| row.name);
+                let near = nearest(word, known.chain(["help", "version"]))?;
+                Some(format!("Did you mean '--{near}'?"))
+            }
+            Reason::Value { directive, args, .. } => Directive::find(directive)?.kind.hint(args),
+            Reason::NotUtf8 => Some("Names and values are text in UTF-8.".to_string()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::File { line } => write!(f, "Reading the configuration file, at line {line}"),
+            Place::Included { path, line } => {
+                let path = path.display();
+                write!(f, "Reading the included file '{path}', at line {line}")
+            }
+            Place::CommandLine => f.write_str("Reading the command line options"),
+        }
+    }
+}
+
+const INCLUDE_DEPTH_MAX: usize = 16;
+/// So that `include /dev/zero` is an error and not the end of memory.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Reads a file below the size limit.
+pub(super) fn open(path: &Path) -> io::Result<Vec<u8>> {
+    read_all(File::open(path)?)
+}
+
+fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("larger than {}", values::format_memory(FILE_BYTES_MAX))));
+    }
+    Ok(bytes)
+}
+
+/// Runs all lines. `included` is none for the file the server was started from.
+fn read_file(config: &mut Config, bytes: &[u8], included: Option<&Path>, depth: usize) -> Result<(), StartError> {
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let fail = |reason| fail_at(included, index, line, reason);
+        let statement = Statement::parse_line(line).map_err(fail)?;
+        statement.run(config, depth, fail)?;
+    }
+    Ok(())
+}
+
+/// The error for a line, counted from 0.
+pub(super) fn fail_at(included: Option<&Path>, index: usize, line: &[u8], reason: Reason) -> StartError {
+    let line_number = index + 1;
+    StartError::Line {
+        place: match included {
+            None => Place::File { line: line_number },
+            Some(path) => Place::Included { path: path.to_path_buf(), line: line_number },
+        },
+        line: String::from_utf8_lossy(line.trim_ascii()).into_owned(),
+        reason: Box::new(reason),
+    }
+}
+
+fn assign(config: &mut Config, directive: &'static Directive, args: &[String]) -> Result<(), ValueError> {
+    let mut words: Vec<&str> = args.iter().map(String::as_str).collect();
+    if directive.kind.is_list() {
+        // One quoted word may hold the whole list, as in `--bind "127.0.0.1 ::1"`; an empty one is an empty list.
+        if words.is_empty() {
+            return Err(ValueError::WrongCount);
+        }
+        words = words.iter().flat_map(|word| word.split_whitespace()).collect();
+    }
+    config.assign(directive, &words)
+}
+
+/// Options as lines: for each its text, and its words without the dashes.
+fn split_options(args: &[String]) -> Result<Vec<(String, Vec<String>)>, StartError> {
+    let mut options: Vec<(String, Vec<String>)> = Vec::new();
+    for arg in args {
+        if let Some(option) = arg.strip_prefix("--") {
+            // `"--port 7777"` in one argument, as scripts for Redis have it.
+            let words: Vec<&str> = option.split_ascii_whitespace().collect();
+            let words = if words.is_empty() { vec![""] } else { words };
+            let words = words.into_iter().map(str::to_string).collect();
+            options.push((arg.clone(), words));
+        } else if let Some((text, words)) = options.last_mut() {
+            text.push(' ');
+            text.push_str(&shell_word(arg));
+            words.push(arg.clone());
+        } else {
+            return Err(StartError::Line {
+                place: Place::CommandLine,
+                line: arg.clone(),
+                reason: Box::new(Reason::NotAnOption { word: arg.clone() }),
+            });
+        }
+    }
+    Ok(options)
+}
+
+fn shell_word(arg: &str) -> String {
+    if arg.is_empty() || arg.contains(|letter: char| letter.is_whitespace() || letter == '"') {
+        values::quote(arg)
+    } else {
+        arg.to_string()
+    }
+}
+
+/// A line's words, quotes and escapes resolved.
+fn split_words(line: &[u8]) -> Result<Vec<String>, Reason> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_ascii_start();
+    while !rest.is_empty() {
+        let word;
+        (word, rest) = split_word(rest)?;
+        words.push(String::from_utf8(word).map_err(|_| Reason::NotUtf8)?);
+        rest = rest.trim_ascii_start();
+    }
+    Ok(words)
+}
+
+/// The first word and what follows it. Quotes may begin within a word but must end it.
+fn split_word(mut rest: &[u8]) -> Result<(Vec<u8>, &[u8]), Reason> {
+    let mut word = Vec::new();
+    loop {
+        match rest {
+            [] => return Ok((word, rest)),
+            [b'"', tail @ ..] => {
+                rest = double_quoted(tail, &mut word)?;
+                return end_of_quoted(word, rest);
+            }
+            [b'\'', tail @ ..] => {
+                rest = single_quoted(tail, &mut word)?;
+                return end_of_quoted(word, rest);
+            }
+            [byte, ..] if byte.is_ascii_whitespace() => return Ok((word, rest)),
+            [byte, tail @ ..] => {
+                word.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+fn end_of_quoted(word: Vec<u8>, rest: &[u8]) -> Result<(Vec<u8>, &[u8]), Reason> {
+    match rest.first() {
+        Some(byte) if !byte.is_ascii_whitespace() => Err(Reason::Quotes),
+        _ => Ok((word, rest)),
+    }
+}
+
+fn double_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], Reason> {
+    loop {
+        match rest {
+            [] => return Err(Reason::Quotes),
+            [b'"', tail @ ..] => return Ok(tail),
+            [b'\\', b'x', high, low, tail @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                word.push(hex_digit(*high) << 4 | hex_digit(*low));
+                rest = tail;
+            }
+            [b'\\', escaped, tail @ ..] => {
+                word.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => *other,
+                });
+                rest = tail;
+            }
+            [byte, tail @ ..] => {
+                word.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+fn single_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], Reason> {
+    loop {
+        match rest {
+            [] => return Err(Reason::Quotes),
+            [b'\'', tail @ ..] => return Ok(tail),
+            [b'\\', b'\'', tail @ ..] => {
+                word.push(b'\'');
+                rest = tail;
+            }
+            [byte, tail @ ..] => {
+                word.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+/// The value of an ASCII hex digit.
+fn hex_digit(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20).wrapping_sub(b'a').wrapping_add(10),
+    }
+}
+
+struct HintLine<'a>(&'a Option<String>);
+
+impl fmt::Display for HintLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|hint| write!(f, "\n{hint}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+use super::super::values::quote;
+use super::*;
+
+fn words(line: &str) -> Vec<String> {
+    split_words(line.as_bytes()).unwrap()
+}
+
+fn run(args: &[&str]) -> Config {
+    match try_run(args) {
+        Ok(Start::Run(config)) => *config,
+        other => panic!("{args:?}: {other:?}"),
+    }
+}
+
+fn refused(args: &[&str]) -> String {
+    try_run(args).unwrap_err().to_string()
+}
+
+fn try_run(args: &[&str]) -> Result<Start, StartError> {
+    let args: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
+    load(&args)
+}
+
+/// A file under a name of its own, gone when the test is over.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(name: &str, text: &str) -> TempFile {
+        let name = format!("emberdb-config-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        TempFile(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn words_and_quotes() {
+    assert_eq!(words("port 6379"), ["port", "6379"]);
+    assert_eq!(words(" bind\t127.0.0.1   ::1 "), ["bind", "127.0.0.1", "::1"]);
+    assert_eq!(words(r#"save """#), ["save", ""]);
+    assert_eq!(words(r#"a "b c" 'd e'"#), ["a", "b c", "d e"]);
+    assert_eq!(words(r#"a "\n\r\t\a\b\"\\\x41\q""#), ["a", "\n\r\t\x07\x08\"\\Aq"]);
+    assert_eq!(words(r#"a "\xzz" "\x4""#), ["a", "xzz", "x4"]);
+    assert_eq!(words(r"a '\' \n'"), ["a", r"' \n"]);
+    assert_eq!(words(r#"a pre"fix""#), ["a", "prefix"]);
+    assert_eq!(words(r#"a "\xc3\xa9" é"#), ["a", "é", "é"]);
+    assert_eq!(words(""), Vec::<String>::new());
+}
+
+#[test]
+fn unbalanced_quotes() {
+    for line in [r#"a "b"#, r#"a "b\"#, r#"a "b\""#, "a 'b", r"a 'b\'", r#"a "b"c"#, "a 'b'c", "\"", "'"] {
+        assert!(matches!(split_words(line.as_bytes()), Err(Reason::Quotes)), "{line}");
+    }
+    assert!(matches!(split_words(br#"a "\xff""#), Err(Reason::NotUtf8)));
+    assert!(matches!(split_words(b"a \xff"), Err(Reason::NotUtf8)));
+}
+
+#[test]
+fn quoting_is_undone_by_reading() {
+    let nasty: String = (0..=0x2ff).filter_map(char::from_u32).collect();
+    for text in ["", "a", "a b", "'", "\"", "\\", "\\x41", "# no comment", nasty.as_str()] {
+        assert_eq!(words(&quote(text)), [text]);
+    }
+}
+
+#[test]
+fn without_arguments_it_runs_with_the_defaults() {
+    let config = run(&[]);
+    assert_eq!(config.get(|_| true), Config::default().get(|_| true));
+    assert_eq!(config.file(), None);
+    assert!(!config.is_explicit("port"));
+}
+
+#[test]
+fn a_file_then_options() {
+    let file = TempFile::new(
+        "both",
+        "# comment\r\n\n  PORT 7000\r\nport 7001\nrequirepass \"a b\"\nloglevel VERBOSE\nsave\nbind 127.0.0.1 -::1",
+    );
+    let config = run(&[file.path(), "--port", "7002", "--notify-keyspace-events", "Ex"]);
+    assert_eq!(config.port, 7002);
+    assert_eq!(config.requirepass, "a b");
+    assert_eq!(config.loglevel, crate::config::LogLevel::Verbose);
+    assert_eq!(config.bind, ["127.0.0.1", "-::1"]);
+    assert_eq!(config.file(), Some(file.0.as_path()));
+    assert!(config.is_explicit("loglevel") && config.is_explicit("notify-keyspace-events"));
+    assert!(!config.is_explicit("hz"));
+}
+
+#[test]
+fn options_take_values_until_the_next() {
+    let config = run(&["--bind", "*", "-::*", "--save", "--dir", "a b", "--hz 20", "--save", ""]);
+    assert_eq!(config.bind, ["*", "-::*"]);
+    assert_eq!(config.dir, "a b");
+    assert_eq!(config.hz, 20);
+    assert_eq!(run(&["--bind", "127.0.0.1 ::1"]).bind, ["127.0.0.1", "::1"]);
+    assert!(run(&["--bind", ""]).bind.is_empty());
+}
+
+#[test]
+fn the_order_of_effort_and_what_it_governs_does_not_matter() {
+    let effort = ["--active-expire-effort", "10"];
+    let sample = ["--active-expire-sample-size", "20"];
+    for args in [[effort, sample].concat(), [sample, effort].concat()] {
+        let config = run(&args);
+        assert_eq!(config.active_expire_sample_size, 20);
+        assert_eq!(config.active_expire_cpu_percent, 43);
+    }
+}
+
+#[test]
+fn help_and_version() {
+    for args in [&["-h"][..], &["--help"], &["--port", "1", "--help"]] {
+        assert!(matches!(try_run(args), Ok(Start::Help(text)) if text.contains("--port")));
+    }
+    for args in [&["-v"][..], &["--version"]] {
+        assert!(matches!(try_run(args), Ok(Start::Version(text)) if text.starts_with("EmberDB ")));
+    }
+    assert!(matches!(try_run(&["--requirepass", "-h"]), Ok(Start::Run(_))));
+}
+
+#[test]
+fn a_wrong_name_is_told_the_nearest() {
+    let file = TempFile::new("name", "port 7000\n\nmaxclient 4\n");
+    assert_eq!(
+        refused(&[file.path()]),
+        format!(
+            "*** FATAL CONFIG FILE ERROR (EmberDB {VERSION}) ***\n\
+             Reading the configuration file, at line 3\n\
+             >>> 'maxclient 4'\n\
+             Unknown directive 'maxclient'\n\
+             Did you mean 'maxclients'?"
+        )
+    );
+    assert_eq!(
+        refused(&["--prot", "7000"]),
+        format!(
+            "*** FATAL CONFIG FILE ERROR (EmberDB {VERSION}) ***\n\
+             Reading the command line options\n\
+             >>> '--prot 7000'\n\
+             Unknown directive 'prot'\n\
+             Did you mean 'port'?"
+        )
+    );
+    assert!(refused(&["--cluster-enabled", "yes"]).ends_with("All directives: emberdb --help"));
+    assert!(refused(&["--hz=20"]).ends_with("Did you mean 'hz 20'?"));
+    assert!(refused(&["-p", "7000"]).contains("Options begin with '--'"));
+    assert!(refused(&["-port", "7000"]).ends_with("Did you mean '--port'?"));
+    assert!(refused(&["port", "7000"]).ends_with("Did you mean '--port'?"));
+    assert!(refused(&["--", "7000"]).contains("Unknown directive ''"));
+}
+
+#[test]
+fn a_wrong_value_is_told_what_is_valid() {
+    for (args, end) in [
+        (&["--hz", "600"][..], "argument must be between 1 and 500 inclusive\nValid: 1 to 500."),
+        (
+            &["--active-expire-interval-ms", "soon"],
+            "argument couldn't be parsed into an integer\nValid: 0 to 60000 ms.",
+        ),
+        (
+            &["--loglevel", "verbos"],
+            "argument(s) must be one of the following: debug, verbose, notice, warning, nothing\n\
+             Did you mean 'verbose'?",
+        ),
+        (&["--protected-mode", "yess"], "argument must be 'yes' or 'no'\nDid you mean 'yes'?"),
+        (
+            &["--hz", "1", "2"],
+            "wrong number of arguments\nIt takes exactly one value; quote a value that contains spaces.",
+        ),
+        (&["--bind"], "wrong number of arguments"),
+        (
+            &["--client-query-buffer-limit", "1x"],
+            "argument must be a memory value\n\
+             Valid: 1mb to 2gb; units are b, k, kb, m, mb, g, gb (1k = 1000, 1kb = 1024).",
+        ),
+        (
+            &["--daemonize", "yes"],
+            "running in the background is not available yet: start it under a supervisor such as systemd, with \
+             daemonize no",
+        ),
+        (&["--port", "70000"], "argument must be between 0 and 65535 inclusive\nValid: 0 to 65535."),
+    ] {
+        let text = refused(args);
+        assert!(text.ends_with(&format!("'\n{end}")), "{text}");
+    }
+    assert!(refused(&["--save", "3600", "1"]).contains("snapshots are not available yet"));
+
+    let file = TempFile::new("comment", "port 7000 # ours\n");
+    assert!(refused(&[file.path()]).ends_with("A comment needs a line of its own."));
+    let file = TempFile::new("quotes", "requirepass \"open\\\"\n");
+    assert!(refused(&[file.path()]).ends_with("Unbalanced quotes in configuration line"));
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let text = refused(&["/nowhere/redis.conf"]);
+    assert!(text.contains("Can't open the configuration file '/nowhere/redis.conf': No such file"));
+    assert!(refused(&["/"]).contains("Can't open the configuration file '/'"));
+    assert!(refused(&[""]).contains("Can't open"));
+}
+
+#[test]
+fn a_file_without_end_is_refused() {
+    assert!(refused(&["/dev/zero"]).contains("larger than 16mb"));
+}
+
+#[test]
+fn includes() {
+    let inner = TempFile::new("inner", "hz 50\ntimeout 5\n");
+    let outer = TempFile::new("outer", &format!("hz 20\ninclude {}\ntimeout 9\n", inner.path()));
+    let config = run(&[outer.path()]);
+    assert_eq!((config.hz, config.timeout_s), (50, 9));
+    assert_eq!(config.file(), Some(outer.0.as_path()));
+
+    let bad = TempFile::new("bad", "\nhz 0\n");
+    let outer = TempFile::new("outer2", &format!("include '{}'\n", bad.path()));
+    let text = refused(&[outer.path()]);
+    assert!(text.contains(&format!("Reading the included file '{}', at line 2", bad.path())));
+
+    let outer = TempFile::new("outer3", "\ninclude /nowhere/x.conf\n");
+    let text = refused(&[outer.path()]);
+    assert!(text.contains("at line 2\n>>> 'include /nowhere/x.conf'\nCan't open the included file"));
+
+    assert!(refused(&["--include"]).contains("include takes exactly one path"));
+}
+
+#[test]
+fn a_file_that_includes_itself_is_refused() {
+    let file = TempFile::new("self", "");
+    std::fs::write(&file.0, format!("include {}\n", file.path())).unwrap();
+    assert!(refused(&[file.path()]).contains("more than 16 deep"));
+}

@@ -1,0 +1,101 @@
+//! `--help`, `--version` and the README's table, all from the one table.
+
+use std::fmt::Write;
+
+use super::directives::{DIRECTIVES, Directive};
+
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const USAGE: &str = "\
+Usage: emberdb [/path/to/redis.conf | -] [--name value ...]
+       emberdb -h | --help
+       emberdb -v | --version
+
+Without arguments it runs with the defaults below. - reads the configuration from standard
+input. Every directive is also an option, which wins over the file:
+
+       emberdb --port 7777 --bind 127.0.0.1 ::1
+       emberdb /etc/emberdb.conf --loglevel verbose
+
+In the file a directive stands on a line of its own (port 7777); # begins a comment line and
+include /path/to/other.conf reads another file. (R): CONFIG SET changes it while it runs.";
+
+pub(super) fn version() -> String {
+    format!("EmberDB {VERSION}")
+}
+
+pub(super) fn help() -> String {
+    let mut text = format!("{}: a Redis-compatible in-memory server whose heart is expiry.\n\n{USAGE}\n", version());
+    let width = DIRECTIVES.iter().map(|row| row.name.len()).max();
+    let width = width.unwrap_or(0) + 2;
+    let mut group = None;
+    for row in DIRECTIVES {
+        if group != Some(row.group) {
+            text.push_str(&format!("\n{}\n", row.group.title()));
+            group = Some(row.group);
+        }
+        let option = format!("--{}", row.name);
+        let mark = if row.mutable { "(R)" } else { "   " };
+        writeln!(text, "  {option:width$} {mark} {}; default {}", meaning(row), shown_default(row))
+            .expect("a String takes all text");
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// The configuration table of the README: a header and one row a directive, a line break after each.
+pub fn markdown_table() -> String {
+    let mut text = String::from("| name | default | run time? | meaning |\n|---|---|---|---|\n");
+    for row in DIRECTIVES {
+        writeln!(
+            text,
+            "| `{}` | `{}` | {} | {} |",
+            row.name,
+            shown_default(row),
+            if row.mutable { "yes" } else { "no" },
+            meaning(row)
+        )
+        .expect("a String takes all text");
+    }
+    text
+}
+
+fn meaning(row: &Directive) -> String {
+    match row.kind.describe() {
+        valid if valid.is_empty() => row.help.to_string(),
+        valid => format!("{} ({valid})", row.help),
+    }
+}
+
+fn shown_default(row: &Directive) -> &'static str {
+    match row.default {
+        "" => "\"\"",
+        default => default,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_every_directive_and_group_once() {
+        let text = help();
+        for row in DIRECTIVES {
+            let option = format!("\n  --{} ", row.name);
+            assert_eq!(text.matches(&option).count(), 1, "{}", row.name);
+            let title = format!("\n{}\n", row.group.title());
+            assert_eq!(text.matches(&title).count(), 1, "{title}");
+        }
+    }
+
+    #[test]
+    fn the_table_has_four_columns_in_every_line() {
+        let table = markdown_table();
+        assert_eq!(table.lines().count(), DIRECTIVES.len() + 2);
+        for line in table.lines() {
+            assert_eq!(line.matches('|').count(), 5, "{line}");
+        }
+        assert!(table.contains("| `hz` | `10` | yes | background work: rounds a second (1 to 500) |"));
+    }
+}

@@ -1,0 +1,366 @@
+//! What the operator decides: one table of directives, read from a file, from flags and from `CONFIG SET`.
+//!
+//! ```text
+//!   redis.conf ──┐ words                          ┌── CONFIG GET      get
+//!   --name value ├──────► DIRECTIVES ──► Config ──┤
+//!   CONFIG SET ──┘        one row each            └── CONFIG REWRITE  rewrite
+//!                              └──► --help, README table
+//! ```
+//!
+//! A new directive is a field of [`Config`] and a row in `directives.rs`; nothing else knows the names.
+//!
+//! | file | what |
+//! |---|---|
+//! | `directives.rs` | the table |
+//! | `values.rs` | how a value is parsed, bounded and printed: numbers, memory sizes, booleans, choices |
+//! | `types.rs` | values with a shape of their own: log levels, event flags, output limits |
+//! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
+//! | `rewrite.rs` | `CONFIG REWRITE` |
+//! | `help.rs` | `--help` and the README's table |
+//! | `nearest.rs` | "Did you mean ...?" |
+//!
+//! Invariants: a value in a `Config` has passed the bounds of its row; `CONFIG SET` applies all of its pairs or
+//! none; what nobody set explicitly follows its default, or `active-expire-effort` where that governs it.
+
+mod directives;
+mod file;
+mod help;
+mod nearest;
+mod rewrite;
+mod types;
+mod values;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+pub use directives::{DIRECTIVES, Directive, Group};
+pub use file::{Place, Reason, Start, StartError, load};
+pub use help::markdown_table;
+pub use rewrite::RewriteError;
+pub use types::{DebugCommand, LogLevel, NotifyFlags, OutputLimit, OutputLimits, PipelineOrder};
+pub use values::{Kind, ValueError};
+
+/// Every directive's present value. Field names are the directives' names, units last.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub bind: Vec<String>,
+    /// 0: no TCP listener.
+    pub port: u16,
+    pub tcp_backlog: u32,
+    /// 0: off.
+    pub tcp_keepalive_s: u64,
+    /// Idle time after which a client is disconnected; 0: never.
+    pub timeout_s: u64,
+    pub maxclients: u32,
+    pub protected_mode: bool,
+
+    /// 0: as many as the process may use cores.
+    pub shards: usize,
+    pub databases: usize,
+    pub daemonize: bool,
+    pub supervised: String,
+    pub pidfile: String,
+    pub loglevel: LogLevel,
+    /// Empty: standard output.
+    pub logfile: String,
+    /// As it was written. Who changes the process's directory may store the absolute path here.
+    pub dir: String,
+    pub hz: u32,
+    pub pipeline_order: PipelineOrder,
+    pub enable_debug_command: DebugCommand,
+
+    /// Empty: no password.
+    pub requirepass: String,
+
+    pub proto_max_bulk_len_bytes: usize,
+    pub client_query_buffer_limit_bytes: usize,
+    pub client_output_buffer_limit: OutputLimits,
+
+    pub notify_keyspace_events: NotifyFlags,
+
+    pub active_expire_enabled: bool,
+    /// 0: no automatic cycle.
+    pub active_expire_interval_ms: u64,
+    pub active_expire_cpu_percent: u32,
+    pub active_expire_fast_us: u64,
+    pub active_expire_sample_size: u32,
+    pub active_expire_acceptable_stale_percent: u32,
+    pub active_expire_effort: u32,
+
+    pub save: String,
+    pub appendonly: bool,
+
+    /// Names set by the file, a flag or `CONFIG SET`.
+    explicit: BTreeSet<&'static str>,
+    /// The file it was started from, absolute.
+    file: Option<PathBuf>,
+    /// The directory it was started in. Relative includes count from here, whatever `dir` did since.
+    started_in: PathBuf,
+}
+
+/// Why a `CONFIG SET` changed nothing, in the words of Redis 7. The caller puts `ERR ` before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetError {
+    #[error("Unknown option or number of arguments for CONFIG SET - '{name}'")]
+    Unknown { name: String },
+    #[error("CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config")]
+    Immutable { name: String },
+    #[error("CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter")]
+    Duplicate { name: String },
+    #[error("CONFIG SET failed (possibly related to argument '{name}') - {error}")]
+    Value { name: &'static str, error: ValueError },
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let mut config = Config::blank();
+        for directive in DIRECTIVES {
+            directive
+                .read(&mut config, &directive.split(directive.default))
+                .expect("every default in the table is valid: a unit test reads them all");
+        }
+        config
+    }
+}
+
+impl Config {
+    /// `CONFIG GET`: the directives whose name `matches`, each once, with the value as Redis prints it. Names are
+    /// in lower case, so fold a glob pattern's case before matching.
+    pub fn get(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
+        DIRECTIVES
+            .iter()
+            .filter(|directive| matches(directive.name))
+            .map(|directive| (directive.name, directive.show(self)))
+            .collect()
+    }
+
+    /// `CONFIG SET` of several pairs: all or nothing.
+    pub fn set(&mut self, pairs: &[(&str, &str)]) -> Result<(), SetError> {
+        // Redis judges every name before the first value, and so decides which error a client sees.
+        let mut chosen: Vec<&'static Directive> = Vec::with_capacity(pairs.len());
+        for (name, _) in pairs {
+            let name = || name.to_string();
+            let directive = Directive::find(&name()).ok_or_else(|| SetError::Unknown { name: name() })?;
+            if !directive.mutable {
+                return Err(SetError::Immutable { name: name() });
+            }
+            if chosen.iter().any(|other| other.name == directive.name) {
+                return Err(SetError::Duplicate { name: name() });
+            }
+            chosen.push(directive);
+        }
+
+        let mut changed = self.clone();
+        for (directive, (_, value)) in chosen.into_iter().zip(pairs) {
+            changed
+                .assign(directive, &directive.split(value))
+                .map_err(|error| SetError::Value { name: directive.name, error })?;
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    /// `CONFIG REWRITE`: brings the file it was started from up to date. Comments, order and lines whose value is
+    /// still true stay as they are; what has changed is replaced; what the file does not say and is not implied is
+    /// appended. Atomic: after a crash the file is the old one or the new one.
+    pub fn rewrite(&self) -> Result<(), RewriteError> {
+        rewrite::rewrite(self)
+    }
+
+    /// Whether the file, a flag or `CONFIG SET` has set this directive. Names in lower case.
+    pub fn is_explicit(&self, name: &str) -> bool {
+        self.explicit.contains(name)
+    }
+
+    /// The configuration file it was started from, absolute; none without a file or from standard input.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Sets one directive on somebody's explicit wish.
+    fn assign(&mut self, directive: &'static Directive, args: &[&str]) -> Result<(), ValueError> {
+        directive.read(self, args)?;
+        self.explicit.insert(directive.name);
+        self.follow_effort();
+        Ok(())
+    }
+
+    /// `active-expire-effort` decides the four knobs of the cycle that nobody has set explicitly.
+    fn follow_effort(&mut self) {
+        let steps = self.active_expire_effort.saturating_sub(1);
+        if !self.is_explicit("active-expire-sample-size") {
+            self.active_expire_sample_size = 20 + 5 * steps;
+        }
+        if !self.is_explicit("active-expire-fast-us") {
+            self.active_expire_fast_us = 1000 + 250 * u64::from(steps);
+        }
+        if !self.is_explicit("active-expire-cpu-percent") {
+            self.active_expire_cpu_percent = 25 + 2 * steps;
+        }
+        if !self.is_explicit("active-expire-acceptable-stale") {
+            self.active_expire_acceptable_stale_percent = 10u32.saturating_sub(steps);
+        }
+    }
+
+    /// Before the table's defaults have been read into it.
+    fn blank() -> Config {
+        Config {
+            bind: Vec::new(),
+            port: 0,
+            tcp_backlog: 0,
+            tcp_keepalive_s: 0,
+            timeout_s: 0,
+            maxclients: 0,
+            protected_mode: false,
+            shards: 0,
+            databases: 0,
+            daemonize: false,
+            supervised: String::new(),
+            pidfile: String::new(),
+            loglevel: LogLevel::Notice,
+            logfile: String::new(),
+            dir: String::new(),
+            hz: 0,
+            pipeline_order: PipelineOrder::Relaxed,
+            enable_debug_command: DebugCommand::No,
+            requirepass: String::new(),
+            proto_max_bulk_len_bytes: 0,
+            client_query_buffer_limit_bytes: 0,
+            client_output_buffer_limit: OutputLimits::default(),
+            notify_keyspace_events: NotifyFlags::NONE,
+            active_expire_enabled: false,
+            active_expire_interval_ms: 0,
+            active_expire_cpu_percent: 0,
+            active_expire_fast_us: 0,
+            active_expire_sample_size: 0,
+            active_expire_acceptable_stale_percent: 0,
+            active_expire_effort: 0,
+            save: String::new(),
+            appendonly: false,
+            explicit: BTreeSet::new(),
+            file: None,
+            started_in: PathBuf::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(config: &Config, name: &str) -> String {
+        let found = config.get(|candidate| candidate == name);
+        assert_eq!(found.len(), 1, "{name}");
+        found[0].1.clone()
+    }
+
+    fn refused(pairs: &[(&str, &str)]) -> String {
+        Config::default().set(pairs).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn set_then_get() {
+        let mut config = Config::default();
+        config.set(&[("HZ", "100"), ("proto-max-bulk-len", "1gb")]).unwrap();
+        assert_eq!(config.hz, 100);
+        assert_eq!(value(&config, "hz"), "100");
+        assert_eq!(value(&config, "proto-max-bulk-len"), "1073741824");
+        assert!(config.is_explicit("hz"));
+        assert!(!config.is_explicit("timeout"));
+    }
+
+    #[test]
+    fn a_set_that_fails_changes_nothing() {
+        let mut config = Config::default();
+        let error = config.set(&[("hz", "100"), ("timeout", "soon")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed into an integer"
+        );
+        assert_eq!(config.hz, 10);
+        assert!(!config.is_explicit("hz"));
+    }
+
+    /// The left side was sent to redis-server 7.0.15, the right side is what it answered (bounds are ours).
+    #[test]
+    fn errors_of_set_read_as_in_redis() {
+        let related =
+            |name: &str, reason: &str| format!("CONFIG SET failed (possibly related to argument '{name}') - {reason}");
+        let unknown = "Unknown option or number of arguments for CONFIG SET - 'nosuch'";
+        let cases: &[(&[(&str, &str)], String)] = &[
+            (&[("nosuch", "1")], unknown.into()),
+            (&[("hz", "20"), ("nosuch", "2")], unknown.into()),
+            (&[("nosuch", "3"), ("daemonize", "yes")], unknown.into()),
+            (&[("daemonize", "yes"), ("nosuch", "3")], related("daemonize", "can't set immutable config")),
+            (&[("Databases", "3")], related("Databases", "can't set immutable config")),
+            (&[("hz", "10"), ("HZ", "20")], related("HZ", "duplicate parameter")),
+            (&[("hz", "abc"), ("hz", "3")], related("hz", "duplicate parameter")),
+            (&[("HZ", "abc")], related("hz", "argument couldn't be parsed into an integer")),
+            (&[("hz", "0")], related("hz", "argument must be between 1 and 500 inclusive")),
+            (&[("timeout", "-1")], related("timeout", "argument must be between 0 and 2147483647 inclusive")),
+            (
+                &[("maxclients", "4294967296")],
+                related("maxclients", "argument must be between 1 and 4294967295 inclusive"),
+            ),
+            (&[("protected-mode", "maybe")], related("protected-mode", "argument must be 'yes' or 'no'")),
+            (
+                &[("proto-max-bulk-len", "1")],
+                related("proto-max-bulk-len", "argument must be between 1048576 and 1073741824 inclusive"),
+            ),
+            (&[("proto-max-bulk-len", "2zb")], related("proto-max-bulk-len", "argument must be a memory value")),
+            (
+                &[("pipeline-order", "loose")],
+                related("pipeline-order", "argument(s) must be one of the following: relaxed, strict"),
+            ),
+            (
+                &[("notify-keyspace-events", "KEZ")],
+                related("notify-keyspace-events", "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
+            ),
+        ];
+        for (pairs, text) in cases {
+            assert_eq!(&refused(pairs), text, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_yet_says_so() {
+        assert!(refused(&[("save", "60 1")]).contains("not available yet"));
+        assert!(refused(&[("appendonly", "yes")]).contains("not available yet"));
+        Config::default().set(&[("save", ""), ("appendonly", "no")]).unwrap();
+    }
+
+    #[test]
+    fn effort_sets_what_nobody_set_explicitly() {
+        let mut config = Config::default();
+        config.set(&[("active-expire-fast-us", "7")]).unwrap();
+        config.set(&[("active-expire-effort", "10")]).unwrap();
+        assert_eq!(config.active_expire_sample_size, 65);
+        assert_eq!(config.active_expire_cpu_percent, 43);
+        assert_eq!(config.active_expire_acceptable_stale_percent, 1);
+        assert_eq!(config.active_expire_fast_us, 7);
+
+        config.set(&[("active-expire-effort", "2"), ("active-expire-sample-size", "20")]).unwrap();
+        assert_eq!(config.active_expire_sample_size, 20);
+        assert_eq!(config.active_expire_cpu_percent, 27);
+        assert_eq!(config.active_expire_acceptable_stale_percent, 9);
+    }
+
+    #[test]
+    fn effort_one_is_the_default_of_what_it_governs() {
+        let mut config = Config::default();
+        let before = config.get(|_| true);
+        config.follow_effort();
+        assert_eq!(before, config.get(|_| true));
+    }
+
+    #[test]
+    fn output_limits_change_class_by_class() {
+        let mut config = Config::default();
+        let name = "client-output-buffer-limit";
+        assert_eq!(value(&config, name), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60");
+        config.set(&[(name, "replica 1mb 2kb 3 PUBSUB 1 2 3")]).unwrap();
+        assert_eq!(value(&config, name), "normal 0 0 0 slave 1048576 2048 3 pubsub 1 2 3");
+        config.set(&[(name, "")]).unwrap();
+        assert_eq!(config.client_output_buffer_limit.pubsub.soft_s, 3);
+    }
+}

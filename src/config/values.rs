@@ -1,0 +1,433 @@
+//! How a value is parsed, bounded and printed. Error texts are those of Redis 7, because clients and tests know
+//! them; what they leave out (the unit, the nearest valid word) is in [`Kind::hint`], which a start-up error adds.
+
+use super::nearest::nearest;
+use super::types::{Choice, NotifyFlags, OutputLimits};
+
+/// What a directive takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A whole number, both bounds included.
+    Integer {
+        min: u64,
+        max: u64,
+        unit: &'static str,
+    },
+    /// A size in bytes with an optional unit (`512mb`), both bounds included.
+    Memory {
+        min: u64,
+        max: u64,
+    },
+    YesNo,
+    Choice(&'static [&'static str]),
+    Text,
+    /// A list of addresses to listen on.
+    Addresses,
+    OutputLimits,
+    NotifyFlags,
+    /// Something that is not there yet: `value` says so and is the only one accepted, `why` answers the others.
+    Only {
+        value: &'static str,
+        why: &'static str,
+    },
+}
+
+/// Why a value is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    #[error("argument couldn't be parsed into an integer")]
+    NotAnInteger,
+    #[error("argument must be a memory value")]
+    NotAMemorySize,
+    #[error("argument must be between {min} and {max} inclusive")]
+    OutOfBounds { min: u64, max: u64 },
+    #[error("argument must be 'yes' or 'no'")]
+    NotYesNo,
+    #[error("argument(s) must be one of the following: {}", .0.join(", "))]
+    NotAChoice(&'static [&'static str]),
+    #[error("wrong number of arguments")]
+    WrongCount,
+    #[error("Too many bind addresses specified.")]
+    TooManyAddresses,
+    #[error("an address to bind to must not be empty")]
+    EmptyAddress,
+    #[error("Wrong number of arguments in buffer limit configuration.")]
+    LimitCount,
+    #[error("Invalid client class specified in buffer limit configuration.")]
+    LimitClass,
+    #[error("Error in hard, soft or soft_seconds setting in buffer limit configuration.")]
+    LimitNumber,
+    #[error("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")]
+    NotifyLetter,
+    #[error("{0}")]
+    Unavailable(&'static str),
+}
+
+impl Kind {
+    /// Whether the value is a list of words rather than one word.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self, Kind::Addresses | Kind::OutputLimits)
+    }
+
+    /// What is valid, in a few words for a table; empty where everything is.
+    pub fn describe(&self) -> String {
+        match self {
+            Kind::Integer { min, max, unit: "" } => format!("{min} to {max}"),
+            Kind::Integer { min, max, unit } => format!("{min} to {max} {unit}"),
+            Kind::Memory { min, max } => format!("{} to {}", format_memory(*min), format_memory(*max)),
+            Kind::YesNo => "yes, no".into(),
+            Kind::Choice(names) => names.join(", "),
+            Kind::Text | Kind::Addresses | Kind::OutputLimits | Kind::NotifyFlags => String::new(),
+            Kind::Only { value: "", .. } => "only \"\" so far".into(),
+            Kind::Only { value, .. } => format!("only {value} so far"),
+        }
+    }
+
+    /// What to say to somebody whose value was refused, beyond the reason itself.
+    pub(super) fn hint(&self, args: &[String]) -> Option<String> {
+        if args.iter().any(|arg| arg.starts_with('#')) {
+            return Some("A comment needs a line of its own.".into());
+        }
+        if args.len() != 1 && !self.is_list() && !matches!(self, Kind::Only { .. }) {
+            return Some("It takes exactly one value; quote a value that contains spaces.".into());
+        }
+        let meant = |names: &[&'static str]| {
+            let near = nearest(args.first()?, names.iter().copied())?;
+            Some(format!("Did you mean '{near}'?"))
+        };
+        match self {
+            Kind::Integer { .. } => Some(format!("Valid: {}.", self.describe())),
+            Kind::Memory { .. } => {
+                Some(format!("Valid: {}; units are b, k, kb, m, mb, g, gb (1k = 1000, 1kb = 1024).", self.describe()))
+            }
+            Kind::YesNo => meant(&["yes", "no"]),
+            Kind::Choice(names) => meant(names),
+            Kind::OutputLimits => Some(
+                "Valid: <class> <hard limit> <soft limit> <soft seconds>, once for each class; classes are normal, \
+                 replica, pubsub."
+                    .into(),
+            ),
+            Kind::Text | Kind::Addresses | Kind::NotifyFlags | Kind::Only { .. } => None,
+        }
+    }
+
+    fn number(&self, args: &[&str]) -> Result<u64, ValueError> {
+        let text = one(args)?;
+        match *self {
+            Kind::Memory { min, max } => {
+                let bytes = parse_memory(text).ok_or(ValueError::NotAMemorySize)?;
+                bounded(bytes, min, max)
+            }
+            Kind::Integer { min, max, .. } => match parse_integer(text) {
+                Some(number) => u64::try_from(number)
+                    .map_err(|_| ValueError::OutOfBounds { min, max })
+                    .and_then(|number| bounded(number, min, max)),
+                None => Err(ValueError::NotAnInteger),
+            },
+            _ => Err(ValueError::NotAnInteger),
+        }
+    }
+
+    fn text(&self, args: &[&str]) -> Result<String, ValueError> {
+        match *self {
+            Kind::Only { value, why } => {
+                // All words of `save 3600 1`, so that it hears what is missing rather than how to count.
+                let asked = args.join(" ");
+                let accepted = asked.trim().eq_ignore_ascii_case(value);
+                accepted.then(|| value.to_string()).ok_or(ValueError::Unavailable(why))
+            }
+            _ => one(args).map(str::to_string),
+        }
+    }
+}
+
+/// A type of value a field of `Config` can have.
+pub(super) trait Setting {
+    /// Replaces the value, unless it is refused.
+    fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError>;
+    /// As `CONFIG GET` prints it.
+    fn show(&self) -> String;
+    /// As it stands behind the name in a configuration file.
+    fn line(&self, _kind: &Kind) -> String {
+        self.show()
+    }
+}
+
+macro_rules! number_settings {
+    ($($number:ty),*) => {$(
+        impl Setting for $number {
+            fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+                let number = kind.number(args)?;
+                *self = <$number>::try_from(number).map_err(|_| ValueError::OutOfBounds {
+                    min: 0,
+                    max: <$number>::MAX as u64,
+                })?;
+                Ok(())
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+
+            fn line(&self, kind: &Kind) -> String {
+                match kind {
+                    Kind::Memory { .. } => format_memory(*self as u64),
+                    _ => self.show(),
+                }
+            }
+        }
+    )*};
+}
+number_settings!(u16, u32, u64, usize);
+
+impl Setting for bool {
+    fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        *self = match kind.text(args)?.to_ascii_lowercase().as_str() {
+            "yes" => true,
+            "no" => false,
+            _ => return Err(ValueError::NotYesNo),
+        };
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        if *self { "yes" } else { "no" }.to_string()
+    }
+}
+
+impl Setting for String {
+    fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        *self = kind.text(args)?;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.clone()
+    }
+
+    fn line(&self, kind: &Kind) -> String {
+        match kind {
+            Kind::Only { value, .. } if !value.is_empty() => self.clone(),
+            _ => quote(self),
+        }
+    }
+}
+
+impl Setting for Vec<String> {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        // The bound of Redis.
+        const ADDRESSES_MAX: usize = 16;
+        if args.len() > ADDRESSES_MAX {
+            return Err(ValueError::TooManyAddresses);
+        }
+        if args.iter().any(|address| address.is_empty()) {
+            return Err(ValueError::EmptyAddress);
+        }
+        *self = args.iter().map(|address| address.to_string()).collect();
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.join(" ")
+    }
+
+    fn line(&self, _kind: &Kind) -> String {
+        if self.is_empty() {
+            return quote("");
+        }
+        self.join(" ")
+    }
+}
+
+impl<T: Choice> Setting for T {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        *self = T::from_name(one(args)?).ok_or(ValueError::NotAChoice(T::NAMES))?;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.name().to_string()
+    }
+}
+
+impl Setting for NotifyFlags {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        *self = one(args)?.parse()?;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn line(&self, _kind: &Kind) -> String {
+        quote(&self.to_letters())
+    }
+}
+
+impl Setting for OutputLimits {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        let mut changed = *self;
+        changed.read(args)?;
+        *self = changed;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn line(&self, _kind: &Kind) -> String {
+        self.to_words()
+    }
+}
+
+/// Digits and an optional unit. A number beyond 64 bits saturates: it is a size all the same, and out of bounds.
+pub(super) fn parse_memory(text: &str) -> Option<u64> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    if digits.is_empty() {
+        return None;
+    }
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    let number: u64 = digits.parse().unwrap_or(u64::MAX);
+    Some(number.saturating_mul(factor))
+}
+
+/// A size in the largest binary unit that divides it.
+pub(super) fn format_memory(bytes: u64) -> String {
+    [("gb", 30), ("mb", 20), ("kb", 10)]
+        .into_iter()
+        .find(|(_, shift)| bytes != 0 && bytes.trailing_zeros() >= *shift)
+        .map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
+}
+
+/// A value in the quotes of redis.conf.
+pub(super) fn quote(text: &str) -> String {
+    use std::fmt::Write;
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\x07' => quoted.push_str("\\a"),
+            '\x08' => quoted.push_str("\\b"),
+            _ if letter.is_ascii_control() => {
+                write!(quoted, "\\x{:02x}", u32::from(letter)).expect("a String takes all text");
+            }
+            _ => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// As strict as Redis: no plus sign, no leading zero, no blank.
+fn parse_integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let canonical = text == "0" || digits.starts_with(|first: char| matches!(first, '1'..='9'));
+    canonical.then(|| text.parse().ok()).flatten()
+}
+
+fn bounded(number: u64, min: u64, max: u64) -> Result<u64, ValueError> {
+    if (min..=max).contains(&number) { Ok(number) } else { Err(ValueError::OutOfBounds { min, max }) }
+}
+
+fn one<'a>(args: &[&'a str]) -> Result<&'a str, ValueError> {
+    match args {
+        [only] => Ok(only),
+        _ => Err(ValueError::WrongCount),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("12", 12),
+            ("12b", 12),
+            ("1k", 1000),
+            ("1kb", 1024),
+            ("1M", 1_000_000),
+            ("1Mb", 1 << 20),
+            ("2g", 2_000_000_000),
+            ("2GB", 2 << 30),
+            ("99999999999999999999", u64::MAX),
+            ("99999999999gb", u64::MAX),
+        ] {
+            assert_eq!(parse_memory(text), Some(bytes), "{text}");
+        }
+        for text in ["", "kb", "-1", "1.5mb", "1 mb", "2zb", "1mbb", "+1", "1é"] {
+            assert_eq!(parse_memory(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_sizes_print_back_to_themselves() {
+        for bytes in [0, 1, 1000, 1024, 1536, 1 << 20, 3 << 30, (1 << 30) + 1, u64::MAX] {
+            assert_eq!(parse_memory(&format_memory(bytes)), Some(bytes), "{bytes}");
+        }
+        assert_eq!(format_memory(512 << 20), "512mb");
+    }
+
+    #[test]
+    fn integers_are_as_strict_as_in_redis() {
+        assert_eq!(parse_integer("0"), Some(0));
+        assert_eq!(parse_integer("-5"), Some(-5));
+        assert_eq!(parse_integer("10"), Some(10));
+        for text in ["", "-", "-0", "+1", "01", " 1", "1 ", "1x", "99999999999999999999", "١"] {
+            assert_eq!(parse_integer(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn bounds_hold_at_both_ends() {
+        let kind = Kind::Integer { min: 1, max: 500, unit: "" };
+        let mut hz = 10u32;
+        assert!(hz.read(&kind, &["1"]).is_ok());
+        assert!(hz.read(&kind, &["500"]).is_ok());
+        for bad in ["0", "501", "-1"] {
+            assert_eq!(hz.read(&kind, &[bad]), Err(ValueError::OutOfBounds { min: 1, max: 500 }));
+        }
+        assert_eq!(hz.read(&kind, &[]), Err(ValueError::WrongCount));
+        assert_eq!(hz, 500);
+    }
+
+    #[test]
+    fn a_number_too_big_for_its_field_is_an_error() {
+        let kind = Kind::Integer { min: 0, max: u64::MAX, unit: "" };
+        let mut port = 1u16;
+        assert_eq!(port.read(&kind, &["65536"]), Err(ValueError::OutOfBounds { min: 0, max: 65535 }));
+    }
+
+    #[test]
+    fn only_what_is_there_is_accepted() {
+        let kind = Kind::Only { value: "no", why: "not yet" };
+        let mut flag = true;
+        flag.read(&kind, &["NO"]).unwrap();
+        assert!(!flag);
+        assert_eq!(flag.read(&kind, &["yes"]), Err(ValueError::Unavailable("not yet")));
+    }
+
+    #[test]
+    fn quotes() {
+        assert_eq!(quote("plain"), "\"plain\"");
+        assert_eq!(quote("a \"b\" \\ \n\x01é"), "\"a \\\"b\\\" \\\\ \\n\\x01é\"");
+    }
+}

@@ -1,0 +1,15 @@
+//! What happens to deadlines: the cycle that deletes what is due, its budget, and what it learns on the way.
+//!
+//! Passive expiry is the door's ([`crate::keyspace`]): no access ever sees a dead key. This room sees to it that the
+//! memory of dead keys comes back, and their events are sent, within a bound that does not depend on how many keys
+//! live:
+//!
+//! ```text
+//!  lag <= interval + (due keys x cost of a key) / budget
+//! ```
+
+mod budget;
+mod cycle;
+
+pub use budget::Budget;
+pub use cycle::{Cycle, Form, KEYS_A_SLICE, Outcome, Settings, purge_slice};

@@ -1,0 +1,601 @@
+//! One logical database: blocks in an extendible-hashing directory (Fagin, Nievergelt, Pippenger, Strong, ACM TODS
+//! 1979), so that growth never costs more than the split of one block and, seldom, a copy of the directory.
+//!
+//! ```text
+//!  position = spread(hash)            directory (2^bits pointers)           blocks
+//!  |--- bits ---|----------|  ---->   [ a | a | b | c | d | d | d | d ]  -> a (depth 2), b, c (3), d (1)
+//! ```
+//!
+//! Slots are handed out as [`Slot`], valid until the next insert, remove or sweep of the same database; only the
+//! door ([`super::Keyspace`]) sees them.
+
+use super::Shape;
+use super::block::{
+    BASE_BEHIND_MS, Block, MERGE_BELOW, MERGED_AT_MOST, Moved, NEVER_MS, Print, REACH_MS, SLOTS, SPLIT_AT, window,
+};
+use super::entry::{Entry, Value};
+use super::hash::{Hasher, Key, spread};
+use super::minima::Minima;
+use std::ptr::NonNull;
+
+pub struct Db {
+    pub(super) directory: Vec<NonNull<Block>>,
+    pub(super) bits: u8,
+    blocks: Vec<Option<NonNull<Block>>>,
+    free_ids: Vec<u32>,
+    /// How many blocks there are of each depth.
+    depths: [u32; 65],
+    pub(super) minima: Minima,
+    hasher: Hasher,
+    len: usize,
+    with_deadline: usize,
+    entry_bytes: usize,
+    moved: Vec<Moved>,
+    due: Vec<u16>,
+}
+
+/// Where an entry is, until the next change of the database's structure.
+#[derive(Clone, Copy)]
+pub struct Slot {
+    block: NonNull<Block>,
+    index: u16,
+}
+
+impl Slot {
+    fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// What a sweep of one block did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    pub deleted: usize,
+    pub bytes: usize,
+}
+
+/// What [`Db::dead_at`] found.
+pub struct DeadKeys {
+    pub keys: Vec<Box<[u8]>>,
+    /// The block's keys had to be looked at.
+    pub was_due: bool,
+    /// The position of the next block; none after the last.
+    pub next: Option<u64>,
+}
+
+impl Db {
+    pub fn new(hasher: Hasher) -> Db {
+        let mut db = Db {
+            directory: Vec::new(),
+            bits: 0,
+            blocks: Vec::new(),
+            free_ids: Vec::new(),
+            depths: [0; 65],
+            minima: Minima::new(),
+            hasher,
+            len: 0,
+            with_deadline: 0,
+            entry_bytes: 0,
+            moved: Vec::new(),
+            due: Vec::new(),
+        };
+        let block = db.new_block(0, 0, 0);
+        db.directory.push(block);
+        db
+    }
+
+    /// Keys, dead ones that are not deleted yet included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn with_deadline(&self) -> usize {
+        self.with_deadline
+    }
+
+    /// Bytes of entries, blocks and directory.
+    pub fn bytes(&self) -> usize {
+        self.entry_bytes
+            + self.shape().blocks * size_of::<Block>()
+            + self.directory.capacity() * size_of::<NonNull<Block>>()
+    }
+
+    pub fn shape(&self) -> Shape {
+        let blocks = self.blocks.len() - self.free_ids.len();
+        Shape { blocks, slots: blocks * SLOTS, directory: self.directory.len() }
+    }
+
+    #[inline]
+    fn directory_index(&self, position: u64) -> usize {
+        // Two shifts, since a shift by 64 (no bits) is not a shift.
+        ((position >> 1) >> (63 - self.bits)) as usize
+    }
+
+    #[inline]
+    fn block_at(&self, position: u64) -> NonNull<Block> {
+        self.directory[self.directory_index(position)]
+    }
+
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<Slot> {
+        let block = self.block_at(spread(key.hash));
+        // SAFETY: the directory points at live blocks, owned by this database.
+        let found = unsafe { block.as_ref() }.find(Print::of(key.hash), |entry| entry.key() == key.bytes)?;
+        Some(Slot { block, index: found as u16 })
+    }
+
+    #[inline]
+    fn block(&self, slot: Slot) -> &Block {
+        // SAFETY: a slot is used only before the next change of the structure, so its block is alive.
+        unsafe { slot.block.as_ref() }
+    }
+
+    #[inline]
+    fn block_mut(&mut self, mut slot: Slot) -> &mut Block {
+        // SAFETY: as above, and `self` is borrowed mutably.
+        unsafe { slot.block.as_mut() }
+    }
+
+    #[inline]
+    pub fn entry(&self, slot: Slot) -> Entry {
+        self.block(slot).entry(slot.index())
+    }
+
+    #[inline]
+    pub fn deadline_ms(&self, slot: Slot) -> Option<u64> {
+        self.block(slot).deadline_ms(slot.index())
+    }
+
+    #[inline]
+    pub fn is_dead(&self, slot: Slot, now_ms: u64) -> bool {
+        self.block(slot).is_dead(slot.index(), now_ms)
+    }
+
+    /// Stores a key that is not there yet, without a deadline.
+    pub fn insert(&mut self, key: Key, value: Value, clock: u32) -> Slot {
+        let entry = Entry::new(key.bytes, value, None, clock);
+        self.entry_bytes += entry.allocated_bytes();
+        self.len += 1;
+        let position = spread(key.hash);
+        let mut block = self.block_at(position);
+        // SAFETY: a live block of ours, here and after each split.
+        while unsafe { block.as_ref() }.len() >= SPLIT_AT {
+            self.split(block);
+            block = self.block_at(position);
+        }
+        // SAFETY: as above.
+        let target = unsafe { block.as_mut() };
+        let index = target.insert(Print::of(key.hash), window(position, target.depth), entry);
+        Slot { block, index: index as u16 }
+    }
+
+    /// Takes a key out; its memory is given back. Returns the bytes.
+    pub fn remove(&mut self, slot: Slot) -> usize {
+        let block = self.block_mut(slot);
+        let had_deadline = block.has_deadline(slot.index());
+        let entry = block.remove(slot.index());
+        let (len, id) = (block.len(), block.id);
+        let emptied_column = had_deadline && block.with_deadline() == 0;
+        if had_deadline {
+            self.with_deadline -= 1;
+        }
+        if emptied_column {
+            self.minima.set(id, NEVER_MS);
+        }
+        let bytes = self.release(entry);
+        // Each look at the buddy costs a cache miss: one in sixteen removals is often enough.
+        if len < MERGE_BELOW && len % 16 == 0 {
+            self.merge(slot.block);
+        }
+        bytes
+    }
+
+    fn release(&mut self, entry: Entry) -> usize {
+        let bytes = entry.allocated_bytes();
+        self.entry_bytes -= bytes;
+        self.len -= 1;
+        // SAFETY: no slot points at it any more.
+        unsafe { entry.free() };
+        bytes
+    }
+
+    /// Sets or clears a deadline.
+    #[inline]
+    pub fn set_deadline(&mut self, slot: Slot, deadline_ms: Option<u64>, now_ms: u64) {
+        let index = slot.index();
+        let block = self.block_mut(slot);
+        let had = block.has_deadline(index);
+        let Some(deadline_ms) = deadline_ms else {
+            if had {
+                block.clear_deadline(index);
+                self.with_deadline -= 1;
+                self.keep_far(slot, None);
+            }
+            return;
+        };
+        block.refresh_base(base_at(now_ms).min(deadline_ms));
+        let far = !block.in_reach(deadline_ms);
+        let id = block.id;
+        if far || had {
+            self.keep_far(slot, far.then_some(deadline_ms));
+        }
+        let look_at_ms = self.block_mut(slot).set_deadline(index, deadline_ms);
+        self.with_deadline += usize::from(!had);
+        self.minima.lower(id, look_at_ms);
+    }
+
+    /// Keeps the exact deadline in the entry where the column cannot hold it, and only there.
+    fn keep_far(&mut self, slot: Slot, deadline_ms: Option<u64>) {
+        let entry = self.entry(slot);
+        if entry.far_deadline_ms() == deadline_ms {
+            return;
+        }
+        self.swap_entry(slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer.
+            unsafe { entry.with_far_deadline(deadline_ms) }
+        });
+    }
+
+    /// Changes an entry whose pointer may change with it.
+    #[inline]
+    pub fn swap_entry(&mut self, slot: Slot, change: impl FnOnce(Entry) -> Entry) {
+        let old = self.entry(slot);
+        let old_bytes = old.allocated_bytes();
+        let new = change(old);
+        self.entry_bytes = self.entry_bytes - old_bytes + new.allocated_bytes();
+        self.block_mut(slot).set_entry(slot.index(), new);
+    }
+
+    /// Deletes keys of block `id` whose deadline is before `before_ms`, at most `limit`, and leaves its minimum exact
+    /// (or, where the limit stopped it, early enough). `each` is told of every key before its memory is given back.
+    pub fn sweep(
+        &mut self,
+        id: u32,
+        before_ms: u64,
+        now_ms: u64,
+        limit: usize,
+        mut each: impl FnMut(Entry, u64),
+    ) -> Swept {
+        let Some(mut pointer) = self.blocks[id as usize] else {
+            self.minima.set(id, NEVER_MS);
+            return Swept::default();
+        };
+        // SAFETY: blocks in the table are alive; the reference does not outlive the calls on `self` below, which
+        // leave this block alone until `merge`.
+        let block = unsafe { pointer.as_mut() };
+        let base_ms = base_at(now_ms);
+        if block.has_come_into_reach(base_ms) {
+            let mut taken_in = Vec::new();
+            block.move_base(base_ms, |_, slot| taken_in.push(slot));
+            for index in taken_in {
+                self.keep_far(Slot { block: pointer, index: index as u16 }, None);
+            }
+        }
+        let mut due = std::mem::take(&mut self.due);
+        // SAFETY: as above.
+        let block = unsafe { pointer.as_mut() };
+        block.due(before_ms, limit, &mut due);
+        for &index in &due {
+            super::block::prefetch(block.entry(index as usize).address() as *const u8);
+        }
+        let mut swept = Swept { deleted: due.len(), bytes: 0 };
+        for &index in &due {
+            let deadline_ms = block.deadline_ms(index as usize).unwrap_or(before_ms);
+            let entry = block.remove(index as usize);
+            each(entry, deadline_ms);
+            swept.bytes += entry.allocated_bytes();
+            // SAFETY: taken out of its slot just now.
+            unsafe { entry.free() };
+        }
+        self.len -= due.len();
+        self.with_deadline -= due.len();
+        self.entry_bytes -= swept.bytes;
+        self.due = due;
+        if block.with_deadline() == 0 {
+            block.refresh_base(base_ms);
+        }
+        let next_ms = block.next_due_ms();
+        let len = block.len();
+        self.minima.set(id, next_ms);
+        if len < MERGE_BELOW && swept.deleted > 0 {
+            self.merge(pointer);
+        }
+        swept
+    }
+
+    /// Keys that are dead but not deleted.
+    pub fn count_dead(&self, now_ms: u64) -> usize {
+        self.minima
+            .due(now_ms)
+            .filter_map(|id| self.blocks[id as usize])
+            // SAFETY: blocks in the table are alive.
+            .map(|block| unsafe { block.as_ref() }.count_dead(now_ms))
+            .sum()
+    }
+
+    /// Dead keys of the block at a position that are `wanted`, at most `limit`.
+    pub fn dead_at(&self, position: u64, now_ms: u64, limit: usize, wanted: impl Fn(&[u8]) -> bool) -> DeadKeys {
+        // SAFETY: the directory points at live blocks.
+        let block = unsafe { self.block_at(position).as_ref() };
+        let span = 1u64.checked_shl(64 - u32::from(block.depth));
+        let next = span.and_then(|span| block.position.checked_add(span));
+        if self.minima.get(block.id) >= now_ms {
+            return DeadKeys { keys: Vec::new(), was_due: false, next };
+        }
+        let dead = block.full_slots().filter(|&slot| block.is_dead(slot, now_ms)).map(|slot| block.entry(slot).key());
+        let keys = dead.filter(|key| wanted(key)).take(limit).map(Into::into).collect();
+        DeadKeys { keys, was_due: true, next }
+    }
+
+    /// A key chosen uniformly among the slots for which `wanted` holds: slots are drawn until one fits. `None` where
+    /// `tries` draws found nothing.
+    pub fn random(
+        &self,
+        rng: &mut fastrand::Rng,
+        tries: usize,
+        wanted: impl Fn(&Block, usize) -> bool,
+    ) -> Option<Slot> {
+        for _ in 0..tries {
+            let at = rng.usize(..self.directory.len());
+            let pointer = self.directory[at];
+            // SAFETY: the directory points at live blocks.
+            let block = unsafe { pointer.as_ref() };
+            // A block stands in the directory once or several times: only the first one counts.
+            if at & ((1 << (self.bits - block.depth)) - 1) != 0 {
+                continue;
+            }
+            let index = rng.usize(..SLOTS);
+            if block.is_full(index) && wanted(block, index) {
+                return Some(Slot { block: pointer, index: index as u16 });
+            }
+        }
+        None
+    }
+
+    /// The first key from a random block on for which `wanted` holds: not uniform, but sure to find one.
+    pub fn any(&self, rng: &mut fastrand::Rng, wanted: impl Fn(&Block, usize) -> bool) -> Option<Slot> {
+        let start = rng.usize(..self.blocks.len());
+        let (before, after) = self.blocks.split_at(start);
+        after.iter().chain(before).flatten().find_map(|&pointer| {
+            // SAFETY: blocks in the table are alive.
+            let block = unsafe { pointer.as_ref() };
+            let index = block.full_slots().find(|&index| wanted(block, index))?;
+            Some(Slot { block: pointer, index: index as u16 })
+        })
+    }
+
+    /// Every block, each once.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &Block> {
+        // SAFETY: blocks in the table are alive while `self` is borrowed.
+        self.blocks.iter().flatten().map(|block| unsafe { block.as_ref() })
+    }
+
+    pub(super) fn block_by_directory(&self, index: usize) -> &Block {
+        // SAFETY: the directory points at live blocks.
+        unsafe { self.directory[index].as_ref() }
+    }
+
+    pub(super) fn position_of(&self, key: &[u8]) -> u64 {
+        spread(self.hasher.hash(key))
+    }
+
+    /// Asks the cache for what a lookup of the key will read, one level a call: 0 directory, 1 group, 2 word,
+    /// 3 entry. A batch calls each level for all its keys before the next.
+    #[inline]
+    pub fn prefetch(&self, key_hash: u64, level: usize) {
+        let index = self.directory_index(spread(key_hash));
+        if level == 0 {
+            super::block::prefetch(&self.directory[index]);
+            return;
+        }
+        let block = self.block_by_directory(index);
+        match level {
+            1 => block.prefetch_group(Print::of(key_hash)),
+            2 => block.prefetch_word(Print::of(key_hash)),
+            _ => block.prefetch_entry(Print::of(key_hash)),
+        }
+    }
+
+    /// Gives back up to `limit` entries and their blocks, for a database that is not used any more. False when
+    /// nothing is left.
+    pub fn dismantle(&mut self, limit: usize) -> bool {
+        let mut freed = 0;
+        while freed < limit {
+            let Some(block) = self.blocks.pop() else { return false };
+            let Some(block) = block else {
+                // The place of a block that was merged away: `bytes` counts blocks less such places.
+                self.free_ids.pop();
+                continue;
+            };
+            let (keys, bytes) = free_block(block);
+            freed += keys;
+            self.entry_bytes -= bytes;
+        }
+        true
+    }
+
+    fn new_block(&mut self, depth: u8, position: u64, base_ms: u64) -> NonNull<Block> {
+        let id = self.free_ids.pop().unwrap_or_else(|| {
+            self.blocks.push(None);
+            (self.blocks.len() - 1) as u32
+        });
+        self.minima.grow(id);
+        let block = NonNull::from(Box::leak(Block::new(id, depth, position, base_ms)));
+        self.blocks[id as usize] = Some(block);
+        self.depths[depth as usize] += 1;
+        block
+    }
+
+    /// The directory entries of a block: first index and number.
+    fn aliases(&self, block: &Block) -> (usize, usize) {
+        (self.directory_index(block.position), 1 << (self.bits - block.depth))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn split(&mut self, mut pointer: NonNull<Block>) {
+        // SAFETY: a live block of ours; no other reference to it is in use.
+        let block = unsafe { pointer.as_mut() };
+        let depth = block.depth;
+        // A depth past the pointer bits of a position would need 2^40 blocks: the seed keeps keys from agreeing in
+        // that many bits.
+        assert!(depth < 40, "keys agree in {depth} bits of their hashes");
+        if depth == self.bits {
+            self.double();
+        }
+        let mut moved = std::mem::take(&mut self.moved);
+        block.drain(&mut moved);
+        self.depths[depth as usize] -= 1;
+        self.depths[depth as usize + 1] += 1;
+        block.depth = depth + 1;
+        let base_ms = block.base_ms;
+        let mut upper = self.new_block(depth + 1, block.position | 1 << (63 - depth), base_ms);
+        // SAFETY: just made.
+        let upper_block = unsafe { upper.as_mut() };
+        let bit = 7 - (depth & 7);
+        let used_up = bit == 0;
+        if used_up {
+            prefetch_all(&moved);
+        }
+        for one in &mut moved {
+            let goes_up = one.window >> bit & 1 == 1;
+            if used_up {
+                one.window = window(spread(self.hasher.hash(one.entry.key())), depth + 1);
+            }
+            if goes_up { upper_block.take_in(one, base_ms) } else { block.take_in(one, base_ms) }
+        }
+        moved.clear();
+        self.moved = moved;
+        let (start, count) = self.aliases(upper_block);
+        self.directory[start..start + count].fill(upper);
+        self.minima.set(block.id, block.next_due_ms());
+        self.minima.set(upper_block.id, upper_block.next_due_ms());
+    }
+
+    fn double(&mut self) {
+        self.directory = self.directory.iter().flat_map(|&block| [block, block]).collect();
+        self.bits += 1;
+    }
+
+    /// Merges the block with its buddy while both together are nearly empty.
+    fn merge(&mut self, mut pointer: NonNull<Block>) {
+        loop {
+            // SAFETY: a live block of ours; no other reference to it is in use.
+            let block = unsafe { pointer.as_mut() };
+            let depth = block.depth;
+            if depth == 0 || block.len() >= MERGE_BELOW {
+                return;
+            }
+            let mut other = self.block_at(block.position ^ 1 << (64 - depth));
+            // SAFETY: the buddy is another block, since it stands for another part of the line.
+            let buddy = unsafe { other.as_mut() };
+            if buddy.depth != depth || block.len() + buddy.len() > MERGED_AT_MOST {
+                return;
+            }
+            let base_ms = match (block.with_deadline(), buddy.with_deadline()) {
+                (_, 0) => block.base_ms,
+                (0, _) => buddy.base_ms,
+                _ => block.base_ms.min(buddy.base_ms),
+            };
+            let latest_ms = block.latest_in_column_ms().max(buddy.latest_in_column_ms());
+            if latest_ms.is_some_and(|latest_ms| latest_ms - base_ms > REACH_MS) {
+                return;
+            }
+            let (block_base_ms, buddy_base_ms) = (block.base_ms, buddy.base_ms);
+            let mut moved = std::mem::take(&mut self.moved);
+            block.drain(&mut moved);
+            let of_block = moved.len();
+            buddy.drain(&mut moved);
+            self.free_ids.push(buddy.id);
+            self.minima.set(buddy.id, NEVER_MS);
+            self.blocks[buddy.id as usize] = None;
+            // SAFETY: drained and out of the table; the directory is mended below, before anyone looks.
+            drop(unsafe { Box::from_raw(other.as_ptr()) });
+            self.depths[depth as usize] -= 2;
+            self.depths[depth as usize - 1] += 1;
+            block.depth = depth - 1;
+            block.position &= !(1 << (64 - depth));
+            block.base_ms = base_ms;
+            let coarser = depth & 7 == 0;
+            if coarser {
+                prefetch_all(&moved);
+            }
+            for (index, one) in moved.iter_mut().enumerate() {
+                if coarser {
+                    one.window = window(spread(self.hasher.hash(one.entry.key())), depth - 1);
+                }
+                block.take_in(one, if index < of_block { block_base_ms } else { buddy_base_ms });
+            }
+            moved.clear();
+            self.moved = moved;
+            let (start, count) = self.aliases(block);
+            self.directory[start..start + count].fill(pointer);
+            self.minima.set(block.id, block.next_due_ms());
+            self.halve();
+        }
+    }
+
+    /// Shrinks the directory when it has become far larger than the blocks need.
+    fn halve(&mut self) {
+        let blocks = self.shape().blocks;
+        while self.bits > 0 && self.depths[self.bits as usize] == 0 && self.directory.len() > 8 * blocks {
+            self.directory = self.directory.iter().copied().step_by(2).collect();
+            self.bits -= 1;
+        }
+    }
+
+    #[cfg(test)]
+    pub fn check(&mut self) {
+        let mut len = 0;
+        let mut with_deadline = 0;
+        let mut bytes = 0;
+        for block in self.blocks() {
+            block.check();
+            len += block.len();
+            with_deadline += block.with_deadline();
+            assert!(self.minima.get(block.id) <= block.next_due_ms(), "a minimum is never late");
+            let (start, count) = self.aliases(block);
+            assert!(self.directory[start..start + count].iter().all(|at| std::ptr::eq(at.as_ptr(), block)));
+            for slot in block.full_slots() {
+                let entry = block.entry(slot);
+                bytes += entry.allocated_bytes();
+                let hash = self.hasher.hash(entry.key());
+                assert!(std::ptr::eq(self.block_at(spread(hash)).as_ptr(), block));
+                assert_eq!(block.print(slot), Print::of(hash));
+                assert_eq!(block.window(slot), window(spread(hash), block.depth));
+            }
+        }
+        assert_eq!((len, with_deadline, bytes), (self.len, self.with_deadline, self.entry_bytes));
+        assert_eq!(self.directory.len(), 1 << self.bits);
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        while self.dismantle(usize::MAX) {}
+    }
+}
+
+/// Where a block's column starts to count at this moment.
+fn base_at(now_ms: u64) -> u64 {
+    now_ms.saturating_sub(BASE_BEHIND_MS)
+}
+
+/// Frees a block with its entries; returns how many there were, and their bytes.
+fn free_block(block: NonNull<Block>) -> (usize, usize) {
+    // SAFETY: blocks come from `Box::leak`, and this one was taken out of the table.
+    let block = unsafe { Box::from_raw(block.as_ptr()) };
+    let mut bytes = 0;
+    for slot in block.full_slots() {
+        bytes += block.entry(slot).allocated_bytes();
+        // SAFETY: the block that owned it goes with it.
+        unsafe { block.entry(slot).free() };
+    }
+    (block.len(), bytes)
+}
+
+fn prefetch_all(moved: &[Moved]) {
+    for one in moved {
+        super::block::prefetch(one.entry.address() as *const u8);
+    }
+}

@@ -1,0 +1,557 @@
+//! The keyspace of one shard: the only door to data. Nothing dead ever passes it.
+//!
+//! ```text
+//!  Keyspace --- Db (one a logical database) --- directory --- Block --- Entry (header, key, value)
+//!     |                    |
+//!  effects, lag         minima (when each block has to be looked at)
+//! ```
+//!
+//! Invariants, checked by the property tests in `model_test.rs` against a map:
+//! - an entry has a deadline exactly where its block's column says so;
+//! - no read returns a dead entry: dead is where now is past the deadline, for access and cycle alike;
+//! - a block's minimum is never later than its earliest deadline;
+//! - the reported bytes are the sum over entries, blocks and directories;
+//! - a sweep deletes nothing that lives, and tells the effects of every key it deletes, once.
+//!
+//! Commands use [`Keyspace::find`] and [`Keyspace::insert`] and what they return; the cycle uses
+//! [`Keyspace::earliest`] and [`Keyspace::sweep`].
+
+mod block;
+mod db;
+mod effects;
+mod entry;
+mod hash;
+mod minima;
+mod scan;
+
+#[cfg(test)]
+mod model_test;
+#[cfg(test)]
+mod story_test;
+
+pub use block::NEVER_MS;
+pub use db::Swept;
+pub use effects::{Effects, Notice};
+pub use entry::{Kind, Value};
+pub use hash::{Hasher, Key};
+pub use scan::Cursor;
+
+use crate::clock::Now;
+use crate::config::NotifyFlags;
+use crate::observe::Lag;
+use db::{Db, Slot};
+use entry::Entry;
+
+/// Counters of one shard since the last CONFIG RESETSTAT.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    pub hits: u64,
+    pub misses: u64,
+    pub expired_by_access: u64,
+    pub expired_by_cycle: u64,
+    pub expired_bytes: u64,
+}
+
+pub struct Keyspace {
+    dbs: Vec<Db>,
+    hasher: Hasher,
+    /// Databases that were flushed and still have memory to give back.
+    garbage: Vec<Db>,
+    pub effects: Effects,
+    pub counters: Counters,
+    pub lag: Lag,
+}
+
+/// What reading a key leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// The access clock is set, hits and misses are counted.
+    Yes,
+    /// The key is looked at without being used (TTL, OBJECT, a client with NO-TOUCH).
+    No,
+}
+
+/// A live key, until the next use of the keyspace.
+pub struct Live<'a> {
+    db: &'a mut Db,
+    slot: Slot,
+    now: Now,
+}
+
+/// How far a walk over dead keys has come. It goes by position, which no split or merge changes: a key that is dead
+/// when the walk starts is seen, whatever happens meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeadWalk {
+    db: usize,
+    position: u64,
+}
+
+/// What one sample of random keys with deadlines saw, in one database.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    pub seen: usize,
+    pub dead: usize,
+    /// Sum of the remaining lifetimes of those that live.
+    pub ttl_ms: u64,
+}
+
+/// What a database is made of, for those who measure it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub blocks: usize,
+    pub slots: usize,
+    pub directory: usize,
+}
+
+impl Keyspace {
+    pub fn new(databases: usize, hasher: Hasher) -> Keyspace {
+        Keyspace {
+            dbs: (0..databases).map(|_| Db::new(hasher.clone())).collect(),
+            hasher,
+            garbage: Vec::new(),
+            effects: Effects::default(),
+            counters: Counters::default(),
+            lag: Lag::new(),
+        }
+    }
+
+    pub fn databases(&self) -> usize {
+        self.dbs.len()
+    }
+
+    pub fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
+    /// The key, if it is there and alive. A dead one is deleted on the way, with its event.
+    #[inline]
+    pub fn find(&mut self, db: usize, key: Key, now: Now, touch: Touch) -> Option<Live<'_>> {
+        let slot = self.live_slot(db, key, now);
+        if touch == Touch::Yes {
+            match slot {
+                Some(slot) => {
+                    self.counters.hits += 1;
+                    let entry = self.dbs[db].entry(slot);
+                    let clock = access_clock(now);
+                    // The store is saved where it would say the same, since it dirties a cache line.
+                    if entry.clock() != clock {
+                        entry.set_clock(clock);
+                    }
+                }
+                None => self.counters.misses += 1,
+            }
+        }
+        slot.map(|slot| Live { db: &mut self.dbs[db], slot, now })
+    }
+
+    #[inline]
+    fn live_slot(&mut self, db: usize, key: Key, now: Now) -> Option<Slot> {
+        let slot = self.dbs[db].find(key)?;
+        if self.dbs[db].is_dead(slot, now.ms) {
+            self.bury(db, slot, now);
+            return None;
+        }
+        Some(slot)
+    }
+
+    #[cold]
+    fn bury(&mut self, db: usize, slot: Slot, now: Now) {
+        self.counters.expired_by_access += 1;
+        self.remove_dead(db, slot, now);
+    }
+
+    fn remove_dead(&mut self, db: usize, slot: Slot, now: Now) {
+        let deadline_ms = self.dbs[db].deadline_ms(slot).unwrap_or(now.ms);
+        self.lag.record(now, deadline_ms);
+        self.effects.notify(NotifyFlags::EXPIRED, "expired", db, self.dbs[db].entry(slot).key());
+        self.effects.dirty += 1;
+        self.counters.expired_bytes += self.dbs[db].remove(slot) as u64;
+    }
+
+    /// Stores a value under a key, new or not, and with it the deadline: `None` clears one.
+    #[inline]
+    pub fn insert(&mut self, db: usize, key: Key, value: Value, deadline_ms: Option<u64>, now: Now) {
+        match self.live_slot(db, key, now) {
+            Some(slot) => Live { db: &mut self.dbs[db], slot, now }.replace(value, deadline_ms),
+            None => self.insert_new(db, key, value, deadline_ms, now),
+        }
+    }
+
+    /// Stores a key that [`Keyspace::find`] has just not found.
+    #[inline]
+    pub fn insert_new(&mut self, db: usize, key: Key, value: Value, deadline_ms: Option<u64>, now: Now) {
+        let target = &mut self.dbs[db];
+        debug_assert!(target.find(key).is_none());
+        let slot = target.insert(key, value, access_clock(now));
+        if deadline_ms.is_some() {
+            target.set_deadline(slot, deadline_ms, now.ms);
+        }
+    }
+
+    /// Deletes a key; whether it was there and alive.
+    pub fn remove(&mut self, db: usize, key: Key, now: Now) -> bool {
+        self.live_slot(db, key, now).is_some_and(|slot| {
+            self.dbs[db].remove(slot);
+            true
+        })
+    }
+
+    /// Keys that are alive.
+    pub fn live_len(&self, db: usize, now: Now) -> usize {
+        self.dbs[db].len() - self.dbs[db].count_dead(now.ms)
+    }
+
+    /// Live keys with a deadline.
+    pub fn live_with_deadline(&self, db: usize, now: Now) -> usize {
+        self.dbs[db].with_deadline() - self.dbs[db].count_dead(now.ms)
+    }
+
+    pub fn with_deadline(&self, db: usize) -> usize {
+        self.dbs[db].with_deadline()
+    }
+
+    /// Bytes of everything, memory of flushed databases that is still to be given back included.
+    pub fn bytes(&self) -> usize {
+        self.dbs.iter().chain(&self.garbage).map(Db::bytes).sum()
+    }
+
+    pub fn shape(&self, db: usize) -> Shape {
+        self.dbs[db].shape()
+    }
+
+    /// Empties a database at once; its memory is given back by [`Keyspace::collect_garbage`]. Returns the number of
+    /// keys that were alive.
+    pub fn flush(&mut self, db: usize, now: Now) -> usize {
+        let live = self.live_len(db, now);
+        if self.dbs[db].len() > 0 {
+            let full = std::mem::replace(&mut self.dbs[db], Db::new(self.hasher.clone()));
+            self.garbage.push(full);
+        }
+        live
+    }
+
+    pub fn has_garbage(&self) -> bool {
+        !self.garbage.is_empty()
+    }
+
+    /// Frees about `limit` entries of flushed databases; whether anything is left.
+    pub fn collect_garbage(&mut self, limit: usize) -> bool {
+        if let Some(db) = self.garbage.last_mut()
+            && !db.dismantle(limit)
+        {
+            self.garbage.pop();
+        }
+        self.has_garbage()
+    }
+
+    /// Some live key, chosen at random.
+    pub fn random(&self, db: usize, rng: &mut fastrand::Rng, now: Now) -> Option<&[u8]> {
+        let db = &self.dbs[db];
+        if db.len() == 0 {
+            return None;
+        }
+        let alive = |block: &block::Block, index: usize| !block.is_dead(index, now.ms);
+        let slot = db.random(rng, RANDOM_TRIES, alive).or_else(|| db.any(rng, alive))?;
+        Some(db.entry(slot).key())
+    }
+
+    /// Shows every live key.
+    pub fn for_each(&self, db: usize, now: Now, mut each: impl FnMut(&[u8], Value, Option<u64>)) {
+        for block in self.dbs[db].blocks() {
+            for slot in block.full_slots().filter(|&slot| !block.is_dead(slot, now.ms)) {
+                let entry = block.entry(slot);
+                each(entry.key(), entry.value(), block.deadline_ms(slot));
+            }
+        }
+    }
+
+    /// One call of SCAN over a database of this shard: shows live keys with their types, about `count`, and returns
+    /// where to go on; `None` at the end.
+    pub fn scan(
+        &self,
+        db: usize,
+        cursor: Cursor,
+        count: usize,
+        now: Now,
+        mut each: impl FnMut(&[u8], Kind),
+    ) -> Option<Cursor> {
+        let show = |block: &block::Block, slot: usize| {
+            if !block.is_dead(slot, now.ms) {
+                let entry = block.entry(slot);
+                each(entry.key(), entry.kind());
+            }
+        };
+        self.dbs[db].scan(cursor, count, show).1
+    }
+
+    /// A moment that is not later than the next one at which the cycle has something to do; cheap.
+    #[inline]
+    pub fn next_due_hint_ms(&self) -> u64 {
+        self.dbs.iter().map(|db| db.minima.earliest_hint_ms()).min().unwrap_or(NEVER_MS)
+    }
+
+    /// The block that has to be looked at first, as (moment, database, block).
+    pub fn earliest(&mut self) -> Option<(u64, usize, u32)> {
+        self.dbs
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, db)| db.minima.earliest().map(|(at_ms, block)| (at_ms, index, block)))
+            .min()
+    }
+
+    /// Deletes at most `limit` keys of one block whose deadlines are before `before_ms`, which is not later than now.
+    pub fn sweep(&mut self, db: usize, block: u32, before_ms: u64, now: Now, limit: usize) -> Swept {
+        debug_assert!(before_ms <= now.ms);
+        let (effects, lag) = (&mut self.effects, &mut self.lag);
+        let swept = self.dbs[db].sweep(block, before_ms, now.ms, limit, |entry: Entry, deadline_ms| {
+            lag.record(now, deadline_ms);
+            effects.notify(NotifyFlags::EXPIRED, "expired", db, entry.key());
+        });
+        self.effects.dirty += swept.deleted as u64;
+        self.counters.expired_by_cycle += swept.deleted as u64;
+        self.counters.expired_bytes += swept.bytes as u64;
+        swept
+    }
+
+    /// Goes on with a walk that deletes the dead keys which start with `prefix`: at most `limit` of one block, or past
+    /// so many blocks in which nothing is due. Returns how many were deleted, `None` where the walk was at its end.
+    pub fn sweep_prefix(&mut self, walk: &mut DeadWalk, prefix: &[u8], now: Now, limit: usize) -> Option<usize> {
+        for _ in 0..limit {
+            let db = walk.db;
+            let found = self.dbs.get(db)?.dead_at(walk.position, now.ms, limit, |key| key.starts_with(prefix));
+            for key in &found.keys {
+                if let Some(slot) = self.dbs[db].find(self.hasher.key(key)) {
+                    self.counters.expired_by_cycle += 1;
+                    self.remove_dead(db, slot, now);
+                }
+            }
+            if found.keys.len() < limit {
+                *walk = match found.next {
+                    Some(position) => DeadWalk { db, position },
+                    None => DeadWalk { db: db + 1, position: 0 },
+                };
+            }
+            if found.was_due {
+                return Some(found.keys.len());
+            }
+        }
+        Some(0)
+    }
+
+    /// The deadline of the oldest key that is dead and not deleted yet.
+    pub fn oldest_due_ms(&mut self, now: Now) -> Option<u64> {
+        loop {
+            let (at_ms, db, block) = self.earliest()?;
+            if at_ms >= now.ms {
+                return None;
+            }
+            // Deletes nothing, but leaves the block's minimum exact: it may have been too early.
+            self.sweep(db, block, now.ms, now, 0);
+            if self.dbs[db].minima.get(block) == at_ms {
+                return Some(at_ms);
+            }
+        }
+    }
+
+    /// Looks at `size` random keys with deadlines (fewer where the database has fewer, or where they are thinly
+    /// spread).
+    pub fn sample(&self, db: usize, size: usize, rng: &mut fastrand::Rng, now: Now) -> Sample {
+        let db = &self.dbs[db];
+        let mut sample = Sample::default();
+        for _ in 0..size.min(db.with_deadline()) {
+            let Some(slot) = db.random(rng, SAMPLE_TRIES, |block, index| block.has_deadline(index)) else { continue };
+            sample.seen += 1;
+            if db.is_dead(slot, now.ms) {
+                sample.dead += 1;
+            } else {
+                sample.ttl_ms += db.deadline_ms(slot).map_or(0, |deadline_ms| deadline_ms - now.ms);
+            }
+        }
+        sample
+    }
+
+    /// Asks the cache for what the lookup of a key will read; see [`Db::prefetch`] for the levels.
+    #[inline]
+    pub fn prefetch(&self, db: usize, key_hash: u64, level: usize) {
+        self.dbs[db].prefetch(key_hash, level);
+    }
+
+    #[cfg(test)]
+    pub fn check(&mut self) {
+        self.dbs.iter_mut().for_each(Db::check);
+    }
+}
+
+/// Draws before a random key gives up being uniform.
+const RANDOM_TRIES: usize = 200;
+/// Draws for each key of a sample: a database in which keys with deadlines are thinner than this is sampled less.
+const SAMPLE_TRIES: usize = 16;
+
+/// The 24-bit access clock counts seconds.
+fn access_clock(now: Now) -> u32 {
+    (now.ms / 1000) as u32 & ((1 << 24) - 1)
+}
+
+impl Live<'_> {
+    #[inline]
+    pub fn value(&self) -> Value<'_> {
+        self.db.entry(self.slot).value()
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.db.entry(self.slot).kind()
+    }
+
+    /// Where the key and its value are in memory.
+    pub fn address(&self) -> u64 {
+        self.db.entry(self.slot).address()
+    }
+
+    /// Whether the value was changed in place, which `OBJECT ENCODING` shows.
+    pub fn is_raw(&self) -> bool {
+        self.db.entry(self.slot).is_raw()
+    }
+
+    /// Seconds since the key was last used.
+    pub fn idle_s(&self) -> u32 {
+        access_clock(self.now).wrapping_sub(self.db.entry(self.slot).clock()) & ((1 << 24) - 1)
+    }
+
+    #[inline]
+    pub fn deadline_ms(&self) -> Option<u64> {
+        self.db.deadline_ms(self.slot)
+    }
+
+    #[inline]
+    pub fn set_deadline(&mut self, deadline_ms: Option<u64>) {
+        self.db.set_deadline(self.slot, deadline_ms, self.now.ms);
+    }
+
+    /// A new value, and with it a new deadline or none.
+    #[inline]
+    pub fn replace(mut self, value: Value, deadline_ms: Option<u64>) {
+        self.set_value(value);
+        self.db.entry(self.slot).set_clock(access_clock(self.now));
+        self.set_deadline(deadline_ms);
+    }
+
+    /// A new value under the old deadline. The value must not be part of the old one (it borrows elsewhere).
+    #[inline]
+    pub fn set_value(&mut self, value: Value) {
+        self.db.swap_entry(self.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer; a `Value` cannot borrow from the entry, since `self` is
+            // borrowed mutably.
+            unsafe { entry.replace_value(value) }
+        });
+    }
+
+    /// Makes the value a byte string of this length, filled up with zeros, and hands it out to be written.
+    pub fn resize(&mut self, len: usize) -> &mut [u8] {
+        if let Value::Int(n) = self.value() {
+            let text = n.to_string();
+            self.set_value(Value::Bytes(text.as_bytes()));
+        }
+        self.db.swap_entry(self.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer.
+            unsafe { entry.resize_value(len) }
+        });
+        // SAFETY: the only reference to the value, for as long as `self` is borrowed.
+        unsafe { self.db.entry(self.slot).bytes_mut() }
+    }
+
+    pub fn remove(self) {
+        self.db.remove(self.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_MS: u64 = 24 * 3600 * 1000;
+
+    fn keyspace() -> Keyspace {
+        Keyspace::new(3, Hasher::new(5, 1))
+    }
+
+    fn insert(keyspace: &mut Keyspace, db: usize, name: &str, deadline_ms: u64, now: Now) {
+        let hasher = keyspace.hasher().clone();
+        keyspace.insert(db, hasher.key(name.as_bytes()), Value::Int(1), Some(deadline_ms), now);
+    }
+
+    #[test]
+    fn the_oldest_due_key_is_found_behind_minima_that_are_too_early() {
+        let mut keyspace = keyspace();
+        let now = Now::from_ms(1_000_000);
+        let hasher = keyspace.hasher().clone();
+        for i in 0..5000 {
+            insert(&mut keyspace, 0, &format!("key{i}"), 1_000_010 + i, now);
+        }
+        insert(&mut keyspace, 2, "oldest", 1_000_005, now);
+        assert_eq!(keyspace.oldest_due_ms(now), None);
+        let later = Now::from_ms(1_003_000);
+        assert_eq!(keyspace.oldest_due_ms(later), Some(1_000_005));
+        // The minima stay where they were when these go, or live longer.
+        assert!(keyspace.remove(2, hasher.key(b"oldest"), now));
+        for i in 0..2000 {
+            let slot = keyspace.dbs[0].find(hasher.key(format!("key{i}").as_bytes())).unwrap();
+            keyspace.dbs[0].set_deadline(slot, Some(2_000_000), later.ms);
+        }
+        assert_eq!(keyspace.oldest_due_ms(later), Some(1_002_010));
+        assert_eq!(keyspace.oldest_due_ms(Now::from_ms(1_002_010)), None, "not dead yet");
+        assert_eq!(keyspace.counters.expired_by_cycle, 0, "asking deletes nothing");
+        keyspace.check();
+    }
+
+    #[test]
+    fn a_far_deadline_whose_block_wants_to_be_looked_at_is_not_due() {
+        let mut keyspace = keyspace();
+        let now = Now::from_ms(DAY_MS);
+        insert(&mut keyspace, 0, "far", 101 * DAY_MS, now);
+        insert(&mut keyspace, 0, "old", 2 * DAY_MS, now);
+        assert_eq!(keyspace.oldest_due_ms(Now::from_ms(90 * DAY_MS)), Some(2 * DAY_MS));
+        let hasher = keyspace.hasher().clone();
+        assert!(keyspace.remove(0, hasher.key(b"old"), now));
+        assert_eq!(keyspace.oldest_due_ms(Now::from_ms(90 * DAY_MS)), None);
+        assert_eq!(keyspace.oldest_due_ms(Now::from_ms(102 * DAY_MS)), Some(101 * DAY_MS));
+        keyspace.check();
+    }
+
+    /// Keys come and go between the slices, so that blocks split and merge under the walk.
+    #[test]
+    fn a_sweep_by_prefix_deletes_the_dead_that_match_and_nothing_else() {
+        let mut rng = fastrand::Rng::with_seed(11);
+        for round in 0..20 {
+            let mut keyspace = keyspace();
+            let now = Now::from_ms(1_000_000);
+            let count = [3, 500, 20_000][round % 3];
+            for i in 0..count {
+                let db = i % 3;
+                insert(&mut keyspace, db, &format!("token:{i}"), 1_000_001, now);
+                insert(&mut keyspace, db, &format!("session:{i}"), 1_000_001, now);
+                insert(&mut keyspace, db, &format!("token:live:{i}"), 9_000_000, now);
+            }
+            let later = Now::from_ms(1_000_002);
+            let (mut walk, mut deleted, mut others) = (DeadWalk::default(), 0, 0);
+            while let Some(swept) = keyspace.sweep_prefix(&mut walk, b"token:", later, 64) {
+                assert!(swept <= 64);
+                deleted += swept;
+                for _ in 0..rng.usize(..200) {
+                    let hasher = keyspace.hasher().clone();
+                    let db = rng.usize(..3);
+                    if rng.bool() {
+                        keyspace.insert(db, hasher.key(format!("new:{others}").as_bytes()), Value::Int(1), None, later);
+                        others += 1;
+                    } else {
+                        keyspace.remove(db, hasher.key(format!("token:live:{}", rng.usize(..count)).as_bytes()), later);
+                    }
+                }
+            }
+            assert_eq!(deleted, count);
+            assert_eq!(keyspace.counters.expired_by_cycle, count as u64);
+            assert_eq!((0..3).map(|db| keyspace.dbs[db].count_dead(later.ms)).sum::<usize>(), count, "the sessions");
+            assert_eq!(keyspace.sweep_prefix(&mut walk, b"", later, 64), None);
+            keyspace.check();
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! SCAN: every key that is there from the first call to the last is returned exactly once, whatever is inserted,
+//! deleted, split or merged meanwhile.
+//!
+//! A scan walks two coordinates that a key never changes: the position on the directory's line in steps of
+//! 2^-depth, and inside such a step eight other bits of its hash, cut into 2^cuts parts. Both step widths are chosen
+//! when the scan starts, from the number of keys and COUNT, and travel in the cursor. A writer that makes the
+//! table grow makes later steps return more keys, not more steps, so it cannot outrun a scan; only where a step has
+//! come to span sixteen blocks is it cut finer, at a boundary where no key can be missed.
+//!
+//! ```text
+//!  cursor  | 0..8 shard | 8..12 cuts | 12..18 depth | 18..26 part | 26..58 position (upper 32 bits) | 58 started |
+//! ```
+//! Zero is the start of the first shard and the end of the scan. The top bits stay clear, since some clients keep
+//! cursors in signed integers.
+
+use super::block::Block;
+use super::db::Db;
+
+const MAX_DEPTH: u32 = 32;
+const MAX_CUTS: u32 = 8;
+/// A step that spans more blocks than this is cut finer.
+const BLOCKS_A_STEP: usize = 16;
+/// Steps without a key before the call returns with what it has, for each key asked for.
+const EMPTY_STEPS: usize = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    pub shard: usize,
+    at: Option<Step>,
+}
+
+/// Where to go on: a part of the keys whose positions start with `depth` bits of `position`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    position: u32,
+    depth: u32,
+    cuts: u32,
+    part: u32,
+}
+
+impl Cursor {
+    pub fn start(shard: usize) -> Cursor {
+        Cursor { shard, at: None }
+    }
+
+    /// Any number a client sends is a cursor: what it could not have got from here is bent into range.
+    pub fn from_u64(cursor: u64) -> Cursor {
+        let shard = (cursor & 0xff) as usize;
+        if cursor >> 58 & 1 == 0 {
+            return Cursor::start(shard);
+        }
+        let cuts = (cursor >> 8 & 0xf).min(u64::from(MAX_CUTS)) as u32;
+        let depth = (cursor >> 12 & 0x3f).min(u64::from(MAX_DEPTH)) as u32;
+        let position = (cursor >> 26) as u32 & mask(depth);
+        let part = (cursor >> 18 & 0xff) as u32 & ((1 << cuts) - 1);
+        Cursor { shard, at: Some(Step { position, depth, cuts, part }) }
+    }
+
+    pub fn to_u64(self) -> u64 {
+        let shard = self.shard as u64;
+        match self.at {
+            None => shard,
+            Some(step) => {
+                shard
+                    | u64::from(step.cuts) << 8
+                    | u64::from(step.depth) << 12
+                    | u64::from(step.part) << 18
+                    | u64::from(step.position) << 26
+                    | 1 << 58
+            }
+        }
+    }
+
+    /// The start of the next shard, or `None` behind the last.
+    pub fn next_shard(self, shards: usize) -> Option<Cursor> {
+        (self.shard + 1 < shards).then(|| Cursor::start(self.shard + 1))
+    }
+}
+
+/// The upper `depth` bits of 32.
+fn mask(depth: u32) -> u32 {
+    if depth == 0 { 0 } else { u32::MAX << (32 - depth) }
+}
+
+impl Db {
+    /// Goes on from `cursor` until `count` keys were shown to `each` (slots of full blocks, dead or alive), or for a
+    /// bounded number of steps. `None` where this database has been walked to its end. Returns how many were shown.
+    pub(super) fn scan(
+        &self,
+        cursor: Cursor,
+        count: usize,
+        mut each: impl FnMut(&Block, usize),
+    ) -> (usize, Option<Cursor>) {
+        let mut step = cursor.at.unwrap_or_else(|| self.first_step(count));
+        let mut shown = 0;
+        for _ in 0..count.saturating_mul(EMPTY_STEPS) {
+            if step.part == 0 {
+                self.refine(&mut step);
+            }
+            self.show(&step, &mut |block, slot| {
+                shown += 1;
+                each(block, slot);
+            });
+            match step.next() {
+                None => return (shown, None),
+                Some(next) => step = next,
+            }
+            if shown >= count {
+                break;
+            }
+        }
+        (shown, Some(Cursor { shard: cursor.shard, at: Some(step) }))
+    }
+
+    /// Step widths for a new scan: as many steps as give about `count` keys each.
+    fn first_step(&self, count: usize) -> Step {
+        let steps = (self.len() / count.max(1)).max(1);
+        let bits = steps.ilog2();
+        let depth = bits.min(u32::from(self.bits)).min(MAX_DEPTH);
+        Step { position: 0, depth, cuts: (bits - depth).min(MAX_CUTS), part: 0 }
+    }
+
+    /// Where the table has grown much since the scan started: shorter steps from here on. At part zero nothing of
+    /// the step has been shown yet, so its first half is as good a place to go on.
+    fn refine(&self, step: &mut Step) {
+        let spanned = u32::from(self.bits).saturating_sub(step.depth);
+        if spanned > BLOCKS_A_STEP.ilog2() && self.len() > BLOCKS_A_STEP * super::block::SPLIT_AT {
+            step.depth = (step.depth + spanned).min(MAX_DEPTH);
+        }
+    }
+
+    fn show(&self, step: &Step, each: &mut impl FnMut(&Block, usize)) {
+        let bits = u32::from(self.bits);
+        let part_of = |slot_bits: u8| u32::from(slot_bits) >> (8 - step.cuts);
+        let first = if bits == 0 { 0 } else { (step.position >> (32 - bits.min(32))) as usize };
+        let last = first + (1usize << bits.saturating_sub(step.depth)) - 1;
+        let mut index = first;
+        while index <= last {
+            let block = self.block_by_directory(index);
+            let depth = u32::from(block.depth);
+            for slot in block.full_slots() {
+                if step.cuts > 0 && part_of(block.hash_bits(slot)) != step.part {
+                    continue;
+                }
+                if depth >= step.depth || self.position(block, slot, step.depth) == step.position {
+                    each(block, slot);
+                }
+            }
+            // The next block in the directory: this one may stand there several times.
+            index = (index | ((1 << (bits - depth)) - 1)) + 1;
+        }
+    }
+
+    /// The first `depth` bits of a key's position, where the block itself knows fewer: from the word if it holds
+    /// enough of them, else from the key.
+    fn position(&self, block: &Block, slot: usize, depth: u32) -> u32 {
+        let known = u32::from(block.depth & !7) + 8;
+        let position = if depth <= known {
+            let window = (block.window(slot) as u64) << 56 >> (block.depth & !7);
+            // The window repeats bits of the block's own position above its depth.
+            block.position | window
+        } else {
+            self.position_of(block.entry(slot).key())
+        };
+        (position >> 32) as u32 & mask(depth)
+    }
+}
+
+impl Step {
+    fn next(mut self) -> Option<Step> {
+        self.part += 1;
+        if self.part < 1 << self.cuts {
+            return Some(self);
+        }
+        self.part = 0;
+        if self.depth == 0 {
+            return None;
+        }
+        self.position = self.position.checked_add(1 << (32 - self.depth))?;
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::entry::Value;
+    use crate::keyspace::hash::Hasher;
+    use std::collections::HashMap;
+
+    #[test]
+    fn cursors_survive_the_trip_and_nonsense_is_bent_into_range() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        for _ in 0..100_000 {
+            let cursor = Cursor::from_u64(rng.u64(..));
+            assert_eq!(Cursor::from_u64(cursor.to_u64()), cursor);
+            assert!(cursor.to_u64() < 1 << 59);
+        }
+        assert_eq!(Cursor::from_u64(0), Cursor::start(0));
+        assert_eq!(Cursor::start(2).next_shard(3), None);
+    }
+
+    /// Keys that stay, while others come and go in waves; every one that stays is seen once.
+    fn scan_under_change(seed: u64) {
+        let hasher = Hasher::new(seed, 1);
+        let mut db = Db::new(hasher.clone());
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let stay = rng.usize(0..8000);
+        for i in 0..stay {
+            let key = format!("stay{i}");
+            db.insert(hasher.key(key.as_bytes()), Value::Int(1), 0);
+        }
+        let count = [1, 3, 10, 100, 1000][rng.usize(0..5)];
+        let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
+        let mut others: Vec<String> = Vec::new();
+        let mut growing = rng.bool();
+        let mut cursor = Cursor::start(0);
+        let mut calls = 0;
+        loop {
+            let (_, next) = db.scan(cursor, count, |block, slot| {
+                *seen.entry(block.entry(slot).key().to_vec()).or_default() += 1;
+            });
+            let Some(next) = next else { break };
+            cursor = Cursor::from_u64(next.to_u64());
+            calls += 1;
+            assert!(calls < 200_000, "a scan ends");
+            if rng.usize(0..20) == 0 {
+                growing = !growing;
+            }
+            for _ in 0..rng.usize(0..300) {
+                if growing && others.len() < 60_000 {
+                    let key = format!("other{}", rng.u64(..));
+                    if db.find(hasher.key(key.as_bytes())).is_none() {
+                        db.insert(hasher.key(key.as_bytes()), Value::Int(2), 0);
+                        others.push(key);
+                    }
+                } else if !others.is_empty() {
+                    let key = others.swap_remove(rng.usize(..others.len()));
+                    let slot = db.find(hasher.key(key.as_bytes())).expect("it was inserted");
+                    db.remove(slot);
+                }
+            }
+        }
+        for i in 0..stay {
+            let key = format!("stay{i}").into_bytes();
+            assert_eq!(seen.get(&key), Some(&1), "seed {seed}, key {i}, COUNT {count}");
+        }
+        db.check();
+    }
+
+    #[test]
+    fn every_key_that_stays_is_seen_once() {
+        for seed in 0..60 {
+            scan_under_change(seed);
+        }
+    }
+
+    #[test]
+    fn a_call_returns_about_as_many_keys_as_asked_for() {
+        let hasher = Hasher::new(5, 1);
+        let mut db = Db::new(hasher.clone());
+        for i in 0..200_000u32 {
+            db.insert(hasher.key(&i.to_le_bytes()), Value::Int(1), 0);
+        }
+        for count in [10, 100, 1000, 10_000] {
+            let mut cursor = Cursor::start(0);
+            let mut most = 0;
+            let mut total = 0;
+            loop {
+                let (shown, next) = db.scan(cursor, count, |_, _| ());
+                most = most.max(shown);
+                total += shown;
+                let Some(next) = next else { break };
+                cursor = next;
+            }
+            assert_eq!(total, 200_000);
+            assert!(most <= 5 * count, "COUNT {count} gave {most}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! EmberDB: a Redis-compatible, multi-threaded, shared-nothing in-memory store whose heart is expiry.
+//!
+//! One process; one glommio executor a core, pinned. Each executor is a *shard*: it owns a part of the keyspace
+//! outright and serves connections. Nothing is locked; shards talk by messages.
+//!
+//! ```text
+//!  main        configuration, executors, signals
+//!  server      listen, connection, dispatch, replies in order, pub/sub, rows about the server
+//!  shard       mailbox, batches, calls; the tasks of the cycle
+//!  command     the table's rows and the handlers on data
+//!  expiry      the cycle and its budget
+//!  keyspace    block, directory, entry: the only door to data; nothing dead ever passes it
+//!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
+//!  value       numbers, globs, subsequences: what the types have in common
+//!  observe     histograms of lag, counting allocator, log
+//!  clock, config
+//! ```
+//!
+//! # Import law
+//! A room imports only from rooms further down in this drawing; rooms on one line do not import each other.
+//! `tests/architecture.rs` reads the imports and fails on any other arrow. Where a lower room must reach a higher one
+//! it declares what it needs: [`shard::Front`] (replies and events), [`command::Hop`] (work on other shards).
+//!
+//! # Where does it belong?
+//! - a new command on data: a row and a handler in its family's file in `command/`
+//! - a new command about connections or the server: likewise in `server/rows/`
+//! - a new directive: a row in `config/directives.rs` and a field in `Config`
+//! - a change to what is deleted when: `expiry/cycle.rs`; to when it runs: `shard/expire.rs`
+//! - how keys are kept: `keyspace/block.rs` (slots), `db.rs` (directory), `entry.rs` (bytes of one key)
+//!
+//! # Reading order
+//! `keyspace/mod.rs`, `expiry/cycle.rs`, `command/mod.rs`, `shard/mod.rs`, `server/dispatch.rs`.
+
+pub mod clock;
+pub mod command;
+pub mod config;
+pub mod expiry;
+pub mod keyspace;
+pub mod observe;
+pub mod resp;
+pub mod server;
+pub mod shard;
+pub mod value;

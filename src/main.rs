@@ -1,0 +1,201 @@
+//! `emberdb`: reads its configuration, pins one executor to each core, serves until it is told to stop.
+
+use emberdb::clock::Clock;
+use emberdb::config::{self, Config, Start};
+use emberdb::keyspace::{Hasher, Keyspace};
+use emberdb::observe::log;
+use emberdb::observe::memory::Counting;
+use emberdb::server::{Global, Server, Table, listen, watch_signals};
+use emberdb::shard::{Mail, Message, Shard};
+use glommio::channels::channel_mesh::{Full, MeshBuilder};
+use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
+
+/// Memory that each executor's rings lock. glommio takes about 512 KiB with these settings.
+const LOCKED_BYTES_A_SHARD: u64 = 512 * 1024;
+const IO_MEMORY_BYTES: usize = 64 * 1024;
+const RING_DEPTH: usize = 128;
+/// How long serving may have to wait for a task that does not yield.
+const PREEMPT: Duration = Duration::from_millis(1);
+/// Messages a channel between two shards holds.
+const CHANNEL_MESSAGES: usize = 256;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let config = match config::load(&args) {
+        Ok(Start::Run(config)) => *config,
+        Ok(Start::Help(text) | Start::Version(text)) => {
+            println!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match start(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            log::warning(format_args!("{reason}"));
+            eprintln!("emberdb: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(config: Config) -> Result<(), String> {
+    log::open(&config).map_err(|error| format!("Can't open the log file '{}': {error}", config.logfile))?;
+    if config.dir != "." {
+        std::env::set_current_dir(&config.dir).map_err(|error| format!("Can't chdir to '{}': {error}", config.dir))?;
+    }
+    end_on_panic();
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let shards = if config.shards == 0 { cores.len().max(1) } else { config.shards };
+    check_locked_memory(shards)?;
+    raise_open_files(config.maxclients);
+    let sockets = listen::open(&config).map_err(|error| error.to_string())?;
+    let signals = signal_thread().map_err(|error| format!("Can't handle signals: {error}"))?;
+    if !config.pidfile.is_empty() {
+        std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
+            .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
+    }
+    serve(config, shards, &cores, sockets, signals)
+}
+
+/// Starts a thread for each shard and waits for them; they end with the process.
+fn serve(
+    config: Config,
+    shards: usize,
+    cores: &[core_affinity::CoreId],
+    sockets: Vec<OwnedFd>,
+    signals: OwnedFd,
+) -> Result<(), String> {
+    let hasher = Hasher::new(fastrand::u64(..), shards);
+    let global = Arc::new(Global::new(config.clone(), shards));
+    let table = Arc::new(Table::new());
+    let mesh = MeshBuilder::<Message, Full>::full(shards, CHANNEL_MESSAGES);
+    let port = config.port;
+    let config = Arc::new(config);
+    let mut first = Some((sockets, signals));
+    let mut threads = Vec::new();
+    for index in 0..shards {
+        let placement = match cores {
+            [] => Placement::Unbound,
+            cores => Placement::Fixed(cores[index % cores.len()].id),
+        };
+        let (hasher, global, table) = (hasher.clone(), global.clone(), table.clone());
+        let (mesh, config, seed) = (mesh.clone(), config.clone(), fastrand::u64(..));
+        let first = if index == 0 { first.take() } else { None };
+        let run = move || async move {
+            let (senders, receivers) = mesh.join().await.expect("every shard joins the mesh once");
+            let id = senders.peer_id();
+            let keyspace = Keyspace::new(config.databases, hasher);
+            let shard = Shard::new(id, shards, keyspace, Clock::system(), seed, config);
+            let server = Server::new(shard.clone(), global, table);
+            let queue =
+                glommio::executor().create_task_queue(Shares::Static(1000), Latency::Matters(PREEMPT), "serving");
+            let serving = async move {
+                shard.start(Mail { senders, receivers });
+                server.start();
+                if let Some((sockets, signals)) = first {
+                    watch_signals(&server, signals);
+                    sockets.into_iter().for_each(|socket| listen::start(&server, socket));
+                    log::notice(format_args!("Ready to accept connections: port {port}, {shards} shards"));
+                }
+                std::future::pending::<()>().await;
+            };
+            let task = glommio::spawn_local_into(serving, queue).expect("the queue was made just now");
+            task.await;
+        };
+        let thread = LocalExecutorBuilder::new(placement)
+            .name(&format!("shard-{index}"))
+            .io_memory(IO_MEMORY_BYTES)
+            .ring_depth(RING_DEPTH)
+            .preempt_timer(PREEMPT)
+            .spawn(run)
+            .map_err(|error| no_executor(index, &error.to_string()))?;
+        threads.push(thread);
+    }
+    for (index, thread) in threads.into_iter().enumerate() {
+        thread.join().map_err(|error| no_executor(index, &error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn no_executor(shard: usize, error: &str) -> String {
+    format!(
+        "Can't start shard {shard}: {error}. EmberDB needs io_uring (Linux 5.8 or newer; not disabled by \
+         kernel.io_uring_disabled or a container's seccomp profile) and {LOCKED_BYTES_A_SHARD} bytes of lockable \
+         memory for each shard (ulimit -l)"
+    )
+}
+
+/// A panic in one task would end its executor while the others go on half alive: it ends the process.
+fn end_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        eprintln!("emberdb: this is a defect; the process ends so that no shard is left without the others");
+        let _ = std::io::stderr().flush();
+        std::process::abort();
+    }));
+}
+
+fn check_locked_memory(shards: usize) -> Result<(), String> {
+    let limit = limit(libc::RLIMIT_MEMLOCK);
+    let needed = shards as u64 * LOCKED_BYTES_A_SHARD;
+    // SAFETY: no arguments, no memory touched.
+    let root = unsafe { libc::geteuid() } == 0;
+    if root || limit.rlim_cur >= needed {
+        return Ok(());
+    }
+    Err(format!(
+        "{shards} shards need {needed} bytes of lockable memory for io_uring, and the limit is {}: raise it (ulimit \
+         -l {}, or LimitMEMLOCK= in a systemd unit), or start fewer shards with --shards",
+        limit.rlim_cur,
+        needed / 1024
+    ))
+}
+
+/// As many open files as the connections need, as far as the hard limit allows.
+fn raise_open_files(maxclients: u32) {
+    let wanted = u64::from(maxclients) * 2 + 64;
+    let mut files = limit(libc::RLIMIT_NOFILE);
+    if files.rlim_cur < wanted {
+        files.rlim_cur = wanted.min(files.rlim_max);
+        // SAFETY: a valid limit; what cannot be raised stays as it is.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &files) };
+    }
+}
+
+fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place to write to.
+    unsafe { libc::getrlimit(resource, &mut limit) };
+    limit
+}
+
+/// A thread that turns signals into bytes, which the first shard reads.
+fn signal_thread() -> std::io::Result<OwnedFd> {
+    let (ours, mut theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            // A closed terminal does not end a server.
+            if signal != SIGHUP && theirs.write_all(&[signal as u8]).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(ours.into())
+}

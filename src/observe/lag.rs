@@ -1,0 +1,51 @@
+//! Lag: how long after its deadline a key was deleted, for every key that died, one HDR histogram a shard.
+
+use crate::clock::Now;
+use hdrhistogram::Histogram;
+
+/// Microseconds, two significant digits, up to ten days; what is later counts as ten days.
+const HIGHEST_US: u64 = 10 * 24 * 3600 * 1_000_000;
+
+#[derive(Clone)]
+pub struct Lag {
+    histogram: Histogram<u64>,
+}
+
+impl Default for Lag {
+    fn default() -> Lag {
+        Lag::new()
+    }
+}
+
+impl Lag {
+    pub fn new() -> Lag {
+        let histogram = Histogram::new_with_bounds(1, HIGHEST_US, 2).expect("constant bounds are valid");
+        Lag { histogram }
+    }
+
+    #[inline]
+    pub fn record(&mut self, now: Now, deadline_ms: u64) {
+        self.histogram.saturating_record(now.us.saturating_sub(deadline_ms * 1000).max(1));
+    }
+
+    pub fn add(&mut self, other: &Lag) {
+        self.histogram.add(&other.histogram).expect("all lag histograms have the same bounds");
+    }
+
+    pub fn reset(&mut self) {
+        self.histogram.reset();
+    }
+
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The lag that this share of the deaths (0 to 1) did not exceed; zero where nothing died.
+    pub fn quantile_us(&self, share: f64) -> u64 {
+        if self.histogram.is_empty() { 0 } else { self.histogram.value_at_quantile(share) }
+    }
+
+    pub fn max_us(&self) -> u64 {
+        if self.histogram.is_empty() { 0 } else { self.histogram.max() }
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory: an allocator that counts, so that `used_memory` is everything the process asked for.
+//!
+//! Each thread counts in a place of its own, written with plain loads and stores; whoever asks adds the places up.
+//! What one thread allocates another may free, so a single place may be negative.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+/// Threads that count in a place of their own; those beyond share the last one.
+const PLACES: usize = 128;
+
+#[repr(align(64))]
+struct Place(AtomicI64);
+
+static COUNTED: [Place; PLACES] = [const { Place(AtomicI64::new(0)) }; PLACES];
+static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicI64 = AtomicI64::new(0);
+
+thread_local! {
+    static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Wraps an allocator and counts the bytes of what is allocated.
+pub struct Counting<A>(pub A);
+
+// SAFETY: every call is passed on to the wrapped allocator unchanged; counting touches atomics and a thread-local
+// without a destructor only, neither of which allocates.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's contract.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: the caller's contract.
+        unsafe { self.0.dealloc(pointer, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's contract.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count(new_size as i64 - layout.size() as i64);
+        // SAFETY: the caller's contract.
+        unsafe { self.0.realloc(pointer, layout, new_size) }
+    }
+}
+
+#[inline]
+fn count(bytes: i64) {
+    let mut place = PLACE.get();
+    if place == usize::MAX {
+        place = NEXT_PLACE.fetch_add(1, Ordering::Relaxed).min(PLACES - 1);
+        PLACE.set(place);
+    }
+    let counted = &COUNTED[place].0;
+    if place == PLACES - 1 {
+        counted.fetch_add(bytes, Ordering::Relaxed);
+    } else {
+        counted.store(counted.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes allocated now, as asked for; what the allocator adds is in the resident set.
+pub fn used_bytes() -> u64 {
+    let used = COUNTED.iter().map(|place| place.0.load(Ordering::Relaxed)).sum::<i64>().max(0);
+    PEAK.fetch_max(used, Ordering::Relaxed);
+    used as u64
+}
+
+/// The most that [`used_bytes`] has seen; the shards look every second.
+pub fn peak_bytes() -> u64 {
+    used_bytes().max(PEAK.load(Ordering::Relaxed) as u64)
+}

@@ -1,0 +1,63 @@
+//! The vocabulary of errors a client sees: the texts Redis users know, each with its code in front.
+
+use std::borrow::Cow;
+use thiserror::Error;
+
+pub type Result<T = ()> = std::result::Result<T, Error>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Error {
+    #[error("ERR syntax error")]
+    Syntax,
+    #[error("ERR value is not an integer or out of range")]
+    NotAnInteger,
+    #[error("ERR value is not a valid float")]
+    NotAFloat,
+    #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
+    WrongType,
+    #[error("ERR no such key")]
+    NoSuchKey,
+    #[error("ERR index out of range")]
+    IndexOutOfRange,
+    #[error("ERR offset is out of range")]
+    OffsetOutOfRange,
+    #[error("ERR increment or decrement would overflow")]
+    WouldOverflow,
+    #[error("ERR increment would produce NaN or Infinity")]
+    NanOrInfinity,
+    #[error("ERR decrement would overflow")]
+    DecrementOverflow,
+    #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
+    StringTooLong,
+    #[error("ERR invalid expire time in '{0}' command")]
+    InvalidExpireTime(&'static str),
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    WrongArity(String),
+    #[error("ERR invalid cursor")]
+    InvalidCursor,
+    #[error("ERR DB index is out of range")]
+    DbOutOfRange,
+    #[error("ERR invalid DB index")]
+    InvalidDb,
+    #[error("NOAUTH Authentication required.")]
+    NoAuth,
+    #[error("WRONGPASS invalid username-password pair or user is disabled.")]
+    WrongPass,
+    #[error("NOPROTO unsupported protocol version")]
+    NoProto,
+    /// Any other text, code included.
+    #[error("{0}")]
+    Text(Cow<'static, str>),
+}
+
+impl Error {
+    /// An error with the plain code `ERR`.
+    pub fn err(text: impl std::fmt::Display) -> Error {
+        Error::Text(format!("ERR {text}").into())
+    }
+
+    /// A fixed text with its code in front.
+    pub const fn text(text: &'static str) -> Error {
+        Error::Text(Cow::Borrowed(text))
+    }
+}

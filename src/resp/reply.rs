@@ -1,0 +1,212 @@
+//! Writing replies, in the protocol version the connection speaks.
+
+use crate::value::number::{format_i64, write_f64};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Proto {
+    #[default]
+    Resp2,
+    Resp3,
+}
+
+/// Appends one reply to a send buffer. Aggregates are announced with their length and followed by their items.
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    pub proto: Proto,
+}
+
+impl<'a> Reply<'a> {
+    #[inline]
+    pub fn new(out: &'a mut Vec<u8>, proto: Proto) -> Reply<'a> {
+        Reply { out, proto }
+    }
+
+    #[inline]
+    pub fn ok(&mut self) {
+        self.raw(b"+OK\r\n");
+    }
+
+    /// Bytes that are a reply already.
+    #[inline]
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// How many bytes the buffer holds.
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Takes back what was written after the buffer had this length.
+    pub fn truncate(&mut self, len: usize) {
+        self.out.truncate(len);
+    }
+
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error with its code in front. Line ends inside would break the protocol: they become spaces.
+    pub fn error(&mut self, error: impl std::fmt::Display) {
+        let text = error.to_string();
+        let line: Vec<u8> = text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect();
+        self.line(b'-', &line);
+    }
+
+    #[inline]
+    pub fn int(&mut self, n: i64) {
+        self.number(b':', n);
+    }
+
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.out.reserve(bytes.len() + 24);
+        if bytes.len() < 10 {
+            self.raw(&[b'$', b'0' + bytes.len() as u8, b'\r', b'\n']);
+        } else {
+            self.number(b'$', bytes.len() as i64);
+        }
+        self.raw(bytes);
+        self.raw(b"\r\n");
+    }
+
+    /// An integer as a bulk string.
+    pub fn bulk_int(&mut self, n: i64) {
+        let mut buffer = [0; 20];
+        self.bulk(format_i64(n, &mut buffer));
+    }
+
+    #[inline]
+    pub fn nil(&mut self) {
+        match self.proto {
+            Proto::Resp2 => self.raw(b"$-1\r\n"),
+            Proto::Resp3 => self.raw(b"_\r\n"),
+        }
+    }
+
+    /// The nil that stands for a missing array.
+    pub fn nil_array(&mut self) {
+        match self.proto {
+            Proto::Resp2 => self.raw(b"*-1\r\n"),
+            Proto::Resp3 => self.raw(b"_\r\n"),
+        }
+    }
+
+    pub fn array(&mut self, len: usize) {
+        self.number(b'*', len as i64);
+    }
+
+    /// `pairs` keys, each followed by its value.
+    pub fn map(&mut self, pairs: usize) {
+        match self.proto {
+            Proto::Resp2 => self.number(b'*', pairs as i64 * 2),
+            Proto::Resp3 => self.number(b'%', pairs as i64),
+        }
+    }
+
+    pub fn set(&mut self, len: usize) {
+        match self.proto {
+            Proto::Resp2 => self.number(b'*', len as i64),
+            Proto::Resp3 => self.number(b'~', len as i64),
+        }
+    }
+
+    /// A message that is not the answer to a request.
+    pub fn push(&mut self, len: usize) {
+        match self.proto {
+            Proto::Resp2 => self.number(b'*', len as i64),
+            Proto::Resp3 => self.number(b'>', len as i64),
+        }
+    }
+
+    pub fn bool(&mut self, yes: bool) {
+        match self.proto {
+            Proto::Resp2 => self.int(i64::from(yes)),
+            Proto::Resp3 => self.raw(if yes { b"#t\r\n" } else { b"#f\r\n" }),
+        }
+    }
+
+    pub fn double(&mut self, x: f64) {
+        let mut text = Vec::new();
+        write_f64(&mut text, x);
+        match self.proto {
+            Proto::Resp2 => self.bulk(&text),
+            Proto::Resp3 => self.line(b',', &text),
+        }
+    }
+
+    /// Text for people, with a three-letter format in RESP3 (`txt`, `mkd`).
+    pub fn verbatim(&mut self, format: &str, text: &str) {
+        match self.proto {
+            Proto::Resp2 => self.bulk(text.as_bytes()),
+            Proto::Resp3 => {
+                self.number(b'=', text.len() as i64 + 4);
+                self.raw(format.as_bytes());
+                self.raw(b":");
+                self.raw(text.as_bytes());
+                self.raw(b"\r\n");
+            }
+        }
+    }
+
+    #[inline]
+    fn number(&mut self, kind: u8, n: i64) {
+        let mut buffer = [0; 20];
+        let digits = format_i64(n, &mut buffer);
+        self.out.reserve(digits.len() + 3);
+        self.out.push(kind);
+        self.out.extend_from_slice(digits);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.out.reserve(text.len() + 3);
+        self.out.push(kind);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(proto: Proto, write: impl FnOnce(&mut Reply)) -> String {
+        let mut out = Vec::new();
+        write(&mut Reply::new(&mut out, proto));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn types_differ_by_protocol() {
+        let all = |reply: &mut Reply| {
+            reply.nil();
+            reply.nil_array();
+            reply.map(1);
+            reply.set(2);
+            reply.push(3);
+            reply.bool(true);
+            reply.double(1.5);
+            reply.verbatim("txt", "hi");
+        };
+        assert_eq!(written(Proto::Resp2, all), "$-1\r\n*-1\r\n*2\r\n*2\r\n*3\r\n:1\r\n$3\r\n1.5\r\n$2\r\nhi\r\n");
+        assert_eq!(written(Proto::Resp3, all), "_\r\n_\r\n%1\r\n~2\r\n>3\r\n#t\r\n,1.5\r\n=6\r\ntxt:hi\r\n");
+    }
+
+    #[test]
+    fn an_error_stays_on_its_line() {
+        assert_eq!(written(Proto::Resp2, |reply| reply.error("ERR a\r\nb")), "-ERR a  b\r\n");
+    }
+
+    #[test]
+    fn bulks_of_all_lengths() {
+        for len in [0, 1, 9, 10, 99, 100, 1000] {
+            let text = "x".repeat(len);
+            assert_eq!(written(Proto::Resp2, |reply| reply.bulk(text.as_bytes())), format!("${len}\r\n{text}\r\n"));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One connection: its buffers and what the session knows.
+
+use super::replies::Replies;
+use crate::resp::{Parser, Proto};
+use crate::shard::Notify;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+
+/// Replies that wait to be sent before the connection's requests wait, too.
+pub const OUT_BYTES: usize = 1 << 20;
+/// Requests that wait before the connection is not read any more.
+const INPUT_BYTES: usize = 64 * 1024;
+/// Room for replies that an idle connection keeps.
+const KEPT_BYTES: usize = 16 * 1024;
+
+/// A connection as the tasks of its shard share it.
+pub struct Client {
+    pub id: u64,
+    pub fd: RawFd,
+    pub state: RefCell<State>,
+    /// Somebody wants to know that it may be read again.
+    pub resumed: Notify,
+    pub closed: Cell<bool>,
+}
+
+pub type ClientRef = Rc<Client>;
+
+pub struct State {
+    pub session: Session,
+    pub replies: Replies,
+    pub parser: Parser,
+    pub flow: Flow,
+    /// Bytes received and not yet used, from `at` on.
+    pub input: Vec<u8>,
+    pub at: usize,
+}
+
+/// What keeps a connection's requests waiting.
+#[derive(Default)]
+pub struct Flow {
+    /// A command that nothing may overtake is on its way.
+    pub barrier: bool,
+    /// CLIENT PAUSE holds the next request.
+    pub paused: bool,
+    /// How much of the output has been sent.
+    pub sent: usize,
+    /// A task waits until the socket takes more.
+    pub writing: bool,
+    pub close: Close,
+    /// The target of the last command that went to another shard, for strict order.
+    pub last_target: usize,
+    /// When the output grew past the soft limit, store microseconds.
+    pub soft_since_us: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Close {
+    #[default]
+    No,
+    /// When everything is sent.
+    AfterReplies,
+    Now,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyMode {
+    #[default]
+    On,
+    Off,
+    /// Nothing is answered to the next command.
+    SkipNext,
+}
+
+/// What commands know and change of their connection.
+pub struct Session {
+    pub id: u64,
+    pub fd: RawFd,
+    pub addr: String,
+    pub laddr: String,
+    /// From this machine.
+    pub local: bool,
+    pub name: Vec<u8>,
+    pub lib_name: Vec<u8>,
+    pub lib_ver: Vec<u8>,
+    pub db: usize,
+    pub proto: Proto,
+    pub authenticated: bool,
+    pub reply_mode: ReplyMode,
+    pub no_evict: bool,
+    pub no_touch: bool,
+    pub created_us: u64,
+    pub used_us: u64,
+    pub last_command: &'static str,
+    pub last_subcommand: Option<&'static str>,
+    pub commands: u64,
+    pub channels: BTreeSet<Box<[u8]>>,
+    pub patterns: BTreeSet<Box<[u8]>>,
+    pub close: Close,
+}
+
+impl Session {
+    pub fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+}
+
+impl State {
+    pub fn new(session: Session) -> State {
+        State {
+            session,
+            replies: Replies::default(),
+            parser: Parser::default(),
+            flow: Flow::default(),
+            input: Vec::new(),
+            at: 0,
+        }
+    }
+
+    /// Whether the next request may run.
+    #[inline]
+    pub fn may_run(&self) -> bool {
+        !self.flow.barrier && !self.flow.paused && self.flow.close == Close::No && self.unsent() < OUT_BYTES
+    }
+
+    pub fn may_read(&self) -> bool {
+        self.may_run() || self.flow.close == Close::No && self.input.len() - self.at < INPUT_BYTES
+    }
+
+    pub fn unsent(&self) -> usize {
+        self.replies.out.len() - self.flow.sent
+    }
+
+    /// Everything was sent.
+    pub fn sent_all(&mut self) {
+        self.replies.out.clear();
+        self.replies.out.shrink_to(KEPT_BYTES);
+        self.flow.sent = 0;
+    }
+
+    /// Bytes this connection holds.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<State>() + self.input.capacity() + self.replies.out.capacity()
+    }
+}

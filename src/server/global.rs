@@ -1,0 +1,57 @@
+//! What the shards' servers share: a few counters, and the configuration's master copy. Nothing here is written on
+//! the way of an ordinary command.
+
+use crate::clock::boottime_us;
+use crate::config::Config;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub struct Global {
+    config: Mutex<Config>,
+    next_client: AtomicU64,
+    /// Connections by shard.
+    pub connections: Vec<AtomicUsize>,
+    /// Subscriptions by shard: a publisher asks only where there are some.
+    pub subscriptions: Vec<AtomicUsize>,
+    pub accepted: AtomicU64,
+    pub rejected: AtomicU64,
+    pub started_us: u64,
+    pub run_id: String,
+    pub executable: String,
+    /// CLIENT PAUSE: until when, store microseconds, and whether reads wait, too.
+    pub pause_until_us: AtomicU64,
+    pub pause_all: AtomicBool,
+    pub stopping: AtomicBool,
+}
+
+impl Global {
+    pub fn new(config: Config, shards: usize) -> Global {
+        let mut rng = fastrand::Rng::new();
+        Global {
+            config: Mutex::new(config),
+            next_client: AtomicU64::new(1),
+            connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+            subscriptions: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+            accepted: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            started_us: boottime_us(),
+            run_id: (0..40).map(|_| char::from_digit(rng.u32(..16), 16).unwrap_or('0')).collect(),
+            executable: std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string()),
+            pause_until_us: AtomicU64::new(0),
+            pause_all: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub fn config(&self) -> MutexGuard<'_, Config> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn next_client_id(&self) -> u64 {
+        self.next_client.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn connected(&self) -> usize {
+        self.connections.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}

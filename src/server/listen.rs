@@ -1,0 +1,174 @@
+//! Listening sockets. The first shard accepts and deals connections out, each to the shard that has the fewest.
+
+use super::connection::{self, Accepted};
+use super::{Global, Server};
+use crate::config::Config;
+use crate::observe::log;
+use glommio::net::TcpListener;
+use glommio::timer::Timer;
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum ListenError {
+    #[error("Could not create server TCP listening socket {addr}: {reason}")]
+    Bind { addr: String, reason: String },
+    #[error("'{0}' is not an address to listen on")]
+    NoAddress(String),
+    #[error("Neither `port` nor `bind` leaves anything to listen on")]
+    Nothing,
+}
+
+/// How long to wait after an error of accept that lasts, such as too many open files.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+/// Opens the listening sockets of a configuration, before any shard starts.
+///
+/// # Errors
+/// A port that is taken, by another EmberDB too (the sockets are not opened for sharing), or an address that this
+/// machine does not have. Addresses marked with `-` may be missing.
+pub fn open(config: &Config) -> Result<Vec<OwnedFd>, ListenError> {
+    let mut sockets = Vec::new();
+    for name in &config.bind {
+        let (name, optional) = name.strip_prefix('-').map_or((&name[..], false), |name| (name, true));
+        let addr = address(name, config.port).ok_or_else(|| ListenError::NoAddress(name.to_owned()))?;
+        match bind(addr, config.tcp_backlog) {
+            Ok(socket) => sockets.push(socket.into()),
+            Err(error) if optional && error.raw_os_error() != Some(libc::EADDRINUSE) => {
+                log::warning(format_args!("Not listening on {addr}: {error}"));
+            }
+            Err(error) => return Err(ListenError::Bind { addr: addr.to_string(), reason: reason(&error) }),
+        }
+    }
+    if config.port == 0 || sockets.is_empty() { Err(ListenError::Nothing) } else { Ok(sockets) }
+}
+
+fn address(name: &str, port: u16) -> Option<SocketAddr> {
+    match name {
+        "*" => Some(SocketAddr::from(([0, 0, 0, 0], port))),
+        "::*" => Some(SocketAddr::from(([0u16; 8], port))),
+        name => match name.parse::<IpAddr>() {
+            Ok(ip) => Some(SocketAddr::new(ip, port)),
+            Err(_) => (name, port).to_socket_addrs().ok()?.next(),
+        },
+    }
+}
+
+fn bind(addr: SocketAddr, backlog: u32) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&addr.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket)
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => "bind: Address already in use".to_owned(),
+        _ => format!("bind: {error}"),
+    }
+}
+
+/// Accepts from a listening socket for as long as the server runs.
+pub fn start(server: &Rc<Server>, socket: OwnedFd) {
+    let server = server.clone();
+    // SAFETY: open and ours; the listener closes it.
+    let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
+    glommio::spawn_local(async move {
+        let mut turn = 0;
+        loop {
+            match listener.shared_accept().await {
+                Ok(stream) => {
+                    use std::os::fd::AsRawFd;
+                    let owned = stream.bind_to_executor();
+                    // SAFETY: `dup` has no preconditions; the result is checked by `admit`.
+                    let fd = unsafe { libc::fcntl(owned.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) };
+                    drop(owned);
+                    if fd >= 0 {
+                        turn += 1;
+                        admit(&server, fd, turn);
+                    }
+                }
+                Err(error) => {
+                    let error = io::Error::from(error);
+                    log::warning(format_args!("Error accepting a client connection: {error}"));
+                    if !matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) {
+                        Timer::new(BACK_OFF).await;
+                    }
+                }
+            }
+        }
+    })
+    .detach();
+}
+
+/// Refuses a connection, or gives it to a shard.
+fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
+    // SAFETY: accepted just now and ours.
+    let socket = unsafe { Socket::from_raw_fd(fd) };
+    let config = server.shard.config();
+    let global = &server.global;
+    if global.stopping.load(Ordering::Relaxed) {
+        return;
+    }
+    let addr = socket.peer_addr().ok().and_then(|addr| addr.as_socket());
+    let laddr = socket.local_addr().ok().and_then(|addr| addr.as_socket());
+    let stranger = addr.is_some_and(|addr| !addr.ip().to_canonical().is_loopback());
+    let refusal = if config.protected_mode && config.requirepass.is_empty() && stranger {
+        Some(PROTECTED)
+    } else if global.connected() >= config.maxclients as usize {
+        Some("-ERR max number of clients reached\r\n")
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
+        global.rejected.fetch_add(1, Ordering::Relaxed);
+        let _ = socket.send(refusal.as_bytes());
+        return;
+    }
+    prepare(&socket, config.tcp_keepalive_s);
+    let target = fewest(global, turn);
+    global.accepted.fetch_add(1, Ordering::Relaxed);
+    global.connections[target].fetch_add(1, Ordering::Relaxed);
+    let accepted = Accepted { fd: socket.into_raw_fd(), addr, laddr };
+    if target == server.shard.id {
+        connection::serve(server, accepted);
+    } else {
+        server.shard.tell(target, move |shard| connection::serve(&Server::of(shard), accepted));
+    }
+}
+
+const PROTECTED: &str = "-DENIED EmberDB is running in protected mode because protected mode is enabled and no \
+    password is set for the default user. In this mode connections are only accepted from the loopback interface. If \
+    you want to connect from external computers, set a password with 'requirepass', or turn protected mode off with \
+    'protected-mode no' where nobody but you can reach the port.\r\n";
+
+/// The shard with the fewest connections; where several have as few, they take turns.
+fn fewest(global: &Global, turn: usize) -> usize {
+    let shards = global.connections.len();
+    (0..shards)
+        .map(|offset| (turn + offset) % shards)
+        .min_by_key(|shard| global.connections[*shard].load(Ordering::Relaxed))
+        .unwrap_or(0)
+}
+
+fn prepare(socket: &Socket, keepalive_s: u64) {
+    let socket = SockRef::from(socket);
+    // None of this is worth refusing a connection for.
+    let _ = socket.set_nonblocking(true);
+    let _ = socket.set_tcp_nodelay(true);
+    if keepalive_s > 0 {
+        let idle = Duration::from_secs(keepalive_s);
+        let keepalive = TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3);
+        let _ = socket.set_tcp_keepalive(&keepalive);
+    }
+}

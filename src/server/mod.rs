@@ -1,0 +1,246 @@
+//! The server: connections and their sessions, publish/subscribe, and the commands about the server itself.
+//!
+//! ```text
+//!  socket ── connection.rs ── dispatch.rs ──┬── handler here ───────┐
+//!              (bytes)        (requests)    ├── part to a shard ────┼── replies.rs ── socket
+//!                                           └── task (coordinator) ─┘   (in order)
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `listen.rs` | listening sockets, dealing connections out to the shards |
+//! | `connection.rs` | one connection's reading and writing through glommio's sockets |
+//! | `client.rs`, `replies.rs` | its state; its replies in order |
+//! | `table.rs`, `dispatch.rs` | all commands; from a request to whoever runs it |
+//! | `pubsub.rs` | who listens to what on this shard |
+//! | `global.rs` | the little that shards share |
+//! | `rows/` | the commands of this room, a file a family |
+
+pub mod client;
+mod connection;
+mod dispatch;
+mod global;
+pub mod listen;
+mod pubsub;
+mod replies;
+mod rows;
+mod stop;
+mod table;
+
+pub use global::Global;
+pub use stop::watch_signals;
+pub use table::Table;
+
+use crate::clock::boottime_us;
+use crate::command;
+use crate::keyspace::Notice;
+use crate::resp::{Proto, Reply, Request, Result};
+use crate::shard::{Batch, Front, Notify, Shard};
+use client::{Client, ClientRef, Close, Session, State};
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How the commands of this room run.
+#[derive(Clone, Copy)]
+pub enum Run {
+    Data(command::Run),
+    /// On the connection itself, at once, after everything before it.
+    Session(fn(&mut SessionCtx, Request) -> Result),
+    /// A task that may ask other shards, after everything before it.
+    Task(fn(TaskCtx) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>),
+    Container,
+}
+
+/// What a session's command works with.
+pub struct SessionCtx<'a> {
+    pub server: &'a Rc<Server>,
+    pub session: &'a mut Session,
+    pub reply: Reply<'a>,
+}
+
+/// What a task works with: its request, and the session as it was.
+pub struct TaskCtx {
+    pub server: Rc<Server>,
+    pub client: ClientRef,
+    pub request: command::OwnedRequest,
+    pub db: usize,
+    pub proto: Proto,
+}
+
+impl TaskCtx {
+    pub fn reply(&self, write: impl FnOnce(&mut Reply)) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut Reply::new(&mut out, self.proto));
+        out
+    }
+}
+
+/// Counters of one shard's server since the last CONFIG RESETSTAT.
+#[derive(Default)]
+pub struct Stats {
+    pub commands: Cell<u64>,
+    pub input_bytes: Cell<u64>,
+    pub output_bytes: Cell<u64>,
+    pub errors: Cell<u64>,
+}
+
+/// One shard's part of the server.
+pub struct Server {
+    pub shard: Rc<Shard>,
+    pub global: Arc<Global>,
+    pub table: Arc<Table>,
+    clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
+    pubsub: RefCell<pubsub::Subscriptions>,
+    pub stats: Stats,
+    /// What sockets are read into: one buffer for all connections, since nothing is awaited while it is in use.
+    scratch: RefCell<Vec<u8>>,
+    paused: RefCell<Vec<ClientRef>>,
+    pause_watch: Notify,
+    me: Weak<Server>,
+}
+
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+impl Server {
+    pub fn new(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>) -> Rc<Server> {
+        let server = Rc::new_cyclic(|me| Server {
+            shard: shard.clone(),
+            global,
+            table,
+            clients: RefCell::default(),
+            pubsub: RefCell::default(),
+            stats: Stats::default(),
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            paused: RefCell::default(),
+            pause_watch: Notify::default(),
+            me: me.clone(),
+        });
+        shard.set_front(server.clone());
+        server
+    }
+
+    /// Starts the tasks that are not about one connection.
+    pub fn start(self: &Rc<Server>) {
+        glommio::spawn_local(dispatch::resume_paused(self.clone())).detach();
+        glommio::spawn_local(connection::look_after(self.clone())).detach();
+    }
+
+    /// The server of the shard on which a call runs.
+    pub fn of(shard: &Rc<Shard>) -> Rc<Server> {
+        let server = shard.front().as_any().downcast_ref::<Server>().expect("the server is the only front");
+        server.me.upgrade().expect("the shard keeps its front")
+    }
+
+    pub fn client(&self, id: u64) -> Option<ClientRef> {
+        self.clients.borrow().get(&id).cloned()
+    }
+
+    /// The connections of this shard, oldest first.
+    pub fn clients(&self) -> Vec<ClientRef> {
+        let mut clients: Vec<ClientRef> = self.clients.borrow().values().cloned().collect();
+        clients.sort_unstable_by_key(|client| client.id);
+        clients
+    }
+
+    fn register(&self, client: ClientRef) {
+        self.clients.borrow_mut().insert(client.id, client);
+    }
+
+    /// Forgets a connection whose socket is closed.
+    fn unregister(&self, client: &Client) {
+        client.closed.set(true);
+        self.pubsub.borrow_mut().remove_client(client.id);
+        self.publish_counts();
+        self.clients.borrow_mut().remove(&client.id);
+        self.global.connections[self.shard.id].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Ends a connection: what it still had to say or to hear is lost.
+    pub fn close_now(&self, client: &Client) {
+        client.state.borrow_mut().flow.close = Close::Now;
+        connection::shut(client.fd);
+        client.resumed.notify();
+    }
+
+    /// Puts pushed bytes behind what the connection is about to be sent; one that does not read is ended.
+    fn push(self: &Rc<Server>, client: &ClientRef, bytes: &[u8]) {
+        if client.closed.get() {
+            return;
+        }
+        client.state.borrow_mut().replies.out.extend_from_slice(bytes);
+        connection::flush(self, client);
+        self.check_output(client);
+    }
+
+    /// Tells other shards how many subscriptions there are here.
+    fn publish_counts(&self) {
+        self.global.subscriptions[self.shard.id].store(self.pubsub.borrow().len(), Ordering::Release);
+    }
+
+    /// Ends connections whose output is past their class's limit.
+    fn check_output(&self, client: &Client) {
+        let limits = self.shard.config().client_output_buffer_limit;
+        let over = {
+            let mut state = client.state.borrow_mut();
+            let limit = if state.session.subscriptions() > 0 { limits.pubsub } else { limits.normal };
+            let unsent = state.unsent() as u64;
+            let now_us = boottime_us();
+            let soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
+            let since_us = *state.flow.soft_since_us.get_or_insert(now_us);
+            if !soft {
+                state.flow.soft_since_us = None;
+            }
+            limit.hard_bytes > 0 && unsent > limit.hard_bytes
+                || soft && now_us.saturating_sub(since_us) > limit.soft_s * 1_000_000
+        };
+        if over && !client.closed.get() {
+            crate::observe::log::warning(format_args!(
+                "Client id={} closed for overcoming of output buffer limits.",
+                client.id
+            ));
+            self.close_now(client);
+        }
+    }
+}
+
+impl Front for Server {
+    fn replies(&self, batch: &Batch) {
+        let Some(server) = self.me.upgrade() else { return };
+        let mut touched: Vec<ClientRef> = Vec::new();
+        for part in &batch.parts {
+            if touched.last().is_none_or(|client| client.id != part.ticket.client) {
+                let Some(client) = self.client(part.ticket.client) else { continue };
+                touched.push(client);
+            }
+            let Some(client) = touched.last() else { continue };
+            let bytes = &batch.out[part.out.0 as usize..part.out.1 as usize];
+            let ends = &batch.ends[part.ends.0 as usize..part.ends.1 as usize];
+            let ends = ends.iter().map(|end| end - part.out.0);
+            client.state.borrow_mut().replies.fill(part.ticket.sequence, part.ticket.part, bytes, ends);
+        }
+        for client in touched {
+            dispatch::advance(&server, &client, &[]);
+        }
+    }
+
+    fn notices(&self, notices: Vec<Notice>) {
+        if let Some(server) = self.me.upgrade() {
+            pubsub::announce(&server, notices);
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The state of a connection that was accepted just now.
+fn new_state(session: Session) -> RefCell<State> {
+    RefCell::new(State::new(session))
+}

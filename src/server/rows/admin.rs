@@ -1,0 +1,397 @@
+//! COMMAND, TIME, SHUTDOWN, EXPIRY, and what is empty still: FUNCTION and SCRIPT.
+
+use crate::clock::realtime_us;
+use crate::command::OwnedRequest;
+use crate::command::describe;
+use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE, WRITE};
+use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::expiry::{KEYS_A_SLICE, purge_slice};
+use crate::keyspace::DeadWalk;
+use crate::resp::{Error, Request, Result};
+use crate::server::table::{Command, Found};
+use crate::server::{Run, SessionCtx, TaskCtx, stop};
+use crate::shard::{CallResult, Shard};
+use std::rc::Rc;
+
+const ANSWERS_ALWAYS: u32 = LOADING | STALE;
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::container(
+        Spec {
+            summary: "Tells about all commands.",
+            ..command_spec("command", -1, "O(n) in the number of commands", "2.8.13", "")
+        },
+        Run::Session(command),
+        COMMAND_ROWS,
+    ),
+    Row::new(
+        Spec {
+            name: "time",
+            arity: 1,
+            flags: LOADING | STALE | FAST,
+            keys: Keys::NONE,
+            group: Group::Server,
+            since: "2.6.0",
+            complexity: "O(1)",
+            summary: "Returns the wall clock: seconds since 1970, and microseconds.",
+            syntax: "",
+        },
+        Run::Session(time),
+    ),
+    Row::new(
+        Spec {
+            name: "shutdown",
+            arity: -1,
+            flags: ADMIN | NO_SCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY,
+            keys: Keys::NONE,
+            group: Group::Server,
+            since: "1.0.0",
+            complexity: "O(n) in the number of connections",
+            summary: "Ends the server when replies on their way are delivered.",
+            syntax: "[save:(NOSAVE|SAVE)] [NOW] [FORCE] [ABORT]",
+        },
+        Run::Task(|ctx| Box::pin(shutdown(ctx))),
+    ),
+    Row::container(
+        Spec { summary: "Groups what an operator does about deadlines.", ..container_spec("expiry", "0.1.0") },
+        Run::Container,
+        &[Row::new(
+            Spec {
+                name: "purge",
+                arity: -2,
+                flags: WRITE | NO_SCRIPT,
+                keys: Keys::NONE,
+                group: Group::Server,
+                since: "0.1.0",
+                complexity: "O(n) in the number of dead keys, in slices",
+                summary: "Deletes the dead keys that are not deleted yet, all or those with a prefix, and counts them.",
+                syntax: "[PREFIX prefix]",
+            },
+            Run::Task(|ctx| Box::pin(purge(ctx))),
+        )],
+    ),
+    Row::container(
+        Spec { summary: "Groups commands about functions; there are none yet.", ..container_spec("function", "7.0.0") },
+        Run::Container,
+        &[Row::new(
+            Spec { flags: WRITE | NO_SCRIPT, summary: "Deletes all functions: none so far.", ..flush_spec("7.0.0") },
+            Run::Session(function_flush),
+        )],
+    ),
+    Row::container(
+        Spec { summary: "Groups commands about scripts; there are none yet.", ..container_spec("script", "2.6.0") },
+        Run::Container,
+        &[Row::new(
+            Spec { flags: NO_SCRIPT, summary: "Forgets all scripts: none so far.", ..flush_spec("2.6.0") },
+            Run::Session(script_flush),
+        )],
+    ),
+];
+
+const COMMAND_ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec { summary: "Counts the commands.", ..command_spec("count", 2, "O(1)", "2.8.13", "") },
+        Run::Session(|ctx, _| {
+            ctx.reply.int(ctx.server.table.commands().len() as i64);
+            Ok(())
+        }),
+    ),
+    Row::new(
+        Spec {
+            summary: "Lists the names of commands and subcommands.",
+            ..command_spec(
+                "list",
+                -2,
+                "O(n) in the number of commands",
+                "7.0.0",
+                "[FILTERBY filterby:(MODULE module-name:string|ACLCAT category:string|PATTERN pattern:pattern)]",
+            )
+        },
+        Run::Session(list),
+    ),
+    Row::new(
+        Spec {
+            summary: "Tells about commands, or about all: arity, flags, keys.",
+            ..command_spec("info", -2, "O(n) in the number of names", "2.8.13", "[command-name]...")
+        },
+        Run::Session(info),
+    ),
+    Row::new(
+        Spec {
+            summary: "Documents commands, or all.",
+            ..command_spec("docs", -2, "O(n) in the number of names", "7.0.0", "[command-name]...")
+        },
+        Run::Session(docs),
+    ),
+    Row::new(
+        Spec {
+            summary: "Returns the keys of a command.",
+            ..command_spec("getkeys", -4, "O(n) in the number of arguments", "2.8.13", "command arg...")
+        },
+        Run::Session(get_keys),
+    ),
+    Row::new(
+        Spec {
+            summary: "Returns the keys of a command, and what it does with them.",
+            ..command_spec("getkeysandflags", -4, "O(n) in the number of arguments", "7.0.0", "command arg...")
+        },
+        Run::Session(get_keys_and_flags),
+    ),
+];
+
+const fn command_spec(
+    name: &'static str,
+    arity: i32,
+    complexity: &'static str,
+    since: &'static str,
+    syntax: &'static str,
+) -> Spec {
+    Spec {
+        name,
+        arity,
+        flags: ANSWERS_ALWAYS,
+        keys: Keys::NONE,
+        group: Group::Server,
+        since,
+        complexity,
+        summary: "",
+        syntax,
+    }
+}
+
+const fn container_spec(name: &'static str, since: &'static str) -> Spec {
+    Spec {
+        name,
+        arity: -2,
+        flags: 0,
+        keys: Keys::NONE,
+        group: Group::Server,
+        since,
+        complexity: "Depends on the subcommand",
+        summary: "",
+        syntax: "",
+    }
+}
+
+const fn flush_spec(since: &'static str) -> Spec {
+    Spec {
+        name: "flush",
+        arity: -2,
+        flags: 0,
+        keys: Keys::NONE,
+        group: Group::Server,
+        since,
+        complexity: "O(1)",
+        summary: "",
+        syntax: "[flush-type:(ASYNC|SYNC)]",
+    }
+}
+
+/// COMMAND alone, and COMMAND HELP.
+fn command(ctx: &mut SessionCtx, request: Request) -> Result {
+    match request.len() {
+        1 => write_all_info(ctx),
+        2 => {
+            if let Some((command, _)) = ctx.server.table.by_full_name(b"command") {
+                describe::help(&mut ctx.reply, &command.row);
+            }
+        }
+        _ => return Err(Error::WrongArity("command|help".into())),
+    }
+    Ok(())
+}
+
+fn write_all_info(ctx: &mut SessionCtx) {
+    let commands = ctx.server.table.commands();
+    ctx.reply.array(commands.len());
+    commands.for_each(|command| describe::info(&mut ctx.reply, &command.row, None));
+}
+
+fn list(ctx: &mut SessionCtx, request: Request) -> Result {
+    let filter = describe::Filter::parse(request)?;
+    let rows = ctx.server.table.commands().map(|command| &command.row);
+    describe::list(&mut ctx.reply, rows, filter);
+    Ok(())
+}
+
+fn info(ctx: &mut SessionCtx, request: Request) -> Result {
+    if request.len() == 2 {
+        write_all_info(ctx);
+        return Ok(());
+    }
+    ctx.reply.array(request.len() - 2);
+    for name in request.from(2) {
+        match ctx.server.table.by_full_name(name) {
+            Some((command, container)) => describe::info(&mut ctx.reply, &command.row, container),
+            None => ctx.reply.nil(),
+        }
+    }
+    Ok(())
+}
+
+/// Unknown names are left out.
+fn docs(ctx: &mut SessionCtx, request: Request) -> Result {
+    let table = &ctx.server.table;
+    let named: Vec<(&Command, Option<&str>)> = if request.len() == 2 {
+        table.commands().map(|command| (command, None)).collect()
+    } else {
+        request.from(2).filter_map(|name| table.by_full_name(name)).collect()
+    };
+    ctx.reply.map(named.len());
+    named.iter().for_each(|(command, container)| describe::docs(&mut ctx.reply, &command.row, *container));
+    Ok(())
+}
+
+fn get_keys(ctx: &mut SessionCtx, request: Request) -> Result {
+    let asked = OwnedRequest::from_args(request.from(2));
+    let command = asked_about(ctx, &asked)?;
+    describe::keys(&mut ctx.reply, &command.row, asked.as_request())
+}
+
+fn get_keys_and_flags(ctx: &mut SessionCtx, request: Request) -> Result {
+    let asked = OwnedRequest::from_args(request.from(2));
+    let command = asked_about(ctx, &asked)?;
+    let container = command.full_name.split_once('|').map(|(container, _)| container);
+    describe::keys_and_flags(&mut ctx.reply, &command.row, container, asked.as_request())
+}
+
+fn asked_about<'s>(ctx: &SessionCtx<'s>, asked: &OwnedRequest) -> Result<&'s Command> {
+    match ctx.server.table.find(asked.as_request()) {
+        Found::Command(command) => Ok(command),
+        Found::Unknown | Found::UnknownSubcommand(_) => Err(describe::NO_SUCH_COMMAND),
+    }
+}
+
+fn time(ctx: &mut SessionCtx, _: Request) -> Result {
+    let now_us = realtime_us();
+    ctx.reply.array(2);
+    ctx.reply.bulk_int((now_us / 1_000_000) as i64);
+    ctx.reply.bulk_int((now_us % 1_000_000) as i64);
+    Ok(())
+}
+
+fn function_flush(ctx: &mut SessionCtx, request: Request) -> Result {
+    const NO_MODE: Error = Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
+    const TOO_MANY: Error =
+        Error::text("ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.");
+    if request.len() > 3 {
+        return Err(TOO_MANY);
+    }
+    flush(ctx, request, NO_MODE)
+}
+
+fn script_flush(ctx: &mut SessionCtx, request: Request) -> Result {
+    flush(ctx, request, Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"))
+}
+
+fn flush(ctx: &mut SessionCtx, request: Request, no_mode: Error) -> Result {
+    match request.len() {
+        2 => {}
+        3 if request.is(2, "async") || request.is(2, "sync") => {}
+        _ => return Err(no_mode),
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// What SHUTDOWN is asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ShutdownOptions {
+    save: bool,
+    no_save: bool,
+    now: bool,
+    force: bool,
+    abort: bool,
+}
+
+fn parse_shutdown(request: Request) -> Result<ShutdownOptions> {
+    let mut options = ShutdownOptions::default();
+    for index in 1..request.len() {
+        let words = [
+            ("save", &mut options.save),
+            ("nosave", &mut options.no_save),
+            ("now", &mut options.now),
+            ("force", &mut options.force),
+            ("abort", &mut options.abort),
+        ];
+        let named = words.into_iter().find(|(word, _)| request.is(index, word));
+        *named.ok_or(Error::Syntax)?.1 = true;
+    }
+    let others = options.save || options.no_save || options.now || options.force;
+    if options.abort && others || options.save && options.no_save {
+        return Err(Error::Syntax);
+    }
+    Ok(options)
+}
+
+async fn shutdown(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let options = parse_shutdown(ctx.request.as_request())?;
+    if options.abort {
+        return Err(Error::text("ERR No shutdown in progress."));
+    }
+    if options.save {
+        return Err(Error::text("ERR SHUTDOWN SAVE is not available yet: there are no snapshots"));
+    }
+    stop::shutdown(&ctx.server).await;
+    Ok(Vec::new())
+}
+
+async fn purge(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    let prefix: Option<Box<[u8]>> = match request.len() {
+        2 => None,
+        4 if request.is(2, "prefix") => Some(request.arg(3).into()),
+        _ => return Err(Error::Syntax),
+    };
+    let shard = &ctx.server.shard;
+    let start = |target| {
+        let prefix = prefix.clone();
+        shard.call_later(target, move |shard| purge_shard(shard, prefix))
+    };
+    let calls: Vec<CallResult<usize>> = (0..shard.count).map(start).collect();
+    let mut deleted = 0;
+    for call in calls {
+        deleted += call.await;
+    }
+    Ok(ctx.reply(|reply| reply.int(deleted as i64)))
+}
+
+/// Deletes what is dead now, in slices between which the shard serves. What dies meanwhile is left to the cycle, so
+/// that this ends.
+async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>) -> usize {
+    let dead_ms = shard.clock.refresh().ms;
+    let (mut walk, mut deleted) = (DeadWalk::default(), 0);
+    loop {
+        let mut now = shard.clock.refresh();
+        now.ms = dead_ms;
+        let swept = match &prefix {
+            None => purge_slice(&mut shard.keyspace.borrow_mut(), now),
+            Some(prefix) => shard.keyspace.borrow_mut().sweep_prefix(&mut walk, prefix, now, KEYS_A_SLICE),
+        };
+        shard.after_commands();
+        let Some(swept) = swept else { return deleted };
+        deleted += swept;
+        glommio::executor().yield_task_queue_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shutdown_options() {
+        let parsed = |line: &str| {
+            let request = OwnedRequest::from_args(line.split(' ').map(str::as_bytes));
+            parse_shutdown(request.as_request())
+        };
+        let none = ShutdownOptions::default;
+        assert_eq!(parsed("shutdown"), Ok(none()));
+        assert_eq!(parsed("shutdown NOSAVE now"), Ok(ShutdownOptions { no_save: true, now: true, ..none() }));
+        assert_eq!(parsed("shutdown Force save"), Ok(ShutdownOptions { force: true, save: true, ..none() }));
+        assert_eq!(parsed("shutdown ABORT abort"), Ok(ShutdownOptions { abort: true, ..none() }));
+        for wrong in ["shutdown foo", "shutdown save nosave", "shutdown nosave abort", "shutdown now ABORT"] {
+            assert_eq!(parsed(wrong), Err(Error::Syntax), "{wrong}");
+        }
+    }
+}

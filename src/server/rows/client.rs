@@ -1,0 +1,535 @@
+//! CLIENT: looking at connections, naming them, ending them, holding them up. A list of connections is put together
+//! from all shards.
+
+use crate::clock::boottime_us;
+use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
+use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::resp::{Error, Proto, Request, Result};
+use crate::server::client::{Client, ClientRef, Close, ReplyMode, Session, State};
+use crate::server::{Run, Server, SessionCtx, TaskCtx};
+use crate::shard::Shard;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+const OWN: u32 = NO_SCRIPT | LOADING | STALE;
+const OTHERS: u32 = ADMIN | OWN;
+
+pub const ROWS: &[Row<Run>] = &[Row::container(
+    Spec {
+        complexity: "Depends on the subcommand",
+        summary: "Groups what is about connections.",
+        ..client_spec("client", -2, 0, "2.4.0", "")
+    },
+    Run::Container,
+    SUBCOMMANDS,
+)];
+
+const SUBCOMMANDS: &[Row<Run>] = &[
+    Row::new(
+        Spec { summary: "Returns the id of this connection.", ..client_spec("id", 2, OWN, "5.0.0", "") },
+        Run::Session(id),
+    ),
+    Row::new(
+        Spec { summary: "Returns the name of this connection.", ..client_spec("getname", 2, OWN, "2.6.9", "") },
+        Run::Session(getname),
+    ),
+    Row::new(
+        Spec { summary: "Names this connection.", ..client_spec("setname", 3, OWN, "2.6.9", "connection-name") },
+        Run::Session(setname),
+    ),
+    Row::new(
+        Spec {
+            summary: "Notes which library this connection uses.",
+            ..client_spec("setinfo", 4, OWN, "7.2.0", "attr:(LIB-NAME libname|LIB-VER libver)")
+        },
+        Run::Session(setinfo),
+    ),
+    Row::new(
+        Spec {
+            complexity: EVERY_CONNECTION,
+            summary: "Lists the connections, a line each.",
+            ..client_spec(
+                "list",
+                -2,
+                OTHERS,
+                "2.4.0",
+                "[TYPE client-type:(NORMAL|MASTER|REPLICA|PUBSUB)] [ID client-id:integer...]",
+            )
+        },
+        Run::Task(|ctx| Box::pin(list(ctx))),
+    ),
+    Row::new(
+        Spec { summary: "Returns the line of this connection.", ..client_spec("info", 2, OWN, "6.2.0", "") },
+        Run::Task(|ctx| Box::pin(info(ctx))),
+    ),
+    Row::new(
+        Spec {
+            complexity: EVERY_CONNECTION,
+            summary: "Ends the connections for which all conditions hold.",
+            ..client_spec(
+                "kill",
+                -3,
+                OTHERS,
+                "2.4.0",
+                "filter:(old-format|new-format:([ID client-id:integer] [TYPE \
+                 client-type:(NORMAL|MASTER|SLAVE|REPLICA|PUBSUB)] [USER username] [ADDR addr] [LADDR laddr] \
+                 [SKIPME skipme:(YES|NO)]))",
+            )
+        },
+        Run::Task(|ctx| Box::pin(kill(ctx))),
+    ),
+    Row::new(
+        Spec {
+            summary: "Spares this connection when memory for connections runs out.",
+            ..client_spec("no-evict", 3, OTHERS, "7.0.0", "enabled:(ON|OFF)")
+        },
+        Run::Session(|ctx, request| switch(ctx, request, |session| &mut session.no_evict)),
+    ),
+    Row::new(
+        Spec {
+            summary: "Lets this connection read keys without marking them as used.",
+            ..client_spec("no-touch", 3, OWN, "7.2.0", "enabled:(ON|OFF)")
+        },
+        Run::Session(|ctx, request| switch(ctx, request, |session| &mut session.no_touch)),
+    ),
+    Row::new(
+        Spec {
+            summary: "Says whether commands of this connection are answered.",
+            ..client_spec("reply", 3, OWN, "3.2.0", "on-off-skip:(ON|OFF|SKIP)")
+        },
+        Run::Session(reply),
+    ),
+    Row::new(
+        Spec {
+            summary: "Holds up all commands, or those that write, for some time; nothing expires meanwhile.",
+            ..client_spec("pause", -3, OTHERS, "2.9.50", "timeout:integer [mode:(WRITE|ALL)]")
+        },
+        Run::Task(|ctx| Box::pin(pause(ctx))),
+    ),
+    Row::new(
+        Spec {
+            complexity: "O(n) in the number of connections held up",
+            summary: "Lets commands go on that are held up.",
+            ..client_spec("unpause", 2, OTHERS, "6.2.0", "")
+        },
+        Run::Task(|ctx| Box::pin(unpause(ctx))),
+    ),
+];
+
+const EVERY_CONNECTION: &str = "O(n) in the number of connections";
+
+const fn client_spec(name: &'static str, arity: i32, flags: u32, since: &'static str, syntax: &'static str) -> Spec {
+    Spec {
+        name,
+        arity,
+        flags,
+        keys: Keys::NONE,
+        group: Group::Connection,
+        since,
+        complexity: "O(1)",
+        summary: "",
+        syntax,
+    }
+}
+
+fn id(ctx: &mut SessionCtx, _: Request) -> Result {
+    ctx.reply.int(ctx.session.id as i64);
+    Ok(())
+}
+
+fn getname(ctx: &mut SessionCtx, _: Request) -> Result {
+    match &ctx.session.name[..] {
+        [] => ctx.reply.nil(),
+        name => ctx.reply.bulk(name),
+    }
+    Ok(())
+}
+
+fn setname(ctx: &mut SessionCtx, request: Request) -> Result {
+    set_name(ctx.session, request.arg(2))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Names a connection; an empty name takes the old one away.
+pub fn set_name(session: &mut Session, name: &[u8]) -> Result {
+    session.name = attribute(name, "Client names")?;
+    Ok(())
+}
+
+/// What may stand in a line of CLIENT LIST, whose fields are separated by spaces.
+fn attribute(value: &[u8], what: &str) -> Result<Vec<u8>> {
+    if value.iter().all(u8::is_ascii_graphic) {
+        Ok(value.to_vec())
+    } else {
+        Err(Error::err(format_args!("{what} cannot contain spaces, newlines or special characters.")))
+    }
+}
+
+fn setinfo(ctx: &mut SessionCtx, request: Request) -> Result {
+    let value = request.arg(3);
+    if request.is(2, "lib-name") {
+        ctx.session.lib_name = attribute(value, "lib-name")?;
+    } else if request.is(2, "lib-ver") {
+        ctx.session.lib_ver = attribute(value, "lib-ver")?;
+    } else {
+        let option = String::from_utf8_lossy(request.arg(2));
+        return Err(Error::err(format_args!("Unrecognized option '{option}'")));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn switch(ctx: &mut SessionCtx, request: Request, field: fn(&mut Session) -> &mut bool) -> Result {
+    *field(ctx.session) = if request.is(2, "on") {
+        true
+    } else if request.is(2, "off") {
+        false
+    } else {
+        return Err(Error::Syntax);
+    };
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn reply(ctx: &mut SessionCtx, request: Request) -> Result {
+    let mode = &mut ctx.session.reply_mode;
+    if request.is(2, "on") {
+        *mode = ReplyMode::On;
+        ctx.reply.ok();
+    } else if request.is(2, "off") {
+        *mode = ReplyMode::Off;
+    } else if request.is(2, "skip") {
+        if *mode == ReplyMode::On {
+            *mode = ReplyMode::SkipNext;
+        }
+    } else {
+        return Err(Error::Syntax);
+    }
+    Ok(())
+}
+
+/// The kinds of connections that Redis tells apart. There are no replicas here, and no masters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    PubSub,
+    Replica,
+    Master,
+}
+
+impl Kind {
+    fn of(session: &Session) -> Kind {
+        if session.subscriptions() > 0 { Kind::PubSub } else { Kind::Normal }
+    }
+
+    fn named(request: Request, index: usize) -> Result<Kind> {
+        let names = [
+            ("normal", Kind::Normal),
+            ("pubsub", Kind::PubSub),
+            ("replica", Kind::Replica),
+            ("slave", Kind::Replica),
+            ("master", Kind::Master),
+        ];
+        let found = names.into_iter().find(|(name, _)| request.is(index, name));
+        found.map(|(_, kind)| kind).ok_or_else(|| {
+            let name = String::from_utf8_lossy(request.arg(index));
+            Error::err(format_args!("Unknown client type '{name}'"))
+        })
+    }
+}
+
+/// Which connections CLIENT LIST shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Listed {
+    All,
+    Kind(Kind),
+    /// In this order, and as often as they are named.
+    Ids(Vec<i64>),
+}
+
+impl Listed {
+    fn parse(request: Request) -> Result<Listed> {
+        if request.len() == 2 {
+            Ok(Listed::All)
+        } else if request.len() == 4 && request.is(2, "type") {
+            Kind::named(request, 3).map(Listed::Kind)
+        } else if request.len() > 3 && request.is(2, "id") {
+            let ids = (3..request.len()).map(|index| request.int(index));
+            let ids: Result<Vec<i64>> = ids.collect();
+            ids.map(Listed::Ids).map_err(|_| Error::text("ERR Invalid client ID"))
+        } else {
+            Err(Error::Syntax)
+        }
+    }
+
+    fn takes(&self, session: &Session) -> bool {
+        match self {
+            Listed::All => true,
+            Listed::Kind(kind) => Kind::of(session) == *kind,
+            Listed::Ids(ids) => ids.contains(&(session.id as i64)),
+        }
+    }
+}
+
+async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let listed = Listed::parse(ctx.request.as_request())?;
+    let asked = listed.clone();
+    let of_shard = move |shard: &Rc<Shard>| {
+        let clients = open_clients(&Server::of(shard));
+        let taken = clients.iter().filter(|client| asked.takes(&client.state.borrow().session));
+        taken.map(|client| (client.id as i64, line(client))).collect::<Vec<_>>()
+    };
+    let lines: BTreeMap<i64, String> = ctx.server.shard.call_all(of_shard).await.into_iter().flatten().collect();
+    let text: String = match listed {
+        Listed::Ids(ids) => ids.iter().filter_map(|id| lines.get(id)).map(String::as_str).collect(),
+        Listed::All | Listed::Kind(_) => lines.into_values().collect(),
+    };
+    Ok(ctx.reply(|reply| reply.verbatim("txt", &text)))
+}
+
+/// Without those that are ended already and whose reading task does not know yet.
+fn open_clients(server: &Server) -> Vec<ClientRef> {
+    let mut clients = server.clients();
+    clients.retain(|client| client.state.borrow().flow.close != Close::Now);
+    clients
+}
+
+async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let line = line(&ctx.client);
+    Ok(ctx.reply(|reply| reply.verbatim("txt", &line)))
+}
+
+/// A connection as CLIENT LIST shows it, the end of the line included. Fields that mean nothing here have the value
+/// that says so in Redis.
+fn line(client: &Client) -> String {
+    let state = &*client.state.borrow();
+    let session = &state.session;
+    let now_us = boottime_us();
+    let seconds_since = |us: u64| now_us.saturating_sub(us) / 1_000_000;
+    let qbuf_bytes = state.input.len() - state.at;
+    format!(
+        "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
+         psub={psub} ssub=0 multi=-1 watch=0 qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 multi-mem=0 \
+         rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll=0 omem=0 tot-mem={total_bytes} events={events} cmd={cmd} \
+         user=default redir=-1 resp={resp} lib-name={lib_name} lib-ver={lib_ver}\n",
+        id = session.id,
+        addr = session.addr,
+        laddr = session.laddr,
+        fd = session.fd,
+        name = String::from_utf8_lossy(&session.name),
+        age = seconds_since(session.created_us),
+        idle = seconds_since(session.used_us),
+        flags = flags(state),
+        db = session.db,
+        sub = session.channels.len(),
+        psub = session.patterns.len(),
+        qbuf_free_bytes = state.input.capacity() - qbuf_bytes,
+        rbs_bytes = state.replies.out.capacity(),
+        obl_bytes = state.unsent(),
+        total_bytes = state.memory_bytes(),
+        events = if state.flow.writing { "rw" } else { "r" },
+        cmd = session.last_command,
+        resp = if session.proto == Proto::Resp3 { 3 } else { 2 },
+        lib_name = String::from_utf8_lossy(&session.lib_name),
+        lib_ver = String::from_utf8_lossy(&session.lib_ver),
+    )
+}
+
+fn flags(state: &State) -> String {
+    let session = &state.session;
+    let all = [
+        (Kind::of(session) == Kind::PubSub, 'P'),
+        (state.flow.close == Close::AfterReplies, 'c'),
+        (session.no_evict, 'e'),
+        (session.no_touch, 'T'),
+    ];
+    let flags: String = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+    if flags.is_empty() { "N".to_owned() } else { flags }
+}
+
+/// The conditions of CLIENT KILL, all of which hold for a connection that is to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Filter {
+    id: Option<i64>,
+    kind: Option<Kind>,
+    addr: Option<Vec<u8>>,
+    laddr: Option<Vec<u8>>,
+    spares_caller: bool,
+}
+
+impl Filter {
+    fn parse(request: Request) -> Result<Filter> {
+        if is_old_form(request) {
+            return Ok(Filter { addr: Some(request.arg(2).to_vec()), ..Filter::default() });
+        }
+        let mut filter = Filter { spares_caller: true, ..Filter::default() };
+        for at in (2..request.len()).step_by(2) {
+            filter.read(request, at)?;
+        }
+        Ok(filter)
+    }
+
+    /// Reads the condition whose name is at this index.
+    fn read(&mut self, request: Request, at: usize) -> Result {
+        let Some(value) = request.get(at + 1) else { return Err(Error::Syntax) };
+        if request.is(at, "id") {
+            let id = request.int(at + 1).ok().filter(|id| *id > 0);
+            self.id = Some(id.ok_or(Error::text("ERR client-id should be greater than 0"))?);
+        } else if request.is(at, "type") {
+            self.kind = Some(Kind::named(request, at + 1)?);
+        } else if request.is(at, "addr") {
+            self.addr = Some(value.to_vec());
+        } else if request.is(at, "laddr") {
+            self.laddr = Some(value.to_vec());
+        } else if request.is(at, "user") {
+            // Everybody is the default user.
+            if value != b"default" {
+                return Err(Error::err(format_args!("No such user '{}'", String::from_utf8_lossy(value))));
+            }
+        } else if request.is(at, "skipme") {
+            self.spares_caller = match (request.is(at + 1, "yes"), request.is(at + 1, "no")) {
+                (true, _) => true,
+                (_, true) => false,
+                _ => return Err(Error::Syntax),
+            };
+        } else {
+            return Err(Error::Syntax);
+        }
+        Ok(())
+    }
+
+    fn takes(&self, session: &Session) -> bool {
+        self.id.is_none_or(|id| session.id as i64 == id)
+            && self.kind.is_none_or(|kind| Kind::of(session) == kind)
+            && self.addr.as_ref().is_none_or(|addr| session.addr.as_bytes() == addr)
+            && self.laddr.as_ref().is_none_or(|laddr| session.laddr.as_bytes() == laddr)
+    }
+
+    /// Ends the connections of one shard that are meant, and counts them. The caller's still gets its reply.
+    fn kill(&self, server: &Server, caller: u64) -> i64 {
+        let mut killed = 0;
+        for client in open_clients(server) {
+            if !self.takes(&client.state.borrow().session) || self.spares_caller && client.id == caller {
+                continue;
+            }
+            if client.id == caller {
+                client.state.borrow_mut().session.close = Close::AfterReplies;
+            } else {
+                server.close_now(&client);
+            }
+            killed += 1;
+        }
+        killed
+    }
+}
+
+/// `CLIENT KILL address`.
+fn is_old_form(request: Request) -> bool {
+    request.len() == 3
+}
+
+async fn kill(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    let filter = Filter::parse(request)?;
+    let caller = ctx.client.id;
+    let of_shard = move |shard: &Rc<Shard>| filter.kill(&Server::of(shard), caller);
+    let killed: i64 = ctx.server.shard.call_all(of_shard).await.iter().sum();
+    if is_old_form(request) && killed == 0 {
+        return Err(Error::text("ERR No such client"));
+    }
+    Ok(ctx.reply(|reply| if is_old_form(request) { reply.ok() } else { reply.int(killed) }))
+}
+
+/// No pause ends later than this, store microseconds: 292,000 years.
+const LAST_PAUSE_END_US: u64 = i64::MAX as u64;
+
+async fn pause(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let (timeout_ms, all) = parse_pause(ctx.request.as_request())?;
+    let global = &ctx.server.global;
+    let now_us = boottime_us();
+    let until_us = match timeout_ms {
+        0 => 0,
+        ms => now_us.saturating_add(ms.saturating_mul(1000)).min(LAST_PAUSE_END_US),
+    };
+    // As in Redis, a pause that is under way is not made shorter or weaker by another.
+    let all = all || global.pause_until_us.load(Ordering::Relaxed) > now_us && global.pause_all.load(Ordering::Relaxed);
+    global.pause_all.store(all, Ordering::Relaxed);
+    global.pause_until_us.fetch_max(until_us, Ordering::Relaxed);
+    ctx.server.shard.call_all(follow_pause).await;
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+/// For how long, and whether commands that read wait, too.
+fn parse_pause(request: Request) -> Result<(u64, bool)> {
+    if request.len() > 4 {
+        let word = String::from_utf8_lossy(request.arg(1));
+        return Err(Error::err(format_args!(
+            "unknown subcommand or wrong number of arguments for '{word}'. Try CLIENT HELP."
+        )));
+    }
+    let all = request.len() == 3 || request.is(3, "all");
+    if !all && !request.is(3, "write") {
+        return Err(Error::text("ERR CLIENT PAUSE mode must be WRITE or ALL"));
+    }
+    let timeout_ms = request.int(2).map_err(|_| Error::text("ERR timeout is not an integer or out of range"))?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
+    Ok((timeout_ms, all))
+}
+
+async fn unpause(ctx: TaskCtx) -> Result<Vec<u8>> {
+    ctx.server.global.pause_until_us.store(0, Ordering::Relaxed);
+    ctx.server.shard.call_all(follow_pause).await;
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+/// Makes one shard look at the end of the pause. It is read there rather than sent: where several connections pause
+/// and unpause at the same time, all shards end up with the same.
+fn follow_pause(shard: &Rc<Shard>) {
+    let server = Server::of(shard);
+    shard.hold_expiry_until(server.global.pause_until_us.load(Ordering::Relaxed));
+    server.unpause();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::OwnedRequest;
+
+    fn with<R>(request: &str, work: impl FnOnce(Request) -> R) -> R {
+        work(OwnedRequest::from_args(request.split(' ').map(str::as_bytes)).as_request())
+    }
+
+    #[test]
+    fn the_conditions_of_kill() {
+        let filter = with("CLIENT KILL 1.2.3.4:5", Filter::parse).unwrap();
+        assert_eq!(filter, Filter { addr: Some(b"1.2.3.4:5".to_vec()), ..Filter::default() });
+        let filter = with("CLIENT KILL id 7 USER default laddr a SKIPME no Type slave", Filter::parse).unwrap();
+        let expected =
+            Filter { id: Some(7), kind: Some(Kind::Replica), laddr: Some(b"a".to_vec()), ..Filter::default() };
+        assert_eq!(filter, expected);
+        assert!(with("CLIENT KILL ID 7", Filter::parse).unwrap().spares_caller);
+        for request in ["CLIENT KILL ID 1 TYPE", "CLIENT KILL MAXAGE 1", "CLIENT KILL SKIPME maybe"] {
+            assert_eq!(with(request, Filter::parse), Err(Error::Syntax), "{request}");
+        }
+    }
+
+    #[test]
+    fn the_selection_of_list() {
+        assert_eq!(with("CLIENT LIST", Listed::parse), Ok(Listed::All));
+        assert_eq!(with("CLIENT LIST TYPE PubSub", Listed::parse), Ok(Listed::Kind(Kind::PubSub)));
+        assert_eq!(with("CLIENT LIST ID 3 1 3", Listed::parse), Ok(Listed::Ids(vec![3, 1, 3])));
+        for request in ["CLIENT LIST TYPE", "CLIENT LIST ID", "CLIENT LIST TYPE normal ID 1", "CLIENT LIST a b"] {
+            assert_eq!(with(request, Listed::parse), Err(Error::Syntax), "{request}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_of_pause() {
+        assert_eq!(with("CLIENT PAUSE 10", parse_pause), Ok((10, true)));
+        assert_eq!(with("CLIENT PAUSE 0 ALL", parse_pause), Ok((0, true)));
+        assert_eq!(with("CLIENT PAUSE 10 write", parse_pause), Ok((10, false)));
+        assert!(with("CLIENT PAUSE 10 WRITE x", parse_pause).is_err());
+    }
+}

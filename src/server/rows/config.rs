@@ -1,0 +1,231 @@
+//! CONFIG: reading and changing directives while the server runs. Changes are made to the master copy first; then
+//! each shard takes it over.
+
+use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
+use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::config::Config;
+use crate::keyspace::Counters;
+use crate::observe::log;
+use crate::resp::{Error, Request, Result};
+use crate::server::{Global, Run, Server, SessionCtx, TaskCtx};
+use crate::shard::Shard;
+use crate::value::glob::glob_match;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub const ROWS: &[Row<Run>] = &[Row::container(
+    Spec {
+        flags: 0,
+        complexity: "Depends on the subcommand",
+        summary: "Groups what is about the configuration.",
+        ..config_spec("config", -2, "")
+    },
+    Run::Container,
+    &[
+        Row::new(
+            Spec {
+                complexity: "O(n) in the number of directives",
+                summary: "Returns the values of the directives that are named or match a pattern.",
+                ..config_spec("get", -3, "parameter...")
+            },
+            Run::Session(get),
+        ),
+        Row::new(
+            Spec {
+                complexity: "O(n) in the number of directives that are set",
+                summary: "Changes directives, all or none of them.",
+                ..config_spec("set", -4, "data:(parameter value)...")
+            },
+            Run::Task(|ctx| Box::pin(set(ctx))),
+        ),
+        Row::new(
+            Spec { summary: "Sets the counters that INFO shows to zero.", ..config_spec("resetstat", 2, "") },
+            Run::Task(|ctx| Box::pin(resetstat(ctx))),
+        ),
+        Row::new(
+            Spec {
+                complexity: "O(n) in the length of the file",
+                summary: "Brings the configuration file up to date.",
+                since: "2.8.0",
+                ..config_spec("rewrite", 2, "")
+            },
+            Run::Task(|ctx| Box::pin(rewrite(ctx))),
+        ),
+    ],
+)];
+
+const fn config_spec(name: &'static str, arity: i32, syntax: &'static str) -> Spec {
+    Spec {
+        name,
+        arity,
+        flags: ADMIN | NO_SCRIPT | LOADING | STALE,
+        keys: Keys::NONE,
+        group: Group::Server,
+        since: "2.0.0",
+        complexity: "O(1)",
+        summary: "",
+        syntax,
+    }
+}
+
+fn get(ctx: &mut SessionCtx, request: Request) -> Result {
+    let config = ctx.server.shard.config();
+    let found = config.get(|name| asked_as(request, name).is_some());
+    ctx.reply.map(found.len());
+    for (name, value) in found {
+        ctx.reply.bulk(asked_as(request, name).unwrap_or(name.as_bytes()));
+        ctx.reply.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+/// How a directive is called in the answer, if it was asked for: a name comes back in the case it was asked in.
+fn asked_as<'a>(request: Request<'a>, name: &'a str) -> Option<&'a [u8]> {
+    let first = request.from(2).find(|pattern| glob_match(pattern, name.as_bytes(), true))?;
+    let is_pattern = first.iter().any(|byte| matches!(byte, b'[' | b'*' | b'?'));
+    Some(if is_pattern { name.as_bytes() } else { first })
+}
+
+async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
+    change(&ctx.server.global, ctx.request.as_request())?;
+    ctx.server.shard.call_all(take_over).await;
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+/// Changes the master copy, and what belongs to the process rather than to the shards.
+fn change(global: &Global, request: Request) -> Result {
+    let pairs = parse_pairs(request)?;
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let mut master = global.config();
+    let mut changed = master.clone();
+    changed.set(&pairs).map_err(Error::err)?;
+    if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("dir")) {
+        change_directory(&mut changed)?;
+    }
+    log::configure(&changed);
+    *master = changed;
+    Ok(())
+}
+
+fn parse_pairs(request: Request<'_>) -> Result<Vec<(String, &str)>> {
+    if !request.len().is_multiple_of(2) {
+        return Err(Error::Syntax);
+    }
+    (2..request.len())
+        .step_by(2)
+        .map(|at| {
+            let name = String::from_utf8_lossy(request.arg(at)).into_owned();
+            match std::str::from_utf8(request.arg(at + 1)) {
+                Ok(value) => Ok((name, value)),
+                Err(_) => Err(refused(&name, "argument must be text in UTF-8")),
+            }
+        })
+        .collect()
+}
+
+fn refused(name: &str, reason: &str) -> Error {
+    Error::err(format_args!("CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
+}
+
+fn change_directory(config: &mut Config) -> Result {
+    let changed = std::env::set_current_dir(&config.dir).and_then(|()| std::env::current_dir());
+    let dir = changed.map_err(|error| {
+        let text = error.to_string();
+        // The number of the error is Rust's addition.
+        refused("dir", text.split_once(" (os error").map_or(&text, |(reason, _)| reason))
+    })?;
+    config.dir = dir.display().to_string();
+    Ok(())
+}
+
+/// Makes one shard take over the master copy. It is read there rather than sent: where several connections change it
+/// at the same time, all shards end up with the last change.
+fn take_over(shard: &Rc<Shard>) {
+    let config = Server::of(shard).global.config().clone();
+    shard.configure(Arc::new(config));
+}
+
+async fn resetstat(ctx: TaskCtx) -> Result<Vec<u8>> {
+    ctx.server.shard.call_all(reset_counters).await;
+    ctx.server.global.accepted.store(0, Ordering::Relaxed);
+    ctx.server.global.rejected.store(0, Ordering::Relaxed);
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+fn reset_counters(shard: &Rc<Shard>) {
+    let mut keyspace = shard.keyspace.borrow_mut();
+    keyspace.counters = Counters::default();
+    keyspace.lag.reset();
+    let mut cycle = shard.cycle.borrow_mut();
+    cycle.cpu_ns = 0;
+    cycle.time_cap_reached = 0;
+    cycle.cycles = 0;
+    let stats = &Server::of(shard).stats;
+    for counter in [&stats.commands, &stats.input_bytes, &stats.output_bytes, &stats.errors] {
+        counter.set(0);
+    }
+}
+
+/// Held while the file is rewritten, so that of two the later one wins.
+static REWRITING: Mutex<()> = Mutex::new(());
+
+async fn rewrite(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let global = ctx.server.global.clone();
+    // On a thread beside the shard: nobody waits for the disk, not even for the lock of the configuration.
+    let written = glommio::executor().spawn_blocking(move || {
+        let _alone = REWRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let config = global.config().clone();
+        config.rewrite().map_err(|error| error.to_string())
+    });
+    match written.await {
+        Ok(()) => {
+            log::notice(format_args!("CONFIG REWRITE executed with success."));
+            Ok(ctx.reply(|reply| reply.ok()))
+        }
+        Err(reason) => {
+            log::warning(format_args!("CONFIG REWRITE failed: {reason}"));
+            Err(Error::err(reason))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::OwnedRequest;
+
+    fn owned(args: &[&[u8]]) -> OwnedRequest {
+        OwnedRequest::from_args(args.iter().copied())
+    }
+
+    #[test]
+    fn names_come_back_as_they_were_asked() {
+        let request = owned(&[b"CONFIG", b"GET", b"HZ", b"h[Z]", b"time*"]);
+        let asked = |name| asked_as(request.as_request(), name);
+        assert_eq!(asked("hz"), Some(&b"HZ"[..]));
+        assert_eq!(asked("timeout"), Some(&b"timeout"[..]));
+        assert_eq!(asked("port"), None);
+    }
+
+    #[test]
+    fn pairs_are_complete_and_text() {
+        let request = owned(&[b"CONFIG", b"SET", b"hz", b"20", b"DIR", b"/"]);
+        let pairs = parse_pairs(request.as_request());
+        assert_eq!(pairs, Ok(vec![("hz".to_owned(), "20"), ("DIR".to_owned(), "/")]));
+        let odd = owned(&[b"CONFIG", b"SET", b"hz", b"20", b"timeout"]);
+        assert_eq!(parse_pairs(odd.as_request()), Err(Error::Syntax));
+        assert!(parse_pairs(owned(&[b"CONFIG", b"SET", b"dir", b"\xff"]).as_request()).is_err());
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_refused_in_the_words_of_redis() {
+        let mut config = Config::default();
+        config.set(&[("dir", "/no/such/place")]).unwrap();
+        let error = change_directory(&mut config).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ERR CONFIG SET failed (possibly related to argument 'dir') - No such file or directory"
+        );
+    }
+}

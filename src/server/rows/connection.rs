@@ -1,0 +1,252 @@
+//! What a connection agrees on with the server: HELLO, AUTH, SELECT, RESET, and PING, ECHO, QUIT.
+
+use super::REDIS_VERSION;
+use super::client::set_name;
+use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE};
+use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::resp::{Error, Proto, Request, Result};
+use crate::server::client::{Close, ReplyMode};
+use crate::server::{Run, SessionCtx};
+use std::hint::black_box;
+
+/// Also for strangers, and in whatever state the server is.
+const ALWAYS: u32 = NO_SCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY;
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec {
+            summary: "Answers PONG, or the message.",
+            syntax: "[message]",
+            ..connection_spec("ping", -1, FAST, "1.0.0")
+        },
+        Run::Session(ping),
+    ),
+    Row::new(
+        Spec {
+            summary: "Answers the message.",
+            syntax: "message",
+            ..connection_spec("echo", 2, LOADING | STALE | FAST, "1.0.0")
+        },
+        Run::Session(echo),
+    ),
+    Row::new(
+        Spec { summary: "Ends the connection.", ..connection_spec("quit", -1, ALWAYS, "1.0.0") },
+        Run::Session(quit),
+    ),
+    Row::new(
+        Spec {
+            summary: "Takes the connection back to the state of a new one.",
+            complexity: "O(n) in the number of channels and patterns listened to",
+            ..connection_spec("reset", 1, ALWAYS, "6.2.0")
+        },
+        Run::Session(reset),
+    ),
+    Row::new(
+        Spec {
+            summary: "Chooses the database of this connection.",
+            syntax: "index:integer",
+            ..connection_spec("select", 2, LOADING | STALE | FAST, "1.0.0")
+        },
+        Run::Session(select),
+    ),
+    Row::new(
+        Spec {
+            summary: "Shows the password.",
+            complexity: "O(n) in the length of the password",
+            syntax: "[username] password",
+            ..connection_spec("auth", -2, ALWAYS, "1.0.0")
+        },
+        Run::Session(auth),
+    ),
+    Row::new(
+        Spec {
+            summary: "Greets the server, and chooses the version of the protocol.",
+            syntax: "[arguments:(protover:integer [AUTH username_password:(username password)] [SETNAME clientname])]",
+            ..connection_spec("hello", -1, ALWAYS, "6.0.0")
+        },
+        Run::Session(hello),
+    ),
+];
+
+const fn connection_spec(name: &'static str, arity: i32, flags: u32, since: &'static str) -> Spec {
+    Spec {
+        name,
+        arity,
+        flags,
+        keys: Keys::NONE,
+        group: Group::Connection,
+        since,
+        complexity: "O(1)",
+        summary: "",
+        syntax: "",
+    }
+}
+
+fn ping(ctx: &mut SessionCtx, request: Request) -> Result {
+    if request.len() > 2 {
+        return Err(Error::WrongArity("ping".to_owned()));
+    }
+    let message = request.get(1);
+    if ctx.session.subscriptions() > 0 && ctx.session.proto == Proto::Resp2 {
+        ctx.reply.array(2);
+        ctx.reply.bulk(b"pong");
+        ctx.reply.bulk(message.unwrap_or_default());
+        return Ok(());
+    }
+    match message {
+        Some(message) => ctx.reply.bulk(message),
+        None => ctx.reply.simple("PONG"),
+    }
+    Ok(())
+}
+
+fn echo(ctx: &mut SessionCtx, request: Request) -> Result {
+    ctx.reply.bulk(request.arg(1));
+    Ok(())
+}
+
+fn quit(ctx: &mut SessionCtx, _: Request) -> Result {
+    ctx.session.close = Close::AfterReplies;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
+    ctx.server.pubsub.borrow_mut().remove_client(ctx.session.id);
+    ctx.server.publish_counts();
+    let session = &mut *ctx.session;
+    session.channels.clear();
+    session.patterns.clear();
+    session.db = 0;
+    session.proto = Proto::Resp2;
+    session.name.clear();
+    session.reply_mode = ReplyMode::On;
+    session.no_evict = false;
+    session.no_touch = false;
+    session.authenticated = ctx.server.shard.config().requirepass.is_empty();
+    ctx.reply.simple("RESET");
+    Ok(())
+}
+
+fn select(ctx: &mut SessionCtx, request: Request) -> Result {
+    let index = request.int(1)?;
+    if i32::try_from(index).is_err() {
+        let (min, max) = (i32::MIN, i32::MAX);
+        return Err(Error::err(format_args!("value is out of range, value must between {min} and {max}")));
+    }
+    let databases = ctx.server.shard.config().databases;
+    let db = usize::try_from(index).ok().filter(|db| *db < databases);
+    ctx.session.db = db.ok_or(Error::DbOutOfRange)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn auth(ctx: &mut SessionCtx, request: Request) -> Result {
+    match request.len() {
+        2 if ctx.server.shard.config().requirepass.is_empty() => {
+            return Err(Error::text(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+                 configuration is correct?",
+            ));
+        }
+        2 => authenticate(ctx, DEFAULT_USER, request.arg(1))?,
+        3 => authenticate(ctx, request.arg(1), request.arg(2))?,
+        _ => return Err(Error::Syntax),
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+const DEFAULT_USER: &[u8] = b"default";
+
+/// Without a configured password any will do. Who fails stays who they were.
+fn authenticate(ctx: &mut SessionCtx, user: &[u8], password: &[u8]) -> Result {
+    let config = ctx.server.shard.config();
+    let secret = config.requirepass.as_bytes();
+    if user != DEFAULT_USER || !(secret.is_empty() || is_secret(password, secret)) {
+        return Err(Error::WrongPass);
+    }
+    ctx.session.authenticated = true;
+    Ok(())
+}
+
+/// Compares in a time that depends on the length of what was given, not on where it differs.
+fn is_secret(given: &[u8], secret: &[u8]) -> bool {
+    let mut differing = given.len() ^ secret.len();
+    for (index, byte) in given.iter().enumerate() {
+        let expected = secret.get(index).copied().unwrap_or_default();
+        differing |= usize::from(black_box(byte ^ expected));
+    }
+    differing == 0
+}
+
+fn hello(ctx: &mut SessionCtx, request: Request) -> Result {
+    let proto = if request.len() > 1 { protocol_version(request)? } else { ctx.session.proto };
+    let mut at = 2;
+    while at < request.len() {
+        // One after the other: what comes before a mistake has taken effect.
+        let more = request.len() - at - 1;
+        if request.is(at, "auth") && more >= 2 {
+            authenticate(ctx, request.arg(at + 1), request.arg(at + 2))?;
+            at += 3;
+        } else if request.is(at, "setname") && more >= 1 {
+            set_name(ctx.session, request.arg(at + 1))?;
+            at += 2;
+        } else {
+            let option = String::from_utf8_lossy(request.arg(at));
+            return Err(Error::err(format_args!("Syntax error in HELLO option '{option}'")));
+        }
+    }
+    if !ctx.session.authenticated && !ctx.server.shard.config().requirepass.is_empty() {
+        return Err(Error::text(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> \
+             <pass> option can be used to authenticate the client and select the RESP protocol version at the same \
+             time",
+        ));
+    }
+    ctx.session.proto = proto;
+    ctx.reply.proto = proto;
+    describe_server(ctx);
+    Ok(())
+}
+
+fn protocol_version(request: Request) -> Result<Proto> {
+    match request.int(1) {
+        Ok(2) => Ok(Proto::Resp2),
+        Ok(3) => Ok(Proto::Resp3),
+        Ok(_) => Err(Error::NoProto),
+        Err(_) => Err(Error::text("ERR Protocol version is not an integer or out of range")),
+    }
+}
+
+fn describe_server(ctx: &mut SessionCtx) {
+    let reply = &mut ctx.reply;
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.int(if ctx.session.proto == Proto::Resp3 { 3 } else { 2 });
+    reply.bulk(b"id");
+    reply.int(ctx.session.id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_secret_is_the_secret() {
+        assert!(is_secret(b"secret", b"secret"));
+        for given in [&b""[..], b"s", b"secre", b"secreT", b"Secret", b"secret\0", b"secretsecret"] {
+            assert!(!is_secret(given, b"secret"), "{given:?}");
+        }
+    }
+}

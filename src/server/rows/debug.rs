@@ -1,0 +1,305 @@
+//! DEBUG: what tests need, where `enable-debug-command` allows it. Not a container, since whether it is allowed is
+//! asked before anything else.
+
+use crate::command::keys::{encoding, refcount};
+use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
+use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::{Ctx, shard_of};
+use crate::config::DebugCommand;
+use crate::keyspace::{Live, Touch, Value};
+use crate::resp::{Error, Proto, Reply, Request, Result};
+use crate::server::{Run, TaskCtx};
+use crate::shard::{CallResult, Shard};
+use crate::value::number::{parse_f64, parse_i64, write_i64};
+use digest::{Sum, dataset_digest, value_digest};
+use glommio::timer::Timer;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+mod digest;
+
+pub const ROWS: &[Row<Run>] = &[Row::new(
+    Spec {
+        name: "debug",
+        arity: -2,
+        flags: ADMIN | NO_SCRIPT | LOADING | STALE,
+        keys: Keys::NONE,
+        group: Group::Server,
+        since: "1.0.0",
+        complexity: "Depends on the subcommand",
+        summary: "Does what tests and people who search for defects need.",
+        syntax: "subcommand [arg]...",
+    },
+    Run::Task(|ctx| Box::pin(debug(ctx))),
+)];
+
+const HELP: &[&str] = &[
+    "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "DIGEST",
+    "    Output a hex signature representing the current DB content.",
+    "DIGEST-VALUE <key> [<key> ...]",
+    "    Output a hex signature of the values of all the specified keys.",
+    "OBJECT <key>",
+    "    Show low level info about `key` and associated value.",
+    "PROTOCOL <type>",
+    "    Reply with a test value of the specified type. <type> can be: string,",
+    "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
+    "    true, false.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Setting it to 0 disables expiring keys in background when they are not",
+    "    accessed. Setting it to 1 reenables it.",
+    "SLEEP <seconds>",
+    "    Stop all shards for <seconds>. Decimals allowed.",
+    "HELP",
+    "    Prints this help.",
+];
+
+const NOT_ALLOWED: Error = Error::text(
+    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+     local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+);
+const NO_SUCH_TYPE: Error = Error::text(
+    "ERR Wrong protocol type name. Please use one of the following: \
+     string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+);
+
+async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
+    if !is_allowed(&ctx) {
+        return Err(NOT_ALLOWED);
+    }
+    let request = ctx.request.as_request();
+    let subcommand = request.arg(1).to_ascii_lowercase();
+    match (&subcommand[..], request.len()) {
+        (b"help", 2) => Ok(ctx.reply(help)),
+        (b"digest", 2) => Ok(digest_all(&ctx).await),
+        (b"digest-value", _) => Ok(digest_values(&ctx).await),
+        (b"object", 3) => object(&ctx, request.arg(2)).await,
+        (b"protocol", 3) => protocol(&ctx, request.arg(2)),
+        (b"set-active-expire", 3) => Ok(set_active_expire(&ctx, request.arg(2)).await),
+        (b"sleep", 3) => sleep(&ctx, request.arg(2)).await,
+        _ => Err(Error::err(format_args!(
+            "unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
+            named(request)
+        ))),
+    }
+}
+
+fn is_allowed(ctx: &TaskCtx) -> bool {
+    match ctx.server.shard.config().enable_debug_command {
+        DebugCommand::No => false,
+        DebugCommand::Local => ctx.client.state.borrow().session.local,
+        DebugCommand::Yes => true,
+    }
+}
+
+/// The subcommand as it was written, cut to what fits into an error.
+fn named(request: Request) -> String {
+    let name = request.arg(1);
+    String::from_utf8_lossy(&name[..name.len().min(128)]).into_owned()
+}
+
+fn help(reply: &mut Reply) {
+    reply.array(HELP.len());
+    HELP.iter().for_each(|line| reply.simple(line));
+}
+
+async fn digest_all(ctx: &TaskCtx) -> Vec<u8> {
+    let of_shard = |shard: &Rc<Shard>| {
+        let now = shard.clock.refresh();
+        let keyspace = shard.keyspace.borrow();
+        let of_db = |db| {
+            let mut sum = Sum::default();
+            keyspace.for_each(db, now, |key, value, deadline_ms| sum.add(key, value, deadline_ms.is_some()));
+            sum
+        };
+        (0..keyspace.databases()).map(of_db).collect::<Vec<Sum>>()
+    };
+    let shards = ctx.server.shard.call_all(of_shard).await;
+    ctx.reply(|reply| reply.simple(&dataset_digest(&shards).to_string()))
+}
+
+async fn digest_values(ctx: &TaskCtx) -> Vec<u8> {
+    let mut calls = Vec::new();
+    for key in ctx.request.as_request().from(2) {
+        calls.push(on_key(ctx, key, |ctx, bytes| {
+            let live = find(ctx, bytes)?;
+            Some(value_digest(live.value(), live.deadline_ms().is_some()))
+        }));
+    }
+    let mut digests = Vec::new();
+    for call in calls {
+        digests.push(call.await.unwrap_or_default());
+    }
+    ctx.reply(|reply| {
+        reply.array(digests.len());
+        digests.iter().for_each(|digest| reply.simple(&digest.to_string()));
+    })
+}
+
+async fn object(ctx: &TaskCtx, key: &[u8]) -> Result<Vec<u8>> {
+    let described = on_key(ctx, key, |ctx, bytes| {
+        let now_s = ctx.now.ms / 1000;
+        find(ctx, bytes).map(|live| describe(&live, now_s))
+    });
+    let text = described.await.ok_or(Error::NoSuchKey)?;
+    Ok(ctx.reply(|reply| reply.simple(&text)))
+}
+
+/// Runs `work` where the key lives.
+fn on_key<R: Send + 'static>(
+    ctx: &TaskCtx,
+    key: &[u8],
+    work: impl FnOnce(&mut Ctx, &[u8]) -> R + Send + 'static,
+) -> CallResult<R> {
+    let (shard, db, key) = (&ctx.server.shard, ctx.db, key.to_vec());
+    shard.call(shard_of(&shard.hasher, &key), move |shard| {
+        shard.clock.refresh();
+        let result = shard.with_ctx(db, &mut Vec::new(), Proto::Resp2, |ctx| work(ctx, &key));
+        shard.after_commands();
+        result
+    })
+}
+
+fn find<'c>(ctx: &'c mut Ctx, bytes: &[u8]) -> Option<Live<'c>> {
+    let key = ctx.other_key(bytes);
+    ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No)
+}
+
+fn describe(live: &Live, now_s: u64) -> String {
+    const CLOCK_BITS: u32 = 24;
+    let idle_s = live.idle_s();
+    let lru = now_s.wrapping_sub(u64::from(idle_s)) & ((1 << CLOCK_BITS) - 1);
+    format!(
+        "Value at:{:#x} refcount:{} encoding:{} serializedlength:{} lru:{lru} lru_seconds_idle:{idle_s}",
+        live.address(),
+        refcount(live),
+        encoding(live),
+        serialized_bytes(live.value())
+    )
+}
+
+/// The length of a string in Redis's dump format, without compression: small integers are kept as such.
+fn serialized_bytes(value: Value) -> usize {
+    let len = match value {
+        Value::Int(n) if i8::try_from(n).is_ok() => return 2,
+        Value::Int(n) if i16::try_from(n).is_ok() => return 3,
+        Value::Int(n) if i32::try_from(n).is_ok() => return 5,
+        Value::Int(n) => {
+            let mut text = Vec::new();
+            write_i64(&mut text, n);
+            text.len()
+        }
+        Value::Bytes(bytes) => bytes.len(),
+    };
+    let header = match len {
+        0..64 => 1,
+        64..16_384 => 2,
+        16_384..=0xffff_ffff => 5,
+        _ => 9,
+    };
+    header + len
+}
+
+fn protocol(ctx: &TaskCtx, kind: &[u8]) -> Result<Vec<u8>> {
+    const BIG_NUMBER: &str = "1234567999999999999999999999999999999";
+    let resp3 = ctx.proto == Proto::Resp3;
+    let kind = kind.to_ascii_lowercase();
+    let write: fn(&mut Reply) = match &kind[..] {
+        b"string" => |reply| reply.bulk(b"Hello World"),
+        b"integer" => |reply| reply.int(12345),
+        // 3.141, which is not meant to be pi.
+        b"double" => |reply| reply.double(3141.0 / 1000.0),
+        b"null" => |reply| reply.nil(),
+        b"array" => |reply| {
+            reply.array(3);
+            (0..3).for_each(|n| reply.int(n));
+        },
+        b"set" => |reply| {
+            reply.set(3);
+            (0..3).for_each(|n| reply.int(n));
+        },
+        b"map" => |reply| {
+            reply.map(3);
+            for n in 0..3 {
+                reply.int(n);
+                reply.bool(n == 1);
+            }
+        },
+        b"attrib" => write_attribute,
+        b"push" if !resp3 => return Err(Error::text("ERR RESP2 is not supported by this command")),
+        b"push" => |reply| {
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.int(42);
+            reply.bulk(b"Some real reply following the push reply");
+        },
+        b"verbatim" => |reply| reply.verbatim("txt", "This is a verbatim\nstring"),
+        b"true" => |reply| reply.bool(true),
+        b"false" => |reply| reply.bool(false),
+        b"bignum" if resp3 => |reply| reply.raw(format!("({BIG_NUMBER}\r\n").as_bytes()),
+        b"bignum" => |reply| reply.bulk(BIG_NUMBER.as_bytes()),
+        _ => return Err(NO_SUCH_TYPE),
+    };
+    Ok(ctx.reply(write))
+}
+
+/// RESP2 has no attributes: only what follows.
+fn write_attribute(reply: &mut Reply) {
+    if reply.proto == Proto::Resp3 {
+        reply.raw(b"|1\r\n");
+        reply.bulk(b"key-popularity");
+        reply.array(2);
+        reply.bulk(b"key:123");
+        reply.int(90);
+    }
+    reply.bulk(b"Some real reply following the attribute");
+}
+
+/// What is no number counts as 0, as in Redis.
+async fn set_active_expire(ctx: &TaskCtx, value: &[u8]) -> Vec<u8> {
+    let enabled = parse_i64(value).is_some_and(|value| value != 0);
+    ctx.server.shard.call_all(move |shard| shard.set_active_expire(enabled)).await;
+    ctx.reply(|reply| reply.ok())
+}
+
+/// A longer sleep is a mistake.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+/// Time for messages to leave before the thread that sends them blocks.
+const SENT_AFTER: Duration = Duration::from_millis(1);
+
+/// Blocks the threads of all shards until the same moment.
+async fn sleep(ctx: &TaskCtx, seconds: &[u8]) -> Result<Vec<u8>> {
+    let seconds = parse_f64(seconds).unwrap_or(0.0).max(0.0);
+    let duration = Duration::try_from_secs_f64(seconds).ok().filter(|duration| *duration <= SLEEP_MAX);
+    let duration = duration
+        .ok_or_else(|| Error::err(format_args!("DEBUG SLEEP takes at most {} seconds", SLEEP_MAX.as_secs())))?;
+    let end = Instant::now() + duration;
+    let block = move || std::thread::sleep(end.saturating_duration_since(Instant::now()));
+    let shard = &ctx.server.shard;
+    let others = (0..shard.count).filter(|target| *target != shard.id);
+    let calls: Vec<CallResult<()>> = others.map(|target| shard.call(target, move |_| block())).collect();
+    if !calls.is_empty() {
+        Timer::new(SENT_AFTER).await;
+    }
+    block();
+    for call in calls {
+        call.await;
+    }
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The right side is what redis-server 7.0.15 said.
+    #[test]
+    fn serialized_lengths_are_those_of_redis() {
+        let long = "a".repeat(36);
+        let lengths =
+            [("12", 2), ("127", 2), ("-129", 3), ("100000", 5), ("99999999999", 12), ("hello", 6), (&long, 37)];
+        for (text, bytes) in lengths {
+            assert_eq!(serialized_bytes(Value::of(text.as_bytes())), bytes, "{text}");
+        }
+    }
+}

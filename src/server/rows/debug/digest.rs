@@ -1,0 +1,138 @@
+//! DEBUG DIGEST: a signature of all data that does not depend on the order of keys nor on the shard they are on, the
+//! same that redis-server computes for the same data (`debug.c`).
+//!
+//! ```text
+//!  value  = mix(type) mix(string), and with a deadline  xor SHA1("!!expire!!")
+//!  key    = mix(key), then the value as above
+//!  all    = for each database with keys: mix(number), then  xor SHA1(key)  for each key
+//!  mix(x): digest = SHA1(digest xor SHA1(x))
+//! ```
+
+use crate::keyspace::Value;
+use crate::value::number::write_i64;
+use sha1::{Digest as _, Sha1};
+use std::fmt;
+
+const BYTES: usize = 20;
+/// The type of a string in Redis.
+const STRING: u32 = 0;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digest([u8; BYTES]);
+
+impl Digest {
+    fn xor(&mut self, bytes: &[u8]) {
+        self.xor_hash(&Sha1::digest(bytes).into());
+    }
+
+    fn xor_hash(&mut self, hash: &[u8; BYTES]) {
+        self.0.iter_mut().zip(hash).for_each(|(own, other)| *own ^= other);
+    }
+
+    fn mix(&mut self, bytes: &[u8]) {
+        self.xor(bytes);
+        self.0 = Sha1::digest(self.0).into();
+    }
+
+    fn mix_value(&mut self, value: Value, has_deadline: bool) {
+        self.mix(&STRING.to_be_bytes());
+        match value {
+            Value::Bytes(bytes) => self.mix(bytes),
+            Value::Int(n) => {
+                let mut text = Vec::new();
+                write_i64(&mut text, n);
+                self.mix(&text);
+            }
+        }
+        if has_deadline {
+            self.xor(b"!!expire!!");
+        }
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The digest of a value without its key (DEBUG DIGEST-VALUE).
+pub fn value_digest(value: Value, has_deadline: bool) -> Digest {
+    let mut digest = Digest::default();
+    digest.mix_value(value, has_deadline);
+    digest
+}
+
+/// One database's part on one shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    digest: Digest,
+    has_keys: bool,
+}
+
+impl Sum {
+    pub fn add(&mut self, key: &[u8], value: Value, has_deadline: bool) {
+        let mut digest = Digest::default();
+        digest.mix(key);
+        digest.mix_value(value, has_deadline);
+        self.digest.xor(&digest.0);
+        self.has_keys = true;
+    }
+}
+
+/// The digest of everything; for each shard the sums of its databases.
+pub fn dataset_digest(shards: &[Vec<Sum>]) -> Digest {
+    let mut digest = Digest::default();
+    let databases = shards.iter().map(Vec::len).max().unwrap_or(0);
+    for db in 0..databases {
+        let sums = || shards.iter().filter_map(|sums| sums.get(db));
+        if sums().any(|sum| sum.has_keys) {
+            digest.mix(&(db as u32).to_be_bytes());
+            sums().for_each(|sum| digest.xor_hash(&sum.digest.0));
+        }
+    }
+    digest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The digests are those of redis-server 7.0.15 for `SET k 12`, then `EXPIRE k 100`.
+    #[test]
+    fn digests_are_those_of_redis() {
+        let digest_of = |has_deadline| {
+            let mut sum = Sum::default();
+            sum.add(b"k", Value::Int(12), has_deadline);
+            dataset_digest(&[vec![sum]]).to_string()
+        };
+        assert_eq!(value_digest(Value::Int(12), false).to_string(), "655ac46b180ad2f61a3cee25f0b1780fa2ec879a");
+        assert_eq!(value_digest(Value::Bytes(b"12"), true).to_string(), "83df3a94c43338a2db2a05ddb5dbb794b842c619");
+        assert_eq!(digest_of(false), "eb708d7f0cec62a02e3eb7f1eae92e506c8433f1");
+        assert_eq!(digest_of(true), "632cc2e7daf2af4dfc157b64cb8b0140e7e38dd2");
+    }
+
+    #[test]
+    fn nothing_has_the_digest_of_zeros() {
+        assert_eq!(dataset_digest(&[vec![Sum::default(); 16], vec![Sum::default(); 16]]), Digest::default());
+        assert_eq!(Digest::default().to_string(), "0".repeat(40));
+    }
+
+    #[test]
+    fn it_does_not_matter_where_a_key_lives() {
+        let sum = |keys: &[&str]| {
+            let mut sum = Sum::default();
+            keys.iter().for_each(|key| sum.add(key.as_bytes(), Value::Int(1), false));
+            sum
+        };
+        let none = Sum::default();
+        let one = dataset_digest(&[vec![sum(&["a", "b", "c"]), none, sum(&["d"])]]);
+        let three = dataset_digest(&[
+            vec![sum(&["c"]), none, none],
+            vec![none, none, sum(&["d"])],
+            vec![sum(&["b", "a"]), none, none],
+        ]);
+        assert_eq!(one, three);
+        assert_ne!(one, dataset_digest(&[vec![sum(&["a", "b", "c"]), sum(&["d"]), none]]));
+    }
+}

@@ -1,0 +1,335 @@
+//! INFO: what the server tells of itself, in sections of `name:value` lines. Each shard takes a [`Snapshot`]; the
+//! shard that was asked adds them up and writes.
+
+mod snapshot;
+
+use super::REDIS_VERSION;
+use crate::clock::{boottime_us, realtime_us};
+use crate::command::spec::flag::{LOADING, STALE};
+use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::config::Config;
+use crate::observe::memory;
+use crate::resp::{Request, Result};
+use crate::server::{Run, Server, TaskCtx};
+use snapshot::Snapshot;
+use std::fmt::{Display, Write};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+pub const ROWS: &[Row<Run>] = &[Row::new(
+    Spec {
+        name: "info",
+        arity: -1,
+        flags: LOADING | STALE,
+        keys: Keys::NONE,
+        group: Group::Server,
+        since: "1.0.0",
+        complexity: "O(1), and O(n) in the number of dead keys not deleted yet and of connections",
+        summary: "Tells about the server, by section.",
+        syntax: "[section]...",
+    },
+    Run::Task(|ctx| Box::pin(info(ctx))),
+)];
+
+/// What the sections are written from.
+struct Facts {
+    server: Rc<Server>,
+    config: Rc<Config>,
+    shards: Vec<Snapshot>,
+    total: Snapshot,
+}
+
+type WriteSection = fn(&mut Text, &Facts);
+
+/// In the order in which they are written.
+const SECTIONS: &[(&str, WriteSection)] = &[
+    ("Server", write_server),
+    ("Clients", write_clients),
+    ("Memory", write_memory),
+    ("Persistence", write_persistence),
+    ("Stats", write_stats),
+    ("Replication", write_replication),
+    ("CPU", write_cpu),
+    ("Cluster", write_cluster),
+    ("Keyspace", write_keyspace),
+    ("Shards", write_shards),
+];
+
+/// Words that stand for all sections.
+const EVERY_SECTION: [&str; 3] = ["default", "all", "everything"];
+
+async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let shards = ctx.server.shard.call_all(Snapshot::take).await;
+    let facts =
+        Facts { server: ctx.server.clone(), config: ctx.server.shard.config(), total: Snapshot::sum(&shards), shards };
+    let text = write_sections(ctx.request.as_request(), &facts);
+    Ok(ctx.reply(|reply| reply.verbatim("txt", &text)))
+}
+
+fn write_sections(request: Request, facts: &Facts) -> String {
+    let mut text = Text::default();
+    for (name, write) in SECTIONS.iter().filter(|(name, _)| is_wanted(request, name)) {
+        text.begin(name);
+        write(&mut text, facts);
+    }
+    text.0
+}
+
+fn is_wanted(request: Request, section: &str) -> bool {
+    let names = |index| request.is(index, section) || EVERY_SECTION.iter().any(|word| request.is(index, word));
+    request.len() == 1 || (1..request.len()).any(names)
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn begin(&mut self, section: &str) {
+        if !self.0.is_empty() {
+            self.0.push_str("\r\n");
+        }
+        self.line(format_args!("# {section}"));
+    }
+
+    fn field(&mut self, name: &str, value: impl Display) {
+        self.line(format_args!("{name}:{value}"));
+    }
+
+    /// A size, and the same for people.
+    fn size(&mut self, name: &str, bytes: u64) {
+        self.field(name, bytes);
+        self.line(format_args!("{name}_human:{}", human(bytes)));
+    }
+
+    fn line(&mut self, line: impl Display) {
+        // Writing to a string does not fail.
+        let _ = write!(self.0, "{line}\r\n");
+    }
+}
+
+fn write_server(text: &mut Text, facts: &Facts) {
+    let (global, config) = (&facts.server.global, &facts.config);
+    let uptime_s = boottime_us().saturating_sub(global.started_us) / 1_000_000;
+    text.field("redis_version", REDIS_VERSION);
+    text.field("emberdb_version", env!("CARGO_PKG_VERSION"));
+    text.field("redis_mode", "standalone");
+    text.field("os", format_args!("{} {} {}", kernel("ostype"), kernel("osrelease"), std::env::consts::ARCH));
+    text.field("arch_bits", usize::BITS);
+    text.field("multiplexing_api", "io_uring");
+    text.field("process_id", std::process::id());
+    text.field("run_id", &global.run_id);
+    text.field("tcp_port", config.port);
+    text.field("server_time_usec", realtime_us());
+    text.field("uptime_in_seconds", uptime_s);
+    text.field("uptime_in_days", uptime_s / (24 * 3600));
+    text.field("hz", config.hz);
+    text.field("configured_hz", config.hz);
+    text.field("executable", &global.executable);
+    text.field("config_file", config.file().map(|path| path.display().to_string()).unwrap_or_default());
+    text.field("shards", facts.shards.len());
+}
+
+fn kernel(name: &str) -> String {
+    let read = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+    read.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+fn write_clients(text: &mut Text, facts: &Facts) {
+    text.field("connected_clients", facts.total.connections);
+    text.field("maxclients", facts.config.maxclients);
+    text.field("blocked_clients", 0);
+    text.field("pubsub_clients", facts.total.subscribers);
+}
+
+fn write_memory(text: &mut Text, facts: &Facts) {
+    let (used_bytes, resident_bytes) = (memory::used_bytes(), resident_bytes());
+    let peak_bytes = memory::peak_bytes();
+    let dataset_bytes = facts.total.keyspace_bytes;
+    text.size("used_memory", used_bytes);
+    text.size("used_memory_rss", resident_bytes);
+    text.size("used_memory_peak", peak_bytes);
+    text.field("used_memory_peak_perc", format_args!("{:.2}%", percent(used_bytes, peak_bytes)));
+    text.field("used_memory_overhead", used_bytes.saturating_sub(dataset_bytes));
+    text.field("used_memory_dataset", dataset_bytes);
+    text.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset_bytes, used_bytes)));
+    text.size("total_system_memory", system_bytes());
+    text.size("maxmemory", 0);
+    text.field("maxmemory_policy", "noeviction");
+    text.field("mem_fragmentation_ratio", format_args!("{:.2}", percent(resident_bytes, used_bytes) / 100.0));
+    text.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
+    text.field("mem_clients_normal", facts.total.client_bytes);
+    text.field("mem_allocator", "mimalloc");
+}
+
+/// Nothing is written to disk yet.
+fn write_persistence(text: &mut Text, facts: &Facts) {
+    text.field("loading", 0);
+    text.field("rdb_changes_since_last_save", facts.total.changes);
+    text.field("rdb_bgsave_in_progress", 0);
+    text.field("rdb_saves", 0);
+    text.field("aof_enabled", 0);
+    text.field("aof_rewrite_in_progress", 0);
+}
+
+fn write_stats(text: &mut Text, facts: &Facts) {
+    let (global, total) = (&facts.server.global, &facts.total);
+    text.field("total_connections_received", global.accepted.load(Ordering::Relaxed));
+    text.field("total_commands_processed", total.commands);
+    text.field("total_net_input_bytes", total.input_bytes);
+    text.field("total_net_output_bytes", total.output_bytes);
+    text.field("rejected_connections", global.rejected.load(Ordering::Relaxed));
+    write_expiry(text, facts);
+    text.field("evicted_keys", 0);
+    text.field("keyspace_hits", total.counters.hits);
+    text.field("keyspace_misses", total.counters.misses);
+    text.field("pubsub_channels", total.channels.len());
+    text.field("pubsub_patterns", total.patterns.len());
+    text.field("total_error_replies", total.errors);
+}
+
+fn write_expiry(text: &mut Text, facts: &Facts) {
+    let (total, expiry) = (&facts.total, &facts.total.expiry);
+    // DEBUG SET-ACTIVE-EXPIRE counts, too: every shard has the same.
+    let settings = facts.server.shard.settings();
+    text.field("expired_keys", total.expired());
+    text.field("expired_keys_active", total.counters.expired_by_cycle);
+    text.field("expired_bytes", total.counters.expired_bytes);
+    text.field("expired_stale_perc", format_args!("{:.2}", expiry.stale_percent));
+    text.field("expired_time_cap_reached_count", expiry.time_caps);
+    text.field("expire_cycle_cpu_milliseconds", format_args!("{:.3}", expiry.cycle_cpu_ms()));
+    text.field("expire_lag_p50_us", expiry.lag_us(0.5));
+    text.field("expire_lag_p99_us", expiry.lag_us(0.99));
+    text.field("expire_lag_max_us", expiry.lag_max_us());
+    text.field("expire_oldest_due_us", expiry.oldest_due_us);
+    text.field("active_expire_enabled", u8::from(settings.enabled));
+    text.field("active_expire_interval_ms", settings.interval_ms);
+}
+
+fn write_replication(text: &mut Text, _: &Facts) {
+    text.field("role", "master");
+    text.field("connected_slaves", 0);
+}
+
+fn write_cpu(text: &mut Text, _: &Facts) {
+    for (who, suffix) in [(libc::RUSAGE_SELF, ""), (libc::RUSAGE_CHILDREN, "_children")] {
+        let (system_us, user_us) = cpu_us(who);
+        for (name, us) in [("sys", system_us), ("user", user_us)] {
+            text.line(format_args!("used_cpu_{name}{suffix}:{}.{:06}", us / 1_000_000, us % 1_000_000));
+        }
+    }
+}
+
+fn write_cluster(text: &mut Text, _: &Facts) {
+    text.field("cluster_enabled", 0);
+}
+
+fn write_keyspace(text: &mut Text, facts: &Facts) {
+    for (db, database) in facts.total.databases.iter().enumerate().filter(|(_, database)| database.keys > 0) {
+        text.line(format_args!(
+            "db{db}:keys={},expires={},avg_ttl={:.0}",
+            database.keys, database.with_deadline, database.average_ttl_ms
+        ));
+    }
+}
+
+fn write_shards(text: &mut Text, facts: &Facts) {
+    for (index, shard) in facts.shards.iter().enumerate() {
+        let (counters, expiry) = (&shard.counters, &shard.expiry);
+        text.line(format_args!(
+            "shard{index}:keys={},expires={},bytes={},connections={},commands={},expired_access={},expired_cycle={},\
+             lag_p99_us={},lag_max_us={},oldest_due_us={},stale_perc={:.2},cycle_cpu_ms={:.3},cycles={},time_caps={}",
+            shard.keys(),
+            shard.with_deadline(),
+            shard.keyspace_bytes,
+            shard.connections,
+            shard.commands,
+            counters.expired_by_access,
+            counters.expired_by_cycle,
+            expiry.lag_us(0.99),
+            expiry.lag_max_us(),
+            expiry.oldest_due_us,
+            expiry.stale_percent,
+            expiry.cycle_cpu_ms(),
+            expiry.cycles,
+            expiry.time_caps
+        ));
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
+}
+
+/// As Redis prints sizes: `1.50K`.
+fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let (mut size, mut unit) = (bytes as f64 / 1024.0, 0);
+    const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
+    while size >= 1024.0 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    format!("{size:.2}{}", UNITS[unit])
+}
+
+/// The resident set, as the kernel counts it.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * system(libc::_SC_PAGESIZE)
+}
+
+fn system_bytes() -> u64 {
+    system(libc::_SC_PHYS_PAGES) * system(libc::_SC_PAGESIZE)
+}
+
+fn system(name: libc::c_int) -> u64 {
+    // SAFETY: takes a number, touches no memory of ours.
+    u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0)
+}
+
+/// CPU time used so far: in the kernel, and outside of it.
+fn cpu_us(who: libc::c_int) -> (u64, u64) {
+    // SAFETY: all-zero bytes are a valid `rusage` (integers only).
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a valid place to write to.
+    unsafe { libc::getrusage(who, &mut usage) };
+    let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    (us(usage.ru_stime), us(usage.ru_utime))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::OwnedRequest;
+
+    #[test]
+    fn sections_are_chosen_by_name() {
+        let chosen = |line: &str| {
+            let request = OwnedRequest::from_args(line.split(' ').map(str::as_bytes));
+            let names = SECTIONS.iter().map(|(name, _)| *name);
+            names.filter(|name| is_wanted(request.as_request(), name)).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen("info").len(), SECTIONS.len());
+        assert_eq!(chosen("info nosuch ALL").len(), SECTIONS.len());
+        assert_eq!(chosen("info KeySpace server nosuch"), ["Server", "Keyspace"]);
+        assert!(chosen("info nosuch").is_empty());
+    }
+
+    #[test]
+    fn sizes_read_as_in_redis() {
+        let sizes = [(0, "0B"), (1023, "1023B"), (1361192, "1.30M"), (12382208, "11.81M"), (25274793984, "23.54G")];
+        for (bytes, text) in sizes {
+            assert_eq!(human(bytes), text);
+        }
+    }
+
+    #[test]
+    fn the_process_is_measured() {
+        assert!(resident_bytes() > 100_000 && resident_bytes() < system_bytes());
+        let (system_us, user_us) = cpu_us(libc::RUSAGE_SELF);
+        assert!(system_us + user_us > 0);
+    }
+}

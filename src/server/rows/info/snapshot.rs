@@ -1,0 +1,237 @@
+//! What one shard knows of itself at one moment, and all shards together.
+
+use crate::keyspace::Counters;
+use crate::observe::Lag;
+use crate::server::Server;
+use crate::shard::Shard;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+#[derive(Default)]
+pub struct Snapshot {
+    pub databases: Vec<Database>,
+    /// The keyspace: entries, blocks, directories.
+    pub keyspace_bytes: u64,
+    pub counters: Counters,
+    /// Changes since the start.
+    pub changes: u64,
+    pub connections: usize,
+    pub subscribers: usize,
+    /// Buffers of connections.
+    pub client_bytes: u64,
+    pub commands: u64,
+    pub input_bytes: u64,
+    pub output_bytes: u64,
+    pub errors: u64,
+    /// Hashes of the names that somebody listens to: the same name on several shards counts once.
+    pub channels: HashSet<u64>,
+    pub patterns: HashSet<u64>,
+    pub expiry: Expiry,
+}
+
+/// Live keys of one database.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Database {
+    pub keys: usize,
+    pub with_deadline: usize,
+    /// Running average of the samples.
+    pub average_ttl_ms: f64,
+}
+
+/// What happened to deadlines.
+#[derive(Default)]
+pub struct Expiry {
+    lag: Lag,
+    /// For how long the oldest key has been dead that is not deleted yet; zero where there is none.
+    pub oldest_due_us: u64,
+    /// Share of dead keys among keys with deadlines, smoothed.
+    pub stale_percent: f64,
+    pub cycle_cpu_ns: u64,
+    pub cycles: u64,
+    pub time_caps: u64,
+}
+
+impl Expiry {
+    pub fn lag_us(&self, share: f64) -> u64 {
+        self.lag.quantile_us(share)
+    }
+
+    /// The longest lag, of a key that waits still included.
+    pub fn lag_max_us(&self) -> u64 {
+        self.lag.max_us().max(self.oldest_due_us)
+    }
+
+    pub fn cycle_cpu_ms(&self) -> f64 {
+        self.cycle_cpu_ns as f64 / 1e6
+    }
+}
+
+impl Snapshot {
+    pub fn take(shard: &Rc<Shard>) -> Snapshot {
+        let server = Server::of(shard);
+        let mut snapshot = Snapshot::default();
+        snapshot.look_at_keyspace(shard);
+        snapshot.look_at_clients(&server);
+        snapshot.connections = server.global.connections[shard.id].load(Ordering::Relaxed);
+        snapshot.commands = server.stats.commands.get();
+        snapshot.input_bytes = server.stats.input_bytes.get();
+        snapshot.output_bytes = server.stats.output_bytes.get();
+        snapshot.errors = server.stats.errors.get();
+        let pubsub = server.pubsub.borrow();
+        snapshot.channels = pubsub.channels().map(|name| shard.hasher.hash(name)).collect();
+        snapshot.patterns = pubsub.patterns().map(|name| shard.hasher.hash(name)).collect();
+        snapshot
+    }
+
+    fn look_at_keyspace(&mut self, shard: &Shard) {
+        let now = shard.clock.refresh();
+        let mut keyspace = shard.keyspace.borrow_mut();
+        let cycle = shard.cycle.borrow();
+        let average_ttl_ms = |db: usize| cycle.average_ttl_ms.get(db).copied().unwrap_or(0.0);
+        let database = |db| Database {
+            keys: keyspace.live_len(db, now),
+            with_deadline: keyspace.live_with_deadline(db, now),
+            average_ttl_ms: average_ttl_ms(db),
+        };
+        self.databases = (0..keyspace.databases()).map(database).collect();
+        self.keyspace_bytes = keyspace.bytes() as u64;
+        self.counters = keyspace.counters;
+        self.changes = keyspace.effects.dirty;
+        let oldest_ms = keyspace.oldest_due_ms(now);
+        self.expiry = Expiry {
+            lag: keyspace.lag.clone(),
+            oldest_due_us: oldest_ms.map_or(0, |oldest_ms| now.us.saturating_sub(oldest_ms * 1000)),
+            stale_percent: cycle.stale_percent,
+            cycle_cpu_ns: cycle.cpu_ns,
+            cycles: cycle.cycles,
+            time_caps: cycle.time_cap_reached,
+        };
+    }
+
+    fn look_at_clients(&mut self, server: &Server) {
+        for client in server.clients() {
+            let state = client.state.borrow();
+            self.client_bytes += state.memory_bytes() as u64;
+            self.subscribers += usize::from(state.session.subscriptions() > 0);
+        }
+    }
+
+    pub fn keys(&self) -> usize {
+        self.databases.iter().map(|database| database.keys).sum()
+    }
+
+    pub fn with_deadline(&self) -> usize {
+        self.databases.iter().map(|database| database.with_deadline).sum()
+    }
+
+    pub fn expired(&self) -> u64 {
+        self.counters.expired_by_access + self.counters.expired_by_cycle
+    }
+
+    /// All shards together.
+    pub fn sum(shards: &[Snapshot]) -> Snapshot {
+        let mut total = Snapshot::default();
+        shards.iter().for_each(|shard| total.add(shard));
+        total
+    }
+
+    fn add(&mut self, other: &Snapshot) {
+        let weights = (self.with_deadline(), other.with_deadline());
+        self.expiry.add(&other.expiry, weights);
+        self.databases.resize(self.databases.len().max(other.databases.len()), Database::default());
+        for (own, others) in self.databases.iter_mut().zip(&other.databases) {
+            own.add(others);
+        }
+        self.keyspace_bytes += other.keyspace_bytes;
+        self.counters.hits += other.counters.hits;
+        self.counters.misses += other.counters.misses;
+        self.counters.expired_by_access += other.counters.expired_by_access;
+        self.counters.expired_by_cycle += other.counters.expired_by_cycle;
+        self.counters.expired_bytes += other.counters.expired_bytes;
+        self.changes += other.changes;
+        self.connections += other.connections;
+        self.subscribers += other.subscribers;
+        self.client_bytes += other.client_bytes;
+        self.commands += other.commands;
+        self.input_bytes += other.input_bytes;
+        self.output_bytes += other.output_bytes;
+        self.errors += other.errors;
+        self.channels.extend(&other.channels);
+        self.patterns.extend(&other.patterns);
+    }
+}
+
+impl Database {
+    fn add(&mut self, other: &Database) {
+        let weights = (self.with_deadline, other.with_deadline);
+        self.average_ttl_ms = weighted((self.average_ttl_ms, other.average_ttl_ms), weights);
+        self.keys += other.keys;
+        self.with_deadline += other.with_deadline;
+    }
+}
+
+impl Expiry {
+    fn add(&mut self, other: &Expiry, weights: (usize, usize)) {
+        self.lag.add(&other.lag);
+        self.oldest_due_us = self.oldest_due_us.max(other.oldest_due_us);
+        self.stale_percent = weighted((self.stale_percent, other.stale_percent), weights);
+        self.cycle_cpu_ns += other.cycle_cpu_ns;
+        self.cycles += other.cycles;
+        self.time_caps += other.time_caps;
+    }
+}
+
+/// The average of two values that stand for so many keys each; where both stand for none, the greater.
+fn weighted(values: (f64, f64), weights: (usize, usize)) -> f64 {
+    if weights == (0, 0) {
+        return values.0.max(values.1);
+    }
+    let (a, b) = (weights.0 as f64, weights.1 as f64);
+    (values.0 * a + values.1 * b) / (a + b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Now;
+
+    fn snapshot(with_deadline: usize, average_ttl_ms: f64, stale_percent: f64, lags_ms: &[u64]) -> Snapshot {
+        let mut lag = Lag::new();
+        for lag_ms in lags_ms {
+            lag.record(Now::from_ms(100_000 + lag_ms), 100_000);
+        }
+        let database = Database { keys: with_deadline + 1, with_deadline, average_ttl_ms };
+        Snapshot {
+            databases: vec![Database::default(), database],
+            expiry: Expiry { lag, stale_percent, ..Expiry::default() },
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn shares_and_averages_are_weighted_by_keys() {
+        let total = Snapshot::sum(&[snapshot(30, 1000.0, 4.0, &[]), snapshot(10, 5000.0, 8.0, &[])]);
+        assert_eq!((total.keys(), total.with_deadline()), (42, 40));
+        assert_eq!(total.databases[1].average_ttl_ms, 2000.0);
+        assert_eq!(total.expiry.stale_percent, 5.0);
+        assert_eq!(total.databases[0].keys, 0);
+    }
+
+    #[test]
+    fn lags_of_all_shards_are_one_histogram() {
+        let mut shards = [snapshot(0, 0.0, 0.0, &[1; 98]), snapshot(0, 0.0, 0.0, &[500, 800])];
+        let total = Snapshot::sum(&shards);
+        assert!((1000..1020).contains(&total.expiry.lag_us(0.5)), "{}", total.expiry.lag_us(0.5));
+        assert!((495_000..505_000).contains(&total.expiry.lag_us(0.99)));
+        assert!((795_000..810_000).contains(&total.expiry.lag_max_us()));
+        shards[0].expiry.oldest_due_us = 7_000_000;
+        assert_eq!(Snapshot::sum(&shards).expiry.lag_max_us(), 7_000_000, "a key that waits counts");
+    }
+
+    #[test]
+    fn a_channel_on_several_shards_counts_once() {
+        let with = |channels: &[u64]| Snapshot { channels: channels.iter().copied().collect(), ..Snapshot::default() };
+        assert_eq!(Snapshot::sum(&[with(&[1, 2]), with(&[2, 3])]).channels.len(), 3);
+    }
+}

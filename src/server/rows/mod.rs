@@ -1,0 +1,21 @@
+//! The commands about connections and the server, a file a family.
+
+mod admin;
+mod client;
+mod config;
+mod connection;
+mod debug;
+mod info;
+mod pubsub;
+
+use super::Run;
+use crate::command::spec::Row;
+
+/// The version of Redis whose behaviour clients may expect.
+pub const REDIS_VERSION: &str = "7.0.15";
+
+pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
+    [connection::ROWS, client::ROWS, config::ROWS, pubsub::ROWS, info::ROWS, debug::ROWS, admin::ROWS]
+        .into_iter()
+        .flatten()
+}

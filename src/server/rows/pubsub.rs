@@ -1,0 +1,220 @@
+//! SUBSCRIBE and its kin, PUBLISH, PUBSUB.
+
+use crate::command::spec::flag::{FAST, LOADING, NO_SCRIPT, PUBSUB, STALE};
+use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::resp::{Request, Result};
+use crate::server::pubsub::{To, publish};
+use crate::server::{Run, Server, SessionCtx, TaskCtx};
+use crate::value::glob::glob_match;
+use std::collections::BTreeSet;
+
+const LISTEN: u32 = PUBSUB | NO_SCRIPT | LOADING | STALE;
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec {
+            summary: "Listens to channels.",
+            ..listen_spec("subscribe", -2, "O(n) in the number of channels", "channel...")
+        },
+        Run::Session(|ctx, request| subscribe(ctx, request, To::Channel)),
+    ),
+    Row::new(
+        Spec {
+            summary: "Listens to all channels that match patterns.",
+            ..listen_spec("psubscribe", -2, "O(n) in the number of patterns", "pattern:pattern...")
+        },
+        Run::Session(|ctx, request| subscribe(ctx, request, To::Pattern)),
+    ),
+    Row::new(
+        Spec {
+            summary: "Stops listening to channels, or to all of them.",
+            ..listen_spec("unsubscribe", -1, "O(n) in the number of channels", "[channel]...")
+        },
+        Run::Session(|ctx, request| unsubscribe(ctx, request, To::Channel)),
+    ),
+    Row::new(
+        Spec {
+            summary: "Stops listening to patterns, or to all of them.",
+            ..listen_spec("punsubscribe", -1, "O(n) in the number of patterns", "[pattern:pattern]...")
+        },
+        Run::Session(|ctx, request| unsubscribe(ctx, request, To::Pattern)),
+    ),
+    Row::new(
+        Spec {
+            name: "publish",
+            arity: 3,
+            flags: PUBSUB | LOADING | STALE | FAST,
+            keys: Keys::NONE,
+            group: Group::PubSub,
+            since: "2.0.0",
+            complexity: "O(n + m): n listeners of the channel, m patterns",
+            summary: "Sends a message to all who listen to a channel.",
+            syntax: "channel message",
+        },
+        Run::Task(|ctx| Box::pin(publish_message(ctx))),
+    ),
+    Row::container(
+        Spec {
+            name: "pubsub",
+            arity: -2,
+            flags: 0,
+            keys: Keys::NONE,
+            group: Group::PubSub,
+            since: "2.8.0",
+            complexity: "Depends on the subcommand",
+            summary: "Groups questions about who listens.",
+            syntax: "",
+        },
+        Run::Container,
+        &[
+            Row::new(
+                Spec {
+                    summary: "Lists the channels that somebody listens to.",
+                    ..ask_spec("channels", -2, "[pattern:pattern]")
+                },
+                Run::Task(|ctx| Box::pin(channels(ctx))),
+            ),
+            Row::new(
+                Spec {
+                    summary: "Counts the listeners of channels, patterns not included.",
+                    ..ask_spec("numsub", -2, "[channel]...")
+                },
+                Run::Task(|ctx| Box::pin(numsub(ctx))),
+            ),
+            Row::new(
+                Spec { summary: "Counts the patterns that somebody listens to.", ..ask_spec("numpat", 2, "") },
+                Run::Task(|ctx| Box::pin(numpat(ctx))),
+            ),
+        ],
+    ),
+];
+
+const fn listen_spec(name: &'static str, arity: i32, complexity: &'static str, syntax: &'static str) -> Spec {
+    Spec {
+        name,
+        arity,
+        flags: LISTEN,
+        keys: Keys::NONE,
+        group: Group::PubSub,
+        since: "2.0.0",
+        complexity,
+        summary: "",
+        syntax,
+    }
+}
+
+const fn ask_spec(name: &'static str, arity: i32, syntax: &'static str) -> Spec {
+    Spec {
+        name,
+        arity,
+        flags: PUBSUB | LOADING | STALE,
+        keys: Keys::NONE,
+        group: Group::PubSub,
+        since: "2.8.0",
+        complexity: "O(n) in the number of channels",
+        summary: "",
+        syntax,
+    }
+}
+
+fn names<'s>(ctx: &'s mut SessionCtx, to: To) -> &'s mut BTreeSet<Box<[u8]>> {
+    match to {
+        To::Channel => &mut ctx.session.channels,
+        To::Pattern => &mut ctx.session.patterns,
+    }
+}
+
+fn subscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
+    let word: &[u8] = if to == To::Channel { b"subscribe" } else { b"psubscribe" };
+    for name in request.from(1) {
+        if names(ctx, to).insert(name.into()) {
+            let id = ctx.session.id;
+            ctx.server.pubsub.borrow_mut().add(to, name, id);
+        }
+        confirm(ctx, word, Some(name));
+    }
+    // Publishers on other shards look at the count: it is right before the confirmation leaves.
+    ctx.server.publish_counts();
+    Ok(())
+}
+
+fn unsubscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
+    let word: &[u8] = if to == To::Channel { b"unsubscribe" } else { b"punsubscribe" };
+    let named: Vec<Box<[u8]>> = if request.len() > 1 {
+        request.from(1).map(Into::into).collect()
+    } else {
+        names(ctx, to).iter().cloned().collect()
+    };
+    for name in &named {
+        if names(ctx, to).remove(name) {
+            let id = ctx.session.id;
+            ctx.server.pubsub.borrow_mut().remove(to, name, id);
+        }
+        confirm(ctx, word, Some(name));
+    }
+    if named.is_empty() {
+        confirm(ctx, word, None);
+    }
+    ctx.server.publish_counts();
+    Ok(())
+}
+
+fn confirm(ctx: &mut SessionCtx, word: &[u8], name: Option<&[u8]>) {
+    let count = ctx.session.subscriptions() as i64;
+    ctx.reply.push(3);
+    ctx.reply.bulk(word);
+    match name {
+        Some(name) => ctx.reply.bulk(name),
+        None => ctx.reply.nil(),
+    }
+    ctx.reply.int(count);
+}
+
+async fn publish_message(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    let delivered = publish(&ctx.server, request.arg(1), request.arg(2)).await;
+    Ok(ctx.reply(|reply| reply.int(delivered as i64)))
+}
+
+async fn channels(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let pattern = ctx.request.as_request().get(2).map(<[u8]>::to_vec);
+    let of_shard = move |shard: &std::rc::Rc<crate::shard::Shard>| {
+        let server = Server::of(shard);
+        let subscriptions = server.pubsub.borrow();
+        let wanted = |name: &&[u8]| pattern.as_ref().is_none_or(|pattern| glob_match(pattern, name, false));
+        subscriptions.channels().filter(wanted).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let found: BTreeSet<Vec<u8>> = ctx.server.shard.call_all(of_shard).await.into_iter().flatten().collect();
+    Ok(ctx.reply(|reply| {
+        reply.array(found.len());
+        found.iter().for_each(|name| reply.bulk(name));
+    }))
+}
+
+async fn numsub(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let names: Vec<Vec<u8>> = ctx.request.as_request().from(2).map(<[u8]>::to_vec).collect();
+    let asked = names.clone();
+    let of_shard = move |shard: &std::rc::Rc<crate::shard::Shard>| {
+        let server = Server::of(shard);
+        let subscriptions = server.pubsub.borrow();
+        asked.iter().map(|name| subscriptions.listeners(name)).collect::<Vec<_>>()
+    };
+    let counts = ctx.server.shard.call_all(of_shard).await;
+    Ok(ctx.reply(|reply| {
+        reply.array(names.len() * 2);
+        for (index, name) in names.iter().enumerate() {
+            reply.bulk(name);
+            reply.int(counts.iter().map(|counts| counts[index] as i64).sum());
+        }
+    }))
+}
+
+async fn numpat(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let of_shard = |shard: &std::rc::Rc<crate::shard::Shard>| {
+        let server = Server::of(shard);
+        let subscriptions = server.pubsub.borrow();
+        subscriptions.patterns().map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let found: BTreeSet<Vec<u8>> = ctx.server.shard.call_all(of_shard).await.into_iter().flatten().collect();
+    Ok(ctx.reply(|reply| reply.int(found.len() as i64)))
+}

@@ -1,0 +1,132 @@
+//! The task that runs the cycle, in a task queue whose shares follow from the budget, and the one that gives back
+//! the memory of flushed databases.
+
+use super::{Notify, Shard};
+use crate::clock::{boottime_us, thread_cpu_ns};
+use crate::config::Config;
+use crate::expiry::{Form, Outcome, Settings};
+use crate::keyspace::NEVER_MS;
+use futures_lite::future::or;
+use glommio::timer::Timer;
+use glommio::{Latency, Shares, SharesManager};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Entries freed between two looks at the work that waits.
+const GARBAGE_A_SLICE: usize = 256;
+/// Timers further away than this are set anew when they ring.
+const FARTHEST: Duration = Duration::from_secs(3600);
+
+pub(super) fn settings(config: &Config) -> Settings {
+    Settings {
+        enabled: config.active_expire_enabled,
+        interval_ms: config.active_expire_interval_ms,
+        cpu_percent: config.active_expire_cpu_percent,
+        fast_us: config.active_expire_fast_us,
+        sample_size: config.active_expire_sample_size as usize,
+        acceptable_stale_percent: config.active_expire_acceptable_stale_percent,
+        hz: config.hz,
+    }
+}
+
+/// Shares against the 1,000 of serving, so that under load the queue gets the budget's part of the time.
+struct BudgetShares(Rc<Shard>);
+
+impl SharesManager for BudgetShares {
+    fn shares(&self) -> usize {
+        let percent = self.0.settings().cpu_percent as usize;
+        (1000 * percent / (100 - percent.min(99))).clamp(1, 1000)
+    }
+}
+
+pub(super) fn start(shard: &Rc<Shard>) {
+    let shares = Shares::Dynamic(Rc::new(BudgetShares(shard.clone())));
+    let queue = glommio::executor().create_task_queue(shares, Latency::NotImportant, "expiry");
+    let cycle = run_cycle(shard.clone());
+    let garbage = free_garbage(shard.clone());
+    let spawned = glommio::spawn_local_into(cycle, queue).map(glommio::Task::detach);
+    spawned.expect("the queue was made just now");
+    let spawned = glommio::spawn_local_into(garbage, queue).map(glommio::Task::detach);
+    spawned.expect("the queue was made just now");
+}
+
+async fn run_cycle(shard: Rc<Shard>) {
+    let mut turns = 0;
+    loop {
+        let now = shard.clock.refresh();
+        let settings = shard.settings();
+        if now.us < shard.hold_until_us.get() {
+            sleep_until(&shard.cycle_alarm, shard.hold_until_us.get()).await;
+            continue;
+        }
+        if settings.automatic() {
+            let (keyspace, mut rng) = (shard.keyspace.borrow(), shard.rng.borrow_mut());
+            let idle = std::mem::replace(&mut turns, shard.turns.get()) == shard.turns.get();
+            shard.cycle.borrow_mut().sample(&keyspace, &mut rng, now, &settings, idle, thread_cpu_ns);
+        }
+        let due = shard.keyspace.borrow().next_due_hint_ms() < now.ms;
+        let form = shard.cycle.borrow().due_form(now, &settings).filter(|_| due);
+        if let Some(form) = form {
+            run_one(&shard, form, &settings).await;
+        }
+        let now = shard.clock.refresh();
+        let wake_us = shard.cycle.borrow_mut().next_wake_us(&shard.keyspace.borrow(), now, &shard.settings());
+        // Only an earlier deadline than the one slept for may wake the task before its time.
+        let due_ms = shard.keyspace.borrow().next_due_hint_ms();
+        let slept_for_ms = if due_ms == NEVER_MS { NEVER_MS } else { due_ms.min(wake_us / 1000) };
+        shard.cycle_wakes_ms.set(if shard.settings().automatic() { slept_for_ms } else { 0 });
+        sleep_until(&shard.cycle_alarm, wake_us).await;
+    }
+}
+
+async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
+    shard.cycle.borrow_mut().start(form, shard.clock.now(), settings);
+    loop {
+        if form == Form::Fast {
+            // The fast form is for a shard that is about to block: nobody was served while this task stood back.
+            let turns = shard.turns.get();
+            glommio::executor().yield_task_queue_now().await;
+            if shard.turns.get() != turns {
+                return;
+            }
+        }
+        let now = shard.clock.refresh();
+        let outcome = {
+            let (mut keyspace, mut rng) = (shard.keyspace.borrow_mut(), shard.rng.borrow_mut());
+            let mut cycle = shard.cycle.borrow_mut();
+            cycle.slice(form, &mut keyspace, &mut rng, now, settings, thread_cpu_ns)
+        };
+        shard.after_commands();
+        if outcome != Outcome::More || now.us < shard.hold_until_us.get() {
+            return;
+        }
+        glommio::executor().yield_task_queue_now().await;
+    }
+}
+
+/// Sleeps until then, or until somebody rings.
+async fn sleep_until(alarm: &Notify, wake_us: u64) {
+    let now_us = boottime_us();
+    if wake_us == u64::MAX {
+        alarm.wait().await;
+        return;
+    }
+    let rest = Duration::from_micros(wake_us.saturating_sub(now_us)).min(FARTHEST);
+    if rest.is_zero() {
+        glommio::executor().yield_task_queue_now().await;
+        return;
+    }
+    or(alarm.wait(), async {
+        Timer::new(rest).await;
+    })
+    .await;
+}
+
+async fn free_garbage(shard: Rc<Shard>) {
+    loop {
+        shard.garbage_alarm.wait().await;
+        while shard.keyspace.borrow_mut().collect_garbage(GARBAGE_A_SLICE) {
+            glommio::executor().yield_task_queue_now().await;
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Messages between shards. Commands for another shard are gathered in one batch for each target and turn; the
+//! target runs it and sends the same box back with the replies.
+//!
+//! Receivers never await: what a full channel does not take waits in a queue, which a task of its own empties. When
+//! that queue grows long, connections of this shard are not read until it has shrunk.
+
+use super::{At, Notify, Shard};
+use crate::command::Handler;
+use crate::resp::{Request, Span};
+use glommio::GlommioError;
+use glommio::channels::channel_mesh::{Receivers, Senders};
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// Messages that wait for a full channel before connections are not read any more.
+const CONGESTED_AT: usize = 64;
+/// Boxes kept for reuse, and the largest that is kept.
+const POOLED: usize = 64;
+const POOLED_BYTES: usize = 256 * 1024;
+
+pub type Result = Box<dyn Any + Send>;
+pub type CallFuture = Pin<Box<dyn Future<Output = Result>>>;
+
+/// What a call does on its target.
+pub enum Work {
+    Now(Box<dyn FnOnce(&Rc<Shard>) -> Result + Send>),
+    Later(Box<dyn FnOnce(Rc<Shard>) -> CallFuture + Send>),
+}
+
+pub enum Message {
+    Batch(Box<Batch>),
+    Replies(Box<Batch>),
+    /// Work whose result is waited for.
+    Call {
+        call: u64,
+        origin: usize,
+        work: Work,
+    },
+    Answer {
+        call: u64,
+        result: Result,
+    },
+    /// Work whose result nobody waits for.
+    Tell(Box<dyn FnOnce(&Rc<Shard>) + Send>),
+}
+
+/// Commands on their way to a shard, and their replies on the way back.
+#[derive(Default)]
+pub struct Batch {
+    pub origin: usize,
+    pub buffer: Vec<u8>,
+    pub spans: Vec<Span>,
+    pub parts: Vec<Part>,
+    pub out: Vec<u8>,
+    /// Ends of the items of partial replies, counted as positions in `out`.
+    pub ends: Vec<u32>,
+}
+
+/// One command in a batch.
+pub struct Part {
+    pub handler: Handler,
+    pub at: At,
+    pub ticket: Ticket,
+    /// Ranges of the batch's spans, output and item ends.
+    pub spans: (u32, u32),
+    pub out: (u32, u32),
+    pub ends: (u32, u32),
+}
+
+/// Where the reply belongs, for the origin.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    pub client: u64,
+    pub sequence: u64,
+    /// Which part of the command's reply this is.
+    pub part: u32,
+}
+
+impl Part {
+    pub fn new(handler: Handler, at: At, ticket: Ticket) -> Part {
+        Part { handler, at, ticket, spans: (0, 0), out: (0, 0), ends: (0, 0) }
+    }
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.buffer.clear();
+        self.spans.clear();
+        self.parts.clear();
+        self.out.clear();
+        self.ends.clear();
+    }
+
+    fn capacity_bytes(&self) -> usize {
+        self.buffer.capacity() + self.out.capacity()
+    }
+}
+
+/// Both ends of a shard's channels.
+pub struct Mail {
+    pub senders: Senders<Message>,
+    pub receivers: Receivers<Message>,
+}
+
+pub(super) struct Outbox {
+    id: usize,
+    batches: RefCell<Vec<Option<Box<Batch>>>>,
+    pool: RefCell<Vec<Box<Batch>>>,
+    queues: Vec<Queue>,
+    flush: Notify,
+    waiting: Cell<usize>,
+    room: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: RefCell<VecDeque<Message>>,
+    ready: Notify,
+}
+
+impl Outbox {
+    pub fn new(id: usize, shards: usize) -> Outbox {
+        Outbox {
+            id,
+            batches: RefCell::new((0..shards).map(|_| None).collect()),
+            pool: RefCell::default(),
+            queues: (0..shards).map(|_| Queue::default()).collect(),
+            flush: Notify::default(),
+            waiting: Cell::new(0),
+            room: Notify::default(),
+        }
+    }
+
+    pub fn add(&self, target: usize, request: Request, mut part: Part) {
+        let mut batches = self.batches.borrow_mut();
+        let batch = batches[target].get_or_insert_with(|| {
+            self.flush.notify();
+            self.pool.borrow_mut().pop().unwrap_or_default()
+        });
+        part.spans.0 = batch.spans.len() as u32;
+        for arg in request.from(0) {
+            let start = batch.buffer.len() as u32;
+            batch.buffer.extend_from_slice(arg);
+            batch.spans.push((start, batch.buffer.len() as u32));
+        }
+        part.spans.1 = batch.spans.len() as u32;
+        batch.parts.push(part);
+        // Spans are 32 bits: a batch that has grown large leaves at once.
+        if batch.buffer.len() > u32::MAX as usize / 4 {
+            let batch = batches[target].take();
+            drop(batches);
+            self.send_batch(target, batch);
+        }
+    }
+
+    fn send_batch(&self, target: usize, batch: Option<Box<Batch>>) {
+        if let Some(mut batch) = batch {
+            batch.origin = self.id;
+            self.post(target, Message::Batch(batch));
+        }
+    }
+
+    fn send_batches(&self) {
+        for target in 0..self.queues.len() {
+            let batch = self.batches.borrow_mut()[target].take();
+            self.send_batch(target, batch);
+        }
+    }
+
+    /// Messages to one shard arrive in the order in which they are posted, batches of the turn included.
+    pub fn post(&self, target: usize, message: Message) {
+        debug_assert_ne!(target, self.id);
+        if !matches!(message, Message::Batch(_) | Message::Replies(_)) {
+            let batch = self.batches.borrow_mut()[target].take();
+            self.send_batch(target, batch);
+        }
+        let queue = &self.queues[target];
+        queue.messages.borrow_mut().push_back(message);
+        self.waiting.set(self.waiting.get() + 1);
+        queue.ready.notify();
+    }
+
+    pub fn recycle(&self, mut batch: Box<Batch>) {
+        let mut pool = self.pool.borrow_mut();
+        if pool.len() < POOLED && batch.capacity_bytes() <= POOLED_BYTES {
+            batch.clear();
+            pool.push(batch);
+        }
+    }
+
+    pub fn is_congested(&self) -> bool {
+        self.waiting.get() >= CONGESTED_AT
+    }
+
+    pub async fn decongested(&self) {
+        while self.is_congested() {
+            self.room.wait().await;
+        }
+        // Whoever else waits has its turn, too.
+        self.room.notify();
+    }
+
+    fn sent(&self) {
+        self.waiting.set(self.waiting.get() - 1);
+        if self.waiting.get() + 1 == CONGESTED_AT {
+            self.room.notify();
+        }
+    }
+}
+
+/// The tasks behind a shard's mailbox: one that sends the turn's batches, one a target that sends, one a source that
+/// receives.
+pub(super) fn start(shard: &Rc<Shard>, mail: Mail) {
+    let Mail { senders, mut receivers } = mail;
+    let senders = Rc::new(senders);
+    let flusher = shard.clone();
+    glommio::spawn_local(async move {
+        loop {
+            flusher.outbox.flush.wait().await;
+            flusher.outbox.send_batches();
+        }
+    })
+    .detach();
+    for target in (0..shard.count).filter(|target| *target != shard.id) {
+        let (shard, senders) = (shard.clone(), senders.clone());
+        glommio::spawn_local(async move {
+            let queue = &shard.outbox.queues[target];
+            loop {
+                queue.ready.wait().await;
+                loop {
+                    let Some(message) = queue.messages.borrow_mut().pop_front() else { break };
+                    if !send(&senders, target, message).await {
+                        return;
+                    }
+                    shard.outbox.sent();
+                }
+            }
+        })
+        .detach();
+    }
+    for (source, receiver) in receivers.streams() {
+        if source == shard.id {
+            continue;
+        }
+        let shard = shard.clone();
+        glommio::spawn_local(async move {
+            while let Some(message) = receiver.recv().await {
+                shard.receive(message);
+                glommio::executor().yield_if_needed().await;
+            }
+        })
+        .detach();
+    }
+}
+
+/// False where the other side is gone, which happens when the process ends.
+async fn send(senders: &Senders<Message>, target: usize, message: Message) -> bool {
+    match senders.try_send_to(target, message) {
+        Ok(()) => true,
+        Err(GlommioError::WouldBlock(glommio::ResourceType::Channel(message))) => {
+            senders.send_to(target, message).await.is_ok()
+        }
+        Err(_) => false,
+    }
+}

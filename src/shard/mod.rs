@@ -1,0 +1,283 @@
+//! A shard: one pinned executor that owns a part of the keyspace outright.
+//!
+//! ```text
+//!   connections ──┐                              ┌── run_batch ── replies back to the origin
+//!                 ├─ outbox ─ mesh of channels ──┤
+//!   coordinators ─┘   (one batch a target        └── calls (jobs of coordinators, control)
+//!                      and turn)
+//!   cycle task (own task queue, shares by active-expire-cpu-percent)
+//! ```
+//!
+//! Nothing here is shared with another thread: shards talk by messages, and nobody who receives awaits. What the
+//! rooms above do with replies and events comes through [`Front`].
+
+mod expire;
+mod hop;
+mod mailbox;
+mod notify;
+
+pub use hop::{CallResult, ShardHop};
+pub use mailbox::{Batch, Mail, Message, Part, Ticket};
+pub use notify::Notify;
+
+use crate::clock::Clock;
+use crate::command::{Ctx, Handler};
+use crate::config::Config;
+use crate::expiry::{Cycle, Settings};
+use crate::keyspace::{Hasher, Keyspace, Notice, Touch};
+use crate::resp::{Proto, Reply, Request, Result};
+use mailbox::Outbox;
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What the rooms above do for a shard.
+pub trait Front {
+    /// Replies to parts of a batch that this shard sent have come back.
+    fn replies(&self, batch: &Batch);
+    /// Keys changed or died.
+    fn notices(&self, notices: Vec<Notice>);
+    fn as_any(&self) -> &dyn Any;
+}
+
+pub struct Shard {
+    pub id: usize,
+    pub count: usize,
+    pub clock: Clock,
+    pub hasher: Hasher,
+    pub keyspace: RefCell<Keyspace>,
+    pub rng: RefCell<fastrand::Rng>,
+    /// A copy of its own, so that looking at it costs no atomic operation.
+    config: RefCell<Rc<Config>>,
+    max_string_bytes: Cell<usize>,
+    settings: Cell<Settings>,
+    pub cycle: RefCell<Cycle>,
+    /// The moment the cycle's task sleeps until, store milliseconds.
+    cycle_wakes_ms: Cell<u64>,
+    cycle_alarm: Notify,
+    garbage_alarm: Notify,
+    /// Turns of serving: the cycle sees from it whether somebody was served meanwhile.
+    turns: Cell<u64>,
+    /// Store microseconds until which nothing is deleted by the cycle (CLIENT PAUSE).
+    hold_until_us: Cell<u64>,
+    outbox: Outbox,
+    waiting: RefCell<HashMap<u64, Rc<hop::Waiting>>>,
+    next_call: Cell<u64>,
+    front: OnceCell<Rc<dyn Front>>,
+    scratch_ends: RefCell<Vec<u32>>,
+}
+
+impl Shard {
+    pub fn new(id: usize, count: usize, keyspace: Keyspace, clock: Clock, seed: u64, config: Arc<Config>) -> Rc<Shard> {
+        let shard = Rc::new(Shard {
+            id,
+            count,
+            clock,
+            hasher: keyspace.hasher().clone(),
+            keyspace: RefCell::new(keyspace),
+            rng: RefCell::new(fastrand::Rng::with_seed(seed)),
+            max_string_bytes: Cell::new(config.proto_max_bulk_len_bytes),
+            settings: Cell::new(expire::settings(&config)),
+            config: RefCell::new(Rc::new(Config::clone(&config))),
+            cycle: RefCell::new(Cycle::default()),
+            cycle_wakes_ms: Cell::new(0),
+            cycle_alarm: Notify::default(),
+            garbage_alarm: Notify::default(),
+            turns: Cell::new(0),
+            hold_until_us: Cell::new(0),
+            outbox: Outbox::new(id, count),
+            waiting: RefCell::new(HashMap::new()),
+            next_call: Cell::new(0),
+            front: OnceCell::new(),
+            scratch_ends: RefCell::new(Vec::new()),
+        });
+        shard.configure(config);
+        shard
+    }
+
+    pub fn set_front(&self, front: Rc<dyn Front>) {
+        assert!(self.front.set(front).is_ok(), "a shard has one front");
+    }
+
+    pub fn front(&self) -> &Rc<dyn Front> {
+        self.front.get().expect("the front is set before the shard serves")
+    }
+
+    pub fn config(&self) -> Rc<Config> {
+        self.config.borrow().clone()
+    }
+
+    /// Takes over a changed configuration.
+    pub fn configure(&self, config: Arc<Config>) {
+        self.max_string_bytes.set(config.proto_max_bulk_len_bytes);
+        self.settings.set(expire::settings(&config));
+        self.keyspace.borrow_mut().effects.wanted = config.notify_keyspace_events;
+        *self.config.borrow_mut() = Rc::new(Config::clone(&config));
+        self.cycle_alarm.notify();
+    }
+
+    pub fn settings(&self) -> Settings {
+        self.settings.get()
+    }
+
+    /// Turns the cycle on or off (DEBUG SET-ACTIVE-EXPIRE), until the configuration changes.
+    pub fn set_active_expire(&self, enabled: bool) {
+        self.settings.set(Settings { enabled, ..self.settings.get() });
+        self.cycle_alarm.notify();
+    }
+
+    /// Holds the cycle until then.
+    pub fn hold_expiry_until(&self, until_us: u64) {
+        self.hold_until_us.set(until_us);
+        self.cycle_alarm.notify();
+    }
+
+    /// Runs something on this shard's data, and tells the front what it changed.
+    pub fn with_ctx<R>(&self, db: usize, out: &mut Vec<u8>, proto: Proto, work: impl FnOnce(&mut Ctx) -> R) -> R {
+        let mut ends = self.scratch_ends.take();
+        ends.clear();
+        let result = work(&mut Ctx {
+            keyspace: &mut self.keyspace.borrow_mut(),
+            db,
+            now: self.clock.now(),
+            clock: &self.clock,
+            rng: &mut self.rng.borrow_mut(),
+            reply: Reply::new(out, proto),
+            hash: 0,
+            max_string_bytes: self.max_string_bytes.get(),
+            touch: Touch::Yes,
+            ends: &mut ends,
+            shards: self.count,
+        });
+        self.scratch_ends.replace(ends);
+        result
+    }
+
+    /// Runs one command's handler. An error takes the place of whatever was written.
+    #[inline]
+    pub fn run_handler(&self, handler: Handler, request: Request, at: At, out: &mut Vec<u8>, ends: &mut Vec<u32>) {
+        let start = out.len();
+        let result: Result = handler(
+            &mut Ctx {
+                keyspace: &mut self.keyspace.borrow_mut(),
+                db: at.db,
+                now: self.clock.now(),
+                clock: &self.clock,
+                rng: &mut self.rng.borrow_mut(),
+                reply: Reply::new(out, at.proto),
+                hash: at.hash,
+                max_string_bytes: self.max_string_bytes.get(),
+                touch: at.touch,
+                ends,
+                shards: self.count,
+            },
+            request,
+        );
+        if let Err(error) = result {
+            out.truncate(start);
+            Reply::new(out, at.proto).error(error);
+        }
+    }
+
+    /// Hands events to the front; wakes the cycle where a deadline is earlier than it expects. To be called after
+    /// commands have run, when no part of the shard is borrowed.
+    #[inline]
+    pub fn after_commands(&self) {
+        let mut keyspace = self.keyspace.borrow_mut();
+        if keyspace.next_due_hint_ms() < self.cycle_wakes_ms.get() {
+            self.cycle_alarm.notify();
+        }
+        if keyspace.has_garbage() {
+            self.garbage_alarm.notify();
+        }
+        if !keyspace.effects.is_empty() {
+            let notices = keyspace.effects.take();
+            drop(keyspace);
+            self.front().notices(notices);
+        }
+    }
+
+    /// A turn of serving begins: the clock is read.
+    #[inline]
+    pub fn begin_turn(&self) {
+        self.turns.set(self.turns.get() + 1);
+        self.clock.refresh();
+    }
+
+    /// Queues a command for another shard; it leaves with the batch at the end of the turn.
+    pub fn send_part(&self, target: usize, request: Request, part: Part) {
+        self.outbox.add(target, request, part);
+    }
+
+    /// Whether so much waits to be sent that connections should not be read.
+    pub fn is_congested(&self) -> bool {
+        self.outbox.is_congested()
+    }
+
+    pub async fn decongested(&self) {
+        self.outbox.decongested().await;
+    }
+
+    pub fn post(&self, target: usize, message: Message) {
+        self.outbox.post(target, message);
+    }
+
+    /// Runs something in a task of its own, after what runs now; in the order of these calls.
+    pub fn defer(&self, work: impl FnOnce() + 'static) {
+        glommio::spawn_local(async move {
+            // glommio runs a new task at once.
+            futures_lite::future::yield_now().await;
+            work();
+        })
+        .detach();
+    }
+
+    /// Starts the tasks that serve the mailbox, in the current task queue, and the cycle in its own.
+    pub fn start(self: &Rc<Shard>, mail: Mail) {
+        mailbox::start(self, mail);
+        expire::start(self);
+    }
+
+    pub(crate) fn receive(self: &Rc<Shard>, message: Message) {
+        self.begin_turn();
+        match message {
+            Message::Batch(mut batch) => {
+                self.run_batch(&mut batch);
+                self.post(batch.origin, Message::Replies(batch));
+            }
+            Message::Replies(batch) => {
+                self.front().replies(&batch);
+                self.outbox.recycle(batch);
+            }
+            Message::Call { call, origin, work } => hop::answer(self, call, origin, work),
+            Message::Answer { call, result } => self.answered(call, result),
+            Message::Tell(work) => work(self),
+        }
+        self.after_commands();
+    }
+
+    fn run_batch(&self, batch: &mut Batch) {
+        let Batch { buffer, spans, parts, out, ends, .. } = batch;
+        for part in parts.iter_mut() {
+            let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
+            part.out.0 = out.len() as u32;
+            part.ends.0 = ends.len() as u32;
+            self.run_handler(part.handler, request, part.at, out, ends);
+            part.out.1 = out.len() as u32;
+            part.ends.1 = ends.len() as u32;
+            self.after_commands();
+        }
+    }
+}
+
+/// In which place a handler runs.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    pub db: usize,
+    pub proto: Proto,
+    pub touch: Touch,
+    /// The hash of the first key.
+    pub hash: u64,
+}
