@@ -1,0 +1,270 @@
+//! Real server processes: EmberDB as built for this test run, and Debian's `redis-server` as the oracle.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Client, Value, have_tool, wait_until};
+
+const EMBERDB: &str = env!("CARGO_BIN_EXE_emberdb");
+const REDIS: &str = "redis-server";
+
+/// How long a server may take until it answers. Generous: test processes run side by side on small machines.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ember { shards: usize },
+    Redis,
+}
+
+impl Kind {
+    pub fn is_ember(self) -> bool {
+        matches!(self, Kind::Ember { .. })
+    }
+}
+
+/// A running server; killed when it goes out of scope. What it wrote is shown if the test fails.
+pub struct Server {
+    kind: Kind,
+    child: Child,
+    port: Port,
+    folder: tempfile::TempDir,
+}
+
+/// Runs `test` against EmberDB with one shard, with three, and against redis-server: it asserts what Redis does.
+pub fn on_every_server(flags: &[&str], test: impl Fn(&Server)) {
+    on_embers(flags, &test);
+    if have_tool(REDIS) {
+        run(Kind::Redis, flags, &test);
+    }
+}
+
+/// Runs `test` against EmberDB with one shard and with three.
+pub fn on_embers(flags: &[&str], test: impl Fn(&Server)) {
+    for shards in [1, 3] {
+        run(Kind::Ember { shards }, flags, &test);
+    }
+}
+
+fn run(kind: Kind, flags: &[&str], test: &impl Fn(&Server)) {
+    // Shown by the test harness if `test` fails.
+    eprintln!("--- against {kind:?}");
+    test(&Server::start(kind, flags));
+}
+
+impl Server {
+    /// Starts a server with the given flags on a free port and waits until it answers.
+    #[track_caller]
+    pub fn start(kind: Kind, flags: &[&str]) -> Server {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Server::start_in(kind, flags, folder, Port::claim())
+    }
+
+    /// A server whose process ended, to be started again with the same folder and port and these flags alone.
+    #[track_caller]
+    pub fn restart(mut self, flags: &[&str]) -> Server {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a folder"));
+        let claim = self.port.0.try_clone();
+        let port = Port(claim.expect("a second handle of the socket"));
+        Server::start_in(self.kind, flags, folder, port)
+    }
+
+    #[track_caller]
+    fn start_in(kind: Kind, flags: &[&str], folder: tempfile::TempDir, port: Port) -> Server {
+        let child = command(kind, port.number(), flags)
+            .current_dir(folder.path())
+            .stdout(File::create(folder.path().join("stdout")).expect("a file for output"))
+            .stderr(File::create(folder.path().join("stderr")).expect("a file for errors"))
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {kind:?}: {error}"));
+        let mut server = Server { kind, child, port, folder };
+        let answers = wait_until(START_LIMIT, || server.answers() || server.has_ended());
+        assert!(answers && !server.has_ended(), "{kind:?} with {flags:?} does not answer");
+        server
+    }
+
+    fn answers(&self) -> bool {
+        let Ok(mut client) = Client::connect(self.port()) else {
+            return false;
+        };
+        let sent = client.try_send_raw(b"*1\r\n$4\r\nPING\r\n");
+        match sent.and_then(|()| client.try_read()) {
+            Ok(Value::Error(text)) => text.starts_with("NOAUTH"),
+            Ok(reply) => reply == Value::Simple(b"PONG".to_vec()),
+            Err(_) => false,
+        }
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::connect(self.port()).unwrap_or_else(|error| panic!("cannot connect to {:?}: {error}", self.kind))
+    }
+
+    /// A connection that speaks RESP3.
+    #[track_caller]
+    pub fn client3(&self) -> Client {
+        let mut client = self.client();
+        assert!(!client.call("HELLO 3").is_error());
+        client
+    }
+
+    /// One field of INFO, `None` if there is none of that name.
+    #[track_caller]
+    pub fn info(&self, field: &str) -> Option<String> {
+        let text = self.client().call("INFO everything").text();
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(name, _)| *name == field).map(|(_, value)| value.to_string())
+    }
+
+    /// Memory that the process holds now, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("/proc");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1));
+        kib.and_then(|kib| kib.parse::<u64>().ok()).expect("VmRSS") * 1024
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([&format!("-{signal}"), &self.pid().to_string()]).status();
+        assert!(status.expect("kill").success());
+    }
+
+    /// Takes file descriptors away from the running process: none above this number can be opened any more.
+    pub fn limit_open_files(&self, limit: usize) {
+        let status = Command::new("prlimit")
+            .args([&format!("--pid={}", self.pid()), &format!("--nofile={limit}:{limit}")])
+            .status();
+        assert!(status.expect("prlimit").success());
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("wait").is_some()
+    }
+
+    /// Waits for the process to end by itself; `None` if it has not after `limit`. Also how long it took.
+    pub fn wait_for_end(&mut self, limit: Duration) -> Option<(ExitStatus, Duration)> {
+        let begin = Instant::now();
+        wait_until(limit, || self.has_ended());
+        let status = self.child.try_wait().expect("wait")?;
+        Some((status, begin.elapsed()))
+    }
+
+    /// What the process wrote to its standard output and standard error so far.
+    pub fn output(&self) -> String {
+        ["stdout", "stderr"]
+            .map(|name| fs::read(self.folder.path().join(name)).unwrap_or_default())
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .join("")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let output = self.output();
+            let start = output.len().saturating_sub(4000);
+            let tail = output.get(start..).unwrap_or(&output);
+            eprintln!("--- output of {:?} ---\n{tail}---", self.kind);
+        }
+    }
+}
+
+/// The outcome of a start that is expected to fail: exit status and everything that was written.
+pub struct FailedStart {
+    pub status: ExitStatus,
+    pub output: String,
+}
+
+/// Starts a server that should refuse to run with these arguments; fails the test if it does not end by itself.
+#[track_caller]
+pub fn start_and_fail(kind: Kind, port: u16, flags: &[&str]) -> FailedStart {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("output");
+    let file = File::create(&path).expect("a file for output");
+    let mut child = command(kind, port, flags)
+        .current_dir(folder.path())
+        .stdout(file.try_clone().expect("a second handle"))
+        .stderr(file)
+        .spawn()
+        .expect("the server's binary");
+    let ended = wait_until(START_LIMIT, || child.try_wait().expect("wait").is_some());
+    let _ = child.kill();
+    let status = child.wait().expect("wait");
+    let output = String::from_utf8_lossy(&fs::read(&path).expect("output")).into_owned();
+    assert!(ended, "{kind:?} with {flags:?} runs, although it should refuse:\n{output}");
+    FailedStart { status, output }
+}
+
+fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
+    let mut command = match kind {
+        Kind::Ember { shards } => {
+            let mut command = Command::new(EMBERDB);
+            configuration_file(&mut command, flags);
+            command.args(["--shards", &shards.to_string()]);
+            command
+        }
+        Kind::Redis => {
+            let mut command = Command::new(REDIS);
+            configuration_file(&mut command, flags);
+            command.args(["--save", "", "--appendonly", "no"]);
+            command
+        }
+    };
+    command
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .args(flags.iter().skip_while(|flag| !flag.starts_with("--")))
+        .stdin(Stdio::null());
+    command
+}
+
+/// A first argument that is no flag is the configuration file, and must stay first.
+fn configuration_file(command: &mut Command, flags: &[&str]) {
+    command.args(flags.iter().take_while(|flag| !flag.starts_with("--")));
+}
+
+/// A port that no other test on this machine uses while this value lives: the claim is a UDP socket bound to the same
+/// number, which is atomic and vanishes with the process. The numbers lie below those that the kernel gives to outgoing
+/// connections, so none of these takes the port between the check and the server's bind.
+pub struct Port(UdpSocket);
+
+impl Port {
+    pub fn claim() -> Port {
+        for _ in 0..1000 {
+            let number = fastrand::u16(20_000..32_000);
+            let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else {
+                continue;
+            };
+            if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
+                return Port(claim);
+            }
+        }
+        panic!("no free port between 20,000 and 32,000");
+    }
+
+    pub fn number(&self) -> u16 {
+        self.0.local_addr().expect("a bound socket").port()
+    }
+}

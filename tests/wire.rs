@@ -1,0 +1,18 @@
+//! The protocol as a client sees it, byte by byte: framing and its limits, sessions, connections, administration, and
+//! the life of the process.
+//!
+//! Most tests run against EmberDB with one shard, with three, and against redis-server, so that what they expect is
+//! what Redis 7.0.15 answers; tests of what Redis 7.0 lacks run against EmberDB alone.
+
+mod common;
+
+#[path = "wire/administration.rs"]
+mod administration;
+#[path = "wire/connections.rs"]
+mod connections;
+#[path = "wire/framing.rs"]
+mod framing;
+#[path = "wire/lifecycle.rs"]
+mod lifecycle;
+#[path = "wire/session.rs"]
+mod session;

@@ -1,0 +1,207 @@
+//! The process: how it starts, what it refuses to start with, and how it ends.
+
+use std::time::Duration;
+
+use crate::common::server::{Port, start_and_fail};
+use crate::common::{Client, Kind, Server, Value, bulk, encode, error, on_every_server, simple, wait_until, words};
+
+/// EmberDB promises a second; machines that run the tests are busy.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+const EMBERS: [Kind; 2] = [Kind::Ember { shards: 1 }, Kind::Ember { shards: 3 }];
+const EVERY_KIND: [Kind; 3] = [EMBERS[0], EMBERS[1], Kind::Redis];
+
+/// A server with idle connections, one in the middle of a command, and some data.
+fn busy_server(kind: Kind) -> (Server, Vec<Client>) {
+    let server = Server::start(kind, &[]);
+    let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    for (i, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.command(&["SET", &format!("key:{i}"), "v"]), Value::ok());
+    }
+    clients[0].send_raw(b"*2\r\n$3\r\nGET\r\n$1000\r\nhalf");
+    (server, clients)
+}
+
+#[track_caller]
+fn assert_ends_well(mut server: Server) {
+    let end = server.wait_for_end(END_LIMIT);
+    let (status, _) = end.unwrap_or_else(|| panic!("{:?} does not end", server.kind()));
+    assert!(status.success(), "{:?}: {status}", server.kind());
+    assert!(Client::connect(server.port()).is_err(), "nobody listens");
+}
+
+#[test]
+fn shutdown_ends_the_process_with_clients_connected() {
+    for kind in EVERY_KIND {
+        for command in ["SHUTDOWN", "SHUTDOWN NOSAVE"] {
+            let (server, mut clients) = busy_server(kind);
+            clients[5].send(command);
+            assert!(clients[5].is_closed_by_server());
+            assert!(clients.iter_mut().all(Client::is_closed_by_server));
+            assert_ends_well(server);
+        }
+    }
+}
+
+#[test]
+fn shutdown_with_a_bad_option_is_an_error_and_no_end() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        assert_eq!(client.call("SHUTDOWN FOO"), error("ERR syntax error"));
+        assert_eq!(client.call("SHUTDOWN SAVE NOSAVE"), error("ERR syntax error"));
+        assert_eq!(client.call("PING"), simple("PONG"));
+    });
+}
+
+#[test]
+fn sigterm_and_sigint_end_the_process() {
+    for kind in EVERY_KIND {
+        for signal in ["TERM", "INT"] {
+            let (server, mut clients) = busy_server(kind);
+            server.signal(signal);
+            assert!(clients.iter_mut().all(Client::is_closed_by_server));
+            assert_ends_well(server);
+        }
+    }
+}
+
+/// Redis drops them; EmberDB drains.
+#[test]
+fn replies_of_commands_before_the_end_are_delivered() {
+    for kind in EMBERS {
+        let server = Server::start(kind, &[]);
+        let mut client = server.client();
+        let mut bytes: Vec<u8> = (0..100).flat_map(|i| encode(&words(&format!("ECHO {i}")))).collect();
+        bytes.extend(encode(&words("SHUTDOWN NOSAVE")));
+        client.send_raw(&bytes);
+        for i in 0..100 {
+            assert_eq!(client.read(), bulk(i.to_string()));
+        }
+        assert!(client.is_closed_by_server());
+        assert_ends_well(server);
+    }
+}
+
+#[test]
+fn the_port_is_free_again_at_once() {
+    for kind in EVERY_KIND {
+        let (server, _clients) = busy_server(kind);
+        server.client().send("SHUTDOWN NOSAVE");
+        let server = server.restart(&[]);
+        assert_eq!(server.client().call("PING"), simple("PONG"));
+    }
+}
+
+#[test]
+fn a_taken_port_is_a_clear_error() {
+    for kind in EMBERS {
+        let first = Server::start(kind, &[]);
+        let second = start_and_fail(kind, first.port(), &[]);
+        assert!(!second.status.success());
+        let output = second.output.to_lowercase();
+        let port = first.port().to_string();
+        assert!(output.contains(&port) && output.contains("in use"), "{}", second.output);
+        // The first one kept the port to itself: no connection went to the second.
+        for _ in 0..20 {
+            assert_eq!(first.client().call("PING"), simple("PONG"));
+        }
+    }
+}
+
+#[test]
+fn a_wrong_directive_names_the_nearest_right_one() {
+    for (flags, nearest) in [
+        (["--active-expire-intervall-ms", "5"], "active-expire-interval-ms"),
+        (["--max-clients", "5"], "maxclients"),
+        (["--notify-keyspace-event", "KEA"], "notify-keyspace-events"),
+        (["--shard", "2"], "shards"),
+    ] {
+        let failed = start_and_fail(EMBERS[0], Port::claim().number(), &flags);
+        assert!(!failed.status.success());
+        let wrong = flags[0].trim_start_matches('-');
+        assert!(failed.output.contains(wrong) && failed.output.contains(nearest), "{}", failed.output);
+    }
+}
+
+#[test]
+fn a_bad_value_names_the_directive_and_the_reason() {
+    for flags in [
+        ["--hz", "often"],
+        ["--port", "65536"],
+        ["--shards", "257"],
+        ["--active-expire-enabled", "maybe"],
+        ["--active-expire-cpu-percent", "101"],
+        ["--proto-max-bulk-len", "lots"],
+        ["--notify-keyspace-events", "Q"],
+        ["--databases", "-1"],
+    ] {
+        let failed = start_and_fail(EMBERS[0], Port::claim().number(), &flags);
+        assert!(!failed.status.success());
+        let name = flags[0].trim_start_matches('-');
+        assert!(failed.output.contains(name), "{}", failed.output);
+        assert!(failed.output.contains(flags[1]), "{}", failed.output);
+    }
+    let failed = start_and_fail(EMBERS[0], Port::claim().number(), &["--hz"]);
+    assert!(!failed.status.success(), "a value is missing");
+    assert!(failed.output.contains("hz"), "{}", failed.output);
+}
+
+#[test]
+fn a_configuration_file_is_read_as_redis_reads_it() {
+    for kind in EVERY_KIND {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ember.conf");
+        let path = path.to_str().expect("a path in UTF-8");
+        let text = "# a comment\n\n  HZ 33\nrequirepass \"two words\"\nproto-max-bulk-len 3mb\n\
+                    notify-keyspace-events ''\n";
+        std::fs::write(path, text).expect("a file");
+        let server = Server::start(kind, &[path, "--hz", "44"]);
+        let mut client = server.client();
+        assert_eq!(client.command(&["AUTH", "two words"]), Value::ok());
+        let shown = client.call("CONFIG GET hz proto-max-bulk-len");
+        assert_eq!(shown.field("hz"), Some(bulk("44")), "flags win over the file");
+        assert_eq!(shown.field("proto-max-bulk-len"), Some(bulk("3145728")));
+    }
+}
+
+#[test]
+fn a_mistake_in_the_file_is_reported_with_its_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ember.conf");
+    let path = path.to_str().expect("a path in UTF-8");
+    for (line, nearest) in [("hzz 10", "hz"), ("hz often", "hz"), ("hz \"10", "hz")] {
+        std::fs::write(path, format!("# fine\nhz 10\n{line}\n")).expect("a file");
+        let failed = start_and_fail(EMBERS[0], Port::claim().number(), &[path]);
+        assert!(!failed.status.success());
+        assert!(failed.output.contains("at line 3") && failed.output.contains(line), "{}", failed.output);
+        assert!(failed.output.contains(nearest), "{}", failed.output);
+    }
+    let failed = start_and_fail(EMBERS[0], Port::claim().number(), &["/no/such/file.conf"]);
+    assert!(!failed.status.success());
+    assert!(failed.output.contains("/no/such/file.conf"), "{}", failed.output);
+}
+
+#[test]
+fn running_out_of_file_descriptors_costs_new_connections_only() {
+    for kind in EMBERS {
+        // Enough for the process itself; far fewer than the connections below.
+        let server = Server::start(kind, &[]);
+        server.limit_open_files(120);
+        let mut served = server.client();
+        assert_eq!(served.call("PING"), simple("PONG"));
+        let crowd: Vec<_> = (0..200).filter_map(|_| Client::connect(server.port()).ok()).collect();
+        for _ in 0..100 {
+            assert_eq!(served.call("PING"), simple("PONG"));
+        }
+        drop(crowd);
+        let answers = || {
+            let mut client = Client::connect(server.port()).ok()?;
+            client.try_send_raw(b"PING\r\n").ok()?;
+            client.read_within(Duration::from_secs(1))
+        };
+        assert!(
+            wait_until(Duration::from_secs(20), || answers() == Some(simple("PONG"))),
+            "{kind:?} accepts nobody any more"
+        );
+    }
+}
