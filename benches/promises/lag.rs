@@ -1,0 +1,244 @@
+//! Lag: how long after its deadline a key's `expired` event reaches a subscriber.
+//!
+//! A million keys live on with far deadlines while 1,000 keys die at one moment T. The number that matters is the
+//! last event, not the typical one: a server that samples finds the first dead key soon and the last one never.
+
+use crate::load::{self, VALUE, key};
+use crate::options::Options;
+use crate::plot::{self, Axis, Series};
+use crate::report::{Column, Experiment, Holds, Promise, Report, percentile};
+use crate::resp::{Connection, Deadline, Reply, push_command, push_set};
+use crate::server::{Contest, Kind, Server, Settings, pin_and_bind_to_parent};
+use crate::{Result, wall};
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const LIVE_KEYS: u64 = 1_000_000;
+const DUE_KEYS: u64 = 1_000;
+const LEAD_MS: i64 = 3_000;
+
+static EXPERIMENT: Experiment = Experiment {
+    name: "lag",
+    setting: "1,000 of 1,001,000 keys are due at the same moment; arrival of each expired event minus that moment, \
+              in ms. Quiet; while a client repeats SCAN over everything; while redis-benchmark (-P 16 -c 50, SET and \
+              GET) runs at full speed. Beside it the lag the server itself publishes.",
+    columns: &[
+        Column { name: "p50 ms", decimals: 1 },
+        Column { name: "p99 ms", decimals: 1 },
+        Column { name: "last ms", decimals: 1 },
+        Column { name: "in 25 ms", decimals: 0 },
+        Column { name: "in 100 ms", decimals: 0 },
+        Column { name: "in the wait", decimals: 0 },
+        Column { name: "server's p99 ms", decimals: 1 },
+        Column { name: "server's max ms", decimals: 1 },
+    ],
+    promises: &[Promise {
+        text: "p99 <= 25 ms and last <= 100 ms in 9 of 10 rounds",
+        limits: &[("p99 ms", 25.0), ("last ms", 100.0)],
+        holds: Holds::InRounds(0.9),
+    }],
+};
+
+const VARIANTS: [&str; 3] = ["quiet", "scan", "load"];
+
+pub fn run(options: &Options) -> Result<()> {
+    if let Some(unknown) = options.variants.iter().find(|&name| !VARIANTS.contains(&name.as_str())) {
+        return Err(format!("--variants {unknown}: not one of {}", VARIANTS.join(", ")).into());
+    }
+    let live_keys = options.scaled(LIVE_KEYS);
+    let mut report = Report::new(options, &EXPERIMENT)?;
+    let mut raw = report.raw("lag-events.csv", "server,variant,round,lags in ms (absent: not within the wait)")?;
+    let mut curves = Vec::new();
+    for variant in VARIANTS {
+        if !options.variants.is_empty() && !options.variants.iter().any(|name| name == variant) {
+            continue;
+        }
+        let settings = Settings { events: true, ..Settings::default() };
+        let contest = Contest::start(options, settings, |server| {
+            load::far_deadlines(server, 0..live_keys)?;
+            expect_keys(server, live_keys)
+        })?;
+        let mut pooled: Vec<(Kind, Vec<f64>)> = options.kinds.iter().map(|&kind| (kind, Vec::new())).collect();
+        for round in 1..=options.rounds(10) {
+            contest.round(round, |server| {
+                let disturbance = Disturbance::start(options, server, variant)?;
+                let observed = observe_round(server, round, options.wait)?;
+                drop(disturbance);
+                let lags: Vec<String> = observed.lags_ms.iter().map(|lag| format!("{lag:.3}")).collect();
+                writeln!(raw, "{},{variant},{round},{}", server.kind().name(), lags.join(","))?;
+                report.round(server.kind(), variant, observed.columns());
+                let pool = pooled.iter_mut().find(|(kind, _)| *kind == server.kind());
+                pool.expect("a pool for each server").1.extend(observed.lags_ms);
+                Ok(())
+            })?;
+        }
+        let rounds = options.rounds(10);
+        curves.extend(pooled.into_iter().map(|(kind, lags)| curve(kind, variant, lags, rounds)));
+    }
+    raw.flush()?;
+    let x = Axis { label: "ms after the deadline", logarithmic: true };
+    let y = Axis { label: "% of events", logarithmic: false };
+    report.plot("lag.svg", &plot::lines("expired events that have arrived", x, y, &curves))?;
+    report.finish()
+}
+
+/// What a server is kept busy with during a round.
+enum Disturbance {
+    Quiet,
+    Scan { stop: Arc<AtomicBool>, scanner: Option<JoinHandle<io::Result<()>>> },
+    Load(Child),
+}
+
+struct Observed {
+    /// Sorted; shorter than the number of due keys where some did not come.
+    lags_ms: Vec<f64>,
+    server_p99_ms: f64,
+    server_max_ms: f64,
+}
+
+impl Disturbance {
+    fn start(options: &Options, server: &Server, variant: &str) -> Result<Disturbance> {
+        match variant {
+            "scan" => {
+                let stop = Arc::new(AtomicBool::new(false));
+                let connection = Connection::open(server.port())?;
+                let seen_by_scanner = Arc::clone(&stop);
+                let scanner = std::thread::spawn(move || scan_until(connection, &seen_by_scanner));
+                Ok(Disturbance::Scan { stop, scanner: Some(scanner) })
+            }
+            "load" => {
+                let mut command = Command::new("nice");
+                // At the lowest priority, or it would keep our own subscriber, on the same core, from the events.
+                command.args(["-n", "19"]).arg(&options.redis_benchmark);
+                command.args(["-p", &server.port().to_string(), "-P", "16", "-c", "50", "-t", "get,set"]);
+                command.args(["-d", "32", "-r", "100000", "-n", "1000000", "-l", "-q"]);
+                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                pin_and_bind_to_parent(&mut command, options.generator_core);
+                Ok(Disturbance::Load(command.spawn()?))
+            }
+            _ => Ok(Disturbance::Quiet),
+        }
+    }
+}
+
+impl Drop for Disturbance {
+    fn drop(&mut self) {
+        match self {
+            Disturbance::Quiet => {}
+            Disturbance::Scan { stop, scanner } => {
+                stop.store(true, Ordering::Relaxed);
+                match scanner.take().map(JoinHandle::join) {
+                    None | Some(Ok(Ok(()))) => {}
+                    outcome => eprintln!("warning: the scan ended early: {outcome:?}"),
+                }
+            }
+            Disturbance::Load(process) => {
+                if let Ok(Some(status)) = process.try_wait() {
+                    eprintln!("warning: redis-benchmark ended early: {status}");
+                }
+                // Fails only where it has ended, which was just said.
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        }
+    }
+}
+
+impl Observed {
+    fn columns(&self) -> Vec<f64> {
+        let mut all = self.lags_ms.clone();
+        all.resize(DUE_KEYS as usize, f64::INFINITY);
+        let within = |limit_ms: f64| all.iter().filter(|&&lag| lag <= limit_ms).count() as f64;
+        let arrived = self.lags_ms.len() as f64;
+        let (p50, p99, last) = (percentile(&all, 0.5), percentile(&all, 0.99), percentile(&all, 1.0));
+        vec![p50, p99, last, within(25.0), within(100.0), arrived, self.server_p99_ms, self.server_max_ms]
+    }
+}
+
+fn observe_round(server: &Server, round: usize, wait: Duration) -> Result<Observed> {
+    let mut client = Connection::open(server.port())?;
+    client.command(&[b"CONFIG", b"RESETSTAT"])?;
+    let mut subscriber = Connection::open(server.port())?;
+    subscriber.command(&[b"SUBSCRIBE", b"__keyevent@0__:expired"])?;
+
+    let first = round as u64 * DUE_KEYS;
+    let due = first..first + DUE_KEYS;
+    let deadline_ms = wall::unix_ms() + LEAD_MS;
+    load::pipeline(server, due.clone(), |number, out| {
+        push_set(out, &key(b"due", number), VALUE, Deadline::AtUnixMs(deadline_ms));
+    })?;
+    load::check_in_time(deadline_ms)?;
+
+    let names: HashSet<[u8; 16]> = due.clone().map(|number| key(b"due", number)).collect();
+    let limit = wall::instant_at(deadline_ms) + wait;
+    let mut lags_ms = Vec::with_capacity(names.len());
+    while lags_ms.len() < names.len() {
+        let Some(event) = subscriber.reply_before(limit)? else {
+            break;
+        };
+        let lag_ms = (wall::unix_us() - deadline_ms * 1_000) as f64 / 1e3;
+        if expired_key(&event).is_some_and(|name| names.contains(name)) {
+            lags_ms.push(lag_ms);
+        }
+    }
+    lags_ms.sort_by(f64::total_cmp);
+
+    let info = server.info("everything")?;
+    let published_ms = |field: &str| info.get(field).map_or(f64::NAN, |lag_us| lag_us / 1e3);
+    let (server_p99_ms, server_max_ms) = (published_ms("expire_lag_p99_us"), published_ms("expire_lag_max_us"));
+    // An access kills what the cycle has not found, so that the next round starts without it.
+    let mut accesses = Vec::new();
+    due.clone().for_each(|number| push_command(&mut accesses, &[b"EXISTS", &key(b"due", number)]));
+    client.send(&accesses)?;
+    for _ in due {
+        client.reply()?;
+    }
+    Ok(Observed { lags_ms, server_p99_ms, server_max_ms })
+}
+
+/// The key of an `expired` event.
+pub fn expired_key(event: &Reply) -> Option<&[u8]> {
+    match event {
+        Reply::Array(parts) => match parts.as_slice() {
+            [_, _, Reply::Bulk(Some(name))] => Some(name),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn expect_keys(server: &Server, expected: u64) -> Result<()> {
+    match load::dbsize(server)? {
+        keys if keys == expected => Ok(()),
+        keys => Err(format!("{} holds {keys} keys after loading {expected}", server.kind().name()).into()),
+    }
+}
+
+fn scan_until(mut connection: Connection, stop: &AtomicBool) -> io::Result<()> {
+    let mut cursor = b"0".to_vec();
+    while !stop.load(Ordering::Relaxed) {
+        let reply = connection.command(&[b"SCAN", &cursor, b"COUNT", b"100"])?;
+        let Reply::Array(parts) = reply else {
+            return Err(io::Error::other("SCAN did not answer with an array"));
+        };
+        let Some(Reply::Bulk(Some(next))) = parts.into_iter().next() else {
+            return Err(io::Error::other("SCAN did not answer with a cursor"));
+        };
+        cursor = next;
+    }
+    Ok(())
+}
+
+/// The share of events that had arrived by each moment, over all rounds.
+fn curve(kind: Kind, variant: &str, mut lags_ms: Vec<f64>, rounds: usize) -> Series {
+    lags_ms.sort_by(f64::total_cmp);
+    let due = (DUE_KEYS as usize * rounds) as f64;
+    let step = (lags_ms.len() / 500).max(1);
+    let points = lags_ms.iter().enumerate().step_by(step).map(|(at, &lag)| (lag, (at + 1) as f64 / due * 100.0));
+    Series { label: format!("{} {variant}", kind.name()), points: points.collect() }
+}
