@@ -7,7 +7,8 @@ use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
 use emberdb::server::{Global, Server, Table, listen, watch_signals};
 use emberdb::shard::{Mail, Message, Shard};
-use glommio::channels::channel_mesh::{Full, MeshBuilder};
+use glommio::channels::channel_mesh::{Full, MeshBuilder, Receivers, Senders};
+use glommio::timer::Timer;
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
@@ -96,7 +97,7 @@ fn serve(
         let (mesh, config, seed) = (mesh.clone(), config.clone(), fastrand::u64(..));
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
-            let (senders, receivers) = mesh.join().await.expect("every shard joins the mesh once");
+            let (senders, receivers) = join(mesh).await.expect("every shard joins the mesh once");
             let id = senders.peer_id();
             let keyspace = Keyspace::new(config.databases, hasher);
             let shard = Shard::new(id, shards, keyspace, Clock::system(), seed, config);
@@ -129,6 +130,19 @@ fn serve(
         thread.join().map_err(|error| no_executor(index, &error.to_string()))?;
     }
     Ok(())
+}
+
+type Joined = glommio::Result<(Senders<Message>, Receivers<Message>), ()>;
+
+/// Joins the mesh. glommio does not wake an executor that sleeps when its peer connects a channel, so this one keeps
+/// itself awake until all have joined.
+async fn join(mesh: MeshBuilder<Message, Full>) -> Joined {
+    let awake = async {
+        loop {
+            Timer::new(Duration::from_millis(1)).await;
+        }
+    };
+    futures_lite::future::or(mesh.join(), awake).await
 }
 
 fn no_executor(shard: usize, error: &str) -> String {

@@ -19,67 +19,36 @@ const DUE_MS: u64 = SPREAD_MS / 100;
 /// Prime, so that multiples of it visit all keys.
 const STRIDE: u64 = 1_000_003;
 
-/// CPU nanoseconds a key, and bytes a key. What a contestant cannot do is NaN.
+/// What is measured: CPU nanoseconds a key, and bytes a key for deadlines after the inserts and after all refreshes.
+/// Finding and deleting is for each of the 1 % that are due; `DELETED` is how much of it one cycle without a limit
+/// deleted.
+pub const FIGURES: [&str; 8] =
+    ["insert ns", "refresh ns", "remove ns", "find due ns", "find and delete ns", DELETED, "bytes", "bytes refreshed"];
+pub const DELETED: &str = "deleted of due";
+
 #[derive(Clone, Debug)]
 pub struct Cost {
     pub name: &'static str,
     pub keys: u64,
-    pub insert_ns: f64,
-    pub refresh_ns: f64,
-    pub remove_ns: f64,
-    /// To find the 1 % that is due, for each key found.
-    pub find_ns: f64,
-    /// To find and delete it.
-    pub delete_ns: f64,
-    /// How much of what was due was deleted in one cycle without a limit.
-    pub deleted_share: f64,
-    /// For deadlines, after the inserts and after all refreshes.
-    pub bytes_fresh: f64,
-    pub bytes_refreshed: f64,
+    /// In the order of [`FIGURES`]; what a contestant cannot do is NaN.
+    pub figures: [f64; FIGURES.len()],
     /// What the store itself takes beyond keys, values and headers; the same for all.
     pub store_bytes: f64,
 }
 
-/// Name and value of each figure, in the order of the tables.
-impl Cost {
-    pub fn figures(&self) -> [(&'static str, f64); 8] {
-        [
-            ("insert ns", self.insert_ns),
-            ("refresh ns", self.refresh_ns),
-            ("remove ns", self.remove_ns),
-            ("find due ns", self.find_ns),
-            ("find and delete ns", self.delete_ns),
-            ("deleted of due", self.deleted_share),
-            ("bytes", self.bytes_fresh),
-            ("bytes refreshed", self.bytes_refreshed),
-        ]
-    }
-}
-
-/// The median of some rounds, figure by figure.
-pub fn measure(entry: &Entry, keys: u64, rounds: usize) -> Cost {
-    let all: Vec<Cost> = (0..rounds).map(|_| one_round(entry, keys)).collect();
-    let median = |figure: fn(&Cost) -> f64| {
-        let mut values: Vec<f64> = all.iter().map(figure).collect();
+/// The median of some rounds, figure by figure; a round is what [`measure`] returned.
+pub fn median(entry: &Entry, keys: u64, rounds: &[Vec<f64>]) -> Cost {
+    let median = |at: usize| {
+        let mut values: Vec<f64> = rounds.iter().map(|round| round[at]).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    Cost {
-        name: entry.name,
-        keys,
-        insert_ns: median(|cost| cost.insert_ns),
-        refresh_ns: median(|cost| cost.refresh_ns),
-        remove_ns: median(|cost| cost.remove_ns),
-        find_ns: median(|cost| cost.find_ns),
-        delete_ns: median(|cost| cost.delete_ns),
-        deleted_share: median(|cost| cost.deleted_share),
-        bytes_fresh: median(|cost| cost.bytes_fresh),
-        bytes_refreshed: median(|cost| cost.bytes_refreshed),
-        store_bytes: median(|cost| cost.store_bytes),
-    }
+    let store_bytes = median(FIGURES.len());
+    Cost { name: entry.name, keys, figures: std::array::from_fn(median), store_bytes }
 }
 
-fn one_round(entry: &Entry, keys: u64) -> Cost {
+/// One round: the figures and then the store's bytes.
+pub fn measure(entry: &Entry, keys: u64) -> Vec<f64> {
     let mut contestant = (entry.new)();
     let now = Now::from_ms(START_MS);
     let a_key = |cpu_ns: u64, keys: u64| cpu_ns as f64 / keys as f64;
@@ -114,19 +83,10 @@ fn one_round(entry: &Entry, keys: u64) -> Cost {
     let (deleted, cpu_ns) = timed(|| contestant.expire(now, &Budget::UNLIMITED));
     assert_eq!(before - contestant.store().len(), deleted, "what is said to be deleted is gone");
     assert!(deleted <= due, "nothing that lives was deleted");
-    Cost {
-        name: entry.name,
-        keys,
-        insert_ns,
-        refresh_ns,
-        remove_ns,
-        find_ns,
-        delete_ns: if deleted > 0 { cpu_ns as f64 / deleted as f64 } else { f64::NAN },
-        deleted_share: deleted as f64 / due as f64,
-        bytes_fresh,
-        bytes_refreshed,
-        store_bytes,
-    }
+    let delete_ns = if deleted > 0 { cpu_ns as f64 / deleted as f64 } else { f64::NAN };
+    let deleted_share = if find_ns.is_nan() { f64::NAN } else { deleted as f64 / due as f64 };
+    let costs = [insert_ns, refresh_ns, remove_ns, find_ns, delete_ns];
+    [&costs[..], &[deleted_share, bytes_fresh, bytes_refreshed, store_bytes]].concat()
 }
 
 /// Spread evenly, in no order.

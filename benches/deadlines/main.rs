@@ -16,6 +16,8 @@
 //! baselines carry an 8-byte number where a server would keep a pointer to the key. The blocks' column stays empty
 //! under the baselines and is not counted as theirs.
 //!
+//! Each measurement runs in a process of its own (this program again), so that none inherits the memory of another.
+//!
 //! `costs.rs` times insert, refresh, remove, find and delete, and adds up bytes; `stale.rs` runs the steady state under
 //! a manual clock with the same CPU for each. Both measure CPU time of the thread.
 //!
@@ -39,6 +41,7 @@ mod wheel;
 use contest::Contestant;
 use report::Report;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -65,34 +68,76 @@ const ENTRIES: &[Entry] = &[
     Entry { name: "none", new: contest::None::boxed, in_costs: true, in_stale: false },
 ];
 
-/// Where memory fits into caches better, rounds differ more: the median of several.
-const MEDIAN_UP_TO_KEYS: u64 = 2_000_000;
+/// Up to here there is time for the median of several rounds.
+const MANY_KEYS: u64 = 2_000_000;
+const ROUNDS: usize = 3;
 
 struct Options {
     sizes: Vec<u64>,
     quick: bool,
     out: PathBuf,
+    /// In a child: what to measure, of whom.
+    one: Option<(Kind, &'static Entry)>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Costs,
+    Stale,
 }
 
 fn main() -> Result<()> {
     let options = Options::parse(std::env::args().skip(1))?;
+    if let Some((kind, entry)) = options.one {
+        let numbers = match kind {
+            Kind::Costs => costs::measure(entry, options.sizes[0]),
+            Kind::Stale => stale::measure(entry, options.sizes[0], stale::Phases::new(options.quick)),
+        };
+        println!("{}", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
+        return Ok(());
+    }
     let mut report = Report::new(&options.out)?;
     for &keys in &options.sizes {
-        let rounds = if keys <= MEDIAN_UP_TO_KEYS { 3 } else { 1 };
-        for entry in ENTRIES.iter().filter(|entry| entry.in_costs) {
-            report.add_cost(costs::measure(entry, keys, rounds));
+        let rounds = if keys <= MANY_KEYS { ROUNDS } else { 1 };
+        let entries: Vec<&Entry> = ENTRIES.iter().filter(|entry| entry.in_costs).collect();
+        let mut numbers = vec![Vec::new(); entries.len()];
+        // One for nothing: the first process to use so much memory pays for what later ones find at hand.
+        in_a_process("costs", entries[0], keys, options.quick)?;
+        // Round by round, so that what disturbs the machine for a while disturbs all.
+        for _ in 0..rounds {
+            for (entry, rounds) in entries.iter().zip(&mut numbers) {
+                rounds.push(in_a_process("costs", entry, keys, options.quick)?);
+            }
+        }
+        for (entry, rounds) in entries.iter().zip(&numbers) {
+            report.add_cost(costs::median(entry, keys, rounds));
         }
         for entry in ENTRIES.iter().filter(|entry| entry.in_stale) {
-            let budgets = if keys <= MEDIAN_UP_TO_KEYS { stale::BUDGETS } else { stale::BUDGETS_OF_MANY };
-            report.add_stale(stale::measure(entry, keys, budgets, stale::Phases::new(options.quick)));
+            let numbers = in_a_process("stale", entry, keys, options.quick)?;
+            report.add_stale(stale::Stale::of(entry, keys, &numbers));
         }
     }
     report.finish()
 }
 
+/// Runs one measurement in a child and reads its numbers.
+fn in_a_process(kind: &str, entry: &Entry, keys: u64, quick: bool) -> Result<Vec<f64>> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.args(["--one", kind, entry.name, "--keys", &keys.to_string()]);
+    if quick {
+        child.arg("--quick");
+    }
+    let output = child.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("{kind} of {}: {}", entry.name, output.status).into());
+    }
+    let numbers = String::from_utf8(output.stdout)?;
+    Ok(numbers.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>()?)
+}
+
 impl Options {
     fn parse(arguments: impl Iterator<Item = String>) -> Result<Options> {
-        let mut options = Options { sizes: Vec::new(), quick: false, out: results::folder("deadlines") };
+        let mut options = Options { sizes: Vec::new(), quick: false, out: results::folder("deadlines"), one: None };
         // cargo bench adds `--bench`.
         let mut arguments = arguments.filter(|argument| argument != "--bench");
         while let Some(argument) = arguments.next() {
@@ -101,6 +146,12 @@ impl Options {
                 "--keys" => options.sizes.push(value()?.parse()?),
                 "--out" => options.out = PathBuf::from(value()?),
                 "--quick" => options.quick = true,
+                "--one" => {
+                    let kind = if value()? == "costs" { Kind::Costs } else { Kind::Stale };
+                    let name = value()?;
+                    let entry = ENTRIES.iter().find(|entry| entry.name == name).ok_or("nobody of that name")?;
+                    options.one = Some((kind, entry));
+                }
                 _ => return Err(format!("unknown argument {argument}: --keys N, --quick, --out FOLDER").into()),
             }
         }

@@ -1,7 +1,7 @@
 //! Plots as SVG: bars of costs, the stale share by budget and over time.
 
 use crate::Result;
-use crate::costs::Cost;
+use crate::costs::{Cost, DELETED, FIGURES};
 use crate::stale::Stale;
 use plotters::coord::ranged1d::Ranged;
 use plotters::prelude::*;
@@ -20,6 +20,8 @@ const COLORS: [RGBColor; 8] = [
 /// A share below this is drawn as this, since the axis is logarithmic.
 const LEAST_PERCENT: f64 = 0.001;
 
+const ROOM_FOR_LEGEND: f64 = 1.25;
+
 /// The contestant's color, the same in every plot.
 fn color(name: &str) -> RGBColor {
     let at = crate::ENTRIES.iter().position(|entry| entry.name == name).unwrap_or(COLORS.len() - 1);
@@ -28,10 +30,13 @@ fn color(name: &str) -> RGBColor {
 
 /// Groups of bars on a logarithmic axis: one group a figure, one bar a contestant.
 pub fn costs(million: f64, costs: &[&Cost]) -> Result<String> {
-    let figures: Vec<&str> = costs.iter().take(1).flat_map(|cost| cost.figures().map(|(name, _)| name)).collect();
-    let shown: Vec<usize> = (0..figures.len()).filter(|&at| !figures[at].starts_with("deleted")).collect();
-    let label = |at: f64| shown.get(at.floor() as usize).map_or(String::new(), |&figure| figures[figure].to_owned());
-    let most = costs.iter().flat_map(|cost| cost.figures().map(|(_, value)| value)).fold(10.0, f64::max);
+    let shown: Vec<usize> = (0..FIGURES.len()).filter(|&at| FIGURES[at] != DELETED).collect();
+    // Ticks stand at halves: a group's name goes under its middle.
+    let label = |at: &f64| match shown.get(*at as usize) {
+        Some(&figure) if at.fract() == 0.5 => FIGURES[figure].to_owned(),
+        _ => String::new(),
+    };
+    let most = costs.iter().flat_map(|cost| cost.figures).fold(10.0, f64::max);
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -42,14 +47,13 @@ pub fn costs(million: f64, costs: &[&Cost]) -> Result<String> {
             .x_label_area_size(30)
             .y_label_area_size(60)
             .build_cartesian_2d(0.0..shown.len() as f64, (1.0..most * 1.5).log_scale())?;
-        let mesh_label = |at: &f64| label(*at);
-        chart.configure_mesh().disable_x_mesh().x_labels(shown.len()).x_label_formatter(&mesh_label).draw()?;
+        chart.configure_mesh().disable_x_mesh().x_labels(2 * shown.len() + 1).x_label_formatter(&label).draw()?;
         let width = 0.9 / costs.len() as f64;
         for (at, cost) in costs.iter().enumerate() {
             let style = color(cost.name).filled();
             let bars = shown.iter().enumerate().map(|(group, &figure)| {
                 let left = group as f64 + 0.05 + at as f64 * width;
-                let value = cost.figures()[figure].1;
+                let value = cost.figures[figure];
                 let height = if value.is_nan() { 1.0 } else { value.max(1.0) };
                 Rectangle::new([(left, 1.0), (left + width * 0.9, height)], style)
             });
@@ -94,7 +98,7 @@ fn lines_plot(title: &str, x: &str, lines: Vec<(&'static str, Vec<(f64, f64)>)>)
             .margin(10)
             .x_label_area_size(40)
             .y_label_area_size(60)
-            .build_cartesian_2d(0.0..most, (LEAST_PERCENT..100.0).log_scale())?;
+            .build_cartesian_2d(0.0..most * ROOM_FOR_LEGEND, (LEAST_PERCENT..100.0).log_scale())?;
         chart.configure_mesh().x_desc(x).y_desc("dead keys, %").draw()?;
         for (name, points) in lines {
             let color = color(name);

@@ -1,6 +1,6 @@
 //! What is printed and kept: tables on stdout and in `summary.md`, raw data as CSV, plots as SVG.
 
-use crate::costs::Cost;
+use crate::costs::{Cost, DELETED, FIGURES};
 use crate::stale::{Stale, Steady};
 use crate::{ENTRIES, Result, plot, results};
 use std::fmt::Write as _;
@@ -20,7 +20,8 @@ impl Report {
     }
 
     pub fn add_cost(&mut self, cost: Cost) {
-        let figures: Vec<String> = cost.figures().iter().map(|(name, value)| format!("{name} {value:.1}")).collect();
+        let figures: Vec<String> =
+            FIGURES.iter().zip(cost.figures).map(|(name, value)| format!("{name} {value:.1}")).collect();
         println!("{} keys, {}: {}", cost.keys, cost.name, figures.join(", "));
         self.costs.push(cost);
     }
@@ -86,11 +87,10 @@ impl Report {
     }
 
     fn costs_csv(&self) -> String {
-        let names = |cost: &Cost| cost.figures().map(|(name, _)| name.replace(' ', "_")).join(",");
-        let mut csv = format!("keys,structure,{},store_bytes\n", self.costs.first().map_or(String::new(), names));
+        let names = FIGURES.map(|name| name.replace(' ', "_")).join(",");
+        let mut csv = format!("keys,structure,{names},store_bytes\n");
         for cost in &self.costs {
-            let values =
-                cost.figures().map(|(_, value)| if value.is_nan() { String::new() } else { value.to_string() });
+            let values = cost.figures.map(|value| if value.is_nan() { String::new() } else { value.to_string() });
             let _ = writeln!(csv, "{},\"{}\",{},{}", cost.keys, cost.name, values.join(","), cost.store_bytes);
         }
         csv
@@ -129,19 +129,15 @@ impl Report {
 
 fn costs_table(costs: &[&Cost]) -> String {
     let Some(column) = costs.iter().find(|cost| cost.name == ENTRIES[0].name) else { return String::new() };
-    let names = column.figures().map(|(name, _)| name);
-    let mut table = format!("| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    let mut table = format!("| | {} |\n|---|{}\n", FIGURES.join(" | "), "---|".repeat(FIGURES.len()));
     for cost in costs {
-        let mut cells = cost.figures().into_iter().zip(column.figures()).map(|((name, value), (_, of_column))| {
-            if value.is_nan() || (cost.name == "none" && (name.starts_with("bytes") || name.starts_with("deleted"))) {
-                "".to_owned()
-            } else if name.starts_with("deleted") {
-                percent(value)
-            } else {
-                format!("{value:.1} ({:.2})", value / of_column)
-            }
-        });
-        let _ = writeln!(table, "| {} | {} |", cost.name, cells.by_ref().collect::<Vec<_>>().join(" | "));
+        let cell = |at: usize| match (FIGURES[at], cost.figures[at]) {
+            (_, value) if value.is_nan() => String::new(),
+            (DELETED, value) => percent(value),
+            (_, value) => format!("{value:.1} ({:.2})", value / column.figures[at]),
+        };
+        let cells: Vec<String> = (0..FIGURES.len()).map(cell).collect();
+        let _ = writeln!(table, "| {} | {} |", cost.name, cells.join(" | "));
     }
     table
 }

@@ -5,8 +5,8 @@
 //! nanoseconds for each key that dies, and what it spent too much (a cascade, a batch) is taken from the next ticks.
 //! The budgets are tried one after the other, the largest first, each with a time to settle.
 
-use crate::Entry;
 use crate::contest::{BATCH, Budget, START_MS, timed};
+use crate::{Entry, MANY_KEYS};
 use emberdb::clock::Now;
 
 const TICK_MS: u64 = 10;
@@ -15,9 +15,10 @@ const LIFETIME_MS: u64 = 20 * 60_000;
 /// Ticks between two points of the series.
 const POINT_TICKS: u64 = 100;
 
-/// CPU nanoseconds for each death.
-pub const BUDGETS: &[u64] = &[4_000, 2_000, 1_000, 500];
-pub const BUDGETS_OF_MANY: &[u64] = &[2_000, 1_000];
+/// CPU nanoseconds for each death, fewer of them where a run takes long.
+fn budgets(keys: u64) -> &'static [u64] {
+    if keys <= MANY_KEYS { &[4_000, 2_000, 1_000, 500] } else { &[2_000, 1_000] }
+}
 
 /// Virtual seconds.
 #[derive(Clone, Copy)]
@@ -45,6 +46,9 @@ pub struct Steady {
     pub longest_call_ns: u64,
 }
 
+/// Numbers a budget in what [`measure`] returns, before the series.
+const FIGURES: usize = 6;
+
 pub struct Stale {
     pub name: &'static str,
     pub keys: u64,
@@ -53,11 +57,29 @@ pub struct Stale {
     pub series: Vec<(f64, u64, f64)>,
 }
 
-pub fn measure(entry: &Entry, keys: u64, budgets: &[u64], phases: Phases) -> Stale {
+impl Stale {
+    /// From what [`measure`] returned.
+    pub fn of(entry: &Entry, keys: u64, numbers: &[f64]) -> Stale {
+        let (steady, series) = numbers.split_at(budgets(keys).len() * FIGURES);
+        let steady = steady.chunks_exact(FIGURES).map(|figures| Steady {
+            budget_ns: figures[0] as u64,
+            cpu_share: figures[1],
+            cpu_share_used: figures[2],
+            stale_average: figures[3],
+            stale_worst: figures[4],
+            longest_call_ns: figures[5] as u64,
+        });
+        let series = series.chunks_exact(3).map(|point| (point[0], point[1] as u64, point[2]));
+        Stale { name: entry.name, keys, steady: steady.collect(), series: series.collect() }
+    }
+}
+
+pub fn measure(entry: &Entry, keys: u64, phases: Phases) -> Vec<f64> {
+    let budgets = budgets(keys);
     let mut contestant = (entry.new)();
     let mut population = Population::new(budgets.len() as u64 * (phases.settle_s + phases.measure_s) * TICKS_A_SECOND);
     population.fill(keys, |batch, now| contestant.insert(batch, now));
-    let mut stale = Stale { name: entry.name, keys, steady: Vec::new(), series: Vec::new() };
+    let (mut steady, mut series) = (Vec::new(), Vec::new());
     let deaths_a_tick = keys as f64 * TICK_MS as f64 / (LIFETIME_MS / 2) as f64;
     let mut dead = 0;
     for &budget_ns in budgets {
@@ -81,21 +103,22 @@ pub fn measure(entry: &Entry, keys: u64, budgets: &[u64], phases: Phases) -> Sta
                 spent_ns += used_ns;
             }
             if tick % POINT_TICKS == 0 {
-                stale.series.push(((now.ms - START_MS) as f64 / 1000.0, budget_ns, share));
+                series.extend([(now.ms - START_MS) as f64 / 1000.0, budget_ns as f64, share]);
             }
         }
         let of_core = |ns: f64| ns / (TICK_MS * 1_000_000) as f64;
-        stale.steady.push(Steady {
-            budget_ns,
-            cpu_share: of_core(a_tick_ns as f64),
-            cpu_share_used: of_core(spent_ns as f64 / shares.len() as f64),
-            stale_average: shares.iter().sum::<f64>() / shares.len() as f64,
-            stale_worst: shares.iter().copied().fold(0.0, f64::max),
-            longest_call_ns,
-        });
+        steady.extend([
+            budget_ns as f64,
+            of_core(a_tick_ns as f64),
+            of_core(spent_ns as f64 / shares.len() as f64),
+            shares.iter().sum::<f64>() / shares.len() as f64,
+            shares.iter().copied().fold(0.0, f64::max),
+            longest_call_ns as f64,
+        ]);
     }
     assert_eq!(contestant.store().len() as u64, keys + dead, "the keys that are not dead are all there");
-    stale
+    steady.extend(series);
+    steady
 }
 
 /// Who lives and who dies, the same for every contestant.

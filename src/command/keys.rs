@@ -216,7 +216,7 @@ impl Carried {
 
 fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
     let (from, to) = (ctx.key(request.arg(1)), ctx.other_key(request.arg(2)));
-    let Some(carried) = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::Yes).map(|live| Carried::of(&live)) else {
+    let Some(carried) = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::Write).map(|live| Carried::of(&live)) else {
         return Err(Error::NoSuchKey);
     };
     let same = from.bytes == to.bytes;
@@ -271,7 +271,7 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
 
 fn carried(ctx: &mut Ctx, db: usize, bytes: &[u8]) -> Option<Carried> {
     let key = ctx.other_key(bytes);
-    ctx.keyspace.find(db, key, ctx.now, Touch::Yes).map(|live| Carried::of(&live))
+    ctx.keyspace.find(db, key, ctx.now, Touch::Read).map(|live| Carried::of(&live))
 }
 
 async fn copy(across: Across) -> Result<Vec<u8>> {

@@ -103,6 +103,11 @@ impl Ctx<'_> {
         self.keyspace.hasher().key(bytes)
     }
 
+    /// What a write that returns the value leaves behind: it counts as a read, too.
+    pub fn reading(&self) -> Touch {
+        if self.touch == Touch::No { Touch::No } else { Touch::Read }
+    }
+
     /// Marks the end of an item of a partial reply.
     pub fn end_item(&mut self) {
         self.ends.push(self.reply.len() as u32);

@@ -100,7 +100,7 @@ fn check_pairs(request: Request, name: &str) -> Result {
 fn any_exists<'k>(ctx: &mut Ctx, mut keys: impl Iterator<Item = &'k [u8]>) -> bool {
     keys.any(|bytes| {
         let key = ctx.other_key(bytes);
-        ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Yes).is_some()
+        ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Write).is_some()
     })
 }
 

@@ -306,7 +306,7 @@ fn find_string<'c>(ctx: &'c mut Ctx, request: Request) -> Result<Option<Live<'c>
 
 fn get(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.reading()) {
         None => ctx.reply.nil(),
         Some(live) if live.kind() != Kind::String => return Err(Error::WrongType),
         Some(live) => reply_value(&mut ctx.reply, live.value()),
@@ -376,7 +376,8 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
     let mut old_deadline_ms = None;
     let mut found = false;
     let reply_start = ctx.reply.len();
-    if let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
+    let touch = if options.get { ctx.reading() } else { ctx.touch };
+    if let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, touch) {
         if options.get {
             if live.kind() != Kind::String {
                 return Err(Error::WrongType);
@@ -435,6 +436,7 @@ fn setnx(ctx: &mut Ctx, request: Request) -> Result {
 fn getex(ctx: &mut Ctx, request: Request) -> Result {
     let options = parse_options(request, 2, true)?;
     let key = ctx.key(request.arg(1));
+    ctx.touch = ctx.reading();
     if find_string(ctx, request)?.is_none() {
         ctx.reply.nil();
         return Ok(());
@@ -462,7 +464,7 @@ fn getex(ctx: &mut Ctx, request: Request) -> Result {
 
 fn getdel(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.reading()) {
         None => ctx.reply.nil(),
         Some(live) if live.kind() != Kind::String => return Err(Error::WrongType),
         Some(live) => {

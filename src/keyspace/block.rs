@@ -410,10 +410,12 @@ impl Block {
         };
     }
 
-    /// Asks the cache for the group in which the key's search starts.
+    /// Asks the cache for the group in which the key's search starts, and for the base without which a deadline says
+    /// nothing.
     #[inline]
     pub fn prefetch_group(&self, print: Print) {
         prefetch(&self.groups[print.home()]);
+        prefetch(&self.base_ms);
     }
 
     /// Asks the cache for the first candidate's word and deadline.

@@ -62,11 +62,13 @@ pub struct Keyspace {
     pub lag: Lag,
 }
 
-/// What reading a key leaves behind.
+/// What looking a key up leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// The access clock is set, hits and misses are counted.
-    Yes,
+    Read,
+    /// The access clock is set.
+    Write,
     /// The key is looked at without being used (TTL, OBJECT, a client with NO-TOUCH).
     No,
 }
@@ -127,10 +129,11 @@ impl Keyspace {
     #[inline]
     pub fn find(&mut self, db: usize, key: Key, now: Now, touch: Touch) -> Option<Live<'_>> {
         let slot = self.live_slot(db, key, now);
-        if touch == Touch::Yes {
+        if touch != Touch::No {
+            let read = u64::from(touch == Touch::Read);
             match slot {
                 Some(slot) => {
-                    self.counters.hits += 1;
+                    self.counters.hits += read;
                     let entry = self.dbs[db].entry(slot);
                     let clock = access_clock(now);
                     // The store is saved where it would say the same, since it dirties a cache line.
@@ -138,7 +141,7 @@ impl Keyspace {
                         entry.set_clock(clock);
                     }
                 }
-                None => self.counters.misses += 1,
+                None => self.counters.misses += read,
             }
         }
         slot.map(|slot| Live { db: &mut self.dbs[db], slot, now })

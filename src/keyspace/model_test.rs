@@ -25,6 +25,8 @@ const YEAR_MS: u64 = 365 * DAY_MS;
 const OLDER_US: u64 = 5_000;
 /// Steps between two comparisons of everything.
 const AUDIT_EVERY: usize = 6_000;
+/// Pointers in the directory of an emptied database, at most.
+const DIRECTORY_LEFT: usize = 8;
 
 struct World {
     seed: u64,
@@ -226,8 +228,8 @@ impl World {
     fn find(&mut self) {
         let (id, now) = (self.some_key(), self.now());
         let expected = self.expect(&id, now);
-        let touch = if self.rng.bool() { Touch::Yes } else { Touch::No };
-        if touch == Touch::Yes {
+        let touch = if self.rng.bool() { Touch::Read } else { Touch::No };
+        if touch == Touch::Read {
             *(if expected.is_some() { &mut self.counters.hits } else { &mut self.counters.misses }) += 1;
         }
         let key = self.keyspace.hasher().key(&id.1);
@@ -501,7 +503,7 @@ impl World {
         for db in 0..DATABASES {
             assert_eq!((self.keyspace.live_len(db, self.clock.now()), self.blocks(db)), (0, 1));
         }
-        let pointers = 8 * size_of::<usize>();
+        let pointers = DIRECTORY_LEFT * size_of::<usize>();
         assert!(self.keyspace.bytes() <= DATABASES * (size_of::<Block>() + pointers), "{}", self.keyspace.bytes());
     }
 }

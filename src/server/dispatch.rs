@@ -235,7 +235,11 @@ impl Dispatch<'_> {
         let at = At {
             db: session.db,
             proto: session.proto,
-            touch: if session.no_touch || command.spec.has(NO_TOUCH) { Touch::No } else { Touch::Yes },
+            touch: match () {
+                () if session.no_touch || command.spec.has(NO_TOUCH) => Touch::No,
+                () if command.spec.has(WRITE) => Touch::Write,
+                () => Touch::Read,
+            },
             hash: 0,
         };
         let run = match command.run {

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -27,6 +27,9 @@ pub enum ListenError {
 
 /// How long to wait after an error of accept that lasts, such as too many open files.
 const BACK_OFF: Duration = Duration::from_millis(100);
+/// How long a port may stay taken at the start before that is an error.
+const PORT_PATIENCE: Duration = Duration::from_secs(1);
+const PORT_RETRY: Duration = Duration::from_millis(20);
 
 /// Opens the listening sockets of a configuration, before any shard starts.
 ///
@@ -38,7 +41,7 @@ pub fn open(config: &Config) -> Result<Vec<OwnedFd>, ListenError> {
     for name in &config.bind {
         let (name, optional) = name.strip_prefix('-').map_or((&name[..], false), |name| (name, true));
         let addr = address(name, config.port).ok_or_else(|| ListenError::NoAddress(name.to_owned()))?;
-        match bind(addr, config.tcp_backlog) {
+        match bind_patiently(addr, config.tcp_backlog) {
             Ok(socket) => sockets.push(socket.into()),
             Err(error) if optional && error.raw_os_error() != Some(libc::EADDRINUSE) => {
                 log::warning(format_args!("Not listening on {addr}: {error}"));
@@ -57,6 +60,20 @@ fn address(name: &str, port: u16) -> Option<SocketAddr> {
             Ok(ip) => Some(SocketAddr::new(ip, port)),
             Err(_) => (name, port).to_socket_addrs().ok()?.next(),
         },
+    }
+}
+
+/// The kernel takes down the rings of a process that was killed after it is gone, and its listening socket with them:
+/// a port that is taken now may be free in a moment.
+fn bind_patiently(addr: SocketAddr, backlog: u32) -> io::Result<Socket> {
+    let deadline = Instant::now() + PORT_PATIENCE;
+    loop {
+        match bind(addr, backlog) {
+            Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) && Instant::now() < deadline => {
+                std::thread::sleep(PORT_RETRY);
+            }
+            result => return result,
+        }
     }
 }
 

@@ -147,7 +147,7 @@ impl Shard {
             reply: Reply::new(out, proto),
             hash: 0,
             max_string_bytes: self.max_string_bytes.get(),
-            touch: Touch::Yes,
+            touch: Touch::Read,
             ends: &mut ends,
             shards: self.count,
         });

@@ -72,7 +72,7 @@ const SUBCOMMANDS: &[Row<Run>] = &[
                 -3,
                 OTHERS,
                 "2.4.0",
-                "filter:(old-format|new-format:([ID client-id:integer] [TYPE \
+                "filter:(ip-port|new-format:([ID client-id:integer] [TYPE \
                  client-type:(NORMAL|MASTER|SLAVE|REPLICA|PUBSUB)] [USER username] [ADDR addr] [LADDR laddr] \
                  [SKIPME skipme:(YES|NO)]))",
             )
@@ -442,16 +442,13 @@ async fn kill(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| if is_old_form(request) { reply.ok() } else { reply.int(killed) }))
 }
 
-/// No pause ends later than this, store microseconds: 292,000 years.
-const LAST_PAUSE_END_US: u64 = i64::MAX as u64;
-
 async fn pause(ctx: TaskCtx) -> Result<Vec<u8>> {
     let (timeout_ms, all) = parse_pause(ctx.request.as_request())?;
     let global = &ctx.server.global;
     let now_us = boottime_us();
     let until_us = match timeout_ms {
         0 => 0,
-        ms => now_us.saturating_add(ms.saturating_mul(1000)).min(LAST_PAUSE_END_US),
+        ms => pause_end_us(now_us, ms).ok_or(Error::text("ERR timeout is out of range"))?,
     };
     // As in Redis, a pause that is under way is not made shorter or weaker by another.
     let all = all || global.pause_until_us.load(Ordering::Relaxed) > now_us && global.pause_all.load(Ordering::Relaxed);
@@ -476,6 +473,12 @@ fn parse_pause(request: Request) -> Result<(u64, bool)> {
     let timeout_ms = request.int(2).map_err(|_| Error::text("ERR timeout is not an integer or out of range"))?;
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::text("ERR timeout is negative"))?;
     Ok((timeout_ms, all))
+}
+
+/// None where there is no such time. (Redis 7.0 accepts that and does not pause; later ones refuse it.)
+fn pause_end_us(now_us: u64, timeout_ms: u64) -> Option<u64> {
+    let end_us = now_us.checked_add(timeout_ms.checked_mul(1000)?)?;
+    i64::try_from(end_us).is_ok().then_some(end_us)
 }
 
 async fn unpause(ctx: TaskCtx) -> Result<Vec<u8>> {
@@ -531,5 +534,7 @@ mod tests {
         assert_eq!(with("CLIENT PAUSE 0 ALL", parse_pause), Ok((0, true)));
         assert_eq!(with("CLIENT PAUSE 10 write", parse_pause), Ok((10, false)));
         assert!(with("CLIENT PAUSE 10 WRITE x", parse_pause).is_err());
+        assert_eq!(pause_end_us(5, 10), Some(10_005));
+        assert_eq!(pause_end_us(5, i64::MAX as u64), None);
     }
 }
