@@ -6,9 +6,7 @@ use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
 use emberdb::server::{Global, Server, Table, listen, watch_signals};
-use emberdb::shard::{Mail, Message, Shard};
-use glommio::channels::channel_mesh::{Full, MeshBuilder, Receivers, Senders};
-use glommio::timer::Timer;
+use emberdb::shard::{Mail, Shard, mesh};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
@@ -27,8 +25,6 @@ const IO_MEMORY_BYTES: usize = 64 * 1024;
 const RING_DEPTH: usize = 128;
 /// How long serving may have to wait for a task that does not yield.
 const PREEMPT: Duration = Duration::from_millis(1);
-/// Messages a channel between two shards holds.
-const CHANNEL_MESSAGES: usize = 256;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -53,12 +49,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(config: Config) -> Result<(), String> {
+fn start(mut config: Config) -> Result<(), String> {
     log::open(&config).map_err(|error| format!("Can't open the log file '{}': {error}", config.logfile))?;
     if config.dir != "." {
         std::env::set_current_dir(&config.dir).map_err(|error| format!("Can't chdir to '{}': {error}", config.dir))?;
     }
+    if let Ok(dir) = std::env::current_dir() {
+        config.dir = dir.display().to_string();
+    }
     end_on_panic();
+    refuse_huge_pages();
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let shards = if config.shards == 0 { cores.len().max(1) } else { config.shards };
     check_locked_memory(shards)?;
@@ -80,36 +80,35 @@ fn serve(
     sockets: Vec<OwnedFd>,
     signals: OwnedFd,
 ) -> Result<(), String> {
+    let accepted = listen::accept(&sockets).map_err(|error| format!("Can't accept connections: {error}"))?;
     let hasher = Hasher::new(fastrand::u64(..), shards);
-    let global = Arc::new(Global::new(config.clone(), shards));
+    let global = Arc::new(Global::new(config.clone(), shards, sockets));
     let table = Arc::new(Table::new());
-    let mesh = MeshBuilder::<Message, Full>::full(shards, CHANNEL_MESSAGES);
     let port = config.port;
     let config = Arc::new(config);
-    let mut first = Some((sockets, signals));
+    let mut first = Some((accepted, signals));
     let mut threads = Vec::new();
-    for index in 0..shards {
+    for (index, ends) in mesh(shards).into_iter().enumerate() {
         let placement = match cores {
             [] => Placement::Unbound,
             cores => Placement::Fixed(cores[index % cores.len()].id),
         };
         let (hasher, global, table) = (hasher.clone(), global.clone(), table.clone());
-        let (mesh, config, seed) = (mesh.clone(), config.clone(), fastrand::u64(..));
+        let (config, seed) = (config.clone(), fastrand::u64(..));
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
-            let (senders, receivers) = join(mesh).await.expect("every shard joins the mesh once");
-            let id = senders.peer_id();
+            let mail = Mail::connect(ends).await;
             let keyspace = Keyspace::new(config.databases, hasher);
-            let shard = Shard::new(id, shards, keyspace, Clock::system(), seed, config);
+            let shard = Shard::new(index, shards, keyspace, Clock::system(), seed, config);
             let server = Server::new(shard.clone(), global, table);
             let queue =
                 glommio::executor().create_task_queue(Shares::Static(1000), Latency::Matters(PREEMPT), "serving");
             let serving = async move {
-                shard.start(Mail { senders, receivers });
+                shard.start(mail);
                 server.start();
-                if let Some((sockets, signals)) = first {
+                if let Some((accepted, signals)) = first {
                     watch_signals(&server, signals);
-                    sockets.into_iter().for_each(|socket| listen::start(&server, socket));
+                    listen::start(&server, accepted);
                     log::notice(format_args!("Ready to accept connections: port {port}, {shards} shards"));
                 }
                 std::future::pending::<()>().await;
@@ -132,19 +131,6 @@ fn serve(
     Ok(())
 }
 
-type Joined = glommio::Result<(Senders<Message>, Receivers<Message>), ()>;
-
-/// Joins the mesh. glommio does not wake an executor that sleeps when its peer connects a channel, so this one keeps
-/// itself awake until all have joined.
-async fn join(mesh: MeshBuilder<Message, Full>) -> Joined {
-    let awake = async {
-        loop {
-            Timer::new(Duration::from_millis(1)).await;
-        }
-    };
-    futures_lite::future::or(mesh.join(), awake).await
-}
-
 fn no_executor(shard: usize, error: &str) -> String {
     format!(
         "Can't start shard {shard}: {error}. EmberDB needs io_uring (Linux 5.8 or newer; not disabled by \
@@ -162,6 +148,13 @@ fn end_on_panic() {
         let _ = std::io::stderr().flush();
         std::process::abort();
     }));
+}
+
+/// A fault that clears a huge page stops a shard for milliseconds; small pages cost a little more at each access
+/// (bench-results, growth).
+fn refuse_huge_pages() {
+    // SAFETY: sets a flag of this process; what is not supported is not changed.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
 fn check_locked_memory(shards: usize) -> Result<(), String> {

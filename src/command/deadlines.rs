@@ -6,7 +6,7 @@ use super::{Ctx, Run};
 use crate::clock::Now;
 use crate::config::NotifyFlags;
 use crate::keyspace::Touch;
-use crate::resp::{Error, Request, Result};
+use crate::resp::{Error, Request, Result, printable};
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -173,7 +173,7 @@ fn parse_conditions(request: Request) -> Result<Conditions> {
             b"xx" => conditions.xx = true,
             b"gt" => conditions.gt = true,
             b"lt" => conditions.lt = true,
-            _ => return Err(Error::err(format_args!("Unsupported option {}", String::from_utf8_lossy(option)))),
+            _ => return Err(Error::err(format_args!("Unsupported option {}", printable(option, option.len())))),
         }
     }
     if conditions.nx && (conditions.xx || conditions.gt || conditions.lt) {

@@ -337,12 +337,18 @@ fn parse_options(request: Request, start: usize, getex: bool) -> Result<SetOptio
             b"get" if !getex => options.get = true,
             b"keepttl" if (free || options.keep_ttl) && !getex => options.keep_ttl = true,
             b"persist" if (free || options.persist) && getex => options.persist = true,
-            b"ex" | b"px" | b"exat" | b"pxat" if free && index + 1 < request.len() => {
-                options.expiry = Some(Expiry {
+            b"ex" | b"px" | b"exat" | b"pxat" if index + 1 < request.len() => {
+                let expiry = Expiry {
                     unit: if word.starts_with(b"e") { Unit::Seconds } else { Unit::Milliseconds },
                     absolute: word.ends_with(b"at"),
                     argument: index + 1,
-                });
+                };
+                // The same option again overrules itself, as in Redis.
+                let again = options.expiry.is_some_and(|old| (old.unit, old.absolute) == (expiry.unit, expiry.absolute));
+                if !free && !again {
+                    return Err(Error::Syntax);
+                }
+                options.expiry = Some(expiry);
                 index += 1;
             }
             _ => return Err(Error::Syntax),

@@ -418,11 +418,15 @@ impl Block {
         prefetch(&self.base_ms);
     }
 
-    /// Asks the cache for the first candidate's word and deadline.
+    /// Asks the cache for the first candidate's word and deadline, or, where the key is new, those of the slot that it
+    /// will get.
     #[inline]
     pub fn prefetch_word(&self, print: Print) {
         let home = print.home();
-        let candidates = matches(&self.groups[home], print.fingerprint);
+        let mut candidates = matches(&self.groups[home], print.fingerprint);
+        if candidates == 0 {
+            candidates = matches(&self.groups[home], 0);
+        }
         if candidates != 0 {
             let slot = home * GROUP_SLOTS + candidates.trailing_zeros() as usize;
             prefetch(&self.words[slot]);

@@ -141,7 +141,11 @@ impl Keyspace {
                         entry.set_clock(clock);
                     }
                 }
-                None => self.counters.misses += read,
+                None if touch == Touch::Read => {
+                    self.counters.misses += 1;
+                    self.effects.notify(NotifyFlags::KEY_MISS, "keymiss", db, key.bytes);
+                }
+                None => {}
             }
         }
         slot.map(|slot| Live { db: &mut self.dbs[db], slot, now })
@@ -186,6 +190,7 @@ impl Keyspace {
         let target = &mut self.dbs[db];
         debug_assert!(target.find(key).is_none());
         let slot = target.insert(key, value, access_clock(now));
+        self.effects.notify(NotifyFlags::NEW, "new", db, key.bytes);
         if deadline_ms.is_some() {
             target.set_deadline(slot, deadline_ms, now.ms);
         }
@@ -269,12 +274,13 @@ impl Keyspace {
     }
 
     /// One call of SCAN over a database of this shard: shows live keys with their types, about `count`, and returns
-    /// where to go on; `None` at the end.
+    /// where to go on, perhaps on the next of `shards` shards; `None` at the end.
     pub fn scan(
         &self,
         db: usize,
         cursor: Cursor,
         count: usize,
+        shards: usize,
         now: Now,
         mut each: impl FnMut(&[u8], Kind),
     ) -> Option<Cursor> {
@@ -284,7 +290,7 @@ impl Keyspace {
                 each(entry.key(), entry.kind());
             }
         };
-        self.dbs[db].scan(cursor, count, show).1
+        Some(self.dbs[db].scan(cursor, count, show).1).filter(|next| next.shard < shards)
     }
 
     /// A moment that is not later than the next one at which the cycle has something to do; cheap.

@@ -478,7 +478,7 @@ impl World {
             let mut cursor = Some(Cursor::start(0));
             while let Some(at) = cursor {
                 let count = self.rng.usize(1..500);
-                cursor = self.keyspace.scan(db, at, count, now, |key, kind| {
+                cursor = self.keyspace.scan(db, at, count, 1, now, |key, kind| {
                     assert!(live.contains_key(key) && kind == Kind::String);
                     assert!(seen.insert(key.to_vec()), "twice: {key:?}");
                 });

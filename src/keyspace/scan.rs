@@ -5,7 +5,7 @@
 //! 2^-depth, and inside such a step eight other bits of its hash, cut into 2^cuts parts. Both step widths are chosen
 //! when the scan starts, from the number of keys and COUNT, and travel in the cursor. A writer that makes the
 //! table grow makes later steps return more keys, not more steps, so it cannot outrun a scan; only where a step has
-//! come to span sixteen blocks is it cut finer, at a boundary where no key can be missed.
+//! come to span sixteen blocks is it divided otherwise, at a boundary where no key can be missed.
 //!
 //! ```text
 //!  cursor  | 0..8 shard | 8..12 cuts | 12..18 depth | 18..26 part | 26..58 position (upper 32 bits) | 58 started |
@@ -26,7 +26,14 @@ const EMPTY_STEPS: usize = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     pub shard: usize,
-    at: Option<Step>,
+    at: At,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// The start of a shard, after one that was walked in 2^bits steps (none: zero).
+    Start { bits: u32 },
+    Step(Step),
 }
 
 /// Where to go on: a part of the keys whose positions start with `depth` bits of `position`.
@@ -40,27 +47,27 @@ struct Step {
 
 impl Cursor {
     pub fn start(shard: usize) -> Cursor {
-        Cursor { shard, at: None }
+        Cursor { shard, at: At::Start { bits: 0 } }
     }
 
     /// Any number a client sends is a cursor: what it could not have got from here is bent into range.
     pub fn from_u64(cursor: u64) -> Cursor {
         let shard = (cursor & 0xff) as usize;
         if cursor >> 58 & 1 == 0 {
-            return Cursor::start(shard);
+            return Cursor { shard, at: At::Start { bits: (cursor >> 12 & 0x3f) as u32 } };
         }
         let cuts = (cursor >> 8 & 0xf).min(u64::from(MAX_CUTS)) as u32;
         let depth = (cursor >> 12 & 0x3f).min(u64::from(MAX_DEPTH)) as u32;
         let position = (cursor >> 26) as u32 & mask(depth);
         let part = (cursor >> 18 & 0xff) as u32 & ((1 << cuts) - 1);
-        Cursor { shard, at: Some(Step { position, depth, cuts, part }) }
+        Cursor { shard, at: At::Step(Step { position, depth, cuts, part }) }
     }
 
     pub fn to_u64(self) -> u64 {
         let shard = self.shard as u64;
         match self.at {
-            None => shard,
-            Some(step) => {
+            At::Start { bits } => shard | u64::from(bits) << 12,
+            At::Step(step) => {
                 shard
                     | u64::from(step.cuts) << 8
                     | u64::from(step.depth) << 12
@@ -71,9 +78,10 @@ impl Cursor {
         }
     }
 
-    /// The start of the next shard, or `None` behind the last.
-    pub fn next_shard(self, shards: usize) -> Option<Cursor> {
-        (self.shard + 1 < shards).then(|| Cursor::start(self.shard + 1))
+    /// The start of the next shard. `bits` is how finely this one was walked: that one is not walked much more finely,
+    /// so that a writer who made it grow meanwhile does not make the scan longer.
+    fn next_shard(self, bits: u32) -> Cursor {
+        Cursor { shard: self.shard + 1, at: At::Start { bits } }
     }
 }
 
@@ -84,14 +92,18 @@ fn mask(depth: u32) -> u32 {
 
 impl Db {
     /// Goes on from `cursor` until `count` keys were shown to `each` (slots of full blocks, dead or alive), or for a
-    /// bounded number of steps. `None` where this database has been walked to its end. Returns how many were shown.
+    /// bounded number of steps. Returns how many were shown, and where to go on: the next shard where this database has
+    /// been walked to its end.
     pub(super) fn scan(
         &self,
         cursor: Cursor,
         count: usize,
         mut each: impl FnMut(&Block, usize),
-    ) -> (usize, Option<Cursor>) {
-        let mut step = cursor.at.unwrap_or_else(|| self.first_step(count));
+    ) -> (usize, Cursor) {
+        let mut step = match cursor.at {
+            At::Start { bits } => self.first_step(count, bits),
+            At::Step(step) => step,
+        };
         let mut shown = 0;
         for _ in 0..count.saturating_mul(EMPTY_STEPS) {
             if step.part == 0 {
@@ -102,30 +114,33 @@ impl Db {
                 each(block, slot);
             });
             match step.next() {
-                None => return (shown, None),
+                None => return (shown, cursor.next_shard(step.depth + step.cuts)),
                 Some(next) => step = next,
             }
             if shown >= count {
                 break;
             }
         }
-        (shown, Some(Cursor { shard: cursor.shard, at: Some(step) }))
+        (shown, Cursor { shard: cursor.shard, at: At::Step(step) })
     }
 
-    /// Step widths for a new scan: as many steps as give about `count` keys each.
-    fn first_step(&self, count: usize) -> Step {
+    /// Step widths for a new scan: as many steps as give about `count` keys each, but not many more than the shard
+    /// before had.
+    fn first_step(&self, count: usize, bits_before: u32) -> Step {
         let steps = (self.len() / count.max(1)).max(1);
-        let bits = steps.ilog2();
+        let bits = if bits_before == 0 { steps.ilog2() } else { steps.ilog2().min(bits_before + 1) };
         let depth = bits.min(u32::from(self.bits)).min(MAX_DEPTH);
         Step { position: 0, depth, cuts: (bits - depth).min(MAX_CUTS), part: 0 }
     }
 
-    /// Where the table has grown much since the scan started: shorter steps from here on. At part zero nothing of
-    /// the step has been shown yet, so its first half is as good a place to go on.
+    /// Where the table has grown much since the scan started: steps of fewer blocks from here on, but with fewer cuts,
+    /// so that there are not more of them while there are cuts left. At part zero nothing of the step has been shown
+    /// yet, so its first piece is as good a place to go on.
     fn refine(&self, step: &mut Step) {
         let spanned = u32::from(self.bits).saturating_sub(step.depth);
         if spanned > BLOCKS_A_STEP.ilog2() && self.len() > BLOCKS_A_STEP * super::block::SPLIT_AT {
             step.depth = (step.depth + spanned).min(MAX_DEPTH);
+            step.cuts = step.cuts.saturating_sub(spanned);
         }
     }
 
@@ -197,7 +212,7 @@ mod tests {
             assert!(cursor.to_u64() < 1 << 59);
         }
         assert_eq!(Cursor::from_u64(0), Cursor::start(0));
-        assert_eq!(Cursor::start(2).next_shard(3), None);
+        assert_eq!(Cursor::start(2).to_u64(), 2);
     }
 
     /// Keys that stay, while others come and go in waves; every one that stays is seen once.
@@ -220,7 +235,9 @@ mod tests {
             let (_, next) = db.scan(cursor, count, |block, slot| {
                 *seen.entry(block.entry(slot).key().to_vec()).or_default() += 1;
             });
-            let Some(next) = next else { break };
+            if next.shard > 0 {
+                break;
+            }
             cursor = Cursor::from_u64(next.to_u64());
             calls += 1;
             assert!(calls < 200_000, "a scan ends");
@@ -270,7 +287,9 @@ mod tests {
                 let (shown, next) = db.scan(cursor, count, |_, _| ());
                 most = most.max(shown);
                 total += shown;
-                let Some(next) = next else { break };
+                if next.shard > 0 {
+                    break;
+                }
                 cursor = next;
             }
             assert_eq!(total, 200_000);

@@ -50,6 +50,12 @@ pub enum Error {
     Text(Cow<'static, str>),
 }
 
+/// At most `limit` bytes of an argument, for an error text; like Redis, up to the first zero.
+pub fn printable(bytes: &[u8], limit: usize) -> String {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(&text[..text.len().min(limit)]).into_owned()
+}
+
 impl Error {
     /// An error with the plain code `ERR`.
     pub fn err(text: impl std::fmt::Display) -> Error {

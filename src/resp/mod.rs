@@ -5,6 +5,6 @@ mod error;
 mod parse;
 mod reply;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, printable};
 pub use parse::{Limits, Parsed, Parser, ProtocolError, Request, Span};
 pub use reply::{Proto, Reply};

@@ -93,7 +93,6 @@ pub struct Session {
     pub created_us: u64,
     pub used_us: u64,
     pub last_command: &'static str,
-    pub last_subcommand: Option<&'static str>,
     pub commands: u64,
     pub channels: BTreeSet<Box<[u8]>>,
     pub patterns: BTreeSet<Box<[u8]>>,

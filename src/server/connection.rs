@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// A connection as it comes from the listener: an open socket that belongs to whoever holds this.
 pub struct Accepted {
+    /// Ids grow in the order in which connections are accepted.
+    pub id: u64,
     pub fd: RawFd,
     pub addr: Option<SocketAddr>,
     pub laddr: Option<SocketAddr>,
@@ -31,7 +33,7 @@ pub struct Accepted {
 
 /// Serves a connection until it ends.
 pub fn serve(server: &Rc<Server>, accepted: Accepted) {
-    let id = server.global.next_client_id();
+    let id = accepted.id;
     let now_us = boottime_us();
     let text = |addr: Option<SocketAddr>| addr.map_or_else(String::new, |addr| addr.to_string());
     let session = Session {
@@ -52,7 +54,6 @@ pub fn serve(server: &Rc<Server>, accepted: Accepted) {
         created_us: now_us,
         used_us: now_us,
         last_command: "NULL",
-        last_subcommand: None,
         commands: 0,
         channels: Default::default(),
         patterns: Default::default(),
@@ -78,8 +79,9 @@ async fn read(server: Rc<Server>, client: ClientRef, mut stream: TcpStream) {
         }
         if !client.state.borrow().may_read() {
             if client.state.borrow().flow.close != Close::No {
-                // Nothing more is read; the writer, or the end of the socket, ends the connection.
-                if client.state.borrow().unsent() == 0 || client.state.borrow().flow.close == Close::Now {
+                // Nothing more is read; what was asked for is still answered.
+                let state = client.state.borrow();
+                if state.flow.close == Close::Now || state.unsent() == 0 && state.replies.is_idle() {
                     break;
                 }
             }

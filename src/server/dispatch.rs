@@ -10,7 +10,7 @@ use crate::command::spec::flag::{NO_AUTH, NO_TOUCH, WRITE};
 use crate::command::{self, Across, AcrossFn, Handler, Merge, OwnedRequest, walk};
 use crate::config::PipelineOrder;
 use crate::keyspace::Touch;
-use crate::resp::{Error, Limits, Parsed, Proto, Reply, Request, Result};
+use crate::resp::{Error, Limits, printable, Parsed, Proto, Reply, Request, Result};
 use crate::shard::{At, Part, ShardHop, Ticket};
 use futures_lite::future::{or, yield_now};
 use glommio::timer::Timer;
@@ -173,11 +173,13 @@ impl Dispatch<'_> {
             self.server.wait_for_unpause(self.client);
             return Step::NotYet;
         }
+        let before = std::mem::replace(&mut session.last_command, command.full_name);
         let step = self.start(command, session, replies, flow, request);
         if matches!(step, Step::Taken) {
-            session.last_command = command.spec.name;
             session.commands += 1;
             self.server.stats.commands.set(self.server.stats.commands.get() + 1);
+        } else {
+            session.last_command = before;
         }
         step
     }
@@ -196,7 +198,7 @@ impl Dispatch<'_> {
             }
         };
         if !command.spec.accepts(request.len()) {
-            return Err(Error::WrongArity(command.full_name.clone()));
+            return Err(Error::WrongArity(command.full_name.to_owned()));
         }
         if self.locked && !session.authenticated && !command.spec.has(NO_AUTH) {
             return Err(Error::NoAuth);
@@ -273,7 +275,7 @@ impl Dispatch<'_> {
                 self.spawn(task(context), session, replies, flow, muted);
                 Step::Taken
             }
-            Run::Container => self.help(command, session, replies),
+            Run::Container => self.help(command, session, replies, request),
         }
     }
 
@@ -300,6 +302,9 @@ impl Dispatch<'_> {
             replies.write(|out| {
                 let start = out.len();
                 shard.run_handler(handler, request, at, out, &mut Vec::new());
+                if out.get(start) == Some(&b'-') {
+                    self.server.stats.errors.set(self.server.stats.errors.get() + 1);
+                }
                 if muted {
                     out.truncate(start);
                 }
@@ -329,7 +334,7 @@ impl Dispatch<'_> {
             command::Run::Spread(handler, merge) => {
                 if request.len() % 2 == 0 && command.spec.keys.step == 2 {
                     let proto = session.proto;
-                    replies.write(|out| Reply::new(out, proto).error(Error::WrongArity(command.full_name.clone())));
+                    replies.write(|out| Reply::new(out, proto).error(Error::WrongArity(command.full_name.to_owned())));
                     return Step::Taken;
                 }
                 let muted = self.take_muted(session);
@@ -362,7 +367,7 @@ impl Dispatch<'_> {
                 self.coordinate(across, session, replies, flow, request);
             }
             command::Run::Coordinated(across) => self.coordinate(across, session, replies, flow, request),
-            command::Run::Container => return self.help(command, session, replies),
+            command::Run::Container => return self.help(command, session, replies, request),
         }
         Step::Taken
     }
@@ -489,7 +494,7 @@ impl Dispatch<'_> {
             out.truncate(start);
             Reply::new(out, session.proto).error(error);
         }
-        if skipped && session.reply_mode == ReplyMode::SkipNext && !request.is(1, "reply") {
+        if skipped && session.reply_mode == ReplyMode::SkipNext && session.last_command != "client|reply" {
             session.reply_mode = ReplyMode::On;
             out.truncate(start);
         } else if session.reply_mode == ReplyMode::Off {
@@ -549,11 +554,16 @@ impl Dispatch<'_> {
         .detach();
     }
 
-    fn help(&self, command: &Command, session: &mut Session, replies: &mut Replies) -> Step {
+    fn help(&self, command: &Command, session: &mut Session, replies: &mut Replies, request: Request) -> Step {
         let (proto, muted) = (session.proto, self.take_muted(session));
         replies.write(|out| {
             let start = out.len();
-            command::describe::help(&mut Reply::new(out, proto), &command.row);
+            let mut reply = Reply::new(out, proto);
+            if request.len() == 2 {
+                command::describe::help(&mut reply, &command.row);
+            } else {
+                reply.error(Error::WrongArity(format!("{}|help", command.full_name)));
+            }
             if muted {
                 out.truncate(start);
             }
@@ -571,11 +581,6 @@ fn unknown_command(request: Request) -> Error {
         args.push_str(&format!("'{}' ", printable(arg, 128 - args.len())));
     }
     Error::err(format_args!("unknown command '{}', with args beginning with: {args}", printable(request.arg(0), 128)))
-}
-
-/// At most `limit` bytes of an argument, for an error text.
-fn printable(bytes: &[u8], limit: usize) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(limit)]).into_owned()
 }
 
 impl Server {

@@ -3,6 +3,7 @@
 
 use crate::clock::boottime_us;
 use crate::config::Config;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,10 +23,12 @@ pub struct Global {
     pub pause_until_us: AtomicU64,
     pub pause_all: AtomicBool,
     pub stopping: AtomicBool,
+    /// What the server listens on.
+    pub sockets: Vec<OwnedFd>,
 }
 
 impl Global {
-    pub fn new(config: Config, shards: usize) -> Global {
+    pub fn new(config: Config, shards: usize, sockets: Vec<OwnedFd>) -> Global {
         let mut rng = fastrand::Rng::new();
         Global {
             config: Mutex::new(config),
@@ -40,6 +43,7 @@ impl Global {
             pause_until_us: AtomicU64::new(0),
             pause_all: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            sockets,
         }
     }
 

@@ -1,15 +1,16 @@
-//! Listening sockets. The first shard accepts and deals connections out, each to the shard that has the fewest.
+//! Listening sockets. A thread for each accepts; the first shard deals connections out, each to the shard that has the
+//! fewest.
 
 use super::connection::{self, Accepted};
 use super::{Global, Server};
 use crate::config::Config;
 use crate::observe::log;
-use glommio::net::TcpListener;
-use glommio::timer::Timer;
+use futures_lite::AsyncReadExt;
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ fn bind_patiently(addr: SocketAddr, backlog: u32) -> io::Result<Socket> {
 }
 
 fn bind(addr: SocketAddr, backlog: u32) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking().cloexec(), None)?;
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM.cloexec(), None)?;
     socket.set_reuse_address(true)?;
     if addr.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -95,34 +96,60 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Accepts from a listening socket for as long as the server runs.
-pub fn start(server: &Rc<Server>, socket: OwnedFd) {
-    let server = server.clone();
-    // SAFETY: open and ours; the listener closes it.
-    let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
-    glommio::spawn_local(async move {
-        let mut turn = 0;
-        loop {
-            match listener.shared_accept().await {
-                Ok(stream) => {
-                    use std::os::fd::AsRawFd;
-                    let owned = stream.bind_to_executor();
-                    // SAFETY: `dup` has no preconditions; the result is checked by `admit`.
-                    let fd = unsafe { libc::fcntl(owned.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) };
-                    drop(owned);
-                    if fd >= 0 {
-                        turn += 1;
-                        admit(&server, fd, turn);
-                    }
-                }
-                Err(error) => {
-                    let error = io::Error::from(error);
-                    log::warning(format_args!("Error accepting a client connection: {error}"));
-                    if !matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) {
-                        Timer::new(BACK_OFF).await;
-                    }
+/// Starts a thread for each listening socket that accepts; the descriptors come out of what is returned, four bytes
+/// each. (A thread that blocks leaves nothing behind in a ring: when the process ends the port is free at once.)
+///
+/// # Errors
+/// Where a thread or a pair of sockets cannot be had.
+pub fn accept(sockets: &[OwnedFd]) -> io::Result<OwnedFd> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    for socket in sockets {
+        let (socket, out) = (Socket::from(socket.try_clone()?), theirs.try_clone()?);
+        std::thread::Builder::new().name("accept".to_owned()).spawn(move || accept_all(&socket, out))?;
+    }
+    Ok(ours.into())
+}
+
+fn accept_all(socket: &Socket, mut out: UnixStream) {
+    loop {
+        match socket.accept() {
+            Ok((stream, _)) => {
+                if out.write_all(&stream.into_raw_fd().to_le_bytes()).is_err() {
+                    return;
                 }
             }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR | libc::ECONNABORTED) => {}
+                // Shut down: the server ends.
+                Some(libc::EINVAL) => return,
+                _ => {
+                    log::warning(format_args!("Error accepting a client connection: {error}"));
+                    std::thread::sleep(BACK_OFF);
+                }
+            },
+        }
+    }
+}
+
+/// Stops listening.
+pub fn stop(sockets: &[OwnedFd]) {
+    for socket in sockets {
+        super::connection::shut(socket.as_raw_fd());
+    }
+}
+
+/// Takes over what the accepting threads accept, for as long as the server runs.
+pub fn start(server: &Rc<Server>, accepted: OwnedFd) {
+    let server = server.clone();
+    // SAFETY: open and ours; the stream closes it.
+    let mut stream = unsafe { glommio::net::UnixStream::from_raw_fd(accepted.into_raw_fd()) };
+    glommio::spawn_local(async move {
+        let mut fd = [0; 4];
+        let mut turn = 0;
+        while stream.read_exact(&mut fd).await.is_ok() {
+            turn += 1;
+            admit(&server, RawFd::from_le_bytes(fd), turn);
         }
     })
     .detach();
@@ -156,7 +183,7 @@ fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
     let target = fewest(global, turn);
     global.accepted.fetch_add(1, Ordering::Relaxed);
     global.connections[target].fetch_add(1, Ordering::Relaxed);
-    let accepted = Accepted { fd: socket.into_raw_fd(), addr, laddr };
+    let accepted = Accepted { id: global.next_client_id(), fd: socket.into_raw_fd(), addr, laddr };
     if target == server.shard.id {
         connection::serve(server, accepted);
     } else {

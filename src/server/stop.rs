@@ -41,6 +41,7 @@ fn name(signal: u8) -> &'static str {
 /// Stops the server; the process ends before this returns.
 pub async fn shutdown(server: &Rc<Server>) {
     server.global.stopping.store(true, Ordering::Relaxed);
+    super::listen::stop(&server.global.sockets);
     log::notice(format_args!("User requested shutdown..."));
     let deadline = Instant::now() + DRAIN;
     let close = |shard: &Rc<crate::shard::Shard>| {

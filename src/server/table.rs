@@ -15,7 +15,7 @@ type Name = [u8; NAME_BYTES];
 pub struct Command {
     pub spec: Spec,
     /// `object|encoding` for a subcommand.
-    pub full_name: String,
+    pub full_name: &'static str,
     pub run: Run,
     subcommands: HashMap<Name, usize, ahash::RandomState>,
     /// The rows of the subcommands, for COMMAND.
@@ -52,11 +52,11 @@ impl Table {
     fn add(&mut self, row: &Row<Run>) {
         let mut subcommands = HashMap::default();
         for sub in row.subcommands {
-            let full_name = format!("{}|{}", row.spec.name, sub.spec.name);
+            let full_name = format!("{}|{}", row.spec.name, sub.spec.name).leak();
             let index = self.push(sub, full_name, HashMap::default());
             subcommands.insert(name(sub.spec.name.as_bytes()).expect("names are short"), index);
         }
-        let index = self.push(row, row.spec.name.to_owned(), subcommands);
+        let index = self.push(row, row.spec.name, subcommands);
         let name = name(row.spec.name.as_bytes()).expect("names are short");
         assert!(self.names.insert(name, index).is_none(), "{} is declared once", row.spec.name);
         self.top.push(index);
@@ -65,7 +65,7 @@ impl Table {
     fn push(
         &mut self,
         row: &Row<Run>,
-        full_name: String,
+        full_name: &'static str,
         subcommands: HashMap<Name, usize, ahash::RandomState>,
     ) -> usize {
         self.commands.push(Command { spec: row.spec, full_name, run: row.run, subcommands, row: *row });

@@ -8,13 +8,17 @@ use super::{At, Notify, Shard};
 use crate::command::Handler;
 use crate::resp::{Request, Span};
 use glommio::GlommioError;
-use glommio::channels::channel_mesh::{Receivers, Senders};
+use glommio::channels::shared_channel::{
+    self, ConnectedReceiver, ConnectedSender, SharedReceiver, SharedSender,
+};
+use glommio::timer::Timer;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Messages that wait for a full channel before connections are not read any more.
 const CONGESTED_AT: usize = 64;
@@ -100,10 +104,72 @@ impl Batch {
     }
 }
 
-/// Both ends of a shard's channels.
+/// A shard's ends of the channels to and from each other shard, before its executor runs.
+pub struct Endpoints {
+    senders: Vec<Option<SharedSender<Message>>>,
+    receivers: Vec<Option<SharedReceiver<Message>>>,
+}
+
+/// A shard's ends of the channels, by the other shard; none to itself.
 pub struct Mail {
-    pub senders: Senders<Message>,
-    pub receivers: Receivers<Message>,
+    senders: Vec<Option<ConnectedSender<Message>>>,
+    receivers: Vec<Option<ConnectedReceiver<Message>>>,
+}
+
+/// Messages a channel between two shards holds.
+const CHANNEL_MESSAGES: usize = 256;
+/// How often a shard looks whether the others have connected their ends.
+const CONNECT_TICK: Duration = Duration::from_millis(1);
+
+/// A channel from every shard to every other.
+pub fn mesh(shards: usize) -> Vec<Endpoints> {
+    let none = || Endpoints {
+        senders: (0..shards).map(|_| None).collect(),
+        receivers: (0..shards).map(|_| None).collect(),
+    };
+    let mut ends: Vec<Endpoints> = (0..shards).map(|_| none()).collect();
+    for from in 0..shards {
+        for to in (0..shards).filter(|to| *to != from) {
+            let (sender, receiver) = shared_channel::new_bounded(CHANNEL_MESSAGES);
+            ends[from].senders[to] = Some(sender);
+            ends[to].receivers[from] = Some(receiver);
+        }
+    }
+    ends
+}
+
+impl Mail {
+    /// Connects a shard's ends; returns when all others have connected theirs.
+    pub async fn connect(ends: Endpoints) -> Mail {
+        // All begin at once: each waits for its peer. glommio does not wake an executor when a peer connects (nor does
+        // its mesh builder), so this one keeps itself awake meanwhile.
+        let senders: Vec<_> =
+            ends.senders.into_iter().map(|end| end.map(|end| glommio::spawn_local(end.connect()))).collect();
+        let receivers: Vec<_> =
+            ends.receivers.into_iter().map(|end| end.map(|end| glommio::spawn_local(end.connect()))).collect();
+        let connect = async {
+            let mut mail = Mail { senders: Vec::new(), receivers: Vec::new() };
+            for task in senders {
+                mail.senders.push(match task {
+                    Some(task) => Some(task.await),
+                    None => None,
+                });
+            }
+            for task in receivers {
+                mail.receivers.push(match task {
+                    Some(task) => Some(task.await),
+                    None => None,
+                });
+            }
+            mail
+        };
+        let awake = async {
+            loop {
+                Timer::new(CONNECT_TICK).await;
+            }
+        };
+        futures_lite::future::or(connect, awake).await
+    }
 }
 
 pub(super) struct Outbox {
@@ -215,8 +281,6 @@ impl Outbox {
 /// The tasks behind a shard's mailbox: one that sends the turn's batches, one a target that sends, one a source that
 /// receives.
 pub(super) fn start(shard: &Rc<Shard>, mail: Mail) {
-    let Mail { senders, mut receivers } = mail;
-    let senders = Rc::new(senders);
     let flusher = shard.clone();
     glommio::spawn_local(async move {
         loop {
@@ -225,15 +289,16 @@ pub(super) fn start(shard: &Rc<Shard>, mail: Mail) {
         }
     })
     .detach();
-    for target in (0..shard.count).filter(|target| *target != shard.id) {
-        let (shard, senders) = (shard.clone(), senders.clone());
+    for (target, sender) in mail.senders.into_iter().enumerate() {
+        let Some(sender) = sender else { continue };
+        let shard = shard.clone();
         glommio::spawn_local(async move {
             let queue = &shard.outbox.queues[target];
             loop {
                 queue.ready.wait().await;
                 loop {
                     let Some(message) = queue.messages.borrow_mut().pop_front() else { break };
-                    if !send(&senders, target, message).await {
+                    if !send(&sender, message).await {
                         return;
                     }
                     shard.outbox.sent();
@@ -242,10 +307,7 @@ pub(super) fn start(shard: &Rc<Shard>, mail: Mail) {
         })
         .detach();
     }
-    for (source, receiver) in receivers.streams() {
-        if source == shard.id {
-            continue;
-        }
+    for receiver in mail.receivers.into_iter().flatten() {
         let shard = shard.clone();
         glommio::spawn_local(async move {
             while let Some(message) = receiver.recv().await {
@@ -258,12 +320,10 @@ pub(super) fn start(shard: &Rc<Shard>, mail: Mail) {
 }
 
 /// False where the other side is gone, which happens when the process ends.
-async fn send(senders: &Senders<Message>, target: usize, message: Message) -> bool {
-    match senders.try_send_to(target, message) {
+async fn send(sender: &ConnectedSender<Message>, message: Message) -> bool {
+    match sender.try_send(message) {
         Ok(()) => true,
-        Err(GlommioError::WouldBlock(glommio::ResourceType::Channel(message))) => {
-            senders.send_to(target, message).await.is_ok()
-        }
+        Err(GlommioError::WouldBlock(glommio::ResourceType::Channel(message))) => sender.send(message).await.is_ok(),
         Err(_) => false,
     }
 }

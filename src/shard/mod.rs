@@ -17,7 +17,7 @@ mod mailbox;
 mod notify;
 
 pub use hop::{CallResult, ShardHop};
-pub use mailbox::{Batch, Mail, Message, Part, Ticket};
+pub use mailbox::{Batch, Endpoints, Mail, Message, Part, Ticket, mesh};
 pub use notify::Notify;
 
 use crate::clock::Clock;

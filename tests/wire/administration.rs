@@ -60,7 +60,7 @@ fn config_set_refuses_bad_names_and_values_and_then_changes_nothing() {
             )
         );
         assert_eq!(
-            client.call("CONFIG SET port 80 hz x"),
+            client.call("CONFIG SET timeout 80 hz x"),
             error(
                 "ERR CONFIG SET failed (possibly related to argument 'hz') - argument couldn't be parsed into an \
                  integer"
