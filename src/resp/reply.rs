@@ -53,6 +53,7 @@ impl<'a> Reply<'a> {
     /// An error with its code in front. Line ends inside would break the protocol: they become spaces.
     pub fn error(&mut self, error: impl std::fmt::Display) {
         let text = error.to_string();
+        let text = text.trim_end_matches(['\r', '\n']);
         let line: Vec<u8> = text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect();
         self.line(b'-', &line);
     }

@@ -101,6 +101,8 @@ pub struct Server {
     /// What sockets are read into: one buffer for all connections, since nothing is awaited while it is in use.
     scratch: RefCell<Vec<u8>>,
     paused: RefCell<Vec<ClientRef>>,
+    /// Connections that something was pushed to in this turn.
+    pushed: RefCell<Vec<ClientRef>>,
     pause_watch: Notify,
     me: Weak<Server>,
 }
@@ -118,6 +120,7 @@ impl Server {
             stats: Stats::default(),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
             paused: RefCell::default(),
+            pushed: RefCell::default(),
             pause_watch: Notify::default(),
             me: me.clone(),
         });
@@ -168,14 +171,25 @@ impl Server {
         client.resumed.notify();
     }
 
-    /// Puts pushed bytes behind what the connection is about to be sent; one that does not read is ended.
-    fn push(self: &Rc<Server>, client: &ClientRef, bytes: &[u8]) {
+    /// Puts pushed bytes behind what the connection is about to be sent; they leave with [`Server::send_pushed`].
+    fn push(&self, client: &ClientRef, bytes: &[u8]) {
         if client.closed.get() {
             return;
         }
         client.state.borrow_mut().replies.out.extend_from_slice(bytes);
-        connection::flush(self, client);
-        self.check_output(client);
+        let mut pushed = self.pushed.borrow_mut();
+        if pushed.last().is_none_or(|last| last.id != client.id) {
+            pushed.push(client.clone());
+        }
+    }
+
+    /// Sends what was pushed, once for each connection and turn; one that does not read is ended.
+    fn send_pushed(self: &Rc<Server>) {
+        let pushed = self.pushed.take();
+        for client in &pushed {
+            connection::flush(self, client);
+            self.check_output(client);
+        }
     }
 
     /// Tells other shards how many subscriptions there are here.

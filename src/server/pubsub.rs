@@ -83,6 +83,12 @@ impl Subscriptions {
 
 /// Delivers a message to the listeners of this shard; returns how many there were.
 pub fn deliver(server: &Rc<Server>, channel: &[u8], payload: &[u8]) -> usize {
+    let delivered = queue(server, channel, payload);
+    server.send_pushed();
+    delivered
+}
+
+fn queue(server: &Server, channel: &[u8], payload: &[u8]) -> usize {
     let (direct, by_pattern) = {
         let subscriptions = server.pubsub.borrow();
         let direct = subscriptions.channels.get(channel).cloned().unwrap_or_default();
@@ -110,7 +116,7 @@ pub fn deliver(server: &Rc<Server>, channel: &[u8], payload: &[u8]) -> usize {
     delivered
 }
 
-fn send(server: &Rc<Server>, client: &ClientRef, message: &[&[u8]]) {
+fn send(server: &Server, client: &ClientRef, message: &[&[u8]]) {
     let proto = client.state.borrow().session.proto;
     server.push(client, &encode(proto, message));
 }
@@ -164,11 +170,12 @@ fn deliver_notices(server: &Rc<Server>, wanted: NotifyFlags, notices: &[Notice])
         let db = notice.db;
         if wanted.contains(NotifyFlags::KEYSPACE) {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), &notice.key].concat();
-            deliver(server, &channel, notice.event.as_bytes());
+            queue(server, &channel, notice.event.as_bytes());
         }
         if wanted.contains(NotifyFlags::KEYEVENT) {
             let channel = format!("__keyevent@{db}__:{}", notice.event);
-            deliver(server, channel.as_bytes(), &notice.key);
+            queue(server, channel.as_bytes(), &notice.key);
         }
     }
+    server.send_pushed();
 }

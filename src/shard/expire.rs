@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Entries freed between two looks at the work that waits.
 const GARBAGE_A_SLICE: usize = 256;
+/// A turn of a saturated shard's cycle lasts no longer than this.
+const LONGEST_TURN_US: u64 = 500;
 /// Timers further away than this are set anew when they ring.
 const FARTHEST: Duration = Duration::from_secs(3600);
 
@@ -81,6 +83,9 @@ async fn run_cycle(shard: Rc<Shard>) {
 
 async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
     shard.cycle.borrow_mut().start(form, shard.clock.now(), settings);
+    // A slice a turn is the rule. Where the shard is saturated a turn comes only every few milliseconds: it then lasts
+    // as long as the budget's part of the time that others had.
+    let mut turn_ends_us = 0;
     loop {
         if form == Form::Fast {
             // The fast form is for a shard that is about to block: nobody was served while this task stood back.
@@ -100,7 +105,14 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
         if outcome != Outcome::More || now.us < shard.hold_until_us.get() {
             return;
         }
-        glommio::executor().yield_task_queue_now().await;
+        let yielded_us = boottime_us();
+        if yielded_us >= turn_ends_us {
+            glommio::executor().yield_task_queue_now().await;
+            let resumed_us = boottime_us();
+            let percent = u64::from(settings.cpu_percent);
+            let part_us = (resumed_us - yielded_us) * percent / (100 - percent.min(99));
+            turn_ends_us = resumed_us + part_us.min(LONGEST_TURN_US);
+        }
     }
 }
 
