@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::{error, fs, io, mem};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const BATCH: usize = 16;
 const KEY_BYTES: usize = 16;

@@ -17,7 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[global_allocator]
-static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
+static ALLOCATOR: Counting<tikv_jemallocator::Jemalloc> = Counting(tikv_jemallocator::Jemalloc);
+
+/// jemalloc's options: threads of its own give free pages back to the system, a second after they became free, so
+/// that no shard stops for it and none has to be active.
+#[allow(non_upper_case_globals)]
+#[unsafe(export_name = "_rjem_malloc_conf")]
+pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0\0";
 
 /// Memory that each executor's rings lock. glommio takes about 512 KiB with these settings.
 const LOCKED_BYTES_A_SHARD: u64 = 512 * 1024;

@@ -46,7 +46,7 @@ use std::process::{Command, Stdio};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// One way to keep deadlines, and where it takes part.
 pub struct Entry {

@@ -94,7 +94,7 @@ fn mset(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 fn check_pairs(request: Request, name: &str) -> Result {
-    if request.len() % 2 == 0 { Err(Error::WrongArity(name.into())) } else { Ok(()) }
+    if request.len().is_multiple_of(2) { Err(Error::WrongArity(name.into())) } else { Ok(()) }
 }
 
 fn any_exists<'k>(ctx: &mut Ctx, mut keys: impl Iterator<Item = &'k [u8]>) -> bool {

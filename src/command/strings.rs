@@ -344,7 +344,8 @@ fn parse_options(request: Request, start: usize, getex: bool) -> Result<SetOptio
                     argument: index + 1,
                 };
                 // The same option again overrules itself, as in Redis.
-                let again = options.expiry.is_some_and(|old| (old.unit, old.absolute) == (expiry.unit, expiry.absolute));
+                let again =
+                    options.expiry.is_some_and(|old| (old.unit, old.absolute) == (expiry.unit, expiry.absolute));
                 if !free && !again {
                     return Err(Error::Syntax);
                 }

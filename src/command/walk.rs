@@ -157,12 +157,11 @@ fn scan(ctx: &mut Ctx, request: Request) -> Result {
     let next = if cursor.shard >= ctx.shards {
         None
     } else {
-        ctx.keyspace
-            .scan(ctx.db, cursor, count, ctx.shards, ctx.now, |key, kind| {
-                if wanted(key, kind) {
-                    found.push(key.to_vec());
-                }
-            })
+        ctx.keyspace.scan(ctx.db, cursor, count, ctx.shards, ctx.now, |key, kind| {
+            if wanted(key, kind) {
+                found.push(key.to_vec());
+            }
+        })
     };
     ctx.reply.array(2);
     ctx.reply.bulk(next.map_or(0, Cursor::to_u64).to_string().as_bytes());

@@ -13,15 +13,16 @@
 
 use super::entry::Entry;
 
-pub const GROUPS: usize = 36;
+/// A block fits two pages exactly, so that the allocator can give each back on its own.
+pub const GROUPS: usize = 40;
 pub const GROUP_SLOTS: usize = 15;
 pub const SLOTS: usize = GROUPS * GROUP_SLOTS;
 /// A block with this many keys splits before it takes another: 95 % of the slots.
 pub const SPLIT_AT: usize = SLOTS * 95 / 100;
 /// A block with fewer keys than this looks for its buddy to merge with ...
-pub const MERGE_BELOW: usize = SLOTS / 5;
+pub const MERGE_BELOW: usize = SLOTS * 2 / 5;
 /// ... if both together stay under this, so that a merge is not undone by the next few inserts.
-pub const MERGED_AT_MOST: usize = SLOTS * 55 / 100;
+pub const MERGED_AT_MOST: usize = SLOTS * 70 / 100;
 
 /// The column's mark for "no deadline". Both marks are above every relative deadline in unsigned order.
 pub const NONE: u32 = u32::MAX;

@@ -32,7 +32,9 @@ pub struct Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// The start of a shard, after one that was walked in 2^bits steps (none: zero).
-    Start { bits: u32 },
+    Start {
+        bits: u32,
+    },
     Step(Step),
 }
 
@@ -94,12 +96,7 @@ impl Db {
     /// Goes on from `cursor` until `count` keys were shown to `each` (slots of full blocks, dead or alive), or for a
     /// bounded number of steps. Returns how many were shown, and where to go on: the next shard where this database has
     /// been walked to its end.
-    pub(super) fn scan(
-        &self,
-        cursor: Cursor,
-        count: usize,
-        mut each: impl FnMut(&Block, usize),
-    ) -> (usize, Cursor) {
+    pub(super) fn scan(&self, cursor: Cursor, count: usize, mut each: impl FnMut(&Block, usize)) -> (usize, Cursor) {
         let mut step = match cursor.at {
             At::Start { bits } => self.first_step(count, bits),
             At::Step(step) => step,

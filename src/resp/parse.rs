@@ -296,7 +296,10 @@ mod tests {
 
     const LIMITS: Limits = Limits { bulk_bytes: 1 << 20, authenticated: true };
 
-    fn args(bytes: &[u8]) -> Result<Option<(Vec<Vec<u8>>, usize)>, ProtocolError> {
+    /// Arguments and length of a request.
+    type Args = (Vec<Vec<u8>>, usize);
+
+    fn args(bytes: &[u8]) -> Result<Option<Args>, ProtocolError> {
         let mut parser = Parser::default();
         Ok(match parser.parse(bytes, LIMITS)? {
             Parsed::Incomplete => None,

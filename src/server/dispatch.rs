@@ -4,23 +4,19 @@ use super::client::{ClientRef, Close, Flow, ReplyMode, Session, State};
 use super::connection::flush;
 use super::replies::{Gather, Replies};
 use super::table::{Command, Found};
-use super::{Run, Server, SessionCtx, TaskCtx};
+use super::{Run, Server, SessionCtx, TaskCtx, TaskFuture};
 use crate::clock::boottime_us;
 use crate::command::spec::flag::{NO_AUTH, NO_TOUCH, WRITE};
 use crate::command::{self, Across, AcrossFn, Handler, Merge, OwnedRequest, walk};
 use crate::config::PipelineOrder;
 use crate::keyspace::Touch;
-use crate::resp::{Error, Limits, printable, Parsed, Proto, Reply, Request, Result};
+use crate::resp::{Error, Limits, Parsed, Proto, Reply, Request, Result, printable};
 use crate::shard::{At, Part, ShardHop, Ticket};
 use futures_lite::future::{or, yield_now};
 use glommio::timer::Timer;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-type TaskFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>;
 
 /// Runs what a connection has sent, `fresh` included, as far as it can run now, and sends the replies.
 pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
@@ -332,7 +328,7 @@ impl Dispatch<'_> {
         match run {
             command::Run::Key(_) | command::Run::Cursor(_) => unreachable!("taken care of by `start`"),
             command::Run::Spread(handler, merge) => {
-                if request.len() % 2 == 0 && command.spec.keys.step == 2 {
+                if command.spec.keys.step == 2 && request.len().is_multiple_of(2) {
                     let proto = session.proto;
                     replies.write(|out| Reply::new(out, proto).error(Error::WrongArity(command.full_name.to_owned())));
                     return Step::Taken;

@@ -53,9 +53,12 @@ pub enum Run {
     /// On the connection itself, at once, after everything before it.
     Session(fn(&mut SessionCtx, Request) -> Result),
     /// A task that may ask other shards, after everything before it.
-    Task(fn(TaskCtx) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>),
+    Task(fn(TaskCtx) -> TaskFuture),
     Container,
 }
+
+/// A command's reply, when it is ready.
+pub type TaskFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>;
 
 /// What a session's command works with.
 pub struct SessionCtx<'a> {

@@ -37,6 +37,12 @@ pub enum Found<'t> {
     UnknownSubcommand(&'t Command),
 }
 
+impl Default for Table {
+    fn default() -> Table {
+        Table::new()
+    }
+}
+
 impl Table {
     pub fn new() -> Table {
         let mut table = Table { names: HashMap::default(), commands: Vec::new(), top: Vec::new() };

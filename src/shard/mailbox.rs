@@ -8,9 +8,7 @@ use super::{At, Notify, Shard};
 use crate::command::Handler;
 use crate::resp::{Request, Span};
 use glommio::GlommioError;
-use glommio::channels::shared_channel::{
-    self, ConnectedReceiver, ConnectedSender, SharedReceiver, SharedSender,
-};
+use glommio::channels::shared_channel::{self, ConnectedReceiver, ConnectedSender, SharedReceiver, SharedSender};
 use glommio::timer::Timer;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -29,9 +27,12 @@ const POOLED_BYTES: usize = 256 * 1024;
 pub type Result = Box<dyn Any + Send>;
 pub type CallFuture = Pin<Box<dyn Future<Output = Result>>>;
 
+type WorkNow = Box<dyn FnOnce(&Rc<Shard>) -> Result + Send>;
+type Order = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+
 /// What a call does on its target.
 pub enum Work {
-    Now(Box<dyn FnOnce(&Rc<Shard>) -> Result + Send>),
+    Now(WorkNow),
     Later(Box<dyn FnOnce(Rc<Shard>) -> CallFuture + Send>),
 }
 
@@ -49,7 +50,7 @@ pub enum Message {
         result: Result,
     },
     /// Work whose result nobody waits for.
-    Tell(Box<dyn FnOnce(&Rc<Shard>) + Send>),
+    Tell(Order),
 }
 
 /// Commands on their way to a shard, and their replies on the way back.
@@ -123,10 +124,8 @@ const CONNECT_TICK: Duration = Duration::from_millis(1);
 
 /// A channel from every shard to every other.
 pub fn mesh(shards: usize) -> Vec<Endpoints> {
-    let none = || Endpoints {
-        senders: (0..shards).map(|_| None).collect(),
-        receivers: (0..shards).map(|_| None).collect(),
-    };
+    let none =
+        || Endpoints { senders: (0..shards).map(|_| None).collect(), receivers: (0..shards).map(|_| None).collect() };
     let mut ends: Vec<Endpoints> = (0..shards).map(|_| none()).collect();
     for from in 0..shards {
         for to in (0..shards).filter(|to| *to != from) {
@@ -175,6 +174,8 @@ impl Mail {
 pub(super) struct Outbox {
     id: usize,
     batches: RefCell<Vec<Option<Box<Batch>>>>,
+    /// Boxes that travel between shards, kept as such.
+    #[allow(clippy::vec_box)]
     pool: RefCell<Vec<Box<Batch>>>,
     queues: Vec<Queue>,
     flush: Notify,

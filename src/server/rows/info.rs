@@ -158,7 +158,7 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.field("mem_fragmentation_ratio", format_args!("{:.2}", percent(resident_bytes, used_bytes) / 100.0));
     text.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
     text.field("mem_clients_normal", facts.total.client_bytes);
-    text.field("mem_allocator", "mimalloc");
+    text.field("mem_allocator", "jemalloc");
 }
 
 /// Nothing is written to disk yet.
