@@ -7,7 +7,7 @@
 //! themselves would count. The next cycle continues with what is earliest then; there is no cursor to lose.
 //!
 //! Three limits hold at once:
-//! - every form together spends at most `cpu_percent` of each second ([`Budget`]);
+//! - every form together spends at most `cpu_percent` of each second (`budget.rs`);
 //! - the slow form, `interval_ms` apart, spends at most that share of its interval. Where a random sample of
 //!   `sample_size` keys then shows more than `acceptable_stale_percent` dead, it goes on at once;
 //! - the fast form, where the shard is about to block and the slow one ran out of time, spends at most `fast_us`, and
@@ -16,14 +16,12 @@
 //! Beside that, `hz` times a second while the shard serves, samples keep the published stale share and average lifetimes honest: they do not
 //! depend on what the minima say. (Sampling and the 25 % rule: Redis, `expire.c`.)
 
-use super::Budget;
+use super::budget::{Budget, Share};
 use crate::clock::Now;
 use crate::keyspace::{Keyspace, NEVER_MS};
 
 /// Keys deleted between two looks at the clock and at the work that waits: 20 to 40 us.
 pub const KEYS_A_SLICE: usize = 64;
-/// Sweeps a slice may make where they delete little (minima that were too early).
-const SWEEPS_A_SLICE: usize = 16;
 /// A key is deleted by the cycle this long after it is dead, so that no cached clock still sees it alive.
 const GRACE_MS: u64 = 1;
 /// Weight of a new sample in the average lifetime, as in Redis.
@@ -46,6 +44,10 @@ impl Settings {
     /// Whether cycles start by themselves.
     pub fn automatic(&self) -> bool {
         self.enabled && self.interval_ms > 0
+    }
+
+    fn share(&self) -> Share {
+        Share { percent: self.cpu_percent, interval_ms: self.interval_ms }
     }
 }
 
@@ -100,8 +102,8 @@ impl Cycle {
         }
         let mut wake_us = (due_ms.saturating_add(GRACE_MS + 1).saturating_mul(1000))
             .max(self.started_us + settings.interval_ms * 1000);
-        if self.budget.left_ns(now.us, settings.cpu_percent) == 0 {
-            wake_us = wake_us.max(self.budget.refilled_us());
+        if self.budget.left_ns(now.us, settings.share()) == 0 {
+            wake_us = wake_us.max(self.budget.refilled_us(settings.share()));
         } else if self.ran_out {
             wake_us = wake_us.min(self.next_fast_us(settings));
         }
@@ -154,7 +156,7 @@ impl Cycle {
         settings: &Settings,
         cpu_ns: impl Fn() -> u64,
     ) -> Outcome {
-        if self.budget.left_ns(now.us, settings.cpu_percent) == 0 {
+        if self.budget.left_ns(now.us, settings.share()) == 0 {
             return self.out_of_time(form);
         }
         let started_ns = cpu_ns();
@@ -166,7 +168,7 @@ impl Cycle {
         }
         let spent_ns = cpu_ns().saturating_sub(started_ns);
         self.cpu_ns += spent_ns;
-        self.budget.spend(now.us, spent_ns);
+        self.budget.spend(spent_ns);
         self.left_ns = self.left_ns.saturating_sub(spent_ns);
         if goes_on {
             self.left_ns = self.slow_ns(settings);
@@ -209,7 +211,7 @@ impl Cycle {
         self.sample_all(keyspace, rng, now, settings);
         let spent_ns = cpu_ns().saturating_sub(started_ns);
         self.cpu_ns += spent_ns;
-        self.budget.spend(now.us, spent_ns);
+        self.budget.spend(spent_ns);
     }
 
     /// Samples every database; returns the dead share of this sample in percent.
@@ -236,30 +238,23 @@ impl Cycle {
     }
 }
 
-/// Sweeps the earliest block, or a few of them, for one slice. Whether anything is due still.
+/// Sweeps the earliest blocks for one slice. Whether anything is due still.
 fn sweep_earliest(keyspace: &mut Keyspace, now: Now, settings: &Settings) -> bool {
     let before_ms = now.ms.saturating_sub(GRACE_MS);
-    let mut left = KEYS_A_SLICE;
-    for _ in 0..SWEEPS_A_SLICE {
-        let Some((oldest_ms, db, block)) = keyspace.earliest() else { return false };
-        if oldest_ms >= before_ms {
-            return false;
-        }
-        // Of what is due, that which is about as old as the oldest.
-        let quantum_ms = ((before_ms - oldest_ms) / 8).max(settings.interval_ms);
-        let swept = keyspace.sweep(db, block, before_ms.min(oldest_ms + quantum_ms + 1), now, left);
-        left -= swept.deleted;
-        if left == 0 {
-            break;
-        }
+    let Some((oldest_ms, db, _)) = keyspace.earliest() else { return false };
+    if oldest_ms >= before_ms {
+        return false;
     }
+    // Of what is due, that which is about as old as the oldest.
+    let quantum_ms = ((before_ms - oldest_ms) / 8).max(settings.interval_ms);
+    keyspace.sweep_earliest(db, before_ms.min(oldest_ms + quantum_ms + 1), now, KEYS_A_SLICE);
     keyspace.next_due_hint_ms() < before_ms
 }
 
 /// Deletes everything that is due, a slice at a time; returns the number of keys, or `None` when nothing is left.
 pub fn purge_slice(keyspace: &mut Keyspace, now: Now) -> Option<usize> {
-    let (oldest_ms, db, block) = keyspace.earliest()?;
-    (oldest_ms < now.ms).then(|| keyspace.sweep(db, block, now.ms, now, KEYS_A_SLICE).deleted)
+    let (oldest_ms, db, _) = keyspace.earliest()?;
+    (oldest_ms < now.ms).then(|| keyspace.sweep_earliest(db, now.ms, now, KEYS_A_SLICE).deleted)
 }
 
 #[cfg(test)]
@@ -317,7 +312,7 @@ mod tests {
                 let now = Now::from_us(self.now_us);
                 let Some(form) = self.cycle.due_form(now, settings) else {
                     let wake_us = self.cycle.next_wake_us(&self.keyspace, now, settings);
-                    self.now_us = wake_us.clamp(self.now_us + 100, end_us);
+                    self.now_us = wake_us.clamp(self.now_us + 100, end_us.max(self.now_us + 100));
                     continue;
                 };
                 self.cycle.start(form, now, settings);

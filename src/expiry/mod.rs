@@ -11,5 +11,4 @@
 mod budget;
 mod cycle;
 
-pub use budget::Budget;
 pub use cycle::{Cycle, Form, KEYS_A_SLICE, Outcome, Settings, purge_slice};

@@ -1,6 +1,7 @@
 //! The unit of everything: a fixed number of slots kept in columns.
 //!
 //! ```text
+//!  head       one cache line: what the column counts from, and the earliest deadline of each of its PARTS parts
 //!  groups     GROUPS x 16 bytes: 15 fingerprints (0 = empty) and one count of keys that overflowed past the group
 //!  deadlines  SLOTS x u32: milliseconds from `base_ms`, or FAR, or NONE
 //!  words      SLOTS x u64: | 8 bits of hash | 8 bits of position | 48 bits of pointer |
@@ -39,6 +40,10 @@ pub const BASE_BEHIND_MS: u64 = 60_000;
 /// "No deadline in this block", as a minimum.
 pub const NEVER_MS: u64 = u64::MAX;
 
+/// The column's parts: a sweep reads only those in which something is due.
+const PARTS: usize = 8;
+const PART_SLOTS: usize = SLOTS / PARTS;
+
 const POINTER: u64 = (1 << 48) - 1;
 const OVERFLOW: usize = GROUP_SLOTS;
 
@@ -48,20 +53,27 @@ struct Group([u8; 16]);
 
 #[repr(C, align(64))]
 pub struct Block {
-    groups: [Group; GROUPS],
-    deadlines: [u32; SLOTS],
-    words: [u64; SLOTS],
     /// What the column counts from, store milliseconds.
     pub base_ms: u64,
+    /// Where on the line of positions the block's part starts ...
+    pub position: u64,
     /// Index in the database's block table and in the minima.
     pub id: u32,
     len: u16,
     with_deadline: u16,
-    /// How many bits of the position the block stands for ...
+    /// How many of the deadlines are FAR.
+    far: u16,
+    /// ... and how many bits of a position it stands for.
     pub depth: u8,
-    /// ... and where on the line its part starts.
-    pub position: u64,
+    /// For each part of the column a value that is not later than its earliest deadline (FAR and NONE are no
+    /// deadlines here); NONE where there are none.
+    earliest: [u32; PARTS],
+    groups: [Group; GROUPS],
+    deadlines: [u32; SLOTS],
+    words: [u64; SLOTS],
 }
+
+const _: () = assert!(size_of::<Block>() <= 8192 && std::mem::offset_of!(Block, groups) == 64);
 
 /// The bits of a hash a block needs: fingerprint and eight more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +115,7 @@ impl Block {
         // SAFETY: all-zero bytes are a valid block (integers only), allocated with its own layout.
         let mut block = unsafe { Box::<Block>::new_zeroed().assume_init() };
         block.deadlines.fill(NONE);
+        block.earliest.fill(NONE);
         block.id = id;
         block.depth = depth;
         block.position = position;
@@ -251,6 +264,7 @@ impl Block {
     #[inline]
     pub fn clear_deadline(&mut self, slot: usize) {
         if self.deadlines[slot] != NONE {
+            self.far -= u16::from(self.deadlines[slot] == FAR);
             self.deadlines[slot] = NONE;
             self.with_deadline -= 1;
         }
@@ -260,17 +274,24 @@ impl Block {
     /// deadline is out of reach (see [`Block::in_reach`]) the caller has put it into the entry.
     #[inline]
     pub fn set_deadline(&mut self, slot: usize, deadline_ms: u64) -> u64 {
-        if self.deadlines[slot] == NONE {
-            self.with_deadline += 1;
-        }
+        self.clear_deadline(slot);
+        self.with_deadline += 1;
         if self.in_reach(deadline_ms) {
             let relative = deadline_ms.saturating_sub(self.base_ms);
-            self.deadlines[slot] = relative as u32;
+            self.put_deadline(slot, relative as u32);
             self.base_ms + relative
         } else {
             self.deadlines[slot] = FAR;
+            self.far += 1;
             deadline_ms - INTO_REACH_MS
         }
+    }
+
+    #[inline]
+    fn put_deadline(&mut self, slot: usize, relative: u32) {
+        self.deadlines[slot] = relative;
+        let earliest = &mut self.earliest[slot / PART_SLOTS];
+        *earliest = relative.min(*earliest);
     }
 
     #[inline]
@@ -283,67 +304,77 @@ impl Block {
     pub fn refresh_base(&mut self, base_ms: u64) {
         if self.with_deadline == 0 {
             self.base_ms = base_ms;
+            self.earliest = [NONE; PARTS];
         }
     }
 
-    /// The slots whose deadline is earlier than `before_ms`, at most `limit` of them, in the order of slots. Far
-    /// deadlines are never due here: a block whose minimum comes from one is first brought up to date by
-    /// [`Block::move_base`].
+    /// The relative deadline below which something is dead at `before_ms`.
+    #[inline]
+    fn bound(&self, before_ms: u64) -> u32 {
+        before_ms.saturating_sub(self.base_ms).min(REACH_MS + 1) as u32
+    }
+
+    /// The slots whose deadline is earlier than `before_ms`, at most `limit` of them, are added to `out` in the order
+    /// of slots. Far deadlines are never due here: a block whose minimum comes from one is first brought up to date
+    /// by [`Block::move_base`].
     pub fn due(&self, before_ms: u64, limit: usize, out: &mut Vec<u16>) {
-        out.clear();
-        let Some(span_ms) = before_ms.checked_sub(self.base_ms) else { return };
-        let bound = span_ms.min(REACH_MS + 1) as u32;
-        for (chunk, column) in self.deadlines.chunks_exact(CHUNK).enumerate() {
-            // The compiler turns this into a few vector compares; most chunks have nothing due.
-            let count = column.iter().map(|&deadline| u32::from(deadline < bound)).sum::<u32>();
-            if count == 0 {
-                continue;
-            }
-            for (index, &deadline) in column.iter().enumerate() {
+        let bound = self.bound(before_ms);
+        let full = out.len() + limit;
+        for part in (0..PARTS).filter(|&part| self.earliest[part] < bound) {
+            let first = part * PART_SLOTS;
+            for (index, &deadline) in self.deadlines[first..first + PART_SLOTS].iter().enumerate() {
                 if deadline < bound {
-                    if out.len() == limit {
+                    if out.len() == full {
                         return;
                     }
-                    out.push((chunk * CHUNK + index) as u16);
+                    out.push((first + index) as u16);
                 }
             }
         }
     }
 
-    /// How many keys are dead at `now_ms`.
-    pub fn count_dead(&self, now_ms: u64) -> usize {
-        let Some(span_ms) = now_ms.checked_sub(self.base_ms) else { return 0 };
-        let bound = span_ms.min(REACH_MS + 1) as u32;
-        let near = self.deadlines.iter().map(|&deadline| u32::from(deadline < bound)).sum::<u32>() as usize;
-        if span_ms < INTO_REACH_MS {
-            return near;
+    /// Makes the earliest deadlines exact of those parts in which something was due before `before_ms`; returns when
+    /// the block has to be looked at next: the exact minimum, where that is before `before_ms`.
+    pub fn next_due_ms(&mut self, before_ms: u64) -> u64 {
+        let bound = self.bound(before_ms);
+        let parts = self.earliest.iter_mut().zip(self.deadlines.chunks_exact(PART_SLOTS));
+        for (earliest, column) in parts.filter(|(earliest, _)| **earliest < bound) {
+            let least = column.iter().copied().min().unwrap_or(NONE);
+            *earliest = if least < FAR { least } else { NONE };
         }
-        near + self.full_slots().filter(|&slot| self.deadlines[slot] == FAR && self.is_dead(slot, now_ms)).count()
+        let earliest = self.earliest.iter().copied().min().unwrap_or(NONE);
+        let near_ms = if earliest == NONE { NEVER_MS } else { self.base_ms + u64::from(earliest) };
+        near_ms.min(self.earliest_far_ms().saturating_sub(INTO_REACH_MS))
     }
 
-    /// The exact minimum: when the block has to be looked at next.
-    pub fn next_due_ms(&self) -> u64 {
-        let earliest = self.deadlines.iter().copied().min().unwrap_or(NONE);
-        let mut next = if earliest < FAR { self.base_ms + u64::from(earliest) } else { NEVER_MS };
-        if self.with_deadline > 0 && self.deadlines.contains(&FAR) {
-            for slot in self.full_slots().filter(|&slot| self.deadlines[slot] == FAR) {
-                let deadline_ms = self.entry(slot).far_deadline_ms().unwrap_or(NEVER_MS);
-                next = next.min(deadline_ms.saturating_sub(INTO_REACH_MS));
-            }
+    /// How many keys are dead at `now_ms`.
+    pub fn count_dead(&self, now_ms: u64) -> usize {
+        let bound = self.bound(now_ms);
+        let dead = |part: usize| {
+            let column = &self.deadlines[part * PART_SLOTS..][..PART_SLOTS];
+            column.iter().map(|&deadline| u32::from(deadline < bound)).sum::<u32>() as usize
+        };
+        let near: usize = (0..PARTS).filter(|&part| self.earliest[part] < bound).map(dead).sum();
+        if self.far == 0 {
+            return near;
         }
-        next
+        near + self.far_slots().filter(|&slot| self.is_dead(slot, now_ms)).count()
+    }
+
+    fn far_slots(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..SLOTS).filter(|&slot| self.deadlines[slot] == FAR)
+    }
+
+    fn earliest_far_ms(&self) -> u64 {
+        if self.far == 0 {
+            return NEVER_MS;
+        }
+        self.far_slots().filter_map(|slot| self.entry(slot).far_deadline_ms()).min().unwrap_or(NEVER_MS)
     }
 
     /// Whether far deadlines stand in the column that would be in reach of this base.
     pub fn has_come_into_reach(&self, base_ms: u64) -> bool {
-        // The column is asked first: the sweep of a block without far deadlines pays one vectorized pass for this.
-        self.with_deadline > 0
-            && base_ms > self.base_ms
-            && self.deadlines.contains(&FAR)
-            && self.full_slots().any(|slot| {
-                self.deadlines[slot] == FAR
-                    && self.entry(slot).far_deadline_ms().is_some_and(|at_ms| at_ms.saturating_sub(base_ms) <= REACH_MS)
-            })
+        self.far > 0 && base_ms > self.base_ms && self.earliest_far_ms().saturating_sub(base_ms) <= REACH_MS
     }
 
     /// Moves the base forward to `to_ms`: relative deadlines become smaller, far ones that came into reach are
@@ -352,16 +383,17 @@ impl Block {
     /// called with each slot.
     pub fn move_base(&mut self, to_ms: u64, mut taken_in: impl FnMut(&mut Block, usize)) {
         let earliest = self.deadlines.iter().copied().min().unwrap_or(NONE);
-        let mut base_ms = to_ms;
+        let mut base_ms = to_ms.min(self.earliest_far_ms());
         if earliest < FAR {
             base_ms = base_ms.min(self.base_ms + u64::from(earliest));
-        }
-        for slot in (0..SLOTS).filter(|&slot| self.deadlines[slot] == FAR) {
-            base_ms = base_ms.min(self.entry(slot).far_deadline_ms().unwrap_or(NEVER_MS));
         }
         let Some(step) = base_ms.checked_sub(self.base_ms) else { return };
         for deadline in self.deadlines.iter_mut().filter(|deadline| **deadline < FAR) {
             *deadline -= step as u32;
+        }
+        for earliest in self.earliest.iter_mut().filter(|earliest| **earliest < FAR) {
+            // What it stands for may be gone, and the base be past it.
+            *earliest = earliest.saturating_sub(step as u32);
         }
         self.base_ms = base_ms;
         for slot in 0..SLOTS {
@@ -370,7 +402,8 @@ impl Block {
             }
             let deadline_ms = self.entry(slot).far_deadline_ms().unwrap_or(NEVER_MS);
             if self.in_reach(deadline_ms) {
-                self.deadlines[slot] = deadline_ms.saturating_sub(base_ms) as u32;
+                self.far -= 1;
+                self.put_deadline(slot, deadline_ms.saturating_sub(base_ms) as u32);
                 taken_in(self, slot);
             }
         }
@@ -390,8 +423,10 @@ impl Block {
         }
         self.groups.fill(Group([0; 16]));
         self.deadlines.fill(NONE);
+        self.earliest.fill(NONE);
         self.len = 0;
         self.with_deadline = 0;
+        self.far = 0;
     }
 
     /// Puts in what another block (or this one) gave away, whose column counted from `from_base_ms`, which is not
@@ -402,13 +437,40 @@ impl Block {
             return;
         }
         self.with_deadline += 1;
-        self.deadlines[slot] = if moved.deadline == FAR {
-            FAR
+        if moved.deadline == FAR {
+            self.deadlines[slot] = FAR;
+            self.far += 1;
         } else {
             // Bases differ only in a merge, where the earlier one is taken: the distance is added, and the caller
             // has made sure that the sum stays in reach.
-            (u64::from(moved.deadline) + (from_base_ms - self.base_ms)) as u32
-        };
+            self.put_deadline(slot, (u64::from(moved.deadline) + (from_base_ms - self.base_ms)) as u32);
+        }
+    }
+
+    /// Asks the cache for what a sweep reads of the block, one level a call: 0 the head, 1 the parts in which
+    /// something is due.
+    pub fn prefetch_due(&self, before_ms: u64, level: usize) {
+        if level == 0 {
+            prefetch(self);
+            return;
+        }
+        let bound = self.bound(before_ms);
+        for part in (0..PARTS).filter(|&part| self.earliest[part] < bound) {
+            let column = &self.deadlines[part * PART_SLOTS..][..PART_SLOTS];
+            column.iter().step_by(LINE / size_of::<u32>()).for_each(|line| prefetch(line));
+            prefetch(&column[PART_SLOTS - 1]);
+        }
+    }
+
+    /// Asks the cache for what taking a slot's key out reads: 0 its word and fingerprint, 1 its entry.
+    #[inline]
+    pub fn prefetch_slot(&self, slot: usize, level: usize) {
+        if level == 0 {
+            prefetch(&self.words[slot]);
+            prefetch(&self.groups[slot / GROUP_SLOTS]);
+        } else {
+            prefetch((self.words[slot] & POINTER) as *const u8);
+        }
     }
 
     /// Asks the cache for the group in which the key's search starts, and for the base without which a deadline says
@@ -453,22 +515,35 @@ impl Block {
     }
 
     #[cfg(test)]
+    pub fn exact_minimum_ms(&self) -> u64 {
+        let deadlines = self.full_slots().filter_map(|slot| {
+            let deadline_ms = self.deadline_ms(slot)?;
+            Some(if self.deadlines[slot] == FAR { deadline_ms - INTO_REACH_MS } else { deadline_ms })
+        });
+        deadlines.min().unwrap_or(NEVER_MS)
+    }
+
+    #[cfg(test)]
     pub fn check(&self) {
         let len = self.full_slots().count();
         assert_eq!(len, self.len());
         let with = (0..SLOTS).filter(|&slot| self.deadlines[slot] != NONE).count();
         assert_eq!(with, self.with_deadline());
+        assert_eq!(self.far_slots().count(), self.far as usize);
         for slot in 0..SLOTS {
             if !self.is_full(slot) {
                 assert_eq!(self.deadlines[slot], NONE, "an empty slot has no deadline");
             } else if self.deadlines[slot] == FAR {
                 assert!(self.entry(slot).far_deadline_ms().is_some());
+            } else {
+                assert!(self.earliest[slot / PART_SLOTS] <= self.deadlines[slot], "a part's earliest is never late");
             }
         }
     }
 }
 
-const CHUNK: usize = 60;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 const FULL_GROUP: u32 = (1 << GROUP_SLOTS) - 1;
 
 /// One bit for each of the group's fingerprints that equals the given one.

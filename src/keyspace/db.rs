@@ -30,9 +30,18 @@ pub struct Db {
     len: usize,
     with_deadline: usize,
     entry_bytes: usize,
+    /// How many blocks the next sweep takes together.
+    sweep_width: usize,
+    /// Room that is used again: what a split moves; blocks of a sweep, the slots that are due there, and where each
+    /// block's end.
     moved: Vec<Moved>,
+    swept_ids: Vec<u32>,
     due: Vec<u16>,
+    due_ends: Vec<usize>,
 }
+
+/// Blocks swept together at most: enough misses to keep the memory busy.
+const WIDEST_SWEEP: usize = 16;
 
 /// Where an entry is, until the next change of the database's structure.
 #[derive(Clone, Copy)]
@@ -47,11 +56,13 @@ impl Slot {
     }
 }
 
-/// What a sweep of one block did.
+/// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     pub deleted: usize,
     pub bytes: usize,
+    /// Blocks from which something was deleted.
+    pub blocks: usize,
 }
 
 /// What [`Db::dead_at`] found.
@@ -76,8 +87,11 @@ impl Db {
             len: 0,
             with_deadline: 0,
             entry_bytes: 0,
+            sweep_width: 1,
             moved: Vec::new(),
+            swept_ids: Vec::new(),
             due: Vec::new(),
+            due_ends: Vec::new(),
         };
         let block = db.new_block(0, 0, 0);
         db.directory.push(block);
@@ -246,61 +260,118 @@ impl Db {
         self.block_mut(slot).set_entry(slot.index(), new);
     }
 
-    /// Deletes keys of block `id` whose deadline is before `before_ms`, at most `limit`, and leaves its minimum exact
-    /// (or, where the limit stopped it, early enough). `each` is told of every key before its memory is given back.
+    /// Deletes keys whose deadline is before `before_ms`, at most `limit`, from the blocks that have to be looked at
+    /// first, and leaves their minima exact (or, where the limit stopped it, early enough). `each` is told of every
+    /// key before its memory is given back.
+    pub fn sweep_earliest(&mut self, before_ms: u64, now_ms: u64, limit: usize, each: impl FnMut(Entry, u64)) -> Swept {
+        let mut ids = std::mem::take(&mut self.swept_ids);
+        ids.clear();
+        self.minima.take(before_ms, self.sweep_width, &mut ids);
+        let swept = self.sweep(&ids, before_ms, now_ms, limit, each);
+        // As many blocks next time as the limit lets it finish.
+        self.sweep_width = if swept.deleted < limit { (ids.len() * 2).clamp(1, WIDEST_SWEEP) } else { swept.blocks };
+        self.swept_ids = ids;
+        swept
+    }
+
+    /// As [`Db::sweep_earliest`], from these blocks. It goes through them in steps, each of which asks the cache for
+    /// what the next one reads: where few keys of a block are due, a sweep is nothing but cache misses.
     pub fn sweep(
         &mut self,
-        id: u32,
+        ids: &[u32],
         before_ms: u64,
         now_ms: u64,
         limit: usize,
         mut each: impl FnMut(Entry, u64),
     ) -> Swept {
-        let Some(mut pointer) = self.blocks[id as usize] else {
-            self.minima.set(id, NEVER_MS);
-            return Swept::default();
-        };
-        // SAFETY: blocks in the table are alive; the reference does not outlive the calls on `self` below, which
-        // leave this block alone until `merge`.
-        let block = unsafe { pointer.as_mut() };
         let base_ms = base_at(now_ms);
-        if block.has_come_into_reach(base_ms) {
-            let mut taken_in = Vec::new();
-            block.move_base(base_ms, |_, slot| taken_in.push(slot));
-            for index in taken_in {
-                self.keep_far(Slot { block: pointer, index: index as u16 }, None);
-            }
+        for &id in ids {
+            self.with_block(id, |block| block.prefetch_due(before_ms, 0));
+        }
+        for &id in ids {
+            self.take_far_in(id, base_ms);
+            self.with_block(id, |block| block.prefetch_due(before_ms, 1));
         }
         let mut due = std::mem::take(&mut self.due);
-        // SAFETY: as above.
-        let block = unsafe { pointer.as_mut() };
-        block.due(before_ms, limit, &mut due);
-        for &index in &due {
-            super::block::prefetch(block.entry(index as usize).address() as *const u8);
+        let mut ends = std::mem::take(&mut self.due_ends);
+        due.clear();
+        ends.clear();
+        for &id in ids {
+            let start = due.len();
+            self.with_block(id, |block| {
+                block.due(before_ms, limit - start, &mut due);
+                due[start..].iter().for_each(|&index| block.prefetch_slot(index as usize, 0));
+            });
+            ends.push(due.len());
         }
-        let mut swept = Swept { deleted: due.len(), bytes: 0 };
-        for &index in &due {
-            let deadline_ms = block.deadline_ms(index as usize).unwrap_or(before_ms);
-            let entry = block.remove(index as usize);
-            each(entry, deadline_ms);
-            swept.bytes += entry.allocated_bytes();
-            // SAFETY: taken out of its slot just now.
-            unsafe { entry.free() };
+        let mut start = 0;
+        for (&id, &end) in ids.iter().zip(&ends) {
+            let due = &due[start..end];
+            self.with_block(id, |block| due.iter().for_each(|&index| block.prefetch_slot(index as usize, 1)));
+            start = end;
+        }
+        let mut swept = Swept { deleted: due.len(), bytes: 0, blocks: 0 };
+        let mut start = 0;
+        for (&id, &end) in ids.iter().zip(&ends) {
+            swept.blocks += usize::from(start < end);
+            for &index in &due[start..end] {
+                self.with_block(id, |block| {
+                    let deadline_ms = block.deadline_ms(index as usize).unwrap_or(before_ms);
+                    let entry = block.remove(index as usize);
+                    each(entry, deadline_ms);
+                    swept.bytes += entry.allocated_bytes();
+                    // SAFETY: taken out of its slot just now.
+                    unsafe { entry.free() };
+                });
+            }
+            start = end;
         }
         self.len -= due.len();
         self.with_deadline -= due.len();
         self.entry_bytes -= swept.bytes;
         self.due = due;
-        if block.with_deadline() == 0 {
-            block.refresh_base(base_ms);
+        self.due_ends = ends;
+        for &id in ids {
+            let next_ms = self.with_block(id, |block| {
+                block.refresh_base(base_ms);
+                block.next_due_ms(before_ms)
+            });
+            self.minima.set(id, next_ms.unwrap_or(NEVER_MS));
         }
-        let next_ms = block.next_due_ms();
-        let len = block.len();
-        self.minima.set(id, next_ms);
-        if len < MERGE_BELOW && swept.deleted > 0 {
-            self.merge(pointer);
+        if swept.deleted > 0 {
+            // Last, since a merge takes a block away, perhaps one of these.
+            for &id in ids {
+                if self.with_block(id, |block| block.len() < MERGE_BELOW) == Some(true)
+                    && let Some(block) = self.blocks[id as usize]
+                {
+                    self.merge(block);
+                }
+            }
         }
         swept
+    }
+
+    /// Works on a block, if it is still there.
+    #[inline]
+    fn with_block<T>(&mut self, id: u32, work: impl FnOnce(&mut Block) -> T) -> Option<T> {
+        let mut pointer = self.blocks[id as usize]?;
+        // SAFETY: blocks in the table are alive; the reference does not outlive this call, and `work` cannot reach
+        // the database.
+        Some(work(unsafe { pointer.as_mut() }))
+    }
+
+    /// Takes those far deadlines of a block into its column that have come into reach.
+    fn take_far_in(&mut self, id: u32, base_ms: u64) {
+        let Some(pointer) = self.blocks[id as usize] else { return };
+        let mut taken_in = Vec::new();
+        self.with_block(id, |block| {
+            if block.has_come_into_reach(base_ms) {
+                block.move_base(base_ms, |_, slot| taken_in.push(slot));
+            }
+        });
+        for index in taken_in {
+            self.keep_far(Slot { block: pointer, index: index as u16 }, None);
+        }
     }
 
     /// Keys that are dead but not deleted.
@@ -468,8 +539,8 @@ impl Db {
         self.moved = moved;
         let (start, count) = self.aliases(upper_block);
         self.directory[start..start + count].fill(upper);
-        self.minima.set(block.id, block.next_due_ms());
-        self.minima.set(upper_block.id, upper_block.next_due_ms());
+        self.minima.set(block.id, block.next_due_ms(0));
+        self.minima.set(upper_block.id, upper_block.next_due_ms(0));
     }
 
     fn double(&mut self) {
@@ -530,7 +601,7 @@ impl Db {
             self.moved = moved;
             let (start, count) = self.aliases(block);
             self.directory[start..start + count].fill(pointer);
-            self.minima.set(block.id, block.next_due_ms());
+            self.minima.set(block.id, block.next_due_ms(0));
             self.halve();
         }
     }
@@ -553,7 +624,7 @@ impl Db {
             block.check();
             len += block.len();
             with_deadline += block.with_deadline();
-            assert!(self.minima.get(block.id) <= block.next_due_ms(), "a minimum is never late");
+            assert!(self.minima.get(block.id) <= block.exact_minimum_ms(), "a minimum is never late");
             let (start, count) = self.aliases(block);
             assert!(self.directory[start..start + count].iter().all(|at| std::ptr::eq(at.as_ptr(), block)));
             for slot in block.full_slots() {

@@ -1,96 +1,118 @@
-//! When does each block have to be looked at next, and which one first: the earliest deadline of every block, and
-//! above them the earliest of each group of 64 blocks.
+//! When does each block have to be looked at next, and which one first: a tree over the earliest deadlines of the
+//! blocks, in which each node is the least of the eight below it (one cache line).
 //!
-//! Lowering costs two stores. Raising (after a sweep) reads one group again. Finding the earliest reads one word for
-//! each 64 blocks, some 20,000 keys. A minimum may be too early (its key was deleted, or its deadline moved later),
-//! never too late: a false wake-up is mended by the sweep that follows.
+//! ```text
+//!  levels[2]                 [ 7 ]
+//!  levels[1]        [ 7  12  9 ]
+//!  levels[0]  [ 7 8 9 .. | 12 .. | 9 ]     one a block
+//! ```
+//!
+//! Lowering goes up as far as it lowers something. Raising (after a sweep) reads one cache line a level, as does
+//! finding the earliest. A minimum may be too early (its key was deleted, or its deadline moved later), never too
+//! late: a false wake-up is mended by the sweep that follows.
 
 use super::block::NEVER_MS;
 
-const GROUP: usize = 64;
+const FAN: usize = 8;
 
-#[derive(Default)]
 pub struct Minima {
-    blocks: Vec<u64>,
-    groups: Vec<u64>,
-    /// Never later than the earliest of the groups.
-    earliest_ms: u64,
+    /// From the blocks up to a level of one node; each is filled up to whole groups of [`FAN`].
+    levels: Vec<Vec<u64>>,
 }
 
 impl Minima {
     pub fn new() -> Minima {
-        Minima { blocks: Vec::new(), groups: Vec::new(), earliest_ms: NEVER_MS }
+        Minima { levels: vec![vec![NEVER_MS; FAN]] }
     }
 
     /// Makes room for block `id`.
     pub fn grow(&mut self, id: u32) {
-        let needed = id as usize + 1;
-        if self.blocks.len() < needed {
-            self.blocks.resize(needed, NEVER_MS);
-            self.groups.resize(needed.div_ceil(GROUP), NEVER_MS);
+        let mut needed = id as usize + 1;
+        let mut level = 0;
+        while needed > self.levels[level].len() {
+            self.levels[level].resize(needed.next_multiple_of(FAN), NEVER_MS);
+            needed = self.levels[level].len() / FAN;
+            level += 1;
+            if level == self.levels.len() {
+                let least = least(&self.levels[level - 1][..FAN]);
+                self.levels.push(vec![NEVER_MS; FAN]);
+                self.levels[level][0] = least;
+            }
         }
     }
 
     #[inline]
     pub fn get(&self, id: u32) -> u64 {
-        self.blocks[id as usize]
+        self.levels[0][id as usize]
     }
 
     /// A deadline in the block is now this early.
     #[inline]
     pub fn lower(&mut self, id: u32, at_ms: u64) {
-        let block = &mut self.blocks[id as usize];
-        if at_ms < *block {
-            *block = at_ms;
-            let group = &mut self.groups[id as usize / GROUP];
-            *group = at_ms.min(*group);
-            self.earliest_ms = at_ms.min(self.earliest_ms);
+        let mut index = id as usize;
+        for level in &mut self.levels {
+            if level[index] <= at_ms {
+                return;
+            }
+            level[index] = at_ms;
+            index /= FAN;
         }
     }
 
     /// The block's exact minimum after a sweep, split or merge.
     pub fn set(&mut self, id: u32, at_ms: u64) {
-        let index = id as usize;
-        self.blocks[index] = at_ms;
-        let start = index / GROUP * GROUP;
-        let end = (start + GROUP).min(self.blocks.len());
-        self.groups[index / GROUP] = least(&self.blocks[start..end]).0;
-        self.earliest_ms = at_ms.min(self.earliest_ms);
+        let (mut index, mut at_ms) = (id as usize, at_ms);
+        for level in &mut self.levels {
+            if std::mem::replace(&mut level[index], at_ms) == at_ms {
+                return;
+            }
+            let first = index / FAN * FAN;
+            at_ms = least(&level[first..first + FAN]);
+            index /= FAN;
+        }
     }
 
-    /// Never later than the earliest deadline; cheap.
+    /// The earliest minimum.
     #[inline]
-    pub fn earliest_hint_ms(&self) -> u64 {
-        self.earliest_ms
+    pub fn earliest_ms(&self) -> u64 {
+        self.levels.last().map_or(NEVER_MS, |top| least(top))
     }
 
     /// The earliest minimum and its block.
-    pub fn earliest(&mut self) -> Option<(u64, u32)> {
-        let (at_ms, group) = least(&self.groups);
-        self.earliest_ms = at_ms;
-        if at_ms == NEVER_MS {
+    pub fn earliest(&self) -> Option<(u64, u32)> {
+        let earliest_ms = self.earliest_ms();
+        if earliest_ms == NEVER_MS {
             return None;
         }
-        let start = group * GROUP;
-        let end = (start + GROUP).min(self.blocks.len());
-        let (at_ms, within) = least(&self.blocks[start..end]);
-        Some((at_ms, (start + within) as u32))
+        let mut index = 0;
+        for level in self.levels.iter().rev() {
+            let group = &level[index * FAN..index * FAN + FAN];
+            index = index * FAN + group.iter().position(|&at_ms| at_ms == earliest_ms)?;
+        }
+        Some((earliest_ms, index as u32))
+    }
+
+    /// Takes out the earliest blocks whose minimum is before `before_ms`, at most `limit`: each has to be set again.
+    pub fn take(&mut self, before_ms: u64, limit: usize, out: &mut Vec<u32>) {
+        for _ in 0..limit {
+            let Some((_, id)) = self.earliest().filter(|(at_ms, _)| *at_ms < before_ms) else { return };
+            self.set(id, NEVER_MS);
+            out.push(id);
+        }
     }
 
     /// The blocks whose minimum is before `before_ms`.
     pub fn due(&self, before_ms: u64) -> impl Iterator<Item = u32> + '_ {
-        self.groups.iter().enumerate().filter(move |(_, at_ms)| **at_ms < before_ms).flat_map(move |(group, _)| {
-            let start = group * GROUP;
-            let end = (start + GROUP).min(self.blocks.len());
-            (start..end).filter(move |&id| self.blocks[id] < before_ms).map(|id| id as u32)
+        let groups = self.levels[0].chunks_exact(FAN).enumerate();
+        groups.filter(move |(_, group)| least(group) < before_ms).flat_map(move |(number, group)| {
+            let due = group.iter().enumerate().filter(move |(_, at_ms)| **at_ms < before_ms);
+            due.map(move |(within, _)| (number * FAN + within) as u32)
         })
     }
 }
 
-/// The least value and its first index; the empty slice has none.
-fn least(values: &[u64]) -> (u64, usize) {
-    let least = values.iter().copied().min().unwrap_or(NEVER_MS);
-    (least, values.iter().position(|&value| value == least).unwrap_or(0))
+fn least(values: &[u64]) -> u64 {
+    values.iter().copied().min().unwrap_or(NEVER_MS)
 }
 
 #[cfg(test)]
@@ -120,7 +142,7 @@ mod tests {
                 model[id] = at_ms;
             }
             let least = *model.iter().min().unwrap();
-            assert!(minima.earliest_hint_ms() <= least);
+            assert_eq!(minima.earliest_ms(), least);
             match minima.earliest() {
                 None => assert_eq!(least, NEVER_MS),
                 Some((at_ms, id)) => assert_eq!((at_ms, model[id as usize]), (least, least)),

@@ -14,7 +14,7 @@
 //! - a sweep deletes nothing that lives, and tells the effects of every key it deletes, once.
 //!
 //! Commands use [`Keyspace::find`] and [`Keyspace::insert`] and what they return; the cycle uses
-//! [`Keyspace::earliest`] and [`Keyspace::sweep`].
+//! [`Keyspace::earliest`] and [`Keyspace::sweep_earliest`].
 
 mod block;
 mod db;
@@ -296,7 +296,7 @@ impl Keyspace {
     /// A moment that is not later than the next one at which the cycle has something to do; cheap.
     #[inline]
     pub fn next_due_hint_ms(&self) -> u64 {
-        self.dbs.iter().map(|db| db.minima.earliest_hint_ms()).min().unwrap_or(NEVER_MS)
+        self.dbs.iter().map(|db| db.minima.earliest_ms()).min().unwrap_or(NEVER_MS)
     }
 
     /// The block that has to be looked at first, as (moment, database, block).
@@ -308,11 +308,27 @@ impl Keyspace {
             .min()
     }
 
-    /// Deletes at most `limit` keys of one block whose deadlines are before `before_ms`, which is not later than now.
-    pub fn sweep(&mut self, db: usize, block: u32, before_ms: u64, now: Now, limit: usize) -> Swept {
+    /// Deletes at most `limit` keys of a database whose deadlines are before `before_ms`, which is not later than now,
+    /// those of the blocks first that have to be looked at first.
+    pub fn sweep_earliest(&mut self, db: usize, before_ms: u64, now: Now, limit: usize) -> Swept {
+        self.sweep_by(db, before_ms, now, |db, each| db.sweep_earliest(before_ms, now.ms, limit, each))
+    }
+
+    /// Deletes at most `limit` keys of one block.
+    fn sweep(&mut self, db: usize, block: u32, before_ms: u64, now: Now, limit: usize) -> Swept {
+        self.sweep_by(db, before_ms, now, |db, each| db.sweep(&[block], before_ms, now.ms, limit, each))
+    }
+
+    fn sweep_by(
+        &mut self,
+        db: usize,
+        before_ms: u64,
+        now: Now,
+        sweep: impl FnOnce(&mut Db, &mut dyn FnMut(Entry, u64)) -> Swept,
+    ) -> Swept {
         debug_assert!(before_ms <= now.ms);
         let (effects, lag) = (&mut self.effects, &mut self.lag);
-        let swept = self.dbs[db].sweep(block, before_ms, now.ms, limit, |entry: Entry, deadline_ms| {
+        let swept = sweep(&mut self.dbs[db], &mut |entry: Entry, deadline_ms| {
             lag.record(now, deadline_ms);
             effects.notify(NotifyFlags::EXPIRED, "expired", db, entry.key());
         });

@@ -324,7 +324,11 @@ impl World {
         }
         // Only the notices tell who was in the block.
         let wanted = std::mem::replace(&mut self.keyspace.effects.wanted, NotifyFlags::EXPIRED);
-        let swept = self.keyspace.sweep(db, block, before_ms, now, limit);
+        let swept = if self.rng.bool() {
+            self.keyspace.sweep_earliest(db, before_ms, now, limit)
+        } else {
+            self.keyspace.sweep(db, block, before_ms, now, limit)
+        };
         let notices = self.keyspace.effects.take();
         assert!(swept.deleted <= limit);
         assert_eq!(swept.deleted, notices.len());
@@ -351,7 +355,7 @@ impl World {
         let (mut deleted, mut idle) = (0, 0);
         let idle_max = 3 * (0..DATABASES).map(|db| self.blocks(db)).sum::<usize>();
         while let Some((at_ms, db, block)) = self.keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) {
-            let swept = self.keyspace.sweep(db, block, now.ms, now, 64);
+            let swept = self.keyspace.sweep_earliest(db, now.ms, now, 64);
             deleted += swept.deleted;
             idle += usize::from(swept.deleted == 0);
             assert!(idle <= idle_max, "block {block} goes on being due at {at_ms}, now {}", now.ms);

@@ -48,8 +48,8 @@ impl Fixture {
     fn purge(&mut self, limit: usize) -> Vec<Swept> {
         let now = self.clock.now();
         let mut slices = Vec::new();
-        while let Some((_, db, block)) = self.keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) {
-            slices.push(self.keyspace.sweep(db, block, now.ms, now, limit));
+        while let Some((_, db, _)) = self.keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) {
+            slices.push(self.keyspace.sweep_earliest(db, now.ms, now, limit));
         }
         slices
     }
