@@ -168,6 +168,10 @@ fn header(bytes: &[u8], at: usize) -> Result<Option<(Option<i64>, usize)>, TooLo
         return if bytes.len() - at > INLINE_BYTES { Err(TooLong) } else { Ok(None) };
     };
     let end = digits + len;
+    // As if it had come in pieces, so that the end does not excuse the length.
+    if end - at > INLINE_BYTES {
+        return Err(TooLong);
+    }
     if bytes.len() < end + 2 {
         return Ok(None);
     }
@@ -353,6 +357,21 @@ mod tests {
         assert_eq!(parser.parse(b"*11\r\n", strangers).err(), Some(UnauthenticatedMultibulk));
         let mut parser = Parser::default();
         assert_eq!(parser.parse(b"*1\r\n$16385\r\n", strangers).err(), Some(UnauthenticatedBulk));
+    }
+
+    /// A header that had become too long was another error once its end was there, and none before the line feed.
+    #[test]
+    fn a_header_is_too_long_whether_or_not_its_end_is_there() {
+        for (start, error) in [
+            ("*", ProtocolError::MultibulkHeader),
+            ("*1\r\n$", ProtocolError::BulkHeader),
+            ("x", ProtocolError::InlineTooBig),
+        ] {
+            for end in ["", "\r", "\r\n"] {
+                let header = format!("{start}{}{end}", "1".repeat(INLINE_BYTES));
+                assert_eq!(args(header.as_bytes()), Err(error.clone()), "{start:?} ... {end:?}");
+            }
+        }
     }
 
     #[test]
