@@ -1,0 +1,12 @@
+//! What holds for any bytes that strangers send: one function `check` a parser, which panics where it does not hold.
+//!
+//! Two programs use these files: `tests/fuzz.rs`, which drives them from a seed with every test run, and the targets
+//! beside this folder, which cargo-fuzz drives for as long as one likes (`scripts/fuzz`).
+
+// The targets use one property each.
+#![allow(dead_code)]
+
+pub mod config;
+pub mod meter;
+pub mod number;
+pub mod parse;
