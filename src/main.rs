@@ -10,7 +10,7 @@ use emberdb::shard::{Mail, Shard, mesh};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ static ALLOCATOR: Counting<tikv_jemallocator::Jemalloc> = Counting(tikv_jemalloc
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0\0";
 
-/// Memory that each executor's rings lock. glommio takes about 512 KiB with these settings.
+/// Memory that each executor's rings lock. glommio takes about 512 KiB with these settings, and asks for as much of
+/// everybody.
 const LOCKED_BYTES_A_SHARD: u64 = 512 * 1024;
 const IO_MEMORY_BYTES: usize = 64 * 1024;
 const RING_DEPTH: usize = 128;
@@ -67,6 +68,7 @@ fn start(mut config: Config) -> Result<(), String> {
     refuse_huge_pages();
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let shards = if config.shards == 0 { cores.len().max(1) } else { config.shards };
+    check_io_uring()?;
     check_locked_memory(shards)?;
     raise_open_files(config.maxclients);
     let sockets = listen::open(&config).map_err(|error| error.to_string())?;
@@ -163,17 +165,44 @@ fn refuse_huge_pages() {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
-fn check_locked_memory(shards: usize) -> Result<(), String> {
-    let limit = limit(libc::RLIMIT_MEMLOCK);
-    let needed = shards as u64 * LOCKED_BYTES_A_SHARD;
-    // SAFETY: no arguments, no memory touched.
-    let root = unsafe { libc::geteuid() } == 0;
-    if root || limit.rlim_cur >= needed {
+/// Makes a ring and gives it back: glommio panics where that does not work.
+fn check_io_uring() -> Result<(), String> {
+    /// `sizeof(struct io_uring_params)`.
+    const PARAMS_BYTES: usize = 120;
+    let mut params = [0u32; PARAMS_BYTES / size_of::<u32>()];
+    // SAFETY: valid parameters of the size that the kernel reads and writes.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
+    if fd >= 0 {
+        // SAFETY: the ring was made just now and nobody else knows of it.
+        drop(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
         return Ok(());
     }
+    let error = std::io::Error::last_os_error();
+    let remedy = match error.raw_os_error() {
+        Some(libc::ENOSYS) => "use Linux 5.8 or newer, or allow io_uring in the container's seccomp profile",
+        Some(libc::EPERM) => {
+            "allow it with sysctl kernel.io_uring_disabled=0, or in the container's seccomp profile (Docker: \
+             --security-opt seccomp=...)"
+        }
+        Some(libc::ENOMEM) => "raise the limit of lockable memory (ulimit -l, or LimitMEMLOCK= in a systemd unit)",
+        _ => return Err(format!("io_uring, which EmberDB needs, does not work: {error}")),
+    };
+    Err(format!("io_uring, which EmberDB needs, is not available here: {error}; {remedy}"))
+}
+
+fn check_locked_memory(shards: usize) -> Result<(), String> {
+    let limit = limit(libc::RLIMIT_MEMLOCK);
+    // SAFETY: no arguments, no memory touched.
+    let root = unsafe { libc::geteuid() } == 0;
+    let counted = if root { 1 } else { shards };
+    let needed = counted as u64 * LOCKED_BYTES_A_SHARD;
+    if limit.rlim_cur >= needed {
+        return Ok(());
+    }
+    let fewer = if counted > 1 { ", or start fewer shards with --shards" } else { "" };
     Err(format!(
-        "{shards} shards need {needed} bytes of lockable memory for io_uring, and the limit is {}: raise it (ulimit \
-         -l {}, or LimitMEMLOCK= in a systemd unit), or start fewer shards with --shards",
+        "io_uring needs {needed} bytes of lockable memory for {shards} shards, and the limit is {}: raise it (ulimit \
+         -l {}, or LimitMEMLOCK= in a systemd unit){fewer}",
         limit.rlim_cur,
         needed / 1024
     ))

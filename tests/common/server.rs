@@ -196,26 +196,37 @@ impl Drop for Server {
 pub struct FailedStart {
     pub status: ExitStatus,
     pub output: String,
+    pub took: Duration,
 }
 
 /// Starts a server that should refuse to run with these arguments; fails the test if it does not end by itself.
 #[track_caller]
 pub fn start_and_fail(kind: Kind, port: u16, flags: &[&str]) -> FailedStart {
+    start_and_fail_under(kind, port, flags, |_| ())
+}
+
+/// The same, under circumstances that `prepare` makes for the process.
+#[track_caller]
+pub fn start_and_fail_under(kind: Kind, port: u16, flags: &[&str], prepare: impl FnOnce(&mut Command)) -> FailedStart {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("output");
     let file = File::create(&path).expect("a file for output");
-    let mut child = command(kind, port, flags)
+    let mut command = command(kind, port, flags);
+    prepare(&mut command);
+    let mut child = command
         .current_dir(folder.path())
         .stdout(file.try_clone().expect("a second handle"))
         .stderr(file)
         .spawn()
         .expect("the server's binary");
+    let begin = Instant::now();
     let ended = wait_until(START_LIMIT, || child.try_wait().expect("wait").is_some());
+    let took = begin.elapsed();
     let _ = child.kill();
     let status = child.wait().expect("wait");
     let output = String::from_utf8_lossy(&fs::read(&path).expect("output")).into_owned();
     assert!(ended, "{kind:?} with {flags:?} runs, although it should refuse:\n{output}");
-    FailedStart { status, output }
+    FailedStart { status, output, took }
 }
 
 fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {

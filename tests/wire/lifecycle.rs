@@ -1,8 +1,11 @@
 //! The process: how it starts, what it refuses to start with, and how it ends.
 
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
-use crate::common::server::{Port, start_and_fail};
+use crate::common::server::{FailedStart, Port, start_and_fail, start_and_fail_under};
 use crate::common::{Client, Kind, Server, Value, bulk, encode, error, on_every_server, simple, wait_until, words};
 
 /// EmberDB promises a second; machines that run the tests are busy.
@@ -106,6 +109,86 @@ fn a_taken_port_is_a_clear_error() {
             assert_eq!(first.client().call("PING"), simple("PONG"));
         }
     }
+}
+
+#[test]
+fn a_port_that_another_program_has_taken_is_a_clear_error() {
+    let claim = Port::claim();
+    let _other = TcpListener::bind((Ipv4Addr::LOCALHOST, claim.number())).expect("a free port");
+    for kind in EMBERS {
+        let failed = start_and_fail(kind, claim.number(), &[]);
+        assert_explained(&failed, &[&claim.number().to_string(), "in use"]);
+    }
+}
+
+/// Refused in time and in one sentence, which names these things; not by a panic.
+#[track_caller]
+fn assert_explained(failed: &FailedStart, named: &[&str]) {
+    let output = &failed.output;
+    assert_eq!(failed.status.code(), Some(1), "{output}");
+    assert!(failed.took < END_LIMIT, "{:?}", failed.took);
+    // As the log has it on standard output and, for people, on standard error.
+    let report = output.lines().find(|line| line.starts_with("emberdb: "));
+    let report = report.unwrap_or_else(|| panic!("no report: {output}")).to_lowercase();
+    assert!(named.iter().all(|name| report.contains(name)), "{output}");
+    assert!(output.lines().count() <= 2 && !output.contains("panicked"), "{output}");
+}
+
+#[test]
+fn too_little_lockable_memory_is_a_clear_error() {
+    /// What many systems grant.
+    const GRANTED_BYTES: u64 = 64 * 1024;
+    let lock_little = |command: &mut Command| {
+        let limit = libc::rlimit { rlim_cur: GRANTED_BYTES, rlim_max: GRANTED_BYTES };
+        // SAFETY: between fork and exec there is one system call, on memory of the closure's own.
+        unsafe {
+            command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            })
+        };
+    };
+    for kind in EMBERS {
+        let failed = start_and_fail_under(kind, Port::claim().number(), &[], lock_little);
+        assert_explained(&failed, &["lockable memory", "65536", "ulimit -l", "limitmemlock"]);
+    }
+}
+
+#[test]
+fn a_system_without_io_uring_is_a_clear_error() {
+    for (errno, named) in [(libc::ENOSYS, "linux 5.8"), (libc::EPERM, "kernel.io_uring_disabled")] {
+        for kind in EMBERS {
+            let refuse = |command: &mut Command| refuse_io_uring(command, errno);
+            let failed = start_and_fail_under(kind, Port::claim().number(), &[], refuse);
+            assert_explained(&failed, &["io_uring", named, "seccomp"]);
+        }
+    }
+}
+
+/// What io_uring_setup answers in the process: ENOSYS on kernels that have none, EPERM where it is forbidden, as by
+/// the sysctl `kernel.io_uring_disabled`.
+fn refuse_io_uring(command: &mut Command, errno: i32) {
+    let step = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let answer = libc::SECCOMP_RET_ERRNO | errno as u32;
+    let mut filter = [
+        // The number of the call is the first word of `seccomp_data`.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter {
+            jf: 1,
+            ..step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_io_uring_setup as u32)
+        },
+        step(libc::BPF_RET | libc::BPF_K, answer),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    // SAFETY: between fork and exec there are two system calls, on memory of the closure's own.
+    unsafe {
+        command.pre_exec(move || {
+            let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+            let prepared = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0;
+            if prepared { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        })
+    };
 }
 
 #[test]
