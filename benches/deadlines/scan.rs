@@ -1,45 +1,34 @@
 //! The periodic full scan: all deadlines are walked in laps, each slice going on where the last one stopped.
 
-use crate::contest::{BATCH, Budget, Contestant, Found, Store, ids, prefetch, timed};
-use crate::table::Table;
+use crate::contest::{BATCH, Budget, Contestant, Found, Store, timed};
+use crate::table::{KeysInTable, Table};
 use emberdb::clock::Now;
 
 /// Slots walked between two looks at the clock: walking is cheap.
 const SLOTS: usize = 1024;
 
 pub struct Scan {
-    store: Store,
-    table: Table,
+    keys: KeysInTable,
     cursor: usize,
 }
 
 impl Scan {
     pub fn boxed() -> Box<dyn Contestant> {
-        Box::new(Scan { store: Store::new(), table: Table::new(), cursor: 0 })
+        Box::new(Scan { keys: KeysInTable::new(), cursor: 0 })
     }
 }
 
 impl Contestant for Scan {
     fn insert(&mut self, batch: &[(u64, u64)], now: Now) {
-        ids(batch).for_each(|id| prefetch(&self.table.slots()[self.table.home(id)]));
-        self.store.insert(batch, |_| 0, now);
-        batch.iter().for_each(|&(id, deadline_ms)| self.table.set(id, deadline_ms));
+        self.keys.insert(batch, now);
     }
 
     fn refresh(&mut self, batch: &[(u64, u64)], now: Now) {
-        ids(batch).for_each(|id| prefetch(&self.table.slots()[self.table.home(id)]));
-        let table = &mut self.table;
-        self.store.each(ids(batch), |keyspace, key, at| {
-            if crate::contest::word(keyspace, key, now).is_some() {
-                table.set(batch[at].0, batch[at].1);
-            }
-        });
+        self.keys.refresh(batch, now);
     }
 
     fn remove(&mut self, batch: &[u64], now: Now) {
-        batch.iter().for_each(|&id| prefetch(&self.table.slots()[self.table.home(id)]));
-        self.store.remove(batch, now);
-        batch.iter().for_each(|&id| self.table.remove(id));
+        self.keys.remove(batch, now);
     }
 
     /// At most one lap. A deletion may move a key from before the cursor to behind it: the next lap finds it.
@@ -47,11 +36,11 @@ impl Contestant for Scan {
         let mut deleted = 0;
         let mut walked = 0;
         let mut dead = Vec::new();
-        while walked < self.table.slots().len() {
-            let start = if self.cursor < self.table.slots().len() { self.cursor } else { 0 };
-            let end = (start + SLOTS).min(self.table.slots().len());
+        while walked < self.keys.table.slots().len() {
+            let start = if self.cursor < self.keys.table.slots().len() { self.cursor } else { 0 };
+            let end = (start + SLOTS).min(self.keys.table.slots().len());
             dead.clear();
-            let slots = &self.table.slots()[start..end];
+            let slots = &self.keys.table.slots()[start..end];
             dead.extend(slots.iter().filter(|slot| slot.1 < now.ms && Table::is_key(slot.0)).map(|slot| slot.0));
             dead.chunks(BATCH).for_each(|batch| self.remove(batch, now));
             deleted += dead.len();
@@ -65,16 +54,16 @@ impl Contestant for Scan {
     }
 
     fn find_due(&mut self, now: Now) -> Option<Found> {
-        let slots = self.table.slots();
+        let slots = self.keys.table.slots();
         let (keys, cpu_ns) = timed(|| slots.iter().filter(|slot| slot.1 < now.ms && Table::is_key(slot.0)).count());
         Some(Found { keys, cpu_ns })
     }
 
     fn deadline_bytes(&self) -> usize {
-        self.table.bytes()
+        self.keys.table.bytes()
     }
 
     fn store(&mut self) -> &mut Store {
-        &mut self.store
+        &mut self.keys.store
     }
 }

@@ -1,6 +1,47 @@
 //! A hash table of deadlines (open addressing, linear probing, at most three quarters full): what sampling draws from
 //! and the full scan walks. Like the table that Redis calls `expires`, with 16 bytes a slot.
 
+use crate::contest::{Store, ids, prefetch, word};
+use emberdb::clock::Now;
+
+/// A store whose deadlines stand in a table beside it.
+pub struct KeysInTable {
+    pub store: Store,
+    pub table: Table,
+}
+
+impl KeysInTable {
+    pub fn new() -> KeysInTable {
+        KeysInTable { store: Store::new(), table: Table::new() }
+    }
+
+    pub fn insert(&mut self, batch: &[(u64, u64)], now: Now) {
+        self.prefetch(ids(batch));
+        self.store.insert(batch, |_| 0, now);
+        batch.iter().for_each(|&(id, deadline_ms)| self.table.set(id, deadline_ms));
+    }
+
+    pub fn refresh(&mut self, batch: &[(u64, u64)], now: Now) {
+        self.prefetch(ids(batch));
+        let table = &mut self.table;
+        self.store.each(ids(batch), |keyspace, key, at| {
+            if word(keyspace, key, now).is_some() {
+                table.set(batch[at].0, batch[at].1);
+            }
+        });
+    }
+
+    pub fn remove(&mut self, batch: &[u64], now: Now) {
+        self.prefetch(batch.iter().copied());
+        self.store.remove(batch, now);
+        batch.iter().for_each(|&id| self.table.remove(id));
+    }
+
+    fn prefetch(&self, ids: impl Iterator<Item = u64>) {
+        ids.for_each(|id| prefetch(&self.table.slots()[self.table.home(id)]));
+    }
+}
+
 /// Stands in empty slots; no key has this number.
 const EMPTY: u64 = u64::MAX;
 

@@ -27,6 +27,8 @@ mod options;
 mod plot;
 mod report;
 mod resp;
+#[path = "../shared/results.rs"]
+mod results;
 mod server;
 mod stale;
 mod wall;

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::server::Kind;
-use crate::{EXPERIMENTS, Experiment, wall};
+use crate::{EXPERIMENTS, Experiment, results};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -225,7 +225,7 @@ impl Default for Options {
             kinds: vec![Kind::Ember, Kind::Redis],
             emberdb_arguments: Vec::new(),
             redis_benchmark: PathBuf::from("/usr/bin/redis-benchmark"),
-            out: PathBuf::from(format!("bench-results/{}-{}/promises", wall::today(), machine())),
+            out: results::folder("promises"),
             variants: Vec::new(),
             scale: 1.0,
             wait: Duration::from_secs(20),
@@ -250,14 +250,6 @@ pub fn usage() -> String {
         text += &format!("  {:<34} {}\n", format!("{} {}", flag.name, flag.value), flag.help);
     }
     text
-}
-
-/// The machine by what matters and not by its name: `<cores>core-linux<version>`.
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let version: Vec<&str> = release.split(['.', '-']).take(2).collect();
-    format!("{cores}core-linux{}", version.join("."))
 }
 
 /// Servers run in folders of their own, so a relative path must be resolved before.

@@ -5,7 +5,7 @@
 
 use crate::options::Options;
 use crate::server::Kind;
-use crate::{EXPERIMENTS, Result, wall};
+use crate::{EXPERIMENTS, Result, results};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 
@@ -192,7 +192,7 @@ pub fn write_summary(options: &Options) -> Result<()> {
     let kernel: String = kernel.chars().take_while(|&c| c.is_ascii_digit() || c == '.').collect();
     let mut text = format!(
         "# The promises about expiry\n\n{}. CPU: {}; Linux {kernel}; server on core {}, generator on core {}.\n",
-        wall::today(),
+        results::today(),
         cpu.trim_start_matches(['\t', ' ', ':']),
         options.server_core,
         options.generator_core,
