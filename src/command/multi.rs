@@ -81,9 +81,7 @@ fn mget(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-/// An odd number of keys and values is the coordinator's to refuse ([`check_pairs`]).
 fn mset(ctx: &mut Ctx, request: Request) -> Result {
-    check_pairs(request, "mset")?;
     for index in (1..request.len()).step_by(2) {
         let key = ctx.other_key(request.arg(index));
         ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(index + 1)), None, ctx.now);
@@ -91,10 +89,6 @@ fn mset(ctx: &mut Ctx, request: Request) -> Result {
     }
     ctx.reply.ok();
     Ok(())
-}
-
-fn check_pairs(request: Request, name: &str) -> Result {
-    if request.len().is_multiple_of(2) { Err(Error::WrongArity(name.into())) } else { Ok(()) }
 }
 
 fn any_exists<'k>(ctx: &mut Ctx, mut keys: impl Iterator<Item = &'k [u8]>) -> bool {
@@ -105,7 +99,6 @@ fn any_exists<'k>(ctx: &mut Ctx, mut keys: impl Iterator<Item = &'k [u8]>) -> bo
 }
 
 fn msetnx(ctx: &mut Ctx, request: Request) -> Result {
-    check_pairs(request, "msetnx")?;
     if any_exists(ctx, request.from(1).step_by(2)) {
         ctx.reply.int(0);
         return Ok(());
@@ -121,7 +114,6 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 async fn msetnx_across(across: Across) -> Result<Vec<u8>> {
     let request = across.request.as_request();
-    check_pairs(request, "msetnx")?;
     let mut of_shard: Vec<Pairs> = vec![Pairs::new(); across.hop.shards()];
     for index in (1..request.len()).step_by(2) {
         let (key, value) = (request.arg(index), request.arg(index + 1));

@@ -119,10 +119,15 @@ impl Keys {
     pub const ONE: Keys = Keys { first: 1, last: 1, step: 1 };
     pub const TWO: Keys = Keys { first: 1, last: 2, step: 1 };
     pub const ALL: Keys = Keys { first: 1, last: -1, step: 1 };
-    /// key value key value ...
+    /// key value key value ...; whether each key has its value is checked before a handler runs.
     pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2 };
     /// The one key of a subcommand.
     pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1 };
+
+    /// Whether each key has what belongs to it.
+    pub fn are_complete(self, request: Request) -> bool {
+        self.step < 2 || (request.len() - self.first).is_multiple_of(self.step)
+    }
 
     /// The indexes of the keys in a request.
     pub fn indexes(self, request: Request) -> impl Iterator<Item = usize> + Clone + use<> {

@@ -199,6 +199,9 @@ impl Dispatch<'_> {
         if self.locked && !session.authenticated && !command.spec.has(NO_AUTH) {
             return Err(Error::NoAuth);
         }
+        if !command.spec.keys.are_complete(request) {
+            return Err(Error::WrongArity(command.full_name.to_owned()));
+        }
         let allowed = ["ping", "quit", "reset", "subscribe", "unsubscribe", "psubscribe", "punsubscribe"];
         if session.subscriptions() > 0 && session.proto == Proto::Resp2 && !allowed.contains(&command.spec.name) {
             return Err(Error::err(format_args!(
@@ -328,11 +331,6 @@ impl Dispatch<'_> {
         match run {
             command::Run::Key(_) | command::Run::Cursor(_) => unreachable!("taken care of by `start`"),
             command::Run::Spread(handler, merge) => {
-                if command.spec.keys.step == 2 && request.len().is_multiple_of(2) {
-                    let proto = session.proto;
-                    replies.write(|out| Reply::new(out, proto).error(Error::WrongArity(command.full_name.to_owned())));
-                    return Step::Taken;
-                }
                 let muted = self.take_muted(session);
                 self.spread(handler, merge, command, at, muted, replies, flow, request);
             }
