@@ -90,6 +90,7 @@ pub enum Group {
     Connection,
     Server,
     PubSub,
+    Scripting,
 }
 
 impl Group {
@@ -100,6 +101,7 @@ impl Group {
             Group::Connection => "connection",
             Group::Server => "server",
             Group::PubSub => "pubsub",
+            Group::Scripting => "scripting",
         }
     }
 }

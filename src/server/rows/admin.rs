@@ -71,7 +71,11 @@ pub const ROWS: &[Row<Run>] = &[
         )],
     ),
     Row::container(
-        Spec { summary: "Groups commands about functions; there are none yet.", ..container_spec("function", "7.0.0") },
+        Spec {
+            summary: "Groups commands about functions; there are none yet.",
+            group: Group::Scripting,
+            ..container_spec("function", "7.0.0")
+        },
         Run::Container,
         &[Row::new(
             Spec { flags: WRITE | NO_SCRIPT, summary: "Deletes all functions: none so far.", ..flush_spec("7.0.0") },
@@ -79,7 +83,11 @@ pub const ROWS: &[Row<Run>] = &[
         )],
     ),
     Row::container(
-        Spec { summary: "Groups commands about scripts; there are none yet.", ..container_spec("script", "2.6.0") },
+        Spec {
+            summary: "Groups commands about scripts; there are none yet.",
+            group: Group::Scripting,
+            ..container_spec("script", "2.6.0")
+        },
         Run::Container,
         &[Row::new(
             Spec { flags: NO_SCRIPT, summary: "Forgets all scripts: none so far.", ..flush_spec("2.6.0") },
@@ -179,7 +187,7 @@ const fn flush_spec(since: &'static str) -> Spec {
         arity: -2,
         flags: 0,
         keys: Keys::NONE,
-        group: Group::Server,
+        group: Group::Scripting,
         since,
         complexity: "O(1)",
         summary: "",
