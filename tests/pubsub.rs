@@ -253,21 +253,19 @@ fn a_subscriber_that_never_reads_holds_up_nobody() {
 /// `K` (keyspace) and `E` (keyevent). Events of one key keep their order; keys are sorted, because those of different
 /// shards come in either order.
 fn events_of(server: &Server, commands: &[&str]) -> Vec<String> {
-    let mut subscriber = subscriber(server, "PSUBSCRIBE __key*__:*");
+    let mut subscriber = server.client3();
+    assert_eq!(subscriber.call("PSUBSCRIBE __key*__:*"), push("psubscribe", "__key*__:*", 1));
     let mut client = server.client();
     for command in commands {
         let reply = client.call(command);
         assert!(!reply.is_error(), "{command}: {reply:?}");
     }
-    // By then most have arrived, and what comes from other shards follows at once.
-    client.call("PUBLISH __key_end__: end");
-    let end = pmessage("__key*__:*", "__key_end__:", "end");
-    let before_end: Vec<Value> =
-        std::iter::from_fn(|| Some(subscriber.read())).take_while(|received| *received != end).collect();
-    let after_end = subscriber.drain(QUIET);
-    let mut events: Vec<(String, String)> = before_end
+    // Every shard has a part in this reply, and sends it behind its events.
+    subscriber.send("DBSIZE");
+    let received = std::iter::from_fn(|| Some(subscriber.read()));
+    let events: Vec<Value> = received.take_while(|received| matches!(received, Value::Push(_))).collect();
+    let mut events: Vec<(String, String)> = events
         .iter()
-        .chain(&after_end)
         .map(|received| {
             let [_, _, channel, payload] = received.items() else {
                 panic!("a pmessage, not {received:?}");
@@ -459,12 +457,12 @@ fn a_deadline_that_was_moved_or_removed_is_not_announced() {
         let mut subscriber = subscriber(server, "SUBSCRIBE __keyevent@0__:expired");
         let mut client = server.client();
         client.pipeline(&[
-            words("SET moved v PX 40"),
-            words("SET persisted v PX 40"),
-            words("SET replaced v PX 40"),
-            words("SET deleted v PX 40"),
-            words("SET renamed v PX 40"),
-            words("SET kept v PX 40"),
+            words("SET moved v PX 500"),
+            words("SET persisted v PX 500"),
+            words("SET replaced v PX 500"),
+            words("SET deleted v PX 500"),
+            words("SET renamed v PX 500"),
+            words("SET kept v PX 500"),
             words("EXPIRE moved 1000"),
             words("PERSIST persisted"),
             words("SET replaced w"),
@@ -472,11 +470,12 @@ fn a_deadline_that_was_moved_or_removed_is_not_announced() {
             words("RENAME renamed elsewhere"),
             words("SET kept w KEEPTTL"),
         ]);
+        // Until then a machine has the time to run the whole pipeline.
         let mut dead = [subscriber.read(), subscriber.read()].map(|m| m.items()[2].text());
         dead.sort();
         assert_eq!(dead, ["elsewhere", "kept"]);
-        // Later than every deadline above, so that a wrong event would have come first.
-        client.call("SET last v PX 60");
+        // Its deadline is later than every one above, so that a wrong event would have come first.
+        client.call("SET last v PX 20");
         assert_eq!(subscriber.read(), message("__keyevent@0__:expired", "last"));
         assert_eq!(client.call("EXISTS moved persisted replaced"), int(3));
     });
