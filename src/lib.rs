@@ -10,6 +10,7 @@
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget
 //!  keyspace    block, directory, entry: the only door to data; nothing dead ever passes it
+//!  net         sockets: a ring of our own, or glommio's
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
 //!  value       numbers, globs, subsequences: what the types have in common
 //!  observe     histograms of lag, counting allocator, log
@@ -36,6 +37,7 @@ pub mod command;
 pub mod config;
 pub mod expiry;
 pub mod keyspace;
+pub mod net;
 pub mod observe;
 pub mod resp;
 pub mod server;

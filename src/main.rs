@@ -1,18 +1,20 @@
 //! `emberdb`: reads its configuration, pins one executor to each core, serves until it is told to stop.
 
 use emberdb::clock::Clock;
-use emberdb::config::{self, Config, Start};
+use emberdb::config::{self, Config, Network, Start};
 use emberdb::keyspace::{Hasher, Keyspace};
+use emberdb::net::{Bell, Ring, Sockets, Transport};
 use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
 use emberdb::server::{Global, Server, Table, listen, watch_signals};
-use emberdb::shard::{Mail, Shard, mesh};
+use emberdb::shard::{Endpoints, LinkEnds, Mail, Shard, links, mesh};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,7 +98,7 @@ fn serve(
     let config = Arc::new(config);
     let mut first = Some((accepted, signals));
     let mut threads = Vec::new();
-    for (index, ends) in mesh(shards).into_iter().enumerate() {
+    for (index, wires) in wires(config.network, shards)?.into_iter().enumerate() {
         let placement = match cores {
             [] => Placement::Unbound,
             cores => Placement::Fixed(cores[index % cores.len()].id),
@@ -105,19 +107,34 @@ fn serve(
         let (config, seed) = (config.clone(), fastrand::u64(..));
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
-            let mail = Mail::connect(ends).await;
+            let (transport, mail) = match wires {
+                Wires::Ring(bells, ends) => {
+                    let ring =
+                        Ring::new(index, bells).unwrap_or_else(|error| panic!("a ring for shard {index}: {error}"));
+                    (Transport::Ring(ring.clone()), Connected::Ring(ring, ends))
+                }
+                Wires::Glommio(ends) => {
+                    (Transport::Sockets(Rc::new(Sockets::default())), Connected::Glommio(Mail::connect(ends).await))
+                }
+            };
             let keyspace = Keyspace::new(config.databases, hasher);
             let shard = Shard::new(index, shards, keyspace, Clock::system(), seed, config);
-            let server = Server::new(shard.clone(), global, table);
+            let network = transport.name();
+            let server = Server::new(shard.clone(), global, table, transport);
             let queue =
                 glommio::executor().create_task_queue(Shares::Static(1000), Latency::Matters(PREEMPT), "serving");
             let serving = async move {
-                shard.start(mail);
+                match mail {
+                    Connected::Ring(ring, ends) => shard.start_on_ring(ends, ring),
+                    Connected::Glommio(mail) => shard.start(mail),
+                }
                 server.start();
                 if let Some((accepted, signals)) = first {
                     watch_signals(&server, signals);
                     listen::start(&server, accepted);
-                    log::notice(format_args!("Ready to accept connections: port {port}, {shards} shards"));
+                    log::notice(format_args!(
+                        "Ready to accept connections: port {port}, {shards} shards, {network} network"
+                    ));
                 }
                 std::future::pending::<()>().await;
             };
@@ -137,6 +154,33 @@ fn serve(
         thread.join().map_err(|error| no_executor(index, &error.to_string()))?;
     }
     Ok(())
+}
+
+/// What connects one shard with the others.
+enum Wires {
+    Ring(Arc<[Bell]>, LinkEnds),
+    Glommio(Endpoints),
+}
+
+enum Connected {
+    Ring(Rc<Ring>, LinkEnds),
+    Glommio(Mail),
+}
+
+/// The wires of all shards, of the kind that the configuration and the kernel agree on.
+fn wires(network: Network, shards: usize) -> Result<Vec<Wires>, String> {
+    let available = if network == Network::Glommio { Ok(()) } else { emberdb::net::available() };
+    match (network, available) {
+        (Network::Ring, Err(error)) => Err(format!(
+            "network ring: this kernel does not give us the ring we need (Linux 6.1 or newer): {error}. With network \
+             auto or glommio it works without"
+        )),
+        (Network::Glommio, _) | (_, Err(_)) => Ok(mesh(shards).into_iter().map(Wires::Glommio).collect()),
+        (_, Ok(())) => {
+            let bells = Bell::for_all(shards);
+            Ok(links(shards).into_iter().map(|ends| Wires::Ring(bells.clone(), ends)).collect())
+        }
+    }
 }
 
 fn no_executor(shard: usize, error: &str) -> String {

@@ -8,7 +8,7 @@ const FLOORS: &[&[&str]] = &[
     &["clock", "config"],
     &["observe"],
     &["value"],
-    &["resp"],
+    &["resp", "net"],
     &["keyspace"],
     &["expiry"],
     &["command"],

@@ -40,8 +40,8 @@ impl Contestant for Column {
         let keyspace = &mut self.store.keyspace;
         let mut deleted = 0;
         for swept in 1.. {
-            let Some((_, db, block)) = keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) else { break };
-            deleted += keyspace.sweep(db, block, now.ms, now, PROBES).deleted;
+            let Some((_, db, _)) = keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) else { break };
+            deleted += keyspace.sweep_earliest(db, now.ms, now, PROBES).deleted;
             if swept % BLOCKS == 0 && budget.is_spent() {
                 break;
             }

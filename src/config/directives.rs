@@ -1,7 +1,7 @@
 //! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README.
 
 use super::Config;
-use super::types::{Choice, DebugCommand, LogLevel, PipelineOrder};
+use super::types::{Choice, DebugCommand, LogLevel, Network, PipelineOrder};
 use super::values::{Kind, Setting, ValueError};
 
 /// One row.
@@ -158,6 +158,15 @@ pub const DIRECTIVES: &[Directive] = &[
         mutable: true,
         help: "while no password is set, only this machine may connect",
         field: field!(protected_mode),
+    },
+    Directive {
+        name: "network",
+        group: Group::Network,
+        default: "auto",
+        kind: Kind::Choice(Network::NAMES),
+        mutable: false,
+        help: "sockets: a ring of our own (Linux 6.1 or newer), glommio's, or the ring where it is to be had",
+        field: field!(network),
     },
     Directive {
         name: "shards",

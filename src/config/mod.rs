@@ -37,7 +37,7 @@ pub use directives::{DIRECTIVES, Directive, Group};
 pub use file::{Place, Reason, Start, StartError, load};
 pub use help::markdown_table;
 pub use rewrite::RewriteError;
-pub use types::{DebugCommand, LogLevel, NotifyFlags, OutputLimit, OutputLimits, PipelineOrder};
+pub use types::{DebugCommand, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, PipelineOrder};
 pub use values::{Kind, ValueError};
 
 /// Every directive's present value. Field names are the directives' names, units last.
@@ -65,6 +65,7 @@ pub struct Config {
     pub logfile: String,
     /// As it was written. Who changes the process's directory may store the absolute path here.
     pub dir: String,
+    pub network: Network,
     pub hz: u32,
     pub pipeline_order: PipelineOrder,
     pub enable_debug_command: DebugCommand,
@@ -220,6 +221,7 @@ impl Config {
             loglevel: LogLevel::Notice,
             logfile: String::new(),
             dir: String::new(),
+            network: Network::Auto,
             hz: 0,
             pipeline_order: PipelineOrder::Relaxed,
             enable_debug_command: DebugCommand::No,

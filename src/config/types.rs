@@ -50,6 +50,20 @@ impl Choice for PipelineOrder {
     const ALL: &'static [PipelineOrder] = &[PipelineOrder::Relaxed, PipelineOrder::Strict];
 }
 
+/// How connections and shards are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// The ring, where the kernel has what it takes.
+    Auto,
+    Ring,
+    Glommio,
+}
+
+impl Choice for Network {
+    const NAMES: &'static [&'static str] = &["auto", "ring", "glommio"];
+    const ALL: &'static [Network] = &[Network::Auto, Network::Ring, Network::Glommio];
+}
+
 /// Who may use `DEBUG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DebugCommand {
@@ -255,6 +269,7 @@ mod tests {
         }
         check::<LogLevel>();
         check::<PipelineOrder>();
+        check::<Network>();
         check::<DebugCommand>();
     }
 

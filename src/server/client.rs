@@ -1,8 +1,8 @@
 //! One connection: its buffers and what the session knows.
 
 use super::replies::Replies;
+use crate::net::LineId;
 use crate::resp::{Parser, Proto};
-use crate::shard::Notify;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
@@ -12,16 +12,13 @@ use std::rc::Rc;
 pub const OUT_BYTES: usize = 1 << 20;
 /// Requests that wait before the connection is not read any more.
 const INPUT_BYTES: usize = 64 * 1024;
-/// Room for replies that an idle connection keeps.
-const KEPT_BYTES: usize = 16 * 1024;
 
 /// A connection as the tasks of its shard share it.
 pub struct Client {
     pub id: u64,
-    pub fd: RawFd,
+    /// Its name in the transport.
+    pub line: LineId,
     pub state: RefCell<State>,
-    /// Somebody wants to know that it may be read again.
-    pub resumed: Notify,
     pub closed: Cell<bool>,
 }
 
@@ -44,10 +41,10 @@ pub struct Flow {
     pub barrier: bool,
     /// CLIENT PAUSE holds the next request.
     pub paused: bool,
-    /// How much of the output has been sent.
-    pub sent: usize,
-    /// A task waits until the socket takes more.
-    pub writing: bool,
+    /// Bytes of the output that the transport has and has not sent yet.
+    pub in_flight: usize,
+    /// The other side says no more: what it said is answered, then the connection ends.
+    pub finished: bool,
     pub close: Close,
     /// The target of the last command that went to another shard, for strict order.
     pub last_target: usize,
@@ -124,22 +121,26 @@ impl State {
     }
 
     pub fn may_read(&self) -> bool {
-        self.may_run() || self.flow.close == Close::No && self.input.len() - self.at < INPUT_BYTES
+        !self.flow.finished
+            && (self.may_run() || self.flow.close == Close::No && self.input.len() - self.at < INPUT_BYTES)
+    }
+
+    /// Whether the connection is to be closed now.
+    pub fn is_over(&self) -> bool {
+        let answered = || self.unsent() == 0 && self.replies.is_idle();
+        match self.flow.close {
+            Close::Now => true,
+            Close::AfterReplies => answered(),
+            Close::No => self.flow.finished && !self.flow.barrier && !self.flow.paused && answered(),
+        }
     }
 
     pub fn unsent(&self) -> usize {
-        self.replies.out.len() - self.flow.sent
-    }
-
-    /// Everything was sent.
-    pub fn sent_all(&mut self) {
-        self.replies.out.clear();
-        self.replies.out.shrink_to(KEPT_BYTES);
-        self.flow.sent = 0;
+        self.replies.out.len() + self.flow.in_flight
     }
 
     /// Bytes this connection holds.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<State>() + self.input.capacity() + self.replies.out.capacity()
+        size_of::<State>() + self.input.capacity() + self.replies.out.capacity() + self.flow.in_flight
     }
 }

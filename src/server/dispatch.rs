@@ -1,7 +1,7 @@
 //! From bytes to requests, and from a request to whoever runs it.
 
 use super::client::{ClientRef, Close, Flow, ReplyMode, Session, State};
-use super::connection::flush;
+use super::connection::settle;
 use super::replies::{Gather, Replies};
 use super::table::{Command, Found};
 use super::{Run, Server, SessionCtx, TaskCtx, TaskFuture};
@@ -10,6 +10,7 @@ use crate::command::spec::flag::{NO_AUTH, NO_TOUCH, WRITE};
 use crate::command::{self, Across, AcrossFn, Handler, Merge, OwnedRequest, walk};
 use crate::config::PipelineOrder;
 use crate::keyspace::Touch;
+use crate::net::note_woken;
 use crate::resp::{Error, Limits, Parsed, Proto, Reply, Request, Result, printable};
 use crate::shard::{At, Part, ShardHop, Ticket};
 use futures_lite::future::{or, yield_now};
@@ -30,6 +31,9 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             state.flow.barrier = false;
         }
         server.shard.begin_turn();
+        if state.replies.out.capacity() == 0 {
+            state.replies.out = server.spare_buffer();
+        }
         if state.input.is_empty() {
             let used = run(server, client, state, fresh);
             state.input.extend_from_slice(&fresh[used..]);
@@ -41,12 +45,12 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             tidy_input(state);
         }
         check_input(server, state);
+        if state.replies.out.is_empty() {
+            server.keep_buffer(std::mem::take(&mut state.replies.out));
+        }
     }
     server.shard.after_commands();
-    flush(server, client);
-    if client.state.borrow().may_read() {
-        client.resumed.notify();
-    }
+    settle(server, client);
 }
 
 /// Input that a connection may keep allocated while it has nothing to say.
@@ -528,6 +532,7 @@ impl Dispatch<'_> {
         let sequence = replies.expect(muted);
         flow.barrier = true;
         let (server, client, proto) = (self.server.clone(), self.client.clone(), session.proto);
+        note_woken();
         glommio::spawn_local(async move {
             // glommio runs a new task at once; this one must not before the connection's turn is over.
             yield_now().await;

@@ -135,7 +135,7 @@ fn accept_all(socket: &Socket, mut out: UnixStream) {
 /// Stops listening.
 pub fn stop(sockets: &[OwnedFd]) {
     for socket in sockets {
-        super::connection::shut(socket.as_raw_fd());
+        crate::net::shut(socket.as_raw_fd());
     }
 }
 

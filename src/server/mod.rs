@@ -9,7 +9,7 @@
 //! | file | what |
 //! |---|---|
 //! | `listen.rs` | listening sockets, dealing connections out to the shards |
-//! | `connection.rs` | one connection's reading and writing through glommio's sockets |
+//! | `connection.rs` | one connection between the transport and its requests |
 //! | `client.rs`, `replies.rs` | its state; its replies in order |
 //! | `table.rs`, `dispatch.rs` | all commands; from a request to whoever runs it |
 //! | `pubsub.rs` | who listens to what on this shard |
@@ -34,8 +34,9 @@ pub use table::Table;
 use crate::clock::boottime_us;
 use crate::command;
 use crate::keyspace::Notice;
+use crate::net::{Notify, Transport};
 use crate::resp::{Proto, Reply, Request, Result};
-use crate::shard::{Batch, Front, Notify, Shard};
+use crate::shard::{Batch, Front, Shard};
 use client::{Client, ClientRef, Close, Session, State};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -101,8 +102,12 @@ pub struct Server {
     clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
     pubsub: RefCell<pubsub::Subscriptions>,
     pub stats: Stats,
-    /// What sockets are read into: one buffer for all connections, since nothing is awaited while it is in use.
-    scratch: RefCell<Vec<u8>>,
+    pub transport: Transport,
+    /// Buffers for replies that no connection needs at the moment.
+    spare: RefCell<Vec<Vec<u8>>>,
+    /// Connections that are not read because too much waits for other shards.
+    unread: RefCell<Vec<ClientRef>>,
+    unread_watch: Notify,
     paused: RefCell<Vec<ClientRef>>,
     /// Connections that something was pushed to in this turn.
     pushed: RefCell<Vec<ClientRef>>,
@@ -110,10 +115,12 @@ pub struct Server {
     me: Weak<Server>,
 }
 
-const SCRATCH_BYTES: usize = 64 * 1024;
+/// Buffers for replies that are kept, and the largest that is.
+const SPARE_BUFFERS: usize = 64;
+const SPARE_BYTES: usize = 64 * 1024;
 
 impl Server {
-    pub fn new(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>) -> Rc<Server> {
+    pub fn new(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>, transport: Transport) -> Rc<Server> {
         let server = Rc::new_cyclic(|me| Server {
             shard: shard.clone(),
             global,
@@ -121,7 +128,10 @@ impl Server {
             clients: RefCell::default(),
             pubsub: RefCell::default(),
             stats: Stats::default(),
-            scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            transport,
+            spare: RefCell::default(),
+            unread: RefCell::default(),
+            unread_watch: Notify::default(),
             paused: RefCell::default(),
             pushed: RefCell::default(),
             pause_watch: Notify::default(),
@@ -135,6 +145,10 @@ impl Server {
     pub fn start(self: &Rc<Server>) {
         glommio::spawn_local(dispatch::resume_paused(self.clone())).detach();
         glommio::spawn_local(connection::look_after(self.clone())).detach();
+        glommio::spawn_local(connection::resume_unread(self.clone())).detach();
+        if let Transport::Sockets(sockets) = &self.transport {
+            sockets.start_sending();
+        }
     }
 
     /// The server of the shard on which a call runs.
@@ -170,8 +184,25 @@ impl Server {
     /// Ends a connection: what it still had to say or to hear is lost.
     pub fn close_now(&self, client: &Client) {
         client.state.borrow_mut().flow.close = Close::Now;
-        connection::shut(client.fd);
-        client.resumed.notify();
+        self.transport.shut(client.line);
+    }
+
+    fn spare_buffer(&self) -> Vec<u8> {
+        self.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    fn keep_buffer(&self, mut buffer: Vec<u8>) {
+        let mut spare = self.spare.borrow_mut();
+        if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES && spare.len() < SPARE_BUFFERS {
+            buffer.clear();
+            spare.push(buffer);
+        }
+    }
+
+    /// Reads a connection again when less waits for other shards.
+    fn read_again_later(&self, client: &ClientRef) {
+        self.unread.borrow_mut().push(client.clone());
+        self.unread_watch.notify();
     }
 
     /// Puts pushed bytes behind what the connection is about to be sent; they leave with [`Server::send_pushed`].
@@ -190,7 +221,7 @@ impl Server {
     fn send_pushed(self: &Rc<Server>) {
         let pushed = self.pushed.take();
         for client in &pushed {
-            connection::flush(self, client);
+            connection::settle(self, client);
             self.check_output(client);
         }
     }

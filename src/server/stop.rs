@@ -51,7 +51,7 @@ pub async fn shutdown(server: &Rc<Server>) {
                 state.flow.close = Close::AfterReplies;
             }
             drop(state);
-            super::connection::flush(&Server::of(shard), &client);
+            super::connection::settle(&Server::of(shard), &client);
         }
     };
     let closed = server.shard.call_all(close);

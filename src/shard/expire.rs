@@ -6,6 +6,7 @@ use crate::clock::{boottime_us, thread_cpu_ns};
 use crate::config::Config;
 use crate::expiry::{Form, Outcome, Settings};
 use crate::keyspace::NEVER_MS;
+use crate::net::note_woken;
 use futures_lite::future::or;
 use glommio::timer::Timer;
 use glommio::{Latency, Shares, SharesManager};
@@ -90,7 +91,7 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
         if form == Form::Fast {
             // The fast form is for a shard that is about to block: nobody was served while this task stood back.
             let turns = shard.turns.get();
-            glommio::executor().yield_task_queue_now().await;
+            step_back().await;
             if shard.turns.get() != turns {
                 return;
             }
@@ -107,13 +108,19 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
         }
         let yielded_us = boottime_us();
         if yielded_us >= turn_ends_us {
-            glommio::executor().yield_task_queue_now().await;
+            step_back().await;
             let resumed_us = boottime_us();
             let percent = u64::from(settings.cpu_percent);
             let part_us = (resumed_us - yielded_us) * percent / (100 - percent.min(99));
             turn_ends_us = resumed_us + part_us.min(LONGEST_TURN_US);
         }
     }
+}
+
+/// Lets whatever else waits go first.
+async fn step_back() {
+    note_woken();
+    glommio::executor().yield_task_queue_now().await;
 }
 
 /// Sleeps until then, or until somebody rings.
@@ -125,7 +132,7 @@ async fn sleep_until(alarm: &Notify, wake_us: u64) {
     }
     let rest = Duration::from_micros(wake_us.saturating_sub(now_us)).min(FARTHEST);
     if rest.is_zero() {
-        glommio::executor().yield_task_queue_now().await;
+        step_back().await;
         return;
     }
     or(alarm.wait(), async {
@@ -138,7 +145,7 @@ async fn free_garbage(shard: Rc<Shard>) {
     loop {
         shard.garbage_alarm.wait().await;
         while shard.keyspace.borrow_mut().collect_garbage(GARBAGE_A_SLICE) {
-            glommio::executor().yield_task_queue_now().await;
+            step_back().await;
         }
     }
 }

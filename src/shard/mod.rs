@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   connections ──┐                              ┌── run_batch ── replies back to the origin
-//!                 ├─ outbox ─ mesh of channels ──┤
+//!                 ├─ outbox ─ links or channels ─┤
 //!   coordinators ─┘   (one batch a target        └── calls (jobs of coordinators, control)
 //!                      and turn)
 //!   cycle task (own task queue, shares by active-expire-cpu-percent)
@@ -14,17 +14,16 @@
 mod expire;
 mod hop;
 mod mailbox;
-mod notify;
 
 pub use hop::{CallResult, ShardHop};
-pub use mailbox::{Batch, Endpoints, Mail, Message, Part, Ticket, mesh};
-pub use notify::Notify;
+pub use mailbox::{Batch, Endpoints, LinkEnds, LinkedMail, Mail, Message, Part, Ticket, links, mesh};
 
 use crate::clock::Clock;
 use crate::command::{Ctx, Handler};
 use crate::config::Config;
 use crate::expiry::{Cycle, Settings};
 use crate::keyspace::{Hasher, Keyspace, Notice, Touch};
+use crate::net::{Notify, Ring, note_woken};
 use crate::resp::{Proto, Reply, Request, Result};
 use mailbox::Outbox;
 use std::any::Any;
@@ -226,6 +225,7 @@ impl Shard {
 
     /// Runs something in a task of its own, after what runs now; in the order of these calls.
     pub fn defer(&self, work: impl FnOnce() + 'static) {
+        note_woken();
         glommio::spawn_local(async move {
             // glommio runs a new task at once.
             futures_lite::future::yield_now().await;
@@ -237,6 +237,13 @@ impl Shard {
     /// Starts the tasks that serve the mailbox, in the current task queue, and the cycle in its own.
     pub fn start(self: &Rc<Shard>, mail: Mail) {
         mailbox::start(self, mail);
+        expire::start(self);
+    }
+
+    /// As [`Shard::start`], where a ring's turns carry the mail.
+    pub fn start_on_ring(self: &Rc<Shard>, ends: LinkEnds, ring: Rc<Ring>) {
+        self.outbox.set_ring(ring.clone());
+        glommio::spawn_local(ring.drive(Rc::new(LinkedMail::new(self.clone(), ends)))).detach();
         expire::start(self);
     }
 

@@ -235,6 +235,10 @@ fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
             let mut command = Command::new(EMBERDB);
             configuration_file(&mut command, flags);
             command.args(["--shards", &shards.to_string()]);
+            // `scripts/test` runs the tests of the protocol once over each of the networks.
+            if let Ok(network) = std::env::var("EMBERDB_TEST_NETWORK") {
+                command.args(["--network", &network]);
+            }
             command
         }
         Kind::Redis => {

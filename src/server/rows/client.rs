@@ -329,7 +329,7 @@ fn line(client: &Client) -> String {
         rbs_bytes = state.replies.out.capacity(),
         obl_bytes = state.unsent(),
         total_bytes = state.memory_bytes(),
-        events = if state.flow.writing { "rw" } else { "r" },
+        events = if state.flow.in_flight > 0 { "rw" } else { "r" },
         cmd = session.last_command,
         resp = if session.proto == Proto::Resp3 { 3 } else { 2 },
         lib_name = String::from_utf8_lossy(&session.lib_name),

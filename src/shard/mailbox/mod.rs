@@ -1,22 +1,30 @@
 //! Messages between shards. Commands for another shard are gathered in one batch for each target and turn; the
 //! target runs it and sends the same box back with the replies.
 //!
-//! Receivers never await: what a full channel does not take waits in a queue, which a task of its own empties. When
-//! that queue grows long, connections of this shard are not read until it has shrunk.
+//! Receivers never await: what a full channel does not take waits in a queue. When that queue grows long, connections
+//! of this shard are not read until it has shrunk.
+//!
+//! Messages travel the way the connections do: over glommio's channels (`channels.rs`), or over queues of our own whose
+//! sleeper is woken through its ring (`links.rs`).
+
+mod channels;
+mod links;
+
+pub use channels::{Endpoints, Mail, mesh};
+pub use links::{LinkEnds, LinkedMail, links};
+
+pub(super) use channels::start;
 
 use super::{At, Notify, Shard};
 use crate::command::Handler;
+use crate::net::Ring;
 use crate::resp::{Request, Span};
-use glommio::GlommioError;
-use glommio::channels::shared_channel::{self, ConnectedReceiver, ConnectedSender, SharedReceiver, SharedSender};
-use glommio::timer::Timer;
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// Messages that wait for a full channel before connections are not read any more.
 const CONGESTED_AT: usize = 64;
@@ -105,72 +113,6 @@ impl Batch {
     }
 }
 
-/// A shard's ends of the channels to and from each other shard, before its executor runs.
-pub struct Endpoints {
-    senders: Vec<Option<SharedSender<Message>>>,
-    receivers: Vec<Option<SharedReceiver<Message>>>,
-}
-
-/// A shard's ends of the channels, by the other shard; none to itself.
-pub struct Mail {
-    senders: Vec<Option<ConnectedSender<Message>>>,
-    receivers: Vec<Option<ConnectedReceiver<Message>>>,
-}
-
-/// Messages a channel between two shards holds.
-const CHANNEL_MESSAGES: usize = 256;
-/// How often a shard looks whether the others have connected their ends.
-const CONNECT_TICK: Duration = Duration::from_millis(1);
-
-/// A channel from every shard to every other.
-pub fn mesh(shards: usize) -> Vec<Endpoints> {
-    let none =
-        || Endpoints { senders: (0..shards).map(|_| None).collect(), receivers: (0..shards).map(|_| None).collect() };
-    let mut ends: Vec<Endpoints> = (0..shards).map(|_| none()).collect();
-    for from in 0..shards {
-        for to in (0..shards).filter(|to| *to != from) {
-            let (sender, receiver) = shared_channel::new_bounded(CHANNEL_MESSAGES);
-            ends[from].senders[to] = Some(sender);
-            ends[to].receivers[from] = Some(receiver);
-        }
-    }
-    ends
-}
-
-impl Mail {
-    /// Connects a shard's ends; returns when all others have connected theirs.
-    pub async fn connect(ends: Endpoints) -> Mail {
-        // All begin at once: each waits for its peer. glommio does not wake an executor when a peer connects (nor does
-        // its mesh builder), so this one keeps itself awake meanwhile.
-        let senders: Vec<_> =
-            ends.senders.into_iter().map(|end| end.map(|end| glommio::spawn_local(end.connect()))).collect();
-        let receivers: Vec<_> =
-            ends.receivers.into_iter().map(|end| end.map(|end| glommio::spawn_local(end.connect()))).collect();
-        let connect = async {
-            let mut mail = Mail { senders: Vec::new(), receivers: Vec::new() };
-            for task in senders {
-                mail.senders.push(match task {
-                    Some(task) => Some(task.await),
-                    None => None,
-                });
-            }
-            for task in receivers {
-                mail.receivers.push(match task {
-                    Some(task) => Some(task.await),
-                    None => None,
-                });
-            }
-            mail
-        };
-        let awake = async {
-            loop {
-                Timer::new(CONNECT_TICK).await;
-            }
-        };
-        futures_lite::future::or(connect, awake).await
-    }
-}
-
 pub(super) struct Outbox {
     id: usize,
     batches: RefCell<Vec<Option<Box<Batch>>>>,
@@ -181,6 +123,8 @@ pub(super) struct Outbox {
     flush: Notify,
     waiting: Cell<usize>,
     room: Notify,
+    /// The ring whose turns send the mail, if one does.
+    ring: OnceCell<Rc<Ring>>,
 }
 
 #[derive(Default)]
@@ -199,6 +143,18 @@ impl Outbox {
             flush: Notify::default(),
             waiting: Cell::new(0),
             room: Notify::default(),
+            ring: OnceCell::new(),
+        }
+    }
+
+    /// From now on the turns of a ring send the mail.
+    pub fn set_ring(&self, ring: Rc<Ring>) {
+        assert!(self.ring.set(ring).is_ok(), "a shard has one ring");
+    }
+
+    fn kick(&self) {
+        if let Some(ring) = self.ring.get() {
+            ring.kick();
         }
     }
 
@@ -206,6 +162,7 @@ impl Outbox {
         let mut batches = self.batches.borrow_mut();
         let batch = batches[target].get_or_insert_with(|| {
             self.flush.notify();
+            self.kick();
             self.pool.borrow_mut().pop().unwrap_or_default()
         });
         part.spans.0 = batch.spans.len() as u32;
@@ -249,6 +206,7 @@ impl Outbox {
         queue.messages.borrow_mut().push_back(message);
         self.waiting.set(self.waiting.get() + 1);
         queue.ready.notify();
+        self.kick();
     }
 
     pub fn recycle(&self, mut batch: Box<Batch>) {
@@ -257,6 +215,11 @@ impl Outbox {
             batch.clear();
             pool.push(batch);
         }
+    }
+
+    /// Whether anything waits to be sent, a batch that is being filled included.
+    fn has_mail(&self) -> bool {
+        self.waiting.get() > 0 || self.batches.borrow().iter().any(Option::is_some)
     }
 
     pub fn is_congested(&self) -> bool {
@@ -276,55 +239,5 @@ impl Outbox {
         if self.waiting.get() + 1 == CONGESTED_AT {
             self.room.notify();
         }
-    }
-}
-
-/// The tasks behind a shard's mailbox: one that sends the turn's batches, one a target that sends, one a source that
-/// receives.
-pub(super) fn start(shard: &Rc<Shard>, mail: Mail) {
-    let flusher = shard.clone();
-    glommio::spawn_local(async move {
-        loop {
-            flusher.outbox.flush.wait().await;
-            flusher.outbox.send_batches();
-        }
-    })
-    .detach();
-    for (target, sender) in mail.senders.into_iter().enumerate() {
-        let Some(sender) = sender else { continue };
-        let shard = shard.clone();
-        glommio::spawn_local(async move {
-            let queue = &shard.outbox.queues[target];
-            loop {
-                queue.ready.wait().await;
-                loop {
-                    let Some(message) = queue.messages.borrow_mut().pop_front() else { break };
-                    if !send(&sender, message).await {
-                        return;
-                    }
-                    shard.outbox.sent();
-                }
-            }
-        })
-        .detach();
-    }
-    for receiver in mail.receivers.into_iter().flatten() {
-        let shard = shard.clone();
-        glommio::spawn_local(async move {
-            while let Some(message) = receiver.recv().await {
-                shard.receive(message);
-                glommio::executor().yield_if_needed().await;
-            }
-        })
-        .detach();
-    }
-}
-
-/// False where the other side is gone, which happens when the process ends.
-async fn send(sender: &ConnectedSender<Message>, message: Message) -> bool {
-    match sender.try_send(message) {
-        Ok(()) => true,
-        Err(GlommioError::WouldBlock(glommio::ResourceType::Channel(message))) => sender.send(message).await.is_ok(),
-        Err(_) => false,
     }
 }

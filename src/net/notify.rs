@@ -4,6 +4,20 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::task::{Poll, Waker};
 
+thread_local! {
+    static WOKEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A task of this executor became ready: who drives the loop should let it run soon.
+#[inline]
+pub fn note_woken() {
+    WOKEN.set(true);
+}
+
+pub(super) fn take_woken() -> bool {
+    WOKEN.take()
+}
+
 #[derive(Default)]
 pub struct Notify {
     set: Cell<bool>,
@@ -15,6 +29,7 @@ impl Notify {
     pub fn notify(&self) {
         self.set.set(true);
         if !self.waiters.borrow().is_empty() {
+            note_woken();
             self.waiters.take().into_iter().for_each(Waker::wake);
         }
     }

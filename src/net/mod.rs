@@ -1,0 +1,121 @@
+//! Bytes to and from connections: the boundary between sockets and what the server makes of them, with two
+//! implementations.
+//!
+//! ```text
+//!  Line (a connection, as the server sees it)
+//!    ^ received, sent, ended          | open, mark, set_reading, shut
+//!    |                                v
+//!  Transport ── Ring     an io_uring of our own inside the executor; the default (Linux 6.1 or newer)
+//!            └─ Sockets  glommio's sockets; any kernel that glommio runs on
+//! ```
+//!
+//! A transport calls a line from its own turn, one line at a time, and never while it is being called by one: a line
+//! may call back. What lines want to send is collected, and leaves at the end of the turn.
+
+mod buffers;
+mod notify;
+mod ring;
+mod sockets;
+
+pub use notify::{Notify, note_woken};
+pub use ring::{Bell, Ring, available};
+pub use sockets::Sockets;
+
+use std::os::fd::RawFd;
+use std::rc::Rc;
+
+/// A connection, as the server sees it.
+pub trait Line {
+    /// Bytes have come; they are gone when the call returns.
+    fn received(&self, bytes: &[u8]);
+    /// What is to be sent now, if anything. Not called again before [`Line::sent`].
+    fn take_output(&self) -> Option<Vec<u8>>;
+    /// `bytes` more of the output were sent; with the last of them the buffer comes back.
+    fn sent(&self, bytes: usize, buffer: Option<Vec<u8>>);
+    /// The other side says no more. The connection stays open, unread, until it is shut.
+    fn finished(&self);
+    /// The connection is closed, by whomever. Nothing is called any more.
+    fn ended(&self);
+}
+
+/// What shares the loop of a ring with the connections: the mail of other shards.
+pub trait Host {
+    /// Works on what has come; whether there was anything.
+    fn receive_mail(&self) -> bool;
+    fn has_mail(&self) -> bool;
+    /// Whether mail waits to be sent.
+    fn has_outgoing(&self) -> bool;
+    /// Sends what was written to others in this turn. Returns whom to wake.
+    fn send_mail(&self, wake: &mut dyn FnMut(usize));
+}
+
+/// A connection's name in its transport. Names of closed connections are not used again soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineId {
+    index: u32,
+    generation: u32,
+}
+
+#[derive(Clone)]
+pub enum Transport {
+    Ring(Rc<Ring>),
+    Sockets(Rc<Sockets>),
+}
+
+impl Transport {
+    /// Takes over a socket, which is closed with the connection. Nothing is read before [`Transport::start`].
+    pub fn open(&self, fd: RawFd) -> LineId {
+        match self {
+            Transport::Ring(ring) => ring.open(fd),
+            Transport::Sockets(sockets) => sockets.open(fd),
+        }
+    }
+
+    /// Starts to read.
+    pub fn start(&self, id: LineId, line: Rc<dyn Line>) {
+        match self {
+            Transport::Ring(ring) => ring.start(id, line),
+            Transport::Sockets(sockets) => sockets.start(id, line),
+        }
+    }
+
+    /// The connection has something to send.
+    #[inline]
+    pub fn mark(&self, id: LineId) {
+        match self {
+            Transport::Ring(ring) => ring.mark(id),
+            Transport::Sockets(sockets) => sockets.mark(id),
+        }
+    }
+
+    /// Whether the connection is to be read; what comes meanwhile stays in the kernel, but for what has been read
+    /// already.
+    #[inline]
+    pub fn set_reading(&self, id: LineId, reading: bool) {
+        match self {
+            Transport::Ring(ring) => ring.set_reading(id, reading),
+            Transport::Sockets(sockets) => sockets.set_reading(id, reading),
+        }
+    }
+
+    /// Ends the connection in both directions; [`Line::ended`] follows.
+    pub fn shut(&self, id: LineId) {
+        match self {
+            Transport::Ring(ring) => ring.shut(id),
+            Transport::Sockets(sockets) => sockets.shut(id),
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Transport::Ring(_) => "ring",
+            Transport::Sockets(_) => "glommio",
+        }
+    }
+}
+
+/// Ends a socket in both directions.
+pub fn shut(fd: RawFd) {
+    // SAFETY: a system call on a number that the caller keeps open.
+    unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+}

@@ -1,0 +1,559 @@
+//! An io_uring of our own inside the executor: one system call a turn sends what is ready, and waits for what comes.
+//!
+//! ```text
+//!  turn:  mail out, sends queued ─ enter (submit all, wait for one) ─ completions, mail in ─ yield to the executor
+//!                                     ^ a timeout of 1 ms that repeats bounds the wait
+//!  three timeouts without work:  no timeout; an eventfd wakes the executor when something completes
+//! ```
+//!
+//! Where it waits matters more than any flag: waiting in the ring itself costs a fraction of waking up through the
+//! executor, which is left for the idle. The kernel chooses receive buffers (`buffers.rs`); a connection has one
+//! receive that repeats (multishot) and at most one send in flight. Other shards wake this one by a message straight
+//! into its ring.
+
+use super::buffers::{BUFFER_BYTES, Buffers, GROUP};
+use super::{Host, Line, LineId, Notify};
+use glommio::io::BufferedFile;
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, fence};
+
+const SUBMISSIONS: u32 = 1024;
+const COMPLETIONS: u32 = 4096;
+/// The longest wait inside the ring while there is work, since the executor's own tasks wait as long.
+const TICK_NS: u32 = 1_000_000;
+/// Ticks without work after which it waits outside.
+const QUIET_TICKS: u32 = 3;
+/// Turns between two looks at the executor's other tasks, where none is known to be ready.
+const TURNS_A_YIELD: u32 = 16;
+
+/// What a completion is about, in the highest byte of its user data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Op {
+    Ignored,
+    Receive,
+    Send,
+    Tick,
+    /// Another shard rang.
+    Bell,
+}
+
+const GENERATIONS: u32 = (1 << 24) - 1;
+
+fn user_data(op: Op, id: LineId) -> u64 {
+    (op as u64) << 56 | u64::from(id.generation) << 32 | u64::from(id.index)
+}
+
+const NOBODY: LineId = LineId { index: 0, generation: 0 };
+
+/// How one shard is woken by the others.
+pub struct Bell {
+    /// It waits, or is about to: who leaves mail has to ring.
+    waits: AtomicBool,
+    ring: AtomicI32,
+}
+
+impl Bell {
+    /// A bell for each shard.
+    pub fn for_all(shards: usize) -> Arc<[Bell]> {
+        (0..shards).map(|_| Bell { waits: AtomicBool::new(false), ring: AtomicI32::new(-1) }).collect()
+    }
+}
+
+struct Slot {
+    fd: RawFd,
+    generation: u32,
+    line: Option<Rc<dyn Line>>,
+    /// Whether it is to be read, whether a receive is under way, and whether that is being cancelled.
+    reading: bool,
+    receiving: bool,
+    cancelling: bool,
+    /// What the kernel sends from, and how much of it is sent.
+    in_flight: Option<Vec<u8>>,
+    sent: usize,
+    dirty: bool,
+    shut: bool,
+}
+
+type Completion = (u64, i32, u32);
+
+pub struct Ring {
+    me: usize,
+    bells: Arc<[Bell]>,
+    slots: RefCell<Vec<Slot>>,
+    free: RefCell<Vec<u32>>,
+    /// What is submitted with the next turn.
+    queue: RefCell<Vec<squeue::Entry>>,
+    dirty: RefCell<Vec<u32>>,
+    /// Connections that were shut, to be closed when the kernel is done with them.
+    shut: RefCell<Vec<u32>>,
+    /// Receives that ended because no buffer was free.
+    starved: RefCell<Vec<u32>>,
+    completions: RefCell<Vec<Completion>>,
+    ticking: Cell<bool>,
+    quiet_ticks: Cell<u32>,
+    /// It waits outside of the ring; `kick` ends that.
+    parked: Cell<bool>,
+    kick: Notify,
+    event: OwnedFd,
+    tick: Box<types::Timespec>,
+    // The ring goes before the memory that the kernel writes to.
+    uring: RefCell<IoUring>,
+    buffers: RefCell<Buffers>,
+}
+
+fn build() -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_cqsize(COMPLETIONS)
+        .setup_clamp()
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .setup_defer_taskrun()
+        .build(SUBMISSIONS)
+}
+
+/// Whether this kernel has what a ring needs (Linux 6.1), and allows it.
+///
+/// # Errors
+/// What was refused.
+pub fn available() -> io::Result<()> {
+    let ring = build()?;
+    let buffers = Buffers::register(&ring.submitter());
+    drop(ring);
+    buffers.map(drop)
+}
+
+impl Ring {
+    /// # Errors
+    /// As [`available`], or too many open files.
+    pub fn new(me: usize, bells: Arc<[Bell]>) -> io::Result<Rc<Ring>> {
+        let uring = build()?;
+        let buffers = Buffers::register(&uring.submitter())?;
+        bells[me].ring.store(uring.as_raw_fd(), Ordering::Release);
+        // SAFETY: no preconditions; the result is checked.
+        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if event < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Rc::new(Ring {
+            me,
+            bells,
+            slots: RefCell::default(),
+            free: RefCell::default(),
+            queue: RefCell::default(),
+            dirty: RefCell::default(),
+            shut: RefCell::default(),
+            starved: RefCell::default(),
+            completions: RefCell::default(),
+            ticking: Cell::new(false),
+            quiet_ticks: Cell::new(0),
+            parked: Cell::new(false),
+            kick: Notify::default(),
+            // SAFETY: open and ours.
+            event: unsafe { OwnedFd::from_raw_fd(event) },
+            tick: Box::new(types::Timespec::new().nsec(TICK_NS)),
+            uring: RefCell::new(uring),
+            buffers: RefCell::new(buffers),
+        }))
+    }
+
+    pub(super) fn open(&self, fd: RawFd) -> LineId {
+        let mut slots = self.slots.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            slots.push(Slot::closed());
+            (slots.len() - 1) as u32
+        });
+        let slot = &mut slots[index as usize];
+        *slot = Slot { fd, generation: slot.generation, ..Slot::closed() };
+        LineId { index, generation: slot.generation }
+    }
+
+    pub(super) fn start(&self, id: LineId, line: Rc<dyn Line>) {
+        self.with(id, |slot| slot.line = Some(line));
+        self.set_reading(id, true);
+    }
+
+    pub(super) fn mark(&self, id: LineId) {
+        self.with(id, |slot| {
+            if !std::mem::replace(&mut slot.dirty, true) {
+                self.dirty.borrow_mut().push(id.index);
+            }
+        });
+        self.kick();
+    }
+
+    pub(super) fn set_reading(&self, id: LineId, reading: bool) {
+        self.with(id, |slot| {
+            if slot.reading == reading {
+                return;
+            }
+            slot.reading = reading;
+            if reading {
+                self.receive(id.index, slot);
+                self.kick();
+            } else if slot.receiving && !slot.cancelling {
+                slot.cancelling = true;
+                self.submit(opcode::AsyncCancel::new(user_data(Op::Receive, id)).build(), Op::Ignored, NOBODY);
+            }
+        });
+    }
+
+    pub(super) fn shut(&self, id: LineId) {
+        self.with(id, |slot| {
+            if !std::mem::replace(&mut slot.shut, true) {
+                super::shut(slot.fd);
+                self.shut.borrow_mut().push(id.index);
+            }
+        });
+        self.kick();
+    }
+
+    /// Works on a slot, if it still is this connection's.
+    #[inline]
+    fn with(&self, id: LineId, work: impl FnOnce(&mut Slot)) {
+        if let Some(slot) = self.slots.borrow_mut().get_mut(id.index as usize)
+            && slot.generation == id.generation
+            && slot.fd >= 0
+        {
+            work(slot);
+        }
+    }
+
+    /// Something is to be done by the next turn.
+    #[inline]
+    pub fn kick(&self) {
+        if self.parked.get() {
+            self.kick.notify();
+        }
+    }
+
+    fn submit(&self, entry: squeue::Entry, op: Op, id: LineId) {
+        self.queue.borrow_mut().push(entry.user_data(user_data(op, id)));
+    }
+
+    /// Starts to receive, unless that is under way.
+    fn receive(&self, index: u32, slot: &mut Slot) {
+        if slot.reading && !slot.receiving && !slot.shut {
+            slot.receiving = true;
+            let entry = opcode::RecvMulti::new(types::Fd(slot.fd), GROUP).build();
+            self.submit(entry, Op::Receive, LineId { index, generation: slot.generation });
+        }
+    }
+
+    /// Sends what is left of the buffer in flight.
+    fn send(&self, index: u32, slot: &Slot) {
+        let Some(buffer) = &slot.in_flight else { return };
+        let rest = &buffer[slot.sent..];
+        let len = rest.len().min(u32::MAX as usize) as u32;
+        let entry = opcode::Send::new(types::Fd(slot.fd), rest.as_ptr(), len)
+            .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
+            .build();
+        self.submit(entry, Op::Send, LineId { index, generation: slot.generation });
+    }
+
+    /// Runs the ring for as long as the executor does.
+    pub async fn drive(self: Rc<Ring>, host: Rc<dyn Host>) {
+        glommio::spawn_local(self.clone().forward_events()).detach();
+        let mut turns = 0;
+        loop {
+            if !self.ticking.replace(true) {
+                let entry = opcode::Timeout::new(&*self.tick).flags(types::TimeoutFlags::MULTISHOT).build();
+                self.submit(entry, Op::Tick, NOBODY);
+            }
+            let ticks = self.quiet_ticks.get();
+            self.turn(&*host, true);
+            turns += 1;
+            let ticked = self.quiet_ticks.get() != ticks;
+            if ticked || turns >= TURNS_A_YIELD || super::notify::take_woken() {
+                turns = 0;
+                glommio::executor().yield_task_queue_now().await;
+            }
+            if self.quiet_ticks.get() >= QUIET_TICKS {
+                self.submit(opcode::TimeoutRemove::new(user_data(Op::Tick, NOBODY)).build(), Op::Ignored, NOBODY);
+                self.turn(&*host, false);
+                self.park(&*host).await;
+                self.quiet_ticks.set(0);
+            }
+        }
+    }
+
+    /// Waits through the executor until something completes, somebody rings, or a task of this shard kicks.
+    async fn park(&self, host: &dyn Host) {
+        self.parked.set(true);
+        let registered = self.uring.borrow().submitter().register_eventfd(self.event.as_raw_fd());
+        if registered.is_ok() {
+            self.bells[self.me].waits.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            // Whatever came before the eventfd was there did not wake it.
+            if !self.has_work(host) {
+                self.kick.wait().await;
+            }
+            self.bells[self.me].waits.store(false, Ordering::Relaxed);
+            // An eventfd that stays registered would be written to at every completion.
+            let _ = self.uring.borrow().submitter().unregister_eventfd();
+        }
+        self.parked.set(false);
+    }
+
+    fn has_work(&self, host: &dyn Host) -> bool {
+        let mut uring = self.uring.borrow_mut();
+        host.has_mail()
+            || host.has_outgoing()
+            || !self.queue.borrow().is_empty()
+            || !self.dirty.borrow().is_empty()
+            || !self.shut.borrow().is_empty()
+            || !uring.completion().is_empty()
+            || uring.submission().taskrun()
+    }
+
+    /// Kicks whenever the eventfd is written to.
+    async fn forward_events(self: Rc<Ring>) {
+        // SAFETY: the descriptor is open as long as the ring; the file must not close it.
+        let file = ManuallyDrop::new(unsafe { BufferedFile::from_raw_fd(self.event.as_raw_fd()) });
+        while file.read_at(0, size_of::<u64>()).await.is_ok() {
+            self.kick.notify();
+        }
+    }
+
+    /// One turn; `wait` says whether to wait for something to complete.
+    fn turn(&self, host: &dyn Host, wait: bool) {
+        host.send_mail(&mut |target| self.ring_bell(target));
+        self.flush();
+        self.close_shut();
+        self.buffers.borrow_mut().publish();
+        self.restart_starved();
+        self.enter(host, wait);
+        let worked = self.complete();
+        if host.receive_mail() || worked {
+            self.quiet_ticks.set(0);
+        }
+    }
+
+    /// Wakes another shard, if it waits.
+    fn ring_bell(&self, target: usize) {
+        let bell = &self.bells[target];
+        // Between the mail and this look there must be a fence, as there is between the target's store and its look at
+        // the mail: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if bell.waits.load(Ordering::Relaxed) && bell.waits.swap(false, Ordering::AcqRel) {
+            let ring = types::Fd(bell.ring.load(Ordering::Acquire));
+            let entry = opcode::MsgRingData::new(ring, 0, user_data(Op::Bell, NOBODY), None).build();
+            self.submit(entry.flags(squeue::Flags::SKIP_SUCCESS), Op::Ignored, NOBODY);
+        }
+    }
+
+    /// Queues a send for each connection that has something to say and nothing in flight.
+    fn flush(&self) {
+        let mut dirty = self.dirty.take();
+        for index in dirty.drain(..) {
+            let line = {
+                let slot = &mut self.slots.borrow_mut()[index as usize];
+                slot.dirty = false;
+                let ready = slot.in_flight.is_none() && !slot.shut;
+                slot.line.clone().filter(|_| ready)
+            };
+            let Some(buffer) = line.and_then(|line| line.take_output()) else { continue };
+            let slot = &mut self.slots.borrow_mut()[index as usize];
+            slot.in_flight = Some(buffer);
+            slot.sent = 0;
+            self.send(index, slot);
+        }
+        let mut place = self.dirty.borrow_mut();
+        // What was marked meanwhile waits for the next turn.
+        dirty.append(&mut place);
+        *place = dirty;
+    }
+
+    /// Closes the connections that were shut, where nothing is under way any more.
+    fn close_shut(&self) {
+        let mut waiting = Vec::new();
+        let shut = self.shut.take();
+        for index in shut {
+            let line = {
+                let slot = &mut self.slots.borrow_mut()[index as usize];
+                if slot.receiving || slot.in_flight.is_some() {
+                    waiting.push(index);
+                    continue;
+                }
+                // SAFETY: ours, and nothing of the kernel's refers to it.
+                unsafe { libc::close(slot.fd) };
+                slot.fd = -1;
+                slot.generation = (slot.generation + 1) & GENERATIONS;
+                self.free.borrow_mut().push(index);
+                slot.line.take()
+            };
+            if let Some(line) = line {
+                line.ended();
+            }
+        }
+        self.shut.borrow_mut().append(&mut waiting);
+    }
+
+    fn restart_starved(&self) {
+        for index in self.starved.take() {
+            let slot = &mut self.slots.borrow_mut()[index as usize];
+            if slot.fd >= 0 {
+                self.receive(index, slot);
+            }
+        }
+    }
+
+    /// Submits the queue; waits for a completion, but not where mail has come.
+    fn enter(&self, host: &dyn Host, wait: bool) {
+        let mut uring = self.uring.borrow_mut();
+        let mut queue = self.queue.borrow_mut();
+        let mut pushed = 0;
+        while pushed < queue.len() {
+            {
+                let mut submission = uring.submission();
+                while pushed < queue.len() {
+                    // SAFETY: what an entry refers to (a buffer in flight, the tick) stays in place until it completes.
+                    if unsafe { submission.push(&queue[pushed]) }.is_err() {
+                        break;
+                    }
+                    pushed += 1;
+                }
+            }
+            if pushed < queue.len() {
+                tolerate(uring.submit());
+            }
+        }
+        queue.clear();
+        drop(queue);
+        if !wait {
+            tolerate(uring.submit_and_wait(0));
+            return;
+        }
+        let waits = &self.bells[self.me].waits;
+        waits.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let want = usize::from(!host.has_mail());
+        tolerate(uring.submit_and_wait(want));
+        waits.store(false, Ordering::Relaxed);
+    }
+
+    /// Works on what has completed; whether it was about a connection or a neighbour.
+    fn complete(&self) -> bool {
+        let mut completions = self.completions.take();
+        completions.extend(
+            self.uring.borrow_mut().completion().map(|entry| (entry.user_data(), entry.result(), entry.flags())),
+        );
+        let mut worked = false;
+        for &(data, result, flags) in &completions {
+            let id = LineId { index: data as u32, generation: (data >> 32) as u32 & GENERATIONS };
+            worked |= match (data >> 56) as u8 {
+                op if op == Op::Receive as u8 => {
+                    self.received(id, result, flags);
+                    true
+                }
+                op if op == Op::Send as u8 => {
+                    self.sent(id, result);
+                    true
+                }
+                op if op == Op::Tick as u8 => {
+                    if !cqueue::more(flags) {
+                        self.ticking.set(false);
+                    }
+                    self.quiet_ticks.set(self.quiet_ticks.get() + 1);
+                    false
+                }
+                op => op == Op::Bell as u8,
+            };
+        }
+        completions.clear();
+        self.completions.replace(completions);
+        worked
+    }
+
+    fn received(&self, id: LineId, result: i32, flags: u32) {
+        let line = {
+            let slot = &mut self.slots.borrow_mut()[id.index as usize];
+            debug_assert_eq!(slot.generation, id.generation, "a connection outlives its receive");
+            if !cqueue::more(flags) {
+                slot.receiving = false;
+                slot.cancelling = false;
+            }
+            slot.line.clone().filter(|_| !slot.shut)
+        };
+        if let Some(buffer) = cqueue::buffer_select(flags) {
+            if result > 0
+                && let Some(line) = &line
+            {
+                let bytes = self.buffers.borrow().bytes(buffer, (result as usize).min(BUFFER_BYTES));
+                // SAFETY: the kernel has written these bytes and leaves the buffer alone until it is given back.
+                line.received(unsafe { &*bytes });
+            }
+            self.buffers.borrow_mut().give_back(buffer);
+        }
+        match -result {
+            libc::ENOBUFS => self.starved.borrow_mut().push(id.index),
+            ..0 | libc::ECANCELED | libc::EINTR | libc::EAGAIN => {
+                self.with(id, |slot| self.receive(id.index, slot));
+            }
+            0 => {
+                // The other side says no more; what it asked for is still answered.
+                self.with(id, |slot| slot.reading = false);
+                match line {
+                    Some(line) => line.finished(),
+                    None => self.shut(id),
+                }
+            }
+            _ => self.shut(id),
+        }
+    }
+
+    fn sent(&self, id: LineId, result: i32) {
+        let (line, bytes, buffer) = {
+            let slot = &mut self.slots.borrow_mut()[id.index as usize];
+            debug_assert_eq!(slot.generation, id.generation, "a connection outlives its send");
+            if result < 0 && !matches!(-result, libc::EINTR | libc::EAGAIN) || slot.shut {
+                slot.in_flight = None;
+                (None, 0, None)
+            } else {
+                let bytes = result.max(0) as usize;
+                slot.sent += bytes;
+                let whole = slot.in_flight.as_ref().is_some_and(|buffer| slot.sent == buffer.len());
+                let buffer = slot.in_flight.take_if(|_| whole);
+                self.send(id.index, slot);
+                (slot.line.clone(), bytes, buffer)
+            }
+        };
+        match line {
+            Some(line) => line.sent(bytes, buffer),
+            None => self.shut(id),
+        }
+    }
+}
+
+impl Slot {
+    fn closed() -> Slot {
+        Slot {
+            fd: -1,
+            generation: 0,
+            line: None,
+            reading: false,
+            receiving: false,
+            cancelling: false,
+            in_flight: None,
+            sent: 0,
+            dirty: false,
+            shut: false,
+        }
+    }
+}
+
+/// A turn goes on after errors that pass; others mean that the ring is broken, and a shard without it is deaf.
+fn tolerate(result: io::Result<usize>) {
+    if let Err(error) = result
+        && !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN | libc::ETIME))
+    {
+        panic!("io_uring_enter: {error}");
+    }
+}

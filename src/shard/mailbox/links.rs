@@ -1,0 +1,98 @@
+//! Messages over queues between two threads each, looked at in every turn of the ring; one that sleeps is woken by a
+//! message into its ring.
+
+use super::Message;
+use crate::net::Host;
+use crate::shard::Shard;
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Messages a link holds.
+const LINK_MESSAGES: usize = 256;
+/// Messages taken from one neighbour before the others, and connections, have their turn.
+const MESSAGES_A_TURN: usize = 32;
+
+/// A shard's ends of the links to and from each other shard.
+pub struct LinkEnds {
+    producers: Vec<Option<Producer<Message>>>,
+    consumers: Vec<Option<Consumer<Message>>>,
+}
+
+/// A link from every shard to every other.
+pub fn links(shards: usize) -> Vec<LinkEnds> {
+    let none =
+        || LinkEnds { producers: (0..shards).map(|_| None).collect(), consumers: (0..shards).map(|_| None).collect() };
+    let mut ends: Vec<LinkEnds> = (0..shards).map(|_| none()).collect();
+    for from in 0..shards {
+        for to in (0..shards).filter(|to| *to != from) {
+            let (producer, consumer) = RingBuffer::new(LINK_MESSAGES);
+            ends[from].producers[to] = Some(producer);
+            ends[to].consumers[from] = Some(consumer);
+        }
+    }
+    ends
+}
+
+/// A shard's mail, as its ring sees it.
+pub struct LinkedMail {
+    shard: Rc<Shard>,
+    producers: RefCell<Vec<Option<Producer<Message>>>>,
+    consumers: RefCell<Vec<Option<Consumer<Message>>>>,
+}
+
+impl LinkedMail {
+    pub fn new(shard: Rc<Shard>, ends: LinkEnds) -> LinkedMail {
+        LinkedMail { shard, producers: RefCell::new(ends.producers), consumers: RefCell::new(ends.consumers) }
+    }
+}
+
+impl Host for LinkedMail {
+    fn receive_mail(&self) -> bool {
+        let mut any = false;
+        for source in 0..self.shard.count {
+            for _ in 0..MESSAGES_A_TURN {
+                let message = match &mut self.consumers.borrow_mut()[source] {
+                    Some(consumer) => consumer.pop().ok(),
+                    None => None,
+                };
+                let Some(message) = message else { break };
+                any = true;
+                self.shard.receive(message);
+            }
+        }
+        any
+    }
+
+    fn has_mail(&self) -> bool {
+        self.consumers.borrow().iter().flatten().any(|consumer| !consumer.is_empty())
+    }
+
+    fn has_outgoing(&self) -> bool {
+        self.shard.outbox.has_mail()
+    }
+
+    fn send_mail(&self, wake: &mut dyn FnMut(usize)) {
+        let outbox = &self.shard.outbox;
+        outbox.send_batches();
+        if outbox.waiting.get() == 0 {
+            return;
+        }
+        for (target, producer) in self.producers.borrow_mut().iter_mut().enumerate() {
+            let Some(producer) = producer else { continue };
+            let mut messages = outbox.queues[target].messages.borrow_mut();
+            let mut pushed = false;
+            while let Some(message) = messages.pop_front() {
+                if let Err(PushError::Full(message)) = producer.push(message) {
+                    messages.push_front(message);
+                    break;
+                }
+                outbox.sent();
+                pushed = true;
+            }
+            if pushed {
+                wake(target);
+            }
+        }
+    }
+}
