@@ -17,6 +17,9 @@
 //!  clock, config
 //! ```
 //!
+//! `src/bin/emberdb-bench/` is the load generator, a program of its own that uses none of these rooms: it talks to any
+//! RESP server. Its `main.rs` has its map.
+//!
 //! # Import law
 //! A room imports only from rooms further down in this drawing; rooms on one line do not import each other.
 //! `tests/architecture.rs` reads the imports and fails on any other arrow. Where a lower room must reach a higher one

@@ -1,0 +1,166 @@
+//! Requests, encoded once: on the hot path only the digits of the key and of the TTL are written.
+
+/// What keys look like: a prefix and a number with leading zeros.
+#[derive(Clone, Debug)]
+pub struct KeyForm {
+    pub prefix: String,
+    pub digits: usize,
+}
+
+impl KeyForm {
+    /// Keys of `size` bytes; longer ones if the prefix and the greatest of `keys` numbers do not fit.
+    pub fn new(prefix: &str, size: usize, keys: u64) -> KeyForm {
+        let needed = keys.saturating_sub(1).checked_ilog10().unwrap_or(0) as usize + 1;
+        KeyForm { prefix: prefix.to_owned(), digits: needed.max(size.saturating_sub(prefix.len())) }
+    }
+
+    pub fn size(&self) -> usize {
+        self.prefix.len() + self.digits
+    }
+}
+
+/// Seconds, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ttl {
+    pub from: u64,
+    pub to: u64,
+}
+
+impl Ttl {
+    #[inline]
+    fn choose(&self, rng: &mut fastrand::Rng) -> u64 {
+        if self.from == self.to { self.from } else { rng.u64(self.from..=self.to) }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Part<'a> {
+    Word(&'a [u8]),
+    Key,
+    /// At most once, behind the key.
+    Ttl(Ttl),
+}
+
+/// A request of one shape.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Up to the TTL, or all of it; the key's digits are zeros.
+    bytes: Vec<u8>,
+    digits_at: usize,
+    digits: usize,
+    ttl: Option<Ttl>,
+    after_ttl: Vec<u8>,
+}
+
+impl Command {
+    pub fn new(form: &KeyForm, parts: &[Part<'_>]) -> Command {
+        let bytes = format!("*{}\r\n", parts.len()).into_bytes();
+        let mut command = Command { bytes, digits_at: 0, digits: form.digits, ttl: None, after_ttl: Vec::new() };
+        for part in parts {
+            match part {
+                Part::Word(word) if command.ttl.is_some() => push_bulk(&mut command.after_ttl, word),
+                Part::Word(word) => push_bulk(&mut command.bytes, word),
+                Part::Key => {
+                    let key = format!("{}{:0digits$}", form.prefix, 0, digits = form.digits);
+                    push_bulk(&mut command.bytes, key.as_bytes());
+                    command.digits_at = command.bytes.len() - 2 - form.digits;
+                }
+                Part::Ttl(ttl) => command.ttl = Some(*ttl),
+            }
+        }
+        assert!(command.digits_at > 0, "every command names its key");
+        command
+    }
+
+    #[inline]
+    pub fn push(&self, key: u64, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        write_digits(&mut out[start + self.digits_at..start + self.digits_at + self.digits], key);
+        if let Some(ttl) = &self.ttl {
+            push_number(out, ttl.choose(rng));
+            out.extend_from_slice(&self.after_ttl);
+        }
+    }
+}
+
+/// A whole command from its words, for everything that is not the hot path.
+pub fn push_command(out: &mut Vec<u8>, words: &[&[u8]]) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    words.iter().for_each(|word| push_bulk(out, word));
+}
+
+fn push_bulk(out: &mut Vec<u8>, word: &[u8]) {
+    out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A number as a bulk string.
+#[inline]
+fn push_number(out: &mut Vec<u8>, number: u64) {
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    out.push(b'$');
+    if digits > 9 {
+        out.push(b'0' + (digits / 10) as u8);
+    }
+    out.push(b'0' + (digits % 10) as u8);
+    out.extend_from_slice(b"\r\n");
+    let start = out.len();
+    out.resize(start + digits, 0);
+    write_digits(&mut out[start..], number);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// `number` with leading zeros; digits that do not fit are cut off at the front.
+#[inline]
+fn write_digits(place: &mut [u8], mut number: u64) {
+    for digit in place.iter_mut().rev() {
+        if number == 0 {
+            *digit = b'0';
+            continue;
+        }
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(command: &Command, key: u64) -> String {
+        let mut out = b"before".to_vec();
+        command.push(key, &mut fastrand::Rng::with_seed(1), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn digits_of_the_key_are_written_into_the_template() {
+        let form = KeyForm::new("key:", 8, 1000);
+        let get = Command::new(&form, &[Part::Word(b"GET"), Part::Key]);
+        assert_eq!(encoded(&get, 42), "before*2\r\n$3\r\nGET\r\n$8\r\nkey:0042\r\n");
+        assert_eq!(encoded(&get, 0), "before*2\r\n$3\r\nGET\r\n$8\r\nkey:0000\r\n");
+    }
+
+    #[test]
+    fn the_ttl_stands_where_it_belongs() {
+        let form = KeyForm::new("k", 2, 10);
+        let hour = Ttl { from: 3600, to: 3600 };
+        let set = [Part::Word(b"SET"), Part::Key, Part::Word(b"v"), Part::Word(b"EX"), Part::Ttl(hour)];
+        let set = Command::new(&form, &set);
+        assert_eq!(encoded(&set, 7), "before*5\r\n$3\r\nSET\r\n$2\r\nk7\r\n$1\r\nv\r\n$2\r\nEX\r\n$4\r\n3600\r\n");
+        let long = Ttl { from: 10_000_000_000, to: 10_000_000_000 };
+        let expire = [Part::Word(b"EXPIRE"), Part::Key, Part::Ttl(long), Part::Word(b"NX")];
+        let expire = Command::new(&form, &expire);
+        assert_eq!(encoded(&expire, 7), "before*4\r\n$6\r\nEXPIRE\r\n$2\r\nk7\r\n$11\r\n10000000000\r\n$2\r\nNX\r\n");
+    }
+
+    #[test]
+    fn keys_grow_where_their_numbers_do_not_fit() {
+        assert_eq!(KeyForm::new("key:", 16, 100_000).size(), 16);
+        assert_eq!(KeyForm::new("key:", 5, 100_000).size(), 9);
+        assert_eq!(KeyForm::new("key:", 5, 100_001).size(), 10);
+        assert_eq!(KeyForm::new("", 1, 1).size(), 1);
+    }
+}

@@ -1,0 +1,302 @@
+//! The flags. One struct makes parser, help and the names of what is nearest to a mistyped one.
+
+use crate::control::Login;
+use crate::encode::{KeyForm, Ttl};
+use crate::search::Objective;
+use crate::target::Target;
+use crate::workload::{Kind, Recipe};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
+use std::path::PathBuf;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Distribution {
+    Uniform,
+    Zipf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    PerSecond(f64),
+    /// Of what the first target reaches in closed loop.
+    Share(f64),
+}
+
+/// Loads RESP servers and tells how long they really take.
+///
+/// Without --rate each connection sends its next requests when all replies are here (closed loop): that finds the
+/// greatest rate. With --rate requests are planned at fixed moments and latency counts from there, whatever the server
+/// does (open loop): that finds the latency clients would see. Several targets take turns, so that what disturbs the
+/// machine disturbs all of them.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "emberdb-bench", max_term_width = 110)]
+pub struct Flags {
+    /// Server to measure, can be repeated: name=host:port or name=unix:/path, with ,pid=N behind it to name the
+    /// process whose CPU time counts (otherwise INFO tells, where the server is local)
+    #[arg(long = "target", value_name = "TARGET", default_value = "server=127.0.0.1:6379")]
+    pub targets: Vec<Target>,
+    /// What to ask for
+    #[arg(long, value_enum, default_value = "get")]
+    pub workload: Kind,
+    /// Requests a second, of all connections together: open loop. 60% = of what the first target does in closed loop
+    #[arg(long, value_parser = rate)]
+    pub rate: Option<Rate>,
+    /// Find the greatest rate that keeps this: p99<=1ms, p99.9<=500us, mean<=200us, max<=1s
+    #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["rate", "requests"])]
+    pub search: Option<Objective>,
+    /// Connections, of all threads together
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub connections: u64,
+    /// Requests in flight on each connection, at most
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub pipeline: u64,
+    /// Generator threads
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub threads: u64,
+    /// Cores to pin the threads to, in turn: 1 or 2,3
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(0..1024))]
+    pub cores: Vec<u16>,
+    /// Measured time of each round (5; mass-expiry: of each phase)
+    #[arg(long, value_parser = positive, conflicts_with = "requests")]
+    pub seconds: Option<f64>,
+    /// End a round after so many requests instead
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
+    /// Seconds before each round that are not counted
+    #[arg(long, default_value_t = 1.0, value_parser = not_negative)]
+    pub warmup: f64,
+    /// Rounds of each target (1; 5 where there are several targets)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub rounds: Option<u64>,
+    /// Keys, or users of sessions (lag, mass-expiry: keys that live on)
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
+    pub keys: u64,
+    /// Keys that die (lag: 1000; mass-expiry: 1000000)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
+    pub dying: Option<u64>,
+    /// How keys are chosen
+    #[arg(long, value_enum, default_value = "uniform")]
+    pub distribution: Distribution,
+    /// The smaller, the more even
+    #[arg(long, default_value_t = 0.99, value_parser = positive)]
+    pub zipf_exponent: f64,
+    /// Bytes of a key; more if prefix and number do not fit
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub key_size: u64,
+    /// What keys begin with (the workload's name; key: for get, set and mixed)
+    #[arg(long)]
+    pub key_prefix: Option<String>,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(0..=536_870_912))]
+    pub value_size: u64,
+    /// Share of GETs in the mixed workload
+    #[arg(long, default_value_t = 0.9, value_parser = share)]
+    pub reads: f64,
+    /// TTL of what is set, seconds: 60 or 60..3600 (session 1800, cache 60..3600, ratelimit 60, others none)
+    #[arg(long, value_parser = ttl)]
+    pub ttl: Option<Ttl>,
+    /// Load the keys first (get, mixed and session do so anyway)
+    #[arg(long, conflicts_with = "no_load")]
+    pub load: bool,
+    /// Keys are there already
+    #[arg(long)]
+    pub no_load: bool,
+    /// Longest wait for what is due to be gone (lag, mass-expiry), seconds
+    #[arg(long, default_value_t = 20.0, value_parser = positive)]
+    pub wait: f64,
+    /// Protocol
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
+    pub resp: u8,
+    /// Name for AUTH
+    #[arg(long, requires = "password")]
+    pub user: Option<String>,
+    /// Password for AUTH
+    #[arg(long)]
+    pub password: Option<String>,
+    /// Where random numbers begin
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Folder for result.json, one .hgrm a target and latency.svg
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// A line each second on standard error even if that is no terminal
+    #[arg(long)]
+    pub progress: bool,
+    /// Measure nothing: write summary.md from the result.json files below a folder
+    #[arg(long, value_name = "FOLDER", exclusive = true)]
+    pub summary: Option<PathBuf>,
+}
+
+impl Flags {
+    /// Parses and checks what concerns several flags; ends the process with 2 if something is wrong.
+    pub fn from_command_line() -> Flags {
+        Flags::parse().checked().unwrap_or_else(|message| {
+            Flags::command().error(ErrorKind::ArgumentConflict, message).exit();
+        })
+    }
+
+    fn checked(self) -> Result<Flags, String> {
+        let mut names: Vec<&str> = self.targets.iter().map(|target| target.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("two targets are called {}: names have to differ", pair[0]));
+        }
+        if self.connections < self.threads {
+            return Err(format!("{} threads need as many connections at least", self.threads));
+        }
+        if self.is_about_deaths() && (self.search.is_some() || self.requests.is_some()) {
+            return Err("lag and mass-expiry take neither --search nor --requests".to_owned());
+        }
+        if self.requests.is_some_and(|requests| requests < self.threads) {
+            return Err("at least one request for each thread".to_owned());
+        }
+        Ok(self)
+    }
+
+    pub fn is_about_deaths(&self) -> bool {
+        matches!(self.workload, Kind::Lag | Kind::MassExpiry)
+    }
+
+    /// Rounds of each target; a search is long as it is.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.unwrap_or(if self.targets.len() > 1 && self.search.is_none() { 5 } else { 1 })
+    }
+
+    /// Keys that die.
+    pub fn dying(&self) -> u64 {
+        self.dying.unwrap_or(if self.workload == Kind::Lag { 1_000 } else { 1_000_000 })
+    }
+
+    pub fn seconds(&self) -> f64 {
+        self.seconds.unwrap_or(5.0)
+    }
+
+    pub fn login(&self) -> Login {
+        Login { resp3: self.resp == 3, user: self.user.clone(), password: self.password.clone() }
+    }
+
+    /// Whether keys are loaded before the first round.
+    pub fn loads(&self) -> bool {
+        self.load || (!self.no_load && matches!(self.workload, Kind::Get | Kind::Mixed | Kind::Session))
+    }
+
+    pub fn recipe(&self) -> Recipe {
+        let default_ttl = match self.workload {
+            Kind::Session => Some(Ttl { from: 1800, to: 1800 }),
+            Kind::Cache => Some(Ttl { from: 60, to: 3600 }),
+            Kind::Ratelimit => Some(Ttl { from: 60, to: 60 }),
+            _ => None,
+        };
+        let name = match self.workload {
+            Kind::Get | Kind::Set | Kind::Mixed => "key".to_owned(),
+            other => other.to_possible_value().expect("none is hidden").get_name().to_owned(),
+        };
+        let prefix = self.key_prefix.clone().unwrap_or(format!("{name}:"));
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        // Every connection of the session workload has a user at least.
+        let numbers = self.keys.max(self.connections);
+        Recipe {
+            kind: self.workload,
+            keys: self.keys,
+            zipf_exponent: (self.distribution == Distribution::Zipf).then_some(self.zipf_exponent),
+            form: KeyForm::new(&prefix, self.key_size as usize, numbers),
+            value: (0..self.value_size).map(|_| rng.alphanumeric() as u8).collect(),
+            ttl: self.ttl.or(default_ttl),
+            reads: self.reads,
+            loaded: self.loads(),
+            seed: self.seed,
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text, |number| number > 0.0, "more than 0")
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    match text.strip_suffix('%') {
+        Some(percent) => Ok(Rate::Share(positive(percent)? / 100.0)),
+        None => Ok(Rate::PerSecond(positive(text)?)),
+    }
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, |number| number >= 0.0, "0 or more")
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, |number| (0.0..=1.0).contains(&number), "between 0 and 1")
+}
+
+fn number(text: &str, fits: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number < 1e12 && fits(*number));
+    number.ok_or_else(|| format!("a number {wanted} is wanted"))
+}
+
+/// `60` or `60..3600`.
+fn ttl(text: &str) -> Result<Ttl, String> {
+    let (from, to) = text.split_once("..").unwrap_or((text, text));
+    let bound = |text: &str| text.parse::<u64>().ok().filter(|&seconds| (1..1 << 40).contains(&seconds));
+    match (bound(from), bound(to)) {
+        (Some(from), Some(to)) if from <= to => Ok(Ttl { from, to }),
+        _ => Err("seconds are wanted, as 60 or as 60..3600".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Flags, String> {
+        let words = std::iter::once("emberdb-bench").chain(line.split_whitespace());
+        Flags::try_parse_from(words).map_err(|error| error.to_string())?.checked()
+    }
+
+    #[test]
+    fn the_table_is_sound() {
+        Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults() {
+        let flags = parse("").unwrap();
+        assert_eq!(flags.targets[0].to_string(), "server (127.0.0.1:6379)");
+        assert_eq!((flags.connections, flags.pipeline, flags.keys, flags.value_size), (50, 1, 100_000, 3));
+        assert_eq!((flags.rounds(), flags.seconds(), flags.rate), (1, 5.0, None));
+        assert!(flags.loads());
+        assert_eq!(flags.recipe().form.size(), 16);
+        assert_eq!(parse("--target a=h:1 --target b=h:2").unwrap().rounds(), 5);
+        assert!(!parse("--workload set").unwrap().loads());
+        assert!(parse("--workload set --load").unwrap().loads());
+        assert!(!parse("--no-load").unwrap().loads());
+        assert_eq!(parse("--workload session").unwrap().recipe().ttl, Some(Ttl { from: 1800, to: 1800 }));
+    }
+
+    #[test]
+    fn values() {
+        let flags = parse("--cores 1,2 --ttl 60..3600 --rate 1e5 --distribution zipf --workload mass-expiry").unwrap();
+        assert_eq!(flags.cores, [1, 2]);
+        assert_eq!(flags.ttl, Some(Ttl { from: 60, to: 3600 }));
+        assert_eq!(flags.rate, Some(Rate::PerSecond(100_000.0)));
+        assert_eq!(parse("--rate 60%").unwrap().rate, Some(Rate::Share(0.6)));
+        assert_eq!(flags.recipe().zipf_exponent, Some(0.99));
+        assert_eq!(flags.recipe().form.prefix, "mass-expiry:");
+        assert_eq!(parse("--ttl 5").unwrap().ttl, Some(Ttl { from: 5, to: 5 }));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let wrong = |line: &str| parse(line).expect_err(line);
+        assert!(wrong("--pipelin 3").contains("--pipeline"));
+        assert!(wrong("--workload sessio").contains("session"));
+        assert!(wrong("--target a=h:1 --target a=h:2").contains("two targets are called a"));
+        assert!(wrong("--ttl 9..3").contains("60..3600"));
+        assert!(wrong("--threads 9 --connections 3").contains("9 threads"));
+        for line in ["--rate 0", "--rate -1", "--rate nan", "--reads 1.1", "--resp 4", "--keys 0", "--user x"] {
+            wrong(line);
+        }
+        wrong("--rate 5 --search p99<=1ms");
+        wrong("--load --no-load");
+        wrong("--workload lag --search p99<=1ms");
+    }
+}

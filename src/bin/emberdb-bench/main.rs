@@ -1,0 +1,85 @@
+//! `emberdb-bench`: the load generator. It runs the same load against any RESP server and tells how long requests
+//! really take.
+//!
+//! ```text
+//!  main       flags -> load, search, deaths or summary
+//!  load       rounds of a plain load, targets in turn      deaths    keys that die: lag and mass-expiry
+//!  search     the greatest rate under an objective         summary   summary.md from many results
+//!  round      threads against one target                   report    table, result.json, .hgrm (hgrm), plot
+//!  engine     the loop of one thread over its links        metric    which figures there are
+//!  workload   what is asked (keys, encode)                 control   a blocking connection for all else
+//!  schedule   when it is asked                             process   what /proc says of the server
+//!  link       one connection (skim: where replies end)     recorder  histograms by phase and interval
+//! ```
+//!
+//! Latency in open loop counts from the moment a request was planned, so a server that stands still is charged for
+//! every request that was due meanwhile: see `schedule`.
+
+mod control;
+mod deaths;
+mod encode;
+mod engine;
+mod failure;
+mod flags;
+mod hgrm;
+mod keys;
+mod link;
+mod load;
+mod metric;
+mod plot;
+mod process;
+mod recorder;
+mod report;
+mod round;
+mod schedule;
+mod search;
+mod skim;
+mod socket;
+mod summary;
+mod target;
+mod timer;
+mod workload;
+
+use flags::Flags;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let flags = Flags::from_command_line();
+    match run(&flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("emberdb-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: &Flags) -> failure::Result<()> {
+    if let Some(folder) = &flags.summary {
+        return summary::write(folder);
+    }
+    // Threads start where this one is, and it should not wander to the server's core: it ends up on the first.
+    for core in flags.cores.iter().rev() {
+        if !core_affinity::set_for_current(core_affinity::CoreId { id: (*core).into() }) {
+            return Err(failure::Failure::Unfit(format!("cannot run on core {core} (--cores)")));
+        }
+    }
+    raise_open_files();
+    let report = match &flags.search {
+        Some(objective) => load::search(flags, objective)?,
+        None if flags.is_about_deaths() => deaths::run(flags)?,
+        None => load::run(flags)?,
+    };
+    report.finish()
+}
+
+/// As many open files as the hard limit allows: connections are that.
+fn raise_open_files() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place to write to.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: a valid limit; what cannot be raised stays as it is.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+}

@@ -1,0 +1,37 @@
+//! What /proc says about a server's process.
+
+use std::fs;
+
+/// CPU time of all its threads, nanoseconds. Threads that end in between take theirs with them.
+pub fn cpu_ns(pid: u32) -> Option<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let times = tasks.filter_map(|task| {
+        let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Some(times.sum())
+}
+
+/// Memory it holds now, bytes.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+pub fn exists(pid: u32) -> bool {
+    fs::exists(format!("/proc/{pid}/task")).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_seen() {
+        let pid = std::process::id();
+        assert!(exists(pid) && cpu_ns(pid).is_some());
+        assert!(resident_bytes(pid).unwrap() > 100_000);
+        assert!(!exists(u32::MAX) && cpu_ns(u32::MAX).is_none());
+    }
+}

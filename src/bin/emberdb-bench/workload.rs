@@ -1,0 +1,356 @@
+//! What is asked of the server. Each thread has a workload of its own; its connections are its *links*.
+
+use crate::encode::{Command, KeyForm, Part, Ttl};
+use crate::keys::Choice;
+use clap::ValueEnum;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// GET of keys that are loaded first
+    Get,
+    /// SET, with EX where --ttl is given
+    Set,
+    /// GET and SET, in the share of --reads
+    Mixed,
+    /// users log in (SET EX), make requests (GET, then EXPIRE), log out (DEL) after 20 on average
+    Session,
+    /// GET, and SET EX after a miss
+    Cache,
+    /// INCR, then EXPIRE NX
+    Ratelimit,
+    /// GETs of live keys before, while and after others die at one moment; like lag it resets the server's statistics
+    /// and sets notify-keyspace-events meanwhile
+    MassExpiry,
+    /// how late expired events of 1,000 keys among many live ones arrive
+    Lag,
+}
+
+/// Requests of a session between login and logout, on average.
+const SESSION_REQUESTS: f64 = 20.0;
+
+pub trait Workload: Send {
+    /// Appends the next request for a link; what it returns comes back with the reply.
+    fn request(&mut self, link: usize, out: &mut Vec<u8>) -> u64;
+
+    fn reply(&mut self, _link: usize, _tag: u64, _nil: bool) {}
+}
+
+/// What workloads are made from.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    pub kind: Kind,
+    pub keys: u64,
+    /// `None` = uniform.
+    pub zipf_exponent: Option<f64>,
+    pub form: KeyForm,
+    pub value: Vec<u8>,
+    pub ttl: Option<Ttl>,
+    pub reads: f64,
+    pub loaded: bool,
+    pub seed: u64,
+}
+
+/// Which of all connections a thread has: every `threads`-th from `first`.
+#[derive(Clone, Copy, Debug)]
+pub struct Links {
+    pub first: usize,
+    pub threads: usize,
+    /// Of all threads.
+    pub total: usize,
+}
+
+impl Recipe {
+    fn choice(&self, keys: u64) -> Choice {
+        match self.zipf_exponent {
+            None => Choice::uniform(keys),
+            Some(exponent) => Choice::zipf(keys, exponent),
+        }
+    }
+
+    fn rng(&self, thread: usize) -> fastrand::Rng {
+        fastrand::Rng::with_seed(self.seed.wrapping_add(thread as u64))
+    }
+
+    pub fn get(&self) -> Command {
+        Command::new(&self.form, &[Part::Word(b"GET"), Part::Key])
+    }
+
+    pub fn set(&self) -> Command {
+        let plain = [Part::Word(b"SET"), Part::Key, Part::Word(&self.value)];
+        match self.ttl {
+            None => Command::new(&self.form, &plain),
+            Some(ttl) => {
+                let [set, key, value] = plain;
+                Command::new(&self.form, &[set, key, value, Part::Word(b"EX"), Part::Ttl(ttl)])
+            }
+        }
+    }
+
+    fn expire(&self, condition: &[&[u8]]) -> Command {
+        let ttl = self.ttl.expect("workloads that renew deadlines have a default");
+        let mut parts = vec![Part::Word(b"EXPIRE"), Part::Key, Part::Ttl(ttl)];
+        parts.extend(condition.iter().map(|word| Part::Word(word)));
+        Command::new(&self.form, &parts)
+    }
+}
+
+/// GETs, SETs, or both.
+pub struct Plain {
+    get: Command,
+    set: Command,
+    reads: f64,
+    choice: Choice,
+    rng: fastrand::Rng,
+}
+
+impl Plain {
+    pub fn new(recipe: &Recipe, thread: usize) -> Plain {
+        let reads = match recipe.kind {
+            Kind::Set => 0.0,
+            Kind::Mixed => recipe.reads,
+            _ => 1.0,
+        };
+        let choice = recipe.choice(recipe.keys);
+        Plain { get: recipe.get(), set: recipe.set(), reads, choice, rng: recipe.rng(thread) }
+    }
+}
+
+impl Workload for Plain {
+    #[inline]
+    fn request(&mut self, _link: usize, out: &mut Vec<u8>) -> u64 {
+        let key = self.choice.next(&mut self.rng);
+        let read = self.reads >= 1.0 || (self.reads > 0.0 && self.rng.f64() < self.reads);
+        let command = if read { &self.get } else { &self.set };
+        command.push(key, &mut self.rng, out);
+        0
+    }
+}
+
+/// Every user belongs to one link, so a user's requests keep their order.
+pub struct Session {
+    login: Command,
+    read: Command,
+    renew: Command,
+    logout: Command,
+    choice: Choice,
+    links: Links,
+    users_a_link: u64,
+    logged_in: Vec<bool>,
+    /// The user whose session was read last and is renewed next, by link.
+    renew_next: Vec<Option<u64>>,
+    rng: fastrand::Rng,
+}
+
+impl Session {
+    pub fn new(recipe: &Recipe, thread: usize, links: Links, own_links: usize) -> Session {
+        let users_a_link = (recipe.keys / links.total as u64).max(1);
+        Session {
+            login: recipe.set(),
+            read: recipe.get(),
+            renew: recipe.expire(&[]),
+            logout: Command::new(&recipe.form, &[Part::Word(b"DEL"), Part::Key]),
+            choice: recipe.choice(users_a_link),
+            links,
+            users_a_link,
+            logged_in: vec![recipe.loaded; users_a_link as usize * own_links],
+            renew_next: vec![None; own_links],
+            rng: recipe.rng(thread),
+        }
+    }
+
+    fn user(&self, link: usize, at: u64) -> u64 {
+        at * self.links.total as u64 + (self.links.first + link * self.links.threads) as u64
+    }
+}
+
+impl Workload for Session {
+    fn request(&mut self, link: usize, out: &mut Vec<u8>) -> u64 {
+        if let Some(user) = self.renew_next[link].take() {
+            self.renew.push(user, &mut self.rng, out);
+            return 0;
+        }
+        let at = self.choice.next(&mut self.rng);
+        let user = self.user(link, at);
+        let state = link * self.users_a_link as usize + at as usize;
+        if !self.logged_in[state] {
+            self.logged_in[state] = true;
+            self.login.push(user, &mut self.rng, out);
+        } else if self.rng.f64() < 1.0 / SESSION_REQUESTS {
+            self.logged_in[state] = false;
+            self.logout.push(user, &mut self.rng, out);
+        } else {
+            self.renew_next[link] = Some(user);
+            self.read.push(user, &mut self.rng, out);
+            return state as u64 + 1;
+        }
+        0
+    }
+
+    fn reply(&mut self, _link: usize, tag: u64, nil: bool) {
+        if nil && tag > 0 {
+            // The session has expired: the user has to log in again.
+            self.logged_in[tag as usize - 1] = false;
+        }
+    }
+}
+
+pub struct Cache {
+    get: Command,
+    fill: Command,
+    choice: Choice,
+    /// Missed and not filled yet, by link.
+    missed: Vec<Vec<u64>>,
+    rng: fastrand::Rng,
+}
+
+impl Cache {
+    pub fn new(recipe: &Recipe, thread: usize, own_links: usize) -> Cache {
+        let choice = recipe.choice(recipe.keys);
+        let missed = vec![Vec::new(); own_links];
+        Cache { get: recipe.get(), fill: recipe.set(), choice, missed, rng: recipe.rng(thread) }
+    }
+}
+
+impl Workload for Cache {
+    fn request(&mut self, link: usize, out: &mut Vec<u8>) -> u64 {
+        if let Some(key) = self.missed[link].pop() {
+            self.fill.push(key, &mut self.rng, out);
+            return 0;
+        }
+        let key = self.choice.next(&mut self.rng);
+        self.get.push(key, &mut self.rng, out);
+        key + 1
+    }
+
+    fn reply(&mut self, link: usize, tag: u64, nil: bool) {
+        if nil && tag > 0 {
+            self.missed[link].push(tag - 1);
+        }
+    }
+}
+
+pub struct RateLimit {
+    count: Command,
+    limit: Command,
+    choice: Choice,
+    /// Counted and not limited yet, by link.
+    counted: Vec<Option<u64>>,
+    rng: fastrand::Rng,
+}
+
+impl RateLimit {
+    pub fn new(recipe: &Recipe, thread: usize, own_links: usize) -> RateLimit {
+        RateLimit {
+            count: Command::new(&recipe.form, &[Part::Word(b"INCR"), Part::Key]),
+            limit: recipe.expire(&[b"NX"]),
+            choice: recipe.choice(recipe.keys),
+            counted: vec![None; own_links],
+            rng: recipe.rng(thread),
+        }
+    }
+}
+
+impl Workload for RateLimit {
+    fn request(&mut self, link: usize, out: &mut Vec<u8>) -> u64 {
+        if let Some(key) = self.counted[link].take() {
+            self.limit.push(key, &mut self.rng, out);
+            return 0;
+        }
+        let key = self.choice.next(&mut self.rng);
+        self.counted[link] = Some(key);
+        self.count.push(key, &mut self.rng, out);
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipe(kind: Kind, keys: u64) -> Recipe {
+        Recipe {
+            kind,
+            keys,
+            zipf_exponent: None,
+            form: KeyForm::new("k", 3, keys),
+            value: b"v".to_vec(),
+            ttl: Some(Ttl { from: 9, to: 9 }),
+            reads: 0.5,
+            loaded: false,
+            seed: 3,
+        }
+    }
+
+    /// Name and key of the next request, and its tag.
+    fn next(workload: &mut impl Workload, link: usize) -> (String, String, u64) {
+        let mut out = Vec::new();
+        let tag = workload.request(link, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let words: Vec<&str> = text.split("\r\n").collect();
+        (words[2].to_owned(), words[4].to_owned(), tag)
+    }
+
+    #[test]
+    fn a_session_has_its_order() {
+        let links = Links { first: 1, threads: 2, total: 4 };
+        let mut session = Session::new(&recipe(Kind::Session, 4), 1, links, 2);
+        // One user a link: that of the link's number among all.
+        assert_eq!(next(&mut session, 0), ("SET".into(), "k01".into(), 0));
+        assert_eq!(next(&mut session, 1), ("SET".into(), "k03".into(), 0));
+        let (mut logouts, mut reads) = (0, 0);
+        for _ in 0..5_000 {
+            match next(&mut session, 0) {
+                (name, key, 1) if name == "GET" => {
+                    reads += 1;
+                    assert_eq!(next(&mut session, 0), ("EXPIRE".into(), key, 0));
+                }
+                (name, _, 0) if name == "DEL" => {
+                    logouts += 1;
+                    assert_eq!(next(&mut session, 0).0, "SET");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!((150..350).contains(&logouts) && reads > 4_000, "{logouts} logouts");
+        // An expired session is begun anew.
+        loop {
+            let (name, _, tag) = next(&mut session, 0);
+            if name == "GET" {
+                session.reply(0, tag, true);
+                break;
+            }
+        }
+        assert_eq!(next(&mut session, 0).0, "EXPIRE");
+        assert_eq!(next(&mut session, 0).0, "SET");
+    }
+
+    #[test]
+    fn a_cache_fills_what_it_missed() {
+        let mut cache = Cache::new(&recipe(Kind::Cache, 100), 0, 2);
+        let (name, key, tag) = next(&mut cache, 1);
+        assert_eq!(name, "GET");
+        cache.reply(1, tag, false);
+        assert_eq!(next(&mut cache, 1).0, "GET");
+        cache.reply(1, tag, true);
+        assert_eq!(next(&mut cache, 0).0, "GET");
+        assert_eq!(next(&mut cache, 1), ("SET".into(), key, 0));
+    }
+
+    #[test]
+    fn a_rate_limit_counts_then_limits_the_same_key() {
+        let mut limit = RateLimit::new(&recipe(Kind::Ratelimit, 100), 0, 1);
+        let (name, key, _) = next(&mut limit, 0);
+        assert_eq!(name, "INCR");
+        assert_eq!(next(&mut limit, 0), ("EXPIRE".into(), key, 0));
+        assert_eq!(next(&mut limit, 0).0, "INCR");
+    }
+
+    #[test]
+    fn reads_have_their_share() {
+        let mut mixed = Plain::new(&recipe(Kind::Mixed, 100), 0);
+        let reads = (0..10_000).filter(|_| next(&mut mixed, 0).0 == "GET").count();
+        assert!((4_700..5_300).contains(&reads), "{reads}");
+        assert_eq!(next(&mut Plain::new(&recipe(Kind::Get, 100), 0), 0).0, "GET");
+        assert_eq!(next(&mut Plain::new(&recipe(Kind::Set, 100), 0), 0).0, "SET");
+    }
+}
