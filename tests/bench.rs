@@ -1,0 +1,221 @@
+//! `emberdb-bench` against real servers: every workload runs, and what it writes can be read. How fast anything is is
+//! not asked here.
+
+mod common;
+
+use common::{Kind, Server, have_tool};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_emberdb-bench")).args(arguments).output().expect("emberdb-bench starts")
+}
+
+/// A short run against both servers; `None` where redis-server is not installed.
+fn against_both(arguments: &str) -> Option<(Value, tempfile::TempDir)> {
+    if !have_tool("redis-server") {
+        return None;
+    }
+    let servers = [Server::start(Kind::Redis, &[]), Server::start(Kind::Ember { shards: 2 }, &[])];
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("results");
+    let targets = ["redis", "ember"].iter().zip(&servers);
+    let mut line: Vec<String> = targets
+        .flat_map(|(name, server)| ["--target".to_owned(), format!("{name}=127.0.0.1:{}", server.port())])
+        .collect();
+    line.extend(arguments.split_whitespace().map(str::to_owned));
+    line.extend(["--out".to_owned(), out.display().to_string()]);
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let output = bench(&line);
+    assert!(output.status.success(), "{line:?}: {output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("redis"), "a table is printed: {output:?}");
+    assert!(output.stderr.is_empty(), "no progress without a terminal: {output:?}");
+    Some((read(&out), folder))
+}
+
+fn read(out: &Path) -> Value {
+    let text = std::fs::read_to_string(out.join("result.json")).expect("result.json");
+    serde_json::from_str(&text).expect("result.json is JSON")
+}
+
+/// A load of all sorts: each target answered without errors, and its distribution was written.
+#[track_caller]
+fn assert_load(arguments: &str) {
+    let Some((result, folder)) = against_both(arguments) else {
+        return;
+    };
+    let rounds = result["parameters"]["rounds"].as_u64().expect("rounds");
+    for target in result["targets"].as_array().expect("targets") {
+        assert_eq!(target["rounds"].as_array().expect("rounds").len() as u64, rounds, "{target}");
+        assert!(target["median"]["rate"].as_f64().expect("a rate") > 0.0, "{target}");
+        assert!(target["median"]["p99_us"].as_f64().expect("a latency") > 0.0, "{target}");
+        assert!(target["median"]["server_cpu_us"].as_f64().is_some(), "INFO tells the process: {target}");
+        assert_eq!(target["median"]["errors"], 0.0, "{target}");
+        let name = target["name"].as_str().expect("a name");
+        let hgrm = std::fs::read_to_string(folder.path().join(format!("results/{name}.hgrm"))).expect("a .hgrm");
+        assert!(hgrm.trim_start().starts_with("Value"), "{hgrm}");
+    }
+    let plot = std::fs::read_to_string(folder.path().join("results/latency.svg")).expect("a plot");
+    assert!(plot.starts_with("<svg"));
+}
+
+const SHORT: &str = "--seconds 0.2 --warmup 0.05 --rounds 2 --keys 500 --connections 5";
+
+#[test]
+fn get() {
+    assert_load(&format!("--workload get {SHORT} --pipeline 8"));
+}
+
+#[test]
+fn set_with_ttl_over_resp3() {
+    assert_load(&format!("--workload set {SHORT} --ttl 60..90 --resp 3 --value-size 600"));
+}
+
+#[test]
+fn mixed_with_several_threads() {
+    assert_load(&format!("--workload mixed {SHORT} --threads 2 --reads 0.5 --distribution zipf --pipeline 4"));
+}
+
+#[test]
+fn session() {
+    assert_load(&format!("--workload session {SHORT}"));
+}
+
+#[test]
+fn cache() {
+    assert_load(&format!("--workload cache {SHORT} --distribution zipf"));
+}
+
+#[test]
+fn rate_limit_in_open_loop() {
+    assert_load(&format!("--workload ratelimit {SHORT} --rate 2000"));
+}
+
+#[test]
+fn a_number_of_requests() {
+    let Some((result, _folder)) = against_both(
+        "--workload set --keys 100 --connections 3 --threads 2 --pipeline 7 --requests 1000 --warmup 0 --rounds 1",
+    ) else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        assert_eq!(target["rounds"][0]["replies"], 1000, "{target}");
+    }
+}
+
+#[test]
+fn lag() {
+    let Some((result, _folder)) = against_both("--workload lag --keys 300 --dying 20 --rounds 1 --wait 10") else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        assert_eq!(target["rounds"][0]["events"], 20.0, "{target}");
+        assert!(target["median"]["lag_p99_ms"].as_f64().expect("all came") >= 0.0, "{target}");
+    }
+}
+
+#[test]
+fn mass_expiry() {
+    let arguments = "--workload mass-expiry --keys 300 --dying 2000 --rounds 1 --seconds 0.3 --warmup 0.1 \
+                     --connections 4 --rate 1000 --wait 5";
+    let Some((result, folder)) = against_both(arguments) else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        assert_eq!(target["rounds"][0]["events"], 2000.0, "{target}");
+        assert_eq!(target["median"]["errors"], 0.0, "{target}");
+        assert!(target["rounds"][0]["memory"].as_array().is_some_and(|samples| !samples.is_empty()), "{target}");
+    }
+    assert!(folder.path().join("results/redis-during.hgrm").exists());
+}
+
+#[test]
+fn search() {
+    let arguments = "--workload set --keys 100 --connections 2 --seconds 0.05 --warmup 0 --search p50<=1s";
+    let Some((result, _folder)) = against_both(arguments) else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        assert!(!target["rounds"][0]["probes"].as_array().expect("probes").is_empty(), "{target}");
+    }
+}
+
+#[test]
+fn unix_sockets_and_passwords() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("socket");
+    let socket = socket.to_str().expect("a path of letters");
+    let server = Server::start(Kind::Redis, &["--unixsocket", socket, "--requirepass", "open sesame"]);
+    let target = format!("redis=unix:{socket}");
+    let short = ["--workload", "set", "--requests", "200", "--warmup", "0", "--keys", "10", "--target", &target];
+    for resp in ["2", "3"] {
+        let more = ["--resp", resp, "--password", "open sesame"];
+        let output = bench(&[&short[..], &more[..]].concat());
+        assert!(output.status.success(), "{output:?}");
+    }
+    let output = bench(&short);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("NOAUTH"), "{output:?}");
+    drop(server);
+}
+
+#[test]
+fn error_replies_are_counted_and_the_first_is_shown() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let server = Server::start(Kind::Redis, &["--maxmemory", "1"]);
+    let target = format!("full=127.0.0.1:{}", server.port());
+    let output = bench(&["--workload", "set", "--requests", "100", "--warmup", "0", "--target", &target]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains("first error: OOM"), "{output:?}");
+}
+
+#[test]
+fn a_lost_connection_ends_the_run() {
+    let mut server = Some(Server::start(Kind::Ember { shards: 1 }, &[]));
+    let target = format!("ember=127.0.0.1:{}", server.as_ref().expect("started").port());
+    let run = Command::new(env!("CARGO_BIN_EXE_emberdb-bench"))
+        .args(["--workload", "set", "--seconds", "60", "--progress", "--target", &target])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn();
+    let mut run = run.expect("emberdb-bench starts");
+    let mut shown = std::io::BufReader::new(run.stderr.take().expect("piped"));
+    let mut lines = String::new();
+    // The first line of progress but one says that the load runs.
+    for _ in 0..2 {
+        std::io::BufRead::read_line(&mut shown, &mut lines).expect("progress");
+    }
+    drop(server.take());
+    std::io::Read::read_to_string(&mut shown, &mut lines).expect("a message");
+    assert_eq!(run.wait().expect("an end").code(), Some(1), "{lines}");
+    assert!(lines.contains("connection to ember (127.0.0.1:"), "{lines}");
+    assert!(lines.contains("lost"), "{lines}");
+}
+
+#[test]
+fn bad_flags_name_what_was_meant() {
+    let output = bench(&["--pipelin", "3"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--pipeline"), "{output:?}");
+    let output = bench(&["--workload", "sesion"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("session"), "{output:?}");
+    assert!(bench(&["--help"]).status.success());
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let output = bench(&["--cores", "1000"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("core 1000"), "{output:?}");
+    let output = bench(&["--target", "nobody=127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(shown.contains("cannot connect to nobody (127.0.0.1:1)"), "{output:?}");
+}
