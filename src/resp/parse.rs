@@ -61,6 +61,8 @@ const UNAUTHENTICATED_BULK_BYTES: usize = 16 * 1024;
 #[derive(Default)]
 pub struct Parser {
     spans: Vec<Span>,
+    /// The first span of the request found last, or of the one that is being read.
+    first: usize,
     /// Arguments still to come of a request that has begun.
     missing: u32,
     /// Where to go on, from the start of the request.
@@ -74,8 +76,26 @@ impl Parser {
     /// more; after `Request(n)` with what follows those n bytes.
     #[inline]
     pub fn parse(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
-        if self.missing == 0 {
+        self.begin_batch();
+        self.parse_next(bytes, limits)
+    }
+
+    /// The spans of requests found from now on are kept, until the next batch begins.
+    #[inline]
+    pub fn begin_batch(&mut self) {
+        if self.missing > 0 {
+            self.spans.drain(..self.first);
+        } else {
             self.spans.clear();
+        }
+        self.first = 0;
+    }
+
+    /// As [`Parser::parse`], within a batch. One that was written inline has to be the last of its batch.
+    #[inline]
+    pub fn parse_next(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
+        if self.missing == 0 {
+            self.first = self.spans.len();
             self.inline = None;
             self.at = 0;
             match bytes.first() {
@@ -120,15 +140,34 @@ impl Parser {
         Ok(Parsed::Request(self.at))
     }
 
-    /// How many bytes the request needs at least, as far as is known: a hint for reading.
-    pub fn is_within_request(&self) -> bool {
-        self.missing > 0
+    /// Forgets what was found, and what is known of a request that is not complete: it will be read from its start.
+    pub fn start_anew(&mut self) {
+        self.missing = 0;
+        self.begin_batch();
+    }
+
+    /// Whether the request found last was written inline.
+    #[inline]
+    pub fn is_inline(&self) -> bool {
+        self.inline.is_some()
+    }
+
+    /// Where the spans of the request found last are kept.
+    #[inline]
+    pub fn found(&self) -> (usize, usize) {
+        (self.first, self.spans.len())
     }
 
     /// The request found last, in the bytes it was found in.
     #[inline]
     pub fn request<'a>(&'a self, bytes: &'a [u8]) -> Request<'a> {
-        Request { buffer: self.inline.as_deref().unwrap_or(bytes), spans: &self.spans }
+        Request { buffer: self.inline.as_deref().unwrap_or(bytes), spans: &self.spans[self.first..] }
+    }
+
+    /// A request of this batch, by what [`Parser::found`] said, in the bytes it was found in.
+    #[inline]
+    pub fn request_at<'a>(&'a self, found: (usize, usize), bytes: &'a [u8]) -> Request<'a> {
+        Request { buffer: bytes, spans: &self.spans[found.0..found.1] }
     }
 
     fn parse_inline(&mut self, bytes: &[u8]) -> Result<Parsed, ProtocolError> {

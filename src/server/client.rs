@@ -52,6 +52,14 @@ pub struct Flow {
     pub soft_since_us: Option<u64>,
 }
 
+impl Flow {
+    /// Whether the next request may run, while so many bytes wait to be sent.
+    #[inline]
+    pub fn may_run(&self, out_bytes: usize) -> bool {
+        !self.barrier && !self.paused && self.close == Close::No && out_bytes + self.in_flight < OUT_BYTES
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Close {
     #[default]
@@ -117,7 +125,7 @@ impl State {
     /// Whether the next request may run.
     #[inline]
     pub fn may_run(&self) -> bool {
-        !self.flow.barrier && !self.flow.paused && self.flow.close == Close::No && self.unsent() < OUT_BYTES
+        self.flow.may_run(self.replies.out.len())
     }
 
     pub fn may_read(&self) -> bool {

@@ -1,5 +1,6 @@
 //! From bytes to requests, and from a request to whoever runs it.
 
+use super::batch::{Batch, End, RoutedKey};
 use super::client::{ClientRef, Close, Flow, ReplyMode, Session, State};
 use super::connection::settle;
 use super::replies::{Gather, Replies};
@@ -11,7 +12,7 @@ use crate::command::{self, Across, AcrossFn, Handler, Merge, OwnedRequest, walk}
 use crate::config::PipelineOrder;
 use crate::keyspace::Touch;
 use crate::net::note_woken;
-use crate::resp::{Error, Limits, Parsed, Proto, Reply, Request, Result, printable};
+use crate::resp::{Error, Limits, Proto, Reply, Request, Result, printable};
 use crate::shard::{At, Part, ShardHop, Ticket};
 use futures_lite::future::{or, yield_now};
 use glommio::timer::Timer;
@@ -94,20 +95,26 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         let State { session, replies, parser, flow, .. } = &mut *state;
         let authenticated = session.authenticated || !dispatch.locked;
         let limits = Limits { bulk_bytes: config.proto_max_bulk_len_bytes, authenticated };
-        let rest = &bytes[used..];
-        match parser.parse(rest, limits) {
-            Ok(Parsed::Incomplete) => break,
-            Ok(Parsed::Request(len)) => {
-                let request = parser.request(rest);
-                if !request.is_empty() {
-                    match dispatch.request(session, replies, flow, request) {
-                        Step::Taken => {}
-                        Step::NotYet => break,
-                    }
-                }
-                used += len;
+        let batch = Batch::read(server, session.db, parser, &bytes[used..], limits);
+        for item in &batch.items {
+            if !flow.may_run(replies.out.len()) {
+                parser.start_anew();
+                return used;
             }
-            Err(error) => {
+            let rest = &bytes[used..];
+            let request = if item.inline { parser.request(rest) } else { parser.request_at(item.spans, rest) };
+            if let Some(found) = &item.found
+                && matches!(dispatch.request(session, replies, flow, request, found, item.key), Step::NotYet)
+            {
+                parser.start_anew();
+                return used;
+            }
+            used += item.len;
+        }
+        match batch.end {
+            End::Full => {}
+            End::Incomplete => break,
+            End::Error(error) => {
                 let proto = session.proto;
                 replies.write(|out| Reply::new(out, proto).error(format_args!("ERR {error}")));
                 flow.close = Close::AfterReplies;
@@ -152,8 +159,16 @@ struct Dispatch<'a> {
 }
 
 impl Dispatch<'_> {
-    fn request(&self, session: &mut Session, replies: &mut Replies, flow: &mut Flow, request: Request) -> Step {
-        let command = match self.admit(session, request) {
+    fn request(
+        &self,
+        session: &mut Session,
+        replies: &mut Replies,
+        flow: &mut Flow,
+        request: Request,
+        found: &Found,
+        key: Option<RoutedKey>,
+    ) -> Step {
+        let command = match self.admit(session, request, found) {
             Ok(command) => command,
             Err(error) => {
                 self.server.stats.errors.set(self.server.stats.errors.get() + 1);
@@ -174,7 +189,7 @@ impl Dispatch<'_> {
             return Step::NotYet;
         }
         let before = std::mem::replace(&mut session.last_command, command.full_name);
-        let step = self.start(command, session, replies, flow, request);
+        let step = self.start(command, session, replies, flow, request, key);
         if matches!(step, Step::Taken) {
             session.commands += 1;
             self.server.stats.commands.set(self.server.stats.commands.get() + 1);
@@ -184,9 +199,9 @@ impl Dispatch<'_> {
         step
     }
 
-    /// Finds the command and checks what can be checked before it runs.
-    fn admit(&self, session: &Session, request: Request) -> Result<&Command> {
-        let command = match self.server.table.find(request) {
+    /// Checks what can be checked before a command runs.
+    fn admit<'t>(&self, session: &Session, request: Request, found: &Found<'t>) -> Result<&'t Command> {
+        let command = match *found {
             Found::Command(command) => command,
             Found::Unknown => return Err(unknown_command(request)),
             Found::UnknownSubcommand(container) => {
@@ -229,6 +244,8 @@ impl Dispatch<'_> {
         }
     }
 
+    #[allow(clippy::too_many_arguments)]
+    #[inline]
     fn start(
         &self,
         command: &Command,
@@ -236,6 +253,7 @@ impl Dispatch<'_> {
         replies: &mut Replies,
         flow: &mut Flow,
         request: Request,
+        key: Option<RoutedKey>,
     ) -> Step {
         let at = At {
             db: session.db,
@@ -249,9 +267,9 @@ impl Dispatch<'_> {
         };
         let run = match command.run {
             Run::Data(command::Run::Key(handler)) => {
-                let key = self.server.shard.hasher.key(request.arg(command.spec.keys.first));
-                let target = self.server.shard.hasher.shard_of(key);
-                return self.one(handler, target, At { hash: key.hash, ..at }, session, replies, flow, request);
+                let RoutedKey { hash, target } =
+                    key.unwrap_or_else(|| RoutedKey::of(&self.server.shard.hasher, command, request));
+                return self.one(handler, target, At { hash, ..at }, session, replies, flow, request);
             }
             Run::Data(command::Run::Cursor(handler)) => {
                 let target = walk::cursor_shard(request, self.server.shard.count);

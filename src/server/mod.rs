@@ -11,11 +11,12 @@
 //! | `listen.rs` | listening sockets, dealing connections out to the shards |
 //! | `connection.rs` | one connection between the transport and its requests |
 //! | `client.rs`, `replies.rs` | its state; its replies in order |
-//! | `table.rs`, `dispatch.rs` | all commands; from a request to whoever runs it |
+//! | `table.rs`, `batch.rs`, `dispatch.rs` | all commands; requests looked up together; from a request to whoever runs it |
 //! | `pubsub.rs` | who listens to what on this shard |
 //! | `global.rs` | the little that shards share |
 //! | `rows/` | the commands of this room, a file a family |
 
+mod batch;
 pub mod client;
 mod connection;
 mod dispatch;

@@ -23,6 +23,7 @@ pub struct Command {
 }
 
 pub struct Table {
+    short: ShortNames,
     names: HashMap<Name, usize, ahash::RandomState>,
     commands: Vec<Command>,
     /// Indexes of the commands that are not subcommands.
@@ -45,7 +46,8 @@ impl Default for Table {
 
 impl Table {
     pub fn new() -> Table {
-        let mut table = Table { names: HashMap::default(), commands: Vec::new(), top: Vec::new() };
+        let mut table =
+            Table { short: ShortNames::default(), names: HashMap::default(), commands: Vec::new(), top: Vec::new() };
         for row in command::rows() {
             table.add(&convert(row));
         }
@@ -63,6 +65,7 @@ impl Table {
             subcommands.insert(name(sub.spec.name.as_bytes()).expect("names are short"), index);
         }
         let index = self.push(row, row.spec.name, subcommands);
+        self.short.insert(row.spec.name.as_bytes(), index);
         let name = name(row.spec.name.as_bytes()).expect("names are short");
         assert!(self.names.insert(name, index).is_none(), "{} is declared once", row.spec.name);
         self.top.push(index);
@@ -80,10 +83,8 @@ impl Table {
 
     #[inline]
     pub fn find(&self, request: Request) -> Found<'_> {
-        let Some(command) = name(request.arg(0)).and_then(|name| self.names.get(&name)) else {
-            return Found::Unknown;
-        };
-        let command = &self.commands[*command];
+        let Some(command) = self.index(request.arg(0)) else { return Found::Unknown };
+        let command = &self.commands[command];
         if command.subcommands.is_empty() || request.len() < 2 {
             return Found::Command(command);
         }
@@ -91,6 +92,14 @@ impl Table {
             Some(sub) => Found::Command(&self.commands[*sub]),
             None if request.is(1, "help") => Found::Command(command),
             None => Found::UnknownSubcommand(command),
+        }
+    }
+
+    #[inline]
+    fn index(&self, bytes: &[u8]) -> Option<usize> {
+        match self.short.get(bytes) {
+            Some(index) => Some(index),
+            None => name(bytes).and_then(|name| self.names.get(&name)).copied(),
         }
     }
 
@@ -113,9 +122,63 @@ impl Table {
     }
 }
 
+/// Names of at most seven bytes, as one number each: nearly all requests have one.
+#[derive(Default)]
+struct ShortNames {
+    /// Open addressing; zero is empty.
+    slots: Vec<(u64, usize)>,
+}
+
+const SHORT_SLOTS: usize = 1024;
+
+impl ShortNames {
+    /// The length of the name and the name in lower case, as a number; zero where it is too long.
+    #[inline]
+    fn pack(bytes: &[u8]) -> u64 {
+        if bytes.len() > 7 {
+            return 0;
+        }
+        bytes.iter().fold(bytes.len() as u64, |packed, byte| packed << 8 | u64::from(byte.to_ascii_lowercase()))
+    }
+
+    #[inline]
+    fn home(packed: u64) -> usize {
+        // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4).
+        (packed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize
+    }
+
+    fn insert(&mut self, bytes: &[u8], index: usize) {
+        self.slots.resize(SHORT_SLOTS, (0, 0));
+        let packed = ShortNames::pack(bytes);
+        if packed != 0 {
+            let mut at = ShortNames::home(packed);
+            while self.slots[at].0 != 0 {
+                at = (at + 1) % SHORT_SLOTS;
+            }
+            self.slots[at] = (packed, index);
+        }
+    }
+
+    #[inline]
+    fn get(&self, bytes: &[u8]) -> Option<usize> {
+        let packed = ShortNames::pack(bytes);
+        if packed == 0 {
+            return None;
+        }
+        let mut at = ShortNames::home(packed);
+        loop {
+            match self.slots[at] {
+                (found, index) if found == packed => return Some(index),
+                (0, _) => return None,
+                _ => at = (at + 1) % SHORT_SLOTS,
+            }
+        }
+    }
+}
+
 #[inline]
 fn name(bytes: &[u8]) -> Option<Name> {
-    if bytes.len() > NAME_BYTES {
+    if bytes.len() > NAME_BYTES || bytes.contains(&0) {
         return None;
     }
     let mut name = [0; NAME_BYTES];
@@ -134,6 +197,23 @@ fn convert(row: &'static Row<command::Run>) -> Row<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_names_are_found_in_any_case_and_others_are_not() {
+        let table = Table::new();
+        for command in table.commands() {
+            let name = command.spec.name;
+            let index = table.index(name.to_uppercase().as_bytes()).expect("declared");
+            assert_eq!(table.commands[index].spec.name, name);
+            assert_eq!(
+                table.index(format!("{name}x").as_bytes()),
+                table.names.get(&super::name(format!("{name}x").as_bytes()).unwrap()).copied()
+            );
+        }
+        for unknown in [&b""[..], b"\0", b"ge", b"get\0", b"\x07et", b"getgetgetgetgetgetgetgetget"] {
+            assert_eq!(table.index(unknown), None, "{unknown:?}");
+        }
+    }
 
     #[test]
     fn every_row_is_complete() {

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::command::{Ctx, Handler};
 use crate::config::Config;
 use crate::expiry::{Cycle, Settings};
-use crate::keyspace::{Hasher, Keyspace, Notice, Touch};
+use crate::keyspace::{Hasher, Keyspace, Notice, PREFETCH_LEVELS, Touch};
 use crate::net::{Notify, Ring, note_woken};
 use crate::resp::{Proto, Reply, Request, Result};
 use mailbox::Outbox;
@@ -267,17 +267,32 @@ impl Shard {
 
     fn run_batch(&self, batch: &mut Batch) {
         let Batch { buffer, spans, parts, out, ends, .. } = batch;
-        for part in parts.iter_mut() {
-            let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
-            part.out.0 = out.len() as u32;
-            part.ends.0 = ends.len() as u32;
-            self.run_handler(part.handler, request, part.at, out, ends);
-            part.out.1 = out.len() as u32;
-            part.ends.1 = ends.len() as u32;
-            self.after_commands();
+        for parts in parts.chunks_mut(PREFETCHED) {
+            self.prefetch(parts);
+            for part in parts {
+                let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
+                part.out.0 = out.len() as u32;
+                part.ends.0 = ends.len() as u32;
+                self.run_handler(part.handler, request, part.at, out, ends);
+                part.out.1 = out.len() as u32;
+                part.ends.1 = ends.len() as u32;
+            }
+        }
+    }
+
+    /// Asks the cache for the first keys of some commands.
+    fn prefetch(&self, parts: &[Part]) {
+        let keyspace = self.keyspace.borrow();
+        if parts.len() > 1 {
+            for level in 0..PREFETCH_LEVELS {
+                parts.iter().for_each(|part| keyspace.prefetch(part.at.db, part.at.hash, level));
+            }
         }
     }
 }
+
+/// Commands of a batch whose keys are asked for together.
+const PREFETCHED: usize = 16;
 
 /// In which place a handler runs.
 #[derive(Clone, Copy, Debug)]

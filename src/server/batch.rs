@@ -1,0 +1,115 @@
+//! The requests of one receive, looked up together before the first of them runs, so that the cache is asked for all
+//! their keys while it is still free.
+
+use super::Run;
+use super::Server;
+use super::table::{Command, Found};
+use crate::command;
+use crate::keyspace::{Hasher, PREFETCH_LEVELS};
+use crate::resp::{Limits, Parsed, Parser, ProtocolError, Request};
+use smallvec::SmallVec;
+
+/// Keys asked for together: enough to hide the misses of each other, few enough to still be there when they are used.
+const ITEMS: usize = 16;
+
+pub struct Batch<'t> {
+    pub items: SmallVec<[Item<'t>; ITEMS]>,
+    pub end: End,
+}
+
+pub struct Item<'t> {
+    pub len: usize,
+    /// Where the parser keeps its arguments.
+    pub spans: (usize, usize),
+    pub inline: bool,
+    /// None for an empty request.
+    pub found: Option<Found<'t>>,
+    pub key: Option<RoutedKey>,
+}
+
+/// What follows the batch.
+pub enum End {
+    /// Perhaps more requests.
+    Full,
+    Incomplete,
+    Error(ProtocolError),
+}
+
+/// The hash of a command's key, and the shard that owns it.
+#[derive(Clone, Copy)]
+pub struct RoutedKey {
+    pub hash: u64,
+    pub target: usize,
+}
+
+impl RoutedKey {
+    #[inline]
+    pub fn of(hasher: &Hasher, command: &Command, request: Request) -> RoutedKey {
+        let key = hasher.key(request.arg(command.spec.keys.first));
+        RoutedKey { hash: key.hash, target: hasher.shard_of(key) }
+    }
+}
+
+impl<'t> Batch<'t> {
+    /// Reads requests from `bytes`. What a request may claim depends on what the connection may do, which a request
+    /// changes: strangers have theirs read one by one.
+    #[inline]
+    pub fn read(server: &'t Server, db: usize, parser: &mut Parser, bytes: &[u8], limits: Limits) -> Batch<'t> {
+        let mut batch = Batch { items: SmallVec::new(), end: End::Full };
+        let most = if limits.authenticated { ITEMS } else { 1 };
+        let mut used = 0;
+        parser.begin_batch();
+        while batch.items.len() < most {
+            let rest = &bytes[used..];
+            match parser.parse_next(rest, limits) {
+                Ok(Parsed::Request(len)) => {
+                    let request = parser.request(rest);
+                    let (inline, spans) = (parser.is_inline(), parser.found());
+                    let mut item = Item { len, spans, inline, found: None, key: None };
+                    if !request.is_empty() {
+                        item.look_up(server, request);
+                    }
+                    batch.items.push(item);
+                    used += len;
+                    if inline {
+                        break;
+                    }
+                }
+                Ok(Parsed::Incomplete) => {
+                    batch.end = End::Incomplete;
+                    break;
+                }
+                Err(error) => {
+                    batch.end = End::Error(error);
+                    break;
+                }
+            }
+        }
+        if batch.items.len() > 1 {
+            batch.prefetch(server, db);
+        }
+        batch
+    }
+
+    fn prefetch(&self, server: &Server, db: usize) {
+        let keyspace = server.shard.keyspace.borrow();
+        let local = || self.items.iter().filter_map(|item| item.key).filter(|key| key.target == server.shard.id);
+        for level in 0..PREFETCH_LEVELS {
+            local().for_each(|key| keyspace.prefetch(db, key.hash, level));
+        }
+    }
+}
+
+impl<'t> Item<'t> {
+    #[inline]
+    fn look_up(&mut self, server: &'t Server, request: Request) {
+        let found = server.table.find(request);
+        if let Found::Command(command) = found
+            && let Run::Data(command::Run::Key(_)) = command.run
+            && command.spec.accepts(request.len())
+        {
+            self.key = Some(RoutedKey::of(&server.shard.hasher, command, request));
+        }
+        self.found = Some(found);
+    }
+}
