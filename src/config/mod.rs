@@ -37,7 +37,7 @@ pub use directives::{DIRECTIVES, Directive, Group};
 pub use file::{Place, Reason, Start, StartError, load};
 pub use help::markdown_table;
 pub use rewrite::RewriteError;
-pub use types::{DebugCommand, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, PipelineOrder};
+pub use types::{DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, PipelineOrder};
 pub use values::{Kind, ValueError};
 
 /// Every directive's present value. Field names are the directives' names, units last.
@@ -46,6 +46,9 @@ pub struct Config {
     pub bind: Vec<String>,
     /// 0: no TCP listener.
     pub port: u16,
+    /// Empty: none.
+    pub unixsocket: String,
+    pub unixsocketperm: FileMode,
     pub tcp_backlog: u32,
     /// 0: off.
     pub tcp_keepalive_s: u64,
@@ -208,6 +211,8 @@ impl Config {
         Config {
             bind: Vec::new(),
             port: 0,
+            unixsocket: String::new(),
+            unixsocketperm: FileMode::default(),
             tcp_backlog: 0,
             tcp_keepalive_s: 0,
             timeout_s: 0,

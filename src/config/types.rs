@@ -50,6 +50,10 @@ impl Choice for PipelineOrder {
     const ALL: &'static [PipelineOrder] = &[PipelineOrder::Relaxed, PipelineOrder::Strict];
 }
 
+/// Permissions of a file, as chmod(2) takes them; zero leaves them to the umask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct FileMode(pub u32);
+
 /// How connections and shards are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {

@@ -2,7 +2,7 @@
 //! them; what they leave out (the unit, the nearest valid word) is in [`Kind::hint`], which a start-up error adds.
 
 use super::nearest::nearest;
-use super::types::{Choice, NotifyFlags, OutputLimits};
+use super::types::{Choice, FileMode, NotifyFlags, OutputLimits};
 
 /// What a directive takes.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,8 @@ pub enum Kind {
         min: u64,
         max: u64,
     },
+    /// Permissions of a file.
+    Octal,
     YesNo,
     Choice(&'static [&'static str]),
     Text,
@@ -37,6 +39,8 @@ pub enum Kind {
 pub enum ValueError {
     #[error("argument couldn't be parsed into an integer")]
     NotAnInteger,
+    #[error("argument couldn't be parsed as an octal number")]
+    NotOctal,
     #[error("argument must be a memory value")]
     NotAMemorySize,
     #[error("argument must be between {min} and {max} inclusive")]
@@ -75,6 +79,7 @@ impl Kind {
             Kind::Integer { min, max, unit: "" } => format!("{min} to {max}"),
             Kind::Integer { min, max, unit } => format!("{min} to {max} {unit}"),
             Kind::Memory { min, max } => format!("{} to {}", format_memory(*min), format_memory(*max)),
+            Kind::Octal => "0 to 777, octal".into(),
             Kind::YesNo => "yes, no".into(),
             Kind::Choice(names) => names.join(", "),
             Kind::Text | Kind::Addresses | Kind::OutputLimits | Kind::NotifyFlags => String::new(),
@@ -96,7 +101,7 @@ impl Kind {
             Some(format!("Did you mean '{near}'?"))
         };
         match self {
-            Kind::Integer { .. } => Some(format!("Valid: {}.", self.describe())),
+            Kind::Integer { .. } | Kind::Octal => Some(format!("Valid: {}.", self.describe())),
             Kind::Memory { .. } => {
                 Some(format!("Valid: {}; units are b, k, kb, m, mb, g, gb (1k = 1000, 1kb = 1024).", self.describe()))
             }
@@ -247,6 +252,20 @@ impl<T: Choice> Setting for T {
 
     fn show(&self) -> String {
         self.name().to_string()
+    }
+}
+
+impl Setting for FileMode {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        let digits = one(args)?;
+        let octal = !digits.is_empty() && digits.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+        let mode = octal.then(|| u32::from_str_radix(digits, 8).unwrap_or(u32::MAX)).ok_or(ValueError::NotOctal)?;
+        self.0 = bounded(u64::from(mode), 0, 0o777)? as u32;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        format!("{:o}", self.0)
     }
 }
 

@@ -86,6 +86,8 @@ pub struct Session {
     pub laddr: String,
     /// From this machine.
     pub local: bool,
+    /// Through the Unix domain socket.
+    pub unix: bool,
     pub name: Vec<u8>,
     pub lib_name: Vec<u8>,
     pub lib_ver: Vec<u8>,

@@ -7,7 +7,6 @@ use crate::net::Line;
 use crate::resp::Proto;
 use glommio::timer::Timer;
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,21 +16,25 @@ pub struct Accepted {
     /// Ids grow in the order in which connections are accepted.
     pub id: u64,
     pub fd: RawFd,
-    pub addr: Option<SocketAddr>,
-    pub laddr: Option<SocketAddr>,
+    /// Its two ends, as CLIENT LIST shows them.
+    pub addr: String,
+    pub laddr: String,
+    /// From this machine.
+    pub local: bool,
+    pub unix: bool,
 }
 
 /// Serves a connection until it ends.
 pub fn serve(server: &Rc<Server>, accepted: Accepted) {
     let id = accepted.id;
     let now_us = boottime_us();
-    let text = |addr: Option<SocketAddr>| addr.map_or_else(String::new, |addr| addr.to_string());
     let session = Session {
         id,
         fd: accepted.fd,
-        addr: text(accepted.addr),
-        laddr: text(accepted.laddr),
-        local: accepted.addr.is_none_or(|addr| addr.ip().is_loopback()),
+        addr: accepted.addr,
+        laddr: accepted.laddr,
+        local: accepted.local,
+        unix: accepted.unix,
         name: Vec::new(),
         lib_name: Vec::new(),
         lib_ver: Vec::new(),

@@ -3,13 +3,15 @@
 
 use super::connection::{self, Accepted};
 use super::{Global, Server};
-use crate::config::Config;
+use crate::config::{Config, FileMode};
 use crate::observe::log;
 use futures_lite::AsyncReadExt;
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use std::fs::Permissions;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -20,9 +22,11 @@ use thiserror::Error;
 pub enum ListenError {
     #[error("Could not create server TCP listening socket {addr}: {reason}")]
     Bind { addr: String, reason: String },
+    #[error("Could not create server Unix listening socket {path}: {reason}")]
+    BindUnix { path: String, reason: String },
     #[error("'{0}' is not an address to listen on")]
     NoAddress(String),
-    #[error("Neither `port` nor `bind` leaves anything to listen on")]
+    #[error("None of `port`, `bind` and `unixsocket` leaves anything to listen on")]
     Nothing,
 }
 
@@ -38,8 +42,9 @@ const PORT_RETRY: Duration = Duration::from_millis(20);
 /// A port that is taken, by another EmberDB too (the sockets are not opened for sharing), or an address that this
 /// machine does not have. Addresses marked with `-` may be missing.
 pub fn open(config: &Config) -> Result<Vec<OwnedFd>, ListenError> {
-    let mut sockets = Vec::new();
-    for name in &config.bind {
+    let mut sockets: Vec<OwnedFd> = Vec::new();
+    let names = if config.port == 0 { &[][..] } else { &config.bind[..] };
+    for name in names {
         let (name, optional) = name.strip_prefix('-').map_or((&name[..], false), |name| (name, true));
         let addr = address(name, config.port).ok_or_else(|| ListenError::NoAddress(name.to_owned()))?;
         match bind_patiently(addr, config.tcp_backlog) {
@@ -50,7 +55,29 @@ pub fn open(config: &Config) -> Result<Vec<OwnedFd>, ListenError> {
             Err(error) => return Err(ListenError::Bind { addr: addr.to_string(), reason: reason(&error) }),
         }
     }
-    if config.port == 0 || sockets.is_empty() { Err(ListenError::Nothing) } else { Ok(sockets) }
+    if !config.unixsocket.is_empty() {
+        let socket = bind_unix(&config.unixsocket, config.unixsocketperm, config.tcp_backlog);
+        let socket = socket.map_err(|error| ListenError::BindUnix {
+            path: config.unixsocket.clone(),
+            reason: format!("bind: {error}"),
+        })?;
+        sockets.push(socket.into());
+    }
+    if sockets.is_empty() { Err(ListenError::Nothing) } else { Ok(sockets) }
+}
+
+/// A socket that a server left behind is replaced, as Redis does; any other file stays and is an error.
+fn bind_unix(path: &str, mode: FileMode, backlog: u32) -> io::Result<Socket> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    if mode.0 != 0 {
+        std::fs::set_permissions(path, Permissions::from_mode(mode.0))?;
+    }
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket)
 }
 
 fn address(name: &str, port: u16) -> Option<SocketAddr> {
@@ -167,6 +194,9 @@ fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
     let addr = socket.peer_addr().ok().and_then(|addr| addr.as_socket());
     let laddr = socket.local_addr().ok().and_then(|addr| addr.as_socket());
     let stranger = addr.is_some_and(|addr| !addr.ip().to_canonical().is_loopback());
+    // Clients of the Unix socket have its path for a name, as in Redis.
+    let text =
+        |addr: Option<SocketAddr>| addr.map_or_else(|| format!("{}:0", config.unixsocket), |addr| addr.to_string());
     let refusal = if config.protected_mode && config.requirepass.is_empty() && stranger {
         Some(PROTECTED)
     } else if global.connected() >= config.maxclients as usize {
@@ -183,7 +213,14 @@ fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
     let target = fewest(global, turn);
     global.accepted.fetch_add(1, Ordering::Relaxed);
     global.connections[target].fetch_add(1, Ordering::Relaxed);
-    let accepted = Accepted { id: global.next_client_id(), fd: socket.into_raw_fd(), addr, laddr };
+    let accepted = Accepted {
+        id: global.next_client_id(),
+        fd: socket.into_raw_fd(),
+        addr: text(addr),
+        laddr: text(laddr),
+        local: addr.is_none_or(|addr| addr.ip().is_loopback()),
+        unix: addr.is_none(),
+    };
     if target == server.shard.id {
         connection::serve(server, accepted);
     } else {

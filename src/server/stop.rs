@@ -74,9 +74,11 @@ pub async fn shutdown(server: &Rc<Server>) {
         Timer::new(LOOK_EVERY).await;
     }
     log::warning(format_args!("EmberDB is now ready to exit, bye bye..."));
-    let pidfile = server.shard.config().pidfile.clone();
-    if !pidfile.is_empty() {
-        let _ = std::fs::remove_file(pidfile);
+    let config = server.shard.config();
+    for file in [&config.pidfile, &config.unixsocket] {
+        if !file.is_empty() {
+            let _ = std::fs::remove_file(file);
+        }
     }
     std::process::exit(0);
 }

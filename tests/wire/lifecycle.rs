@@ -1,6 +1,9 @@
 //! The process: how it starts, what it refuses to start with, and how it ends.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -109,6 +112,47 @@ fn a_taken_port_is_a_clear_error() {
             assert_eq!(first.client().call("PING"), simple("PONG"));
         }
     }
+}
+
+#[test]
+fn a_unix_socket_is_served_and_goes_with_the_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ember.sock");
+    let path_text = path.to_str().expect("a path in UTF-8");
+    for kind in EMBERS {
+        // What a server that was killed leaves behind is no obstacle.
+        drop(UnixListener::bind(&path).expect("a socket"));
+        let mut server = Server::start(kind, &["--unixsocket", path_text, "--unixsocketperm", "700"]);
+        assert_eq!(std::fs::metadata(&path).expect("the socket").permissions().mode() & 0o777, 0o700);
+        let mut stream = UnixStream::connect(&path).expect("it listens");
+        stream.write_all(b"SET k v EX 100\r\nGET k\r\nCLIENT INFO\r\nQUIT\r\n").expect("sent");
+        let mut replies = String::new();
+        stream.read_to_string(&mut replies).expect("answered and closed");
+        assert!(replies.starts_with("+OK\r\n$1\r\nv\r\n$"), "{replies}");
+        assert!(replies.contains(&format!("addr={path_text}:0 laddr={path_text}:0")), "{replies}");
+        assert!(replies.contains(" flags=U "), "{replies}");
+        assert_eq!(server.client().call("GET k"), bulk("v"));
+        server.signal("TERM");
+        assert!(server.wait_for_end(END_LIMIT).is_some());
+        assert!(!path.exists());
+    }
+    std::fs::write(&path, "no socket").expect("a file");
+    let claim = Port::claim();
+    let failed = start_and_fail(EMBERS[0], claim.number(), &["--unixsocket", path_text]);
+    assert_explained(&failed, &[&path_text.to_lowercase(), "in use"]);
+    assert_eq!(std::fs::read_to_string(&path).expect("still there"), "no socket");
+}
+
+#[test]
+fn who_has_said_everything_is_still_answered() {
+    on_every_server(&[], |server| {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("it listens");
+        stream.write_all(b"MSET a 1 b 2 c 3\r\nGET a\r\nGET b\r\nMGET a b c\r\nGET c\r\nGE").expect("sent");
+        stream.shutdown(Shutdown::Write).expect("half closed");
+        let mut replies = String::new();
+        stream.read_to_string(&mut replies).expect("answered and closed");
+        assert_eq!(replies, "+OK\r\n$1\r\n1\r\n$1\r\n2\r\n*3\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n3\r\n");
+    });
 }
 
 #[test]

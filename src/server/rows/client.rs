@@ -344,6 +344,7 @@ fn flags(state: &State) -> String {
         (state.flow.close == Close::AfterReplies, 'c'),
         (session.no_evict, 'e'),
         (session.no_touch, 'T'),
+        (session.unix, 'U'),
     ];
     let flags: String = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
     if flags.is_empty() { "N".to_owned() } else { flags }
