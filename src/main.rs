@@ -7,14 +7,13 @@ use emberdb::net::{Bell, Ring, Sockets, Transport};
 use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
 use emberdb::server::{Global, Server, Table, listen, watch_signals};
-use emberdb::shard::{Endpoints, LinkEnds, Mail, Shard, links, mesh};
+use emberdb::shard::{Shard, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,36 +97,30 @@ fn serve(
     let config = Arc::new(config);
     let mut first = Some((accepted, signals));
     let mut threads = Vec::new();
-    for (index, wires) in wires(config.network, shards)?.into_iter().enumerate() {
+    let (on_ring, bells) = (takes_ring(config.network)?, Bell::for_all(shards));
+    for (index, links) in links(shards).into_iter().enumerate() {
         let placement = match cores {
             [] => Placement::Unbound,
             cores => Placement::Fixed(cores[index % cores.len()].id),
         };
-        let (hasher, global, table) = (hasher.clone(), global.clone(), table.clone());
+        let (hasher, global, table, bells) = (hasher.clone(), global.clone(), table.clone(), bells.clone());
         let (config, seed) = (config.clone(), fastrand::u64(..));
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
-            let (transport, mail) = match wires {
-                Wires::Ring(bells, ends) => {
-                    let ring =
-                        Ring::new(index, bells).unwrap_or_else(|error| panic!("a ring for shard {index}: {error}"));
-                    (Transport::Ring(ring.clone()), Connected::Ring(ring, ends))
-                }
-                Wires::Glommio(ends) => {
-                    (Transport::Sockets(Rc::new(Sockets::default())), Connected::Glommio(Mail::connect(ends).await))
-                }
+            let transport = if on_ring {
+                Ring::new(index, bells).map(Transport::Ring)
+            } else {
+                Sockets::new(index, bells).map(Transport::Sockets)
             };
+            let transport = transport.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
             let keyspace = Keyspace::new(config.databases, hasher);
             let shard = Shard::new(index, shards, keyspace, Clock::system(), seed, config);
             let network = transport.name();
-            let server = Server::new(shard.clone(), global, table, transport);
+            let server = Server::new(shard.clone(), global, table, transport.clone());
             let queue =
                 glommio::executor().create_task_queue(Shares::Static(1000), Latency::Matters(PREEMPT), "serving");
             let serving = async move {
-                match mail {
-                    Connected::Ring(ring, ends) => shard.start_on_ring(ends, ring),
-                    Connected::Glommio(mail) => shard.start(mail),
-                }
+                shard.start(links, transport);
                 server.start();
                 if let Some((accepted, signals)) = first {
                     watch_signals(&server, signals);
@@ -156,30 +149,17 @@ fn serve(
     Ok(())
 }
 
-/// What connects one shard with the others.
-enum Wires {
-    Ring(Arc<[Bell]>, LinkEnds),
-    Glommio(Endpoints),
-}
-
-enum Connected {
-    Ring(Rc<Ring>, LinkEnds),
-    Glommio(Mail),
-}
-
-/// The wires of all shards, of the kind that the configuration and the kernel agree on.
-fn wires(network: Network, shards: usize) -> Result<Vec<Wires>, String> {
-    let available = if network == Network::Glommio { Ok(()) } else { emberdb::net::available() };
-    match (network, available) {
-        (Network::Ring, Err(error)) => Err(format!(
-            "network ring: this kernel does not give us the ring we need (Linux 6.1 or newer): {error}. With network \
-             auto or glommio it works without"
-        )),
-        (Network::Glommio, _) | (_, Err(_)) => Ok(mesh(shards).into_iter().map(Wires::Glommio).collect()),
-        (_, Ok(())) => {
-            let bells = Bell::for_all(shards);
-            Ok(links(shards).into_iter().map(|ends| Wires::Ring(bells.clone(), ends)).collect())
-        }
+/// Whether connections go over the ring, as the configuration and the kernel have it.
+fn takes_ring(network: Network) -> Result<bool, String> {
+    match network {
+        Network::Glommio => Ok(false),
+        Network::Auto => Ok(emberdb::net::available().is_ok()),
+        Network::Ring => emberdb::net::available().map(|()| true).map_err(|error| {
+            format!(
+                "network ring: this kernel does not give us the ring we need (Linux 6.1 or newer): {error}. With \
+                 network auto or glommio it works without"
+            )
+        }),
     }
 }
 

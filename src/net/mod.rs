@@ -12,13 +12,15 @@
 //! A transport calls a line from its own turn, one line at a time, and never while it is being called by one: a line
 //! may call back. What lines want to send is collected, and leaves at the end of the turn.
 
+mod bell;
 mod buffers;
 mod notify;
 mod ring;
 mod sockets;
 
+pub use bell::Bell;
 pub use notify::{Notify, note_woken};
-pub use ring::{Bell, Ring, available};
+pub use ring::{Ring, available};
 pub use sockets::Sockets;
 
 use std::os::fd::RawFd;
@@ -38,7 +40,7 @@ pub trait Line {
     fn ended(&self);
 }
 
-/// What shares the loop of a ring with the connections: the mail of other shards.
+/// What a transport carries beside the connections' bytes: mail between shards.
 pub trait Host {
     /// Works on what has come; whether there was anything.
     fn receive_mail(&self) -> bool;
@@ -103,6 +105,23 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.shut(id),
             Transport::Sockets(sockets) => sockets.shut(id),
+        }
+    }
+
+    /// Mail waits to be sent.
+    #[inline]
+    pub fn kick(&self) {
+        match self {
+            Transport::Ring(ring) => ring.kick(),
+            Transport::Sockets(sockets) => sockets.kick(),
+        }
+    }
+
+    /// Runs the transport for as long as the executor does.
+    pub async fn drive(self, host: Rc<dyn Host>) {
+        match self {
+            Transport::Ring(ring) => ring.drive(host).await,
+            Transport::Sockets(sockets) => sockets.drive(host).await,
         }
     }
 

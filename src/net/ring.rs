@@ -11,17 +11,15 @@
 //! receive that repeats (multishot) and at most one send in flight. Other shards wake this one by a message straight
 //! into its ring.
 
+use super::bell::{Bell, Event};
 use super::buffers::{BUFFER_BYTES, Buffers, GROUP};
-use super::{Host, Line, LineId, Notify};
-use glommio::io::BufferedFile;
+use super::{Host, Line, LineId};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, fence};
 
 const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 4096;
@@ -51,20 +49,6 @@ fn user_data(op: Op, id: LineId) -> u64 {
 }
 
 const NOBODY: LineId = LineId { index: 0, generation: 0 };
-
-/// How one shard is woken by the others.
-pub struct Bell {
-    /// It waits, or is about to: who leaves mail has to ring.
-    waits: AtomicBool,
-    ring: AtomicI32,
-}
-
-impl Bell {
-    /// A bell for each shard.
-    pub fn for_all(shards: usize) -> Arc<[Bell]> {
-        (0..shards).map(|_| Bell { waits: AtomicBool::new(false), ring: AtomicI32::new(-1) }).collect()
-    }
-}
 
 struct Slot {
     fd: RawFd,
@@ -100,8 +84,7 @@ pub struct Ring {
     quiet_ticks: Cell<u32>,
     /// It waits outside of the ring; `kick` ends that.
     parked: Cell<bool>,
-    kick: Notify,
-    event: OwnedFd,
+    event: Rc<Event>,
     tick: Box<types::Timespec>,
     // The ring goes before the memory that the kernel writes to.
     uring: RefCell<IoUring>,
@@ -136,12 +119,8 @@ impl Ring {
     pub fn new(me: usize, bells: Arc<[Bell]>) -> io::Result<Rc<Ring>> {
         let uring = build()?;
         let buffers = Buffers::register(&uring.submitter())?;
-        bells[me].ring.store(uring.as_raw_fd(), Ordering::Release);
-        // SAFETY: no preconditions; the result is checked.
-        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if event < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let event = Event::new()?;
+        bells[me].hang_up(uring.as_raw_fd());
         Ok(Rc::new(Ring {
             me,
             bells,
@@ -155,9 +134,7 @@ impl Ring {
             ticking: Cell::new(false),
             quiet_ticks: Cell::new(0),
             parked: Cell::new(false),
-            kick: Notify::default(),
-            // SAFETY: open and ours.
-            event: unsafe { OwnedFd::from_raw_fd(event) },
+            event,
             tick: Box::new(types::Timespec::new().nsec(TICK_NS)),
             uring: RefCell::new(uring),
             buffers: RefCell::new(buffers),
@@ -230,7 +207,7 @@ impl Ring {
     #[inline]
     pub fn kick(&self) {
         if self.parked.get() {
-            self.kick.notify();
+            self.event.kick.notify();
         }
     }
 
@@ -260,7 +237,7 @@ impl Ring {
 
     /// Runs the ring for as long as the executor does.
     pub async fn drive(self: Rc<Ring>, host: Rc<dyn Host>) {
-        glommio::spawn_local(self.clone().forward_events()).detach();
+        glommio::spawn_local(self.event.clone().forward()).detach();
         let mut turns = 0;
         loop {
             if !self.ticking.replace(true) {
@@ -268,11 +245,14 @@ impl Ring {
                 self.submit(entry, Op::Tick, NOBODY);
             }
             let ticks = self.quiet_ticks.get();
-            self.turn(&*host, true);
+            // Tasks that are ready, the cycle between two slices for one, must not wait while the ring waits.
+            let others_ready = super::notify::take_woken();
+            self.turn(&*host, !others_ready);
             turns += 1;
             let ticked = self.quiet_ticks.get() != ticks;
-            if ticked || turns >= TURNS_A_YIELD || super::notify::take_woken() {
+            if others_ready || ticked || turns >= TURNS_A_YIELD || super::notify::is_woken() {
                 turns = 0;
+                super::notify::take_woken();
                 glommio::executor().yield_task_queue_now().await;
             }
             if self.quiet_ticks.get() >= QUIET_TICKS {
@@ -287,15 +267,14 @@ impl Ring {
     /// Waits through the executor until something completes, somebody rings, or a task of this shard kicks.
     async fn park(&self, host: &dyn Host) {
         self.parked.set(true);
-        let registered = self.uring.borrow().submitter().register_eventfd(self.event.as_raw_fd());
+        let registered = self.uring.borrow().submitter().register_eventfd(self.event.fd());
         if registered.is_ok() {
-            self.bells[self.me].waits.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
+            self.bells[self.me].wait();
             // Whatever came before the eventfd was there did not wake it.
             if !self.has_work(host) {
-                self.kick.wait().await;
+                self.event.kick.wait().await;
             }
-            self.bells[self.me].waits.store(false, Ordering::Relaxed);
+            self.bells[self.me].work();
             // An eventfd that stays registered would be written to at every completion.
             let _ = self.uring.borrow().submitter().unregister_eventfd();
         }
@@ -311,15 +290,6 @@ impl Ring {
             || !self.shut.borrow().is_empty()
             || !uring.completion().is_empty()
             || uring.submission().taskrun()
-    }
-
-    /// Kicks whenever the eventfd is written to.
-    async fn forward_events(self: Rc<Ring>) {
-        // SAFETY: the descriptor is open as long as the ring; the file must not close it.
-        let file = ManuallyDrop::new(unsafe { BufferedFile::from_raw_fd(self.event.as_raw_fd()) });
-        while file.read_at(0, size_of::<u64>()).await.is_ok() {
-            self.kick.notify();
-        }
     }
 
     /// One turn; `wait` says whether to wait for something to complete.
@@ -338,13 +308,8 @@ impl Ring {
 
     /// Wakes another shard, if it waits.
     fn ring_bell(&self, target: usize) {
-        let bell = &self.bells[target];
-        // Between the mail and this look there must be a fence, as there is between the target's store and its look at
-        // the mail: one of the two sees the other.
-        fence(Ordering::SeqCst);
-        if bell.waits.load(Ordering::Relaxed) && bell.waits.swap(false, Ordering::AcqRel) {
-            let ring = types::Fd(bell.ring.load(Ordering::Acquire));
-            let entry = opcode::MsgRingData::new(ring, 0, user_data(Op::Bell, NOBODY), None).build();
+        if let Some(ring) = self.bells[target].to_ring() {
+            let entry = opcode::MsgRingData::new(types::Fd(ring), 0, user_data(Op::Bell, NOBODY), None).build();
             self.submit(entry.flags(squeue::Flags::SKIP_SUCCESS), Op::Ignored, NOBODY);
         }
     }
@@ -431,12 +396,10 @@ impl Ring {
             tolerate(uring.submit_and_wait(0));
             return;
         }
-        let waits = &self.bells[self.me].waits;
-        waits.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.bells[self.me].wait();
         let want = usize::from(!host.has_mail());
         tolerate(uring.submit_and_wait(want));
-        waits.store(false, Ordering::Relaxed);
+        self.bells[self.me].work();
     }
 
     /// Works on what has completed; whether it was about a connection or a neighbour.

@@ -1,7 +1,8 @@
 //! Connections through glommio's sockets: a task for each reads; what is to be sent leaves at once, and only where the
 //! socket takes no more does a task wait for room.
 
-use super::{Line, LineId, Notify};
+use super::bell::{Bell, Event, ring_event};
+use super::{Host, Line, LineId, Notify};
 use futures_lite::future::{poll_fn, yield_now};
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
@@ -11,6 +12,7 @@ use std::io;
 use std::os::fd::{FromRawFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 const SCRATCH_BYTES: usize = 64 * 1024;
@@ -27,8 +29,10 @@ struct Socket {
     dirty: Cell<bool>,
 }
 
-#[derive(Default)]
 pub struct Sockets {
+    me: usize,
+    bells: Arc<[Bell]>,
+    event: Rc<Event>,
     sockets: RefCell<HashMap<u32, Rc<Socket>, ahash::RandomState>>,
     next: Cell<u32>,
     /// What sockets are read into: one buffer for all, since nothing is awaited while it is in use.
@@ -38,20 +42,59 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Starts the task that sends.
-    pub fn start_sending(self: &Rc<Sockets>) {
-        self.scratch.borrow_mut().resize(SCRATCH_BYTES, 0);
-        let sockets = self.clone();
-        glommio::spawn_local(async move {
-            loop {
-                sockets.flush.wait().await;
-                for socket in sockets.dirty.take() {
-                    socket.dirty.set(false);
-                    send(&socket);
+    /// # Errors
+    /// Too many open files.
+    pub fn new(me: usize, bells: Arc<[Bell]>) -> io::Result<Rc<Sockets>> {
+        let event = Event::new()?;
+        bells[me].hang_up(event.fd());
+        Ok(Rc::new(Sockets {
+            me,
+            bells,
+            event,
+            sockets: RefCell::default(),
+            next: Cell::new(0),
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            dirty: RefCell::default(),
+            flush: Notify::default(),
+        }))
+    }
+
+    /// Mail waits to be sent.
+    pub fn kick(&self) {
+        self.event.kick.notify();
+    }
+
+    /// Carries mail and sends what connections have to say, for as long as the executor runs.
+    pub async fn drive(self: Rc<Sockets>, host: Rc<dyn Host>) {
+        glommio::spawn_local(self.event.clone().forward()).detach();
+        glommio::spawn_local(self.clone().send_all()).detach();
+        let bell = &self.bells[self.me];
+        loop {
+            host.send_mail(&mut |target| {
+                if let Some(event) = self.bells[target].to_ring() {
+                    ring_event(event);
                 }
+            });
+            if host.receive_mail() || host.has_outgoing() {
+                glommio::executor().yield_task_queue_now().await;
+                continue;
             }
-        })
-        .detach();
+            bell.wait();
+            if !host.has_mail() {
+                self.event.kick.wait().await;
+            }
+            bell.work();
+        }
+    }
+
+    async fn send_all(self: Rc<Sockets>) {
+        loop {
+            self.flush.wait().await;
+            for socket in self.dirty.take() {
+                socket.dirty.set(false);
+                send(&socket);
+            }
+        }
     }
 
     fn get(&self, id: LineId) -> Option<Rc<Socket>> {

@@ -147,9 +147,6 @@ impl Server {
         glommio::spawn_local(dispatch::resume_paused(self.clone())).detach();
         glommio::spawn_local(connection::look_after(self.clone())).detach();
         glommio::spawn_local(connection::resume_unread(self.clone())).detach();
-        if let Transport::Sockets(sockets) = &self.transport {
-            sockets.start_sending();
-        }
     }
 
     /// The server of the shard on which a call runs.

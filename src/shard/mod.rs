@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   connections ──┐                              ┌── run_batch ── replies back to the origin
-//!                 ├─ outbox ─ links or channels ─┤
+//!                 ├─ outbox ─ links to others ───┤
 //!   coordinators ─┘   (one batch a target        └── calls (jobs of coordinators, control)
 //!                      and turn)
 //!   cycle task (own task queue, shares by active-expire-cpu-percent)
@@ -16,16 +16,16 @@ mod hop;
 mod mailbox;
 
 pub use hop::{CallResult, ShardHop};
-pub use mailbox::{Batch, Endpoints, LinkEnds, LinkedMail, Mail, Message, Part, Ticket, links, mesh};
+pub use mailbox::{Batch, Links, Message, Part, Ticket, links};
 
 use crate::clock::Clock;
 use crate::command::{Ctx, Handler};
 use crate::config::Config;
 use crate::expiry::{Cycle, Settings};
 use crate::keyspace::{Hasher, Keyspace, Notice, PREFETCH_LEVELS, Touch};
-use crate::net::{Notify, Ring, note_woken};
+use crate::net::{Notify, Transport, note_woken};
 use crate::resp::{Proto, Reply, Request, Result};
-use mailbox::Outbox;
+use mailbox::{Mail, Outbox};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -234,16 +234,10 @@ impl Shard {
         .detach();
     }
 
-    /// Starts the tasks that serve the mailbox, in the current task queue, and the cycle in its own.
-    pub fn start(self: &Rc<Shard>, mail: Mail) {
-        mailbox::start(self, mail);
-        expire::start(self);
-    }
-
-    /// As [`Shard::start`], where a ring's turns carry the mail.
-    pub fn start_on_ring(self: &Rc<Shard>, ends: LinkEnds, ring: Rc<Ring>) {
-        self.outbox.set_ring(ring.clone());
-        glommio::spawn_local(ring.drive(Rc::new(LinkedMail::new(self.clone(), ends)))).detach();
+    /// Starts the transport, in the current task queue, and the cycle in its own.
+    pub fn start(self: &Rc<Shard>, links: Links, transport: Transport) {
+        self.outbox.set_transport(transport.clone());
+        glommio::spawn_local(transport.drive(Rc::new(Mail::new(self.clone(), links)))).detach();
         expire::start(self);
     }
 

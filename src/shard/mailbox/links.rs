@@ -1,5 +1,5 @@
-//! Messages over queues between two threads each, looked at in every turn of the ring; one that sleeps is woken by a
-//! message into its ring.
+//! Messages over queues between two threads each (single producer, single consumer). glommio's shared channels are not
+//! used: their ends, and its mesh builder, can wait for each other for ever while they connect.
 
 use super::Message;
 use crate::net::Host;
@@ -14,16 +14,16 @@ const LINK_MESSAGES: usize = 256;
 const MESSAGES_A_TURN: usize = 32;
 
 /// A shard's ends of the links to and from each other shard.
-pub struct LinkEnds {
+pub struct Links {
     producers: Vec<Option<Producer<Message>>>,
     consumers: Vec<Option<Consumer<Message>>>,
 }
 
 /// A link from every shard to every other.
-pub fn links(shards: usize) -> Vec<LinkEnds> {
+pub fn links(shards: usize) -> Vec<Links> {
     let none =
-        || LinkEnds { producers: (0..shards).map(|_| None).collect(), consumers: (0..shards).map(|_| None).collect() };
-    let mut ends: Vec<LinkEnds> = (0..shards).map(|_| none()).collect();
+        || Links { producers: (0..shards).map(|_| None).collect(), consumers: (0..shards).map(|_| None).collect() };
+    let mut ends: Vec<Links> = (0..shards).map(|_| none()).collect();
     for from in 0..shards {
         for to in (0..shards).filter(|to| *to != from) {
             let (producer, consumer) = RingBuffer::new(LINK_MESSAGES);
@@ -34,20 +34,20 @@ pub fn links(shards: usize) -> Vec<LinkEnds> {
     ends
 }
 
-/// A shard's mail, as its ring sees it.
-pub struct LinkedMail {
+/// A shard's mail, as its transport sees it.
+pub struct Mail {
     shard: Rc<Shard>,
     producers: RefCell<Vec<Option<Producer<Message>>>>,
     consumers: RefCell<Vec<Option<Consumer<Message>>>>,
 }
 
-impl LinkedMail {
-    pub fn new(shard: Rc<Shard>, ends: LinkEnds) -> LinkedMail {
-        LinkedMail { shard, producers: RefCell::new(ends.producers), consumers: RefCell::new(ends.consumers) }
+impl Mail {
+    pub fn new(shard: Rc<Shard>, ends: Links) -> Mail {
+        Mail { shard, producers: RefCell::new(ends.producers), consumers: RefCell::new(ends.consumers) }
     }
 }
 
-impl Host for LinkedMail {
+impl Host for Mail {
     fn receive_mail(&self) -> bool {
         let mut any = false;
         for source in 0..self.shard.count {
@@ -80,7 +80,7 @@ impl Host for LinkedMail {
         }
         for (target, producer) in self.producers.borrow_mut().iter_mut().enumerate() {
             let Some(producer) = producer else { continue };
-            let mut messages = outbox.queues[target].messages.borrow_mut();
+            let mut messages = outbox.queues[target].borrow_mut();
             let mut pushed = false;
             while let Some(message) = messages.pop_front() {
                 if let Err(PushError::Full(message)) = producer.push(message) {

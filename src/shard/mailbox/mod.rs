@@ -4,20 +4,15 @@
 //! Receivers never await: what a full channel does not take waits in a queue. When that queue grows long, connections
 //! of this shard are not read until it has shrunk.
 //!
-//! Messages travel the way the connections do: over glommio's channels (`channels.rs`), or over queues of our own whose
-//! sleeper is woken through its ring (`links.rs`).
+//! Messages travel over queues between two threads each (`links.rs`), which the transport looks at in its turns.
 
-mod channels;
 mod links;
 
-pub use channels::{Endpoints, Mail, mesh};
-pub use links::{LinkEnds, LinkedMail, links};
-
-pub(super) use channels::start;
+pub use links::{Links, Mail, links};
 
 use super::{At, Notify, Shard};
 use crate::command::Handler;
-use crate::net::Ring;
+use crate::net::Transport;
 use crate::resp::{Request, Span};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -119,18 +114,11 @@ pub(super) struct Outbox {
     /// Boxes that travel between shards, kept as such.
     #[allow(clippy::vec_box)]
     pool: RefCell<Vec<Box<Batch>>>,
-    queues: Vec<Queue>,
-    flush: Notify,
+    queues: Vec<RefCell<VecDeque<Message>>>,
     waiting: Cell<usize>,
     room: Notify,
-    /// The ring whose turns send the mail, if one does.
-    ring: OnceCell<Rc<Ring>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    messages: RefCell<VecDeque<Message>>,
-    ready: Notify,
+    /// What carries the mail.
+    transport: OnceCell<Transport>,
 }
 
 impl Outbox {
@@ -139,29 +127,27 @@ impl Outbox {
             id,
             batches: RefCell::new((0..shards).map(|_| None).collect()),
             pool: RefCell::default(),
-            queues: (0..shards).map(|_| Queue::default()).collect(),
-            flush: Notify::default(),
+            queues: (0..shards).map(|_| RefCell::default()).collect(),
             waiting: Cell::new(0),
             room: Notify::default(),
-            ring: OnceCell::new(),
+            transport: OnceCell::new(),
         }
     }
 
-    /// From now on the turns of a ring send the mail.
-    pub fn set_ring(&self, ring: Rc<Ring>) {
-        assert!(self.ring.set(ring).is_ok(), "a shard has one ring");
+    /// From now on this carries the mail.
+    pub fn set_transport(&self, transport: Transport) {
+        assert!(self.transport.set(transport).is_ok(), "a shard has one transport");
     }
 
     fn kick(&self) {
-        if let Some(ring) = self.ring.get() {
-            ring.kick();
+        if let Some(transport) = self.transport.get() {
+            transport.kick();
         }
     }
 
     pub fn add(&self, target: usize, request: Request, mut part: Part) {
         let mut batches = self.batches.borrow_mut();
         let batch = batches[target].get_or_insert_with(|| {
-            self.flush.notify();
             self.kick();
             self.pool.borrow_mut().pop().unwrap_or_default()
         });
@@ -202,10 +188,8 @@ impl Outbox {
             let batch = self.batches.borrow_mut()[target].take();
             self.send_batch(target, batch);
         }
-        let queue = &self.queues[target];
-        queue.messages.borrow_mut().push_back(message);
+        self.queues[target].borrow_mut().push_back(message);
         self.waiting.set(self.waiting.get() + 1);
-        queue.ready.notify();
         self.kick();
     }
 

@@ -1,0 +1,92 @@
+//! How one shard wakes another that waits for mail.
+//!
+//! Who leaves mail looks whether the other waits; who goes to wait says so and then looks for mail once more. A fence
+//! between the two steps on each side makes sure that one of the two sees the other.
+
+use super::Notify;
+use glommio::io::BufferedFile;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, fence};
+
+/// What a shard shows the others: whether it waits, and where to ring.
+#[derive(Default)]
+pub struct Bell {
+    waits: AtomicBool,
+    /// The ring or the eventfd of the shard; 0 before it has one.
+    fd: AtomicI32,
+}
+
+impl Bell {
+    /// A bell for each shard.
+    pub fn for_all(shards: usize) -> Arc<[Bell]> {
+        (0..shards).map(|_| Bell::default()).collect()
+    }
+
+    pub(super) fn hang_up(&self, fd: RawFd) {
+        self.fd.store(fd, Ordering::Release);
+    }
+
+    /// From now on whoever leaves mail rings. Mail that is there already has to be looked for after this.
+    #[inline]
+    pub(super) fn wait(&self) {
+        self.waits.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn work(&self) {
+        self.waits.store(false, Ordering::Relaxed);
+    }
+
+    /// Where to ring after mail has been left, if the shard waits and nobody has rung yet.
+    #[inline]
+    pub(super) fn to_ring(&self) -> Option<RawFd> {
+        fence(Ordering::SeqCst);
+        let rings = self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::AcqRel);
+        rings.then(|| self.fd.load(Ordering::Acquire))
+    }
+}
+
+/// An eventfd that kicks a task of this executor.
+pub(super) struct Event {
+    fd: OwnedFd,
+    pub kick: Notify,
+}
+
+impl Event {
+    /// # Errors
+    /// Too many open files.
+    pub fn new() -> io::Result<Rc<Event>> {
+        // SAFETY: no preconditions; the result is checked.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: open and ours.
+        Ok(Rc::new(Event { fd: unsafe { OwnedFd::from_raw_fd(fd) }, kick: Notify::default() }))
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Kicks whenever the eventfd is written to.
+    pub async fn forward(self: Rc<Event>) {
+        // SAFETY: the descriptor is open as long as the event; the file must not close it.
+        let file = ManuallyDrop::new(unsafe { BufferedFile::from_raw_fd(self.fd()) });
+        while file.read_at(0, size_of::<u64>()).await.is_ok() {
+            self.kick.notify();
+        }
+    }
+}
+
+/// Writes to a shard's eventfd. What can go wrong (it was written to 2^64 - 2 times) wakes it all the same.
+pub(super) fn ring_event(fd: RawFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: eight bytes to read; the descriptors of shards stay open until the process ends.
+    unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+}
