@@ -1,12 +1,12 @@
-//! The task that runs the cycle, in a task queue whose shares follow from the budget, and the one that gives back
-//! the memory of flushed databases.
+//! The task that runs the cycle, and the one that gives back the memory of flushed databases. The budget bounds what the
+//! cycle takes in a second; how much it takes in a turn follows from how long the others had theirs.
 
 use super::{Notify, Shard};
 use crate::clock::{boottime_us, thread_cpu_ns};
 use crate::config::Config;
 use crate::expiry::{Form, Outcome, Settings};
 use crate::keyspace::NEVER_MS;
-use crate::net::note_woken;
+use crate::net::{Transport, note_woken};
 use futures_lite::future::or;
 use glommio::timer::Timer;
 use glommio::{Latency, Shares, SharesManager};
@@ -42,11 +42,17 @@ impl SharesManager for BudgetShares {
     }
 }
 
-pub(super) fn start(shard: &Rc<Shard>) {
+/// Starts the tasks: beside the transport's where it is a ring, which lets each task that is ready have its turn after
+/// its own and whose waiting a queue's shares would take for work; else in a queue of their own.
+pub(super) fn start(shard: &Rc<Shard>, transport: &Transport) {
+    let (cycle, garbage) = (run_cycle(shard.clone()), free_garbage(shard.clone()));
+    if let Transport::Ring(_) = transport {
+        glommio::spawn_local(cycle).detach();
+        glommio::spawn_local(garbage).detach();
+        return;
+    }
     let shares = Shares::Dynamic(Rc::new(BudgetShares(shard.clone())));
     let queue = glommio::executor().create_task_queue(shares, Latency::NotImportant, "expiry");
-    let cycle = run_cycle(shard.clone());
-    let garbage = free_garbage(shard.clone());
     let spawned = glommio::spawn_local_into(cycle, queue).map(glommio::Task::detach);
     spawned.expect("the queue was made just now");
     let spawned = glommio::spawn_local_into(garbage, queue).map(glommio::Task::detach);

@@ -5,7 +5,7 @@
 //!                 ├─ outbox ─ links to others ───┤
 //!   coordinators ─┘   (one batch a target        └── calls (jobs of coordinators, control)
 //!                      and turn)
-//!   cycle task (own task queue, shares by active-expire-cpu-percent)
+//!   cycle task (a slice a turn, under its budget)
 //! ```
 //!
 //! Nothing here is shared with another thread: shards talk by messages, and nobody who receives awaits. What the
@@ -234,11 +234,11 @@ impl Shard {
         .detach();
     }
 
-    /// Starts the transport, in the current task queue, and the cycle in its own.
+    /// Starts the transport and the cycle.
     pub fn start(self: &Rc<Shard>, links: Links, transport: Transport) {
         self.outbox.set_transport(transport.clone());
-        glommio::spawn_local(transport.drive(Rc::new(Mail::new(self.clone(), links)))).detach();
-        expire::start(self);
+        glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();
+        expire::start(self, &transport);
     }
 
     pub(crate) fn receive(self: &Rc<Shard>, message: Message) {
