@@ -12,7 +12,11 @@ mod administration;
 mod connections;
 #[path = "wire/framing.rs"]
 mod framing;
+#[path = "wire/hop.rs"]
+mod hop;
 #[path = "wire/lifecycle.rs"]
 mod lifecycle;
+#[path = "wire/newer.rs"]
+mod newer;
 #[path = "wire/session.rs"]
 mod session;

@@ -6,7 +6,7 @@ use super::{Ctx, Run, deadlines};
 use crate::config::NotifyFlags;
 use crate::keyspace::{Kind, Live, Value};
 use crate::resp::{Error, Reply, Request, Result};
-use crate::value::number::{LongDoubleError, add_long_double};
+use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double};
 use deadlines::{Expiry, Unit};
 
 pub const ROWS: &[Row<Run>] = &[
@@ -34,7 +34,7 @@ pub const ROWS: &[Row<Run>] = &[
             since: "1.0.0",
             complexity: "O(1)",
             summary: "Stores a string under a key, whatever was there; the deadline is set anew, kept or cleared.",
-            syntax: "key value [condition:(NX|XX)] [GET] [expiration:(EX seconds:integer|PX milliseconds:integer\
+            syntax: "key value [condition:(NX|XX|IFEQ ifeq-value:string|IFNE ifne-value:string)] [GET] [expiration:(EX seconds:integer|PX milliseconds:integer\
                      |EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)]",
         },
         Run::Key(set),
@@ -109,6 +109,20 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key",
         },
         Run::Key(getdel),
+    ),
+    Row::new(
+        Spec {
+            name: "delex",
+            arity: -2,
+            flags: WRITE | FAST,
+            keys: Keys::ONE,
+            group: Group::String,
+            since: "8.4.0",
+            complexity: "O(1)",
+            summary: "Deletes a key, if its string is, or is not, the one given.",
+            syntax: "key [condition:(IFEQ ifeq-value:string|IFNE ifne-value:string)]",
+        },
+        Run::Key(delex),
     ),
     Row::new(
         Spec {
@@ -314,10 +328,46 @@ fn get(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
+/// What has to hold of the value that is there; arguments by their index.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Absent,
+    Present,
+    Equal(usize),
+    /// Holds where nothing is there, too.
+    NotEqual(usize),
+}
+
+impl Condition {
+    fn holds(self, found: Option<&Live>, request: Request) -> Result<bool> {
+        let equals = |live: &Live, index: usize| {
+            if live.kind() != Kind::String {
+                return Err(Error::WrongType);
+            }
+            Ok(is_text(live.value(), request.arg(index)))
+        };
+        Ok(match (self, found) {
+            (Condition::Absent, found) => found.is_none(),
+            (Condition::Present, found) => found.is_some(),
+            (Condition::Equal(index), Some(live)) => equals(live, index)?,
+            (Condition::NotEqual(index), Some(live)) => !equals(live, index)?,
+            (Condition::Equal(_), None) => false,
+            (Condition::NotEqual(_), None) => true,
+        })
+    }
+}
+
+/// Whether the value reads like this.
+fn is_text(value: Value, text: &[u8]) -> bool {
+    match value {
+        Value::Int(n) => crate::value::number::format_i64(n, &mut [0; I64_TEXT_BYTES_MAX]) == text,
+        Value::Bytes(bytes) => bytes == text,
+    }
+}
+
 #[derive(Default)]
 struct SetOptions {
-    nx: bool,
-    xx: bool,
+    condition: Option<Condition>,
     get: bool,
     keep_ttl: bool,
     persist: bool,
@@ -332,8 +382,19 @@ fn parse_options(request: Request, start: usize, getex: bool) -> Result<SetOptio
         let free = options.expiry.is_none() && !options.keep_ttl && !options.persist;
         let word = request.arg(index).to_ascii_lowercase();
         match &word[..] {
-            b"nx" if !options.xx && !getex => options.nx = true,
-            b"xx" if !options.nx && !getex => options.xx = true,
+            b"nx" | b"xx" if !getex => {
+                let condition = if word == b"nx" { Condition::Absent } else { Condition::Present };
+                // The same condition again is none more, as in Redis.
+                if options.condition.is_some_and(|old| old != condition) {
+                    return Err(Error::Syntax);
+                }
+                options.condition = Some(condition);
+            }
+            b"ifeq" | b"ifne" if !getex && options.condition.is_none() && index + 1 < request.len() => {
+                index += 1;
+                let equal = word == b"ifeq";
+                options.condition = Some(if equal { Condition::Equal(index) } else { Condition::NotEqual(index) });
+            }
             b"get" if !getex => options.get = true,
             b"keepttl" if (free || options.keep_ttl) && !getex => options.keep_ttl = true,
             b"persist" if (free || options.persist) && getex => options.persist = true,
@@ -380,24 +441,19 @@ fn set_for(ctx: &mut Ctx, request: Request, unit: Unit, name: &'static str) -> R
 fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, name: &'static str) -> Result {
     let key = ctx.key(request.arg(1));
     let deadline = options.expiry.map(|expiry| expiry.positive_deadline(ctx, request, name)).transpose()?;
-    let mut old_deadline_ms = None;
-    let mut found = false;
-    let reply_start = ctx.reply.len();
     let touch = if options.get { ctx.reading() } else { ctx.touch };
-    if let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, touch) {
-        if options.get {
-            if live.kind() != Kind::String {
-                return Err(Error::WrongType);
-            }
-            reply_value(&mut ctx.reply, live.value());
+    let live = ctx.keyspace.find(ctx.db, key, ctx.now, touch);
+    if options.get {
+        match &live {
+            Some(live) if live.kind() != Kind::String => return Err(Error::WrongType),
+            Some(live) => reply_value(&mut ctx.reply, live.value()),
+            None => ctx.reply.nil(),
         }
-        found = true;
-        old_deadline_ms = live.deadline_ms();
-    } else if options.get {
-        ctx.reply.nil();
     }
-    debug_assert!(options.get || ctx.reply.len() == reply_start);
-    if options.nx && found || options.xx && !found {
+    let found = live.is_some();
+    let old_deadline_ms = live.as_ref().and_then(Live::deadline_ms);
+    let holds = options.condition.map_or(Ok(true), |condition| condition.holds(live.as_ref(), request))?;
+    if !holds {
         if !options.get {
             ctx.reply.nil();
         }
@@ -480,6 +536,28 @@ fn getdel(ctx: &mut Ctx, request: Request) -> Result {
             ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
         }
     }
+    Ok(())
+}
+
+fn delex(ctx: &mut Ctx, request: Request) -> Result {
+    let condition = match request.len() {
+        2 => None,
+        4 if request.is(2, "ifeq") => Some(Condition::Equal(3)),
+        4 if request.is(2, "ifne") => Some(Condition::NotEqual(3)),
+        _ => return Err(Error::Syntax),
+    };
+    let key = ctx.key(request.arg(1));
+    let live = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch);
+    let holds = condition.map_or(Ok(true), |condition| condition.holds(live.as_ref(), request))?;
+    let deleted = match live {
+        Some(live) if holds => {
+            live.remove();
+            ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+            true
+        }
+        _ => false,
+    };
+    ctx.reply.int(i64::from(deleted));
     Ok(())
 }
 

@@ -187,6 +187,15 @@ pub const DIRECTIVES: &[Directive] = &[
         field: field!(network),
     },
     Directive {
+        name: "spin-us",
+        group: Group::Network,
+        default: "0",
+        kind: Kind::Integer { min: 0, max: 1000, unit: "us" },
+        mutable: true,
+        help: "how long a shard's ring looks for something to come before it sleeps: latency for CPU",
+        field: field!(spin_us),
+    },
+    Directive {
         name: "shards",
         group: Group::General,
         default: "0",

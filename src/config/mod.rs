@@ -69,6 +69,7 @@ pub struct Config {
     /// As it was written. Who changes the process's directory may store the absolute path here.
     pub dir: String,
     pub network: Network,
+    pub spin_us: u64,
     pub hz: u32,
     pub pipeline_order: PipelineOrder,
     pub enable_debug_command: DebugCommand,
@@ -227,6 +228,7 @@ impl Config {
             logfile: String::new(),
             dir: String::new(),
             network: Network::Auto,
+            spin_us: 0,
             hz: 0,
             pipeline_order: PipelineOrder::Relaxed,
             enable_debug_command: DebugCommand::No,

@@ -19,12 +19,13 @@ mod ring;
 mod sockets;
 
 pub use bell::Bell;
-pub use notify::{Notify, note_woken};
+pub use notify::{Notify, note_woken, step_back};
 pub use ring::{Ring, available};
 pub use sockets::Sockets;
 
 use std::os::fd::RawFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A connection, as the server sees it.
 pub trait Line {
@@ -114,6 +115,13 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.kick(),
             Transport::Sockets(sockets) => sockets.kick(),
+        }
+    }
+
+    /// How long the ring looks for something to come before it waits. (glommio's sockets wait at once.)
+    pub fn set_spin(&self, spin: Duration) {
+        if let Transport::Ring(ring) = self {
+            ring.set_spin(spin);
         }
     }
 

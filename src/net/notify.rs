@@ -14,6 +14,12 @@ pub fn note_woken() {
     WOKEN.set(true);
 }
 
+/// Lets whatever else waits go first.
+pub async fn step_back() {
+    note_woken();
+    glommio::executor().yield_task_queue_now().await;
+}
+
 pub(super) fn take_woken() -> bool {
     WOKEN.take()
 }

@@ -20,6 +20,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 4096;
@@ -80,7 +81,11 @@ pub struct Ring {
     /// Receives that ended because no buffer was free.
     starved: RefCell<Vec<u32>>,
     completions: RefCell<Vec<Completion>>,
+    /// How long it looks for something to come before it waits.
+    spin: Cell<Duration>,
     ticking: Cell<bool>,
+    ticks: Cell<u64>,
+    /// Ticks since there was work.
     quiet_ticks: Cell<u32>,
     /// It waits outside of the ring; `kick` ends that.
     parked: Cell<bool>,
@@ -131,7 +136,9 @@ impl Ring {
             shut: RefCell::default(),
             starved: RefCell::default(),
             completions: RefCell::default(),
+            spin: Cell::new(Duration::ZERO),
             ticking: Cell::new(false),
+            ticks: Cell::new(0),
             quiet_ticks: Cell::new(0),
             parked: Cell::new(false),
             event,
@@ -203,6 +210,10 @@ impl Ring {
         }
     }
 
+    pub(super) fn set_spin(&self, spin: Duration) {
+        self.spin.set(spin);
+    }
+
     /// Something is to be done by the next turn.
     #[inline]
     pub fn kick(&self) {
@@ -244,12 +255,12 @@ impl Ring {
                 let entry = opcode::Timeout::new(&*self.tick).flags(types::TimeoutFlags::MULTISHOT).build();
                 self.submit(entry, Op::Tick, NOBODY);
             }
-            let ticks = self.quiet_ticks.get();
+            let ticks = self.ticks.get();
             // Tasks that are ready, the cycle between two slices for one, must not wait while the ring waits.
             let others_ready = super::notify::take_woken();
             self.turn(&*host, !others_ready);
             turns += 1;
-            let ticked = self.quiet_ticks.get() != ticks;
+            let ticked = self.ticks.get() != ticks;
             if others_ready || ticked || turns >= TURNS_A_YIELD || super::notify::is_woken() {
                 turns = 0;
                 super::notify::take_woken();
@@ -258,7 +269,13 @@ impl Ring {
             if self.quiet_ticks.get() >= QUIET_TICKS {
                 self.submit(opcode::TimeoutRemove::new(user_data(Op::Tick, NOBODY)).build(), Op::Ignored, NOBODY);
                 self.turn(&*host, false);
-                self.park(&*host).await;
+                // What the removal completes comes with the next look only, and would end the waiting at once.
+                if self.has_work(&*host) {
+                    self.turn(&*host, false);
+                }
+                if self.quiet_ticks.get() >= QUIET_TICKS {
+                    self.park(&*host).await;
+                }
                 self.quiet_ticks.set(0);
             }
         }
@@ -392,7 +409,7 @@ impl Ring {
         }
         queue.clear();
         drop(queue);
-        if !wait {
+        if !wait || self.spin(&mut uring, host) {
             tolerate(uring.submit_and_wait(0));
             return;
         }
@@ -400,6 +417,24 @@ impl Ring {
         let want = usize::from(!host.has_mail());
         tolerate(uring.submit_and_wait(want));
         self.bells[self.me].work();
+    }
+
+    /// Submits, and looks for a while whether something comes.
+    fn spin(&self, uring: &mut IoUring, host: &dyn Host) -> bool {
+        if self.spin.get().is_zero() {
+            return false;
+        }
+        tolerate(uring.submit_and_wait(0));
+        let end = Instant::now() + self.spin.get();
+        loop {
+            if host.has_mail() || !uring.completion().is_empty() || uring.submission().taskrun() {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// Works on what has completed; whether it was about a connection or a neighbour.
@@ -424,6 +459,7 @@ impl Ring {
                     if !cqueue::more(flags) {
                         self.ticking.set(false);
                     }
+                    self.ticks.set(self.ticks.get() + 1);
                     self.quiet_ticks.set(self.quiet_ticks.get() + 1);
                     false
                 }

@@ -54,6 +54,8 @@ pub struct Limits {
     pub authenticated: bool,
 }
 
+/// Room for arguments that a parser keeps.
+const KEPT_SPANS: usize = 256;
 const INLINE_BYTES: usize = 64 * 1024;
 const UNAUTHENTICATED_ARGS: i64 = 10;
 const UNAUTHENTICATED_BULK_BYTES: usize = 16 * 1024;
@@ -144,6 +146,16 @@ impl Parser {
     pub fn start_anew(&mut self) {
         self.missing = 0;
         self.begin_batch();
+    }
+
+    /// Gives back the room that a request with very many arguments needed.
+    #[inline]
+    pub fn trim(&mut self) {
+        if self.spans.capacity() > KEPT_SPANS && self.missing == 0 {
+            self.start_anew();
+            self.spans.shrink_to(KEPT_SPANS);
+            self.inline = None;
+        }
     }
 
     /// Whether the request found last was written inline.

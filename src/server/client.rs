@@ -41,6 +41,8 @@ pub struct Flow {
     pub barrier: bool,
     /// CLIENT PAUSE holds the next request.
     pub paused: bool,
+    /// The next request waits until everything before it is answered.
+    pub waiting: bool,
     /// Bytes of the output that the transport has and has not sent yet.
     pub in_flight: usize,
     /// The other side says no more: what it said is answered, then the connection ends.
@@ -131,8 +133,9 @@ impl State {
     }
 
     pub fn may_read(&self) -> bool {
-        !self.flow.finished
-            && (self.may_run() || self.flow.close == Close::No && self.input.len() - self.at < INPUT_BYTES)
+        let wants_more = self.may_run() && !self.flow.waiting;
+        let has_room = self.flow.close == Close::No && self.input.len() - self.at < INPUT_BYTES;
+        !self.flow.finished && (wants_more || has_room)
     }
 
     /// Whether the connection is to be closed now.
@@ -141,7 +144,10 @@ impl State {
         match self.flow.close {
             Close::Now => true,
             Close::AfterReplies => answered(),
-            Close::No => self.flow.finished && !self.flow.barrier && !self.flow.paused && answered(),
+            Close::No => {
+                let flow = &self.flow;
+                flow.finished && !flow.barrier && !flow.paused && !flow.waiting && answered()
+            }
         }
     }
 

@@ -45,6 +45,7 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             state.input = input;
             tidy_input(state);
         }
+        state.parser.trim();
         check_input(server, state);
         if state.replies.out.is_empty() {
             server.keep_buffer(std::mem::take(&mut state.replies.out));
@@ -55,7 +56,7 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
 }
 
 /// Input that a connection may keep allocated while it has nothing to say.
-const KEPT_INPUT_BYTES: usize = 16 * 1024;
+const KEPT_INPUT_BYTES: usize = 4 * 1024;
 
 /// Drops what was used of the input, without moving the rest each time.
 fn tidy_input(state: &mut State) {
@@ -90,6 +91,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         paused: paused(server),
     };
     state.session.used_us = server.shard.clock.now().us;
+    state.flow.waiting = false;
     let mut used = 0;
     while state.may_run() {
         let State { session, replies, parser, flow, .. } = &mut *state;
@@ -106,6 +108,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
             if let Some(found) = &item.found
                 && matches!(dispatch.request(session, replies, flow, request, found, item.key), Step::NotYet)
             {
+                flow.waiting = true;
                 parser.start_anew();
                 return used;
             }

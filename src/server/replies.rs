@@ -180,12 +180,14 @@ impl Replies {
         if self.slots.is_empty() {
             self.held.clear();
             self.held.shrink_to(HELD_BYTES);
+            self.slots.shrink_to(SLOTS);
         }
     }
 }
 
-/// Room for held replies that a connection keeps.
-const HELD_BYTES: usize = 16 * 1024;
+/// Room for held replies, and for replies that are expected, that a connection keeps.
+const HELD_BYTES: usize = 4 * 1024;
+const SLOTS: usize = 64;
 
 #[cfg(test)]
 mod tests {

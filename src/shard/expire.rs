@@ -6,7 +6,7 @@ use crate::clock::{boottime_us, thread_cpu_ns};
 use crate::config::Config;
 use crate::expiry::{Form, Outcome, Settings};
 use crate::keyspace::NEVER_MS;
-use crate::net::{Transport, note_woken};
+use crate::net::{Transport, step_back};
 use futures_lite::future::or;
 use glommio::timer::Timer;
 use glommio::{Latency, Shares, SharesManager};
@@ -121,12 +121,6 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
             turn_ends_us = resumed_us + part_us.min(LONGEST_TURN_US);
         }
     }
-}
-
-/// Lets whatever else waits go first.
-async fn step_back() {
-    note_woken();
-    glommio::executor().yield_task_queue_now().await;
 }
 
 /// Sleeps until then, or until somebody rings.

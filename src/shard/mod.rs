@@ -31,6 +31,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the rooms above do for a shard.
 pub trait Front {
@@ -113,6 +114,7 @@ impl Shard {
         self.max_string_bytes.set(config.proto_max_bulk_len_bytes);
         self.settings.set(expire::settings(&config));
         self.keyspace.borrow_mut().effects.wanted = config.notify_keyspace_events;
+        self.outbox.set_spin(Duration::from_micros(config.spin_us));
         *self.config.borrow_mut() = Rc::new(Config::clone(&config));
         self.cycle_alarm.notify();
     }
@@ -237,6 +239,7 @@ impl Shard {
     /// Starts the transport and the cycle.
     pub fn start(self: &Rc<Shard>, links: Links, transport: Transport) {
         self.outbox.set_transport(transport.clone());
+        transport.set_spin(Duration::from_micros(self.config().spin_us));
         glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();
         expire::start(self, &transport);
     }

@@ -325,3 +325,23 @@ fn a_client_past_maxclients_is_told_so() {
         assert_eq!(clients[0].call("PING"), simple("PONG"));
     });
 }
+
+#[test]
+fn an_idle_connection_keeps_little_memory_whatever_it_has_said() {
+    const MANY: usize = 800;
+    const BYTES_EACH_MAX: u64 = 20 * 1024;
+    on_embers(&[], |server| {
+        let value = vec![b'v'; 50_000];
+        let talk = |client: &mut Client| {
+            assert_eq!(client.command(&[b"SET", b"big", &value[..]]), Value::ok());
+            let gets: Vec<_> = (0..4).map(|_| vec!["GET", "big"]).collect();
+            assert!(client.pipeline(&gets).iter().all(|reply| reply.bytes() == Some(&value)));
+        };
+        talk(&mut server.client());
+        let before = server.resident_bytes();
+        let mut clients: Vec<Client> = (0..MANY).map(|_| server.client()).collect();
+        clients.iter_mut().for_each(talk);
+        let each = || server.resident_bytes().saturating_sub(before) / MANY as u64;
+        assert!(wait_until(PATIENCE, || each() <= BYTES_EACH_MAX), "{} bytes for each idle connection", each());
+    });
+}

@@ -47,6 +47,9 @@ pub struct Flags {
     /// Connections, of all threads together
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub connections: u64,
+    /// Connections beside those, which say nothing
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub idle: u64,
     /// Requests in flight on each connection, at most
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub pipeline: u64,

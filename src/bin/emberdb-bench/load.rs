@@ -144,8 +144,9 @@ fn title(flags: &Flags, plan: &Plan) -> String {
         None => format!("{} s", flags.seconds()),
     };
     let rounds = if flags.rounds() == 1 { "round" } else { "rounds" };
+    let idle = if flags.idle == 0 { String::new() } else { format!(" and {} idle ones", flags.idle) };
     format!(
-        "{}, {pace}, {} connections, pipeline {}, {} keys, values of {} bytes, {} {rounds} of {length}",
+        "{}, {pace}, {} connections{idle}, pipeline {}, {} keys, values of {} bytes, {} {rounds} of {length}",
         workload.get_name(),
         flags.connections,
         flags.pipeline,

@@ -184,6 +184,7 @@ fn parameters(flags: &Flags) -> Value {
         },
         "search": flags.search.as_ref().map(ToString::to_string),
         "connections": flags.connections,
+        "idle_connections": flags.idle,
         "pipeline": flags.pipeline,
         "threads": flags.threads,
         "cores": flags.cores,

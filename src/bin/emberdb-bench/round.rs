@@ -34,6 +34,7 @@ pub struct Plan {
     /// Requests a second in open loop; `None` = closed, until [`Plan::set_rate`].
     pub rate: Option<f64>,
     pub connections: usize,
+    pub idle: usize,
     pub pipeline: usize,
     pub threads: usize,
     pub cores: Vec<usize>,
@@ -74,6 +75,7 @@ impl Plan {
             login: flags.login(),
             rate: None,
             connections: flags.connections as usize,
+            idle: flags.idle as usize,
             pipeline: flags.pipeline as usize,
             threads: flags.threads as usize,
             cores: flags.cores.iter().map(|&core| core.into()).collect(),
@@ -115,6 +117,8 @@ impl Plan {
 
     pub fn run(&self, target: &Target) -> Result<Round> {
         let pid = server_pid(target, &self.login)?;
+        let idle: Result<Vec<Control>> = (0..self.idle).map(|_| Control::open(target, &self.login)).collect();
+        let _idle = idle?;
         let mut links: Vec<Vec<Link>> = (0..self.threads).map(|_| Vec::new()).collect();
         for at in 0..self.connections {
             let socket = Control::open(target, &self.login)?.into_socket()?;

@@ -7,6 +7,7 @@ use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::expiry::{KEYS_A_SLICE, purge_slice};
 use crate::keyspace::DeadWalk;
+use crate::net::step_back;
 use crate::resp::{Error, Request, Result};
 use crate::server::table::{Command, Found};
 use crate::server::{Run, SessionCtx, TaskCtx, stop};
@@ -379,7 +380,7 @@ async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>) -> usize {
         shard.after_commands();
         let Some(swept) = swept else { return deleted };
         deleted += swept;
-        glommio::executor().yield_task_queue_now().await;
+        step_back().await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages between shards. Commands for another shard are gathered in one batch for each target and turn; the
 //! target runs it and sends the same box back with the replies.
 //!
-//! Receivers never await: what a full channel does not take waits in a queue. When that queue grows long, connections
+//! Receivers never await: what a full link does not take waits in a queue. When that queue grows long, connections
 //! of this shard are not read until it has shrunk.
 //!
 //! Messages travel over queues between two threads each (`links.rs`), which the transport looks at in its turns.
@@ -20,9 +20,12 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
-/// Messages that wait for a full channel before connections are not read any more.
+/// Messages that wait for a full link before connections are not read any more ...
 const CONGESTED_AT: usize = 64;
+/// ... or bytes of commands that others have and have not answered.
+const UNANSWERED_BYTES: usize = 4 << 20;
 /// Boxes kept for reuse, and the largest that is kept.
 const POOLED: usize = 64;
 const POOLED_BYTES: usize = 256 * 1024;
@@ -116,6 +119,8 @@ pub(super) struct Outbox {
     pool: RefCell<Vec<Box<Batch>>>,
     queues: Vec<RefCell<VecDeque<Message>>>,
     waiting: Cell<usize>,
+    /// Bytes of batches that are on their way.
+    unanswered_bytes: Cell<usize>,
     room: Notify,
     /// What carries the mail.
     transport: OnceCell<Transport>,
@@ -129,6 +134,7 @@ impl Outbox {
             pool: RefCell::default(),
             queues: (0..shards).map(|_| RefCell::default()).collect(),
             waiting: Cell::new(0),
+            unanswered_bytes: Cell::new(0),
             room: Notify::default(),
             transport: OnceCell::new(),
         }
@@ -137,6 +143,12 @@ impl Outbox {
     /// From now on this carries the mail.
     pub fn set_transport(&self, transport: Transport) {
         assert!(self.transport.set(transport).is_ok(), "a shard has one transport");
+    }
+
+    pub fn set_spin(&self, spin: Duration) {
+        if let Some(transport) = self.transport.get() {
+            transport.set_spin(spin);
+        }
     }
 
     fn kick(&self) {
@@ -170,6 +182,7 @@ impl Outbox {
     fn send_batch(&self, target: usize, batch: Option<Box<Batch>>) {
         if let Some(mut batch) = batch {
             batch.origin = self.id;
+            self.unanswered_bytes.set(self.unanswered_bytes.get() + batch.buffer.len());
             self.post(target, Message::Batch(batch));
         }
     }
@@ -193,7 +206,13 @@ impl Outbox {
         self.kick();
     }
 
+    /// A batch of this shard's has come back with its replies.
     pub fn recycle(&self, mut batch: Box<Batch>) {
+        let congested = self.is_congested();
+        self.unanswered_bytes.set(self.unanswered_bytes.get() - batch.buffer.len());
+        if congested && !self.is_congested() {
+            self.room.notify();
+        }
         let mut pool = self.pool.borrow_mut();
         if pool.len() < POOLED && batch.capacity_bytes() <= POOLED_BYTES {
             batch.clear();
@@ -207,7 +226,7 @@ impl Outbox {
     }
 
     pub fn is_congested(&self) -> bool {
-        self.waiting.get() >= CONGESTED_AT
+        self.waiting.get() >= CONGESTED_AT || self.unanswered_bytes.get() >= UNANSWERED_BYTES
     }
 
     pub async fn decongested(&self) {
@@ -219,8 +238,9 @@ impl Outbox {
     }
 
     fn sent(&self) {
+        let congested = self.is_congested();
         self.waiting.set(self.waiting.get() - 1);
-        if self.waiting.get() + 1 == CONGESTED_AT {
+        if congested && !self.is_congested() {
             self.room.notify();
         }
     }
