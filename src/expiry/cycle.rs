@@ -104,7 +104,7 @@ impl Cycle {
             .max(self.started_us + settings.interval_ms * 1000);
         if self.budget.left_ns(now.us, settings.share()) == 0 {
             wake_us = wake_us.max(self.budget.refilled_us(settings.share()));
-        } else if self.ran_out {
+        } else if self.ran_out && due_ms < now.ms {
             wake_us = wake_us.min(self.next_fast_us(settings));
         }
         wake_us.min(sample_us)
@@ -390,6 +390,26 @@ mod tests {
             rig.run(1_000_000, 10_000, &settings);
             assert_eq!(rig.keyspace.counters.expired_by_cycle, 0);
             assert_eq!(rig.cycle.next_wake_us(&rig.keyspace, Now::from_us(rig.now_us), &settings), u64::MAX);
+        }
+    }
+
+    /// A backlog that a flush takes away leaves the cycle out of time, and nothing to do.
+    #[test]
+    fn a_backlog_that_somebody_else_removed_keeps_nobody_awake() {
+        let mut rig = Rig::new();
+        for i in 0..5_000 {
+            rig.insert(&format!("due{i}"), 1_000_100);
+        }
+        rig.run(200_000, 300_000, &SETTINGS);
+        assert!(rig.cycle.ran_out);
+        rig.keyspace.flush(0, Now::from_us(rig.now_us));
+        rig.insert("later", 9_000_000);
+        for _ in 0..200 {
+            let now = Now::from_us(rig.now_us);
+            let wake_us = rig.cycle.next_wake_us(&rig.keyspace, now, &SETTINGS);
+            assert!(wake_us > now.us, "the next deadline is hours away");
+            rig.now_us += 1_000;
+            rig.cycle.sample(&rig.keyspace, &mut rig.rng, now, &SETTINGS, true, || 0);
         }
     }
 

@@ -508,6 +508,22 @@ impl Block {
         }
     }
 
+    /// Asks the cache for the rest of the first candidate's entry, whose start has come by now. A value longer than
+    /// the cache's own prefetching helps with is left to that.
+    #[inline]
+    pub fn prefetch_value(&self, print: Print) {
+        let home = print.home();
+        let candidates = matches(&self.groups[home], print.fingerprint);
+        if candidates != 0 {
+            let entry = self.entry(home * GROUP_SLOTS + candidates.trailing_zeros() as usize);
+            let start = entry.address() as usize;
+            let end = start + entry.allocated_bytes().min(PREFETCHED_BYTES);
+            for line in (start / LINE + 1..end.div_ceil(LINE)).map(|line| line * LINE) {
+                prefetch(line as *const u8);
+            }
+        }
+    }
+
     /// The latest deadline that the column itself holds, to judge whether a merge keeps everything in reach.
     pub fn latest_in_column_ms(&self) -> Option<u64> {
         let latest = self.deadlines.iter().copied().filter(|&deadline| deadline < FAR).max()?;
@@ -544,6 +560,8 @@ impl Block {
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
+/// How much of an entry is asked for before it is used.
+const PREFETCHED_BYTES: usize = 1024;
 const FULL_GROUP: u32 = (1 << GROUP_SLOTS) - 1;
 
 /// One bit for each of the group's fingerprints that equals the given one.

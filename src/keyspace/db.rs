@@ -451,7 +451,7 @@ impl Db {
     }
 
     /// Asks the cache for what a lookup of the key will read, one level a call: 0 directory, 1 group, 2 word,
-    /// 3 entry. A batch calls each level for all its keys before the next.
+    /// 3 entry, 4 the rest of a longer entry. A batch calls each level for all its keys before the next.
     #[inline]
     pub fn prefetch(&self, key_hash: u64, level: usize) {
         let index = self.directory_index(spread(key_hash));
@@ -463,7 +463,8 @@ impl Db {
         match level {
             1 => block.prefetch_group(Print::of(key_hash)),
             2 => block.prefetch_word(Print::of(key_hash)),
-            _ => block.prefetch_entry(Print::of(key_hash)),
+            3 => block.prefetch_entry(Print::of(key_hash)),
+            _ => block.prefetch_value(Print::of(key_hash)),
         }
     }
 

@@ -408,7 +408,7 @@ impl Keyspace {
 }
 
 /// How often [`Keyspace::prefetch`] is called for a key, each time for what the step before has brought.
-pub const PREFETCH_LEVELS: usize = 4;
+pub const PREFETCH_LEVELS: usize = 5;
 /// Draws before a random key gives up being uniform.
 const RANDOM_TRIES: usize = 200;
 /// Draws for each key of a sample: a database in which keys with deadlines are thinner than this is sampled less.

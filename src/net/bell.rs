@@ -5,12 +5,17 @@
 
 use super::Notify;
 use glommio::io::BufferedFile;
+use glommio::timer::Timer;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, fence};
+use std::time::Duration;
+
+/// Between two looks after an error that passes.
+const RETRY: Duration = Duration::from_millis(1);
 
 /// What a shard shows the others: whether it waits, and where to ring.
 #[derive(Default)]
@@ -78,7 +83,14 @@ impl Event {
     pub async fn forward(self: Rc<Event>) {
         // SAFETY: the descriptor is open as long as the event; the file must not close it.
         let file = ManuallyDrop::new(unsafe { BufferedFile::from_raw_fd(self.fd()) });
-        while file.read_at(0, size_of::<u64>()).await.is_ok() {
+        loop {
+            if let Err(error) = file.read_at(0, size_of::<u64>()).await {
+                // A shard that cannot be woken is deaf: what does not pass ends the process.
+                let error = std::io::Error::from(error);
+                let passes = [libc::EINTR, libc::EAGAIN, libc::ENOMEM];
+                assert!(error.raw_os_error().is_some_and(|code| passes.contains(&code)), "eventfd: {error}");
+                Timer::new(RETRY).await;
+            }
             self.kick.notify();
         }
     }

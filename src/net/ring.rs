@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  turn:  mail out, sends queued ─ enter (submit all, wait for one) ─ completions, mail in ─ yield to the executor
-//!                                     ^ a timeout of 1 ms that repeats bounds the wait
+//!                                     ^ a timeout of 1 ms bounds the wait
 //!  three timeouts without work:  no timeout; an eventfd wakes the executor when something completes
 //! ```
 //!
@@ -30,6 +30,9 @@ const TICK_NS: u32 = 1_000_000;
 const QUIET_TICKS: u32 = 3;
 /// Turns between two looks at the executor's other tasks, where none is known to be ready.
 const TURNS_A_YIELD: u32 = 16;
+
+/// A send completes when all of it is taken: pieces of this size show how far a slow reader has come.
+const SEND_BYTES: usize = 256 * 1024;
 
 /// What a completion is about, in the highest byte of its user data.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -239,7 +242,7 @@ impl Ring {
     fn send(&self, index: u32, slot: &Slot) {
         let Some(buffer) = &slot.in_flight else { return };
         let rest = &buffer[slot.sent..];
-        let len = rest.len().min(u32::MAX as usize) as u32;
+        let len = rest.len().min(SEND_BYTES) as u32;
         let entry = opcode::Send::new(types::Fd(slot.fd), rest.as_ptr(), len)
             .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
             .build();
@@ -252,7 +255,7 @@ impl Ring {
         let mut turns = 0;
         loop {
             if !self.ticking.replace(true) {
-                let entry = opcode::Timeout::new(&*self.tick).flags(types::TimeoutFlags::MULTISHOT).build();
+                let entry = opcode::Timeout::new(&*self.tick).build();
                 self.submit(entry, Op::Tick, NOBODY);
             }
             let ticks = self.ticks.get();

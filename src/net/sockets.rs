@@ -3,9 +3,10 @@
 
 use super::bell::{Bell, Event, ring_event};
 use super::{Host, Line, LineId, Notify};
-use futures_lite::future::{poll_fn, yield_now};
+use futures_lite::future::{or, poll_fn, yield_now};
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
+use glommio::timer::Timer;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
@@ -14,8 +15,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 const SCRATCH_BYTES: usize = 64 * 1024;
+/// Between two tries to put mail into a full link.
+const FULL_LINK: Duration = Duration::from_millis(1);
 
 struct Socket {
     fd: RawFd,
@@ -75,8 +79,16 @@ impl Sockets {
                     ring_event(event);
                 }
             });
-            if host.receive_mail() || host.has_outgoing() {
+            if host.receive_mail() {
                 glommio::executor().yield_task_queue_now().await;
+                continue;
+            }
+            if host.has_outgoing() {
+                // The link is full: whoever empties it does not ring.
+                or(self.event.kick.wait(), async {
+                    Timer::new(FULL_LINK).await;
+                })
+                .await;
                 continue;
             }
             bell.wait();

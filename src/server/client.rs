@@ -20,6 +20,8 @@ pub struct Client {
     pub line: LineId,
     pub state: RefCell<State>,
     pub closed: Cell<bool>,
+    /// It is not read until less waits for other shards.
+    pub unread: Cell<bool>,
 }
 
 pub type ClientRef = Rc<Client>;

@@ -53,7 +53,8 @@ pub fn serve(server: &Rc<Server>, accepted: Accepted) {
         close: Close::No,
     };
     let line = server.transport.open(accepted.fd);
-    let client = Rc::new(Client { id, line, state: new_state(session), closed: Cell::new(false) });
+    let client =
+        Rc::new(Client { id, line, state: new_state(session), closed: Cell::new(false), unread: Cell::new(false) });
     server.register(client.clone());
     server.transport.start(line, Rc::new(Connection { server: server.clone(), client }));
 }
@@ -141,6 +142,7 @@ pub async fn resume_unread(server: Rc<Server>) {
         server.unread_watch.wait().await;
         server.shard.decongested().await;
         for client in server.unread.take() {
+            client.unread.set(false);
             settle(&server, &client);
         }
     }

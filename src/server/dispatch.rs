@@ -117,6 +117,11 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         match batch.end {
             End::Full => {}
             End::Incomplete => break,
+            // What came before it decides: it may be read again under other limits, or never.
+            End::Error(_) if !flow.may_run(replies.out.len()) => {
+                parser.start_anew();
+                break;
+            }
             End::Error(error) => {
                 let proto = session.proto;
                 replies.write(|out| Reply::new(out, proto).error(format_args!("ERR {error}")));

@@ -191,7 +191,12 @@ fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
     if global.stopping.load(Ordering::Relaxed) {
         return;
     }
+    // By the socket's own family: a peer that has reset already has no address, and is no neighbour for that.
+    let unix = socket.domain().is_ok_and(|domain| domain == Domain::UNIX);
     let addr = socket.peer_addr().ok().and_then(|addr| addr.as_socket());
+    if addr.is_none() && !unix {
+        return;
+    }
     let laddr = socket.local_addr().ok().and_then(|addr| addr.as_socket());
     let stranger = addr.is_some_and(|addr| !addr.ip().to_canonical().is_loopback());
     // Clients of the Unix socket have its path for a name, as in Redis.
@@ -218,8 +223,8 @@ fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
         fd: socket.into_raw_fd(),
         addr: text(addr),
         laddr: text(laddr),
-        local: addr.is_none_or(|addr| addr.ip().is_loopback()),
-        unix: addr.is_none(),
+        local: addr.is_none_or(|addr| addr.ip().to_canonical().is_loopback()),
+        unix,
     };
     if target == server.shard.id {
         connection::serve(server, accepted);

@@ -199,8 +199,10 @@ impl Server {
 
     /// Reads a connection again when less waits for other shards.
     fn read_again_later(&self, client: &ClientRef) {
-        self.unread.borrow_mut().push(client.clone());
-        self.unread_watch.notify();
+        if !client.unread.replace(true) {
+            self.unread.borrow_mut().push(client.clone());
+            self.unread_watch.notify();
+        }
     }
 
     /// Puts pushed bytes behind what the connection is about to be sent; they leave with [`Server::send_pushed`].
