@@ -406,10 +406,10 @@ mod tests {
         rig.insert("later", 9_000_000);
         for _ in 0..200 {
             let now = Now::from_us(rig.now_us);
+            rig.cycle.sample(&rig.keyspace, &mut rig.rng, now, &SETTINGS, true, || 0);
             let wake_us = rig.cycle.next_wake_us(&rig.keyspace, now, &SETTINGS);
             assert!(wake_us > now.us, "the next deadline is hours away");
             rig.now_us += 1_000;
-            rig.cycle.sample(&rig.keyspace, &mut rig.rng, now, &SETTINGS, true, || 0);
         }
     }
 
