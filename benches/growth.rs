@@ -155,9 +155,7 @@ fn into_keyspace(keys: usize, each: &mut dyn FnMut(Batch)) {
         let (shape, faults) = (keyspace.shape(0), minor_faults());
         let start_ns = thread_cpu_ns();
         let batch: [_; BATCH] = std::array::from_fn(|at| hasher.key(&names[at]));
-        for level in 0..4 {
-            batch.iter().for_each(|key| keyspace.prefetch(0, key.hash, level));
-        }
+        keyspace.prefetch(batch.iter().map(|key| (0, key.hash)));
         for key in batch {
             keyspace.insert(0, key, Value::Bytes(&VALUE), Some(now.ms + key.hash % LIFETIME_MS), now);
         }

@@ -91,9 +91,7 @@ impl Store {
             names[at] = name(id);
             hashes[at] = self.hasher.hash(&names[at]);
         }
-        for level in 0..4 {
-            hashes[..count].iter().for_each(|&hash| self.keyspace.prefetch(0, hash, level));
-        }
+        self.keyspace.prefetch(hashes[..count].iter().map(|&hash| (0, hash)));
         for at in 0..count {
             each(&mut self.keyspace, Key { bytes: &names[at], hash: hashes[at] }, at);
         }

@@ -481,17 +481,25 @@ impl Block {
         prefetch(&self.base_ms);
     }
 
+    /// The slot that the search for a key looks at first.
+    #[inline]
+    fn candidate(&self, print: Print) -> Option<usize> {
+        self.first_at_home(print, print.fingerprint)
+    }
+
+    /// The first slot of the key's home group with this fingerprint.
+    #[inline]
+    fn first_at_home(&self, print: Print, fingerprint: u8) -> Option<usize> {
+        let home = print.home();
+        let found = matches(&self.groups[home], fingerprint);
+        (found != 0).then(|| home * GROUP_SLOTS + found.trailing_zeros() as usize)
+    }
+
     /// Asks the cache for the first candidate's word and deadline, or, where the key is new, those of the slot that it
     /// will get.
     #[inline]
     pub fn prefetch_word(&self, print: Print) {
-        let home = print.home();
-        let mut candidates = matches(&self.groups[home], print.fingerprint);
-        if candidates == 0 {
-            candidates = matches(&self.groups[home], 0);
-        }
-        if candidates != 0 {
-            let slot = home * GROUP_SLOTS + candidates.trailing_zeros() as usize;
+        if let Some(slot) = self.candidate(print).or_else(|| self.first_at_home(print, 0)) {
             prefetch(&self.words[slot]);
             prefetch(&self.deadlines[slot]);
         }
@@ -500,10 +508,7 @@ impl Block {
     /// Asks the cache for the first candidate's entry.
     #[inline]
     pub fn prefetch_entry(&self, print: Print) {
-        let home = print.home();
-        let candidates = matches(&self.groups[home], print.fingerprint);
-        if candidates != 0 {
-            let slot = home * GROUP_SLOTS + candidates.trailing_zeros() as usize;
+        if let Some(slot) = self.candidate(print) {
             prefetch((self.words[slot] & POINTER) as *const u8);
         }
     }
@@ -512,10 +517,8 @@ impl Block {
     /// the cache's own prefetching helps with is left to that.
     #[inline]
     pub fn prefetch_value(&self, print: Print) {
-        let home = print.home();
-        let candidates = matches(&self.groups[home], print.fingerprint);
-        if candidates != 0 {
-            let entry = self.entry(home * GROUP_SLOTS + candidates.trailing_zeros() as usize);
+        if let Some(slot) = self.candidate(print) {
+            let entry = self.entry(slot);
             let start = entry.address() as usize;
             let end = start + entry.allocated_bytes().min(PREFETCHED_BYTES);
             for line in (start / LINE + 1..end.div_ceil(LINE)).map(|line| line * LINE) {

@@ -18,11 +18,13 @@ const FAN: usize = 8;
 pub struct Minima {
     /// From the blocks up to a level of one node; each is filled up to whole groups of [`FAN`].
     levels: Vec<Vec<u64>>,
+    /// The least of the top level: looked at after every turn, so it stands here.
+    earliest_ms: u64,
 }
 
 impl Minima {
     pub fn new() -> Minima {
-        Minima { levels: vec![vec![NEVER_MS; FAN]] }
+        Minima { levels: vec![vec![NEVER_MS; FAN]], earliest_ms: NEVER_MS }
     }
 
     /// Makes room for block `id`.
@@ -57,6 +59,7 @@ impl Minima {
             level[index] = at_ms;
             index /= FAN;
         }
+        self.earliest_ms = at_ms.min(self.earliest_ms);
     }
 
     /// The block's exact minimum after a sweep, split or merge.
@@ -70,17 +73,18 @@ impl Minima {
             at_ms = least(&level[first..first + FAN]);
             index /= FAN;
         }
+        self.earliest_ms = at_ms;
     }
 
     /// The earliest minimum.
     #[inline]
     pub fn earliest_ms(&self) -> u64 {
-        self.levels.last().map_or(NEVER_MS, |top| least(top))
+        self.earliest_ms
     }
 
     /// The earliest minimum and its block.
     pub fn earliest(&self) -> Option<(u64, u32)> {
-        let earliest_ms = self.earliest_ms();
+        let earliest_ms = self.earliest_ms;
         if earliest_ms == NEVER_MS {
             return None;
         }

@@ -395,10 +395,15 @@ impl Keyspace {
         sample
     }
 
-    /// Asks the cache for what the lookup of a key will read; see [`Db::prefetch`] for the levels.
+    /// Asks the cache for what the lookups of several keys, each a database and a hash, will read; see
+    /// [`Db::prefetch`] for the levels. One key alone would only wait for itself.
     #[inline]
-    pub fn prefetch(&self, db: usize, key_hash: u64, level: usize) {
-        self.dbs[db].prefetch(key_hash, level);
+    pub fn prefetch(&self, keys: impl Iterator<Item = (usize, u64)> + Clone) {
+        if keys.clone().nth(1).is_some() {
+            for level in 0..PREFETCH_LEVELS {
+                keys.clone().for_each(|(db, hash)| self.dbs[db].prefetch(hash, level));
+            }
+        }
     }
 
     #[cfg(test)]
@@ -407,8 +412,10 @@ impl Keyspace {
     }
 }
 
-/// How often [`Keyspace::prefetch`] is called for a key, each time for what the step before has brought.
-pub const PREFETCH_LEVELS: usize = 5;
+/// Keys to be asked for together: enough to hide the misses of each other, few enough to still be there when they are
+/// used.
+pub const PREFETCHED: usize = 16;
+const PREFETCH_LEVELS: usize = 5;
 /// Draws before a random key gives up being uniform.
 const RANDOM_TRIES: usize = 200;
 /// Draws for each key of a sample: a database in which keys with deadlines are thinner than this is sampled less.

@@ -24,10 +24,6 @@ pub(super) fn take_woken() -> bool {
     WOKEN.take()
 }
 
-pub(super) fn is_woken() -> bool {
-    WOKEN.get()
-}
-
 #[derive(Default)]
 pub struct Notify {
     set: Cell<bool>,

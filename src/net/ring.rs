@@ -264,9 +264,8 @@ impl Ring {
             self.turn(&*host, !others_ready);
             turns += 1;
             let ticked = self.ticks.get() != ticks;
-            if others_ready || ticked || turns >= TURNS_A_YIELD || super::notify::is_woken() {
+            if super::notify::take_woken() || others_ready || ticked || turns >= TURNS_A_YIELD {
                 turns = 0;
-                super::notify::take_woken();
                 glommio::executor().yield_task_queue_now().await;
             }
             if self.quiet_ticks.get() >= QUIET_TICKS {

@@ -5,15 +5,12 @@ use super::Run;
 use super::Server;
 use super::table::{Command, Found};
 use crate::command;
-use crate::keyspace::{Hasher, PREFETCH_LEVELS};
+use crate::keyspace::{Hasher, PREFETCHED};
 use crate::resp::{Limits, Parsed, Parser, ProtocolError, Request};
 use smallvec::SmallVec;
 
-/// Keys asked for together: enough to hide the misses of each other, few enough to still be there when they are used.
-const ITEMS: usize = 16;
-
 pub struct Batch<'t> {
-    pub items: SmallVec<[Item<'t>; ITEMS]>,
+    pub items: SmallVec<[Item<'t>; PREFETCHED]>,
     pub end: End,
 }
 
@@ -56,7 +53,7 @@ impl<'t> Batch<'t> {
     #[inline]
     pub fn read(server: &'t Server, db: usize, parser: &mut Parser, bytes: &[u8], limits: Limits) -> Batch<'t> {
         let mut batch = Batch { items: SmallVec::new(), end: End::Full };
-        let most = if limits.authenticated { ITEMS } else { 1 };
+        let most = if limits.authenticated { PREFETCHED } else { 1 };
         let mut used = 0;
         parser.begin_batch();
         while batch.items.len() < most {
@@ -85,18 +82,9 @@ impl<'t> Batch<'t> {
                 }
             }
         }
-        if batch.items.len() > 1 {
-            batch.prefetch(server, db);
-        }
+        let keys = batch.items.iter().filter_map(|item| item.key).filter(|key| key.target == server.shard.id);
+        server.shard.keyspace.borrow().prefetch(keys.map(|key| (db, key.hash)));
         batch
-    }
-
-    fn prefetch(&self, server: &Server, db: usize) {
-        let keyspace = server.shard.keyspace.borrow();
-        let local = || self.items.iter().filter_map(|item| item.key).filter(|key| key.target == server.shard.id);
-        for level in 0..PREFETCH_LEVELS {
-            local().for_each(|key| keyspace.prefetch(db, key.hash, level));
-        }
     }
 }
 

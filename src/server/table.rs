@@ -111,7 +111,7 @@ impl Table {
     /// The command called `name` or `container|name`.
     pub fn by_full_name(&self, full_name: &[u8]) -> Option<(&Command, Option<&'static str>)> {
         let mut parts = full_name.splitn(2, |byte| *byte == b'|');
-        let container = &self.commands[*self.names.get(&name(parts.next()?)?)?];
+        let container = &self.commands[self.index(parts.next()?)?];
         match parts.next() {
             None => Some((container, None)),
             Some(sub) => {

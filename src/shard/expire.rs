@@ -45,18 +45,17 @@ impl SharesManager for BudgetShares {
 /// Starts the tasks: beside the transport's where it is a ring, which lets each task that is ready have its turn after
 /// its own and whose waiting a queue's shares would take for work; else in a queue of their own.
 pub(super) fn start(shard: &Rc<Shard>, transport: &Transport) {
-    let (cycle, garbage) = (run_cycle(shard.clone()), free_garbage(shard.clone()));
-    if let Transport::Ring(_) = transport {
-        glommio::spawn_local(cycle).detach();
-        glommio::spawn_local(garbage).detach();
-        return;
-    }
-    let shares = Shares::Dynamic(Rc::new(BudgetShares(shard.clone())));
-    let queue = glommio::executor().create_task_queue(shares, Latency::NotImportant, "expiry");
-    let spawned = glommio::spawn_local_into(cycle, queue).map(glommio::Task::detach);
-    spawned.expect("the queue was made just now");
-    let spawned = glommio::spawn_local_into(garbage, queue).map(glommio::Task::detach);
-    spawned.expect("the queue was made just now");
+    let queue = match transport {
+        Transport::Ring(_) => glommio::executor().current_task_queue(),
+        Transport::Sockets(_) => {
+            let shares = Shares::Dynamic(Rc::new(BudgetShares(shard.clone())));
+            glommio::executor().create_task_queue(shares, Latency::NotImportant, "expiry")
+        }
+    };
+    let spawned = glommio::spawn_local_into(run_cycle(shard.clone()), queue).map(glommio::Task::detach);
+    spawned.expect("the queue is there");
+    let spawned = glommio::spawn_local_into(free_garbage(shard.clone()), queue).map(glommio::Task::detach);
+    spawned.expect("the queue is there");
 }
 
 async fn run_cycle(shard: Rc<Shard>) {

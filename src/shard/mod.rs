@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::command::{Ctx, Handler};
 use crate::config::Config;
 use crate::expiry::{Cycle, Settings};
-use crate::keyspace::{Hasher, Keyspace, Notice, PREFETCH_LEVELS, Touch};
+use crate::keyspace::{Hasher, Keyspace, Notice, PREFETCHED, Touch};
 use crate::net::{Notify, Transport, note_woken};
 use crate::resp::{Proto, Reply, Request, Result};
 use mailbox::{Mail, Outbox};
@@ -265,7 +265,7 @@ impl Shard {
     fn run_batch(&self, batch: &mut Batch) {
         let Batch { buffer, spans, parts, out, ends, .. } = batch;
         for parts in parts.chunks_mut(PREFETCHED) {
-            self.prefetch(parts);
+            self.keyspace.borrow().prefetch(parts.iter().map(|part| (part.at.db, part.at.hash)));
             for part in parts {
                 let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
                 part.out.0 = out.len() as u32;
@@ -276,20 +276,7 @@ impl Shard {
             }
         }
     }
-
-    /// Asks the cache for the first keys of some commands.
-    fn prefetch(&self, parts: &[Part]) {
-        let keyspace = self.keyspace.borrow();
-        if parts.len() > 1 {
-            for level in 0..PREFETCH_LEVELS {
-                parts.iter().for_each(|part| keyspace.prefetch(part.at.db, part.at.hash, level));
-            }
-        }
-    }
 }
-
-/// Commands of a batch whose keys are asked for together.
-const PREFETCHED: usize = 16;
 
 /// In which place a handler runs.
 #[derive(Clone, Copy, Debug)]

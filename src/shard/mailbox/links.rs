@@ -69,7 +69,7 @@ impl Host for Mail {
     }
 
     fn has_outgoing(&self) -> bool {
-        self.shard.outbox.has_mail()
+        self.shard.outbox.has_outgoing()
     }
 
     fn send_mail(&self, wake: &mut dyn FnMut(usize)) {

@@ -208,11 +208,7 @@ impl Outbox {
 
     /// A batch of this shard's has come back with its replies.
     pub fn recycle(&self, mut batch: Box<Batch>) {
-        let congested = self.is_congested();
-        self.unanswered_bytes.set(self.unanswered_bytes.get() - batch.buffer.len());
-        if congested && !self.is_congested() {
-            self.room.notify();
-        }
+        self.relieve(|| self.unanswered_bytes.set(self.unanswered_bytes.get() - batch.buffer.len()));
         let mut pool = self.pool.borrow_mut();
         if pool.len() < POOLED && batch.capacity_bytes() <= POOLED_BYTES {
             batch.clear();
@@ -221,7 +217,7 @@ impl Outbox {
     }
 
     /// Whether anything waits to be sent, a batch that is being filled included.
-    fn has_mail(&self) -> bool {
+    fn has_outgoing(&self) -> bool {
         self.waiting.get() > 0 || self.batches.borrow().iter().any(Option::is_some)
     }
 
@@ -238,8 +234,13 @@ impl Outbox {
     }
 
     fn sent(&self) {
+        self.relieve(|| self.waiting.set(self.waiting.get() - 1));
+    }
+
+    /// Something less is on its way: who waits for room may go on.
+    fn relieve(&self, change: impl FnOnce()) {
         let congested = self.is_congested();
-        self.waiting.set(self.waiting.get() - 1);
+        change();
         if congested && !self.is_congested() {
             self.room.notify();
         }
