@@ -8,7 +8,12 @@
 //! clock; a difference of a millisecond or two is the time between the two readings and is ignored, so that an
 //! absolute deadline is reported as it was given.
 
+mod sequence;
+
+pub use sequence::{Sequence, sequence_ms};
+
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// A moment in store time.
@@ -37,15 +42,27 @@ const SAME_OFFSET_MS: i64 = 2;
 pub struct Clock {
     now: Cell<Now>,
     manual_wall_offset_ms: Option<Cell<i64>>,
+    /// What it may not run ahead of.
+    sequence: Option<Arc<Sequence>>,
 }
 
 impl Clock {
     pub fn system() -> Clock {
-        Clock { now: Cell::new(Now::from_us(boottime_us())), manual_wall_offset_ms: None }
+        Clock { now: Cell::new(Now::from_us(boottime_us())), manual_wall_offset_ms: None, sequence: None }
+    }
+
+    /// A shard's clock, which goes with those of the others: it does not pass the moment of a transaction that is about
+    /// to be sent.
+    pub fn of_shard(sequence: Arc<Sequence>) -> Clock {
+        Clock { sequence: Some(sequence), ..Clock::system() }
     }
 
     pub fn manual(start_ms: u64) -> Clock {
-        Clock { now: Cell::new(Now::from_ms(start_ms)), manual_wall_offset_ms: Some(Cell::new(1_700_000_000_000)) }
+        Clock {
+            now: Cell::new(Now::from_ms(start_ms)),
+            manual_wall_offset_ms: Some(Cell::new(1_700_000_000_000)),
+            sequence: None,
+        }
     }
 
     /// The cached moment.
@@ -58,7 +75,11 @@ impl Clock {
     #[inline]
     pub fn refresh(&self) -> Now {
         if self.manual_wall_offset_ms.is_none() {
-            self.now.set(Now::from_us(boottime_us()));
+            let now = Now::from_us(boottime_us());
+            let same_ms = now.ms == self.now.get().ms;
+            if same_ms || self.sequence.as_ref().is_none_or(|sequence| sequence.is_past(now.ms)) {
+                self.now.set(now);
+            }
         }
         self.now.get()
     }

@@ -1,6 +1,6 @@
 //! `emberdb`: reads its configuration, pins one executor to each core, serves until it is told to stop.
 
-use emberdb::clock::Clock;
+use emberdb::clock::{Clock, Sequence};
 use emberdb::config::{self, Config, Network, Start};
 use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::{Bell, Ring, Sockets, Transport};
@@ -93,6 +93,7 @@ fn serve(
     let hasher = Hasher::new(fastrand::u64(..), shards);
     let global = Arc::new(Global::new(config.clone(), shards, sockets));
     let table = Arc::new(Table::new());
+    let sequence = Arc::new(Sequence::new(shards));
     let port = config.port;
     let config = Arc::new(config);
     let mut first = Some((accepted, signals));
@@ -104,7 +105,7 @@ fn serve(
             cores => Placement::Fixed(cores[index % cores.len()].id),
         };
         let (hasher, global, table, bells) = (hasher.clone(), global.clone(), table.clone(), bells.clone());
-        let (config, seed) = (config.clone(), fastrand::u64(..));
+        let (config, sequence, seed) = (config.clone(), sequence.clone(), fastrand::u64(..));
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
             let transport = if on_ring {
@@ -114,7 +115,7 @@ fn serve(
             };
             let transport = transport.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
             let keyspace = Keyspace::new(config.databases, hasher);
-            let shard = Shard::new(index, shards, keyspace, Clock::system(), seed, config);
+            let shard = Shard::new(index, keyspace, Clock::of_shard(sequence.clone()), sequence, seed, config);
             let network = transport.name();
             let server = Server::new(shard.clone(), global, table, transport.clone());
             let queue =

@@ -38,9 +38,9 @@ pub fn info<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     reply.int(i64::from(spec.arity));
     let flags: Vec<&str> = flag::NAMES.iter().filter(|(bit, _)| spec.has(*bit)).map(|(_, name)| *name).collect();
     write_set(reply, &flags);
-    reply.int(spec.keys.first as i64);
-    reply.int(i64::from(spec.keys.last));
-    reply.int(spec.keys.step as i64);
+    // Redis says nothing of keys whose number is an argument.
+    let keys = if spec.keys.count == 0 { spec.keys } else { Keys::NONE };
+    [i64::from(keys.first), i64::from(keys.last), i64::from(keys.step)].into_iter().for_each(|n| reply.int(n));
     write_set(reply, &acl_categories(spec, container));
     reply.set(0);
     write_key_specs(reply, spec, container);
@@ -325,8 +325,8 @@ fn key_ranges(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
     let keys = spec.keys;
     let uses = if keys == Keys::NONE { &[] } else { key_uses(spec, container) };
     uses.iter().enumerate().map(move |(nth, of_keys)| {
-        let first = keys.first + nth * keys.step;
-        (*of_keys, if uses.len() == 1 { keys } else { Keys { first, last: first as i32, step: 1 } })
+        let first = keys.first + nth as u8 * keys.step;
+        (*of_keys, if uses.len() == 1 { keys } else { Keys { first, last: first as i8, step: 1, count: 0 } })
     })
 }
 
@@ -342,15 +342,27 @@ fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
         reply.bulk(b"spec");
         reply.map(1);
         reply.bulk(b"index");
-        reply.int(keys.first as i64);
+        reply.int(i64::from(if keys.count == 0 { keys.first } else { keys.count }));
         reply.bulk(b"find_keys");
         reply.map(2);
+        if keys.count > 0 {
+            write_pair(reply, "type", "keynum");
+            reply.bulk(b"spec");
+            reply.map(3);
+            // Counted from the argument that says how many.
+            let first = i64::from(keys.first) - i64::from(keys.count);
+            for (name, n) in [("keynumidx", 0), ("firstkey", first), ("keystep", i64::from(keys.step))] {
+                reply.bulk(name.as_bytes());
+                reply.int(n);
+            }
+            continue;
+        }
         write_pair(reply, "type", "range");
         reply.bulk(b"spec");
         reply.map(3);
         // Counted from the first key, or from the end.
-        let last = if keys.last < 0 { i64::from(keys.last) } else { i64::from(keys.last) - keys.first as i64 };
-        for (name, n) in [("lastkey", last), ("keystep", keys.step as i64), ("limit", 0)] {
+        let last = if keys.last < 0 { i64::from(keys.last) } else { i64::from(keys.last - keys.first as i8) };
+        for (name, n) in [("lastkey", last), ("keystep", i64::from(keys.step)), ("limit", 0)] {
             reply.bulk(name.as_bytes());
             reply.int(n);
         }

@@ -1,5 +1,6 @@
 //! Work on other shards: what a coordinator of several keys may ask for.
 
+use super::spec::Keys;
 use super::{Ctx, shard_of};
 use crate::keyspace::Hasher;
 use crate::resp::{Proto, Reply, Request, Result, Span};
@@ -56,6 +57,7 @@ impl OwnedRequest {
 pub struct Across {
     pub hop: Rc<dyn Hop>,
     pub request: OwnedRequest,
+    pub keys: Keys,
     pub db: usize,
     pub databases: usize,
     pub proto: Proto,
@@ -82,6 +84,24 @@ impl Across {
     ) -> R {
         let result = self.hop.run(shard, db, Box::new(move |ctx| Box::new(work(ctx)) as Box<dyn Any + Send>)).await;
         *result.downcast().expect("a job returns what it was made to return")
+    }
+
+    /// Runs `work` on several shards at the same time; it is told on which. The results in the order of the shards.
+    pub async fn on_all<R: Send + 'static>(
+        &self,
+        shards: &[usize],
+        work: impl FnOnce(&mut Ctx, usize) -> R + Clone + Send + 'static,
+    ) -> Vec<R> {
+        let start = |shard: &usize| {
+            let (work, shard) = (work.clone(), *shard);
+            self.hop.run(shard, self.db, Box::new(move |ctx| Box::new(work(ctx, shard)) as Box<dyn Any + Send>))
+        };
+        let started: Vec<JobFuture> = shards.iter().map(start).collect();
+        let mut results = Vec::with_capacity(started.len());
+        for future in started {
+            results.push(*future.await.downcast().expect("a job returns what it was made to return"));
+        }
+        results
     }
 
     /// Writes the final reply.

@@ -88,7 +88,21 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Copies a value with its deadline to another key.",
             syntax: "source:key destination:key [DB destination-db:integer] [REPLACE]",
         },
-        Run::Coordinated(|across| Box::pin(copy(across))),
+        Run::Atomic(copy_here, |across| Box::pin(copy_across(across))),
+    ),
+    Row::new(
+        Spec {
+            name: "move",
+            arity: 3,
+            flags: WRITE | FAST,
+            keys: Keys::ONE,
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(1)",
+            summary: "Moves a key, deadline and all, to another database, unless it is there already.",
+            syntax: "key db:integer",
+        },
+        Run::Key(move_key),
     ),
     Row::container(
         Spec {
@@ -274,43 +288,91 @@ fn carried(ctx: &mut Ctx, db: usize, bytes: &[u8]) -> Option<Carried> {
     ctx.keyspace.find(db, key, ctx.now, Touch::Read).map(|live| Carried::of(&live))
 }
 
-async fn copy(across: Across) -> Result<Vec<u8>> {
-    let request = across.request.as_request();
-    let (mut to_db, mut replace) = (across.db, false);
+struct CopyOptions {
+    to_db: usize,
+    replace: bool,
+}
+
+fn parse_copy(request: Request, db: usize, databases: usize) -> Result<CopyOptions> {
+    let mut options = CopyOptions { to_db: db, replace: false };
     let mut index = 3;
     while index < request.len() {
         if request.is(index, "replace") {
-            replace = true;
+            options.replace = true;
         } else if request.is(index, "db") && index + 1 < request.len() {
             index += 1;
-            let db = parse_i64(request.arg(index)).filter(|db| i32::try_from(*db).is_ok());
-            let db = db.ok_or(Error::NotAnInteger)?;
-            to_db = usize::try_from(db).ok().filter(|db| *db < across.databases).ok_or(Error::DbOutOfRange)?;
+            options.to_db = parse_db(request.arg(index), databases)?;
         } else {
             return Err(Error::Syntax);
         }
         index += 1;
     }
-    let (from, to) = (request.arg(1).to_vec(), request.arg(2).to_vec());
-    if from == to && to_db == across.db {
-        return Err(Error::text("ERR source and destination objects are the same"));
+    if request.arg(1) == request.arg(2) && options.to_db == db {
+        return Err(SAME_OBJECTS);
     }
+    Ok(options)
+}
+
+const SAME_OBJECTS: Error = Error::text("ERR source and destination objects are the same");
+
+fn parse_db(text: &[u8], databases: usize) -> Result<usize> {
+    let db = parse_i64(text).filter(|db| i32::try_from(*db).is_ok()).ok_or(Error::NotAnInteger)?;
+    usize::try_from(db).ok().filter(|db| *db < databases).ok_or(Error::DbOutOfRange)
+}
+
+/// Puts a copy where it belongs, unless something is there that is not to be replaced; whether it did.
+fn put_copy(ctx: &mut Ctx, carried: &Carried, to: &[u8], options: &CopyOptions) -> bool {
+    let key = ctx.other_key(to);
+    if !options.replace && ctx.keyspace.find(options.to_db, key, ctx.now, Touch::No).is_some() {
+        return false;
+    }
+    carried.put(ctx, options.to_db, key);
+    ctx.changed_in(options.to_db, NotifyFlags::GENERIC, "copy_to", to);
+    true
+}
+
+fn copy_here(ctx: &mut Ctx, request: Request) -> Result {
+    let options = parse_copy(request, ctx.db, ctx.keyspace.databases())?;
+    let read = carried(ctx, ctx.db, request.arg(1));
+    let copied = read.is_some_and(|carried| put_copy(ctx, &carried, request.arg(2), &options));
+    ctx.reply.int(i64::from(copied));
+    Ok(())
+}
+
+async fn copy_across(across: Across) -> Result<Vec<u8>> {
+    let request = across.request.as_request();
+    let options = parse_copy(request, across.db, across.databases)?;
+    let (from, to) = (request.arg(1).to_vec(), request.arg(2).to_vec());
     let (from_shard, to_shard) = (across.shard_of(&from), across.shard_of(&to));
     let read = across.on(from_shard, move |ctx| carried(ctx, ctx.db, &from)).await;
     let Some(carried) = read else {
         return Ok(across.reply(|reply| reply.int(0)));
     };
-    let put = move |ctx: &mut Ctx| {
-        let key = ctx.other_key(&to);
-        if !replace && ctx.keyspace.find(to_db, key, ctx.now, Touch::No).is_some() {
-            return false;
-        }
-        carried.put(ctx, to_db, key);
-        ctx.changed(NotifyFlags::GENERIC, "copy_to", &to);
-        true
-    };
-    let copied = across.on_db(to_shard, to_db, put).await;
+    let copied = across.on(to_shard, move |ctx| put_copy(ctx, &carried, &to, &options)).await;
     Ok(across.reply(|reply| reply.int(i64::from(copied))))
+}
+
+/// A key has its shard whatever its database is.
+fn move_key(ctx: &mut Ctx, request: Request) -> Result {
+    let to_db = parse_db(request.arg(2), ctx.keyspace.databases())?;
+    if to_db == ctx.db {
+        return Err(SAME_OBJECTS);
+    }
+    let key = ctx.key(request.arg(1));
+    let found = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Write).map(|live| Carried::of(&live));
+    let moved = match found {
+        Some(carried) if ctx.keyspace.find(to_db, key, ctx.now, Touch::No).is_none() => {
+            ctx.keyspace.remove(ctx.db, key, ctx.now);
+            carried.put(ctx, to_db, key);
+            ctx.changed(NotifyFlags::GENERIC, "move_from", key.bytes);
+            ctx.keyspace.effects.touched(to_db, key.bytes);
+            ctx.keyspace.effects.notify(NotifyFlags::GENERIC, "move_to", to_db, key.bytes);
+            true
+        }
+        _ => false,
+    };
+    ctx.reply.int(i64::from(moved));
+    Ok(())
 }
 
 /// Answers about the value under a key; nil where there is none.

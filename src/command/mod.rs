@@ -116,14 +116,22 @@ impl Ctx<'_> {
     /// A change was made to a key: counted, and told to those who asked for this class of event.
     #[inline]
     pub fn changed(&mut self, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
+        self.changed_in(self.db, class, event, key);
+    }
+
+    /// The same in another database.
+    #[inline]
+    pub fn changed_in(&mut self, db: usize, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
         let effects = &mut self.keyspace.effects;
         effects.dirty += 1;
-        effects.notify(class, event, self.db, key);
+        effects.touched(db, key);
+        effects.notify(class, event, db, key);
     }
 
     /// A second event of a change that was counted already.
     #[inline]
     pub fn also(&mut self, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
+        self.keyspace.effects.touched(self.db, key);
         self.keyspace.effects.notify(class, event, self.db, key);
     }
 }

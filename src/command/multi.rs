@@ -1,14 +1,16 @@
 //! Strings under several keys.
 
-use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
+use super::deadlines::Deadline;
+use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::strings::{reply_value, to_bytes};
+use super::strings::{Condition, parse_options, reply_value, to_bytes};
 use super::{Across, Ctx, Merge, Run};
 use crate::config::NotifyFlags;
-use crate::keyspace::{Kind, Touch, Value};
+use crate::keyspace::{Key, Kind, Touch, Value};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::lcs::{LcsError, lcs, lcs_len};
 use crate::value::number::parse_i64;
+use std::sync::Arc;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -51,7 +53,29 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Stores strings under several keys, all of them or, where one key exists, none.",
             syntax: "key_value:(key value)...",
         },
-        Run::Atomic(msetnx, |across| Box::pin(msetnx_across(across))),
+        Run::Atomic(
+            |ctx, request| set_many_here(ctx, request, parse_msetnx),
+            |across| Box::pin(set_many_across(across, parse_msetnx)),
+        ),
+    ),
+    Row::new(
+        Spec {
+            name: "msetex",
+            arity: -4,
+            flags: WRITE | DENY_OOM | MOVABLE_KEYS,
+            keys: Keys::COUNTED_PAIRS,
+            group: Group::String,
+            since: "8.4.0",
+            complexity: "O(n) in the number of keys",
+            summary: "Stores strings under several keys with one deadline; on a condition, all of them or none.",
+            syntax: "numkeys:integer data:(key value)... [condition:(NX|XX)] [expiration:(EX seconds:integer|PX \
+                     milliseconds:integer|EXAT unix-time-seconds:unix-time|PXAT \
+                     unix-time-milliseconds:unix-time|KEEPTTL)]",
+        },
+        Run::Atomic(
+            |ctx, request| set_many_here(ctx, request, parse_msetex),
+            |across| Box::pin(set_many_across(across, parse_msetex)),
+        ),
     ),
     Row::new(
         Spec {
@@ -91,51 +115,122 @@ fn mset(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-fn any_exists<'k>(ctx: &mut Ctx, mut keys: impl Iterator<Item = &'k [u8]>) -> bool {
-    keys.any(|bytes| {
-        let key = ctx.other_key(bytes);
-        ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Write).is_some()
-    })
+/// MSETNX and MSETEX, as their arguments say.
+struct ManySets {
+    pairs: std::iter::StepBy<std::ops::Range<usize>>,
+    condition: Option<Condition>,
+    keep_ttl: bool,
+    deadline: Option<Deadline>,
 }
 
-fn msetnx(ctx: &mut Ctx, request: Request) -> Result {
-    if any_exists(ctx, request.from(1).step_by(2)) {
-        ctx.reply.int(0);
-        return Ok(());
+fn parse_msetnx(_: &Ctx, request: Request) -> Result<ManySets> {
+    let pairs = (1..request.len()).step_by(2);
+    Ok(ManySets { pairs, condition: Some(Condition::Absent), keep_ttl: false, deadline: None })
+}
+
+fn parse_msetex(ctx: &Ctx, request: Request) -> Result<ManySets> {
+    let count = parse_i64(request.arg(1)).filter(|count| (1..=i64::from(i32::MAX)).contains(count));
+    let end = 2 + 2 * count.ok_or(Error::text("ERR invalid numkeys value"))? as usize;
+    if end > request.len() {
+        return Err(Error::text("ERR wrong number of key-value pairs"));
     }
-    let reply_start = ctx.reply.len();
-    mset(ctx, request)?;
-    ctx.reply.truncate(reply_start);
-    ctx.reply.int(1);
+    let options = parse_options(request, end, false)?;
+    if options.get || !matches!(options.condition, None | Some(Condition::Absent | Condition::Present)) {
+        return Err(Error::Syntax);
+    }
+    let deadline = options.expiry.map(|expiry| expiry.positive_deadline(ctx, request, "msetex")).transpose()?;
+    Ok(ManySets { pairs: (2..end).step_by(2), condition: options.condition, keep_ttl: options.keep_ttl, deadline })
+}
+
+impl ManySets {
+    /// Whether the condition holds for all keys of which `mine` says so.
+    fn holds(&self, ctx: &mut Ctx, request: Request, mine: impl Fn(Key) -> bool) -> bool {
+        let Some(condition) = self.condition else { return true };
+        self.pairs.clone().all(|index| {
+            let key = ctx.other_key(request.arg(index));
+            let found = |ctx: &mut Ctx| ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Write).is_some();
+            !mine(key) || found(ctx) == (condition == Condition::Present)
+        })
+    }
+
+    fn store(&self, ctx: &mut Ctx, request: Request, mine: impl Fn(Key) -> bool) {
+        for index in self.pairs.clone() {
+            let key = ctx.other_key(request.arg(index));
+            if !mine(key) {
+                continue;
+            }
+            if self.deadline.is_some_and(|deadline| deadline.is_past(ctx.now)) {
+                // As SET has it: such a value is never stored, and what was there is gone.
+                if ctx.keyspace.remove(ctx.db, key, ctx.now) {
+                    ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+                }
+                continue;
+            }
+            let mut kept = || ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).and_then(|live| live.deadline_ms());
+            let deadline_ms = match self.deadline {
+                Some(deadline) => Some(deadline.store_ms()),
+                None if self.keep_ttl => kept(),
+                None => None,
+            };
+            ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(index + 1)), deadline_ms, ctx.now);
+            ctx.changed(NotifyFlags::STRING, "set", key.bytes);
+            if self.deadline.is_some() {
+                ctx.also(NotifyFlags::GENERIC, "expire", key.bytes);
+            }
+        }
+    }
+}
+
+type ParseSets = fn(&Ctx, Request) -> Result<ManySets>;
+
+fn set_many_here(ctx: &mut Ctx, request: Request, parse: ParseSets) -> Result {
+    let sets = parse(ctx, request)?;
+    let holds = sets.holds(ctx, request, |_| true);
+    if holds {
+        sets.store(ctx, request, |_| true);
+    }
+    ctx.reply.int(i64::from(holds));
     Ok(())
 }
 
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-
-async fn msetnx_across(across: Across) -> Result<Vec<u8>> {
-    let request = across.request.as_request();
-    let mut of_shard: Vec<Pairs> = vec![Pairs::new(); across.hop.shards()];
-    for index in (1..request.len()).step_by(2) {
-        let (key, value) = (request.arg(index), request.arg(index + 1));
-        of_shard[across.shard_of(key)].push((key.to_vec(), value.to_vec()));
-    }
-    let of_shard: Vec<(usize, Pairs)> =
-        of_shard.into_iter().enumerate().filter(|(_, pairs)| !pairs.is_empty()).collect();
-    for (shard, pairs) in &of_shard {
-        let keys: Vec<Vec<u8>> = pairs.iter().map(|(key, _)| key.clone()).collect();
-        if across.on(*shard, move |ctx| any_exists(ctx, keys.iter().map(|key| &key[..]))).await {
+/// Each shard looks at its own keys, then stores them, at the transaction's one moment: so all of them come to the same
+/// deadline, and to the same error.
+async fn set_many_across(across: Across, parse: ParseSets) -> Result<Vec<u8>> {
+    let request = Arc::new(across.request.clone());
+    let keys = across.keys;
+    let mut shards: Vec<usize> =
+        keys.indexes(request.as_request()).map(|index| across.shard_of(request.as_request().arg(index))).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    let look = {
+        let request = request.clone();
+        move |ctx: &mut Ctx, shard: usize| {
+            let hasher = ctx.keyspace.hasher().clone();
+            let mine = |key: Key| hasher.shard_of(key) == shard;
+            let sets = parse(ctx, request.as_request())?;
+            let holds = sets.holds(ctx, request.as_request(), mine);
+            if holds && sets.condition.is_none() {
+                sets.store(ctx, request.as_request(), mine);
+            }
+            Ok((holds, sets.condition.is_none()))
+        }
+    };
+    let mut done = false;
+    for looked in across.on_all(&shards, look).await {
+        let (holds, stored) = looked?;
+        if !holds {
             return Ok(across.reply(|reply| reply.int(0)));
         }
+        done = stored;
     }
-    for (shard, pairs) in of_shard {
-        let store = move |ctx: &mut Ctx| {
-            for (bytes, value) in &pairs {
-                let key = ctx.other_key(bytes);
-                ctx.keyspace.insert(ctx.db, key, Value::of(value), None, ctx.now);
-                ctx.changed(NotifyFlags::STRING, "set", bytes);
+    if !done {
+        let store = move |ctx: &mut Ctx, shard: usize| {
+            let hasher = ctx.keyspace.hasher().clone();
+            if let Ok(sets) = parse(ctx, request.as_request()) {
+                sets.store(ctx, request.as_request(), |key| hasher.shard_of(key) == shard);
             }
         };
-        across.on(shard, store).await;
+        across.on_all(&shards, store).await;
     }
     Ok(across.reply(|reply| reply.int(1)))
 }

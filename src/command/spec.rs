@@ -2,6 +2,7 @@
 //! a command (dispatch, arity, routing by key, gating, COMMAND, COMMAND DOCS, COMMAND GETKEYS) comes from its row.
 
 use crate::resp::Request;
+use crate::value::number::parse_u64;
 
 /// One row: what is said of a command, and how it runs. `R` is the kind of handler; the rooms above have their own.
 #[derive(Clone, Copy)]
@@ -91,6 +92,7 @@ pub enum Group {
     Server,
     PubSub,
     Scripting,
+    Transactions,
 }
 
 impl Group {
@@ -102,6 +104,7 @@ impl Group {
             Group::Server => "server",
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
+            Group::Transactions => "transactions",
         }
     }
 }
@@ -110,25 +113,37 @@ impl Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// Index of the first key; 0 where there is none.
-    pub first: usize,
+    pub first: u8,
     /// Index of the last key, or counted from the end where negative.
-    pub last: i32,
-    pub step: usize,
+    pub last: i8,
+    pub step: u8,
+    /// Index of the argument that says how many keys there are; 0 where none does.
+    pub count: u8,
 }
 
 impl Keys {
-    pub const NONE: Keys = Keys { first: 0, last: 0, step: 0 };
-    pub const ONE: Keys = Keys { first: 1, last: 1, step: 1 };
-    pub const TWO: Keys = Keys { first: 1, last: 2, step: 1 };
-    pub const ALL: Keys = Keys { first: 1, last: -1, step: 1 };
+    pub const NONE: Keys = Keys { first: 0, last: 0, step: 0, count: 0 };
+    pub const ONE: Keys = Keys { first: 1, last: 1, step: 1, count: 0 };
+    pub const TWO: Keys = Keys { first: 1, last: 2, step: 1, count: 0 };
+    pub const ALL: Keys = Keys { first: 1, last: -1, step: 1, count: 0 };
     /// key value key value ...; whether each key has its value is checked before a handler runs.
-    pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2 };
+    pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2, count: 0 };
+    /// numkeys key value key value ... and more; whether the number fits is left to the handler.
+    pub const COUNTED_PAIRS: Keys = Keys { first: 2, last: -1, step: 2, count: 1 };
     /// The one key of a subcommand.
-    pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1 };
+    pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0 };
 
     /// Whether each key has what belongs to it.
     pub fn are_complete(self, request: Request) -> bool {
-        self.step < 2 || (request.len() - self.first).is_multiple_of(self.step)
+        self.step < 2 || self.count > 0 || (request.len() - self.first()).is_multiple_of(self.step())
+    }
+
+    pub fn first(self) -> usize {
+        self.first.into()
+    }
+
+    pub fn step(self) -> usize {
+        self.step.max(1).into()
     }
 
     /// The indexes of the keys in a request.
@@ -140,7 +155,9 @@ impl Keys {
         } else {
             (self.last as usize + 1).min(request.len())
         };
-        (self.first..end).step_by(self.step.max(1))
+        let counted = || request.get(self.count.into()).and_then(parse_u64).and_then(|count| count.try_into().ok());
+        let count = if self.count == 0 { usize::MAX } else { counted().unwrap_or(0) };
+        (self.first()..end).step_by(self.step()).take(count)
     }
 }
 

@@ -330,7 +330,7 @@ fn get(ctx: &mut Ctx, request: Request) -> Result {
 
 /// What has to hold of the value that is there; arguments by their index.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Condition {
+pub enum Condition {
     Absent,
     Present,
     Equal(usize),
@@ -366,16 +366,16 @@ fn is_text(value: Value, text: &[u8]) -> bool {
 }
 
 #[derive(Default)]
-struct SetOptions {
-    condition: Option<Condition>,
-    get: bool,
-    keep_ttl: bool,
+pub struct SetOptions {
+    pub condition: Option<Condition>,
+    pub get: bool,
+    pub keep_ttl: bool,
     persist: bool,
-    expiry: Option<Expiry>,
+    pub expiry: Option<Expiry>,
 }
 
 /// What may follow the key in GETEX or the value in SET.
-fn parse_options(request: Request, start: usize, getex: bool) -> Result<SetOptions> {
+pub fn parse_options(request: Request, start: usize, getex: bool) -> Result<SetOptions> {
     let mut options = SetOptions::default();
     let mut index = start;
     while index < request.len() {

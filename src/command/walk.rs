@@ -81,6 +81,20 @@ pub const ROWS: &[Row<Run>] = &[
         },
         Run::Everywhere(|ctx, request| flush(ctx, request, true), Merge::Ok),
     ),
+    Row::new(
+        Spec {
+            name: "swapdb",
+            arity: 3,
+            flags: WRITE | FAST,
+            keys: Keys::NONE,
+            group: Group::Server,
+            since: "4.0.0",
+            complexity: "O(1) on each shard, and O(n) in the number of watched keys",
+            summary: "Lets two databases change places: who uses one sees the other's keys.",
+            syntax: "index1:integer index2:integer",
+        },
+        Run::Everywhere(swap, Merge::Ok),
+    ),
 ];
 
 const FLUSH: Spec = Spec {
@@ -121,6 +135,18 @@ fn flush(ctx: &mut Ctx, request: Request, all: bool) -> Result {
     for db in dbs {
         ctx.keyspace.effects.dirty += ctx.keyspace.flush(db, ctx.now) as u64;
     }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn swap(ctx: &mut Ctx, request: Request) -> Result {
+    let parse = |index, error| parse_i64(request.arg(index)).filter(|db| i32::try_from(*db).is_ok()).ok_or(error);
+    let first = parse(1, Error::text("ERR invalid first DB index"))?;
+    let second = parse(2, Error::text("ERR invalid second DB index"))?;
+    let databases = ctx.keyspace.databases();
+    let in_range = |db: i64| usize::try_from(db).ok().filter(|db| *db < databases).ok_or(Error::DbOutOfRange);
+    ctx.keyspace.swap(in_range(first)?, in_range(second)?, ctx.now);
+    ctx.keyspace.effects.dirty += 1;
     ctx.reply.ok();
     Ok(())
 }

@@ -23,6 +23,7 @@ mod entry;
 mod hash;
 mod minima;
 mod scan;
+mod watch;
 
 #[cfg(test)]
 mod model_test;
@@ -35,6 +36,7 @@ pub use effects::{Effects, Notice};
 pub use entry::{Kind, Value};
 pub use hash::{Hasher, Key};
 pub use scan::Cursor;
+pub use watch::Watch;
 
 use crate::clock::Now;
 use crate::config::NotifyFlags;
@@ -170,7 +172,9 @@ impl Keyspace {
     fn remove_dead(&mut self, db: usize, slot: Slot, now: Now) {
         let deadline_ms = self.dbs[db].deadline_ms(slot).unwrap_or(now.ms);
         self.lag.record(now, deadline_ms);
-        self.effects.notify(NotifyFlags::EXPIRED, "expired", db, self.dbs[db].entry(slot).key());
+        let key = self.dbs[db].entry(slot).key();
+        self.effects.notify(NotifyFlags::EXPIRED, "expired", db, key);
+        self.effects.touched(db, key);
         self.effects.dirty += 1;
         self.counters.expired_bytes += self.dbs[db].remove(slot) as u64;
     }
@@ -231,11 +235,51 @@ impl Keyspace {
     /// keys that were alive.
     pub fn flush(&mut self, db: usize, now: Now) -> usize {
         let live = self.live_len(db, now);
+        self.touch_watched(db, now);
         if self.dbs[db].len() > 0 {
             let full = std::mem::replace(&mut self.dbs[db], Db::new(self.hasher.clone()));
             self.garbage.push(full);
         }
         live
+    }
+
+    /// Two databases change places.
+    pub fn swap(&mut self, a: usize, b: usize, now: Now) {
+        if a != b {
+            // Before and after, since a key may be in one of them only.
+            [a, b].into_iter().for_each(|db| self.touch_watched(db, now));
+            self.dbs.swap(a, b);
+            [a, b].into_iter().for_each(|db| self.touch_watched(db, now));
+        }
+    }
+
+    /// The watched keys that are there are about to go, or have come.
+    fn touch_watched(&mut self, db: usize, now: Now) {
+        for bytes in self.effects.watched.of_db(db) {
+            let key = self.hasher.key(&bytes);
+            if self.live_slot(db, key, now).is_some() {
+                self.effects.touched(db, key.bytes);
+            }
+        }
+    }
+
+    /// Begins to watch a key: see [`Keyspace::is_unchanged`].
+    pub fn watch(&mut self, db: usize, bytes: &[u8], now: Now) -> Watch {
+        let key = self.hasher.key(bytes);
+        // First, since a dead key goes now, which is no change.
+        let existed = self.live_slot(db, key, now).is_some();
+        Watch { version: self.effects.watched.add(db, bytes), existed }
+    }
+
+    pub fn unwatch(&mut self, db: usize, bytes: &[u8]) {
+        self.effects.watched.remove(db, bytes);
+    }
+
+    /// Whether nobody has changed a watched key, nor its deadline passed.
+    pub fn is_unchanged(&mut self, db: usize, bytes: &[u8], watch: Watch, now: Now) -> bool {
+        let key = self.hasher.key(bytes);
+        let lives = !watch.existed || self.live_slot(db, key, now).is_some();
+        lives && self.effects.watched.version(db, bytes) == Some(watch.version)
     }
 
     pub fn has_garbage(&self) -> bool {
@@ -331,6 +375,7 @@ impl Keyspace {
         let swept = sweep(&mut self.dbs[db], &mut |entry: Entry, deadline_ms| {
             lag.record(now, deadline_ms);
             effects.notify(NotifyFlags::EXPIRED, "expired", db, entry.key());
+            effects.touched(db, entry.key());
         });
         self.effects.dirty += swept.deleted as u64;
         self.counters.expired_by_cycle += swept.deleted as u64;

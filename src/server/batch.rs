@@ -42,7 +42,7 @@ pub struct RoutedKey {
 impl RoutedKey {
     #[inline]
     pub fn of(hasher: &Hasher, command: &Command, request: Request) -> RoutedKey {
-        let key = hasher.key(request.arg(command.spec.keys.first));
+        let key = hasher.key(request.arg(command.spec.keys.first()));
         RoutedKey { hash: key.hash, target: hasher.shard_of(key) }
     }
 }

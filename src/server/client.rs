@@ -1,6 +1,7 @@
 //! One connection: its buffers and what the session knows.
 
 use super::replies::Replies;
+use super::transaction::{Multi, WatchedKey};
 use crate::net::LineId;
 use crate::resp::{Parser, Proto};
 use std::cell::{Cell, RefCell};
@@ -50,6 +51,8 @@ pub struct Flow {
     /// The other side says no more: what it said is answered, then the connection ends.
     pub finished: bool,
     pub close: Close,
+    /// The replies that are open are those of transactions, not of commands on one shard.
+    pub transactions: bool,
     /// The target of the last command that went to another shard, for strict order.
     pub last_target: usize,
     /// When the output grew past the soft limit, store microseconds.
@@ -108,6 +111,9 @@ pub struct Session {
     pub channels: BTreeSet<Box<[u8]>>,
     pub patterns: BTreeSet<Box<[u8]>>,
     pub close: Close,
+    /// Commands between MULTI and EXEC.
+    pub multi: Option<Box<Multi>>,
+    pub watched: Vec<WatchedKey>,
 }
 
 impl Session {
@@ -159,6 +165,7 @@ impl State {
 
     /// Bytes this connection holds.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<State>() + self.input.capacity() + self.replies.out.capacity() + self.flow.in_flight
+        let queued = self.session.multi.as_ref().map_or(0, |multi| multi.bytes());
+        size_of::<State>() + self.input.capacity() + self.replies.out.capacity() + self.flow.in_flight + queued
     }
 }

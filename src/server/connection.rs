@@ -51,6 +51,8 @@ pub fn serve(server: &Rc<Server>, accepted: Accepted) {
         channels: Default::default(),
         patterns: Default::default(),
         close: Close::No,
+        multi: None,
+        watched: Vec::new(),
     };
     let line = server.transport.open(accepted.fd);
     let client =

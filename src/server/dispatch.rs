@@ -3,17 +3,17 @@
 use super::batch::{Batch, End, RoutedKey};
 use super::client::{ClientRef, Close, Flow, ReplyMode, Session, State};
 use super::connection::settle;
-use super::replies::{Gather, Replies};
+use super::replies::Replies;
 use super::table::{Command, Found};
 use super::{Run, Server, SessionCtx, TaskCtx, TaskFuture};
 use crate::clock::boottime_us;
-use crate::command::spec::flag::{NO_AUTH, NO_TOUCH, WRITE};
-use crate::command::{self, Across, AcrossFn, Handler, Merge, OwnedRequest, walk};
+use crate::command::spec::flag::{NO_AUTH, NO_MULTI, NO_TOUCH, WRITE};
+use crate::command::{self, Handler, OwnedRequest, walk};
 use crate::config::PipelineOrder;
 use crate::keyspace::Touch;
 use crate::net::note_woken;
 use crate::resp::{Error, Limits, Proto, Reply, Request, Result, printable};
-use crate::shard::{At, Part, ShardHop, Ticket};
+use crate::shard::{At, Deferred, Part, Ticket};
 use futures_lite::future::{or, yield_now};
 use glommio::timer::Timer;
 use std::rc::Rc;
@@ -25,13 +25,14 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
     if client.closed.get() {
         return;
     }
+    // What comes in then may answer this connection, too.
+    server.shard.begin_turn();
     {
         let mut state = client.state.borrow_mut();
         let state = &mut *state;
         if state.replies.is_idle() {
             state.flow.barrier = false;
         }
-        server.shard.begin_turn();
         if state.replies.out.capacity() == 0 {
             state.replies.out = server.spare_buffer();
         }
@@ -106,7 +107,8 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
             let rest = &bytes[used..];
             let request = if item.inline { parser.request(rest) } else { parser.request_at(item.spans, rest) };
             if let Some(found) = &item.found
-                && matches!(dispatch.request(session, replies, flow, request, found, item.key), Step::NotYet)
+                && let mut turn = (Turn { session, replies, flow })
+                && matches!(dispatch.request(&mut turn, request, found, item.key), Step::NotYet)
             {
                 flow.waiting = true;
                 parser.start_anew();
@@ -134,7 +136,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Paused {
+pub(super) enum Paused {
     No,
     Writes,
     All,
@@ -151,60 +153,108 @@ fn paused(server: &Server) -> Paused {
     }
 }
 
-enum Step {
+pub(super) enum Step {
     Taken,
     /// The request stays in the input: something before it, or a pause, is in its way.
     NotYet,
 }
 
 /// What is the same for all requests of a turn.
-struct Dispatch<'a> {
-    server: &'a Rc<Server>,
-    client: &'a ClientRef,
+pub(super) struct Dispatch<'a> {
+    pub server: &'a Rc<Server>,
+    pub client: &'a ClientRef,
     strict: bool,
     locked: bool,
-    paused: Paused,
+    pub paused: Paused,
+}
+
+/// What a request may change of its connection.
+pub(super) struct Turn<'a> {
+    pub session: &'a mut Session,
+    pub replies: &'a mut Replies,
+    pub flow: &'a mut Flow,
+}
+
+impl Turn<'_> {
+    /// Writes a reply that is there at once, unless it is muted.
+    pub fn reply(&mut self, muted: bool, write: impl FnOnce(&mut Reply)) {
+        let proto = self.session.proto;
+        self.replies.write(|out| {
+            if !muted {
+                write(&mut Reply::new(out, proto));
+            }
+        });
+    }
+
+    /// Whether the command that runs now is not to be answered.
+    pub fn take_muted(&mut self) -> bool {
+        match self.session.reply_mode {
+            ReplyMode::On => false,
+            ReplyMode::Off => true,
+            ReplyMode::SkipNext => {
+                self.session.reply_mode = ReplyMode::On;
+                true
+            }
+        }
+    }
+
+    /// Whether a transaction may start, or (with `false`) a command on one shard: those of the same kind keep their
+    /// order among themselves, others wait until everything before them is answered.
+    #[inline]
+    pub fn may_start(&mut self, transaction: bool) -> bool {
+        if self.replies.is_idle() {
+            self.flow.transactions = transaction;
+        }
+        self.flow.transactions == transaction
+    }
 }
 
 impl Dispatch<'_> {
-    fn request(
-        &self,
-        session: &mut Session,
-        replies: &mut Replies,
-        flow: &mut Flow,
-        request: Request,
-        found: &Found,
-        key: Option<RoutedKey>,
-    ) -> Step {
-        let command = match self.admit(session, request, found) {
-            Ok(command) => command,
+    fn request(&self, turn: &mut Turn, request: Request, found: &Found, key: Option<RoutedKey>) -> Step {
+        let admitted = self.admit(turn.session, request, found).and_then(|command| self.queue(turn, command, request));
+        let command = match admitted {
+            Ok(Some(command)) => command,
+            Ok(None) => {
+                let muted = turn.take_muted();
+                turn.reply(muted, |reply| reply.simple("QUEUED"));
+                self.count(turn);
+                return Step::Taken;
+            }
             Err(error) => {
                 self.server.stats.errors.set(self.server.stats.errors.get() + 1);
-                let (proto, muted) = (session.proto, self.take_muted(session));
-                replies.write(|out| {
-                    if !muted {
-                        Reply::new(out, proto).error(error);
-                    }
-                });
+                if let Some(multi) = &mut turn.session.multi {
+                    multi.broken = true;
+                }
+                let muted = turn.take_muted();
+                turn.reply(muted, |reply| reply.error(error));
                 return Step::Taken;
             }
         };
         if self.paused != Paused::No
             && (self.paused == Paused::All || command.spec.has(WRITE) || command.spec.name == "publish")
         {
-            flow.paused = true;
-            self.server.wait_for_unpause(self.client);
-            return Step::NotYet;
+            return self.pause(turn);
         }
-        let before = std::mem::replace(&mut session.last_command, command.full_name);
-        let step = self.start(command, session, replies, flow, request, key);
+        let before = std::mem::replace(&mut turn.session.last_command, command.full_name);
+        let step = self.start(command, turn, request, key);
         if matches!(step, Step::Taken) {
-            session.commands += 1;
-            self.server.stats.commands.set(self.server.stats.commands.get() + 1);
+            self.count(turn);
         } else {
-            session.last_command = before;
+            turn.session.last_command = before;
         }
         step
+    }
+
+    fn count(&self, turn: &mut Turn) {
+        turn.session.commands += 1;
+        self.server.stats.commands.set(self.server.stats.commands.get() + 1);
+    }
+
+    /// The request waits until CLIENT PAUSE is over.
+    pub fn pause(&self, turn: &mut Turn) -> Step {
+        turn.flow.paused = true;
+        self.server.wait_for_unpause(self.client);
+        Step::NotYet
     }
 
     /// Checks what can be checked before a command runs.
@@ -237,100 +287,77 @@ impl Dispatch<'_> {
                 command.full_name
             )));
         }
+        if session.multi.is_some() && command.spec.has(NO_MULTI) {
+            return Err(Error::text("ERR Command not allowed inside a transaction"));
+        }
         Ok(command)
     }
 
-    /// Whether the command that runs now is not to be answered.
-    fn take_muted(&self, session: &mut Session) -> bool {
-        match session.reply_mode {
-            ReplyMode::On => false,
-            ReplyMode::Off => true,
-            ReplyMode::SkipNext => {
-                session.reply_mode = ReplyMode::On;
-                true
+    #[inline]
+    fn start(&self, command: &Command, turn: &mut Turn, request: Request, key: Option<RoutedKey>) -> Step {
+        let at = at(command, turn.session);
+        match command.run {
+            Run::Data(command::Run::Key(handler)) => {
+                let RoutedKey { hash, target } =
+                    key.unwrap_or_else(|| RoutedKey::of(&self.server.shard.hasher, command, request));
+                self.one(handler, target, At { hash, ..at }, turn, request)
+            }
+            Run::Data(command::Run::Cursor(handler)) => {
+                let target = walk::cursor_shard(request, self.server.shard.count);
+                self.one(handler, target, at, turn, request)
+            }
+            Run::Data(command::Run::Container) | Run::Container => self.help(command, turn, request),
+            Run::Data(run) => self.several(run, at, turn, request),
+            Run::Multi(verb) => self.transaction(verb, turn),
+            // All others are barriers: everything before them is answered first.
+            _ if !turn.replies.is_idle() => Step::NotYet,
+            Run::Session(handler) => {
+                self.in_session(handler, turn, request);
+                Step::Taken
+            }
+            Run::Task(task) => {
+                let muted = turn.take_muted();
+                self.spawn(task(self.task_ctx(turn.session, request)), turn, muted);
+                Step::Taken
             }
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    #[inline]
-    fn start(
-        &self,
-        command: &Command,
-        session: &mut Session,
-        replies: &mut Replies,
-        flow: &mut Flow,
-        request: Request,
-        key: Option<RoutedKey>,
-    ) -> Step {
-        let at = At {
+    /// Whether strict order wants what is open to be answered first.
+    pub fn strict_order_forbids(&self, turn: &Turn, target: usize) -> bool {
+        self.strict && !turn.replies.is_idle() && turn.flow.last_target != target
+    }
+
+    fn task_ctx(&self, session: &Session, request: Request) -> TaskCtx {
+        TaskCtx {
+            server: self.server.clone(),
+            client: self.client.clone(),
+            request: OwnedRequest::of(request),
             db: session.db,
             proto: session.proto,
-            touch: match () {
-                () if session.no_touch || command.spec.has(NO_TOUCH) => Touch::No,
-                () if command.spec.has(WRITE) => Touch::Write,
-                () => Touch::Read,
-            },
-            hash: 0,
-        };
-        let run = match command.run {
-            Run::Data(command::Run::Key(handler)) => {
-                let RoutedKey { hash, target } =
-                    key.unwrap_or_else(|| RoutedKey::of(&self.server.shard.hasher, command, request));
-                return self.one(handler, target, At { hash, ..at }, session, replies, flow, request);
-            }
-            Run::Data(command::Run::Cursor(handler)) => {
-                let target = walk::cursor_shard(request, self.server.shard.count);
-                return self.one(handler, target, at, session, replies, flow, request);
-            }
-            run => run,
-        };
-        // All others are barriers: everything before them is answered first.
-        if !replies.is_idle() {
-            return Step::NotYet;
-        }
-        match run {
-            Run::Data(run) => self.start_data(run, command, at, session, replies, flow, request),
-            Run::Session(handler) => self.in_session(handler, session, replies, flow, request),
-            Run::Task(task) => {
-                let muted = self.take_muted(session);
-                let context = TaskCtx {
-                    server: self.server.clone(),
-                    client: self.client.clone(),
-                    request: OwnedRequest::of(request),
-                    db: session.db,
-                    proto: session.proto,
-                };
-                self.spawn(task(context), session, replies, flow, muted);
-                Step::Taken
-            }
-            Run::Container => self.help(command, session, replies, request),
         }
     }
 
     /// A command that runs on one shard.
-    #[allow(clippy::too_many_arguments)]
     #[inline]
-    fn one(
-        &self,
-        handler: Handler,
-        target: usize,
-        at: At,
-        session: &mut Session,
-        replies: &mut Replies,
-        flow: &mut Flow,
-        request: Request,
-    ) -> Step {
+    pub fn one(&self, handler: Handler, target: usize, at: At, turn: &mut Turn, request: Request) -> Step {
         let shard = &self.server.shard;
-        let waits = self.strict && !replies.is_idle() && flow.last_target != target;
-        if waits {
+        if !turn.may_start(false) || self.strict_order_forbids(turn, target) {
             return Step::NotYet;
         }
-        let muted = self.take_muted(session);
-        if target == shard.id {
-            replies.write(|out| {
+        let muted = turn.take_muted();
+        if target != shard.id {
+            turn.flow.last_target = target;
+            let ticket = Ticket { client: self.client.id, sequence: turn.replies.expect(muted), part: 0 };
+            shard.send_part(target, request, Part::new(handler, at, ticket));
+        } else if shard.must_wait(&at, request, self.client.id) {
+            turn.flow.last_target = target;
+            let ticket = Ticket { client: self.client.id, sequence: turn.replies.expect(muted), part: 0 };
+            shard.defer_command(Deferred { handler, request: OwnedRequest::of(request), at, ticket, origin: target });
+        } else {
+            turn.replies.write(|out| {
                 let start = out.len();
-                shard.run_handler(handler, request, at, out, &mut Vec::new());
+                shard.run_handler(handler, request, at, shard.clock.now(), out, &mut Vec::new());
                 if out.get(start) == Some(&b'-') {
                     self.server.stats.errors.set(self.server.stats.errors.get() + 1);
                 }
@@ -338,226 +365,33 @@ impl Dispatch<'_> {
                     out.truncate(start);
                 }
             });
-        } else {
-            flow.last_target = target;
-            let ticket = Ticket { client: self.client.id, sequence: replies.expect(muted), part: 0 };
-            shard.send_part(target, request, Part::new(handler, at, ticket));
         }
         Step::Taken
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn start_data(
-        &self,
-        run: command::Run,
-        command: &Command,
-        at: At,
-        session: &mut Session,
-        replies: &mut Replies,
-        flow: &mut Flow,
-        request: Request,
-    ) -> Step {
-        let shard = &self.server.shard;
-        match run {
-            command::Run::Key(_) | command::Run::Cursor(_) => unreachable!("taken care of by `start`"),
-            command::Run::Spread(handler, merge) => {
-                let muted = self.take_muted(session);
-                self.spread(handler, merge, command, at, muted, replies, flow, request);
-            }
-            command::Run::Everywhere(handler, merge) => {
-                let muted = self.take_muted(session);
-                if shard.count == 1 {
-                    self.whole(handler, merge, at, 0, muted, replies, request);
-                    return Step::Taken;
-                }
-                let gather = Gather::new(merge, at.proto, muted, 0, vec![Vec::new(); shard.count]);
-                let sequence = replies.expect_parts(gather);
-                flow.barrier = true;
-                for target in 0..shard.count {
-                    self.part(handler, at, target, target as u32, sequence, replies, request);
-                }
-            }
-            command::Run::Atomic(handler, across) => {
-                let key = shard.hasher.key(request.arg(command.spec.keys.first));
-                let target = shard.hasher.shard_of(key);
-                let together = command
-                    .spec
-                    .keys
-                    .indexes(request)
-                    .all(|index| shard.hasher.shard_of(shard.hasher.key(request.arg(index))) == target);
-                if together {
-                    return self.one(handler, target, At { hash: key.hash, ..at }, session, replies, flow, request);
-                }
-                self.coordinate(across, session, replies, flow, request);
-            }
-            command::Run::Coordinated(across) => self.coordinate(across, session, replies, flow, request),
-            command::Run::Container => return self.help(command, session, replies, request),
-        }
-        Step::Taken
-    }
-
-    /// Splits a request by the shards of its keys.
-    #[allow(clippy::too_many_arguments)]
-    fn spread(
-        &self,
-        handler: Handler,
-        merge: Merge,
-        command: &Command,
-        at: At,
-        muted: bool,
-        replies: &mut Replies,
-        flow: &mut Flow,
-        request: Request,
-    ) {
-        let shard = &self.server.shard;
-        let keys = command.spec.keys;
-        let targets: Vec<usize> =
-            keys.indexes(request).map(|index| shard.hasher.shard_of(shard.hasher.key(request.arg(index)))).collect();
-        if targets.iter().all(|target| *target == shard.id) {
-            self.whole(handler, merge, at, targets.len(), muted, replies, request);
-            return;
-        }
-        let mut parts: Vec<(usize, OwnedRequest, Vec<u32>)> = Vec::new();
-        for (position, (index, target)) in keys.indexes(request).zip(&targets).enumerate() {
-            let found = parts.iter().position(|(of, ..)| of == target);
-            let part = found.unwrap_or_else(|| {
-                parts.push((*target, OwnedRequest::from_args([request.arg(0)].into_iter()), Vec::new()));
-                parts.len() - 1
-            });
-            let (_, part_request, positions) = &mut parts[part];
-            positions.push(position as u32);
-            for offset in 0..keys.step {
-                part_request.push(request.arg(index + offset));
-            }
-        }
-        let positions = parts.iter_mut().map(|(.., positions)| std::mem::take(positions)).collect();
-        let gather = Gather::new(merge, at.proto, muted, targets.len(), positions);
-        let sequence = replies.expect_parts(gather);
-        flow.barrier = true;
-        for (part, (target, part_request, _)) in parts.iter().enumerate() {
-            self.part(handler, at, *target, part as u32, sequence, replies, part_request.as_request());
-        }
-        if replies.is_idle() {
-            flow.barrier = false;
-        }
-    }
-
-    /// One part of a reply that is gathered.
-    #[allow(clippy::too_many_arguments)]
-    fn part(
-        &self,
-        handler: Handler,
-        at: At,
-        target: usize,
-        part: u32,
-        sequence: u64,
-        replies: &mut Replies,
-        request: Request,
-    ) {
-        let shard = &self.server.shard;
-        if target == shard.id {
-            let (mut out, mut ends) = (Vec::new(), Vec::new());
-            shard.run_handler(handler, request, at, &mut out, &mut ends);
-            replies.fill(sequence, part, &out, ends.into_iter());
-        } else {
-            let ticket = Ticket { client: self.client.id, sequence, part };
-            shard.send_part(target, request, Part::new(handler, at, ticket));
-        }
-    }
-
-    /// A command in parts whose only part is here.
-    #[allow(clippy::too_many_arguments)]
-    fn whole(
-        &self,
-        handler: Handler,
-        merge: Merge,
-        at: At,
-        keys: usize,
-        muted: bool,
-        replies: &mut Replies,
-        request: Request,
-    ) {
-        let shard = &self.server.shard;
-        let mut ends = Vec::new();
-        replies.write(|out| {
-            let start = out.len();
-            match merge {
-                Merge::Sum | Merge::Ok => shard.run_handler(handler, request, at, out, &mut ends),
-                Merge::Items => {
-                    Reply::new(out, at.proto).array(keys);
-                    shard.run_handler(handler, request, at, out, &mut ends);
-                }
-                Merge::Concat => {
-                    let mut items = Vec::new();
-                    shard.run_handler(handler, request, at, &mut items, &mut ends);
-                    Reply::new(out, at.proto).array(ends.len());
-                    out.extend_from_slice(&items);
-                }
-            }
-            if muted {
-                out.truncate(start);
-            }
-        });
-    }
-
-    fn in_session(
-        &self,
-        handler: fn(&mut SessionCtx, Request) -> Result,
-        session: &mut Session,
-        replies: &mut Replies,
-        flow: &mut Flow,
-        request: Request,
-    ) -> Step {
-        let skipped = session.reply_mode == ReplyMode::SkipNext;
-        let proto = session.proto;
-        let out = &mut replies.out;
-        let start = out.len();
-        let mut context = SessionCtx { server: self.server, session, reply: Reply::new(out, proto) };
-        let result = handler(&mut context, request);
-        if let Err(error) = result {
-            out.truncate(start);
-            Reply::new(out, session.proto).error(error);
-        }
+    /// A command of the connection itself. Its replies are what pushes queue behind, so nothing may be open.
+    pub fn in_session(&self, handler: fn(&mut SessionCtx, Request) -> Result, turn: &mut Turn, request: Request) {
+        debug_assert!(turn.replies.is_idle());
+        let skipped = turn.session.reply_mode == ReplyMode::SkipNext;
+        let start = turn.replies.out.len();
+        run_in_session(self.server, handler, turn.session, request, &mut turn.replies.out);
+        let session = &mut *turn.session;
         if skipped && session.reply_mode == ReplyMode::SkipNext && session.last_command != "client|reply" {
             session.reply_mode = ReplyMode::On;
-            out.truncate(start);
+            turn.replies.out.truncate(start);
         } else if session.reply_mode == ReplyMode::Off {
-            out.truncate(start);
+            turn.replies.out.truncate(start);
         }
         if session.close != Close::No {
-            flow.close = session.close;
+            turn.flow.close = session.close;
         }
-        Step::Taken
-    }
-
-    fn coordinate(
-        &self,
-        across: AcrossFn,
-        session: &mut Session,
-        replies: &mut Replies,
-        flow: &mut Flow,
-        request: Request,
-    ) {
-        let muted = self.take_muted(session);
-        let shard = &self.server.shard;
-        let config = shard.config();
-        let future = across(Across {
-            hop: Rc::new(ShardHop::new(shard.clone())),
-            request: OwnedRequest::of(request),
-            db: session.db,
-            databases: config.databases,
-            proto: session.proto,
-            rng: fastrand::Rng::with_seed(shard.rng.borrow_mut().u64(..)),
-            max_string_bytes: config.proto_max_bulk_len_bytes,
-        });
-        self.spawn(future, session, replies, flow, muted);
     }
 
     /// Runs a task; nothing of this connection overtakes it.
-    fn spawn(&self, future: TaskFuture, session: &Session, replies: &mut Replies, flow: &mut Flow, muted: bool) {
-        let sequence = replies.expect(muted);
-        flow.barrier = true;
-        let (server, client, proto) = (self.server.clone(), self.client.clone(), session.proto);
+    pub fn spawn(&self, future: TaskFuture, turn: &mut Turn, muted: bool) {
+        let sequence = turn.replies.expect(muted);
+        turn.flow.barrier = true;
+        let (server, client, proto) = (self.server.clone(), self.client.clone(), turn.session.proto);
         note_woken();
         glommio::spawn_local(async move {
             // glommio runs a new task at once; this one must not before the connection's turn is over.
@@ -579,21 +413,53 @@ impl Dispatch<'_> {
         .detach();
     }
 
-    fn help(&self, command: &Command, session: &mut Session, replies: &mut Replies, request: Request) -> Step {
-        let (proto, muted) = (session.proto, self.take_muted(session));
-        replies.write(|out| {
-            let start = out.len();
-            let mut reply = Reply::new(out, proto);
-            if request.len() == 2 {
-                command::describe::help(&mut reply, &command.row);
-            } else {
-                reply.error(Error::WrongArity(format!("{}|help", command.full_name)));
-            }
-            if muted {
-                out.truncate(start);
-            }
-        });
+    fn help(&self, command: &Command, turn: &mut Turn, request: Request) -> Step {
+        let muted = turn.take_muted();
+        turn.reply(muted, |reply| write_help(command, reply, request));
         Step::Taken
+    }
+}
+
+/// In which place a command of this connection runs.
+#[inline]
+pub(super) fn at(command: &Command, session: &Session) -> At {
+    At {
+        db: session.db,
+        proto: session.proto,
+        touch: match () {
+            () if session.no_touch || command.spec.has(NO_TOUCH) => Touch::No,
+            () if command.spec.has(WRITE) => Touch::Write,
+            () => Touch::Read,
+        },
+        hash: 0,
+        keys: command.spec.keys,
+        write: command.spec.has(WRITE),
+    }
+}
+
+/// Runs a session's command; an error takes the place of what was written.
+pub(super) fn run_in_session(
+    server: &Rc<Server>,
+    handler: fn(&mut SessionCtx, Request) -> Result,
+    session: &mut Session,
+    request: Request,
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    let proto = session.proto;
+    let result = handler(&mut SessionCtx { server, session, reply: Reply::new(out, proto) }, request);
+    if let Err(error) = result {
+        out.truncate(start);
+        Reply::new(out, session.proto).error(error);
+    }
+}
+
+/// What a container answers to HELP, or where its subcommand is missing.
+pub(super) fn write_help(command: &Command, reply: &mut Reply, request: Request) {
+    if request.len() == 2 {
+        command::describe::help(reply, &command.row);
+    } else {
+        reply.error(Error::WrongArity(format!("{}|help", command.full_name)));
     }
 }
 

@@ -12,6 +12,8 @@
 //! | `connection.rs` | one connection between the transport and its requests |
 //! | `client.rs`, `replies.rs` | its state; its replies in order |
 //! | `table.rs`, `batch.rs`, `dispatch.rs` | all commands; requests looked up together; from a request to whoever runs it |
+//! | `several.rs`, `split.rs` | commands with several keys or on every shard; taking them apart |
+//! | `transaction.rs` | MULTI, EXEC, WATCH |
 //! | `pubsub.rs` | who listens to what on this shard |
 //! | `global.rs` | the little that shards share |
 //! | `rows/` | the commands of this room, a file a family |
@@ -25,8 +27,11 @@ pub mod listen;
 mod pubsub;
 mod replies;
 mod rows;
+mod several;
+mod split;
 mod stop;
 mod table;
+mod transaction;
 
 pub use global::Global;
 pub use stop::watch_signals;
@@ -56,6 +61,8 @@ pub enum Run {
     Session(fn(&mut SessionCtx, Request) -> Result),
     /// A task that may ask other shards, after everything before it.
     Task(fn(TaskCtx) -> TaskFuture),
+    /// What brackets a transaction.
+    Multi(transaction::Verb),
     Container,
 }
 
@@ -173,6 +180,8 @@ impl Server {
     /// Forgets a connection whose socket is closed.
     fn unregister(&self, client: &Client) {
         client.closed.set(true);
+        let watched = std::mem::take(&mut client.state.borrow_mut().session.watched);
+        transaction::unwatch(&self.shard, watched);
         self.pubsub.borrow_mut().remove_client(client.id);
         self.publish_counts();
         self.clients.borrow_mut().remove(&client.id);
@@ -261,7 +270,7 @@ impl Front for Server {
     fn replies(&self, batch: &Batch) {
         let Some(server) = self.me.upgrade() else { return };
         let mut touched: Vec<ClientRef> = Vec::new();
-        for part in &batch.parts {
+        for part in batch.parts.iter().filter(|part| !part.deferred) {
             if touched.last().is_none_or(|client| client.id != part.ticket.client) {
                 let Some(client) = self.client(part.ticket.client) else { continue };
                 touched.push(client);

@@ -26,11 +26,13 @@ enum Slot {
     Ready { start: usize, end: usize },
     Waiting { muted: bool },
     Gather(Box<Gather>),
+    Exec(Box<ExecGather>),
 }
 
 /// Partial replies on their way to become one.
 pub struct Gather {
-    merge: Merge,
+    /// None for the only part.
+    merge: Option<Merge>,
     proto: Proto,
     muted: bool,
     missing: usize,
@@ -45,8 +47,8 @@ pub struct Gather {
 
 impl Gather {
     /// `positions` says for each part which of the `keys` keys it answers (empty where that does not matter).
-    pub fn new(merge: Merge, proto: Proto, muted: bool, keys: usize, positions: Vec<Vec<u32>>) -> Gather {
-        let items = if merge == Merge::Items { vec![(0, 0); keys] } else { Vec::new() };
+    pub fn new(merge: Option<Merge>, proto: Proto, muted: bool, keys: usize, positions: Vec<Vec<u32>>) -> Gather {
+        let items = if merge == Some(Merge::Items) { vec![(0, 0); keys] } else { Vec::new() };
         Gather {
             merge,
             proto,
@@ -61,13 +63,17 @@ impl Gather {
     }
 
     /// `ends` are positions in `bytes` where items end.
-    fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = u32>) {
+    pub fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = u32>) {
         self.missing -= 1;
+        let Some(merge) = self.merge else {
+            self.bytes.extend_from_slice(bytes);
+            return;
+        };
         if bytes.first() == Some(&b'-') {
             self.error.get_or_insert_with(|| bytes.to_vec());
             return;
         }
-        match self.merge {
+        match merge {
             Merge::Ok => {}
             Merge::Sum => self.sum += integer(bytes),
             Merge::Items | Merge::Concat => {
@@ -77,7 +83,7 @@ impl Gather {
                 for (index, end) in ends.enumerate() {
                     let item = (base + start, base + end);
                     start = end;
-                    match self.merge {
+                    match merge {
                         Merge::Items => self.items[self.positions[part][index] as usize] = item,
                         _ => self.items.push(item),
                     }
@@ -86,22 +92,58 @@ impl Gather {
         }
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
+    pub fn write(&self, out: &mut Vec<u8>) {
         if self.muted {
             return;
         }
         let mut reply = Reply::new(out, self.proto);
         match (&self.error, self.merge) {
             (Some(error), _) => reply.raw(error),
-            (None, Merge::Ok) => reply.ok(),
-            (None, Merge::Sum) => reply.int(self.sum),
-            (None, Merge::Items | Merge::Concat) => {
+            (None, None) => reply.raw(&self.bytes),
+            (None, Some(Merge::Ok)) => reply.ok(),
+            (None, Some(Merge::Sum)) => reply.int(self.sum),
+            (None, Some(Merge::Items | Merge::Concat)) => {
                 reply.array(self.items.len());
                 for &(start, end) in &self.items {
                     reply.raw(&self.bytes[start as usize..end as usize]);
                 }
             }
         }
+    }
+}
+
+/// The replies of a transaction's commands on their way to become one array.
+pub struct ExecGather {
+    pub proto: Proto,
+    pub muted: bool,
+    pub commands: Vec<Gather>,
+    /// For each part which command it belongs to, and which part of it it is; a guard belongs to none.
+    pub parts: Vec<Option<(u32, u32)>>,
+    pub missing: usize,
+    /// A watched key has changed.
+    pub aborted: bool,
+}
+
+impl ExecGather {
+    fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = u32>) {
+        self.missing -= 1;
+        match self.parts[part] {
+            None => self.aborted |= bytes.first() == Some(&b'-'),
+            Some(_) if bytes.is_empty() => debug_assert!(self.aborted, "every command answers"),
+            Some((command, part)) => self.commands[command as usize].add(part as usize, bytes, ends),
+        }
+    }
+
+    pub fn write(&self, out: &mut Vec<u8>) {
+        if self.muted {
+            return;
+        }
+        if self.aborted {
+            Reply::new(out, self.proto).nil_array();
+            return;
+        }
+        Reply::new(out, self.proto).array(self.commands.len());
+        self.commands.iter().for_each(|command| command.write(out));
     }
 }
 
@@ -141,6 +183,16 @@ impl Replies {
         self.open(Slot::Gather(Box::new(gather)))
     }
 
+    /// A reply made of those of several commands.
+    pub fn expect_exec(&mut self, gather: ExecGather) -> u64 {
+        self.open(Slot::Exec(Box::new(gather)))
+    }
+
+    /// The name that the next reply gets.
+    pub fn next_sequence(&self) -> u64 {
+        self.next
+    }
+
     fn open(&mut self, slot: Slot) -> u64 {
         self.slots.push_back(slot);
         self.next += 1;
@@ -166,11 +218,26 @@ impl Replies {
             }
             Slot::Gather(gather) => {
                 gather.add(part as usize, bytes, ends);
-                if gather.missing == 0 {
+                if gather.missing > 0 {
+                    return;
+                }
+                if index == 0 {
+                    gather.write(&mut self.out);
+                    self.slots.pop_front();
+                } else {
                     let start = self.held.len();
                     gather.write(&mut self.held);
                     self.slots[index] = Slot::Ready { start, end: self.held.len() };
                 }
+            }
+            Slot::Exec(gather) => {
+                gather.add(part as usize, bytes, ends);
+                if gather.missing > 0 {
+                    return;
+                }
+                let start = self.held.len();
+                gather.write(&mut self.held);
+                self.slots[index] = Slot::Ready { start, end: self.held.len() };
             }
         }
         while let Some(Slot::Ready { start, end }) = self.slots.front() {
@@ -217,9 +284,9 @@ mod tests {
     #[test]
     fn parts_become_one_reply() {
         let mut replies = Replies::default();
-        let items = Gather::new(Merge::Items, Proto::Resp2, false, 3, vec![vec![0, 2], vec![1]]);
+        let items = Gather::new(Some(Merge::Items), Proto::Resp2, false, 3, vec![vec![0, 2], vec![1]]);
         let items = replies.expect_parts(items);
-        let sum = replies.expect_parts(Gather::new(Merge::Sum, Proto::Resp2, false, 0, vec![vec![], vec![]]));
+        let sum = replies.expect_parts(Gather::new(Some(Merge::Sum), Proto::Resp2, false, 0, vec![vec![], vec![]]));
         replies.fill(sum, 1, b":4\r\n", std::iter::empty());
         replies.fill(items, 1, b"$1\r\nb\r\n", [7].into_iter());
         replies.fill(sum, 0, b":-1\r\n", std::iter::empty());

@@ -13,6 +13,8 @@ const NAME_BYTES: usize = 24;
 type Name = [u8; NAME_BYTES];
 
 pub struct Command {
+    /// Where it is in the table; see [`Table::get`].
+    pub index: usize,
     pub spec: Spec,
     /// `object|encoding` for a subcommand.
     pub full_name: &'static str,
@@ -77,8 +79,9 @@ impl Table {
         full_name: &'static str,
         subcommands: HashMap<Name, usize, ahash::RandomState>,
     ) -> usize {
-        self.commands.push(Command { spec: row.spec, full_name, run: row.run, subcommands, row: *row });
-        self.commands.len() - 1
+        let index = self.commands.len();
+        self.commands.push(Command { index, spec: row.spec, full_name, run: row.run, subcommands, row: *row });
+        index
     }
 
     #[inline]
@@ -93,6 +96,10 @@ impl Table {
             None if request.is(1, "help") => Found::Command(command),
             None => Found::UnknownSubcommand(command),
         }
+    }
+
+    pub fn get(&self, index: usize) -> &Command {
+        &self.commands[index]
     }
 
     #[inline]

@@ -61,7 +61,7 @@ pub(super) fn start(shard: &Rc<Shard>, transport: &Transport) {
 async fn run_cycle(shard: Rc<Shard>) {
     let mut turns = 0;
     loop {
-        let now = shard.clock.refresh();
+        let now = shard.catch_up();
         let settings = shard.settings();
         if now.us < shard.hold_until_us.get() {
             sleep_until(&shard.cycle_alarm, shard.hold_until_us.get()).await;
@@ -77,7 +77,7 @@ async fn run_cycle(shard: Rc<Shard>) {
         if let Some(form) = form {
             run_one(&shard, form, &settings).await;
         }
-        let now = shard.clock.refresh();
+        let now = shard.catch_up();
         let wake_us = shard.cycle.borrow_mut().next_wake_us(&shard.keyspace.borrow(), now, &shard.settings());
         // Only an earlier deadline than the one slept for may wake the task before its time.
         let due_ms = shard.keyspace.borrow().next_due_hint_ms();
@@ -101,7 +101,7 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
                 return;
             }
         }
-        let now = shard.clock.refresh();
+        let now = shard.cycle_now();
         let outcome = {
             let (mut keyspace, mut rng) = (shard.keyspace.borrow_mut(), shard.rng.borrow_mut());
             let mut cycle = shard.cycle.borrow_mut();

@@ -1,7 +1,7 @@
 //! Calls: work that one shard does for a task of another, which waits for the result.
 
 use super::mailbox::{Message, Result, Work};
-use super::{Notify, Shard};
+use super::{Notify, Shard, Transaction};
 use crate::command::{Hop, Job};
 use crate::keyspace::Hasher;
 use crate::resp::Proto;
@@ -64,20 +64,27 @@ impl Shard {
     }
 
     fn send_call<R: 'static>(self: &Rc<Shard>, target: usize, work: Work) -> CallResult<R> {
-        let call = self.next_call.get();
-        self.next_call.set(call + 1);
-        let waiting = Rc::new(Waiting::default());
-        self.waiting.borrow_mut().insert(call, waiting.clone());
+        let (call, result) = self.expect_result();
         if target == self.id {
             answer(self, call, self.id, work);
         } else {
             self.post(target, Message::Call { call, origin: self.id, work });
         }
-        Box::pin(async move {
+        result
+    }
+
+    /// A name for a call, and its result when it comes.
+    pub(super) fn expect_result<R: 'static>(&self) -> (u64, CallResult<R>) {
+        let call = self.next_call.get();
+        self.next_call.set(call + 1);
+        let waiting = Rc::new(Waiting::default());
+        self.waiting.borrow_mut().insert(call, waiting.clone());
+        let result = async move {
             waiting.answered.wait().await;
             let result = waiting.result.take().expect("answered with a result");
             *result.downcast().expect("a call returns what it was made to return")
-        })
+        };
+        (call, Box::pin(result))
     }
 
     pub(super) fn answered(&self, call: u64, result: Result) {
@@ -112,14 +119,16 @@ pub(super) fn answer(shard: &Rc<Shard>, call: u64, origin: usize, work: Work) {
     }
 }
 
-/// The way of a command's coordinator to the shards.
+/// The way of a command's coordinator to the shards: within a transaction, or, for what needs no moment of its own,
+/// without.
 pub struct ShardHop {
     shard: Rc<Shard>,
+    transaction: Option<Rc<Transaction>>,
 }
 
 impl ShardHop {
-    pub fn new(shard: Rc<Shard>) -> ShardHop {
-        ShardHop { shard }
+    pub fn new(shard: Rc<Shard>, transaction: Option<Rc<Transaction>>) -> ShardHop {
+        ShardHop { shard, transaction }
     }
 }
 
@@ -133,12 +142,15 @@ impl Hop for ShardHop {
     }
 
     fn run(&self, target: usize, db: usize, job: Job) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>> {
-        let work = move |shard: &Rc<Shard>| {
-            shard.clock.refresh();
-            let result = shard.with_ctx(db, &mut Vec::new(), Proto::Resp2, job);
+        let work = move |shard: &Shard, now| shard.with_ctx(db, now, &mut Vec::new(), Proto::Resp2, job);
+        if let Some(transaction) = &self.transaction {
+            return transaction.on(target, work);
+        }
+        self.shard.call(target, move |shard| {
+            let now = shard.catch_up();
+            let result = work(shard, now);
             shard.after_commands();
             result
-        };
-        Box::pin(self.shard.call(target, work))
+        })
     }
 }

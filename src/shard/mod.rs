@@ -8,18 +8,23 @@
 //!   cycle task (a slice a turn, under its budget)
 //! ```
 //!
+//! Commands with keys on several shards are transactions: `transactions/` has their order and their locks.
+//!
 //! Nothing here is shared with another thread: shards talk by messages, and nobody who receives awaits. What the
 //! rooms above do with replies and events comes through [`Front`].
 
 mod expire;
 mod hop;
 mod mailbox;
+mod transactions;
 
 pub use hop::{CallResult, ShardHop};
 pub use mailbox::{Batch, Links, Message, Part, Ticket, links};
+pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};
 
-use crate::clock::Clock;
-use crate::command::{Ctx, Handler};
+use crate::clock::{Clock, Now, Sequence};
+use crate::command::spec::Keys;
+use crate::command::{Ctx, Handler, OwnedRequest};
 use crate::config::Config;
 use crate::expiry::{Cycle, Settings};
 use crate::keyspace::{Hasher, Keyspace, Notice, PREFETCHED, Touch};
@@ -32,6 +37,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use transactions::Transactions;
 
 /// What the rooms above do for a shard.
 pub trait Front {
@@ -63,6 +69,9 @@ pub struct Shard {
     /// Store microseconds until which nothing is deleted by the cycle (CLIENT PAUSE).
     hold_until_us: Cell<u64>,
     outbox: Outbox,
+    transactions: Transactions,
+    /// Messages are taken as late as this, by chance, in microseconds (DEBUG SHARD-DELAY).
+    delay_us: Cell<u64>,
     waiting: RefCell<HashMap<u64, Rc<hop::Waiting>>>,
     next_call: Cell<u64>,
     front: OnceCell<Rc<dyn Front>>,
@@ -70,7 +79,15 @@ pub struct Shard {
 }
 
 impl Shard {
-    pub fn new(id: usize, count: usize, keyspace: Keyspace, clock: Clock, seed: u64, config: Arc<Config>) -> Rc<Shard> {
+    pub fn new(
+        id: usize,
+        keyspace: Keyspace,
+        clock: Clock,
+        sequence: Arc<Sequence>,
+        seed: u64,
+        config: Arc<Config>,
+    ) -> Rc<Shard> {
+        let count = sequence.shards();
         let shard = Rc::new(Shard {
             id,
             count,
@@ -88,6 +105,8 @@ impl Shard {
             turns: Cell::new(0),
             hold_until_us: Cell::new(0),
             outbox: Outbox::new(id, count),
+            transactions: Transactions::new(id, count, sequence),
+            delay_us: Cell::new(0),
             waiting: RefCell::new(HashMap::new()),
             next_call: Cell::new(0),
             front: OnceCell::new(),
@@ -135,14 +154,21 @@ impl Shard {
         self.cycle_alarm.notify();
     }
 
-    /// Runs something on this shard's data, and tells the front what it changed.
-    pub fn with_ctx<R>(&self, db: usize, out: &mut Vec<u8>, proto: Proto, work: impl FnOnce(&mut Ctx) -> R) -> R {
+    /// Runs something on this shard's data, as of `now`.
+    pub fn with_ctx<R>(
+        &self,
+        db: usize,
+        now: Now,
+        out: &mut Vec<u8>,
+        proto: Proto,
+        work: impl FnOnce(&mut Ctx) -> R,
+    ) -> R {
         let mut ends = self.scratch_ends.take();
         ends.clear();
         let result = work(&mut Ctx {
             keyspace: &mut self.keyspace.borrow_mut(),
             db,
-            now: self.clock.now(),
+            now,
             clock: &self.clock,
             rng: &mut self.rng.borrow_mut(),
             reply: Reply::new(out, proto),
@@ -158,13 +184,21 @@ impl Shard {
 
     /// Runs one command's handler. An error takes the place of whatever was written.
     #[inline]
-    pub fn run_handler(&self, handler: Handler, request: Request, at: At, out: &mut Vec<u8>, ends: &mut Vec<u32>) {
+    pub fn run_handler(
+        &self,
+        handler: Handler,
+        request: Request,
+        at: At,
+        now: Now,
+        out: &mut Vec<u8>,
+        ends: &mut Vec<u32>,
+    ) {
         let start = out.len();
         let result: Result = handler(
             &mut Ctx {
                 keyspace: &mut self.keyspace.borrow_mut(),
                 db: at.db,
-                now: self.clock.now(),
+                now,
                 clock: &self.clock,
                 rng: &mut self.rng.borrow_mut(),
                 reply: Reply::new(out, at.proto),
@@ -200,11 +234,24 @@ impl Shard {
         }
     }
 
-    /// A turn of serving begins: the clock is read.
+    /// A turn of serving begins: the clock is read, and what must come first is done.
     #[inline]
     pub fn begin_turn(&self) {
         self.turns.set(self.turns.get() + 1);
-        self.clock.refresh();
+        self.catch_up();
+    }
+
+    /// See [`Shard::delay`].
+    pub fn set_delay_us(&self, delay_us: u64) {
+        self.delay_us.set(delay_us);
+    }
+
+    /// Does nothing for some time, where a test wants it.
+    fn delay(&self) {
+        let delay_us = self.delay_us.get();
+        if delay_us > 0 {
+            std::thread::sleep(Duration::from_micros(self.rng.borrow_mut().u64(..=delay_us)));
+        }
     }
 
     /// Queues a command for another shard; it leaves with the batch at the end of the turn.
@@ -245,6 +292,7 @@ impl Shard {
     }
 
     pub(crate) fn receive(self: &Rc<Shard>, message: Message) {
+        self.delay();
         self.begin_turn();
         match message {
             Message::Batch(mut batch) => {
@@ -258,19 +306,33 @@ impl Shard {
             Message::Call { call, origin, work } => hop::answer(self, call, origin, work),
             Message::Answer { call, result } => self.answered(call, result),
             Message::Tell(work) => work(self),
+            Message::Step { origin, number, step } => self.step(origin, number, step),
+            Message::Release { origin, number } => self.release(origin, number),
         }
         self.after_commands();
     }
 
     fn run_batch(&self, batch: &mut Batch) {
-        let Batch { buffer, spans, parts, out, ends, .. } = batch;
+        let Batch { origin, buffer, spans, parts, out, ends, .. } = batch;
+        let now = self.clock.now();
         for parts in parts.chunks_mut(PREFETCHED) {
             self.keyspace.borrow().prefetch(parts.iter().map(|part| (part.at.db, part.at.hash)));
             for part in parts {
                 let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
                 part.out.0 = out.len() as u32;
                 part.ends.0 = ends.len() as u32;
-                self.run_handler(part.handler, request, part.at, out, ends);
+                if self.must_wait(&part.at, request, part.ticket.client) {
+                    part.deferred = true;
+                    self.defer_command(Deferred {
+                        handler: part.handler,
+                        request: OwnedRequest::of(request),
+                        at: part.at,
+                        ticket: part.ticket,
+                        origin: *origin,
+                    });
+                } else {
+                    self.run_handler(part.handler, request, part.at, now, out, ends);
+                }
                 part.out.1 = out.len() as u32;
                 part.ends.1 = ends.len() as u32;
             }
@@ -286,4 +348,7 @@ pub struct At {
     pub touch: Touch,
     /// The hash of the first key.
     pub hash: u64,
+    /// Where its keys are, and whether it may change them.
+    pub keys: Keys,
+    pub write: bool,
 }

@@ -368,11 +368,11 @@ async fn purge(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// Deletes what is dead now, in slices between which the shard serves. What dies meanwhile is left to the cycle, so
 /// that this ends.
 async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>) -> usize {
-    let dead_ms = shard.clock.refresh().ms;
+    let dead_ms = shard.cycle_now().ms;
     let (mut walk, mut deleted) = (DeadWalk::default(), 0);
     loop {
-        let mut now = shard.clock.refresh();
-        now.ms = dead_ms;
+        let mut now = shard.cycle_now();
+        now.ms = now.ms.min(dead_ms);
         let swept = match &prefix {
             None => purge_slice(&mut shard.keyspace.borrow_mut(), now),
             Some(prefix) => shard.keyspace.borrow_mut().sweep_prefix(&mut walk, prefix, now, KEYS_A_SLICE),

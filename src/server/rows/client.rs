@@ -311,7 +311,8 @@ fn line(client: &Client) -> String {
     let qbuf_bytes = state.input.len() - state.at;
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
-         psub={psub} ssub=0 multi=-1 watch=0 qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 multi-mem=0 \
+         psub={psub} ssub=0 multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
+         multi-mem={multi_bytes} \
          rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll=0 omem=0 tot-mem={total_bytes} events={events} cmd={cmd} \
          user=default redir=-1 resp={resp} lib-name={lib_name} lib-ver={lib_ver}\n",
         id = session.id,
@@ -325,6 +326,9 @@ fn line(client: &Client) -> String {
         db = session.db,
         sub = session.channels.len(),
         psub = session.patterns.len(),
+        multi = session.multi.as_ref().map_or(-1, |multi| multi.len() as i64),
+        watch = session.watched.len(),
+        multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),
         qbuf_free_bytes = state.input.capacity() - qbuf_bytes,
         rbs_bytes = state.replies.out.capacity(),
         obl_bytes = state.unsent(),
@@ -342,6 +346,7 @@ fn flags(state: &State) -> String {
     let all = [
         (Kind::of(session) == Kind::PubSub, 'P'),
         (state.flow.close == Close::AfterReplies, 'c'),
+        (session.multi.is_some(), 'x'),
         (session.no_evict, 'e'),
         (session.no_touch, 'T'),
         (session.unix, 'U'),

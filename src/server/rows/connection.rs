@@ -6,6 +6,7 @@ use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, 
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Proto, Request, Result};
 use crate::server::client::{Close, ReplyMode};
+use crate::server::transaction::unwatch;
 use crate::server::{Run, SessionCtx};
 use std::hint::black_box;
 
@@ -117,6 +118,8 @@ fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
     let session = &mut *ctx.session;
     session.channels.clear();
     session.patterns.clear();
+    session.multi = None;
+    unwatch(&ctx.server.shard, std::mem::take(&mut session.watched));
     session.db = 0;
     session.proto = Proto::Resp2;
     session.name.clear();

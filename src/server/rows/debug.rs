@@ -48,6 +48,11 @@ const HELP: &[&str] = &[
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Setting it to 0 disables expiring keys in background when they are not",
     "    accessed. Setting it to 1 reenables it.",
+    "SET-TRANSACTION-ORDER <0|1>",
+    "    Setting it to 0 lets shards run their parts of multi-key commands in any order,",
+    "    so that others see half of them. Setting it to 1 puts it right.",
+    "SHARD-DELAY <shard> <microseconds>",
+    "    The shard takes what others send it as late as this, by chance.",
     "SLEEP <seconds>",
     "    Stop all shards for <seconds>. Decimals allowed.",
     "HELP",
@@ -76,6 +81,8 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"object", 3) => object(&ctx, request.arg(2)).await,
         (b"protocol", 3) => protocol(&ctx, request.arg(2)),
         (b"set-active-expire", 3) => Ok(set_active_expire(&ctx, request.arg(2)).await),
+        (b"set-transaction-order", 3) => Ok(set_transaction_order(&ctx, request.arg(2)).await),
+        (b"shard-delay", 4) => shard_delay(&ctx, request).await,
         (b"sleep", 3) => sleep(&ctx, request.arg(2)).await,
         _ => Err(Error::err(format_args!(
             "unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
@@ -153,8 +160,8 @@ fn on_key<R: Send + 'static>(
 ) -> CallResult<R> {
     let (shard, db, key) = (&ctx.server.shard, ctx.db, key.to_vec());
     shard.call(shard_of(&shard.hasher, &key), move |shard| {
-        shard.clock.refresh();
-        let result = shard.with_ctx(db, &mut Vec::new(), Proto::Resp2, |ctx| work(ctx, &key));
+        let now = shard.catch_up();
+        let result = shard.with_ctx(db, now, &mut Vec::new(), Proto::Resp2, |ctx| work(ctx, &key));
         shard.after_commands();
         result
     })
@@ -260,6 +267,27 @@ async fn set_active_expire(ctx: &TaskCtx, value: &[u8]) -> Vec<u8> {
     let enabled = parse_i64(value).is_some_and(|value| value != 0);
     ctx.server.shard.call_all(move |shard| shard.set_active_expire(enabled)).await;
     ctx.reply(|reply| reply.ok())
+}
+
+async fn set_transaction_order(ctx: &TaskCtx, value: &[u8]) -> Vec<u8> {
+    let ordered = parse_i64(value).is_some_and(|value| value != 0);
+    ctx.server.shard.call_all(move |shard| shard.set_transaction_order(ordered)).await;
+    ctx.reply(|reply| reply.ok())
+}
+
+/// A longer delay is a mistake.
+const SHARD_DELAY_US_MAX: i64 = 1_000_000;
+
+async fn shard_delay(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
+    let shards = ctx.server.shard.count;
+    let target = usize::try_from(request.int(2)?).ok().filter(|target| *target < shards);
+    let target = target.ok_or_else(|| Error::err(format_args!("there are shards 0 to {}", shards - 1)))?;
+    let delay_us = request.int(3)?;
+    if !(0..=SHARD_DELAY_US_MAX).contains(&delay_us) {
+        return Err(Error::NotAnInteger);
+    }
+    ctx.server.shard.call(target, move |shard| shard.set_delay_us(delay_us as u64)).await;
+    Ok(ctx.reply(|reply| reply.ok()))
 }
 
 /// A longer sleep is a mistake.

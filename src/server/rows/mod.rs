@@ -7,6 +7,7 @@ mod connection;
 mod debug;
 mod info;
 mod pubsub;
+mod transactions;
 
 use super::Run;
 use crate::command::spec::Row;
@@ -15,7 +16,15 @@ use crate::command::spec::Row;
 pub const REDIS_VERSION: &str = "7.0.15";
 
 pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
-    [connection::ROWS, client::ROWS, config::ROWS, pubsub::ROWS, info::ROWS, debug::ROWS, admin::ROWS]
-        .into_iter()
-        .flatten()
+    let of_all = [
+        connection::ROWS,
+        client::ROWS,
+        transactions::ROWS,
+        config::ROWS,
+        pubsub::ROWS,
+        info::ROWS,
+        debug::ROWS,
+        admin::ROWS,
+    ];
+    of_all.into_iter().flatten()
 }

@@ -1,7 +1,7 @@
 //! Messages over queues between two threads each (single producer, single consumer). glommio's shared channels are not
 //! used: their ends, and its mesh builder, can wait for each other for ever while they connect.
 
-use super::Message;
+use super::{Message, TransactionLinks};
 use crate::net::Host;
 use crate::shard::Shard;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
@@ -17,18 +17,28 @@ const MESSAGES_A_TURN: usize = 32;
 pub struct Links {
     producers: Vec<Option<Producer<Message>>>,
     consumers: Vec<Option<Consumer<Message>>>,
+    transactions: TransactionLinks,
 }
 
-/// A link from every shard to every other.
+/// Two links, for messages and for transactions, from every shard to every other.
 pub fn links(shards: usize) -> Vec<Links> {
-    let none =
-        || Links { producers: (0..shards).map(|_| None).collect(), consumers: (0..shards).map(|_| None).collect() };
+    let none = || Links {
+        producers: (0..shards).map(|_| None).collect(),
+        consumers: (0..shards).map(|_| None).collect(),
+        transactions: TransactionLinks {
+            producers: (0..shards).map(|_| None).collect(),
+            consumers: (0..shards).map(|_| None).collect(),
+        },
+    };
     let mut ends: Vec<Links> = (0..shards).map(|_| none()).collect();
     for from in 0..shards {
         for to in (0..shards).filter(|to| *to != from) {
             let (producer, consumer) = RingBuffer::new(LINK_MESSAGES);
             ends[from].producers[to] = Some(producer);
             ends[to].consumers[from] = Some(consumer);
+            let (producer, consumer) = RingBuffer::new(LINK_MESSAGES);
+            ends[from].transactions.producers[to] = Some(producer);
+            ends[to].transactions.consumers[from] = Some(consumer);
         }
     }
     ends
@@ -43,13 +53,15 @@ pub struct Mail {
 
 impl Mail {
     pub fn new(shard: Rc<Shard>, ends: Links) -> Mail {
+        shard.transactions.connect(ends.transactions);
         Mail { shard, producers: RefCell::new(ends.producers), consumers: RefCell::new(ends.consumers) }
     }
 }
 
 impl Host for Mail {
     fn receive_mail(&self) -> bool {
-        let mut any = false;
+        self.shard.catch_up();
+        let mut any = self.shard.deliver_answers();
         for source in 0..self.shard.count {
             for _ in 0..MESSAGES_A_TURN {
                 let message = match &mut self.consumers.borrow_mut()[source] {
@@ -66,13 +78,16 @@ impl Host for Mail {
 
     fn has_mail(&self) -> bool {
         self.consumers.borrow().iter().flatten().any(|consumer| !consumer.is_empty())
+            || self.shard.transactions.has_work(self.shard.id)
     }
 
     fn has_outgoing(&self) -> bool {
-        self.shard.outbox.has_outgoing()
+        self.shard.outbox.has_outgoing() || self.shard.transactions.has_outgoing()
     }
 
     fn send_mail(&self, wake: &mut dyn FnMut(usize)) {
+        // Before anything else: steps follow the transaction they belong to.
+        self.shard.exchange_transactions(wake);
         let outbox = &self.shard.outbox;
         outbox.send_batches();
         if outbox.waiting.get() == 0 {

@@ -10,7 +10,9 @@ mod links;
 
 pub use links::{Links, Mail, links};
 
+use super::transactions::{Intent, Lock, TransactionLinks};
 use super::{At, Notify, Shard};
+use crate::clock::Now;
 use crate::command::Handler;
 use crate::net::Transport;
 use crate::resp::{Request, Span};
@@ -34,6 +36,7 @@ pub type Result = Box<dyn Any + Send>;
 pub type CallFuture = Pin<Box<dyn Future<Output = Result>>>;
 
 type WorkNow = Box<dyn FnOnce(&Rc<Shard>) -> Result + Send>;
+type StepWork = Box<dyn FnOnce(&Shard, Now) -> Result + Send>;
 type Order = Box<dyn FnOnce(&Rc<Shard>) + Send>;
 
 /// What a call does on its target.
@@ -57,6 +60,23 @@ pub enum Message {
     },
     /// Work whose result nobody waits for.
     Tell(Order),
+    /// A step of a transaction that a coordinator holds, by the coordinator's shard and its number there.
+    Step {
+        origin: usize,
+        number: u64,
+        step: Step,
+    },
+    /// The coordinator is done.
+    Release {
+        origin: usize,
+        number: u64,
+    },
+}
+
+/// Work within a transaction, whose result is waited for.
+pub struct Step {
+    pub call: u64,
+    pub work: StepWork,
 }
 
 /// Commands on their way to a shard, and their replies on the way back.
@@ -69,6 +89,10 @@ pub struct Batch {
     pub out: Vec<u8>,
     /// Ends of the items of partial replies, counted as positions in `out`.
     pub ends: Vec<u32>,
+    /// For a batch of transactions: their shares, their locks, and the number of the first that left with it.
+    pub transactions: Vec<Intent>,
+    pub locks: Vec<Lock>,
+    pub first: u64,
 }
 
 /// One command in a batch.
@@ -80,6 +104,10 @@ pub struct Part {
     pub spans: (u32, u32),
     pub out: (u32, u32),
     pub ends: (u32, u32),
+    /// The parts of its transaction on this shard that are behind it run only where it answers no error.
+    pub guard: bool,
+    /// It waits for its turn on the target; its reply comes later.
+    pub deferred: bool,
 }
 
 /// Where the reply belongs, for the origin.
@@ -93,7 +121,7 @@ pub struct Ticket {
 
 impl Part {
     pub fn new(handler: Handler, at: At, ticket: Ticket) -> Part {
-        Part { handler, at, ticket, spans: (0, 0), out: (0, 0), ends: (0, 0) }
+        Part { handler, at, ticket, spans: (0, 0), out: (0, 0), ends: (0, 0), guard: false, deferred: false }
     }
 }
 
@@ -104,6 +132,8 @@ impl Batch {
         self.parts.clear();
         self.out.clear();
         self.ends.clear();
+        self.transactions.clear();
+        self.locks.clear();
     }
 
     fn capacity_bytes(&self) -> usize {
@@ -151,7 +181,7 @@ impl Outbox {
         }
     }
 
-    fn kick(&self) {
+    pub fn kick(&self) {
         if let Some(transport) = self.transport.get() {
             transport.kick();
         }
@@ -161,7 +191,7 @@ impl Outbox {
         let mut batches = self.batches.borrow_mut();
         let batch = batches[target].get_or_insert_with(|| {
             self.kick();
-            self.pool.borrow_mut().pop().unwrap_or_default()
+            self.empty_batch()
         });
         part.spans.0 = batch.spans.len() as u32;
         for arg in request.from(0) {
@@ -179,10 +209,20 @@ impl Outbox {
         }
     }
 
+    /// An empty box, from the pool where there is one.
+    pub fn empty_batch(&self) -> Box<Batch> {
+        self.pool.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// So many bytes of commands have left.
+    pub fn count_unanswered(&self, bytes: usize) {
+        self.unanswered_bytes.set(self.unanswered_bytes.get() + bytes);
+    }
+
     fn send_batch(&self, target: usize, batch: Option<Box<Batch>>) {
         if let Some(mut batch) = batch {
             batch.origin = self.id;
-            self.unanswered_bytes.set(self.unanswered_bytes.get() + batch.buffer.len());
+            self.count_unanswered(batch.buffer.len());
             self.post(target, Message::Batch(batch));
         }
     }

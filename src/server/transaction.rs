@@ -1,0 +1,704 @@
+//! MULTI, EXEC, DISCARD, WATCH: a connection's commands in one moment.
+//!
+//! | the commands' keys and those watched | how EXEC runs |
+//! |---|---|
+//! | all here | at once, like one command |
+//! | anywhere, and each shard can do its part alone | one transaction, a message to each shard |
+//! | else (RENAME between shards, keys watched elsewhere, CONFIG SET) | a coordinator holds all keys and goes from command to command |
+//!
+//! A watched key is known to its shard, with the number of its last change. EXEC compares that number under the locks of
+//! its transaction.
+
+use super::client::Session;
+use super::dispatch::{Dispatch, Paused, Step, Turn, at, run_in_session, write_help};
+use super::replies::{ExecGather, Gather};
+use super::several::across_of;
+use super::split::{self, Parts, Routes, Sent, Steps, common_target, routes};
+use super::table::Command;
+use super::{Run, Server, TaskCtx};
+use crate::clock::Now;
+use crate::command::spec::Keys;
+use crate::command::{self, Across, Ctx, OwnedRequest, walk};
+use crate::keyspace::{Touch, Watch};
+use crate::resp::{Error, Proto, Reply, Request, Result, Span};
+use crate::server::client::ClientRef;
+use crate::shard::{At, EVERYTHING, Lock, Shard, ShardHop, Transaction};
+use crate::value::number::{parse_i64, parse_u64};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Multi,
+    Exec,
+    Discard,
+}
+
+/// Commands between MULTI and EXEC.
+#[derive(Default)]
+pub struct Multi {
+    buffer: Vec<u8>,
+    spans: Vec<Span>,
+    commands: Vec<Queued>,
+    /// A command was refused: EXEC will be, too.
+    pub broken: bool,
+    writes: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Queued {
+    /// In the table.
+    command: usize,
+    spans: (u32, u32),
+}
+
+impl Multi {
+    pub fn bytes(&self) -> usize {
+        self.buffer.len() + size_of_val(&self.spans[..]) + size_of_val(&self.commands[..])
+    }
+
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    fn push(&mut self, command: &Command, request: Request) {
+        let start = self.spans.len() as u32;
+        for arg in request.from(0) {
+            let start = self.buffer.len() as u32;
+            self.buffer.extend_from_slice(arg);
+            self.spans.push((start, self.buffer.len() as u32));
+        }
+        self.writes |= command.spec.has(command::spec::flag::WRITE);
+        self.commands.push(Queued { command: command.index, spans: (start, self.spans.len() as u32) });
+    }
+
+    fn request(&self, queued: Queued) -> Request<'_> {
+        Request::new(&self.buffer, &self.spans[queued.spans.0 as usize..queued.spans.1 as usize])
+    }
+}
+
+/// A key under WATCH.
+pub struct WatchedKey {
+    pub db: usize,
+    pub key: Box<[u8]>,
+    pub shard: usize,
+    pub watch: Watch,
+}
+
+fn by_shard(watched: Vec<WatchedKey>) -> BTreeMap<usize, Vec<WatchedKey>> {
+    let mut of_shard: BTreeMap<usize, Vec<WatchedKey>> = BTreeMap::new();
+    for key in watched {
+        of_shard.entry(key.shard).or_default().push(key);
+    }
+    of_shard
+}
+
+/// Forgets watched keys, here and on other shards.
+pub fn unwatch(shard: &Rc<Shard>, watched: Vec<WatchedKey>) {
+    for (target, keys) in by_shard(watched) {
+        let forget = move |shard: &Rc<Shard>| {
+            let mut keyspace = shard.keyspace.borrow_mut();
+            keys.iter().for_each(|of| keyspace.unwatch(of.db, &of.key));
+        };
+        if target == shard.id {
+            forget(shard);
+        } else {
+            shard.tell(target, forget);
+        }
+    }
+}
+
+/// WATCH. What changes from now on makes EXEC fail.
+pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
+    if ctx.client.state.borrow().session.multi.is_some() {
+        return Err(Error::text("ERR WATCH inside MULTI is not allowed"));
+    }
+    let shard = &ctx.server.shard;
+    let mut of_shard: BTreeMap<usize, Vec<Box<[u8]>>> = BTreeMap::new();
+    for key in ctx.request.as_request().from(1) {
+        let of_target = of_shard.entry(command::shard_of(&shard.hasher, key)).or_default();
+        let state = ctx.client.state.borrow();
+        let known = state.session.watched.iter().any(|known| known.db == ctx.db && *known.key == *key);
+        if !known && !of_target.iter().any(|other| **other == *key) {
+            of_target.push(key.into());
+        }
+    }
+    let db = ctx.db;
+    for (target, keys) in of_shard {
+        let look = move |shard: &Rc<Shard>| {
+            let now = shard.catch_up();
+            let mut keyspace = shard.keyspace.borrow_mut();
+            let found: Vec<WatchedKey> = keys
+                .into_iter()
+                .map(|key| WatchedKey { db, watch: keyspace.watch(db, &key, now), key, shard: shard.id })
+                .collect();
+            drop(keyspace);
+            shard.after_commands();
+            found
+        };
+        let found = shard.call(target, look).await;
+        if ctx.client.closed.get() {
+            // Nobody else would forget them.
+            unwatch(shard, found);
+        } else {
+            ctx.client.state.borrow_mut().session.watched.extend(found);
+        }
+    }
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+const CHANGED: Error = Error::text("ABORT a watched key has changed");
+
+/// The guard of a transaction, on the shard of the watched keys: they are as they were, and are forgotten. Its
+/// arguments are four for each key: database, key, the number of its last change, and whether it was there.
+fn check_watched(ctx: &mut Ctx, request: Request) -> Result {
+    let number = |index| parse_u64(request.arg(index)).expect("written by ourselves");
+    let mut same = true;
+    for index in (0..request.len()).step_by(4) {
+        let (db, key) = (number(index) as usize, request.arg(index + 1));
+        let watch = Watch { version: number(index + 2), existed: number(index + 3) == 1 };
+        same &= ctx.keyspace.is_unchanged(db, key, watch, ctx.now);
+        ctx.keyspace.unwatch(db, key);
+    }
+    if same { Ok(()) } else { Err(CHANGED) }
+}
+
+fn watched_args(watched: &[WatchedKey]) -> OwnedRequest {
+    let mut args = OwnedRequest::default();
+    for WatchedKey { db, key, watch, .. } in watched {
+        args.push(db.to_string().as_bytes());
+        args.push(key);
+        args.push(watch.version.to_string().as_bytes());
+        args.push(if watch.existed { b"1" } else { b"0" });
+    }
+    args
+}
+
+impl Dispatch<'_> {
+    /// Queues a command where the connection is between MULTI and EXEC; else it comes back.
+    pub(super) fn queue<'c>(
+        &self,
+        turn: &mut Turn,
+        command: &'c Command,
+        request: Request,
+    ) -> Result<Option<&'c Command>> {
+        let Some(multi) = &mut turn.session.multi else { return Ok(Some(command)) };
+        let at_once = ["watch", "quit", "reset"].contains(&command.full_name);
+        if at_once || matches!(command.run, Run::Multi(_)) {
+            return Ok(Some(command));
+        }
+        let limit = self.server.shard.config().client_query_buffer_limit_bytes;
+        if multi.bytes() + request.from(0).map(<[u8]>::len).sum::<usize>() > limit {
+            // As a client whose unfinished request is too long.
+            turn.flow.close = super::client::Close::Now;
+            return Ok(None);
+        }
+        if !multi.broken {
+            multi.push(command, request);
+        }
+        Ok(None)
+    }
+
+    pub(super) fn transaction(&self, verb: Verb, turn: &mut Turn) -> Step {
+        let result = match verb {
+            Verb::Multi if turn.session.multi.is_some() => Err(Error::text("ERR MULTI calls can not be nested")),
+            Verb::Multi => {
+                turn.session.multi = Some(Box::default());
+                Ok(())
+            }
+            Verb::Discard if turn.session.multi.is_none() => Err(Error::text("ERR DISCARD without MULTI")),
+            Verb::Discard => {
+                self.end_multi(turn.session);
+                Ok(())
+            }
+            Verb::Exec => return self.exec(turn),
+        };
+        let muted = turn.take_muted();
+        turn.reply(muted, |reply| match result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        });
+        Step::Taken
+    }
+
+    fn end_multi(&self, session: &mut Session) {
+        session.multi = None;
+        unwatch(&self.server.shard, std::mem::take(&mut session.watched));
+    }
+
+    fn exec(&self, turn: &mut Turn) -> Step {
+        let refused = match &turn.session.multi {
+            None => Some(Error::text("ERR EXEC without MULTI")),
+            Some(multi) if multi.broken => {
+                Some(Error::text("EXECABORT Transaction discarded because of previous errors."))
+            }
+            Some(_) => None,
+        };
+        if let Some(error) = refused {
+            self.end_multi(turn.session);
+            let muted = turn.take_muted();
+            turn.reply(muted, |reply| reply.error(error));
+            return Step::Taken;
+        }
+        let multi = turn.session.multi.take().expect("looked at just now");
+        let step = self.exec_queued(&multi, turn);
+        match step {
+            Step::NotYet => turn.session.multi = Some(multi),
+            Step::Taken => unwatch(&self.server.shard, std::mem::take(&mut turn.session.watched)),
+        }
+        step
+    }
+
+    fn exec_queued(&self, multi: &Multi, turn: &mut Turn) -> Step {
+        if self.paused == Paused::Writes && multi.writes {
+            return self.pause(turn);
+        }
+        let plan = Plan::of(self.server, multi, turn.session);
+        let shard = &self.server.shard;
+        match plan.form {
+            Form::OneShard(target) if target == shard.id && !self.is_locked(multi, &plan, turn.session) => {
+                if !turn.replies.is_idle() {
+                    return Step::NotYet;
+                }
+                self.exec_here(multi, &plan, turn);
+            }
+            Form::OneShard(_) | Form::Parts if !plan.has_session_commands => {
+                if !turn.may_start(true) {
+                    return Step::NotYet;
+                }
+                self.exec_in_parts(multi, &plan, turn);
+            }
+            _ => {
+                if !turn.replies.is_idle() {
+                    return Step::NotYet;
+                }
+                let watched = std::mem::take(&mut turn.session.watched);
+                let muted = turn.take_muted();
+                let steps = ExecSteps {
+                    server: self.server.clone(),
+                    client: self.client.clone(),
+                    locks: plan.locks(shard.count),
+                    commands: plan.owned(multi),
+                    watched,
+                };
+                self.spawn(Box::pin(steps.run()), turn, muted);
+            }
+        }
+        Step::Taken
+    }
+
+    /// Whether a transaction on this shard has to wait for another.
+    fn is_locked(&self, multi: &Multi, plan: &Plan, session: &Session) -> bool {
+        let shard = &self.server.shard;
+        let mut watched = session.watched.iter();
+        watched.any(|of| shard.is_locked(Lock { hash: shard.hasher.hash(&of.key), write: false }))
+            || plan.commands.iter().any(|planned| {
+                let at = at(planned.command, session);
+                shard.must_wait(&at, multi.request(planned.queued), self.client.id)
+            })
+    }
+
+    /// Everything is on this shard, and nothing is locked.
+    fn exec_here(&self, multi: &Multi, plan: &Plan, turn: &mut Turn) {
+        let shard = &self.server.shard;
+        let muted = turn.take_muted();
+        let start = turn.replies.out.len();
+        let watched = std::mem::take(&mut turn.session.watched);
+        let now = shard.clock.now();
+        let same = {
+            let mut keyspace = shard.keyspace.borrow_mut();
+            watched.iter().all(|of| keyspace.is_unchanged(of.db, &of.key, of.watch, now))
+        };
+        unwatch(shard, watched);
+        if same {
+            let proto = turn.session.proto;
+            Reply::new(&mut turn.replies.out, proto).array(plan.commands.len());
+            let routed =
+                plan.commands.iter().flat_map(|planned| planned.routes.iter().map(|(hash, _)| (planned.db, *hash)));
+            let routed: smallvec::SmallVec<[(usize, u64); 16]> = routed.collect();
+            for some in routed.chunks(crate::keyspace::PREFETCHED) {
+                shard.keyspace.borrow().prefetch(some.iter().copied());
+            }
+            plan.commands.iter().for_each(|planned| self.exec_one_here(planned, multi.request(planned.queued), turn));
+        } else {
+            let proto = turn.session.proto;
+            Reply::new(&mut turn.replies.out, proto).nil_array();
+        }
+        if muted {
+            turn.replies.out.truncate(start);
+        }
+        if turn.session.close != super::client::Close::No {
+            turn.flow.close = turn.session.close;
+        }
+    }
+
+    fn exec_one_here(&self, planned: &Planned, request: Request, turn: &mut Turn) {
+        let shard = &self.server.shard;
+        let hash = planned.routes.first().map_or(0, |(hash, _)| *hash);
+        let at = At { hash, db: planned.db, ..at(planned.command, turn.session) };
+        let out = &mut turn.replies.out;
+        match planned.command.run {
+            Run::Data(
+                command::Run::Key(handler) | command::Run::Cursor(handler) | command::Run::Atomic(handler, _),
+            ) => {
+                shard.run_handler(handler, request, at, shard.clock.now(), out, &mut Vec::new());
+            }
+            Run::Data(command::Run::Spread(handler, merge) | command::Run::Everywhere(handler, merge)) => {
+                self.run_whole((handler, merge), at, request, &planned.routes, out);
+            }
+            Run::Session(handler) => run_in_session(self.server, handler, turn.session, request, out),
+            Run::Container | Run::Data(command::Run::Container) => {
+                write_help(planned.command, &mut Reply::new(out, at.proto), request);
+            }
+            Run::Data(command::Run::Coordinated(_)) | Run::Task(_) | Run::Multi(_) => {
+                unreachable!("such commands need a coordinator")
+            }
+        }
+    }
+
+    /// Each shard runs its part of every command.
+    fn exec_in_parts(&self, multi: &Multi, plan: &Plan, turn: &mut Turn) {
+        let shard = &self.server.shard;
+        let muted = turn.take_muted();
+        let watched = std::mem::take(&mut turn.session.watched);
+        let proto = turn.session.proto;
+        let mut gather =
+            ExecGather { proto, muted, commands: Vec::new(), parts: Vec::new(), missing: 0, aborted: false };
+        let sequence = turn.replies.next_sequence();
+        {
+            let transaction = shard.transaction();
+            let mut parts = Sent { transaction, client: self.client.id, sequence, count: 0 };
+            if let Form::OneShard(target) = plan.form
+                && !watched.is_empty()
+            {
+                let at = At { db: 0, proto, touch: Touch::No, hash: 0, keys: Keys::NONE, write: false };
+                parts.part(target, check_watched, at);
+                watched_args(&watched).as_request().from(0).for_each(|arg| parts.arg(target, arg));
+                parts.transaction.guard(target);
+                for WatchedKey { key, .. } in &watched {
+                    parts.lock(target, Lock { hash: shard.hasher.hash(key), write: false });
+                }
+                gather.parts.push(None);
+            }
+            for planned in &plan.commands {
+                let at = At { db: planned.db, ..at(planned.command, turn.session) };
+                let first = parts.count;
+                let of_command = planned.split(&mut parts, at, multi.request(planned.queued), shard.count);
+                let command = gather.commands.len() as u32;
+                gather.parts.extend((0..parts.count - first).map(|part| Some((command, part))));
+                gather.commands.push(of_command);
+            }
+        }
+        gather.missing = gather.parts.len();
+        turn.replies.expect_exec(gather);
+    }
+}
+
+/// How the commands of a transaction are brought together.
+enum Form {
+    OneShard(usize),
+    Parts,
+    Steps,
+}
+
+struct Plan<'t> {
+    form: Form,
+    commands: Vec<Planned<'t>>,
+    has_session_commands: bool,
+}
+
+struct Planned<'t> {
+    command: &'t Command,
+    queued: Queued,
+    /// SELECT may stand before it.
+    db: usize,
+    routes: Routes,
+}
+
+impl<'t> Plan<'t> {
+    fn of(server: &'t Server, multi: &Multi, session: &Session) -> Plan<'t> {
+        let shard = &server.shard;
+        let mut plan = Plan { form: Form::Parts, commands: Vec::new(), has_session_commands: false };
+        let mut db = session.db;
+        let mut needs_steps = false;
+        // The shards of all keys; where there are none anything can run here.
+        let mut targets = Targets::default();
+        session.watched.iter().for_each(|watched| targets.add(watched.shard));
+        for queued in &multi.commands {
+            let command = server.table.get(queued.command);
+            let request = multi.request(*queued);
+            let mut planned = Planned { command, queued: *queued, db, routes: Routes::new() };
+            match command.run {
+                Run::Data(command::Run::Cursor(_)) => {
+                    planned.routes = [(0, walk::cursor_shard(request, shard.count))].into_iter().collect();
+                }
+                Run::Data(command::Run::Everywhere(..)) => {
+                    (0..shard.count).for_each(|target| targets.add(target));
+                }
+                Run::Data(run) => {
+                    planned.routes = routes(&shard.hasher, command.spec.keys, request);
+                    needs_steps |= match run {
+                        command::Run::Atomic(..) => {
+                            !planned.routes.is_empty() && common_target(&planned.routes).is_none()
+                        }
+                        command::Run::Coordinated(_) => true,
+                        _ => false,
+                    };
+                }
+                Run::Task(_) | Run::Multi(_) => needs_steps = true,
+                Run::Session(_) | Run::Container => plan.has_session_commands = true,
+            }
+            planned.routes.iter().for_each(|(_, target)| targets.add(*target));
+            if command.full_name == "select" {
+                db = selected_db(request, server.shard.config().databases).unwrap_or(db);
+            }
+            plan.commands.push(planned);
+        }
+        plan.form = match (needs_steps, targets) {
+            (true, _) => Form::Steps,
+            (false, Targets::None) => Form::OneShard(shard.id),
+            (false, Targets::One(target)) => Form::OneShard(target),
+            (false, Targets::Several) if session.watched.is_empty() => Form::Parts,
+            (false, Targets::Several) => Form::Steps,
+        };
+        plan
+    }
+
+    /// The locks that a coordinator needs for its commands.
+    fn locks(&self, shards: usize) -> Vec<(usize, Lock)> {
+        let mut locks: Vec<(usize, Lock)> = Vec::new();
+        for planned in &self.commands {
+            let write = planned.command.spec.has(command::spec::flag::WRITE);
+            let everything = match planned.command.run {
+                Run::Data(command::Run::Everywhere(..)) => true,
+                Run::Data(command::Run::Coordinated(_)) => planned.routes.is_empty(),
+                _ => false,
+            };
+            if everything {
+                locks.extend((0..shards).map(|target| (target, Lock { hash: EVERYTHING, write: true })));
+            } else if !matches!(planned.command.run, Run::Data(command::Run::Cursor(_))) {
+                locks.extend(planned.routes.iter().map(|&(hash, target)| (target, Lock { hash, write })));
+            } else {
+                // It has to take part; what it shows is not locked.
+                locks.extend(
+                    planned.routes.iter().map(|&(_, target)| (target, Lock { hash: EVERYTHING, write: false })),
+                );
+            }
+        }
+        locks
+    }
+
+    fn owned(&self, multi: &Multi) -> Vec<(usize, usize, OwnedRequest)> {
+        let own =
+            |planned: &Planned| (planned.command.index, planned.db, OwnedRequest::of(multi.request(planned.queued)));
+        self.commands.iter().map(own).collect()
+    }
+}
+
+/// The database that SELECT chooses, if it does.
+fn selected_db(request: Request, databases: usize) -> Option<usize> {
+    let index = parse_i64(request.arg(1))?;
+    usize::try_from(index).ok().filter(|db| *db < databases)
+}
+
+/// Which shards something needs.
+#[derive(Default)]
+enum Targets {
+    #[default]
+    None,
+    One(usize),
+    Several,
+}
+
+impl Targets {
+    fn add(&mut self, target: usize) {
+        *self = match *self {
+            Targets::None => Targets::One(target),
+            Targets::One(one) if one == target => Targets::One(one),
+            _ => Targets::Several,
+        }
+    }
+}
+
+impl Planned<'_> {
+    /// Writes its parts; what gathers their replies comes back.
+    fn split(&self, parts: &mut impl Parts, at: At, request: Request, shards: usize) -> Gather {
+        split_command(self.command, &self.routes, parts, at, request, shards)
+    }
+}
+
+fn split_command(
+    command: &Command,
+    routes: &Routes,
+    parts: &mut impl Parts,
+    at: At,
+    request: Request,
+    shards: usize,
+) -> Gather {
+    let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
+    let target = common_target(routes).unwrap_or(0);
+    match command.run {
+        Run::Data(command::Run::Key(handler) | command::Run::Atomic(handler, _)) => {
+            split::together(parts, (handler, None), at, false, request, target, routes)
+        }
+        Run::Data(command::Run::Cursor(handler)) => {
+            let everything = routes.iter().map(|&(_, target)| (EVERYTHING, target)).collect();
+            split::together(parts, (handler, None), at, false, request, target, &everything)
+        }
+        Run::Data(command::Run::Spread(handler, merge)) => {
+            split::spread(parts, (handler, merge), at, false, request, routes)
+        }
+        Run::Data(command::Run::Everywhere(handler, merge)) => {
+            split::everywhere(parts, (handler, merge), at, false, request, shards)
+        }
+        _ => unreachable!("such commands need a coordinator"),
+    }
+}
+
+/// A transaction whose commands are run one after the other, while all keys are held.
+struct ExecSteps {
+    server: Rc<Server>,
+    client: ClientRef,
+    locks: Vec<(usize, Lock)>,
+    /// Index in the table, database and request.
+    commands: Vec<(usize, usize, OwnedRequest)>,
+    watched: Vec<WatchedKey>,
+}
+
+impl ExecSteps {
+    async fn run(mut self) -> Result<Vec<u8>> {
+        let shard = self.server.shard.clone();
+        let watched = std::mem::take(&mut self.watched);
+        let of_watched = |of: &WatchedKey| (of.shard, Lock { hash: shard.hasher.hash(&of.key), write: false });
+        self.locks.extend(watched.iter().map(of_watched));
+        let transaction = match self.locks.is_empty() {
+            true => None,
+            false => Some(Rc::new(shard.hold(self.locks.drain(..)).await)),
+        };
+        let mut out = Vec::new();
+        let proto = self.client.state.borrow().session.proto;
+        if let Some(transaction) = &transaction
+            && !are_unchanged(transaction, watched).await
+        {
+            Reply::new(&mut out, proto).nil_array();
+            return Ok(out);
+        }
+        Reply::new(&mut out, proto).array(self.commands.len());
+        for (command, db, request) in std::mem::take(&mut self.commands) {
+            let start = out.len();
+            if let Err(error) = self.command(command, db, request, transaction.as_ref(), &mut out).await {
+                out.truncate(start);
+                Reply::new(&mut out, self.proto()).error(error);
+            }
+        }
+        Ok(out)
+    }
+
+    fn proto(&self) -> Proto {
+        self.client.state.borrow().session.proto
+    }
+
+    async fn command(
+        &self,
+        command: usize,
+        db: usize,
+        request: OwnedRequest,
+        transaction: Option<&Rc<Transaction>>,
+        out: &mut Vec<u8>,
+    ) -> Result {
+        let (server, shard) = (&self.server, &self.server.shard);
+        let command = server.table.get(command);
+        match command.run {
+            Run::Session(handler) => {
+                let mut state = self.client.state.borrow_mut();
+                run_in_session(server, handler, &mut state.session, request.as_request(), out);
+            }
+            Run::Container | Run::Data(command::Run::Container) => {
+                write_help(command, &mut Reply::new(out, self.proto()), request.as_request());
+            }
+            Run::Task(task) => {
+                let (server, client) = (server.clone(), self.client.clone());
+                let proto = self.proto();
+                out.extend_from_slice(&task(TaskCtx { server, client, request, db, proto }).await?);
+            }
+            Run::Multi(_) => unreachable!("never queued"),
+            Run::Data(run) => {
+                let routes = match run {
+                    command::Run::Cursor(_) => {
+                        [(0, walk::cursor_shard(request.as_request(), shard.count))].into_iter().collect()
+                    }
+                    _ => routes(&shard.hasher, command.spec.keys, request.as_request()),
+                };
+                let apart = !routes.is_empty() && common_target(&routes).is_none();
+                let coordinator = match run {
+                    command::Run::Coordinated(coordinator) => Some(coordinator),
+                    command::Run::Atomic(_, coordinator) if apart => Some(coordinator),
+                    _ => None,
+                };
+                if let Some(coordinator) = coordinator {
+                    let hop = Rc::new(ShardHop::new(shard.clone(), transaction.cloned()));
+                    let context = across_of(shard, request, command.spec.keys, db, self.proto());
+                    out.extend_from_slice(&coordinator(Across { hop, ..context }).await?);
+                } else {
+                    self.in_steps(command, db, request, routes, transaction, out).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn in_steps(
+        &self,
+        command: &Command,
+        db: usize,
+        request: OwnedRequest,
+        routes: Routes,
+        transaction: Option<&Rc<Transaction>>,
+        out: &mut Vec<u8>,
+    ) {
+        let at = {
+            let state = self.client.state.borrow();
+            at(command, &state.session)
+        };
+        let mut parts = Steps::default();
+        let count = self.server.shard.count;
+        let mut gather = split_command(command, &routes, &mut parts, At { db, ..at }, request.as_request(), count);
+        let mut results = Vec::new();
+        for part in parts.0 {
+            let run = move |shard: &Shard, now: Now| {
+                let (mut out, mut ends) = (Vec::new(), Vec::new());
+                shard.run_handler(part.handler, part.request.as_request(), part.at, now, &mut out, &mut ends);
+                (out, ends)
+            };
+            let transaction = transaction.expect("commands on data have locks");
+            results.push(transaction.on(part.target, run));
+        }
+        for (part, result) in results.into_iter().enumerate() {
+            let (bytes, ends) = result.await;
+            gather.add(part, &bytes, ends.into_iter());
+        }
+        gather.write(out);
+    }
+}
+
+/// Whether all watched keys are as they were. They are forgotten.
+async fn are_unchanged(transaction: &Rc<Transaction>, watched: Vec<WatchedKey>) -> bool {
+    let mut answers = Vec::new();
+    for (target, watched) in by_shard(watched) {
+        let check = move |shard: &Shard, now: Now| {
+            let mut keyspace = shard.keyspace.borrow_mut();
+            let mut same = true;
+            for WatchedKey { db, key, watch, .. } in &watched {
+                same &= keyspace.is_unchanged(*db, key, *watch, now);
+                keyspace.unwatch(*db, key);
+            }
+            same
+        };
+        answers.push(transaction.on(target, check));
+    }
+    let mut same = true;
+    for answer in answers {
+        same &= answer.await;
+    }
+    same
+}

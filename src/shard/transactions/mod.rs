@@ -1,0 +1,605 @@
+//! Transactions: what takes effect on several shards in one moment.
+//!
+//! ```text
+//!   connections ── outgoing ── numbers from the Sequence ──┬── link to another shard ──┐
+//!   coordinators ──┘            (once a turn)              └── this shard's own part ──┤
+//!                                                                                      v
+//!   replies <── run, in the order of the sequence, where nobody who is before ── take_in (before anything else
+//!               has locked one of the keys (`locks.rs`)                           of the turn runs)
+//! ```
+//!
+//! Two forms. Where each shard can do its part without knowing of the others (MSET, MGET, DEL, most of EXEC), the parts
+//! travel with the locks and run as soon as it is their turn: one message there, one back. Where a coordinator has to
+//! look at one shard before it knows what to do on the next (RENAME, MSETNX), it *holds* its keys on all of them, takes
+//! steps, and lets go.
+//!
+//! # Why histories are strictly serializable
+//! - Parts run in the order of one sequence wherever they share a key: a shard runs a part when the watermark is past it
+//!   ([`Sequence::watermark`]) and everybody before it in the queues of its keys is done. So there is no deadlock.
+//! - When the first part of a transaction runs, every part has been handed to its shard. A command that is sent after
+//!   somebody saw an effect of the transaction therefore finds it: shards take in what was handed to them before they
+//!   run anything that came after it ([`Shard::begin_turn`]). Then it waits for the keys' turn, if that is not over.
+//! - A transaction has one `now`, which is in its number. No clock of a shard has left it behind when it is taken in, and
+//!   the cycle deletes nothing that one that waits may still see.
+//!
+//! One-key commands pay one comparison a turn, and one a command: the table of locks is empty nearly always.
+
+mod locks;
+mod outgoing;
+
+pub use locks::{EVERYTHING, Lock};
+pub use outgoing::{Builder, Intent};
+
+use super::mailbox::{Batch, Message, Result as CallOutcome, Step};
+use super::{At, CallResult, Part, Shard, Ticket};
+use crate::clock::{Now, Sequence, sequence_ms};
+use crate::command::{Handler, OwnedRequest};
+use crate::resp::Request;
+use locks::{Change, LAST, Locks};
+use outgoing::Outgoing;
+use rtrb::{Consumer, Producer};
+use slab::Slab;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A shard's ends of the links that carry nothing but transactions.
+#[derive(Default)]
+pub struct TransactionLinks {
+    pub producers: Vec<Option<Producer<Box<Batch>>>>,
+    pub consumers: Vec<Option<Consumer<Box<Batch>>>>,
+}
+
+pub(super) struct Transactions {
+    sequence: Arc<Sequence>,
+    links: RefCell<TransactionLinks>,
+    outgoing: RefCell<Outgoing>,
+    /// This shard's own parts, numbered.
+    #[allow(clippy::vec_box)]
+    handed_over: RefCell<Vec<Box<Batch>>>,
+    /// Replies to this shard's own connections that did not travel.
+    #[allow(clippy::vec_box)]
+    answered: RefCell<Vec<Box<Batch>>>,
+    waiting: RefCell<Waiting>,
+    /// Whether anybody is in the table of locks.
+    busy: Cell<bool>,
+    /// The count of arrivals when they were last looked at.
+    seen: Cell<u64>,
+    /// The first number that the watermark has to pass before those can run who wait for nothing else.
+    stuck_at: Cell<Option<u64>>,
+    next_hold: Cell<u64>,
+    /// Off, parts run when they come, whatever that does to others: for the test that shows what is lost then.
+    ordered: Cell<bool>,
+}
+
+/// Those who are not done.
+#[derive(Default)]
+struct Waiting {
+    locks: Locks,
+    pending: Slab<Pending>,
+    batches: Slab<Held>,
+    /// Holds by the shard of their coordinator and its number for them.
+    holds: HashMap<(usize, u64), usize>,
+    /// Have all their locks, or had them when they came here.
+    ready: VecDeque<usize>,
+    /// Have all their locks and wait for the watermark.
+    early: Vec<usize>,
+}
+
+/// A batch some of whose transactions are not done.
+struct Held {
+    batch: Box<Batch>,
+    unfinished: usize,
+}
+
+struct Pending {
+    /// [`LAST`] for a command.
+    sequence: u64,
+    /// Locks that are not granted.
+    missing: usize,
+    locks: SmallVec<[Lock; 4]>,
+    what: What,
+}
+
+enum What {
+    Parts { held: usize, intent: usize },
+    Hold { origin: usize, started: bool, steps: Vec<Step> },
+    Command(Box<Deferred>),
+}
+
+/// A command of one shard that found one of its keys locked.
+pub struct Deferred {
+    pub handler: Handler,
+    pub request: OwnedRequest,
+    pub at: At,
+    pub ticket: Ticket,
+    /// The shard of the connection.
+    pub origin: usize,
+}
+
+/// Rounds of sending and answering in one turn; what is left then waits for the next.
+const ROUNDS: usize = 4;
+
+impl Transactions {
+    pub fn new(me: usize, shards: usize, sequence: Arc<Sequence>) -> Transactions {
+        Transactions {
+            sequence,
+            links: RefCell::default(),
+            outgoing: RefCell::new(Outgoing::new(me, shards)),
+            handed_over: RefCell::default(),
+            answered: RefCell::default(),
+            waiting: RefCell::default(),
+            busy: Cell::new(false),
+            seen: Cell::new(0),
+            stuck_at: Cell::new(None),
+            next_hold: Cell::new(1),
+            ordered: Cell::new(true),
+        }
+    }
+
+    pub fn connect(&self, links: TransactionLinks) {
+        *self.links.borrow_mut() = links;
+    }
+
+    /// Whether there is something to take in.
+    #[inline]
+    fn has_news(&self, me: usize) -> bool {
+        self.sequence.arrivals(me) != self.seen.get()
+            || self.stuck_at.get().is_some_and(|at| self.sequence.watermark() > at)
+    }
+
+    /// Whether the shard should not wait for anything else.
+    pub fn has_work(&self, me: usize) -> bool {
+        self.has_news(me)
+            || !self.answered.borrow().is_empty()
+            || !self.handed_over.borrow().is_empty()
+            || self.outgoing.borrow().may_leave(&self.links.borrow())
+    }
+
+    pub fn has_outgoing(&self) -> bool {
+        !self.outgoing.borrow().is_empty()
+    }
+}
+
+impl Shard {
+    /// Begins to write a transaction; it leaves at the end of the turn.
+    pub fn transaction(&self) -> Builder<'_> {
+        self.outbox.kick();
+        Builder::new(self.transactions.outgoing.borrow_mut(), &self.outbox)
+    }
+
+    /// Whether a command has to wait until a transaction has let go of one of its keys. Then it is to be handed to
+    /// [`Shard::defer_command`].
+    #[inline]
+    pub fn must_wait(&self, at: &At, request: Request, client: u64) -> bool {
+        self.transactions.busy.get() && self.finds_locked(at, request, client)
+    }
+
+    #[cold]
+    fn finds_locked(&self, at: &At, request: Request, client: u64) -> bool {
+        let waiting = self.transactions.waiting.borrow();
+        waiting.locks.is_everything_taken()
+            || waiting.locks.is_taken(client_lock(client))
+            || self.locks_of(at, request).any(|lock| waiting.locks.is_taken(lock))
+    }
+
+    /// Whether somebody who needs this lock has to wait for it.
+    pub fn is_locked(&self, lock: Lock) -> bool {
+        self.transactions.busy.get() && self.transactions.waiting.borrow().locks.are_taken(&[lock])
+    }
+
+    fn locks_of<'r>(&'r self, at: &At, request: Request<'r>) -> impl Iterator<Item = Lock> + use<'r> {
+        let write = at.write;
+        at.keys.indexes(request).map(move |index| Lock { hash: self.hasher.hash(request.arg(index)), write })
+    }
+
+    /// Puts a command behind those whose keys it needs, and behind what its connection has waiting here already.
+    pub fn defer_command(&self, deferred: Deferred) {
+        let request = deferred.request.as_request();
+        let mut locks: SmallVec<[Lock; 4]> = self.locks_of(&deferred.at, request).collect();
+        locks.push(client_lock(deferred.ticket.client));
+        self.transactions.waiting.borrow_mut().enter(LAST, locks, What::Command(Box::new(deferred)));
+        self.transactions.busy.set(true);
+    }
+
+    /// Holds keys on several shards; returns when the transaction has its place in the sequence.
+    pub async fn hold(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>) -> Transaction {
+        let number = self.transactions.next_hold.get();
+        self.transactions.next_hold.set(number + 1);
+        let (shards, start) = {
+            let mut transaction = self.transaction();
+            locks.for_each(|(target, lock)| transaction.hold(target, number, lock));
+            transaction.start()
+        };
+        start.taken.wait().await;
+        let now = Now::from_ms(sequence_ms(start.number.get()));
+        Transaction { shard: self.clone(), number, sequence: start.number.get(), now, shards }
+    }
+
+    /// Reads the clock, and takes in the transactions that have come: nothing may run before that.
+    #[inline]
+    pub fn catch_up(&self) -> Now {
+        let now = self.clock.refresh();
+        if self.transactions.has_news(self.id) {
+            self.take_in();
+        }
+        now
+    }
+
+    /// The moment for which the cycle may delete: transactions that wait may look at an earlier one than the clock's.
+    pub fn cycle_now(&self) -> Now {
+        let now = self.catch_up();
+        if !self.transactions.busy.get() {
+            return now;
+        }
+        let waiting = self.transactions.waiting.borrow();
+        let numbers = waiting.pending.iter().map(|(_, pending)| pending.sequence).filter(|number| *number != LAST);
+        numbers.map(|number| Now::from_ms(sequence_ms(number))).fold(now, Ord::min)
+    }
+
+    /// Sends what was written in this turn and runs what can run. `wake` rings another shard.
+    pub(super) fn exchange_transactions(&self, wake: &mut dyn FnMut(usize)) {
+        let mine = &self.transactions;
+        for _ in 0..ROUNDS {
+            if mine.has_outgoing() {
+                self.number_and_send(wake);
+            }
+            if !mine.handed_over.borrow().is_empty() || mine.has_news(self.id) {
+                self.take_in();
+            }
+            if !self.deliver_answers() {
+                break;
+            }
+        }
+    }
+
+    fn number_and_send(&self, wake: &mut dyn FnMut(usize)) {
+        let mine = &self.transactions;
+        let now_ms = self.clock.now().ms;
+        let own =
+            mine.outgoing.borrow_mut().send(&mine.sequence, &mut mine.links.borrow_mut(), now_ms, |target, len| {
+                self.outbox.count_unanswered(len);
+                if target != self.id {
+                    wake(target);
+                }
+            });
+        mine.handed_over.borrow_mut().extend(own);
+        (0..self.count).filter(|shard| *shard != self.id && mine.sequence.is_waiting(*shard)).for_each(wake);
+    }
+
+    /// Hands replies to this shard's own connections; whether there were any.
+    pub(super) fn deliver_answers(&self) -> bool {
+        let answered = self.transactions.answered.take();
+        let any = !answered.is_empty();
+        for batch in answered {
+            self.front().replies(&batch);
+            self.outbox.recycle(batch);
+        }
+        any
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_in(&self) {
+        let mine = &self.transactions;
+        // The watermark before the links: what is below it is in them.
+        let watermark = mine.sequence.watermark();
+        mine.seen.set(mine.sequence.arrivals(self.id));
+        let mut news: SmallVec<[(u64, usize, usize); 32]> = SmallVec::new();
+        {
+            let waiting = &mut *mine.waiting.borrow_mut();
+            let mut links = mine.links.borrow_mut();
+            let came =
+                links.consumers.iter_mut().flatten().flat_map(|link| std::iter::from_fn(move || link.pop().ok()));
+            for batch in came.chain(mine.handed_over.take()) {
+                self.delay();
+                let first = batch.first;
+                let held = waiting.batches.vacant_key();
+                let intents = batch.transactions.iter().enumerate();
+                news.extend(intents.map(|(index, intent)| (first + u64::from(intent.order), held, index)));
+                waiting.batches.insert(Held { unfinished: batch.transactions.len(), batch });
+            }
+        }
+        news.sort_unstable();
+        for (sequence, held, intent) in news {
+            self.admit(sequence, watermark, held, intent);
+        }
+        self.go_on(watermark);
+        self.after_commands();
+    }
+
+    /// A transaction runs at once, or takes its place among those who wait.
+    fn admit(&self, sequence: u64, watermark: u64, held: usize, index: usize) {
+        let mine = &self.transactions;
+        let waiting = &mut *mine.waiting.borrow_mut();
+        let batch = &mut waiting.batches[held].batch;
+        let intent = batch.transactions[index];
+        let locks = &batch.locks[intent.locks.0 as usize..intent.locks.1 as usize];
+        let ordered = mine.ordered.get();
+        if intent.hold == 0 && (!ordered || sequence < watermark && !waiting.locks.are_taken(locks)) {
+            self.run_parts(batch, index, sequence);
+            self.count_done(waiting, held);
+            return;
+        }
+        let mut locks: SmallVec<[Lock; 4]> = locks.into();
+        let what = match intent.hold {
+            0 => What::Parts { held, intent: index },
+            _ => What::Hold { origin: batch.origin, started: false, steps: Vec::new() },
+        };
+        let hold = (intent.hold != 0).then_some((batch.origin, intent.hold));
+        if hold.is_some() {
+            self.count_done(waiting, held);
+        }
+        if !ordered {
+            locks.clear();
+        }
+        let id = waiting.enter(if ordered { sequence } else { LAST }, locks, what);
+        if let Some(hold) = hold {
+            waiting.holds.insert(hold, id);
+        }
+        mine.busy.set(true);
+    }
+
+    /// Runs whoever has all locks and is below the watermark.
+    fn go_on(&self, watermark: u64) {
+        let mine = &self.transactions;
+        {
+            let waiting = &mut *mine.waiting.borrow_mut();
+            waiting.ready.extend(waiting.early.drain(..));
+        }
+        while let Some(id) = self.next_ready(watermark) {
+            if self.run_ready(id) {
+                mine.waiting.borrow_mut().leave(id);
+            } else {
+                self.take_steps(id);
+            }
+        }
+        let waiting = mine.waiting.borrow();
+        mine.busy.set(!waiting.locks.is_empty());
+        let stuck_at = waiting.early.iter().map(|id| waiting.pending[*id].sequence).min();
+        if stuck_at.is_some() || mine.stuck_at.get().is_some() {
+            mine.sequence.set_waiting(self.id, stuck_at.is_some());
+        }
+        mine.stuck_at.set(stuck_at);
+    }
+
+    /// Runs somebody whose turn it is; whether that was all of it. A hold only starts.
+    fn run_ready(&self, id: usize) -> bool {
+        let waiting = &mut *self.transactions.waiting.borrow_mut();
+        let sequence = waiting.pending[id].sequence;
+        match &mut waiting.pending[id].what {
+            What::Hold { started, .. } => {
+                *started = true;
+                return false;
+            }
+            What::Parts { held, intent } => {
+                let (held, intent) = (*held, *intent);
+                self.run_parts(&mut waiting.batches[held].batch, intent, sequence);
+                self.count_done(waiting, held);
+            }
+            What::Command(deferred) => self.run_deferred(deferred),
+        }
+        true
+    }
+
+    fn next_ready(&self, watermark: u64) -> Option<usize> {
+        let waiting = &mut *self.transactions.waiting.borrow_mut();
+        while let Some(id) = waiting.ready.pop_front() {
+            // It may have lost a lock again, or be gone.
+            let Some(pending) = waiting.pending.get(id).filter(|pending| pending.missing == 0) else { continue };
+            if pending.sequence == LAST || pending.sequence < watermark {
+                return Some(id);
+            }
+            if !waiting.early.contains(&id) {
+                waiting.early.push(id);
+            }
+        }
+        None
+    }
+
+    /// Runs a transaction's parts on this shard.
+    fn run_parts(&self, batch: &mut Batch, index: usize, sequence: u64) {
+        let now = Now::from_ms(sequence_ms(sequence));
+        let Batch { buffer, spans, parts, out, ends, transactions, locks, .. } = batch;
+        let intent = transactions[index];
+        let parts = &mut parts[intent.parts.0 as usize..intent.parts.1 as usize];
+        let Some(db) = parts.first().map(|part| part.at.db) else { return };
+        for locks in locks[intent.locks.0 as usize..intent.locks.1 as usize].chunks(crate::keyspace::PREFETCHED) {
+            self.keyspace.borrow().prefetch(locks.iter().map(|lock| (db, lock.hash)));
+        }
+        let mut refused = false;
+        for part in parts {
+            part.out.0 = out.len() as u32;
+            part.ends.0 = ends.len() as u32;
+            if !refused {
+                let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
+                self.run_handler(part.handler, request, part.at, now, out, ends);
+                refused = part.guard && out.get(part.out.0 as usize) == Some(&b'-');
+            }
+            part.out.1 = out.len() as u32;
+            part.ends.1 = ends.len() as u32;
+        }
+    }
+
+    fn count_done(&self, waiting: &mut Waiting, held: usize) {
+        waiting.batches[held].unfinished -= 1;
+        if waiting.batches[held].unfinished == 0 {
+            let batch = waiting.batches.remove(held).batch;
+            self.send_answers(batch);
+        }
+    }
+
+    fn send_answers(&self, batch: Box<Batch>) {
+        if batch.origin == self.id {
+            self.transactions.answered.borrow_mut().push(batch);
+            self.outbox.kick();
+        } else {
+            self.post(batch.origin, Message::Replies(batch));
+        }
+    }
+
+    fn run_deferred(&self, deferred: &Deferred) {
+        let Deferred { handler, request, at, ticket, origin } = deferred;
+        let mut batch = self.outbox.empty_batch();
+        batch.origin = *origin;
+        let mut part = Part::new(*handler, *at, *ticket);
+        let now = self.clock.now();
+        self.run_handler(*handler, request.as_request(), *at, now, &mut batch.out, &mut batch.ends);
+        part.out = (0, batch.out.len() as u32);
+        part.ends = (0, batch.ends.len() as u32);
+        batch.parts.push(part);
+        self.send_answers(batch);
+    }
+
+    /// A step of a coordinator: it runs when its transaction holds its keys here.
+    pub(super) fn step(self: &Rc<Shard>, origin: usize, number: u64, step: Step) {
+        let id = {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let id = waiting.holds[&(origin, number)];
+            let What::Hold { started, steps, .. } = &mut waiting.pending[id].what else { unreachable!("it is a hold") };
+            steps.push(step);
+            started.then_some(id)
+        };
+        if let Some(id) = id {
+            self.take_steps(id);
+        }
+    }
+
+    /// Hands the steps that wait to a hold that has started.
+    fn take_steps(&self, id: usize) {
+        let (origin, now, steps) = {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let pending = &mut waiting.pending[id];
+            let now =
+                if pending.sequence == LAST { self.clock.now() } else { Now::from_ms(sequence_ms(pending.sequence)) };
+            let What::Hold { origin, steps, .. } = &mut pending.what else { unreachable!("it is a hold") };
+            (*origin, now, std::mem::take(steps))
+        };
+        for Step { call, work } in steps {
+            let result = work(self, now);
+            if origin == self.id {
+                self.answered(call, result);
+            } else {
+                self.post(origin, Message::Answer { call, result });
+            }
+        }
+    }
+
+    /// A coordinator lets go of its keys here.
+    pub(super) fn release(&self, origin: usize, number: u64) {
+        {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let id = waiting.holds.remove(&(origin, number)).expect("released once");
+            waiting.leave(id);
+        }
+        self.go_on(self.transactions.sequence.watermark());
+    }
+
+    /// Whether transactions run in the order of their sequence; see [`Transactions::ordered`].
+    pub fn set_transaction_order(&self, ordered: bool) {
+        self.transactions.ordered.set(ordered);
+    }
+}
+
+impl Waiting {
+    /// Takes places in the queues; duplicates among the locks become one.
+    fn enter(&mut self, sequence: u64, mut locks: SmallVec<[Lock; 4]>, what: What) -> usize {
+        if !locks.iter().any(|lock| lock.hash == EVERYTHING) {
+            locks.push(Lock { hash: EVERYTHING, write: false });
+        }
+        locks.sort_unstable_by_key(|lock| (lock.hash, !lock.write));
+        locks.dedup_by_key(|lock| lock.hash);
+        let id = self.pending.vacant_key();
+        let mut changes: SmallVec<[Change; 4]> = SmallVec::new();
+        let missing = self.locks.enter(id, sequence, &locks, |change| changes.push(change));
+        self.pending.insert(Pending { sequence, missing, locks, what });
+        if missing == 0 {
+            self.ready.push_back(id);
+        }
+        self.apply(&changes);
+        id
+    }
+
+    fn leave(&mut self, id: usize) {
+        let pending = self.pending.remove(id);
+        let mut changes: SmallVec<[Change; 4]> = SmallVec::new();
+        self.locks.leave(id, &pending.locks, |change| changes.push(change));
+        self.early.retain(|early| *early != id);
+        self.apply(&changes);
+    }
+
+    fn apply(&mut self, changes: &[Change]) {
+        for change in changes {
+            match *change {
+                Change::Granted(id) => {
+                    self.pending[id].missing -= 1;
+                    if self.pending[id].missing == 0 {
+                        self.ready.push_back(id);
+                    }
+                }
+                Change::Revoked(id) => {
+                    debug_assert!(
+                        !matches!(self.pending[id].what, What::Hold { started: true, .. }),
+                        "nothing comes before what the watermark is past"
+                    );
+                    self.pending[id].missing += 1;
+                    self.early.retain(|early| *early != id);
+                }
+            }
+        }
+    }
+}
+
+/// Keeps a connection's commands on one shard in their order while one of them waits.
+fn client_lock(client: u64) -> Lock {
+    // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4); zero locks everything.
+    Lock { hash: (client + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15), write: true }
+}
+
+/// Keys held on several shards, until this is dropped.
+pub struct Transaction {
+    shard: Rc<Shard>,
+    number: u64,
+    /// Its place among all transactions.
+    pub sequence: u64,
+    /// The one moment it looks at.
+    pub now: Now,
+    /// Who takes part in it.
+    pub shards: SmallVec<[usize; 4]>,
+}
+
+impl Transaction {
+    /// Runs `work` on a shard that takes part, when it is this transaction's turn there.
+    pub fn on<R: Send + 'static>(
+        &self,
+        target: usize,
+        work: impl FnOnce(&Shard, Now) -> R + Send + 'static,
+    ) -> CallResult<R> {
+        debug_assert!(self.shards.contains(&target));
+        let (call, result) = self.shard.expect_result();
+        let step = Step { call, work: Box::new(move |shard, now| Box::new(work(shard, now)) as CallOutcome) };
+        if target == self.shard.id {
+            self.shard.catch_up();
+            self.shard.step(target, self.number, step);
+            self.shard.after_commands();
+        } else {
+            self.shard.post(target, Message::Step { origin: self.shard.id, number: self.number, step });
+        }
+        result
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        for target in self.shards.iter().copied() {
+            if target == self.shard.id {
+                self.shard.release(target, self.number);
+                self.shard.after_commands();
+            } else {
+                self.shard.post(target, Message::Release { origin: self.shard.id, number: self.number });
+            }
+        }
+    }
+}
