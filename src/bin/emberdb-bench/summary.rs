@@ -21,7 +21,17 @@ const TABLES: &[Table] = &[
     Table {
         title: "Load",
         metrics: LOAD,
-        columns: &["rate", "p50_us", "p99_us", "p99.9_us", "max_us", "server_cpu_us", "generator_cpu_us", "errors"],
+        columns: &[
+            "rate",
+            "p50_us",
+            "p99_us",
+            "p99.9_us",
+            "max_us",
+            "server_cpu_us",
+            "generator_cpu_us",
+            "generator_cpu_percent",
+            "errors",
+        ],
     },
     Table {
         title: "Lag of expired events",
