@@ -93,6 +93,22 @@ fn rate_limit_in_open_loop() {
 }
 
 #[test]
+fn lcs() {
+    let Some((result, _folder)) = against_both(
+        "--workload lcs --seconds 0.3 --warmup 0.05 --rounds 1 --keys 20 --connections 5 --value-size 2000",
+    ) else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        let median = |metric: &str| target["median"][metric].as_f64().unwrap_or_else(|| panic!("{metric}: {target}"));
+        assert!(median("rate") > 0.0 && median("errors") == 0.0, "{target}");
+        // Strings that were not loaded are compared in no time.
+        assert!(median("server_cpu_us") > median("generator_cpu_us"), "{target}");
+        assert!((0.0..100.0).contains(&median("generator_cpu_percent")), "{target}");
+    }
+}
+
+#[test]
 fn a_number_of_requests() {
     let Some((result, _folder)) = against_both(
         "--workload set --keys 100 --connections 3 --threads 2 --pipeline 7 --requests 1000 --warmup 0 --rounds 1",

@@ -57,10 +57,10 @@ pub fn run(flags: &Flags) -> Result<Report<'_>> {
     }
     let dying = flags.dying();
     let title = match lag {
-        true => format!("lag: {dying} keys die at one moment among {} live ones", flags.keys),
+        true => format!("lag: {dying} keys die at one moment among {} live ones", flags.keys()),
         false => format!(
             "mass expiry: {dying} keys die at one moment while {rate:.0} GETs a second read {} live ones (open loop)",
-            flags.keys
+            flags.keys()
         ),
     };
     let remarks = match lag {

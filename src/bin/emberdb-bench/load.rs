@@ -9,6 +9,7 @@ use crate::report::{Report, Rounds};
 use crate::round::{Plan, Round};
 use crate::search::{self, Objective};
 use crate::target::Target;
+use crate::workload::Kind;
 use serde_json::json;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -97,7 +98,7 @@ pub fn search<'a>(flags: &'a Flags, objective: &Objective) -> Result<Report<'a>>
 fn load_targets(flags: &Flags, plan: &Plan) -> Result<()> {
     if flags.loads() {
         for target in &flags.targets {
-            keys(plan, target, &plan.recipe.set())?;
+            keys(plan, target, &plan.recipe.load())?;
         }
     }
     Ok(())
@@ -144,14 +145,15 @@ fn title(flags: &Flags, plan: &Plan) -> String {
         None => format!("{} s", flags.seconds()),
     };
     let rounds = if flags.rounds() == 1 { "round" } else { "rounds" };
+    let keys = if flags.workload == Kind::Lcs { "pairs" } else { "keys" };
     let idle = if flags.idle == 0 { String::new() } else { format!(" and {} idle ones", flags.idle) };
     format!(
-        "{}, {pace}, {} connections{idle}, pipeline {}, {} keys, values of {} bytes, {} {rounds} of {length}",
+        "{}, {pace}, {} connections{idle}, pipeline {}, {} {keys}, values of {} bytes, {} {rounds} of {length}",
         workload.get_name(),
         flags.connections,
         flags.pipeline,
-        flags.keys,
-        flags.value_size,
+        flags.keys(),
+        flags.value_size(),
         flags.rounds()
     )
 }
