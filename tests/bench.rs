@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{Kind, Server, have_tool};
+use common::{Client, Kind, Server, have_tool, int, wait_until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_emberdb-bench")).args(arguments).output().expect("emberdb-bench starts")
@@ -128,6 +129,34 @@ fn lag() {
     for target in result["targets"].as_array().expect("targets") {
         assert_eq!(target["rounds"][0]["events"], 20.0, "{target}");
         assert!(target["median"]["lag_p99_ms"].as_f64().expect("all came") >= 0.0, "{target}");
+    }
+}
+
+/// Whoever listened to keyspace events before still does when a run ended early.
+#[test]
+fn the_server_gets_its_setting_back() {
+    // Nothing dies by itself, so the run waits for events that do not come.
+    let server = Server::start(Kind::Ember { shards: 1 }, &["--active-expire-interval-ms", "0"]);
+    let mut client = server.client();
+    client.call("CONFIG SET notify-keyspace-events Kg");
+    let before = client.call("CONFIG GET notify-keyspace-events");
+    let target = format!("ember=127.0.0.1:{}", server.port());
+    let fail = |_: u32, client: &mut Client| assert_eq!(client.call("CLIENT KILL TYPE pubsub"), int(1));
+    let end = |run: u32, _: &mut Client| {
+        let status = Command::new("kill").arg(run.to_string()).status();
+        assert!(status.expect("kill").success());
+    };
+    for stop in [&fail as &dyn Fn(u32, &mut Client), &end] {
+        let run = Command::new(env!("CARGO_BIN_EXE_emberdb-bench"))
+            .args(["--workload", "lag", "--keys", "10", "--dying", "10", "--wait", "60", "--target", &target])
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        let mut run = run.expect("emberdb-bench starts");
+        assert!(wait_until(Duration::from_secs(20), || client.call("PUBSUB NUMPAT") == int(1)), "it subscribes");
+        assert_ne!(client.call("CONFIG GET notify-keyspace-events"), before);
+        stop(run.id(), &mut client);
+        assert!(!run.wait().expect("an end").success());
+        assert_eq!(client.call("CONFIG GET notify-keyspace-events"), before);
     }
 }
 

@@ -10,6 +10,7 @@
 //!  workload   what is asked (keys, encode)                 control   a blocking connection for all else
 //!  schedule   when it is asked                             process   what /proc says of the server
 //!  link       one connection (skim: where replies end)     recorder  histograms by phase and interval
+//!  setting    a directive changed for a while
 //! ```
 //!
 //! Latency in open loop counts from the moment a request was planned, so a server that stands still is charged for
@@ -33,6 +34,7 @@ mod report;
 mod round;
 mod schedule;
 mod search;
+mod setting;
 mod skim;
 mod socket;
 mod summary;
