@@ -132,6 +132,47 @@ fn lag() {
     }
 }
 
+#[test]
+fn idle() {
+    let Some((result, _folder)) = against_both("--workload idle --idle 200 --rounds 2 --seconds 0.3 --warmup 0.1")
+    else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        assert_eq!(target["median"]["idle_connections"], 200.0, "{target}");
+        assert!((0.0..100.0).contains(&target["median"]["server_cpu_percent"].as_f64().expect("a share")), "{target}");
+        assert!(target["median"]["bytes_a_connection"].as_f64().expect("bytes") > 0.0, "{target}");
+    }
+}
+
+#[test]
+fn keys_of_another_shard() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &[]);
+    let target = format!("ember=127.0.0.1:{}", server.port());
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a path of letters");
+    let short =
+        ["--workload", "foreign-key", "--connections", "2", "--keys", "50", "--seconds", "0.1", "--warmup", "0"];
+    let output = bench(&[&short[..], &["--rounds", "3", "--target", &target, "--out", out]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let result = read(folder.path());
+    for (at, name) in ["local", "foreign"].iter().enumerate() {
+        let target = &result["targets"][at];
+        assert_eq!(target["name"], *name);
+        assert!(target["median"]["rate"].as_f64().expect("a rate") > 0.0, "{target}");
+        assert_eq!((&target["median"]["errors"], &target["median"]["nils"]), (&0.0.into(), &0.0.into()), "{target}");
+        for (home, round) in target["rounds"].as_array().expect("rounds").iter().enumerate() {
+            assert_eq!(round["connections_on_shard"], home, "{target}");
+            assert_eq!(round["keys_on_shard"], (home + at) % 3, "{target}");
+        }
+    }
+    // Where there is one shard, no key is foreign.
+    let server = Server::start(Kind::Ember { shards: 1 }, &[]);
+    let output = bench(&[&short[..], &["--target", &format!("ember=127.0.0.1:{}", server.port())]].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("two shards"), "{output:?}");
+}
+
 /// Whoever listened to keyspace events before still does when a run ended early.
 #[test]
 fn the_server_gets_its_setting_back() {

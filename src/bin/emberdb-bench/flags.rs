@@ -47,9 +47,9 @@ pub struct Flags {
     /// Connections, of all threads together
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub connections: u64,
-    /// Connections beside those, which say nothing
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=60_000))]
-    pub idle: u64,
+    /// Connections beside those, which say nothing (0; idle: 10000)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub idle: Option<u64>,
     /// Requests in flight on each connection, at most
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub pipeline: u64,
@@ -86,7 +86,7 @@ pub struct Flags {
     /// Bytes of a key; more if prefix and number do not fit (lcs: of what is in braces)
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub key_size: u64,
-    /// What keys begin with (the workload's name; key: for get, set and mixed; lcs: behind the brace)
+    /// What keys begin with (the workload's name; key: for get, set, mixed and foreign-key; lcs: behind the brace)
     #[arg(long)]
     pub key_prefix: Option<String>,
     /// Bytes of a value (3; lcs: 4096)
@@ -98,7 +98,7 @@ pub struct Flags {
     /// TTL of what is set, seconds: 60 or 60..3600 (session 1800, cache 60..3600, ratelimit 60, others none)
     #[arg(long, value_parser = ttl)]
     pub ttl: Option<Ttl>,
-    /// Load the keys first (get, mixed, session and lcs do so anyway)
+    /// Load the keys first (get, mixed, session, lcs and foreign-key do so anyway)
     #[arg(long, conflicts_with = "no_load")]
     pub load: bool,
     /// Keys are there already
@@ -147,8 +147,15 @@ impl Flags {
         if self.connections < self.threads {
             return Err(format!("{} threads need as many connections at least", self.threads));
         }
-        if self.is_about_deaths() && (self.search.is_some() || self.requests.is_some()) {
-            return Err("lag and mass-expiry take neither --search nor --requests".to_owned());
+        let is_load = !matches!(self.workload, Kind::Lag | Kind::MassExpiry | Kind::Idle | Kind::ForeignKey);
+        if !is_load && (self.search.is_some() || self.requests.is_some()) {
+            return Err("lag, mass-expiry, idle and foreign-key take neither --search nor --requests".to_owned());
+        }
+        if self.workload == Kind::ForeignKey && self.targets.len() > 1 {
+            return Err("foreign-key takes one --target".to_owned());
+        }
+        if self.workload == Kind::Idle && self.idle() == 0 {
+            return Err("idle takes one --idle connection at least".to_owned());
         }
         if self.requests.is_some_and(|requests| requests < self.threads) {
             return Err("at least one request for each thread".to_owned());
@@ -156,13 +163,13 @@ impl Flags {
         Ok(self)
     }
 
-    pub fn is_about_deaths(&self) -> bool {
-        matches!(self.workload, Kind::Lag | Kind::MassExpiry)
-    }
-
     /// Rounds of each target; a search is long as it is.
     pub fn rounds(&self) -> u64 {
         self.rounds.unwrap_or(if self.targets.len() > 1 && self.search.is_none() { 5 } else { 1 })
+    }
+
+    pub fn idle(&self) -> u64 {
+        self.idle.unwrap_or(if self.workload == Kind::Idle { 10_000 } else { 0 })
     }
 
     pub fn keys(&self) -> u64 {
@@ -188,7 +195,7 @@ impl Flags {
 
     /// Whether keys are loaded before the first round.
     pub fn loads(&self) -> bool {
-        let reads = matches!(self.workload, Kind::Get | Kind::Mixed | Kind::Session | Kind::Lcs);
+        let reads = [Kind::Get, Kind::Mixed, Kind::Session, Kind::Lcs, Kind::ForeignKey].contains(&self.workload);
         self.load || (!self.no_load && reads)
     }
 
@@ -200,7 +207,7 @@ impl Flags {
             _ => None,
         };
         let name = match self.workload {
-            Kind::Get | Kind::Set | Kind::Mixed => "key".to_owned(),
+            Kind::Get | Kind::Set | Kind::Mixed | Kind::ForeignKey => "key".to_owned(),
             other => other.to_possible_value().expect("none is hidden").get_name().to_owned(),
         };
         let prefix = self.key_prefix.clone().unwrap_or(format!("{name}:"));
@@ -313,5 +320,8 @@ mod tests {
         wrong("--rate 5 --search p99<=1ms");
         wrong("--load --no-load");
         wrong("--workload lag --search p99<=1ms");
+        wrong("--workload idle --requests 5");
+        wrong("--workload idle --idle 0");
+        wrong("--workload foreign-key --target a=h:1 --target b=h:2");
     }
 }

@@ -104,7 +104,8 @@ fn load_targets(flags: &Flags, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn keep(rounds: &mut Rounds, plan: &Plan, round: Round, mut details: serde_json::Value) {
+/// Takes the figures of a round over, and with them what else is to be kept of it.
+pub fn keep(rounds: &mut Rounds, plan: &Plan, round: Round, mut details: serde_json::Value) {
     rounds.figures.push(load_figures(&round, plan.rate.is_some() || details.get("probes").is_some()));
     rounds.add_latency("", &round.latency_ns());
     details["offered_rate"] = json!(plan.rate);
@@ -132,7 +133,7 @@ fn warnings(targets: &[Rounds], rate: f64) -> Vec<String> {
     warnings
 }
 
-fn title(flags: &Flags, plan: &Plan) -> String {
+pub fn title(flags: &Flags, plan: &Plan) -> String {
     use clap::ValueEnum;
     let workload = flags.workload.to_possible_value().expect("none is hidden");
     let pace = match (&flags.search, plan.rate) {
@@ -146,7 +147,7 @@ fn title(flags: &Flags, plan: &Plan) -> String {
     };
     let rounds = if flags.rounds() == 1 { "round" } else { "rounds" };
     let keys = if flags.workload == Kind::Lcs { "pairs" } else { "keys" };
-    let idle = if flags.idle == 0 { String::new() } else { format!(" and {} idle ones", flags.idle) };
+    let idle = if flags.idle() == 0 { String::new() } else { format!(" and {} idle ones", flags.idle()) };
     format!(
         "{}, {pace}, {} connections{idle}, pipeline {}, {} {keys}, values of {} bytes, {} {rounds} of {length}",
         workload.get_name(),

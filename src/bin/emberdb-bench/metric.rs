@@ -70,6 +70,12 @@ pub const MASS_EXPIRY: &[Metric] = &[
     metric("errors", "errors", 1.0, 0, false),
 ];
 
+pub const IDLE: &[Metric] = &[
+    metric("idle_connections", "connections", 1.0, 0, false),
+    metric("server_cpu_percent", "server % of a core", 1.0, 2, true),
+    metric("bytes_a_connection", "bytes a connection", 1.0, 0, true),
+];
+
 /// The figures of [`LOAD`]; what is not known is NaN.
 pub fn load_figures(round: &Round, open: bool) -> Vec<f64> {
     let latency = round.latency_ns();
@@ -132,7 +138,7 @@ mod tests {
 
     #[test]
     fn names_differ() {
-        for table in [LOAD, LAG, MASS_EXPIRY] {
+        for table in [LOAD, LAG, MASS_EXPIRY, IDLE] {
             let mut names: Vec<&str> = table.iter().map(|metric| metric.name).collect();
             names.sort_unstable();
             names.dedup();

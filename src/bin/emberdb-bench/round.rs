@@ -83,7 +83,7 @@ impl Plan {
             login: flags.login(),
             rate: None,
             connections: flags.connections as usize,
-            idle: flags.idle as usize,
+            idle: flags.idle() as usize,
             pipeline: flags.pipeline as usize,
             threads: flags.threads as usize,
             cores: flags.cores.iter().map(|&core| core.into()).collect(),
@@ -124,13 +124,18 @@ impl Plan {
     }
 
     pub fn run(&self, target: &Target) -> Result<Round> {
+        let connections: Result<_> = (0..self.connections).map(|_| Control::open(target, &self.login)).collect();
+        self.run_over(target, connections?)
+    }
+
+    /// A round over connections that are there already.
+    pub fn run_over(&self, target: &Target, connections: Vec<Control>) -> Result<Round> {
         let pid = server_pid(target, &self.login)?;
         let idle: Result<Vec<Control>> = (0..self.idle).map(|_| Control::open(target, &self.login)).collect();
         let _idle = idle?;
         let mut links: Vec<Vec<Link>> = (0..self.threads).map(|_| Vec::new()).collect();
-        for at in 0..self.connections {
-            let socket = Control::open(target, &self.login)?.into_socket()?;
-            links[at % self.threads].push(Link::new(socket, self.pipeline));
+        for (at, connection) in connections.into_iter().enumerate() {
+            links[at % self.threads].push(Link::new(connection.into_socket()?, self.pipeline));
         }
         let start = Instant::now() + LEAD;
         let bounds_ns = self.bounds_ns(start);

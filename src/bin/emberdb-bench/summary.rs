@@ -2,7 +2,7 @@
 //! and target, ratios to the first target beside the figures.
 
 use crate::failure::{Failure, Result};
-use crate::metric::{LAG, LOAD, MASS_EXPIRY, Metric};
+use crate::metric::{IDLE, LAG, LOAD, MASS_EXPIRY, Metric};
 use crate::report::ratio;
 use serde_json::Value;
 use std::fs;
@@ -50,6 +50,11 @@ const TABLES: &[Table] = &[
             "used_memory_back_s",
             "rss_back_s",
         ],
+    },
+    Table {
+        title: "Idle connections",
+        metrics: IDLE,
+        columns: &["idle_connections", "server_cpu_percent", "bytes_a_connection"],
     },
 ];
 

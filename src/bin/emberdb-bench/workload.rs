@@ -23,6 +23,10 @@ pub enum Kind {
     /// GETs of live keys before, while and after others die at one moment; like lag it resets the server's statistics
     /// and sets notify-keyspace-events meanwhile
     MassExpiry,
+    /// nothing: what --idle connections cost the server (10000), which has to be on this machine
+    Idle,
+    /// GETs over connections of one shard, of keys of that shard and of another one, in turn (EmberDB only, one target)
+    ForeignKey,
     /// how late expired events of 1,000 keys among many live ones arrive
     Lag,
 }
