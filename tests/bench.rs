@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{Kind, Server, have_tool};
+use common::{Client, Kind, Server, have_tool, int, wait_until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_emberdb-bench")).args(arguments).output().expect("emberdb-bench starts")
@@ -93,6 +94,22 @@ fn rate_limit_in_open_loop() {
 }
 
 #[test]
+fn lcs() {
+    let Some((result, _folder)) = against_both(
+        "--workload lcs --seconds 0.3 --warmup 0.05 --rounds 1 --keys 20 --connections 5 --value-size 2000",
+    ) else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        let median = |metric: &str| target["median"][metric].as_f64().unwrap_or_else(|| panic!("{metric}: {target}"));
+        assert!(median("rate") > 0.0 && median("errors") == 0.0, "{target}");
+        // Strings that were not loaded are compared in no time.
+        assert!(median("server_cpu_us") > median("generator_cpu_us"), "{target}");
+        assert!((0.0..100.0).contains(&median("generator_cpu_percent")), "{target}");
+    }
+}
+
+#[test]
 fn a_number_of_requests() {
     let Some((result, _folder)) = against_both(
         "--workload set --keys 100 --connections 3 --threads 2 --pipeline 7 --requests 1000 --warmup 0 --rounds 1",
@@ -112,6 +129,75 @@ fn lag() {
     for target in result["targets"].as_array().expect("targets") {
         assert_eq!(target["rounds"][0]["events"], 20.0, "{target}");
         assert!(target["median"]["lag_p99_ms"].as_f64().expect("all came") >= 0.0, "{target}");
+    }
+}
+
+#[test]
+fn idle() {
+    let Some((result, _folder)) = against_both("--workload idle --idle 200 --rounds 2 --seconds 0.3 --warmup 0.1")
+    else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        assert_eq!(target["median"]["idle_connections"], 200.0, "{target}");
+        assert!((0.0..100.0).contains(&target["median"]["server_cpu_percent"].as_f64().expect("a share")), "{target}");
+        assert!(target["median"]["bytes_a_connection"].as_f64().expect("bytes") > 0.0, "{target}");
+    }
+}
+
+#[test]
+fn keys_of_another_shard() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &[]);
+    let target = format!("ember=127.0.0.1:{}", server.port());
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a path of letters");
+    let short =
+        ["--workload", "foreign-key", "--connections", "2", "--keys", "50", "--seconds", "0.1", "--warmup", "0"];
+    let output = bench(&[&short[..], &["--rounds", "3", "--target", &target, "--out", out]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let result = read(folder.path());
+    for (at, name) in ["local", "foreign"].iter().enumerate() {
+        let target = &result["targets"][at];
+        assert_eq!(target["name"], *name);
+        assert!(target["median"]["rate"].as_f64().expect("a rate") > 0.0, "{target}");
+        assert_eq!((&target["median"]["errors"], &target["median"]["nils"]), (&0.0.into(), &0.0.into()), "{target}");
+        for (home, round) in target["rounds"].as_array().expect("rounds").iter().enumerate() {
+            assert_eq!(round["connections_on_shard"], home, "{target}");
+            assert_eq!(round["keys_on_shard"], (home + at) % 3, "{target}");
+        }
+    }
+    // Where there is one shard, no key is foreign.
+    let server = Server::start(Kind::Ember { shards: 1 }, &[]);
+    let output = bench(&[&short[..], &["--target", &format!("ember=127.0.0.1:{}", server.port())]].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("two shards"), "{output:?}");
+}
+
+/// Whoever listened to keyspace events before still does when a run ended early.
+#[test]
+fn the_server_gets_its_setting_back() {
+    // Nothing dies by itself, so the run waits for events that do not come.
+    let server = Server::start(Kind::Ember { shards: 1 }, &["--active-expire-interval-ms", "0"]);
+    let mut client = server.client();
+    client.call("CONFIG SET notify-keyspace-events Kg");
+    let before = client.call("CONFIG GET notify-keyspace-events");
+    let target = format!("ember=127.0.0.1:{}", server.port());
+    let fail = |_: u32, client: &mut Client| assert_eq!(client.call("CLIENT KILL TYPE pubsub"), int(1));
+    let end = |run: u32, _: &mut Client| {
+        let status = Command::new("kill").arg(run.to_string()).status();
+        assert!(status.expect("kill").success());
+    };
+    for stop in [&fail as &dyn Fn(u32, &mut Client), &end] {
+        let run = Command::new(env!("CARGO_BIN_EXE_emberdb-bench"))
+            .args(["--workload", "lag", "--keys", "10", "--dying", "10", "--wait", "60", "--target", &target])
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        let mut run = run.expect("emberdb-bench starts");
+        assert!(wait_until(Duration::from_secs(20), || client.call("PUBSUB NUMPAT") == int(1)), "it subscribes");
+        assert_ne!(client.call("CONFIG GET notify-keyspace-events"), before);
+        stop(run.id(), &mut client);
+        assert!(!run.wait().expect("an end").success());
+        assert_eq!(client.call("CONFIG GET notify-keyspace-events"), before);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::metric::{LAG, MASS_EXPIRY};
 use crate::process;
 use crate::report::{Report, Rounds};
 use crate::round::{Plan, Round, server_pid};
+use crate::setting::{self, Setting};
 use crate::target::Target;
 use crate::workload::Kind;
 use serde_json::json;
@@ -33,6 +34,7 @@ const LOAD_SHARE: Rate = Rate::Share(0.5);
 
 /// Rounds of either experiment, targets in turn.
 pub fn run(flags: &Flags) -> Result<Report<'_>> {
+    setting::restore_on_signals()?;
     let mut plan = Plan::new(flags);
     let live = live_keys(&plan);
     let lag = flags.workload == Kind::Lag;
@@ -57,10 +59,10 @@ pub fn run(flags: &Flags) -> Result<Report<'_>> {
     }
     let dying = flags.dying();
     let title = match lag {
-        true => format!("lag: {dying} keys die at one moment among {} live ones", flags.keys),
+        true => format!("lag: {dying} keys die at one moment among {} live ones", flags.keys()),
         false => format!(
             "mass expiry: {dying} keys die at one moment while {rate:.0} GETs a second read {} live ones (open loop)",
-            flags.keys
+            flags.keys()
         ),
     };
     let remarks = match lag {
@@ -85,24 +87,19 @@ struct Deaths<'a> {
     plan: &'a Plan,
     target: Target,
     control: Control,
-    /// notify-keyspace-events as it was.
-    events_before: Vec<u8>,
+    /// notify-keyspace-events.
+    events: Setting,
     form: KeyForm,
 }
 
 impl<'a> Deaths<'a> {
     fn prepare(flags: &'a Flags, plan: &'a Plan, target: &Target, round: u64) -> Result<Deaths<'a>> {
         let mut control = Control::open(target, &plan.login)?;
-        let reply = control.call(&[b"CONFIG", b"GET", b"notify-keyspace-events"])?;
-        let events_before = match &reply {
-            Value::List(pair) => pair.get(1).and_then(Value::text).unwrap_or_default().to_vec(),
-            _ => Vec::new(),
-        };
-        control.call(&[b"CONFIG", b"SET", b"notify-keyspace-events", b"Ex"])?;
+        let events = Setting::change(target, &plan.login, "notify-keyspace-events", b"Ex")?;
         control.call(&[b"CONFIG", b"RESETSTAT"])?;
         let prefix = format!("{}dying-{round}:", plan.recipe.form.prefix);
         let form = KeyForm::new(&prefix, flags.key_size as usize, flags.dying());
-        Ok(Deaths { flags, plan, target: target.clone(), control, events_before, form })
+        Ok(Deaths { flags, plan, target: target.clone(), control, events, form })
     }
 
     /// Sets the keys that die, which has to be done by `ready_ms`.
@@ -235,8 +232,7 @@ impl<'a> Deaths<'a> {
     fn finish(mut self) -> Result<()> {
         let exists = Command::new(&self.form, &[Part::Word(b"EXISTS"), Part::Key]);
         self.control.load(&exists, self.flags.dying(), |_| ())?;
-        self.control.call(&[b"CONFIG", b"SET", b"notify-keyspace-events", &self.events_before])?;
-        Ok(())
+        self.events.restore()
     }
 }
 

@@ -1,4 +1,6 @@
-//! Requests, encoded once: on the hot path only the digits of the key and of the TTL are written.
+//! Requests, encoded once: on the hot path only the digits of keys and of the TTL are written.
+
+use smallvec::SmallVec;
 
 /// What keys look like: a prefix and a number with leading zeros.
 #[derive(Clone, Debug)]
@@ -37,16 +39,19 @@ impl Ttl {
 pub enum Part<'a> {
     Word(&'a [u8]),
     Key,
-    /// At most once, behind the key.
+    /// The key as a hash tag, and this behind it: all of one key lie on one shard.
+    Tagged(&'a str),
+    /// At most once, behind all keys.
     Ttl(Ttl),
 }
 
 /// A request of one shape.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// Up to the TTL, or all of it; the key's digits are zeros.
+    /// Up to the TTL, or all of it; digits of keys are zeros.
     bytes: Vec<u8>,
-    digits_at: usize,
+    /// Where the key's number stands.
+    digits_at: SmallVec<[usize; 2]>,
     digits: usize,
     ttl: Option<Ttl>,
     after_ttl: Vec<u8>,
@@ -55,28 +60,34 @@ pub struct Command {
 impl Command {
     pub fn new(form: &KeyForm, parts: &[Part<'_>]) -> Command {
         let bytes = format!("*{}\r\n", parts.len()).into_bytes();
-        let mut command = Command { bytes, digits_at: 0, digits: form.digits, ttl: None, after_ttl: Vec::new() };
+        let (digits_at, after_ttl) = (SmallVec::new(), Vec::new());
+        let mut command = Command { bytes, digits_at, digits: form.digits, ttl: None, after_ttl };
         for part in parts {
             match part {
                 Part::Word(word) if command.ttl.is_some() => push_bulk(&mut command.after_ttl, word),
                 Part::Word(word) => push_bulk(&mut command.bytes, word),
-                Part::Key => {
-                    let key = format!("{}{:0digits$}", form.prefix, 0, digits = form.digits);
-                    push_bulk(&mut command.bytes, key.as_bytes());
-                    command.digits_at = command.bytes.len() - 2 - form.digits;
-                }
+                Part::Key => command.push_key(&form.prefix, ""),
+                Part::Tagged(name) => command.push_key(&format!("{{{}", form.prefix), &format!("}}{name}")),
                 Part::Ttl(ttl) => command.ttl = Some(*ttl),
             }
         }
-        assert!(command.digits_at > 0, "every command names its key");
+        assert!(!command.digits_at.is_empty(), "every command names its key");
         command
+    }
+
+    fn push_key(&mut self, before: &str, after: &str) {
+        assert!(self.ttl.is_none(), "keys stand in front of the TTL");
+        push_bulk(&mut self.bytes, format!("{before}{:0digits$}{after}", 0, digits = self.digits).as_bytes());
+        self.digits_at.push(self.bytes.len() - 2 - after.len() - self.digits);
     }
 
     #[inline]
     pub fn push(&self, key: u64, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
-        write_digits(&mut out[start + self.digits_at..start + self.digits_at + self.digits], key);
+        for at in &self.digits_at {
+            write_digits(&mut out[start + at..start + at + self.digits], key);
+        }
         if let Some(ttl) = &self.ttl {
             push_number(out, ttl.choose(rng));
             out.extend_from_slice(&self.after_ttl);
@@ -141,6 +152,13 @@ mod tests {
         let get = Command::new(&form, &[Part::Word(b"GET"), Part::Key]);
         assert_eq!(encoded(&get, 42), "before*2\r\n$3\r\nGET\r\n$8\r\nkey:0042\r\n");
         assert_eq!(encoded(&get, 0), "before*2\r\n$3\r\nGET\r\n$8\r\nkey:0000\r\n");
+    }
+
+    #[test]
+    fn keys_with_one_tag_have_one_number() {
+        let form = KeyForm::new("k:", 4, 100);
+        let lcs = Command::new(&form, &[Part::Word(b"LCS"), Part::Tagged("a"), Part::Tagged("bc"), Part::Word(b"LEN")]);
+        assert_eq!(encoded(&lcs, 42), "before*4\r\n$3\r\nLCS\r\n$7\r\n{k:42}a\r\n$8\r\n{k:42}bc\r\n$3\r\nLEN\r\n");
     }
 
     #[test]

@@ -47,9 +47,9 @@ pub struct Flags {
     /// Connections, of all threads together
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub connections: u64,
-    /// Connections beside those, which say nothing
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=60_000))]
-    pub idle: u64,
+    /// Connections beside those, which say nothing (0; idle: 10000)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub idle: Option<u64>,
     /// Requests in flight on each connection, at most
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub pipeline: u64,
@@ -71,9 +71,9 @@ pub struct Flags {
     /// Rounds of each target (1; 5 where there are several targets)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub rounds: Option<u64>,
-    /// Keys, or users of sessions (lag, mass-expiry: keys that live on)
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
-    pub keys: u64,
+    /// Keys, or users of sessions (100000; lcs: 1000 pairs; lag, mass-expiry: keys that live on)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
+    pub keys: Option<u64>,
     /// Keys that die (lag: 1000; mass-expiry: 1000000)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
     pub dying: Option<u64>,
@@ -83,22 +83,22 @@ pub struct Flags {
     /// The smaller, the more even
     #[arg(long, default_value_t = 0.99, value_parser = positive)]
     pub zipf_exponent: f64,
-    /// Bytes of a key; more if prefix and number do not fit
+    /// Bytes of a key; more if prefix and number do not fit (lcs: of what is in braces)
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub key_size: u64,
-    /// What keys begin with (the workload's name; key: for get, set and mixed)
+    /// What keys begin with (the workload's name; key: for get, set, mixed and foreign-key; lcs: behind the brace)
     #[arg(long)]
     pub key_prefix: Option<String>,
-    /// Bytes of a value
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(0..=536_870_912))]
-    pub value_size: u64,
+    /// Bytes of a value (3; lcs: 4096)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=536_870_912))]
+    pub value_size: Option<u64>,
     /// Share of GETs in the mixed workload
     #[arg(long, default_value_t = 0.9, value_parser = share)]
     pub reads: f64,
     /// TTL of what is set, seconds: 60 or 60..3600 (session 1800, cache 60..3600, ratelimit 60, others none)
     #[arg(long, value_parser = ttl)]
     pub ttl: Option<Ttl>,
-    /// Load the keys first (get, mixed and session do so anyway)
+    /// Load the keys first (get, mixed, session, lcs and foreign-key do so anyway)
     #[arg(long, conflicts_with = "no_load")]
     pub load: bool,
     /// Keys are there already
@@ -147,8 +147,15 @@ impl Flags {
         if self.connections < self.threads {
             return Err(format!("{} threads need as many connections at least", self.threads));
         }
-        if self.is_about_deaths() && (self.search.is_some() || self.requests.is_some()) {
-            return Err("lag and mass-expiry take neither --search nor --requests".to_owned());
+        let is_load = !matches!(self.workload, Kind::Lag | Kind::MassExpiry | Kind::Idle | Kind::ForeignKey);
+        if !is_load && (self.search.is_some() || self.requests.is_some()) {
+            return Err("lag, mass-expiry, idle and foreign-key take neither --search nor --requests".to_owned());
+        }
+        if self.workload == Kind::ForeignKey && self.targets.len() > 1 {
+            return Err("foreign-key takes one --target".to_owned());
+        }
+        if self.workload == Kind::Idle && self.idle() == 0 {
+            return Err("idle takes one --idle connection at least".to_owned());
         }
         if self.requests.is_some_and(|requests| requests < self.threads) {
             return Err("at least one request for each thread".to_owned());
@@ -156,13 +163,21 @@ impl Flags {
         Ok(self)
     }
 
-    pub fn is_about_deaths(&self) -> bool {
-        matches!(self.workload, Kind::Lag | Kind::MassExpiry)
-    }
-
     /// Rounds of each target; a search is long as it is.
     pub fn rounds(&self) -> u64 {
         self.rounds.unwrap_or(if self.targets.len() > 1 && self.search.is_none() { 5 } else { 1 })
+    }
+
+    pub fn idle(&self) -> u64 {
+        self.idle.unwrap_or(if self.workload == Kind::Idle { 10_000 } else { 0 })
+    }
+
+    pub fn keys(&self) -> u64 {
+        self.keys.unwrap_or(if self.workload == Kind::Lcs { 1_000 } else { 100_000 })
+    }
+
+    pub fn value_size(&self) -> u64 {
+        self.value_size.unwrap_or(if self.workload == Kind::Lcs { 4_096 } else { 3 })
     }
 
     /// Keys that die.
@@ -180,7 +195,8 @@ impl Flags {
 
     /// Whether keys are loaded before the first round.
     pub fn loads(&self) -> bool {
-        self.load || (!self.no_load && matches!(self.workload, Kind::Get | Kind::Mixed | Kind::Session))
+        let reads = [Kind::Get, Kind::Mixed, Kind::Session, Kind::Lcs, Kind::ForeignKey].contains(&self.workload);
+        self.load || (!self.no_load && reads)
     }
 
     pub fn recipe(&self) -> Recipe {
@@ -191,19 +207,19 @@ impl Flags {
             _ => None,
         };
         let name = match self.workload {
-            Kind::Get | Kind::Set | Kind::Mixed => "key".to_owned(),
+            Kind::Get | Kind::Set | Kind::Mixed | Kind::ForeignKey => "key".to_owned(),
             other => other.to_possible_value().expect("none is hidden").get_name().to_owned(),
         };
         let prefix = self.key_prefix.clone().unwrap_or(format!("{name}:"));
         let mut rng = fastrand::Rng::with_seed(self.seed);
         // Every connection of the session workload has a user at least.
-        let numbers = self.keys.max(self.connections);
+        let numbers = self.keys().max(self.connections);
         Recipe {
             kind: self.workload,
-            keys: self.keys,
+            keys: self.keys(),
             zipf_exponent: (self.distribution == Distribution::Zipf).then_some(self.zipf_exponent),
             form: KeyForm::new(&prefix, self.key_size as usize, numbers),
-            value: (0..self.value_size).map(|_| rng.alphanumeric() as u8).collect(),
+            value: (0..self.value_size()).map(|_| rng.alphanumeric() as u8).collect(),
             ttl: self.ttl.or(default_ttl),
             reads: self.reads,
             loaded: self.loads(),
@@ -264,13 +280,16 @@ mod tests {
     fn defaults() {
         let flags = parse("").unwrap();
         assert_eq!(flags.targets[0].to_string(), "server (127.0.0.1:6379)");
-        assert_eq!((flags.connections, flags.pipeline, flags.keys, flags.value_size), (50, 1, 100_000, 3));
+        assert_eq!((flags.connections, flags.pipeline, flags.keys(), flags.value_size()), (50, 1, 100_000, 3));
         assert_eq!((flags.rounds(), flags.seconds(), flags.rate), (1, 5.0, None));
         assert!(flags.loads());
         assert_eq!(flags.recipe().form.size(), 16);
         assert_eq!(parse("--target a=h:1 --target b=h:2").unwrap().rounds(), 5);
         assert!(!parse("--workload set").unwrap().loads());
         assert!(parse("--workload set --load").unwrap().loads());
+        let lcs = parse("--workload lcs").unwrap();
+        assert_eq!((lcs.keys(), lcs.value_size(), lcs.loads()), (1_000, 4_096, true));
+        assert_eq!(parse("--workload lcs --value-size 8192").unwrap().recipe().value.len(), 8192);
         assert!(!parse("--no-load").unwrap().loads());
         assert_eq!(parse("--workload session").unwrap().recipe().ttl, Some(Ttl { from: 1800, to: 1800 }));
     }
@@ -301,5 +320,8 @@ mod tests {
         wrong("--rate 5 --search p99<=1ms");
         wrong("--load --no-load");
         wrong("--workload lag --search p99<=1ms");
+        wrong("--workload idle --requests 5");
+        wrong("--workload idle --idle 0");
+        wrong("--workload foreign-key --target a=h:1 --target b=h:2");
     }
 }

@@ -9,6 +9,7 @@ use crate::report::{Report, Rounds};
 use crate::round::{Plan, Round};
 use crate::search::{self, Objective};
 use crate::target::Target;
+use crate::workload::Kind;
 use serde_json::json;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -97,13 +98,14 @@ pub fn search<'a>(flags: &'a Flags, objective: &Objective) -> Result<Report<'a>>
 fn load_targets(flags: &Flags, plan: &Plan) -> Result<()> {
     if flags.loads() {
         for target in &flags.targets {
-            keys(plan, target, &plan.recipe.set())?;
+            keys(plan, target, &plan.recipe.load())?;
         }
     }
     Ok(())
 }
 
-fn keep(rounds: &mut Rounds, plan: &Plan, round: Round, mut details: serde_json::Value) {
+/// Takes the figures of a round over, and with them what else is to be kept of it.
+pub fn keep(rounds: &mut Rounds, plan: &Plan, round: Round, mut details: serde_json::Value) {
     rounds.figures.push(load_figures(&round, plan.rate.is_some() || details.get("probes").is_some()));
     rounds.add_latency("", &round.latency_ns());
     details["offered_rate"] = json!(plan.rate);
@@ -131,7 +133,7 @@ fn warnings(targets: &[Rounds], rate: f64) -> Vec<String> {
     warnings
 }
 
-fn title(flags: &Flags, plan: &Plan) -> String {
+pub fn title(flags: &Flags, plan: &Plan) -> String {
     use clap::ValueEnum;
     let workload = flags.workload.to_possible_value().expect("none is hidden");
     let pace = match (&flags.search, plan.rate) {
@@ -144,14 +146,15 @@ fn title(flags: &Flags, plan: &Plan) -> String {
         None => format!("{} s", flags.seconds()),
     };
     let rounds = if flags.rounds() == 1 { "round" } else { "rounds" };
-    let idle = if flags.idle == 0 { String::new() } else { format!(" and {} idle ones", flags.idle) };
+    let keys = if flags.workload == Kind::Lcs { "pairs" } else { "keys" };
+    let idle = if flags.idle() == 0 { String::new() } else { format!(" and {} idle ones", flags.idle()) };
     format!(
-        "{}, {pace}, {} connections{idle}, pipeline {}, {} keys, values of {} bytes, {} {rounds} of {length}",
+        "{}, {pace}, {} connections{idle}, pipeline {}, {} {keys}, values of {} bytes, {} {rounds} of {length}",
         workload.get_name(),
         flags.connections,
         flags.pipeline,
-        flags.keys,
-        flags.value_size,
+        flags.keys(),
+        flags.value_size(),
         flags.rounds()
     )
 }

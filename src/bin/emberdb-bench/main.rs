@@ -2,14 +2,16 @@
 //! really take.
 //!
 //! ```text
-//!  main       flags -> load, search, deaths or summary
+//!  main       flags -> one of these, or summary
 //!  load       rounds of a plain load, targets in turn      deaths    keys that die: lag and mass-expiry
+//!  idle       connections that say nothing                 foreign   keys of another shard than the connection's
 //!  search     the greatest rate under an objective         summary   summary.md from many results
 //!  round      threads against one target                   report    table, result.json, .hgrm (hgrm), plot
 //!  engine     the loop of one thread over its links        metric    which figures there are
 //!  workload   what is asked (keys, encode)                 control   a blocking connection for all else
-//!  schedule   when it is asked                             process   what /proc says of the server
+//!  schedule   when it is asked                             process   CPU time and memory of processes
 //!  link       one connection (skim: where replies end)     recorder  histograms by phase and interval
+//!  setting    a directive changed for a while
 //! ```
 //!
 //! Latency in open loop counts from the moment a request was planned, so a server that stands still is charged for
@@ -21,7 +23,9 @@ mod encode;
 mod engine;
 mod failure;
 mod flags;
+mod foreign;
 mod hgrm;
+mod idle;
 mod keys;
 mod link;
 mod load;
@@ -33,6 +37,7 @@ mod report;
 mod round;
 mod schedule;
 mod search;
+mod setting;
 mod skim;
 mod socket;
 mod summary;
@@ -42,6 +47,7 @@ mod workload;
 
 use flags::Flags;
 use std::process::ExitCode;
+use workload::Kind;
 
 fn main() -> ExitCode {
     let flags = Flags::from_command_line();
@@ -67,8 +73,12 @@ fn run(flags: &Flags) -> failure::Result<()> {
     raise_open_files();
     let report = match &flags.search {
         Some(objective) => load::search(flags, objective)?,
-        None if flags.is_about_deaths() => deaths::run(flags)?,
-        None => load::run(flags)?,
+        None => match flags.workload {
+            Kind::Lag | Kind::MassExpiry => deaths::run(flags)?,
+            Kind::Idle => idle::run(flags)?,
+            Kind::ForeignKey => foreign::run(flags)?,
+            _ => load::run(flags)?,
+        },
     };
     report.finish()
 }

@@ -1,5 +1,6 @@
 //! Figures of a round, and how they are shown: one table of metrics for each sort of experiment.
 
+use crate::process;
 use crate::round::Round;
 
 pub struct Metric {
@@ -28,6 +29,7 @@ pub const LOAD: &[Metric] = &[
     metric("max_us", "max ms", 1e-3, 3, true),
     metric("server_cpu_us", "server us/req", 1.0, 3, true),
     metric("generator_cpu_us", "generator us/req", 1.0, 3, false),
+    metric("generator_cpu_percent", "generator % of CPU", 1.0, 1, false),
     metric("late_p99.9_us", "sent late p99.9 ms", 1e-3, 3, false),
     metric("nils", "nil", 1.0, 0, false),
     metric("unanswered", "unanswered", 1.0, 0, false),
@@ -68,6 +70,12 @@ pub const MASS_EXPIRY: &[Metric] = &[
     metric("errors", "errors", 1.0, 0, false),
 ];
 
+pub const IDLE: &[Metric] = &[
+    metric("idle_connections", "connections", 1.0, 0, false),
+    metric("server_cpu_percent", "server % of a core", 1.0, 2, true),
+    metric("bytes_a_connection", "bytes a connection", 1.0, 0, true),
+];
+
 /// The figures of [`LOAD`]; what is not known is NaN.
 pub fn load_figures(round: &Round, open: bool) -> Vec<f64> {
     let latency = round.latency_ns();
@@ -83,13 +91,19 @@ pub fn load_figures(round: &Round, open: bool) -> Vec<f64> {
         us(latency.value_at_quantile(0.999)),
         us(latency.value_at_quantile(0.9999)),
         us(latency.max()),
-        round.server_cpu_ns.map_or(f64::NAN, |ns| us(ns) / replies),
-        us(outcome.cpu_ns) / replies,
+        round.cpu.server_ns.map_or(f64::NAN, |ns| us(ns) / replies),
+        us(round.cpu.generator_ns) / replies,
+        share_percent(round.cpu.generator_ns, round.seconds * process::cores() as f64),
         late_us,
         outcome.nils as f64,
         outcome.unanswered as f64,
         outcome.errors as f64,
     ]
+}
+
+/// Percent of so many seconds that so much CPU time is.
+pub fn share_percent(cpu_ns: u64, seconds: f64) -> f64 {
+    cpu_ns as f64 / 1e7 / seconds
 }
 
 /// The median, of an even number the mean of the middle two. NaN where nothing is known.
@@ -117,8 +131,14 @@ mod tests {
     }
 
     #[test]
+    fn shares() {
+        // A tenth of a second of CPU time in five seconds on two cores.
+        assert!((share_percent(100_000_000, 5.0 * 2.0) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn names_differ() {
-        for table in [LOAD, LAG, MASS_EXPIRY] {
+        for table in [LOAD, LAG, MASS_EXPIRY, IDLE] {
             let mut names: Vec<&str> = table.iter().map(|metric| metric.name).collect();
             names.sort_unstable();
             names.dedup();

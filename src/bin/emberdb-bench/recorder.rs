@@ -51,8 +51,6 @@ pub struct Outcome {
     pub nils: u64,
     /// Sent or due, and without a reply when the run was given up.
     pub unanswered: u64,
-    /// CPU time of the generator between the first and the last bound.
-    pub cpu_ns: u64,
     /// When the last reply came, since the start of the run.
     pub last_reply_ns: u64,
 }
@@ -66,7 +64,6 @@ impl Outcome {
             first_error: None,
             nils: 0,
             unanswered: 0,
-            cpu_ns: 0,
             last_reply_ns: 0,
         }
     }
@@ -81,7 +78,6 @@ impl Outcome {
         self.first_error = self.first_error.take().or_else(|| other.first_error.clone());
         self.nils += other.nils;
         self.unanswered += other.unanswered;
-        self.cpu_ns += other.cpu_ns;
         self.last_reply_ns = self.last_reply_ns.max(other.last_reply_ns);
     }
 }
@@ -94,8 +90,6 @@ pub struct Recorder {
     interval_ns: u64,
     next_interval_ns: u64,
     shared: Shared,
-    cpu_at_first_bound_ns: Option<u64>,
-    cpu_at_last_bound_ns: Option<u64>,
 }
 
 impl Recorder {
@@ -108,8 +102,6 @@ impl Recorder {
             next_interval_ns: bounds_ns[0] + interval_ns,
             shared,
             bounds_ns,
-            cpu_at_first_bound_ns: None,
-            cpu_at_last_bound_ns: None,
         }
     }
 
@@ -118,12 +110,6 @@ impl Recorder {
     pub fn tick(&mut self, now_ns: u64) {
         if now_ns >= self.next_interval_ns {
             self.hand_over(now_ns);
-        }
-        if self.cpu_at_first_bound_ns.is_none() && now_ns >= self.bounds_ns[0] {
-            self.cpu_at_first_bound_ns = Some(thread_cpu_ns());
-        }
-        if self.cpu_at_last_bound_ns.is_none() && now_ns >= *self.bounds_ns.last().expect("at least two") {
-            self.cpu_at_last_bound_ns = Some(thread_cpu_ns());
         }
     }
 
@@ -163,8 +149,6 @@ impl Recorder {
 
     pub fn finish(mut self, now_ns: u64) -> Outcome {
         self.hand_over(now_ns);
-        let cpu_ns = self.cpu_at_last_bound_ns.unwrap_or_else(thread_cpu_ns);
-        self.outcome.cpu_ns = cpu_ns - self.cpu_at_first_bound_ns.unwrap_or(cpu_ns);
         self.outcome
     }
 
@@ -196,13 +180,6 @@ fn phase(bounds_ns: &[u64], moment_ns: u64) -> Option<usize> {
         return None;
     }
     bounds_ns[1..].iter().position(|&end_ns| moment_ns < end_ns)
-}
-
-fn thread_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::metric::{Metric, median};
 use crate::plot;
 use crate::recorder::histogram;
 use crate::target::Target;
+use crate::workload::Kind;
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -184,7 +185,7 @@ fn parameters(flags: &Flags) -> Value {
         },
         "search": flags.search.as_ref().map(ToString::to_string),
         "connections": flags.connections,
-        "idle_connections": flags.idle,
+        "idle_connections": flags.idle(),
         "pipeline": flags.pipeline,
         "threads": flags.threads,
         "cores": flags.cores,
@@ -192,13 +193,13 @@ fn parameters(flags: &Flags) -> Value {
         "requests": flags.requests,
         "warmup": flags.warmup,
         "rounds": flags.rounds(),
-        "keys": flags.keys,
-        "dying": flags.is_about_deaths().then(|| flags.dying()),
+        "keys": flags.keys(),
+        "dying": matches!(flags.workload, Kind::Lag | Kind::MassExpiry).then(|| flags.dying()),
         "distribution": name(&|| flags.distribution.to_possible_value()),
         "zipf_exponent": recipe.zipf_exponent,
         "key_size": recipe.form.size(),
         "key_prefix": recipe.form.prefix,
-        "value_size": flags.value_size,
+        "value_size": flags.value_size(),
         "reads": flags.reads,
         "ttl": recipe.ttl.map(|ttl| json!({ "from": ttl.from, "to": ttl.to })),
         "load": flags.loads(),

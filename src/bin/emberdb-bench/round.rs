@@ -64,8 +64,16 @@ pub struct Round {
     pub outcome: Outcome,
     /// Counted time.
     pub seconds: f64,
-    pub server_cpu_ns: Option<u64>,
+    pub cpu: Cpu,
     pub timeline: Vec<Second>,
+}
+
+/// CPU time spent in the counted time.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu {
+    pub server_ns: Option<u64>,
+    /// All threads of this process.
+    pub generator_ns: u64,
 }
 
 impl Plan {
@@ -75,7 +83,7 @@ impl Plan {
             login: flags.login(),
             rate: None,
             connections: flags.connections as usize,
-            idle: flags.idle as usize,
+            idle: flags.idle() as usize,
             pipeline: flags.pipeline as usize,
             threads: flags.threads as usize,
             cores: flags.cores.iter().map(|&core| core.into()).collect(),
@@ -116,13 +124,18 @@ impl Plan {
     }
 
     pub fn run(&self, target: &Target) -> Result<Round> {
+        let connections: Result<_> = (0..self.connections).map(|_| Control::open(target, &self.login)).collect();
+        self.run_over(target, connections?)
+    }
+
+    /// A round over connections that are there already.
+    pub fn run_over(&self, target: &Target, connections: Vec<Control>) -> Result<Round> {
         let pid = server_pid(target, &self.login)?;
         let idle: Result<Vec<Control>> = (0..self.idle).map(|_| Control::open(target, &self.login)).collect();
         let _idle = idle?;
         let mut links: Vec<Vec<Link>> = (0..self.threads).map(|_| Vec::new()).collect();
-        for at in 0..self.connections {
-            let socket = Control::open(target, &self.login)?.into_socket()?;
-            links[at % self.threads].push(Link::new(socket, self.pipeline));
+        for (at, connection) in connections.into_iter().enumerate() {
+            links[at % self.threads].push(Link::new(connection.into_socket()?, self.pipeline));
         }
         let start = Instant::now() + LEAD;
         let bounds_ns = self.bounds_ns(start);
@@ -166,12 +179,9 @@ impl Plan {
         };
         match failure {
             Some(error) => Err(error),
-            None => Ok(Round {
-                outcome: sum,
-                seconds: seconds.max(1e-9),
-                server_cpu_ns: watched.server_cpu_ns,
-                timeline: watched.timeline,
-            }),
+            None => {
+                Ok(Round { outcome: sum, seconds: seconds.max(1e-9), cpu: watched.cpu, timeline: watched.timeline })
+            }
         }
     }
 
@@ -196,30 +206,32 @@ impl Plan {
             }
             outcome
         };
-        std::thread::Builder::new().name(format!("load-{thread}")).spawn(run).map_err(Failure::Events)
+        std::thread::Builder::new()
+            .name(format!("load-{thread}"))
+            .spawn(run)
+            .map_err(|error| Failure::Unfit(format!("cannot start a thread: {error}")))
     }
 
-    /// Collects intervals and the server's CPU time while the threads run.
+    /// Collects intervals and CPU time while the threads run.
     fn watch(&self, begin: Instant, pid: Option<u32>, shared: &[Shared], threads: &[Thread]) -> Watched {
         let whole: Duration = self.phases.iter().sum();
         let end = self.requests.is_none().then(|| begin + whole);
-        let cpu = || pid.and_then(process::cpu_ns);
         let is_over = || threads.iter().all(JoinHandle::is_finished);
         sleep_until(begin, is_over);
-        let cpu_before = cpu();
-        let mut cpu_after = None;
+        let clocks = Clocks::read(pid);
+        let mut cpu = None;
         let mut timeline = Vec::new();
         let (mut interval, mut merged, mut last) = (1, Interval::new(), begin);
         loop {
             let next = begin + self.interval * interval;
-            if let Some(end) = end.filter(|&end| end <= next && cpu_after.is_none()) {
+            if let Some(end) = end.filter(|&end| end <= next && cpu.is_none()) {
                 sleep_until(end, is_over);
-                cpu_after = cpu();
+                cpu = Some(clocks.spent());
             }
             sleep_until(next + COLLECT, is_over);
             let over = is_over();
-            if over && cpu_after.is_none() {
-                cpu_after = cpu();
+            if over && cpu.is_none() {
+                cpu = Some(clocks.spent());
             }
             merged.clear();
             for one in shared {
@@ -235,11 +247,8 @@ impl Plan {
                 timeline.push(second);
                 self.tell(&second);
             }
-            if over {
-                return Watched {
-                    timeline,
-                    server_cpu_ns: cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before)),
-                };
+            if let (true, Some(cpu)) = (over, cpu) {
+                return Watched { timeline, cpu };
             }
             interval += 1;
         }
@@ -265,7 +274,30 @@ type Thread = JoinHandle<Result<Outcome>>;
 
 struct Watched {
     timeline: Vec<Second>,
-    server_cpu_ns: Option<u64>,
+    cpu: Cpu,
+}
+
+/// What the clocks of CPU time said at one moment.
+struct Clocks {
+    pid: Option<u32>,
+    server_ns: Option<u64>,
+    own_ns: u64,
+}
+
+impl Clocks {
+    fn read(pid: Option<u32>) -> Clocks {
+        let server_ns = pid.and_then(process::cpu_ns);
+        Clocks { pid, server_ns, own_ns: process::own_cpu_ns() }
+    }
+
+    /// What was spent since.
+    fn spent(&self) -> Cpu {
+        let now = Clocks::read(self.pid);
+        Cpu {
+            server_ns: self.server_ns.zip(now.server_ns).map(|(before, after)| after.saturating_sub(before)),
+            generator_ns: now.own_ns - self.own_ns,
+        }
+    }
 }
 
 impl Second {

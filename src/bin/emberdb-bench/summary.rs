@@ -2,7 +2,7 @@
 //! and target, ratios to the first target beside the figures.
 
 use crate::failure::{Failure, Result};
-use crate::metric::{LAG, LOAD, MASS_EXPIRY, Metric};
+use crate::metric::{IDLE, LAG, LOAD, MASS_EXPIRY, Metric};
 use crate::report::ratio;
 use serde_json::Value;
 use std::fs;
@@ -21,7 +21,17 @@ const TABLES: &[Table] = &[
     Table {
         title: "Load",
         metrics: LOAD,
-        columns: &["rate", "p50_us", "p99_us", "p99.9_us", "max_us", "server_cpu_us", "generator_cpu_us", "errors"],
+        columns: &[
+            "rate",
+            "p50_us",
+            "p99_us",
+            "p99.9_us",
+            "max_us",
+            "server_cpu_us",
+            "generator_cpu_us",
+            "generator_cpu_percent",
+            "errors",
+        ],
     },
     Table {
         title: "Lag of expired events",
@@ -40,6 +50,11 @@ const TABLES: &[Table] = &[
             "used_memory_back_s",
             "rss_back_s",
         ],
+    },
+    Table {
+        title: "Idle connections",
+        metrics: IDLE,
+        columns: &["idle_connections", "server_cpu_percent", "bytes_a_connection"],
     },
 ];
 

@@ -18,12 +18,21 @@ pub enum Kind {
     Cache,
     /// INCR, then EXPIRE NX
     Ratelimit,
+    /// LCS of two strings with one hash tag: much work for the server, little for the generator (--keys counts pairs)
+    Lcs,
     /// GETs of live keys before, while and after others die at one moment; like lag it resets the server's statistics
     /// and sets notify-keyspace-events meanwhile
     MassExpiry,
+    /// nothing: what --idle connections cost the server (10000), which has to be on this machine
+    Idle,
+    /// GETs over connections of one shard, of keys of that shard and of another one, in turn (EmberDB only, one target)
+    ForeignKey,
     /// how late expired events of 1,000 keys among many live ones arrive
     Lag,
 }
+
+/// The strings of the lcs workload.
+const PAIR: [Part<'static>; 2] = [Part::Tagged(":a"), Part::Tagged(":b")];
 
 /// Requests of a session between login and logout, on average.
 const SESSION_REQUESTS: f64 = 20.0;
@@ -71,8 +80,26 @@ impl Recipe {
         fastrand::Rng::with_seed(self.seed.wrapping_add(thread as u64))
     }
 
+    /// Makes a key what the workload expects of it.
+    pub fn load(&self) -> Command {
+        if self.kind == Kind::Lcs { self.set_pair() } else { self.set() }
+    }
+
     pub fn get(&self) -> Command {
         Command::new(&self.form, &[Part::Word(b"GET"), Part::Key])
+    }
+
+    fn lcs(&self) -> Command {
+        Command::new(&self.form, &[Part::Word(b"LCS"), PAIR[0], PAIR[1], Part::Word(b"LEN")])
+    }
+
+    /// Two strings of four letters that agree by chance only. Every pair holds the same two: what LCS costs depends on
+    /// their lengths.
+    fn set_pair(&self) -> Command {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        let mut letters = || (0..self.value.len()).map(|_| b"ACGT"[rng.usize(..4)]).collect::<Vec<u8>>();
+        let (one, two) = (letters(), letters());
+        Command::new(&self.form, &[Part::Word(b"MSET"), PAIR[0], Part::Word(&one), PAIR[1], Part::Word(&two)])
     }
 
     pub fn set(&self) -> Command {
@@ -94,10 +121,10 @@ impl Recipe {
     }
 }
 
-/// GETs, SETs, or both.
+/// One command that reads, one that writes, or both.
 pub struct Plain {
-    get: Command,
-    set: Command,
+    read: Command,
+    write: Command,
     reads: f64,
     choice: Choice,
     rng: fastrand::Rng,
@@ -110,8 +137,9 @@ impl Plain {
             Kind::Mixed => recipe.reads,
             _ => 1.0,
         };
+        let read = if recipe.kind == Kind::Lcs { recipe.lcs() } else { recipe.get() };
         let choice = recipe.choice(recipe.keys);
-        Plain { get: recipe.get(), set: recipe.set(), reads, choice, rng: recipe.rng(thread) }
+        Plain { read, write: recipe.set(), reads, choice, rng: recipe.rng(thread) }
     }
 }
 
@@ -120,7 +148,7 @@ impl Workload for Plain {
     fn request(&mut self, _link: usize, out: &mut Vec<u8>) -> u64 {
         let key = self.choice.next(&mut self.rng);
         let read = self.reads >= 1.0 || (self.reads > 0.0 && self.rng.f64() < self.reads);
-        let command = if read { &self.get } else { &self.set };
+        let command = if read { &self.read } else { &self.write };
         command.push(key, &mut self.rng, out);
         0
     }
@@ -343,6 +371,21 @@ mod tests {
         assert_eq!(name, "INCR");
         assert_eq!(next(&mut limit, 0), ("EXPIRE".into(), key, 0));
         assert_eq!(next(&mut limit, 0).0, "INCR");
+    }
+
+    #[test]
+    fn a_pair_is_loaded_under_the_keys_that_are_compared() {
+        let recipe = Recipe { value: vec![0; 500], ..recipe(Kind::Lcs, 100) };
+        let words = |bytes: Vec<u8>| -> Vec<String> {
+            String::from_utf8(bytes).unwrap().split("\r\n").skip(2).step_by(2).map(str::to_owned).collect()
+        };
+        let (mut load, mut ask) = (Vec::new(), Vec::new());
+        recipe.load().push(7, &mut fastrand::Rng::with_seed(1), &mut load);
+        Plain::new(&Recipe { keys: 1, ..recipe }, 0).request(0, &mut ask);
+        let load = words(load);
+        assert_eq!([&load[0], &load[1], &load[3]], ["MSET", "{k07}:a", "{k07}:b"]);
+        assert!(load[2].len() == 500 && load[4].len() == 500 && load[2] != load[4]);
+        assert_eq!(words(ask), ["LCS", "{k00}:a", "{k00}:b", "LEN"]);
     }
 
     #[test]
