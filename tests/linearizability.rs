@@ -4,11 +4,13 @@
 //! - *Histories*: clients record what they send and see, in random order from a seed, while shards are delayed;
 //!   `linearizability/check.rs` looks for an order that explains it. Where there is none, the history is written to a
 //!   file, and `replay` checks it again alone.
+//! - *Transfers*: the sum of all accounts never differs, whoever leaves in the middle.
 //!
 //! Settings, as environment variables:
 //! - `EMBERDB_TEST_SEED`: the first seed; a failure prints the one that it used
 //! - `EMBERDB_TEST_HISTORIES`: how many histories each test records (default [`HISTORIES`])
 //! - `EMBERDB_TEST_HISTORY`: a file for `replay`
+//! - `EMBERDB_TEST_TRANSFERS`: how many transfers are made (default [`transfers::TRANSFERS`])
 
 mod common;
 
@@ -22,6 +24,8 @@ mod history;
 mod keys;
 #[path = "linearizability/model.rs"]
 mod model;
+#[path = "linearizability/transfers.rs"]
+mod transfers;
 #[path = "linearizability/workload.rs"]
 mod workload;
 
