@@ -5,6 +5,7 @@
 //!   `linearizability/check.rs` looks for an order that explains it. Where there is none, the history is written to a
 //!   file, and `replay` checks it again alone.
 //! - *Transfers*: the sum of all accounts never differs, whoever leaves in the middle.
+//! - *Contention*: everybody gets their turn on two keys that all want.
 //!
 //! Settings, as environment variables:
 //! - `EMBERDB_TEST_SEED`: the first seed; a failure prints the one that it used
@@ -18,6 +19,8 @@ mod common;
 mod check;
 #[path = "linearizability/check_test.rs"]
 mod check_test;
+#[path = "linearizability/contention.rs"]
+mod contention;
 #[path = "linearizability/history.rs"]
 mod history;
 #[path = "linearizability/keys.rs"]
