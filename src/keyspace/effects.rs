@@ -32,7 +32,7 @@ impl Effects {
         }
     }
 
-    /// A key was changed, or died.
+    /// A key was changed; its death is none.
     #[inline]
     pub fn touched(&mut self, db: usize, key: &[u8]) {
         if !self.watched.is_empty() {

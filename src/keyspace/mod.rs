@@ -174,7 +174,6 @@ impl Keyspace {
         self.lag.record(now, deadline_ms);
         let key = self.dbs[db].entry(slot).key();
         self.effects.notify(NotifyFlags::EXPIRED, "expired", db, key);
-        self.effects.touched(db, key);
         self.effects.dirty += 1;
         self.counters.expired_bytes += self.dbs[db].remove(slot) as u64;
     }
@@ -275,7 +274,8 @@ impl Keyspace {
         self.effects.watched.remove(db, bytes);
     }
 
-    /// Whether nobody has changed a watched key, nor its deadline passed.
+    /// Whether nobody has changed a watched key, nor its deadline passed. (A death itself is no change: what was there
+    /// is not, what was not is not.)
     pub fn is_unchanged(&mut self, db: usize, bytes: &[u8], watch: Watch, now: Now) -> bool {
         let key = self.hasher.key(bytes);
         let lives = !watch.existed || self.live_slot(db, key, now).is_some();
@@ -375,7 +375,6 @@ impl Keyspace {
         let swept = sweep(&mut self.dbs[db], &mut |entry: Entry, deadline_ms| {
             lag.record(now, deadline_ms);
             effects.notify(NotifyFlags::EXPIRED, "expired", db, entry.key());
-            effects.touched(db, entry.key());
         });
         self.effects.dirty += swept.deleted as u64;
         self.counters.expired_by_cycle += swept.deleted as u64;

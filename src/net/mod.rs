@@ -48,6 +48,8 @@ pub trait Host {
     fn has_mail(&self) -> bool;
     /// Whether mail waits to be sent.
     fn has_outgoing(&self) -> bool;
+    /// Whether this turn has lasted so long that what it has written should leave before it goes on.
+    fn is_overdue(&self) -> bool;
     /// Sends what was written to others in this turn. Returns whom to wake.
     fn send_mail(&self, wake: &mut dyn FnMut(usize));
 }

@@ -319,10 +319,17 @@ impl Ring {
         self.buffers.borrow_mut().publish();
         self.restart_starved();
         self.enter(host, wait);
-        let worked = self.complete();
+        let worked = self.complete(host);
         if host.receive_mail() || worked {
             self.quiet_ticks.set(0);
         }
+    }
+
+    /// In the middle of a long turn: what it has to say to others and to connections leaves.
+    fn let_out(&self, host: &dyn Host) {
+        host.send_mail(&mut |target| self.ring_bell(target));
+        self.flush();
+        self.enter(host, false);
     }
 
     /// Wakes another shard, if it waits.
@@ -440,7 +447,7 @@ impl Ring {
     }
 
     /// Works on what has completed; whether it was about a connection or a neighbour.
-    fn complete(&self) -> bool {
+    fn complete(&self, host: &dyn Host) -> bool {
         let mut completions = self.completions.take();
         completions.extend(
             self.uring.borrow_mut().completion().map(|entry| (entry.user_data(), entry.result(), entry.flags())),
@@ -450,6 +457,9 @@ impl Ring {
             let id = LineId { index: data as u32, generation: (data >> 32) as u32 & GENERATIONS };
             worked |= match (data >> 56) as u8 {
                 op if op == Op::Receive as u8 => {
+                    if host.is_overdue() {
+                        self.let_out(host);
+                    }
                     self.received(id, result, flags);
                     true
                 }

@@ -13,7 +13,7 @@ use crate::config::PipelineOrder;
 use crate::keyspace::Touch;
 use crate::net::note_woken;
 use crate::resp::{Error, Limits, Proto, Reply, Request, Result, printable};
-use crate::shard::{At, Deferred, Part, Ticket};
+use crate::shard::{At, Deferred, Pace, Part, Ticket};
 use futures_lite::future::{or, yield_now};
 use glommio::timer::Timer;
 use std::rc::Rc;
@@ -94,12 +94,13 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     state.session.used_us = server.shard.clock.now().us;
     state.flow.waiting = false;
     let mut used = 0;
+    let mut pace = Pace::new(server.shard.clock.now().us);
     while state.may_run() {
         let State { session, replies, parser, flow, .. } = &mut *state;
         let authenticated = session.authenticated || !dispatch.locked;
         let limits = Limits { bulk_bytes: config.proto_max_bulk_len_bytes, authenticated };
         let batch = Batch::read(server, session.db, parser, &bytes[used..], limits);
-        for item in &batch.items {
+        for (index, item) in batch.items.iter().enumerate() {
             if !flow.may_run(replies.out.len()) {
                 parser.start_anew();
                 return used;
@@ -115,6 +116,13 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
                 return used;
             }
             used += item.len;
+            let more = index + 1 < batch.items.len() || matches!(batch.end, End::Full);
+            if more && pace.is_long() {
+                flow.waiting = true;
+                parser.start_anew();
+                server.postpone(client);
+                return used;
+            }
         }
         match batch.end {
             End::Full => {}
@@ -475,6 +483,12 @@ fn unknown_command(request: Request) -> Error {
 }
 
 impl Server {
+    /// The connection has more to do, and took long: the others have their turn first.
+    fn postpone(&self, client: &ClientRef) {
+        self.postponed.borrow_mut().push(client.clone());
+        self.shard.postpone();
+    }
+
     /// The connection's next request waits until CLIENT PAUSE is over.
     fn wait_for_unpause(&self, client: &ClientRef) {
         self.paused.borrow_mut().push(client.clone());

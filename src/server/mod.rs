@@ -117,6 +117,7 @@ pub struct Server {
     unread: RefCell<Vec<ClientRef>>,
     unread_watch: Notify,
     paused: RefCell<Vec<ClientRef>>,
+    postponed: RefCell<Vec<ClientRef>>,
     /// Connections that something was pushed to in this turn.
     pushed: RefCell<Vec<ClientRef>>,
     pause_watch: Notify,
@@ -141,6 +142,7 @@ impl Server {
             unread: RefCell::default(),
             unread_watch: Notify::default(),
             paused: RefCell::default(),
+            postponed: RefCell::default(),
             pushed: RefCell::default(),
             pause_watch: Notify::default(),
             me: me.clone(),
@@ -283,6 +285,24 @@ impl Front for Server {
         }
         for client in touched {
             dispatch::advance(&server, &client, &[]);
+        }
+    }
+
+    fn resume(&self) {
+        let Some(server) = self.me.upgrade() else { return };
+        let mut postponed = self.postponed.take().into_iter();
+        for client in postponed.by_ref() {
+            dispatch::advance(&server, &client, &[]);
+            if self.shard.has_lasted_long() {
+                break;
+            }
+        }
+        let mut later: Vec<ClientRef> = postponed.collect();
+        if !later.is_empty() {
+            // Those that were postponed again come after them.
+            later.append(&mut self.postponed.borrow_mut());
+            self.postponed.replace(later);
+            self.shard.postpone();
         }
     }
 

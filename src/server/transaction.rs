@@ -114,9 +114,19 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
         return Err(Error::text("ERR WATCH inside MULTI is not allowed"));
     }
     let shard = &ctx.server.shard;
+    let keys = ctx.request.as_request();
+    let route =
+        |key: &[u8]| (command::shard_of(&shard.hasher, key), Lock { hash: shard.hasher.hash(key), write: false });
+    // What a transaction is about to change counts as changed before, so it is waited for.
+    let now = shard.catch_up();
+    let here = |key| matches!(route(key), (target, lock) if target == shard.id && !shard.is_locked(lock));
+    let transaction = match keys.from(1).all(here) {
+        true => None,
+        false => Some(shard.hold(keys.from(1).map(route)).await),
+    };
     let mut of_shard: BTreeMap<usize, Vec<Box<[u8]>>> = BTreeMap::new();
-    for key in ctx.request.as_request().from(1) {
-        let of_target = of_shard.entry(command::shard_of(&shard.hasher, key)).or_default();
+    for key in keys.from(1) {
+        let of_target = of_shard.entry(route(key).0).or_default();
         let state = ctx.client.state.borrow();
         let known = state.session.watched.iter().any(|known| known.db == ctx.db && *known.key == *key);
         if !known && !of_target.iter().any(|other| **other == *key) {
@@ -125,18 +135,15 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     let db = ctx.db;
     for (target, keys) in of_shard {
-        let look = move |shard: &Rc<Shard>| {
-            let now = shard.catch_up();
+        let look = move |shard: &Shard, now: Now| {
             let mut keyspace = shard.keyspace.borrow_mut();
-            let found: Vec<WatchedKey> = keys
-                .into_iter()
-                .map(|key| WatchedKey { db, watch: keyspace.watch(db, &key, now), key, shard: shard.id })
-                .collect();
-            drop(keyspace);
-            shard.after_commands();
-            found
+            let watch = |key: Box<[u8]>| WatchedKey { db, watch: keyspace.watch(db, &key, now), key, shard: shard.id };
+            keys.into_iter().map(watch).collect::<Vec<WatchedKey>>()
         };
-        let found = shard.call(target, look).await;
+        let found = match &transaction {
+            Some(transaction) => transaction.on(target, look).await,
+            None => look(shard, now),
+        };
         if ctx.client.closed.get() {
             // Nobody else would forget them.
             unwatch(shard, found);
@@ -144,6 +151,7 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
             ctx.client.state.borrow_mut().session.watched.extend(found);
         }
     }
+    shard.after_commands();
     Ok(ctx.reply(|reply| reply.ok()))
 }
 

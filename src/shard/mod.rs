@@ -22,7 +22,7 @@ pub use hop::{CallResult, ShardHop};
 pub use mailbox::{Batch, Links, Message, Part, Ticket, links};
 pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};
 
-use crate::clock::{Clock, Now, Sequence};
+use crate::clock::{Clock, Now, Sequence, boottime_us};
 use crate::command::spec::Keys;
 use crate::command::{Ctx, Handler, OwnedRequest};
 use crate::config::Config;
@@ -33,7 +33,7 @@ use crate::resp::{Proto, Reply, Request, Result};
 use mailbox::{Mail, Outbox};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +43,8 @@ use transactions::Transactions;
 pub trait Front {
     /// Replies to parts of a batch that this shard sent have come back.
     fn replies(&self, batch: &Batch);
+    /// Connections that were postponed go on.
+    fn resume(&self);
     /// Keys changed or died.
     fn notices(&self, notices: Vec<Notice>);
     fn as_any(&self) -> &dyn Any;
@@ -64,6 +66,15 @@ pub struct Shard {
     cycle_wakes_ms: Cell<u64>,
     cycle_alarm: Notify,
     garbage_alarm: Notify,
+    /// When the transport's turn began, store microseconds; 0 before it has worked on anything.
+    turn_began_us: Cell<u64>,
+    /// The clock was read for whatever runs next.
+    is_fresh: Cell<bool>,
+    /// Batches of others that are not done, by where they come from.
+    unfinished: RefCell<Vec<VecDeque<Unfinished>>>,
+    unfinished_batches: Cell<usize>,
+    /// Whether connections were postponed.
+    postponed: Cell<bool>,
     /// Turns of serving: the cycle sees from it whether somebody was served meanwhile.
     turns: Cell<u64>,
     /// Store microseconds until which nothing is deleted by the cycle (CLIENT PAUSE).
@@ -102,6 +113,11 @@ impl Shard {
             cycle_wakes_ms: Cell::new(0),
             cycle_alarm: Notify::default(),
             garbage_alarm: Notify::default(),
+            turn_began_us: Cell::new(0),
+            is_fresh: Cell::new(false),
+            unfinished: RefCell::new((0..count).map(|_| VecDeque::new()).collect()),
+            unfinished_batches: Cell::new(0),
+            postponed: Cell::new(false),
             turns: Cell::new(0),
             hold_until_us: Cell::new(0),
             outbox: Outbox::new(id, count),
@@ -238,7 +254,52 @@ impl Shard {
     #[inline]
     pub fn begin_turn(&self) {
         self.turns.set(self.turns.get() + 1);
+        if !self.is_fresh.take() {
+            self.catch_up();
+        }
+    }
+
+    /// The same for what the transport works on next, [`Shard::begin_turn`] follows; whether the transport's turn has
+    /// lasted long.
+    #[inline]
+    fn begin_line(&self) -> bool {
         self.catch_up();
+        self.is_fresh.set(true);
+        self.has_lasted_long()
+    }
+
+    /// Whether the transport's turn has lasted long, as far as the cached clock knows.
+    #[inline]
+    pub fn has_lasted_long(&self) -> bool {
+        let now_us = self.clock.now().us;
+        if self.turn_began_us.get() == 0 {
+            self.turn_began_us.set(now_us);
+        }
+        now_us - self.turn_began_us.get() > LONG_US
+    }
+
+    /// What was written is on its way: the transport's next turn begins.
+    fn end_turn(&self) {
+        self.turn_began_us.set(0);
+        self.is_fresh.set(false);
+    }
+
+    /// A connection has more to do, after the others: [`Front::resume`] follows.
+    pub fn postpone(&self) {
+        self.postponed.set(true);
+        self.outbox.kick();
+    }
+
+    fn resume_postponed(&self) -> bool {
+        let postponed = self.postponed.take();
+        if postponed {
+            self.front().resume();
+        }
+        postponed
+    }
+
+    fn has_unfinished_work(&self) -> bool {
+        self.postponed.get() || self.unfinished_batches.get() > 0
     }
 
     /// See [`Shard::delay`].
@@ -295,9 +356,16 @@ impl Shard {
         self.delay();
         self.begin_turn();
         match message {
-            Message::Batch(mut batch) => {
-                self.run_batch(&mut batch);
-                self.post(batch.origin, Message::Replies(batch));
+            Message::Batch(batch) => {
+                let origin = batch.origin;
+                let batch = Unfinished { batch, done: 0 };
+                let comes_next = self.unfinished.borrow()[origin].is_empty();
+                if comes_next {
+                    self.run_batch(batch);
+                } else {
+                    self.unfinished.borrow_mut()[origin].push_back(batch);
+                    self.unfinished_batches.set(self.unfinished_batches.get() + 1);
+                }
             }
             Message::Replies(batch) => {
                 self.front().replies(&batch);
@@ -312,31 +380,108 @@ impl Shard {
         self.after_commands();
     }
 
-    fn run_batch(&self, batch: &mut Batch) {
-        let Batch { origin, buffer, spans, parts, out, ends, .. } = batch;
-        let now = self.clock.now();
-        for parts in parts.chunks_mut(PREFETCHED) {
-            self.keyspace.borrow().prefetch(parts.iter().map(|part| (part.at.db, part.at.hash)));
-            for part in parts {
-                let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
-                part.out.0 = out.len() as u32;
-                part.ends.0 = ends.len() as u32;
-                if self.must_wait(&part.at, request, part.ticket.client) {
-                    part.deferred = true;
-                    self.defer_command(Deferred {
-                        handler: part.handler,
-                        request: OwnedRequest::of(request),
-                        at: part.at,
-                        ticket: part.ticket,
-                        origin: *origin,
-                    });
-                } else {
-                    self.run_handler(part.handler, request, part.at, now, out, ends);
-                }
-                part.out.1 = out.len() as u32;
-                part.ends.1 = ends.len() as u32;
+    /// Runs the commands of a batch in their order. Where they take long, the replies that are there leave, and the rest
+    /// waits until others had their turn.
+    fn run_batch(&self, mut unfinished: Unfinished) {
+        let began = self.clock.now();
+        let Batch { origin, buffer, spans, parts, out, ends, .. } = &mut *unfinished.batch;
+        let mut pace = Pace::new(began.us);
+        while unfinished.done < parts.len() {
+            let next = unfinished.done;
+            if next.is_multiple_of(PREFETCHED) {
+                let keys = parts[next..].iter().take(PREFETCHED);
+                self.keyspace.borrow().prefetch(keys.map(|part| (part.at.db, part.at.hash)));
+            }
+            let part = &mut parts[next];
+            let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
+            part.out.0 = out.len() as u32;
+            part.ends.0 = ends.len() as u32;
+            if self.must_wait(&part.at, request, part.ticket.client) {
+                part.deferred = true;
+                self.defer_command(Deferred {
+                    handler: part.handler,
+                    request: OwnedRequest::of(request),
+                    at: part.at,
+                    ticket: part.ticket,
+                    origin: *origin,
+                });
+            } else {
+                self.run_handler(part.handler, request, part.at, began, out, ends);
+            }
+            part.out.1 = out.len() as u32;
+            part.ends.1 = ends.len() as u32;
+            unfinished.done += 1;
+            if pace.is_long() && unfinished.done < parts.len() {
+                let origin = *origin;
+                self.post(origin, Message::Replies(unfinished.take_done(self.outbox.empty_batch())));
+                self.unfinished.borrow_mut()[origin].push_front(unfinished);
+                self.unfinished_batches.set(self.unfinished_batches.get() + 1);
+                return;
             }
         }
+        self.post(unfinished.batch.origin, Message::Replies(unfinished.batch));
+    }
+
+    /// Each other shard's oldest unfinished batch goes on; whether there was one.
+    fn go_on_with_batches(&self) -> bool {
+        if self.unfinished_batches.get() == 0 {
+            return false;
+        }
+        for origin in 0..self.count {
+            let Some(batch) = self.unfinished.borrow_mut()[origin].pop_front() else { continue };
+            self.unfinished_batches.set(self.unfinished_batches.get() - 1);
+            self.begin_turn();
+            self.run_batch(batch);
+            self.after_commands();
+        }
+        true
+    }
+}
+
+/// What takes longer lets others have their turn.
+const LONG_US: u64 = 200;
+
+/// Commands of another shard of which the first `done` are answered.
+struct Unfinished {
+    batch: Box<Batch>,
+    done: usize,
+}
+
+impl Unfinished {
+    /// Moves what is answered to another box.
+    fn take_done(&mut self, mut answered: Box<Batch>) -> Box<Batch> {
+        answered.origin = self.batch.origin;
+        answered.parts.extend(self.batch.parts.drain(..self.done));
+        std::mem::swap(&mut answered.out, &mut self.batch.out);
+        std::mem::swap(&mut answered.ends, &mut self.batch.ends);
+        self.done = 0;
+        answered
+    }
+}
+
+/// Watches over commands that run one after the other. They are short nearly always: the clock is read after the first
+/// and then once in a while, or after each where they are not.
+pub struct Pace {
+    began_us: u64,
+    commands: u64,
+    slow: bool,
+}
+
+impl Pace {
+    pub fn new(began_us: u64) -> Pace {
+        Pace { began_us, commands: 0, slow: false }
+    }
+
+    /// One more command has run: whether others should have their turn now.
+    #[inline]
+    pub fn is_long(&mut self) -> bool {
+        self.commands += 1;
+        if !self.slow && self.commands != 1 && !self.commands.is_multiple_of(PREFETCHED as u64) {
+            return false;
+        }
+        let spent_us = boottime_us().saturating_sub(self.began_us);
+        self.slow = spent_us / self.commands > LONG_US / PREFETCHED as u64;
+        spent_us > LONG_US
     }
 }
 

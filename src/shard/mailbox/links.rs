@@ -71,14 +71,22 @@ impl Host for Mail {
                 let Some(message) = message else { break };
                 any = true;
                 self.shard.receive(message);
+                if self.shard.has_lasted_long() {
+                    break;
+                }
             }
         }
-        any
+        any | self.shard.go_on_with_batches() | self.shard.resume_postponed()
     }
 
     fn has_mail(&self) -> bool {
         self.consumers.borrow().iter().flatten().any(|consumer| !consumer.is_empty())
             || self.shard.transactions.has_work(self.shard.id)
+            || self.shard.has_unfinished_work()
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.shard.begin_line()
     }
 
     fn has_outgoing(&self) -> bool {
@@ -86,6 +94,7 @@ impl Host for Mail {
     }
 
     fn send_mail(&self, wake: &mut dyn FnMut(usize)) {
+        self.shard.end_turn();
         // Before anything else: steps follow the transaction they belong to.
         self.shard.exchange_transactions(wake);
         let outbox = &self.shard.outbox;
