@@ -1,8 +1,12 @@
 //! A wake-up between tasks of one executor. One that comes while nobody waits is kept for the next who does.
 
+use futures_lite::future::or;
+use glommio::timer::Timer;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
+use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 thread_local! {
     static WOKEN: Cell<bool> = const { Cell::new(false) };
@@ -22,6 +26,47 @@ pub async fn step_back() {
 
 pub(super) fn take_woken() -> bool {
     WOKEN.take()
+}
+
+/// Makes sure that the executor wakes up. glommio 0.9 sleeps although tasks are ready where its thread was held up by
+/// the system for longer than its preemption timer right before it would have run them (`run_task_queues` then says that
+/// there were none); it would sleep until something else happens.
+#[derive(Default)]
+pub(super) struct Pulse {
+    rests: Cell<bool>,
+    quickened: Notify,
+}
+
+/// How long it may sleep then: while there is work, and while there is none (when its first piece comes).
+const PULSE: Duration = Duration::from_millis(2);
+const RESTING_PULSE: Duration = Duration::from_millis(100);
+
+impl Pulse {
+    /// There is work.
+    pub fn quicken(&self) {
+        if self.rests.replace(false) {
+            self.quickened.notify();
+        }
+    }
+
+    /// Nothing is ready, and what comes wakes the executor.
+    pub fn rest(&self) {
+        self.rests.set(true);
+    }
+
+    /// Beats for as long as the executor runs.
+    pub async fn beat(self: Rc<Pulse>) {
+        loop {
+            if !self.rests.get() {
+                Timer::new(PULSE).await;
+                continue;
+            }
+            or(self.quickened.wait(), async {
+                Timer::new(RESTING_PULSE).await;
+            })
+            .await;
+        }
+    }
 }
 
 #[derive(Default)]

@@ -13,6 +13,7 @@
 
 use super::bell::{Bell, Event};
 use super::buffers::{BUFFER_BYTES, Buffers, GROUP};
+use super::notify::Pulse;
 use super::{Host, Line, LineId};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
@@ -93,6 +94,7 @@ pub struct Ring {
     /// It waits outside of the ring; `kick` ends that.
     parked: Cell<bool>,
     event: Rc<Event>,
+    pulse: Rc<Pulse>,
     tick: Box<types::Timespec>,
     // The ring goes before the memory that the kernel writes to.
     uring: RefCell<IoUring>,
@@ -145,6 +147,7 @@ impl Ring {
             quiet_ticks: Cell::new(0),
             parked: Cell::new(false),
             event,
+            pulse: Rc::default(),
             tick: Box::new(types::Timespec::new().nsec(TICK_NS)),
             uring: RefCell::new(uring),
             buffers: RefCell::new(buffers),
@@ -252,6 +255,7 @@ impl Ring {
     /// Runs the ring for as long as the executor does.
     pub async fn drive(self: Rc<Ring>, host: Rc<dyn Host>) {
         glommio::spawn_local(self.event.clone().forward()).detach();
+        glommio::spawn_local(self.pulse.clone().beat()).detach();
         let mut turns = 0;
         loop {
             if !self.ticking.replace(true) {
@@ -286,6 +290,7 @@ impl Ring {
     /// Waits through the executor until something completes, somebody rings, or a task of this shard kicks.
     async fn park(&self, host: &dyn Host) {
         self.parked.set(true);
+        self.pulse.rest();
         let registered = self.uring.borrow().submitter().register_eventfd(self.event.fd());
         if registered.is_ok() {
             self.bells[self.me].wait();
@@ -293,6 +298,7 @@ impl Ring {
             if !self.has_work(host) {
                 self.event.kick.wait().await;
             }
+            self.pulse.quicken();
             self.bells[self.me].work();
             // An eventfd that stays registered would be written to at every completion.
             let _ = self.uring.borrow().submitter().unregister_eventfd();

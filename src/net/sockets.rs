@@ -2,6 +2,7 @@
 //! socket takes no more does a task wait for room.
 
 use super::bell::{Bell, Event, ring_event};
+use super::notify::Pulse;
 use super::{Host, Line, LineId, Notify};
 use futures_lite::future::{or, poll_fn, yield_now};
 use futures_lite::{AsyncRead, AsyncWrite};
@@ -71,6 +72,8 @@ impl Sockets {
     /// Carries mail and sends what connections have to say, for as long as the executor runs.
     pub async fn drive(self: Rc<Sockets>, host: Rc<dyn Host>) {
         glommio::spawn_local(self.event.clone().forward()).detach();
+        let pulse = Rc::new(Pulse::default());
+        glommio::spawn_local(pulse.clone().beat()).detach();
         glommio::spawn_local(self.clone().send_all()).detach();
         let bell = &self.bells[self.me];
         loop {
@@ -91,11 +94,13 @@ impl Sockets {
                 .await;
                 continue;
             }
+            pulse.rest();
             bell.wait();
             if !host.has_mail() {
                 self.event.kick.wait().await;
             }
             bell.work();
+            pulse.quicken();
         }
     }
 
