@@ -76,12 +76,22 @@ impl Clock {
     pub fn refresh(&self) -> Now {
         if self.manual_wall_offset_ms.is_none() {
             let now = Now::from_us(boottime_us());
-            let same_ms = now.ms == self.now.get().ms;
-            if same_ms || self.sequence.as_ref().is_none_or(|sequence| sequence.is_past(now.ms)) {
+            let cached = self.now.get();
+            if now.ms == cached.ms {
                 self.now.set(now);
+            } else {
+                let allowed_ms = self.sequence.as_ref().map_or(u64::MAX, |sequence| sequence.earliest_ms());
+                self.pass(if now.ms <= allowed_ms { now } else { Now::from_ms(allowed_ms) });
             }
         }
         self.now.get()
+    }
+
+    /// Is this late at least.
+    pub fn pass(&self, moment: Now) {
+        if moment > self.now.get() {
+            self.now.set(moment);
+        }
     }
 
     /// Moves a manual clock; the system's is not moved.

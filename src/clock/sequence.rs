@@ -91,10 +91,10 @@ impl Sequence {
         self.windows.iter().map(|window| window.0.load(SeqCst)).fold(next, u64::min)
     }
 
-    /// Whether no transaction at an earlier moment is still to come; `now_ms` was read just before.
-    pub fn is_past(&self, now_ms: u64) -> bool {
+    /// No transaction at an earlier moment than this, or than the clock just before the call, is still to come.
+    pub fn earliest_ms(&self) -> u64 {
         fence(SeqCst);
-        self.windows.iter().all(|window| window.0.load(SeqCst) >= now_ms << COUNTER_BITS)
+        sequence_ms(self.windows.iter().map(|window| window.0.load(SeqCst)).fold(CLOSED, u64::min))
     }
 
     /// A shard wants to be woken when windows are closed, or does not want to any more.
@@ -131,14 +131,14 @@ mod tests {
         let fast = sequence.take(2, 1000);
         sequence.close(1);
         assert!(sequence.watermark() <= slow && slow < fast);
-        assert!(!sequence.is_past(1001));
+        assert_eq!(sequence.earliest_ms(), 1000);
         sequence.close(0);
         assert!(sequence.watermark() > fast + 1);
-        assert!(sequence.is_past(1001));
+        assert!(sequence.earliest_ms() > 1_000_000_000);
         // A window that is open, but has taken nothing yet, holds back what comes after it.
         sequence.open(0, 1002);
         let later = { sequence.take(1, 1003) };
         assert!(sequence.watermark() <= later);
-        assert!(sequence.is_past(1002) && !sequence.is_past(1003));
+        assert_eq!(sequence.earliest_ms(), 1002);
     }
 }

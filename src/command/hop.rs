@@ -48,6 +48,11 @@ impl OwnedRequest {
         self.spans.push((start, self.buffer.len() as u32));
     }
 
+    /// Bytes of all arguments.
+    pub fn bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     pub fn as_request(&self) -> Request<'_> {
         Request::new(&self.buffer, &self.spans)
     }

@@ -45,7 +45,7 @@ pub struct Ctx<'a> {
     /// What reading a key leaves behind: nothing for a client with NO-TOUCH.
     pub touch: Touch,
     /// Where each item of a partial reply ends ([`Merge::Items`]).
-    pub ends: &'a mut Vec<u32>,
+    pub ends: &'a mut Vec<usize>,
     /// Number of shards, for cursors.
     pub shards: usize,
 }
@@ -110,7 +110,7 @@ impl Ctx<'_> {
 
     /// Marks the end of an item of a partial reply.
     pub fn end_item(&mut self) {
-        self.ends.push(self.reply.len() as u32);
+        self.ends.push(self.reply.len());
     }
 
     /// A change was made to a key: counted, and told to those who asked for this class of event.

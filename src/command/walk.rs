@@ -121,7 +121,7 @@ fn keys(ctx: &mut Ctx, request: Request) -> Result {
         // The matcher says no to `*` and the empty key; KEYS * means all.
         if pattern == b"*" || glob_match(pattern, key, false) {
             reply.bulk(key);
-            ends.push(reply.len() as u32);
+            ends.push(reply.len());
         }
     });
     Ok(())

@@ -59,6 +59,9 @@ pub struct Keyspace {
     hasher: Hasher,
     /// Databases that were flushed and still have memory to give back.
     garbage: Vec<Db>,
+    /// The earliest moment at which somebody still looks: a transaction that waits is older than the clock. What was
+    /// alive then is hidden when it is dead, and stays until nobody can see it.
+    pub seen_from: Now,
     pub effects: Effects,
     pub counters: Counters,
     pub lag: Lag,
@@ -113,6 +116,7 @@ impl Keyspace {
             dbs: (0..databases).map(|_| Db::new(hasher.clone())).collect(),
             hasher,
             garbage: Vec::new(),
+            seen_from: LATEST,
             effects: Effects::default(),
             counters: Counters::default(),
             lag: Lag::new(),
@@ -157,7 +161,9 @@ impl Keyspace {
     fn live_slot(&mut self, db: usize, key: Key, now: Now) -> Option<Slot> {
         let slot = self.dbs[db].find(key)?;
         if self.dbs[db].is_dead(slot, now.ms) {
-            self.bury(db, slot, now);
+            if self.seen_from >= now || self.dbs[db].is_dead(slot, self.seen_from.ms) {
+                self.bury(db, slot, now);
+            }
             return None;
         }
         Some(slot)
@@ -190,6 +196,12 @@ impl Keyspace {
     /// Stores a key that [`Keyspace::find`] has just not found.
     #[inline]
     pub fn insert_new(&mut self, db: usize, key: Key, value: Value, deadline_ms: Option<u64>, now: Now) {
+        if self.seen_from < now
+            && let Some(slot) = self.dbs[db].find(key)
+        {
+            // Dead, and kept for a transaction. Whoever writes here has waited for all that look at this key.
+            self.bury(db, slot, now);
+        }
         let target = &mut self.dbs[db];
         debug_assert!(target.find(key).is_none());
         let slot = target.insert(key, value, access_clock(now));
@@ -459,6 +471,8 @@ impl Keyspace {
 /// Keys to be asked for together: enough to hide the misses of each other, few enough to still be there when they are
 /// used.
 pub const PREFETCHED: usize = 16;
+/// Nobody looks at an earlier moment than the clock's.
+pub const LATEST: Now = Now { us: u64::MAX, ms: u64::MAX };
 const PREFETCH_LEVELS: usize = 5;
 /// Draws before a random key gives up being uniform.
 const RANDOM_TRIES: usize = 200;

@@ -219,29 +219,24 @@ impl Turn<'_> {
 
 impl Dispatch<'_> {
     fn request(&self, turn: &mut Turn, request: Request, found: &Found, key: Option<RoutedKey>) -> Step {
-        let admitted = self.admit(turn.session, request, found).and_then(|command| self.queue(turn, command, request));
-        let command = match admitted {
-            Ok(Some(command)) => command,
-            Ok(None) => {
-                let muted = turn.take_muted();
-                turn.reply(muted, |reply| reply.simple("QUEUED"));
-                self.count(turn);
-                return Step::Taken;
-            }
-            Err(error) => {
-                self.server.stats.errors.set(self.server.stats.errors.get() + 1);
-                if let Some(multi) = &mut turn.session.multi {
-                    multi.broken = true;
-                }
-                let muted = turn.take_muted();
-                turn.reply(muted, |reply| reply.error(error));
-                return Step::Taken;
-            }
+        let command = match self.admit(turn.session, request, found) {
+            Ok(command) => command,
+            Err(error) => return self.refuse(turn, found, error),
         };
         if self.paused != Paused::No
             && (self.paused == Paused::All || command.spec.has(WRITE) || command.spec.name == "publish")
         {
             return self.pause(turn);
+        }
+        match self.queue(turn, command, request) {
+            Ok(false) => {}
+            Ok(true) => {
+                let muted = turn.take_muted();
+                turn.reply(muted, |reply| reply.simple("QUEUED"));
+                self.count(turn);
+                return Step::Taken;
+            }
+            Err(error) => return self.refuse(turn, found, error),
         }
         let before = std::mem::replace(&mut turn.session.last_command, command.full_name);
         let step = self.start(command, turn, request, key);
@@ -251,6 +246,20 @@ impl Dispatch<'_> {
             turn.session.last_command = before;
         }
         step
+    }
+
+    /// Answers a request that cannot run. In a transaction, none of it will.
+    fn refuse(&self, turn: &mut Turn, found: &Found, mut error: Error) -> Step {
+        self.server.stats.errors.set(self.server.stats.errors.get() + 1);
+        if let Some(multi) = &mut turn.session.multi {
+            multi.broken = true;
+        }
+        if matches!(found, Found::Command(command) if command.full_name == "exec") {
+            error = self.abort(turn.session, &error);
+        }
+        let muted = turn.take_muted();
+        turn.reply(muted, |reply| reply.error(error));
+        Step::Taken
     }
 
     fn count(&self, turn: &mut Turn) {
@@ -284,7 +293,12 @@ impl Dispatch<'_> {
         if self.locked && !session.authenticated && !command.spec.has(NO_AUTH) {
             return Err(Error::NoAuth);
         }
-        if !command.spec.keys.are_complete(request) {
+        if !command.row.subcommands.is_empty() && request.len() > 2 {
+            // No subcommand was found: it is HELP, which takes no arguments.
+            return Err(Error::WrongArity(format!("{}|help", command.full_name)));
+        }
+        // Between MULTI and EXEC it is queued all the same.
+        if session.multi.is_none() && !command.spec.keys.are_complete(request) {
             return Err(Error::WrongArity(command.full_name.to_owned()));
         }
         let allowed = ["ping", "quit", "reset", "subscribe", "unsubscribe", "psubscribe", "punsubscribe"];
@@ -361,7 +375,13 @@ impl Dispatch<'_> {
         } else if shard.must_wait(&at, request, self.client.id) {
             turn.flow.last_target = target;
             let ticket = Ticket { client: self.client.id, sequence: turn.replies.expect(muted), part: 0 };
-            shard.defer_command(Deferred { handler, request: OwnedRequest::of(request), at, ticket, origin: target });
+            shard.defer_own_command(Deferred {
+                handler,
+                request: OwnedRequest::of(request),
+                at,
+                ticket,
+                origin: target,
+            });
         } else {
             turn.replies.write(|out| {
                 let start = out.len();

@@ -221,7 +221,7 @@ impl Server {
         if client.closed.get() {
             return;
         }
-        client.state.borrow_mut().replies.out.extend_from_slice(bytes);
+        client.state.borrow_mut().replies.push(bytes);
         let mut pushed = self.pushed.borrow_mut();
         if pushed.last().is_none_or(|last| last.id != client.id) {
             pushed.push(client.clone());
@@ -278,8 +278,8 @@ impl Front for Server {
                 touched.push(client);
             }
             let Some(client) = touched.last() else { continue };
-            let bytes = &batch.out[part.out.0 as usize..part.out.1 as usize];
-            let ends = &batch.ends[part.ends.0 as usize..part.ends.1 as usize];
+            let bytes = &batch.out[part.out.0..part.out.1];
+            let ends = &batch.ends[part.ends.0..part.ends.1];
             let ends = ends.iter().map(|end| end - part.out.0);
             client.state.borrow_mut().replies.fill(part.ticket.sequence, part.ticket.part, bytes, ends);
         }

@@ -18,6 +18,8 @@ pub struct Replies {
     pub out: Vec<u8>,
     slots: VecDeque<Slot>,
     held: Vec<u8>,
+    /// What was pushed while nothing may come between the parts of a reply.
+    pushes: Option<Vec<u8>>,
     /// Sequence number of the next slot.
     next: u64,
 }
@@ -39,7 +41,7 @@ pub struct Gather {
     sum: i64,
     bytes: Vec<u8>,
     /// Where each item lies in `bytes`; by key for [`Merge::Items`].
-    items: Vec<(u32, u32)>,
+    items: Vec<(usize, usize)>,
     /// For each part the keys it answers, as positions in `items`.
     positions: Vec<Vec<u32>>,
     error: Option<Vec<u8>>,
@@ -63,7 +65,7 @@ impl Gather {
     }
 
     /// `ends` are positions in `bytes` where items end.
-    pub fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = u32>) {
+    pub fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = usize>) {
         self.missing -= 1;
         let Some(merge) = self.merge else {
             self.bytes.extend_from_slice(bytes);
@@ -77,7 +79,7 @@ impl Gather {
             Merge::Ok => {}
             Merge::Sum => self.sum += integer(bytes),
             Merge::Items | Merge::Concat => {
-                let base = self.bytes.len() as u32;
+                let base = self.bytes.len();
                 self.bytes.extend_from_slice(bytes);
                 let mut start = 0;
                 for (index, end) in ends.enumerate() {
@@ -105,7 +107,7 @@ impl Gather {
             (None, Some(Merge::Items | Merge::Concat)) => {
                 reply.array(self.items.len());
                 for &(start, end) in &self.items {
-                    reply.raw(&self.bytes[start as usize..end as usize]);
+                    reply.raw(&self.bytes[start..end]);
                 }
             }
         }
@@ -125,11 +127,12 @@ pub struct ExecGather {
 }
 
 impl ExecGather {
-    fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = u32>) {
+    fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = usize>) {
         self.missing -= 1;
         match self.parts[part] {
             None => self.aborted |= bytes.first() == Some(&b'-'),
-            Some(_) if bytes.is_empty() => debug_assert!(self.aborted, "every command answers"),
+            // It did not run, or what it answered is not wanted.
+            Some(_) if self.aborted => {}
             Some((command, part)) => self.commands[command as usize].add(part as usize, bytes, ends),
         }
     }
@@ -158,6 +161,16 @@ impl Replies {
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.slots.is_empty()
+    }
+
+    /// Something that answers no request.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.pushes.as_mut().unwrap_or(&mut self.out).extend_from_slice(bytes);
+    }
+
+    /// The reply that comes next contains confirmations: pushes wait until it is there.
+    pub fn hold_pushes(&mut self) {
+        self.pushes = Some(Vec::new());
     }
 
     /// A reply that is written at once.
@@ -200,7 +213,7 @@ impl Replies {
     }
 
     /// A reply, or a part of one, has come. Whatever is complete now moves to `out`.
-    pub fn fill(&mut self, sequence: u64, part: u32, bytes: &[u8], ends: impl Iterator<Item = u32>) {
+    pub fn fill(&mut self, sequence: u64, part: u32, bytes: &[u8], ends: impl Iterator<Item = usize>) {
         let first = self.next - self.slots.len() as u64;
         let index = (sequence - first) as usize;
         match &mut self.slots[index] {
@@ -245,6 +258,7 @@ impl Replies {
             self.slots.pop_front();
         }
         if self.slots.is_empty() {
+            self.out.extend(self.pushes.take().unwrap_or_default());
             self.held.clear();
             self.held.shrink_to(HELD_BYTES);
             self.slots.shrink_to(SLOTS);

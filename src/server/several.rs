@@ -23,7 +23,7 @@ impl Dispatch<'_> {
                     self.send(turn, |parts, muted| split::spread(parts, (handler, merge), at, muted, request, &routes))
                 }
             },
-            Run::Everywhere(handler, merge) if shard.count == 1 => {
+            Run::Everywhere(handler, merge) if shard.count == 1 && !shard.is_busy() => {
                 self.whole(shard.id, (handler, merge), at, turn, request, &routes)
             }
             Run::Everywhere(handler, merge) => self

@@ -12,6 +12,7 @@
 use super::client::Session;
 use super::dispatch::{Dispatch, Paused, Step, Turn, at, run_in_session, write_help};
 use super::replies::{ExecGather, Gather};
+use super::rows::debug_is_allowed;
 use super::several::across_of;
 use super::split::{self, Parts, Routes, Sent, Steps, common_target, routes};
 use super::table::Command;
@@ -68,13 +69,23 @@ impl Multi {
             self.buffer.extend_from_slice(arg);
             self.spans.push((start, self.buffer.len() as u32));
         }
-        self.writes |= command.spec.has(command::spec::flag::WRITE);
+        self.writes |= command.spec.has(command::spec::flag::WRITE) || command.spec.name == "publish";
         self.commands.push(Queued { command: command.index, spans: (start, self.spans.len() as u32) });
     }
 
     fn request(&self, queued: Queued) -> Request<'_> {
         Request::new(&self.buffer, &self.spans[queued.spans.0 as usize..queued.spans.1 as usize])
     }
+}
+
+/// How a queued command runs: one whose last key lacks its value answers an error then.
+fn run_of(command: &Command, request: Request) -> Run {
+    let is_complete = command.spec.keys.are_complete(request);
+    if is_complete { command.run } else { Run::Data(command::Run::Key(wrong_arity)) }
+}
+
+fn wrong_arity(_: &mut Ctx, request: Request) -> Result {
+    Err(Error::WrongArity(String::from_utf8_lossy(request.arg(0)).to_lowercase()))
 }
 
 /// A key under WATCH.
@@ -183,28 +194,29 @@ fn watched_args(watched: &[WatchedKey]) -> OwnedRequest {
 }
 
 impl Dispatch<'_> {
-    /// Queues a command where the connection is between MULTI and EXEC; else it comes back.
-    pub(super) fn queue<'c>(
-        &self,
-        turn: &mut Turn,
-        command: &'c Command,
-        request: Request,
-    ) -> Result<Option<&'c Command>> {
-        let Some(multi) = &mut turn.session.multi else { return Ok(Some(command)) };
+    /// Queues a command where the connection is between MULTI and EXEC; whether it did.
+    pub(super) fn queue(&self, turn: &mut Turn, command: &Command, request: Request) -> Result<bool> {
+        let session = &mut *turn.session;
+        let local = session.local;
+        let Some(multi) = &mut session.multi else { return Ok(false) };
         let at_once = ["watch", "quit", "reset"].contains(&command.full_name);
         if at_once || matches!(command.run, Run::Multi(_)) {
-            return Ok(Some(command));
+            return Ok(false);
         }
-        let limit = self.server.shard.config().client_query_buffer_limit_bytes;
+        let config = self.server.shard.config();
+        if command.spec.name == "debug" {
+            debug_is_allowed(&config, local)?;
+        }
+        let limit = config.client_query_buffer_limit_bytes;
         if multi.bytes() + request.from(0).map(<[u8]>::len).sum::<usize>() > limit {
             // As a client whose unfinished request is too long.
             turn.flow.close = super::client::Close::Now;
-            return Ok(None);
+            return Ok(true);
         }
         if !multi.broken {
             multi.push(command, request);
         }
-        Ok(None)
+        Ok(true)
     }
 
     pub(super) fn transaction(&self, verb: Verb, turn: &mut Turn) -> Step {
@@ -234,21 +246,30 @@ impl Dispatch<'_> {
         unwatch(&self.server.shard, std::mem::take(&mut session.watched));
     }
 
+    /// EXEC itself was refused: nothing is left of the transaction.
+    pub(super) fn abort(&self, session: &mut Session, because: &Error) -> Error {
+        self.end_multi(session);
+        let because = because.to_string();
+        let because = because.strip_prefix("ERR ").unwrap_or(&because);
+        Error::Text(format!("EXECABORT Transaction discarded because of: {because}").into())
+    }
+
     fn exec(&self, turn: &mut Turn) -> Step {
-        let refused = match &turn.session.multi {
-            None => Some(Error::text("ERR EXEC without MULTI")),
-            Some(multi) if multi.broken => {
-                Some(Error::text("EXECABORT Transaction discarded because of previous errors."))
+        let multi = match turn.session.multi.take() {
+            Some(multi) if !multi.broken => multi,
+            refused => {
+                let error = match refused {
+                    None => "ERR EXEC without MULTI",
+                    Some(_) => {
+                        self.end_multi(turn.session);
+                        "EXECABORT Transaction discarded because of previous errors."
+                    }
+                };
+                let muted = turn.take_muted();
+                turn.reply(muted, |reply| reply.error(error));
+                return Step::Taken;
             }
-            Some(_) => None,
         };
-        if let Some(error) = refused {
-            self.end_multi(turn.session);
-            let muted = turn.take_muted();
-            turn.reply(muted, |reply| reply.error(error));
-            return Step::Taken;
-        }
-        let multi = turn.session.multi.take().expect("looked at just now");
         let step = self.exec_queued(&multi, turn);
         match step {
             Step::NotYet => turn.session.multi = Some(multi),
@@ -282,6 +303,7 @@ impl Dispatch<'_> {
                 }
                 let watched = std::mem::take(&mut turn.session.watched);
                 let muted = turn.take_muted();
+                turn.replies.hold_pushes();
                 let steps = ExecSteps {
                     server: self.server.clone(),
                     client: self.client.clone(),
@@ -301,8 +323,11 @@ impl Dispatch<'_> {
         let mut watched = session.watched.iter();
         watched.any(|of| shard.is_locked(Lock { hash: shard.hasher.hash(&of.key), write: false }))
             || plan.commands.iter().any(|planned| {
-                let at = at(planned.command, session);
-                shard.must_wait(&at, multi.request(planned.queued), self.client.id)
+                let everywhere = matches!(planned.command.run, Run::Data(command::Run::Everywhere(..)));
+                everywhere && shard.is_busy() || {
+                    let at = at(planned.command, session);
+                    shard.must_wait(&at, multi.request(planned.queued), self.client.id)
+                }
             })
     }
 
@@ -345,7 +370,7 @@ impl Dispatch<'_> {
         let hash = planned.routes.first().map_or(0, |(hash, _)| *hash);
         let at = At { hash, db: planned.db, ..at(planned.command, turn.session) };
         let out = &mut turn.replies.out;
-        match planned.command.run {
+        match planned.run {
             Run::Data(
                 command::Run::Key(handler) | command::Run::Cursor(handler) | command::Run::Atomic(handler, _),
             ) => {
@@ -417,6 +442,7 @@ struct Plan<'t> {
 
 struct Planned<'t> {
     command: &'t Command,
+    run: Run,
     queued: Queued,
     /// SELECT may stand before it.
     db: usize,
@@ -435,14 +461,17 @@ impl<'t> Plan<'t> {
         for queued in &multi.commands {
             let command = server.table.get(queued.command);
             let request = multi.request(*queued);
-            let mut planned = Planned { command, queued: *queued, db, routes: Routes::new() };
-            match command.run {
+            let run = run_of(command, request);
+            let mut planned = Planned { command, run, queued: *queued, db, routes: Routes::new() };
+            match run {
                 Run::Data(command::Run::Cursor(_)) => {
                     planned.routes = [(0, walk::cursor_shard(request, shard.count))].into_iter().collect();
                 }
                 Run::Data(command::Run::Everywhere(..)) => {
                     (0..shard.count).for_each(|target| targets.add(target));
                 }
+                Run::Data(command::Run::Container) => plan.has_session_commands = true,
+                Run::Data(_) if !command.spec.keys.are_complete(request) => {}
                 Run::Data(run) => {
                     planned.routes = routes(&shard.hasher, command.spec.keys, request);
                     needs_steps |= match run {
@@ -531,21 +560,15 @@ impl Targets {
 impl Planned<'_> {
     /// Writes its parts; what gathers their replies comes back.
     fn split(&self, parts: &mut impl Parts, at: At, request: Request, shards: usize) -> Gather {
-        split_command(self.command, &self.routes, parts, at, request, shards)
+        split_command(self.run, &self.routes, parts, at, request, shards)
     }
 }
 
-fn split_command(
-    command: &Command,
-    routes: &Routes,
-    parts: &mut impl Parts,
-    at: At,
-    request: Request,
-    shards: usize,
-) -> Gather {
+fn split_command(run: Run, routes: &Routes, parts: &mut impl Parts, at: At, request: Request, shards: usize) -> Gather {
     let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
+    // Without keys it answers an error, for which any shard does.
     let target = common_target(routes).unwrap_or(0);
-    match command.run {
+    match run {
         Run::Data(command::Run::Key(handler) | command::Run::Atomic(handler, _)) => {
             split::together(parts, (handler, None), at, false, request, target, routes)
         }
@@ -616,7 +639,10 @@ impl ExecSteps {
     ) -> Result {
         let (server, shard) = (&self.server, &self.server.shard);
         let command = server.table.get(command);
-        match command.run {
+        let run = run_of(command, request.as_request());
+        match run {
+            // It would take part in what nobody takes it out of again.
+            Run::Session(_) if self.client.closed.get() => {}
             Run::Session(handler) => {
                 let mut state = self.client.state.borrow_mut();
                 run_in_session(server, handler, &mut state.session, request.as_request(), out);
@@ -632,6 +658,7 @@ impl ExecSteps {
             Run::Multi(_) => unreachable!("never queued"),
             Run::Data(run) => {
                 let routes = match run {
+                    _ if !command.spec.keys.are_complete(request.as_request()) => Routes::new(),
                     command::Run::Cursor(_) => {
                         [(0, walk::cursor_shard(request.as_request(), shard.count))].into_iter().collect()
                     }
@@ -664,13 +691,20 @@ impl ExecSteps {
         transaction: Option<&Rc<Transaction>>,
         out: &mut Vec<u8>,
     ) {
-        let at = {
-            let state = self.client.state.borrow();
-            at(command, &state.session)
-        };
+        let shard = &self.server.shard;
+        let at = At { db, ..at(command, &self.client.state.borrow().session) };
+        let run = run_of(command, request.as_request());
+        if let Run::Data(command::Run::Atomic(handler, _) | command::Run::Key(handler)) = run
+            && routes.is_empty()
+        {
+            // Without keys it answers an error, for which any shard does.
+            let now = shard.catch_up();
+            shard.run_handler(handler, request.as_request(), at, now, out, &mut Vec::new());
+            return;
+        }
         let mut parts = Steps::default();
-        let count = self.server.shard.count;
-        let mut gather = split_command(command, &routes, &mut parts, At { db, ..at }, request.as_request(), count);
+        let count = shard.count;
+        let mut gather = split_command(run, &routes, &mut parts, at, request.as_request(), count);
         let mut results = Vec::new();
         for part in parts.0 {
             let run = move |shard: &Shard, now: Now| {

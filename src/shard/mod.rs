@@ -86,7 +86,7 @@ pub struct Shard {
     waiting: RefCell<HashMap<u64, Rc<hop::Waiting>>>,
     next_call: Cell<u64>,
     front: OnceCell<Rc<dyn Front>>,
-    scratch_ends: RefCell<Vec<u32>>,
+    scratch_ends: RefCell<Vec<usize>>,
 }
 
 impl Shard {
@@ -207,7 +207,7 @@ impl Shard {
         at: At,
         now: Now,
         out: &mut Vec<u8>,
-        ends: &mut Vec<u32>,
+        ends: &mut Vec<usize>,
     ) {
         let start = out.len();
         let result: Result = handler(
@@ -354,6 +354,8 @@ impl Shard {
 
     pub(crate) fn receive(self: &Rc<Shard>, message: Message) {
         self.delay();
+        // What was handed over before this message was sent must be in, however fresh the clock is.
+        self.is_fresh.set(false);
         self.begin_turn();
         match message {
             Message::Batch(batch) => {
@@ -384,7 +386,7 @@ impl Shard {
     /// waits until others had their turn.
     fn run_batch(&self, mut unfinished: Unfinished) {
         let began = self.clock.now();
-        let Batch { origin, buffer, spans, parts, out, ends, .. } = &mut *unfinished.batch;
+        let Batch { origin, buffer, spans, parts, out, ends, owed, .. } = &mut *unfinished.batch;
         let mut pace = Pace::new(began.us);
         while unfinished.done < parts.len() {
             let next = unfinished.done;
@@ -394,10 +396,11 @@ impl Shard {
             }
             let part = &mut parts[next];
             let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
-            part.out.0 = out.len() as u32;
-            part.ends.0 = ends.len() as u32;
+            part.out.0 = out.len();
+            part.ends.0 = ends.len();
             if self.must_wait(&part.at, request, part.ticket.client) {
                 part.deferred = true;
+                *owed -= request.from(0).map(<[u8]>::len).sum::<usize>() as isize;
                 self.defer_command(Deferred {
                     handler: part.handler,
                     request: OwnedRequest::of(request),
@@ -408,8 +411,8 @@ impl Shard {
             } else {
                 self.run_handler(part.handler, request, part.at, began, out, ends);
             }
-            part.out.1 = out.len() as u32;
-            part.ends.1 = ends.len() as u32;
+            part.out.1 = out.len();
+            part.ends.1 = ends.len();
             unfinished.done += 1;
             if pace.is_long() && unfinished.done < parts.len() {
                 let origin = *origin;

@@ -5,7 +5,7 @@ use crate::command::keys::{encoding, refcount};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, shard_of};
-use crate::config::DebugCommand;
+use crate::config::{Config, DebugCommand};
 use crate::keyspace::{Live, Touch, Value};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::server::{Run, TaskCtx};
@@ -69,9 +69,7 @@ const NO_SUCH_TYPE: Error = Error::text(
 );
 
 async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
-    if !is_allowed(&ctx) {
-        return Err(NOT_ALLOWED);
-    }
+    is_allowed(&ctx.server.shard.config(), ctx.client.state.borrow().session.local)?;
     let request = ctx.request.as_request();
     let subcommand = request.arg(1).to_ascii_lowercase();
     match (&subcommand[..], request.len()) {
@@ -91,11 +89,12 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
 }
 
-fn is_allowed(ctx: &TaskCtx) -> bool {
-    match ctx.server.shard.config().enable_debug_command {
-        DebugCommand::No => false,
-        DebugCommand::Local => ctx.client.state.borrow().session.local,
-        DebugCommand::Yes => true,
+/// Whether a connection, from this machine or not, may use DEBUG.
+pub fn is_allowed(config: &Config, local: bool) -> Result {
+    match config.enable_debug_command {
+        DebugCommand::Yes => Ok(()),
+        DebugCommand::Local if local => Ok(()),
+        _ => Err(NOT_ALLOWED),
     }
 }
 
@@ -160,7 +159,8 @@ fn on_key<R: Send + 'static>(
 ) -> CallResult<R> {
     let (shard, db, key) = (&ctx.server.shard, ctx.db, key.to_vec());
     shard.call(shard_of(&shard.hasher, &key), move |shard| {
-        let now = shard.catch_up();
+        // As the cycle: a dead key that a transaction may still see stays.
+        let now = shard.cycle_now();
         let result = shard.with_ctx(db, now, &mut Vec::new(), Proto::Resp2, |ctx| work(ctx, &key));
         shard.after_commands();
         result

@@ -9,6 +9,8 @@ mod info;
 mod pubsub;
 mod transactions;
 
+pub use debug::is_allowed as debug_is_allowed;
+
 use super::Run;
 use crate::command::spec::Row;
 

@@ -88,11 +88,13 @@ pub struct Batch {
     pub parts: Vec<Part>,
     pub out: Vec<u8>,
     /// Ends of the items of partial replies, counted as positions in `out`.
-    pub ends: Vec<u32>,
+    pub ends: Vec<usize>,
     /// For a batch of transactions: their shares, their locks, and the number of the first that left with it.
     pub transactions: Vec<Intent>,
     pub locks: Vec<Lock>,
     pub first: u64,
+    /// Bytes of commands whose replies come later, less than nothing, or of one that had to wait.
+    pub owed: isize,
 }
 
 /// One command in a batch.
@@ -102,8 +104,8 @@ pub struct Part {
     pub ticket: Ticket,
     /// Ranges of the batch's spans, output and item ends.
     pub spans: (u32, u32),
-    pub out: (u32, u32),
-    pub ends: (u32, u32),
+    pub out: (usize, usize),
+    pub ends: (usize, usize),
     /// The parts of its transaction on this shard that are behind it run only where it answers no error.
     pub guard: bool,
     /// It waits for its turn on the target; its reply comes later.
@@ -134,6 +136,7 @@ impl Batch {
         self.ends.clear();
         self.transactions.clear();
         self.locks.clear();
+        self.owed = 0;
     }
 
     fn capacity_bytes(&self) -> usize {
@@ -248,7 +251,8 @@ impl Outbox {
 
     /// A batch of this shard's has come back with its replies.
     pub fn recycle(&self, mut batch: Box<Batch>) {
-        self.relieve(|| self.unanswered_bytes.set(self.unanswered_bytes.get() - batch.buffer.len()));
+        let answered = batch.buffer.len() as isize + batch.owed;
+        self.relieve(|| self.unanswered_bytes.set(self.unanswered_bytes.get().strict_sub_signed(answered)));
         let mut pool = self.pool.borrow_mut();
         if pool.len() < POOLED && batch.capacity_bytes() <= POOLED_BYTES {
             batch.clear();

@@ -1,10 +1,12 @@
-//! Who waits for which key on this shard: a queue for each locked key, in the order of the sequence. The table is empty
-//! nearly always: what can run at once never enters it.
+//! Who waits for which key on this shard: a queue for each locked key. The table is empty nearly always: what can run at
+//! once never enters it.
 //!
 //! ```text
 //!  hash of a key   write #5 | read #7  read #8 | write #9 | command
 //!                  granted
 //! ```
+//!
+//! Everybody has one place in one order, whatever the queue: so nobody can wait for somebody who waits for him.
 //!
 //! Keys are known by their hash alone, in all databases together: keys that share one wait for each other, which is
 //! rare and harmless. Everybody is also in the queue of [`EVERYTHING`]; who locks the whole shard is there as a writer.
@@ -12,7 +14,8 @@
 //! After VLL (Ren, Thomson, Abadi: Lightweight Locking for Main Memory Database Systems, VLDB 2012), with queues in
 //! place of its counters, so that those who wait know each other's order.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
@@ -23,8 +26,12 @@ pub struct Lock {
 /// The lock of the whole shard. (A key with this hash waits for more than it must.)
 pub const EVERYTHING: u64 = 0;
 
-/// The sequence of a command, which comes after whatever is there.
-pub const LAST: u64 = u64::MAX;
+/// Where somebody stands: behind all with smaller numbers, and behind those with the same number who came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub sequence: u64,
+    pub arrival: u64,
+}
 
 #[derive(Default)]
 pub struct Locks {
@@ -33,17 +40,16 @@ pub struct Locks {
     of_everything: usize,
 }
 
-/// The first `granted` entries hold the key: one writer, or readers.
+/// The entries up to `granted` hold the key: one writer, or readers.
 #[derive(Default)]
 struct Queue {
-    entries: VecDeque<Entry>,
-    granted: usize,
+    entries: BTreeMap<Place, Entry>,
+    granted: Option<Place>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
     owner: usize,
-    sequence: u64,
     write: bool,
 }
 
@@ -77,25 +83,23 @@ impl Locks {
         self.of_everything > 0
     }
 
-    /// Takes a place in the queue of each lock, which are all different. The lock of the shard is not taken here.
-    /// Returns how many of the locks were not granted.
-    pub fn enter(&mut self, owner: usize, sequence: u64, locks: &[Lock], mut tell: impl FnMut(Change)) -> usize {
+    /// Takes a place in the queue of each lock, which are all different. Returns how many were not granted.
+    pub fn enter(&mut self, owner: usize, place: Place, locks: &[Lock], mut tell: impl FnMut(Change)) -> usize {
         let mut missing = 0;
         for lock in locks {
             self.of_everything += usize::from(lock.hash == EVERYTHING && lock.write);
             let queue = self.queues.entry(lock.hash).or_default();
-            let granted = queue.insert(Entry { owner, sequence, write: lock.write }, &mut tell);
-            missing += usize::from(!granted);
+            missing += usize::from(!queue.insert(place, Entry { owner, write: lock.write }, &mut tell));
         }
         missing
     }
 
     /// Leaves the queues again, granted or not.
-    pub fn leave(&mut self, owner: usize, locks: &[Lock], mut tell: impl FnMut(Change)) {
+    pub fn leave(&mut self, place: Place, locks: &[Lock], mut tell: impl FnMut(Change)) {
         for lock in locks {
             self.of_everything -= usize::from(lock.hash == EVERYTHING && lock.write);
             let queue = self.queues.get_mut(&lock.hash).expect("entered before");
-            queue.remove(owner, &mut tell);
+            queue.remove(place, &mut tell);
             if queue.entries.is_empty() {
                 self.queues.remove(&lock.hash);
             }
@@ -104,44 +108,59 @@ impl Locks {
 }
 
 impl Queue {
+    fn is_read(&self) -> bool {
+        self.entries.first_key_value().is_none_or(|(_, first)| !first.write)
+    }
+
     /// Whether one more at the end would be granted at once.
     fn takes(&self, write: bool) -> bool {
-        !write && self.granted == self.entries.len() && !self.entries[0].write
+        let last = self.entries.last_key_value().map(|(place, _)| *place);
+        last.is_none() || !write && self.granted == last && self.is_read()
+    }
+
+    fn before(&self, place: Place) -> Option<Place> {
+        self.entries.range(..place).next_back().map(|(place, _)| *place)
     }
 
     /// Whether the entry was granted.
-    fn insert(&mut self, entry: Entry, tell: &mut impl FnMut(Change)) -> bool {
-        // Commands (LAST) keep their places: they were there before whatever comes later, whatever its number is.
-        let later = |other: &Entry| other.sequence != LAST && other.sequence > entry.sequence;
-        let at = self.entries.iter().position(later).unwrap_or(self.entries.len());
-        let among_readers = at <= self.granted && self.entries.front().is_none_or(|front| !front.write);
-        self.entries.insert(at, entry);
-        if among_readers && !entry.write {
-            self.granted += 1;
+    fn insert(&mut self, place: Place, entry: Entry, tell: &mut impl FnMut(Change)) -> bool {
+        let among_granted = self.before(place) <= self.granted;
+        let reads = among_granted && !entry.write && self.is_read();
+        self.entries.insert(place, entry);
+        if reads {
+            self.granted = self.granted.max(Some(place));
             return true;
         }
-        (at..self.granted).for_each(|index| tell(Change::Revoked(self.entries[index + 1].owner)));
-        self.granted = if at == 0 { 1 } else { self.granted.min(at) };
-        at == 0
+        if let Some(granted) = self.granted.filter(|granted| *granted > place) {
+            let behind = self.entries.range((Excluded(place), Excluded(granted))).map(|(_, entry)| entry.owner);
+            behind.chain([self.entries[&granted].owner]).for_each(|owner| tell(Change::Revoked(owner)));
+            self.granted = self.before(place);
+        }
+        let first = self.before(place).is_none();
+        if first {
+            self.granted = Some(place);
+        }
+        first
     }
 
-    fn remove(&mut self, owner: usize, tell: &mut impl FnMut(Change)) {
-        let at = self.entries.iter().position(|entry| entry.owner == owner).expect("entered before");
-        self.entries.remove(at);
-        if at < self.granted {
-            self.granted -= 1;
+    fn remove(&mut self, place: Place, tell: &mut impl FnMut(Change)) {
+        self.entries.remove(&place).expect("entered before");
+        if self.granted == Some(place) {
+            self.granted = self.before(place);
         }
         self.grant(tell);
     }
 
     /// Grants what the front of the queue allows.
     fn grant(&mut self, tell: &mut impl FnMut(Change)) {
-        while let Some(next) = self.entries.get(self.granted) {
-            let fits = self.granted == 0 || !next.write && !self.entries[0].write;
-            if !fits {
+        let reads = self.is_read();
+        loop {
+            let from = self.granted.map_or(Unbounded, Excluded);
+            let Some((place, next)) = self.entries.range((from, Unbounded)).next() else { return };
+            if self.granted.is_some() && (next.write || !reads) {
                 return;
             }
-            self.granted += 1;
+            self.granted = Some(*place);
             tell(Change::Granted(next.owner));
         }
     }
@@ -150,47 +169,53 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     const fn lock(hash: u64, write: bool) -> Lock {
         Lock { hash, write }
+    }
+
+    const fn place(sequence: u64, arrival: u64) -> Place {
+        Place { sequence, arrival }
     }
 
     #[test]
     fn writers_wait_for_each_other_and_readers_share() {
         let mut locks = Locks::default();
         let none = |change: Change| panic!("{change:?}");
-        assert_eq!(locks.enter(1, 1, &[lock(7, false)], none), 0);
+        assert_eq!(locks.enter(1, place(1, 0), &[lock(7, false)], none), 0);
         assert!(!locks.is_taken(lock(7, false)) && locks.is_taken(lock(7, true)) && !locks.is_taken(lock(8, true)));
-        assert_eq!(locks.enter(2, 2, &[lock(7, false)], none), 0);
-        assert_eq!(locks.enter(3, 3, &[lock(7, true), lock(8, true)], none), 1);
-        assert_eq!(locks.enter(4, LAST, &[lock(7, false)], none), 1, "nobody overtakes a writer that waits");
-        locks.leave(1, &[lock(7, false)], none);
+        assert_eq!(locks.enter(2, place(2, 1), &[lock(7, false)], none), 0);
+        assert_eq!(locks.enter(3, place(3, 2), &[lock(7, true), lock(8, true)], none), 1);
+        assert_eq!(locks.enter(4, place(3, 3), &[lock(7, false)], none), 1, "nobody overtakes a writer that waits");
+        locks.leave(place(1, 0), &[lock(7, false)], none);
         let mut told = Vec::new();
-        locks.leave(2, &[lock(7, false)], |change| told.push(change));
+        locks.leave(place(2, 1), &[lock(7, false)], |change| told.push(change));
         assert_eq!(told, [Change::Granted(3)]);
         told.clear();
-        locks.leave(3, &[lock(7, true), lock(8, true)], |change| told.push(change));
+        locks.leave(place(3, 2), &[lock(7, true), lock(8, true)], |change| told.push(change));
         assert_eq!(told, [Change::Granted(4)]);
-        locks.leave(4, &[lock(7, false)], none);
+        locks.leave(place(3, 3), &[lock(7, false)], none);
         assert!(locks.is_empty());
     }
 
+    /// A command waited behind a transaction, and the next of its connection behind that command. A transaction with a
+    /// smaller number came then: before the first in one queue, it must not be behind the second in another.
     #[test]
-    fn an_earlier_transaction_goes_before_later_ones_that_have_not_started() {
+    fn an_earlier_transaction_goes_before_all_that_have_not_started() {
         let mut locks = Locks::default();
         let mut told = Vec::new();
-        assert_eq!(locks.enter(9, 9, &[lock(7, true)], |change| told.push(change)), 0);
-        assert_eq!(locks.enter(0, LAST, &[lock(7, true)], |change| told.push(change)), 1);
-        assert_eq!(locks.enter(5, 5, &[lock(7, true)], |change| told.push(change)), 0);
-        assert_eq!(told, [Change::Revoked(9)]);
+        let (one, two, client) = (lock(1, true), lock(2, true), lock(3, true));
+        assert_eq!(locks.enter(9, place(9, 0), &[one], |change| told.push(change)), 0);
+        assert_eq!(locks.enter(10, place(9, 1), &[one, client], |change| told.push(change)), 1);
+        assert_eq!(locks.enter(11, place(9, 2), &[two, client], |change| told.push(change)), 1);
+        assert_eq!(locks.enter(5, place(5, 3), &[one, two], |change| told.push(change)), 0);
+        assert_eq!(told, [Change::Revoked(9), Change::Revoked(11)]);
         told.clear();
-        assert_eq!(locks.enter(7, 7, &[lock(7, true)], |change| told.push(change)), 1);
-        for (owner, next) in [(5, 7), (7, 9), (9, 0)] {
-            locks.leave(owner, &[lock(7, true)], |change| told.push(change));
-            assert_eq!(told, [Change::Granted(next)]);
-            told.clear();
-        }
+        locks.leave(place(5, 3), &[one, two], |change| told.push(change));
+        locks.leave(place(9, 0), &[one], |change| told.push(change));
+        locks.leave(place(9, 1), &[one, client], |change| told.push(change));
+        let granted = [Change::Granted(9), Change::Granted(11), Change::Granted(10), Change::Granted(11)];
+        assert_eq!(told, granted);
     }
 
     /// Against the rule itself: an entry holds its key where everybody before it is a reader and so is it, or where
@@ -200,7 +225,7 @@ mod tests {
         for seed in 0..200 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut locks = Locks::default();
-            let mut model: Vec<Entry> = Vec::new();
+            let mut model: BTreeMap<Place, Entry> = BTreeMap::new();
             let mut holds: BTreeMap<usize, bool> = BTreeMap::new();
             for owner in 0..60 {
                 let apply = |change: Change, holds: &mut BTreeMap<usize, bool>| match change {
@@ -208,26 +233,67 @@ mod tests {
                     Change::Revoked(owner) => assert!(holds.insert(owner, false).unwrap(), "revoked, but not granted"),
                 };
                 let key = lock(7, rng.u8(..3) == 0);
-                let sequence = if rng.u8(..4) == 0 { LAST } else { rng.u64(..1000) };
+                let highest = model.last_key_value().map_or(0, |(place, _)| place.sequence);
+                let sequence = if rng.u8(..4) == 0 { highest } else { rng.u64(..1000) };
                 let would_wait = locks.is_taken(key);
-                let granted = locks.enter(owner, sequence, &[key], |change| apply(change, &mut holds)) == 0;
-                if sequence == LAST {
+                let at = place(sequence, owner as u64);
+                let granted = locks.enter(owner, at, &[key], |change| apply(change, &mut holds)) == 0;
+                if sequence >= highest {
                     assert_eq!(granted, !would_wait);
                 }
                 holds.insert(owner, granted);
-                let later = |other: &Entry| other.sequence != LAST && other.sequence > sequence;
-                let at = model.iter().position(later).unwrap_or(model.len());
-                model.insert(at, Entry { owner, sequence, write: key.write });
+                model.insert(at, Entry { owner, write: key.write });
                 while model.len() > rng.usize(1..12) {
-                    let gone = model.remove(rng.usize(..model.len()));
-                    holds.remove(&gone.owner);
-                    let left = [lock(7, gone.write)];
-                    locks.leave(gone.owner, &left, |change| apply(change, &mut holds));
+                    let gone = *model.keys().nth(rng.usize(..model.len())).unwrap();
+                    let entry = model.remove(&gone).unwrap();
+                    holds.remove(&entry.owner);
+                    locks.leave(gone, &[lock(7, entry.write)], |change| apply(change, &mut holds));
                 }
-                for (index, entry) in model.iter().enumerate() {
-                    let alone = index == 0 || !entry.write && model[..index].iter().all(|before| !before.write);
-                    assert_eq!(holds[&entry.owner], alone, "seed {seed}, owner {owner}, at {index}");
+                for (index, entry) in model.values().enumerate() {
+                    let alone = index == 0 || !entry.write && model.values().take(index).all(|before| !before.write);
+                    assert_eq!(holds[&entry.owner], alone, "seed {seed}, owner {}, at {index}", entry.owner);
                 }
+            }
+        }
+    }
+
+    /// Whoever runs leaves; with any set of locks somebody can always run.
+    #[test]
+    fn nobody_waits_for_ever() {
+        for seed in 0..300 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut locks = Locks::default();
+            let mut waiting: BTreeMap<Place, (usize, Vec<Lock>)> = BTreeMap::new();
+            let mut missing: BTreeMap<usize, usize> = BTreeMap::new();
+            for owner in 0..40 {
+                let highest = waiting.keys().map(|place| place.sequence).max().unwrap_or(0);
+                let at = place(if rng.bool() { highest } else { rng.u64(..100) }, owner as u64);
+                let mut of_owner: Vec<Lock> = (0..rng.usize(1..4)).map(|_| lock(rng.u64(..5), rng.bool())).collect();
+                of_owner.sort_by_key(|lock| (lock.hash, !lock.write));
+                of_owner.dedup_by_key(|lock| lock.hash);
+                let mut changes = Vec::new();
+                let lacks = locks.enter(owner, at, &of_owner, |change| changes.push(change));
+                missing.insert(owner, lacks);
+                count(&mut missing, &changes);
+                waiting.insert(at, (owner, of_owner));
+            }
+            while !waiting.is_empty() {
+                let able = waiting.iter().find(|(_, (owner, _))| missing[owner] == 0).map(|(place, _)| *place);
+                let able = able.unwrap_or_else(|| panic!("seed {seed}: {} wait for each other", waiting.len()));
+                let (_, of_owner) = waiting.remove(&able).unwrap();
+                let mut changes = Vec::new();
+                locks.leave(able, &of_owner, |change| changes.push(change));
+                count(&mut missing, &changes);
+            }
+            assert!(locks.is_empty());
+        }
+    }
+
+    fn count(missing: &mut BTreeMap<usize, usize>, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Granted(owner) => *missing.get_mut(owner).unwrap() -= 1,
+                Change::Revoked(owner) => *missing.get_mut(owner).unwrap() += 1,
             }
         }
     }

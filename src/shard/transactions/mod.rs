@@ -34,14 +34,15 @@ use super::mailbox::{Batch, Message, Result as CallOutcome, Step};
 use super::{At, CallResult, Part, Shard, Ticket};
 use crate::clock::{Now, Sequence, sequence_ms};
 use crate::command::{Handler, OwnedRequest};
+use crate::keyspace::LATEST;
 use crate::resp::Request;
-use locks::{Change, LAST, Locks};
+use locks::{Change, Locks, Place};
 use outgoing::Outgoing;
 use rtrb::{Consumer, Producer};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -84,8 +85,13 @@ struct Waiting {
     holds: HashMap<(usize, u64), usize>,
     /// Have all their locks, or had them when they came here.
     ready: VecDeque<usize>,
-    /// Have all their locks and wait for the watermark.
-    early: Vec<usize>,
+    /// Have all their locks and wait for the watermark, by their numbers.
+    early: BTreeSet<(u64, usize)>,
+    /// All transactions among those who wait.
+    transactions: BTreeSet<(u64, usize)>,
+    /// The greatest number that was taken in: a command that waits comes after it.
+    highest: u64,
+    arrivals: u64,
 }
 
 /// A batch some of whose transactions are not done.
@@ -95,8 +101,7 @@ struct Held {
 }
 
 struct Pending {
-    /// [`LAST`] for a command.
-    sequence: u64,
+    place: Place,
     /// Locks that are not granted.
     missing: usize,
     locks: SmallVec<[Lock; 4]>,
@@ -170,8 +175,13 @@ impl Shard {
         Builder::new(self.transactions.outgoing.borrow_mut(), &self.outbox)
     }
 
+    /// Whether anybody waits or holds a key here.
+    pub fn is_busy(&self) -> bool {
+        self.transactions.busy.get()
+    }
+
     /// Whether a command has to wait until a transaction has let go of one of its keys. Then it is to be handed to
-    /// [`Shard::defer_command`].
+    /// [`Shard::defer_own_command`].
     #[inline]
     pub fn must_wait(&self, at: &At, request: Request, client: u64) -> bool {
         self.transactions.busy.get() && self.finds_locked(at, request, client)
@@ -195,12 +205,19 @@ impl Shard {
         at.keys.indexes(request).map(move |index| Lock { hash: self.hasher.hash(request.arg(index)), write })
     }
 
+    /// Puts a command of this shard's own connection behind those whose keys it needs.
+    pub fn defer_own_command(&self, deferred: Deferred) {
+        self.outbox.count_unanswered(deferred.request.bytes());
+        self.defer_command(deferred);
+    }
+
     /// Puts a command behind those whose keys it needs, and behind what its connection has waiting here already.
-    pub fn defer_command(&self, deferred: Deferred) {
+    pub(super) fn defer_command(&self, deferred: Deferred) {
         let request = deferred.request.as_request();
         let mut locks: SmallVec<[Lock; 4]> = self.locks_of(&deferred.at, request).collect();
         locks.push(client_lock(deferred.ticket.client));
-        self.transactions.waiting.borrow_mut().enter(LAST, locks, What::Command(Box::new(deferred)));
+        let waiting = &mut *self.transactions.waiting.borrow_mut();
+        waiting.enter(waiting.highest, locks, What::Command(Box::new(deferred)));
         self.transactions.busy.set(true);
     }
 
@@ -234,9 +251,7 @@ impl Shard {
         if !self.transactions.busy.get() {
             return now;
         }
-        let waiting = self.transactions.waiting.borrow();
-        let numbers = waiting.pending.iter().map(|(_, pending)| pending.sequence).filter(|number| *number != LAST);
-        numbers.map(|number| Now::from_ms(sequence_ms(number))).fold(now, Ord::min)
+        now.min(self.transactions.waiting.borrow().seen_from())
     }
 
     /// Sends what was written in this turn and runs what can run. `wake` rings another shard.
@@ -258,13 +273,10 @@ impl Shard {
     fn number_and_send(&self, wake: &mut dyn FnMut(usize)) {
         let mine = &self.transactions;
         let now_ms = self.clock.now().ms;
-        let own =
-            mine.outgoing.borrow_mut().send(&mine.sequence, &mut mine.links.borrow_mut(), now_ms, |target, len| {
-                self.outbox.count_unanswered(len);
-                if target != self.id {
-                    wake(target);
-                }
-            });
+        let own = {
+            let (mut outgoing, mut links) = (mine.outgoing.borrow_mut(), mine.links.borrow_mut());
+            outgoing.send(&mine.sequence, &mut links, now_ms, || self.delay(), wake)
+        };
         mine.handed_over.borrow_mut().extend(own);
         (0..self.count).filter(|shard| *shard != self.id && mine.sequence.is_waiting(*shard)).for_each(wake);
     }
@@ -314,6 +326,7 @@ impl Shard {
     fn admit(&self, sequence: u64, watermark: u64, held: usize, index: usize) {
         let mine = &self.transactions;
         let waiting = &mut *mine.waiting.borrow_mut();
+        waiting.highest = waiting.highest.max(sequence);
         let batch = &mut waiting.batches[held].batch;
         let intent = batch.transactions[index];
         let locks = &batch.locks[intent.locks.0 as usize..intent.locks.1 as usize];
@@ -335,11 +348,12 @@ impl Shard {
         if !ordered {
             locks.clear();
         }
-        let id = waiting.enter(if ordered { sequence } else { LAST }, locks, what);
+        let id = waiting.enter(sequence, locks, what);
         if let Some(hold) = hold {
             waiting.holds.insert(hold, id);
         }
         mine.busy.set(true);
+        self.keyspace.borrow_mut().seen_from = waiting.seen_from();
     }
 
     /// Runs whoever has all locks and is below the watermark.
@@ -347,7 +361,13 @@ impl Shard {
         let mine = &self.transactions;
         {
             let waiting = &mut *mine.waiting.borrow_mut();
-            waiting.ready.extend(waiting.early.drain(..));
+            while let Some((sequence, id)) = waiting.early.pop_first() {
+                if sequence >= watermark {
+                    waiting.early.insert((sequence, id));
+                    break;
+                }
+                waiting.ready.push_back(id);
+            }
         }
         while let Some(id) = self.next_ready(watermark) {
             if self.run_ready(id) {
@@ -358,9 +378,12 @@ impl Shard {
         }
         let waiting = mine.waiting.borrow();
         mine.busy.set(!waiting.locks.is_empty());
-        let stuck_at = waiting.early.iter().map(|id| waiting.pending[*id].sequence).min();
+        self.keyspace.borrow_mut().seen_from = waiting.seen_from();
+        let stuck_at = waiting.early.first().map(|(sequence, _)| *sequence);
         if stuck_at.is_some() || mine.stuck_at.get().is_some() {
             mine.sequence.set_waiting(self.id, stuck_at.is_some());
+            // Whoever drives this shard looks at the windows once more before it waits.
+            self.outbox.kick();
         }
         mine.stuck_at.set(stuck_at);
     }
@@ -368,7 +391,7 @@ impl Shard {
     /// Runs somebody whose turn it is; whether that was all of it. A hold only starts.
     fn run_ready(&self, id: usize) -> bool {
         let waiting = &mut *self.transactions.waiting.borrow_mut();
-        let sequence = waiting.pending[id].sequence;
+        let sequence = waiting.pending[id].place.sequence;
         match &mut waiting.pending[id].what {
             What::Hold { started, .. } => {
                 *started = true;
@@ -389,12 +412,12 @@ impl Shard {
         while let Some(id) = waiting.ready.pop_front() {
             // It may have lost a lock again, or be gone.
             let Some(pending) = waiting.pending.get(id).filter(|pending| pending.missing == 0) else { continue };
-            if pending.sequence == LAST || pending.sequence < watermark {
+            let sequence = pending.place.sequence;
+            let is_due = sequence < watermark || !self.transactions.ordered.get();
+            if is_due || matches!(pending.what, What::Command(_)) {
                 return Some(id);
             }
-            if !waiting.early.contains(&id) {
-                waiting.early.push(id);
-            }
+            waiting.early.insert((sequence, id));
         }
         None
     }
@@ -402,6 +425,7 @@ impl Shard {
     /// Runs a transaction's parts on this shard.
     fn run_parts(&self, batch: &mut Batch, index: usize, sequence: u64) {
         let now = Now::from_ms(sequence_ms(sequence));
+        self.clock.pass(now);
         let Batch { buffer, spans, parts, out, ends, transactions, locks, .. } = batch;
         let intent = transactions[index];
         let parts = &mut parts[intent.parts.0 as usize..intent.parts.1 as usize];
@@ -411,15 +435,15 @@ impl Shard {
         }
         let mut refused = false;
         for part in parts {
-            part.out.0 = out.len() as u32;
-            part.ends.0 = ends.len() as u32;
+            part.out.0 = out.len();
+            part.ends.0 = ends.len();
             if !refused {
                 let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
                 self.run_handler(part.handler, request, part.at, now, out, ends);
-                refused = part.guard && out.get(part.out.0 as usize) == Some(&b'-');
+                refused = part.guard && out.get(part.out.0) == Some(&b'-');
             }
-            part.out.1 = out.len() as u32;
-            part.ends.1 = ends.len() as u32;
+            part.out.1 = out.len();
+            part.ends.1 = ends.len();
         }
     }
 
@@ -444,11 +468,12 @@ impl Shard {
         let Deferred { handler, request, at, ticket, origin } = deferred;
         let mut batch = self.outbox.empty_batch();
         batch.origin = *origin;
+        batch.owed = deferred.request.bytes() as isize;
         let mut part = Part::new(*handler, *at, *ticket);
         let now = self.clock.now();
         self.run_handler(*handler, request.as_request(), *at, now, &mut batch.out, &mut batch.ends);
-        part.out = (0, batch.out.len() as u32);
-        part.ends = (0, batch.ends.len() as u32);
+        part.out = (0, batch.out.len());
+        part.ends = (0, batch.ends.len());
         batch.parts.push(part);
         self.send_answers(batch);
     }
@@ -472,8 +497,8 @@ impl Shard {
         let (origin, now, steps) = {
             let waiting = &mut *self.transactions.waiting.borrow_mut();
             let pending = &mut waiting.pending[id];
-            let now =
-                if pending.sequence == LAST { self.clock.now() } else { Now::from_ms(sequence_ms(pending.sequence)) };
+            let now = Now::from_ms(sequence_ms(pending.place.sequence));
+            self.clock.pass(now);
             let What::Hold { origin, steps, .. } = &mut pending.what else { unreachable!("it is a hold") };
             (*origin, now, std::mem::take(steps))
         };
@@ -494,7 +519,8 @@ impl Shard {
             let id = waiting.holds.remove(&(origin, number)).expect("released once");
             waiting.leave(id);
         }
-        self.go_on(self.transactions.sequence.watermark());
+        // Who may go on now goes by a watermark that is not newer than what was taken in.
+        self.take_in();
     }
 
     /// Whether transactions run in the order of their sequence; see [`Transactions::ordered`].
@@ -504,6 +530,11 @@ impl Shard {
 }
 
 impl Waiting {
+    /// The earliest moment of those who wait.
+    fn seen_from(&self) -> Now {
+        self.transactions.first().map_or(LATEST, |(number, _)| Now::from_ms(sequence_ms(*number)))
+    }
+
     /// Takes places in the queues; duplicates among the locks become one.
     fn enter(&mut self, sequence: u64, mut locks: SmallVec<[Lock; 4]>, what: What) -> usize {
         if !locks.iter().any(|lock| lock.hash == EVERYTHING) {
@@ -512,9 +543,14 @@ impl Waiting {
         locks.sort_unstable_by_key(|lock| (lock.hash, !lock.write));
         locks.dedup_by_key(|lock| lock.hash);
         let id = self.pending.vacant_key();
+        let place = Place { sequence, arrival: self.arrivals };
+        self.arrivals += 1;
         let mut changes: SmallVec<[Change; 4]> = SmallVec::new();
-        let missing = self.locks.enter(id, sequence, &locks, |change| changes.push(change));
-        self.pending.insert(Pending { sequence, missing, locks, what });
+        let missing = self.locks.enter(id, place, &locks, |change| changes.push(change));
+        if !matches!(what, What::Command(_)) {
+            self.transactions.insert((sequence, id));
+        }
+        self.pending.insert(Pending { place, missing, locks, what });
         if missing == 0 {
             self.ready.push_back(id);
         }
@@ -525,8 +561,9 @@ impl Waiting {
     fn leave(&mut self, id: usize) {
         let pending = self.pending.remove(id);
         let mut changes: SmallVec<[Change; 4]> = SmallVec::new();
-        self.locks.leave(id, &pending.locks, |change| changes.push(change));
-        self.early.retain(|early| *early != id);
+        self.locks.leave(pending.place, &pending.locks, |change| changes.push(change));
+        self.early.remove(&(pending.place.sequence, id));
+        self.transactions.remove(&(pending.place.sequence, id));
         self.apply(&changes);
     }
 
@@ -545,7 +582,7 @@ impl Waiting {
                         "nothing comes before what the watermark is past"
                     );
                     self.pending[id].missing += 1;
-                    self.early.retain(|early| *early != id);
+                    self.early.remove(&(self.pending[id].place.sequence, id));
                 }
             }
         }

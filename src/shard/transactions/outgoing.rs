@@ -66,13 +66,14 @@ impl Outgoing {
     }
 
     /// Numbers what was written and hands it over, if every link has room: a number that is taken and not handed over
-    /// would stop everybody. Returns this shard's own share; tells the others', with their bytes.
+    /// would stop everybody. Returns this shard's own share; wakes the others.
     pub fn send(
         &mut self,
         sequence: &Sequence,
         links: &mut TransactionLinks,
         before_ms: u64,
-        mut handed: impl FnMut(usize, usize),
+        delay: impl Fn(),
+        wake: &mut dyn FnMut(usize),
     ) -> SmallVec<[Box<Batch>; 1]> {
         let mut own = SmallVec::new();
         if !self.may_leave(links) {
@@ -80,19 +81,19 @@ impl Outgoing {
         }
         sequence.open(self.me, before_ms);
         let first = sequence.take(self.count.into(), boottime_us() / 1000);
+        delay();
         let last = self.batches.iter_mut().enumerate().filter_map(|(target, batch)| Some((target, batch.take()?)));
         for (target, mut batch) in self.full.drain(..).chain(last) {
             batch.origin = self.me;
             batch.first = first;
-            let bytes = batch.buffer.len();
             if target == self.me {
                 own.push(batch);
             } else {
                 let link = links.producers[target].as_mut().expect("a link to every other shard");
                 link.push(batch).unwrap_or_else(|_| unreachable!("there was room"));
                 sequence.arrived(target);
+                wake(target);
             }
-            handed(target, bytes);
         }
         sequence.close(self.me);
         self.count = 0;
@@ -109,11 +110,12 @@ pub struct Builder<'a> {
     outgoing: RefMut<'a, Outgoing>,
     outbox: &'a Outbox,
     shards: SmallVec<[usize; 4]>,
+    bytes: usize,
 }
 
 impl<'a> Builder<'a> {
     pub(super) fn new(outgoing: RefMut<'a, Outgoing>, outbox: &'a Outbox) -> Builder<'a> {
-        Builder { outgoing, outbox, shards: SmallVec::new() }
+        Builder { outgoing, outbox, shards: SmallVec::new(), bytes: 0 }
     }
 
     fn batch(&mut self, target: usize) -> &mut Batch {
@@ -142,6 +144,7 @@ impl<'a> Builder<'a> {
 
     /// An argument of the part that was begun last on this shard.
     pub fn arg(&mut self, target: usize, arg: &[u8]) {
+        self.bytes += arg.len();
         let batch = self.batch(target);
         let start = batch.buffer.len() as u32;
         batch.buffer.extend_from_slice(arg);
@@ -172,6 +175,7 @@ impl<'a> Builder<'a> {
 
 impl Drop for Builder<'_> {
     fn drop(&mut self) {
+        self.outbox.count_unanswered(self.bytes);
         let shards = self.shards.len() as u32;
         for target in std::mem::take(&mut self.shards) {
             let batch = self.outgoing.batches[target].as_mut().expect("written to");
