@@ -96,6 +96,50 @@ fn the_redis_crate_iterates_with_scan() {
 }
 
 #[test]
+fn the_redis_crate_runs_transactions() {
+    let server = three_shards();
+    for protocol in ["resp2", "resp3"] {
+        let mut redis = connect(&server, protocol);
+        let mut pipeline = redis::pipe();
+        pipeline.atomic().set("a", 1).ignore().mset(&[("b", 2), ("c", 3)]).ignore().incr("a", 41);
+        pipeline.mget(&["a", "b", "c", "nothing"]);
+        let (sum, values): (i64, Vec<Option<i64>>) = pipeline.query(&mut redis).expect("MULTI and EXEC");
+        assert_eq!((sum, values), (42, vec![Some(42), Some(2), Some(3), None]));
+        pipeline.clear();
+        pipeline.atomic().set("text", "word").ignore().incr("text", 1).set("d", 4).ignore();
+        let error = pipeline.query::<(i64,)>(&mut redis).expect_err("no number");
+        assert!(error.to_string().contains("not an integer"), "{error}");
+        assert_eq!(redis.get("d"), Ok(4), "what came behind the error was run");
+        let () = redis::cmd("FLUSHALL").query(&mut redis).expect("FLUSHALL");
+    }
+}
+
+#[test]
+fn the_redis_crate_begins_again_when_a_watched_key_has_changed() {
+    const WORKERS: i64 = 4;
+    const ROUNDS: i64 = 50;
+    let server = three_shards();
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                let mut redis = connect(&server, "resp3");
+                for _ in 0..ROUNDS {
+                    let keys = ["from", "to"];
+                    let done: Result<(), _> = redis::transaction(&mut redis, &keys, |redis, pipeline| {
+                        let (from, to): (Option<i64>, Option<i64>) = redis.mget(&keys)?;
+                        let (from, to) = (from.unwrap_or(0) - 1, to.unwrap_or(0) + 1);
+                        pipeline.set("from", from).ignore().set("to", to).ignore().query(redis)
+                    });
+                    done.expect("a transaction");
+                }
+            });
+        }
+    });
+    let mut redis = connect(&server, "resp2");
+    assert_eq!(redis.mget(&["from", "to"]), Ok((-WORKERS * ROUNDS, WORKERS * ROUNDS)));
+}
+
+#[test]
 fn the_redis_crate_subscribes() {
     let server = three_shards();
     let mut publisher = connect(&server, "resp2");
@@ -155,6 +199,8 @@ fn redis_cli_sets_and_gets() {
     assert_eq!(cli(&["GET"]), "ERR wrong number of arguments for 'get' command");
     let session = redis_cli(&server, &[], b"SET a 1\nINCR a\nMGET a nothing k\n");
     assert_eq!(session, "OK\n2\n2\n\ntwo words\n");
+    let session = redis_cli(&server, &[], b"WATCH a k\nMULTI\nINCR a\nMGET a nothing k\nEXEC\n");
+    assert_eq!(session, "OK\nOK\nQUEUED\nQUEUED\n3\n3\n\ntwo words\n");
 }
 
 #[test]

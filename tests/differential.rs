@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::time::{Duration, Instant};
 
-use common::{Client, Kind, Server, Value, encode, have_tool, words};
+use common::{Client, Kind, Server, Value, encode, have_tool, simple, words};
 use compare::Rule;
 use generate::{Args, Generator, KEYS, Step};
 
@@ -68,6 +68,8 @@ fn setting(name: &str) -> Option<u64> {
 struct Side {
     server: Server,
     commands: Client,
+    /// The second connection, which changes keys that the first one watches.
+    elsewhere: Client,
     audit: Client,
 }
 
@@ -76,8 +78,8 @@ impl Side {
         let server = Server::start(kind, &["--enable-debug-command", "yes"]);
         let mut commands = server.client();
         assert!(!commands.call(hello).is_error(), "{hello}");
-        let audit = server.client();
-        Side { server, commands, audit }
+        let (elsewhere, audit) = (server.client(), server.client());
+        Side { server, commands, elsewhere, audit }
     }
 
     /// The reply to the next command of this side's pipeline.
@@ -86,12 +88,20 @@ impl Side {
     }
 }
 
+/// A command, and who sent it.
+struct Said {
+    elsewhere: bool,
+    args: Args,
+}
+
 struct Run {
     seed: u64,
     subject: Side,
     oracle: Side,
     generator: Generator,
-    history: Vec<Args>,
+    history: Vec<Said>,
+    /// The rules for the replies to the commands that wait for EXEC.
+    queued: Vec<Rule>,
     /// The longest that a chunk took from its first byte to its last reply. Each server may execute a command at any
     /// moment of that time, so two remaining times may differ by as much through no fault of theirs.
     slowest_chunk: Duration,
@@ -105,6 +115,7 @@ impl Run {
             oracle: Side::new(Kind::Redis, hello),
             generator: Generator::new(seed),
             history: Vec::new(),
+            queued: Vec::new(),
             slowest_chunk: Duration::ZERO,
         }
     }
@@ -138,21 +149,53 @@ impl Run {
         self.oracle.commands.send_raw(&bytes);
         let mut replies = Vec::with_capacity(chunk.len());
         for (args, rule) in chunk {
-            self.history.push(args);
+            self.history.push(Said { elsewhere: false, args });
             let subject = self.subject.read(|| report(self.seed, &self.history));
             let oracle = self.oracle.read(|| report(self.seed, &self.history));
             replies.push((self.history.len(), rule, subject, oracle));
         }
         self.slowest_chunk = self.slowest_chunk.max(begin.elapsed());
         for (past, rule, subject, oracle) in replies {
-            if !rule.same(&subject, &oracle, self.slowest_chunk) {
+            if !self.same(past, rule, &subject, &oracle) {
                 self.fail(&self.history[..past], &subject, &oracle);
             }
         }
     }
 
+    /// Whether two replies to the last of the first `past` commands are the same. Those in the reply to EXEC are so by
+    /// the rules of their own commands.
+    fn same(&mut self, past: usize, rule: Rule, subject: &Value, oracle: &Value) -> bool {
+        if *oracle == simple("QUEUED") {
+            self.queued.push(rule);
+            return subject == oracle;
+        }
+        let skew = self.slowest_chunk;
+        match self.history[past - 1].args[0].to_ascii_uppercase().as_slice() {
+            b"EXEC" | b"DISCARD" if !is_refused(oracle) => {
+                let queued = std::mem::take(&mut self.queued);
+                let (Value::Array(subjects), Value::Array(oracles)) = (subject, oracle) else {
+                    return subject == oracle;
+                };
+                let mut pairs = subjects.iter().zip(oracles).zip(&queued);
+                subjects.len() == queued.len()
+                    && oracles.len() == queued.len()
+                    && pairs.all(|((subject, oracle), rule)| rule.same(subject, oracle, skew))
+            }
+            _ => rule.same(subject, oracle, skew),
+        }
+    }
+
     fn special(&mut self, step: Step) {
         let (args, subject, oracle) = match step {
+            Step::Elsewhere(args, rule) => {
+                let subject = self.subject.elsewhere.command(&args);
+                let oracle = self.oracle.elsewhere.command(&args);
+                self.history.push(Said { elsewhere: true, args });
+                if !rule.same(&subject, &oracle, self.slowest_chunk) {
+                    self.fail(&self.history, &subject, &oracle);
+                }
+                return;
+            }
             Step::Scan(options) => {
                 let subject = scan(&mut self.subject.commands, &options);
                 let oracle = scan(&mut self.oracle.commands, &options);
@@ -166,7 +209,7 @@ impl Run {
             }
             Step::Command(..) => unreachable!("commands are sent in chunks"),
         };
-        self.history.push(args);
+        self.history.push(Said { elsewhere: false, args });
         if subject != oracle {
             self.fail(&self.history, &subject, &oracle);
         }
@@ -198,13 +241,13 @@ impl Run {
         let oracle = self.oracle.audit.command(&args);
         if !rule.same(&subject, &oracle, self.slowest_chunk) {
             eprintln!("the keyspaces differ; the command below asked for it, any before it may be the cause");
-            self.history.push(args);
+            self.history.push(Said { elsewhere: true, args });
             self.fail(&self.history, &subject, &oracle);
         }
     }
 
     /// Fails the test; `history` ends with the command whose replies differ.
-    fn fail(&self, history: &[Args], subject: &Value, oracle: &Value) -> ! {
+    fn fail(&self, history: &[Said], subject: &Value, oracle: &Value) -> ! {
         panic!(
             "{:?} differs from redis-server\n  EmberDB: {subject:?}\n  Redis:   {oracle:?}\n{}",
             self.subject.server.kind(),
@@ -214,12 +257,17 @@ impl Run {
 }
 
 /// The last command of `history`, what came before it on the same keys, and how to see it again.
-fn report(seed: u64, history: &[Args]) -> String {
+fn report(seed: u64, history: &[Said]) -> String {
     let Some((last, before)) = history.split_last() else {
         return String::new();
     };
-    let mut related: Vec<String> =
-        before.iter().rev().filter(|args| may_matter(args, last)).take(SHOWN_PREDECESSORS).map(shown).collect();
+    let mut related: Vec<String> = before
+        .iter()
+        .rev()
+        .filter(|said| may_matter(&said.args, &last.args))
+        .take(SHOWN_PREDECESSORS)
+        .map(shown)
+        .collect();
     related.reverse();
     format!(
         "command {}:\n    {}\nbefore it, on the same keys (paste into redis-cli to replay):\n    {}\n\
@@ -231,22 +279,32 @@ fn report(seed: u64, history: &[Args]) -> String {
     )
 }
 
-/// True if `earlier` shares a key with `later`, or concerns every key.
+/// True if `earlier` shares a key with `later`, or concerns every key. Whatever it is may be what EXEC runs, or the
+/// change that stops it.
 fn may_matter(earlier: &Args, later: &Args) -> bool {
+    if later[0].eq_ignore_ascii_case(b"EXEC") {
+        return true;
+    }
     let keys = |args: &Args| -> BTreeSet<Vec<u8>> {
         let mut keys: BTreeSet<Vec<u8>> = args.iter().skip(1).cloned().collect();
         keys.retain(|arg| KEYS.contains(&arg.as_slice()));
         keys
     };
-    let everywhere = ["FLUSHALL", "FLUSHDB", "SELECT"];
+    let everywhere = ["DISCARD", "EXEC", "FLUSHALL", "FLUSHDB", "MULTI", "SELECT", "SWAPDB", "UNWATCH", "WATCH"];
     let name = String::from_utf8_lossy(&earlier[0]).to_uppercase();
     everywhere.contains(&name.as_str()) || !keys(earlier).is_disjoint(&keys(later))
 }
 
 /// A command in the quoting that redis-cli reads.
-fn shown(args: &Args) -> String {
+fn shown(said: &Said) -> String {
     let quoted = |arg: &Vec<u8>| format!("\"{}\"", arg.escape_ascii());
-    args.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    let line = said.args.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    if said.elsewhere { format!("{line}    <- on another connection") } else { line }
+}
+
+/// True for EXEC and DISCARD without MULTI, and with arguments: they end no transaction.
+fn is_refused(reply: &Value) -> bool {
+    reply.is_error() && !reply.text().starts_with("EXECABORT")
 }
 
 /// Runs a SCAN to its end. The keys come sorted, because servers walk in different orders; a key returned twice counts

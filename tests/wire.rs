@@ -1,5 +1,5 @@
-//! The protocol as a client sees it, byte by byte: framing and its limits, sessions, connections, administration, and
-//! the life of the process.
+//! The protocol as a client sees it, byte by byte: framing and its limits, sessions, transactions, connections,
+//! administration, and the life of the process.
 //!
 //! Most tests run against EmberDB with one shard, with three, and against redis-server, so that what they expect is
 //! what Redis 7.0.15 answers; tests of what Redis 7.0 lacks run against EmberDB alone.
@@ -16,7 +16,13 @@ mod framing;
 mod hop;
 #[path = "wire/lifecycle.rs"]
 mod lifecycle;
+#[path = "wire/many_keys.rs"]
+mod many_keys;
 #[path = "wire/newer.rs"]
 mod newer;
 #[path = "wire/session.rs"]
 mod session;
+#[path = "wire/transactions.rs"]
+mod transactions;
+#[path = "wire/watch.rs"]
+mod watch;

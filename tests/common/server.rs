@@ -37,9 +37,13 @@ pub struct Server {
 /// Runs `test` against EmberDB with one shard, with three, and against redis-server: it asserts what Redis does.
 pub fn on_every_server(flags: &[&str], test: impl Fn(&Server)) {
     on_embers(flags, &test);
-    if have_tool(REDIS) {
+    if have_redis() {
         run(Kind::Redis, flags, &test);
     }
+}
+
+pub fn have_redis() -> bool {
+    have_tool(REDIS)
 }
 
 /// Runs `test` against EmberDB with one shard and with three.

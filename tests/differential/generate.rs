@@ -5,6 +5,9 @@
 //! every relative time is used once and is a multiple of 1,000 s away from every other, while absolute times come from
 //! a small pool, where equality is certain.
 //!
+//! Commands of a second connection, which Redis executes between two of the first, come mostly while the first watches
+//! keys or is between MULTI and EXEC. Both choose databases of their own.
+//!
 //! Left out on purpose: numbers that only an 80-bit float can hold or hexadecimal ones (INCRBYFLOAT), and times within
 //! a second of the largest `i64`, which Redis rounds past its end.
 
@@ -31,6 +34,8 @@ pub const KEYS: [&[u8]; 12] = [
 
 pub enum Step {
     Command(Args, Rule),
+    /// A command of the second connection, when everything before it is answered.
+    Elsewhere(Args, Rule),
     /// SCAN with these options after the cursor, until the cursor is 0 again.
     Scan(Args),
     RandomKey,
@@ -146,6 +151,7 @@ const ANY_ARGUMENTS: &[&str] = &[
     "DECR",
     "DECRBY",
     "DEL",
+    "DISCARD",
     "ECHO",
     "EXISTS",
     "EXPIRE",
@@ -164,8 +170,10 @@ const ANY_ARGUMENTS: &[&str] = &[
     "KEYS",
     "LCS",
     "MGET",
+    "MOVE",
     "MSET",
     "MSETNX",
+    "MULTI",
     "OBJECT",
     "PERSIST",
     "PEXPIRE",
@@ -185,10 +193,13 @@ const ANY_ARGUMENTS: &[&str] = &[
     "SETRANGE",
     "STRLEN",
     "SUBSTR",
+    "SWAPDB",
     "TOUCH",
     "TTL",
     "TYPE",
     "UNLINK",
+    "UNWATCH",
+    "WATCH",
 ];
 
 pub struct Generator {
@@ -196,11 +207,15 @@ pub struct Generator {
     relative_times: u64,
     /// A command that must follow the one before it.
     queued: Option<Args>,
+    /// The first connection is between MULTI and EXEC.
+    in_multi: bool,
+    /// It has watched keys since its last EXEC, DISCARD or UNWATCH.
+    watches: bool,
 }
 
 impl Generator {
     pub fn new(seed: u64) -> Generator {
-        Generator { rng: Rng::with_seed(seed), relative_times: 0, queued: None }
+        Generator { rng: Rng::with_seed(seed), relative_times: 0, queued: None, in_multi: false, watches: false }
     }
 
     /// How many commands to pipeline next.
@@ -212,16 +227,84 @@ impl Generator {
         if let Some(args) = self.queued.take() {
             return command(args);
         }
+        if self.one_in(if self.watches { 5 } else { 100 }) {
+            let args = self.elsewhere();
+            let rule = Rule::of(&args);
+            return Step::Elsewhere(args, rule);
+        }
+        if let Some(args) = self.transaction() {
+            self.note(&args);
+            return command(args);
+        }
         let args = match self.rng.u32(..100) {
             0..38 => self.string(),
             38..66 => self.expiry(),
             66..82 => self.keys(),
+            // What they answer between MULTI and EXEC is no cursor and no key.
+            82..85 if self.in_multi => self.many_keys("EXISTS"),
             82..84 => return Step::Scan(self.scan_options()),
             84 => return Step::RandomKey,
             85..92 => self.session(),
             _ => self.wrong(),
         };
+        self.note(&args);
         command(args)
+    }
+
+    /// A command that begins, ends or guards a transaction, if it is time for one.
+    fn transaction(&mut self) -> Option<Args> {
+        let chance = match (self.in_multi, self.watches) {
+            (true, _) => 7,
+            (false, true) => 4,
+            (false, false) => 25,
+        };
+        if !self.one_in(chance) {
+            return None;
+        }
+        Some(match (self.in_multi, self.rng.u32(..20)) {
+            (true, 0..14) | (false, 0) => vec![self.word("EXEC")],
+            (true, 14..16) | (false, 1) => vec![self.word("DISCARD")],
+            (true, 16) | (false, 2..10) => vec![self.word("MULTI")],
+            (_, 19) => vec![self.word("UNWATCH")],
+            _ => self.many_keys("WATCH"),
+        })
+    }
+
+    /// Keeps account of the state in which a command that was made leaves the first connection.
+    fn note(&mut self, args: &Args) {
+        let name = args[0].to_ascii_uppercase();
+        match (name.as_slice(), args.len()) {
+            (b"MULTI", 1) => self.in_multi = true,
+            (b"EXEC" | b"DISCARD", 1) if self.in_multi => (self.in_multi, self.watches) = (false, false),
+            (b"UNWATCH", 1) if !self.in_multi => self.watches = false,
+            (b"WATCH", 2..) if !self.in_multi => self.watches = true,
+            _ => {}
+        }
+    }
+
+    /// Whatever may change a key that the first connection watches, and what may not.
+    fn elsewhere(&mut self) -> Args {
+        match self.rng.u32(..20) {
+            0..4 => self.string(),
+            4..7 => self.expiry(),
+            7..9 => self.copy(),
+            9 => args("RENAME", [self.key(), self.key()]),
+            10 | 11 => args("MOVE", [self.key(), self.database()]),
+            12 | 13 => args("SWAPDB", [self.database(), self.database()]),
+            14 => vec![self.any_of(&["FLUSHDB", "FLUSHDB", "FLUSHALL"])],
+            15 => self.many_keys("DEL"),
+            16 | 17 => args("SELECT", [self.database()]),
+            _ => {
+                let args = self.keys();
+                // It asks for another command behind it; that is the first connection's.
+                self.queued = None;
+                args
+            }
+        }
+    }
+
+    fn database(&mut self) -> Vec<u8> {
+        self.any_of(&["0", "0", "0", "0", "0", "1", "1", "1", "15", "16", "-1", "x"])
     }
 
     fn string(&mut self) -> Args {
@@ -273,6 +356,12 @@ impl Generator {
                 _ => out.push(self.any_of(&["EX", "PX", "PXAT", "PERSIST", "FOO", "", "100000"])),
             }
         }
+        if self.watches {
+            // Redis stores a value whose time is over and EmberDB does not: where there was none before, Redis alone
+            // has changed the key.
+            let is_past = |arg: &&mut Vec<u8>| [b"1".as_slice(), b"1000000000", b"1000000000000"].contains(&&***arg);
+            out[3..].iter_mut().filter(is_past).for_each(|arg| *arg = b"0".to_vec());
+        }
         out
     }
 
@@ -296,7 +385,8 @@ impl Generator {
         for _ in 0..self.rng.usize(1..4) {
             out.extend([self.key(), self.value()]);
         }
-        if self.one_in(15) {
+        // Between MULTI and EXEC it is for `wire/transactions.rs`.
+        if self.one_in(15) && !self.in_multi {
             out.pop();
         }
         out
@@ -354,6 +444,8 @@ impl Generator {
             }
             184..186 => vec![self.any_of(&["FLUSHDB", "FLUSHDB", "FLUSHALL"]), self.any_of(&["ASYNC", "SYNC", "FOO"])],
             186 => vec![self.any_of(&["FLUSHDB", "FLUSHALL"])],
+            187..190 => args("MOVE", [self.key(), self.database()]),
+            190 => args("SWAPDB", [self.database(), self.database()]),
             _ => {
                 vec![b"SELECT".to_vec(), self.any_of(&["0", "0", "0", "0", "1", "15", "16", "-1", "", "a", "99999999"])]
             }
@@ -376,7 +468,8 @@ impl Generator {
         let subcommand =
             *self.pick(&["ENCODING", "ENCODING", "ENCODING", "REFCOUNT", "IDLETIME", "FREQ", "HELP", "FOO"]);
         let mut out = vec![self.word("OBJECT"), self.word(subcommand)];
-        if subcommand != "HELP" || self.one_in(4) {
+        // Between MULTI and EXEC, HELP with arguments is for `wire/transactions.rs`.
+        if subcommand != "HELP" || self.one_in(4) && !self.in_multi {
             out.push(self.key());
         }
         out
@@ -477,7 +570,11 @@ impl Generator {
                 self.word(name)
             }
         };
-        [vec![name], self.junk(7)].concat()
+        let mut out = [vec![name], self.junk(7)].concat();
+        if self.in_multi && out[0].to_ascii_uppercase().starts_with(b"MSET") && out.len() > 3 && out.len() % 2 == 0 {
+            out.pop();
+        }
+        out
     }
 
     /// Fewer than `limit` arguments that are keys, options or numbers. No number among them is a time in which a key
