@@ -135,7 +135,7 @@ impl Plan {
         let _idle = idle?;
         let mut links: Vec<Vec<Link>> = (0..self.threads).map(|_| Vec::new()).collect();
         for (at, connection) in connections.into_iter().enumerate() {
-            links[at % self.threads].push(Link::new(connection.into_socket()?, self.pipeline));
+            links[at % self.threads].push(Link::new(connection.into_socket()?, self.pipeline, 1));
         }
         let start = Instant::now() + LEAD;
         let bounds_ns = self.bounds_ns(start);
