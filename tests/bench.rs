@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Client, Kind, Server, have_tool, int, wait_until};
+use common::{Client, Kind, Server, Value as Reply, have_tool, int, wait_until};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -91,6 +91,52 @@ fn cache() {
 #[test]
 fn rate_limit_in_open_loop() {
     assert_load(&format!("--workload ratelimit {SHORT} --rate 2000"));
+}
+
+#[test]
+fn several_keys_over_several_threads() {
+    assert_load(&format!("--workload mset {SHORT} --batch 7 --pipeline 4 --threads 2"));
+    assert_load(&format!("--workload mget {SHORT} --distribution zipf --pipeline 4 --threads 2"));
+}
+
+#[test]
+fn transactions() {
+    assert_load(&format!("--workload transaction {SHORT} --pipeline 4 --resp 3"));
+    assert_load(&format!("--workload transaction {SHORT} --steps incr --batch 3 --rate 1000"));
+}
+
+/// All transactions are counted, each as one request, and each happened as a whole.
+#[test]
+fn transfers() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &[]);
+    let mut client = server.client();
+    let target = format!("ember=127.0.0.1:{}", server.port());
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a path of letters");
+    let line = "--workload transfer --keys 3 --key-size 1 --key-prefix k --requests 1000 --warmup 0 --connections 8 \
+                --pipeline 5 --threads 2";
+    let mut line: Vec<&str> = line.split_whitespace().collect();
+    line.extend(["--target", &target, "--out", out]);
+    assert!(bench(&line).status.success());
+    let result = read(folder.path());
+    let round = &result["targets"][0]["rounds"][0];
+    assert_eq!((&round["replies"], &round["errors"]), (&1000.into(), &0.0.into()), "{round}");
+    let Reply::Array(values) = client.call("MGET k0 k1 k2") else {
+        panic!("MGET answers an array");
+    };
+    let number = |value: &Reply| match value {
+        Reply::Bulk(text) => String::from_utf8_lossy(text).parse::<i64>().expect("a number"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(values.iter().map(number).sum::<i64>(), 0, "{values:?}");
+
+    // Both commands of each transaction fail, which makes one error.
+    client.call("MSET k0 a k1 b k2 c");
+    line.push("--no-load");
+    assert!(bench(&line).status.success());
+    let target = &read(folder.path())["targets"][0];
+    assert_eq!((&target["rounds"][0]["replies"], &target["rounds"][0]["errors"]), (&1000.into(), &1000.0.into()));
+    assert!(target["first_error"].as_str().is_some_and(|error| error.contains("not an integer")), "{target}");
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl Control {
     pub fn load(&mut self, command: &Command, keys: u64, mut progress: impl FnMut(u64)) -> Result<()> {
         let mut rng = fastrand::Rng::with_seed(keys);
         let mut out = Vec::new();
-        let mut skim = crate::skim::Skim::new();
+        let mut skim = crate::skim::Skim::new(1);
         let mut chunk = vec![0; 64 << 10];
         let mut sent = 0;
         self.socket.set_read_timeout(Some(SILENCE)).map_err(|error| self.lost(error))?;

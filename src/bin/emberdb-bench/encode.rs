@@ -45,12 +45,12 @@ pub enum Part<'a> {
     Ttl(Ttl),
 }
 
-/// A request of one shape.
+/// A request of one shape: a command, or several in a row.
 #[derive(Clone, Debug)]
 pub struct Command {
     /// Up to the TTL, or all of it; digits of keys are zeros.
     bytes: Vec<u8>,
-    /// Where the key's number stands.
+    /// Where the numbers of keys stand.
     digits_at: SmallVec<[usize; 2]>,
     digits: usize,
     ttl: Option<Ttl>,
@@ -59,20 +59,42 @@ pub struct Command {
 
 impl Command {
     pub fn new(form: &KeyForm, parts: &[Part<'_>]) -> Command {
-        let bytes = format!("*{}\r\n", parts.len()).into_bytes();
+        let mut command = Command::empty(form);
+        command.push_parts(form, parts);
+        command.checked()
+    }
+
+    /// The commands between MULTI and EXEC.
+    pub fn transaction(form: &KeyForm, commands: &[&[Part<'_>]]) -> Command {
+        let mut command = Command::empty(form);
+        command.push_parts(form, &[Part::Word(b"MULTI")]);
+        commands.iter().for_each(|parts| command.push_parts(form, parts));
+        command.push_parts(form, &[Part::Word(b"EXEC")]);
+        command.checked()
+    }
+
+    fn empty(form: &KeyForm) -> Command {
         let (digits_at, after_ttl) = (SmallVec::new(), Vec::new());
-        let mut command = Command { bytes, digits_at, digits: form.digits, ttl: None, after_ttl };
+        Command { bytes: Vec::new(), digits_at, digits: form.digits, ttl: None, after_ttl }
+    }
+
+    fn push_parts(&mut self, form: &KeyForm, parts: &[Part<'_>]) {
+        assert!(self.ttl.is_none(), "the TTL is in the last command");
+        self.bytes.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
         for part in parts {
             match part {
-                Part::Word(word) if command.ttl.is_some() => push_bulk(&mut command.after_ttl, word),
-                Part::Word(word) => push_bulk(&mut command.bytes, word),
-                Part::Key => command.push_key(&form.prefix, ""),
-                Part::Tagged(name) => command.push_key(&format!("{{{}", form.prefix), &format!("}}{name}")),
-                Part::Ttl(ttl) => command.ttl = Some(*ttl),
+                Part::Word(word) if self.ttl.is_some() => push_bulk(&mut self.after_ttl, word),
+                Part::Word(word) => push_bulk(&mut self.bytes, word),
+                Part::Key => self.push_key(&form.prefix, ""),
+                Part::Tagged(name) => self.push_key(&format!("{{{}", form.prefix), &format!("}}{name}")),
+                Part::Ttl(ttl) => self.ttl = Some(*ttl),
             }
         }
-        assert!(!command.digits_at.is_empty(), "every command names its key");
-        command
+    }
+
+    fn checked(self) -> Command {
+        assert!(!self.digits_at.is_empty(), "every request names a key");
+        self
     }
 
     fn push_key(&mut self, before: &str, after: &str) {
@@ -81,12 +103,24 @@ impl Command {
         self.digits_at.push(self.bytes.len() - 2 - after.len() - self.digits);
     }
 
+    /// All keys have one number.
     #[inline]
     pub fn push(&self, key: u64, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
+        self.push_each(|_| key, rng, out);
+    }
+
+    /// Each key has a number of its own.
+    #[inline]
+    pub fn push_each(
+        &self,
+        mut number: impl FnMut(&mut fastrand::Rng) -> u64,
+        rng: &mut fastrand::Rng,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         for at in &self.digits_at {
-            write_digits(&mut out[start + at..start + at + self.digits], key);
+            write_digits(&mut out[start + at..start + at + self.digits], number(rng));
         }
         if let Some(ttl) = &self.ttl {
             push_number(out, ttl.choose(rng));
@@ -159,6 +193,24 @@ mod tests {
         let form = KeyForm::new("k:", 4, 100);
         let lcs = Command::new(&form, &[Part::Word(b"LCS"), Part::Tagged("a"), Part::Tagged("bc"), Part::Word(b"LEN")]);
         assert_eq!(encoded(&lcs, 42), "before*4\r\n$3\r\nLCS\r\n$7\r\n{k:42}a\r\n$8\r\n{k:42}bc\r\n$3\r\nLEN\r\n");
+    }
+
+    #[test]
+    fn keys_may_have_numbers_of_their_own() {
+        let form = KeyForm::new("k", 3, 100);
+        let mget = Command::new(&form, &[Part::Word(b"MGET"), Part::Key, Part::Key, Part::Key]);
+        let (mut numbers, mut out) = ([7, 42, 0].into_iter(), Vec::new());
+        mget.push_each(|_| numbers.next().unwrap(), &mut fastrand::Rng::with_seed(1), &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "*4\r\n$4\r\nMGET\r\n$3\r\nk07\r\n$3\r\nk42\r\n$3\r\nk00\r\n");
+    }
+
+    #[test]
+    fn a_transaction_is_one_request() {
+        let form = KeyForm::new("k", 2, 10);
+        let (incr, get) = ([Part::Word(b"INCR"), Part::Key], [Part::Word(b"GET"), Part::Key]);
+        let command = Command::transaction(&form, &[&incr, &get]);
+        let expected = "before*1\r\n$5\r\nMULTI\r\n*2\r\n$4\r\nINCR\r\n$2\r\nk7\r\n*2\r\n$3\r\nGET\r\n$2\r\nk7\r\n*1\r\n$4\r\nEXEC\r\n";
+        assert_eq!(encoded(&command, 7), expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::control::Login;
 use crate::encode::{KeyForm, Ttl};
 use crate::search::Objective;
 use crate::target::Target;
-use crate::workload::{Kind, Recipe};
+use crate::workload::{Kind, Recipe, Steps};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use std::path::PathBuf;
@@ -71,9 +71,15 @@ pub struct Flags {
     /// Rounds of each target (1; 5 where there are several targets)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub rounds: Option<u64>,
-    /// Keys, or users of sessions (100000; lcs: 1000 pairs; lag, mass-expiry: keys that live on)
+    /// Keys, or users of sessions (100000; lcs: 1000 pairs; transaction: 20000 tags; lag, mass-expiry: keys that live on)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
     pub keys: Option<u64>,
+    /// Keys of a request (mget, mset: 10), or commands between MULTI and EXEC (transaction: 5)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub batch: Option<u64>,
+    /// What transactions do
+    #[arg(long, value_enum, default_value = "set-get")]
+    pub steps: Steps,
     /// Keys that die (lag: 1000; mass-expiry: 1000000)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
     pub dying: Option<u64>,
@@ -83,10 +89,11 @@ pub struct Flags {
     /// The smaller, the more even
     #[arg(long, default_value_t = 0.99, value_parser = positive)]
     pub zipf_exponent: f64,
-    /// Bytes of a key; more if prefix and number do not fit (lcs: of what is in braces)
+    /// Bytes of a key; more if prefix and number do not fit (lcs, transaction: of what is in braces)
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub key_size: u64,
-    /// What keys begin with (the workload's name; key: for get, set, mixed and foreign-key; lcs: behind the brace)
+    /// What keys begin with (the workload's name; key: for get, set, mget, mset, mixed and foreign-key; tx: for
+    /// transaction; lcs, transaction: behind the brace)
     #[arg(long)]
     pub key_prefix: Option<String>,
     /// Bytes of a value (3; lcs: 4096)
@@ -98,7 +105,7 @@ pub struct Flags {
     /// TTL of what is set, seconds: 60 or 60..3600 (session 1800, cache 60..3600, ratelimit 60, others none)
     #[arg(long, value_parser = ttl)]
     pub ttl: Option<Ttl>,
-    /// Load the keys first (get, mixed, session, lcs and foreign-key do so anyway)
+    /// Load the keys first (get, mget, mixed, session, lcs, transaction, transfer and foreign-key do so anyway)
     #[arg(long, conflicts_with = "no_load")]
     pub load: bool,
     /// Keys are there already
@@ -157,6 +164,9 @@ impl Flags {
         if self.workload == Kind::Idle && self.idle() == 0 {
             return Err("idle takes one --idle connection at least".to_owned());
         }
+        if self.workload == Kind::Transfer && self.keys() < 2 {
+            return Err("transfer takes two --keys at least".to_owned());
+        }
         if self.requests.is_some_and(|requests| requests < self.threads) {
             return Err("at least one request for each thread".to_owned());
         }
@@ -173,7 +183,15 @@ impl Flags {
     }
 
     pub fn keys(&self) -> u64 {
-        self.keys.unwrap_or(if self.workload == Kind::Lcs { 1_000 } else { 100_000 })
+        self.keys.unwrap_or(match self.workload {
+            Kind::Lcs => 1_000,
+            Kind::Transaction => 20_000,
+            _ => 100_000,
+        })
+    }
+
+    pub fn batch(&self) -> u64 {
+        self.batch.unwrap_or(if self.workload == Kind::Transaction { 5 } else { 10 })
     }
 
     pub fn value_size(&self) -> u64 {
@@ -195,8 +213,9 @@ impl Flags {
 
     /// Whether keys are loaded before the first round.
     pub fn loads(&self) -> bool {
-        let reads = [Kind::Get, Kind::Mixed, Kind::Session, Kind::Lcs, Kind::ForeignKey].contains(&self.workload);
-        self.load || (!self.no_load && reads)
+        let single = [Kind::Get, Kind::Mget, Kind::Mixed, Kind::Session, Kind::ForeignKey].contains(&self.workload);
+        let several = [Kind::Lcs, Kind::Transaction, Kind::Transfer].contains(&self.workload);
+        self.load || (!self.no_load && (single || several))
     }
 
     pub fn recipe(&self) -> Recipe {
@@ -207,7 +226,8 @@ impl Flags {
             _ => None,
         };
         let name = match self.workload {
-            Kind::Get | Kind::Set | Kind::Mixed | Kind::ForeignKey => "key".to_owned(),
+            Kind::Get | Kind::Set | Kind::Mget | Kind::Mset | Kind::Mixed | Kind::ForeignKey => "key".to_owned(),
+            Kind::Transaction => "tx".to_owned(),
             other => other.to_possible_value().expect("none is hidden").get_name().to_owned(),
         };
         let prefix = self.key_prefix.clone().unwrap_or(format!("{name}:"));
@@ -220,6 +240,8 @@ impl Flags {
             zipf_exponent: (self.distribution == Distribution::Zipf).then_some(self.zipf_exponent),
             form: KeyForm::new(&prefix, self.key_size as usize, numbers),
             value: (0..self.value_size()).map(|_| rng.alphanumeric() as u8).collect(),
+            batch: self.batch() as usize,
+            steps: self.steps,
             ttl: self.ttl.or(default_ttl),
             reads: self.reads,
             loaded: self.loads(),
@@ -290,6 +312,10 @@ mod tests {
         let lcs = parse("--workload lcs").unwrap();
         assert_eq!((lcs.keys(), lcs.value_size(), lcs.loads()), (1_000, 4_096, true));
         assert_eq!(parse("--workload lcs --value-size 8192").unwrap().recipe().value.len(), 8192);
+        let transaction = parse("--workload transaction").unwrap();
+        assert_eq!((transaction.keys(), transaction.batch(), transaction.loads()), (20_000, 5, true));
+        assert_eq!(transaction.recipe().form.prefix, "tx:");
+        assert_eq!(parse("--workload mget").unwrap().recipe().batch, 10);
         assert!(!parse("--no-load").unwrap().loads());
         assert_eq!(parse("--workload session").unwrap().recipe().ttl, Some(Ttl { from: 1800, to: 1800 }));
     }
@@ -322,6 +348,8 @@ mod tests {
         wrong("--workload lag --search p99<=1ms");
         wrong("--workload idle --requests 5");
         wrong("--workload idle --idle 0");
+        wrong("--workload transfer --keys 1");
+        wrong("--batch 0");
         wrong("--workload foreign-key --target a=h:1 --target b=h:2");
     }
 }

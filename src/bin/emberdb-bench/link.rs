@@ -28,14 +28,15 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(socket: Socket, pipeline: usize) -> Link {
+    /// `replies`: how many each request has.
+    pub fn new(socket: Socket, pipeline: usize, replies: u32) -> Link {
         Link {
             socket,
             out: Vec::with_capacity(16 << 10),
             sent: 0,
             in_flight: VecDeque::with_capacity(pipeline),
             blocked: false,
-            skim: Skim::new(),
+            skim: Skim::new(replies),
             partial: Vec::new(),
         }
     }

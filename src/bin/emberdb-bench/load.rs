@@ -146,10 +146,19 @@ pub fn title(flags: &Flags, plan: &Plan) -> String {
         None => format!("{} s", flags.seconds()),
     };
     let rounds = if flags.rounds() == 1 { "round" } else { "rounds" };
-    let keys = if flags.workload == Kind::Lcs { "pairs" } else { "keys" };
+    let keys = match flags.workload {
+        Kind::Lcs => "pairs",
+        Kind::Transaction => "tags",
+        _ => "keys",
+    };
+    let batch = match flags.workload {
+        Kind::Mget | Kind::Mset => format!(" of {} keys", flags.batch()),
+        Kind::Transaction => format!(" of {} commands", flags.batch()),
+        _ => String::new(),
+    };
     let idle = if flags.idle() == 0 { String::new() } else { format!(" and {} idle ones", flags.idle()) };
     format!(
-        "{}, {pace}, {} connections{idle}, pipeline {}, {} {keys}, values of {} bytes, {} {rounds} of {length}",
+        "{}{batch}, {pace}, {} connections{idle}, pipeline {}, {} {keys}, values of {} bytes, {} {rounds} of {length}",
         workload.get_name(),
         flags.connections,
         flags.pipeline,

@@ -194,6 +194,8 @@ fn parameters(flags: &Flags) -> Value {
         "warmup": flags.warmup,
         "rounds": flags.rounds(),
         "keys": flags.keys(),
+        "batch": recipe.is_batched().then_some(recipe.batch),
+        "steps": (flags.workload == Kind::Transaction).then(|| name(&|| flags.steps.to_possible_value())),
         "dying": matches!(flags.workload, Kind::Lag | Kind::MassExpiry).then(|| flags.dying()),
         "distribution": name(&|| flags.distribution.to_possible_value()),
         "zipf_exponent": recipe.zipf_exponent,

@@ -9,7 +9,7 @@ use crate::process;
 use crate::recorder::{Interval, Outcome, Recorder, Shared, histogram};
 use crate::schedule::Schedule;
 use crate::target::Target;
-use crate::workload::{Cache, Kind, Links, Plain, RateLimit, Recipe, Session, Workload};
+use crate::workload::{Cache, Kind, Links, Plain, RateLimit, Recipe, Session, Several, Workload};
 use hdrhistogram::Histogram;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +135,7 @@ impl Plan {
         let _idle = idle?;
         let mut links: Vec<Vec<Link>> = (0..self.threads).map(|_| Vec::new()).collect();
         for (at, connection) in connections.into_iter().enumerate() {
-            links[at % self.threads].push(Link::new(connection.into_socket()?, self.pipeline));
+            links[at % self.threads].push(Link::new(connection.into_socket()?, self.pipeline, self.recipe.replies()));
         }
         let start = Instant::now() + LEAD;
         let bounds_ns = self.bounds_ns(start);
@@ -199,6 +199,7 @@ impl Plan {
                 Kind::Session => run(orders, Session::new(&recipe, thread, among, own), links, recorder),
                 Kind::Cache => run(orders, Cache::new(&recipe, thread, own), links, recorder),
                 Kind::Ratelimit => run(orders, RateLimit::new(&recipe, thread, own), links, recorder),
+                Kind::Mget | Kind::Mset | Kind::Transfer => run(orders, Several::new(&recipe, thread), links, recorder),
                 _ => run(orders, Plain::new(&recipe, thread), links, recorder),
             };
             if outcome.is_err() {

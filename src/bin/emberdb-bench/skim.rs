@@ -1,10 +1,13 @@
 //! The reply parser of the hot path. It finds where replies end and which are nil or errors, and looks at nothing
 //! else: bodies are skipped by their length, nested values are counted.
 //!
-//! What it keeps between calls is two counters, so a reply may come in any number of pieces; only a header line cut in
-//! two must be shown to it again, together with its rest.
+//! A request may have several replies (MULTI, QUEUED, EXEC's array): the parser tells of them as one. It is an error
+//! where one of them is, or holds one; otherwise it is what the last of them is.
+//!
+//! What it keeps between calls is a few counters, so a reply may come in any number of pieces; only a header line cut
+//! in two must be shown to it again, together with its rest.
 
-/// One complete reply; pushes and attributes (RESP3) are none.
+/// The complete reply to a request; pushes and attributes (RESP3) are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
     Value,
@@ -36,14 +39,22 @@ pub struct Skim {
     /// Values of the current frame still to come; 0 between frames.
     pending: u64,
     frame: Frame,
+    /// Replies to each request.
+    replies: u32,
+    /// Replies to the current request still to come, the current frame's included.
+    left: u32,
+    /// The first error among the replies to the current request.
+    error: Option<Vec<u8>>,
 }
 
 impl Skim {
-    pub fn new() -> Skim {
-        Skim { skip: 0, pending: 0, frame: Frame::Value }
+    /// For requests that have so many replies each.
+    pub fn new(replies: u32) -> Skim {
+        assert!(replies > 0, "every request has a reply");
+        Skim { skip: 0, pending: 0, frame: Frame::Value, replies, left: replies, error: None }
     }
 
-    /// Tells `reply` each reply that ends in `bytes` and returns how many bytes are done with. The rest is a header
+    /// Tells `reply` each request's reply that ends in `bytes` and returns how many bytes are done with. The rest is a header
     /// line in part: show it again, in front of what comes next.
     #[inline]
     pub fn feed(&mut self, bytes: &[u8], mut reply: impl FnMut(Reply<'_>)) -> Result<usize, Malformed> {
@@ -100,11 +111,9 @@ impl Skim {
                 self.ended(reply);
             }
             b'-' => {
-                if self.pending == 0 {
-                    reply(Reply::Error(&bytes[1..end - 1]));
-                } else {
-                    self.ended(reply);
-                }
+                self.begin(Frame::Value);
+                self.failed(&bytes[1..end - 1]);
+                self.ended(reply);
             }
             b'_' => {
                 let whole = self.begin(Frame::Value);
@@ -116,16 +125,17 @@ impl Skim {
             }
             b'!' => {
                 let body = non_negative(length()?)?;
-                if self.pending > 0 {
-                    self.skip = body + 2;
-                } else if body >= LINE_BYTES_MAX as u64 {
+                if body >= LINE_BYTES_MAX as u64 {
                     return Err(Malformed("an error longer than any"));
-                } else if bytes.len() < line + body as usize + 2 {
-                    return Ok(None);
-                } else {
-                    reply(Reply::Error(&bytes[line..line + body as usize]));
-                    return Ok(Some(line + body as usize + 2));
                 }
+                let text_end = line + body as usize;
+                if bytes.len() < text_end + 2 {
+                    return Ok(None);
+                }
+                self.begin(Frame::Value);
+                self.failed(&bytes[line..text_end]);
+                self.ended(reply);
+                return Ok(Some(text_end + 2));
             }
             b'*' | b'~' => {
                 let length = length()?;
@@ -178,6 +188,13 @@ impl Skim {
         self.ended(reply);
     }
 
+    #[cold]
+    fn failed(&mut self, text: &[u8]) {
+        if self.frame != Frame::Aside && self.error.is_none() {
+            self.error = Some(text.to_vec());
+        }
+    }
+
     fn aggregate(&mut self, values: u64, reply: &mut impl FnMut(Reply<'_>)) {
         self.pending += values;
         self.ended(reply);
@@ -186,12 +203,20 @@ impl Skim {
     #[inline]
     fn ended(&mut self, reply: &mut impl FnMut(Reply<'_>)) {
         self.pending -= 1;
-        if self.pending == 0 {
-            match self.frame {
-                Frame::Value => reply(Reply::Value),
-                Frame::Nil => reply(Reply::Nil),
-                Frame::Aside => {}
-            }
+        if self.pending > 0 || self.frame == Frame::Aside {
+            return;
+        }
+        self.left -= 1;
+        if self.left > 0 {
+            return;
+        }
+        self.left = self.replies;
+        if let Some(error) = self.error.take() {
+            reply(Reply::Error(&error));
+        } else if self.frame == Frame::Nil {
+            reply(Reply::Nil);
+        } else {
+            reply(Reply::Value);
         }
     }
 }
@@ -230,9 +255,13 @@ fn non_negative(length: i64) -> Result<u64, Malformed> {
 mod tests {
     use super::*;
 
-    /// Shows the parser `stream` cut into pieces at `cuts`, as a connection would.
     fn replies(stream: &[u8], cuts: &[usize]) -> Result<Vec<String>, Malformed> {
-        let mut skim = Skim::new();
+        replies_of(1, stream, cuts)
+    }
+
+    /// Shows the parser `stream` cut into pieces at `cuts`, as a connection would.
+    fn replies_of(replies: u32, stream: &[u8], cuts: &[usize]) -> Result<Vec<String>, Malformed> {
+        let mut skim = Skim::new(replies);
         let mut found = Vec::new();
         let mut waiting = Vec::new();
         let mut from = 0;
@@ -264,17 +293,18 @@ mod tests {
         (b"*-1\r\n", &["nil"]),
         (b"*0\r\n", &["value"]),
         (b"*1\r\n$-1\r\n", &["value"]),
-        (b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n-ERR inside\r\n$-1\r\n", &["value"]),
+        (b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n-ERR inside\r\n-ERR more\r\n", &["ERR inside"]),
         (b"_\r\n", &["nil"]),
         (b",1.5\r\n", &["value"]),
         (b"#t\r\n", &["value"]),
         (b"(3492890328409238509324850943850943825024385\r\n", &["value"]),
         (b"=8\r\ntxt:some\r\n", &["value"]),
         (b"!5\r\nERR x\r\n", &["ERR x"]),
-        (b"*2\r\n!5\r\nERR x\r\n_\r\n", &["value"]),
+        (b"*2\r\n!5\r\nERR x\r\n_\r\n", &["ERR x"]),
         (b"%1\r\n+key\r\n~2\r\n:1\r\n#f\r\n", &["value"]),
         (b"%0\r\n", &["value"]),
         (b">2\r\n+message\r\n$-1\r\n", &[]),
+        (b">2\r\n+message\r\n-ERR x\r\n+OK\r\n", &["value"]),
         (b">2\r\n+message\r\n$1\r\nx\r\n$2\r\nab\r\n", &["value"]),
         (b"|1\r\n+ttl\r\n:3\r\n$-1\r\n", &["nil"]),
         (b"*2\r\n:1\r\n|1\r\n+ttl\r\n:3\r\n:2\r\n", &["value"]),
@@ -297,6 +327,25 @@ mod tests {
         let expected: Vec<&str> = CASES.iter().flat_map(|(_, expected)| expected.iter().copied()).collect();
         for cut in 0..=stream.len() {
             assert_eq!(replies(&stream, &[cut]).unwrap(), expected);
+        }
+    }
+
+    /// Transactions of one command: three replies each.
+    #[test]
+    fn several_replies_are_one() {
+        let cases: &[(&[u8], &[&str])] = &[
+            (b"+OK\r\n+QUEUED\r\n*1\r\n:1\r\n+OK\r\n+QUEUED\r\n*1\r\n$-1\r\n", &["value", "value"]),
+            (b"+OK\r\n+QUEUED\r\n*-1\r\n+OK\r\n+QUEUED\r\n_\r\n", &["nil", "nil"]),
+            (b"$-1\r\n+QUEUED\r\n*1\r\n+OK\r\n", &["value"]),
+            (b"+OK\r\n-ERR first\r\n-EXECABORT second\r\n+OK\r\n+QUEUED\r\n*0\r\n", &["ERR first", "value"]),
+            (b"+OK\r\n+QUEUED\r\n*1\r\n-WRONGTYPE x\r\n", &["WRONGTYPE x"]),
+            (b"+OK\r\n>2\r\n+message\r\n-x\r\n+QUEUED\r\n|1\r\n+ttl\r\n:3\r\n*1\r\n:1\r\n+OK\r\n", &["value"]),
+            (b"+OK\r\n+QUEUED\r\n", &[]),
+        ];
+        for (stream, expected) in cases {
+            for cut in 0..=stream.len() {
+                assert_eq!(replies_of(3, stream, &[cut]).unwrap(), *expected, "{} at {cut}", stream.escape_ascii());
+            }
         }
     }
 

@@ -27,6 +27,7 @@ const TABLES: &[Table] = &[
             "p99_us",
             "p99.9_us",
             "max_us",
+            "max_p50s",
             "server_cpu_us",
             "generator_cpu_us",
             "generator_cpu_percent",

@@ -18,6 +18,14 @@ pub enum Kind {
     Cache,
     /// INCR, then EXPIRE NX
     Ratelimit,
+    /// MGET of --batch keys, each chosen for itself
+    Mget,
+    /// MSET of --batch keys, each chosen for itself
+    Mset,
+    /// MULTI, --batch commands on keys with one hash tag, EXEC: one request (--keys counts tags)
+    Transaction,
+    /// MULTI, DECRBY of one key and INCRBY of another one, EXEC: one request; the sum over all keys stays the same
+    Transfer,
     /// LCS of two strings with one hash tag: much work for the server, little for the generator (--keys counts pairs)
     Lcs,
     /// GETs of live keys before, while and after others die at one moment; like lag it resets the server's statistics
@@ -29,6 +37,15 @@ pub enum Kind {
     ForeignKey,
     /// how late expired events of 1,000 keys among many live ones arrive
     Lag,
+}
+
+/// What is between MULTI and EXEC of the transaction workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Steps {
+    /// SET and GET in turn
+    SetGet,
+    /// INCR
+    Incr,
 }
 
 /// The strings of the lcs workload.
@@ -53,6 +70,9 @@ pub struct Recipe {
     pub zipf_exponent: Option<f64>,
     pub form: KeyForm,
     pub value: Vec<u8>,
+    /// Keys of a MGET or MSET, commands of a transaction.
+    pub batch: usize,
+    pub steps: Steps,
     pub ttl: Option<Ttl>,
     pub reads: f64,
     pub loaded: bool,
@@ -82,7 +102,70 @@ impl Recipe {
 
     /// Makes a key what the workload expects of it.
     pub fn load(&self) -> Command {
-        if self.kind == Kind::Lcs { self.set_pair() } else { self.set() }
+        match self.kind {
+            Kind::Lcs => self.set_pair(),
+            Kind::Transaction => self.set_tagged(),
+            Kind::Transfer => Command::new(&self.form, &[Part::Word(b"SET"), Part::Key, Part::Word(b"0")]),
+            _ => self.set(),
+        }
+    }
+
+    /// Whether `batch` says something.
+    pub fn is_batched(&self) -> bool {
+        matches!(self.kind, Kind::Mget | Kind::Mset | Kind::Transaction)
+    }
+
+    /// Replies to each request.
+    pub fn replies(&self) -> u32 {
+        // MULTI and EXEC have one each, too.
+        match self.kind {
+            Kind::Transaction => self.batch as u32 + 2,
+            Kind::Transfer => 4,
+            _ => 1,
+        }
+    }
+
+    fn mget(&self) -> Command {
+        let mut parts = vec![Part::Word(b"MGET")];
+        parts.extend((0..self.batch).map(|_| Part::Key));
+        Command::new(&self.form, &parts)
+    }
+
+    fn mset(&self) -> Command {
+        let mut parts = vec![Part::Word(b"MSET")];
+        parts.extend((0..self.batch).flat_map(|_| [Part::Key, Part::Word(&self.value)]));
+        Command::new(&self.form, &parts)
+    }
+
+    /// What stands behind the tag, for each command of a transaction.
+    fn names(&self) -> Vec<String> {
+        let sort = if self.steps == Steps::Incr { "n" } else { "" };
+        (0..self.batch).map(|at| format!(":{sort}{at}")).collect()
+    }
+
+    fn transaction(&self) -> Command {
+        let names = self.names();
+        let command = |(at, name)| match (self.steps, at % 2) {
+            (Steps::Incr, _) => vec![Part::Word(b"INCR"), Part::Tagged(name)],
+            (Steps::SetGet, 0) => vec![Part::Word(b"SET"), Part::Tagged(name), Part::Word(&self.value)],
+            (Steps::SetGet, _) => vec![Part::Word(b"GET"), Part::Tagged(name)],
+        };
+        let commands: Vec<Vec<Part>> = names.iter().map(String::as_str).enumerate().map(command).collect();
+        Command::transaction(&self.form, &commands.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    /// All keys of one tag.
+    fn set_tagged(&self) -> Command {
+        let names = self.names();
+        let value = if self.steps == Steps::Incr { b"0".as_slice() } else { &self.value };
+        let mut parts = vec![Part::Word(b"MSET")];
+        parts.extend(names.iter().flat_map(|name| [Part::Tagged(name), Part::Word(value)]));
+        Command::new(&self.form, &parts)
+    }
+
+    fn transfer(&self) -> Command {
+        let step = |name: &'static [u8]| [Part::Word(name), Part::Key, Part::Word(b"1")];
+        Command::transaction(&self.form, &[&step(b"DECRBY"), &step(b"INCRBY")])
     }
 
     pub fn get(&self) -> Command {
@@ -137,7 +220,11 @@ impl Plain {
             Kind::Mixed => recipe.reads,
             _ => 1.0,
         };
-        let read = if recipe.kind == Kind::Lcs { recipe.lcs() } else { recipe.get() };
+        let read = match recipe.kind {
+            Kind::Lcs => recipe.lcs(),
+            Kind::Transaction => recipe.transaction(),
+            _ => recipe.get(),
+        };
         let choice = recipe.choice(recipe.keys);
         Plain { read, write: recipe.set(), reads, choice, rng: recipe.rng(thread) }
     }
@@ -150,6 +237,44 @@ impl Workload for Plain {
         let read = self.reads >= 1.0 || (self.reads > 0.0 && self.rng.f64() < self.reads);
         let command = if read { &self.read } else { &self.write };
         command.push(key, &mut self.rng, out);
+        0
+    }
+}
+
+/// One command, or transaction, about several keys that are chosen each for itself.
+pub struct Several {
+    command: Command,
+    /// How many keys there are, where no key may follow itself.
+    distinct: Option<u64>,
+    choice: Choice,
+    rng: fastrand::Rng,
+}
+
+impl Several {
+    pub fn new(recipe: &Recipe, thread: usize) -> Several {
+        let command = match recipe.kind {
+            Kind::Mget => recipe.mget(),
+            Kind::Mset => recipe.mset(),
+            _ => recipe.transfer(),
+        };
+        let distinct = (recipe.kind == Kind::Transfer).then_some(recipe.keys);
+        Several { command, distinct, choice: recipe.choice(recipe.keys), rng: recipe.rng(thread) }
+    }
+}
+
+impl Workload for Several {
+    #[inline]
+    fn request(&mut self, _link: usize, out: &mut Vec<u8>) -> u64 {
+        let mut last = None;
+        let next = |rng: &mut fastrand::Rng| {
+            let mut key = self.choice.next(rng);
+            if let Some(keys) = self.distinct.filter(|_| last == Some(key)) {
+                key = (key + 1) % keys;
+            }
+            last = Some(key);
+            key
+        };
+        self.command.push_each(next, &mut self.rng, out);
         0
     }
 }
@@ -302,6 +427,8 @@ mod tests {
             zipf_exponent: None,
             form: KeyForm::new("k", 3, keys),
             value: b"v".to_vec(),
+            batch: 3,
+            steps: Steps::SetGet,
             ttl: Some(Ttl { from: 9, to: 9 }),
             reads: 0.5,
             loaded: false,
@@ -316,6 +443,12 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let words: Vec<&str> = text.split("\r\n").collect();
         (words[2].to_owned(), words[4].to_owned(), tag)
+    }
+
+    /// Words of all commands; in front of each command how many they are.
+    fn words(bytes: Vec<u8>) -> Vec<String> {
+        let text = String::from_utf8(bytes).unwrap();
+        text.split_terminator("\r\n").filter(|line| !line.starts_with('$')).map(str::to_owned).collect()
     }
 
     #[test]
@@ -376,16 +509,77 @@ mod tests {
     #[test]
     fn a_pair_is_loaded_under_the_keys_that_are_compared() {
         let recipe = Recipe { value: vec![0; 500], ..recipe(Kind::Lcs, 100) };
-        let words = |bytes: Vec<u8>| -> Vec<String> {
-            String::from_utf8(bytes).unwrap().split("\r\n").skip(2).step_by(2).map(str::to_owned).collect()
-        };
         let (mut load, mut ask) = (Vec::new(), Vec::new());
         recipe.load().push(7, &mut fastrand::Rng::with_seed(1), &mut load);
         Plain::new(&Recipe { keys: 1, ..recipe }, 0).request(0, &mut ask);
         let load = words(load);
-        assert_eq!([&load[0], &load[1], &load[3]], ["MSET", "{k07}:a", "{k07}:b"]);
-        assert!(load[2].len() == 500 && load[4].len() == 500 && load[2] != load[4]);
-        assert_eq!(words(ask), ["LCS", "{k00}:a", "{k00}:b", "LEN"]);
+        assert_eq!([&load[1], &load[2], &load[4]], ["MSET", "{k07}:a", "{k07}:b"]);
+        assert!(load[3].len() == 500 && load[5].len() == 500 && load[3] != load[5]);
+        assert_eq!(words(ask), ["*4", "LCS", "{k00}:a", "{k00}:b", "LEN"]);
+    }
+
+    fn asked(workload: &mut impl Workload) -> Vec<String> {
+        let mut out = Vec::new();
+        workload.request(0, &mut out);
+        words(out)
+    }
+
+    #[test]
+    fn each_key_of_several_is_chosen_for_itself() {
+        let mut mset = Several::new(&recipe(Kind::Mset, 100), 0);
+        let words = asked(&mut mset);
+        assert_eq!([&words[0], &words[1], &words[3], &words[5], &words[7]], ["*7", "MSET", "v", "v", "v"]);
+        let mut mget = Several::new(&recipe(Kind::Mget, 3), 0);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..1_000 {
+            let words = asked(&mut mget);
+            assert_eq!((words.len(), &words[..2]), (5, &["*4".to_owned(), "MGET".to_owned()][..]));
+            seen.insert(words[2..].to_vec());
+        }
+        assert_eq!(seen.len(), 27, "all of three keys thrice");
+    }
+
+    #[test]
+    fn a_transaction_is_about_one_tag() {
+        let incr = Recipe { steps: Steps::Incr, ..recipe(Kind::Transaction, 1) };
+        let set_get = recipe(Kind::Transaction, 1);
+        let begin = ["*1", "MULTI"];
+        let set_get_words = ["*3", "SET", "{k00}:0", "v", "*2", "GET", "{k00}:1", "*3", "SET", "{k00}:2", "v"];
+        let incr_words = ["*2", "INCR", "{k00}:n0", "*2", "INCR", "{k00}:n1", "*2", "INCR", "{k00}:n2"];
+        let end = ["*1", "EXEC"];
+        assert_eq!(asked(&mut Plain::new(&set_get, 0)), [&begin[..], &set_get_words, &end].concat());
+        assert_eq!(asked(&mut Plain::new(&incr, 0)), [&begin[..], &incr_words, &end].concat());
+        let mut load = Vec::new();
+        incr.load().push(0, &mut fastrand::Rng::with_seed(1), &mut load);
+        assert_eq!(words(load), ["*7", "MSET", "{k00}:n0", "0", "{k00}:n1", "0", "{k00}:n2", "0"]);
+    }
+
+    #[test]
+    fn a_transfer_is_between_two_keys() {
+        let mut transfer = Several::new(&recipe(Kind::Transfer, 2), 0);
+        let mut first = 0;
+        for _ in 0..1_000 {
+            let words = asked(&mut transfer);
+            let (from, to) = (&words[4], &words[8]);
+            assert!([from, to].iter().all(|key| ["k00", "k01"].contains(&key.as_str())) && from != to, "{words:?}");
+            assert_eq!([&words[3], &words[5], &words[7], &words[9]], ["DECRBY", "1", "INCRBY", "1"]);
+            first += usize::from(from == "k00");
+        }
+        assert!((400..600).contains(&first), "{first}");
+    }
+
+    /// A reply that is not expected, or one that is missing, would stop the run or hang it.
+    #[test]
+    fn every_command_of_a_request_has_a_reply() {
+        let commands = |words: Vec<String>| words.iter().filter(|word| word.starts_with('*')).count() as u32;
+        for kind in [Kind::Mget, Kind::Mset, Kind::Transfer] {
+            let recipe = recipe(kind, 10);
+            assert_eq!(commands(asked(&mut Several::new(&recipe, 0))), recipe.replies(), "{kind:?}");
+        }
+        for kind in [Kind::Get, Kind::Lcs, Kind::Transaction] {
+            let recipe = recipe(kind, 10);
+            assert_eq!(commands(asked(&mut Plain::new(&recipe, 0))), recipe.replies(), "{kind:?}");
+        }
     }
 
     #[test]
