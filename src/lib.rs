@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  main        configuration, executors, signals
-//!  server      listen, connection, dispatch, replies in order, pub/sub, rows about the server
-//!  shard       mailbox, batches, calls; the tasks of the cycle
+//!  server      listen, connection, dispatch, MULTI and EXEC, replies in order, pub/sub, rows about the server
+//!  shard       mailbox, batches, calls; transactions over shards; the tasks of the cycle
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget
 //!  keyspace    block, directory, entry: the only door to data; nothing dead ever passes it
@@ -14,7 +14,7 @@
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
 //!  value       numbers, globs, subsequences: what the types have in common
 //!  observe     histograms of lag, counting allocator, log
-//!  clock, config
+//!  clock (and the sequence of transactions), config
 //! ```
 //!
 //! `src/bin/emberdb-bench/` is the load generator, a program of its own that uses none of these rooms: it talks to any
@@ -30,6 +30,8 @@
 //! - a new command about connections or the server: likewise in `server/rows/`
 //! - a new directive: a row in `config/directives.rs` and a field in `Config`
 //! - a change to what is deleted when: `expiry/cycle.rs`; to when it runs: `shard/expire.rs`
+//! - what is one moment on several shards: `shard/transactions/`, with its argument and its locks; which commands are:
+//!   their row's [`command::Run`]; MULTI and EXEC: `server/transaction.rs`
 //! - how keys are kept: `keyspace/block.rs` (slots), `db.rs` (directory), `entry.rs` (bytes of one key)
 //!
 //! # Reading order

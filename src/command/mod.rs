@@ -57,14 +57,15 @@ pub type Handler = fn(&mut Ctx, Request) -> Result;
 pub enum Run {
     /// One key: the handler runs where it lives.
     Key(Handler),
-    /// Several keys that are independent of each other: each shard gets a request with its own keys, and the partial
-    /// replies are merged.
+    /// Several keys that are independent of each other: each shard gets a request with its own keys, in one transaction,
+    /// and the partial replies are merged.
     Spread(Handler, Merge),
-    /// Every shard gets the whole request.
+    /// Every shard gets the whole request, in one transaction that nothing else runs beside.
     Everywhere(Handler, Merge),
     /// The cursor says which shard goes on.
     Cursor(Handler),
-    /// Several keys in one moment: the handler where they live together, else the coordinator.
+    /// Several keys that depend on each other: the handler where they live together, else the coordinator, which holds
+    /// them.
     Atomic(Handler, AcrossFn),
     /// No key in particular: any shard can start it.
     Coordinated(AcrossFn),

@@ -331,11 +331,13 @@ impl Ring {
         }
     }
 
-    /// In the middle of a long turn: what it has to say to others and to connections leaves.
+    /// In the middle of a long turn: what it has to say to others and to connections leaves, and others' mail has its
+    /// turn as well as this shard's own connections.
     fn let_out(&self, host: &dyn Host) {
         host.send_mail(&mut |target| self.ring_bell(target));
         self.flush();
         self.enter(host, false);
+        host.receive_mail();
     }
 
     /// Wakes another shard, if it waits.
