@@ -6,6 +6,7 @@ use crate::keyspace::Hasher;
 use crate::resp::{Proto, Reply, Request, Result, Span};
 use std::any::Any;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -51,6 +52,16 @@ impl OwnedRequest {
     /// Bytes of all arguments.
     pub fn bytes(&self) -> usize {
         self.buffer.len()
+    }
+
+    /// Arguments so far.
+    pub fn arg_count(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Some of the arguments, where several requests are kept in one.
+    pub fn part(&self, args: Range<usize>) -> Request<'_> {
+        Request::new(&self.buffer, &self.spans[args])
     }
 
     pub fn as_request(&self) -> Request<'_> {

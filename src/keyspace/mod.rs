@@ -288,10 +288,21 @@ impl Keyspace {
 
     /// Whether nobody has changed a watched key, nor its deadline passed. (A death itself is no change: what was there
     /// is not, what was not is not.)
-    pub fn is_unchanged(&mut self, db: usize, bytes: &[u8], watch: Watch, now: Now) -> bool {
+    fn is_unchanged(&mut self, db: usize, bytes: &[u8], watch: Watch, now: Now) -> bool {
         let key = self.hasher.key(bytes);
         let lives = !watch.existed || self.live_slot(db, key, now).is_some();
         lives && self.effects.watched.version(db, bytes) == Some(watch.version)
+    }
+
+    /// Whether nobody has changed the keys, each a database, a name and what was seen, nor their deadlines passed. They
+    /// are not watched any more.
+    pub fn end_watches<'k>(&mut self, watched: impl Iterator<Item = (usize, &'k [u8], Watch)>, now: Now) -> bool {
+        let mut same = true;
+        for (db, bytes, watch) in watched {
+            same &= self.is_unchanged(db, bytes, watch, now);
+            self.unwatch(db, bytes);
+        }
+        same
     }
 
     pub fn has_garbage(&self) -> bool {

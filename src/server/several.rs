@@ -62,19 +62,7 @@ impl Dispatch<'_> {
         routes: &Routes,
     ) -> Step {
         let shard = &self.server.shard;
-        if target != shard.id {
-            if !turn.may_start(false) || self.strict_order_forbids(turn, target) {
-                return Step::NotYet;
-            }
-            turn.flow.last_target = target;
-            let muted = turn.take_muted();
-            let positions = vec![(0..routes.len() as u32).collect()];
-            let gather = Gather::new(Some(merge), at.proto, muted, routes.len(), positions);
-            let ticket = Ticket { client: self.client.id, sequence: turn.replies.expect_parts(gather), part: 0 };
-            shard.send_part(target, request, Part::new(handler, at, ticket));
-            return Step::Taken;
-        }
-        if shard.must_wait(&at, request, self.client.id) {
+        if target == shard.id && shard.must_wait(&at, request, self.client.id) {
             return self.send(turn, |parts, muted| {
                 split::together(parts, (handler, Some(merge)), at, muted, request, target, routes)
             });
@@ -83,6 +71,14 @@ impl Dispatch<'_> {
             return Step::NotYet;
         }
         let muted = turn.take_muted();
+        if target != shard.id {
+            turn.flow.last_target = target;
+            let positions = vec![(0..routes.len() as u32).collect()];
+            let gather = Gather::new(Some(merge), at.proto, muted, routes.len(), positions);
+            let ticket = Ticket { client: self.client.id, sequence: turn.replies.expect_parts(gather), part: 0 };
+            shard.send_part(target, request, Part::new(handler, at, ticket));
+            return Step::Taken;
+        }
         turn.replies.write(|out| {
             let start = out.len();
             self.run_whole((handler, merge), at, request, routes, out);

@@ -27,8 +27,8 @@ pub fn common_target(routes: &Routes) -> Option<usize> {
 
 /// What takes the parts of a command.
 pub trait Parts {
-    /// Begins a part on a shard; returns its number there.
-    fn part(&mut self, target: usize, handler: Handler, at: At) -> u32;
+    /// Begins a part on a shard.
+    fn part(&mut self, target: usize, handler: Handler, at: At);
     fn arg(&mut self, target: usize, arg: &[u8]);
     fn lock(&mut self, target: usize, lock: Lock);
 }
@@ -115,11 +115,10 @@ pub struct Sent<'a> {
 }
 
 impl Parts for Sent<'_> {
-    fn part(&mut self, target: usize, handler: Handler, at: At) -> u32 {
+    fn part(&mut self, target: usize, handler: Handler, at: At) {
         let ticket = Ticket { client: self.client, sequence: self.sequence, part: self.count };
         self.transaction.part(target, handler, at, ticket);
         self.count += 1;
-        ticket.part
     }
 
     fn arg(&mut self, target: usize, arg: &[u8]) {
@@ -143,9 +142,8 @@ pub struct StepPart {
 }
 
 impl Parts for Steps {
-    fn part(&mut self, target: usize, handler: Handler, at: At) -> u32 {
+    fn part(&mut self, target: usize, handler: Handler, at: At) {
         self.0.push(StepPart { target, handler, at, request: OwnedRequest::default() });
-        self.0.len() as u32 - 1
     }
 
     fn arg(&mut self, target: usize, arg: &[u8]) {

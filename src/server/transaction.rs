@@ -38,8 +38,8 @@ pub enum Verb {
 /// Commands between MULTI and EXEC.
 #[derive(Default)]
 pub struct Multi {
-    buffer: Vec<u8>,
-    spans: Vec<Span>,
+    /// The arguments of all commands.
+    args: OwnedRequest,
     commands: Vec<Queued>,
     /// A command was refused: EXEC will be, too.
     pub broken: bool,
@@ -50,12 +50,13 @@ pub struct Multi {
 struct Queued {
     /// In the table.
     command: usize,
-    spans: (u32, u32),
+    /// Its first argument, and the end.
+    args: (usize, usize),
 }
 
 impl Multi {
     pub fn bytes(&self) -> usize {
-        self.buffer.len() + size_of_val(&self.spans[..]) + size_of_val(&self.commands[..])
+        self.args.bytes() + self.args.arg_count() * size_of::<Span>() + size_of_val(&self.commands[..])
     }
 
     pub fn len(&self) -> usize {
@@ -63,18 +64,14 @@ impl Multi {
     }
 
     fn push(&mut self, command: &Command, request: Request) {
-        let start = self.spans.len() as u32;
-        for arg in request.from(0) {
-            let start = self.buffer.len() as u32;
-            self.buffer.extend_from_slice(arg);
-            self.spans.push((start, self.buffer.len() as u32));
-        }
+        let start = self.args.arg_count();
+        request.from(0).for_each(|arg| self.args.push(arg));
         self.writes |= command.spec.has(command::spec::flag::WRITE) || command.spec.name == "publish";
-        self.commands.push(Queued { command: command.index, spans: (start, self.spans.len() as u32) });
+        self.commands.push(Queued { command: command.index, args: (start, self.args.arg_count()) });
     }
 
     fn request(&self, queued: Queued) -> Request<'_> {
-        Request::new(&self.buffer, &self.spans[queued.spans.0 as usize..queued.spans.1 as usize])
+        self.args.part(queued.args.0..queued.args.1)
     }
 }
 
@@ -94,6 +91,12 @@ pub struct WatchedKey {
     pub key: Box<[u8]>,
     pub shard: usize,
     pub watch: Watch,
+}
+
+impl WatchedKey {
+    fn seen(&self) -> (usize, &[u8], Watch) {
+        (self.db, &self.key, self.watch)
+    }
 }
 
 fn by_shard(watched: Vec<WatchedKey>) -> BTreeMap<usize, Vec<WatchedKey>> {
@@ -172,14 +175,11 @@ const CHANGED: Error = Error::text("ABORT a watched key has changed");
 /// arguments are four for each key: database, key, the number of its last change, and whether it was there.
 fn check_watched(ctx: &mut Ctx, request: Request) -> Result {
     let number = |index| parse_u64(request.arg(index)).expect("written by ourselves");
-    let mut same = true;
-    for index in (0..request.len()).step_by(4) {
-        let (db, key) = (number(index) as usize, request.arg(index + 1));
+    let watched = (0..request.len()).step_by(4).map(|index| {
         let watch = Watch { version: number(index + 2), existed: number(index + 3) == 1 };
-        same &= ctx.keyspace.is_unchanged(db, key, watch, ctx.now);
-        ctx.keyspace.unwatch(db, key);
-    }
-    if same { Ok(()) } else { Err(CHANGED) }
+        (number(index) as usize, request.arg(index + 1), watch)
+    });
+    if ctx.keyspace.end_watches(watched, ctx.now) { Ok(()) } else { Err(CHANGED) }
 }
 
 fn watched_args(watched: &[WatchedKey]) -> OwnedRequest {
@@ -308,7 +308,7 @@ impl Dispatch<'_> {
                     server: self.server.clone(),
                     client: self.client.clone(),
                     locks: plan.locks(shard.count),
-                    commands: plan.owned(multi),
+                    commands: plan.into_steps(multi),
                     watched,
                 };
                 self.spawn(Box::pin(steps.run()), turn, muted);
@@ -338,11 +338,7 @@ impl Dispatch<'_> {
         let start = turn.replies.out.len();
         let watched = std::mem::take(&mut turn.session.watched);
         let now = shard.clock.now();
-        let same = {
-            let mut keyspace = shard.keyspace.borrow_mut();
-            watched.iter().all(|of| keyspace.is_unchanged(of.db, &of.key, of.watch, now))
-        };
-        unwatch(shard, watched);
+        let same = shard.keyspace.borrow_mut().end_watches(watched.iter().map(WatchedKey::seen), now);
         if same {
             let proto = turn.session.proto;
             Reply::new(&mut turn.replies.out, proto).array(plan.commands.len());
@@ -416,7 +412,8 @@ impl Dispatch<'_> {
             for planned in &plan.commands {
                 let at = At { db: planned.db, ..at(planned.command, turn.session) };
                 let first = parts.count;
-                let of_command = planned.split(&mut parts, at, multi.request(planned.queued), shard.count);
+                let request = multi.request(planned.queued);
+                let of_command = split_command(planned.run, &planned.routes, &mut parts, at, request, shard.count);
                 let command = gather.commands.len() as u32;
                 gather.parts.extend((0..parts.count - first).map(|part| Some((command, part))));
                 gather.commands.push(of_command);
@@ -475,9 +472,7 @@ impl<'t> Plan<'t> {
                 Run::Data(run) => {
                     planned.routes = routes(&shard.hasher, command.spec.keys, request);
                     needs_steps |= match run {
-                        command::Run::Atomic(..) => {
-                            !planned.routes.is_empty() && common_target(&planned.routes).is_none()
-                        }
+                        command::Run::Atomic(..) => are_apart(&planned.routes),
                         command::Run::Coordinated(_) => true,
                         _ => false,
                     };
@@ -525,10 +520,15 @@ impl<'t> Plan<'t> {
         locks
     }
 
-    fn owned(&self, multi: &Multi) -> Vec<(usize, usize, OwnedRequest)> {
-        let own =
-            |planned: &Planned| (planned.command.index, planned.db, OwnedRequest::of(multi.request(planned.queued)));
-        self.commands.iter().map(own).collect()
+    fn into_steps(self, multi: &Multi) -> Vec<StepCommand> {
+        let own = |Planned { command, run, queued, db, routes }: Planned| StepCommand {
+            command: command.index,
+            run,
+            db,
+            routes,
+            request: OwnedRequest::of(multi.request(queued)),
+        };
+        self.commands.into_iter().map(own).collect()
     }
 }
 
@@ -536,6 +536,11 @@ impl<'t> Plan<'t> {
 fn selected_db(request: Request, databases: usize) -> Option<usize> {
     let index = parse_i64(request.arg(1))?;
     usize::try_from(index).ok().filter(|db| *db < databases)
+}
+
+/// Whether keys live on several shards.
+fn are_apart(routes: &Routes) -> bool {
+    !routes.is_empty() && common_target(routes).is_none()
 }
 
 /// Which shards something needs.
@@ -557,13 +562,7 @@ impl Targets {
     }
 }
 
-impl Planned<'_> {
-    /// Writes its parts; what gathers their replies comes back.
-    fn split(&self, parts: &mut impl Parts, at: At, request: Request, shards: usize) -> Gather {
-        split_command(self.run, &self.routes, parts, at, request, shards)
-    }
-}
-
+/// Writes a command's parts; what gathers their replies comes back.
 fn split_command(run: Run, routes: &Routes, parts: &mut impl Parts, at: At, request: Request, shards: usize) -> Gather {
     let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
     // Without keys it answers an error, for which any shard does.
@@ -591,9 +590,18 @@ struct ExecSteps {
     server: Rc<Server>,
     client: ClientRef,
     locks: Vec<(usize, Lock)>,
-    /// Index in the table, database and request.
-    commands: Vec<(usize, usize, OwnedRequest)>,
+    commands: Vec<StepCommand>,
     watched: Vec<WatchedKey>,
+}
+
+/// What was planned for a command, for longer than its turn.
+struct StepCommand {
+    /// In the table.
+    command: usize,
+    run: Run,
+    db: usize,
+    routes: Routes,
+    request: OwnedRequest,
 }
 
 impl ExecSteps {
@@ -615,9 +623,9 @@ impl ExecSteps {
             return Ok(out);
         }
         Reply::new(&mut out, proto).array(self.commands.len());
-        for (command, db, request) in std::mem::take(&mut self.commands) {
+        for command in std::mem::take(&mut self.commands) {
             let start = out.len();
-            if let Err(error) = self.command(command, db, request, transaction.as_ref(), &mut out).await {
+            if let Err(error) = self.command(command, transaction.as_ref(), &mut out).await {
                 out.truncate(start);
                 Reply::new(&mut out, self.proto()).error(error);
             }
@@ -631,15 +639,12 @@ impl ExecSteps {
 
     async fn command(
         &self,
-        command: usize,
-        db: usize,
-        request: OwnedRequest,
+        StepCommand { command, run, db, routes, request }: StepCommand,
         transaction: Option<&Rc<Transaction>>,
         out: &mut Vec<u8>,
     ) -> Result {
         let (server, shard) = (&self.server, &self.server.shard);
         let command = server.table.get(command);
-        let run = run_of(command, request.as_request());
         match run {
             // It would take part in what nobody takes it out of again.
             Run::Session(_) if self.client.closed.get() => {}
@@ -656,18 +661,10 @@ impl ExecSteps {
                 out.extend_from_slice(&task(TaskCtx { server, client, request, db, proto }).await?);
             }
             Run::Multi(_) => unreachable!("never queued"),
-            Run::Data(run) => {
-                let routes = match run {
-                    _ if !command.spec.keys.are_complete(request.as_request()) => Routes::new(),
-                    command::Run::Cursor(_) => {
-                        [(0, walk::cursor_shard(request.as_request(), shard.count))].into_iter().collect()
-                    }
-                    _ => routes(&shard.hasher, command.spec.keys, request.as_request()),
-                };
-                let apart = !routes.is_empty() && common_target(&routes).is_none();
-                let coordinator = match run {
+            Run::Data(on_data) => {
+                let coordinator = match on_data {
                     command::Run::Coordinated(coordinator) => Some(coordinator),
-                    command::Run::Atomic(_, coordinator) if apart => Some(coordinator),
+                    command::Run::Atomic(_, coordinator) if are_apart(&routes) => Some(coordinator),
                     _ => None,
                 };
                 if let Some(coordinator) = coordinator {
@@ -675,7 +672,8 @@ impl ExecSteps {
                     let context = across_of(shard, request, command.spec.keys, db, self.proto());
                     out.extend_from_slice(&coordinator(Across { hop, ..context }).await?);
                 } else {
-                    self.in_steps(command, db, request, routes, transaction, out).await;
+                    let at = At { db, ..at(command, &self.client.state.borrow().session) };
+                    self.in_steps(run, at, request, routes, transaction, out).await;
                 }
             }
         }
@@ -684,16 +682,14 @@ impl ExecSteps {
 
     async fn in_steps(
         &self,
-        command: &Command,
-        db: usize,
+        run: Run,
+        at: At,
         request: OwnedRequest,
         routes: Routes,
         transaction: Option<&Rc<Transaction>>,
         out: &mut Vec<u8>,
     ) {
         let shard = &self.server.shard;
-        let at = At { db, ..at(command, &self.client.state.borrow().session) };
-        let run = run_of(command, request.as_request());
         if let Run::Data(command::Run::Atomic(handler, _) | command::Run::Key(handler)) = run
             && routes.is_empty()
         {
@@ -728,13 +724,7 @@ async fn are_unchanged(transaction: &Rc<Transaction>, watched: Vec<WatchedKey>) 
     let mut answers = Vec::new();
     for (target, watched) in by_shard(watched) {
         let check = move |shard: &Shard, now: Now| {
-            let mut keyspace = shard.keyspace.borrow_mut();
-            let mut same = true;
-            for WatchedKey { db, key, watch, .. } in &watched {
-                same &= keyspace.is_unchanged(*db, key, *watch, now);
-                keyspace.unwatch(*db, key);
-            }
-            same
+            shard.keyspace.borrow_mut().end_watches(watched.iter().map(WatchedKey::seen), now)
         };
         answers.push(transaction.on(target, check));
     }
