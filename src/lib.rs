@@ -9,10 +9,11 @@
 //!  shard       mailbox, batches, calls; transactions over shards; the tasks of the cycle
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget
-//!  keyspace    block, directory, entry: the only door to data; nothing dead ever passes it
+//!  keyspace    the only door to data; nothing dead ever passes it
 //!  net         sockets: a ring of our own, or glommio's
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
-//!  value       numbers, globs, subsequences: what the types have in common
+//!  value       the types: packs and nodes of hashes, ...; numbers, globs: what they have in common
+//!  table       hash tables with deadlines, for databases and large collections: block, directory, entry
 //!  observe     histograms of lag, counting allocator, log
 //!  clock (and the sequence of transactions), config
 //! ```
@@ -32,10 +33,11 @@
 //! - a change to what is deleted when: `expiry/cycle.rs`; to when it runs: `shard/expire.rs`
 //! - what is one moment on several shards: `shard/transactions/`, with its argument and its locks; which commands are:
 //!   their row's [`command::Run`]; MULTI and EXEC: `server/transaction.rs`
-//! - how keys are kept: `keyspace/block.rs` (slots), `db.rs` (directory), `entry.rs` (bytes of one key)
+//! - how keys are kept: `table/block.rs` (slots), `table.rs` (directory), `entry.rs` (bytes of one key)
+//! - how a collection is kept: its file in `value/`, packed in its key's entry while it is small
 //!
 //! # Reading order
-//! `keyspace/mod.rs`, `expiry/cycle.rs`, `command/mod.rs`, `shard/mod.rs`, `server/dispatch.rs`.
+//! `table/mod.rs`, `keyspace/mod.rs`, `expiry/cycle.rs`, `command/mod.rs`, `shard/mod.rs`, `server/dispatch.rs`.
 
 pub mod clock;
 pub mod command;
@@ -47,4 +49,5 @@ pub mod observe;
 pub mod resp;
 pub mod server;
 pub mod shard;
+pub mod table;
 pub mod value;

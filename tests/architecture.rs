@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["clock", "config"],
     &["observe"],
+    &["table"],
     &["value"],
     &["resp", "net"],
-    &["keyspace"],
+    &["rdb", "keyspace"],
     &["expiry"],
     &["command"],
     &["shard"],

@@ -2,6 +2,7 @@
 
 use super::spec::Keys;
 use super::{Ctx, shard_of};
+use crate::config::Limits;
 use crate::keyspace::Hasher;
 use crate::resp::{Proto, Reply, Request, Result, Span};
 use std::any::Any;
@@ -78,7 +79,7 @@ pub struct Across {
     pub databases: usize,
     pub proto: Proto,
     pub rng: fastrand::Rng,
-    pub max_string_bytes: usize,
+    pub limits: Limits,
 }
 
 impl Across {

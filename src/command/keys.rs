@@ -4,7 +4,7 @@ use super::spec::flag::{DENY_OOM, FAST, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, Ctx, Merge, Run};
 use crate::config::NotifyFlags;
-use crate::keyspace::{Key, Live, Touch, Value};
+use crate::keyspace::{Key, Kind, Live, Owned, Touch, Value};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_i64;
 
@@ -199,47 +199,38 @@ fn type_of(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-/// A value on its way to another key, perhaps on another shard.
-#[derive(Clone)]
+/// A value with its deadline on its way to another key, perhaps on another shard.
 struct Carried {
-    int: Option<i64>,
-    bytes: Vec<u8>,
-    raw: bool,
+    value: Owned,
     deadline_ms: Option<u64>,
 }
 
 impl Carried {
-    fn of(live: &Live) -> Carried {
-        let (int, bytes) = match live.value() {
-            Value::Int(n) => (Some(n), Vec::new()),
-            Value::Bytes(bytes) => (None, bytes.to_vec()),
-        };
-        Carried { int, bytes, raw: live.is_raw(), deadline_ms: live.deadline_ms() }
+    fn copy_of(live: &Live) -> Carried {
+        Carried { value: live.to_owned(), deadline_ms: live.deadline_ms() }
     }
 
-    fn put(&self, ctx: &mut Ctx, db: usize, key: Key) {
-        let value = self.int.map_or(Value::Bytes(&self.bytes), Value::Int);
-        ctx.keyspace.insert(db, key, value, self.deadline_ms, ctx.now);
-        if self.raw
-            && let Some(mut live) = ctx.keyspace.find(db, key, ctx.now, Touch::No)
-        {
-            live.resize(self.bytes.len());
-        }
+    fn take(live: Live) -> Carried {
+        let deadline_ms = live.deadline_ms();
+        Carried { value: live.take(), deadline_ms }
+    }
+
+    fn put(self, ctx: &mut Ctx, db: usize, key: Key) {
+        ctx.keyspace.insert_owned(db, key, self.value, self.deadline_ms, ctx.now);
     }
 }
 
 fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
     let (from, to) = (ctx.key(request.arg(1)), ctx.other_key(request.arg(2)));
-    let Some(carried) = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::Write).map(|live| Carried::of(&live)) else {
+    if ctx.keyspace.find(ctx.db, from, ctx.now, Touch::Write).is_none() {
         return Err(Error::NoSuchKey);
-    };
+    }
     let same = from.bytes == to.bytes;
     if only_new && (same || ctx.keyspace.find(ctx.db, to, ctx.now, Touch::No).is_some()) {
         ctx.reply.int(0);
         return Ok(());
     }
-    if !same {
-        ctx.keyspace.remove(ctx.db, from, ctx.now);
+    if !same && let Some(carried) = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::No).map(Carried::take) {
         carried.put(ctx, ctx.db, to);
         ctx.changed(NotifyFlags::GENERIC, "rename_from", from.bytes);
         ctx.also(NotifyFlags::GENERIC, "rename_to", to.bytes);
@@ -252,40 +243,38 @@ fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
     Ok(())
 }
 
+/// Both keys are held, so that nobody sees the moment between the steps.
 async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
     let request = across.request.as_request();
     let (from, to) = (request.arg(1).to_vec(), request.arg(2).to_vec());
     let (from_shard, to_shard) = (across.shard_of(&from), across.shard_of(&to));
-    let read = {
-        let from = from.clone();
-        across.on(from_shard, move |ctx| carried(ctx, ctx.db, &from)).await
+    let exists = |key: Vec<u8>, touch| {
+        move |ctx: &mut Ctx| ctx.keyspace.find(ctx.db, ctx.other_key(&key), ctx.now, touch).is_some()
     };
-    let carried = read.ok_or(Error::NoSuchKey)?;
-    let put = move |ctx: &mut Ctx| {
-        let key = ctx.other_key(&to);
-        if only_new && ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).is_some() {
-            return false;
-        }
-        carried.put(ctx, ctx.db, key);
-        ctx.changed(NotifyFlags::GENERIC, "rename_to", &to);
-        true
-    };
-    if !across.on(to_shard, put).await {
+    if !across.on(from_shard, exists(from.clone(), Touch::Read)).await {
+        return Err(Error::NoSuchKey);
+    }
+    if only_new && across.on(to_shard, exists(to.clone(), Touch::No)).await {
         return Ok(across.reply(|reply| reply.int(0)));
     }
-    let remove = move |ctx: &mut Ctx| {
-        let key = ctx.other_key(&from);
-        if ctx.keyspace.remove(ctx.db, key, ctx.now) {
-            ctx.also(NotifyFlags::GENERIC, "rename_from", &from);
-        }
+    let take = move |ctx: &mut Ctx| {
+        let carried = ctx.keyspace.find(ctx.db, ctx.other_key(&from), ctx.now, Touch::No).map(Carried::take)?;
+        ctx.also(NotifyFlags::GENERIC, "rename_from", &from);
+        Some(carried)
     };
-    across.on(from_shard, remove).await;
+    let carried = across.on(from_shard, take).await.ok_or(Error::NoSuchKey)?;
+    let put = move |ctx: &mut Ctx| {
+        let key = ctx.other_key(&to);
+        carried.put(ctx, ctx.db, key);
+        ctx.changed(NotifyFlags::GENERIC, "rename_to", &to);
+    };
+    across.on(to_shard, put).await;
     Ok(across.reply(|reply| if only_new { reply.int(1) } else { reply.ok() }))
 }
 
-fn carried(ctx: &mut Ctx, db: usize, bytes: &[u8]) -> Option<Carried> {
+fn copied(ctx: &mut Ctx, db: usize, bytes: &[u8]) -> Option<Carried> {
     let key = ctx.other_key(bytes);
-    ctx.keyspace.find(db, key, ctx.now, Touch::Read).map(|live| Carried::of(&live))
+    ctx.keyspace.find(db, key, ctx.now, Touch::Read).map(|live| Carried::copy_of(&live))
 }
 
 struct CopyOptions {
@@ -321,7 +310,7 @@ fn parse_db(text: &[u8], databases: usize) -> Result<usize> {
 }
 
 /// Puts a copy where it belongs, unless something is there that is not to be replaced; whether it did.
-fn put_copy(ctx: &mut Ctx, carried: &Carried, to: &[u8], options: &CopyOptions) -> bool {
+fn put_copy(ctx: &mut Ctx, carried: Carried, to: &[u8], options: &CopyOptions) -> bool {
     let key = ctx.other_key(to);
     if !options.replace && ctx.keyspace.find(options.to_db, key, ctx.now, Touch::No).is_some() {
         return false;
@@ -333,8 +322,8 @@ fn put_copy(ctx: &mut Ctx, carried: &Carried, to: &[u8], options: &CopyOptions) 
 
 fn copy_here(ctx: &mut Ctx, request: Request) -> Result {
     let options = parse_copy(request, ctx.db, ctx.keyspace.databases())?;
-    let read = carried(ctx, ctx.db, request.arg(1));
-    let copied = read.is_some_and(|carried| put_copy(ctx, &carried, request.arg(2), &options));
+    let read = copied(ctx, ctx.db, request.arg(1));
+    let copied = read.is_some_and(|carried| put_copy(ctx, carried, request.arg(2), &options));
     ctx.reply.int(i64::from(copied));
     Ok(())
 }
@@ -344,11 +333,11 @@ async fn copy_across(across: Across) -> Result<Vec<u8>> {
     let options = parse_copy(request, across.db, across.databases)?;
     let (from, to) = (request.arg(1).to_vec(), request.arg(2).to_vec());
     let (from_shard, to_shard) = (across.shard_of(&from), across.shard_of(&to));
-    let read = across.on(from_shard, move |ctx| carried(ctx, ctx.db, &from)).await;
+    let read = across.on(from_shard, move |ctx| copied(ctx, ctx.db, &from)).await;
     let Some(carried) = read else {
         return Ok(across.reply(|reply| reply.int(0)));
     };
-    let copied = across.on(to_shard, move |ctx| put_copy(ctx, &carried, &to, &options)).await;
+    let copied = across.on(to_shard, move |ctx| put_copy(ctx, carried, &to, &options)).await;
     Ok(across.reply(|reply| reply.int(i64::from(copied))))
 }
 
@@ -359,17 +348,17 @@ fn move_key(ctx: &mut Ctx, request: Request) -> Result {
         return Err(SAME_OBJECTS);
     }
     let key = ctx.key(request.arg(1));
-    let found = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Write).map(|live| Carried::of(&live));
+    let there = ctx.keyspace.find(to_db, key, ctx.now, Touch::No).is_some();
+    let found = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Write).filter(|_| !there).map(Carried::take);
     let moved = match found {
-        Some(carried) if ctx.keyspace.find(to_db, key, ctx.now, Touch::No).is_none() => {
-            ctx.keyspace.remove(ctx.db, key, ctx.now);
+        Some(carried) => {
             carried.put(ctx, to_db, key);
             ctx.changed(NotifyFlags::GENERIC, "move_from", key.bytes);
             ctx.keyspace.effects.touched(to_db, key.bytes);
             ctx.keyspace.effects.notify(NotifyFlags::GENERIC, "move_to", to_db, key.bytes);
             true
         }
-        _ => false,
+        None => false,
     };
     ctx.reply.int(i64::from(moved));
     Ok(())
@@ -399,16 +388,24 @@ const EMBEDDED_BYTES: usize = 44;
 const SHARED_INTEGERS: i64 = 10_000;
 
 pub fn encoding(live: &Live) -> &'static str {
-    match live.value() {
-        Value::Int(_) => "int",
-        Value::Bytes(bytes) if bytes.len() <= EMBEDDED_BYTES && !live.is_raw() => "embstr",
-        Value::Bytes(_) => "raw",
+    match (live.kind(), live.packed()) {
+        (Kind::String, _) => match live.value() {
+            Value::Int(_) => "int",
+            Value::Bytes(bytes) if bytes.len() <= EMBEDDED_BYTES && !live.is_raw() => "embstr",
+            Value::Bytes(_) => "raw",
+        },
+        (Kind::Set, Some(_)) if live.is_marked() => "intset",
+        (Kind::Stream, _) => "stream",
+        (_, Some(_)) => "listpack",
+        (Kind::List, None) => "quicklist",
+        (Kind::Zset, None) => "skiplist",
+        (Kind::Set | Kind::Hash, None) => "hashtable",
     }
 }
 
 pub fn refcount(live: &Live) -> i64 {
-    match live.value() {
-        Value::Int(n) if (0..SHARED_INTEGERS).contains(&n) => i64::from(i32::MAX),
+    match live.string() {
+        Some(Value::Int(n)) if (0..SHARED_INTEGERS).contains(&n) => i64::from(i32::MAX),
         _ => 1,
     }
 }

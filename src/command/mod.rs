@@ -26,6 +26,7 @@ pub mod walk;
 pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest};
 
 use crate::clock::{Clock, Now};
+use crate::config::Limits;
 use crate::keyspace::{Hasher, Key, Keyspace, Touch};
 use crate::resp::{Reply, Request, Result};
 use spec::Row;
@@ -40,8 +41,7 @@ pub struct Ctx<'a> {
     pub reply: Reply<'a>,
     /// The hash of the request's first key.
     pub hash: u64,
-    /// The longest string there may be.
-    pub max_string_bytes: usize,
+    pub limits: &'a Limits,
     /// What reading a key leaves behind: nothing for a client with NO-TOUCH.
     pub touch: Touch,
     /// Where each item of a partial reply ends ([`Merge::Items`]).

@@ -284,7 +284,7 @@ fn lcs_here(ctx: &mut Ctx, request: Request) -> Result {
     let a = string_or_empty(ctx, request.arg(1))?;
     let b = string_or_empty(ctx, request.arg(2))?;
     let options = parse_lcs(request)?;
-    reply_lcs(&mut ctx.reply, &a, &b, &options, ctx.max_string_bytes)
+    reply_lcs(&mut ctx.reply, &a, &b, &options, ctx.limits.string_bytes)
 }
 
 async fn lcs_across(across: Across) -> Result<Vec<u8>> {
@@ -297,7 +297,7 @@ async fn lcs_across(across: Across) -> Result<Vec<u8>> {
     }
     let options = parse_lcs(request)?;
     let mut out = Vec::new();
-    reply_lcs(&mut Reply::new(&mut out, across.proto), &strings[0], &strings[1], &options, across.max_string_bytes)?;
+    reply_lcs(&mut Reply::new(&mut out, across.proto), &strings[0], &strings[1], &options, across.limits.string_bytes)?;
     Ok(out)
 }
 

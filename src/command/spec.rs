@@ -93,6 +93,14 @@ pub enum Group {
     PubSub,
     Scripting,
     Transactions,
+    List,
+    Set,
+    Hash,
+    SortedSet,
+    Stream,
+    Bitmap,
+    HyperLogLog,
+    Geo,
 }
 
 impl Group {
@@ -105,6 +113,14 @@ impl Group {
             Group::PubSub => "pubsub",
             Group::Scripting => "scripting",
             Group::Transactions => "transactions",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::Hash => "hash",
+            Group::SortedSet => "sorted-set",
+            Group::Stream => "stream",
+            Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
+            Group::Geo => "geo",
         }
     }
 }

@@ -577,7 +577,7 @@ fn strlen(ctx: &mut Ctx, request: Request) -> Result {
 
 fn append(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let (value, max_bytes) = (request.arg(2), ctx.max_string_bytes);
+    let (value, max_bytes) = (request.arg(2), ctx.limits.string_bytes);
     let len = match find_string(ctx, request)? {
         None => {
             ctx.keyspace.insert_new(ctx.db, key, Value::of(value), None, ctx.now);
@@ -605,7 +605,7 @@ fn check_len(len: usize, more: usize, max_bytes: usize) -> Result {
 fn setrange(ctx: &mut Ctx, request: Request) -> Result {
     let offset = usize::try_from(request.int(2)?).map_err(|_| Error::OffsetOutOfRange)?;
     let key = ctx.key(request.arg(1));
-    let (value, max_bytes) = (request.arg(3), ctx.max_string_bytes);
+    let (value, max_bytes) = (request.arg(3), ctx.limits.string_bytes);
     let found = find_string(ctx, request)?;
     let old = found.as_ref().map_or(0, |live| len(live.value()));
     if value.is_empty() {
@@ -690,7 +690,7 @@ fn incrbyfloat(ctx: &mut Ctx, request: Request) -> Result {
     // Kept as text even where it looks like an integer, as Redis does.
     match found {
         Some(mut live) => live.set_value(Value::Bytes(&sum)),
-        None => ctx.keyspace.insert_new(ctx.db, key, Value::Bytes(&sum), None, ctx.now),
+        None => drop(ctx.keyspace.insert_new(ctx.db, key, Value::Bytes(&sum), None, ctx.now)),
     }
     ctx.changed(NotifyFlags::STRING, "incrbyfloat", key.bytes);
     ctx.reply.bulk(&sum);

@@ -26,6 +26,7 @@ pub enum Group {
     Limits,
     Events,
     Expiry,
+    Packing,
     Persistence,
 }
 
@@ -38,6 +39,7 @@ impl Group {
             Group::Limits => "Limits",
             Group::Events => "Events",
             Group::Expiry => "Expiry",
+            Group::Packing => "Small collections",
             Group::Persistence => "Persistence",
         }
     }
@@ -46,7 +48,15 @@ impl Group {
 impl Directive {
     /// The row of that name; case does not count.
     pub fn find(name: &str) -> Option<&'static Directive> {
-        DIRECTIVES.iter().find(|directive| directive.name.eq_ignore_ascii_case(name))
+        let today = ALIASES.iter().find(|(old, _)| old.eq_ignore_ascii_case(name)).map_or(name, |(_, today)| today);
+        DIRECTIVES.iter().find(|directive| directive.name.eq_ignore_ascii_case(today))
+    }
+
+    /// What it is called, its former names included.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let name = self.name;
+        let former = ALIASES.iter().filter(move |(_, today)| *today == name).map(|(old, _)| *old);
+        std::iter::once(name).chain(former)
     }
 
     pub(super) fn show(&self, config: &Config) -> String {
@@ -80,11 +90,11 @@ struct Field {
 }
 
 macro_rules! field {
-    ($name:ident) => {
+    ($($name:tt).+) => {
         Field {
-            show: |config| config.$name.show(),
-            line: |config, kind| config.$name.line(kind),
-            read: |config, kind, args| Setting::read(&mut config.$name, kind, args),
+            show: |config| config.$($name).+.show(),
+            line: |config, kind| config.$($name).+.line(kind),
+            read: |config, kind, args| Setting::read(&mut config.$($name).+, kind, args),
         }
     };
 }
@@ -94,6 +104,18 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 /// Redis keeps these in a signed 32-bit integer.
 const SECONDS_MAX: u64 = i32::MAX as u64;
+
+/// Members of one packed collection: their count is kept in 16 bits.
+const ENTRIES_MAX: u64 = u16::MAX as u64;
+
+/// Names from before Redis 7, and what they are called today.
+const ALIASES: &[(&str, &str)] = &[
+    ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
+    ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("list-max-ziplist-size", "list-max-listpack-size"),
+    ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
+    ("zset-max-ziplist-value", "zset-max-listpack-value"),
+];
 
 pub const DIRECTIVES: &[Directive] = &[
     Directive {
@@ -316,7 +338,7 @@ pub const DIRECTIVES: &[Directive] = &[
         kind: Kind::Memory { min: MIB, max: GIB },
         mutable: true,
         help: "longest single argument of a command",
-        field: field!(proto_max_bulk_len_bytes),
+        field: field!(limits.string_bytes),
     },
     Directive {
         name: "client-query-buffer-limit",
@@ -409,6 +431,96 @@ pub const DIRECTIVES: &[Directive] = &[
         field: field!(active_expire_effort),
     },
     Directive {
+        name: "hash-max-listpack-entries",
+        group: Group::Packing,
+        default: "128",
+        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
+        mutable: true,
+        help: "hashes with more fields than this are not packed",
+        field: field!(limits.hash.entries),
+    },
+    Directive {
+        name: "hash-max-listpack-value",
+        group: Group::Packing,
+        default: "64",
+        kind: Kind::Memory { min: 0, max: GIB },
+        mutable: true,
+        help: "hashes with a longer field or value than this are not packed",
+        field: field!(limits.hash.value_bytes),
+    },
+    Directive {
+        name: "list-max-listpack-size",
+        group: Group::Packing,
+        default: "-2",
+        kind: Kind::Signed { min: i32::MIN as i64, max: i32::MAX as i64 },
+        mutable: true,
+        help: "elements packed together in a list; -1 to -5: 4, 8, 16, 32 or 64 KiB",
+        field: field!(limits.list_size),
+    },
+    Directive {
+        name: "set-max-intset-entries",
+        group: Group::Packing,
+        default: "512",
+        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
+        mutable: true,
+        help: "sets of integers with more members than this are not packed",
+        field: field!(limits.intset_entries),
+    },
+    Directive {
+        name: "set-max-listpack-entries",
+        group: Group::Packing,
+        default: "128",
+        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
+        mutable: true,
+        help: "sets with more members than this are not packed",
+        field: field!(limits.set.entries),
+    },
+    Directive {
+        name: "set-max-listpack-value",
+        group: Group::Packing,
+        default: "64",
+        kind: Kind::Memory { min: 0, max: GIB },
+        mutable: true,
+        help: "sets with a longer member than this are not packed",
+        field: field!(limits.set.value_bytes),
+    },
+    Directive {
+        name: "zset-max-listpack-entries",
+        group: Group::Packing,
+        default: "128",
+        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
+        mutable: true,
+        help: "sorted sets with more members than this are not packed",
+        field: field!(limits.zset.entries),
+    },
+    Directive {
+        name: "zset-max-listpack-value",
+        group: Group::Packing,
+        default: "64",
+        kind: Kind::Memory { min: 0, max: GIB },
+        mutable: true,
+        help: "sorted sets with a longer member than this are not packed",
+        field: field!(limits.zset.value_bytes),
+    },
+    Directive {
+        name: "stream-node-max-bytes",
+        group: Group::Packing,
+        default: "4kb",
+        kind: Kind::Memory { min: 0, max: GIB },
+        mutable: true,
+        help: "bytes of entries kept together in a stream; 0 = no limit",
+        field: field!(limits.stream_node_bytes),
+    },
+    Directive {
+        name: "stream-node-max-entries",
+        group: Group::Packing,
+        default: "100",
+        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
+        mutable: true,
+        help: "entries kept together in a stream; 0 = no limit",
+        field: field!(limits.stream_node_entries),
+    },
+    Directive {
         name: "save",
         group: Group::Persistence,
         default: "",
@@ -484,6 +596,7 @@ mod tests {
     fn no_two_rows_share_a_field() {
         let other = |row: &Directive| match row.kind {
             Kind::Integer { max, .. } => Some(max.to_string()),
+            Kind::Signed { max, .. } => Some(max.to_string()),
             Kind::Memory { .. } => Some("7mb".to_string()),
             Kind::YesNo if row.default == "yes" => Some("no".to_string()),
             Kind::Octal => Some("755".to_string()),

@@ -77,7 +77,7 @@ pub struct Config {
     /// Empty: no password.
     pub requirepass: String,
 
-    pub proto_max_bulk_len_bytes: usize,
+    pub limits: Limits,
     pub client_query_buffer_limit_bytes: usize,
     pub client_output_buffer_limit: OutputLimits,
 
@@ -101,6 +101,31 @@ pub struct Config {
     file: Option<PathBuf>,
     /// The directory it was started in. Relative includes count from here, whatever `dir` did since.
     started_in: PathBuf,
+}
+
+/// What commands on data have to keep to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// The longest string there may be.
+    pub string_bytes: usize,
+    pub hash: PackLimits,
+    pub set: PackLimits,
+    pub zset: PackLimits,
+    /// Elements of one pack of a list, or its bytes where negative: -1 to -5 are 4 to 64 KiB.
+    pub list_size: i32,
+    pub intset_entries: usize,
+    /// 0: no limit.
+    pub stream_node_bytes: usize,
+    pub stream_node_entries: usize,
+}
+
+/// Until when a collection is packed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PackLimits {
+    /// Members, or fields.
+    pub entries: usize,
+    /// Bytes of the longest of them, or of their values.
+    pub value_bytes: usize,
 }
 
 /// Why a `CONFIG SET` changed nothing, in the words of Redis 7. The caller puts `ERR ` before it.
@@ -134,8 +159,9 @@ impl Config {
     pub fn get(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
         DIRECTIVES
             .iter()
-            .filter(|directive| matches(directive.name))
-            .map(|directive| (directive.name, directive.show(self)))
+            .flat_map(|directive| directive.names().map(move |name| (name, directive)))
+            .filter(|(name, _)| matches(name))
+            .map(|(name, directive)| (name, directive.show(self)))
             .collect()
     }
 
@@ -233,7 +259,7 @@ impl Config {
             pipeline_order: PipelineOrder::Relaxed,
             enable_debug_command: DebugCommand::No,
             requirepass: String::new(),
-            proto_max_bulk_len_bytes: 0,
+            limits: Limits::default(),
             client_query_buffer_limit_bytes: 0,
             client_output_buffer_limit: OutputLimits::default(),
             notify_keyspace_events: NotifyFlags::NONE,

@@ -13,6 +13,11 @@ pub enum Kind {
         max: u64,
         unit: &'static str,
     },
+    /// A whole number that may be negative, both bounds included.
+    Signed {
+        min: i64,
+        max: i64,
+    },
     /// A size in bytes with an optional unit (`512mb`), both bounds included.
     Memory {
         min: u64,
@@ -44,7 +49,7 @@ pub enum ValueError {
     #[error("argument must be a memory value")]
     NotAMemorySize,
     #[error("argument must be between {min} and {max} inclusive")]
-    OutOfBounds { min: u64, max: u64 },
+    OutOfBounds { min: i128, max: i128 },
     #[error("argument must be 'yes' or 'no'")]
     NotYesNo,
     #[error("argument(s) must be one of the following: {}", .0.join(", "))]
@@ -76,6 +81,7 @@ impl Kind {
     /// What is valid, in a few words for a table; empty where everything is.
     pub fn describe(&self) -> String {
         match self {
+            Kind::Signed { min, max } => format!("{min} to {max}"),
             Kind::Integer { min, max, unit: "" } => format!("{min} to {max}"),
             Kind::Integer { min, max, unit } => format!("{min} to {max} {unit}"),
             Kind::Memory { min, max } => format!("{} to {}", format_memory(*min), format_memory(*max)),
@@ -101,7 +107,7 @@ impl Kind {
             Some(format!("Did you mean '{near}'?"))
         };
         match self {
-            Kind::Integer { .. } | Kind::Octal => Some(format!("Valid: {}.", self.describe())),
+            Kind::Integer { .. } | Kind::Signed { .. } | Kind::Octal => Some(format!("Valid: {}.", self.describe())),
             Kind::Memory { .. } => {
                 Some(format!("Valid: {}; units are b, k, kb, m, mb, g, gb (1k = 1000, 1kb = 1024).", self.describe()))
             }
@@ -125,7 +131,7 @@ impl Kind {
             }
             Kind::Integer { min, max, .. } => match parse_integer(text) {
                 Some(number) => u64::try_from(number)
-                    .map_err(|_| ValueError::OutOfBounds { min, max })
+                    .map_err(|_| ValueError::OutOfBounds { min: min.into(), max: max.into() })
                     .and_then(|number| bounded(number, min, max)),
                 None => Err(ValueError::NotAnInteger),
             },
@@ -165,7 +171,7 @@ macro_rules! number_settings {
                 let number = kind.number(args)?;
                 *self = <$number>::try_from(number).map_err(|_| ValueError::OutOfBounds {
                     min: 0,
-                    max: <$number>::MAX as u64,
+                    max: <$number>::MAX as i128,
                 })?;
                 Ok(())
             }
@@ -184,6 +190,20 @@ macro_rules! number_settings {
     )*};
 }
 number_settings!(u16, u32, u64, usize);
+
+impl Setting for i32 {
+    fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        let Kind::Signed { min, max } = *kind else { return Err(ValueError::NotAnInteger) };
+        let number: i64 = kind.text(args)?.parse().map_err(|_| ValueError::NotAnInteger)?;
+        let bounds = ValueError::OutOfBounds { min: min.into(), max: max.into() };
+        *self = i32::try_from(number).ok().filter(|_| (min..=max).contains(&number)).ok_or(bounds)?;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
 
 impl Setting for bool {
     fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
@@ -361,7 +381,11 @@ fn parse_integer(text: &str) -> Option<i64> {
 }
 
 fn bounded(number: u64, min: u64, max: u64) -> Result<u64, ValueError> {
-    if (min..=max).contains(&number) { Ok(number) } else { Err(ValueError::OutOfBounds { min, max }) }
+    if (min..=max).contains(&number) {
+        Ok(number)
+    } else {
+        Err(ValueError::OutOfBounds { min: min.into(), max: max.into() })
+    }
 }
 
 fn one<'a>(args: &[&'a str]) -> Result<&'a str, ValueError> {

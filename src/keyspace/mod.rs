@@ -1,7 +1,7 @@
 //! The keyspace of one shard: the only door to data. Nothing dead ever passes it.
 //!
 //! ```text
-//!  Keyspace --- Db (one a logical database) --- directory --- Block --- Entry (header, key, value)
+//!  Keyspace --- Table (one a logical database) --- directory --- Block --- Entry (header, key, value)
 //!     |                    |
 //!  effects, lag         minima (when each block has to be looked at)
 //! ```
@@ -16,13 +16,9 @@
 //! Commands use [`Keyspace::find`] and [`Keyspace::insert`] and what they return; the cycle uses
 //! [`Keyspace::earliest`] and [`Keyspace::sweep_earliest`].
 
-mod block;
-mod db;
 mod effects;
-mod entry;
-mod hash;
-mod minima;
-mod scan;
+mod live;
+mod nodes;
 mod watch;
 
 #[cfg(test)]
@@ -30,19 +26,19 @@ mod model_test;
 #[cfg(test)]
 mod story_test;
 
-pub use block::NEVER_MS;
-pub use db::Swept;
+pub use crate::table::{Cursor, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value};
 pub use effects::{Effects, Notice};
-pub use entry::{Kind, Value};
-pub use hash::{Hasher, Key};
-pub use scan::Cursor;
+pub use live::Live;
+pub use nodes::Owned;
 pub use watch::Watch;
 
 use crate::clock::Now;
 use crate::config::NotifyFlags;
 use crate::observe::Lag;
-use db::{Db, Slot};
-use entry::Entry;
+use crate::table::block::Block;
+use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker};
+use crate::value::hash;
+use nodes::{Nodes, any_field_lives};
 
 /// Counters of one shard since the last CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,10 +51,10 @@ pub struct Counters {
 }
 
 pub struct Keyspace {
-    dbs: Vec<Db>,
+    dbs: Vec<Table>,
     hasher: Hasher,
-    /// Databases that were flushed and still have memory to give back.
-    garbage: Vec<Db>,
+    /// What stands outside of entries, and what is to be given back.
+    nodes: Nodes,
     /// The earliest moment at which somebody still looks: a transaction that waits is older than the clock. What was
     /// alive then is hidden when it is dead, and stays until nobody can see it.
     pub seen_from: Now,
@@ -78,13 +74,6 @@ pub enum Touch {
     No,
 }
 
-/// A live key, until the next use of the keyspace.
-pub struct Live<'a> {
-    db: &'a mut Db,
-    slot: Slot,
-    now: Now,
-}
-
 /// How far a walk over dead keys has come. It goes by position, which no split or merge changes: a key that is dead
 /// when the walk starts is seen, whatever happens meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,20 +91,12 @@ pub struct Sample {
     pub ttl_ms: u64,
 }
 
-/// What a database is made of, for those who measure it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    pub blocks: usize,
-    pub slots: usize,
-    pub directory: usize,
-}
-
 impl Keyspace {
     pub fn new(databases: usize, hasher: Hasher) -> Keyspace {
         Keyspace {
-            dbs: (0..databases).map(|_| Db::new(hasher.clone())).collect(),
+            dbs: (0..databases).map(|_| Table::new(hasher.clone(), any_field_lives)).collect(),
             hasher,
-            garbage: Vec::new(),
+            nodes: Nodes::default(),
             seen_from: LATEST,
             effects: Effects::default(),
             counters: Counters::default(),
@@ -154,7 +135,12 @@ impl Keyspace {
                 None => {}
             }
         }
-        slot.map(|slot| Live { db: &mut self.dbs[db], slot, now })
+        slot.map(|slot| self.live(db, slot, now))
+    }
+
+    #[inline]
+    fn live(&mut self, db: usize, slot: Slot, now: Now) -> Live<'_> {
+        Live::new(&mut self.dbs[db], &mut self.nodes, slot, now)
     }
 
     #[inline]
@@ -178,24 +164,63 @@ impl Keyspace {
     fn remove_dead(&mut self, db: usize, slot: Slot, now: Now) {
         let deadline_ms = self.dbs[db].deadline_ms(slot).unwrap_or(now.ms);
         self.lag.record(now, deadline_ms);
-        let key = self.dbs[db].entry(slot).key();
-        self.effects.notify(NotifyFlags::EXPIRED, "expired", db, key);
+        let entry = self.dbs[db].entry(slot);
+        if entry.has_fields() && self.dbs[db].deadline_ms(slot).is_none_or(|own_ms| own_ms >= now.ms) {
+            // All its fields are dead.
+            self.effects.notify(NotifyFlags::HASH, "hexpired", db, entry.key());
+            self.effects.notify(NotifyFlags::GENERIC, "del", db, entry.key());
+        } else {
+            self.effects.notify(NotifyFlags::EXPIRED, "expired", db, entry.key());
+        }
         self.effects.dirty += 1;
-        self.counters.expired_bytes += self.dbs[db].remove(slot) as u64;
+        self.counters.expired_bytes += self.remove_slot(db, slot) as u64;
+    }
+
+    /// Takes a key out; returns the bytes of its entry.
+    #[inline]
+    fn remove_slot(&mut self, db: usize, slot: Slot) -> usize {
+        let bytes = self.dbs[db].remove(slot);
+        self.nodes.adopt(&mut self.dbs[db]);
+        bytes
     }
 
     /// Stores a value under a key, new or not, and with it the deadline: `None` clears one.
     #[inline]
-    pub fn insert(&mut self, db: usize, key: Key, value: Value, deadline_ms: Option<u64>, now: Now) {
+    pub fn insert<'v>(
+        &mut self,
+        db: usize,
+        key: Key,
+        value: impl Into<Stored<'v>>,
+        deadline_ms: Option<u64>,
+        now: Now,
+    ) {
         match self.live_slot(db, key, now) {
-            Some(slot) => Live { db: &mut self.dbs[db], slot, now }.replace(value, deadline_ms),
-            None => self.insert_new(db, key, value, deadline_ms, now),
+            Some(slot) => self.live(db, slot, now).replace(value, deadline_ms),
+            None => drop(self.insert_new(db, key, value, deadline_ms, now)),
+        }
+    }
+
+    /// The same with a value that was made elsewhere, or taken from another key.
+    pub fn insert_owned(&mut self, db: usize, key: Key, value: Owned, deadline_ms: Option<u64>, now: Now) {
+        let node_bytes = value.node_bytes();
+        self.insert(db, key, value.stored(), deadline_ms, now);
+        if let Some(slot) = self.dbs[db].find(key) {
+            self.live(db, slot, now).settle(&value);
+            value.keep_node();
+            self.nodes.bytes += node_bytes;
         }
     }
 
     /// Stores a key that [`Keyspace::find`] has just not found.
     #[inline]
-    pub fn insert_new(&mut self, db: usize, key: Key, value: Value, deadline_ms: Option<u64>, now: Now) {
+    pub fn insert_new<'v>(
+        &mut self,
+        db: usize,
+        key: Key,
+        value: impl Into<Stored<'v>>,
+        deadline_ms: Option<u64>,
+        now: Now,
+    ) -> Live<'_> {
         if self.seen_from < now
             && let Some(slot) = self.dbs[db].find(key)
         {
@@ -209,12 +234,13 @@ impl Keyspace {
         if deadline_ms.is_some() {
             target.set_deadline(slot, deadline_ms, now.ms);
         }
+        self.live(db, slot, now)
     }
 
     /// Deletes a key; whether it was there and alive.
     pub fn remove(&mut self, db: usize, key: Key, now: Now) -> bool {
         self.live_slot(db, key, now).is_some_and(|slot| {
-            self.dbs[db].remove(slot);
+            self.remove_slot(db, slot);
             true
         })
     }
@@ -226,7 +252,13 @@ impl Keyspace {
 
     /// Live keys with a deadline.
     pub fn live_with_deadline(&self, db: usize, now: Now) -> usize {
-        self.dbs[db].with_deadline() - self.dbs[db].count_dead(now.ms)
+        let db = &self.dbs[db];
+        if db.with_fields() == 0 {
+            return db.with_deadline() - db.count_dead(now.ms);
+        }
+        let lives =
+            |block: &Block, slot: usize| block.deadline_ms(slot).is_some() && !db.is_dead_in(block, slot, now.ms);
+        db.blocks().map(|block| block.full_slots().filter(|&slot| lives(block, slot)).count()).sum()
     }
 
     pub fn with_deadline(&self, db: usize) -> usize {
@@ -235,7 +267,7 @@ impl Keyspace {
 
     /// Bytes of everything, memory of flushed databases that is still to be given back included.
     pub fn bytes(&self) -> usize {
-        self.dbs.iter().chain(&self.garbage).map(Db::bytes).sum()
+        self.dbs.iter().map(Table::bytes).sum::<usize>() + self.nodes.all_bytes()
     }
 
     pub fn shape(&self, db: usize) -> Shape {
@@ -248,8 +280,8 @@ impl Keyspace {
         let live = self.live_len(db, now);
         self.touch_watched(db, now);
         if self.dbs[db].len() > 0 {
-            let full = std::mem::replace(&mut self.dbs[db], Db::new(self.hasher.clone()));
-            self.garbage.push(full);
+            let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), any_field_lives));
+            self.nodes.tables.push(full);
         }
         live
     }
@@ -286,11 +318,16 @@ impl Keyspace {
         self.effects.watched.remove(db, bytes);
     }
 
-    /// Whether nobody has changed a watched key, nor its deadline passed. (A death itself is no change: what was there
+    /// Whether nobody has changed a watched key, nor its deadline passed, nor one of its fields'. (A death itself is no change: what was there
     /// is not, what was not is not.)
     fn is_unchanged(&mut self, db: usize, bytes: &[u8], watch: Watch, now: Now) -> bool {
         let key = self.hasher.key(bytes);
-        let lives = !watch.existed || self.live_slot(db, key, now).is_some();
+        let slot = self.live_slot(db, key, now);
+        let is_whole = |slot| {
+            let entry = self.dbs[db].entry(slot);
+            !entry.has_fields() || hash::live_len(entry, now.ms) == hash::live_len(entry, 0)
+        };
+        let lives = !watch.existed || slot.is_some_and(is_whole);
         lives && self.effects.watched.version(db, bytes) == Some(watch.version)
     }
 
@@ -305,18 +342,14 @@ impl Keyspace {
         same
     }
 
+    #[inline]
     pub fn has_garbage(&self) -> bool {
-        !self.garbage.is_empty()
+        self.nodes.has_garbage()
     }
 
-    /// Frees about `limit` entries of flushed databases; whether anything is left.
+    /// Frees about `limit` entries, or elements of collections, that nobody uses any more; whether anything is left.
     pub fn collect_garbage(&mut self, limit: usize) -> bool {
-        if let Some(db) = self.garbage.last_mut()
-            && !db.dismantle(limit)
-        {
-            self.garbage.pop();
-        }
-        self.has_garbage()
+        self.nodes.collect(limit)
     }
 
     /// Some live key, chosen at random.
@@ -325,17 +358,18 @@ impl Keyspace {
         if db.len() == 0 {
             return None;
         }
-        let alive = |block: &block::Block, index: usize| !block.is_dead(index, now.ms);
-        let slot = db.random(rng, RANDOM_TRIES, alive).or_else(|| db.any(rng, alive))?;
+        let alive = |block: &Block, index: usize| !db.is_dead_in(block, index, now.ms);
+        let slot = db.random(rng, RANDOM_TRIES, &alive).or_else(|| db.any(rng, &alive))?;
         Some(db.entry(slot).key())
     }
 
     /// Shows every live key.
-    pub fn for_each(&self, db: usize, now: Now, mut each: impl FnMut(&[u8], Value, Option<u64>)) {
-        for block in self.dbs[db].blocks() {
-            for slot in block.full_slots().filter(|&slot| !block.is_dead(slot, now.ms)) {
+    pub fn for_each(&self, db: usize, now: Now, mut each: impl FnMut(&[u8], Entry, Option<u64>)) {
+        let db = &self.dbs[db];
+        for block in db.blocks() {
+            for slot in block.full_slots().filter(|&slot| !db.is_dead_in(block, slot, now.ms)) {
                 let entry = block.entry(slot);
-                each(entry.key(), entry.value(), block.deadline_ms(slot));
+                each(entry.key(), entry, block.deadline_ms(slot));
             }
         }
     }
@@ -351,8 +385,8 @@ impl Keyspace {
         now: Now,
         mut each: impl FnMut(&[u8], Kind),
     ) -> Option<Cursor> {
-        let show = |block: &block::Block, slot: usize| {
-            if !block.is_dead(slot, now.ms) {
+        let show = |block: &Block, slot: usize| {
+            if !self.dbs[db].is_dead_in(block, slot, now.ms) {
                 let entry = block.entry(slot);
                 each(entry.key(), entry.kind());
             }
@@ -363,7 +397,7 @@ impl Keyspace {
     /// A moment that is not later than the next one at which the cycle has something to do; cheap.
     #[inline]
     pub fn next_due_hint_ms(&self) -> u64 {
-        self.dbs.iter().map(|db| db.minima.earliest_ms()).min().unwrap_or(NEVER_MS)
+        self.dbs.iter().map(Table::next_due_hint_ms).min().unwrap_or(NEVER_MS)
     }
 
     /// The block that has to be looked at first, as (moment, database, block).
@@ -371,19 +405,19 @@ impl Keyspace {
         self.dbs
             .iter_mut()
             .enumerate()
-            .filter_map(|(index, db)| db.minima.earliest().map(|(at_ms, block)| (at_ms, index, block)))
+            .filter_map(|(index, db)| db.earliest().map(|(at_ms, block)| (at_ms, index, block)))
             .min()
     }
 
     /// Deletes at most `limit` keys of a database whose deadlines are before `before_ms`, which is not later than now,
     /// those of the blocks first that have to be looked at first.
     pub fn sweep_earliest(&mut self, db: usize, before_ms: u64, now: Now, limit: usize) -> Swept {
-        self.sweep_by(db, before_ms, now, |db, each| db.sweep_earliest(before_ms, now.ms, limit, each))
+        self.sweep_by(db, before_ms, now, |db, dead| db.sweep_earliest(before_ms, now.ms, limit, dead))
     }
 
     /// Deletes at most `limit` keys of one block.
     fn sweep(&mut self, db: usize, block: u32, before_ms: u64, now: Now, limit: usize) -> Swept {
-        self.sweep_by(db, before_ms, now, |db, each| db.sweep(&[block], before_ms, now.ms, limit, each))
+        self.sweep_by(db, before_ms, now, |db, dead| db.sweep(&[block], before_ms, now.ms, limit, dead))
     }
 
     fn sweep_by(
@@ -391,14 +425,12 @@ impl Keyspace {
         db: usize,
         before_ms: u64,
         now: Now,
-        sweep: impl FnOnce(&mut Db, &mut dyn FnMut(Entry, u64)) -> Swept,
+        sweep: impl FnOnce(&mut Table, &mut Sweeping) -> Swept,
     ) -> Swept {
         debug_assert!(before_ms <= now.ms);
-        let (effects, lag) = (&mut self.effects, &mut self.lag);
-        let swept = sweep(&mut self.dbs[db], &mut |entry: Entry, deadline_ms| {
-            lag.record(now, deadline_ms);
-            effects.notify(NotifyFlags::EXPIRED, "expired", db, entry.key());
-        });
+        let mut sweeping = Sweeping { effects: &mut self.effects, lag: &mut self.lag, nodes: &mut self.nodes, db, now };
+        let swept = sweep(&mut self.dbs[db], &mut sweeping);
+        self.nodes.adopt(&mut self.dbs[db]);
         self.effects.dirty += swept.deleted as u64;
         self.counters.expired_by_cycle += swept.deleted as u64;
         self.counters.expired_bytes += swept.bytes as u64;
@@ -439,7 +471,7 @@ impl Keyspace {
             }
             // Deletes nothing, but leaves the block's minimum exact: it may have been too early.
             self.sweep(db, block, now.ms, now, 0);
-            if self.dbs[db].minima.get(block) == at_ms {
+            if self.dbs[db].minimum_ms(block) == at_ms {
                 return Some(at_ms);
             }
         }
@@ -451,7 +483,9 @@ impl Keyspace {
         let db = &self.dbs[db];
         let mut sample = Sample::default();
         for _ in 0..size.min(db.with_deadline()) {
-            let Some(slot) = db.random(rng, SAMPLE_TRIES, |block, index| block.has_deadline(index)) else { continue };
+            let Some(slot) = db.random(rng, SAMPLE_TRIES, |block, index| block.deadline_ms(index).is_some()) else {
+                continue;
+            };
             sample.seen += 1;
             if db.is_dead(slot, now.ms) {
                 sample.dead += 1;
@@ -463,7 +497,7 @@ impl Keyspace {
     }
 
     /// Asks the cache for what the lookups of several keys, each a database and a hash, will read; see
-    /// [`Db::prefetch`] for the levels. One key alone would only wait for itself.
+    /// [`Table::prefetch`] for the levels. One key alone would only wait for itself.
     #[inline]
     pub fn prefetch(&self, keys: impl Iterator<Item = (usize, u64)> + Clone) {
         if keys.clone().nth(1).is_some() {
@@ -475,7 +509,37 @@ impl Keyspace {
 
     #[cfg(test)]
     pub fn check(&mut self) {
-        self.dbs.iter_mut().for_each(Db::check);
+        self.dbs.iter_mut().for_each(Table::check);
+    }
+}
+
+/// What a sweep has to tell whom.
+struct Sweeping<'a> {
+    effects: &'a mut Effects,
+    lag: &'a mut Lag,
+    nodes: &'a mut Nodes,
+    db: usize,
+    now: Now,
+}
+
+impl Undertaker for Sweeping<'_> {
+    fn dead(&mut self, entry: Entry, deadline_ms: u64) {
+        self.lag.record(self.now, deadline_ms);
+        self.effects.notify(NotifyFlags::EXPIRED, "expired", self.db, entry.key());
+    }
+
+    fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
+        let (nodes, lag, now) = (&mut *self.nodes, &mut *self.lag, self.now);
+        let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |deadline_ms| lag.record(now, deadline_ms));
+        let key = swept.entry.key();
+        if swept.deleted > 0 {
+            self.effects.touched(self.db, key);
+            self.effects.notify(NotifyFlags::HASH, "hexpired", self.db, key);
+        }
+        if swept.next == Next::Empty {
+            self.effects.notify(NotifyFlags::GENERIC, "del", self.db, key);
+        }
+        swept
     }
 }
 
@@ -493,78 +557,6 @@ const SAMPLE_TRIES: usize = 16;
 /// The 24-bit access clock counts seconds.
 fn access_clock(now: Now) -> u32 {
     (now.ms / 1000) as u32 & ((1 << 24) - 1)
-}
-
-impl Live<'_> {
-    #[inline]
-    pub fn value(&self) -> Value<'_> {
-        self.db.entry(self.slot).value()
-    }
-
-    pub fn kind(&self) -> Kind {
-        self.db.entry(self.slot).kind()
-    }
-
-    /// Where the key and its value are in memory.
-    pub fn address(&self) -> u64 {
-        self.db.entry(self.slot).address()
-    }
-
-    /// Whether the value was changed in place, which `OBJECT ENCODING` shows.
-    pub fn is_raw(&self) -> bool {
-        self.db.entry(self.slot).is_raw()
-    }
-
-    /// Seconds since the key was last used.
-    pub fn idle_s(&self) -> u32 {
-        access_clock(self.now).wrapping_sub(self.db.entry(self.slot).clock()) & ((1 << 24) - 1)
-    }
-
-    #[inline]
-    pub fn deadline_ms(&self) -> Option<u64> {
-        self.db.deadline_ms(self.slot)
-    }
-
-    #[inline]
-    pub fn set_deadline(&mut self, deadline_ms: Option<u64>) {
-        self.db.set_deadline(self.slot, deadline_ms, self.now.ms);
-    }
-
-    /// A new value, and with it a new deadline or none.
-    #[inline]
-    pub fn replace(mut self, value: Value, deadline_ms: Option<u64>) {
-        self.set_value(value);
-        self.db.entry(self.slot).set_clock(access_clock(self.now));
-        self.set_deadline(deadline_ms);
-    }
-
-    /// A new value under the old deadline. The value must not be part of the old one (it borrows elsewhere).
-    #[inline]
-    pub fn set_value(&mut self, value: Value) {
-        self.db.swap_entry(self.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer; a `Value` cannot borrow from the entry, since `self` is
-            // borrowed mutably.
-            unsafe { entry.replace_value(value) }
-        });
-    }
-
-    /// Makes the value a byte string of this length, filled up with zeros, and hands it out to be written.
-    pub fn resize(&mut self, len: usize) -> &mut [u8] {
-        if let Value::Int(n) = self.value() {
-            let text = n.to_string();
-            self.set_value(Value::Bytes(text.as_bytes()));
-        }
-        self.db.swap_entry(self.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer.
-            unsafe { entry.resize_value(len) }
-        });
-        // SAFETY: the only reference to the value, for as long as `self` is borrowed.
-        unsafe { self.db.entry(self.slot).bytes_mut() }
-    }
-
-    pub fn remove(self) {
-        self.db.remove(self.slot);
-    }
 }
 
 #[cfg(test)]

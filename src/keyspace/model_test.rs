@@ -10,9 +10,9 @@
 
 mod model;
 
-use super::block::{Block, INTO_REACH_MS, REACH_MS};
 use super::*;
 use crate::clock::Clock;
+use crate::table::block::{Block, INTO_REACH_MS, REACH_MS};
 use model::{Id, Model, Stored, key_bytes};
 use std::collections::BTreeSet;
 
@@ -472,7 +472,7 @@ impl World {
             let mut shown = 0;
             self.keyspace.for_each(db, now, |key, value, deadline_ms| {
                 let expected = live.get(key).expect("what is shown lives");
-                assert!(value == expected.0.value() && deadline_ms == expected.1, "{key:?}: {deadline_ms:?}");
+                assert!(value.value() == expected.0.value() && deadline_ms == expected.1, "{key:?}: {deadline_ms:?}");
                 shown += 1;
             });
             assert_eq!(shown, live.len());

@@ -1,8 +1,8 @@
 //! Stories of the keyspace as a whole; what concerns one column or one entry stands beside it.
 
-use super::block::SLOTS;
 use super::*;
 use crate::clock::Clock;
+use crate::table::block::SLOTS;
 
 /// Pointers in the directory of an emptied database, at most.
 const DIRECTORY_LEFT: usize = 8;

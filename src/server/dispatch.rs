@@ -98,7 +98,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     while state.may_run() {
         let State { session, replies, parser, flow, .. } = &mut *state;
         let authenticated = session.authenticated || !dispatch.locked;
-        let limits = Limits { bulk_bytes: config.proto_max_bulk_len_bytes, authenticated };
+        let limits = Limits { bulk_bytes: config.limits.string_bytes, authenticated };
         let batch = Batch::read(server, session.db, parser, &bytes[used..], limits);
         for (index, item) in batch.items.iter().enumerate() {
             if !flow.may_run(replies.out.len()) {

@@ -148,6 +148,6 @@ pub(super) fn across_of(shard: &Rc<Shard>, request: OwnedRequest, keys: Keys, db
         databases: config.databases,
         proto,
         rng: fastrand::Rng::with_seed(shard.rng.borrow_mut().u64(..)),
-        max_string_bytes: config.proto_max_bulk_len_bytes,
+        limits: config.limits,
     }
 }

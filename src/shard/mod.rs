@@ -25,7 +25,7 @@ pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};
 use crate::clock::{Clock, Now, Sequence, boottime_us};
 use crate::command::spec::Keys;
 use crate::command::{Ctx, Handler, OwnedRequest};
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::expiry::{Cycle, Settings};
 use crate::keyspace::{Hasher, Keyspace, Notice, PREFETCHED, Touch};
 use crate::net::{Notify, Transport, note_woken};
@@ -59,7 +59,7 @@ pub struct Shard {
     pub rng: RefCell<fastrand::Rng>,
     /// A copy of its own, so that looking at it costs no atomic operation.
     config: RefCell<Rc<Config>>,
-    max_string_bytes: Cell<usize>,
+    limits: RefCell<Limits>,
     settings: Cell<Settings>,
     pub cycle: RefCell<Cycle>,
     /// The moment the cycle's task sleeps until, store milliseconds.
@@ -106,7 +106,7 @@ impl Shard {
             hasher: keyspace.hasher().clone(),
             keyspace: RefCell::new(keyspace),
             rng: RefCell::new(fastrand::Rng::with_seed(seed)),
-            max_string_bytes: Cell::new(config.proto_max_bulk_len_bytes),
+            limits: RefCell::new(config.limits),
             settings: Cell::new(expire::settings(&config)),
             config: RefCell::new(Rc::new(Config::clone(&config))),
             cycle: RefCell::new(Cycle::default()),
@@ -146,7 +146,7 @@ impl Shard {
 
     /// Takes over a changed configuration.
     pub fn configure(&self, config: Arc<Config>) {
-        self.max_string_bytes.set(config.proto_max_bulk_len_bytes);
+        *self.limits.borrow_mut() = config.limits;
         self.settings.set(expire::settings(&config));
         self.keyspace.borrow_mut().effects.wanted = config.notify_keyspace_events;
         self.outbox.set_spin(Duration::from_micros(config.spin_us));
@@ -189,7 +189,7 @@ impl Shard {
             rng: &mut self.rng.borrow_mut(),
             reply: Reply::new(out, proto),
             hash: 0,
-            max_string_bytes: self.max_string_bytes.get(),
+            limits: &self.limits.borrow(),
             touch: Touch::Read,
             ends: &mut ends,
             shards: self.count,
@@ -219,7 +219,7 @@ impl Shard {
                 rng: &mut self.rng.borrow_mut(),
                 reply: Reply::new(out, at.proto),
                 hash: at.hash,
-                max_string_bytes: self.max_string_bytes.get(),
+                limits: &self.limits.borrow(),
                 touch: at.touch,
                 ends,
                 shards: self.count,

@@ -10,5 +10,39 @@
 //! its input or by a limit the caller passes.
 
 pub mod glob;
+pub mod hash;
 pub mod lcs;
 pub mod number;
+pub mod pack;
+
+use crate::table::{Kind, Value};
+use number::parse_i64;
+
+/// A collection that does not stand in its key's entry: it is kept behind a pointer there.
+pub trait Node: Send {
+    fn kind(&self) -> Kind;
+    /// All memory it holds, itself included; cheap.
+    fn bytes(&self) -> usize;
+    /// Gives back about `budget` elements of a collection that is not used any more; whether nothing is left.
+    fn free_some(&mut self, budget: usize) -> bool;
+    fn boxed_clone(&self) -> Box<dyn Node>;
+}
+
+/// A type of node.
+pub trait NodeType: Node + Sized + 'static {
+    const KIND: Kind;
+}
+
+impl Value<'_> {
+    /// The form in which a string's bytes are kept: integers as such.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Value<'_> {
+        match bytes.first() {
+            Some(b'0'..=b'9' | b'-') if bytes.len() <= 20 => match parse_i64(bytes) {
+                Some(n) => Value::Int(n),
+                None => Value::Bytes(bytes),
+            },
+            _ => Value::Bytes(bytes),
+        }
+    }
+}

@@ -115,7 +115,7 @@ async fn digest_all(ctx: &TaskCtx) -> Vec<u8> {
         let keyspace = shard.keyspace.borrow();
         let of_db = |db| {
             let mut sum = Sum::default();
-            keyspace.for_each(db, now, |key, value, deadline_ms| sum.add(key, value, deadline_ms.is_some()));
+            keyspace.for_each(db, now, |key, entry, deadline_ms| sum.add(key, entry.content(), deadline_ms.is_some()));
             sum
         };
         (0..keyspace.databases()).map(of_db).collect::<Vec<Sum>>()
@@ -129,7 +129,7 @@ async fn digest_values(ctx: &TaskCtx) -> Vec<u8> {
     for key in ctx.request.as_request().from(2) {
         calls.push(on_key(ctx, key, |ctx, bytes| {
             let live = find(ctx, bytes)?;
-            Some(value_digest(live.value(), live.deadline_ms().is_some()))
+            Some(value_digest(live.content(), live.deadline_ms().is_some()))
         }));
     }
     let mut digests = Vec::new();
@@ -181,7 +181,7 @@ fn describe(live: &Live, now_s: u64) -> String {
         live.address(),
         refcount(live),
         encoding(live),
-        serialized_bytes(live.value())
+        live.string().map_or(0, serialized_bytes)
     )
 }
 

@@ -1,8 +1,8 @@
 //! One key with its value: header, key and small value in a single allocation behind a thin pointer.
 //!
 //! ```text
-//!  u64 header   0..24 access clock (LRU or LFU) | 24..28 type | 28 int | 29 raw | 30 wide | 31 far
-//!               32..44 key length | 44..64 value length
+//!  u64 header   0..24 access clock (LRU or LFU) | 24..27 type | 27 fields | 28 int or node | 29 raw or marked
+//!               30 wide | 31 far | 32..44 key length | 44..64 value length
 //!  u64, u64     only when wide: key length and value length (u32 each), capacity of the value in bytes
 //!  u64          only when far: the exact deadline, store milliseconds
 //!  key bytes, value bytes
@@ -11,13 +11,28 @@
 //! An entry is narrow while its key is shorter than 4 KiB and its value shorter than 1 MiB. A narrow entry has no
 //! spare room of its own (the allocator's size classes make repeated growth cheap enough); a wide one carries a
 //! capacity, so that appending to a huge value does not copy it each time.
+//!
+//! A collection is *packed*, its bytes standing where a string's would (*marked* is a bit for its type to use), or a
+//! *node*: eight bytes that are the address of whatever the rooms above keep there. An entry does not own its node.
+//!
+//! A hash whose fields have deadlines has the *fields* bit: its block's column then says when the cycle has to look at
+//! it, and the key's own deadline, where it has one, stands in the far word.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::ops::Range;
 use std::ptr::{NonNull, copy, copy_nonoverlapping, write_bytes};
 
 const KIND_SHIFT: u32 = 24;
+const KIND_MASK: u64 = 0b111 << KIND_SHIFT;
+const FIELDS: u64 = 1 << 27;
 const INT: u64 = 1 << 28;
+/// The same bit: strings are no nodes.
+const NODE: u64 = INT;
 const RAW: u64 = 1 << 29;
+/// The same bit, of collections.
+const MARKED: u64 = RAW;
+/// What belongs to the value, not to the place it is in.
+const OF_VALUE: u64 = KIND_MASK | FIELDS | INT | RAW;
 const WIDE: u64 = 1 << 30;
 const FAR: u64 = 1 << 31;
 const CLOCK_MASK: u64 = (1 << 24) - 1;
@@ -25,7 +40,8 @@ const KEY_SHIFT: u32 = 32;
 const VALUE_SHIFT: u32 = 44;
 const NARROW_KEY_BYTES: usize = 1 << 12;
 const NARROW_VALUE_BYTES: usize = 1 << 20;
-/// Wide values get this much room beyond their length (or an eighth of it) when they grow.
+/// Wide values get this much room beyond their length (or an eighth of it, or once more while they are short) when
+/// they grow.
 const WIDE_SPARE_BYTES: usize = 1 << 20;
 
 /// The type of a value, as `TYPE` names it.
@@ -33,12 +49,34 @@ const WIDE_SPARE_BYTES: usize = 1 << 20;
 #[repr(u8)]
 pub enum Kind {
     String = 0,
+    List = 1,
+    Set = 2,
+    Zset = 3,
+    Hash = 4,
+    Stream = 5,
 }
 
 impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::String => "string",
+            Kind::List => "list",
+            Kind::Set => "set",
+            Kind::Zset => "zset",
+            Kind::Hash => "hash",
+            Kind::Stream => "stream",
+        }
+    }
+
+    #[inline]
+    fn of_header(header: u64) -> Kind {
+        match (header & KIND_MASK) >> KIND_SHIFT {
+            1 => Kind::List,
+            2 => Kind::Set,
+            3 => Kind::Zset,
+            4 => Kind::Hash,
+            5 => Kind::Stream,
+            _ => Kind::String,
         }
     }
 }
@@ -51,23 +89,40 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-impl Value<'_> {
-    /// The form in which bytes are kept: integers as such.
+/// What an entry keeps beside its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    String(Value<'a>),
+    /// A collection in bytes, and its type's own mark.
+    Packed(Kind, bool, &'a [u8]),
+    /// A collection that is kept elsewhere.
+    Node(Kind, NonNull<u8>),
+}
+
+impl<'a> From<Value<'a>> for Stored<'a> {
     #[inline]
-    pub fn of(bytes: &[u8]) -> Value<'_> {
-        match bytes.first() {
-            Some(b'0'..=b'9' | b'-') if bytes.len() <= 20 => match crate::value::number::parse_i64(bytes) {
-                Some(n) => Value::Int(n),
-                None => Value::Bytes(bytes),
-            },
-            _ => Value::Bytes(bytes),
+    fn from(value: Value<'a>) -> Stored<'a> {
+        Stored::String(value)
+    }
+}
+
+impl Stored<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            Stored::String(Value::Int(_)) | Stored::Node(..) => 8,
+            Stored::String(Value::Bytes(bytes)) | Stored::Packed(_, _, bytes) => bytes.len(),
         }
     }
 
-    fn stored_bytes(&self) -> usize {
-        match self {
-            Value::Int(_) => 8,
-            Value::Bytes(bytes) => bytes.len(),
+    /// The bits of the header that say what it is.
+    #[inline]
+    fn bits(&self) -> u64 {
+        match *self {
+            Stored::String(Value::Int(_)) => INT,
+            Stored::String(Value::Bytes(_)) => 0,
+            Stored::Packed(kind, marked, _) => (kind as u64) << KIND_SHIFT | if marked { MARKED } else { 0 },
+            Stored::Node(kind, _) => (kind as u64) << KIND_SHIFT | NODE,
         }
     }
 }
@@ -77,9 +132,10 @@ impl Value<'_> {
 pub struct Entry(NonNull<u8>);
 
 impl Entry {
-    pub fn new(key: &[u8], value: Value, far_deadline_ms: Option<u64>, clock: u32) -> Entry {
-        let stored = value.stored_bytes();
-        let entry = Entry::allocate(key.len(), stored, stored, far_deadline_ms, clock);
+    pub fn new<'a>(key: &[u8], value: impl Into<Stored<'a>>, far_deadline_ms: Option<u64>, clock: u32) -> Entry {
+        let value = value.into();
+        let len = value.len();
+        let entry = Entry::allocate(key.len(), len, len, far_deadline_ms, clock);
         // SAFETY: freshly allocated with room for exactly this key and value.
         unsafe {
             copy_nonoverlapping(key.as_ptr(), entry.at(entry.key_offset()), key.len());
@@ -196,6 +252,7 @@ impl Entry {
 
     #[inline]
     pub fn value<'a>(self) -> Value<'a> {
+        debug_assert_eq!(self.kind(), Kind::String);
         let stored = self.stored();
         if self.header() & INT != 0 {
             return Value::Int(i64::from_le_bytes(stored.try_into().expect("an integer is 8 bytes")));
@@ -205,8 +262,62 @@ impl Entry {
 
     #[inline]
     pub fn kind(self) -> Kind {
-        debug_assert_eq!(self.header() >> KIND_SHIFT & 0xf, Kind::String as u64);
-        Kind::String
+        Kind::of_header(self.header())
+    }
+
+    /// A string, and not a collection.
+    #[inline]
+    pub fn is_string(self) -> bool {
+        self.header() & KIND_MASK == 0
+    }
+
+    /// The value, whatever it is.
+    pub fn content<'a>(self) -> Stored<'a> {
+        if self.is_string() {
+            Stored::String(self.value())
+        } else if let Some(node) = self.node() {
+            Stored::Node(self.kind(), node)
+        } else {
+            Stored::Packed(self.kind(), self.is_marked(), self.stored())
+        }
+    }
+
+    /// Where a collection is that is not packed.
+    #[inline]
+    pub fn node(self) -> Option<NonNull<u8>> {
+        let header = self.header();
+        if header & KIND_MASK == 0 || header & NODE == 0 {
+            return None;
+        }
+        let address = usize::from_le_bytes(self.stored().try_into().expect("an address is 8 bytes"));
+        NonNull::new(address as *mut u8)
+    }
+
+    /// The bytes of a packed collection.
+    #[inline]
+    pub fn packed<'a>(self) -> Option<&'a [u8]> {
+        (self.header() & NODE == 0 && !self.is_string()).then(|| self.stored())
+    }
+
+    /// The mark of a packed collection.
+    #[inline]
+    pub fn is_marked(self) -> bool {
+        self.header() & MARKED != 0
+    }
+
+    pub fn set_marked(self, marked: bool) {
+        debug_assert!(self.packed().is_some());
+        self.set_header(self.header() & !MARKED | if marked { MARKED } else { 0 });
+    }
+
+    /// Whether the block's column speaks of the fields of a hash, too.
+    #[inline]
+    pub fn has_fields(self) -> bool {
+        self.header() & FIELDS != 0
+    }
+
+    pub fn set_fields(self, has_fields: bool) {
+        self.set_header(self.header() & !FIELDS | if has_fields { FIELDS } else { 0 });
     }
 
     /// Whether the value was changed in place (APPEND, SETRANGE), which `OBJECT ENCODING` calls raw.
@@ -233,18 +344,22 @@ impl Entry {
 
     /// # Safety
     /// The stored length must be the value's.
-    unsafe fn write_value(self, value: Value) {
+    #[inline]
+    unsafe fn write_value(self, value: Stored) {
         let (key, len, _) = self.lengths();
         let target = self.at(self.key_offset() + key);
-        debug_assert_eq!(len, value.stored_bytes());
+        debug_assert_eq!(len, value.len());
+        self.set_header(self.header() & !OF_VALUE | value.bits());
         match value {
-            Value::Int(n) => {
-                self.set_header(self.header() | INT);
-                // SAFETY: 8 bytes by the contract.
-                unsafe { copy_nonoverlapping(n.to_le_bytes().as_ptr(), target, 8) };
-            }
-            Value::Bytes(bytes) => {
-                self.set_header(self.header() & !INT);
+            // SAFETY: 8 bytes by the contract.
+            Stored::String(Value::Int(n)) => unsafe {
+                copy_nonoverlapping(n.to_le_bytes().as_ptr(), target, 8);
+            },
+            // SAFETY: 8 bytes by the contract.
+            Stored::Node(_, node) => unsafe {
+                copy_nonoverlapping((node.as_ptr() as usize).to_le_bytes().as_ptr(), target, 8);
+            },
+            Stored::String(Value::Bytes(bytes)) | Stored::Packed(_, _, bytes) => {
                 // SAFETY: room by the contract; `copy` since a value may be set to a part of itself.
                 unsafe { copy(bytes.as_ptr(), target, len) };
             }
@@ -256,10 +371,10 @@ impl Entry {
     /// # Safety
     /// The old pointer must not be used afterwards. `value` must not point into the entry.
     #[must_use]
-    pub unsafe fn replace_value(self, value: Value) -> Entry {
+    pub unsafe fn replace_value<'a>(self, value: impl Into<Stored<'a>>) -> Entry {
+        let value = value.into();
         let (_, len, capacity) = self.lengths();
-        self.set_header(self.header() & !RAW);
-        if len == value.stored_bytes() && len == capacity {
+        if len == value.len() && len == capacity {
             // SAFETY: same length.
             unsafe { self.write_value(value) };
             return self;
@@ -270,12 +385,72 @@ impl Entry {
         entry
     }
 
-    /// Changes the length of a value that is kept as bytes; new bytes are zero, the value counts as raw from now on.
+    /// Another value under the same key, type, deadlines of fields and clock.
+    ///
+    /// # Safety
+    /// As [`Entry::replace_value`].
+    #[must_use]
+    pub unsafe fn with_content(self, content: Stored) -> Entry {
+        let fields = self.has_fields();
+        // SAFETY: as our own contract.
+        let entry = unsafe { self.replace_value(content) };
+        entry.set_fields(fields);
+        entry
+    }
+
+    /// Changes the length of a string that is kept as bytes; new bytes are zero, the value counts as raw from now on.
     ///
     /// # Safety
     /// The old pointer must not be used afterwards.
     #[must_use]
     pub unsafe fn resize_value(self, new_len: usize) -> Entry {
+        debug_assert!(self.is_string());
+        let len = self.lengths().1;
+        // SAFETY: as our own contract.
+        let entry = unsafe { self.resize(new_len) };
+        entry.set_header(entry.header() | RAW);
+        if new_len > len {
+            // SAFETY: inside the capacity just made.
+            unsafe { write_bytes(entry.at(entry.key_offset() + entry.lengths().0 + len), 0, new_len - len) };
+        }
+        entry
+    }
+
+    /// Replaces a part of a packed collection.
+    ///
+    /// # Safety
+    /// The old pointer must not be used afterwards. `with` must not point into the entry.
+    #[must_use]
+    pub unsafe fn splice(self, at: Range<usize>, with: &[u8]) -> Entry {
+        debug_assert!(self.packed().is_some());
+        let len = self.lengths().1;
+        assert!(at.start <= at.end && at.end <= len, "a part of the value");
+        let (new_len, behind) = (len - at.len() + with.len(), at.start + with.len());
+        let move_tail = |entry: Entry| {
+            let value = entry.key_offset() + entry.lengths().0;
+            // SAFETY: both are inside the value, before it shrinks or after it has grown.
+            unsafe { copy(entry.at(value + at.end), entry.at(value + behind), len - at.end) };
+        };
+        // SAFETY: as our own contract; what is moved and written is inside the value.
+        unsafe {
+            if new_len < len {
+                move_tail(self);
+            }
+            let entry = if new_len == len { self } else { self.resize(new_len) };
+            if new_len > len {
+                move_tail(entry);
+            }
+            let value = entry.key_offset() + entry.lengths().0;
+            copy_nonoverlapping(with.as_ptr(), entry.at(value + at.start), with.len());
+            entry
+        }
+    }
+
+    /// Changes the length of a value that is kept as bytes; new bytes are not written.
+    ///
+    /// # Safety
+    /// The old pointer must not be used afterwards.
+    unsafe fn resize(self, new_len: usize) -> Entry {
         debug_assert_eq!(self.header() & INT, 0);
         let (key_len, len, capacity) = self.lengths();
         let header = self.header();
@@ -290,21 +465,18 @@ impl Entry {
             let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(layout(new_len)) };
             Entry(pointer)
         } else {
-            let capacity = new_len + (new_len / 8).max(WIDE_SPARE_BYTES);
+            let capacity = new_len + (new_len / 8).max(WIDE_SPARE_BYTES.min(new_len));
             let entry = Entry::allocate(key_len, len, capacity, self.far_deadline_ms(), self.clock());
-            // SAFETY: both have room for the key and `len` bytes of value.
+            entry.set_header(entry.header() | header & OF_VALUE);
+            // SAFETY: both have room for the key and as much of the value as stays.
             unsafe {
-                copy_nonoverlapping(self.at(self.key_offset()), entry.at(entry.key_offset()), key_len + len);
+                let kept = len.min(new_len);
+                copy_nonoverlapping(self.at(self.key_offset()), entry.at(entry.key_offset()), key_len + kept);
                 self.free();
             }
             entry
         };
         entry.set_value_len(new_len);
-        entry.set_header(entry.header() | RAW);
-        if new_len > len {
-            // SAFETY: inside the capacity just made.
-            unsafe { write_bytes(entry.at(entry.key_offset() + key_len + len), 0, new_len - len) };
-        }
         entry
     }
 
@@ -346,8 +518,7 @@ impl Entry {
             _ => {
                 let (key_len, len, capacity) = self.lengths();
                 let entry = Entry::allocate(key_len, len, capacity, deadline_ms, self.clock());
-                let keep = INT | RAW | 0xf << KIND_SHIFT;
-                entry.set_header(entry.header() | self.header() & keep);
+                entry.set_header(entry.header() | self.header() & OF_VALUE);
                 // SAFETY: both have room for key and value.
                 unsafe {
                     copy_nonoverlapping(self.at(self.key_offset()), entry.at(entry.key_offset()), key_len + len);

@@ -236,9 +236,21 @@ impl Block {
             .flat_map(|(index, group)| Bits(!matches(group, 0) & FULL_GROUP).map(move |bit| index * GROUP_SLOTS + bit))
     }
 
-    /// The deadline in store milliseconds.
+    /// The key's deadline in store milliseconds.
     #[inline]
     pub fn deadline_ms(&self, slot: usize) -> Option<u64> {
+        let entry = || self.entry(slot);
+        match self.deadlines[slot] {
+            NONE => None,
+            FAR => entry().far_deadline_ms(),
+            _ if entry().has_fields() => entry().far_deadline_ms(),
+            relative => Some(self.base_ms + u64::from(relative)),
+        }
+    }
+
+    /// When the slot has to be looked at, for its key or its fields.
+    #[inline]
+    pub fn column_ms(&self, slot: usize) -> Option<u64> {
         match self.deadlines[slot] {
             NONE => None,
             FAR => self.entry(slot).far_deadline_ms(),
@@ -247,17 +259,22 @@ impl Block {
     }
 
     #[inline]
+    pub fn is_far(&self, slot: usize) -> bool {
+        self.deadlines[slot] == FAR
+    }
+
+    #[inline]
     pub fn has_deadline(&self, slot: usize) -> bool {
         self.deadlines[slot] != NONE
     }
 
-    /// Dead, for access and cycle alike: now is past the deadline. A far deadline is checked in the entry, since the
-    /// base may have stayed behind.
+    /// Past what the column says: dead, for access and cycle alike, where it speaks of the key alone. A far deadline is
+    /// checked in the entry, since the base may have stayed behind.
     #[inline]
-    pub fn is_dead(&self, slot: usize, now_ms: u64) -> bool {
+    pub fn is_due(&self, slot: usize, now_ms: u64) -> bool {
         match self.deadlines[slot] {
             NONE => false,
-            _ => self.deadline_ms(slot).is_some_and(|deadline_ms| now_ms > deadline_ms),
+            _ => self.column_ms(slot).is_some_and(|at_ms| now_ms > at_ms),
         }
     }
 
@@ -347,7 +364,7 @@ impl Block {
         near_ms.min(self.earliest_far_ms().saturating_sub(INTO_REACH_MS))
     }
 
-    /// How many keys are dead at `now_ms`.
+    /// How many slots are due at `now_ms`.
     pub fn count_dead(&self, now_ms: u64) -> usize {
         let bound = self.bound(now_ms);
         let dead = |part: usize| {
@@ -358,7 +375,7 @@ impl Block {
         if self.far == 0 {
             return near;
         }
-        near + self.far_slots().filter(|&slot| self.is_dead(slot, now_ms)).count()
+        near + self.far_slots().filter(|&slot| self.is_due(slot, now_ms)).count()
     }
 
     fn far_slots(&self) -> impl Iterator<Item = usize> + '_ {
@@ -536,7 +553,7 @@ impl Block {
     #[cfg(test)]
     pub fn exact_minimum_ms(&self) -> u64 {
         let deadlines = self.full_slots().filter_map(|slot| {
-            let deadline_ms = self.deadline_ms(slot)?;
+            let deadline_ms = self.column_ms(slot)?;
             Some(if self.deadlines[slot] == FAR { deadline_ms - INTO_REACH_MS } else { deadline_ms })
         });
         deadlines.min().unwrap_or(NEVER_MS)

@@ -14,7 +14,7 @@
 //! cursors in signed integers.
 
 use super::block::Block;
-use super::db::Db;
+use super::table::Table;
 
 const MAX_DEPTH: u32 = 32;
 const MAX_CUTS: u32 = 8;
@@ -80,6 +80,11 @@ impl Cursor {
         }
     }
 
+    /// The same place, for what has no shards.
+    pub fn on_first_shard(self) -> Cursor {
+        Cursor { shard: 0, ..self }
+    }
+
     /// The start of the next shard. `bits` is how finely this one was walked: that one is not walked much more finely,
     /// so that a writer who made it grow meanwhile does not make the scan longer.
     fn next_shard(self, bits: u32) -> Cursor {
@@ -92,11 +97,11 @@ fn mask(depth: u32) -> u32 {
     if depth == 0 { 0 } else { u32::MAX << (32 - depth) }
 }
 
-impl Db {
+impl Table {
     /// Goes on from `cursor` until `count` keys were shown to `each` (slots of full blocks, dead or alive), or for a
     /// bounded number of steps. Returns how many were shown, and where to go on: the next shard where this database has
     /// been walked to its end.
-    pub(super) fn scan(&self, cursor: Cursor, count: usize, mut each: impl FnMut(&Block, usize)) -> (usize, Cursor) {
+    pub fn scan(&self, cursor: Cursor, count: usize, mut each: impl FnMut(&Block, usize)) -> (usize, Cursor) {
         let mut step = match cursor.at {
             At::Start { bits } => self.first_step(count, bits),
             At::Step(step) => step,
@@ -196,8 +201,9 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::entry::Value;
-    use crate::keyspace::hash::Hasher;
+    use crate::table::entry::Value;
+    use crate::table::hash::Hasher;
+    use crate::table::table::NO_FIELDS;
     use std::collections::HashMap;
 
     #[test]
@@ -215,12 +221,12 @@ mod tests {
     /// Keys that stay, while others come and go in waves; every one that stays is seen once.
     fn scan_under_change(seed: u64) {
         let hasher = Hasher::new(seed, 1);
-        let mut db = Db::new(hasher.clone());
+        let mut table = Table::new(hasher.clone(), NO_FIELDS);
         let mut rng = fastrand::Rng::with_seed(seed);
         let stay = rng.usize(0..8000);
         for i in 0..stay {
             let key = format!("stay{i}");
-            db.insert(hasher.key(key.as_bytes()), Value::Int(1), 0);
+            table.insert(hasher.key(key.as_bytes()), Value::Int(1), 0);
         }
         let count = [1, 3, 10, 100, 1000][rng.usize(0..5)];
         let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -229,7 +235,7 @@ mod tests {
         let mut cursor = Cursor::start(0);
         let mut calls = 0;
         loop {
-            let (_, next) = db.scan(cursor, count, |block, slot| {
+            let (_, next) = table.scan(cursor, count, |block, slot| {
                 *seen.entry(block.entry(slot).key().to_vec()).or_default() += 1;
             });
             if next.shard > 0 {
@@ -244,14 +250,14 @@ mod tests {
             for _ in 0..rng.usize(0..300) {
                 if growing && others.len() < 60_000 {
                     let key = format!("other{}", rng.u64(..));
-                    if db.find(hasher.key(key.as_bytes())).is_none() {
-                        db.insert(hasher.key(key.as_bytes()), Value::Int(2), 0);
+                    if table.find(hasher.key(key.as_bytes())).is_none() {
+                        table.insert(hasher.key(key.as_bytes()), Value::Int(2), 0);
                         others.push(key);
                     }
                 } else if !others.is_empty() {
                     let key = others.swap_remove(rng.usize(..others.len()));
-                    let slot = db.find(hasher.key(key.as_bytes())).expect("it was inserted");
-                    db.remove(slot);
+                    let slot = table.find(hasher.key(key.as_bytes())).expect("it was inserted");
+                    table.remove(slot);
                 }
             }
         }
@@ -259,7 +265,7 @@ mod tests {
             let key = format!("stay{i}").into_bytes();
             assert_eq!(seen.get(&key), Some(&1), "seed {seed}, key {i}, COUNT {count}");
         }
-        db.check();
+        table.check();
     }
 
     #[test]
@@ -272,16 +278,16 @@ mod tests {
     #[test]
     fn a_call_returns_about_as_many_keys_as_asked_for() {
         let hasher = Hasher::new(5, 1);
-        let mut db = Db::new(hasher.clone());
+        let mut table = Table::new(hasher.clone(), NO_FIELDS);
         for i in 0..200_000u32 {
-            db.insert(hasher.key(&i.to_le_bytes()), Value::Int(1), 0);
+            table.insert(hasher.key(&i.to_le_bytes()), Value::Int(1), 0);
         }
         for count in [10, 100, 1000, 10_000] {
             let mut cursor = Cursor::start(0);
             let mut most = 0;
             let mut total = 0;
             loop {
-                let (shown, next) = db.scan(cursor, count, |_, _| ());
+                let (shown, next) = table.scan(cursor, count, |_, _| ());
                 most = most.max(shown);
                 total += shown;
                 if next.shard > 0 {

@@ -1,4 +1,4 @@
-//! One logical database: blocks in an extendible-hashing directory (Fagin, Nievergelt, Pippenger, Strong, ACM TODS
+//! A hash table: blocks in an extendible-hashing directory (Fagin, Nievergelt, Pippenger, Strong, ACM TODS
 //! 1979), so that growth never costs more than the split of one block and, seldom, a copy of the directory.
 //!
 //! ```text
@@ -6,30 +6,35 @@
 //!  |--- bits ---|----------|  ---->   [ a | a | b | c | d | d | d | d ]  -> a (depth 2), b, c (3), d (1)
 //! ```
 //!
-//! Slots are handed out as [`Slot`], valid until the next insert, remove or sweep of the same database; only the
-//! door ([`super::Keyspace`]) sees them.
+//! Slots are handed out as [`Slot`], valid until the next insert, remove or sweep of the same table.
+//!
+//! A table owns its entries but not the nodes that some of them point at: the addresses of those whose entries are gone
+//! are handed to the owner ([`Table::take_orphans`]).
 
-use super::Shape;
 use super::block::{
     BASE_BEHIND_MS, Block, MERGE_BELOW, MERGED_AT_MOST, Moved, NEVER_MS, Print, REACH_MS, SLOTS, SPLIT_AT, window,
 };
-use super::entry::{Entry, Value};
+use super::entry::{Entry, Kind, Stored};
 use super::hash::{Hasher, Key, spread};
 use super::minima::Minima;
 use std::ptr::NonNull;
 
-pub struct Db {
+pub struct Table {
     pub(super) directory: Vec<NonNull<Block>>,
     pub(super) bits: u8,
     blocks: Vec<Option<NonNull<Block>>>,
     free_ids: Vec<u32>,
     /// How many blocks there are of each depth.
     depths: [u32; 65],
-    pub(super) minima: Minima,
+    minima: Minima,
     hasher: Hasher,
     len: usize,
     with_deadline: usize,
+    /// Entries whose column speaks of their fields, too.
+    with_fields: usize,
     entry_bytes: usize,
+    any_field_lives: AnyFieldLives,
+    orphans: Vec<(Kind, NonNull<u8>)>,
     /// How many blocks the next sweep takes together.
     sweep_width: usize,
     /// Room that is used again: what a split moves; blocks of a sweep, the slots that are due there, and where each
@@ -56,6 +61,49 @@ impl Slot {
     }
 }
 
+/// Whether a hash with deadlines on its fields has one that is alive at a moment; asked where the earliest is past.
+pub type AnyFieldLives = fn(Entry, u64) -> bool;
+/// For tables whose entries have no fields.
+pub const NO_FIELDS: AnyFieldLives = |_, _| true;
+
+/// Whom a sweep tells of what it finds.
+pub trait Undertaker {
+    /// A key whose deadline has passed; its memory is given back afterwards.
+    fn dead(&mut self, entry: Entry, deadline_ms: u64);
+    /// A hash some of whose fields may be dead: takes out at most `limit` of those with deadlines before `before_ms`.
+    fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept;
+}
+
+/// For sweeps of tables whose entries have no fields.
+impl<F: FnMut(Entry, u64)> Undertaker for F {
+    fn dead(&mut self, entry: Entry, deadline_ms: u64) {
+        self(entry, deadline_ms);
+    }
+
+    fn fields(&mut self, entry: Entry, _: u64, _: usize) -> FieldsSwept {
+        FieldsSwept { deleted: 0, bytes: 0, entry, next: Next::None }
+    }
+}
+
+/// What was done to the fields of a hash.
+pub struct FieldsSwept {
+    pub deleted: usize,
+    pub bytes: usize,
+    /// Where the entry is now.
+    pub entry: Entry,
+    pub next: Next,
+}
+
+/// When a hash has to be looked at again for its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    At(u64),
+    /// No field has a deadline.
+    None,
+    /// No field is left: the key goes, too.
+    Empty,
+}
+
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -65,7 +113,15 @@ pub struct Swept {
     pub blocks: usize,
 }
 
-/// What [`Db::dead_at`] found.
+/// What a table is made of, for those who measure it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub blocks: usize,
+    pub slots: usize,
+    pub directory: usize,
+}
+
+/// What [`Table::dead_at`] found.
 pub struct DeadKeys {
     pub keys: Vec<Box<[u8]>>,
     /// The block's keys had to be looked at.
@@ -74,9 +130,9 @@ pub struct DeadKeys {
     pub next: Option<u64>,
 }
 
-impl Db {
-    pub fn new(hasher: Hasher) -> Db {
-        let mut db = Db {
+impl Table {
+    pub fn new(hasher: Hasher, any_field_lives: AnyFieldLives) -> Table {
+        let mut table = Table {
             directory: Vec::new(),
             bits: 0,
             blocks: Vec::new(),
@@ -86,16 +142,19 @@ impl Db {
             hasher,
             len: 0,
             with_deadline: 0,
+            with_fields: 0,
             entry_bytes: 0,
+            any_field_lives,
+            orphans: Vec::new(),
             sweep_width: 1,
             moved: Vec::new(),
             swept_ids: Vec::new(),
             due: Vec::new(),
             due_ends: Vec::new(),
         };
-        let block = db.new_block(0, 0, 0);
-        db.directory.push(block);
-        db
+        let block = table.new_block(0, 0, 0);
+        table.directory.push(block);
+        table
     }
 
     /// Keys, dead ones that are not deleted yet included.
@@ -103,8 +162,23 @@ impl Db {
         self.len
     }
 
+    /// Keys whose block's column is not empty: with a deadline, or with fields that have some.
     pub fn with_deadline(&self) -> usize {
         self.with_deadline
+    }
+
+    /// Those among them that are there for their fields, at least.
+    pub fn with_fields(&self) -> usize {
+        self.with_fields
+    }
+
+    pub fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// The nodes whose entries are gone.
+    pub fn take_orphans(&mut self) -> impl Iterator<Item = (Kind, NonNull<u8>)> + '_ {
+        self.orphans.drain(..)
     }
 
     /// Bytes of entries, blocks and directory.
@@ -162,15 +236,33 @@ impl Db {
 
     #[inline]
     pub fn is_dead(&self, slot: Slot, now_ms: u64) -> bool {
-        self.block(slot).is_dead(slot.index(), now_ms)
+        self.is_dead_in(self.block(slot), slot.index(), now_ms)
+    }
+
+    /// Dead, or a hash all of whose fields are.
+    #[inline]
+    pub fn is_dead_in(&self, block: &Block, index: usize, now_ms: u64) -> bool {
+        block.is_due(index, now_ms) && self.is_dead_where_due(block, index, now_ms)
+    }
+
+    #[inline]
+    fn is_dead_where_due(&self, block: &Block, index: usize, now_ms: u64) -> bool {
+        let entry = block.entry(index);
+        !entry.has_fields()
+            || entry.far_deadline_ms().is_some_and(|deadline_ms| now_ms > deadline_ms)
+            || !(self.any_field_lives)(entry, now_ms)
     }
 
     /// Stores a key that is not there yet, without a deadline.
-    pub fn insert(&mut self, key: Key, value: Value, clock: u32) -> Slot {
-        let entry = Entry::new(key.bytes, value, None, clock);
+    pub fn insert<'v>(&mut self, key: Key, value: impl Into<Stored<'v>>, clock: u32) -> Slot {
+        self.insert_entry(key.hash, Entry::new(key.bytes, value, None, clock))
+    }
+
+    /// As [`Table::insert`], of an entry that is there already and has no deadline; the table owns it from now on.
+    pub fn insert_entry(&mut self, hash: u64, entry: Entry) -> Slot {
         self.entry_bytes += entry.allocated_bytes();
         self.len += 1;
-        let position = spread(key.hash);
+        let position = spread(hash);
         let mut block = self.block_at(position);
         // SAFETY: a live block of ours, here and after each split.
         while unsafe { block.as_ref() }.len() >= SPLIT_AT {
@@ -179,7 +271,7 @@ impl Db {
         }
         // SAFETY: as above.
         let target = unsafe { block.as_mut() };
-        let index = target.insert(Print::of(key.hash), window(position, target.depth), entry);
+        let index = target.insert(Print::of(hash), window(position, target.depth), entry);
         Slot { block, index: index as u16 }
     }
 
@@ -196,7 +288,12 @@ impl Db {
         if emptied_column {
             self.minima.set(id, NEVER_MS);
         }
-        let bytes = self.release(entry);
+        let bytes = entry.allocated_bytes();
+        self.entry_bytes -= bytes;
+        self.len -= 1;
+        self.leave(entry);
+        // SAFETY: no slot points at it any more.
+        unsafe { entry.free() };
         // Each look at the buddy costs a cache miss: one in sixteen removals is often enough.
         if len < MERGE_BELOW && len % 16 == 0 {
             self.merge(slot.block);
@@ -204,21 +301,30 @@ impl Db {
         bytes
     }
 
-    fn release(&mut self, entry: Entry) -> usize {
-        let bytes = entry.allocated_bytes();
-        self.entry_bytes -= bytes;
-        self.len -= 1;
-        // SAFETY: no slot points at it any more.
-        unsafe { entry.free() };
-        bytes
+    /// An entry, or its value, is about to go.
+    #[inline]
+    fn leave(&mut self, entry: Entry) {
+        if !entry.is_string() {
+            self.with_fields -= usize::from(entry.has_fields());
+            if let Some(node) = entry.node() {
+                self.orphans.push((entry.kind(), node));
+            }
+        }
     }
 
     /// Sets or clears a deadline.
     #[inline]
     pub fn set_deadline(&mut self, slot: Slot, deadline_ms: Option<u64>, now_ms: u64) {
         let index = slot.index();
+        let had = self.block(slot).has_deadline(index);
+        if had && self.entry(slot).has_fields() {
+            self.keep_far(slot, deadline_ms);
+            if let Some(deadline_ms) = deadline_ms {
+                self.look_at(slot, deadline_ms, now_ms);
+            }
+            return;
+        }
         let block = self.block_mut(slot);
-        let had = block.has_deadline(index);
         let Some(deadline_ms) = deadline_ms else {
             if had {
                 block.clear_deadline(index);
@@ -236,6 +342,45 @@ impl Db {
         let look_at_ms = self.block_mut(slot).set_deadline(index, deadline_ms);
         self.with_deadline += usize::from(!had);
         self.minima.lower(id, look_at_ms);
+    }
+
+    /// Says when the earliest field of a hash dies, if any has a deadline. Where it has moved later, the slot is looked
+    /// at too early once.
+    pub fn set_fields_deadline(&mut self, slot: Slot, earliest_ms: Option<u64>, now_ms: u64) {
+        let entry = self.entry(slot);
+        match earliest_ms {
+            Some(earliest_ms) => {
+                let own_ms = self.deadline_ms(slot);
+                if !entry.has_fields() {
+                    self.keep_far(slot, own_ms);
+                    self.entry(slot).set_fields(true);
+                    self.with_fields += 1;
+                }
+                self.look_at(slot, own_ms.map_or(earliest_ms, |own_ms| own_ms.min(earliest_ms)), now_ms);
+            }
+            None if entry.has_fields() => {
+                let own_ms = entry.far_deadline_ms();
+                entry.set_fields(false);
+                self.with_fields -= 1;
+                self.set_deadline(slot, own_ms, now_ms);
+            }
+            None => {}
+        }
+    }
+
+    /// Lowers the column of a hash with fields to this moment, or to the latest it can hold.
+    fn look_at(&mut self, slot: Slot, at_ms: u64, now_ms: u64) {
+        let block = self.block_mut(slot);
+        let had = block.has_deadline(slot.index());
+        block.refresh_base(base_at(now_ms).min(at_ms));
+        let at_ms = at_ms.min(block.base_ms + REACH_MS);
+        let id = block.id;
+        if !had || block.is_far(slot.index()) || block.column_ms(slot.index()).is_none_or(|column_ms| at_ms < column_ms)
+        {
+            let look_at_ms = block.set_deadline(slot.index(), at_ms);
+            self.with_deadline += usize::from(!had);
+            self.minima.lower(id, look_at_ms);
+        }
     }
 
     /// Keeps the exact deadline in the entry where the column cannot hold it, and only there.
@@ -260,21 +405,43 @@ impl Db {
         self.block_mut(slot).set_entry(slot.index(), new);
     }
 
+    /// Puts another value into an entry, which keeps its deadline. The value must not be part of the old one.
+    #[inline]
+    pub fn set_value<'v>(&mut self, slot: Slot, value: impl Into<Stored<'v>>, now_ms: u64) {
+        let entry = self.entry(slot);
+        if !entry.is_string() {
+            if entry.has_fields() {
+                self.set_fields_deadline(slot, None, now_ms);
+            }
+            self.leave(self.entry(slot));
+        }
+        self.swap_entry(slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer; the value does not borrow from it.
+            unsafe { entry.replace_value(value) }
+        });
+    }
+
     /// Deletes keys whose deadline is before `before_ms`, at most `limit`, from the blocks that have to be looked at
-    /// first, and leaves their minima exact (or, where the limit stopped it, early enough). `each` is told of every
-    /// key before its memory is given back.
-    pub fn sweep_earliest(&mut self, before_ms: u64, now_ms: u64, limit: usize, each: impl FnMut(Entry, u64)) -> Swept {
+    /// first, and leaves their minima exact (or, where the limit stopped it, early enough). Of hashes that are looked at for
+    /// their fields it deletes those fields.
+    pub fn sweep_earliest(
+        &mut self,
+        before_ms: u64,
+        now_ms: u64,
+        limit: usize,
+        undertaker: &mut impl Undertaker,
+    ) -> Swept {
         let mut ids = std::mem::take(&mut self.swept_ids);
         ids.clear();
         self.minima.take(before_ms, self.sweep_width, &mut ids);
-        let swept = self.sweep(&ids, before_ms, now_ms, limit, each);
+        let swept = self.sweep(&ids, before_ms, now_ms, limit, undertaker);
         // As many blocks next time as the limit lets it finish.
         self.sweep_width = if swept.deleted < limit { (ids.len() * 2).clamp(1, WIDEST_SWEEP) } else { swept.blocks };
         self.swept_ids = ids;
         swept
     }
 
-    /// As [`Db::sweep_earliest`], from these blocks. It goes through them in steps, each of which asks the cache for
+    /// As [`Table::sweep_earliest`], from these blocks. It goes through them in steps, each of which asks the cache for
     /// what the next one reads: where few keys of a block are due, a sweep is nothing but cache misses.
     pub fn sweep(
         &mut self,
@@ -282,7 +449,7 @@ impl Db {
         before_ms: u64,
         now_ms: u64,
         limit: usize,
-        mut each: impl FnMut(Entry, u64),
+        undertaker: &mut impl Undertaker,
     ) -> Swept {
         let base_ms = base_at(now_ms);
         for &id in ids {
@@ -310,25 +477,26 @@ impl Db {
             self.with_block(id, |block| due.iter().for_each(|&index| block.prefetch_slot(index as usize, 1)));
             start = end;
         }
-        let mut swept = Swept { deleted: due.len(), bytes: 0, blocks: 0 };
+        let mut swept = Swept::default();
         let mut start = 0;
         for (&id, &end) in ids.iter().zip(&ends) {
             swept.blocks += usize::from(start < end);
             for &index in &due[start..end] {
-                self.with_block(id, |block| {
-                    let deadline_ms = block.deadline_ms(index as usize).unwrap_or(before_ms);
-                    let entry = block.remove(index as usize);
-                    each(entry, deadline_ms);
-                    swept.bytes += entry.allocated_bytes();
-                    // SAFETY: taken out of its slot just now.
-                    unsafe { entry.free() };
-                });
+                let Some(block) = self.blocks[id as usize] else { continue };
+                let slot = Slot { block, index };
+                if self.entry(slot).has_fields()
+                    && self.sweep_fields(slot, before_ms, now_ms, limit, undertaker, &mut swept)
+                {
+                    continue;
+                }
+                let deadline_ms = self.deadline_ms(slot).unwrap_or(before_ms);
+                let entry = self.block_mut(slot).remove(index as usize);
+                undertaker.dead(entry, deadline_ms);
+                swept.deleted += 1;
+                swept.bytes += self.bury(entry);
             }
             start = end;
         }
-        self.len -= due.len();
-        self.with_deadline -= due.len();
-        self.entry_bytes -= swept.bytes;
         self.due = due;
         self.due_ends = ends;
         for &id in ids {
@@ -351,6 +519,56 @@ impl Db {
         swept
     }
 
+    /// Takes dead fields out of a hash that is looked at for them; whether the key stays.
+    fn sweep_fields(
+        &mut self,
+        slot: Slot,
+        before_ms: u64,
+        now_ms: u64,
+        limit: usize,
+        undertaker: &mut impl Undertaker,
+        swept: &mut Swept,
+    ) -> bool {
+        let entry = self.entry(slot);
+        let own_ms = entry.far_deadline_ms();
+        if own_ms.is_some_and(|own_ms| own_ms < before_ms) {
+            return false;
+        }
+        let Some(rest) = limit.checked_sub(swept.deleted).filter(|rest| *rest > 0) else { return true };
+        let old_bytes = entry.allocated_bytes();
+        let fields = undertaker.fields(entry, before_ms, rest);
+        self.entry_bytes = self.entry_bytes - old_bytes + fields.entry.allocated_bytes();
+        self.block_mut(slot).set_entry(slot.index(), fields.entry);
+        swept.deleted += fields.deleted;
+        swept.bytes += fields.bytes;
+        match fields.next {
+            Next::At(at_ms) => {
+                // The column was too early: it is set anew.
+                self.block_mut(slot).clear_deadline(slot.index());
+                self.with_deadline -= 1;
+                self.look_at(slot, own_ms.map_or(at_ms, |own_ms| own_ms.min(at_ms)), now_ms);
+            }
+            Next::None => self.set_fields_deadline(slot, None, now_ms),
+            Next::Empty => {
+                let entry = self.block_mut(slot).remove(slot.index());
+                swept.bytes += self.bury(entry);
+            }
+        }
+        true
+    }
+
+    /// Gives an entry back that had a deadline and was taken out of its block.
+    fn bury(&mut self, entry: Entry) -> usize {
+        let bytes = entry.allocated_bytes();
+        self.len -= 1;
+        self.with_deadline -= 1;
+        self.entry_bytes -= bytes;
+        self.leave(entry);
+        // SAFETY: taken out of its slot just now.
+        unsafe { entry.free() };
+        bytes
+    }
+
     /// Works on a block, if it is still there.
     #[inline]
     fn with_block<T>(&mut self, id: u32, work: impl FnOnce(&mut Block) -> T) -> Option<T> {
@@ -370,18 +588,21 @@ impl Db {
             }
         });
         for index in taken_in {
+            debug_assert!(!self.entry(Slot { block: pointer, index: index as u16 }).has_fields(), "never marked FAR");
             self.keep_far(Slot { block: pointer, index: index as u16 }, None);
         }
     }
 
     /// Keys that are dead but not deleted.
     pub fn count_dead(&self, now_ms: u64) -> usize {
-        self.minima
-            .due(now_ms)
-            .filter_map(|id| self.blocks[id as usize])
-            // SAFETY: blocks in the table are alive.
-            .map(|block| unsafe { block.as_ref() }.count_dead(now_ms))
-            .sum()
+        let due = self.minima.due(now_ms).filter_map(|id| self.blocks[id as usize]);
+        // SAFETY: blocks in the table are alive.
+        let due = due.map(|block| unsafe { block.as_ref() });
+        if self.with_fields == 0 {
+            return due.map(|block| block.count_dead(now_ms)).sum();
+        }
+        let dead = |block: &Block| block.full_slots().filter(|&slot| self.is_dead_in(block, slot, now_ms)).count();
+        due.map(dead).sum()
     }
 
     /// Dead keys of the block at a position that are `wanted`, at most `limit`.
@@ -393,7 +614,8 @@ impl Db {
         if self.minima.get(block.id) >= now_ms {
             return DeadKeys { keys: Vec::new(), was_due: false, next };
         }
-        let dead = block.full_slots().filter(|&slot| block.is_dead(slot, now_ms)).map(|slot| block.entry(slot).key());
+        let dead =
+            block.full_slots().filter(|&slot| self.is_dead_in(block, slot, now_ms)).map(|slot| block.entry(slot).key());
         let keys = dead.filter(|key| wanted(key)).take(limit).map(Into::into).collect();
         DeadKeys { keys, was_due: true, next }
     }
@@ -435,8 +657,29 @@ impl Db {
         })
     }
 
+    /// Every entry with what its column says.
+    pub fn entries(&self) -> impl Iterator<Item = (Entry, Option<u64>)> + '_ {
+        self.blocks().flat_map(|block| block.full_slots().map(|slot| (block.entry(slot), block.deadline_ms(slot))))
+    }
+
+    /// A moment that is not later than the next one at which something is due; cheap.
+    #[inline]
+    pub fn next_due_hint_ms(&self) -> u64 {
+        self.minima.earliest_ms()
+    }
+
+    /// The block that has to be looked at first, as (moment, block).
+    pub fn earliest(&mut self) -> Option<(u64, u32)> {
+        self.minima.earliest()
+    }
+
+    /// When a block has to be looked at.
+    pub fn minimum_ms(&self, block: u32) -> u64 {
+        self.minima.get(block)
+    }
+
     /// Every block, each once.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = &Block> {
+    pub fn blocks(&self) -> impl Iterator<Item = &Block> {
         // SAFETY: blocks in the table are alive while `self` is borrowed.
         self.blocks.iter().flatten().map(|block| unsafe { block.as_ref() })
     }
@@ -479,11 +722,23 @@ impl Db {
                 self.free_ids.pop();
                 continue;
             };
-            let (keys, bytes) = free_block(block);
-            freed += keys;
-            self.entry_bytes -= bytes;
+            freed += self.free_block(block);
         }
         true
+    }
+
+    /// Frees a block with its entries; returns how many there were.
+    fn free_block(&mut self, block: NonNull<Block>) -> usize {
+        // SAFETY: blocks come from `Box::leak`, and this one was taken out of the table.
+        let block = unsafe { Box::from_raw(block.as_ptr()) };
+        for slot in block.full_slots() {
+            let entry = block.entry(slot);
+            self.entry_bytes -= entry.allocated_bytes();
+            self.leave(entry);
+            // SAFETY: the block that owned it goes with it.
+            unsafe { entry.free() };
+        }
+        block.len()
     }
 
     fn new_block(&mut self, depth: u8, position: u64, base_ms: u64) -> NonNull<Block> {
@@ -642,7 +897,7 @@ impl Db {
     }
 }
 
-impl Drop for Db {
+impl Drop for Table {
     fn drop(&mut self) {
         while self.dismantle(usize::MAX) {}
     }
@@ -651,19 +906,6 @@ impl Drop for Db {
 /// Where a block's column starts to count at this moment.
 fn base_at(now_ms: u64) -> u64 {
     now_ms.saturating_sub(BASE_BEHIND_MS)
-}
-
-/// Frees a block with its entries; returns how many there were, and their bytes.
-fn free_block(block: NonNull<Block>) -> (usize, usize) {
-    // SAFETY: blocks come from `Box::leak`, and this one was taken out of the table.
-    let block = unsafe { Box::from_raw(block.as_ptr()) };
-    let mut bytes = 0;
-    for slot in block.full_slots() {
-        bytes += block.entry(slot).allocated_bytes();
-        // SAFETY: the block that owned it goes with it.
-        unsafe { block.entry(slot).free() };
-    }
-    (block.len(), bytes)
 }
 
 fn prefetch_all(moved: &[Moved]) {

@@ -1,0 +1,233 @@
+//! A live key: what commands do with one.
+
+use super::access_clock;
+use super::nodes::{Nodes, Owned};
+use crate::clock::Now;
+use crate::table::{Entry, Kind, Slot, Stored, Table, Value};
+use crate::value::pack::Buffer;
+use crate::value::{NodeType, hash};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// A live key, until the next use of the keyspace.
+pub struct Live<'a> {
+    db: &'a mut Table,
+    nodes: &'a mut Nodes,
+    slot: Slot,
+    now: Now,
+}
+
+impl<'a> Live<'a> {
+    #[inline]
+    pub(super) fn new(db: &'a mut Table, nodes: &'a mut Nodes, slot: Slot, now: Now) -> Live<'a> {
+        Live { db, nodes, slot, now }
+    }
+}
+
+impl Live<'_> {
+    #[inline]
+    pub fn value(&self) -> Value<'_> {
+        self.db.entry(self.slot).value()
+    }
+
+    /// The value, whatever it is.
+    pub fn content(&self) -> Stored<'_> {
+        self.entry().content()
+    }
+
+    /// The value, where it is a string.
+    pub fn string(&self) -> Option<Value<'_>> {
+        (self.kind() == Kind::String).then(|| self.value())
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.db.entry(self.slot).kind()
+    }
+
+    /// Where the key and its value are in memory.
+    pub fn address(&self) -> u64 {
+        self.db.entry(self.slot).address()
+    }
+
+    /// Whether the value was changed in place, which `OBJECT ENCODING` shows.
+    pub fn is_raw(&self) -> bool {
+        self.db.entry(self.slot).is_raw()
+    }
+
+    /// Seconds since the key was last used.
+    pub fn idle_s(&self) -> u32 {
+        access_clock(self.now).wrapping_sub(self.db.entry(self.slot).clock()) & ((1 << 24) - 1)
+    }
+
+    #[inline]
+    pub fn deadline_ms(&self) -> Option<u64> {
+        self.db.deadline_ms(self.slot)
+    }
+
+    #[inline]
+    pub fn set_deadline(&mut self, deadline_ms: Option<u64>) {
+        self.db.set_deadline(self.slot, deadline_ms, self.now.ms);
+    }
+
+    /// A new value, and with it a new deadline or none.
+    #[inline]
+    pub fn replace<'v>(mut self, value: impl Into<Stored<'v>>, deadline_ms: Option<u64>) {
+        self.set_value(value);
+        self.entry().set_clock(access_clock(self.now));
+        self.set_deadline(deadline_ms);
+    }
+
+    /// A new value under the old deadline. The value must not be part of the old one (it borrows elsewhere).
+    #[inline]
+    pub fn set_value<'v>(&mut self, value: impl Into<Stored<'v>>) {
+        self.db.set_value(self.slot, value, self.now.ms);
+        self.nodes.adopt(self.db);
+    }
+
+    /// Makes the value a byte string of this length, filled up with zeros, and hands it out to be written.
+    pub fn resize(&mut self, len: usize) -> &mut [u8] {
+        if let Value::Int(n) = self.value() {
+            let text = n.to_string();
+            self.set_value(Value::Bytes(text.as_bytes()));
+        }
+        self.db.swap_entry(self.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer.
+            unsafe { entry.resize_value(len) }
+        });
+        // SAFETY: the only reference to the value, for as long as `self` is borrowed.
+        unsafe { self.entry().bytes_mut() }
+    }
+
+    pub fn remove(self) {
+        self.db.remove(self.slot);
+        self.nodes.adopt(self.db);
+    }
+
+    #[inline]
+    fn entry(&self) -> Entry {
+        self.db.entry(self.slot)
+    }
+
+    /// The bytes of a packed collection.
+    #[inline]
+    pub fn packed(&self) -> Option<&[u8]> {
+        self.entry().packed()
+    }
+
+    /// The mark of a packed collection, which its type gives a meaning.
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        self.entry().is_marked()
+    }
+
+    pub fn set_marked(&mut self, marked: bool) {
+        self.entry().set_marked(marked);
+    }
+
+    /// A collection that is not packed, of this type.
+    #[inline]
+    pub fn node<T: NodeType>(&self) -> Option<&T> {
+        let node = self.entry().node().filter(|_| self.kind() == T::KIND)?;
+        // SAFETY: nodes of a kind are of its one type; this one lives as long as its entry, and `self` is borrowed.
+        Some(unsafe { node.cast::<T>().as_ref() })
+    }
+
+    /// Changes a collection that is not packed, and keeps the books of its bytes. `None` where it is another type's, or
+    /// packed.
+    #[inline]
+    pub fn change_node<T: NodeType, R>(&mut self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let node = self.entry().node().filter(|_| self.kind() == T::KIND)?;
+        // SAFETY: as in `node`, and `self` is borrowed mutably.
+        let node = unsafe { node.cast::<T>().as_mut() };
+        let before = node.bytes();
+        let result = change(node);
+        self.nodes.bytes = self.nodes.bytes + node.bytes() - before;
+        Some(result)
+    }
+
+    /// The key's collection is kept behind a pointer from now on. The deadline stays; those of fields are the caller's.
+    pub fn promote<T: NodeType>(&mut self, node: T) {
+        self.nodes.bytes += node.bytes();
+        let node = NonNull::from(Box::leak(Box::new(node))).cast();
+        self.db.swap_entry(self.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer; what was packed is no node that would be lost.
+            unsafe { entry.with_content(Stored::Node(T::KIND, node)) }
+        });
+    }
+
+    /// Packs a collection anew: the bytes and the mark. The deadline stays; those of fields are the caller's.
+    pub fn repack(&mut self, bytes: &[u8], marked: bool) {
+        let kind = self.kind();
+        debug_assert!(self.packed().is_some());
+        self.db.swap_entry(self.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer; the bytes are borrowed from elsewhere.
+            unsafe { entry.with_content(Stored::Packed(kind, marked, bytes)) }
+        });
+    }
+
+    /// Says when the earliest field of a hash dies, if any has a deadline.
+    pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
+        self.db.set_fields_deadline(self.slot, earliest_ms, self.now.ms);
+    }
+
+    /// What has to be said of a value that came from elsewhere and stands here now.
+    pub(super) fn settle(&mut self, value: &Owned) {
+        if let Owned::Bytes { bytes, raw: true } = value {
+            self.resize(bytes.len());
+        }
+        if self.kind() == Kind::Hash
+            && let Some(earliest_ms) = hash::earliest_ms(self.entry())
+        {
+            self.set_fields_deadline(Some(earliest_ms));
+        }
+    }
+
+    /// A copy of the value.
+    pub fn to_owned(&self) -> Owned {
+        Owned::copy_of(self.entry())
+    }
+
+    /// Takes the key out and hands out its value, without copying a large one.
+    pub fn take(self) -> Owned {
+        let value = match self.entry().node() {
+            None => Owned::copy_of(self.entry()),
+            Some(node) => {
+                let value = Owned::of_node(self.kind(), node);
+                self.nodes.bytes -= value.node_bytes();
+                self.db.swap_entry(self.slot, |entry| {
+                    // SAFETY: `swap_entry` forgets the old pointer; the node has another owner now.
+                    unsafe { entry.with_content(Stored::Packed(entry.kind(), false, &[])) }
+                });
+                value
+            }
+        };
+        self.remove();
+        value
+    }
+
+    /// Bytes of key and value, what is kept elsewhere included.
+    pub fn bytes(&self) -> usize {
+        self.entry().allocated_bytes() + self.nodes.bytes_of(self.entry())
+    }
+}
+
+impl Buffer for Live<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.entry().packed().expect("a packed collection")
+    }
+
+    #[inline]
+    fn splice(&mut self, at: Range<usize>, with: &[u8]) {
+        self.db.swap_entry(self.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer; `with` is borrowed from elsewhere.
+            unsafe { entry.splice(at, with) }
+        });
+    }
+
+    #[inline]
+    fn write(&mut self, at: usize, with: &[u8]) {
+        // SAFETY: the only reference to the value, for as long as `self` is borrowed.
+        let bytes = unsafe { self.entry().bytes_mut() };
+        bytes[at..at + with.len()].copy_from_slice(with);
+    }
+}

@@ -1,0 +1,200 @@
+//! Collections that stand outside of their keys' entries, and what is given back in slices: they, when their keys are
+//! gone, and flushed databases.
+
+use crate::table::{Entry, FieldsSwept, Kind, Stored, Table, Value};
+use crate::value::hash::{self, Hash};
+use crate::value::{Node, NodeType};
+use std::ptr::NonNull;
+
+#[derive(Default)]
+pub(super) struct Nodes {
+    /// Bytes of those in use.
+    pub bytes: usize,
+    /// Bytes of those that are not.
+    garbage_bytes: usize,
+    garbage: Vec<Box<dyn Node>>,
+    /// Databases that were flushed and still have memory to give back.
+    pub tables: Vec<Table>,
+}
+
+/// A node that is no larger is freed at once.
+const SMALL_BYTES: usize = 8 * 1024;
+
+/// The node behind a pointer.
+///
+/// # Safety
+/// The pointer comes from the box of a node of that kind, which is still in use.
+unsafe fn node_at<'a>(kind: Kind, node: NonNull<u8>) -> &'a mut dyn Node {
+    // SAFETY: by the contract.
+    unsafe {
+        match kind {
+            Kind::Hash => node.cast::<Hash>().as_mut(),
+            _ => unreachable!("strings are no nodes"),
+        }
+    }
+}
+
+/// The box of a node behind a pointer.
+///
+/// # Safety
+/// As [`node_at`]; nothing else may use the pointer afterwards.
+unsafe fn box_of(kind: Kind, node: NonNull<u8>) -> Box<dyn Node> {
+    // SAFETY: by the contract.
+    unsafe { Box::from_raw(node_at(kind, node)) }
+}
+
+/// Whether a hash has a field that is alive.
+pub(super) fn any_field_lives(entry: Entry, now_ms: u64) -> bool {
+    hash::live_len(entry, now_ms) > 0
+}
+
+impl Nodes {
+    /// Takes over the nodes whose entries are gone.
+    #[inline]
+    pub fn adopt(&mut self, table: &mut Table) {
+        if table.has_orphans() {
+            self.take_orphans(table, true);
+        }
+    }
+
+    #[cold]
+    fn take_orphans(&mut self, table: &mut Table, in_use: bool) {
+        for (kind, node) in table.take_orphans() {
+            // SAFETY: an orphan has no entry any more, and is handed out once.
+            let node = unsafe { box_of(kind, node) };
+            let bytes = node.bytes();
+            if in_use {
+                self.bytes -= bytes;
+            }
+            if bytes > SMALL_BYTES {
+                self.garbage_bytes += bytes;
+                self.garbage.push(node);
+            }
+        }
+    }
+
+    pub fn all_bytes(&self) -> usize {
+        self.bytes + self.garbage_bytes + self.tables.iter().map(Table::bytes).sum::<usize>()
+    }
+
+    #[inline]
+    pub fn has_garbage(&self) -> bool {
+        !self.garbage.is_empty() || !self.tables.is_empty()
+    }
+
+    /// Frees about `limit` entries or elements; whether anything is left.
+    pub fn collect(&mut self, limit: usize) -> bool {
+        if let Some(node) = self.garbage.last_mut() {
+            let before = node.bytes();
+            let done = node.free_some(limit);
+            self.garbage_bytes = (self.garbage_bytes + node.bytes()).saturating_sub(before);
+            if done {
+                let bytes = self.garbage.pop().map_or(0, |node| node.bytes());
+                self.garbage_bytes = self.garbage_bytes.saturating_sub(bytes);
+            }
+        } else if let Some(mut table) = self.tables.pop() {
+            let more = table.dismantle(limit);
+            self.take_orphans(&mut table, true);
+            if more {
+                self.tables.push(table);
+            }
+        }
+        self.has_garbage()
+    }
+
+    /// Bytes that an entry's node holds.
+    pub fn bytes_of(&self, entry: Entry) -> usize {
+        // SAFETY: an entry's node is in use.
+        entry.node().map_or(0, |node| unsafe { node_at(entry.kind(), node) }.bytes())
+    }
+
+    /// Takes dead fields out of a hash; `died` is told of their deadlines.
+    pub fn sweep_fields(
+        &mut self,
+        entry: Entry,
+        before_ms: u64,
+        now_ms: u64,
+        limit: usize,
+        died: impl FnMut(u64),
+    ) -> FieldsSwept {
+        let before = self.bytes_of(entry);
+        let swept = hash::sweep(entry, before_ms, now_ms, limit, died);
+        self.bytes = self.bytes + self.bytes_of(swept.entry) - before;
+        swept
+    }
+}
+
+/// A value on its way from one key to another, perhaps on another shard.
+pub enum Owned {
+    Int(i64),
+    Bytes { bytes: Vec<u8>, raw: bool },
+    Packed { kind: Kind, marked: bool, bytes: Vec<u8> },
+    Node(Box<dyn Node>),
+}
+
+impl Owned {
+    pub fn node(node: impl NodeType) -> Owned {
+        Owned::Node(Box::new(node))
+    }
+
+    pub fn kind(&self) -> Kind {
+        match self {
+            Owned::Int(_) | Owned::Bytes { .. } => Kind::String,
+            Owned::Packed { kind, .. } => *kind,
+            Owned::Node(node) => node.kind(),
+        }
+    }
+
+    pub(super) fn copy_of(entry: Entry) -> Owned {
+        match entry.content() {
+            Stored::String(Value::Int(n)) => Owned::Int(n),
+            Stored::String(Value::Bytes(bytes)) => Owned::Bytes { bytes: bytes.to_vec(), raw: entry.is_raw() },
+            Stored::Packed(kind, marked, bytes) => Owned::Packed { kind, marked, bytes: bytes.to_vec() },
+            // SAFETY: an entry's node is in use.
+            Stored::Node(kind, node) => Owned::Node(unsafe { node_at(kind, node) }.boxed_clone()),
+        }
+    }
+
+    /// The caller gives the node up.
+    pub(super) fn of_node(kind: Kind, node: NonNull<u8>) -> Owned {
+        // SAFETY: an entry's node is in use, and the caller forgets it.
+        Owned::Node(unsafe { box_of(kind, node) })
+    }
+
+    /// As an entry keeps it; of a node there are two owners until [`Owned::keep_node`].
+    pub(super) fn stored(&self) -> Stored<'_> {
+        match self {
+            Owned::Int(n) => Stored::String(Value::Int(*n)),
+            Owned::Bytes { bytes, .. } => Stored::String(Value::Bytes(bytes)),
+            Owned::Packed { kind, marked, bytes } => Stored::Packed(*kind, *marked, bytes),
+            Owned::Node(node) => Stored::Node(node.kind(), NonNull::from(&**node).cast()),
+        }
+    }
+
+    /// The node belongs to an entry now.
+    pub(super) fn keep_node(self) {
+        if let Owned::Node(node) = self {
+            let _ = Box::into_raw(node);
+        }
+    }
+
+    pub(super) fn node_bytes(&self) -> usize {
+        match self {
+            Owned::Node(node) => node.bytes(),
+            _ => 0,
+        }
+    }
+}
+
+impl Clone for Owned {
+    fn clone(&self) -> Owned {
+        match self {
+            Owned::Int(n) => Owned::Int(*n),
+            Owned::Bytes { bytes, raw } => Owned::Bytes { bytes: bytes.clone(), raw: *raw },
+            Owned::Packed { kind, marked, bytes } => {
+                Owned::Packed { kind: *kind, marked: *marked, bytes: bytes.clone() }
+            }
+            Owned::Node(node) => Owned::Node(node.boxed_clone()),
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! The elements of one collection: members, or fields with their values, some of them with deadlines.
+//!
+//! Up to [`SMALL_MAX`] elements stand in a plain hash table, whose growth is too short to be noticed; there a deadline
+//! is kept in the element's entry. More of them are a [`Table`] of blocks, as databases are: it grows a block at a time
+//! and finds what is due without looking at the rest.
+
+use super::entry::{Entry, Stored};
+use super::hash::Hasher;
+use super::scan::Cursor;
+use super::table::{NO_FIELDS, Swept, Table};
+use super::{Key, NEVER_MS};
+use hashbrown::HashTable;
+use hashbrown::hash_table;
+use std::sync::OnceLock;
+
+/// Elements that are kept without blocks.
+const SMALL_MAX: usize = 480;
+/// Draws of buckets before those that are full are counted.
+const SMALL_TRIES: usize = 32;
+/// Draws before a random element gives up being uniform.
+const RANDOM_TRIES: usize = 200;
+
+pub struct Dict {
+    form: Form,
+    /// The latest moment at which a deadline was set: columns count from there.
+    now_ms: u64,
+}
+
+enum Form {
+    Small(Small),
+    Large(Box<Table>),
+}
+
+struct Small {
+    entries: HashTable<Entry>,
+    entry_bytes: usize,
+    with_deadline: usize,
+    /// Not later than the earliest deadline.
+    earliest_ms: u64,
+}
+
+// SAFETY: a dictionary owns what its entries point at, and nothing in them belongs to a thread.
+unsafe impl Send for Dict {}
+
+/// The elements of all collections are hashed alike, so that a collection can move between shards. The seed is drawn at
+/// the first use: nobody can choose elements that collide.
+fn hasher() -> &'static Hasher {
+    static HASHER: OnceLock<Hasher> = OnceLock::new();
+    HASHER.get_or_init(|| Hasher::new(fastrand::u64(..), 1))
+}
+
+impl Default for Dict {
+    fn default() -> Dict {
+        Dict::new()
+    }
+}
+
+impl Dict {
+    pub fn new() -> Dict {
+        let small = Small { entries: HashTable::new(), entry_bytes: 0, with_deadline: 0, earliest_ms: NEVER_MS };
+        Dict { form: Form::Small(small), now_ms: 0 }
+    }
+
+    /// Elements, dead ones that were not taken out yet included.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.form {
+            Form::Small(small) => small.entries.len(),
+            Form::Large(table) => table.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of everything it points at.
+    pub fn bytes(&self) -> usize {
+        match &self.form {
+            Form::Small(small) => small.entries.allocation_size() + small.entry_bytes,
+            Form::Large(table) => size_of::<Table>() + table.bytes(),
+        }
+    }
+
+    #[inline]
+    pub fn get(&self, member: &[u8]) -> Option<Entry> {
+        let key = hasher().key(member);
+        match &self.form {
+            Form::Small(small) => small.entries.find(key.hash, |entry| entry.key() == member).copied(),
+            Form::Large(table) => table.find(key).map(|slot| table.entry(slot)),
+        }
+    }
+
+    /// An element and its deadline, store milliseconds.
+    pub fn get_with_deadline(&self, member: &[u8]) -> Option<(Entry, Option<u64>)> {
+        match &self.form {
+            Form::Small(_) => self.get(member).map(|entry| (entry, entry.far_deadline_ms())),
+            Form::Large(table) => {
+                table.find(hasher().key(member)).map(|slot| (table.entry(slot), table.deadline_ms(slot)))
+            }
+        }
+    }
+
+    /// Sets an element's value; its deadline, if it had one, stays. Returns where it is, and whether it is new.
+    pub fn set<'v>(&mut self, member: &[u8], value: impl Into<Stored<'v>>) -> (Entry, bool) {
+        if let Form::Small(small) = &mut self.form {
+            if small.entries.len() < SMALL_MAX {
+                return small.set(hasher().key(member), value.into());
+            }
+            self.grow();
+        }
+        let Form::Large(table) = &mut self.form else { unreachable!("it has grown") };
+        let key = hasher().key(member);
+        let (slot, new) = match table.find(key) {
+            Some(slot) => {
+                table.swap_entry(slot, |entry| {
+                    // SAFETY: `swap_entry` forgets the old pointer.
+                    unsafe { entry.replace_value(value) }
+                });
+                (slot, false)
+            }
+            None => (table.insert(key, value, 0), true),
+        };
+        (table.entry(slot), new)
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mut table = Box::new(Table::new(hasher().clone(), NO_FIELDS));
+        if let Form::Small(small) = &mut self.form {
+            for entry in small.entries.drain() {
+                let deadline_ms = entry.far_deadline_ms();
+                // SAFETY: drained, so that this is the only pointer to it.
+                let entry = unsafe { entry.with_far_deadline(None) };
+                let slot = table.insert_entry(hasher().hash(entry.key()), entry);
+                if deadline_ms.is_some() {
+                    table.set_deadline(slot, deadline_ms, self.now_ms);
+                }
+            }
+            small.entry_bytes = 0;
+        }
+        self.form = Form::Large(table);
+    }
+
+    /// Takes an element out; whether it was there.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        let key = hasher().key(member);
+        match &mut self.form {
+            Form::Small(small) => small.remove(key),
+            Form::Large(table) => table.find(key).map(|slot| table.remove(slot)).is_some(),
+        }
+    }
+
+    /// Sets or clears the deadline of an element that is there.
+    pub fn set_deadline(&mut self, member: &[u8], deadline_ms: Option<u64>, now_ms: u64) {
+        let key = hasher().key(member);
+        self.now_ms = now_ms;
+        match &mut self.form {
+            Form::Small(small) => small.set_deadline(key, deadline_ms),
+            Form::Large(table) => {
+                if let Some(slot) = table.find(key) {
+                    table.set_deadline(slot, deadline_ms, now_ms);
+                }
+            }
+        }
+    }
+
+    pub fn with_deadline(&self) -> usize {
+        match &self.form {
+            Form::Small(small) => small.with_deadline,
+            Form::Large(table) => table.with_deadline(),
+        }
+    }
+
+    /// Not later than the earliest deadline; [`NEVER_MS`] where there is none.
+    pub fn earliest_ms(&self) -> u64 {
+        match &self.form {
+            Form::Small(small) => small.earliest_ms,
+            Form::Large(table) => table.next_due_hint_ms(),
+        }
+    }
+
+    /// Elements whose deadline has passed.
+    pub fn count_dead(&self, now_ms: u64) -> usize {
+        match &self.form {
+            Form::Small(small) if small.earliest_ms >= now_ms => 0,
+            Form::Small(small) => small.entries.iter().filter(|entry| is_before(entry, now_ms)).count(),
+            Form::Large(table) => table.count_dead(now_ms),
+        }
+    }
+
+    /// Takes out at most `limit` elements whose deadlines are before `before_ms`, some of the earliest first, and shows
+    /// each before its memory is given back.
+    pub fn sweep(&mut self, before_ms: u64, now_ms: u64, limit: usize, mut each: impl FnMut(Entry, u64)) -> Swept {
+        match &mut self.form {
+            Form::Small(small) => small.sweep(before_ms, limit, each),
+            Form::Large(table) => {
+                let mut all = Swept::default();
+                while all.deleted < limit && table.next_due_hint_ms() < before_ms {
+                    let rest = limit - all.deleted;
+                    let swept = table
+                        .sweep_earliest(before_ms, now_ms, rest, &mut |entry: Entry, at_ms: u64| each(entry, at_ms));
+                    all.deleted += swept.deleted;
+                    all.bytes += swept.bytes;
+                }
+                all
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.iter_with_deadlines().map(|(entry, _)| entry)
+    }
+
+    pub fn iter_with_deadlines(&self) -> impl Iterator<Item = (Entry, Option<u64>)> + '_ {
+        let (small, large) = match &self.form {
+            Form::Small(small) => (Some(small.entries.iter().map(|entry| (*entry, entry.far_deadline_ms()))), None),
+            Form::Large(table) => (None, Some(table.entries())),
+        };
+        small.into_iter().flatten().chain(large.into_iter().flatten())
+    }
+
+    /// An element, chosen uniformly among those for which `wanted` holds where these are not too few.
+    pub fn random(
+        &self,
+        rng: &mut fastrand::Rng,
+        wanted: impl Fn(Entry, Option<u64>) -> bool,
+    ) -> Option<(Entry, Option<u64>)> {
+        match &self.form {
+            Form::Small(small) => {
+                let alive = || small.entries.iter().map(|entry| (*entry, entry.far_deadline_ms()));
+                let drawn = (0..SMALL_TRIES).find_map(|_| {
+                    let entry = *small.entries.get_bucket(rng.usize(..small.entries.num_buckets().max(1)))?;
+                    Some((entry, entry.far_deadline_ms())).filter(|(entry, deadline_ms)| wanted(*entry, *deadline_ms))
+                });
+                drawn.or_else(|| {
+                    let count = alive().filter(|(entry, deadline_ms)| wanted(*entry, *deadline_ms)).count();
+                    let nth = (count > 0).then(|| rng.usize(..count))?;
+                    alive().filter(|(entry, deadline_ms)| wanted(*entry, *deadline_ms)).nth(nth)
+                })
+            }
+            Form::Large(table) => {
+                let wanted =
+                    |block: &super::block::Block, index: usize| wanted(block.entry(index), block.deadline_ms(index));
+                let slot = table.random(rng, RANDOM_TRIES, &wanted).or_else(|| table.any(rng, &wanted))?;
+                Some((table.entry(slot), table.deadline_ms(slot)))
+            }
+        }
+    }
+
+    /// One call of a scan: shows about `count` elements, all of them where they are few, and returns where to go on, 0
+    /// at the end. An element that stays is shown once; the cursor may be any number.
+    pub fn scan(&self, cursor: u64, count: usize, mut each: impl FnMut(Entry, Option<u64>)) -> u64 {
+        match &self.form {
+            Form::Small(_) => {
+                self.iter_with_deadlines().for_each(|(entry, deadline_ms)| each(entry, deadline_ms));
+                0
+            }
+            Form::Large(table) => {
+                let cursor = Cursor::from_u64(cursor).on_first_shard();
+                let next = table.scan(cursor, count, |block, slot| each(block.entry(slot), block.deadline_ms(slot))).1;
+                if next.shard > 0 { 0 } else { next.to_u64() }
+            }
+        }
+    }
+
+    /// Gives back about `limit` elements of a collection that is not used any more; whether nothing is left.
+    pub fn free_some(&mut self, limit: usize) -> bool {
+        match &mut self.form {
+            Form::Small(small) => {
+                small.clear();
+                true
+            }
+            Form::Large(table) => !table.dismantle(limit),
+        }
+    }
+}
+
+impl Clone for Dict {
+    fn clone(&self) -> Dict {
+        let mut copy = Dict::new();
+        for (entry, deadline_ms) in self.iter_with_deadlines() {
+            copy.set(entry.key(), entry.content());
+            if deadline_ms.is_some() {
+                copy.set_deadline(entry.key(), deadline_ms, self.now_ms);
+            }
+        }
+        copy
+    }
+}
+
+fn is_before(entry: &Entry, at_ms: u64) -> bool {
+    entry.far_deadline_ms().is_some_and(|deadline_ms| deadline_ms < at_ms)
+}
+
+impl Small {
+    fn set(&mut self, key: Key, value: Stored) -> (Entry, bool) {
+        let found = self.entries.entry(key.hash, |entry| entry.key() == key.bytes, |entry| hasher().hash(entry.key()));
+        match found {
+            hash_table::Entry::Occupied(mut place) => {
+                let old = *place.get();
+                self.entry_bytes -= old.allocated_bytes();
+                // SAFETY: the old pointer is replaced.
+                let new = unsafe { old.replace_value(value) };
+                self.entry_bytes += new.allocated_bytes();
+                *place.get_mut() = new;
+                (new, false)
+            }
+            hash_table::Entry::Vacant(place) => {
+                let new = Entry::new(key.bytes, value, None, 0);
+                self.entry_bytes += new.allocated_bytes();
+                place.insert(new);
+                (new, true)
+            }
+        }
+    }
+
+    fn remove(&mut self, key: Key) -> bool {
+        let found = self.entries.find_entry(key.hash, |entry| entry.key() == key.bytes);
+        found.is_ok_and(|place| {
+            let entry = place.remove().0;
+            self.with_deadline -= usize::from(entry.far_deadline_ms().is_some());
+            self.entry_bytes -= entry.allocated_bytes();
+            // SAFETY: just taken out.
+            unsafe { entry.free() };
+            true
+        })
+    }
+
+    fn set_deadline(&mut self, key: Key, deadline_ms: Option<u64>) {
+        let Some(place) = self.entries.find_mut(key.hash, |entry| entry.key() == key.bytes) else { return };
+        let old = *place;
+        self.with_deadline -= usize::from(old.far_deadline_ms().is_some());
+        self.with_deadline += usize::from(deadline_ms.is_some());
+        self.entry_bytes -= old.allocated_bytes();
+        // SAFETY: the old pointer is replaced.
+        let new = unsafe { old.with_far_deadline(deadline_ms) };
+        self.entry_bytes += new.allocated_bytes();
+        *place = new;
+        self.earliest_ms = match deadline_ms {
+            Some(deadline_ms) => self.earliest_ms.min(deadline_ms),
+            None if self.with_deadline == 0 => NEVER_MS,
+            None => self.earliest_ms,
+        };
+    }
+
+    fn sweep(&mut self, before_ms: u64, limit: usize, mut each: impl FnMut(Entry, u64)) -> Swept {
+        let mut swept = Swept::default();
+        if self.earliest_ms >= before_ms {
+            return swept;
+        }
+        for entry in self.entries.extract_if(|entry| is_before(entry, before_ms)).take(limit) {
+            each(entry, entry.far_deadline_ms().unwrap_or(before_ms));
+            swept.deleted += 1;
+            swept.bytes += entry.allocated_bytes();
+            // SAFETY: just taken out.
+            unsafe { entry.free() };
+        }
+        self.with_deadline -= swept.deleted;
+        self.entry_bytes -= swept.bytes;
+        self.earliest_ms = self.entries.iter().filter_map(|entry| entry.far_deadline_ms()).min().unwrap_or(NEVER_MS);
+        swept
+    }
+
+    fn clear(&mut self) {
+        for entry in self.entries.drain() {
+            // SAFETY: just taken out.
+            unsafe { entry.free() };
+        }
+        (self.entry_bytes, self.with_deadline, self.earliest_ms) = (0, 0, NEVER_MS);
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Value;
+    use std::collections::HashMap;
+
+    #[test]
+    fn elements_and_deadlines_are_as_in_a_map() {
+        for seed in 0..8 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let (mut dict, mut model) = (Dict::new(), HashMap::<Vec<u8>, (i64, Option<u64>)>::new());
+            let names = [30u32, 600, 5000][seed as usize % 3];
+            let mut now_ms = 1_000_000;
+            for step in 0..20_000 {
+                let member = format!("member{}", rng.u32(..names)).into_bytes();
+                match rng.u32(..10) {
+                    0..5 => {
+                        let new = dict.set(&member, Value::Int(step)).1;
+                        let deadline_ms = model.get(&member).and_then(|(_, deadline_ms)| *deadline_ms);
+                        assert_eq!(new, model.insert(member, (step, deadline_ms)).is_none());
+                    }
+                    5 => assert_eq!(dict.remove(&member), model.remove(&member).is_some()),
+                    6 => {
+                        let far = rng.u32(..30);
+                        let deadline_ms = (rng.u32(..3) > 0).then(|| now_ms + rng.u64(1..100_000_000_000 >> far));
+                        dict.set_deadline(&member, deadline_ms, now_ms);
+                        if let Some((_, of_model)) = model.get_mut(&member) {
+                            *of_model = deadline_ms;
+                        }
+                    }
+                    7 if rng.u32(..50) == 0 => {
+                        now_ms += rng.u64(..1000);
+                        let is_dead = |deadline_ms: &Option<u64>| deadline_ms.is_some_and(|at_ms| at_ms < now_ms);
+                        let dead = model.values().filter(|(_, deadline_ms)| is_dead(deadline_ms)).count();
+                        assert_eq!(dict.count_dead(now_ms), dead);
+                        let swept = dict.sweep(now_ms, now_ms, usize::MAX, |entry, _| {
+                            let (_, deadline_ms) = model.remove(entry.key()).expect("it was there");
+                            assert!(is_dead(&deadline_ms));
+                        });
+                        assert_eq!(swept.deleted, dead);
+                    }
+                    _ => {
+                        let found = dict.get_with_deadline(&member);
+                        let found = found.map(|(entry, deadline_ms)| (entry.value(), deadline_ms));
+                        let expected =
+                            model.get(&member).map(|(value, deadline_ms)| (Value::Int(*value), *deadline_ms));
+                        assert_eq!(found, expected);
+                    }
+                }
+                assert_eq!(dict.len(), model.len());
+            }
+            let earliest_ms = model.values().filter_map(|(_, deadline_ms)| *deadline_ms).min().unwrap_or(NEVER_MS);
+            assert!(dict.earliest_ms() <= earliest_ms);
+            let with_deadline = model.values().filter(|(_, deadline_ms)| deadline_ms.is_some()).count();
+            assert_eq!(dict.with_deadline(), with_deadline);
+            let copy = dict.clone();
+            for (entry, deadline_ms) in copy.iter_with_deadlines() {
+                assert_eq!(
+                    model[entry.key()],
+                    (
+                        match entry.value() {
+                            Value::Int(n) => n,
+                            Value::Bytes(_) => 0,
+                        },
+                        deadline_ms
+                    )
+                );
+            }
+            assert_eq!(copy.len(), model.len());
+            let mut shown = 0;
+            let mut cursor = 0;
+            loop {
+                cursor = dict.scan(cursor, 10, |entry, _| shown += usize::from(model.contains_key(entry.key())));
+                if cursor == 0 {
+                    break;
+                }
+            }
+            assert_eq!(shown, model.len());
+            if let Some((entry, _)) = dict.random(&mut rng, |_, _| true) {
+                assert!(model.contains_key(entry.key()));
+            }
+            while !dict.free_some(100) {}
+        }
+    }
+}
