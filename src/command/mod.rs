@@ -7,12 +7,14 @@
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
+//! | `blocking.rs` | what a row says of a command that waits |
 //! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
 //! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
 //!
 //! A handler sees one shard ([`Ctx`]) and is synchronous. How its keys are brought together is said by its row's
 //! [`Run`]; the rooms above do it. A handler writes its reply last: what returns an error has changed nothing.
 
+pub mod blocking;
 pub mod deadlines;
 pub mod describe;
 mod hop;
@@ -28,7 +30,7 @@ pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest};
 use crate::clock::{Clock, Now};
 use crate::config::Limits;
 use crate::keyspace::{Hasher, Key, Keyspace, Touch};
-use crate::resp::{Reply, Request, Result};
+use crate::resp::{Proto, Reply, Request, Result};
 use spec::Row;
 
 /// What a handler works with: one shard's keyspace, the moment, and the reply.
@@ -69,6 +71,8 @@ pub enum Run {
     Atomic(Handler, AcrossFn),
     /// No key in particular: any shard can start it.
     Coordinated(AcrossFn),
+    /// Waits for a key where there is nothing for it.
+    Blocking(blocking::Blocking),
     /// Only groups subcommands.
     Container,
 }
@@ -107,6 +111,15 @@ impl Ctx<'_> {
     /// What a write that returns the value leaves behind: it counts as a read, too.
     pub fn reading(&self) -> Touch {
         if self.touch == Touch::No { Touch::No } else { Touch::Read }
+    }
+
+    /// Runs something whose reply is not this one's.
+    pub fn written(&mut self, proto: Proto, work: impl FnOnce(&mut Self) -> Result) -> Result<Vec<u8>> {
+        let (start, before) = (self.reply.len(), std::mem::replace(&mut self.reply.proto, proto));
+        let result = work(self);
+        self.reply.proto = before;
+        let bytes = self.reply.take_from(start);
+        result.map(|()| bytes)
     }
 
     /// Marks the end of an item of a partial reply.

@@ -172,6 +172,7 @@ impl Keyspace {
         } else {
             self.effects.notify(NotifyFlags::EXPIRED, "expired", db, entry.key());
         }
+        self.effects.gone(db, entry.key());
         self.effects.dirty += 1;
         self.counters.expired_bytes += self.remove_slot(db, slot) as u64;
     }
@@ -296,9 +297,9 @@ impl Keyspace {
         }
     }
 
-    /// The watched keys that are there are about to go, or have come.
+    /// The keys that somebody watches or waits for, and that are there, are about to go, or have come.
     fn touch_watched(&mut self, db: usize, now: Now) {
-        for bytes in self.effects.watched.of_db(db) {
+        for bytes in self.effects.awaited_in(db) {
             let key = self.hasher.key(&bytes);
             if self.live_slot(db, key, now).is_some() {
                 self.effects.touched(db, key.bytes);
@@ -526,6 +527,7 @@ impl Undertaker for Sweeping<'_> {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) {
         self.lag.record(self.now, deadline_ms);
         self.effects.notify(NotifyFlags::EXPIRED, "expired", self.db, entry.key());
+        self.effects.gone(self.db, entry.key());
     }
 
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {

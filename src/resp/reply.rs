@@ -41,6 +41,11 @@ impl<'a> Reply<'a> {
         self.out.is_empty()
     }
 
+    /// Takes out what was written after the buffer had this length.
+    pub fn take_from(&mut self, len: usize) -> Vec<u8> {
+        self.out.split_off(len)
+    }
+
     /// Takes back what was written after the buffer had this length.
     pub fn truncate(&mut self, len: usize) {
         self.out.truncate(len);

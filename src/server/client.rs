@@ -42,6 +42,8 @@ pub struct State {
 pub struct Flow {
     /// A command that nothing may overtake is on its way.
     pub barrier: bool,
+    /// That command waits for a key.
+    pub blocked: bool,
     /// CLIENT PAUSE holds the next request.
     pub paused: bool,
     /// The next request waits until everything before it is answered.

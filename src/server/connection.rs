@@ -102,6 +102,11 @@ impl Line for Connection {
 
     fn finished(&self) {
         self.client.state.borrow_mut().flow.finished = true;
+        if self.server.is_blocked(self.client.id) {
+            // Nobody waits for what it waits for.
+            self.server.close_now(&self.client);
+            return;
+        }
         settle(&self.server, &self.client);
     }
 

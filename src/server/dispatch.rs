@@ -328,6 +328,7 @@ impl Dispatch<'_> {
                 let target = walk::cursor_shard(request, self.server.shard.count);
                 self.one(handler, target, at, turn, request)
             }
+            Run::Data(command::Run::Blocking(blocking)) => self.blocking(blocking, at, turn, request),
             Run::Data(command::Run::Container) | Run::Container => self.help(command, turn, request),
             Run::Data(run) => self.several(run, at, turn, request),
             Run::Multi(verb) => self.transaction(verb, turn),
@@ -393,6 +394,7 @@ impl Dispatch<'_> {
                     out.truncate(start);
                 }
             });
+            shard.serve_waiters();
         }
         Step::Taken
     }

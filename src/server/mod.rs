@@ -14,11 +14,13 @@
 //! | `table.rs`, `batch.rs`, `dispatch.rs` | all commands; requests looked up together; from a request to whoever runs it |
 //! | `several.rs`, `split.rs` | commands with several keys or on every shard; taking them apart |
 //! | `transaction.rs` | MULTI, EXEC, WATCH |
+//! | `blocking.rs` | connections that wait for a key |
 //! | `pubsub.rs` | who listens to what on this shard |
 //! | `global.rs` | the little that shards share |
 //! | `rows/` | the commands of this room, a file a family |
 
 mod batch;
+mod blocking;
 pub mod client;
 mod connection;
 mod dispatch;
@@ -42,7 +44,7 @@ use crate::command;
 use crate::keyspace::Notice;
 use crate::net::{Notify, Transport};
 use crate::resp::{Proto, Reply, Request, Result};
-use crate::shard::{Batch, Front, Shard};
+use crate::shard::{Batch, Claim, Front, News, Shard};
 use client::{Client, ClientRef, Close, Session, State};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -120,6 +122,8 @@ pub struct Server {
     postponed: RefCell<Vec<ClientRef>>,
     /// Connections that something was pushed to in this turn.
     pushed: RefCell<Vec<ClientRef>>,
+    /// Connections that wait for a key.
+    blocked: RefCell<HashMap<u64, Rc<blocking::Blocked>>>,
     pause_watch: Notify,
     me: Weak<Server>,
 }
@@ -144,6 +148,7 @@ impl Server {
             paused: RefCell::default(),
             postponed: RefCell::default(),
             pushed: RefCell::default(),
+            blocked: RefCell::default(),
             pause_watch: Notify::default(),
             me: me.clone(),
         });
@@ -182,6 +187,7 @@ impl Server {
     /// Forgets a connection whose socket is closed.
     fn unregister(&self, client: &Client) {
         client.closed.set(true);
+        self.unblock(client.id, blocking::End::Gone);
         let watched = std::mem::take(&mut client.state.borrow_mut().session.watched);
         transaction::unwatch(&self.shard, watched);
         self.pubsub.borrow_mut().remove_client(client.id);
@@ -310,6 +316,10 @@ impl Front for Server {
         if let Some(server) = self.me.upgrade() {
             pubsub::announce(&server, notices);
         }
+    }
+
+    fn waited(&self, client: u64, claim: &Arc<Claim>, news: News) {
+        self.news_of(client, claim, news);
     }
 
     fn as_any(&self) -> &dyn Any {

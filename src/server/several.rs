@@ -16,7 +16,9 @@ impl Dispatch<'_> {
         let routes = split::routes(&shard.hasher, at.keys, request);
         let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
         match run {
-            Run::Key(_) | Run::Cursor(_) | Run::Container => unreachable!("taken care of by `start`"),
+            Run::Key(_) | Run::Cursor(_) | Run::Blocking(_) | Run::Container => {
+                unreachable!("taken care of by `start`")
+            }
             Run::Spread(handler, merge) => match split::common_target(&routes) {
                 Some(target) => self.whole(target, (handler, merge), at, turn, request, &routes),
                 None => {
@@ -86,6 +88,7 @@ impl Dispatch<'_> {
                 out.truncate(start);
             }
         });
+        shard.serve_waiters();
         Step::Taken
     }
 

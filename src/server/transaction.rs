@@ -75,10 +75,17 @@ impl Multi {
     }
 }
 
-/// How a queued command runs: one whose last key lacks its value answers an error then.
+/// How a queued command runs: one that waits does not; one whose last key lacks its value answers an error then.
 fn run_of(command: &Command, request: Request) -> Run {
     let is_complete = command.spec.keys.are_complete(request);
-    if is_complete { command.run } else { Run::Data(command::Run::Key(wrong_arity)) }
+    match command.run {
+        _ if !is_complete => Run::Data(command::Run::Key(wrong_arity)),
+        // Nobody waits within a transaction.
+        Run::Data(command::Run::Blocking(blocking)) => {
+            Run::Data(command::Run::Atomic(blocking.once.0, blocking.once.1))
+        }
+        run => run,
+    }
 }
 
 fn wrong_arity(_: &mut Ctx, request: Request) -> Result {
@@ -353,6 +360,7 @@ impl Dispatch<'_> {
             let proto = turn.session.proto;
             Reply::new(&mut turn.replies.out, proto).nil_array();
         }
+        shard.serve_waiters();
         if muted {
             turn.replies.out.truncate(start);
         }
@@ -379,7 +387,7 @@ impl Dispatch<'_> {
             Run::Container | Run::Data(command::Run::Container) => {
                 write_help(planned.command, &mut Reply::new(out, at.proto), request);
             }
-            Run::Data(command::Run::Coordinated(_)) | Run::Task(_) | Run::Multi(_) => {
+            Run::Data(command::Run::Coordinated(_) | command::Run::Blocking(_)) | Run::Task(_) | Run::Multi(_) => {
                 unreachable!("such commands need a coordinator")
             }
         }

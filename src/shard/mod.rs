@@ -17,10 +17,12 @@ mod expire;
 mod hop;
 mod mailbox;
 mod transactions;
+mod waiters;
 
 pub use hop::{CallResult, ShardHop};
 pub use mailbox::{Batch, Links, Message, Part, Ticket, links};
 pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};
+pub use waiters::{Claim, News, Waiter};
 
 use crate::clock::{Clock, Now, Sequence, boottime_us};
 use crate::command::spec::Keys;
@@ -38,6 +40,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use transactions::Transactions;
+use waiters::Waiters;
 
 /// What the rooms above do for a shard.
 pub trait Front {
@@ -47,6 +50,8 @@ pub trait Front {
     fn resume(&self);
     /// Keys changed or died.
     fn notices(&self, notices: Vec<Notice>);
+    /// What has become of a connection's wait for a key.
+    fn waited(&self, client: u64, claim: &Arc<Claim>, news: News);
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -66,6 +71,8 @@ pub struct Shard {
     cycle_wakes_ms: Cell<u64>,
     cycle_alarm: Notify,
     garbage_alarm: Notify,
+    waiters: RefCell<Waiters>,
+    has_waiters: Cell<bool>,
     /// When the transport's turn began, store microseconds; 0 before it has worked on anything.
     turn_began_us: Cell<u64>,
     /// The clock was read for whatever runs next.
@@ -113,6 +120,8 @@ impl Shard {
             cycle_wakes_ms: Cell::new(0),
             cycle_alarm: Notify::default(),
             garbage_alarm: Notify::default(),
+            waiters: RefCell::default(),
+            has_waiters: Cell::new(false),
             turn_began_us: Cell::new(0),
             is_fresh: Cell::new(false),
             unfinished: RefCell::new((0..count).map(|_| VecDeque::new()).collect()),
@@ -236,6 +245,7 @@ impl Shard {
     /// commands have run, when no part of the shard is borrowed.
     #[inline]
     pub fn after_commands(&self) {
+        self.serve_waiters();
         let mut keyspace = self.keyspace.borrow_mut();
         if keyspace.next_due_hint_ms() < self.cycle_wakes_ms.get() {
             self.cycle_alarm.notify();
@@ -291,6 +301,10 @@ impl Shard {
     }
 
     fn resume_postponed(&self) -> bool {
+        if self.has_waiters_to_serve() {
+            self.begin_turn();
+            self.after_commands();
+        }
         let postponed = self.postponed.take();
         if postponed {
             self.front().resume();
@@ -299,7 +313,7 @@ impl Shard {
     }
 
     fn has_unfinished_work(&self) -> bool {
-        self.postponed.get() || self.unfinished_batches.get() > 0
+        self.postponed.get() || self.unfinished_batches.get() > 0 || self.has_waiters_to_serve()
     }
 
     /// See [`Shard::delay`].
@@ -410,6 +424,7 @@ impl Shard {
                 });
             } else {
                 self.run_handler(part.handler, request, part.at, began, out, ends);
+                self.serve_waiters();
             }
             part.out.1 = out.len();
             part.ends.1 = ends.len();

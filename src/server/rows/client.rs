@@ -5,9 +5,11 @@ use crate::clock::boottime_us;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Proto, Request, Result};
+use crate::server::blocking::End;
 use crate::server::client::{Client, ClientRef, Close, ReplyMode, Session, State};
 use crate::server::{Run, Server, SessionCtx, TaskCtx};
 use crate::shard::Shard;
+use crate::value::number::parse_i64;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -106,6 +108,14 @@ const SUBCOMMANDS: &[Row<Run>] = &[
             ..client_spec("pause", -3, OTHERS, "2.9.50", "timeout:integer [mode:(WRITE|ALL)]")
         },
         Run::Task(|ctx| Box::pin(pause(ctx))),
+    ),
+    Row::new(
+        Spec {
+            complexity: "O(1) on the connection's shard",
+            summary: "Ends the wait of a connection whose command waits for a key.",
+            ..client_spec("unblock", -3, OTHERS, "5.0.0", "client-id:integer [unblock-type:(TIMEOUT|ERROR)]")
+        },
+        Run::Task(|ctx| Box::pin(unblock(ctx))),
     ),
     Row::new(
         Spec {
@@ -347,6 +357,7 @@ fn flags(state: &State) -> String {
         (Kind::of(session) == Kind::PubSub, 'P'),
         (state.flow.close == Close::AfterReplies, 'c'),
         (session.multi.is_some(), 'x'),
+        (state.flow.blocked, 'b'),
         (session.no_evict, 'e'),
         (session.no_touch, 'T'),
         (session.unix, 'U'),
@@ -446,6 +457,21 @@ async fn kill(ctx: TaskCtx) -> Result<Vec<u8>> {
         return Err(Error::text("ERR No such client"));
     }
     Ok(ctx.reply(|reply| if is_old_form(request) { reply.ok() } else { reply.int(killed) }))
+}
+
+async fn unblock(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    let end = match request.len() {
+        3 => End::Timeout,
+        4 if request.is(3, "timeout") => End::Timeout,
+        4 if request.is(3, "error") => End::Error,
+        4 => return Err(Error::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+        _ => return Err(Error::WrongArity("client|unblock".to_owned())),
+    };
+    let id = parse_i64(request.arg(2)).ok_or(Error::NotAnInteger)?;
+    let of_shard = move |shard: &Rc<Shard>| u64::try_from(id).is_ok_and(|id| Server::of(shard).unblock(id, end));
+    let unblocked = ctx.server.shard.call_all(of_shard).await.contains(&true);
+    Ok(ctx.reply(|reply| reply.int(unblocked.into())))
 }
 
 async fn pause(ctx: TaskCtx) -> Result<Vec<u8>> {

@@ -137,7 +137,7 @@ fn kernel(name: &str) -> String {
 fn write_clients(text: &mut Text, facts: &Facts) {
     text.field("connected_clients", facts.total.connections);
     text.field("maxclients", facts.config.maxclients);
-    text.field("blocked_clients", 0);
+    text.field("blocked_clients", facts.total.blocked);
     text.field("pubsub_clients", facts.total.subscribers);
 }
 

@@ -317,6 +317,7 @@ impl Shard {
         news.sort_unstable();
         for (sequence, held, intent) in news {
             self.admit(sequence, watermark, held, intent);
+            self.serve_waiters();
         }
         self.go_on(watermark);
         self.after_commands();
@@ -372,6 +373,7 @@ impl Shard {
         while let Some(id) = self.next_ready(watermark) {
             if self.run_ready(id) {
                 mine.waiting.borrow_mut().leave(id);
+                self.serve_waiters();
             } else {
                 self.take_steps(id);
             }
@@ -519,6 +521,8 @@ impl Shard {
             let id = waiting.holds.remove(&(origin, number)).expect("released once");
             waiting.leave(id);
         }
+        // Before anybody else has the keys.
+        self.serve_waiters();
         // Who may go on now goes by a watermark that is not newer than what was taken in.
         self.take_in();
     }

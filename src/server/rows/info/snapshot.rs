@@ -18,6 +18,7 @@ pub struct Snapshot {
     pub changes: u64,
     pub connections: usize,
     pub subscribers: usize,
+    pub blocked: usize,
     /// Buffers of connections.
     pub client_bytes: u64,
     pub commands: u64,
@@ -114,6 +115,7 @@ impl Snapshot {
             let state = client.state.borrow();
             self.client_bytes += state.memory_bytes() as u64;
             self.subscribers += usize::from(state.session.subscriptions() > 0);
+            self.blocked += usize::from(state.flow.blocked);
         }
     }
 
@@ -152,6 +154,7 @@ impl Snapshot {
         self.changes += other.changes;
         self.connections += other.connections;
         self.subscribers += other.subscribers;
+        self.blocked += other.blocked;
         self.client_bytes += other.client_bytes;
         self.commands += other.commands;
         self.input_bytes += other.input_bytes;

@@ -1,0 +1,145 @@
+//! Commands that wait for a key: what a row says of one. The shard room keeps those who wait (`shard/waiters.rs`), the
+//! server room the connection (`server/blocking.rs`).
+
+use super::spec::Keys;
+use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest};
+use crate::keyspace::Kind;
+use crate::resp::{Error, Request, Result};
+use crate::value::number::{parse_f64, parse_i64};
+use std::future::Future;
+use std::pin::Pin;
+
+/// A command that waits where there is nothing for it.
+#[derive(Clone, Copy)]
+pub struct Blocking {
+    /// Whether it waits, and how long. Checked before anything else.
+    pub wait: WaitFn,
+    /// Looks for something, for keys that live together and for others; writes nothing where there is nothing.
+    pub attempt: (Handler, AcrossFn),
+    /// The same for who cannot wait: nil where there is nothing.
+    pub once: (Handler, AcrossFn),
+    /// What it answers when its time is over.
+    pub nil: Nil,
+    /// The keys it waits for.
+    pub keys: Keys,
+    /// The type that these may get.
+    pub kind: Kind,
+    /// The request that goes on when the key at an index may have got something; made when the wait begins, on the key's
+    /// shard.
+    pub narrow: fn(&mut Ctx, Request, usize) -> OwnedRequest,
+    /// It does not wait for a key that is deleted, or whose consumer group is.
+    pub ends_with_key: bool,
+}
+
+pub type WaitFn = fn(Request) -> Result<Wait>;
+
+/// How long a command waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    Never,
+    /// Microseconds; `None`: as long as it takes.
+    For(Option<u64>),
+}
+
+/// The reply where there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nil {
+    Bulk,
+    Array,
+}
+
+impl Nil {
+    pub fn write(self, reply: &mut crate::resp::Reply) {
+        match self {
+            Nil::Bulk => reply.nil(),
+            Nil::Array => reply.nil_array(),
+        }
+    }
+}
+
+/// A timeout in seconds, perhaps with a fraction.
+pub fn seconds(text: &[u8]) -> Result<Wait> {
+    let seconds = parse_f64(text).filter(|seconds| !seconds.is_nan());
+    let seconds = seconds.ok_or(Error::text("ERR timeout is not a float or out of range"))?;
+    if seconds < 0.0 {
+        return Err(Error::text("ERR timeout is negative"));
+    }
+    // Redis rounds up to milliseconds and keeps them in 64 bits, added to the time of day.
+    let ms = (seconds * 1000.0).ceil();
+    if ms >= LONGEST_MS {
+        return Err(Error::text("ERR timeout is out of range"));
+    }
+    Ok(Wait::For((seconds > 0.0).then_some(ms as u64 * 1000)))
+}
+
+/// A timeout in milliseconds.
+pub fn milliseconds(text: &[u8]) -> Result<Wait> {
+    let ms = parse_i64(text).ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
+    let ms = u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))?;
+    if ms as f64 >= LONGEST_MS {
+        return Err(Error::text("ERR timeout is out of range"));
+    }
+    Ok(Wait::For((ms > 0).then_some(ms * 1000)))
+}
+
+/// Later than that is never; in microseconds it fits 64 bits.
+const LONGEST_MS: f64 = (i64::MAX / 1000) as f64;
+
+/// Runs an attempt for who cannot wait.
+pub fn once(ctx: &mut Ctx, request: Request, wait: WaitFn, attempt: Handler, nil: Nil) -> Result {
+    wait(request)?;
+    let before = ctx.reply.len();
+    attempt(ctx, request)?;
+    if ctx.reply.len() == before {
+        nil.write(&mut ctx.reply);
+    }
+    Ok(())
+}
+
+/// The same for keys on several shards.
+pub async fn once_across(across: Across, wait: WaitFn, attempt: AcrossFn, nil: Nil) -> Result<Vec<u8>> {
+    wait(across.request.as_request())?;
+    let proto = across.proto;
+    let mut bytes = attempt(across).await?;
+    if bytes.is_empty() {
+        nil.write(&mut crate::resp::Reply::new(&mut bytes, proto));
+    }
+    Ok(bytes)
+}
+
+/// An attempt on keys of several shards, one key after the other: the first that has something answers.
+pub fn first_of(
+    across: Across,
+    keys: Keys,
+    narrow: fn(&mut Ctx, Request, usize) -> OwnedRequest,
+    attempt: Handler,
+) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> {
+    Box::pin(async move {
+        let indexes: Vec<usize> = keys.indexes(across.request.as_request()).collect();
+        for index in indexes {
+            let request = across.request.clone();
+            let shard = across.shard_of(request.as_request().arg(index));
+            let proto = across.proto;
+            let found = across.on(shard, move |ctx| {
+                let narrowed = narrow(ctx, request.as_request(), index);
+                ctx.written(proto, |ctx| attempt(ctx, narrowed.as_request()))
+            });
+            let bytes = found.await?;
+            if !bytes.is_empty() {
+                return Ok(bytes);
+            }
+        }
+        Ok(Vec::new())
+    })
+}
+
+/// The two forms for who cannot wait, from those of an attempt.
+#[macro_export]
+macro_rules! once {
+    ($wait:expr, $attempt:expr, $across:expr, $nil:expr) => {
+        (
+            |ctx, request| $crate::command::blocking::once(ctx, request, $wait, $attempt, $nil),
+            |across| Box::pin($crate::command::blocking::once_across(across, $wait, $across, $nil)),
+        )
+    };
+}

@@ -1,0 +1,245 @@
+//! Who waits for keys of this shard, in order of arrival.
+//!
+//! A client that waits for keys on several shards stands in a queue on each. What serves it first claims it: a byte that
+//! the shards share, since nothing else can be taken from a key for a client that has been served meanwhile elsewhere,
+//! timed out or gone. Whoever changes a key for which somebody waits marks it ([`Effects::touched`]); the queue is looked
+//! at when the command, or the whole transaction, is done, before anything else runs.
+//!
+//! A request whose keys are all here is served here. One that needs keys of other shards, or a key that a transaction has
+//! locked, is called: its coordinator takes the keys and tries, and the queue behind it waits.
+//!
+//! [`Effects::touched`]: crate::keyspace::Effects::touched
+
+use super::transactions::Lock;
+use super::{At, Shard};
+use crate::clock::Now;
+use crate::command::{Handler, OwnedRequest};
+use crate::keyspace::{Kind, Touch};
+use crate::resp::Reply;
+use smallvec::SmallVec;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A client's wait, as all shards see it.
+#[derive(Debug, Default)]
+pub struct Claim(AtomicU8);
+
+const WAITS: u8 = 0;
+/// Somebody looks whether there is something for it.
+const TAKEN: u8 = 1;
+const OVER: u8 = 2;
+
+impl Claim {
+    /// Takes the wait, to serve it or to end it. Nobody else can until it is given back.
+    pub fn take(&self) -> bool {
+        self.0.compare_exchange(WAITS, TAKEN, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The wait goes on.
+    pub fn give_back(&self) {
+        self.0.store(WAITS, Ordering::Release);
+    }
+
+    /// The wait is over, for whoever has taken it.
+    pub fn end(&self) {
+        self.0.store(OVER, Ordering::Release);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) == OVER
+    }
+}
+
+/// What a client waits for, on one shard.
+pub struct Waiter {
+    pub client: u64,
+    pub claim: Arc<Claim>,
+    /// The shard of the connection.
+    pub origin: usize,
+    pub at: At,
+    pub attempt: Handler,
+    /// For the one key it stands in the queue of.
+    pub request: OwnedRequest,
+    pub kind: Kind,
+    /// It does not wait for a key that is gone.
+    pub ends_with_key: bool,
+    /// Its coordinator tries.
+    pub called: bool,
+}
+
+/// What has become of a wait.
+#[derive(Debug)]
+pub enum News {
+    /// The reply.
+    Served(Vec<u8>),
+    /// There may be something: the coordinator has to look. The claim is the coordinator's.
+    Called,
+}
+
+#[derive(Default)]
+pub(super) struct Waiters {
+    queues: HashMap<(usize, Box<[u8]>), VecDeque<Waiter>>,
+    /// Keys whose first waiter somebody else was looking after.
+    again: Vec<(usize, Box<[u8]>)>,
+}
+
+const KEY_GONE: &str = "UNBLOCKED the stream key no longer exists";
+const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
+
+impl Shard {
+    /// Puts a client at the end of a key's queue.
+    pub fn wait_for(&self, key: &[u8], waiter: Waiter) {
+        let db = waiter.at.db;
+        self.keyspace.borrow_mut().effects.wait_for(db, key);
+        self.waiters.borrow_mut().queues.entry((db, key.into())).or_default().push_back(waiter);
+        self.has_waiters.set(true);
+    }
+
+    /// Takes a client out of a key's queue. Whoever is behind it may go on.
+    pub fn wait_no_more(&self, db: usize, key: &[u8], claim: &Arc<Claim>) {
+        let name = (db, key.into());
+        {
+            let waiters = &mut *self.waiters.borrow_mut();
+            let Some(queue) = waiters.queues.get_mut(&name) else { return };
+            let Some(index) = queue.iter().position(|waiter| Arc::ptr_eq(&waiter.claim, claim)) else { return };
+            queue.remove(index);
+            let mut keyspace = self.keyspace.borrow_mut();
+            keyspace.effects.wait_no_more(db, key);
+            if queue.is_empty() {
+                waiters.queues.remove(&name);
+            } else {
+                keyspace.effects.ready(db, key);
+            }
+        }
+        self.serve_waiters();
+    }
+
+    /// A coordinator has found nothing: its client waits again, first in the queue as before.
+    pub fn wait_again(&self, db: usize, key: &[u8], claim: &Arc<Claim>) {
+        let name = (db, key.into());
+        if let Some(queue) = self.waiters.borrow_mut().queues.get_mut(&name) {
+            queue
+                .iter_mut()
+                .filter(|waiter| Arc::ptr_eq(&waiter.claim, claim))
+                .for_each(|waiter| waiter.called = false);
+            self.keyspace.borrow_mut().effects.ready(db, key);
+        }
+        self.serve_waiters();
+    }
+
+    /// Serves those who wait for keys that have changed. To be called when a command, or a transaction, is done.
+    #[inline]
+    pub fn serve_waiters(&self) {
+        if self.has_waiters.get() {
+            self.serve_ready();
+        }
+    }
+
+    #[cold]
+    fn serve_ready(&self) {
+        let again = std::mem::take(&mut self.waiters.borrow_mut().again);
+        again.iter().for_each(|(db, key)| self.serve_key(*db, key));
+        loop {
+            let ready = self.keyspace.borrow_mut().effects.take_ready();
+            if ready.is_empty() {
+                break;
+            }
+            ready.iter().for_each(|(db, key)| self.serve_key(*db, key));
+        }
+        let waiters = self.waiters.borrow();
+        self.has_waiters.set(!waiters.queues.is_empty());
+        if !waiters.again.is_empty() {
+            self.outbox.kick();
+        }
+    }
+
+    /// Whether a queue has to be looked at again soon.
+    pub(super) fn has_waiters_to_serve(&self) -> bool {
+        self.has_waiters.get() && !self.waiters.borrow().again.is_empty()
+    }
+
+    fn serve_key(&self, db: usize, key: &[u8]) {
+        let name = (db, key.into());
+        let now = self.clock.now();
+        let mut index = 0;
+        loop {
+            let kind = self.kind_of(db, key, now);
+            let (claim, handler, request, at, called) = {
+                let waiters = &mut *self.waiters.borrow_mut();
+                let Some(queue) = waiters.queues.get_mut(&name) else { return };
+                let Some(waiter) = queue.get_mut(index) else { return };
+                let comes_in_question = kind == Some(waiter.kind) || waiter.ends_with_key;
+                if waiter.claim.is_over() || !comes_in_question {
+                    index += 1;
+                    continue;
+                }
+                if waiter.called {
+                    return;
+                }
+                if !waiter.claim.take() {
+                    waiters.again.push(name);
+                    return;
+                }
+                waiter.called = !self.is_all_here(waiter);
+                (waiter.claim.clone(), waiter.attempt, waiter.request.clone(), waiter.at, waiter.called)
+            };
+            if called {
+                self.tell_waiter(&name, index, News::Called);
+                return;
+            }
+            let mut out = Vec::new();
+            self.run_handler(handler, request.as_request(), at, now, &mut out, &mut Vec::new());
+            let expected = self.waiters.borrow().queues[&name][index].kind;
+            if out.starts_with(b"-NOGROUP") || kind != Some(expected) {
+                let text = if kind == Some(expected) { GROUP_GONE } else { KEY_GONE };
+                out.clear();
+                Reply::new(&mut out, at.proto).error(text);
+            }
+            if out.is_empty() {
+                claim.give_back();
+                index += 1;
+                continue;
+            }
+            claim.end();
+            self.tell_waiter(&name, index, News::Served(out));
+            let waiters = &mut *self.waiters.borrow_mut();
+            if let Some(queue) = waiters.queues.get_mut(&name) {
+                queue.remove(index);
+                self.keyspace.borrow_mut().effects.wait_no_more(db, key);
+                if queue.is_empty() {
+                    waiters.queues.remove(&name);
+                }
+            }
+        }
+    }
+
+    fn kind_of(&self, db: usize, key: &[u8], now: Now) -> Option<Kind> {
+        let key = self.hasher.key(key);
+        self.keyspace.borrow_mut().find(db, key, now, Touch::No).map(|live| live.kind())
+    }
+
+    /// Whether a request can run here now: one key can, since it was changed just now and nobody has locked it.
+    fn is_all_here(&self, waiter: &Waiter) -> bool {
+        let request = waiter.request.as_request();
+        let keys: SmallVec<[&[u8]; 2]> = waiter.at.keys.indexes(request).map(|index| request.arg(index)).collect();
+        let is_free = |key: &&[u8]| {
+            self.hasher.shard_of(self.hasher.key(key)) == self.id
+                && !self.is_locked(Lock { hash: self.hasher.hash(key), write: true })
+        };
+        keys.len() < 2 || keys.iter().all(is_free)
+    }
+
+    /// Tells a connection what has become of its wait.
+    fn tell_waiter(&self, name: &(usize, Box<[u8]>), index: usize, news: News) {
+        let (client, origin, claim) = {
+            let waiter = &self.waiters.borrow().queues[name][index];
+            (waiter.client, waiter.origin, waiter.claim.clone())
+        };
+        if origin == self.id {
+            self.front().waited(client, &claim, news);
+        } else {
+            self.tell(origin, move |shard| shard.front().waited(client, &claim, news));
+        }
+    }
+}
