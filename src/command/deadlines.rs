@@ -157,8 +157,9 @@ impl Expiry {
     }
 }
 
+/// When a deadline may be set.
 #[derive(Default)]
-struct Conditions {
+pub struct Conditions {
     nx: bool,
     xx: bool,
     gt: bool,
@@ -168,12 +169,8 @@ struct Conditions {
 fn parse_conditions(request: Request) -> Result<Conditions> {
     let mut conditions = Conditions::default();
     for option in request.from(3) {
-        match &option.to_ascii_lowercase()[..] {
-            b"nx" => conditions.nx = true,
-            b"xx" => conditions.xx = true,
-            b"gt" => conditions.gt = true,
-            b"lt" => conditions.lt = true,
-            _ => return Err(Error::err(format_args!("Unsupported option {}", printable(option, option.len())))),
+        if !conditions.add(option) {
+            return Err(Error::err(format_args!("Unsupported option {}", printable(option, option.len()))));
         }
     }
     if conditions.nx && (conditions.xx || conditions.gt || conditions.lt) {
@@ -186,8 +183,20 @@ fn parse_conditions(request: Request) -> Result<Conditions> {
 }
 
 impl Conditions {
+    /// Whether the word is one of them, which holds from now on.
+    pub fn add(&mut self, word: &[u8]) -> bool {
+        match &word.to_ascii_lowercase()[..] {
+            b"nx" => self.nx = true,
+            b"xx" => self.xx = true,
+            b"gt" => self.gt = true,
+            b"lt" => self.lt = true,
+            _ => return false,
+        }
+        true
+    }
+
     /// A key without a deadline lives for ever: nothing is greater, everything is less.
-    fn hold(&self, current_ms: Option<u64>, new: Deadline) -> bool {
+    pub fn hold(&self, current_ms: Option<u64>, new: Deadline) -> bool {
         let current = current_ms.map(|ms| ms as i64);
         !(self.nx && current.is_some()
             || self.xx && current.is_none()

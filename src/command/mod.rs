@@ -7,6 +7,8 @@
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
+//! | `hashes/` | HSET, HGET, ...; deadlines of fields |
+//! | `scanning.rs` | what SCAN and its kin have in common |
 //! | `blocking.rs` | what a row says of a command that waits |
 //! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
 //! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
@@ -17,9 +19,11 @@
 pub mod blocking;
 pub mod deadlines;
 pub mod describe;
+mod hashes;
 mod hop;
 pub mod keys;
 pub mod multi;
+mod scanning;
 pub mod spec;
 pub mod strings;
 pub mod syntax;
@@ -92,7 +96,9 @@ pub enum Merge {
 
 /// All rows of this room.
 pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
-    [strings::ROWS, multi::ROWS, keys::ROWS, walk::ROWS, deadlines::ROWS].into_iter().flatten()
+    [strings::ROWS, multi::ROWS, keys::ROWS, walk::ROWS, deadlines::ROWS, hashes::ROWS, hashes::DEADLINE_ROWS]
+        .into_iter()
+        .flatten()
 }
 
 impl Ctx<'_> {

@@ -1,5 +1,6 @@
 //! Whole databases: counting, listing, walking and emptying them.
 
+use super::scanning::{self, Own, ScanOptions, reply_page};
 use super::spec::flag::{FAST, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, Ctx, Merge, Run};
@@ -158,41 +159,22 @@ pub fn cursor_shard(request: Request, shards: usize) -> usize {
 }
 
 fn scan(ctx: &mut Ctx, request: Request) -> Result {
-    let cursor = Cursor::from_u64(parse_u64(request.arg(1)).ok_or(Error::InvalidCursor)?);
-    let (mut count, mut pattern, mut kind) = (10usize, None, None);
-    let mut index = 2;
-    while index < request.len() {
-        let Some(argument) = request.get(index + 1) else { return Err(Error::Syntax) };
-        if request.is(index, "count") {
-            let wanted = parse_i64(argument).ok_or(Error::NotAnInteger)?;
-            count = usize::try_from(wanted).ok().filter(|count| *count >= 1).ok_or(Error::Syntax)?;
-        } else if request.is(index, "match") {
-            pattern = Some(argument).filter(|pattern| *pattern != b"*");
-        } else if request.is(index, "type") {
-            kind = Some(argument);
-        } else {
-            return Err(Error::Syntax);
-        }
-        index += 2;
-    }
+    let cursor = Cursor::from_u64(scanning::cursor(request, 1)?);
+    let options = ScanOptions::parse(request, 2, Own::Type)?;
     let wanted = |key: &[u8], found: Kind| {
-        kind.is_none_or(|kind| kind.eq_ignore_ascii_case(found.name().as_bytes()))
-            && pattern.is_none_or(|pattern| glob_match(pattern, key, false))
+        options.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(found.name().as_bytes())) && options.matches(key)
     };
     let mut found: Vec<Vec<u8>> = Vec::new();
     let next = if cursor.shard >= ctx.shards {
         None
     } else {
-        ctx.keyspace.scan(ctx.db, cursor, count, ctx.shards, ctx.now, |key, kind| {
+        ctx.keyspace.scan(ctx.db, cursor, options.count, ctx.shards, ctx.now, |key, kind| {
             if wanted(key, kind) {
                 found.push(key.to_vec());
             }
         })
     };
-    ctx.reply.array(2);
-    ctx.reply.bulk(next.map_or(0, Cursor::to_u64).to_string().as_bytes());
-    ctx.reply.array(found.len());
-    found.iter().for_each(|key| ctx.reply.bulk(key));
+    reply_page(&mut ctx.reply, next.map_or(0, Cursor::to_u64), &found);
     Ok(())
 }
 

@@ -105,8 +105,7 @@ const GIB: u64 = 1 << 30;
 /// Redis keeps these in a signed 32-bit integer.
 const SECONDS_MAX: u64 = i32::MAX as u64;
 
-/// Members of one packed collection: their count is kept in 16 bits.
-const ENTRIES_MAX: u64 = u16::MAX as u64;
+const ENTRIES_MAX: u64 = i64::MAX as u64;
 
 /// Names from before Redis 7, and what they are called today.
 const ALIASES: &[(&str, &str)] = &[

@@ -119,6 +119,19 @@ pub struct Limits {
     pub stream_node_entries: usize,
 }
 
+impl Limits {
+    /// As far as they can be followed: the members of a pack are counted in 16 bits.
+    pub fn feasible(mut self) -> Limits {
+        for entries in [&mut self.hash.entries, &mut self.set.entries, &mut self.zset.entries, &mut self.intset_entries]
+        {
+            *entries = (*entries).min(PACKED_ENTRIES_MAX);
+        }
+        self
+    }
+}
+
+const PACKED_ENTRIES_MAX: usize = u16::MAX as usize - 1;
+
 /// Until when a collection is packed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PackLimits {

@@ -170,6 +170,11 @@ impl Live<'_> {
         self.db.set_fields_deadline(self.slot, earliest_ms, self.now.ms);
     }
 
+    /// Whether the key is looked at for its fields.
+    pub fn has_fields_deadline(&self) -> bool {
+        self.entry().has_fields()
+    }
+
     /// What has to be said of a value that came from elsewhere and stands here now.
     pub(super) fn settle(&mut self, value: &Owned) {
         if let Owned::Bytes { bytes, raw: true } = value {

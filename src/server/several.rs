@@ -151,6 +151,6 @@ pub(super) fn across_of(shard: &Rc<Shard>, request: OwnedRequest, keys: Keys, db
         databases: config.databases,
         proto,
         rng: fastrand::Rng::with_seed(shard.rng.borrow_mut().u64(..)),
-        limits: config.limits,
+        limits: config.limits.feasible(),
     }
 }

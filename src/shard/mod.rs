@@ -113,7 +113,7 @@ impl Shard {
             hasher: keyspace.hasher().clone(),
             keyspace: RefCell::new(keyspace),
             rng: RefCell::new(fastrand::Rng::with_seed(seed)),
-            limits: RefCell::new(config.limits),
+            limits: RefCell::new(config.limits.feasible()),
             settings: Cell::new(expire::settings(&config)),
             config: RefCell::new(Rc::new(Config::clone(&config))),
             cycle: RefCell::new(Cycle::default()),
@@ -155,7 +155,7 @@ impl Shard {
 
     /// Takes over a changed configuration.
     pub fn configure(&self, config: Arc<Config>) {
-        *self.limits.borrow_mut() = config.limits;
+        *self.limits.borrow_mut() = config.limits.feasible();
         self.settings.set(expire::settings(&config));
         self.keyspace.borrow_mut().effects.wanted = config.notify_keyspace_events;
         self.outbox.set_spin(Duration::from_micros(config.spin_us));

@@ -127,6 +127,15 @@ impl<'a> Element<'a> {
         self.text(&mut [0; I64_TEXT_BYTES_MAX]).to_vec()
     }
 
+    /// The number it reads like, where it is the canonical form of one.
+    pub fn to_integer(self) -> Option<i64> {
+        match self {
+            Element::Int(n) => Some(n),
+            // Not all that make elements look for integers first.
+            Element::Bytes(bytes) => parse_i64(bytes),
+        }
+    }
+
     /// Bytes of the text.
     pub fn text_len(self) -> usize {
         match self {

@@ -1,0 +1,441 @@
+//! Deadlines of fields: HEXPIRE, HTTL, HPERSIST and their kin; HGETEX, HSETEX, HGETDEL.
+
+use super::edit::{Edit, changed_or_gone};
+use super::{read, reply_value, with_view, write};
+use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
+use crate::command::spec::flag::{DENY_OOM, FAST};
+use crate::command::spec::{Row, Spec};
+use crate::command::{Ctx, Run};
+use crate::config::NotifyFlags;
+use crate::keyspace::NEVER_MS;
+use crate::resp::{Error, Request, Result, printable};
+use crate::value::number::parse_i64;
+use std::ops::Range;
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        expire_spec(
+            "hexpire",
+            "Sets after how many seconds fields die.",
+            "key seconds:integer [condition:(NX|XX|GT|LT)] fields:(FIELDS numfields:integer field...)",
+        ),
+        Run::Key(|ctx, request| expire(ctx, request, Unit::Seconds, false, "hexpire")),
+    ),
+    Row::new(
+        expire_spec(
+            "hpexpire",
+            "Sets after how many milliseconds fields die.",
+            "key milliseconds:integer [condition:(NX|XX|GT|LT)] fields:(FIELDS numfields:integer field...)",
+        ),
+        Run::Key(|ctx, request| expire(ctx, request, Unit::Milliseconds, false, "hpexpire")),
+    ),
+    Row::new(
+        expire_spec(
+            "hexpireat",
+            "Sets the Unix time in seconds at which fields die.",
+            "key unix-time-seconds:unix-time [condition:(NX|XX|GT|LT)] fields:(FIELDS numfields:integer field...)",
+        ),
+        Run::Key(|ctx, request| expire(ctx, request, Unit::Seconds, true, "hexpireat")),
+    ),
+    Row::new(
+        expire_spec(
+            "hpexpireat",
+            "Sets the Unix time in milliseconds at which fields die.",
+            "key unix-time-milliseconds:unix-time [condition:(NX|XX|GT|LT)] fields:(FIELDS numfields:integer field...)",
+        ),
+        Run::Key(|ctx, request| expire(ctx, request, Unit::Milliseconds, true, "hpexpireat")),
+    ),
+    Row::new(
+        ttl_spec("httl", "Returns the seconds that fields live on."),
+        Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, false)),
+    ),
+    Row::new(
+        ttl_spec("hpttl", "Returns the milliseconds that fields live on."),
+        Run::Key(|ctx, request| ttl(ctx, request, Unit::Milliseconds, false)),
+    ),
+    Row::new(
+        ttl_spec("hexpiretime", "Returns the Unix time in seconds at which fields die."),
+        Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, true)),
+    ),
+    Row::new(
+        ttl_spec("hpexpiretime", "Returns the Unix time in milliseconds at which fields die."),
+        Run::Key(|ctx, request| ttl(ctx, request, Unit::Milliseconds, true)),
+    ),
+    Row::new(
+        Spec {
+            summary: "Clears the deadlines of fields.",
+            complexity: A_FIELD,
+            syntax: "key fields:(FIELDS numfields:integer field...)",
+            ..write("hpersist", -5, FAST, "7.4.0")
+        },
+        Run::Key(persist),
+    ),
+    Row::new(
+        Spec {
+            summary: "Returns the values of fields and deletes them.",
+            complexity: A_FIELD,
+            syntax: "key fields:(FIELDS numfields:integer field...)",
+            ..write("hgetdel", -5, FAST, "8.0.0")
+        },
+        Run::Key(get_and_delete),
+    ),
+    Row::new(
+        Spec {
+            summary: "Returns the values of fields and sets or clears their deadlines.",
+            complexity: A_FIELD,
+            syntax: "key [expiration:(EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time\
+                     |PXAT unix-time-milliseconds:unix-time|PERSIST)] fields:(FIELDS numfields:integer field...)",
+            ..write("hgetex", -5, FAST, "8.0.0")
+        },
+        Run::Key(get_and_expire),
+    ),
+    Row::new(
+        Spec {
+            summary: "Sets fields together with their deadline, perhaps only where none or all of them are there.",
+            complexity: A_FIELD,
+            syntax: "key [condition:(FNX|FXX)] [expiration:(EX seconds:integer|PX milliseconds:integer\
+                     |EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)] \
+                     fields:(FIELDS numfields:integer (field value)...)",
+            ..write("hsetex", -6, DENY_OOM | FAST, "8.0.0")
+        },
+        Run::Key(set_and_expire),
+    ),
+];
+
+const A_FIELD: &str = "O(1) for each field";
+
+const fn expire_spec(name: &'static str, summary: &'static str, syntax: &'static str) -> Spec {
+    Spec { summary, complexity: A_FIELD, syntax, ..write(name, -6, DENY_OOM | FAST, "7.4.0") }
+}
+
+const fn ttl_spec(name: &'static str, summary: &'static str) -> Spec {
+    Spec {
+        summary,
+        complexity: A_FIELD,
+        syntax: "key fields:(FIELDS numfields:integer field...)",
+        ..read(name, -5, FAST, "7.4.0")
+    }
+}
+
+/// The latest deadline a field may have, Unix milliseconds.
+const LATEST_MS: i64 = (1 << 46) - 1;
+
+const NO_FIELD: i64 = -2;
+const NO_DEADLINE: i64 = -1;
+const UNMET: i64 = 0;
+const SET: i64 = 1;
+const DELETED: i64 = 2;
+
+const NO_FIELDS_WORD: Error = Error::text("ERR Mandatory argument FIELDS is missing or not at the right position");
+const COUNT_DIFFERS: Error = Error::text("ERR The `numfields` parameter must match the number of arguments");
+
+/// The indexes of the fields behind FIELDS at an index and their number, each of which is followed by `with` more
+/// arguments.
+fn fields(request: Request, at: usize, with: usize, bad_count: &'static str) -> Result<Range<usize>> {
+    if !request.get(at).is_some_and(|_| request.is(at, "fields")) {
+        return Err(NO_FIELDS_WORD);
+    }
+    let count = request.get(at + 1).and_then(parse_i64).filter(|count| *count > 0).ok_or(Error::text(bad_count))?;
+    let first = at + 2;
+    if usize::try_from(count).ok().and_then(|count| count.checked_mul(1 + with)) != Some(request.len() - first) {
+        return Err(COUNT_DIFFERS);
+    }
+    Ok(first..request.len())
+}
+
+const NOT_POSITIVE: &str = "ERR Number of fields must be a positive integer";
+
+/// A deadline of fields. None of them lies before now or past the latest.
+fn deadline(ctx: &Ctx, request: Request, expiry: Expiry, name: &'static str) -> Result<Deadline> {
+    if request.int(expiry.argument)? < 0 {
+        return Err(Error::text("ERR invalid expire time, must be >= 0"));
+    }
+    let deadline = expiry.deadline(ctx, request, name)?;
+    if ctx.clock.to_wall_ms(deadline.store_ms()) > LATEST_MS {
+        return Err(Error::InvalidExpireTime(name));
+    }
+    Ok(deadline)
+}
+
+/// What one field answers, and whether it was changed.
+fn answer_each(ctx: &mut Ctx, answers: &[i64]) {
+    ctx.reply.array(answers.len());
+    answers.iter().for_each(|answer| ctx.reply.int(*answer));
+}
+
+fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'static str) -> Result {
+    let key = ctx.key(request.arg(1));
+    // Its type is looked at first, as in Redis.
+    Edit::open(ctx, key)?;
+    let deadline = deadline(ctx, request, Expiry { unit, absolute, argument: 2 }, name)?;
+    let mut conditions = Conditions::default();
+    let at = if conditions.add(request.arg(3)) { 4 } else { 3 };
+    let fields = fields(request, at, 0, "ERR Parameter `numFields` should be greater than 0")?;
+    let now = ctx.now;
+    let Some(mut edit) = Edit::open(ctx, key)? else {
+        answer_each(ctx, &vec![NO_FIELD; fields.len()]);
+        return Ok(());
+    };
+    let answers: Vec<i64> = fields
+        .map(|index| {
+            let field = request.arg(index);
+            let Some(current_ms) = edit.get(field).map(|field| field.deadline_ms) else { return NO_FIELD };
+            if !conditions.hold(Some(current_ms).filter(|current_ms| *current_ms < NEVER_MS), deadline) {
+                return UNMET;
+            }
+            if deadline.is_past(now) {
+                edit.remove(field);
+                return DELETED;
+            }
+            edit.set_deadline(field, Some(deadline.store_ms()));
+            SET
+        })
+        .collect();
+    let stays = edit.close();
+    if answers.contains(&SET) {
+        ctx.changed(NotifyFlags::HASH, "hexpire", key.bytes);
+    }
+    if answers.contains(&DELETED) {
+        changed_or_gone(ctx, key.bytes, "hdel", stays);
+    }
+    answer_each(ctx, &answers);
+    Ok(())
+}
+
+fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
+    let clock = ctx.clock;
+    with_view(ctx, request, |_, _, _| ())?;
+    let fields = fields(request, 2, 0, NOT_POSITIVE)?;
+    with_view(ctx, request, |reply, view, now_ms| {
+        reply.array(fields.len());
+        for index in fields {
+            let answer_ms = match view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms)) {
+                None => NO_FIELD,
+                Some(field) if field.deadline_ms == NEVER_MS => NO_DEADLINE,
+                Some(field) if absolute => clock.to_wall_ms(field.deadline_ms),
+                Some(field) => field.deadline_ms as i64 - now_ms as i64,
+            };
+            reply.int(match unit {
+                // Rounded up: a field that lives is not said to be dead.
+                Unit::Seconds if answer_ms >= 0 => answer_ms.saturating_add(999) / 1000,
+                _ => answer_ms,
+            });
+        }
+    })
+}
+
+fn persist(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    Edit::open(ctx, key)?;
+    let fields = fields(request, 2, 0, NOT_POSITIVE)?;
+    let Some(mut edit) = Edit::open(ctx, key)? else {
+        answer_each(ctx, &vec![NO_FIELD; fields.len()]);
+        return Ok(());
+    };
+    let answers: Vec<i64> = fields
+        .map(|index| match edit.get(request.arg(index)).map(|field| field.deadline_ms) {
+            None => NO_FIELD,
+            Some(NEVER_MS) => NO_DEADLINE,
+            Some(_) => {
+                edit.set_deadline(request.arg(index), None);
+                SET
+            }
+        })
+        .collect();
+    edit.close();
+    if answers.contains(&SET) {
+        ctx.changed(NotifyFlags::HASH, "hpersist", key.bytes);
+    }
+    answer_each(ctx, &answers);
+    Ok(())
+}
+
+/// The values of fields, as a reply.
+fn reply_values(ctx: &mut Ctx, request: Request, fields: Range<usize>) -> Result {
+    with_view(ctx, request, |reply, view, now_ms| {
+        reply.array(fields.len());
+        for index in fields {
+            reply_value(reply, view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms)));
+        }
+    })
+}
+
+fn get_and_delete(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    Edit::open(ctx, key)?;
+    let fields = fields(request, 2, 0, NOT_POSITIVE)?;
+    // A field that is named twice is gone the second time.
+    let Some(mut edit) = Edit::open(ctx, key)? else {
+        return reply_values(ctx, request, fields);
+    };
+    let values: Vec<Option<Vec<u8>>> = fields
+        .map(|index| {
+            let value = edit.get(request.arg(index)).map(|field| field.value.to_vec())?;
+            edit.remove(request.arg(index));
+            Some(value)
+        })
+        .collect();
+    let stays = edit.close();
+    if values.iter().any(Option::is_some) {
+        changed_or_gone(ctx, key.bytes, "hdel", stays);
+    }
+    ctx.reply.array(values.len());
+    for value in values {
+        match value {
+            Some(value) => ctx.reply.bulk(&value),
+            None => ctx.reply.nil(),
+        }
+    }
+    Ok(())
+}
+
+/// What may stand before FIELDS in HGETEX and HSETEX.
+#[derive(Default)]
+struct Options {
+    expiry: Option<Expiry>,
+    /// PERSIST or KEEPTTL.
+    other: bool,
+    /// All fields have to be there (`true`), or none of them.
+    condition: Option<bool>,
+}
+
+/// The options, and the fields behind them.
+fn parse(request: Request, is_set: bool) -> Result<(Options, Range<usize>)> {
+    let mut options = Options::default();
+    let mut index = 2;
+    while index < request.len() && !request.is(index, "fields") {
+        let word = request.arg(index).to_ascii_lowercase();
+        let one_expiry = || match options.expiry.is_none() && !options.other {
+            true => Ok(()),
+            false if is_set => {
+                Err(Error::text("ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified"))
+            }
+            false => Err(Error::text("ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified")),
+        };
+        match &word[..] {
+            b"ex" | b"px" | b"exat" | b"pxat" => {
+                one_expiry()?;
+                if index + 1 >= request.len() {
+                    return Err(Error::text("ERR missing expire time"));
+                }
+                options.expiry = Some(Expiry {
+                    unit: if word.starts_with(b"e") { Unit::Seconds } else { Unit::Milliseconds },
+                    absolute: word.ends_with(b"at"),
+                    argument: index + 1,
+                });
+                index += 1;
+            }
+            b"keepttl" if is_set => {
+                one_expiry()?;
+                options.other = true;
+            }
+            b"persist" if !is_set => {
+                one_expiry()?;
+                options.other = true;
+            }
+            b"fnx" | b"fxx" if is_set => {
+                if options.condition.is_some() {
+                    return Err(Error::text("ERR Only one of FXX or FNX arguments can be specified"));
+                }
+                options.condition = Some(word == b"fxx");
+            }
+            _ => return Err(Error::err(format_args!("unknown argument: {}", printable(&word, 128)))),
+        }
+        index += 1;
+    }
+    let fields = fields(request, index, usize::from(is_set), NOT_POSITIVE)?;
+    Ok((options, fields))
+}
+
+fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    Edit::open(ctx, key)?;
+    let (options, fields) = parse(request, false)?;
+    let deadline = options.expiry.map(|expiry| deadline(ctx, request, expiry, "hgetex")).transpose()?;
+    reply_values(ctx, request, fields.clone())?;
+    if deadline.is_none() && !options.other {
+        return Ok(());
+    }
+    let now = ctx.now;
+    let Some(mut edit) = Edit::open(ctx, key)? else { return Ok(()) };
+    let (mut changed, mut deleted) = (false, false);
+    for index in fields {
+        let field = request.arg(index);
+        let Some(current_ms) = edit.get(field).map(|field| field.deadline_ms) else { continue };
+        match deadline {
+            Some(deadline) if deadline.is_past(now) => {
+                edit.remove(field);
+                deleted = true;
+            }
+            Some(deadline) => {
+                edit.set_deadline(field, Some(deadline.store_ms()));
+                changed = true;
+            }
+            None if current_ms < NEVER_MS => {
+                edit.set_deadline(field, None);
+                changed = true;
+            }
+            None => {}
+        }
+    }
+    let stays = edit.close();
+    if deleted {
+        changed_or_gone(ctx, key.bytes, "hdel", stays);
+    } else if changed {
+        ctx.changed(NotifyFlags::HASH, if deadline.is_some() { "hexpire" } else { "hpersist" }, key.bytes);
+    }
+    Ok(())
+}
+
+fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    Edit::open(ctx, key)?;
+    let (options, fields) = parse(request, true)?;
+    let deadline = options.expiry.map(|expiry| deadline(ctx, request, expiry, "hsetex")).transpose()?;
+    let names = || fields.clone().step_by(2).map(|index| request.arg(index));
+    let found = Edit::open(ctx, key)?;
+    let is_there = |name: &[u8]| found.as_ref().is_some_and(|edit| edit.get(name).is_some());
+    let holds = match options.condition {
+        None => true,
+        Some(true) => names().all(is_there),
+        Some(false) => !names().any(is_there),
+    };
+    drop(found);
+    if !holds {
+        ctx.reply.int(0);
+        return Ok(());
+    }
+    let now = ctx.now;
+    let is_past = deadline.is_some_and(|deadline| deadline.is_past(now));
+    if is_past && Edit::open(ctx, key)?.is_none() {
+        // What is dead already is never stored.
+        ctx.reply.int(1);
+        return Ok(());
+    }
+    let mut edit = Edit::open_or_make(ctx, key)?;
+    let mut deleted = false;
+    for index in fields.clone().step_by(2) {
+        let name = request.arg(index);
+        if is_past {
+            deleted |= edit.remove(name);
+            continue;
+        }
+        edit.set(name, request.arg(index + 1), options.other);
+        if let Some(deadline) = deadline {
+            edit.set_deadline(name, Some(deadline.store_ms()));
+        }
+    }
+    let stays = edit.close();
+    if is_past {
+        if deleted {
+            changed_or_gone(ctx, key.bytes, "hdel", stays);
+        }
+    } else {
+        ctx.changed(NotifyFlags::HASH, "hset", key.bytes);
+        if deadline.is_some() {
+            ctx.also(NotifyFlags::HASH, "hexpire", key.bytes);
+        }
+    }
+    ctx.reply.int(1);
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Changing a hash: packed while it is small, a dictionary after that, and what its key has to know of its fields'
+//! deadlines.
+
+use crate::command::Ctx;
+use crate::config::{NotifyFlags, PackLimits};
+use crate::keyspace::{Key, Kind, Live, NEVER_MS, Stored, Touch, Value};
+use crate::resp::{Error, Result};
+use crate::value::hash::{self, EMPTY, Field, Hash, View};
+
+/// The live hash under a key; another type is an error.
+pub fn find<'c>(ctx: &'c mut Ctx, key: Key, touch: Touch) -> Result<Option<Live<'c>>> {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, touch) {
+        Some(live) if live.kind() != Kind::Hash => Err(Error::WrongType),
+        found => Ok(found),
+    }
+}
+
+/// The hash of a key, to read from.
+pub fn view<'l>(live: &'l Live) -> View<'l> {
+    match live.packed() {
+        Some(bytes) => View::packed(bytes, live.is_marked()),
+        None => live.node::<Hash>().map_or(View::Packed(EMPTY), |hash| View::Dict(&hash.fields)),
+    }
+}
+
+/// A hash that is being changed.
+pub struct Edit<'c> {
+    live: Live<'c>,
+    limits: PackLimits,
+    now_ms: u64,
+}
+
+impl<'c> Edit<'c> {
+    /// The hash under a key, which is made where there is none.
+    pub fn open_or_make(ctx: &'c mut Ctx, key: Key) -> Result<Edit<'c>> {
+        let (limits, now) = (ctx.limits.hash, ctx.now);
+        if ctx.keyspace.find(ctx.db, key, now, ctx.touch).is_none() {
+            let empty = Stored::Packed(Kind::Hash, false, EMPTY);
+            let live = ctx.keyspace.insert_new(ctx.db, key, empty, None, now);
+            return Ok(Edit { live, limits, now_ms: now.ms });
+        }
+        Edit::open(ctx, key)?.ok_or(Error::NoSuchKey)
+    }
+
+    /// The hash under a key, if there is one.
+    pub fn open(ctx: &'c mut Ctx, key: Key) -> Result<Option<Edit<'c>>> {
+        let (limits, now_ms, touch) = (ctx.limits.hash, ctx.now.ms, ctx.touch);
+        Ok(find(ctx, key, touch)?.map(|live| Edit { live, limits, now_ms }))
+    }
+
+    pub fn view(&self) -> View<'_> {
+        view(&self.live)
+    }
+
+    /// The field, where it is alive.
+    pub fn get(&self, name: &[u8]) -> Option<Field<'_>> {
+        self.view().get(name).filter(|field| !field.is_dead(self.now_ms))
+    }
+
+    /// Sets a field; whether it was not there, or dead. Its deadline is cleared, unless it is alive and keeps it.
+    #[inline]
+    pub fn set(&mut self, name: &[u8], value: &[u8], keep_deadline: bool) -> bool {
+        if self.live.packed().is_some() && self.must_unpack(name, value) {
+            self.unpack();
+        }
+        let marked = match self.live.packed() {
+            Some(_) if !self.live.is_marked() => {
+                let new = hash::pack_set(&mut self.live, false, name, value, false);
+                self.unpack_long();
+                return new;
+            }
+            Some(_) => true,
+            None => false,
+        };
+        let has_deadlines = self.view().earliest_ms() < NEVER_MS;
+        let found = if has_deadlines { self.view().get(name).map(|field| field.deadline_ms) } else { None };
+        let was_dead = found.is_some_and(|deadline_ms| deadline_ms < self.now_ms);
+        let keep_deadline = keep_deadline && !was_dead;
+        if marked {
+            let new = hash::pack_set(&mut self.live, true, name, value, keep_deadline);
+            self.unpack_long();
+            return new || was_dead;
+        }
+        let now_ms = self.now_ms;
+        let new = self.live.change_node(|hash: &mut Hash| {
+            let new = hash.fields.set(name, Value::of(value)).1;
+            if !new && !keep_deadline && found.is_some_and(|deadline_ms| deadline_ms < NEVER_MS) {
+                hash.fields.set_deadline(name, None, now_ms);
+            }
+            new
+        });
+        new == Some(true) || was_dead
+    }
+
+    /// Takes a field out; whether it was there and alive.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let was_alive = self.get(name).is_some();
+        if self.live.packed().is_some() {
+            let marked = self.live.is_marked();
+            hash::pack_remove(&mut self.live, marked, name);
+        } else {
+            self.live.change_node(|hash: &mut Hash| hash.fields.remove(name));
+        }
+        was_alive
+    }
+
+    /// Sets or clears the deadline of a field that is alive.
+    pub fn set_deadline(&mut self, name: &[u8], deadline_ms: Option<u64>) {
+        if self.live.packed().is_none() {
+            let now_ms = self.now_ms;
+            self.live.change_node(|hash: &mut Hash| hash.fields.set_deadline(name, deadline_ms, now_ms));
+            return;
+        }
+        if !self.live.is_marked() {
+            if deadline_ms.is_none() {
+                return;
+            }
+            let bytes = hash::packed_as(self.view().iter(), true);
+            self.live.repack(&bytes, true);
+        }
+        hash::pack_set_deadline(&mut self.live, name, deadline_ms.unwrap_or(NEVER_MS));
+    }
+
+    /// Lets the key know when its first field dies; deletes it where none is left. Whether it stays.
+    pub fn close(mut self) -> bool {
+        if self.view().live_len(self.now_ms) == 0 {
+            self.live.remove();
+            return false;
+        }
+        let earliest_ms = Some(self.view().earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS);
+        if earliest_ms.is_some() || self.live.has_fields_deadline() {
+            self.live.set_fields_deadline(earliest_ms);
+        }
+        true
+    }
+
+    fn must_unpack(&self, name: &[u8], value: &[u8]) -> bool {
+        name.len() > self.limits.value_bytes || value.len() > self.limits.value_bytes
+    }
+
+    /// After a field was set: more of them than may be packed?
+    #[inline]
+    fn unpack_long(&mut self) {
+        if self.view().len() > self.limits.entries {
+            self.unpack();
+        }
+    }
+
+    #[cold]
+    fn unpack(&mut self) {
+        let hash = hash::unpacked(self.view().iter(), self.now_ms);
+        self.live.promote(hash);
+    }
+}
+
+/// A change that deletes fields: their event, and that of the key where none is left.
+pub fn changed_or_gone(ctx: &mut Ctx, key: &[u8], event: &'static str, stays: bool) {
+    ctx.changed(NotifyFlags::HASH, event, key);
+    if !stays {
+        ctx.also(NotifyFlags::GENERIC, "del", key);
+    }
+}

@@ -1,0 +1,70 @@
+//! What SCAN and its kin have in common: their options, and the shape of their replies.
+
+use crate::resp::{Error, Reply, Request, Result};
+use crate::value::glob::glob_match;
+use crate::value::number::{parse_i64, parse_u64};
+
+/// What may follow a cursor.
+pub struct ScanOptions<'r> {
+    /// About how many elements a call shows.
+    pub count: usize,
+    pattern: Option<&'r [u8]>,
+    /// The type of key, for SCAN.
+    pub kind: Option<&'r [u8]>,
+    /// Fields without their values, for HSCAN.
+    pub no_values: bool,
+}
+
+/// A cursor among the arguments: any number.
+pub fn cursor(request: Request, index: usize) -> Result<u64> {
+    parse_u64(request.arg(index)).ok_or(Error::InvalidCursor)
+}
+
+impl<'r> ScanOptions<'r> {
+    /// The options from an index on; `own` is the option that only one command has.
+    pub fn parse(request: Request<'r>, from: usize, own: Own) -> Result<ScanOptions<'r>> {
+        let mut options = ScanOptions { count: 10, pattern: None, kind: None, no_values: false };
+        let mut index = from;
+        while index < request.len() {
+            if own == Own::NoValues && request.is(index, "novalues") {
+                options.no_values = true;
+                index += 1;
+                continue;
+            }
+            let Some(argument) = request.get(index + 1) else { return Err(Error::Syntax) };
+            if request.is(index, "count") {
+                let count = parse_i64(argument).ok_or(Error::NotAnInteger)?;
+                options.count = usize::try_from(count).ok().filter(|count| *count >= 1).ok_or(Error::Syntax)?;
+            } else if request.is(index, "match") {
+                options.pattern = Some(argument).filter(|pattern| *pattern != b"*");
+            } else if own == Own::Type && request.is(index, "type") {
+                options.kind = Some(argument);
+            } else {
+                return Err(Error::Syntax);
+            }
+            index += 2;
+        }
+        Ok(options)
+    }
+
+    #[inline]
+    pub fn matches(&self, text: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob_match(pattern, text, false))
+    }
+}
+
+/// An option that not all of them have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    None,
+    Type,
+    NoValues,
+}
+
+/// The reply: where to go on, and what was shown.
+pub fn reply_page(reply: &mut Reply, next: u64, shown: &[Vec<u8>]) {
+    reply.array(2);
+    reply.bulk(next.to_string().as_bytes());
+    reply.array(shown.len());
+    shown.iter().for_each(|element| reply.bulk(element));
+}
