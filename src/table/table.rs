@@ -373,8 +373,12 @@ impl Table {
         let block = self.block_mut(slot);
         let had = block.has_deadline(slot.index());
         block.refresh_base(base_at(now_ms).min(at_ms));
-        let at_ms = at_ms.min(block.base_ms + REACH_MS);
         let id = block.id;
+        if !block.in_reach(at_ms) {
+            self.move_base(id, base_at(now_ms));
+        }
+        let block = self.block_mut(slot);
+        let at_ms = at_ms.min(block.base_ms + REACH_MS);
         if !had || block.is_far(slot.index()) || block.column_ms(slot.index()).is_none_or(|column_ms| at_ms < column_ms)
         {
             let look_at_ms = block.set_deadline(slot.index(), at_ms);
@@ -580,16 +584,22 @@ impl Table {
 
     /// Takes those far deadlines of a block into its column that have come into reach.
     fn take_far_in(&mut self, id: u32, base_ms: u64) {
+        if self.with_block(id, |block| block.has_come_into_reach(base_ms)) == Some(true) {
+            self.move_base(id, base_ms);
+        }
+    }
+
+    /// Lets a block's column count from a later moment, as far as what is due there allows.
+    fn move_base(&mut self, id: u32, base_ms: u64) {
         let Some(pointer) = self.blocks[id as usize] else { return };
         let mut taken_in = Vec::new();
-        self.with_block(id, |block| {
-            if block.has_come_into_reach(base_ms) {
-                block.move_base(base_ms, |_, slot| taken_in.push(slot));
-            }
-        });
+        self.with_block(id, |block| block.move_base(base_ms, |_, slot| taken_in.push(slot)));
         for index in taken_in {
-            debug_assert!(!self.entry(Slot { block: pointer, index: index as u16 }).has_fields(), "never marked FAR");
-            self.keep_far(Slot { block: pointer, index: index as u16 }, None);
+            let slot = Slot { block: pointer, index: index as u16 };
+            // A hash with fields keeps its own deadline there.
+            if !self.entry(slot).has_fields() {
+                self.keep_far(slot, None);
+            }
         }
     }
 

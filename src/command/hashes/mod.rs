@@ -3,6 +3,8 @@
 mod deadlines;
 mod edit;
 mod random;
+#[cfg(test)]
+mod tests;
 
 pub use deadlines::ROWS as DEADLINE_ROWS;
 
