@@ -1,13 +1,55 @@
 //! Commands that wait for a key: what a row says of one. The shard room keeps those who wait (`shard/waiters.rs`), the
 //! server room the connection (`server/blocking.rs`).
 
-use super::spec::Keys;
-use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest};
+use super::spec::flag::NO_SCRIPT;
+use super::spec::{Group, Keys, Row, Spec};
+use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run};
 use crate::keyspace::Kind;
 use crate::resp::{Error, Request, Result};
 use crate::value::number::{parse_f64, parse_i64};
 use std::future::Future;
 use std::pin::Pin;
+
+pub const ROWS: &[Row<Run>] = &[Row::new(
+    Spec {
+        name: "wait",
+        arity: 3,
+        flags: NO_SCRIPT,
+        keys: Keys::NONE,
+        group: Group::Generic,
+        since: "3.0.0",
+        complexity: "O(1)",
+        summary: "Waits until so many replicas have what this connection wrote; returns how many have it.",
+        syntax: "numreplicas:integer timeout:integer",
+    },
+    Run::Blocking(Blocking {
+        wait: wait_timeout,
+        attempt: (count_replicas, no_replicas),
+        once: crate::once!(wait_timeout, count_replicas, no_replicas, Nil::Zero),
+        nil: Nil::Zero,
+        keys: Keys::NONE,
+        kind: Kind::String,
+        narrow: |_, request, _| OwnedRequest::of(request),
+        ends_with_key: false,
+    }),
+)];
+
+fn wait_timeout(request: Request) -> Result<Wait> {
+    request.int(1)?;
+    milliseconds(request.arg(2))
+}
+
+/// There are no replicas: who wants none has them.
+fn count_replicas(ctx: &mut Ctx, request: Request) -> Result {
+    if request.int(1)? <= 0 {
+        ctx.reply.int(0);
+    }
+    Ok(())
+}
+
+fn no_replicas(_: Across) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> {
+    Box::pin(async { Ok(Vec::new()) })
+}
 
 /// A command that waits where there is nothing for it.
 #[derive(Clone, Copy)]
@@ -46,6 +88,8 @@ pub enum Wait {
 pub enum Nil {
     Bulk,
     Array,
+    /// None of what it counts.
+    Zero,
 }
 
 impl Nil {
@@ -53,6 +97,7 @@ impl Nil {
         match self {
             Nil::Bulk => reply.nil(),
             Nil::Array => reply.nil_array(),
+            Nil::Zero => reply.int(0),
         }
     }
 }

@@ -96,9 +96,18 @@ pub enum Merge {
 
 /// All rows of this room.
 pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
-    [strings::ROWS, multi::ROWS, keys::ROWS, walk::ROWS, deadlines::ROWS, hashes::ROWS, hashes::DEADLINE_ROWS]
-        .into_iter()
-        .flatten()
+    [
+        blocking::ROWS,
+        strings::ROWS,
+        multi::ROWS,
+        keys::ROWS,
+        walk::ROWS,
+        deadlines::ROWS,
+        hashes::ROWS,
+        hashes::DEADLINE_ROWS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 impl Ctx<'_> {

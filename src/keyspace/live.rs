@@ -170,6 +170,11 @@ impl Live<'_> {
         self.db.set_fields_deadline(self.slot, earliest_ms, self.now.ms);
     }
 
+    /// Whether a hash has a field that is alive.
+    pub fn any_field_lives(&self) -> bool {
+        !self.has_fields_deadline() || hash::any_lives(self.entry(), self.now.ms)
+    }
+
     /// Whether the key is looked at for its fields.
     pub fn has_fields_deadline(&self) -> bool {
         self.entry().has_fields()

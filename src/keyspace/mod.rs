@@ -38,7 +38,7 @@ use crate::observe::Lag;
 use crate::table::block::Block;
 use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker};
 use crate::value::hash;
-use nodes::{Nodes, any_field_lives};
+use nodes::Nodes;
 
 /// Counters of one shard since the last CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +94,7 @@ pub struct Sample {
 impl Keyspace {
     pub fn new(databases: usize, hasher: Hasher) -> Keyspace {
         Keyspace {
-            dbs: (0..databases).map(|_| Table::new(hasher.clone(), any_field_lives)).collect(),
+            dbs: (0..databases).map(|_| Table::new(hasher.clone(), hash::any_lives)).collect(),
             hasher,
             nodes: Nodes::default(),
             seen_from: LATEST,
@@ -281,7 +281,7 @@ impl Keyspace {
         let live = self.live_len(db, now);
         self.touch_watched(db, now);
         if self.dbs[db].len() > 0 {
-            let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), any_field_lives));
+            let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), hash::any_lives));
             self.nodes.tables.push(full);
         }
         live

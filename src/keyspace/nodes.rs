@@ -43,11 +43,6 @@ unsafe fn box_of(kind: Kind, node: NonNull<u8>) -> Box<dyn Node> {
     unsafe { Box::from_raw(node_at(kind, node)) }
 }
 
-/// Whether a hash has a field that is alive.
-pub(super) fn any_field_lives(entry: Entry, now_ms: u64) -> bool {
-    hash::live_len(entry, now_ms) > 0
-}
-
 impl Nodes {
     /// Takes over the nodes whose entries are gone.
     #[inline]

@@ -169,12 +169,12 @@ pub async fn look_after(server: Rc<Server>) {
         }
         let now_us = boottime_us();
         for client in server.clients() {
-            let (idle_us, listens, unsent) = {
+            let (idle_us, waits, unsent) = {
                 let state = client.state.borrow();
                 let idle_us = now_us.saturating_sub(state.session.used_us);
-                (idle_us, state.session.subscriptions() > 0, state.unsent())
+                (idle_us, state.session.subscriptions() > 0 || state.flow.blocked, state.unsent())
             };
-            if timed && !listens && idle_us > config.timeout_s * 1_000_000 {
+            if timed && !waits && idle_us > config.timeout_s * 1_000_000 {
                 crate::observe::log::verbose(format_args!("Closing idle client id={}", client.id));
                 server.close_now(&client);
             } else if unsent > 0 {

@@ -189,6 +189,19 @@ impl Dict {
         }
     }
 
+    /// Whether an element's deadline has not passed: found soon, unless nearly all have.
+    pub fn any_lives(&self, now_ms: u64) -> bool {
+        if self.with_deadline() < self.len() {
+            return true;
+        }
+        match &self.form {
+            Form::Small(small) => small.entries.iter().any(|entry| !is_before(entry, now_ms)),
+            Form::Large(table) => {
+                table.blocks().any(|block| block.full_slots().any(|slot| !block.is_due(slot, now_ms)))
+            }
+        }
+    }
+
     /// Takes out at most `limit` elements whose deadlines are before `before_ms`, some of the earliest first, and shows
     /// each before its memory is given back.
     pub fn sweep(&mut self, before_ms: u64, now_ms: u64, limit: usize, mut each: impl FnMut(Entry, u64)) -> Swept {

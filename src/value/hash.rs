@@ -316,6 +316,14 @@ pub fn earliest_ms(entry: Entry) -> Option<u64> {
     Some(View::of(entry).earliest_ms()).filter(|at_ms| *at_ms < NEVER_MS)
 }
 
+/// Whether a hash has a field that is alive.
+pub fn any_lives(entry: Entry, now_ms: u64) -> bool {
+    match View::of(entry) {
+        View::Dict(dict) => dict.any_lives(now_ms),
+        view => view.iter().any(|field| !field.is_dead(now_ms)),
+    }
+}
+
 /// Fields of a hash that are alive.
 pub fn live_len(entry: Entry, now_ms: u64) -> usize {
     View::of(entry).live_len(now_ms)

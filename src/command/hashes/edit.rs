@@ -123,7 +123,7 @@ impl<'c> Edit<'c> {
 
     /// Lets the key know when its first field dies; deletes it where none is left. Whether it stays.
     pub fn close(mut self) -> bool {
-        if self.view().live_len(self.now_ms) == 0 {
+        if self.view().is_empty() || !self.live.any_field_lives() {
             self.live.remove();
             return false;
         }
