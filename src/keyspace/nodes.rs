@@ -3,6 +3,7 @@
 
 use crate::table::{Entry, FieldsSwept, Kind, Stored, Table, Value};
 use crate::value::hash::{self, Hash};
+use crate::value::zset::Zset;
 use crate::value::{Node, NodeType};
 use std::ptr::NonNull;
 
@@ -29,6 +30,7 @@ unsafe fn node_at<'a>(kind: Kind, node: NonNull<u8>) -> &'a mut dyn Node {
     unsafe {
         match kind {
             Kind::Hash => node.cast::<Hash>().as_mut(),
+            Kind::Zset => node.cast::<Zset>().as_mut(),
             _ => unreachable!("strings are no nodes"),
         }
     }

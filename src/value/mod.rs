@@ -9,11 +9,14 @@
 //! comes from strangers, so nothing here panics, and whatever can grow is bounded by the length of
 //! its input or by a limit the caller passes.
 
+pub mod geohash;
 pub mod glob;
 pub mod hash;
 pub mod lcs;
 pub mod number;
+pub mod order;
 pub mod pack;
+pub mod zset;
 
 use crate::table::{Kind, Value};
 use number::parse_i64;

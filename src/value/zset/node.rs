@@ -1,0 +1,142 @@
+//! The form of a sorted set that is not packed.
+
+use super::super::order::{Member, Order};
+use super::super::pack::Element;
+use super::super::{Node, NodeType};
+use super::{Edit, View};
+use crate::table::block::prefetch;
+use crate::table::{Dict, Entry, Kind, Value};
+use std::ops::Range;
+
+/// An entry of `members` holds a score in eight bytes whatever the score is, so that the entry stays where it is until
+/// its member goes: `order` points at it.
+#[derive(Default)]
+pub struct Zset {
+    members: Dict,
+    order: Order<Entry>,
+}
+
+// SAFETY: a sorted set owns what its entries point at, and nothing in them belongs to a thread.
+unsafe impl Send for Zset {}
+
+impl Member for Entry {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.key()
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        prefetch(self.address() as *const u8);
+    }
+}
+
+impl NodeType for Zset {
+    const KIND: Kind = Kind::Zset;
+}
+
+impl Node for Zset {
+    fn kind(&self) -> Kind {
+        Kind::Zset
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Zset>() + self.members.bytes() + self.order.bytes()
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        self.order.free_some(budget) && self.members.free_some(budget)
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Node> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Zset {
+    fn clone(&self) -> Zset {
+        let members = self.members.clone();
+        let copy_of = |(score, entry): (f64, Entry)| members.get(entry.key()).map(|copy| (score, copy));
+        let order = Order::from_sorted(self.order.iter(0..self.len()).filter_map(copy_of));
+        Zset { members, order }
+    }
+}
+
+pub(super) fn score_of(entry: Entry) -> f64 {
+    match entry.value() {
+        Value::Int(bits) => f64::from_bits(bits as u64),
+        Value::Bytes(_) => unreachable!("a score is kept as an integer"),
+    }
+}
+
+fn value_of(score: f64) -> Value<'static> {
+    Value::Int(score.to_bits() as i64)
+}
+
+impl Zset {
+    /// The same sorted set in this form.
+    pub fn of(view: View) -> Zset {
+        let mut members = Dict::new();
+        let mut items = Vec::with_capacity(view.len());
+        view.for_each(|member, score| items.push((score, members.set(&member.to_vec(), value_of(score)).0)));
+        Zset { members, order: Order::from_sorted(items.into_iter()) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    pub(super) fn members(&self) -> &Dict {
+        &self.members
+    }
+
+    pub(super) fn order(&self) -> &Order<Entry> {
+        &self.order
+    }
+
+    pub(super) fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
+        let score = score_of(self.members.get(member)?);
+        Some((self.order.rank(score, member)?, score))
+    }
+}
+
+impl Edit for Zset {
+    type Place = Entry;
+
+    #[inline]
+    fn find(&self, member: &[u8]) -> Option<(Entry, f64)> {
+        self.members.get(member).map(|entry| (entry, score_of(entry)))
+    }
+
+    fn insert(&mut self, member: &[u8], score: f64) -> bool {
+        let (entry, new) = self.members.set(member, value_of(score));
+        debug_assert!(new);
+        self.order.insert(score, entry);
+        true
+    }
+
+    fn change(&mut self, entry: Entry, _: &[u8], score: f64) {
+        self.order.change(score_of(entry), entry, score);
+        // SAFETY: the value keeps its length, so that the entry is not moved.
+        let same = unsafe { entry.replace_value(value_of(score)) };
+        debug_assert_eq!(same, entry);
+    }
+
+    fn remove(&mut self, entry: Entry, member: &[u8]) {
+        // First out of the order, which reads the member.
+        self.order.remove(score_of(entry), member);
+        self.members.remove(member);
+    }
+
+    fn remove_range(&mut self, ranks: Range<usize>, mut removed: impl FnMut(Element, f64)) {
+        let members = &mut self.members;
+        self.order.remove_range(ranks, |score, entry| {
+            removed(Element::Bytes(entry.key()), score);
+            members.remove(entry.key());
+        });
+    }
+}
