@@ -326,7 +326,7 @@ fn key_ranges(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
     let uses = if keys == Keys::NONE { &[] } else { key_uses(spec, container) };
     uses.iter().enumerate().map(move |(nth, of_keys)| {
         let first = keys.first + nth as u8 * keys.step;
-        (*of_keys, if uses.len() == 1 { keys } else { Keys { first, last: first as i8, step: 1, count: 0 } })
+        (*of_keys, if uses.len() == 1 { keys } else { Keys { first, last: first as i8, step: 1, ..Keys::NONE } })
     })
 }
 

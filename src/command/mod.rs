@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `strings.rs` | SET, GET and all that work on one string |
 //! | `multi.rs` | MSET, MGET, MSETNX, LCS: strings under several keys |
+//! | `zsets/` | sorted sets |
+//! | `geo/` | points on the globe, in sorted sets |
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
@@ -19,6 +21,7 @@
 pub mod blocking;
 pub mod deadlines;
 pub mod describe;
+mod geo;
 mod hashes;
 mod hop;
 pub mod keys;
@@ -28,6 +31,7 @@ pub mod spec;
 pub mod strings;
 pub mod syntax;
 pub mod walk;
+mod zsets;
 
 pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest};
 
@@ -35,6 +39,7 @@ use crate::clock::{Clock, Now};
 use crate::config::Limits;
 use crate::keyspace::{Hasher, Key, Keyspace, Touch};
 use crate::resp::{Proto, Reply, Request, Result};
+use crate::value::pack::Element;
 use spec::Row;
 
 /// What a handler works with: one shard's keyspace, the moment, and the reply.
@@ -96,7 +101,7 @@ pub enum Merge {
 
 /// All rows of this room.
 pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
-    [
+    let families = [
         blocking::ROWS,
         strings::ROWS,
         multi::ROWS,
@@ -105,9 +110,9 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         deadlines::ROWS,
         hashes::ROWS,
         hashes::DEADLINE_ROWS,
-    ]
-    .into_iter()
-    .flatten()
+        geo::ROWS,
+    ];
+    families.into_iter().chain(zsets::ROWS).flatten()
 }
 
 impl Ctx<'_> {
@@ -162,6 +167,14 @@ impl Ctx<'_> {
     pub fn also(&mut self, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
         self.keyspace.effects.touched(self.db, key);
         self.keyspace.effects.notify(class, event, self.db, key);
+    }
+}
+
+/// An element of a collection as a reply.
+pub fn reply_element(reply: &mut Reply, element: Element) {
+    match element {
+        Element::Int(n) => reply.bulk_int(n),
+        Element::Bytes(bytes) => reply.bulk(bytes),
     }
 }
 

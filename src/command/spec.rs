@@ -135,19 +135,59 @@ pub struct Keys {
     pub step: u8,
     /// Index of the argument that says how many keys there are; 0 where none does.
     pub count: u8,
+    pub apart: Apart,
+}
+
+/// A key that is none of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    None,
+    /// It is the first argument, before the keys' number.
+    First,
+    /// It stands behind STORE or STOREDIST, the last of them, if one is there.
+    BehindStore,
+}
+
+/// No key is behind these words before this index.
+const STORE_START: usize = 5;
+
+impl Apart {
+    fn index(self, request: Request) -> Option<usize> {
+        match self {
+            Apart::None => None,
+            Apart::First => Some(1),
+            Apart::BehindStore => {
+                let (mut found, mut index) = (None, STORE_START);
+                while index + 1 < request.len() {
+                    if request.is(index, "store") || request.is(index, "storedist") {
+                        index += 1;
+                        found = Some(index);
+                    }
+                    index += 1;
+                }
+                found
+            }
+        }
+    }
 }
 
 impl Keys {
-    pub const NONE: Keys = Keys { first: 0, last: 0, step: 0, count: 0 };
-    pub const ONE: Keys = Keys { first: 1, last: 1, step: 1, count: 0 };
-    pub const TWO: Keys = Keys { first: 1, last: 2, step: 1, count: 0 };
-    pub const ALL: Keys = Keys { first: 1, last: -1, step: 1, count: 0 };
+    pub const NONE: Keys = Keys { first: 0, last: 0, step: 0, count: 0, apart: Apart::None };
+    pub const ONE: Keys = Keys { first: 1, last: 1, step: 1, count: 0, apart: Apart::None };
+    pub const TWO: Keys = Keys { first: 1, last: 2, step: 1, count: 0, apart: Apart::None };
+    pub const ALL: Keys = Keys { first: 1, last: -1, step: 1, count: 0, apart: Apart::None };
     /// key value key value ...; whether each key has its value is checked before a handler runs.
-    pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2, count: 0 };
+    pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2, count: 0, apart: Apart::None };
     /// numkeys key value key value ... and more; whether the number fits is left to the handler.
-    pub const COUNTED_PAIRS: Keys = Keys { first: 2, last: -1, step: 2, count: 1 };
+    pub const COUNTED_PAIRS: Keys = Keys { first: 2, last: -1, step: 2, count: 1, apart: Apart::None };
+    /// numkeys key ... and more.
+    pub const COUNTED: Keys = Keys { first: 2, last: -1, step: 1, count: 1, apart: Apart::None };
+    /// destination numkeys key ... and more.
+    pub const DESTINATION_AND_COUNTED: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::First };
+    /// key ... and more, among it perhaps STORE with another key.
+    pub const ONE_AND_STORE: Keys = Keys { first: 1, last: 1, step: 1, count: 0, apart: Apart::BehindStore };
     /// The one key of a subcommand.
-    pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0 };
+    pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0, apart: Apart::None };
 
     /// Whether each key has what belongs to it.
     pub fn are_complete(self, request: Request) -> bool {
@@ -173,7 +213,10 @@ impl Keys {
         };
         let counted = || request.get(self.count.into()).and_then(parse_u64).and_then(|count| count.try_into().ok());
         let count = if self.count == 0 { usize::MAX } else { counted().unwrap_or(0) };
-        (self.first()..end).step_by(self.step()).take(count)
+        let run = (self.first()..end).step_by(self.step()).take(count);
+        let apart = self.apart.index(request);
+        let (before, behind) = if self.apart == Apart::First { (apart, None) } else { (None, apart) };
+        before.into_iter().chain(run).chain(behind)
     }
 }
 

@@ -139,9 +139,14 @@ impl<'a> Reply<'a> {
     pub fn double(&mut self, x: f64) {
         let mut text = Vec::new();
         write_f64(&mut text, x);
+        self.number_text(&text);
+    }
+
+    /// A number that is written already.
+    pub fn number_text(&mut self, text: &[u8]) {
         match self.proto {
-            Proto::Resp2 => self.bulk(&text),
-            Proto::Resp3 => self.line(b',', &text),
+            Proto::Resp2 => self.bulk(text),
+            Proto::Resp3 => self.line(b',', text),
         }
     }
 

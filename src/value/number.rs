@@ -162,21 +162,42 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
 /// other than zero that is rounded to zero; a subnormal is fine.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let (negative, unsigned) = split_sign(text);
-    let magnitude = match unsigned {
-        [b'i' | b'I', ..] => is_infinity(unsigned).then_some(f64::INFINITY)?,
+    let (magnitude, _) = read_f64(unsigned).filter(|(_, in_range)| *in_range)?;
+    Some(if negative { -magnitude } else { magnitude })
+}
+
+/// Reads a double as `strtod` does where nothing may follow it, for the ends of ranges of scores:
+/// the forms of [`parse_f64`], behind spaces, too; the empty text, which is 0; what is rounded to
+/// infinity or to zero. The text ends at its first NUL.
+pub fn strtod(text: &[u8]) -> Option<f64> {
+    let text = &text[..memchr::memchr(0, text).unwrap_or(text.len())];
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r'))?;
+    let (negative, unsigned) = split_sign(&text[start..]);
+    let (magnitude, _) = read_f64(unsigned)?;
+    Some(if negative { -magnitude } else { magnitude })
+}
+
+/// Reads a double without its sign, and says whether it is in range: not a number that is rounded
+/// to infinity, nor one other than zero that is rounded to zero (ERANGE of `strtod`).
+fn read_f64(unsigned: &[u8]) -> Option<(f64, bool)> {
+    let (value, is_zero) = match unsigned {
+        [b'i' | b'I', ..] => return is_infinity(unsigned).then_some((f64::INFINITY, true)),
         [b'0', b'x' | b'X', hex @ ..] => {
             let (value, is_zero) = parse_hex::<Double>(hex)?;
-            finite_f64(f64::from_bits(value.to_bits() as u64), is_zero)?
+            (f64::from_bits(value.to_bits() as u64), is_zero)
         }
         // The standard library takes the same decimals as strtod, but knows names for what is not a
         // number.
         [b'0'..=b'9' | b'.', ..] => {
             let value: f64 = std::str::from_utf8(unsigned).ok()?.parse().ok()?;
-            finite_f64(value, value == 0.0 && is_decimal_zero(unsigned))?
+            (value, value == 0.0 && is_decimal_zero(unsigned))
         }
         _ => return None,
     };
-    Some(if negative { -magnitude } else { magnitude })
+    Some((value, value.is_finite() && (value != 0.0 || is_zero)))
 }
 
 /// Appends `value` as a RESP2 reply of Redis 7.0.15 holds a score, `%.17g`; also `inf`, `-inf` and
@@ -413,12 +434,7 @@ fn write_shifted(out: &mut Vec<u8>, mantissa: u64, shift: u32) {
     }
 }
 
-/// A finite number; one that was not zero as a text must not be zero now (ERANGE of `strtod`).
-fn finite_f64(value: f64, is_zero: bool) -> Option<f64> {
-    (value.is_finite() && (value != 0.0 || is_zero)).then_some(value)
-}
-
-/// [`finite_f64`] for long doubles.
+/// A finite number; one that was not zero as a text must not be zero now (ERANGE of `strtold`).
 fn finite_long_double(value: X87DoubleExtended, is_zero: bool) -> Option<X87DoubleExtended> {
     (value.is_finite() && (!value.is_zero() || is_zero)).then_some(value)
 }

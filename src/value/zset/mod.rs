@@ -13,12 +13,12 @@ mod packed;
 mod tests;
 
 pub use super::order::{AtMember, AtScore};
-pub use node::Zset;
-pub use packed::{EMPTY, Packed, packed};
+pub use node::{Builder, Zset};
+pub use packed::{EMPTY, Packed, fits, packed};
 
 use super::number::I64_TEXT_BYTES_MAX;
 use super::pack::{self, Element};
-use crate::table::{Entry, Kind};
+use crate::table::{Entry, Kind, Stored};
 use node::score_of;
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
@@ -61,15 +61,16 @@ pub trait Edit {
 }
 
 impl<'a> View<'a> {
-    /// The sorted set in an entry.
-    pub fn of(entry: Entry) -> View<'a> {
-        debug_assert_eq!(entry.kind(), Kind::Zset);
-        match (entry.packed(), entry.node()) {
-            (Some(bytes), _) => View::Packed(bytes),
-            // SAFETY: the node of a sorted set is a `Zset`, and lives as long as its entry: whoever has the entry has
-            // made sure that both stay.
-            (None, Some(node)) => View::Zset(unsafe { node.cast::<Zset>().as_ref() }),
-            (None, None) => View::Packed(EMPTY),
+    pub const EMPTY: View<'static> = View::Packed(packed::EMPTY);
+
+    /// The sorted set that is kept like this.
+    pub fn of(content: Stored<'a>) -> View<'a> {
+        match content {
+            Stored::Packed(Kind::Zset, _, bytes) => View::Packed(bytes),
+            // SAFETY: the node of a sorted set is a `Zset`, and lives as long as its entry, from which the content is
+            // borrowed.
+            Stored::Node(Kind::Zset, node) => View::Zset(unsafe { node.cast::<Zset>().as_ref() }),
+            _ => unreachable!("it is a sorted set"),
         }
     }
 

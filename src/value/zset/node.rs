@@ -1,5 +1,6 @@
 //! The form of a sorted set that is not packed.
 
+use super::super::number::I64_TEXT_BYTES_MAX;
 use super::super::order::{Member, Order};
 use super::super::pack::Element;
 use super::super::{Node, NodeType};
@@ -73,13 +74,33 @@ fn value_of(score: f64) -> Value<'static> {
     Value::Int(score.to_bits() as i64)
 }
 
+/// Makes a sorted set of items that come in order.
+#[derive(Default)]
+pub struct Builder {
+    members: Dict,
+    items: Vec<(f64, Entry)>,
+}
+
+impl Builder {
+    /// Adds an item that belongs behind all others.
+    pub fn push(&mut self, member: &[u8], score: f64) {
+        let (entry, new) = self.members.set(member, value_of(score));
+        debug_assert!(new);
+        self.items.push((score, entry));
+    }
+
+    pub fn finish(self) -> Zset {
+        Zset { members: self.members, order: Order::from_sorted(self.items.into_iter()) }
+    }
+}
+
 impl Zset {
     /// The same sorted set in this form.
     pub fn of(view: View) -> Zset {
-        let mut members = Dict::new();
-        let mut items = Vec::with_capacity(view.len());
-        view.for_each(|member, score| items.push((score, members.set(&member.to_vec(), value_of(score)).0)));
-        Zset { members, order: Order::from_sorted(items.into_iter()) }
+        let mut builder = Builder::default();
+        let mut text = [0; I64_TEXT_BYTES_MAX];
+        view.for_each(|member, score| builder.push(member.text(&mut text), score));
+        builder.finish()
     }
 
     pub fn len(&self) -> usize {

@@ -1,0 +1,504 @@
+//! Unions, intersections and differences of sorted sets. Sets may be among them, their members' scores are 1.
+//!
+//! Redis goes through them from the smallest to the largest, and sums of floats depend on that; so does everybody here.
+//! Where they are on several shards, the members of the smallest one (intersection) or of the first one (difference)
+//! travel to the others, which return the scores they know for each of them; for a union all of them travel.
+
+use super::read::{announce, reply_item};
+use super::{Items, store};
+use crate::clock::Now;
+use crate::command::spec::flag::{DENY_OOM, MOVABLE_KEYS, READ, WRITE};
+use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::{Across, Ctx, OwnedRequest, Run};
+use crate::keyspace::{Keyspace, Kind, Stored};
+use crate::resp::{Error, Reply, Request, Result};
+use crate::value::number::{I64_TEXT_BYTES_MAX, parse_f64, parse_i64};
+use crate::value::pack::Element;
+use crate::value::zset::View;
+use ahash::RandomState;
+use hashbrown::HashTable;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec {
+            complexity: UNION_COST,
+            summary: "Returns the members of several sorted sets, with their scores added up.",
+            ..returning("zunion", "6.2.0", WEIGHTED)
+        },
+        Run::Atomic(|ctx, request| here(ctx, request, UNION), |across| Box::pin(self::across(across, UNION))),
+    ),
+    Row::new(
+        Spec {
+            complexity: INTER_COST,
+            summary: "Returns the members that are in all of several sorted sets, with their scores added up.",
+            ..returning("zinter", "6.2.0", WEIGHTED)
+        },
+        Run::Atomic(|ctx, request| here(ctx, request, INTER), |across| Box::pin(self::across(across, INTER))),
+    ),
+    Row::new(
+        Spec {
+            complexity: DIFF_COST,
+            summary: "Returns the members of a sorted set that are in none of the others.",
+            ..returning("zdiff", "6.2.0", "numkeys:integer key... [WITHSCORES]")
+        },
+        Run::Atomic(|ctx, request| here(ctx, request, DIFF), |across| Box::pin(self::across(across, DIFF))),
+    ),
+    Row::new(
+        Spec {
+            complexity: INTER_COST,
+            summary: "Counts the members that are in all of several sorted sets.",
+            ..returning("zintercard", "7.0.0", "numkeys:integer key... [LIMIT limit:integer]")
+        },
+        Run::Atomic(|ctx, request| here(ctx, request, INTERCARD), |across| Box::pin(self::across(across, INTERCARD))),
+    ),
+    Row::new(
+        Spec {
+            complexity: UNION_COST,
+            summary: "Stores the members of several sorted sets, with their scores added up.",
+            ..storing("zunionstore", "2.0.0", STORE_WEIGHTED)
+        },
+        Run::Atomic(|ctx, request| here(ctx, request, UNIONSTORE), |across| Box::pin(self::across(across, UNIONSTORE))),
+    ),
+    Row::new(
+        Spec {
+            complexity: INTER_COST,
+            summary: "Stores the members that are in all of several sorted sets, with their scores added up.",
+            ..storing("zinterstore", "2.0.0", STORE_WEIGHTED)
+        },
+        Run::Atomic(|ctx, request| here(ctx, request, INTERSTORE), |across| Box::pin(self::across(across, INTERSTORE))),
+    ),
+    Row::new(
+        Spec {
+            complexity: DIFF_COST,
+            summary: "Stores the members of a sorted set that are in none of the others.",
+            ..storing("zdiffstore", "6.2.0", "destination:key numkeys:integer key...")
+        },
+        Run::Atomic(|ctx, request| here(ctx, request, DIFFSTORE), |across| Box::pin(self::across(across, DIFFSTORE))),
+    ),
+];
+
+const UNION_COST: &str = "O(n + m log m) with n members in all sets and m in the result";
+const INTER_COST: &str = "O(n k + m log m) with n members in the smallest of k sets and m in the result";
+const DIFF_COST: &str = "O(n k + m log m) with n members in the first of k sets and m in the result";
+const WEIGHTED: &str =
+    "numkeys:integer key... [WEIGHTS weight:integer...] [AGGREGATE aggregate:(SUM|MIN|MAX)] [WITHSCORES]";
+const STORE_WEIGHTED: &str =
+    "destination:key numkeys:integer key... [WEIGHTS weight:integer...] [AGGREGATE aggregate:(SUM|MIN|MAX)]";
+
+const fn returning(name: &'static str, since: &'static str, syntax: &'static str) -> Spec {
+    Spec {
+        name,
+        arity: -3,
+        flags: READ | MOVABLE_KEYS,
+        keys: Keys::COUNTED,
+        group: Group::SortedSet,
+        since,
+        complexity: "",
+        summary: "",
+        syntax,
+    }
+}
+
+const fn storing(name: &'static str, since: &'static str, syntax: &'static str) -> Spec {
+    Spec {
+        arity: -4,
+        flags: WRITE | DENY_OOM | MOVABLE_KEYS,
+        keys: Keys::DESTINATION_AND_COUNTED,
+        ..returning(name, since, syntax)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Inter,
+    Diff,
+}
+
+/// What is done with a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Return,
+    Count,
+    Store,
+}
+
+#[derive(Clone, Copy)]
+struct Command {
+    /// Also the event of storing.
+    name: &'static str,
+    operation: Operation,
+    purpose: Use,
+}
+
+const UNION: Command = Command { name: "zunion", operation: Operation::Union, purpose: Use::Return };
+const INTER: Command = Command { name: "zinter", operation: Operation::Inter, purpose: Use::Return };
+const DIFF: Command = Command { name: "zdiff", operation: Operation::Diff, purpose: Use::Return };
+const INTERCARD: Command = Command { name: "zintercard", operation: Operation::Inter, purpose: Use::Count };
+const UNIONSTORE: Command = Command { name: "zunionstore", operation: Operation::Union, purpose: Use::Store };
+const INTERSTORE: Command = Command { name: "zinterstore", operation: Operation::Inter, purpose: Use::Store };
+const DIFFSTORE: Command = Command { name: "zdiffstore", operation: Operation::Diff, purpose: Use::Store };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+struct Options {
+    /// One for each key.
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+    /// Of an intersection that is counted.
+    limit: usize,
+}
+
+impl Command {
+    /// The keys by their indexes in the request.
+    fn keys(self, request: Request) -> Result<Range<usize>> {
+        let index = if self.purpose == Use::Store { 2 } else { 1 };
+        let count = request.int(index)?;
+        if count < 1 {
+            return Err(Error::err(format_args!("at least 1 input key is needed for '{}' command", self.name)));
+        }
+        let end = usize::try_from(count).ok().and_then(|count| count.checked_add(index + 1));
+        Ok(index + 1..end.filter(|end| *end <= request.len()).ok_or(Error::Syntax)?)
+    }
+
+    /// What stands behind the keys.
+    fn options(self, request: Request, keys: &Range<usize>) -> Result<Options> {
+        let mut options = Options {
+            weights: vec![1.0; keys.len()],
+            aggregate: Aggregate::Sum,
+            with_scores: false,
+            limit: usize::MAX,
+        };
+        let is_weighted = self.operation != Operation::Diff && self.purpose != Use::Count;
+        let mut index = keys.end;
+        while index < request.len() {
+            let behind = request.len() - index - 1;
+            if is_weighted && behind >= keys.len() && request.is(index, "weights") {
+                for (weight, text) in options.weights.iter_mut().zip(request.from(index + 1)) {
+                    *weight = parse_f64(text).ok_or(Error::text("ERR weight value is not a float"))?;
+                }
+                index += keys.len();
+            } else if is_weighted && behind >= 1 && request.is(index, "aggregate") {
+                index += 1;
+                options.aggregate = match request.arg(index).to_ascii_lowercase().as_slice() {
+                    b"sum" => Aggregate::Sum,
+                    b"min" => Aggregate::Min,
+                    b"max" => Aggregate::Max,
+                    _ => return Err(Error::Syntax),
+                };
+            } else if self.purpose == Use::Return && request.is(index, "withscores") {
+                options.with_scores = true;
+            } else if self.purpose == Use::Count && behind >= 1 && request.is(index, "limit") {
+                index += 1;
+                let limit = parse_i64(request.arg(index)).and_then(|limit| usize::try_from(limit).ok());
+                let limit = limit.ok_or(Error::text("ERR LIMIT can't be negative"))?;
+                options.limit = if limit == 0 { usize::MAX } else { limit };
+            } else {
+                return Err(Error::Syntax);
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+
+    fn reply(self, reply: &mut Reply, items: &Items, options: &Options) {
+        if self.purpose == Use::Count {
+            reply.int(items.len() as i64);
+            return;
+        }
+        announce(reply, items.len(), options.with_scores);
+        for (member, score) in items.sorted() {
+            reply_item(reply, (Element::Bytes(member), score), options.with_scores);
+        }
+    }
+}
+
+impl Aggregate {
+    fn of(self, score: f64, other: f64) -> f64 {
+        match self {
+            // Of infinities of both signs there is no sum.
+            Aggregate::Sum => number_or_zero(score + other),
+            Aggregate::Min => {
+                if other < score {
+                    other
+                } else {
+                    score
+                }
+            }
+            Aggregate::Max => {
+                if other > score {
+                    other
+                } else {
+                    score
+                }
+            }
+        }
+    }
+}
+
+fn number_or_zero(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// One of the sets.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Zset(View<'a>),
+    Items(&'a Items),
+}
+
+impl<'a> Source<'a> {
+    const EMPTY: Source<'static> = Source::Zset(View::EMPTY);
+
+    fn of(content: Stored<'a>) -> Source<'a> {
+        Source::Zset(View::of(content))
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Source::Zset(view) => view.len(),
+            Source::Items(items) => items.len(),
+        }
+    }
+
+    /// Not of items on their way.
+    fn score(self, member: &[u8]) -> Option<f64> {
+        match self {
+            Source::Zset(view) => view.score(member),
+            Source::Items(_) => None,
+        }
+    }
+
+    fn for_each(self, mut each: impl FnMut(&[u8], f64)) {
+        let mut text = [0; I64_TEXT_BYTES_MAX];
+        match self {
+            Source::Zset(view) => view.for_each(|member, score| each(member.text(&mut text), score)),
+            Source::Items(items) => items.iter().for_each(|(member, score)| each(member, score)),
+        }
+    }
+
+    fn to_items(self) -> Items {
+        let mut items = Items::default();
+        self.for_each(|member, score| items.push(member, score));
+        items
+    }
+}
+
+/// The indexes of sets of these sizes, from the smallest to the largest.
+fn by_size(lens: &[usize]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..lens.len()).collect();
+    order.sort_by_key(|index| lens[*index]);
+    order
+}
+
+fn union(sources: &[Source], order: &[usize], options: &Options) -> Items {
+    let mut items = Items::default();
+    let mut places: HashTable<usize> = HashTable::new();
+    let hasher = RandomState::new();
+    for index in order {
+        let weight = options.weights[*index];
+        sources[*index].for_each(|member, score| {
+            let score = number_or_zero(weight * score);
+            let hash = hasher.hash_one(member);
+            match places.find(hash, |place| items.get(*place).0 == member) {
+                Some(place) => items.set_score(*place, options.aggregate.of(items.get(*place).1, score)),
+                None => {
+                    places.insert_unique(hash, items.len(), |place| hasher.hash_one(items.get(*place).0));
+                    items.push(member, score);
+                }
+            }
+        });
+    }
+    items
+}
+
+/// The members of the smallest set for which all others, by their indexes, have a score. `score` is asked for that of
+/// a member and its index among those of the smallest.
+fn intersection(
+    smallest: &Items,
+    order: &[usize],
+    options: &Options,
+    score: impl Fn(usize, usize, &[u8]) -> Option<f64>,
+) -> Items {
+    let mut items = Items::default();
+    let Some((first, others)) = order.split_first() else { return items };
+    for (nth, (member, own)) in smallest.iter().enumerate() {
+        let aggregated = others.iter().try_fold(number_or_zero(options.weights[*first] * own), |sum, index| {
+            score(*index, nth, member).map(|score| options.aggregate.of(sum, score * options.weights[*index]))
+        });
+        if let Some(score) = aggregated {
+            items.push(member, score);
+        }
+        if items.len() >= options.limit {
+            break;
+        }
+    }
+    items
+}
+
+/// The members of the first set for which no other has a score, asked for as by [`intersection`].
+fn difference(first: &Items, sets: usize, score: impl Fn(usize, usize, &[u8]) -> Option<f64>) -> Items {
+    let mut items = Items::default();
+    for (nth, (member, own)) in first.iter().enumerate() {
+        if (1..sets).all(|index| score(index, nth, member).is_none()) {
+            items.push(member, own);
+        }
+    }
+    items
+}
+
+/// Looks up every key, as commands do that use it; another type is an error. Returns the sets' sizes.
+fn look<'k>(ctx: &mut Ctx, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<usize>> {
+    keys.map(|bytes| {
+        let key = ctx.other_key(bytes);
+        match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
+            None => Ok(0),
+            Some(live) if !matches!(live.kind(), Kind::Zset | Kind::Set) => Err(Error::WrongType),
+            Some(live) => Ok(Source::of(live.content()).len()),
+        }
+    })
+    .collect()
+}
+
+/// The set under a key that was looked up, an empty one where there is none.
+fn source<'s>(keyspace: &'s Keyspace, db: usize, now: Now, key: &[u8]) -> Source<'s> {
+    keyspace.peek(db, keyspace.hasher().key(key), now).map_or(Source::EMPTY, Source::of)
+}
+
+fn here(ctx: &mut Ctx, request: Request, command: Command) -> Result {
+    let keys = command.keys(request)?;
+    let lens = look(ctx, keys.clone().map(|index| request.arg(index)))?;
+    let options = command.options(request, &keys)?;
+    let sources: Vec<Source> = keys.map(|index| source(ctx.keyspace, ctx.db, ctx.now, request.arg(index))).collect();
+    let order = by_size(&lens);
+    let score = |index: usize, _: usize, member: &[u8]| sources[index].score(member);
+    let items = match command.operation {
+        Operation::Union => union(&sources, &order, &options),
+        Operation::Inter => intersection(&sources[order[0]].to_items(), &order, &options, score),
+        Operation::Diff => difference(&sources[0].to_items(), sources.len(), score),
+    };
+    if command.purpose == Use::Store {
+        let stored = store(ctx, ctx.other_key(request.arg(1)), items, command.name);
+        ctx.reply.int(stored as i64);
+    } else {
+        command.reply(&mut ctx.reply, &items, &options);
+    }
+    Ok(())
+}
+
+async fn across(across: Across, command: Command) -> Result<Vec<u8>> {
+    let request = across.request.as_request();
+    let gathering = Gathering::new(&across, command.keys(request)?);
+    let lens = gathering.look().await?;
+    let options = command.options(request, &gathering.keys)?;
+    let order = by_size(&lens);
+    let items = match command.operation {
+        Operation::Union => {
+            let sets = gathering.all().await;
+            let sources: Vec<Source> = sets.iter().map(Source::Items).collect();
+            union(&sources, &order, &options)
+        }
+        Operation::Inter => {
+            let (smallest, scores) = gathering.scores_of(order[0]).await;
+            intersection(&smallest, &order, &options, |index, nth, _| scores.get(index, nth))
+        }
+        Operation::Diff => {
+            let (first, scores) = gathering.scores_of(0).await;
+            difference(&first, gathering.keys.len(), |index, nth, _| scores.get(index, nth))
+        }
+    };
+    if command.purpose != Use::Store {
+        return Ok(across.reply(|reply| command.reply(reply, &items, &options)));
+    }
+    let destination = request.arg(1).to_vec();
+    let put = move |ctx: &mut Ctx| store(ctx, ctx.other_key(&destination), items, command.name);
+    let stored = across.on(across.shard_of(request.arg(1)), put).await;
+    Ok(across.reply(|reply| reply.int(stored as i64)))
+}
+
+/// Sets on several shards. All keys are held, so that the steps see the same sets.
+struct Gathering<'a> {
+    across: &'a Across,
+    request: Arc<OwnedRequest>,
+    /// Their indexes in the request.
+    keys: Range<usize>,
+    shards: Vec<usize>,
+}
+
+/// The scores that sets know for the members of another one, by the index of the set.
+struct Scores(Vec<Option<Column>>);
+
+/// For each member a score, not a number where the set does not have it.
+type Column = Vec<f64>;
+
+impl Scores {
+    fn get(&self, index: usize, nth: usize) -> Option<f64> {
+        self.0[index].as_ref().map(|column| column[nth]).filter(|score| !score.is_nan())
+    }
+}
+
+impl Gathering<'_> {
+    fn new(across: &Across, keys: Range<usize>) -> Gathering<'_> {
+        let request = Arc::new(across.request.clone());
+        let shards = across.shards_of(keys.clone().map(|index| request.as_request().arg(index)));
+        Gathering { across, request, keys, shards }
+    }
+
+    /// Does something with each key on its shard; the results in the order of the keys.
+    async fn each<R: Send + 'static>(
+        &self,
+        work: impl Fn(&mut Ctx, usize, &[u8]) -> Result<R> + Clone + Send + 'static,
+    ) -> Result<Vec<R>> {
+        let (request, keys) = (self.request.clone(), self.keys.clone());
+        let of_shard = move |ctx: &mut Ctx, shard: usize| {
+            let mut found = Vec::new();
+            for (nth, index) in keys.enumerate() {
+                let key = request.as_request().arg(index);
+                if ctx.keyspace.hasher().shard_of(ctx.other_key(key)) == shard {
+                    found.push((nth, work(ctx, nth, key)?));
+                }
+            }
+            Ok(found)
+        };
+        let mut all: Vec<Option<R>> = self.keys.clone().map(|_| None).collect();
+        for found in self.across.on_all(&self.shards, of_shard).await {
+            found?.into_iter().for_each(|(nth, result)| all[nth] = Some(result));
+        }
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// Looks all keys up; returns the sizes of the sets.
+    async fn look(&self) -> Result<Vec<usize>> {
+        let lens = self.each(|ctx, _, key| look(ctx, std::iter::once(key)).map(|lens| lens[0]));
+        lens.await
+    }
+
+    async fn all(&self) -> Vec<Items> {
+        let fetch = |ctx: &mut Ctx, _: usize, key: &[u8]| Ok(source(ctx.keyspace, ctx.db, ctx.now, key).to_items());
+        self.each(fetch).await.unwrap_or_default()
+    }
+
+    /// The members of one set, and the scores that the others know for them.
+    async fn scores_of(&self, of: usize) -> (Arc<Items>, Scores) {
+        let key = self.request.as_request().arg(self.keys.start + of).to_vec();
+        let fetch = move |ctx: &mut Ctx| source(ctx.keyspace, ctx.db, ctx.now, &key).to_items();
+        let shard = self.across.shard_of(self.request.as_request().arg(self.keys.start + of));
+        let items = Arc::new(self.across.on(shard, fetch).await);
+        let wanted = items.clone();
+        let columns = self.each(move |ctx, nth, key| {
+            let source = source(ctx.keyspace, ctx.db, ctx.now, key);
+            let column = || wanted.iter().map(|(member, _)| source.score(member).unwrap_or(f64::NAN)).collect();
+            Ok((nth != of).then(column))
+        });
+        let columns = columns.await.unwrap_or_default();
+        (items, Scores(columns))
+    }
+}

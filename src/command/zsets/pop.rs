@@ -1,0 +1,335 @@
+//! Taking members from the ends of sorted sets, and waiting for some.
+
+use super::{change, of_kind, removed, settle, view};
+use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, seconds};
+use crate::command::spec::flag::{FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
+use crate::command::spec::{Apart, Group, Keys, Row, Spec};
+use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_element};
+use crate::keyspace::{Key, Kind};
+use crate::once;
+use crate::resp::{Error, Proto, Request, Result};
+use crate::value::number::parse_i64;
+use crate::value::zset::{Edit, View};
+use std::ops::{ControlFlow, Range};
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec {
+            summary: "Takes the members with the lowest scores and returns them.",
+            ..popping("zpopmin", -2, "5.0.0", "key [count:integer]")
+        },
+        Run::Key(|ctx, request| pop_one_key(ctx, request, End::Min)),
+    ),
+    Row::new(
+        Spec {
+            summary: "Takes the members with the highest scores and returns them.",
+            ..popping("zpopmax", -2, "5.0.0", "key [count:integer]")
+        },
+        Run::Key(|ctx, request| pop_one_key(ctx, request, End::Max)),
+    ),
+    Row::new(
+        Spec {
+            flags: WRITE | MOVABLE_KEYS,
+            keys: Keys::COUNTED,
+            summary: "Takes members from the first sorted set that has any.",
+            ..popping("zmpop", -4, "7.0.0", "numkeys:integer key... where:(MIN|MAX) [COUNT count:integer]")
+        },
+        Run::Atomic(zmpop_here, |across| Box::pin(zmpop_across(across))),
+    ),
+    Row::new(
+        Spec {
+            flags: WRITE | FAST | NO_SCRIPT,
+            keys: KEYS_AND_TIMEOUT,
+            summary: "Takes the member with the lowest score from the first sorted set that has any, or waits for one.",
+            ..popping("bzpopmin", -3, "5.0.0", "key... timeout:double")
+        },
+        Run::Blocking(waiting(
+            last_is_timeout,
+            (bzpopmin, |across| first_of(across, KEYS_AND_TIMEOUT, narrow_bzpop, bzpopmin)),
+            once!(
+                last_is_timeout,
+                bzpopmin,
+                |across| first_of(across, KEYS_AND_TIMEOUT, narrow_bzpop, bzpopmin),
+                Nil::Array
+            ),
+            (KEYS_AND_TIMEOUT, narrow_bzpop),
+        )),
+    ),
+    Row::new(
+        Spec {
+            flags: WRITE | FAST | NO_SCRIPT,
+            keys: KEYS_AND_TIMEOUT,
+            summary: "Takes the member with the highest score from the first sorted set that has any, or waits for one.",
+            ..popping("bzpopmax", -3, "5.0.0", "key... timeout:double")
+        },
+        Run::Blocking(waiting(
+            last_is_timeout,
+            (bzpopmax, |across| first_of(across, KEYS_AND_TIMEOUT, narrow_bzpop, bzpopmax)),
+            once!(
+                last_is_timeout,
+                bzpopmax,
+                |across| first_of(across, KEYS_AND_TIMEOUT, narrow_bzpop, bzpopmax),
+                Nil::Array
+            ),
+            (KEYS_AND_TIMEOUT, narrow_bzpop),
+        )),
+    ),
+    Row::new(
+        Spec {
+            flags: WRITE | MOVABLE_KEYS,
+            keys: TIMEOUT_AND_COUNTED,
+            summary: "Takes members from the first sorted set that has any, or waits for some.",
+            ..popping(
+                "bzmpop",
+                -5,
+                "7.0.0",
+                "timeout:double numkeys:integer key... where:(MIN|MAX) [COUNT count:integer]",
+            )
+        },
+        Run::Blocking(waiting(
+            bzmpop_wait,
+            (bzmpop, |across| first_of(across, TIMEOUT_AND_COUNTED, narrow_bzmpop, bzmpop)),
+            once!(
+                bzmpop_wait,
+                bzmpop,
+                |across| first_of(across, TIMEOUT_AND_COUNTED, narrow_bzmpop, bzmpop),
+                Nil::Array
+            ),
+            (TIMEOUT_AND_COUNTED, narrow_bzmpop),
+        )),
+    ),
+];
+
+const KEYS_AND_TIMEOUT: Keys = Keys { first: 1, last: -2, step: 1, count: 0, apart: Apart::None };
+const TIMEOUT_AND_COUNTED: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::None };
+
+type Narrow = fn(&mut Ctx, Request, usize) -> OwnedRequest;
+
+/// How a command waits that pops from the first of its keys, which `narrow` puts into a request of its own.
+const fn waiting(
+    wait: WaitFn,
+    attempt: (Handler, AcrossFn),
+    once: (Handler, AcrossFn),
+    (keys, narrow): (Keys, Narrow),
+) -> Blocking {
+    Blocking { wait, attempt, once, nil: Nil::Array, keys, kind: Kind::Zset, narrow, ends_with_key: false }
+}
+
+const fn popping(name: &'static str, arity: i32, since: &'static str, syntax: &'static str) -> Spec {
+    Spec {
+        name,
+        arity,
+        flags: WRITE | FAST,
+        keys: Keys::ONE,
+        group: Group::SortedSet,
+        since,
+        complexity: "O(m log n) with m members taken",
+        summary: "",
+        syntax,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Min,
+    Max,
+}
+
+impl End {
+    fn event(self) -> &'static str {
+        match self {
+            End::Min => "zpopmin",
+            End::Max => "zpopmax",
+        }
+    }
+
+    /// The ranks of `count` members from this end on.
+    fn ranks(self, view: View, count: usize) -> Range<usize> {
+        let count = count.min(view.len());
+        match self {
+            End::Min => 0..count,
+            End::Max => view.len() - count..view.len(),
+        }
+    }
+}
+
+/// How taken members are replied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// One behind the other, each with its score.
+    Flat,
+    /// An array of pairs.
+    Pairs,
+    /// The key and one member with its score.
+    KeyAndItem,
+    /// The key and an array of pairs.
+    KeyAndPairs,
+}
+
+/// Takes up to `count` members, at least one, of a sorted set and replies; whether there is one.
+fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<bool> {
+    let Some(mut live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else { return Ok(false) };
+    let (view, reply) = (view(&live), &mut ctx.reply);
+    let ranks = end.ranks(view, count);
+    match shape {
+        Shape::Flat => reply.array(ranks.len() * 2),
+        Shape::Pairs => reply.array(ranks.len()),
+        Shape::KeyAndItem => reply.array(3),
+        Shape::KeyAndPairs => reply.array(2),
+    }
+    if matches!(shape, Shape::KeyAndItem | Shape::KeyAndPairs) {
+        reply.bulk(key.bytes);
+    }
+    if shape == Shape::KeyAndPairs {
+        reply.array(ranks.len());
+    }
+    view.walk(ranks.clone(), end == End::Max, |member, score| {
+        if matches!(shape, Shape::Pairs | Shape::KeyAndPairs) {
+            reply.array(2);
+        }
+        reply_element(reply, member);
+        reply.double(score);
+        ControlFlow::Continue(())
+    });
+    let same = ranks.clone();
+    change(
+        &mut live,
+        ctx.limits.zset,
+        |packed| packed.remove_range(ranks, |_, _| ()),
+        |zset| zset.remove_range(same, |_, _| ()),
+    );
+    let is_gone = settle(live);
+    removed(ctx, end.event(), key.bytes, is_gone);
+    Ok(true)
+}
+
+fn pop_one_key(ctx: &mut Ctx, request: Request, end: End) -> Result {
+    if request.len() > 3 {
+        return Err(Error::Syntax);
+    }
+    let count = match request.get(2) {
+        None => None,
+        Some(text) => Some(
+            parse_i64(text)
+                .and_then(|count| usize::try_from(count).ok())
+                .ok_or(Error::text("ERR value is out of range, must be positive"))?,
+        ),
+    };
+    let key = ctx.key(request.arg(1));
+    let shape = if count.is_some() && ctx.reply.proto == Proto::Resp3 { Shape::Pairs } else { Shape::Flat };
+    let popped = if count == Some(0) {
+        of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
+        false
+    } else {
+        pop(ctx, key, end, count.unwrap_or(1), shape)?
+    };
+    if !popped {
+        ctx.reply.array(0);
+    }
+    Ok(())
+}
+
+/// What ZMPOP and BZMPOP are asked for.
+#[derive(Clone)]
+struct PopFirst {
+    /// Indexes of the keys.
+    keys: Range<usize>,
+    end: End,
+    count: usize,
+}
+
+/// From the number of keys on.
+fn parse_pop_first(request: Request, start: usize) -> Result<PopFirst> {
+    let positive = |text: &[u8], error| parse_i64(text).filter(|n| *n >= 1).ok_or(Error::text(error));
+    let keys = positive(request.arg(start), "ERR numkeys should be greater than 0")?;
+    let first = start + 1;
+    let after = usize::try_from(keys).ok().and_then(|keys| first.checked_add(keys));
+    let after = after.filter(|after| *after < request.len()).ok_or(Error::Syntax)?;
+    let end = match request.arg(after).to_ascii_lowercase().as_slice() {
+        b"min" => End::Min,
+        b"max" => End::Max,
+        _ => return Err(Error::Syntax),
+    };
+    let mut count = None;
+    for index in (after + 1..request.len()).step_by(2) {
+        let text = request.get(index + 1).filter(|_| count.is_none() && request.is(index, "count"));
+        count = Some(positive(text.ok_or(Error::Syntax)?, "ERR count should be greater than 0")?);
+    }
+    Ok(PopFirst { keys: first..after, end, count: usize::try_from(count.unwrap_or(1)).unwrap_or(usize::MAX) })
+}
+
+fn zmpop_here(ctx: &mut Ctx, request: Request) -> Result {
+    let PopFirst { keys, end, count } = parse_pop_first(request, 1)?;
+    for index in keys {
+        if pop(ctx, ctx.other_key(request.arg(index)), end, count, Shape::KeyAndPairs)? {
+            return Ok(());
+        }
+    }
+    ctx.reply.nil_array();
+    Ok(())
+}
+
+async fn zmpop_across(across: Across) -> Result<Vec<u8>> {
+    let PopFirst { keys, end, count } = parse_pop_first(across.request.as_request(), 1)?;
+    for index in keys {
+        let key = across.request.as_request().arg(index).to_vec();
+        let (shard, proto) = (across.shard_of(&key), across.proto);
+        let pop = move |ctx: &mut Ctx| {
+            ctx.written(proto, |ctx| pop(ctx, ctx.other_key(&key), end, count, Shape::KeyAndPairs).map(drop))
+        };
+        let bytes = across.on(shard, pop).await?;
+        if !bytes.is_empty() {
+            return Ok(bytes);
+        }
+    }
+    Ok(across.reply(|reply| reply.nil_array()))
+}
+
+fn last_is_timeout(request: Request) -> Result<Wait> {
+    seconds(request.arg(request.len() - 1))
+}
+
+fn bzpop(ctx: &mut Ctx, request: Request, end: End) -> Result {
+    for index in KEYS_AND_TIMEOUT.indexes(request) {
+        if pop(ctx, ctx.other_key(request.arg(index)), end, 1, Shape::KeyAndItem)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn bzpopmin(ctx: &mut Ctx, request: Request) -> Result {
+    bzpop(ctx, request, End::Min)
+}
+
+fn bzpopmax(ctx: &mut Ctx, request: Request) -> Result {
+    bzpop(ctx, request, End::Max)
+}
+
+/// The same for one of the keys.
+fn narrow_bzpop(_: &mut Ctx, request: Request, index: usize) -> OwnedRequest {
+    let timeout = request.arg(request.len() - 1);
+    OwnedRequest::from_args([request.arg(0), request.arg(index), timeout].into_iter())
+}
+
+fn bzmpop_wait(request: Request) -> Result<Wait> {
+    parse_pop_first(request, 2)?;
+    seconds(request.arg(1))
+}
+
+fn bzmpop(ctx: &mut Ctx, request: Request) -> Result {
+    let PopFirst { keys, end, count } = parse_pop_first(request, 2)?;
+    for index in keys {
+        if pop(ctx, ctx.other_key(request.arg(index)), end, count, Shape::KeyAndPairs)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The same for one of the keys.
+fn narrow_bzmpop(_: &mut Ctx, request: Request, index: usize) -> OwnedRequest {
+    let keys = TIMEOUT_AND_COUNTED.indexes(request).count();
+    let head = [request.arg(0), request.arg(1), b"1", request.arg(index)];
+    OwnedRequest::from_args(head.into_iter().chain(request.from(3 + keys)))
+}
