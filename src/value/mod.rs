@@ -13,6 +13,7 @@
 pub mod glob;
 pub mod hash;
 pub mod lcs;
+pub mod list;
 pub mod number;
 pub mod pack;
 

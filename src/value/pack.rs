@@ -29,7 +29,8 @@ pub mod link;
 pub trait Buffer {
     fn bytes(&self) -> &[u8];
 
-    /// Puts `with` where `at` was; one move of what is behind.
+    /// Puts `with` where `at` was; one move of what is behind. (A `Vec` has a method of this name already: say
+    /// `Buffer::splice` there.)
     fn splice(&mut self, at: Range<usize>, with: &[u8]);
 
     /// Overwrites what is at an offset.
@@ -67,6 +68,15 @@ pub trait Out {
 impl Out for Vec<u8> {
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
+    }
+}
+
+/// A place of the right size, which shrinks to what is still to be written.
+impl Out for &mut [u8] {
+    fn put(&mut self, bytes: &[u8]) {
+        let (place, rest) = std::mem::take(self).split_at_mut(bytes.len());
+        place.copy_from_slice(bytes);
+        *self = rest;
     }
 }
 
