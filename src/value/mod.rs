@@ -12,6 +12,7 @@
 
 pub mod glob;
 pub mod hash;
+pub mod intset;
 pub mod lcs;
 pub mod list;
 pub mod number;
