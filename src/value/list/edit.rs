@@ -1,6 +1,7 @@
 //! What changes a list in its middle.
 
 use super::chunk::Chunk;
+use super::packed::equal_offsets;
 use super::{CHUNKS_MAX, End, Limit, List, Place};
 use crate::value::pack::{Element, link};
 
@@ -49,7 +50,7 @@ impl List {
         let mut touched = Vec::new();
         let mut next = self.chunk_at(from);
         while let Some((segment, chunk)) = next.filter(|_| left > 0) {
-            let offsets = equal_offsets(&self.segments[segment].chunks[chunk], element, left, from);
+            let offsets = equal_offsets(self.segments[segment].chunks[chunk].bytes(), element, left, from);
             if !offsets.is_empty() {
                 left -= offsets.len();
                 self.edit_chunk(segment, chunk, |chunk| chunk.remove_each(&offsets));
@@ -154,19 +155,5 @@ impl List {
             self.edit_chunk(segment, chunk, |chunk| chunk.append(&behind, limit.bytes));
         }
         joins
-    }
-}
-
-/// Where the elements are that are equal to this one, ascending: at most `max`, those nearest to an end.
-fn equal_offsets(chunk: &Chunk, element: Element, max: usize, from: End) -> Vec<usize> {
-    let equal = |(at, found): (usize, Element)| (found == element).then_some(at);
-    let elements = link::iter(chunk.bytes(), 0);
-    match from {
-        End::Front => elements.filter_map(equal).take(max).collect(),
-        End::Back => {
-            let mut offsets: Vec<usize> = elements.rev().filter_map(equal).take(max).collect();
-            offsets.reverse();
-            offsets
-        }
     }
 }

@@ -12,12 +12,14 @@
 //!
 //! - `chunk.rs`: one chunk
 //! - `edit.rs`: what changes a list in its middle
+//! - `packed.rs`: what changes a list that is packed
 //! - `view.rs`: reading lists, small ones included
 //!
 //! Invariants: no chunk and no segment is empty; a chunk of several elements keeps to the [`Limit`] it was made with.
 
 mod chunk;
 mod edit;
+pub mod packed;
 mod view;
 
 #[cfg(test)]
@@ -25,7 +27,9 @@ mod tests;
 
 pub use view::{Direction, Iter, View};
 
-use super::pack::{self, COUNT_BYTES, Element, link};
+use super::pack::{self, COUNT_BYTES, COUNT_MAX, Element, link};
+use super::{Node, NodeType};
+use crate::table::Kind;
 use chunk::Chunk;
 use std::collections::VecDeque;
 
@@ -58,6 +62,9 @@ struct Segment {
 
 /// Chunks of a segment that is full.
 const CHUNKS_MAX: usize = 256;
+const COUNT_UNLIMITED: usize = u32::MAX as usize;
+/// Header and end mark of a listpack, which ours have not.
+const LISTPACK_BYTES: usize = 7;
 
 /// The element of this index within its chunk, which is the chunk of that index within its segment. Behind the last
 /// element where the list ends.
@@ -70,10 +77,24 @@ struct Place {
 
 impl Limit {
     /// What `list-max-listpack-size` says: elements where positive, 4 to 64 KiB where -1 to -5.
-    pub fn of(size: i64) -> Limit {
+    pub fn of(size: i32) -> Limit {
         match size {
-            ..0 => Limit { bytes: 2048 << size.unsigned_abs().min(5), count: u32::MAX as usize },
-            _ => Limit { bytes: 8192, count: size.clamp(1, u32::MAX.into()) as usize },
+            ..0 => Limit { bytes: 2048 << size.unsigned_abs().min(5), count: COUNT_UNLIMITED },
+            _ => Limit { bytes: 8192, count: size.max(1) as usize },
+        }
+    }
+
+    /// Whether a list of a sequence of so many bytes and elements is packed; as in Redis 7.2, whose listpacks have a
+    /// header and an end mark.
+    pub fn packs(self, bytes: usize, count: usize) -> bool {
+        self.allows(bytes + LISTPACK_BYTES, count) && count <= COUNT_MAX
+    }
+
+    /// What a list of chunks has to keep to before it is packed again, so that it does not go to and fro.
+    fn for_packing(self) -> Limit {
+        match self.count {
+            COUNT_UNLIMITED => Limit { bytes: self.bytes / 2, ..self },
+            count => Limit { count: count / 2, ..self },
         }
     }
 
@@ -91,6 +112,33 @@ impl Limit {
 impl End {
     pub fn other(self) -> End {
         if self == End::Front { End::Back } else { End::Front }
+    }
+}
+
+impl NodeType for List {
+    const KIND: Kind = Kind::List;
+}
+
+impl Node for List {
+    fn kind(&self) -> Kind {
+        Kind::List
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A chunk is given back as a whole, and counts as one element.
+    fn free_some(&mut self, budget: usize) -> bool {
+        for _ in 0..budget {
+            let Some(last) = self.segments.len().checked_sub(1) else { break };
+            self.remove_chunk(last, self.segments[last].chunks.len() - 1);
+        }
+        self.is_empty()
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Node> {
+        Box::new(self.clone())
     }
 }
 
@@ -117,12 +165,11 @@ impl List {
         list
     }
 
-    /// The packed form of a list whose elements are in one chunk and keep to the limit.
+    /// The packed form of a list that has become small: its elements are in one chunk.
     pub fn to_packed(&self, limit: Limit) -> Option<Vec<u8>> {
-        let chunk = self.segments.front()?.chunks.front()?;
-        let fits = chunk.count() == self.len && limit.allows(chunk.bytes().len(), self.len.max(1));
-        let count = u16::try_from(self.len).ok().filter(|_| fits)?;
-        Some([&count.to_le_bytes(), chunk.bytes()].concat())
+        let chunk = self.segments.front()?.chunks.front().filter(|chunk| chunk.count() == self.len)?;
+        let bytes = chunk.bytes();
+        limit.for_packing().packs(bytes.len(), self.len).then(|| [&(self.len as u16).to_le_bytes(), bytes].concat())
     }
 
     pub fn len(&self) -> usize {
@@ -131,20 +178,6 @@ impl List {
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// All memory the list holds.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Gives back about `budget` chunks; whether nothing is left.
-    pub fn free_some(&mut self, budget: usize) -> bool {
-        for _ in 0..budget {
-            let Some(last) = self.segments.len().checked_sub(1) else { break };
-            self.remove_chunk(last, self.segments[last].chunks.len() - 1);
-        }
-        self.is_empty()
     }
 
     pub fn get(&self, index: usize) -> Option<Element<'_>> {

@@ -1,6 +1,8 @@
 //! Reading lists, packed ones and those of chunks alike.
 
+use super::packed::offset as packed_offset;
 use super::{Chunk, List, Place};
+use crate::table::{Entry, Kind};
 use crate::value::pack::{self, COUNT_BYTES, Element, link};
 
 /// A list, however it is kept.
@@ -31,6 +33,18 @@ pub struct Iter<'a> {
 }
 
 impl<'a> View<'a> {
+    /// The list in an entry.
+    pub fn of(entry: Entry) -> View<'a> {
+        debug_assert_eq!(entry.kind(), Kind::List);
+        match (entry.packed(), entry.node()) {
+            (Some(packed), _) => View::Packed(packed),
+            // SAFETY: the node of a list is a `List`, and lives as long as its entry: whoever has the entry has made sure
+            // that both stay.
+            (None, Some(node)) => View::Node(unsafe { node.cast::<List>().as_ref() }),
+            (None, None) => View::Packed(&[0; COUNT_BYTES]),
+        }
+    }
+
     pub fn len(self) -> usize {
         match self {
             View::Packed(packed) => pack::count(packed),
@@ -74,16 +88,6 @@ impl<'a> View<'a> {
             }
             View::Node(list) => list.iter(index, direction),
         }
-    }
-}
-
-/// Where the element of an index is, or the end for the index behind the last one.
-pub fn packed_offset(packed: &[u8], index: usize) -> usize {
-    let count = pack::count(packed);
-    if index * 2 <= count {
-        link::skip(packed, COUNT_BYTES, index)
-    } else {
-        link::skip_back(packed, packed.len(), count - index)
     }
 }
 
