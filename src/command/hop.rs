@@ -87,6 +87,14 @@ impl Across {
         shard_of(self.hop.hasher(), key)
     }
 
+    /// The shards of several keys, each once.
+    pub fn shards_of<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Vec<usize> {
+        let mut shards: Vec<usize> = keys.map(|key| self.shard_of(key)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
     /// Runs `work` on a shard, in this command's database, and waits for what it returns.
     pub async fn on<R: Send + 'static>(&self, shard: usize, work: impl FnOnce(&mut Ctx) -> R + Send + 'static) -> R {
         self.on_db(shard, self.db, work).await

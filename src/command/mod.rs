@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `strings.rs` | SET, GET and all that work on one string |
 //! | `multi.rs` | MSET, MGET, MSETNX, LCS: strings under several keys |
+//! | `lists/` | lists |
+//! | `sets/` | sets |
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
@@ -22,8 +24,10 @@ pub mod describe;
 mod hashes;
 mod hop;
 pub mod keys;
+pub mod lists;
 pub mod multi;
 mod scanning;
+pub mod sets;
 pub mod spec;
 pub mod strings;
 pub mod syntax;
@@ -35,6 +39,7 @@ use crate::clock::{Clock, Now};
 use crate::config::Limits;
 use crate::keyspace::{Hasher, Key, Keyspace, Touch};
 use crate::resp::{Proto, Reply, Request, Result};
+use crate::value::pack::Element;
 use spec::Row;
 
 /// What a handler works with: one shard's keyspace, the moment, and the reply.
@@ -100,6 +105,8 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         blocking::ROWS,
         strings::ROWS,
         multi::ROWS,
+        lists::ROWS,
+        sets::ROWS,
         keys::ROWS,
         walk::ROWS,
         deadlines::ROWS,
@@ -162,6 +169,14 @@ impl Ctx<'_> {
     pub fn also(&mut self, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
         self.keyspace.effects.touched(self.db, key);
         self.keyspace.effects.notify(class, event, self.db, key);
+    }
+}
+
+/// An element of a collection as a reply.
+pub fn reply_element(reply: &mut Reply, element: Element) {
+    match element {
+        Element::Int(n) => reply.bulk_int(n),
+        Element::Bytes(bytes) => reply.bulk(bytes),
     }
 }
 

@@ -198,10 +198,7 @@ fn set_many_here(ctx: &mut Ctx, request: Request, parse: ParseSets) -> Result {
 async fn set_many_across(across: Across, parse: ParseSets) -> Result<Vec<u8>> {
     let request = Arc::new(across.request.clone());
     let keys = across.keys;
-    let mut shards: Vec<usize> =
-        keys.indexes(request.as_request()).map(|index| across.shard_of(request.as_request().arg(index))).collect();
-    shards.sort_unstable();
-    shards.dedup();
+    let shards = across.shards_of(keys.indexes(request.as_request()).map(|index| request.as_request().arg(index)));
     let look = {
         let request = request.clone();
         move |ctx: &mut Ctx, shard: usize| {

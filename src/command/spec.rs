@@ -146,6 +146,8 @@ impl Keys {
     pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2, count: 0 };
     /// numkeys key value key value ... and more; whether the number fits is left to the handler.
     pub const COUNTED_PAIRS: Keys = Keys { first: 2, last: -1, step: 2, count: 1 };
+    /// numkeys key ... and more.
+    pub const COUNTED: Keys = Keys { first: 2, last: -1, step: 1, count: 1 };
     /// The one key of a subcommand.
     pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0 };
 

@@ -138,6 +138,12 @@ impl Keyspace {
         slot.map(|slot| self.live(db, slot, now))
     }
 
+    /// What is under a key that is there and alive, to be seen beside others'; leaves nothing behind.
+    pub fn peek(&self, db: usize, key: Key, now: Now) -> Option<Stored<'_>> {
+        let slot = self.dbs[db].find(key).filter(|slot| !self.dbs[db].is_dead(*slot, now.ms))?;
+        Some(self.dbs[db].entry(slot).content())
+    }
+
     #[inline]
     fn live(&mut self, db: usize, slot: Slot, now: Now) -> Live<'_> {
         Live::new(&mut self.dbs[db], &mut self.nodes, slot, now)

@@ -17,6 +17,7 @@ pub mod lcs;
 pub mod list;
 pub mod number;
 pub mod pack;
+pub mod set;
 
 use crate::table::{Kind, Value};
 use number::parse_i64;

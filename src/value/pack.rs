@@ -90,7 +90,7 @@ impl Out for &mut [u8] {
 pub type Encoded = SmallVec<[u8; 104]>;
 
 /// One element; the form says how it is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element<'a> {
     Int(i64),
     Bytes(&'a [u8]),

@@ -12,7 +12,7 @@ use super::number::{I64_TEXT_BYTES_MAX, parse_i64};
 use super::pack::{self, Buffer, COUNT_BYTES, COUNT_MAX, Element, Encoded, Item};
 use super::{Node, NodeType, intset};
 use crate::config::Limits;
-use crate::table::{Dict, Entry, Kind, Value};
+use crate::table::{Dict, Entry, Kind, Stored, Value};
 
 /// A set that is not packed.
 #[derive(Clone, Default)]
@@ -51,7 +51,9 @@ impl Set {
     fn of(view: View) -> Set {
         let mut set = Set::default();
         let mut text = [0; I64_TEXT_BYTES_MAX];
-        view.iter().for_each(|member| drop(set.insert(member.text(&mut text))));
+        for member in view.iter() {
+            set.insert(member.text(&mut text));
+        }
         set
     }
 }
@@ -65,15 +67,15 @@ pub enum View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The set in an entry.
-    pub fn of(entry: Entry) -> View<'a> {
-        debug_assert_eq!(entry.kind(), Kind::Set);
-        match (entry.packed(), entry.node()) {
-            (Some(bytes), _) => View::packed(bytes, entry.is_marked()),
-            // SAFETY: the node of a set is a `Set`, and lives as long as its entry: whoever has the entry has made sure
-            // that both stay.
-            (None, Some(node)) => View::Dict(unsafe { &node.cast::<Set>().as_ref().members }),
-            (None, None) => View::Packed(&[0; COUNT_BYTES]),
+    pub const EMPTY: View<'static> = View::Packed(&[0; COUNT_BYTES]);
+
+    /// The set that is kept like this.
+    pub fn of(content: Stored<'a>) -> View<'a> {
+        match content {
+            Stored::Packed(Kind::Set, marked, bytes) => View::packed(bytes, marked),
+            // SAFETY: the node of a set is a `Set`, and lives as long as its entry, from which the content is borrowed.
+            Stored::Node(Kind::Set, node) => View::Dict(unsafe { &node.cast::<Set>().as_ref().members }),
+            _ => unreachable!("it is a set"),
         }
     }
 
@@ -121,6 +123,17 @@ impl<'a> View<'a> {
             View::Dict(dict) => (None, None, Some(dict.iter().map(of_entry))),
         };
         ints.into_iter().flatten().chain(packed.into_iter().flatten()).chain(dict.into_iter().flatten())
+    }
+
+    /// One call of a scan; see [`Dict::scan`]. A packed set is shown as a whole.
+    pub fn scan(self, cursor: u64, count: usize, mut each: impl FnMut(Element)) -> u64 {
+        match self {
+            View::Dict(dict) => dict.scan(cursor, count, |entry, _| each(of_entry(entry))),
+            packed => {
+                packed.iter().for_each(each);
+                0
+            }
+        }
     }
 
     /// A member chosen uniformly; none of an empty set.
@@ -193,6 +206,11 @@ impl Form {
         }
     }
 
+    /// A packed set, to be kept.
+    pub fn stored(bytes: &[u8], marked: bool) -> Stored<'_> {
+        Stored::Packed(Kind::Set, marked, bytes)
+    }
+
     pub fn view(&self) -> View<'_> {
         match self {
             Form::Packed { bytes, marked } => View::packed(bytes, *marked),
@@ -258,13 +276,17 @@ fn add_to_ints(ints: &[u8], member: &[u8], limits: &Limits) -> Form {
     let view = View::Ints(ints);
     let longest = match view.len() {
         0 => 0,
-        len => [0, len - 1].map(|index| Element::Int(intset::get(ints, index)).text_len()).into_iter().max().unwrap_or(0),
+        len => {
+            [0, len - 1].map(|index| Element::Int(intset::get(ints, index)).text_len()).into_iter().max().unwrap_or(0)
+        }
     };
     if !is_packable(view.len() + 1, member.len().max(longest), limits) {
         return unpacked(view, member);
     }
     let mut bytes = Encoded::from_slice(&((view.len() + 1) as u16).to_le_bytes());
-    view.iter().for_each(|int| drop(int.encode(&mut bytes)));
+    for int in view.iter() {
+        int.encode(&mut bytes);
+    }
     Element::of(member).encode(&mut bytes);
     Form::Packed { bytes, marked: false }
 }
@@ -359,7 +381,9 @@ mod tests {
 
     fn encoding(members: &[&str], limits: &Limits) -> &'static str {
         let mut form = Form::default();
-        members.iter().for_each(|member| drop(form.insert(member.as_bytes(), limits)));
+        for member in members {
+            form.insert(member.as_bytes(), limits);
+        }
         match form.view() {
             View::Ints(_) => "intset",
             View::Packed(_) => "listpack",
@@ -389,7 +413,9 @@ mod tests {
         let limits = limits(512, 128, 64);
         for members in [["1", "2", "3", "4"], ["1", "2", "3", "d"]] {
             let mut form = Form::default();
-            members.iter().for_each(|member| drop(form.insert(member.as_bytes(), &limits)));
+            for member in members {
+                form.insert(member.as_bytes(), &limits);
+            }
             let node = Form::Node(Set::of(form.view()));
             for form in [form, node] {
                 let mut rng = fastrand::Rng::with_seed(3);

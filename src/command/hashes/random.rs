@@ -1,6 +1,7 @@
 //! HRANDFIELD.
 
-use super::{reply_element, with_view};
+use super::with_view;
+use crate::command::reply_element;
 use crate::command::Ctx;
 use crate::keyspace::NEVER_MS;
 use crate::resp::{Error, Proto, Reply, Request, Result};

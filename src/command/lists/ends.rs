@@ -1,7 +1,7 @@
 //! Pushing to the ends of a list and taking from them.
 
-use super::{change_chunks, find, limit, pack_small, removed, reply_element, view};
-use crate::command::Ctx;
+use super::{change_chunks, find, limit, pack_small, removed, view};
+use crate::command::{Ctx, reply_element};
 use crate::config::NotifyFlags;
 use crate::keyspace::{Key, Kind, Live, Owned, Stored};
 use crate::resp::{Error, Reply, Request, Result};
@@ -116,16 +116,23 @@ pub(super) fn pop_to(ctx: &mut Ctx, key: Key, end: End, count: usize, reply: &mu
 }
 
 /// Takes elements from an end; whether the key is gone with the last of them.
-pub(super) fn drop_from(mut live: Live, end: End, count: usize, limit: Limit) -> bool {
-    if count >= view(&live).len() {
+pub(super) fn drop_from(live: Live, end: End, count: usize, limit: Limit) -> bool {
+    if end == End::Front { trim(live, count, 0, limit) } else { trim(live, 0, count, limit) }
+}
+
+/// Takes elements from both ends; whether the key is gone with the last of them.
+pub(super) fn trim(mut live: Live, front: usize, back: usize, limit: Limit) -> bool {
+    if front + back >= view(&live).len() {
         live.remove();
         return true;
     }
-    if live.packed().is_some() {
-        packed::drop_from(&mut live, end, count);
-    } else {
-        change_chunks(&mut live, limit, |list| list.drop_from(end, count));
-        pack_small(&mut live, limit);
+    for (end, count) in [(End::Front, front), (End::Back, back)].into_iter().filter(|(_, count)| *count > 0) {
+        if live.packed().is_some() {
+            packed::drop_from(&mut live, end, count);
+        } else {
+            change_chunks(&mut live, limit, |list| list.drop_from(end, count));
+        }
     }
+    pack_small(&mut live, limit);
     false
 }

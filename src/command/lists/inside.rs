@@ -1,11 +1,11 @@
 //! Lists by index and by element.
 
-use super::{change_chunks, find, from_end, limit, pack_small, removed, reply_element, settle, view};
-use crate::command::Ctx;
+use super::ends::trim;
+use super::{change_chunks, find, from_end, limit, of_kind, pack_small, removed, settle, view};
+use crate::command::{Ctx, reply_element};
 use crate::config::NotifyFlags;
 use crate::resp::{Error, Request, Result};
 use crate::value::list::{Direction, End, View, packed};
-use crate::value::number::parse_i64;
 use crate::value::pack::Element;
 
 pub(super) fn llen(ctx: &mut Ctx, request: Request) -> Result {
@@ -29,11 +29,11 @@ fn places(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
 
 pub(super) fn lindex(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
+    let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.nil();
         return Ok(());
     };
-    let view = super::list(&live)?;
+    let view = view(&live);
     match place(request.int(2)?, view.len()).and_then(|index| view.get(index)) {
         Some(element) => reply_element(&mut ctx.reply, element),
         None => ctx.reply.nil(),
@@ -87,11 +87,11 @@ pub(super) fn linsert(ctx: &mut Ctx, request: Request) -> Result {
 pub(super) fn lrange(ctx: &mut Ctx, request: Request) -> Result {
     let (start, stop) = (request.int(2)?, request.int(3)?);
     let key = ctx.key(request.arg(1));
-    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
+    let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.array(0);
         return Ok(());
     };
-    let view = super::list(&live)?;
+    let view = view(&live);
     let places = places(start, stop, view.len());
     ctx.reply.array(places.len());
     let elements = view.iter(places.start, Direction::Forward).take(places.len());
@@ -129,12 +129,7 @@ pub(super) fn ltrim(ctx: &mut Ctx, request: Request) -> Result {
     if let Some(live) = find(ctx, key)? {
         let len = view(&live).len();
         let kept = places(start, stop, len);
-        let mut is_gone = kept.is_empty();
-        if is_gone {
-            live.remove();
-        } else {
-            is_gone = super::ends::trim(live, kept.start, len - kept.end, limit);
-        }
+        let is_gone = trim(live, kept.start, len - kept.end, limit);
         removed(ctx, "ltrim", key.bytes, is_gone);
     }
     ctx.reply.ok();

@@ -18,9 +18,8 @@ use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
 use crate::config::NotifyFlags;
 use crate::keyspace::{Key, Kind, Live, Stored};
-use crate::resp::{Error, Reply, Result};
+use crate::resp::{Error, Result};
 use crate::value::list::{End, Limit, List, View};
-use crate::value::pack::Element;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -265,28 +264,22 @@ pub const ROWS: &[Row<Run>] = &[
 
 /// The live list under a key; another type is an error.
 fn find<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Live<'c>>> {
-    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
+    of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))
+}
+
+fn of_kind(found: Option<Live>) -> Result<Option<Live>> {
+    match found {
         Some(live) if live.kind() != Kind::List => Err(Error::WrongType),
         found => Ok(found),
     }
 }
 
 fn view<'l>(live: &'l Live) -> View<'l> {
-    match live.packed() {
-        Some(packed) => View::Packed(packed),
-        None => View::Node(live.node().expect("a list is packed or a node")),
-    }
+    View::of(live.content())
 }
 
 fn limit(ctx: &Ctx) -> Limit {
     Limit::of(ctx.limits.list_size)
-}
-
-fn reply_element(reply: &mut Reply, element: Element) {
-    match element {
-        Element::Int(n) => reply.bulk_int(n),
-        Element::Bytes(bytes) => reply.bulk(bytes),
-    }
 }
 
 /// Changes the list of chunks that a list is from now on, if it was not.

@@ -137,7 +137,9 @@ fn grows(packed: &[u8], bytes: usize, count: usize, limit: Limit) -> bool {
 
 /// Appends texts in the order in which they stand when they were pushed one after the other.
 fn encode<'t>(texts: impl DoubleEndedIterator<Item = &'t [u8]>, end: End, out: &mut Encoded) {
-    let mut put = |text| drop(link::encode(Element::of(text), out));
+    let mut put = |text| {
+        link::encode(Element::of(text), out);
+    };
     match end {
         End::Front => texts.rev().for_each(&mut put),
         End::Back => texts.for_each(&mut put),

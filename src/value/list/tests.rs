@@ -1,4 +1,5 @@
 use super::*;
+use crate::value::Node;
 use std::collections::VecDeque;
 
 const LIMITS: [Limit; 4] = [
@@ -205,7 +206,7 @@ fn a_queue_keeps_its_size() {
 fn limits_are_those_of_the_directive() {
     assert_eq!(Limit::of(-1).bytes, 4096);
     assert_eq!(Limit::of(-5).bytes, 65536);
-    assert_eq!(Limit::of(i64::MIN).bytes, 65536);
+    assert_eq!(Limit::of(i32::MIN).bytes, 65536);
     assert_eq!(Limit::of(0).count, 1);
     assert_eq!(Limit::of(128), Limit { bytes: 8192, count: 128 });
 }

@@ -2,7 +2,7 @@
 
 use super::packed::offset as packed_offset;
 use super::{Chunk, List, Place};
-use crate::table::{Entry, Kind};
+use crate::table::{Kind, Stored};
 use crate::value::pack::{self, COUNT_BYTES, Element, link};
 
 /// A list, however it is kept.
@@ -33,15 +33,13 @@ pub struct Iter<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The list in an entry.
-    pub fn of(entry: Entry) -> View<'a> {
-        debug_assert_eq!(entry.kind(), Kind::List);
-        match (entry.packed(), entry.node()) {
-            (Some(packed), _) => View::Packed(packed),
-            // SAFETY: the node of a list is a `List`, and lives as long as its entry: whoever has the entry has made sure
-            // that both stay.
-            (None, Some(node)) => View::Node(unsafe { node.cast::<List>().as_ref() }),
-            (None, None) => View::Packed(&[0; COUNT_BYTES]),
+    /// The list that is kept like this.
+    pub fn of(content: Stored<'a>) -> View<'a> {
+        match content {
+            Stored::Packed(Kind::List, _, packed) => View::Packed(packed),
+            // SAFETY: the node of a list is a `List`, and lives as long as its entry, from which the content is borrowed.
+            Stored::Node(Kind::List, node) => View::Node(unsafe { node.cast::<List>().as_ref() }),
+            _ => unreachable!("it is a list"),
         }
     }
 
