@@ -148,6 +148,10 @@ impl Keys {
     pub const COUNTED_PAIRS: Keys = Keys { first: 2, last: -1, step: 2, count: 1 };
     /// numkeys key ... and more.
     pub const COUNTED: Keys = Keys { first: 2, last: -1, step: 1, count: 1 };
+    /// The same behind one argument.
+    pub const COUNTED_LATER: Keys = Keys { first: 3, last: -1, step: 1, count: 2 };
+    /// key ... and one argument.
+    pub const ALL_BUT_LAST: Keys = Keys { first: 1, last: -2, step: 1, count: 0 };
     /// The one key of a subcommand.
     pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0 };
 

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `ends.rs` | pushing to the ends and taking from them |
-//! | `moves.rs` | from one list to another, and from the first of several |
+//! | `moves.rs` | from one list to another, and from the first of several; what waits for that |
 //! | `inside.rs` | by index and by element |
 //!
 //! A list is packed in its key's entry while `list-max-listpack-size` allows it, else a [`List`] of chunks; when it has
@@ -13,9 +13,10 @@ mod ends;
 mod inside;
 mod moves;
 
-use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
+use super::blocking::{self, Blocking, Nil};
+use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, NO_SCRIPT, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::{Ctx, Run};
+use super::{Ctx, OwnedRequest, Run};
 use crate::config::NotifyFlags;
 use crate::keyspace::{Key, Kind, Live, Stored};
 use crate::resp::{Error, Result};
@@ -230,7 +231,7 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Takes the last element of a list and puts it in front of another list, or of the same.",
             syntax: "source:key destination:key",
         },
-        Run::Atomic(moves::move_here, |across| Box::pin(moves::move_across(across))),
+        MOVE,
     ),
     Row::new(
         Spec {
@@ -244,7 +245,7 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Takes an element from an end of a list and puts it at an end of another list, or of the same.",
             syntax: "source:key destination:key wherefrom:(LEFT|RIGHT) whereto:(LEFT|RIGHT)",
         },
-        Run::Atomic(moves::move_here, |across| Box::pin(moves::move_across(across))),
+        MOVE,
     ),
     Row::new(
         Spec {
@@ -258,9 +259,123 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Takes elements from an end of the first list that has any.",
             syntax: "numkeys:integer key... where:(LEFT|RIGHT) [COUNT count:integer]",
         },
-        Run::Atomic(moves::pop_first_here, |across| Box::pin(moves::pop_first_across(across))),
+        POP_FIRST,
+    ),
+    Row::new(
+        Spec {
+            name: "blpop",
+            arity: -3,
+            flags: WRITE | NO_SCRIPT,
+            keys: Keys::ALL_BUT_LAST,
+            group: Group::List,
+            since: "2.0.0",
+            complexity: "O(n) in the number of keys",
+            summary: "Takes the first element of the first list that has any; waits until one has.",
+            syntax: "key... timeout:double",
+        },
+        POP_OR_WAIT,
+    ),
+    Row::new(
+        Spec {
+            name: "brpop",
+            arity: -3,
+            flags: WRITE | NO_SCRIPT,
+            keys: Keys::ALL_BUT_LAST,
+            group: Group::List,
+            since: "2.0.0",
+            complexity: "O(n) in the number of keys",
+            summary: "Takes the last element of the first list that has any; waits until one has.",
+            syntax: "key... timeout:double",
+        },
+        POP_OR_WAIT,
+    ),
+    Row::new(
+        Spec {
+            name: "brpoplpush",
+            arity: 4,
+            flags: WRITE | DENY_OOM | NO_SCRIPT,
+            keys: Keys::TWO,
+            group: Group::List,
+            since: "2.2.0",
+            complexity: "O(1)",
+            summary: "RPOPLPUSH that waits until there is an element.",
+            syntax: "source:key destination:key timeout:double",
+        },
+        MOVE_OR_WAIT,
+    ),
+    Row::new(
+        Spec {
+            name: "blmove",
+            arity: 6,
+            flags: WRITE | DENY_OOM | NO_SCRIPT,
+            keys: Keys::TWO,
+            group: Group::List,
+            since: "6.2.0",
+            complexity: "O(1)",
+            summary: "LMOVE that waits until there is an element.",
+            syntax: "source:key destination:key wherefrom:(LEFT|RIGHT) whereto:(LEFT|RIGHT) timeout:double",
+        },
+        MOVE_OR_WAIT,
+    ),
+    Row::new(
+        Spec {
+            name: "blmpop",
+            arity: -5,
+            flags: WRITE | MOVABLE_KEYS,
+            keys: Keys::COUNTED_LATER,
+            group: Group::List,
+            since: "7.0.0",
+            complexity: "O(n + m) in the numbers of keys and of elements taken",
+            summary: "LMPOP that waits until a list has elements.",
+            syntax: "timeout:double numkeys:integer key... where:(LEFT|RIGHT) [COUNT count:integer]",
+        },
+        POP_FIRST_OR_WAIT,
     ),
 ];
+
+const MOVE: Run = Run::Atomic(
+    |ctx, request| blocking::once(ctx, request, blocking::never, moves::try_move, Nil::Bulk),
+    |across| Box::pin(blocking::once_across(across, blocking::never, moves::try_move_across, Nil::Bulk)),
+);
+
+const POP_FIRST: Run = Run::Atomic(
+    |ctx, request| blocking::once(ctx, request, blocking::never, moves::try_pop_first, Nil::Array),
+    |across| Box::pin(blocking::once_across(across, blocking::never, moves::try_pop_first_across, Nil::Array)),
+);
+
+const POP_OR_WAIT: Run = Run::Blocking(Blocking {
+    wait: moves::pop_wait,
+    attempt: (moves::try_pop, moves::try_pop_across),
+    once: crate::once!(moves::pop_wait, moves::try_pop, moves::try_pop_across, Nil::Array),
+    nil: Nil::Array,
+    keys: Keys::ALL_BUT_LAST,
+    kind: Kind::List,
+    narrow: moves::with_one_key_of_all,
+    ends_with_key: false,
+});
+
+/// Only the source is waited for.
+const MOVE_OR_WAIT: Run = Run::Blocking(Blocking {
+    wait: moves::move_wait,
+    attempt: (moves::try_move, moves::try_move_across),
+    once: crate::once!(moves::move_wait, moves::try_move, moves::try_move_across, Nil::Bulk),
+    nil: Nil::Array,
+    keys: Keys::ONE,
+    kind: Kind::List,
+    narrow: |_, request, _| OwnedRequest::of(request),
+    ends_with_key: false,
+});
+
+const POP_FIRST_OR_WAIT: Run = Run::Blocking(Blocking {
+    wait: moves::pop_first_wait,
+    attempt: (moves::try_pop_first, moves::try_pop_first_across),
+    once: crate::once!(moves::pop_first_wait, moves::try_pop_first, moves::try_pop_first_across, Nil::Array),
+    nil: Nil::Array,
+    keys: Keys::COUNTED_LATER,
+    kind: Kind::List,
+    narrow: moves::with_one_key,
+    ends_with_key: false,
+});
 
 /// The live list under a key; another type is an error.
 fn find<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Live<'c>>> {

@@ -2,12 +2,16 @@
 
 use super::ends::{drop_from, pop_to, popped, push_texts, pushed};
 use super::{find, limit, removed, view};
-use crate::command::{Across, Ctx};
+use crate::command::blocking::{self, Wait};
+use crate::command::spec::Keys;
+use crate::command::{Across, Ctx, OwnedRequest};
 use crate::config::NotifyFlags;
 use crate::keyspace::Key;
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::list::End;
 use crate::value::number::parse_i64;
+use std::future::Future;
+use std::pin::Pin;
 
 /// What LMOVE, RPOPLPUSH and their blocking forms are asked for.
 #[derive(Clone, Copy)]
@@ -57,22 +61,29 @@ fn take(ctx: &mut Ctx, key: Key, end: End) -> Result {
     Ok(())
 }
 
-pub(super) fn move_here(ctx: &mut Ctx, request: Request) -> Result {
+/// The timeout of BLMOVE and BRPOPLPUSH; what they are asked for comes first.
+pub(super) fn move_wait(request: Request) -> Result<Wait> {
+    parse_move(request)?;
+    blocking::seconds(request.arg(request.len() - 1))
+}
+
+pub(super) fn try_move(ctx: &mut Ctx, request: Request) -> Result {
     let Move { from, to } = parse_move(request)?;
     let (source, destination) = (ctx.key(request.arg(1)), ctx.other_key(request.arg(2)));
-    match peek(ctx, source, from)? {
-        None => ctx.reply.nil(),
-        Some(text) => {
-            put(ctx, destination, &text, to)?;
-            take(ctx, source, from)?;
-            ctx.reply.bulk(&text);
-        }
+    if let Some(text) = peek(ctx, source, from)? {
+        put(ctx, destination, &text, to)?;
+        take(ctx, source, from)?;
+        ctx.reply.bulk(&text);
     }
     Ok(())
 }
 
+pub(super) fn try_move_across(across: Across) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> {
+    Box::pin(move_across(across))
+}
+
 /// Both keys are held, so that nobody sees the moment between the steps.
-pub(super) async fn move_across(across: Across) -> Result<Vec<u8>> {
+async fn move_across(across: Across) -> Result<Vec<u8>> {
     let request = across.request.as_request();
     let Move { from, to } = parse_move(request)?;
     let (source, destination) = (request.arg(1).to_vec(), request.arg(2).to_vec());
@@ -81,7 +92,7 @@ pub(super) async fn move_across(across: Across) -> Result<Vec<u8>> {
         let source = source.clone();
         move |ctx: &mut Ctx| peek(ctx, ctx.other_key(&source), from)
     };
-    let Some(text) = across.on(source_shard, look).await? else { return Ok(across.reply(|reply| reply.nil())) };
+    let Some(text) = across.on(source_shard, look).await? else { return Ok(Vec::new()) };
     let put = {
         let text = text.clone();
         move |ctx: &mut Ctx| put(ctx, ctx.other_key(&destination), &text, to)
@@ -102,67 +113,94 @@ struct PopFirst {
 
 /// From the number of keys on.
 fn parse_pop_first(request: Request, start: usize) -> Result<PopFirst> {
-    let at_least_one = |text: &[u8], error| parse_i64(text).filter(|n| *n >= 1).ok_or(Error::text(error));
-    let keys = at_least_one(request.arg(start), "ERR numkeys should be greater than 0")?;
+    let at_least_one = |index, error| parse_i64(request.arg(index)).filter(|n| *n >= 1).ok_or(Error::text(error));
+    let keys = at_least_one(start, "ERR numkeys should be greater than 0")?;
     let first = start + 1;
     let after = usize::try_from(keys).ok().and_then(|keys| first.checked_add(keys));
     let after = after.filter(|after| *after < request.len()).ok_or(Error::Syntax)?;
     let end = parse_end(request.arg(after))?;
-    let count = match request.len() - after {
-        1 => 1,
-        3 if request.is(after + 1, "count") => {
-            at_least_one(request.arg(after + 2), "ERR count should be greater than 0")?
-        }
-        _ if request.is(after + 1, "count") && request.len() - after > 2 => {
-            at_least_one(request.arg(after + 2), "ERR count should be greater than 0")?;
+    let mut count = 1;
+    if request.len() > after + 1 {
+        if !request.is(after + 1, "count") || request.len() == after + 2 {
             return Err(Error::Syntax);
         }
-        _ => return Err(Error::Syntax),
-    };
+        count = at_least_one(after + 2, "ERR count should be greater than 0")?;
+    }
+    if request.len() > after + 3 {
+        return Err(Error::Syntax);
+    }
     Ok(PopFirst { keys: first..after, end, count: usize::try_from(count).unwrap_or(usize::MAX) })
 }
 
-/// Takes elements of one list and replies with the key and them; whether there are any.
-fn pop_named(ctx: &mut Ctx, key: Key, end: End, count: usize, out: &mut Vec<u8>) -> Result<bool> {
-    let mut items = Vec::new();
-    let popped = pop_to(ctx, key, end, count, &mut Reply::new(&mut items, ctx.reply.proto))?;
-    if let Some(popped) = popped {
-        let mut reply = Reply::new(out, ctx.reply.proto);
-        reply.array(2);
-        reply.bulk(key.bytes);
-        reply.array(popped);
-        reply.raw(&items);
-    }
-    Ok(popped.is_some())
+/// LMPOP has the number of keys first, BLMPOP behind its timeout.
+fn numkeys_at(request: Request) -> usize {
+    if request.is(0, "blmpop") { 2 } else { 1 }
 }
 
-pub(super) fn pop_first_here(ctx: &mut Ctx, request: Request) -> Result {
-    let PopFirst { keys, end, count } = parse_pop_first(request, 1)?;
-    let mut out = Vec::new();
+/// The timeout of BLMPOP; what it is asked for comes first.
+pub(super) fn pop_first_wait(request: Request) -> Result<Wait> {
+    parse_pop_first(request, numkeys_at(request))?;
+    blocking::seconds(request.arg(1))
+}
+
+/// The same with one of its keys.
+pub(super) fn with_one_key(_: &mut Ctx, request: Request, key: usize) -> OwnedRequest {
+    let numkeys = numkeys_at(request);
+    let after = parse_pop_first(request, numkeys).map_or(request.len(), |parsed| parsed.keys.end);
+    let head = request.from(0).take(numkeys).chain([b"1".as_slice(), request.arg(key)]);
+    OwnedRequest::from_args(head.chain(request.from(after)))
+}
+
+pub(super) fn try_pop_first(ctx: &mut Ctx, request: Request) -> Result {
+    let PopFirst { keys, end, count } = parse_pop_first(request, numkeys_at(request))?;
     for index in keys {
         let key = ctx.other_key(request.arg(index));
-        if pop_named(ctx, key, end, count, &mut out)? {
-            ctx.reply.raw(&out);
+        let mut items = Vec::new();
+        let popped = pop_to(ctx, key, end, count, &mut Reply::new(&mut items, ctx.reply.proto))?;
+        if let Some(popped) = popped {
+            ctx.reply.array(2);
+            ctx.reply.bulk(key.bytes);
+            ctx.reply.array(popped);
+            ctx.reply.raw(&items);
             return Ok(());
         }
     }
-    ctx.reply.nil_array();
     Ok(())
 }
 
-pub(super) async fn pop_first_across(across: Across) -> Result<Vec<u8>> {
-    let request = across.request.as_request();
-    let PopFirst { keys, end, count } = parse_pop_first(request, 1)?;
-    for index in keys {
-        let key = request.arg(index).to_vec();
-        let shard = across.shard_of(&key);
-        let pop = move |ctx: &mut Ctx| {
-            let mut out = Vec::new();
-            pop_named(ctx, ctx.other_key(&key), end, count, &mut out).map(|found| found.then_some(out))
-        };
-        if let Some(out) = across.on(shard, pop).await? {
-            return Ok(out);
+pub(super) fn try_pop_first_across(across: Across) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> {
+    Box::pin(async move {
+        parse_pop_first(across.request.as_request(), numkeys_at(across.request.as_request()))?;
+        let keys = across.keys;
+        blocking::first_of(across, keys, with_one_key, try_pop_first).await
+    })
+}
+
+/// The timeout of BLPOP and BRPOP.
+pub(super) fn pop_wait(request: Request) -> Result<Wait> {
+    blocking::seconds(request.arg(request.len() - 1))
+}
+
+/// The same with one of its keys.
+pub(super) fn with_one_key_of_all(_: &mut Ctx, request: Request, key: usize) -> OwnedRequest {
+    OwnedRequest::from_args([request.arg(0), request.arg(key), request.arg(request.len() - 1)].into_iter())
+}
+
+pub(super) fn try_pop(ctx: &mut Ctx, request: Request) -> Result {
+    let end = if request.is(0, "blpop") { End::Front } else { End::Back };
+    for index in 1..request.len() - 1 {
+        let key = ctx.other_key(request.arg(index));
+        let mut item = Vec::new();
+        if pop_to(ctx, key, end, 1, &mut Reply::new(&mut item, ctx.reply.proto))?.is_some() {
+            ctx.reply.array(2);
+            ctx.reply.bulk(key.bytes);
+            ctx.reply.raw(&item);
+            return Ok(());
         }
     }
-    Ok(across.reply(|reply| reply.nil_array()))
+    Ok(())
+}
+
+pub(super) fn try_pop_across(across: Across) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> {
+    blocking::first_of(across, Keys::ALL_BUT_LAST, with_one_key_of_all, try_pop)
 }

@@ -10,9 +10,9 @@ mod algebra;
 mod edit;
 mod random;
 
+use super::scanning::{self, Own, ScanOptions, reply_page};
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::scanning::{self, Own, ScanOptions, reply_page};
 use super::{Ctx, Run, reply_element};
 use crate::keyspace::{Key, Kind, Live, Owned};
 use crate::resp::{Error, Request, Result};
