@@ -102,6 +102,11 @@ impl Nil {
     }
 }
 
+/// Of commands that do not wait but are those that do in all else.
+pub fn never(_: Request) -> Result<Wait> {
+    Ok(Wait::Never)
+}
+
 /// A timeout in seconds, perhaps with a fraction.
 pub fn seconds(text: &[u8]) -> Result<Wait> {
     let seconds = parse_f64(text).filter(|seconds| !seconds.is_nan());

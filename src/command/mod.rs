@@ -6,6 +6,8 @@
 //! | `multi.rs` | MSET, MGET, MSETNX, LCS: strings under several keys |
 //! | `zsets/` | sorted sets |
 //! | `geo/` | points on the globe, in sorted sets |
+//! | `lists/` | lists |
+//! | `sets/` | sets |
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
@@ -25,8 +27,10 @@ mod geo;
 mod hashes;
 mod hop;
 pub mod keys;
+pub mod lists;
 pub mod multi;
 mod scanning;
+pub mod sets;
 pub mod spec;
 pub mod strings;
 pub mod syntax;
@@ -105,6 +109,8 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         blocking::ROWS,
         strings::ROWS,
         multi::ROWS,
+        lists::ROWS,
+        sets::ROWS,
         keys::ROWS,
         walk::ROWS,
         deadlines::ROWS,

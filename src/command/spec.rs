@@ -186,6 +186,10 @@ impl Keys {
     pub const DESTINATION_AND_COUNTED: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::First };
     /// key ... and more, among it perhaps STORE with another key.
     pub const ONE_AND_STORE: Keys = Keys { first: 1, last: 1, step: 1, count: 0, apart: Apart::BehindStore };
+    /// The same behind one argument.
+    pub const COUNTED_LATER: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::None };
+    /// key ... and one argument.
+    pub const ALL_BUT_LAST: Keys = Keys { first: 1, last: -2, step: 1, count: 0, apart: Apart::None };
     /// The one key of a subcommand.
     pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0, apart: Apart::None };
 

@@ -3,6 +3,8 @@
 
 use crate::table::{Entry, FieldsSwept, Kind, Stored, Table, Value};
 use crate::value::hash::{self, Hash};
+use crate::value::list::List;
+use crate::value::set::Set;
 use crate::value::zset::Zset;
 use crate::value::{Node, NodeType};
 use std::ptr::NonNull;
@@ -31,6 +33,8 @@ unsafe fn node_at<'a>(kind: Kind, node: NonNull<u8>) -> &'a mut dyn Node {
         match kind {
             Kind::Hash => node.cast::<Hash>().as_mut(),
             Kind::Zset => node.cast::<Zset>().as_mut(),
+            Kind::List => node.cast::<List>().as_mut(),
+            Kind::Set => node.cast::<Set>().as_mut(),
             _ => unreachable!("strings are no nodes"),
         }
     }

@@ -107,6 +107,13 @@ impl<'a> From<Value<'a>> for Stored<'a> {
 }
 
 impl Stored<'_> {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Stored::String(_) => Kind::String,
+            Stored::Packed(kind, ..) | Stored::Node(kind, _) => *kind,
+        }
+    }
+
     #[inline]
     fn len(&self) -> usize {
         match self {

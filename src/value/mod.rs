@@ -4,6 +4,7 @@
 //!   can be compared byte for byte.
 //! - [`glob`] matches the patterns of KEYS, SCAN, PSUBSCRIBE and CONFIG GET.
 //! - [`lcs`] is the longest common subsequence behind the LCS command.
+//! - [`pack`] is how sequences of small elements are kept in plain bytes.
 //!
 //! Everything here is a pure function of its arguments: no clock, no keyspace, no I/O. Every input
 //! comes from strangers, so nothing here panics, and whatever can grow is bounded by the length of
@@ -12,10 +13,13 @@
 pub mod geohash;
 pub mod glob;
 pub mod hash;
+pub mod intset;
 pub mod lcs;
+pub mod list;
 pub mod number;
 pub mod order;
 pub mod pack;
+pub mod set;
 pub mod zset;
 
 use crate::table::{Kind, Value};

@@ -29,7 +29,8 @@ pub mod link;
 pub trait Buffer {
     fn bytes(&self) -> &[u8];
 
-    /// Puts `with` where `at` was; one move of what is behind.
+    /// Puts `with` where `at` was; one move of what is behind. (A `Vec` has a method of this name already: say
+    /// `Buffer::splice` there.)
     fn splice(&mut self, at: Range<usize>, with: &[u8]);
 
     /// Overwrites what is at an offset.
@@ -38,49 +39,58 @@ pub trait Buffer {
     }
 }
 
-impl Buffer for Vec<u8> {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
+/// Vectors, here for the stack or not.
+macro_rules! vectors {
+    ($($vector:ty),*) => {$(
+        impl Buffer for $vector {
+            fn bytes(&self) -> &[u8] {
+                self
+            }
 
-    fn splice(&mut self, at: Range<usize>, with: &[u8]) {
-        let (old_len, removed) = (self.len(), at.len());
-        assert!(at.start <= at.end && at.end <= old_len);
-        if with.len() > removed {
-            self.resize(old_len + with.len() - removed, 0);
+            fn splice(&mut self, at: Range<usize>, with: &[u8]) {
+                let (old_len, new_len) = (self.len(), self.len() - at.len() + with.len());
+                if new_len > old_len {
+                    self.resize(new_len, 0);
+                }
+                self.copy_within(at.end..old_len, at.start + with.len());
+                self.truncate(new_len);
+                self[at.start..at.start + with.len()].copy_from_slice(with);
+            }
+
+            fn write(&mut self, at: usize, with: &[u8]) {
+                self[at..at + with.len()].copy_from_slice(with);
+            }
         }
-        self.copy_within(at.end..old_len, at.start + with.len());
-        self.truncate(old_len + with.len() - removed);
-        self[at.start..at.start + with.len()].copy_from_slice(with);
-    }
 
-    fn write(&mut self, at: usize, with: &[u8]) {
-        self[at..at + with.len()].copy_from_slice(with);
-    }
+        impl Out for $vector {
+            fn put(&mut self, bytes: &[u8]) {
+                self.extend_from_slice(bytes);
+            }
+        }
+    )*};
 }
+
+vectors!(Vec<u8>, Encoded);
 
 /// Where encodings are appended.
 pub trait Out {
     fn put(&mut self, bytes: &[u8]);
 }
 
-impl Out for Vec<u8> {
+/// A place of the right size, which shrinks to what is still to be written.
+impl Out for &mut [u8] {
     fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
+        let (place, rest) = std::mem::take(self).split_at_mut(bytes.len());
+        place.copy_from_slice(bytes);
+        *self = rest;
     }
 }
 
 /// A few encoded elements, on the stack where they are short.
 pub type Encoded = SmallVec<[u8; 104]>;
 
-impl Out for Encoded {
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
 /// One element; the form says how it is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element<'a> {
     Int(i64),
     Bytes(&'a [u8]),

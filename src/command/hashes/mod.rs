@@ -11,12 +11,11 @@ pub use deadlines::ROWS as DEADLINE_ROWS;
 use super::scanning::{self, Own, ScanOptions};
 use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::{Ctx, Run};
+use super::{Ctx, Run, reply_element};
 use crate::config::NotifyFlags;
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
 use crate::value::number::{LongDoubleError, add_long_double};
-use crate::value::pack::Element;
 use edit::{Edit, changed_or_gone, find, view};
 
 pub const ROWS: &[Row<Run>] = &[
@@ -169,13 +168,6 @@ const fn write(name: &'static str, arity: i32, flags: u32, since: &'static str) 
 
 const fn read(name: &'static str, arity: i32, flags: u32, since: &'static str) -> Spec {
     Spec { flags: READ | flags, ..write(name, arity, 0, since) }
-}
-
-pub fn reply_element(reply: &mut Reply, element: Element) {
-    match element {
-        Element::Int(n) => reply.bulk_int(n),
-        Element::Bytes(bytes) => reply.bulk(bytes),
-    }
 }
 
 fn reply_value(reply: &mut Reply, field: Option<Field>) {

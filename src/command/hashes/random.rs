@@ -1,7 +1,8 @@
 //! HRANDFIELD.
 
-use super::{reply_element, with_view};
+use super::with_view;
 use crate::command::Ctx;
+use crate::command::reply_element;
 use crate::keyspace::NEVER_MS;
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};

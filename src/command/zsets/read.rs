@@ -1,9 +1,9 @@
 //! Asking a sorted set for scores and ranks, random members, ZSCAN.
 
 use super::{of_kind, view};
+use crate::command::scanning::{self, Own, ScanOptions};
 use crate::command::spec::flag::{FAST, READ};
 use crate::command::spec::{Group, Keys, Row, Spec};
-use crate::command::scanning::{self, Own, ScanOptions};
 use crate::command::{Ctx, Run, reply_element};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::number::write_f64;

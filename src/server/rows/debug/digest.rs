@@ -2,20 +2,21 @@
 //! same that redis-server computes for the same data (`debug.c`).
 //!
 //! ```text
-//!  value  = mix(type) mix(string), and with a deadline  xor SHA1("!!expire!!")
+//!  value  = mix(type), then what follows, and with a deadline  xor SHA1("!!expire!!")
+//!           string: mix(string)   list: mix(element) for each   set: xor SHA1(member) for each
 //!  key    = mix(key), then the value as above
 //!  all    = for each database with keys: mix(number), then  xor SHA1(key)  for each key
 //!  mix(x): digest = SHA1(digest xor SHA1(x))
 //! ```
 
-use crate::keyspace::{Stored, Value};
-use crate::value::number::write_i64;
+use crate::keyspace::{Kind, Stored, Value};
+use crate::value::list::{self, Direction};
+use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
+use crate::value::set;
 use sha1::{Digest as _, Sha1};
 use std::fmt;
 
 const BYTES: usize = 20;
-/// The type of a string in Redis.
-const STRING: u32 = 0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest([u8; BYTES]);
@@ -35,15 +36,17 @@ impl Digest {
     }
 
     fn mix_value(&mut self, value: Stored, has_deadline: bool) {
-        self.mix(&STRING.to_be_bytes());
-        let Stored::String(value) = value else { return };
-        match value {
-            Value::Bytes(bytes) => self.mix(bytes),
-            Value::Int(n) => {
-                let mut text = Vec::new();
-                write_i64(&mut text, n);
-                self.mix(&text);
+        let mut text = [0; I64_TEXT_BYTES_MAX];
+        let kind = value.kind();
+        self.mix(&(kind as u32).to_be_bytes());
+        match (kind, value) {
+            (_, Stored::String(Value::Bytes(bytes))) => self.mix(bytes),
+            (_, Stored::String(Value::Int(n))) => self.mix(format_i64(n, &mut text)),
+            (Kind::List, list) => {
+                list::View::of(list).iter(0, Direction::Forward).for_each(|element| self.mix(element.text(&mut text)));
             }
+            (Kind::Set, set) => set::View::of(set).iter().for_each(|member| self.xor(member.text(&mut text))),
+            _ => {}
         }
         if has_deadline {
             self.xor(b"!!expire!!");

@@ -1,0 +1,138 @@
+//! Pushing to the ends of a list and taking from them.
+
+use super::{change_chunks, find, limit, pack_small, removed, view};
+use crate::command::{Ctx, reply_element};
+use crate::config::NotifyFlags;
+use crate::keyspace::{Key, Kind, Live, Owned, Stored};
+use crate::resp::{Error, Reply, Request, Result};
+use crate::value::list::packed::{self, Form};
+use crate::value::list::{Direction, End, Limit};
+use crate::value::number::parse_i64;
+use crate::value::pack::Element;
+
+pub(super) fn push(ctx: &mut Ctx, request: Request, end: End, only_existing: bool) -> Result {
+    let key = ctx.key(request.arg(1));
+    let texts = (2..request.len()).map(|index| request.arg(index));
+    let len = match push_texts(ctx, key, texts, end, only_existing)? {
+        Some(len) => {
+            ctx.changed(NotifyFlags::LIST, pushed(end), key.bytes);
+            len
+        }
+        None => 0,
+    };
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+/// The event of a push.
+pub(super) fn pushed(end: End) -> &'static str {
+    if end == End::Front { "lpush" } else { "rpush" }
+}
+
+/// The event of a pop.
+pub(super) fn popped(end: End) -> &'static str {
+    if end == End::Front { "lpop" } else { "rpop" }
+}
+
+/// Pushes texts one after the other; returns the new length. A list is made where there is none, or else `None`
+/// returned.
+pub(super) fn push_texts<'t>(
+    ctx: &mut Ctx,
+    key: Key,
+    texts: impl DoubleEndedIterator<Item = &'t [u8]> + Clone,
+    end: End,
+    only_existing: bool,
+) -> Result<Option<usize>> {
+    let limit = limit(ctx);
+    if let Some(mut live) = find(ctx, key)? {
+        extend(&mut live, texts, end, limit);
+        return Ok(Some(view(&live).len()));
+    }
+    if only_existing {
+        return Ok(None);
+    }
+    let count = texts.clone().count();
+    match Form::of(texts, end, limit) {
+        Form::Packed(bytes) => {
+            ctx.keyspace.insert_new(ctx.db, key, Stored::Packed(Kind::List, false, &bytes), None, ctx.now);
+        }
+        Form::Node(list) => ctx.keyspace.insert_owned(ctx.db, key, Owned::node(list), None, ctx.now),
+    }
+    Ok(Some(count))
+}
+
+fn extend<'t>(live: &mut Live, texts: impl DoubleEndedIterator<Item = &'t [u8]> + Clone, end: End, limit: Limit) {
+    let is_packed = live.packed().is_some() && packed::push(live, texts.clone(), end, limit);
+    if !is_packed {
+        change_chunks(live, limit, |list| texts.for_each(|text| list.push(end, Element::of(text), limit)));
+    }
+}
+
+pub(super) fn pop(ctx: &mut Ctx, request: Request, end: End, name: &str) -> Result {
+    let count = match request.len() {
+        2 => None,
+        3 => Some(positive(request.arg(2))?),
+        _ => return Err(Error::WrongArity(name.to_owned())),
+    };
+    let key = ctx.key(request.arg(1));
+    let mut items = Vec::new();
+    let mut reply = Reply::new(&mut items, ctx.reply.proto);
+    let popped = pop_to(ctx, key, end, count.unwrap_or(1), &mut reply)?;
+    match (popped, count) {
+        (None, None) => ctx.reply.nil(),
+        (None, Some(_)) => ctx.reply.nil_array(),
+        (Some(_), None) => ctx.reply.raw(&items),
+        (Some(popped), Some(_)) => {
+            ctx.reply.array(popped);
+            ctx.reply.raw(&items);
+        }
+    }
+    Ok(())
+}
+
+/// A count that is not negative.
+fn positive(text: &[u8]) -> Result<usize> {
+    let count = parse_i64(text).and_then(|count| usize::try_from(count).ok());
+    count.ok_or(Error::text("ERR value is out of range, must be positive"))
+}
+
+/// Takes at most `count` elements from an end, shows each in `reply`, and tells of it. Returns how many; `None` where
+/// there is no list.
+pub(super) fn pop_to(ctx: &mut Ctx, key: Key, end: End, count: usize, reply: &mut Reply) -> Result<Option<usize>> {
+    let limit = limit(ctx);
+    let Some(live) = find(ctx, key)? else { return Ok(None) };
+    let view = view(&live);
+    let (first, direction) = match end {
+        End::Front => (0, Direction::Forward),
+        End::Back => (view.len() - 1, Direction::Backward),
+    };
+    let count = count.min(view.len());
+    view.iter(first, direction).take(count).for_each(|element| reply_element(reply, element));
+    if count > 0 {
+        let is_gone = drop_from(live, end, count, limit);
+        removed(ctx, popped(end), key.bytes, is_gone);
+    }
+    Ok(Some(count))
+}
+
+/// Takes elements from an end; whether the key is gone with the last of them.
+pub(super) fn drop_from(live: Live, end: End, count: usize, limit: Limit) -> bool {
+    if end == End::Front { trim(live, count, 0, limit) } else { trim(live, 0, count, limit) }
+}
+
+/// Takes elements from both ends; whether the key is gone with the last of them.
+pub(super) fn trim(mut live: Live, front: usize, back: usize, limit: Limit) -> bool {
+    if front + back >= view(&live).len() {
+        live.remove();
+        return true;
+    }
+    for (end, count) in [(End::Front, front), (End::Back, back)].into_iter().filter(|(_, count)| *count > 0) {
+        if live.packed().is_some() {
+            packed::drop_from(&mut live, end, count);
+        } else {
+            change_chunks(&mut live, limit, |list| list.drop_from(end, count));
+        }
+    }
+    pack_small(&mut live, limit);
+    false
+}

@@ -1,0 +1,334 @@
+//! Intersections, unions and differences of sets.
+//!
+//! Where the sets are on several shards, members travel: those of the smallest set (intersection), of the first one
+//! (difference) or of all (union), and each shard keeps those of them that its own sets let pass.
+
+use super::{find, owned, view};
+use crate::clock::Now;
+use crate::command::{Across, Ctx, OwnedRequest, reply_element};
+use crate::config::NotifyFlags;
+use crate::keyspace::{Key, Keyspace};
+use crate::resp::{Error, Reply, Request, Result};
+use crate::value::number::{I64_TEXT_BYTES_MAX, parse_i64};
+use crate::value::pack::Element;
+use crate::value::set::{Form, View};
+use ahash::RandomState;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Inter,
+    Union,
+    Diff,
+}
+
+type Members = Vec<Vec<u8>>;
+
+impl Operation {
+    /// The event of storing its result.
+    fn event(self) -> &'static str {
+        match self {
+            Operation::Inter => "sinterstore",
+            Operation::Union => "sunionstore",
+            Operation::Diff => "sdiffstore",
+        }
+    }
+
+    /// The members of the result, each once; at most `limit` of an intersection.
+    fn apply<'s>(self, sets: &[View<'s>], limit: usize) -> Vec<Element<'s>> {
+        match self {
+            Operation::Inter => intersection(sets, limit),
+            Operation::Union => union(sets),
+            Operation::Diff => difference(sets),
+        }
+    }
+}
+
+fn intersection<'s>(sets: &[View<'s>], limit: usize) -> Vec<Element<'s>> {
+    let mut sets = sets.to_vec();
+    sets.sort_by_key(|set| set.len());
+    let Some((smallest, others)) = sets.split_first() else { return Vec::new() };
+    smallest.iter().filter(|member| others.iter().all(|other| other.has(*member))).take(limit).collect()
+}
+
+fn union<'s>(sets: &[View<'s>]) -> Vec<Element<'s>> {
+    if let [set] = sets {
+        return set.iter().collect();
+    }
+    let mut seen = HashSet::with_hasher(RandomState::new());
+    sets.iter().flat_map(|set| set.iter()).map(canonical).filter(|member| seen.insert(*member)).collect()
+}
+
+/// The same member always in the same form.
+fn canonical(member: Element) -> Element {
+    match member {
+        Element::Bytes(text) => Element::of(text),
+        int => int,
+    }
+}
+
+fn difference<'s>(sets: &[View<'s>]) -> Vec<Element<'s>> {
+    let Some((first, others)) = sets.split_first() else { return Vec::new() };
+    let lookups = first.len() * others.len();
+    if others.iter().map(|other| other.len()).sum::<usize>() >= lookups {
+        return first.iter().filter(|member| !others.iter().any(|other| other.has(*member))).collect();
+    }
+    // Many others that are small: they become one.
+    let mut excluded = HashSet::with_hasher(RandomState::new());
+    excluded.extend(others.iter().flat_map(|other| other.iter()).map(canonical));
+    first.iter().filter(|member| !excluded.contains(&canonical(*member))).collect()
+}
+
+/// Looks up every key, as commands do that use it; another type than a set is an error. Returns the sets' sizes.
+fn look<'k>(ctx: &mut Ctx, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<usize>> {
+    keys.map(|bytes| Ok(find(ctx, ctx.other_key(bytes))?.map_or(0, |live| view(&live).len()))).collect()
+}
+
+/// The sets under keys that were looked up, empty ones where there is none.
+fn sets<'s, 'k>(keyspace: &'s Keyspace, db: usize, now: Now, keys: impl Iterator<Item = &'k [u8]>) -> Vec<View<'s>> {
+    let hasher = keyspace.hasher();
+    keys.map(|bytes| keyspace.peek(db, hasher.key(bytes), now).map_or(View::EMPTY, View::of)).collect()
+}
+
+fn reply_members(reply: &mut Reply, members: &[Element]) {
+    reply.set(members.len());
+    members.iter().for_each(|member| reply_element(reply, *member));
+}
+
+pub(super) fn here(ctx: &mut Ctx, request: Request, operation: Operation) -> Result {
+    look(ctx, request.from(1))?;
+    let sets = sets(ctx.keyspace, ctx.db, ctx.now, request.from(1));
+    reply_members(&mut ctx.reply, &operation.apply(&sets, usize::MAX));
+    Ok(())
+}
+
+pub(super) fn store_here(ctx: &mut Ctx, request: Request, operation: Operation) -> Result {
+    look(ctx, request.from(2))?;
+    let sets = sets(ctx.keyspace, ctx.db, ctx.now, request.from(2));
+    let members = operation.apply(&sets, usize::MAX);
+    let mut form = Form::default();
+    let mut text = [0; I64_TEXT_BYTES_MAX];
+    for member in members {
+        form.insert(member.text(&mut text), ctx.limits);
+    }
+    let stored = put(ctx, ctx.key(request.arg(1)), form, operation);
+    ctx.reply.int(stored as i64);
+    Ok(())
+}
+
+/// Stores a result, which deletes what was there where it is empty; returns the number of members.
+fn put(ctx: &mut Ctx, key: Key, form: Form, operation: Operation) -> usize {
+    let len = form.view().len();
+    if len > 0 {
+        ctx.keyspace.insert_owned(ctx.db, key, owned(form), None, ctx.now);
+        ctx.changed(NotifyFlags::SET, operation.event(), key.bytes);
+    } else if ctx.keyspace.remove(ctx.db, key, ctx.now) {
+        ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+    }
+    len
+}
+
+/// The keys of SINTERCARD by their indexes, and how many members it counts.
+fn parse_sintercard(request: Request) -> Result<(Range<usize>, usize)> {
+    let keys = parse_i64(request.arg(1)).filter(|keys| *keys >= 1);
+    let keys = keys.ok_or(Error::text("ERR numkeys should be greater than 0"))?;
+    let end = usize::try_from(keys).ok().and_then(|keys| keys.checked_add(2)).filter(|end| *end <= request.len());
+    let end = end.ok_or(Error::text("ERR Number of keys can't be greater than number of args"))?;
+    let mut limit = 0;
+    for index in (end..request.len()).step_by(2) {
+        let value = request.get(index + 1).filter(|_| request.is(index, "limit")).ok_or(Error::Syntax)?;
+        let value = parse_i64(value).and_then(|limit| usize::try_from(limit).ok());
+        limit = value.ok_or(Error::text("ERR LIMIT can't be negative"))?;
+    }
+    Ok((2..end, if limit == 0 { usize::MAX } else { limit }))
+}
+
+pub(super) fn sintercard_here(ctx: &mut Ctx, request: Request) -> Result {
+    let (keys, limit) = parse_sintercard(request)?;
+    look(ctx, keys.clone().map(|index| request.arg(index)))?;
+    let sets = sets(ctx.keyspace, ctx.db, ctx.now, keys.map(|index| request.arg(index)));
+    let count = intersection(&sets, limit).len();
+    ctx.reply.int(count as i64);
+    Ok(())
+}
+
+pub(super) async fn across(across: Across, operation: Operation) -> Result<Vec<u8>> {
+    let members = Gathering::new(&across, 1..across.request.arg_count()).result(operation).await?;
+    Ok(across.reply(|reply| {
+        reply.set(members.len());
+        members.iter().for_each(|member| reply.bulk(member));
+    }))
+}
+
+pub(super) async fn store_across(across: Across, operation: Operation) -> Result<Vec<u8>> {
+    let members = Gathering::new(&across, 2..across.request.arg_count()).result(operation).await?;
+    let destination = across.request.as_request().arg(1).to_vec();
+    let shard = across.shard_of(&destination);
+    let store = move |ctx: &mut Ctx| {
+        let mut form = Form::default();
+        for member in &members {
+            form.insert(member, ctx.limits);
+        }
+        put(ctx, ctx.other_key(&destination), form, operation)
+    };
+    let stored = across.on(shard, store).await;
+    Ok(across.reply(|reply| reply.int(stored as i64)))
+}
+
+pub(super) async fn sintercard_across(across: Across) -> Result<Vec<u8>> {
+    let (keys, limit) = parse_sintercard(across.request.as_request())?;
+    let members = Gathering::new(&across, keys).result(Operation::Inter).await?;
+    Ok(across.reply(|reply| reply.int(members.len().min(limit) as i64)))
+}
+
+/// Sets on several shards. All keys are held, so that the steps see the same sets.
+struct Gathering<'a> {
+    across: &'a Across,
+    request: Arc<OwnedRequest>,
+    /// Their indexes in the request.
+    keys: Range<usize>,
+    shards: Vec<usize>,
+}
+
+/// Where a job finds its own ones of the keys.
+#[derive(Clone)]
+struct Part {
+    request: Arc<OwnedRequest>,
+    keys: Range<usize>,
+}
+
+impl Part {
+    /// The keys that live on a shard, by their indexes.
+    fn indexes(&self, ctx: &Ctx, shard: usize) -> Vec<usize> {
+        let request = self.request.as_request();
+        self.keys
+            .clone()
+            .filter(|index| ctx.keyspace.hasher().shard_of(ctx.other_key(request.arg(*index))) == shard)
+            .collect()
+    }
+
+    fn sets<'s>(&self, ctx: &'s Ctx, shard: usize) -> Vec<View<'s>> {
+        let (request, indexes) = (self.request.as_request(), self.indexes(ctx, shard));
+        sets(ctx.keyspace, ctx.db, ctx.now, indexes.into_iter().map(|index| request.arg(index)))
+    }
+}
+
+impl Gathering<'_> {
+    fn new(across: &Across, keys: Range<usize>) -> Gathering<'_> {
+        let request = Arc::new(across.request.clone());
+        let shards = across.shards_of(keys.clone().map(|index| request.as_request().arg(index)));
+        Gathering { across, request, keys, shards }
+    }
+
+    fn part(&self) -> Part {
+        Part { request: self.request.clone(), keys: self.keys.clone() }
+    }
+
+    /// The members of the result of an operation on all sets.
+    async fn result(&self, operation: Operation) -> Result<Members> {
+        let smallest = self.look().await?;
+        match operation {
+            Operation::Union => {
+                let mut seen = HashSet::with_hasher(RandomState::new());
+                for members in self.across.on_all(&self.shards, self.apply(operation)).await {
+                    seen.extend(members);
+                }
+                Ok(seen.into_iter().collect())
+            }
+            Operation::Inter => Ok(self.filtered(smallest, operation).await),
+            Operation::Diff => Ok(self.filtered(self.keys.start, operation).await),
+        }
+    }
+
+    /// Looks all keys up; returns the index of the one with the smallest set.
+    async fn look(&self) -> Result<usize> {
+        let part = self.part();
+        let looked = move |ctx: &mut Ctx, shard: usize| {
+            let indexes = part.indexes(ctx, shard);
+            let lens = look(ctx, indexes.iter().map(|index| part.request.as_request().arg(*index)))?;
+            Ok(lens.into_iter().zip(indexes).min())
+        };
+        let mut smallest = None;
+        for found in self.across.on_all(&self.shards, looked).await {
+            smallest = smallest.into_iter().chain(found?).min();
+        }
+        Ok(smallest.map_or(self.keys.start, |(_, index)| index))
+    }
+
+    /// The operation on a shard's own sets.
+    fn apply(&self, operation: Operation) -> impl FnOnce(&mut Ctx, usize) -> Members + Clone + Send + 'static {
+        let part = self.part();
+        move |ctx, shard| {
+            let sets = part.sets(ctx, shard);
+            operation.apply(&sets, usize::MAX).into_iter().map(Element::to_vec).collect()
+        }
+    }
+
+    /// The members of the result on the shard of one key, less those that the other shards' sets keep out.
+    async fn filtered(&self, index: usize, operation: Operation) -> Members {
+        let first = self.across.shard_of(self.request.as_request().arg(index));
+        let apply = self.apply(operation);
+        let mut members = self.across.on(first, move |ctx| apply(ctx, first)).await;
+        for shard in self.shards.iter().copied().filter(|shard| *shard != first) {
+            if members.is_empty() {
+                break;
+            }
+            let part = self.part();
+            let filter = move |ctx: &mut Ctx| {
+                let sets = part.sets(ctx, shard);
+                members.retain(|member| match operation {
+                    Operation::Diff => !sets.iter().any(|set| set.contains(member)),
+                    _ => sets.iter().all(|set| set.contains(member)),
+                });
+                members
+            };
+            members = self.across.on(shard, filter).await;
+        }
+        members
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Limits, PackLimits};
+    use std::collections::BTreeSet;
+
+    fn random_set(rng: &mut fastrand::Rng) -> (Form, BTreeSet<Vec<u8>>) {
+        let limits = Limits {
+            intset_entries: rng.usize(..30),
+            set: PackLimits { entries: rng.usize(..30), value_bytes: 10 },
+            ..Limits::default()
+        };
+        let (mut form, mut model) = (Form::default(), BTreeSet::new());
+        let ints = rng.bool();
+        for _ in 0..rng.usize(..40) {
+            let member = if ints { rng.i8(-20..20).to_string() } else { format!("0{}", rng.u8(..20)) };
+            let member = member.trim_start_matches("00").as_bytes().to_vec();
+            assert_eq!(form.insert(&member, &limits), model.insert(member));
+        }
+        (form, model)
+    }
+
+    #[test]
+    fn results_are_those_of_ordered_sets() {
+        for seed in 0..500 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let sets: Vec<_> = (0..rng.usize(1..6)).map(|_| random_set(&mut rng)).collect();
+            let views: Vec<View> = sets.iter().map(|(form, _)| form.view()).collect();
+            let models = || sets.iter().map(|(_, model)| model.clone());
+            for (operation, expected) in [
+                (Operation::Inter, models().reduce(|a, b| &a & &b)),
+                (Operation::Union, models().reduce(|a, b| &a | &b)),
+                (Operation::Diff, models().reduce(|a, b| &a - &b)),
+            ] {
+                let members = operation.apply(&views, usize::MAX);
+                let found: BTreeSet<Vec<u8>> = members.iter().map(|member| member.to_vec()).collect();
+                assert_eq!(found.len(), members.len(), "{operation:?}");
+                assert_eq!(Some(found), expected, "{operation:?} of seed {seed}");
+            }
+        }
+    }
+}

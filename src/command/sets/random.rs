@@ -1,0 +1,118 @@
+//! Members chosen at random.
+
+use super::edit::remove_members;
+use super::{of_kind, view};
+use crate::command::{Ctx, reply_element};
+use crate::config::NotifyFlags;
+use crate::keyspace::Key;
+use crate::resp::{Error, Request, Result};
+use crate::value::number::parse_i64;
+use crate::value::pack::Element;
+use crate::value::set::View;
+use ahash::RandomState;
+use std::collections::HashSet;
+
+/// A set is gone through once where more than one member in so many is wanted; where fewer, each is drawn.
+const DRAWN_OF: usize = 4;
+
+pub(super) fn spop(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    match request.len() {
+        2 => match take(ctx, key, 1)?.first() {
+            Some(member) => ctx.reply.bulk(member),
+            None => ctx.reply.nil(),
+        },
+        3 => {
+            let count = parse_i64(request.arg(2)).and_then(|count| usize::try_from(count).ok());
+            let count = count.ok_or(Error::text("ERR value is out of range, must be positive"))?;
+            let members = take(ctx, key, count)?;
+            ctx.reply.set(members.len());
+            members.iter().for_each(|member| ctx.reply.bulk(member));
+        }
+        _ => return Err(Error::Syntax),
+    }
+    Ok(())
+}
+
+/// Takes at most `count` members out of a set, and tells of it.
+fn take(ctx: &mut Ctx, key: Key, count: usize) -> Result<Vec<Vec<u8>>> {
+    let found = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
+    let Some(live) = found.filter(|_| count > 0) else { return Ok(Vec::new()) };
+    let view = view(&live);
+    let is_all = count >= view.len();
+    let members: Vec<Vec<u8>> = if is_all {
+        view.iter().map(Element::to_vec).collect()
+    } else {
+        different(view, count, ctx.rng).into_iter().map(Element::to_vec).collect()
+    };
+    if is_all {
+        live.remove();
+        ctx.changed(NotifyFlags::SET, "spop", key.bytes);
+        ctx.also(NotifyFlags::GENERIC, "del", key.bytes);
+    } else {
+        remove_members(ctx, key, members.iter().map(Vec::as_slice), "spop")?;
+    }
+    Ok(members)
+}
+
+/// `count` different members, of which there are more.
+fn different<'s>(view: View<'s>, count: usize, rng: &mut fastrand::Rng) -> Vec<Element<'s>> {
+    if count == 1 {
+        return view.random(rng).into_iter().collect();
+    }
+    if count * DRAWN_OF > view.len() {
+        return view.sample(count, rng).collect();
+    }
+    let mut drawn = HashSet::with_capacity_and_hasher(count, RandomState::new());
+    while drawn.len() < count {
+        drawn.extend(view.random(rng));
+    }
+    drawn.into_iter().collect()
+}
+
+pub(super) fn srandmember(ctx: &mut Ctx, request: Request) -> Result {
+    let count = match request.len() {
+        2 => None,
+        3 => Some(parse_count(request)?),
+        _ => return Err(Error::Syntax),
+    };
+    let key = ctx.key(request.arg(1));
+    let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
+        match count {
+            None => ctx.reply.nil(),
+            Some(_) => ctx.reply.array(0),
+        }
+        return Ok(());
+    };
+    let view = view(&live);
+    match count {
+        None => view.random(ctx.rng).into_iter().for_each(|member| reply_element(&mut ctx.reply, member)),
+        Some(count @ 0..) => {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            let members = if count >= view.len() { view.iter().collect() } else { different(view, count, ctx.rng) };
+            ctx.reply.array(members.len());
+            members.into_iter().for_each(|member| reply_element(&mut ctx.reply, member));
+        }
+        Some(count) => {
+            let (begin, limit) = (ctx.reply.len(), ctx.limits.string_bytes);
+            ctx.reply.array(usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX));
+            for _ in 0..count.unsigned_abs() {
+                view.random(ctx.rng).into_iter().for_each(|member| reply_element(&mut ctx.reply, member));
+                // The count is a client's number, and nothing else would bound the reply.
+                if ctx.reply.len() - begin > limit {
+                    ctx.reply.truncate(begin);
+                    return Err(TOO_MANY);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+const TOO_MANY: Error = Error::text("ERR value is out of range, the reply exceeds proto-max-bulk-len");
+
+fn parse_count(request: Request) -> Result<i64> {
+    let out_of_range =
+        || Error::err(format_args!("value is out of range, value must between {} and {}", -i64::MAX, i64::MAX));
+    Some(request.int(2)?).filter(|count| *count > i64::MIN).ok_or_else(out_of_range)
+}
