@@ -5,13 +5,16 @@
 //! several. Both servers get the same bytes, pipelined in chunks of random size. EmberDB promises order for each key and
 //! treats commands of several keys and of the session as barriers, so the replies of a pipeline are determined.
 //!
-//! A run is about one family of commands: `cargo test --test differential lists`.
+//! A run is about one family of commands: `cargo test --test differential lists`. `differential/blocking.rs` compares who
+//! waits and who is served.
 //!
 //! - `EMBERDB_DIFF_STEPS`: how many commands each test sends (default [`DEFAULT_STEPS`], [`FAMILY_STEPS`])
 //! - `EMBERDB_DIFF_SEED`: the seed; a failure prints the one that it used. The same seed makes the same commands.
 //! - `EMBERDB_DIFF_TALLY`: if set, the runs against redis-server alone print what share of the replies to each command
 //!   says something (`--nocapture` shows it)
 
+#[path = "differential/blocking.rs"]
+mod blocking;
 mod common;
 #[path = "differential/compare.rs"]
 mod compare;
