@@ -2,8 +2,17 @@
 
 use std::time::Duration;
 
-use crate::common::Value;
+use crate::common::{Value, bulk};
 use crate::generate;
+
+/// Where EmberDB's replies differ on purpose; README.md tells its users of them. Encodings are those of Redis 7.0.
+pub const OTHER_ENCODINGS: &[(&str, &str, &str, &str)] = &[
+    // type, Redis 7.0, EmberDB, why
+    ("set", "hashtable", "listpack", "small sets of any members are packed, as from Redis 7.2"),
+    ("list", "quicklist", "listpack", "short lists are packed, as from Redis 7.2"),
+];
+/// Fields of XINFO STREAM that tell how Redis keeps a stream in memory.
+pub const STREAM_INSIDE: &[&str] = &["radix-tree-keys", "radix-tree-nodes"];
 
 /// What two clocks may differ by, in addition to the time during which the servers worked on the same commands.
 const CLOCK_TOLERANCE_MS: i64 = 150;
@@ -14,8 +23,18 @@ const IDLE_TOLERANCE_S: i64 = 3600;
 pub enum Rule {
     /// Equal to the byte.
     Exact,
-    /// The elements of an array in any order: KEYS.
+    /// The elements of an array or a set in any order, those of a map as pairs: KEYS, SMEMBERS.
     Unordered,
+    /// HGETALL: pairs in any order, flat or as a map.
+    Pairs,
+    /// Arrays of as many elements each: what is in them is up to the server.
+    SameLength,
+    /// OBJECT ENCODING, see [`OTHER_ENCODINGS`].
+    Encoding,
+    /// XPENDING: entries with the time since their delivery.
+    Pending,
+    /// XINFO: maps with times, and with fields that are a server's own.
+    StreamInfo,
     /// PTTL: numbers of milliseconds that pass. Replies below zero (no key, no deadline) and errors must be equal.
     Milliseconds,
     /// TTL: the same in seconds.
@@ -38,14 +57,18 @@ impl Rule {
         let upper = |index: usize| args.get(index).map(|arg| arg.to_ascii_uppercase());
         let (command, subcommand) = (upper(0).unwrap_or_default(), upper(1).unwrap_or_default());
         match (command.as_slice(), subcommand.as_slice()) {
-            (b"KEYS", _) => Rule::Unordered,
+            (b"KEYS" | b"SMEMBERS" | b"SINTER" | b"SUNION" | b"SDIFF" | b"HKEYS" | b"HVALS", _) => Rule::Unordered,
+            (b"HGETALL", _) => Rule::Pairs,
+            (_, b"HELP") => Rule::FirstLine,
+            (b"XPENDING", _) => Rule::Pending,
+            (b"XINFO", _) => Rule::StreamInfo,
+            (b"OBJECT", b"ENCODING") => Rule::Encoding,
             (b"PTTL", _) => Rule::Milliseconds,
             (b"TTL", _) => Rule::Seconds,
             (b"PEXPIRETIME", _) => Rule::WallMilliseconds,
             (b"EXPIRETIME", _) => Rule::WallSeconds,
             (b"OBJECT", b"IDLETIME") => Rule::Idle,
             (b"OBJECT", b"REFCOUNT") | (b"CLIENT", b"ID") => Rule::AnyInteger,
-            (_, b"HELP") => Rule::FirstLine,
             _ => Rule::Exact,
         }
     }
@@ -70,9 +93,67 @@ impl Rule {
             }
             (Rule::Idle, Value::Int(a), Value::Int(b)) => near(*a, *b, IDLE_TOLERANCE_S),
             (Rule::Unordered, Value::Array(a), Value::Array(b)) => sorted(a) == sorted(b),
+            (Rule::Unordered, Value::Set(a), Value::Set(b)) => sorted(a) == sorted(b),
+            (Rule::Pairs, Value::Map(a), Value::Map(b)) => sorted(a) == sorted(b),
+            (Rule::Pairs, Value::Array(a), Value::Array(b)) => {
+                let pairs = |items: &[Value]| sorted(&items.chunks(2).map(<[Value]>::to_vec).collect::<Vec<_>>());
+                pairs(a) == pairs(b)
+            }
+            (Rule::SameLength, Value::Array(a), Value::Array(b)) => a.len() == b.len(),
             (Rule::FirstLine, Value::Array(a), Value::Array(b)) => a.first() == b.first(),
+            (Rule::Encoding, subject, oracle) => {
+                OTHER_ENCODINGS.iter().any(|(_, theirs, ours, _)| *oracle == bulk(theirs) && *subject == bulk(ours))
+            }
+            (Rule::Pending, Value::Array(a), Value::Array(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_at(2, a, b, tolerance_ms))
+            }
+            (Rule::StreamInfo, subject, oracle) => same_info("", subject, oracle, tolerance_ms),
             _ => false,
         }
+    }
+}
+
+/// Two arrays that are equal but for the element at this index, a number of milliseconds.
+fn same_at(time: usize, a: &Value, b: &Value, tolerance_ms: i64) -> bool {
+    let (Value::Array(a), Value::Array(b)) = (a, b) else {
+        return a == b;
+    };
+    let same = |(index, (a, b)): (usize, (&Value, &Value))| match (a, b) {
+        (Value::Int(a), Value::Int(b)) if index == time => near(*a, *b, tolerance_ms),
+        _ => a == b,
+    };
+    a.len() == b.len() && a.iter().zip(b).enumerate().all(same)
+}
+
+/// XINFO's maps, flat in RESP2, may be inside arrays and inside each other; `field` is where this value is found.
+fn same_info(field: &str, a: &Value, b: &Value, tolerance_ms: i64) -> bool {
+    let same = |a: &Value, b: &Value| same_info(field, a, b, tolerance_ms);
+    let same_field = |name: &Value, a: &Value, b: &Value| same_info(&name.text(), a, b, tolerance_ms);
+    match (field, a, b) {
+        ("idle" | "seen-time", Value::Int(a), Value::Int(b)) => near(*a, *b, tolerance_ms),
+        (field, Value::Int(_), Value::Int(_)) if STREAM_INSIDE.contains(&field) => true,
+        // Entry, consumer, time, count; a consumer's own list has no consumer in it.
+        ("pending" | "pel", Value::Array(a), Value::Array(b)) => {
+            let same = |(a, b): (&Value, &Value)| match a {
+                Value::Array(items) => same_at(items.len().saturating_sub(2), a, b, tolerance_ms),
+                _ => a == b,
+            };
+            a.len() == b.len() && a.iter().zip(b).all(same)
+        }
+        (_, Value::Map(a), Value::Map(b)) => {
+            let same = |((x, a), (y, b)): (&(Value, Value), &(Value, Value))| x == y && same_field(x, a, b);
+            a.len() == b.len() && a.iter().zip(b).all(same)
+        }
+        (_, Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let is_map = a.len().is_multiple_of(2) && a.chunks(2).all(|pair| matches!(pair[0], Value::Bulk(_)));
+            if is_map && field != "entries" {
+                let mut pairs = a.chunks(2).zip(b.chunks(2));
+                pairs.all(|(a, b)| a[0] == b[0] && same_field(&a[0], &a[1], &b[1]))
+            } else {
+                a.iter().zip(b).all(|(a, b)| same(a, b))
+            }
+        }
+        _ => a == b,
     }
 }
 
@@ -81,7 +162,7 @@ fn near(a: i64, b: i64, tolerance: i64) -> bool {
     a >= 0 && b >= 0 && a.abs_diff(b) <= tolerance.unsigned_abs()
 }
 
-fn sorted(values: &[Value]) -> Vec<Value> {
+fn sorted<T: Ord + Clone>(values: &[T]) -> Vec<T> {
     let mut values = values.to_vec();
     values.sort();
     values

@@ -1,0 +1,30 @@
+//! HyperLogLogs: sparse and dense, and strings that only look like them.
+
+use super::super::{Args, Generator, args};
+
+pub const NAMES: &[&str] = &["PFADD", "PFCOUNT", "PFMERGE"];
+
+impl Generator {
+    pub fn hyperloglog(&mut self) -> Args {
+        let key = self.key();
+        match self.rng.u32(..100) {
+            0..40 => {
+                let count = self.rng.usize(..8);
+                [args("PFADD", [key]), self.times(count, Generator::element)].concat()
+            }
+            40..45 => [args("PFADD", [key]), self.crowd()].concat(),
+            // Enough for the dense form.
+            45 => {
+                let first = self.rng.u32(..);
+                let elements = (0..3_000).map(|n: u32| first.wrapping_add(n).to_string().into());
+                args("PFADD", [key]).into_iter().chain(elements).collect()
+            }
+            46..75 => self.many_keys("PFCOUNT"),
+            75..95 => self.many_keys("PFMERGE"),
+            95 => args("APPEND", [key, self.any_of(&["", "x", "\u{1}"])]),
+            96 => args("SETRANGE", [key, self.any_of(&["0", "3", "4"]), self.any_of(&["HYLX", "\u{2}", "x"])]),
+            97 => args("SET", [key, self.any_of(&["HYLL", "HYLL\0\0\0\0", "HYLL\u{1}\0\0\0\0\0\0\0\0\0\0\0", ""])]),
+            _ => args("STRLEN", [key]),
+        }
+    }
+}
