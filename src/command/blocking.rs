@@ -4,6 +4,7 @@
 use super::spec::flag::NO_SCRIPT;
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run};
+use crate::clock::realtime_us;
 use crate::keyspace::Kind;
 use crate::resp::{Error, Request, Result};
 use crate::value::number::{parse_f64, parse_i64};
@@ -111,29 +112,25 @@ pub fn never(_: Request) -> Result<Wait> {
 pub fn seconds(text: &[u8]) -> Result<Wait> {
     let seconds = parse_f64(text).filter(|seconds| !seconds.is_nan());
     let seconds = seconds.ok_or(Error::text("ERR timeout is not a float or out of range"))?;
-    if seconds < 0.0 {
-        return Err(Error::text("ERR timeout is negative"));
-    }
-    // Redis rounds up to milliseconds and keeps them in 64 bits, added to the time of day.
+    // Redis rounds up to milliseconds and keeps them in 64 bits, where what does not fit is negative.
     let ms = (seconds * 1000.0).ceil();
-    if ms >= LONGEST_MS {
-        return Err(Error::text("ERR timeout is out of range"));
-    }
-    Ok(Wait::For((seconds > 0.0).then_some(ms as u64 * 1000)))
+    from_ms(if ms < i64::MAX as f64 { ms as i64 } else { i64::MIN })
 }
 
 /// A timeout in milliseconds.
 pub fn milliseconds(text: &[u8]) -> Result<Wait> {
     let ms = parse_i64(text).ok_or(Error::text("ERR timeout is not an integer or out of range"))?;
-    let ms = u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))?;
-    if ms as f64 >= LONGEST_MS {
-        return Err(Error::text("ERR timeout is out of range"));
-    }
-    Ok(Wait::For((ms > 0).then_some(ms * 1000)))
+    from_ms(ms)
 }
 
-/// Later than that is never; in microseconds it fits 64 bits.
-const LONGEST_MS: f64 = (i64::MAX / 1000) as f64;
+fn from_ms(ms: i64) -> Result<Wait> {
+    let ms = u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))?;
+    // Redis adds the time of day.
+    if ms > i64::MAX as u64 - realtime_us() / 1000 {
+        return Err(Error::text("ERR timeout is out of range"));
+    }
+    Ok(Wait::For((ms > 0).then(|| ms.saturating_mul(1000))))
+}
 
 /// Runs an attempt for who cannot wait.
 pub fn once(ctx: &mut Ctx, request: Request, wait: WaitFn, attempt: Handler, nil: Nil) -> Result {

@@ -15,7 +15,11 @@ pub fn random_fields(ctx: &mut Ctx, request: Request) -> Result {
     let Some(count) = request.get(2) else { return one(ctx, request) };
     let count = crate::value::number::parse_i64(count).ok_or(Error::NotAnInteger)?;
     if count == i64::MIN {
-        return Err(Error::err(format_args!("value is out of range, must be between {} and {}", -i64::MAX, i64::MAX)));
+        return Err(Error::err(format_args!(
+            "value is out of range, value must between {} and {}",
+            -i64::MAX,
+            i64::MAX
+        )));
     }
     let with_values = request.len() == 4 && request.is(3, "withvalues");
     if request.len() > 4 || request.len() == 4 && !with_values {
