@@ -155,8 +155,7 @@ const ZERO_RANK: Error = Error::text(
 fn parse_search(request: Request) -> Result<Search> {
     let mut search = Search { direction: Direction::Forward, passed: 0, count: None, max_len: usize::MAX };
     let not_negative = |index, error| {
-        let n = request.int(index)?;
-        let n = usize::try_from(n).map_err(|_| Error::text(error))?;
+        let n = request.int(index).ok().and_then(|n| usize::try_from(n).ok()).ok_or(Error::text(error))?;
         Ok(if n == 0 { usize::MAX } else { n })
     };
     for index in (3..request.len()).step_by(2) {
