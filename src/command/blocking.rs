@@ -7,7 +7,7 @@ use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run};
 use crate::clock::realtime_us;
 use crate::keyspace::Kind;
 use crate::resp::{Error, Request, Result};
-use crate::value::number::{parse_f64, parse_i64};
+use crate::value::number::{LongDouble, parse_f64, parse_i64};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -110,7 +110,9 @@ pub fn never(_: Request) -> Result<Wait> {
 
 /// A timeout in seconds, perhaps with a fraction.
 pub fn seconds(text: &[u8]) -> Result<Wait> {
-    let seconds = parse_f64(text).filter(|seconds| !seconds.is_nan());
+    // What is too large for us is not for a long double, which Redis uses.
+    let large = || LongDouble::parse(text).map(|_| f64::INFINITY);
+    let seconds = parse_f64(text).or_else(large).filter(|seconds| !seconds.is_nan());
     let seconds = seconds.ok_or(Error::text("ERR timeout is not a float or out of range"))?;
     // Redis rounds up to milliseconds and keeps them in 64 bits, where what does not fit is negative.
     let ms = (seconds * 1000.0).ceil();

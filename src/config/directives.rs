@@ -432,7 +432,7 @@ pub const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "hash-max-listpack-entries",
         group: Group::Packing,
-        default: "128",
+        default: "512",
         kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
         mutable: true,
         help: "hashes with more fields than this are not packed",

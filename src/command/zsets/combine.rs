@@ -14,6 +14,7 @@ use crate::keyspace::{Keyspace, Kind, Stored};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, parse_f64, parse_i64};
 use crate::value::pack::Element;
+use crate::value::set;
 use crate::value::zset::View;
 use ahash::RandomState;
 use hashbrown::HashTable;
@@ -252,6 +253,7 @@ fn number_or_zero(score: f64) -> f64 {
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Zset(View<'a>),
+    Set(set::View<'a>),
     Items(&'a Items),
 }
 
@@ -259,12 +261,16 @@ impl<'a> Source<'a> {
     const EMPTY: Source<'static> = Source::Zset(View::EMPTY);
 
     fn of(content: Stored<'a>) -> Source<'a> {
-        Source::Zset(View::of(content))
+        match content {
+            Stored::Packed(Kind::Set, ..) | Stored::Node(Kind::Set, _) => Source::Set(set::View::of(content)),
+            _ => Source::Zset(View::of(content)),
+        }
     }
 
     fn len(self) -> usize {
         match self {
             Source::Zset(view) => view.len(),
+            Source::Set(view) => view.len(),
             Source::Items(items) => items.len(),
         }
     }
@@ -273,6 +279,7 @@ impl<'a> Source<'a> {
     fn score(self, member: &[u8]) -> Option<f64> {
         match self {
             Source::Zset(view) => view.score(member),
+            Source::Set(view) => view.contains(member).then_some(1.0),
             Source::Items(_) => None,
         }
     }
@@ -281,6 +288,7 @@ impl<'a> Source<'a> {
         let mut text = [0; I64_TEXT_BYTES_MAX];
         match self {
             Source::Zset(view) => view.for_each(|member, score| each(member.text(&mut text), score)),
+            Source::Set(view) => view.iter().for_each(|member| each(member.text(&mut text), 1.0)),
             Source::Items(items) => items.iter().for_each(|(member, score)| each(member, score)),
         }
     }
