@@ -110,7 +110,7 @@ pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str
         reply.array(2);
         reply.bulk(request.arg(index));
         let of_key = uses[nth.min(uses.len() - 1)];
-        let of_key = if of_key == SET_USE { use_in_set(request) } else { of_key };
+        let of_key = if of_key == VARIABLE { use_in(&row.spec, request) } else { of_key };
         write_set(reply, of_key);
     }
     Ok(())
@@ -265,13 +265,18 @@ const TAKE: KeyUse = &["RW", "access", "delete"];
 const OVERWRITE: KeyUse = &["OW", "update"];
 const CREATE: KeyUse = &["OW", "insert"];
 const REMOVE: KeyUse = &["RM", "delete"];
-/// [`OVERWRITE`], or [`READ_AND_CHANGE`] with the option GET.
-const SET_USE: KeyUse = &["RW", "access", "update", "variable_flags"];
+const ACCESS: KeyUse = &["RW", "access"];
+const READ_AND_ADD: KeyUse = &["RW", "access", "insert"];
+/// It depends on the arguments: see [`use_in`].
+const VARIABLE: KeyUse = &["RW", "access", "update", "variable_flags"];
 
 /// The uses of keys that are neither [`READ`] by a command that reads nor [`CHANGE`] by one that writes, by the name
 /// of the command or of its container. Where keys are used in different ways, there is one use for each key.
 const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("append", &[ADD]),
+    ("bitfield", &[VARIABLE]),
+    ("bitop", &[OVERWRITE, READ]),
+    ("cl.throttle", &[READ_AND_CHANGE]),
     ("copy", &[READ, OVERWRITE]),
     ("decr", &[READ_AND_CHANGE]),
     ("decrby", &[READ_AND_CHANGE]),
@@ -288,11 +293,16 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("mset", &[OVERWRITE]),
     ("msetnx", &[CREATE]),
     ("object", &[LOOK]),
+    ("pfadd", &[ADD]),
+    ("pfcount", &[ACCESS]),
+    ("pfdebug", &[ACCESS]),
+    ("pfmerge", &[READ_AND_ADD, READ]),
     ("psetex", &[OVERWRITE]),
     ("rename", &[TAKE, OVERWRITE]),
     ("renamenx", &[TAKE, CREATE]),
     ("restore", &[OVERWRITE]),
-    ("set", &[SET_USE]),
+    ("set", &[VARIABLE]),
+    ("setbit", &[READ_AND_CHANGE]),
     ("setex", &[OVERWRITE]),
     ("setnx", &[CREATE]),
     ("strlen", &[LOOK]),
@@ -312,8 +322,29 @@ fn key_uses(spec: &Spec, container: Option<&str>) -> &'static [KeyUse] {
     })
 }
 
-fn use_in_set(request: Request) -> KeyUse {
-    if (3..request.len()).any(|index| request.is(index, "get")) { READ_AND_CHANGE } else { OVERWRITE }
+/// What SET, with or without GET, and BITFIELD do with their key.
+fn use_in(spec: &Spec, request: Request) -> KeyUse {
+    let gets = |from| (from..request.len()).any(|index| request.is(index, "get"));
+    match spec.name {
+        "bitfield" if bitfield_only_reads(request) => READ,
+        "set" if !gets(3) => OVERWRITE,
+        _ => READ_AND_CHANGE,
+    }
+}
+
+fn bitfield_only_reads(request: Request) -> bool {
+    let mut index = 2;
+    while index < request.len() {
+        let more = request.len() - index - 1;
+        index += if request.is(index, "get") && more >= 2 {
+            3
+        } else if request.is(index, "overflow") && more >= 1 {
+            2
+        } else {
+            return false;
+        };
+    }
+    true
 }
 
 fn found<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
@@ -326,7 +357,8 @@ fn key_ranges(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
     let uses = if keys == Keys::NONE { &[] } else { key_uses(spec, container) };
     uses.iter().enumerate().map(move |(nth, of_keys)| {
         let first = keys.first + nth as u8 * keys.step;
-        (*of_keys, if uses.len() == 1 { keys } else { Keys { first, last: first as i8, step: 1, ..Keys::NONE } })
+        let last = if nth + 1 == uses.len() { keys.last } else { first as i8 };
+        (*of_keys, if uses.len() == 1 { keys } else { Keys { first, last, step: 1, ..Keys::NONE } })
     })
 }
 
@@ -497,6 +529,7 @@ mod tests {
         assert_eq!(ranges("lcs"), [(READ, Keys::TWO)]);
         assert_eq!(ranges("mset"), [(OVERWRITE, Keys::PAIRS)]);
         assert_eq!(ranges("rename"), [(TAKE, Keys::ONE), (OVERWRITE, Keys::SECOND)]);
+        assert_eq!(ranges("bitop"), [(OVERWRITE, Keys::SECOND), (READ, Keys { first: 3, ..Keys::ALL })]);
         assert_eq!(ranges("scan"), []);
     }
 

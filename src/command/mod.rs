@@ -3,6 +3,9 @@
 //! | file | family |
 //! |---|---|
 //! | `strings.rs` | SET, GET and all that work on one string |
+//! | `bitmaps.rs` | SETBIT, BITCOUNT, BITOP, BITFIELD: strings as bits |
+//! | `hyperloglog.rs` | PFADD, PFCOUNT, PFMERGE: strings that count different elements |
+//! | `throttle.rs` | CL.THROTTLE: rate limits |
 //! | `multi.rs` | MSET, MGET, MSETNX, LCS: strings under several keys |
 //! | `zsets/` | sorted sets |
 //! | `geo/` | points on the globe, in sorted sets |
@@ -20,12 +23,14 @@
 //! A handler sees one shard ([`Ctx`]) and is synchronous. How its keys are brought together is said by its row's
 //! [`Run`]; the rooms above do it. A handler writes its reply last: what returns an error has changed nothing.
 
+pub mod bitmaps;
 pub mod blocking;
 pub mod deadlines;
 pub mod describe;
 mod geo;
 mod hashes;
 mod hop;
+pub mod hyperloglog;
 pub mod keys;
 pub mod lists;
 pub mod multi;
@@ -34,6 +39,7 @@ pub mod sets;
 pub mod spec;
 pub mod strings;
 pub mod syntax;
+pub mod throttle;
 pub mod walk;
 mod zsets;
 
@@ -108,6 +114,9 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
     let families = [
         blocking::ROWS,
         strings::ROWS,
+        bitmaps::ROWS,
+        hyperloglog::ROWS,
+        throttle::ROWS,
         multi::ROWS,
         lists::ROWS,
         sets::ROWS,

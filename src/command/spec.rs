@@ -101,6 +101,7 @@ pub enum Group {
     Bitmap,
     HyperLogLog,
     Geo,
+    Module,
 }
 
 impl Group {
@@ -121,6 +122,7 @@ impl Group {
             Group::Bitmap => "bitmap",
             Group::HyperLogLog => "hyperloglog",
             Group::Geo => "geo",
+            Group::Module => "module",
         }
     }
 }
@@ -190,6 +192,8 @@ impl Keys {
     pub const COUNTED_LATER: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::None };
     /// key ... and one argument.
     pub const ALL_BUT_LAST: Keys = Keys { first: 1, last: -2, step: 1, count: 0, apart: Apart::None };
+    /// All arguments behind the first.
+    pub const FROM_SECOND: Keys = Keys { first: 2, last: -1, step: 1, count: 0, apart: Apart::None };
     /// The one key of a subcommand.
     pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0, apart: Apart::None };
 

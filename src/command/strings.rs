@@ -310,7 +310,7 @@ fn len(value: Value) -> usize {
 }
 
 /// The live string under the request's first key; another type is an error.
-fn find_string<'c>(ctx: &'c mut Ctx, request: Request) -> Result<Option<Live<'c>>> {
+pub fn find_string<'c>(ctx: &'c mut Ctx, request: Request) -> Result<Option<Live<'c>>> {
     let key = ctx.key(request.arg(1));
     match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         Some(live) if live.kind() != Kind::String => Err(Error::WrongType),

@@ -520,6 +520,15 @@ pub const DIRECTIVES: &[Directive] = &[
         field: field!(limits.stream_node_entries),
     },
     Directive {
+        name: "hll-sparse-max-bytes",
+        group: Group::Packing,
+        default: "3000",
+        kind: Kind::Memory { min: 0, max: GIB },
+        mutable: true,
+        help: "a HyperLogLog that would need more bytes than this to be sparse is dense",
+        field: field!(limits.hll_sparse_bytes),
+    },
+    Directive {
         name: "save",
         group: Group::Persistence,
         default: "",

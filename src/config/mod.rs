@@ -117,6 +117,8 @@ pub struct Limits {
     /// 0: no limit.
     pub stream_node_bytes: usize,
     pub stream_node_entries: usize,
+    /// Bytes from which on a HyperLogLog is dense.
+    pub hll_sparse_bytes: usize,
 }
 
 impl Limits {

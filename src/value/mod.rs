@@ -3,6 +3,8 @@
 //! - [`number`] reads and writes integers and floats exactly as Redis 7.0.15 does, so that a reply
 //!   can be compared byte for byte.
 //! - [`glob`] matches the patterns of KEYS, SCAN, PSUBSCRIBE and CONFIG GET.
+//! - [`bits`] are strings as arrays of bits and of integers of any width.
+//! - [`hll`] counts different elements approximately, in the representation of Redis.
 //! - [`lcs`] is the longest common subsequence behind the LCS command.
 //! - [`pack`] is how sequences of small elements are kept in plain bytes.
 //!
@@ -10,9 +12,11 @@
 //! comes from strangers, so nothing here panics, and whatever can grow is bounded by the length of
 //! its input or by a limit the caller passes.
 
+pub mod bits;
 pub mod geohash;
 pub mod glob;
 pub mod hash;
+pub mod hll;
 pub mod intset;
 pub mod lcs;
 pub mod list;
