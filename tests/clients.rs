@@ -1,6 +1,13 @@
-//! Programs that people already have work unchanged: the `redis` crate, redis-cli and redis-benchmark.
+//! Programs that people already have work unchanged: client packages of three languages, redis-cli and redis-benchmark.
 
 mod common;
+
+#[path = "clients/families.rs"]
+mod families;
+#[path = "clients/packages.rs"]
+mod packages;
+#[path = "clients/waiting.rs"]
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -12,6 +19,25 @@ use redis::{Commands, Connection, ExpireOption, Expiry, SetExpiry, SetOptions};
 
 fn three_shards() -> Server {
     Server::start(Kind::Ember { shards: 3 }, &[])
+}
+
+/// Runs `test` against redis-server, to see that it asks for what Redis does, and against EmberDB.
+fn on_servers(test: impl Fn(&Server)) {
+    if have_tool("redis-server") {
+        test(&Server::start(Kind::Redis, &[]));
+    }
+    test(&three_shards());
+}
+
+/// The same with a connection in each protocol, to an empty server.
+fn with_redis(test: impl Fn(&mut Connection)) {
+    on_servers(|server| {
+        for protocol in ["resp2", "resp3"] {
+            let mut redis = connect(server, protocol);
+            test(&mut redis);
+            let () = redis::cmd("FLUSHALL").query(&mut redis).expect("FLUSHALL");
+        }
+    });
 }
 
 fn connect(server: &Server, protocol: &str) -> Connection {

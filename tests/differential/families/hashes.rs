@@ -14,6 +14,7 @@ pub const NAMES: &[&str] = &[
     "HMGET",
     "HMSET",
     "HRANDFIELD",
+    "HSCAN",
     "HSET",
     "HSETNX",
     "HSTRLEN",

@@ -51,7 +51,7 @@ const TYPES: [Family; 10] = [
 /// Commands that wait for others, unless between MULTI and EXEC.
 const BLOCKING: [&str; 8] = ["BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP"];
 /// Commands whose reply is up to chance, or to the form in which a server keeps a value.
-const CHANCE: [&str; 5] = ["DUMP", "HRANDFIELD", "SPOP", "SRANDMEMBER", "ZRANDMEMBER"];
+const CHANCE: [&str; 8] = ["DUMP", "HRANDFIELD", "HSCAN", "SPOP", "SRANDMEMBER", "SSCAN", "ZRANDMEMBER", "ZSCAN"];
 
 /// True for a command that waits until there is something, or might.
 pub fn may_block(args: &Args) -> bool {

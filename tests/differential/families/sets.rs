@@ -17,6 +17,7 @@ pub const NAMES: &[&str] = &[
     "SPOP",
     "SRANDMEMBER",
     "SREM",
+    "SSCAN",
     "SUNION",
     "SUNIONSTORE",
 ];

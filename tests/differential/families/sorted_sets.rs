@@ -35,6 +35,7 @@ pub const NAMES: &[&str] = &[
     "ZREVRANGEBYLEX",
     "ZREVRANGEBYSCORE",
     "ZREVRANK",
+    "ZSCAN",
     "ZSCORE",
     "ZUNION",
     "ZUNIONSTORE",
