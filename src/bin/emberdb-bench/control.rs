@@ -125,9 +125,9 @@ impl Control {
         }
     }
 
-    /// INFO as fields.
-    pub fn info(&mut self) -> Result<HashMap<String, String>> {
-        let reply = self.call(&[b"INFO", b"everything"])?;
+    /// A section of INFO as fields.
+    pub fn info(&mut self, section: &str) -> Result<HashMap<String, String>> {
+        let reply = self.call(&[b"INFO", section.as_bytes()])?;
         let text = String::from_utf8_lossy(reply.text().unwrap_or_default()).into_owned();
         let fields = text.lines().filter_map(|line| line.split_once(':'));
         Ok(fields.map(|(name, value)| (name.to_owned(), value.trim_end().to_owned())).collect())

@@ -6,8 +6,8 @@ use crate::encode::{Command, KeyForm, Part, Ttl};
 use crate::failure::{Failure, Result};
 use crate::flags::{Flags, Rate};
 use crate::load;
+use crate::memory::{Added, Back, LEFT_SHARE, Memory};
 use crate::metric::{LAG, MASS_EXPIRY};
-use crate::process;
 use crate::report::{Report, Rounds};
 use crate::round::{Plan, Round, server_pid};
 use crate::setting::{self, Setting};
@@ -25,9 +25,6 @@ const FAR: Ttl = Ttl { from: 86_400, to: 2 * 86_400 };
 const LAG_LEAD_MS: u64 = 1_000;
 /// Time for loading a million keys that die.
 const LOAD_ALLOWANCE_MS_A_MILLION: u64 = 5_000;
-/// Memory is back when no more than this share of what loading took is left.
-const LEFT_SHARE: f64 = 0.1;
-const MEMORY_POLL: Duration = Duration::from_millis(100);
 const TIMELINE: Duration = Duration::from_millis(100);
 /// Where no rate is given.
 const LOAD_SHARE: Rate = Rate::Share(0.5);
@@ -125,7 +122,7 @@ impl<'a> Deaths<'a> {
         self.load_dying(deadline_ms, deadline_ms)?;
         let limit = instant_at(deadline_ms) + Duration::from_secs_f64(self.flags.wait);
         let lags_ms = subscriber.wait(self.flags.dying(), deadline_ms, limit)?;
-        let info = self.control.info()?;
+        let info = self.control.info("everything")?;
         let published = |field: &str| info.get(field).and_then(|value| value.parse().ok()).unwrap_or(f64::NAN);
         let within = |ms: f64| lags_ms.iter().filter(|&&lag| lag <= ms).count() as f64;
         rounds.figures.push(vec![
@@ -146,12 +143,12 @@ impl<'a> Deaths<'a> {
     fn mass_round(mut self, rounds: &mut Rounds) -> Result<()> {
         let phase = Duration::from_secs_f64(self.flags.seconds());
         let pid = server_pid(&self.target, &self.plan.login)?;
-        let before = self.memory(pid)?;
+        let before = Memory::read(&mut self.control, pid)?;
         let ahead_ms = (self.plan.warmup + phase).as_millis() as u64;
         let deadline_ms = unix_ms() + ahead_ms + LAG_LEAD_MS + self.allowance_ms();
         let subscriber = Subscriber::start(&self.target, &self.plan.login, &self.form.prefix)?;
         self.load_dying(deadline_ms, deadline_ms - phase.as_millis() as u64)?;
-        let loaded = self.memory(pid)?;
+        let loaded = Memory::read(&mut self.control, pid)?;
         let mut plan = self.plan.clone();
         (plan.phases, plan.interval) = (vec![phase; 3], TIMELINE);
         plan.begin = Some(instant_at(deadline_ms) - phase);
@@ -159,16 +156,12 @@ impl<'a> Deaths<'a> {
         let target = self.target.clone();
         let load = std::thread::spawn(move || plan.run(&target));
         std::thread::sleep(instant_at(deadline_ms).saturating_duration_since(Instant::now()));
-        let back = self.watch_memory(pid, before, loaded, deadline_ms, limit)?;
+        let dead = instant_at(deadline_ms);
+        let back = Added { before, loaded, dead }.watch(&mut self.control, pid, limit)?;
         let round = load.join().expect("the load does not panic")?;
         let lags_ms = subscriber.wait(self.flags.dying(), deadline_ms, limit)?;
         rounds.figures.push(self.mass_figures(&round, &lags_ms, &back));
-        let memory = back.samples.iter().map(|(at_s, memory)| json!([rounded(*at_s), memory.used, memory.rss]));
-        let memory: serde_json::Value = memory.collect();
-        rounds.details.push(json!({
-            "timeline": round.timeline,
-            "memory": memory,
-        }));
+        rounds.details.push(json!({ "timeline": round.timeline, "memory": back.json() }));
         for (label, phase) in ["before", "during", "after"].into_iter().zip(&round.outcome.phases) {
             rounds.add_latency(label, &phase.latency_ns);
         }
@@ -176,7 +169,7 @@ impl<'a> Deaths<'a> {
         self.finish()
     }
 
-    fn mass_figures(&self, round: &Round, lags_ms: &[f64], back: &MemoryBack) -> Vec<f64> {
+    fn mass_figures(&self, round: &Round, lags_ms: &[f64], back: &Back) -> Vec<f64> {
         let us = |ns: u64| ns as f64 / 1e3;
         let mut figures = vec![self.plan.rate.unwrap_or(f64::NAN)];
         for phase in &round.outcome.phases {
@@ -189,41 +182,6 @@ impl<'a> Deaths<'a> {
         figures
     }
 
-    fn watch_memory(
-        &mut self,
-        pid: Option<u32>,
-        before: Memory,
-        loaded: Memory,
-        deadline_ms: u64,
-        limit: Instant,
-    ) -> Result<MemoryBack> {
-        let is_back = |now: u64, before: u64, loaded: u64| {
-            now as f64 <= before as f64 + LEFT_SHARE * loaded.saturating_sub(before) as f64
-        };
-        let deadline = instant_at(deadline_ms);
-        let (mut used_back_s, mut rss_back_s, mut samples) = (f64::INFINITY, f64::INFINITY, Vec::new());
-        while Instant::now() < limit && (used_back_s.is_infinite() || rss_back_s.is_infinite()) {
-            let memory = self.memory(pid)?;
-            let at_s = deadline.elapsed().as_secs_f64();
-            samples.push((at_s, memory));
-            if used_back_s.is_infinite() && is_back(memory.used, before.used, loaded.used) {
-                used_back_s = at_s;
-            }
-            if rss_back_s.is_infinite() && is_back(memory.rss, before.rss, loaded.rss) {
-                rss_back_s = at_s;
-            }
-            std::thread::sleep(MEMORY_POLL);
-        }
-        Ok(MemoryBack { used_s: used_back_s, rss_s: rss_back_s, samples })
-    }
-
-    fn memory(&mut self, pid: Option<u32>) -> Result<Memory> {
-        let info = self.control.info()?;
-        let field = |name: &str| info.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
-        let rss = pid.and_then(process::resident_bytes).unwrap_or_else(|| field("used_memory_rss"));
-        Ok(Memory { used: field("used_memory"), rss })
-    }
-
     fn allowance_ms(&self) -> u64 {
         self.flags.dying() * LOAD_ALLOWANCE_MS_A_MILLION / 1_000_000
     }
@@ -234,20 +192,6 @@ impl<'a> Deaths<'a> {
         self.control.load(&exists, self.flags.dying(), |_| ())?;
         self.events.restore()
     }
-}
-
-#[derive(Clone, Copy)]
-struct Memory {
-    used: u64,
-    rss: u64,
-}
-
-/// When memory was back after the deadline (infinite: not within the wait), and what was seen until then.
-struct MemoryBack {
-    used_s: f64,
-    rss_s: f64,
-    /// Seconds after the deadline.
-    samples: Vec<(f64, Memory)>,
 }
 
 /// A connection that notes when each `expired` event of the dying keys came, in a thread of its own.

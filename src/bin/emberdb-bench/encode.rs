@@ -1,6 +1,6 @@
-//! Requests, encoded once: on the hot path only the digits of keys and of the TTL are written.
+//! Requests, encoded once: on the hot path only the digits of keys and other numbers are written.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// What keys look like: a prefix and a number with leading zeros.
 #[derive(Clone, Debug)]
@@ -41,27 +41,44 @@ pub enum Part<'a> {
     Key,
     /// The key as a hash tag, and this behind it: all of one key lie on one shard.
     Tagged(&'a str),
-    /// At most once, behind all keys.
+    /// The key's number, and so much more.
+    Number(u64),
+    /// A number below this, drawn for itself.
+    Random(u64),
     Ttl(Ttl),
 }
 
 /// A request of one shape: a command, or several in a row.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// Up to the TTL, or all of it; digits of keys are zeros.
+    /// One for each number whose length is not known beforehand, and what is behind the last of them.
+    pieces: SmallVec<[Piece; 1]>,
+    /// Of each key.
+    digits: usize,
+}
+
+/// Bytes that are the same in every request but for the numbers of keys, and a number behind them.
+#[derive(Clone, Debug, Default)]
+struct Piece {
+    /// Digits of keys are zeros.
     bytes: Vec<u8>,
     /// Where the numbers of keys stand.
     digits_at: SmallVec<[usize; 2]>,
-    digits: usize,
-    ttl: Option<Ttl>,
-    after_ttl: Vec<u8>,
+    number: Option<Number>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    OfKey { plus: u64 },
+    Below(u64),
+    Ttl(Ttl),
 }
 
 impl Command {
     pub fn new(form: &KeyForm, parts: &[Part<'_>]) -> Command {
         let mut command = Command::empty(form);
         command.push_parts(form, parts);
-        command.checked()
+        command
     }
 
     /// The commands between MULTI and EXEC.
@@ -70,37 +87,41 @@ impl Command {
         command.push_parts(form, &[Part::Word(b"MULTI")]);
         commands.iter().for_each(|parts| command.push_parts(form, parts));
         command.push_parts(form, &[Part::Word(b"EXEC")]);
-        command.checked()
+        command
     }
 
     fn empty(form: &KeyForm) -> Command {
-        let (digits_at, after_ttl) = (SmallVec::new(), Vec::new());
-        Command { bytes: Vec::new(), digits_at, digits: form.digits, ttl: None, after_ttl }
+        Command { pieces: smallvec![Piece::default()], digits: form.digits }
     }
 
     fn push_parts(&mut self, form: &KeyForm, parts: &[Part<'_>]) {
-        assert!(self.ttl.is_none(), "the TTL is in the last command");
-        self.bytes.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
+        self.last().bytes.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
         for part in parts {
             match part {
-                Part::Word(word) if self.ttl.is_some() => push_bulk(&mut self.after_ttl, word),
-                Part::Word(word) => push_bulk(&mut self.bytes, word),
+                Part::Word(word) => push_bulk(&mut self.last().bytes, word),
                 Part::Key => self.push_key(&form.prefix, ""),
                 Part::Tagged(name) => self.push_key(&format!("{{{}", form.prefix), &format!("}}{name}")),
-                Part::Ttl(ttl) => self.ttl = Some(*ttl),
+                Part::Number(plus) => self.push_number(Number::OfKey { plus: *plus }),
+                Part::Random(below) => self.push_number(Number::Below(*below)),
+                Part::Ttl(ttl) => self.push_number(Number::Ttl(*ttl)),
             }
         }
     }
 
-    fn checked(self) -> Command {
-        assert!(!self.digits_at.is_empty(), "every request names a key");
-        self
+    fn last(&mut self) -> &mut Piece {
+        self.pieces.last_mut().expect("there is one from the start")
     }
 
     fn push_key(&mut self, before: &str, after: &str) {
-        assert!(self.ttl.is_none(), "keys stand in front of the TTL");
-        push_bulk(&mut self.bytes, format!("{before}{:0digits$}{after}", 0, digits = self.digits).as_bytes());
-        self.digits_at.push(self.bytes.len() - 2 - after.len() - self.digits);
+        let digits = self.digits;
+        let piece = self.last();
+        push_bulk(&mut piece.bytes, format!("{before}{:0digits$}{after}", 0).as_bytes());
+        piece.digits_at.push(piece.bytes.len() - 2 - after.len() - digits);
+    }
+
+    fn push_number(&mut self, number: Number) {
+        self.last().number = Some(number);
+        self.pieces.push(Piece::default());
     }
 
     /// All keys have one number.
@@ -117,14 +138,18 @@ impl Command {
         rng: &mut fastrand::Rng,
         out: &mut Vec<u8>,
     ) {
-        let start = out.len();
-        out.extend_from_slice(&self.bytes);
-        for at in &self.digits_at {
-            write_digits(&mut out[start + at..start + at + self.digits], number(rng));
-        }
-        if let Some(ttl) = &self.ttl {
-            push_number(out, ttl.choose(rng));
-            out.extend_from_slice(&self.after_ttl);
+        for piece in &self.pieces {
+            let start = out.len();
+            out.extend_from_slice(&piece.bytes);
+            for at in &piece.digits_at {
+                write_digits(&mut out[start + at..start + at + self.digits], number(rng));
+            }
+            match piece.number {
+                None => {}
+                Some(Number::OfKey { plus }) => push_number(out, number(rng) + plus),
+                Some(Number::Below(below)) => push_number(out, rng.u64(..below)),
+                Some(Number::Ttl(ttl)) => push_number(out, ttl.choose(rng)),
+            }
         }
     }
 }
@@ -224,6 +249,24 @@ mod tests {
         let expire = [Part::Word(b"EXPIRE"), Part::Key, Part::Ttl(long), Part::Word(b"NX")];
         let expire = Command::new(&form, &expire);
         assert_eq!(encoded(&expire, 7), "before*4\r\n$6\r\nEXPIRE\r\n$2\r\nk7\r\n$11\r\n10000000000\r\n$2\r\nNX\r\n");
+    }
+
+    #[test]
+    fn numbers_are_as_long_as_they_are() {
+        let form = KeyForm::new("k", 4, 1000);
+        let range = [Part::Word(b"ZRANGE"), Part::Word(b"z"), Part::Number(0), Part::Number(9), Part::Key];
+        let range = Command::new(&form, &range);
+        let expected = "before*5\r\n$6\r\nZRANGE\r\n$1\r\nz\r\n$1\r\n7\r\n$2\r\n16\r\n$4\r\nk007\r\n";
+        assert_eq!(encoded(&range, 7), expected);
+        let set = Command::new(&form, &[Part::Word(b"SET"), Part::Key, Part::Random(3)]);
+        let (mut rng, mut seen) = (fastrand::Rng::with_seed(1), std::collections::BTreeSet::new());
+        for _ in 0..100 {
+            let mut out = Vec::new();
+            set.push(7, &mut rng, &mut out);
+            seen.insert(String::from_utf8(out).unwrap());
+        }
+        let expected = [0, 1, 2].map(|number| format!("*3\r\n$3\r\nSET\r\n$4\r\nk007\r\n$1\r\n{number}\r\n"));
+        assert!(seen.iter().eq(&expected), "{seen:?}");
     }
 
     #[test]

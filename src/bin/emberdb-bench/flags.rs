@@ -4,6 +4,7 @@ use crate::control::Login;
 use crate::encode::{KeyForm, Ttl};
 use crate::search::Objective;
 use crate::target::Target;
+use crate::template::Template;
 use crate::workload::{Kind, Recipe, Steps};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
@@ -80,6 +81,14 @@ pub struct Flags {
     /// What transactions do
     #[arg(long, value_enum, default_value = "set-get")]
     pub steps: Steps,
+    /// What the workloads command (in turn, where repeated) and stall (each once) send: words, of which KEY stands for
+    /// a key, NUMBER for its number (NUMBER+9 for one that is greater by 9), RANDOM for a number below --keys, VALUE for
+    /// the value; each has one reply
+    #[arg(long = "command", value_name = "COMMAND")]
+    pub commands: Vec<Template>,
+    /// What loads each of --keys (SET); words stand for the same
+    #[arg(long, value_name = "COMMAND", conflicts_with = "no_load")]
+    pub load_command: Option<Template>,
     /// Keys that die (lag: 1000; mass-expiry: 1000000)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4_000_000_000))]
     pub dying: Option<u64>,
@@ -92,8 +101,8 @@ pub struct Flags {
     /// Bytes of a key; more if prefix and number do not fit (lcs, transaction: of what is in braces)
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub key_size: u64,
-    /// What keys begin with (the workload's name; key: for get, set, mget, mset, mixed and foreign-key; tx: for
-    /// transaction; lcs, transaction: behind the brace)
+    /// What keys begin with (key: ; session, cache, ratelimit, lcs, transfer, lag, mass-expiry: that name; transaction:
+    /// tx: ; lcs, transaction: behind the brace)
     #[arg(long)]
     pub key_prefix: Option<String>,
     /// Bytes of a value (3; lcs: 4096)
@@ -105,7 +114,8 @@ pub struct Flags {
     /// TTL of what is set, seconds: 60 or 60..3600 (session 1800, cache 60..3600, ratelimit 60, others none)
     #[arg(long, value_parser = ttl)]
     pub ttl: Option<Ttl>,
-    /// Load the keys first (get, mget, mixed, session, lcs, transaction, transfer and foreign-key do so anyway)
+    /// Load the keys first (get, mget, mixed, session, lcs, transaction, transfer, foreign-key, memory, stall and whatever
+    /// has --load-command do so anyway)
     #[arg(long, conflicts_with = "no_load")]
     pub load: bool,
     /// Keys are there already
@@ -154,9 +164,19 @@ impl Flags {
         if self.connections < self.threads {
             return Err(format!("{} threads need as many connections at least", self.threads));
         }
-        let is_load = !matches!(self.workload, Kind::Lag | Kind::MassExpiry | Kind::Idle | Kind::ForeignKey);
-        if !is_load && (self.search.is_some() || self.requests.is_some()) {
-            return Err("lag, mass-expiry, idle and foreign-key take neither --search nor --requests".to_owned());
+        if !self.is_load() && (self.search.is_some() || self.requests.is_some()) {
+            let others = "lag, mass-expiry, idle, foreign-key, memory and stall";
+            return Err(format!("{others} take neither --search nor --requests"));
+        }
+        let sends = matches!(self.workload, Kind::Command | Kind::Stall);
+        if sends == self.commands.is_empty() {
+            return Err("the workloads command and stall, and no others, take --command".to_owned());
+        }
+        if self.load_command.is_some() && matches!(self.workload, Kind::Lag | Kind::MassExpiry | Kind::Idle) {
+            return Err("lag, mass-expiry and idle take no --load-command".to_owned());
+        }
+        if self.workload == Kind::Memory && (self.no_load || self.rounds() > 1) {
+            return Err("memory takes neither --no-load nor more than one of --rounds".to_owned());
         }
         if self.workload == Kind::ForeignKey && self.targets.len() > 1 {
             return Err("foreign-key takes one --target".to_owned());
@@ -173,9 +193,16 @@ impl Flags {
         Ok(self)
     }
 
-    /// Rounds of each target; a search is long as it is.
+    /// Whether this is rounds of a plain load.
+    fn is_load(&self) -> bool {
+        use Kind::{ForeignKey, Idle, Lag, MassExpiry, Memory, Stall};
+        !matches!(self.workload, Lag | MassExpiry | Idle | ForeignKey | Memory | Stall)
+    }
+
+    /// Rounds of each target; a search is long as it is, and what is loaded takes its memory once.
     pub fn rounds(&self) -> u64 {
-        self.rounds.unwrap_or(if self.targets.len() > 1 && self.search.is_none() { 5 } else { 1 })
+        let once = self.targets.len() == 1 || self.search.is_some() || self.workload == Kind::Memory;
+        self.rounds.unwrap_or(if once { 1 } else { 5 })
     }
 
     pub fn idle(&self) -> u64 {
@@ -214,8 +241,9 @@ impl Flags {
     /// Whether keys are loaded before the first round.
     pub fn loads(&self) -> bool {
         let single = [Kind::Get, Kind::Mget, Kind::Mixed, Kind::Session, Kind::ForeignKey].contains(&self.workload);
-        let several = [Kind::Lcs, Kind::Transaction, Kind::Transfer].contains(&self.workload);
-        self.load || (!self.no_load && (single || several))
+        let several =
+            [Kind::Lcs, Kind::Transaction, Kind::Transfer, Kind::Memory, Kind::Stall].contains(&self.workload);
+        self.load || (!self.no_load && (single || several || self.load_command.is_some()))
     }
 
     pub fn recipe(&self) -> Recipe {
@@ -227,6 +255,7 @@ impl Flags {
         };
         let name = match self.workload {
             Kind::Get | Kind::Set | Kind::Mget | Kind::Mset | Kind::Mixed | Kind::ForeignKey => "key".to_owned(),
+            Kind::Command | Kind::Memory | Kind::Stall => "key".to_owned(),
             Kind::Transaction => "tx".to_owned(),
             other => other.to_possible_value().expect("none is hidden").get_name().to_owned(),
         };
@@ -242,6 +271,8 @@ impl Flags {
             value: (0..self.value_size()).map(|_| rng.alphanumeric() as u8).collect(),
             batch: self.batch() as usize,
             steps: self.steps,
+            commands: self.commands.clone(),
+            load_command: self.load_command.clone(),
             ttl: self.ttl.or(default_ttl),
             reads: self.reads,
             loaded: self.loads(),
@@ -317,6 +348,10 @@ mod tests {
         assert_eq!(transaction.recipe().form.prefix, "tx:");
         assert_eq!(parse("--workload mget").unwrap().recipe().batch, 10);
         assert!(!parse("--no-load").unwrap().loads());
+        let command = parse("--workload command --command PING").unwrap();
+        assert_eq!((command.loads(), command.recipe().form.prefix.as_str()), (false, "key:"));
+        assert!(parse("--workload command --command PING --load-command INCR").unwrap().loads());
+        assert_eq!(parse("--workload memory --target a=h:1 --target b=h:2").unwrap().rounds(), 1);
         assert_eq!(parse("--workload session").unwrap().recipe().ttl, Some(Ttl { from: 1800, to: 1800 }));
     }
 
@@ -350,6 +385,13 @@ mod tests {
         wrong("--workload idle --idle 0");
         wrong("--workload transfer --keys 1");
         wrong("--batch 0");
+        wrong("--workload command");
+        wrong("--workload stall");
+        wrong("--command PING");
+        wrong("--workload command --command NUMBER+x");
+        wrong("--workload lag --load-command PING");
+        wrong("--workload memory --rounds 2");
+        wrong("--workload memory --requests 2");
         wrong("--workload foreign-key --target a=h:1 --target b=h:2");
     }
 }

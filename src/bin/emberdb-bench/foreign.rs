@@ -122,7 +122,7 @@ fn risen(before: &[u64], after: &[u64], by: u64) -> Option<usize> {
 
 /// A field of every shard's line in INFO; nothing where there are no such lines.
 fn by_shard(control: &mut Control, field: &str) -> Result<Vec<u64>> {
-    let info = control.info()?;
+    let info = control.info("everything")?;
     let lines = (0..).map_while(|shard| info.get(&format!("shard{shard}")));
     Ok(lines.map_while(|line| field_of(line, field)).collect())
 }

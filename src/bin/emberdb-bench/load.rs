@@ -9,6 +9,7 @@ use crate::report::{Report, Rounds};
 use crate::round::{Plan, Round};
 use crate::search::{self, Objective};
 use crate::target::Target;
+use crate::template::Template;
 use crate::workload::Kind;
 use serde_json::json;
 use std::io::Write;
@@ -133,6 +134,11 @@ fn warnings(targets: &[Rounds], rate: f64) -> Vec<String> {
     warnings
 }
 
+/// The command that loads, for titles.
+pub fn given(command: &Option<Template>) -> String {
+    command.as_ref().map_or("SET".to_owned(), ToString::to_string)
+}
+
 pub fn title(flags: &Flags, plan: &Plan) -> String {
     use clap::ValueEnum;
     let workload = flags.workload.to_possible_value().expect("none is hidden");
@@ -146,6 +152,7 @@ pub fn title(flags: &Flags, plan: &Plan) -> String {
         None => format!("{} s", flags.seconds()),
     };
     let rounds = if flags.rounds() == 1 { "round" } else { "rounds" };
+    let commands = flags.commands.iter().map(|template| format!(": {template}")).collect::<String>();
     let keys = match flags.workload {
         Kind::Lcs => "pairs",
         Kind::Transaction => "tags",
@@ -158,7 +165,7 @@ pub fn title(flags: &Flags, plan: &Plan) -> String {
     };
     let idle = if flags.idle() == 0 { String::new() } else { format!(" and {} idle ones", flags.idle()) };
     format!(
-        "{}{batch}, {pace}, {} connections{idle}, pipeline {}, {} {keys}, values of {} bytes, {} {rounds} of {length}",
+        "{}{commands}{batch}, {pace}, {} connections{idle}, pipeline {}, {} {keys}, values of {} bytes, {} {rounds} of {length}",
         workload.get_name(),
         flags.connections,
         flags.pipeline,

@@ -5,10 +5,11 @@
 //!  main       flags -> one of these, or summary
 //!  load       rounds of a plain load, targets in turn      deaths    keys that die: lag and mass-expiry
 //!  idle       connections that say nothing                 foreign   keys of another shard than the connection's
+//!  memory     what keys take                               stall     how long one command keeps others waiting
 //!  search     the greatest rate under an objective         summary   summary.md from many results
 //!  round      threads against one target                   report    table, result.json, .hgrm (hgrm), plot
 //!  engine     the loop of one thread over its links        metric    which figures there are
-//!  workload   what is asked (keys, encode)                 control   a blocking connection for all else
+//!  workload   what is asked (keys, encode, template)       control   a blocking connection for all else
 //!  schedule   when it is asked                             process   CPU time and memory of processes
 //!  link       one connection (skim: where replies end)     recorder  histograms by phase and interval
 //!  setting    a directive changed for a while
@@ -29,6 +30,7 @@ mod idle;
 mod keys;
 mod link;
 mod load;
+mod memory;
 mod metric;
 mod plot;
 mod process;
@@ -40,8 +42,10 @@ mod search;
 mod setting;
 mod skim;
 mod socket;
+mod stall;
 mod summary;
 mod target;
+mod template;
 mod timer;
 mod workload;
 
@@ -77,6 +81,8 @@ fn run(flags: &Flags) -> failure::Result<()> {
             Kind::Lag | Kind::MassExpiry => deaths::run(flags)?,
             Kind::Idle => idle::run(flags)?,
             Kind::ForeignKey => foreign::run(flags)?,
+            Kind::Memory => memory::run(flags)?,
+            Kind::Stall => stall::run(flags)?,
             _ => load::run(flags)?,
         },
     };

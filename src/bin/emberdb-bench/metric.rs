@@ -77,6 +77,31 @@ pub const IDLE: &[Metric] = &[
     metric("bytes_a_connection", "bytes a connection", 1.0, 0, true),
 ];
 
+/// Bytes; a key is one time that the command was sent.
+pub const MEMORY: &[Metric] = &[
+    metric("used_bytes_a_key", "used_memory a key", 1.0, 1, true),
+    metric("rss_bytes_a_key", "RSS a key", 1.0, 1, true),
+    metric("used_bytes", "used_memory MB", 1e-6, 1, false),
+    metric("rss_bytes", "RSS MB", 1e-6, 1, false),
+];
+
+/// What PINGs saw before a command and from it on.
+pub const STALL: &[Metric] = &[
+    metric("command_ms", "command ms", 1.0, 3, true),
+    metric("before_p99_us", "before p99 ms", 1e-3, 3, true),
+    metric("before_p99.9_us", "p99.9", 1e-3, 3, true),
+    metric("before_max_us", "max", 1e-3, 3, true),
+    metric("before_slow", "slow", 1.0, 0, false),
+    metric("after_p99_us", "after p99 ms", 1e-3, 3, true),
+    metric("after_p99.9_us", "p99.9", 1e-3, 3, true),
+    metric("after_max_us", "max", 1e-3, 3, true),
+    metric("after_slow", "slow", 1.0, 0, false),
+    metric("used_memory_back_s", "used_memory back s", 1.0, 1, true),
+    metric("rss_back_s", "RSS back s", 1.0, 1, true),
+    metric("late_p99.9_us", "sent late p99.9 ms", 1e-3, 3, false),
+    metric("errors", "errors", 1.0, 0, false),
+];
+
 /// The figures of [`LOAD`]; what is not known is NaN.
 pub fn load_figures(round: &Round, open: bool) -> Vec<f64> {
     let latency = round.latency_ns();
@@ -140,7 +165,7 @@ mod tests {
 
     #[test]
     fn names_differ() {
-        for table in [LOAD, LAG, MASS_EXPIRY, IDLE] {
+        for table in [LOAD, LAG, MASS_EXPIRY, IDLE, MEMORY, STALL] {
             let mut names: Vec<&str> = table.iter().map(|metric| metric.name).collect();
             names.sort_unstable();
             names.dedup();

@@ -196,6 +196,8 @@ fn parameters(flags: &Flags) -> Value {
         "keys": flags.keys(),
         "batch": recipe.is_batched().then_some(recipe.batch),
         "steps": (flags.workload == Kind::Transaction).then(|| name(&|| flags.steps.to_possible_value())),
+        "commands": flags.commands.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "load_command": flags.load_command.as_ref().map(ToString::to_string),
         "dying": matches!(flags.workload, Kind::Lag | Kind::MassExpiry).then(|| flags.dying()),
         "distribution": name(&|| flags.distribution.to_possible_value()),
         "zipf_exponent": recipe.zipf_exponent,

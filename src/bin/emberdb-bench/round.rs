@@ -9,7 +9,7 @@ use crate::process;
 use crate::recorder::{Interval, Outcome, Recorder, Shared, histogram};
 use crate::schedule::Schedule;
 use crate::target::Target;
-use crate::workload::{Cache, Kind, Links, Plain, RateLimit, Recipe, Session, Several, Workload};
+use crate::workload::{Cache, Given, Kind, Links, Plain, RateLimit, Recipe, Session, Several, Workload};
 use hdrhistogram::Histogram;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -199,6 +199,7 @@ impl Plan {
                 Kind::Session => run(orders, Session::new(&recipe, thread, among, own), links, recorder),
                 Kind::Cache => run(orders, Cache::new(&recipe, thread, own), links, recorder),
                 Kind::Ratelimit => run(orders, RateLimit::new(&recipe, thread, own), links, recorder),
+                Kind::Command => run(orders, Given::new(&recipe, thread, own), links, recorder),
                 Kind::Mget | Kind::Mset | Kind::Transfer => run(orders, Several::new(&recipe, thread), links, recorder),
                 _ => run(orders, Plain::new(&recipe, thread), links, recorder),
             };
@@ -350,7 +351,7 @@ pub fn server_pid(target: &Target, login: &Login) -> Result<Option<u32>> {
     if !target.address.is_local() {
         return Ok(None);
     }
-    let info = Control::open(target, login)?.info()?;
+    let info = Control::open(target, login)?.info("everything")?;
     Ok(info.get("process_id").and_then(|pid| pid.parse().ok()).filter(|&pid| process::exists(pid)))
 }
 

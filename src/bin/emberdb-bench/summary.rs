@@ -2,7 +2,7 @@
 //! and target, ratios to the first target beside the figures.
 
 use crate::failure::{Failure, Result};
-use crate::metric::{IDLE, LAG, LOAD, MASS_EXPIRY, Metric};
+use crate::metric::{IDLE, LAG, LOAD, MASS_EXPIRY, MEMORY, Metric, STALL};
 use crate::report::ratio;
 use serde_json::Value;
 use std::fs;
@@ -56,6 +56,25 @@ const TABLES: &[Table] = &[
         title: "Idle connections",
         metrics: IDLE,
         columns: &["idle_connections", "server_cpu_percent", "bytes_a_connection"],
+    },
+    Table {
+        title: "Memory",
+        metrics: MEMORY,
+        columns: &["used_bytes_a_key", "rss_bytes_a_key", "used_bytes", "rss_bytes"],
+    },
+    Table {
+        title: "Stalls by one command",
+        metrics: STALL,
+        columns: &[
+            "command_ms",
+            "before_p99.9_us",
+            "before_max_us",
+            "after_p99.9_us",
+            "after_max_us",
+            "after_slow",
+            "used_memory_back_s",
+            "rss_back_s",
+        ],
     },
 ];
 

@@ -2,6 +2,7 @@
 
 use crate::encode::{Command, KeyForm, Part, Ttl};
 use crate::keys::Choice;
+use crate::template::Template;
 use clap::ValueEnum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,6 +38,12 @@ pub enum Kind {
     ForeignKey,
     /// how late expired events of 1,000 keys among many live ones arrive
     Lag,
+    /// what is given with --command; with several of them each connection takes turns, all for one key
+    Command,
+    /// nothing: the bytes that what --load-command makes takes, for each of --keys; nothing is to be there before
+    Memory,
+    /// PINGs before and after --command is sent once, to what --load-command made: how long it keeps others waiting
+    Stall,
 }
 
 /// What is between MULTI and EXEC of the transaction workload.
@@ -73,6 +80,8 @@ pub struct Recipe {
     /// Keys of a MGET or MSET, commands of a transaction.
     pub batch: usize,
     pub steps: Steps,
+    pub commands: Vec<Template>,
+    pub load_command: Option<Template>,
     pub ttl: Option<Ttl>,
     pub reads: f64,
     pub loaded: bool,
@@ -102,6 +111,9 @@ impl Recipe {
 
     /// Makes a key what the workload expects of it.
     pub fn load(&self) -> Command {
+        if let Some(template) = &self.load_command {
+            return self.given(template);
+        }
         match self.kind {
             Kind::Lcs => self.set_pair(),
             Kind::Transaction => self.set_tagged(),
@@ -123,6 +135,10 @@ impl Recipe {
             Kind::Transfer => 4,
             _ => 1,
         }
+    }
+
+    fn given(&self, template: &Template) -> Command {
+        template.command(&self.form, self.keys, &self.value)
     }
 
     fn mget(&self) -> Command {
@@ -223,6 +239,7 @@ impl Plain {
         let read = match recipe.kind {
             Kind::Lcs => recipe.lcs(),
             Kind::Transaction => recipe.transaction(),
+            Kind::Stall => Command::new(&recipe.form, &[Part::Word(b"PING")]),
             _ => recipe.get(),
         };
         let choice = recipe.choice(recipe.keys);
@@ -416,6 +433,46 @@ impl Workload for RateLimit {
     }
 }
 
+/// Commands as given, in turn.
+pub struct Given {
+    commands: Vec<Command>,
+    choice: Choice,
+    /// Which command is next, and for which key, by link.
+    next: Vec<(usize, u64)>,
+    rng: fastrand::Rng,
+}
+
+impl Given {
+    pub fn new(recipe: &Recipe, thread: usize, own_links: usize) -> Given {
+        Given {
+            commands: recipe.commands.iter().map(|template| recipe.given(template)).collect(),
+            choice: recipe.choice(recipe.keys),
+            next: vec![(0, 0); own_links],
+            rng: recipe.rng(thread),
+        }
+    }
+}
+
+impl Workload for Given {
+    #[inline]
+    fn request(&mut self, link: usize, out: &mut Vec<u8>) -> u64 {
+        let (at, key) = &mut self.next[link];
+        if *at == 0 {
+            *key = self.choice.next(&mut self.rng);
+        }
+        self.commands[*at].push(*key, &mut self.rng, out);
+        *at = if *at + 1 == self.commands.len() { 0 } else { *at + 1 };
+        0
+    }
+}
+
+/// Words of all commands; in front of each command how many they are.
+#[cfg(test)]
+pub fn words(bytes: Vec<u8>) -> Vec<String> {
+    let text = String::from_utf8(bytes).unwrap();
+    text.split_terminator("\r\n").filter(|line| !line.starts_with('$')).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -429,6 +486,8 @@ mod tests {
             value: b"v".to_vec(),
             batch: 3,
             steps: Steps::SetGet,
+            commands: Vec::new(),
+            load_command: None,
             ttl: Some(Ttl { from: 9, to: 9 }),
             reads: 0.5,
             loaded: false,
@@ -443,12 +502,6 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let words: Vec<&str> = text.split("\r\n").collect();
         (words[2].to_owned(), words[4].to_owned(), tag)
-    }
-
-    /// Words of all commands; in front of each command how many they are.
-    fn words(bytes: Vec<u8>) -> Vec<String> {
-        let text = String::from_utf8(bytes).unwrap();
-        text.split_terminator("\r\n").filter(|line| !line.starts_with('$')).map(str::to_owned).collect()
     }
 
     #[test]
@@ -537,6 +590,32 @@ mod tests {
             seen.insert(words[2..].to_vec());
         }
         assert_eq!(seen.len(), 27, "all of three keys thrice");
+    }
+
+    #[test]
+    fn given_commands_take_turns_about_one_key_on_each_link() {
+        let commands = ["RPUSH KEY VALUE", "LLEN KEY", "LPOP KEY"].map(|text| text.parse().unwrap());
+        let recipe = Recipe { commands: commands.into(), ..recipe(Kind::Command, 100) };
+        let mut given = Given::new(&recipe, 0, 2);
+        let (name, first, _) = next(&mut given, 0);
+        assert_eq!(name, "RPUSH");
+        let (name, second, _) = next(&mut given, 1);
+        assert!(name == "RPUSH" && first != second);
+        for name in ["LLEN", "LPOP"] {
+            assert_eq!(next(&mut given, 1), (name.into(), second.clone(), 0));
+            assert_eq!(next(&mut given, 0), (name.into(), first.clone(), 0));
+        }
+        let (name, third, _) = next(&mut given, 0);
+        assert!(name == "RPUSH" && third != first);
+    }
+
+    #[test]
+    fn what_is_loaded_can_be_given() {
+        let load_command = Some("HSET KEY a VALUE b NUMBER".parse().unwrap());
+        let mut out = Vec::new();
+        let recipe = Recipe { load_command, ..recipe(Kind::Get, 100) };
+        recipe.load().push(7, &mut fastrand::Rng::with_seed(1), &mut out);
+        assert_eq!(words(out), ["*6", "HSET", "k07", "a", "v", "b", "7"]);
     }
 
     #[test]
