@@ -10,6 +10,7 @@
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget
 //!  keyspace    the only door to data; nothing dead ever passes it
+//!  rdb         the codec of values, as DUMP and RESTORE have them
 //!  net         sockets: a ring of our own, or glommio's
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
 //!  value       the types: packs and nodes of hashes, ...; numbers, globs: what they have in common
@@ -46,6 +47,7 @@ pub mod expiry;
 pub mod keyspace;
 pub mod net;
 pub mod observe;
+pub mod rdb;
 pub mod resp;
 pub mod server;
 pub mod shard;

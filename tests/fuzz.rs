@@ -33,6 +33,11 @@ fn numbers_are_read_as_they_are_written() {
     drive("number", 50_000, properties::number::check);
 }
 
+#[test]
+fn values_in_rdb_form_are_read_or_refused() {
+    drive("rdb", 50_000, properties::rdb::check);
+}
+
 /// Checks every input of the corpus, then as many mutated ones.
 fn drive(name: &str, cases: usize, check: impl Fn(&[u8]) + RefUnwindSafe) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(name);

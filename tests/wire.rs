@@ -10,6 +10,8 @@ mod common;
 mod administration;
 #[path = "wire/connections.rs"]
 mod connections;
+#[path = "wire/dump.rs"]
+mod dump;
 #[path = "wire/framing.rs"]
 mod framing;
 #[path = "wire/hop.rs"]

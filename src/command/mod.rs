@@ -12,8 +12,10 @@
 //! | `lists/` | lists |
 //! | `sets/` | sets |
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
+//! | `memory.rs` | MEMORY USAGE |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
+//! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
 //! | `hashes/` | HSET, HGET, ...; deadlines of fields |
 //! | `scanning.rs` | what SCAN and its kin have in common |
 //! | `blocking.rs` | what a row says of a command that waits |
@@ -27,12 +29,14 @@ pub mod bitmaps;
 pub mod blocking;
 pub mod deadlines;
 pub mod describe;
+pub mod dump;
 mod geo;
 mod hashes;
 mod hop;
 pub mod hyperloglog;
 pub mod keys;
 pub mod lists;
+mod memory;
 pub mod multi;
 mod scanning;
 pub mod sets;
@@ -121,6 +125,8 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         lists::ROWS,
         sets::ROWS,
         keys::ROWS,
+        dump::ROWS,
+        memory::ROWS,
         walk::ROWS,
         deadlines::ROWS,
         hashes::ROWS,

@@ -1,8 +1,9 @@
 //! A live key: what commands do with one.
 
-use super::access_clock;
 use super::nodes::{Nodes, Owned};
+use super::{ACCESS_CLOCK_MAX, access_clock};
 use crate::clock::Now;
+use crate::table::block::SLOT_BYTES;
 use crate::table::{Entry, Kind, Slot, Stored, Table, Value};
 use crate::value::pack::Buffer;
 use crate::value::{NodeType, hash};
@@ -56,7 +57,13 @@ impl Live<'_> {
 
     /// Seconds since the key was last used.
     pub fn idle_s(&self) -> u32 {
-        access_clock(self.now).wrapping_sub(self.db.entry(self.slot).clock()) & ((1 << 24) - 1)
+        access_clock(self.now).wrapping_sub(self.db.entry(self.slot).clock()) & ACCESS_CLOCK_MAX
+    }
+
+    /// As if the key had not been used for so long, as far as the access clock can tell.
+    pub fn set_idle_s(&self, idle_s: u64) {
+        let idle_s = idle_s.min(u64::from(ACCESS_CLOCK_MAX)) as u32;
+        self.entry().set_clock(access_clock(self.now).wrapping_sub(idle_s));
     }
 
     #[inline]
@@ -215,9 +222,9 @@ impl Live<'_> {
         value
     }
 
-    /// Bytes of key and value, what is kept elsewhere included.
+    /// Bytes of key and value, what is kept elsewhere and their slot of the table included.
     pub fn bytes(&self) -> usize {
-        self.entry().allocated_bytes() + self.nodes.bytes_of(self.entry())
+        SLOT_BYTES + self.entry().allocated_bytes() + self.nodes.bytes_of(self.entry())
     }
 }
 

@@ -564,8 +564,10 @@ const SAMPLE_TRIES: usize = 16;
 
 /// The 24-bit access clock counts seconds.
 fn access_clock(now: Now) -> u32 {
-    (now.ms / 1000) as u32 & ((1 << 24) - 1)
+    (now.ms / 1000) as u32 & ACCESS_CLOCK_MAX
 }
+
+const ACCESS_CLOCK_MAX: u32 = (1 << 24) - 1;
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,8 @@ use super::entry::Entry;
 pub const GROUPS: usize = 40;
 pub const GROUP_SLOTS: usize = 15;
 pub const SLOTS: usize = GROUPS * GROUP_SLOTS;
+/// What a slot takes of its block.
+pub const SLOT_BYTES: usize = size_of::<Block>() / SLOTS;
 /// A block with this many keys splits before it takes another: 95 % of the slots.
 pub const SPLIT_AT: usize = SLOTS * 95 / 100;
 /// A block with fewer keys than this looks for its buddy to merge with ...

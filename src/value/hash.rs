@@ -82,15 +82,13 @@ pub fn element(value: Value) -> Element {
 }
 
 impl<'a> View<'a> {
-    /// The hash in an entry.
-    pub fn of(entry: Entry) -> View<'a> {
-        debug_assert_eq!(entry.kind(), Kind::Hash);
-        match (entry.packed(), entry.node()) {
-            (Some(bytes), _) => View::packed(bytes, entry.is_marked()),
-            // SAFETY: the node of a hash is a `Hash`, and lives as long as its entry: whoever has the entry has made sure
-            // that both stay.
-            (None, Some(node)) => View::Dict(unsafe { &node.cast::<Hash>().as_ref().fields }),
-            (None, None) => View::Packed(EMPTY),
+    /// The hash that is kept like this.
+    pub fn of(content: Stored<'a>) -> View<'a> {
+        match content {
+            Stored::Packed(Kind::Hash, marked, bytes) => View::packed(bytes, marked),
+            // SAFETY: the node of a hash is a `Hash`, and lives as long as its entry, from which the content is borrowed.
+            Stored::Node(Kind::Hash, node) => View::Dict(unsafe { &node.cast::<Hash>().as_ref().fields }),
+            _ => unreachable!("it is a hash"),
         }
     }
 
@@ -313,7 +311,7 @@ pub fn value_of(element: Element) -> Value {
 
 /// When the first field of a hash dies, at the earliest; `None` where none has a deadline.
 pub fn earliest_ms(entry: Entry) -> Option<u64> {
-    Some(View::of(entry).earliest_ms()).filter(|at_ms| *at_ms < NEVER_MS)
+    Some(View::of(entry.content()).earliest_ms()).filter(|at_ms| *at_ms < NEVER_MS)
 }
 
 /// Whether a hash has a field that is alive.
@@ -326,13 +324,13 @@ pub fn any_lives(entry: Entry, now_ms: u64) -> bool {
 
 /// Fields of a hash that are alive.
 pub fn live_len(entry: Entry, now_ms: u64) -> usize {
-    View::of(entry).live_len(now_ms)
+    View::of(entry.content()).live_len(now_ms)
 }
 
 /// Takes fields out of a hash whose deadlines are before `before_ms`, at most `limit` where they are many; `died` is told
 /// of their deadlines. The old pointer must not be used afterwards.
 pub fn sweep(entry: Entry, before_ms: u64, now_ms: u64, limit: usize, mut died: impl FnMut(u64)) -> FieldsSwept {
-    match View::of(entry) {
+    match View::of(entry.content()) {
         View::Dict(_) => {
             let Some(node) = entry.node() else { unreachable!("it is not packed") };
             // SAFETY: the node of a hash is a `Hash`; whoever sweeps has it alone.
@@ -354,7 +352,7 @@ pub fn sweep(entry: Entry, before_ms: u64, now_ms: u64, limit: usize, mut died: 
             let old_len = view.len();
             // SAFETY: the old pointer is given up, and the bytes are elsewhere.
             let entry = unsafe { entry.with_content(Stored::Packed(Kind::Hash, marked, &bytes)) };
-            let new = View::of(entry);
+            let new = View::of(entry.content());
             let next = match new.earliest_ms() {
                 _ if new.is_empty() => Next::Empty,
                 NEVER_MS => Next::None,

@@ -17,10 +17,7 @@ pub fn find<'c>(ctx: &'c mut Ctx, key: Key, touch: Touch) -> Result<Option<Live<
 
 /// The hash of a key, to read from.
 pub fn view<'l>(live: &'l Live) -> View<'l> {
-    match live.packed() {
-        Some(bytes) => View::packed(bytes, live.is_marked()),
-        None => live.node::<Hash>().map_or(View::Packed(EMPTY), |hash| View::Dict(&hash.fields)),
-    }
+    View::of(live.content())
 }
 
 /// A hash that is being changed.

@@ -10,3 +10,4 @@ pub mod config;
 pub mod meter;
 pub mod number;
 pub mod parse;
+pub mod rdb;

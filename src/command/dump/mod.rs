@@ -1,0 +1,148 @@
+//! DUMP and RESTORE: values in RDB form.
+//!
+//! - `write.rs`: a live key's value to bytes
+//! - `build.rs`: a value from bytes that anybody may have made
+
+mod build;
+mod write;
+
+pub use write::{Wall, write};
+
+use super::spec::flag::{DENY_OOM, READ, WRITE};
+use super::spec::{Group, Keys, Row, Spec};
+use super::{Ctx, Run};
+use crate::config::NotifyFlags;
+use crate::keyspace::{Owned, Touch};
+use crate::rdb::payload;
+use crate::resp::{Error, Request, Result};
+use crate::value::number::parse_i64;
+use build::build;
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec {
+            name: "dump",
+            arity: 2,
+            flags: READ,
+            keys: Keys::ONE,
+            group: Group::Generic,
+            since: "2.6.0",
+            complexity: "O(n) in the length of the value",
+            summary: "Returns the value under a key in the form that RESTORE takes, without its deadline.",
+            syntax: "key",
+        },
+        Run::Key(dump),
+    ),
+    Row::new(
+        Spec {
+            name: "restore",
+            arity: -4,
+            flags: WRITE | DENY_OOM,
+            keys: Keys::ONE,
+            group: Group::Generic,
+            since: "2.6.0",
+            complexity: "O(n log n) in the length of the value",
+            summary: "Stores a value that DUMP returned, with this deadline or none.",
+            syntax: "key ttl:integer serialized-value:string [REPLACE] [ABSTTL] [IDLETIME seconds:integer] \
+                     [FREQ frequency:integer]",
+        },
+        Run::Key(restore),
+    ),
+];
+
+fn dump(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
+        ctx.reply.nil();
+        return Ok(());
+    };
+    let mut payload = Vec::new();
+    write(&mut payload, &live, Wall { clock: ctx.clock, now: ctx.now });
+    payload::seal(&mut payload);
+    ctx.reply.bulk(&payload);
+    Ok(())
+}
+
+#[derive(Default)]
+struct Options {
+    replace: bool,
+    absolute: bool,
+    idle_s: Option<u64>,
+    /// Taken as Redis takes it where no policy counts how often keys are used: it has no effect.
+    has_freq: bool,
+}
+
+fn parse_options(request: Request) -> Result<Options> {
+    let mut options = Options::default();
+    let mut index = 4;
+    while index < request.len() {
+        let has_value = index + 1 < request.len();
+        if request.is(index, "replace") {
+            options.replace = true;
+        } else if request.is(index, "absttl") {
+            options.absolute = true;
+        } else if request.is(index, "idletime") && has_value && !options.has_freq {
+            index += 1;
+            let idle_s = u64::try_from(request.int(index)?);
+            options.idle_s = Some(idle_s.map_err(|_| Error::text("ERR Invalid IDLETIME value, must be >= 0"))?);
+        } else if request.is(index, "freq") && has_value && options.idle_s.is_none() {
+            index += 1;
+            if !(0..=255).contains(&request.int(index)?) {
+                return Err(Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255"));
+            }
+            options.has_freq = true;
+        } else {
+            return Err(Error::Syntax);
+        }
+        index += 1;
+    }
+    Ok(options)
+}
+
+fn restore(ctx: &mut Ctx, request: Request) -> Result {
+    let options = parse_options(request)?;
+    let key = ctx.key(request.arg(1));
+    if !options.replace && ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).is_some() {
+        return Err(Error::text("BUSYKEY Target key name already exists."));
+    }
+    let ttl_ms = parse_i64(request.arg(2)).ok_or(Error::NotAnInteger)?;
+    if ttl_ms < 0 {
+        return Err(Error::text("ERR Invalid TTL value, must be >= 0"));
+    }
+    let value = read(ctx, request.arg(3))?;
+    let replaced = options.replace && ctx.keyspace.remove(ctx.db, key, ctx.now);
+    let deadline_ms = (ttl_ms > 0).then(|| store_deadline_ms(ctx, ttl_ms, options.absolute));
+    match value.filter(|_| deadline_ms.is_none_or(|deadline_ms| deadline_ms > ctx.now.ms as i64)) {
+        Some(value) => {
+            ctx.keyspace.insert_owned(ctx.db, key, value, deadline_ms.map(|deadline_ms| deadline_ms as u64), ctx.now);
+            if let Some(idle_s) = options.idle_s
+                && let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No)
+            {
+                live.set_idle_s(idle_s);
+            }
+            ctx.changed(NotifyFlags::GENERIC, "restore", key.bytes);
+        }
+        None if replaced => ctx.changed(NotifyFlags::GENERIC, "del", key.bytes),
+        None => {}
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The value of a payload; none where all that is in it is dead.
+fn read(ctx: &Ctx, payload: &[u8]) -> Result<Option<Owned>> {
+    let value = payload::open(payload).map_err(Error::err)?;
+    let wall = Wall { clock: ctx.clock, now: ctx.now };
+    build(value, ctx.limits, wall).map_err(|_| Error::text("ERR Bad data format"))
+}
+
+/// In store time, perhaps before its start. A time so far off that its sum with the present overflows counts as past, as
+/// in Redis.
+fn store_deadline_ms(ctx: &Ctx, ttl_ms: i64, absolute: bool) -> i64 {
+    if absolute {
+        ttl_ms.saturating_sub(ctx.clock.wall_offset_ms())
+    } else {
+        let overflows = ttl_ms.checked_add(ctx.clock.to_wall_ms(ctx.now.ms)).is_none();
+        if overflows { i64::MIN } else { ttl_ms.saturating_add(ctx.now.ms as i64) }
+    }
+}

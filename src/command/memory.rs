@@ -1,0 +1,56 @@
+//! MEMORY: what keys take.
+
+use super::spec::flag::{NO_TOUCH, READ};
+use super::spec::{Group, Keys, Row, Spec};
+use super::{Ctx, Run};
+use crate::keyspace::Touch;
+use crate::resp::{Error, Request, Result};
+
+pub const ROWS: &[Row<Run>] = &[Row::container(
+    Spec {
+        name: "memory",
+        arity: -2,
+        flags: 0,
+        keys: Keys::NONE,
+        group: Group::Server,
+        since: "4.0.0",
+        complexity: "Depends on the subcommand",
+        summary: "Groups questions about memory.",
+        syntax: "",
+    },
+    Run::Container,
+    &[Row::new(
+        Spec {
+            name: "usage",
+            arity: -3,
+            flags: READ | NO_TOUCH,
+            keys: Keys::SECOND,
+            group: Group::Server,
+            since: "4.0.0",
+            complexity: "O(1)",
+            summary: "Returns the bytes that a key and its value take, whatever the samples.",
+            syntax: "key [SAMPLES count:integer]",
+        },
+        Run::Key(usage),
+    )],
+)];
+
+/// The books are kept with every change, so that nothing is estimated from samples.
+fn usage(ctx: &mut Ctx, request: Request) -> Result {
+    let mut index = 3;
+    while index < request.len() {
+        if !request.is(index, "samples") || index + 1 == request.len() {
+            return Err(Error::Syntax);
+        }
+        if request.int(index + 1)? < 0 {
+            return Err(Error::Syntax);
+        }
+        index += 2;
+    }
+    let key = ctx.key(request.arg(2));
+    match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) {
+        Some(live) => ctx.reply.int(live.bytes() as i64),
+        None => ctx.reply.nil(),
+    }
+    Ok(())
+}
