@@ -316,7 +316,7 @@ pub fn earliest_ms(entry: Entry) -> Option<u64> {
 
 /// Whether a hash has a field that is alive.
 pub fn any_lives(entry: Entry, now_ms: u64) -> bool {
-    match View::of(entry) {
+    match View::of(entry.content()) {
         View::Dict(dict) => dict.any_lives(now_ms),
         view => view.iter().any(|field| !field.is_dead(now_ms)),
     }
