@@ -52,12 +52,12 @@ pub fn set<'a>(out: &mut Vec<u8>, len: usize, members: impl Iterator<Item = Elem
     members.for_each(|member| write::element(out, member));
 }
 
-/// Members by score, one at least: for few, and for short ones.
-pub fn zset_packed<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (Element<'a>, f64)>) {
+/// Members by score, one at least, as `members` passes them on: for few, and for short ones.
+pub fn zset_packed(out: &mut Vec<u8>, members: impl FnOnce(&mut dyn FnMut(Element, f64))) {
     out.push(kind::ZSET_LISTPACK);
     let mut listpack = Listpack::new();
     let mut text = Vec::new();
-    for (member, score) in members {
+    members(&mut |member, score| {
         listpack.push(member);
         if score == score.trunc() && score.abs() <= INTEGER_SCORE_MAX {
             listpack.push(Element::Int(score as i64));
@@ -66,18 +66,18 @@ pub fn zset_packed<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (Element
             write_f64(&mut text, score);
             listpack.push(Element::Bytes(&text));
         }
-    }
+    });
     write::blob(out, &listpack.finish());
 }
 
 /// So many members, one at least; Redis begins with the greatest score.
-pub fn zset<'a>(out: &mut Vec<u8>, len: usize, members: impl Iterator<Item = (Element<'a>, f64)>) {
+pub fn zset(out: &mut Vec<u8>, len: usize, members: impl FnOnce(&mut dyn FnMut(Element, f64))) {
     out.push(kind::ZSET_2);
     write::len(out, len as u64);
-    for (member, score) in members {
+    members(&mut |member, score| {
         write::element(out, member);
         out.extend_from_slice(&score.to_le_bytes());
-    }
+    });
 }
 
 /// Fields and values, one pair at least: for few, and for short ones.

@@ -119,8 +119,14 @@ pub fn written(value: &Value) -> Vec<Vec<u8>> {
             let mut members: Vec<_> = zset.iter().map(|(member, score)| (element(member), *score)).collect();
             members.sort_by(|a, b| a.1.total_cmp(&b.1));
             vec![
-                write(&|out| encode::zset_packed(out, members.iter().copied())),
-                write(&|out| encode::zset(out, members.len(), members.iter().rev().copied())),
+                write(&|out| {
+                    encode::zset_packed(out, |item| members.iter().for_each(|(member, score)| item(*member, *score)))
+                }),
+                write(&|out| {
+                    encode::zset(out, members.len(), |item| {
+                        members.iter().rev().for_each(|(member, score)| item(*member, *score))
+                    })
+                }),
             ]
         }
         Value::Hash(hash) => {

@@ -1,102 +1,88 @@
 //! Values built from what the codec says they hold, in the forms that commands would have given them.
 
 use super::Wall;
-use crate::config::{Limits, PackLimits};
+use crate::command::zsets::Items;
+use crate::config::Limits;
 use crate::keyspace::{Kind, NEVER_MS, Owned};
 use crate::rdb::stream::Stream;
 use crate::rdb::{Error, Reader, Result, Sink, StreamId, decode};
 use crate::value::hash::{self, Field};
-use crate::value::pack::{self, COUNT_MAX, Element};
+use crate::value::list::{End, Limit, packed as packed_list};
+use crate::value::number::I64_TEXT_BYTES_MAX;
+use crate::value::pack::{COUNT_MAX, Element};
+use crate::value::set;
 use std::collections::HashSet;
 
+/// The value in a payload; none where all that is in it is dead.
+pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
+    let mut builder = Builder { wall, gathered: None };
+    decode(&mut Reader::new(value, limits.string_bytes), &mut builder)?;
+    match builder.gathered {
+        None => Ok(None),
+        Some(Gathered::String(value)) => Ok(Some(value)),
+        Some(Gathered::List(elements)) => Ok(Some(list(&elements, limits))),
+        Some(Gathered::Set(members)) => set(&members, limits).map(Some),
+        Some(Gathered::Zset(items)) => {
+            check_different(items.iter().map(|(member, _)| member))?;
+            Ok(Some(items.into_value(limits.zset)))
+        }
+        Some(Gathered::Hash(fields)) => hash(&fields, limits, wall),
+    }
+}
+
 /// Gathers what a value holds. A collection's form depends on all of its elements, so that it is chosen at the end.
-pub struct Builder<'a> {
-    limits: &'a Limits,
+struct Builder<'a> {
     wall: Wall<'a>,
     gathered: Option<Gathered>,
 }
 
 enum Gathered {
     String(Owned),
-    Hash(Elements<2>),
+    List(Texts),
+    Set(Texts),
+    Zset(Items),
+    Hash(Fields),
 }
 
-/// Elements in groups of N, and what else belongs to each group.
+/// Texts in one run of bytes.
 #[derive(Default)]
-struct Elements<const N: usize> {
-    /// As a pack has them.
+struct Texts {
     bytes: Vec<u8>,
-    more: Vec<u64>,
-    longest: usize,
+    ends: Vec<usize>,
 }
 
-/// The value in a payload; none where all that is in it is dead.
-pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
-    let mut builder = Builder { limits, wall, gathered: None };
-    decode(&mut Reader::new(value, limits.string_bytes), &mut builder)?;
-    match builder.gathered {
-        None => Ok(None),
-        Some(Gathered::String(value)) => Ok(Some(value)),
-        Some(Gathered::Hash(fields)) => hash(&fields, limits, wall),
+/// Names and values alternate.
+#[derive(Default)]
+struct Fields {
+    texts: Texts,
+    /// Of each field, in store time.
+    deadlines: Vec<u64>,
+}
+
+impl Texts {
+    fn push(&mut self, element: Element) {
+        self.bytes.extend_from_slice(element.text(&mut [0; I64_TEXT_BYTES_MAX]));
+        self.ends.push(self.bytes.len());
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[index]]
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator + Clone {
+        (0..self.ends.len()).map(|index| self.get(index))
     }
 }
 
-impl<const N: usize> Elements<N> {
-    fn push(&mut self, group: [Element; N], more: u64) {
-        for element in group {
-            element.encode(&mut self.bytes);
-            self.longest = self.longest.max(element.text_len());
+/// The macro's arms differ in the variant alone: the collection of this kind, a new one at first.
+macro_rules! gathered {
+    ($builder:ident, $kind:ident) => {
+        match $builder.gathered.get_or_insert_with(|| Gathered::$kind(Default::default())) {
+            Gathered::$kind(gathered) => gathered,
+            _ => unreachable!("a value is of one kind"),
         }
-        self.more.push(more);
-    }
-
-    fn len(&self) -> usize {
-        self.more.len()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = ([Element<'_>; N], u64)> + Clone {
-        let mut at = 0;
-        self.more.iter().map(move |more| {
-            let group = std::array::from_fn(|_| {
-                let (element, next) = pack::read(&self.bytes, at);
-                at = next;
-                element
-            });
-            (group, *more)
-        })
-    }
-
-    fn fits(&self, limits: PackLimits) -> bool {
-        self.len() <= limits.entries.min(COUNT_MAX) && self.longest <= limits.value_bytes
-    }
-
-    /// No two groups begin with the same element.
-    fn check_different(&self) -> Result {
-        let mut seen = HashSet::with_capacity(self.len());
-        let mut at = 0;
-        let are_different = self.more.iter().all(|_| {
-            let next = pack::skip(&self.bytes, at, 1);
-            let first = &self.bytes[at..next];
-            at = pack::skip(&self.bytes, next, N - 1);
-            seen.insert(first)
-        });
-        if are_different { Ok(()) } else { Err(Error::Corrupt("something is there twice")) }
-    }
-}
-
-fn hash(fields: &Elements<2>, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
-    let all = fields.iter().map(|([name, value], deadline_ms)| Field { name, value, deadline_ms });
-    let alive = all.filter(|field| !field.is_dead(wall.now.ms));
-    fields.check_different()?;
-    if alive.clone().next().is_none() {
-        return Ok(None);
-    }
-    Ok(Some(if fields.fits(limits.hash) {
-        let (bytes, marked) = hash::packed(alive);
-        Owned::Packed { kind: Kind::Hash, marked, bytes: bytes.to_vec() }
-    } else {
-        Owned::node(hash::unpacked(alive, wall.now.ms))
-    }))
+    };
 }
 
 impl Sink for Builder<'_> {
@@ -107,20 +93,74 @@ impl Sink for Builder<'_> {
         }));
     }
 
-    fn element(&mut self, _: Element) {}
+    fn element(&mut self, element: Element) {
+        gathered!(self, List).push(element);
+    }
 
-    fn member(&mut self, _: Element) {}
+    fn member(&mut self, member: Element) {
+        gathered!(self, Set).push(member);
+    }
 
-    fn scored(&mut self, _: Element, _: f64) {}
+    fn scored(&mut self, member: Element, score: f64) {
+        gathered!(self, Zset).push_element(member, score);
+    }
 
     fn field(&mut self, field: Element, value: Element, deadline_ms: Option<u64>) {
-        let deadline_ms = deadline_ms.map_or(NEVER_MS, |wall_ms| self.wall.to_store_ms(wall_ms));
-        if let Gathered::Hash(fields) = self.gathered.get_or_insert_with(|| Gathered::Hash(Elements::default())) {
-            fields.push([field, value], deadline_ms);
-        }
+        let fields = gathered!(self, Hash);
+        fields.texts.push(field);
+        fields.texts.push(value);
+        fields.deadlines.push(deadline_ms.map_or(NEVER_MS, |wall_ms| self.wall.to_store_ms(wall_ms)));
     }
 
     fn entry(&mut self, _: StreamId, _: &[Element]) {}
 
     fn stream(&mut self, _: Stream) {}
+}
+
+const TWICE: Error = Error::Corrupt("something is there twice");
+
+fn check_different<'a>(texts: impl ExactSizeIterator<Item = &'a [u8]>) -> Result {
+    let mut seen = HashSet::with_capacity(texts.len());
+    let mut texts = texts;
+    if texts.all(|text| seen.insert(text)) { Ok(()) } else { Err(TWICE) }
+}
+
+fn list(elements: &Texts, limits: &Limits) -> Owned {
+    match packed_list::Form::of(elements.iter(), End::Back, Limit::of(limits.list_size)) {
+        packed_list::Form::Packed(bytes) => Owned::Packed { kind: Kind::List, marked: false, bytes: bytes.into_vec() },
+        packed_list::Form::Node(list) => Owned::node(list),
+    }
+}
+
+fn set(members: &Texts, limits: &Limits) -> Result<Owned> {
+    let mut form = set::Form::for_members(members.get(0), members.ends.len(), limits);
+    if !members.iter().all(|member| form.insert(member, limits)) {
+        return Err(TWICE);
+    }
+    Ok(match form {
+        set::Form::Packed { bytes, marked } => Owned::Packed { kind: Kind::Set, marked, bytes: bytes.into_vec() },
+        set::Form::Node(set) => Owned::node(set),
+    })
+}
+
+fn hash(fields: &Fields, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
+    let texts = &fields.texts;
+    check_different(texts.iter().step_by(2))?;
+    let all = fields.deadlines.iter().enumerate().map(|(index, deadline_ms)| Field {
+        name: Element::of(texts.get(2 * index)),
+        value: Element::of(texts.get(2 * index + 1)),
+        deadline_ms: *deadline_ms,
+    });
+    let alive = all.filter(|field| !field.is_dead(wall.now.ms));
+    let count = alive.clone().count();
+    if count == 0 {
+        return Ok(None);
+    }
+    let longest = texts.iter().map(<[u8]>::len).max().unwrap_or(0);
+    Ok(Some(if count <= limits.hash.entries.min(COUNT_MAX) && longest <= limits.hash.value_bytes {
+        let (bytes, marked) = hash::packed(alive);
+        Owned::Packed { kind: Kind::Hash, marked, bytes: bytes.into_vec() }
+    } else {
+        Owned::node(hash::unpacked(alive, wall.now.ms))
+    }))
 }

@@ -1,6 +1,6 @@
 //! DUMP and RESTORE: values in RDB form.
 //!
-//! - `write.rs`: a live key's value to bytes
+//! - `write.rs`: a value to bytes
 //! - `build.rs`: a value from bytes that anybody may have made
 
 mod build;
@@ -57,7 +57,7 @@ fn dump(ctx: &mut Ctx, request: Request) -> Result {
         return Ok(());
     };
     let mut payload = Vec::new();
-    write(&mut payload, &live, Wall { clock: ctx.clock, now: ctx.now });
+    write(&mut payload, live.content(), Wall { clock: ctx.clock, now: ctx.now });
     payload::seal(&mut payload);
     ctx.reply.bulk(&payload);
     Ok(())

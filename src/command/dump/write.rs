@@ -1,11 +1,13 @@
-//! A live key's value in RDB form.
+//! Values in RDB form.
 
 use crate::clock::{Clock, Now};
-use crate::command::hashes;
-use crate::keyspace::{Kind, Live, NEVER_MS};
+use crate::keyspace::{Kind, NEVER_MS, Stored};
 use crate::rdb::encode;
 use crate::value::hash::{self, Field};
+use crate::value::list::{self, Direction};
 use crate::value::pack::Element;
+use crate::value::{set, zset};
+use std::ops::ControlFlow;
 
 /// What the wall clock says: RDB has times since 1970.
 #[derive(Clone, Copy)]
@@ -26,15 +28,46 @@ impl Wall<'_> {
 }
 
 /// Appends type and value, without what is dead in it.
-pub fn write(out: &mut Vec<u8>, live: &Live, wall: Wall) {
-    match live.kind() {
-        Kind::Hash => write_hash(out, live, wall),
-        _ => encode::string(out, hash::element(live.value())),
+pub fn write(out: &mut Vec<u8>, content: Stored, wall: Wall) {
+    match content.kind() {
+        Kind::String => write_string(out, content),
+        Kind::List => encode::list(out, list::View::of(content).iter(0, Direction::Forward)),
+        Kind::Set => write_set(out, set::View::of(content)),
+        Kind::Zset => write_zset(out, zset::View::of(content)),
+        Kind::Hash => write_hash(out, hash::View::of(content), wall),
+        Kind::Stream => {}
     }
 }
 
-fn write_hash(out: &mut Vec<u8>, live: &Live, wall: Wall) {
-    let view = hashes::view(live);
+fn write_string(out: &mut Vec<u8>, content: Stored) {
+    if let Stored::String(value) = content {
+        encode::string(out, hash::element(value));
+    }
+}
+
+fn write_set(out: &mut Vec<u8>, view: set::View) {
+    match view {
+        set::View::Ints(_) => {
+            let members: Vec<i64> = view.iter().filter_map(Element::to_integer).collect();
+            encode::set_of_integers(out, &members);
+        }
+        _ => encode::set(out, view.len(), view.iter()),
+    }
+}
+
+fn write_zset(out: &mut Vec<u8>, view: zset::View) {
+    match view {
+        zset::View::Packed(_) => encode::zset_packed(out, |item| view.for_each(item)),
+        zset::View::Zset(_) => encode::zset(out, view.len(), |item| {
+            view.walk(0..view.len(), true, |member, score| {
+                item(member, score);
+                ControlFlow::Continue(())
+            });
+        }),
+    }
+}
+
+fn write_hash(out: &mut Vec<u8>, view: hash::View, wall: Wall) {
     let fields = || view.iter().filter(|field| !field.is_dead(wall.now.ms));
     let earliest_ms = fields().map(|field| field.deadline_ms).min().unwrap_or(NEVER_MS);
     match view {
@@ -42,14 +75,10 @@ fn write_hash(out: &mut Vec<u8>, live: &Live, wall: Wall) {
             let deadline_ms =
                 |field: Field| (field.deadline_ms < NEVER_MS).then(|| wall.of_store_ms(field.deadline_ms));
             let fields_and_deadlines = fields().map(|field| (field.name, field.value, deadline_ms(field)));
-            encode::hash_with_deadlines(
-                out,
-                view.live_len(wall.now.ms),
-                wall.of_store_ms(earliest_ms),
-                fields_and_deadlines,
-            );
+            let earliest_ms = wall.of_store_ms(earliest_ms);
+            encode::hash_with_deadlines(out, fields().count(), earliest_ms, fields_and_deadlines);
         }
-        hash::View::Dict(_) => encode::hash(out, view.live_len(wall.now.ms), pairs(fields())),
+        hash::View::Dict(_) => encode::hash(out, fields().count(), pairs(fields())),
         _ => encode::hash_packed(out, pairs(fields())),
     }
 }

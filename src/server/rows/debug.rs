@@ -176,7 +176,7 @@ fn find<'c>(ctx: &'c mut Ctx, bytes: &[u8]) -> Option<Live<'c>> {
 fn describe(live: &Live, wall: Wall) -> String {
     const CLOCK_BITS: u32 = 24;
     let mut serialized = Vec::new();
-    dump::write(&mut serialized, live, wall);
+    dump::write(&mut serialized, live.content(), wall);
     let idle_s = live.idle_s();
     let lru = (wall.now.ms / 1000).wrapping_sub(u64::from(idle_s)) & ((1 << CLOCK_BITS) - 1);
     format!(
