@@ -4,6 +4,7 @@
 //! ```text
 //!  value  = mix(type), then what follows, and with a deadline  xor SHA1("!!expire!!")
 //!           string: mix(string)   list: mix(element) for each   set: xor SHA1(member) for each
+//!           zset, hash: xor, for each, mix(member) mix(score), or mix(field) mix(value), by itself
 //!  key    = mix(key), then the value as above
 //!  all    = for each database with keys: mix(number), then  xor SHA1(key)  for each key
 //!  mix(x): digest = SHA1(digest xor SHA1(x))
@@ -11,8 +12,8 @@
 
 use crate::keyspace::{Kind, Stored, Value};
 use crate::value::list::{self, Direction};
-use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
-use crate::value::set;
+use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, write_f64};
+use crate::value::{hash, set, zset};
 use sha1::{Digest as _, Sha1};
 use std::fmt;
 
@@ -35,10 +36,18 @@ impl Digest {
         self.0 = Sha1::digest(self.0).into();
     }
 
+    /// Two texts that belong together, among others in any order.
+    fn xor_pair(&mut self, first: &[u8], second: &[u8]) {
+        let mut pair = Digest::default();
+        pair.mix(first);
+        pair.mix(second);
+        self.xor_hash(&pair.0);
+    }
+
     fn mix_value(&mut self, value: Stored, has_deadline: bool) {
         let mut text = [0; I64_TEXT_BYTES_MAX];
         let kind = value.kind();
-        self.mix(&(kind as u32).to_be_bytes());
+        self.mix(&type_number(kind).to_be_bytes());
         match (kind, value) {
             (_, Stored::String(Value::Bytes(bytes))) => self.mix(bytes),
             (_, Stored::String(Value::Int(n))) => self.mix(format_i64(n, &mut text)),
@@ -46,11 +55,31 @@ impl Digest {
                 list::View::of(list).iter(0, Direction::Forward).for_each(|element| self.mix(element.text(&mut text)));
             }
             (Kind::Set, set) => set::View::of(set).iter().for_each(|member| self.xor(member.text(&mut text))),
+            (Kind::Zset, zset) => zset::View::of(zset).for_each(|member, score| {
+                let mut score_text = Vec::new();
+                write_f64(&mut score_text, score);
+                self.xor_pair(member.text(&mut text), &score_text);
+            }),
+            (Kind::Hash, hash) => hash::View::of(hash).iter().for_each(|field| {
+                self.xor_pair(field.name.text(&mut text), &field.value.to_vec());
+            }),
             _ => {}
         }
         if has_deadline {
             self.xor(b"!!expire!!");
         }
+    }
+}
+
+/// The number of a type in Redis.
+fn type_number(kind: Kind) -> u32 {
+    match kind {
+        Kind::String => 0,
+        Kind::List => 1,
+        Kind::Set => 2,
+        Kind::Zset => 3,
+        Kind::Hash => 4,
+        Kind::Stream => 6,
     }
 }
 
