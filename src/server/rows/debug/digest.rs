@@ -4,7 +4,7 @@
 //! ```text
 //!  value  = mix(type), then what follows, and with a deadline  xor SHA1("!!expire!!")
 //!           string: mix(string)   list: mix(element) for each   set: xor SHA1(member) for each
-//!           zset, hash: xor, for each, mix(member) mix(score), or mix(field) mix(value), by itself
+//!           zset, hash: xor SHA1(mix(member) mix(score), or mix(field) mix(value)) for each
 //!  key    = mix(key), then the value as above
 //!  all    = for each database with keys: mix(number), then  xor SHA1(key)  for each key
 //!  mix(x): digest = SHA1(digest xor SHA1(x))
@@ -41,7 +41,7 @@ impl Digest {
         let mut pair = Digest::default();
         pair.mix(first);
         pair.mix(second);
-        self.xor_hash(&pair.0);
+        self.xor(&pair.0);
     }
 
     fn mix_value(&mut self, value: Stored, has_deadline: bool) {
