@@ -11,7 +11,7 @@
 //! Almost all of it follows from a row's flags, group and syntax. Where Redis says something that does not follow, a
 //! line in `GROUP_CATEGORIES` or `KEY_USES` says it. Of what Redis says, tips, history and deprecation are left out.
 
-use super::spec::{Keys, Row, Spec, flag};
+use super::spec::{Apart, Keys, Row, Spec, flag};
 use super::syntax::{self, Argument, Kind};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::glob::glob_match;
@@ -39,7 +39,11 @@ pub fn info<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     let flags: Vec<&str> = flag::NAMES.iter().filter(|(bit, _)| spec.has(*bit)).map(|(_, name)| *name).collect();
     write_set(reply, &flags);
     // Redis says nothing of keys whose number is an argument.
-    let keys = if spec.keys.count == 0 { spec.keys } else { Keys::NONE };
+    let keys = match spec.keys {
+        Keys { apart: Apart::First, .. } => Keys::ONE,
+        Keys { count: 0, .. } => spec.keys,
+        _ => Keys::NONE,
+    };
     [i64::from(keys.first), i64::from(keys.last), i64::from(keys.step)].into_iter().for_each(|n| reply.int(n));
     write_set(reply, &acl_categories(spec, container));
     reply.set(0);
@@ -63,7 +67,7 @@ pub fn docs<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     write_pair(reply, "group", spec.group.name());
     write_pair(reply, "complexity", spec.complexity);
     if !arguments.is_empty() {
-        let key_specs = key_ranges(spec, container).count();
+        let key_specs = key_places(spec, container).count();
         reply.bulk(b"arguments");
         write_arguments(reply, &arguments, key_specs);
     }
@@ -246,6 +250,7 @@ pub fn acl_categories(spec: &Spec, container: Option<&str>) -> Vec<&'static str>
         "@admin" | "@dangerous" => spec.has(flag::ADMIN),
         "@fast" => spec.has(flag::FAST),
         "@slow" => !spec.has(flag::FAST),
+        "@blocking" => spec.has(flag::BLOCKING),
         _ => false,
     };
     CATEGORIES.iter().copied().filter(|category| follows(category) || of_group.contains(category)).collect()
@@ -267,6 +272,7 @@ const CREATE: KeyUse = &["OW", "insert"];
 const REMOVE: KeyUse = &["RM", "delete"];
 const ACCESS: KeyUse = &["RW", "access"];
 const READ_AND_ADD: KeyUse = &["RW", "access", "insert"];
+const DELETE_IN: KeyUse = &["RW", "delete"];
 /// It depends on the arguments: see [`use_in`].
 const VARIABLE: KeyUse = &["RW", "access", "update", "variable_flags"];
 
@@ -277,11 +283,17 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("bitfield", &[VARIABLE]),
     ("bitop", &[OVERWRITE, READ]),
     ("cl.throttle", &[READ_AND_CHANGE]),
+    ("bzmpop", &[TAKE]),
+    ("bzpopmax", &[TAKE]),
+    ("bzpopmin", &[TAKE]),
     ("copy", &[READ, OVERWRITE]),
     ("decr", &[READ_AND_CHANGE]),
     ("decrby", &[READ_AND_CHANGE]),
     ("del", &[REMOVE]),
     ("exists", &[LOOK]),
+    ("georadius", &[READ, OVERWRITE, OVERWRITE]),
+    ("georadiusbymember", &[READ, OVERWRITE, OVERWRITE]),
+    ("geosearchstore", &[OVERWRITE, READ]),
     ("getdel", &[TAKE]),
     ("getex", &[READ_AND_CHANGE]),
     ("getset", &[READ_AND_CHANGE]),
@@ -309,6 +321,19 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("touch", &[LOOK]),
     ("type", &[LOOK]),
     ("unlink", &[REMOVE]),
+    ("zcard", &[LOOK]),
+    ("zdiffstore", &[OVERWRITE, READ]),
+    ("zincrby", &[READ_AND_CHANGE]),
+    ("zinterstore", &[OVERWRITE, READ]),
+    ("zmpop", &[TAKE]),
+    ("zpopmax", &[TAKE]),
+    ("zpopmin", &[TAKE]),
+    ("zrangestore", &[OVERWRITE, READ]),
+    ("zrem", &[DELETE_IN]),
+    ("zremrangebylex", &[DELETE_IN]),
+    ("zremrangebyrank", &[DELETE_IN]),
+    ("zremrangebyscore", &[DELETE_IN]),
+    ("zunionstore", &[OVERWRITE, READ]),
 ];
 
 /// At least one.
@@ -351,53 +376,91 @@ fn found<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(of, _)| *of == name).map(|(_, what)| *what)
 }
 
+/// Where a key specification says that keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Run(Keys),
+    /// Behind a word, from an index on.
+    Behind(&'static str, i64),
+}
+
 /// The key specifications: runs of keys that are used in the same way.
-fn key_ranges(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (KeyUse, Keys)> + use<> {
+fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (KeyUse, Place)> + use<> {
     let keys = spec.keys;
+    // The first option.
+    let options = -i64::from(spec.arity);
     let uses = if keys == Keys::NONE { &[] } else { key_uses(spec, container) };
     uses.iter().enumerate().map(move |(nth, of_keys)| {
         let first = keys.first + nth as u8 * keys.step;
-        let last = if nth + 1 == uses.len() { keys.last } else { first as i8 };
-        (*of_keys, if uses.len() == 1 { keys } else { Keys { first, last, step: 1, ..Keys::NONE } })
+        let place = match (keys.apart, nth) {
+            (Apart::First, 0) | (Apart::BehindStore, 0) => Place::Run(Keys::ONE),
+            (Apart::First, _) => Place::Run(keys),
+            (Apart::BehindStore, 1) => Place::Behind("STORE", options),
+            (Apart::BehindStore, _) => Place::Behind("STOREDIST", options),
+            (Apart::None, _) if uses.len() == 1 => Place::Run(keys),
+            (Apart::None, _) => {
+                let last = if nth + 1 == uses.len() { keys.last } else { first as i8 };
+                Place::Run(Keys { first, last, step: 1, ..Keys::NONE })
+            }
+        };
+        (*of_keys, place)
     })
 }
 
 fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
-    reply.set(key_ranges(spec, container).count());
-    for (of_keys, keys) in key_ranges(spec, container) {
+    reply.set(key_places(spec, container).count());
+    for (of_keys, place) in key_places(spec, container) {
         reply.map(3);
         reply.bulk(b"flags");
         write_set(reply, of_keys);
         reply.bulk(b"begin_search");
         reply.map(2);
-        write_pair(reply, "type", "index");
-        reply.bulk(b"spec");
-        reply.map(1);
-        reply.bulk(b"index");
-        reply.int(i64::from(if keys.count == 0 { keys.first } else { keys.count }));
+        match place {
+            Place::Run(keys) => {
+                write_pair(reply, "type", "index");
+                let index = i64::from(if keys.count == 0 { keys.first } else { keys.count });
+                write_numbers(reply, &[("index", index)]);
+            }
+            Place::Behind(word, start) => {
+                write_pair(reply, "type", "keyword");
+                reply.bulk(b"spec");
+                reply.map(2);
+                write_pair(reply, "keyword", word);
+                reply.bulk(b"startfrom");
+                reply.int(start);
+            }
+        }
         reply.bulk(b"find_keys");
         reply.map(2);
-        if keys.count > 0 {
-            write_pair(reply, "type", "keynum");
-            reply.bulk(b"spec");
-            reply.map(3);
-            // Counted from the argument that says how many.
-            let first = i64::from(keys.first) - i64::from(keys.count);
-            for (name, n) in [("keynumidx", 0), ("firstkey", first), ("keystep", i64::from(keys.step))] {
-                reply.bulk(name.as_bytes());
-                reply.int(n);
+        match place {
+            Place::Run(keys) if keys.count > 0 => {
+                write_pair(reply, "type", "keynum");
+                // Counted from the argument that says how many.
+                let first = i64::from(keys.first) - i64::from(keys.count);
+                write_numbers(reply, &[("keynumidx", 0), ("firstkey", first), ("keystep", i64::from(keys.step))]);
             }
-            continue;
+            Place::Run(keys) => {
+                // Counted from the first key, or from the end.
+                let last = if keys.last < 0 { i64::from(keys.last) } else { i64::from(keys.last - keys.first as i8) };
+                write_range(reply, last, keys.step.into());
+            }
+            Place::Behind(..) => write_range(reply, 0, 1),
         }
-        write_pair(reply, "type", "range");
-        reply.bulk(b"spec");
-        reply.map(3);
-        // Counted from the first key, or from the end.
-        let last = if keys.last < 0 { i64::from(keys.last) } else { i64::from(keys.last - keys.first as i8) };
-        for (name, n) in [("lastkey", last), ("keystep", i64::from(keys.step)), ("limit", 0)] {
-            reply.bulk(name.as_bytes());
-            reply.int(n);
-        }
+    }
+}
+
+fn write_range(reply: &mut Reply, last: i64, step: i64) {
+    write_pair(reply, "type", "range");
+    write_numbers(reply, &[("lastkey", last), ("keystep", step), ("limit", 0)]);
+}
+
+/// The part of a key specification that is called its spec.
+fn write_numbers(reply: &mut Reply, numbers: &[(&str, i64)]) {
+    reply.bulk(b"spec");
+    reply.map(numbers.len());
+    for (name, n) in numbers {
+        reply.bulk(name.as_bytes());
+        reply.int(*n);
     }
 }
 
@@ -525,12 +588,17 @@ mod tests {
 
     #[test]
     fn keys_that_are_used_alike_share_a_specification() {
-        let ranges = |name: &str| key_ranges(&row(name).spec, None).collect::<Vec<_>>();
-        assert_eq!(ranges("lcs"), [(READ, Keys::TWO)]);
-        assert_eq!(ranges("mset"), [(OVERWRITE, Keys::PAIRS)]);
-        assert_eq!(ranges("rename"), [(TAKE, Keys::ONE), (OVERWRITE, Keys::SECOND)]);
-        assert_eq!(ranges("bitop"), [(OVERWRITE, Keys::SECOND), (READ, Keys { first: 3, ..Keys::ALL })]);
-        assert_eq!(ranges("scan"), []);
+        let places = |name: &str| key_places(&row(name).spec, None).collect::<Vec<_>>();
+        assert_eq!(places("lcs"), [(READ, Place::Run(Keys::TWO))]);
+        assert_eq!(places("mset"), [(OVERWRITE, Place::Run(Keys::PAIRS))]);
+        assert_eq!(places("rename"), [(TAKE, Place::Run(Keys::ONE)), (OVERWRITE, Place::Run(Keys::SECOND))]);
+        let sources = Place::Run(Keys { first: 3, ..Keys::ALL });
+        assert_eq!(places("bitop"), [(OVERWRITE, Place::Run(Keys::SECOND)), (READ, sources)]);
+        assert_eq!(places("scan"), []);
+        let counted = Place::Run(Keys::DESTINATION_AND_COUNTED);
+        assert_eq!(places("zunionstore"), [(OVERWRITE, Place::Run(Keys::ONE)), (READ, counted)]);
+        let behind = |word| (OVERWRITE, Place::Behind(word, 6));
+        assert_eq!(places("georadius"), [(READ, Place::Run(Keys::ONE)), behind("STORE"), behind("STOREDIST")]);
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub mod flag {
     pub const NO_TOUCH: u32 = 1 << 12;
     pub const SKIP_MONITOR: u32 = 1 << 13;
     pub const ALLOW_BUSY: u32 = 1 << 14;
+    /// May wait for a key.
+    pub const BLOCKING: u32 = 1 << 15;
 
     /// The names in `COMMAND INFO`.
     pub const NAMES: &[(u32, &str)] = &[
@@ -73,6 +75,7 @@ pub mod flag {
         (ADMIN, "admin"),
         (PUBSUB, "pubsub"),
         (NO_SCRIPT, "noscript"),
+        (BLOCKING, "blocking"),
         (LOADING, "loading"),
         (STALE, "stale"),
         (SKIP_MONITOR, "skip_monitor"),

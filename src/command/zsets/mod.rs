@@ -76,7 +76,7 @@ fn removed(ctx: &mut Ctx, event: &'static str, key: &[u8], is_gone: bool) {
 /// Stores a result, which deletes what was there where it is empty; returns the number of members.
 pub fn store(ctx: &mut Ctx, key: Key, items: Items, event: &'static str) -> usize {
     let len = items.len();
-    if len > 0 {
+    if !items.is_empty() {
         let value = items.into_value(ctx.limits.zset);
         ctx.keyspace.insert_owned(ctx.db, key, value, None, ctx.now);
         ctx.changed(NotifyFlags::ZSET, event, key.bytes);

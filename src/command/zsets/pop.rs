@@ -2,7 +2,7 @@
 
 use super::{change, of_kind, removed, settle, view};
 use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, seconds};
-use crate::command::spec::flag::{FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
+use crate::command::spec::flag::{BLOCKING, FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
 use crate::command::spec::{Apart, Group, Keys, Row, Spec};
 use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_element};
 use crate::keyspace::{Key, Kind};
@@ -38,7 +38,7 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            flags: WRITE | FAST | NO_SCRIPT,
+            flags: WRITE | FAST | NO_SCRIPT | BLOCKING,
             keys: KEYS_AND_TIMEOUT,
             summary: "Takes the member with the lowest score from the first sorted set that has any, or waits for one.",
             ..popping("bzpopmin", -3, "5.0.0", "key... timeout:double")
@@ -57,7 +57,7 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            flags: WRITE | FAST | NO_SCRIPT,
+            flags: WRITE | FAST | NO_SCRIPT | BLOCKING,
             keys: KEYS_AND_TIMEOUT,
             summary: "Takes the member with the highest score from the first sorted set that has any, or waits for one.",
             ..popping("bzpopmax", -3, "5.0.0", "key... timeout:double")
@@ -76,7 +76,7 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            flags: WRITE | MOVABLE_KEYS,
+            flags: WRITE | MOVABLE_KEYS | BLOCKING,
             keys: TIMEOUT_AND_COUNTED,
             summary: "Takes members from the first sorted set that has any, or waits for some.",
             ..popping(
