@@ -34,6 +34,8 @@ pub mod sets;
 pub mod spec;
 pub mod strings;
 pub mod syntax;
+#[cfg(test)]
+mod trial;
 pub mod walk;
 mod zsets;
 
