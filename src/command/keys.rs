@@ -387,6 +387,7 @@ const EMBEDDED_BYTES: usize = 44;
 /// Integers below this are shared objects in Redis, whose reference count is this constant.
 const SHARED_INTEGERS: i64 = 10_000;
 
+/// How a value is kept, in the words of Redis 7.0.
 pub fn encoding(live: &Live) -> &'static str {
     match (live.kind(), live.packed()) {
         (Kind::String, _) => match live.value() {
@@ -395,11 +396,12 @@ pub fn encoding(live: &Live) -> &'static str {
             Value::Bytes(_) => "raw",
         },
         (Kind::Set, Some(_)) if live.is_marked() => "intset",
-        (Kind::Stream, _) => "stream",
-        (_, Some(_)) => "listpack",
-        (Kind::List, None) => "quicklist",
+        (Kind::Hash | Kind::Zset, Some(_)) => "listpack",
+        // Packed they have names of their own from Redis 7.2 on only, which is not the version that we say we are.
+        (Kind::List, _) => "quicklist",
+        (Kind::Set | Kind::Hash, _) => "hashtable",
         (Kind::Zset, None) => "skiplist",
-        (Kind::Set | Kind::Hash, None) => "hashtable",
+        (Kind::Stream, _) => "stream",
     }
 }
 

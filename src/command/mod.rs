@@ -44,6 +44,8 @@ pub mod spec;
 pub mod strings;
 pub mod syntax;
 pub mod throttle;
+#[cfg(test)]
+mod trial;
 pub mod walk;
 mod zsets;
 

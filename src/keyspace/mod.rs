@@ -517,6 +517,8 @@ impl Keyspace {
     #[cfg(test)]
     pub fn check(&mut self) {
         self.dbs.iter_mut().for_each(Table::check);
+        let entries = self.dbs.iter().flat_map(Table::entries);
+        assert_eq!(self.nodes.bytes, entries.map(|(entry, _)| self.nodes.bytes_of(entry)).sum::<usize>());
     }
 }
 

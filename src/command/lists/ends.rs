@@ -1,6 +1,6 @@
 //! Pushing to the ends of a list and taking from them.
 
-use super::{change_chunks, find, limit, pack_small, removed, view};
+use super::{change_chunks, find, limit, of_kind, pack_small, removed, view};
 use crate::command::{Ctx, reply_element};
 use crate::config::NotifyFlags;
 use crate::keyspace::{Key, Kind, Live, Owned, Stored};
@@ -75,17 +75,13 @@ pub(super) fn pop(ctx: &mut Ctx, request: Request, end: End, name: &str) -> Resu
         _ => return Err(Error::WrongArity(name.to_owned())),
     };
     let key = ctx.key(request.arg(1));
-    let mut items = Vec::new();
-    let mut reply = Reply::new(&mut items, ctx.reply.proto);
-    let popped = pop_to(ctx, key, end, count.unwrap_or(1), &mut reply)?;
-    match (popped, count) {
-        (None, None) => ctx.reply.nil(),
-        (None, Some(_)) => ctx.reply.nil_array(),
-        (Some(_), None) => ctx.reply.raw(&items),
-        (Some(popped), Some(_)) => {
-            ctx.reply.array(popped);
-            ctx.reply.raw(&items);
+    let head = |reply: &mut Reply, popped| {
+        if count.is_some() {
+            reply.array(popped);
         }
+    };
+    if !pop_to_reply(ctx, key, end, count.unwrap_or(1), head)? {
+        if count.is_some() { ctx.reply.nil_array() } else { ctx.reply.nil() }
     }
     Ok(())
 }
@@ -96,23 +92,30 @@ fn positive(text: &[u8]) -> Result<usize> {
     count.ok_or(Error::text("ERR value is out of range, must be positive"))
 }
 
-/// Takes at most `count` elements from an end, shows each in `reply`, and tells of it. Returns how many; `None` where
-/// there is no list.
-pub(super) fn pop_to(ctx: &mut Ctx, key: Key, end: End, count: usize, reply: &mut Reply) -> Result<Option<usize>> {
+/// Takes at most `count` elements from an end, replies with them behind what `head` writes, and tells of it. Where there
+/// is no list nothing is written, and it returns false.
+pub(super) fn pop_to_reply(
+    ctx: &mut Ctx,
+    key: Key,
+    end: End,
+    count: usize,
+    head: impl FnOnce(&mut Reply, usize),
+) -> Result<bool> {
     let limit = limit(ctx);
-    let Some(live) = find(ctx, key)? else { return Ok(None) };
+    let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else { return Ok(false) };
     let view = view(&live);
+    let count = count.min(view.len());
+    head(&mut ctx.reply, count);
     let (first, direction) = match end {
         End::Front => (0, Direction::Forward),
         End::Back => (view.len() - 1, Direction::Backward),
     };
-    let count = count.min(view.len());
-    view.iter(first, direction).take(count).for_each(|element| reply_element(reply, element));
+    view.iter(first, direction).take(count).for_each(|element| reply_element(&mut ctx.reply, element));
     if count > 0 {
         let is_gone = drop_from(live, end, count, limit);
         removed(ctx, popped(end), key.bytes, is_gone);
     }
-    Ok(Some(count))
+    Ok(true)
 }
 
 /// Takes elements from an end; whether the key is gone with the last of them.

@@ -12,6 +12,8 @@
 mod ends;
 mod inside;
 mod moves;
+#[cfg(test)]
+mod tests;
 
 use super::blocking::{self, Blocking, Nil};
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, NO_SCRIPT, READ, WRITE};

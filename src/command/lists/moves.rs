@@ -1,6 +1,6 @@
 //! From one list to another, and from the first of several that has elements.
 
-use super::ends::{drop_from, pop_to, popped, push_texts, pushed};
+use super::ends::{drop_from, pop_to_reply, popped, push_texts, pushed};
 use super::{find, limit, removed, view};
 use crate::command::blocking::{self, Wait};
 use crate::command::spec::Keys;
@@ -155,14 +155,13 @@ pub(super) fn try_pop_first(ctx: &mut Ctx, request: Request) -> Result {
     let PopFirst { keys, end, count } = parse_pop_first(request, numkeys_at(request))?;
     for index in keys {
         let key = ctx.other_key(request.arg(index));
-        let mut items = Vec::new();
-        let popped = pop_to(ctx, key, end, count, &mut Reply::new(&mut items, ctx.reply.proto))?;
-        if let Some(popped) = popped {
-            ctx.reply.array(2);
-            ctx.reply.bulk(key.bytes);
-            ctx.reply.array(popped);
-            ctx.reply.raw(&items);
-            return Ok(());
+        let head = |reply: &mut Reply, popped| {
+            reply.array(2);
+            reply.bulk(key.bytes);
+            reply.array(popped);
+        };
+        if pop_to_reply(ctx, key, end, count, head)? {
+            break;
         }
     }
     Ok(())
@@ -190,12 +189,12 @@ pub(super) fn try_pop(ctx: &mut Ctx, request: Request) -> Result {
     let end = if request.is(0, "blpop") { End::Front } else { End::Back };
     for index in 1..request.len() - 1 {
         let key = ctx.other_key(request.arg(index));
-        let mut item = Vec::new();
-        if pop_to(ctx, key, end, 1, &mut Reply::new(&mut item, ctx.reply.proto))?.is_some() {
-            ctx.reply.array(2);
-            ctx.reply.bulk(key.bytes);
-            ctx.reply.raw(&item);
-            return Ok(());
+        let head = |reply: &mut Reply, _| {
+            reply.array(2);
+            reply.bulk(key.bytes);
+        };
+        if pop_to_reply(ctx, key, end, 1, head)? {
+            break;
         }
     }
     Ok(())

@@ -9,6 +9,8 @@
 mod algebra;
 mod edit;
 mod random;
+#[cfg(test)]
+mod tests;
 
 use super::scanning::{self, Own, ScanOptions, reply_page};
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};

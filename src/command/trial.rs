@@ -1,0 +1,78 @@
+//! A shard for tests, on which commands run through their rows.
+
+use super::spec::flag::WRITE;
+use super::{Ctx, Run, rows};
+use crate::clock::Clock;
+use crate::config::Limits;
+use crate::keyspace::{Hasher, Keyspace, Touch};
+use crate::resp::{Proto, Reply, Request};
+
+pub struct Trial {
+    pub keyspace: Keyspace,
+    pub limits: Limits,
+    clock: Clock,
+    rng: fastrand::Rng,
+}
+
+impl Trial {
+    pub fn new(seed: u64, limits: Limits) -> Trial {
+        Trial {
+            keyspace: Keyspace::new(1, Hasher::new(seed, 1)),
+            limits,
+            clock: Clock::manual(1_000_000),
+            rng: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// The reply to a command in RESP2; of an error its text.
+    pub fn run(&mut self, args: &[&[u8]]) -> Vec<u8> {
+        let row = rows().find(|row| row.spec.name.as_bytes() == args[0]).expect("a command");
+        let handler = match row.run {
+            Run::Key(handler) | Run::Spread(handler, _) | Run::Atomic(handler, _) => handler,
+            Run::Blocking(blocking) => blocking.once.0,
+            _ => unreachable!("it needs more than one shard"),
+        };
+        let (mut buffer, mut spans) = (Vec::new(), Vec::new());
+        for arg in args {
+            let start = buffer.len() as u32;
+            buffer.extend_from_slice(arg);
+            spans.push((start, buffer.len() as u32));
+        }
+        let request = Request::new(&buffer, &spans);
+        let first_key = row.spec.keys.indexes(request).next().map_or(&b""[..], |index| request.arg(index));
+        let hash = self.keyspace.hasher().hash(first_key);
+        let mut out = Vec::new();
+        let mut ctx = Ctx {
+            keyspace: &mut self.keyspace,
+            db: 0,
+            now: self.clock.now(),
+            clock: &self.clock,
+            rng: &mut self.rng,
+            reply: Reply::new(&mut out, Proto::Resp2),
+            hash,
+            limits: &self.limits,
+            touch: if row.spec.has(WRITE) { Touch::Write } else { Touch::Read },
+            ends: &mut Vec::new(),
+            shards: 1,
+        };
+        match handler(&mut ctx, request) {
+            Ok(()) => out,
+            Err(error) => error.to_string().into_bytes(),
+        }
+    }
+
+    /// The same with words.
+    pub fn say(&mut self, line: &str) -> String {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        String::from_utf8_lossy(&self.run(&words)).into_owned()
+    }
+}
+
+/// The reply that is an array of these.
+pub fn array<T: AsRef<[u8]>>(items: impl ExactSizeIterator<Item = T>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut reply = Reply::new(&mut out, Proto::Resp2);
+    reply.array(items.len());
+    items.for_each(|item| reply.bulk(item.as_ref()));
+    out
+}
