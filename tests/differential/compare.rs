@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Value, bulk};
+use crate::common::Value;
 use crate::generate;
 
 /// Fields of XINFO STREAM that tell how Redis keeps a stream in memory.
