@@ -277,8 +277,9 @@ const DELETE_IN: KeyUse = &["RW", "delete"];
 /// It depends on the arguments: see [`use_in`].
 const VARIABLE: KeyUse = &["RW", "access", "update", "variable_flags"];
 
-/// The uses of keys that are neither [`READ`] by a command that reads nor [`CHANGE`] by one that writes, by the name
-/// of the command or of its container. Where keys are used in different ways, there is one use for each key.
+/// The uses of keys that are neither [`READ`] by a command that reads nor [`CHANGE`] by one that writes, by the full
+/// name of the command or the name of its container. Where keys are used in different ways, there is one use for each
+/// key.
 const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("append", &[ADD]),
     ("bitfield", &[VARIABLE]),

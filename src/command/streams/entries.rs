@@ -77,6 +77,11 @@ fn parse_threshold(request: Request, option: usize, threshold: usize) -> Result<
     Ok(TrimTo::Len(u64::try_from(len).map_err(|_| Error::text("ERR The MAXLEN argument must be >= 0."))?))
 }
 
+/// How large the chunks of a stream become.
+pub fn chunk_limits(limits: &Limits) -> ChunkLimits {
+    ChunkLimits { bytes: limits.stream_node_bytes, entries: limits.stream_node_entries }
+}
+
 fn default_limit(limits: &Limits) -> u64 {
     match limits.stream_node_entries {
         0 => TRIMMED_WITHOUT_CHUNK_LIMIT as u64,
@@ -94,7 +99,7 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
         return Err(Error::err(AppendError::Zero));
     }
     let wall_ms = if wanted == NewId::Auto { ctx.clock.to_wall_ms(ctx.now.ms).max(0) as u64 } else { 0 };
-    let limits = ChunkLimits { bytes: ctx.limits.stream_node_bytes, entries: ctx.limits.stream_node_entries };
+    let limits = chunk_limits(ctx.limits);
     let append = |stream: &mut Stream| {
         let id = stream.log.next_id(wanted, wall_ms)?;
         let text_bytes = Log::check_size(pairs.clone())?;

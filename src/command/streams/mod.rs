@@ -18,6 +18,7 @@ mod pending;
 mod read;
 mod rows;
 
+pub use entries::chunk_limits;
 pub use rows::ROWS;
 
 use super::Ctx;

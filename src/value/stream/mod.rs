@@ -24,7 +24,7 @@ mod log;
 mod model_test;
 
 use super::{Node, NodeType};
-use crate::table::Kind;
+use crate::table::{Kind, Stored};
 pub use chunk::{ChunkLimits, Entry, Pairs};
 pub use group::{Consumer, ConsumerKey, Group, Groups, Pending};
 pub use id::{ID_TEXT_BYTES_MAX, Id, IdError, NewId};
@@ -35,6 +35,18 @@ pub use log::{AppendError, Entries, EntriesBack, Log, SetIdError, Trim, TrimTo};
 pub struct Stream {
     pub log: Log,
     pub groups: Groups,
+}
+
+impl Stream {
+    /// The stream that is kept like this.
+    pub fn of(content: Stored<'_>) -> &Stream {
+        match content {
+            // SAFETY: the node of a stream is a `Stream`, and lives as long as its entry, from which the content is
+            // borrowed.
+            Stored::Node(Kind::Stream, node) => unsafe { node.cast::<Stream>().as_ref() },
+            _ => unreachable!("it is a stream"),
+        }
+    }
 }
 
 impl Node for Stream {
