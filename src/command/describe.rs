@@ -38,9 +38,10 @@ pub fn info<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     reply.int(i64::from(spec.arity));
     let flags: Vec<&str> = flag::NAMES.iter().filter(|(bit, _)| spec.has(*bit)).map(|(_, name)| *name).collect();
     write_set(reply, &flags);
-    // Redis says nothing of keys whose number is an argument.
+    // Redis says nothing of keys whose number is an argument, or that have to be looked for.
     let keys = match spec.keys {
         Keys { apart: Apart::First, .. } => Keys::ONE,
+        Keys { apart: Apart::Streams, .. } => Keys::NONE,
         Keys { count: 0, .. } => spec.keys,
         _ => Keys::NONE,
     };
@@ -276,8 +277,9 @@ const DELETE_IN: KeyUse = &["RW", "delete"];
 /// It depends on the arguments: see [`use_in`].
 const VARIABLE: KeyUse = &["RW", "access", "update", "variable_flags"];
 
-/// The uses of keys that are neither [`READ`] by a command that reads nor [`CHANGE`] by one that writes, by the name
-/// of the command or of its container. Where keys are used in different ways, there is one use for each key.
+/// The uses of keys that are neither [`READ`] by a command that reads nor [`CHANGE`] by one that writes, by the full
+/// name of the command or the name of its container. Where keys are used in different ways, there is one use for each
+/// key.
 const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("append", &[ADD]),
     ("bitfield", &[VARIABLE]),
@@ -321,6 +323,15 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("touch", &[LOOK]),
     ("type", &[LOOK]),
     ("unlink", &[REMOVE]),
+    ("xautoclaim", &[DELETE_IN]),
+    ("xdel", &[DELETE_IN]),
+    ("xgroup|create", &[ADD]),
+    ("xgroup|createconsumer", &[ADD]),
+    ("xgroup|delconsumer", &[DELETE_IN]),
+    ("xgroup|destroy", &[DELETE_IN]),
+    ("xlen", &[LOOK]),
+    ("xreadgroup", &[READ]),
+    ("xtrim", &[DELETE_IN]),
     ("zcard", &[LOOK]),
     ("zdiffstore", &[OVERWRITE, READ]),
     ("zincrby", &[READ_AND_CHANGE]),
@@ -338,12 +349,11 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
 
 /// At least one.
 fn key_uses(spec: &Spec, container: Option<&str>) -> &'static [KeyUse] {
-    found(KEY_USES, container.unwrap_or(spec.name)).unwrap_or(if spec.has(flag::WRITE) {
-        &[CHANGE]
-    } else if spec.has(flag::READ) {
-        &[READ]
-    } else {
-        &[LOOK]
+    let own = found(KEY_USES, &full_name(spec, container));
+    own.or_else(|| found(KEY_USES, container?)).unwrap_or(match () {
+        () if spec.has(flag::WRITE) => &[CHANGE],
+        () if spec.has(flag::READ) => &[READ],
+        () => &[LOOK],
     })
 }
 
@@ -382,6 +392,8 @@ enum Place {
     Run(Keys),
     /// Behind a word, from an index on.
     Behind(&'static str, i64),
+    /// The first half of what is behind the word STREAMS, from an index on.
+    Streams(i64),
 }
 
 /// The key specifications: runs of keys that are used in the same way.
@@ -395,6 +407,7 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
         let place = match (keys.apart, nth) {
             (Apart::First, 0) | (Apart::BehindStore, 0) => Place::Run(Keys::ONE),
             (Apart::First, _) => Place::Run(keys),
+            (Apart::Streams, _) => Place::Streams(keys.first.into()),
             (Apart::BehindStore, 1) => Place::Behind("STORE", options),
             (Apart::BehindStore, _) => Place::Behind("STOREDIST", options),
             (Apart::None, _) if uses.len() == 1 => Place::Run(keys),
@@ -421,14 +434,8 @@ fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
                 let index = i64::from(if keys.count == 0 { keys.first } else { keys.count });
                 write_numbers(reply, &[("index", index)]);
             }
-            Place::Behind(word, start) => {
-                write_pair(reply, "type", "keyword");
-                reply.bulk(b"spec");
-                reply.map(2);
-                write_pair(reply, "keyword", word);
-                reply.bulk(b"startfrom");
-                reply.int(start);
-            }
+            Place::Behind(word, start) => write_keyword(reply, word, start),
+            Place::Streams(start) => write_keyword(reply, "STREAMS", start),
         }
         reply.bulk(b"find_keys");
         reply.map(2);
@@ -442,16 +449,27 @@ fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
             Place::Run(keys) => {
                 // Counted from the first key, or from the end.
                 let last = if keys.last < 0 { i64::from(keys.last) } else { i64::from(keys.last - keys.first as i8) };
-                write_range(reply, last, keys.step.into());
+                write_range(reply, last, keys.step.into(), 0);
             }
-            Place::Behind(..) => write_range(reply, 0, 1),
+            Place::Behind(..) => write_range(reply, 0, 1, 0),
+            Place::Streams(_) => write_range(reply, -1, 1, 2),
         }
     }
 }
 
-fn write_range(reply: &mut Reply, last: i64, step: i64) {
+fn write_keyword(reply: &mut Reply, word: &str, start: i64) {
+    write_pair(reply, "type", "keyword");
+    reply.bulk(b"spec");
+    reply.map(2);
+    write_pair(reply, "keyword", word);
+    reply.bulk(b"startfrom");
+    reply.int(start);
+}
+
+/// `limit` says which part of what is there are keys: 2 the first half.
+fn write_range(reply: &mut Reply, last: i64, step: i64, limit: i64) {
     write_pair(reply, "type", "range");
-    write_numbers(reply, &[("lastkey", last), ("keystep", step), ("limit", 0)]);
+    write_numbers(reply, &[("lastkey", last), ("keystep", step), ("limit", limit)]);
 }
 
 /// The part of a key specification that is called its spec.

@@ -11,6 +11,7 @@
 //! | `geo/` | points on the globe, in sorted sets |
 //! | `lists/` | lists |
 //! | `sets/` | sets |
+//! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `memory.rs` | MEMORY USAGE |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
@@ -41,6 +42,7 @@ pub mod multi;
 mod scanning;
 pub mod sets;
 pub mod spec;
+mod streams;
 pub mod strings;
 pub mod syntax;
 pub mod throttle;
@@ -134,6 +136,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         hashes::ROWS,
         hashes::DEADLINE_ROWS,
         geo::ROWS,
+        streams::ROWS,
     ];
     families.into_iter().chain(zsets::ROWS).flatten()
 }

@@ -3,6 +3,7 @@
 
 use crate::resp::Request;
 use crate::value::number::parse_u64;
+use std::ops::Range;
 
 /// One row: what is said of a command, and how it runs. `R` is the kind of handler; the rooms above have their own.
 #[derive(Clone, Copy)]
@@ -143,7 +144,7 @@ pub struct Keys {
     pub apart: Apart,
 }
 
-/// A key that is none of the run.
+/// Keys that are none of the run, or that have to be looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apart {
     None,
@@ -151,6 +152,8 @@ pub enum Apart {
     First,
     /// It stands behind STORE or STOREDIST, the last of them, if one is there.
     BehindStore,
+    /// All of them stand behind the word STREAMS, and as many ids behind them; the word may stand from `first` on.
+    Streams,
 }
 
 /// No key is behind these words before this index.
@@ -159,7 +162,7 @@ const STORE_START: usize = 5;
 impl Apart {
     fn index(self, request: Request) -> Option<usize> {
         match self {
-            Apart::None => None,
+            Apart::None | Apart::Streams => None,
             Apart::First => Some(1),
             Apart::BehindStore => {
                 let (mut found, mut index) = (None, STORE_START);
@@ -195,6 +198,10 @@ impl Keys {
     pub const COUNTED_LATER: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::None };
     /// key ... and one argument.
     pub const ALL_BUT_LAST: Keys = Keys { first: 1, last: -2, step: 1, count: 0, apart: Apart::None };
+    /// ... STREAMS key ... id ...
+    pub const STREAMS: Keys = Keys { first: 1, last: -1, step: 1, count: 0, apart: Apart::Streams };
+    /// GROUP group consumer ... STREAMS key ... id ...
+    pub const GROUP_STREAMS: Keys = Keys { first: 4, ..Keys::STREAMS };
     /// All arguments behind the first.
     pub const FROM_SECOND: Keys = Keys { first: 2, last: -1, step: 1, count: 0, apart: Apart::None };
     /// The one key of a subcommand.
@@ -224,11 +231,31 @@ impl Keys {
         };
         let counted = || request.get(self.count.into()).and_then(parse_u64).and_then(|count| count.try_into().ok());
         let count = if self.count == 0 { usize::MAX } else { counted().unwrap_or(0) };
-        let run = (self.first()..end).step_by(self.step()).take(count);
+        let places = if self.apart == Apart::Streams { stream_keys(request) } else { self.first()..end };
+        let run = places.step_by(self.step()).take(count);
         let apart = self.apart.index(request);
         let (before, behind) = if self.apart == Apart::First { (apart, None) } else { (None, apart) };
         before.into_iter().chain(run).chain(behind)
     }
+}
+
+/// The keys of XREAD and XREADGROUP; none where the options in front of them or their number are wrong. A group or a
+/// consumer may be called STREAMS, too.
+fn stream_keys(request: Request) -> Range<usize> {
+    let mut at = 1;
+    while at < request.len() {
+        at += match () {
+            () if request.is(at, "noack") => 1,
+            () if request.is(at, "block") || request.is(at, "count") => 2,
+            () if request.is(at, "group") => 3,
+            () if request.is(at, "streams") => {
+                let behind = request.len() - at - 1;
+                return if behind.is_multiple_of(2) { at + 1..at + 1 + behind / 2 } else { 0..0 };
+            }
+            () => break,
+        };
+    }
+    0..0
 }
 
 impl Spec {

@@ -5,6 +5,7 @@ use crate::table::{Entry, FieldsSwept, Kind, Stored, Table, Value};
 use crate::value::hash::{self, Hash};
 use crate::value::list::List;
 use crate::value::set::Set;
+use crate::value::stream::Stream;
 use crate::value::zset::Zset;
 use crate::value::{Node, NodeType};
 use std::ptr::NonNull;
@@ -35,6 +36,7 @@ unsafe fn node_at<'a>(kind: Kind, node: NonNull<u8>) -> &'a mut dyn Node {
             Kind::Zset => node.cast::<Zset>().as_mut(),
             Kind::List => node.cast::<List>().as_mut(),
             Kind::Set => node.cast::<Set>().as_mut(),
+            Kind::Stream => node.cast::<Stream>().as_mut(),
             _ => unreachable!("strings are no nodes"),
         }
     }

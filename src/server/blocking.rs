@@ -61,9 +61,6 @@ struct Waiting {
 
 impl Dispatch<'_> {
     pub(super) fn blocking(&self, blocking: Blocking, at: At, turn: &mut Turn, request: Request) -> Step {
-        if !turn.replies.is_idle() {
-            return Step::NotYet;
-        }
         let shard = &self.server.shard;
         let timeout_us = match (blocking.wait)(request) {
             Ok(Wait::For(timeout_us)) => timeout_us,
@@ -76,6 +73,9 @@ impl Dispatch<'_> {
                 return Step::Taken;
             }
         };
+        if !turn.replies.is_idle() {
+            return Step::NotYet;
+        }
         let routes = split::routes(&shard.hasher, at.keys, request);
         let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
         let is_here = routes.iter().all(|(_, target)| *target == shard.id);

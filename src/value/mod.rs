@@ -24,6 +24,7 @@ pub mod number;
 pub mod order;
 pub mod pack;
 pub mod set;
+pub mod stream;
 pub mod zset;
 
 use crate::table::{Kind, Value};

@@ -97,6 +97,13 @@ pub fn format_i64(n: i64, buffer: &mut [u8; I64_TEXT_BYTES_MAX]) -> &[u8] {
     &buffer[begin..]
 }
 
+/// [`format_i64`] for what has no sign.
+#[inline]
+pub fn format_u64(n: u64, buffer: &mut [u8; I64_TEXT_BYTES_MAX]) -> &[u8] {
+    let begin = format_digits(n, buffer);
+    &buffer[begin..]
+}
+
 /// `00` to `99`.
 const DIGIT_PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[0; 2]; 100];

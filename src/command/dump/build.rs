@@ -1,10 +1,11 @@
 //! Values built from what the codec says they hold, in the forms that commands would have given them.
 
-use super::Wall;
+use super::{Wall, streams};
+use crate::command::streams::chunk_limits;
 use crate::command::zsets::Items;
 use crate::config::Limits;
 use crate::keyspace::{Kind, NEVER_MS, Owned};
-use crate::rdb::stream::Stream;
+use crate::rdb::stream;
 use crate::rdb::{Error, Reader, Result, Sink, StreamId, decode};
 use crate::value::hash::{self, Field};
 use crate::value::list::{End, Limit, packed as packed_list};
@@ -15,7 +16,7 @@ use std::collections::HashSet;
 
 /// The value in a payload; none where all that is in it is dead.
 pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
-    let mut builder = Builder { wall, gathered: None };
+    let mut builder = Builder { limits, wall, gathered: None };
     decode(&mut Reader::new(value, limits.string_bytes), &mut builder)?;
     match builder.gathered {
         None => Ok(None),
@@ -27,11 +28,13 @@ pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>>
             Ok(Some(items.into_value(limits.zset)))
         }
         Some(Gathered::Hash(fields)) => hash(&fields, limits, wall),
+        Some(Gathered::Stream(streams)) => streams.into_value().map(Some),
     }
 }
 
 /// Gathers what a value holds. A collection's form depends on all of its elements, so that it is chosen at the end.
 struct Builder<'a> {
+    limits: &'a Limits,
     wall: Wall<'a>,
     gathered: Option<Gathered>,
 }
@@ -42,6 +45,7 @@ enum Gathered {
     Set(Texts),
     Zset(Items),
     Hash(Fields),
+    Stream(streams::Gathered),
 }
 
 /// Texts in one run of bytes.
@@ -112,9 +116,17 @@ impl Sink for Builder<'_> {
         fields.deadlines.push(deadline_ms.map_or(NEVER_MS, |wall_ms| self.wall.to_store_ms(wall_ms)));
     }
 
-    fn entry(&mut self, _: StreamId, _: &[Element]) {}
+    fn entry(&mut self, id: StreamId, fields: &[Element]) {
+        let limits = chunk_limits(self.limits);
+        let mut texts = Texts::default();
+        fields.iter().for_each(|element| texts.push(*element));
+        gathered!(self, Stream).entry(id, texts.iter(), limits);
+    }
 
-    fn stream(&mut self, _: Stream) {}
+    fn stream(&mut self, stream: stream::Stream) {
+        let wall = self.wall;
+        gathered!(self, Stream).finish(stream, wall);
+    }
 }
 
 const TWICE: Error = Error::Corrupt("something is there twice");

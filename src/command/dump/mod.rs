@@ -2,8 +2,10 @@
 //!
 //! - `write.rs`: a value to bytes
 //! - `build.rs`: a value from bytes that anybody may have made
+//! - `streams.rs`: both for streams
 
 mod build;
+mod streams;
 mod write;
 
 pub use write::{Wall, write};

@@ -1,11 +1,13 @@
 //! Values in RDB form.
 
+use super::streams;
 use crate::clock::{Clock, Now};
 use crate::keyspace::{Kind, NEVER_MS, Stored};
 use crate::rdb::encode;
 use crate::value::hash::{self, Field};
 use crate::value::list::{self, Direction};
 use crate::value::pack::Element;
+use crate::value::stream::Stream;
 use crate::value::{set, zset};
 use std::ops::ControlFlow;
 
@@ -25,6 +27,15 @@ impl Wall<'_> {
     pub fn to_store_ms(self, wall_ms: u64) -> u64 {
         self.clock.to_store_ms(i64::try_from(wall_ms).unwrap_or(i64::MAX))
     }
+
+    /// [`Wall::of_store_ms`] for a time that may be before the start of store time.
+    pub fn of_signed_ms(self, store_ms: i64) -> u64 {
+        store_ms.saturating_add(self.clock.wall_offset_ms()).max(0) as u64
+    }
+
+    pub fn to_signed_ms(self, wall_ms: u64) -> i64 {
+        i64::try_from(wall_ms).unwrap_or(i64::MAX).saturating_sub(self.clock.wall_offset_ms())
+    }
 }
 
 /// Appends type and value, without what is dead in it.
@@ -35,7 +46,7 @@ pub fn write(out: &mut Vec<u8>, content: Stored, wall: Wall) {
         Kind::Set => write_set(out, set::View::of(content)),
         Kind::Zset => write_zset(out, zset::View::of(content)),
         Kind::Hash => write_hash(out, hash::View::of(content), wall),
-        Kind::Stream => {}
+        Kind::Stream => streams::write(out, Stream::of(content), wall),
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //!  value  = mix(type), then what follows, and with a deadline  xor SHA1("!!expire!!")
 //!           string: mix(string)   list: mix(element) for each   set: xor SHA1(member) for each
+//!           stream: mix("ms.seq") for each entry, and mix(field) mix(value) for each of its pairs
 //!           zset, hash: xor SHA1(mix(member) mix(score), or mix(field) mix(value)) for each
 //!  key    = mix(key), then the value as above
 //!  all    = for each database with keys: mix(number), then  xor SHA1(key)  for each key
@@ -13,6 +14,7 @@
 use crate::keyspace::{Kind, Stored, Value};
 use crate::value::list::{self, Direction};
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, write_f64};
+use crate::value::stream::{Id, Stream};
 use crate::value::{hash, set, zset};
 use sha1::{Digest as _, Sha1};
 use std::fmt;
@@ -63,7 +65,14 @@ impl Digest {
             (Kind::Hash, hash) => hash::View::of(hash).iter().for_each(|field| {
                 self.xor_pair(field.name.text(&mut text), &field.value.to_vec());
             }),
-            _ => {}
+            (Kind::Stream, stream) => Stream::of(stream).log.range(Id::MIN, Id::MAX).for_each(|entry| {
+                self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+                for (field, value) in entry.pairs() {
+                    self.mix(field.text(&mut text));
+                    self.mix(value.text(&mut text));
+                }
+            }),
+            (Kind::String, Stored::Packed(..) | Stored::Node(..)) => unreachable!("strings are no collections"),
         }
         if has_deadline {
             self.xor(b"!!expire!!");

@@ -1,0 +1,234 @@
+//! Entries: appended, trimmed, deleted, counted and read by range.
+
+use super::super::Ctx;
+use super::{find, parse_id, parse_ids, parse_interval, reply_entries, reply_id};
+use crate::config::{Limits, NotifyFlags};
+use crate::keyspace::Owned;
+use crate::resp::{Error, Request, Result};
+use crate::value::stream::{AppendError, ChunkLimits, Id, Log, NewId, Stream, Trim, TrimTo};
+
+/// Entries that an approximate trim takes at the most, where nothing else is said: so many chunks full, within limits.
+const TRIMMED_CHUNKS: usize = 100;
+const TRIMMED_MAX: usize = 1_000_000;
+const TRIMMED_WITHOUT_CHUNK_LIMIT: usize = 10_000;
+
+/// What XADD and XTRIM say before the fields.
+struct Options {
+    trim: Option<Trim>,
+    no_create: bool,
+    id: Option<NewId>,
+    /// Index of what follows.
+    end: usize,
+}
+
+impl Options {
+    fn parse(request: Request, adds: bool, limits: &Limits) -> Result<Options> {
+        let (mut to, mut approximate, mut limit) = (None, false, None);
+        let mut options = Options { trim: None, no_create: false, id: None, end: 2 };
+        while options.end < request.len() && options.id.is_none() {
+            let at = options.end;
+            let more = request.len() - 1 - at;
+            if adds && request.arg(at) == b"*" {
+                options.id = Some(NewId::Auto);
+            } else if (request.is(at, "maxlen") || request.is(at, "minid")) && more > 0 {
+                if to.is_some() {
+                    return Err(Error::text(
+                        "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
+                    ));
+                }
+                let operator = more > 1 && matches!(request.arg(at + 1), b"~" | b"=");
+                approximate = operator && request.arg(at + 1) == b"~";
+                let threshold = at + 1 + usize::from(operator);
+                to = Some(parse_threshold(request, at, threshold)?);
+                options.end = threshold;
+            } else if request.is(at, "limit") && more > 0 {
+                let most = request.int(at + 1)?;
+                limit = Some(u64::try_from(most).map_err(|_| Error::text("ERR The LIMIT argument must be >= 0."))?);
+                options.end += 1;
+            } else if adds && request.is(at, "nomkstream") {
+                options.no_create = true;
+            } else if adds {
+                options.id = Some(NewId::parse(request.arg(at)).map_err(Error::err)?);
+            } else {
+                return Err(Error::Syntax);
+            }
+            options.end += 1;
+        }
+        if to.is_none() && limit.is_some_and(|limit| limit > 0) {
+            return Err(Error::text("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"));
+        }
+        if to.is_none() && !adds {
+            return Err(Error::text("ERR syntax error, XTRIM must be called with a trimming strategy"));
+        }
+        if limit.is_some() && !approximate {
+            return Err(Error::text("ERR syntax error, LIMIT cannot be used without the special ~ option"));
+        }
+        let limit = if approximate { limit.unwrap_or_else(|| default_limit(limits)) } else { 0 };
+        options.trim = to.map(|to| Trim { to, approximate, limit });
+        Ok(options)
+    }
+}
+
+fn parse_threshold(request: Request, option: usize, threshold: usize) -> Result<TrimTo> {
+    if request.is(option, "minid") {
+        return Ok(TrimTo::Id(parse_id(request.arg(threshold))?));
+    }
+    let len = request.int(threshold)?;
+    Ok(TrimTo::Len(u64::try_from(len).map_err(|_| Error::text("ERR The MAXLEN argument must be >= 0."))?))
+}
+
+/// How large the chunks of a stream become.
+pub fn chunk_limits(limits: &Limits) -> ChunkLimits {
+    ChunkLimits { bytes: limits.stream_node_bytes, entries: limits.stream_node_entries }
+}
+
+fn default_limit(limits: &Limits) -> u64 {
+    match limits.stream_node_entries {
+        0 => TRIMMED_WITHOUT_CHUNK_LIMIT as u64,
+        entries => entries.saturating_mul(TRIMMED_CHUNKS).min(TRIMMED_MAX) as u64,
+    }
+}
+
+pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
+    let options = Options::parse(request, true, ctx.limits)?;
+    let pairs = request.from(options.end);
+    let Some(wanted) = options.id.filter(|_| pairs.len() >= 2 && pairs.len().is_multiple_of(2)) else {
+        return Err(Error::WrongArity("xadd".to_owned()));
+    };
+    if wanted == NewId::Exact(Id::MIN) {
+        return Err(Error::err(AppendError::Zero));
+    }
+    let wall_ms = if wanted == NewId::Auto { ctx.clock.to_wall_ms(ctx.now.ms).max(0) as u64 } else { 0 };
+    let limits = chunk_limits(ctx.limits);
+    let append = |stream: &mut Stream| {
+        let id = stream.log.next_id(wanted, wall_ms)?;
+        let text_bytes = Log::check_size(pairs.clone())?;
+        stream.log.append(id, pairs.clone(), text_bytes, limits);
+        Ok::<_, AppendError>((id, options.trim.map_or(0, |trim| stream.log.trim(trim))))
+    };
+    let key = ctx.key(request.arg(1));
+    let appended = match find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)? {
+        Some(mut live) => live.change_node(append),
+        None if options.no_create => None,
+        None => {
+            let mut stream = Stream::default();
+            let appended = append(&mut stream);
+            if appended.is_ok() {
+                ctx.keyspace.insert_owned(ctx.db, key, Owned::node(stream), None, ctx.now);
+            }
+            Some(appended)
+        }
+    };
+    let Some((id, trimmed)) = appended.transpose().map_err(Error::err)? else {
+        ctx.reply.nil();
+        return Ok(());
+    };
+    ctx.changed(NotifyFlags::STREAM, "xadd", key.bytes);
+    if trimmed > 0 {
+        ctx.also(NotifyFlags::STREAM, "xtrim", key.bytes);
+    }
+    reply_id(&mut ctx.reply, id);
+    Ok(())
+}
+
+pub fn xtrim(ctx: &mut Ctx, request: Request) -> Result {
+    let options = Options::parse(request, false, ctx.limits)?;
+    let key = ctx.key(request.arg(1));
+    let trim = |stream: &mut Stream| options.trim.map_or(0, |trim| stream.log.trim(trim));
+    let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
+    let trimmed = found.and_then(|mut live| live.change_node(trim)).unwrap_or(0);
+    if trimmed > 0 {
+        ctx.changed(NotifyFlags::STREAM, "xtrim", key.bytes);
+        ctx.keyspace.effects.dirty += trimmed - 1;
+    }
+    ctx.reply.int(trimmed as i64);
+    Ok(())
+}
+
+pub fn xdel(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    let Some(mut live) = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)? else {
+        ctx.reply.int(0);
+        return Ok(());
+    };
+    let ids = parse_ids(request.from(2))?;
+    let delete = |stream: &mut Stream| ids.iter().filter(|id| stream.log.delete(**id)).count();
+    let deleted = live.change_node(delete).unwrap_or(0);
+    if deleted > 0 {
+        ctx.changed(NotifyFlags::STREAM, "xdel", key.bytes);
+        ctx.keyspace.effects.dirty += deleted as u64 - 1;
+    }
+    ctx.reply.int(deleted as i64);
+    Ok(())
+}
+
+pub fn xsetid(ctx: &mut Ctx, request: Request) -> Result {
+    let id = parse_id(request.arg(2))?;
+    let (mut entries_added, mut max_deleted_id) = (None, Id::MIN);
+    let mut index = 3;
+    while index < request.len() {
+        let more = index + 1 < request.len();
+        if request.is(index, "entriesadded") && more {
+            let added = request.int(index + 1)?;
+            if added < 0 {
+                return Err(Error::text("ERR entries_added must be positive"));
+            }
+            entries_added = Some(added);
+        } else if request.is(index, "maxdeletedid") && more {
+            max_deleted_id = parse_id(request.arg(index + 1))?;
+            if id < max_deleted_id {
+                return Err(Error::text(
+                    "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id",
+                ));
+            }
+        } else {
+            return Err(Error::Syntax);
+        }
+        index += 2;
+    }
+    let key = ctx.key(request.arg(1));
+    let mut live = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?.ok_or(Error::NoSuchKey)?;
+    let set = |stream: &mut Stream| stream.log.set_id(id, entries_added, max_deleted_id);
+    live.change_node(set).transpose().map_err(Error::err)?;
+    super::group_changed(ctx, "xsetid", key.bytes);
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub fn xlen(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
+    let len = found.and_then(|live| live.node::<Stream>().map(|stream| stream.log.len())).unwrap_or(0);
+    ctx.reply.int(len as i64);
+    Ok(())
+}
+
+/// XRANGE, and XREVRANGE, which takes the ends the other way round.
+pub fn xrange(ctx: &mut Ctx, request: Request, back: bool) -> Result {
+    let (start, end) = if back { (3, 2) } else { (2, 3) };
+    let (start, end) = parse_interval(request.arg(start), request.arg(end))?;
+    let mut count = None;
+    let mut index = 4;
+    while index < request.len() {
+        if !request.is(index, "count") || index + 1 == request.len() {
+            return Err(Error::Syntax);
+        }
+        count = Some(request.int(index + 1)?);
+        index += 2;
+    }
+    let key = ctx.key(request.arg(1));
+    let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
+    let Some(stream) = found.as_ref().and_then(|live| live.node::<Stream>()) else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let most = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(0));
+    if most == 0 {
+        ctx.reply.nil_array();
+    } else if back {
+        reply_entries(&mut ctx.reply, stream.log.range_back(start, end).take(most));
+    } else {
+        reply_entries(&mut ctx.reply, stream.log.range(start, end).take(most));
+    }
+    Ok(())
+}

@@ -1,0 +1,441 @@
+//! The entries of a stream, in chunks.
+//!
+//! ```text
+//!  chunks: first id -> chunk   ...   chunk   chunk        tail: the last chunk, which grows
+//! ```
+//! Invariants: every chunk has an entry that lives; ids grow along the chunks; without a tail there is no chunk.
+
+use super::chunk::{CHUNK_BYTES_MAX, Chunk, ChunkLimits, Entry};
+use super::id::{Id, NewId};
+use super::map_bytes;
+use std::collections::{BTreeMap, btree_map};
+use thiserror::Error;
+
+/// Why an entry is not appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AppendError {
+    #[error("The ID specified in XADD must be greater than 0-0")]
+    Zero,
+    #[error("The stream has exhausted the last possible ID, unable to add more items")]
+    Exhausted,
+    #[error("The ID specified in XADD is equal or smaller than the target stream top item")]
+    NotGreater,
+    #[error("Elements are too large to be stored")]
+    TooLarge,
+}
+
+/// Why XSETID is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SetIdError {
+    #[error("The ID specified in XSETID is smaller than the target stream top item")]
+    BelowTop,
+    #[error("The entries_added specified in XSETID is smaller than the target stream length")]
+    BelowLength,
+}
+
+/// What goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrimTo {
+    /// Entries beyond so many.
+    Len(u64),
+    /// Those below this id.
+    Id(Id),
+}
+
+/// How a stream is trimmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trim {
+    pub to: TrimTo,
+    /// Only whole chunks go.
+    pub approximate: bool,
+    /// No more entries go at once; 0: any number.
+    pub limit: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Log {
+    chunks: BTreeMap<Id, Box<Chunk>>,
+    tail: Option<Box<Chunk>>,
+    len: u64,
+    /// Of the first entry that lives; 0-0 in an empty stream.
+    first_id: Id,
+    last_id: Id,
+    /// The largest that XDEL deleted.
+    max_deleted_id: Id,
+    /// Ever; XSETID may say something else.
+    entries_added: i64,
+    /// Of all chunks.
+    chunk_bytes: usize,
+}
+
+impl Log {
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn first_id(&self) -> Id {
+        self.first_id
+    }
+
+    /// The last id that was given out, whether or not its entry lives.
+    pub fn last_id(&self) -> Id {
+        self.last_id
+    }
+
+    pub fn max_deleted_id(&self) -> Id {
+        self.max_deleted_id
+    }
+
+    pub fn entries_added(&self) -> i64 {
+        self.entries_added
+    }
+
+    pub fn chunk_count(&self) -> usize {
+        self.chunks.len() + usize::from(self.tail.is_some())
+    }
+
+    /// Memory behind it.
+    pub fn bytes(&self) -> usize {
+        self.chunk_bytes + map_bytes::<Id, Box<Chunk>>(self.chunks.len())
+    }
+
+    /// The id of an entry that is to be appended; `now_ms` is the wall clock's.
+    pub fn next_id(&self, wanted: NewId, now_ms: u64) -> Result<Id, AppendError> {
+        let last = self.last_id;
+        if wanted == NewId::Exact(Id::MIN) {
+            return Err(AppendError::Zero);
+        }
+        if last == Id::MAX {
+            return Err(AppendError::Exhausted);
+        }
+        let id = match wanted {
+            NewId::Exact(id) => Some(id),
+            NewId::Auto if now_ms > last.ms => Some(Id::new(now_ms, 0)),
+            NewId::Auto => last.next(),
+            NewId::AutoSeq(ms) if ms == last.ms => last.seq.checked_add(1).map(|seq| Id { ms, seq }),
+            NewId::AutoSeq(ms) => Some(Id::new(ms, 0)),
+        };
+        id.filter(|id| *id > last).ok_or(AppendError::NotGreater)
+    }
+
+    /// Whether fields and values are small enough to be kept.
+    pub fn check_size<'p>(pairs: impl Iterator<Item = &'p [u8]>) -> Result<usize, AppendError> {
+        let bytes = pairs.map(<[u8]>::len).sum();
+        if bytes > CHUNK_BYTES_MAX { Err(AppendError::TooLarge) } else { Ok(bytes) }
+    }
+
+    /// Appends an entry under an id that [`Log::next_id`] gave, with pairs that [`Log::check_size`] passed; `pairs` are
+    /// fields, each followed by its value.
+    pub fn append<'p>(
+        &mut self,
+        id: Id,
+        pairs: impl ExactSizeIterator<Item = &'p [u8]> + Clone,
+        text_bytes: usize,
+        limits: ChunkLimits,
+    ) {
+        debug_assert!(id > self.last_id && pairs.len().is_multiple_of(2));
+        match &mut self.tail {
+            Some(tail) if !tail.is_full(limits, text_bytes) => {
+                let before = tail.bytes();
+                tail.append(id, pairs);
+                self.chunk_bytes += tail.bytes() - before;
+            }
+            tail => {
+                if let Some(mut full) = tail.take() {
+                    self.chunk_bytes -= full.bytes();
+                    full.close();
+                    self.chunk_bytes += full.bytes();
+                    self.chunks.insert(full.first(), full);
+                }
+                let chunk = Box::new(Chunk::new(id, pairs));
+                self.chunk_bytes += chunk.bytes();
+                *tail = Some(chunk);
+            }
+        }
+        self.len += 1;
+        self.entries_added = self.entries_added.wrapping_add(1);
+        self.last_id = id;
+        if self.len == 1 {
+            self.first_id = id;
+        }
+    }
+
+    /// The entries from `start` to `end`, both inclusive, the smallest id first.
+    pub fn range(&self, start: Id, end: Id) -> Entries<'_> {
+        let tail = self.tail.as_deref().filter(|tail| tail.first() <= end);
+        let chunks = match tail {
+            // Most readers follow the end.
+            Some(tail) if tail.first() <= start => self.chunks.range(..Id::MIN),
+            _ if start > end => self.chunks.range(..Id::MIN),
+            _ => {
+                let from = self.chunks.range(..=start).next_back().map_or(start, |(first, _)| *first);
+                self.chunks.range(from..=end)
+            }
+        };
+        Entries { chunks, tail, open: None, start, end }
+    }
+
+    /// The same entries, the largest id first.
+    pub fn range_back(&self, start: Id, end: Id) -> EntriesBack<'_> {
+        let tail = self.tail.as_deref().filter(|tail| tail.first() <= end && start <= end);
+        EntriesBack { chunks: self.chunks.range(..=end), tail, open: None, start, end }
+    }
+
+    pub fn get(&self, id: Id) -> Option<Entry<'_>> {
+        self.range(id, id).next()
+    }
+
+    /// The id of the last entry that lives.
+    pub fn last_live_id(&self) -> Option<Id> {
+        self.range_back(Id::MIN, Id::MAX).next().map(|entry| entry.id)
+    }
+
+    /// Deletes an entry; whether there was one.
+    pub fn delete(&mut self, id: Id) -> bool {
+        let in_tail = self.tail.as_ref().is_some_and(|tail| tail.first() <= id);
+        let chunk =
+            if in_tail { self.tail.as_mut() } else { self.chunks.range_mut(..=id).next_back().map(|(_, chunk)| chunk) };
+        let Some(chunk) = chunk else { return false };
+        let before = chunk.bytes();
+        if !chunk.delete(id) {
+            return false;
+        }
+        if !in_tail {
+            chunk.close();
+        }
+        self.chunk_bytes -= before - chunk.bytes();
+        let (first, live) = (chunk.first(), chunk.live());
+        if live == 0 {
+            self.drop_chunk(first);
+        }
+        self.len -= 1;
+        self.max_deleted_id = self.max_deleted_id.max(id);
+        if id == self.first_id {
+            self.find_first_id();
+        }
+        true
+    }
+
+    /// Deletes entries from the front; how many were.
+    pub fn trim(&mut self, trim: Trim) -> u64 {
+        let before = self.len;
+        while let Some(chunk) = self.front() {
+            let live = chunk.live() as u64;
+            let enough = matches!(trim.to, TrimTo::Len(len) if self.len <= len);
+            if enough || (trim.limit > 0 && before - self.len + live > trim.limit) {
+                break;
+            }
+            let whole = match trim.to {
+                TrimTo::Len(len) => self.len - live >= len,
+                TrimTo::Id(id) => chunk.last() < id,
+            };
+            if whole {
+                self.drop_chunk(chunk.first());
+                self.len -= live;
+                continue;
+            }
+            if !trim.approximate {
+                self.trim_front(trim.to);
+            }
+            break;
+        }
+        if self.len < before {
+            self.find_first_id();
+        }
+        before - self.len
+    }
+
+    /// Does what XSETID does; nothing on an error.
+    pub fn set_id(&mut self, id: Id, entries_added: Option<i64>, max_deleted_id: Id) -> Result<(), SetIdError> {
+        if self.last_live_id().is_some_and(|top| id < top) {
+            return Err(SetIdError::BelowTop);
+        }
+        if self.len > 0 && entries_added.is_some_and(|added| self.len > added as u64) {
+            return Err(SetIdError::BelowLength);
+        }
+        self.last_id = id;
+        if let Some(added) = entries_added {
+            self.entries_added = added;
+        }
+        if max_deleted_id != Id::MIN {
+            self.max_deleted_id = max_deleted_id;
+        }
+        Ok(())
+    }
+
+    /// Whether XDEL deleted something from `start` on that is not below the first entry.
+    pub fn has_gaps_from(&self, start: Id) -> bool {
+        let gap = self.max_deleted_id;
+        self.len > 0 && gap != Id::MIN && self.first_id <= gap && start <= gap
+    }
+
+    /// How many entries were added up to this id, those that are gone included; none where it cannot be told.
+    pub fn entries_added_up_to(&self, id: Id) -> Option<i64> {
+        if self.entries_added == 0 {
+            return Some(0);
+        }
+        if (self.len == 0 && id <= self.last_id) || id == self.last_id {
+            return Some(self.entries_added);
+        }
+        let gaps = self.max_deleted_id != Id::MIN && self.max_deleted_id >= self.first_id;
+        if id > self.last_id || gaps || id > self.first_id {
+            return None;
+        }
+        let before_first = self.entries_added.wrapping_sub_unsigned(self.len);
+        Some(before_first.wrapping_add(i64::from(id == self.first_id)))
+    }
+
+    /// Gives back about `budget` entries and the chunks they are in; whether nothing is left.
+    pub fn free_some(&mut self, budget: &mut usize) -> bool {
+        while *budget > 0 {
+            let Some(chunk) = self.front() else { return true };
+            let (first, live) = (chunk.first(), chunk.live());
+            *budget = budget.saturating_sub(live);
+            self.len -= live as u64;
+            self.drop_chunk(first);
+        }
+        self.tail.is_none()
+    }
+
+    fn front(&self) -> Option<&Chunk> {
+        self.all_chunks().next()
+    }
+
+    fn all_chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.values().chain(&self.tail).map(Box::as_ref)
+    }
+
+    /// Deletes entries of the first chunk, some of which stay.
+    fn trim_front(&mut self, to: TrimTo) {
+        let in_tail = self.chunks.is_empty();
+        let chunk = self.chunks.first_entry().map(btree_map::OccupiedEntry::into_mut).or(self.tail.as_mut());
+        let Some(chunk) = chunk else { return };
+        let (before, mut len) = (chunk.bytes(), self.len);
+        chunk.trim(|id| {
+            let more = match to {
+                TrimTo::Len(enough) => len > enough,
+                TrimTo::Id(from) => id < from,
+            };
+            len -= u64::from(more);
+            more
+        });
+        if !in_tail {
+            chunk.close();
+        }
+        self.chunk_bytes -= before - chunk.bytes();
+        self.len = len;
+        let (first, live) = (chunk.first(), chunk.live());
+        if live == 0 {
+            self.drop_chunk(first);
+        }
+    }
+
+    /// A chunk without entries that matter; the one before the tail becomes the tail.
+    fn drop_chunk(&mut self, first: Id) {
+        let dropped = match self.chunks.remove(&first) {
+            Some(chunk) => Some(chunk),
+            None => {
+                let before = self.chunks.pop_last().map(|(_, chunk)| chunk);
+                std::mem::replace(&mut self.tail, before)
+            }
+        };
+        self.chunk_bytes -= dropped.map_or(0, |chunk| chunk.bytes());
+    }
+
+    fn find_first_id(&mut self) {
+        self.first_id = self.range(Id::MIN, Id::MAX).next().map_or(Id::MIN, |entry| entry.id);
+    }
+}
+
+impl Clone for Log {
+    fn clone(&self) -> Log {
+        let mut log = Log { chunks: self.chunks.clone(), tail: self.tail.clone(), ..*self };
+        // A copy has no room to spare.
+        log.chunk_bytes = log.all_chunks().map(Chunk::bytes).sum();
+        log
+    }
+}
+
+/// Entries in the order of their ids.
+#[derive(Clone)]
+pub struct Entries<'a> {
+    chunks: btree_map::Range<'a, Id, Box<Chunk>>,
+    /// Comes after them.
+    tail: Option<&'a Chunk>,
+    /// The chunk that is being read, and where its next entry is.
+    open: Option<(&'a Chunk, usize)>,
+    start: Id,
+    end: Id,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        loop {
+            let Some((chunk, at)) = &mut self.open else {
+                let chunk = self.chunks.next().map(|(_, chunk)| &**chunk).or_else(|| self.tail.take())?;
+                self.open = Some((chunk, chunk.seek(self.start)));
+                continue;
+            };
+            if *at == chunk.end() {
+                self.open = None;
+                continue;
+            }
+            let entry = chunk.entry_at(*at);
+            if entry.id > self.end {
+                return None;
+            }
+            *at = entry.end();
+            if !entry.is_deleted() {
+                return Some(entry);
+            }
+        }
+    }
+}
+
+/// Entries against the order of their ids.
+#[derive(Clone)]
+pub struct EntriesBack<'a> {
+    chunks: btree_map::Range<'a, Id, Box<Chunk>>,
+    /// Comes before them.
+    tail: Option<&'a Chunk>,
+    /// The chunk that is being read, and where its next entry ends.
+    open: Option<(&'a Chunk, usize)>,
+    start: Id,
+    end: Id,
+}
+
+impl<'a> Iterator for EntriesBack<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        loop {
+            let Some((chunk, end)) = &mut self.open else {
+                let next = || self.chunks.next_back().map(|(_, chunk)| &**chunk);
+                let chunk = self.tail.take().or_else(next)?;
+                let end = self.end.next().map_or(chunk.end(), |after| chunk.seek(after));
+                self.open = Some((chunk, end));
+                continue;
+            };
+            if *end == chunk.begin() {
+                self.open = None;
+                continue;
+            }
+            let (entry, at) = chunk.entry_before(*end);
+            if entry.id < self.start {
+                return None;
+            }
+            *end = at;
+            if !entry.is_deleted() {
+                return Some(entry);
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A stream: entries that are only appended, under ids that only grow, and the groups that read them.
+//!
+//! ```text
+//!  Stream --- Log ---- chunks by first id --- Chunk: entries in one buffer
+//!         \-- Groups - by name --- Group: last delivered; pending by id; consumers by name, each with its pending ids
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `id.rs` | ids, and their texts |
+//! | `chunk.rs` | entries in bytes |
+//! | `log.rs` | the entries in order: append, range, delete, trim; the counters behind a group's lag |
+//! | `group.rs` | groups, consumers, what is pending |
+//!
+//! Appending is O(1), finding an id O(log n) in the number of chunks and O(n) in the entries of one. Times are store
+//! time, whoever shows them converts them; ids hold what the wall clock said.
+
+mod chunk;
+mod group;
+mod id;
+mod log;
+
+#[cfg(test)]
+mod model_test;
+
+use super::{Node, NodeType};
+use crate::table::{Kind, Stored};
+pub use chunk::{ChunkLimits, Entry, Pairs};
+pub use group::{Consumer, ConsumerKey, Group, Groups, Pending};
+pub use id::{ID_TEXT_BYTES_MAX, Id, IdError, NewId};
+
+pub use log::{AppendError, Entries, EntriesBack, Log, SetIdError, Trim, TrimTo};
+
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    pub log: Log,
+    pub groups: Groups,
+}
+
+impl Stream {
+    /// The stream that is kept like this.
+    pub fn of(content: Stored<'_>) -> &Stream {
+        match content {
+            // SAFETY: the node of a stream is a `Stream`, and lives as long as its entry, from which the content is
+            // borrowed.
+            Stored::Node(Kind::Stream, node) => unsafe { node.cast::<Stream>().as_ref() },
+            _ => unreachable!("it is a stream"),
+        }
+    }
+}
+
+impl Node for Stream {
+    fn kind(&self) -> Kind {
+        Stream::KIND
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Stream>() + self.log.bytes() + self.groups.bytes()
+    }
+
+    fn free_some(&mut self, mut budget: usize) -> bool {
+        self.log.free_some(&mut budget) && self.groups.free_some(&mut budget)
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Node> {
+        Box::new(self.clone())
+    }
+}
+
+impl NodeType for Stream {
+    const KIND: Kind = Kind::Stream;
+}
+
+/// What a B-tree of the standard library holds for so many pairs that came in order, near enough: a node has room for
+/// 11 pairs and is split into 6 and 4 with one between them.
+const fn map_bytes<K, V>(pairs: usize) -> usize {
+    pairs * (size_of::<K>() + size_of::<V>() + 2) * 11 / 7
+}
