@@ -11,7 +11,7 @@
 //! Almost all of it follows from a row's flags, group and syntax. Where Redis says something that does not follow, a
 //! line in `GROUP_CATEGORIES` or `KEY_USES` says it. Of what Redis says, tips, history and deprecation are left out.
 
-use super::spec::{Keys, Row, Spec, flag};
+use super::spec::{Apart, Keys, Row, Spec, flag};
 use super::syntax::{self, Argument, Kind};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::glob::glob_match;
@@ -110,6 +110,7 @@ pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str
         reply.array(2);
         reply.bulk(request.arg(index));
         let of_key = uses[nth.min(uses.len() - 1)];
+        let of_key = if nth > 0 && row.spec.keys.apart == Apart::BehindSortStore { OVERWRITE } else { of_key };
         let of_key = if of_key == VARIABLE { use_in(&row.spec, request) } else { of_key };
         write_set(reply, of_key);
     }
@@ -305,6 +306,7 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("setbit", &[READ_AND_CHANGE]),
     ("setex", &[OVERWRITE]),
     ("setnx", &[CREATE]),
+    ("sort", &[READ]),
     ("strlen", &[LOOK]),
     ("touch", &[LOOK]),
     ("type", &[LOOK]),

@@ -11,6 +11,7 @@
 //! | `geo/` | points on the globe, in sorted sets |
 //! | `lists/` | lists |
 //! | `sets/` | sets |
+//! | `sort/` | SORT: lists, sets and sorted sets in another order |
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
@@ -36,6 +37,7 @@ pub mod lists;
 pub mod multi;
 mod scanning;
 pub mod sets;
+mod sort;
 pub mod spec;
 pub mod strings;
 pub mod syntax;
@@ -126,6 +128,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         hashes::ROWS,
         hashes::DEADLINE_ROWS,
         geo::ROWS,
+        sort::ROWS,
     ];
     families.into_iter().chain(zsets::ROWS).flatten()
 }

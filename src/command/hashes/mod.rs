@@ -7,6 +7,7 @@ mod random;
 mod tests;
 
 pub use deadlines::ROWS as DEADLINE_ROWS;
+pub use edit::view;
 
 use super::scanning::{self, Own, ScanOptions};
 use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
@@ -16,7 +17,7 @@ use crate::config::NotifyFlags;
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
 use crate::value::number::{LongDoubleError, add_long_double};
-use edit::{Edit, changed_or_gone, find, view};
+use edit::{Edit, changed_or_gone, find};
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
