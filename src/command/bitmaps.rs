@@ -93,9 +93,10 @@ pub const ROWS: &[Row<Run>] = &[
             since: "3.2.0",
             complexity: "O(1) for each operation",
             summary: "Reads, writes and counts with integers of any width at any position of a string.",
-            syntax: "key [operation:(GET get-block:(encoding offset:integer)|write:([OVERFLOW overflow-block:(WRAP|SAT|FAIL)] \
-                     write-operation:(SET set-block:(encoding offset:integer value:integer)\
-                     |INCRBY incrby-block:(encoding offset:integer increment:integer))))]...",
+            syntax: "key [operation:(GET encoding_offset:(encoding offset:integer)\
+                     |write:([OVERFLOW wrap_sat_fail:(WRAP|SAT|FAIL)] \
+                     write_operation:(SET encoding_offset_value:(encoding offset:integer value:integer)\
+                     |INCRBY encoding_offset_increment:(encoding offset:integer increment:integer))))]...",
         },
         Run::Key(|ctx, request| bitfield(ctx, request, false)),
     ),

@@ -115,6 +115,7 @@ pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str
         reply.array(2);
         reply.bulk(request.arg(index));
         let of_key = uses[nth.min(uses.len() - 1)];
+        let of_key = if nth > 0 && row.spec.keys.apart == Apart::BehindSortStore { OVERWRITE } else { of_key };
         let of_key = if of_key == VARIABLE { use_in(&row.spec, request) } else { of_key };
         write_set(reply, of_key);
     }
@@ -319,6 +320,7 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("setbit", &[READ_AND_CHANGE]),
     ("setex", &[OVERWRITE]),
     ("setnx", &[CREATE]),
+    ("sort", &[READ]),
     ("strlen", &[LOOK]),
     ("touch", &[LOOK]),
     ("type", &[LOOK]),
@@ -405,7 +407,7 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
     uses.iter().enumerate().map(move |(nth, of_keys)| {
         let first = keys.first + nth as u8 * keys.step;
         let place = match (keys.apart, nth) {
-            (Apart::First, 0) | (Apart::BehindStore, 0) => Place::Run(Keys::ONE),
+            (Apart::First | Apart::BehindStore, 0) | (Apart::BehindSortStore, _) => Place::Run(Keys::ONE),
             (Apart::First, _) => Place::Run(keys),
             (Apart::Streams, _) => Place::Streams(keys.first.into()),
             (Apart::BehindStore, 1) => Place::Behind("STORE", options),

@@ -98,6 +98,17 @@ fn sound<'l>(live: &'l Live) -> Result<(Encoding, &'l [u8])> {
     }
 }
 
+/// The encoding of a HyperLogLog that may be about to change. The string counts as changed in place from now on, which
+/// OBJECT ENCODING shows: so it does in Redis.
+fn to_change(live: &mut Live) -> Result<Encoding> {
+    let (encoding, bytes) = sound(live)?;
+    let len = bytes.len();
+    if !live.is_raw() {
+        live.resize(len);
+    }
+    Ok(encoding)
+}
+
 /// Puts a HyperLogLog where it belongs; a deadline stays.
 fn store(ctx: &mut Ctx, key: Key, hll: Hll) {
     match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) {
@@ -115,9 +126,9 @@ fn pfadd(ctx: &mut Ctx, request: Request) -> Result {
     let max_bytes = ctx.limits.hll_sparse_bytes;
     let (mut hll, mut is_changed) = match find_string(ctx, request)? {
         None => (Hll::new(max_bytes), true),
-        Some(mut live) => match sound(&live)? {
-            (Encoding::Sparse, bytes) => (Hll::of(bytes, max_bytes).map_err(refused)?, false),
-            (Encoding::Dense, _) => {
+        Some(mut live) => match to_change(&mut live)? {
+            Encoding::Sparse => (Hll::of(sound(&live)?.1, max_bytes).map_err(refused)?, false),
+            Encoding::Dense => {
                 let bytes = live.resize(DENSE_BYTES);
                 let is_changed = marks.fold(false, |any, mark| any | hll::raise_dense(bytes, mark));
                 return added(ctx, key, is_changed);
@@ -156,6 +167,7 @@ fn pfcount(ctx: &mut Ctx, request: Request) -> Result {
 /// The count of one key, which is kept with it.
 fn count_one(ctx: &mut Ctx, request: Request) -> Result<u64> {
     let Some(mut live) = find_string(ctx, request)? else { return Ok(0) };
+    to_change(&mut live)?;
     let (_, bytes) = sound(&live)?;
     if let Some(count) = hll::kept_count(bytes) {
         return Ok(count);
@@ -241,10 +253,11 @@ async fn pfmerge_across(across: Across) -> Result<Vec<u8>> {
 
 fn pfdebug(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(2));
-    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
+    let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
         return Err(Error::text("ERR The specified key does not exist"));
     };
-    let (encoding, bytes) = sound(&live)?;
+    let encoding = to_change(&mut live)?;
+    let (_, bytes) = sound(&live)?;
     match &request.arg(1).to_ascii_lowercase()[..] {
         b"getreg" => {
             let mut registers = Registers::new();

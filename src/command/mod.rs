@@ -12,6 +12,7 @@
 //! | `lists/` | lists |
 //! | `sets/` | sets |
 //! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
+//! | `sort/` | SORT: lists, sets and sorted sets in another order |
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `memory.rs` | MEMORY USAGE |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
@@ -41,6 +42,7 @@ mod memory;
 pub mod multi;
 mod scanning;
 pub mod sets;
+mod sort;
 pub mod spec;
 mod streams;
 pub mod strings;
@@ -137,6 +139,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         hashes::DEADLINE_ROWS,
         geo::ROWS,
         streams::ROWS,
+        sort::ROWS,
     ];
     families.into_iter().chain(zsets::ROWS).flatten()
 }

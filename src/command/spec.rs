@@ -154,6 +154,8 @@ pub enum Apart {
     BehindStore,
     /// All of them stand behind the word STREAMS, and as many ids behind them; the word may stand from `first` on.
     Streams,
+    /// It stands behind SORT's option STORE, the last of them, if one is there.
+    BehindSortStore,
 }
 
 /// No key is behind these words before this index.
@@ -175,7 +177,36 @@ impl Apart {
                 }
                 found
             }
+            Apart::BehindSortStore => SortOptions::of(request).store,
         }
+    }
+}
+
+/// What SORT's options say of keys.
+#[derive(Default)]
+struct SortOptions {
+    /// Index of the key to store in.
+    store: Option<usize>,
+    /// BY or GET has the elements in the names of keys.
+    has_patterns: bool,
+}
+
+impl SortOptions {
+    fn of(request: Request) -> SortOptions {
+        let (mut options, mut index) = (SortOptions::default(), 2);
+        while let Some(argument) = request.get(index + 1) {
+            if request.is(index, "store") {
+                options.store = Some(index + 1);
+                index += 1;
+            } else if request.is(index, "by") || request.is(index, "get") {
+                options.has_patterns |= argument.contains(&b'*');
+                index += 1;
+            } else if request.is(index, "limit") {
+                index += 2;
+            }
+            index += 1;
+        }
+        options
     }
 }
 
@@ -194,6 +225,8 @@ impl Keys {
     pub const DESTINATION_AND_COUNTED: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::First };
     /// key ... and more, among it perhaps STORE with another key.
     pub const ONE_AND_STORE: Keys = Keys { first: 1, last: 1, step: 1, count: 0, apart: Apart::BehindStore };
+    /// The same for SORT.
+    pub const SORT: Keys = Keys { first: 1, last: 1, step: 1, count: 0, apart: Apart::BehindSortStore };
     /// The same behind one argument.
     pub const COUNTED_LATER: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::None };
     /// key ... and one argument.
@@ -210,6 +243,11 @@ impl Keys {
     /// Whether each key has what belongs to it.
     pub fn are_complete(self, request: Request) -> bool {
         self.step < 2 || self.count > 0 || (request.len() - self.first()).is_multiple_of(self.step())
+    }
+
+    /// Whether options name further keys, which nobody knows before the command runs.
+    pub fn name_others(self, request: Request) -> bool {
+        self.apart == Apart::BehindSortStore && SortOptions::of(request).has_patterns
     }
 
     pub fn first(self) -> usize {

@@ -7,7 +7,7 @@ use super::split::{self, Routes, Sent};
 use crate::command::spec::Keys;
 use crate::command::{Across, AcrossFn, Handler, Merge, OwnedRequest, Run};
 use crate::resp::{Proto, Reply, Request};
-use crate::shard::{At, Lock, Part, Shard, ShardHop, Ticket};
+use crate::shard::{At, EVERYTHING, Lock, Part, Shard, ShardHop, Ticket};
 use std::rc::Rc;
 
 impl Dispatch<'_> {
@@ -32,6 +32,10 @@ impl Dispatch<'_> {
                 .send(turn, |parts, muted| split::everywhere(parts, (handler, merge), at, muted, request, shard.count)),
             // How many keys there are may be an argument.
             Run::Atomic(handler, _) if routes.is_empty() => self.one(handler, shard.id, at, turn, request),
+            Run::Atomic(_, across) if at.keys.name_others(request) && (shard.count > 1 || shard.is_busy()) => {
+                let everything = (0..shard.count).map(|target| (EVERYTHING, target)).collect();
+                self.coordinate(across, At { write: true, ..at }, turn, request, everything)
+            }
             Run::Atomic(handler, across) => match split::common_target(&routes) {
                 Some(target) => self.one(handler, target, at, turn, request),
                 None => self.coordinate(across, at, turn, request, routes),

@@ -84,6 +84,10 @@ fn run_of(command: &Command, request: Request) -> Run {
         Run::Data(command::Run::Blocking(blocking)) => {
             Run::Data(command::Run::Atomic(blocking.once.0, blocking.once.1))
         }
+        // A coordinator without keys of its own locks everything.
+        Run::Data(command::Run::Atomic(_, across)) if command.spec.keys.name_others(request) => {
+            Run::Data(command::Run::Coordinated(across))
+        }
         run => run,
     }
 }
@@ -476,6 +480,7 @@ impl<'t> Plan<'t> {
                     (0..shard.count).for_each(|target| targets.add(target));
                 }
                 Run::Data(command::Run::Container) => plan.has_session_commands = true,
+                Run::Data(command::Run::Coordinated(_)) if command.spec.keys.name_others(request) => needs_steps = true,
                 Run::Data(_) if !command.spec.keys.are_complete(request) => {}
                 Run::Data(run) => {
                     planned.routes = routes(&shard.hasher, command.spec.keys, request);
