@@ -130,6 +130,9 @@ fn key_indexes(spec: &Spec, request: Request) -> Result<impl Iterator<Item = usi
     if !spec.accepts(request.len()) {
         return Err(WRONG_NUMBER_OF_ARGUMENTS);
     }
+    if !spec.keys.are_counted_right(request) {
+        return Err(Error::text("ERR Invalid arguments specified for command"));
+    }
     Ok(spec.keys.indexes(request))
 }
 

@@ -2,7 +2,7 @@
 //! a command (dispatch, arity, routing by key, gating, COMMAND, COMMAND DOCS, COMMAND GETKEYS) comes from its row.
 
 use crate::resp::Request;
-use crate::value::number::parse_u64;
+use crate::value::number::parse_i64;
 use std::ops::Range;
 
 /// One row: what is said of a command, and how it runs. `R` is the kind of handler; the rooms above have their own.
@@ -258,6 +258,17 @@ impl Keys {
         self.step.max(1).into()
     }
 
+    /// The number that an argument gives.
+    fn counted(self, request: Request) -> Option<usize> {
+        request.get(self.count.into()).and_then(parse_i64).and_then(|count| count.try_into().ok())
+    }
+
+    /// Whether there are as many keys as an argument says, at least one.
+    pub fn are_counted_right(self, request: Request) -> bool {
+        let places = request.len().saturating_sub(self.first()) / self.step();
+        self.count == 0 || self.counted(request).is_some_and(|count| (1..=places).contains(&count))
+    }
+
     /// The indexes of the keys in a request.
     pub fn indexes(self, request: Request) -> impl Iterator<Item = usize> + Clone + use<> {
         let end = if self.first == 0 {
@@ -267,8 +278,7 @@ impl Keys {
         } else {
             (self.last as usize + 1).min(request.len())
         };
-        let counted = || request.get(self.count.into()).and_then(parse_u64).and_then(|count| count.try_into().ok());
-        let count = if self.count == 0 { usize::MAX } else { counted().unwrap_or(0) };
+        let count = if self.count == 0 { usize::MAX } else { self.counted(request).unwrap_or(0) };
         let places = if self.apart == Apart::Streams { stream_keys(request) } else { self.first()..end };
         let run = places.step_by(self.step()).take(count);
         let apart = self.apart.index(request);

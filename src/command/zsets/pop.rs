@@ -3,7 +3,7 @@
 use super::{change, of_kind, removed, settle, view};
 use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, seconds};
 use crate::command::spec::flag::{BLOCKING, FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
-use crate::command::spec::{Apart, Group, Keys, Row, Spec};
+use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_element};
 use crate::keyspace::{Key, Kind};
 use crate::once;
@@ -39,45 +39,45 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         Spec {
             flags: WRITE | FAST | NO_SCRIPT | BLOCKING,
-            keys: KEYS_AND_TIMEOUT,
+            keys: Keys::ALL_BUT_LAST,
             summary: "Takes the member with the lowest score from the first sorted set that has any, or waits for one.",
             ..popping("bzpopmin", -3, "5.0.0", "key... timeout:double")
         },
         Run::Blocking(waiting(
             last_is_timeout,
-            (bzpopmin, |across| first_of(across, KEYS_AND_TIMEOUT, narrow_bzpop, bzpopmin)),
+            (bzpopmin, |across| first_of(across, Keys::ALL_BUT_LAST, narrow_bzpop, bzpopmin)),
             once!(
                 last_is_timeout,
                 bzpopmin,
-                |across| first_of(across, KEYS_AND_TIMEOUT, narrow_bzpop, bzpopmin),
+                |across| first_of(across, Keys::ALL_BUT_LAST, narrow_bzpop, bzpopmin),
                 Nil::Array
             ),
-            (KEYS_AND_TIMEOUT, narrow_bzpop),
+            (Keys::ALL_BUT_LAST, narrow_bzpop),
         )),
     ),
     Row::new(
         Spec {
             flags: WRITE | FAST | NO_SCRIPT | BLOCKING,
-            keys: KEYS_AND_TIMEOUT,
+            keys: Keys::ALL_BUT_LAST,
             summary: "Takes the member with the highest score from the first sorted set that has any, or waits for one.",
             ..popping("bzpopmax", -3, "5.0.0", "key... timeout:double")
         },
         Run::Blocking(waiting(
             last_is_timeout,
-            (bzpopmax, |across| first_of(across, KEYS_AND_TIMEOUT, narrow_bzpop, bzpopmax)),
+            (bzpopmax, |across| first_of(across, Keys::ALL_BUT_LAST, narrow_bzpop, bzpopmax)),
             once!(
                 last_is_timeout,
                 bzpopmax,
-                |across| first_of(across, KEYS_AND_TIMEOUT, narrow_bzpop, bzpopmax),
+                |across| first_of(across, Keys::ALL_BUT_LAST, narrow_bzpop, bzpopmax),
                 Nil::Array
             ),
-            (KEYS_AND_TIMEOUT, narrow_bzpop),
+            (Keys::ALL_BUT_LAST, narrow_bzpop),
         )),
     ),
     Row::new(
         Spec {
             flags: WRITE | MOVABLE_KEYS | BLOCKING,
-            keys: TIMEOUT_AND_COUNTED,
+            keys: Keys::COUNTED_LATER,
             summary: "Takes members from the first sorted set that has any, or waits for some.",
             ..popping(
                 "bzmpop",
@@ -88,20 +88,17 @@ pub const ROWS: &[Row<Run>] = &[
         },
         Run::Blocking(waiting(
             bzmpop_wait,
-            (bzmpop, |across| first_of(across, TIMEOUT_AND_COUNTED, narrow_bzmpop, bzmpop)),
+            (bzmpop, |across| first_of(across, Keys::COUNTED_LATER, narrow_bzmpop, bzmpop)),
             once!(
                 bzmpop_wait,
                 bzmpop,
-                |across| first_of(across, TIMEOUT_AND_COUNTED, narrow_bzmpop, bzmpop),
+                |across| first_of(across, Keys::COUNTED_LATER, narrow_bzmpop, bzmpop),
                 Nil::Array
             ),
-            (TIMEOUT_AND_COUNTED, narrow_bzmpop),
+            (Keys::COUNTED_LATER, narrow_bzmpop),
         )),
     ),
 ];
-
-const KEYS_AND_TIMEOUT: Keys = Keys { first: 1, last: -2, step: 1, count: 0, apart: Apart::None };
-const TIMEOUT_AND_COUNTED: Keys = Keys { first: 3, last: -1, step: 1, count: 2, apart: Apart::None };
 
 type Narrow = fn(&mut Ctx, Request, usize) -> OwnedRequest;
 
@@ -290,7 +287,7 @@ fn last_is_timeout(request: Request) -> Result<Wait> {
 }
 
 fn bzpop(ctx: &mut Ctx, request: Request, end: End) -> Result {
-    for index in KEYS_AND_TIMEOUT.indexes(request) {
+    for index in Keys::ALL_BUT_LAST.indexes(request) {
         if pop(ctx, ctx.other_key(request.arg(index)), end, 1, Shape::KeyAndItem)? {
             break;
         }
@@ -329,7 +326,7 @@ fn bzmpop(ctx: &mut Ctx, request: Request) -> Result {
 
 /// The same for one of the keys.
 fn narrow_bzmpop(_: &mut Ctx, request: Request, index: usize) -> OwnedRequest {
-    let keys = TIMEOUT_AND_COUNTED.indexes(request).count();
+    let keys = Keys::COUNTED_LATER.indexes(request).count();
     let head = [request.arg(0), request.arg(1), b"1", request.arg(index)];
     OwnedRequest::from_args(head.into_iter().chain(request.from(3 + keys)))
 }

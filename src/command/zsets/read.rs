@@ -6,7 +6,7 @@ use crate::command::spec::flag::{FAST, READ};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, Run, reply_element};
 use crate::resp::{Error, Proto, Reply, Request, Result};
-use crate::value::number::write_f64;
+use crate::value::number::{write_f64, write_i64};
 use crate::value::pack::Element;
 use crate::value::zset::View;
 use ahash::RandomState;
@@ -252,16 +252,27 @@ fn zscan(ctx: &mut Ctx, request: Request) -> Result {
     let (mut shown, mut next) = (Vec::new(), 0);
     if let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? {
         let options = ScanOptions::parse(request, 3, Own::None)?;
-        next = view(&live).scan(cursor, options.count, |member, score| {
+        let view = view(&live);
+        let is_packed = matches!(view, View::Packed(_));
+        next = view.scan(cursor, options.count, |member, score| {
             let member = member.to_vec();
             if options.matches(&member) {
-                // As text in either protocol.
-                let mut text = Vec::new();
-                write_f64(&mut text, score);
-                shown.extend([member, text]);
+                shown.extend([member, scanned_score(score, is_packed)]);
             }
         });
     }
     scanning::reply_page(&mut ctx.reply, next, &shown);
     Ok(())
+}
+
+/// As text in either protocol. Packed whole scores are shown as Redis' listpack keeps them: with all digits.
+fn scanned_score(score: f64, is_packed: bool) -> Vec<u8> {
+    const WHOLE_MAX: f64 = (i64::MAX / 2) as f64;
+    let mut text = Vec::new();
+    if is_packed && score.trunc() == score && score.abs() <= WHOLE_MAX {
+        write_i64(&mut text, score as i64);
+    } else {
+        write_f64(&mut text, score);
+    }
+    text
 }
