@@ -361,7 +361,7 @@ impl Run {
         let with = |command: &str| [words(command), vec![key.to_vec()]].concat();
         let kind = self.audit_command(with("TYPE"), Rule::Exact).text();
         self.audit_command(with("PEXPIRETIME"), Rule::WallMilliseconds);
-        let encoding = self.audit_command(with("OBJECT ENCODING"), Rule::Exact);
+        let encoding = self.audit_command(with("OBJECT ENCODING"), Rule::Encoding);
         if let Some(content) = content_command(&kind, key) {
             // What is packed has an order.
             let is_ordered = encoding != bulk("hashtable");

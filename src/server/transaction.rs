@@ -514,14 +514,14 @@ impl<'t> Plan<'t> {
         let mut locks: Vec<(usize, Lock)> = Vec::new();
         for planned in &self.commands {
             let write = planned.command.spec.has(command::spec::flag::WRITE);
-            let everything = match planned.command.run {
+            let everything = match planned.run {
                 Run::Data(command::Run::Everywhere(..)) => true,
                 Run::Data(command::Run::Coordinated(_)) => planned.routes.is_empty(),
                 _ => false,
             };
             if everything {
                 locks.extend((0..shards).map(|target| (target, Lock { hash: EVERYTHING, write: true })));
-            } else if !matches!(planned.command.run, Run::Data(command::Run::Cursor(_))) {
+            } else if !matches!(planned.run, Run::Data(command::Run::Cursor(_))) {
                 locks.extend(planned.routes.iter().map(|&(hash, target)| (target, Lock { hash, write })));
             } else {
                 // It has to take part; what it shows is not locked.
