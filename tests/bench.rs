@@ -13,7 +13,7 @@ fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_emberdb-bench")).args(arguments).output().expect("emberdb-bench starts")
 }
 
-/// A short run against both servers; `None` where redis-server is not installed.
+/// A short run against both servers; `None` where redis-server is not installed. Words of one argument are joined by `_`.
 fn against_both(arguments: &str) -> Option<(Value, tempfile::TempDir)> {
     if !have_tool("redis-server") {
         return None;
@@ -25,7 +25,7 @@ fn against_both(arguments: &str) -> Option<(Value, tempfile::TempDir)> {
     let mut line: Vec<String> = targets
         .flat_map(|(name, server)| ["--target".to_owned(), format!("{name}=127.0.0.1:{}", server.port())])
         .collect();
-    line.extend(arguments.split_whitespace().map(str::to_owned));
+    line.extend(arguments.split_whitespace().map(|word| word.replace('_', " ")));
     line.extend(["--out".to_owned(), out.display().to_string()]);
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
     let output = bench(&line);
@@ -137,6 +137,46 @@ fn transfers() {
     let target = &read(folder.path())["targets"][0];
     assert_eq!((&target["rounds"][0]["replies"], &target["rounds"][0]["errors"]), (&1000.into(), &1000.0.into()));
     assert!(target["first_error"].as_str().is_some_and(|error| error.contains("not an integer")), "{target}");
+}
+
+#[test]
+fn given_commands() {
+    assert_load(&format!("--workload command --command GET_KEY --load-command SET_KEY_NUMBER {SHORT} --pipeline 4"));
+    let commands = "--command HSET_hash_KEY_VALUE --command HDEL_hash_KEY";
+    let Some((result, _folder)) = against_both(&format!("--workload command {commands} {SHORT} --resp 3")) else {
+        return;
+    };
+    assert_eq!(result["parameters"]["commands"][1], "HDEL hash KEY");
+    for target in result["targets"].as_array().expect("targets") {
+        assert_eq!(target["median"]["errors"], 0.0, "{target}");
+    }
+}
+
+#[test]
+fn memory() {
+    let arguments = "--workload memory --keys 20000 --value-size 50 --load-command HSET_KEY_field_VALUE --warmup 0";
+    let Some((result, _folder)) = against_both(arguments) else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        let bytes = target["median"]["used_bytes_a_key"].as_f64().expect("bytes");
+        assert!((70.0..400.0).contains(&bytes), "{target}");
+    }
+}
+
+#[test]
+fn stall() {
+    let arguments = "--workload stall --keys 2000 --load-command HSET_huge_KEY_VALUE --command DEL_huge --rounds 2 \
+                     --seconds 0.3 --warmup 0.1 --connections 4 --rate 1000";
+    let Some((result, folder)) = against_both(arguments) else {
+        return;
+    };
+    for target in result["targets"].as_array().expect("targets") {
+        let median = |metric: &str| target["median"][metric].as_f64().unwrap_or_else(|| panic!("{metric}: {target}"));
+        assert!(median("command_ms") > 0.0 && median("after_max_us") > 0.0 && median("errors") == 0.0, "{target}");
+        assert!(target["rounds"][1]["memory"].as_array().is_some_and(|samples| !samples.is_empty()), "{target}");
+    }
+    assert!(folder.path().join("results/redis-after.hgrm").exists());
 }
 
 #[test]

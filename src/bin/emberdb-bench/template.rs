@@ -46,7 +46,7 @@ impl FromStr for Template {
         }
         match words().find(|word| word.starts_with("NUMBER+") && plus(word).is_none()) {
             Some(word) => Err(format!("{word} is no number")),
-            None => Ok(Template { text: text.to_owned() }),
+            None => Ok(Template { text: words().collect::<Vec<_>>().join(" ") }),
         }
     }
 }
@@ -74,6 +74,7 @@ mod tests {
         assert_eq!(encoded(" LRANGE  KEY NUMBER NUMBER+99"), ["*4", "LRANGE", "k042", "42", "141"]);
         assert_eq!(encoded("SADD NUMBERS RANDOM KEYS"), ["*4", "SADD", "NUMBERS", "0", "KEYS"]);
         assert_eq!(encoded("SET KEY VALUE")[3], "of two");
+        assert_eq!(" GET \n KEY".parse::<Template>().unwrap().to_string(), "GET KEY");
     }
 
     #[test]
