@@ -696,6 +696,10 @@ mod tests {
         assert_eq!(names(row("get"), "get a"), Ok("*1 a".into()));
         assert_eq!(names(row("mset"), "mset a 1 b 2"), Ok("*2 a b".into()));
         assert_eq!(names(row("mset"), "mset a 1 b"), Ok("*2 a b".into()), "as Redis, which does not look at pairs");
+        assert_eq!(names(row("bitop"), "bitop and a b c"), Ok("*3 a b c".into()));
+        assert_eq!(names(row("sort"), "sort a"), Ok("*1 a".into()));
+        assert_eq!(names(row("sort"), "sort a get store by store limit store 1 store b store c"), Ok("*2 a c".into()));
+        assert_eq!(names(row("sort"), "sort a desc store"), Ok("*1 a".into()));
         assert_eq!(names(sub("object", "freq"), "object freq a"), Ok("*1 a".into()));
         assert_eq!(names(row("get"), "get a b"), Err(WRONG_NUMBER_OF_ARGUMENTS));
         assert_eq!(names(row("dbsize"), "dbsize a"), Err(NO_KEYS));
@@ -705,6 +709,9 @@ mod tests {
         assert_eq!(used("del", "del a b"), Ok("*2 *2 a ~2 +RM +delete *2 b ~2 +RM +delete".into()));
         assert_eq!(used("set", "set a b ex 10"), Ok("*1 *2 a ~2 +OW +update".into()));
         assert_eq!(used("set", "set a b Get"), Ok("*1 *2 a ~3 +RW +access +update".into()));
+        assert_eq!(used("bitfield", "bitfield a overflow sat get u8 0"), Ok("*1 *2 a ~2 +RO +access".into()));
+        assert_eq!(used("bitfield", "bitfield a set u8 0 1"), Ok("*1 *2 a ~3 +RW +access +update".into()));
+        assert_eq!(used("sort", "sort a store b"), Ok("*2 *2 a ~2 +RO +access *2 b ~2 +OW +update".into()));
         assert_eq!(used("scan", "scan 0"), Err(NO_KEYS));
         let encoding = ask(sub("object", "encoding"), "object encoding a", Some(Some("object")));
         assert_eq!(encoding, Ok("*1 *2 a ~1 +RO".into()));

@@ -318,3 +318,22 @@ impl Spec {
         if self.arity >= 0 { args == i64::from(self.arity) } else { args >= -i64::from(self.arity) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::OwnedRequest;
+
+    #[test]
+    fn patterns_of_sort_name_other_keys() {
+        let names_others = |line: &str| {
+            let request = OwnedRequest::from_args(line.split(' ').map(str::as_bytes));
+            Keys::SORT.name_others(request.as_request())
+        };
+        assert!(names_others("sort a by w_*"));
+        assert!(names_others("sort a desc limit 1 2 get # Get *->f"));
+        assert!(!names_others("sort a by nosort get # store *"));
+        assert!(!names_others("sort a limit by w_* get"));
+        assert!(!names_others("sort *"));
+    }
+}
