@@ -1,10 +1,11 @@
 //! What a value holds, told to a [`Sink`] piece by piece.
 
 use super::read::Reader;
-use super::stream::{self, Stream, StreamId};
+use super::stream::{self, Stream};
 use super::{Error, Result, container, intset, kind, listpack, ziplist, zipmap};
 use crate::value::number::parse_f64;
 use crate::value::pack::Element;
+use crate::value::stream::Id;
 
 /// The latest deadline of a field that Redis 7.4 takes.
 const DEADLINE_MS_MAX: u64 = (1 << 48) - 2;
@@ -27,7 +28,7 @@ pub trait Sink {
     /// The deadline is in milliseconds since 1970, and may have passed.
     fn field(&mut self, field: Element, value: Element, deadline_ms: Option<u64>);
     /// Fields and values alternate; there is one pair at least.
-    fn entry(&mut self, id: StreamId, fields: &[Element]);
+    fn entry(&mut self, id: Id, fields: &[Element]);
     fn stream(&mut self, stream: Stream);
 }
 

@@ -34,7 +34,6 @@ mod model_test;
 
 pub use decode::{Sink, decode};
 pub use read::Reader;
-pub use stream::StreamId;
 
 use thiserror::Error;
 

@@ -4,10 +4,11 @@ use super::stream::{Consumer, Group, Pending, Stream, StreamWriter};
 use super::*;
 use crate::value::number::parse_f64;
 use crate::value::pack::Element;
+use crate::value::stream::Id;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub type Text = Vec<u8>;
-type Entry = (StreamId, Vec<Text>);
+type Entry = (Id, Vec<Text>);
 
 /// A value in the plainest form.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +67,7 @@ impl Sink for Collected {
         self.twice |= collection!(self, Hash).insert(text(field), (text(value), deadline_ms)).is_some();
     }
 
-    fn entry(&mut self, id: StreamId, fields: &[Element]) {
+    fn entry(&mut self, id: Id, fields: &[Element]) {
         assert!(!fields.is_empty() && fields.len().is_multiple_of(2));
         assert!(self.entries.last().is_none_or(|(last, _)| *last < id));
         self.entries.push((id, fields.iter().map(|element| text(*element)).collect()));
@@ -197,16 +198,16 @@ pub fn any_value(rng: &mut fastrand::Rng) -> Value {
     }
 }
 
-fn any_id(rng: &mut fastrand::Rng, after: StreamId) -> StreamId {
+fn any_id(rng: &mut fastrand::Rng, after: Id) -> Id {
     match rng.u8(..4) {
-        0 => StreamId { ms: after.ms + 1, seq: rng.u64(..) >> rng.u32(..64) },
-        1 if after.seq < u64::MAX => StreamId { ms: after.ms, seq: after.seq + 1 },
-        _ => StreamId { ms: after.ms + rng.u64(1..10_000), seq: 0 },
+        0 => Id { ms: after.ms + 1, seq: rng.u64(..) >> rng.u32(..64) },
+        1 if after.seq < u64::MAX => Id { ms: after.ms, seq: after.seq + 1 },
+        _ => Id { ms: after.ms + rng.u64(1..10_000), seq: 0 },
     }
 }
 
 fn any_stream(rng: &mut fastrand::Rng, len: usize) -> Value {
-    let mut last_id = StreamId { ms: rng.u64(..1 << 42), seq: rng.u64(..3) };
+    let mut last_id = Id { ms: rng.u64(..1 << 42), seq: rng.u64(..3) };
     let names = [any_text(rng), any_text(rng), any_text(rng)];
     let mut entries = Vec::new();
     for _ in 0..len - 1 {
@@ -218,7 +219,7 @@ fn any_stream(rng: &mut fastrand::Rng, len: usize) -> Value {
     let groups = (0..rng.usize(..3)).map(|number| any_group(rng, number, &entries)).collect();
     let added = entries.len() as u64 + rng.u64(..3);
     let last_id = if rng.bool() { last_id } else { any_id(rng, last_id) };
-    let stream = Stream { last_id, max_deleted_id: StreamId::default(), entries_added: added, groups };
+    let stream = Stream { last_id, max_deleted_id: Id::default(), entries_added: added, groups };
     Value::Stream(entries, stream)
 }
 
@@ -236,7 +237,7 @@ fn any_group(rng: &mut fastrand::Rng, number: usize, entries: &[Entry]) -> Group
             pending.push(Pending { id: *id, delivered_ms: rng.u64(..1 << 42), deliveries: rng.u64(1..300), owner });
         }
     }
-    let last_id = entries.last().map_or(StreamId::default(), |(id, _)| *id);
+    let last_id = entries.last().map_or(Id::default(), |(id, _)| *id);
     let entries_read = rng.bool().then_some(entries.len() as u64);
     Group { name: format!("group{number}").into_bytes(), last_id, entries_read, consumers, pending }
 }
@@ -322,7 +323,7 @@ fn in_corpus(file: &str) -> Vec<u8> {
 /// The three types of streams say more and more.
 #[test]
 fn every_type_of_streams_is_read() {
-    let id = |ms, seq| StreamId { ms, seq };
+    let id = |ms, seq| Id { ms, seq };
     let texts = |texts: &[&str]| texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>();
     let entries = vec![(id(1000, 1), texts(&["name", "anna", "size", "3"])), (id(1009, 0), texts(&["other", "value"]))];
     let second = Group { name: b"second".to_vec(), ..Group::default() };

@@ -6,12 +6,13 @@ use crate::command::zsets::Items;
 use crate::config::Limits;
 use crate::keyspace::{Kind, NEVER_MS, Owned};
 use crate::rdb::stream;
-use crate::rdb::{Error, Reader, Result, Sink, StreamId, decode};
+use crate::rdb::{Error, Reader, Result, Sink, decode};
 use crate::value::hash::{self, Field};
 use crate::value::list::{End, Limit, packed as packed_list};
 use crate::value::number::I64_TEXT_BYTES_MAX;
 use crate::value::pack::{COUNT_MAX, Element};
 use crate::value::set;
+use crate::value::stream::Id;
 use std::collections::HashSet;
 
 /// The value in a payload; none where all that is in it is dead.
@@ -35,7 +36,7 @@ pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>>
 /// Gathers what a value holds. A collection's form depends on all of its elements, so that it is chosen at the end.
 struct Builder<'a> {
     limits: &'a Limits,
-    wall: Wall<'a>,
+    wall: Wall,
     gathered: Option<Gathered>,
 }
 
@@ -116,7 +117,7 @@ impl Sink for Builder<'_> {
         fields.deadlines.push(deadline_ms.map_or(NEVER_MS, |wall_ms| self.wall.to_store_ms(wall_ms)));
     }
 
-    fn entry(&mut self, id: StreamId, fields: &[Element]) {
+    fn entry(&mut self, id: Id, fields: &[Element]) {
         let limits = chunk_limits(self.limits);
         let mut texts = Texts::default();
         fields.iter().for_each(|element| texts.push(*element));
@@ -163,7 +164,7 @@ fn hash(fields: &Fields, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
         value: Element::of(texts.get(2 * index + 1)),
         deadline_ms: *deadline_ms,
     });
-    let alive = all.filter(|field| !field.is_dead(wall.now.ms));
+    let alive = all.filter(|field| !field.is_dead(wall.now_ms()));
     let count = alive.clone().count();
     if count == 0 {
         return Ok(None);
@@ -173,6 +174,6 @@ fn hash(fields: &Fields, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
         let (bytes, marked) = hash::packed(alive);
         Owned::Packed { kind: Kind::Hash, marked, bytes: bytes.into_vec() }
     } else {
-        Owned::node(hash::unpacked(alive, wall.now.ms))
+        Owned::node(hash::unpacked(alive, wall.now_ms()))
     }))
 }

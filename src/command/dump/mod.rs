@@ -54,12 +54,13 @@ pub const ROWS: &[Row<Run>] = &[
 
 fn dump(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
+    let wall = Wall::of(ctx);
     let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
         ctx.reply.nil();
         return Ok(());
     };
     let mut payload = Vec::new();
-    write(&mut payload, live.content(), Wall { clock: ctx.clock, now: ctx.now });
+    write(&mut payload, live.content(), wall);
     payload::seal(&mut payload);
     ctx.reply.bulk(&payload);
     Ok(())
@@ -134,8 +135,7 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
 /// The value of a payload; none where all that is in it is dead.
 fn read(ctx: &Ctx, payload: &[u8]) -> Result<Option<Owned>> {
     let value = payload::open(payload).map_err(Error::err)?;
-    let wall = Wall { clock: ctx.clock, now: ctx.now };
-    build(value, ctx.limits, wall).map_err(|_| Error::text("ERR Bad data format"))
+    build(value, ctx.limits, Wall::of(ctx)).map_err(|_| Error::text("ERR Bad data format"))
 }
 
 /// In store time, perhaps before its start. A time so far off that its sum with the present overflows counts as past, as

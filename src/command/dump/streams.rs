@@ -3,7 +3,7 @@
 use super::Wall;
 use crate::keyspace::Owned;
 use crate::rdb::stream::{self, StreamWriter};
-use crate::rdb::{Error, Result, StreamId};
+use crate::rdb::{Error, Result};
 use crate::value::pack::Element;
 use crate::value::stream::{ChunkLimits, Consumer, ConsumerKey, Group, Id, Log, Pending, Stream};
 
@@ -14,11 +14,11 @@ pub fn write(out: &mut Vec<u8>, Stream { log, groups }: &Stream, wall: Wall) {
     for entry in log.range(Id::MIN, Id::MAX) {
         fields.clear();
         fields.extend(entry.pairs().flat_map(|(field, value)| [field, value]));
-        writer.entry(id_to_rdb(entry.id), &fields);
+        writer.entry(entry.id, &fields);
     }
     writer.finish(&stream::Stream {
-        last_id: id_to_rdb(log.last_id()),
-        max_deleted_id: id_to_rdb(log.max_deleted_id()),
+        last_id: log.last_id(),
+        max_deleted_id: log.max_deleted_id(),
         entries_added: log.entries_added() as u64,
         groups: groups.iter().map(|(name, group)| group_to_rdb(name, group, wall)).collect(),
     });
@@ -35,26 +35,18 @@ fn group_to_rdb(name: &[u8], group: &Group, wall: Wall) -> stream::Group {
         active_ms: consumer.active_ms.map(|ms| wall.of_signed_ms(ms)),
     };
     let pending = |(id, pending): (Id, Pending)| stream::Pending {
-        id: id_to_rdb(id),
+        id,
         delivered_ms: wall.of_signed_ms(pending.delivered_ms),
         deliveries: pending.deliveries,
         owner: positions[pending.consumer],
     };
     stream::Group {
         name: name.to_vec(),
-        last_id: id_to_rdb(group.last_delivered()),
+        last_id: group.last_delivered(),
         entries_read: group.entries_read().map(|read| read as u64),
         consumers: group.consumers().map(|(_, of)| consumer(of)).collect(),
         pending: group.pending_from(Id::MIN).map(pending).collect(),
     }
-}
-
-fn id_to_rdb(id: Id) -> StreamId {
-    StreamId { ms: id.ms, seq: id.seq }
-}
-
-fn id_of(id: StreamId) -> Id {
-    Id::new(id.ms, id.seq)
 }
 
 /// A stream that is being read.
@@ -67,15 +59,10 @@ pub struct Gathered {
 
 impl Gathered {
     /// The next entry; `pairs` are fields, each followed by its value.
-    pub fn entry<'p>(
-        &mut self,
-        id: StreamId,
-        pairs: impl ExactSizeIterator<Item = &'p [u8]> + Clone,
-        limits: ChunkLimits,
-    ) {
+    pub fn entry<'p>(&mut self, id: Id, pairs: impl ExactSizeIterator<Item = &'p [u8]> + Clone, limits: ChunkLimits) {
         let log = &mut self.stream.log;
         match Log::check_size(pairs.clone()) {
-            Ok(text_bytes) if id_of(id) > log.last_id() => log.append(id_of(id), pairs, text_bytes, limits),
+            Ok(text_bytes) if id > log.last_id() => log.append(id, pairs, text_bytes, limits),
             _ => self.corrupt = true,
         }
     }
@@ -84,9 +71,9 @@ impl Gathered {
     pub fn finish(&mut self, read: stream::Stream, wall: Wall) {
         let Stream { log, groups } = &mut self.stream;
         let added = read.entries_added as i64;
-        self.corrupt |= log.set_id(id_of(read.last_id), Some(added), id_of(read.max_deleted_id)).is_err();
+        self.corrupt |= log.set_id(read.last_id, Some(added), read.max_deleted_id).is_err();
         for of in read.groups {
-            groups.create(&of.name, id_of(of.last_id), of.entries_read.map(|read| read as i64));
+            groups.create(&of.name, of.last_id, of.entries_read.map(|read| read as i64));
             groups.change(&of.name, |group| fill(group, &of, wall));
         }
     }
@@ -105,6 +92,6 @@ fn fill(group: &mut Group, of: &stream::Group, wall: Wall) {
     }
     for pending in &of.pending {
         let (delivered_ms, deliveries) = (wall.to_signed_ms(pending.delivered_ms), pending.deliveries);
-        group.assign(id_of(pending.id), Pending { consumer: keys[pending.owner], delivered_ms, deliveries });
+        group.assign(pending.id, Pending { consumer: keys[pending.owner], delivered_ms, deliveries });
     }
 }

@@ -1,7 +1,8 @@
 //! Values in RDB form.
 
 use super::streams;
-use crate::clock::{Clock, Now};
+use crate::clock::Now;
+use crate::command::Ctx;
 use crate::keyspace::{Kind, NEVER_MS, Stored};
 use crate::rdb::encode;
 use crate::value::hash::{self, Field};
@@ -11,30 +12,38 @@ use crate::value::stream::Stream;
 use crate::value::{set, zset};
 use std::ops::ControlFlow;
 
-/// What the wall clock says: RDB has times since 1970.
+/// What the wall clock says, the same for all of one value: RDB has times since 1970.
 #[derive(Clone, Copy)]
-pub struct Wall<'a> {
-    pub clock: &'a Clock,
-    pub now: Now,
+pub struct Wall {
+    now: Now,
+    offset_ms: i64,
 }
 
-impl Wall<'_> {
+impl Wall {
+    pub fn of(ctx: &Ctx) -> Wall {
+        Wall { now: ctx.now, offset_ms: ctx.clock.wall_offset_ms() }
+    }
+
+    pub fn now_ms(self) -> u64 {
+        self.now.ms
+    }
+
     /// Milliseconds since 1970; none is before that.
     pub fn of_store_ms(self, store_ms: u64) -> u64 {
-        self.clock.to_wall_ms(store_ms).max(0) as u64
+        self.of_signed_ms(i64::try_from(store_ms).unwrap_or(i64::MAX))
     }
 
     pub fn to_store_ms(self, wall_ms: u64) -> u64 {
-        self.clock.to_store_ms(i64::try_from(wall_ms).unwrap_or(i64::MAX))
+        self.to_signed_ms(wall_ms).max(0) as u64
     }
 
     /// [`Wall::of_store_ms`] for a time that may be before the start of store time.
     pub fn of_signed_ms(self, store_ms: i64) -> u64 {
-        store_ms.saturating_add(self.clock.wall_offset_ms()).max(0) as u64
+        store_ms.saturating_add(self.offset_ms).max(0) as u64
     }
 
     pub fn to_signed_ms(self, wall_ms: u64) -> i64 {
-        i64::try_from(wall_ms).unwrap_or(i64::MAX).saturating_sub(self.clock.wall_offset_ms())
+        i64::try_from(wall_ms).unwrap_or(i64::MAX).saturating_sub(self.offset_ms)
     }
 }
 
@@ -79,7 +88,7 @@ fn write_zset(out: &mut Vec<u8>, view: zset::View) {
 }
 
 fn write_hash(out: &mut Vec<u8>, view: hash::View, wall: Wall) {
-    let fields = || view.iter().filter(|field| !field.is_dead(wall.now.ms));
+    let fields = || view.iter().filter(|field| !field.is_dead(wall.now_ms()));
     let earliest_ms = fields().map(|field| field.deadline_ms).min().unwrap_or(NEVER_MS);
     match view {
         _ if earliest_ms < NEVER_MS => {

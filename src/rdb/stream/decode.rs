@@ -3,8 +3,9 @@
 use super::super::listpack::{Elements, int};
 use super::super::read::Reader;
 use super::super::{Error, Result, Sink};
-use super::{Consumer, DELETED, Group, Pending, SAME_FIELDS, Stream, StreamId, UNKNOWN};
+use super::{Consumer, DELETED, Group, Pending, SAME_FIELDS, Stream, UNKNOWN};
 use crate::value::pack::Element;
+use crate::value::stream::Id;
 use std::collections::HashSet;
 
 /// The three types that streams had.
@@ -49,26 +50,26 @@ fn different<'a>(mut names: impl Iterator<Item = &'a Vec<u8>>) -> Result {
     if names.all(|name| seen.insert(name)) { Ok(()) } else { Err(CORRUPT) }
 }
 
-fn id_of(bytes: &[u8]) -> Result<StreamId> {
+fn id_of(bytes: &[u8]) -> Result<Id> {
     let (ms, seq) = bytes.split_first_chunk().ok_or(CORRUPT)?;
     let seq = seq.try_into().map_err(|_| CORRUPT)?;
-    Ok(StreamId { ms: u64::from_be_bytes(*ms), seq: u64::from_be_bytes(seq) })
+    Ok(Id { ms: u64::from_be_bytes(*ms), seq: u64::from_be_bytes(seq) })
 }
 
-fn id_in_lengths(reader: &mut Reader) -> Result<StreamId> {
-    Ok(StreamId { ms: reader.len()?, seq: reader.len()? })
+fn id_in_lengths(reader: &mut Reader) -> Result<Id> {
+    Ok(Id { ms: reader.len()?, seq: reader.len()? })
 }
 
 /// The entries up to here.
 #[derive(Default)]
 struct Entries {
     count: u64,
-    first: Option<StreamId>,
-    last: Option<StreamId>,
+    first: Option<Id>,
+    last: Option<Id>,
 }
 
 impl Entries {
-    fn node(&mut self, master: StreamId, listpack: &[u8], sink: &mut impl Sink) -> Result {
+    fn node(&mut self, master: Id, listpack: &[u8], sink: &mut impl Sink) -> Result {
         let mut elements = Elements::of(listpack)?;
         let (live, deleted) = (count(&mut elements)?, count(&mut elements)?);
         let names = (0..count(&mut elements)?).map(|_| elements.expect()).collect::<Result<Vec<_>>>()?;
@@ -98,7 +99,7 @@ impl Entries {
 
     /// What a group has read whose last ID is this, where that is certain: nothing was deleted as far as is known, and
     /// as many were added as are there.
-    fn read_up_to(&self, last_read: StreamId, last_id: StreamId) -> Option<u64> {
+    fn read_up_to(&self, last_read: Id, last_id: Id) -> Option<u64> {
         match self.first {
             None => Some(0),
             Some(_) if last_read == last_id => Some(self.count),
@@ -117,12 +118,12 @@ fn count(elements: &mut Elements) -> Result<u64> {
 fn entry<'a>(
     elements: &mut Elements<'a>,
     flags: i64,
-    master: StreamId,
+    master: Id,
     names: &[Element<'a>],
     fields: &mut Vec<Element<'a>>,
-) -> Result<StreamId> {
+) -> Result<Id> {
     let (ms, seq) = (elements.expect_int()?, elements.expect_int()?);
-    let id = StreamId { ms: master.ms.wrapping_add_signed(ms), seq: master.seq.wrapping_add_signed(seq) };
+    let id = Id { ms: master.ms.wrapping_add_signed(ms), seq: master.seq.wrapping_add_signed(seq) };
     let mut own_elements = 3;
     if flags & SAME_FIELDS != 0 {
         for name in names {
@@ -141,7 +142,7 @@ fn entry<'a>(
     Ok(id)
 }
 
-fn group(reader: &mut Reader, version: Version, read_up_to: impl FnOnce(StreamId) -> Option<u64>) -> Result<Group> {
+fn group(reader: &mut Reader, version: Version, read_up_to: impl FnOnce(Id) -> Option<u64>) -> Result<Group> {
     let (name, last_id) = (reader.blob()?.into_owned(), id_in_lengths(reader)?);
     let entries_read = match version {
         Version::One => read_up_to(last_id),

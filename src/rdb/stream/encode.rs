@@ -2,8 +2,9 @@
 
 use super::super::listpack::{EMPTY_BYTES, Listpack};
 use super::super::{kind, write};
-use super::{Group, SAME_FIELDS, Stream, StreamId, UNKNOWN};
+use super::{Group, SAME_FIELDS, Stream, UNKNOWN};
 use crate::value::pack::Element;
+use crate::value::stream::Id;
 
 /// Redis' defaults of `stream-node-max-bytes` and `stream-node-max-entries`.
 const NODE_BYTES_MAX: usize = 4096;
@@ -17,14 +18,16 @@ pub struct StreamWriter<'o> {
     nodes: u64,
     node: Option<Node>,
     entries: u64,
-    first_id: StreamId,
+    first_id: Id,
 }
 
 /// The node that is being written.
 struct Node {
-    master: StreamId,
+    master: Id,
     /// Fields of its first entry.
     names: Listpack,
+    /// Length of what stands in front of the entries.
+    head_bytes: usize,
     entries: usize,
     body: Listpack,
 }
@@ -33,11 +36,11 @@ impl<'o> StreamWriter<'o> {
     pub fn new(out: &'o mut Vec<u8>) -> StreamWriter<'o> {
         out.push(kind::STREAM_LISTPACKS_2);
         let nodes_at = out.len();
-        StreamWriter { out, nodes_at, nodes: 0, node: None, entries: 0, first_id: StreamId::default() }
+        StreamWriter { out, nodes_at, nodes: 0, node: None, entries: 0, first_id: Id::default() }
     }
 
     /// Fields and values alternate.
-    pub fn entry(&mut self, id: StreamId, fields: &[Element]) {
+    pub fn entry(&mut self, id: Id, fields: &[Element]) {
         let mut names = Listpack::new();
         fields.iter().step_by(2).for_each(|name| names.push(*name));
         let added_bytes: usize = fields.iter().map(|element| element.text_len()).sum();
@@ -48,13 +51,7 @@ impl<'o> StreamWriter<'o> {
             self.first_id = id;
         }
         self.entries += 1;
-        let node = self.node.get_or_insert_with(|| Node {
-            master: id,
-            names: names.clone(),
-            entries: 0,
-            body: Listpack::new(),
-        });
-        node.entry(id, &names, fields);
+        self.node.get_or_insert_with(|| Node::new(id, names.clone())).entry(id, &names, fields);
     }
 
     fn end_node(&mut self) {
@@ -77,7 +74,7 @@ impl<'o> StreamWriter<'o> {
         stream.groups.iter().for_each(|group| self.group(group));
     }
 
-    fn id(&mut self, id: StreamId) {
+    fn id(&mut self, id: Id) {
         write::len(self.out, id.ms);
         write::len(self.out, id.seq);
     }
@@ -105,13 +102,18 @@ impl<'o> StreamWriter<'o> {
 }
 
 impl Node {
-    /// Whether an entry of so many bytes is one too many.
-    fn is_full(&self, added_bytes: usize) -> bool {
-        self.entries >= NODE_ENTRIES_MAX
-            || self.head().len() + self.body.len() - EMPTY_BYTES + added_bytes >= NODE_BYTES_MAX
+    fn new(master: Id, names: Listpack) -> Node {
+        let mut node = Node { master, names, head_bytes: 0, entries: 0, body: Listpack::new() };
+        node.head_bytes = node.head().len() - EMPTY_BYTES;
+        node
     }
 
-    fn entry(&mut self, id: StreamId, names: &Listpack, fields: &[Element]) {
+    /// Whether an entry of so many bytes is one too many.
+    fn is_full(&self, added_bytes: usize) -> bool {
+        self.entries >= NODE_ENTRIES_MAX || self.head_bytes + self.body.len() + added_bytes >= NODE_BYTES_MAX
+    }
+
+    fn entry(&mut self, id: Id, names: &Listpack, fields: &[Element]) {
         let same = *names == self.names;
         let body = &mut self.body;
         body.push(Element::Int(if same { SAME_FIELDS } else { 0 }));
@@ -146,6 +148,6 @@ impl Node {
     }
 }
 
-fn id_bytes(id: StreamId) -> [u8; 16] {
+fn id_bytes(id: Id) -> [u8; 16] {
     (u128::from(id.ms) << 64 | u128::from(id.seq)).to_be_bytes()
 }

@@ -15,6 +15,8 @@ mod encode;
 pub(super) use decode::{Version, decode};
 pub use encode::StreamWriter;
 
+use crate::value::stream::Id;
+
 /// Flags of an entry.
 const DELETED: i64 = 1;
 /// Its fields are those of the node and not said again.
@@ -22,17 +24,11 @@ const SAME_FIELDS: i64 = 2;
 /// A group does not know how many entries it has read.
 const UNKNOWN: u64 = u64::MAX;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StreamId {
-    pub ms: u64,
-    pub seq: u64,
-}
-
 /// A stream without its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stream {
-    pub last_id: StreamId,
-    pub max_deleted_id: StreamId,
+    pub last_id: Id,
+    pub max_deleted_id: Id,
     pub entries_added: u64,
     pub groups: Vec<Group>,
 }
@@ -40,7 +36,7 @@ pub struct Stream {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     pub name: Vec<u8>,
-    pub last_id: StreamId,
+    pub last_id: Id,
     /// None: not known.
     pub entries_read: Option<u64>,
     pub consumers: Vec<Consumer>,
@@ -59,7 +55,7 @@ pub struct Consumer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    pub id: StreamId,
+    pub id: Id,
     pub delivered_ms: u64,
     pub deliveries: u64,
     /// Index of the consumer.

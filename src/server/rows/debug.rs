@@ -145,7 +145,7 @@ async fn digest_values(ctx: &TaskCtx) -> Vec<u8> {
 
 async fn object(ctx: &TaskCtx, key: &[u8]) -> Result<Vec<u8>> {
     let described = on_key(ctx, key, |ctx, bytes| {
-        let wall = Wall { clock: ctx.clock, now: ctx.now };
+        let wall = Wall::of(ctx);
         find(ctx, bytes).map(|live| describe(&live, wall))
     });
     let text = described.await.ok_or(Error::NoSuchKey)?;
@@ -178,7 +178,7 @@ fn describe(live: &Live, wall: Wall) -> String {
     let mut serialized = Vec::new();
     dump::write(&mut serialized, live.content(), wall);
     let idle_s = live.idle_s();
-    let lru = (wall.now.ms / 1000).wrapping_sub(u64::from(idle_s)) & ((1 << CLOCK_BITS) - 1);
+    let lru = (wall.now_ms() / 1000).wrapping_sub(u64::from(idle_s)) & ((1 << CLOCK_BITS) - 1);
     format!(
         "Value at:{:#x} refcount:{} encoding:{} serializedlength:{} lru:{lru} lru_seconds_idle:{idle_s}",
         live.address(),

@@ -2,8 +2,9 @@
 //! bytes and not the numbers in them.
 
 use emberdb::rdb::stream::Stream;
-use emberdb::rdb::{Reader, Sink, StreamId, decode, payload};
+use emberdb::rdb::{Reader, Sink, decode, payload};
 use emberdb::value::pack::Element;
+use emberdb::value::stream::Id;
 
 use super::meter::measured;
 
@@ -18,7 +19,7 @@ const MEMORY_BYTES: usize = 4096;
 struct Counted {
     calls: usize,
     ended: bool,
-    last_id: Option<StreamId>,
+    last_id: Option<Id>,
 }
 
 pub fn check(bytes: &[u8]) {
@@ -64,7 +65,7 @@ impl Sink for Counted {
         self.call();
     }
 
-    fn entry(&mut self, id: StreamId, fields: &[Element]) {
+    fn entry(&mut self, id: Id, fields: &[Element]) {
         assert!(!fields.is_empty() && fields.len().is_multiple_of(2));
         assert!(self.last_id.replace(id).is_none_or(|last| last < id));
         self.call();
