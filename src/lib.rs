@@ -51,5 +51,5 @@ pub mod rdb;
 pub mod resp;
 pub mod server;
 pub mod shard;
-pub mod table;
+mod table;
 pub mod value;

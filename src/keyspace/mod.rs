@@ -366,7 +366,7 @@ impl Keyspace {
             return None;
         }
         let alive = |block: &Block, index: usize| !db.is_dead_in(block, index, now.ms);
-        let slot = db.random(rng, RANDOM_TRIES, &alive).or_else(|| db.any(rng, &alive))?;
+        let slot = db.random(rng, RANDOM_TRIES, alive).or_else(|| db.any(rng, alive))?;
         Some(db.entry(slot).key())
     }
 

@@ -155,10 +155,10 @@ impl Listpack {
 /// but the first marked. Redis takes a byte more for the largest number of each width beyond the first.
 fn back_len(len: usize) -> ([u8; 5], usize) {
     let width = match len {
-        ..128 => 1,
-        ..0x3fff => 2,
-        ..0x1f_ffff => 3,
-        ..0xfff_ffff => 4,
+        0..128 => 1,
+        128..0x3fff => 2,
+        0x3fff..0x1f_ffff => 3,
+        0x1f_ffff..0xfff_ffff => 4,
         _ => 5,
     };
     let mut digits = [0; 5];

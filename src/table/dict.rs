@@ -255,7 +255,7 @@ impl Dict {
             Form::Large(table) => {
                 let wanted =
                     |block: &super::block::Block, index: usize| wanted(block.entry(index), block.deadline_ms(index));
-                let slot = table.random(rng, RANDOM_TRIES, &wanted).or_else(|| table.any(rng, &wanted))?;
+                let slot = table.random(rng, RANDOM_TRIES, wanted).or_else(|| table.any(rng, wanted))?;
                 Some((table.entry(slot), table.deadline_ms(slot)))
             }
         }

@@ -24,4 +24,4 @@ pub use dict::Dict;
 pub use entry::{Entry, Kind, Stored, Value};
 pub use hash::{Hasher, Key};
 pub use scan::Cursor;
-pub use table::{AnyFieldLives, DeadKeys, FieldsSwept, NO_FIELDS, Next, Shape, Slot, Swept, Table, Undertaker};
+pub use table::{FieldsSwept, Next, Shape, Slot, Swept, Table, Undertaker};

@@ -132,7 +132,12 @@ impl Search {
     pub fn distance_m(&self, point: Point) -> Option<f64> {
         match self.shape {
             Shape::Circle { radius } => {
-                Some(self.center.distance_m(point)).filter(|distance| !(*distance > radius * self.unit_m))
+                {
+                    // What is no number is inside, as in Redis.
+                    let distance_m = self.center.distance_m(point);
+                    let is_outside = distance_m > radius * self.unit_m;
+                    (!is_outside).then_some(distance_m)
+                }
             }
             Shape::Rectangle { width, height } => {
                 let beside = Point { longitude: self.center.longitude, ..point };
@@ -326,14 +331,14 @@ mod tests {
 
     #[test]
     fn every_score_is_a_point_as_on_redis() {
-        const LATITUDE_LAST: f64 = 85.05112497791824921;
+        const LATITUDE_LAST: f64 = 85.051_124_977_918_25;
         for (score, longitude, latitude, text) in [
             (-1.0, 180.0, LATITUDE_MAX, b"bp05b5048p0"),
             (1e19, 180.0, LATITUDE_MAX, b"bp05b5048p0"),
-            (f64::INFINITY, -179.99999731779098511, -85.05112751263942528, b"00bh0hbj200"),
+            (f64::INFINITY, -179.999_997_317_790_99, -85.051_127_512_639_43, b"00bh0hbj200"),
             (9.3e18, 180.0, LATITUDE_MAX, b"bp05b5048p0"),
-            (f64::NEG_INFINITY, 180.0, -85.05112751263942528, b"00bh0hbj200"),
-            (1.5, -179.99999731779098511, -LATITUDE_LAST, b"00bh0hbj210"),
+            (f64::NEG_INFINITY, 180.0, -85.051_127_512_639_43, b"00bh0hbj200"),
+            (1.5, -179.999_997_317_790_99, -LATITUDE_LAST, b"00bh0hbj210"),
         ] {
             let point = Point::of_score(score);
             assert_eq!(point, Point { longitude, latitude }, "{score}");

@@ -393,14 +393,15 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     let (options, fields) = parse(request, true)?;
     let deadline = options.expiry.map(|expiry| deadline(ctx, request, expiry, "hsetex")).transpose()?;
     let names = || fields.clone().step_by(2).map(|index| request.arg(index));
-    let found = Edit::open(ctx, key)?;
-    let is_there = |name: &[u8]| found.as_ref().is_some_and(|edit| edit.get(name).is_some());
-    let holds = match options.condition {
-        None => true,
-        Some(true) => names().all(is_there),
-        Some(false) => !names().any(is_there),
+    let holds = {
+        let found = Edit::open(ctx, key)?;
+        let is_there = |name: &[u8]| found.as_ref().is_some_and(|edit| edit.get(name).is_some());
+        match options.condition {
+            None => true,
+            Some(true) => names().all(is_there),
+            Some(false) => !names().any(is_there),
+        }
     };
-    drop(found);
     if !holds {
         ctx.reply.int(0);
         return Ok(());

@@ -87,7 +87,10 @@ impl<'r> Sort<'r> {
                     index += 1;
                 }
                 b"by" if more >= 1 => {
-                    sort.by = Some(Pattern::of(request.arg(index + 1)));
+                    // A pattern without a star turns sorting off for good, as in Redis.
+                    if sort.by != Some(Pattern::Constant) {
+                        sort.by = Some(Pattern::of(request.arg(index + 1)));
+                    }
                     index += 1;
                 }
                 b"get" if more >= 1 => {

@@ -110,7 +110,7 @@ fn parse(request: Request, incr: bool) -> Result<(AddOptions, usize)> {
     if options.nx && options.xx {
         return Err(Error::text("ERR XX and NX options at the same time are not compatible"));
     }
-    if options.gt && options.nx || options.lt && options.nx || options.gt && options.lt {
+    if [options.nx, options.gt, options.lt].into_iter().filter(|is_set| *is_set).count() > 1 {
         return Err(Error::text("ERR GT, LT, and/or NX options at the same time are not compatible"));
     }
     if options.incr && pairs > 2 {

@@ -11,6 +11,8 @@ pub const CHILDREN: usize = 31;
 /// leaves nearly full.
 const EDGE_SHARE: (usize, usize) = (15, 16);
 
+/// Both are about as large for members of one word, and each stands in an allocation of its own.
+#[allow(clippy::large_enum_variant)]
 pub enum Node<M> {
     Leaf(Leaf<M>),
     Inner(Inner<M>),
