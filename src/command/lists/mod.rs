@@ -16,7 +16,7 @@ mod moves;
 mod tests;
 
 use super::blocking::{self, Blocking, Nil};
-use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, NO_SCRIPT, READ, WRITE};
+use super::spec::flag::{BLOCKING, DENY_OOM, FAST, MOVABLE_KEYS, NO_SCRIPT, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, OwnedRequest, Run};
 use crate::config::NotifyFlags;
@@ -267,7 +267,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "blpop",
             arity: -3,
-            flags: WRITE | NO_SCRIPT,
+            flags: WRITE | NO_SCRIPT | BLOCKING,
             keys: Keys::ALL_BUT_LAST,
             group: Group::List,
             since: "2.0.0",
@@ -281,7 +281,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "brpop",
             arity: -3,
-            flags: WRITE | NO_SCRIPT,
+            flags: WRITE | NO_SCRIPT | BLOCKING,
             keys: Keys::ALL_BUT_LAST,
             group: Group::List,
             since: "2.0.0",
@@ -295,7 +295,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "brpoplpush",
             arity: 4,
-            flags: WRITE | DENY_OOM | NO_SCRIPT,
+            flags: WRITE | DENY_OOM | NO_SCRIPT | BLOCKING,
             keys: Keys::TWO,
             group: Group::List,
             since: "2.2.0",
@@ -309,7 +309,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "blmove",
             arity: 6,
-            flags: WRITE | DENY_OOM | NO_SCRIPT,
+            flags: WRITE | DENY_OOM | NO_SCRIPT | BLOCKING,
             keys: Keys::TWO,
             group: Group::List,
             since: "6.2.0",
@@ -323,7 +323,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "blmpop",
             arity: -5,
-            flags: WRITE | MOVABLE_KEYS,
+            flags: WRITE | MOVABLE_KEYS | BLOCKING,
             keys: Keys::COUNTED_LATER,
             group: Group::List,
             since: "7.0.0",
