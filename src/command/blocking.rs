@@ -11,6 +11,18 @@ use crate::value::number::{LongDouble, parse_f64, parse_i64};
 use std::future::Future;
 use std::pin::Pin;
 
+/// The two forms for who cannot wait, from those of an attempt.
+macro_rules! both_once {
+    ($wait:expr, $attempt:expr, $across:expr, $nil:expr) => {
+        (
+            |ctx, request| $crate::command::blocking::once(ctx, request, $wait, $attempt, $nil),
+            |across| Box::pin($crate::command::blocking::once_across(across, $wait, $across, $nil)),
+        )
+    };
+}
+
+pub(crate) use both_once;
+
 pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {
         name: "wait",
@@ -26,7 +38,7 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
     Run::Blocking(Blocking {
         wait: wait_timeout,
         attempt: (count_replicas, no_replicas),
-        once: crate::once!(wait_timeout, count_replicas, no_replicas, Nil::Zero),
+        once: both_once!(wait_timeout, count_replicas, no_replicas, Nil::Zero),
         nil: Nil::Zero,
         keys: Keys::NONE,
         kind: Kind::String,
@@ -180,15 +192,4 @@ pub fn first_of(
         }
         Ok(Vec::new())
     })
-}
-
-/// The two forms for who cannot wait, from those of an attempt.
-#[macro_export]
-macro_rules! once {
-    ($wait:expr, $attempt:expr, $across:expr, $nil:expr) => {
-        (
-            |ctx, request| $crate::command::blocking::once(ctx, request, $wait, $attempt, $nil),
-            |across| Box::pin($crate::command::blocking::once_across(across, $wait, $across, $nil)),
-        )
-    };
 }

@@ -288,10 +288,10 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("append", &[ADD]),
     ("bitfield", &[VARIABLE]),
     ("bitop", &[OVERWRITE, READ]),
-    ("cl.throttle", &[READ_AND_CHANGE]),
     ("bzmpop", &[TAKE]),
     ("bzpopmax", &[TAKE]),
     ("bzpopmin", &[TAKE]),
+    ("cl.throttle", &[READ_AND_CHANGE]),
     ("copy", &[READ, OVERWRITE]),
     ("decr", &[READ_AND_CHANGE]),
     ("decrby", &[READ_AND_CHANGE]),
@@ -701,6 +701,11 @@ mod tests {
         assert_eq!(names(row("sort"), "sort a get store by store limit store 1 store b store c"), Ok("*2 a c".into()));
         assert_eq!(names(row("sort"), "sort a desc store"), Ok("*1 a".into()));
         assert_eq!(names(sub("object", "freq"), "object freq a"), Ok("*1 a".into()));
+        assert_eq!(names(row("zunionstore"), "zunionstore d 2 a b weights 1 2"), Ok("*3 d a b".into()));
+        assert!(names(row("zunionstore"), "zunionstore d 3 a b").is_err(), "there are too few");
+        let radius = "georadius a 1 2 3 km store b count 1 StoreDist c asc";
+        assert_eq!(names(row("georadius"), radius), Ok("*2 a c".into()), "the last one counts");
+        assert_eq!(names(row("georadius"), "georadius a 1 2 3 km store"), Ok("*1 a".into()));
         assert_eq!(names(row("get"), "get a b"), Err(WRONG_NUMBER_OF_ARGUMENTS));
         assert_eq!(names(row("dbsize"), "dbsize a"), Err(NO_KEYS));
 

@@ -29,6 +29,9 @@ pub enum Error {
     DecrementOverflow,
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
     StringTooLong,
+    /// A count is a client's number, and nothing else bounds the reply.
+    #[error("ERR value is out of range, the reply exceeds proto-max-bulk-len")]
+    ReplyTooLong,
     #[error("ERR invalid expire time in '{0}' command")]
     InvalidExpireTime(&'static str),
     #[error("ERR wrong number of arguments for '{0}' command")]

@@ -1,6 +1,6 @@
 //! Writing replies, in the protocol version the connection speaks.
 
-use crate::value::number::{format_i64, write_f64};
+use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, write_f64};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Proto {
@@ -137,6 +137,13 @@ impl<'a> Reply<'a> {
     }
 
     pub fn double(&mut self, x: f64) {
+        /// A whole number is written as one below this.
+        const WHOLE_END: u64 = 100_000_000_000_000_000;
+        let whole = x as i64;
+        if whole as f64 == x && whole.unsigned_abs() < WHOLE_END && (whole != 0 || x.is_sign_positive()) {
+            self.number_text(format_i64(whole, &mut [0; I64_TEXT_BYTES_MAX]));
+            return;
+        }
         let mut text = Vec::new();
         write_f64(&mut text, x);
         self.number_text(&text);
@@ -206,6 +213,16 @@ mod tests {
         };
         assert_eq!(written(Proto::Resp2, all), "$-1\r\n*-1\r\n*2\r\n*2\r\n*3\r\n:1\r\n$3\r\n1.5\r\n$2\r\nhi\r\n");
         assert_eq!(written(Proto::Resp3, all), "_\r\n_\r\n%1\r\n~2\r\n>3\r\n#t\r\n,1.5\r\n=6\r\ntxt:hi\r\n");
+    }
+
+    #[test]
+    fn whole_doubles_are_written_as_others() {
+        for x in [0.0, -0.0, 1.0, -7.0, 1e16, -99999999999999984.0, 1e17, -1e17, 1e300, 0.5, f64::INFINITY] {
+            let mut text = Vec::new();
+            write_f64(&mut text, x);
+            let expected = format!(",{}\r\n", String::from_utf8(text).unwrap());
+            assert_eq!(written(Proto::Resp3, |reply| reply.double(x)), expected);
+        }
     }
 
     #[test]

@@ -228,7 +228,7 @@ mod tests {
         for command in &table.commands {
             let spec = &command.spec;
             assert!(
-                spec.name.bytes().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'.')),
+                spec.name.bytes().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'.' | b'_')),
                 "{}",
                 spec.name
             );

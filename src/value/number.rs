@@ -168,6 +168,10 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
 /// (`0x1.8p3`). `None` for NaN, the empty text, spaces, a number too large for a double, and one
 /// other than zero that is rounded to zero; a subnormal is fine.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    // Rounded to the nearest, as every number is.
+    if let Some(n) = parse_i64(text) {
+        return Some(n as f64);
+    }
     let (negative, unsigned) = split_sign(text);
     let (magnitude, _) = read_f64(unsigned).filter(|(_, in_range)| *in_range)?;
     Some(if negative { -magnitude } else { magnitude })
@@ -680,6 +684,29 @@ mod tests {
     }
 
     // Each line is what Redis 7.0.15 replied to ZADD and ZSCORE, the sorted set being a skiplist.
+    #[test]
+    fn ends_of_ranges_are_read_as_strtod_does() {
+        for (text, expected) in [
+            ("", 0.0),
+            ("3", 3.0),
+            (" \t\n3", 3.0),
+            ("3\0 is not looked at", 3.0),
+            ("\0", 0.0),
+            ("+1.5e3", 1500.0),
+            ("1e400", f64::INFINITY),
+            ("-1e400", f64::NEG_INFINITY),
+            ("1e-400", 0.0),
+            ("-INFinity", f64::NEG_INFINITY),
+            ("0x10", 16.0),
+            ("0x1p2000", f64::INFINITY),
+        ] {
+            assert_eq!(strtod(text.as_bytes()), Some(expected), "{text:?}");
+        }
+        for text in [" ", "\t", "3 ", "nan", "-nan", "(3", "- 3", "3x", "0x", "e5", "+"] {
+            assert_eq!(strtod(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
     #[test]
     fn doubles_are_read_and_written_as_scores() {
         for (text, expected) in [

@@ -93,8 +93,8 @@ fn the_redis_crate_works_with_hashes() {
         assert_eq!(redis.hdel("h", &["b", "nothing"]), Ok(1));
         assert_eq!(redis.hkeys("h"), Ok(strings(["a", "c"])));
         assert_eq!(redis.hvals("h"), Ok(vec![42, 3]));
-        let some: HashMap<String, i64> =
-            redis::cmd("HRANDFIELD").arg("h").arg(5).arg("WITHVALUES").query(redis).expect("");
+        let some: Vec<(String, i64)> =
+            redis::cmd("HRANDFIELD").arg("h").arg(5).arg("WITHVALUES").query(redis).expect("pairs");
         assert_eq!(some.len(), 2);
         let big: BTreeMap<String, usize> = (0..2_000).map(|n| (format!("field:{n}"), n)).collect();
         let () = redis.hset_multiple("big", &Vec::from_iter(&big)).expect("HSET");

@@ -95,7 +95,7 @@ pub const ROWS: &[Row<Run>] = &[
             complexity: A_FIELD,
             syntax: "key [condition:(FNX|FXX)] [expiration:(EX seconds:integer|PX milliseconds:integer\
                      |EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)] \
-                     fields:(FIELDS numfields:integer (field value)...)",
+                     fields:(FIELDS numfields:integer data:(field value)...)",
             ..write("hsetex", -6, DENY_OOM | FAST, "8.0.0")
         },
         Run::Key(set_and_expire),

@@ -24,7 +24,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Sets fields of a hash; their deadlines are cleared.",
             complexity: "O(1) for each field",
-            syntax: "key (field value)...",
+            syntax: "key data:(field value)...",
             ..write("hset", -4, DENY_OOM | FAST, "2.0.0")
         },
         Run::Key(|ctx, request| set(ctx, request, "hset")),
@@ -33,7 +33,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Sets fields of a hash.",
             complexity: "O(1) for each field",
-            syntax: "key (field value)...",
+            syntax: "key data:(field value)...",
             ..write("hmset", -4, DENY_OOM | FAST, "2.0.0")
         },
         Run::Key(|ctx, request| set(ctx, request, "hmset")),

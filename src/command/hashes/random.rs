@@ -8,9 +8,6 @@ use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
 use std::collections::HashSet;
 
-/// Fields returned by one call at most where they may repeat: what a client asks for is not all that it may get.
-const REPEATED_MAX: u64 = 1 << 24;
-
 pub fn random_fields(ctx: &mut Ctx, request: Request) -> Result {
     let Some(count) = request.get(2) else { return one(ctx, request) };
     let count = crate::value::number::parse_i64(count).ok_or(Error::NotAnInteger)?;
@@ -25,19 +22,22 @@ pub fn random_fields(ctx: &mut Ctx, request: Request) -> Result {
     if request.len() > 4 || request.len() == 4 && !with_values {
         return Err(Error::Syntax);
     }
-    if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 || count < 0 && count.unsigned_abs() > REPEATED_MAX {
+    if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
         return Err(Error::text("ERR value is out of range"));
     }
-    let seed = ctx.rng.u64(..);
+    let (seed, limit) = (ctx.rng.u64(..), ctx.limits.string_bytes);
     with_view(ctx, request, |reply, view, now_ms| {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let drawn = if count < 0 {
-            repeated(view, now_ms, count.unsigned_abs() as usize, &mut rng)
-        } else {
-            distinct(view, now_ms, usize::try_from(count).unwrap_or(usize::MAX), &mut rng)
-        };
-        reply_fields(reply, &drawn, with_values);
-    })
+        match usize::try_from(count) {
+            Ok(count) => {
+                let drawn = distinct(view, now_ms, count, &mut rng);
+                announce(reply, drawn.len(), with_values);
+                drawn.into_iter().for_each(|field| reply_field(reply, field, with_values));
+                Ok(())
+            }
+            Err(_) => repeated(reply, view, now_ms, count.unsigned_abs() as usize, with_values, limit, &mut rng),
+        }
+    })?
 }
 
 fn one(ctx: &mut Ctx, request: Request) -> Result {
@@ -50,17 +50,18 @@ fn one(ctx: &mut Ctx, request: Request) -> Result {
     })
 }
 
-fn reply_fields(reply: &mut Reply, fields: &[Field], with_values: bool) {
-    let pairs = with_values && reply.proto == Proto::Resp3;
-    reply.array(fields.len() * if with_values && !pairs { 2 } else { 1 });
-    for field in fields {
-        if pairs {
-            reply.array(2);
-        }
-        reply_element(reply, field.name);
-        if with_values {
-            reply_element(reply, field.value);
-        }
+fn announce(reply: &mut Reply, fields: usize, with_values: bool) {
+    let flat = with_values && reply.proto == Proto::Resp2;
+    reply.array(fields * if flat { 2 } else { 1 });
+}
+
+fn reply_field(reply: &mut Reply, field: Field, with_values: bool) {
+    if with_values && reply.proto == Proto::Resp3 {
+        reply.array(2);
+    }
+    reply_element(reply, field.name);
+    if with_values {
+        reply_element(reply, field.value);
     }
 }
 
@@ -68,20 +69,32 @@ fn alive<'a>(view: View<'a>, now_ms: u64) -> Vec<Field<'a>> {
     view.iter().filter(|field| !field.is_dead(now_ms)).collect()
 }
 
-/// One after the other, each from all fields.
-fn repeated<'a>(view: View<'a>, now_ms: u64, count: usize, rng: &mut fastrand::Rng) -> Vec<Field<'a>> {
-    if let View::Dict(dict) = view
-        && count < dict.len()
-    {
-        let lives = |_, deadline_ms: Option<u64>| deadline_ms.unwrap_or(NEVER_MS) >= now_ms;
-        let draw = || dict.random(rng, lives).map(|(entry, deadline_ms)| dict_field(entry, deadline_ms));
-        return std::iter::repeat_with(draw).take(count).flatten().collect();
+/// Writes one after the other, each drawn from all fields.
+fn repeated(
+    reply: &mut Reply,
+    view: View,
+    now_ms: u64,
+    count: usize,
+    with_values: bool,
+    limit: usize,
+    rng: &mut fastrand::Rng,
+) -> Result {
+    let lives = |_, deadline_ms: Option<u64>| deadline_ms.unwrap_or(NEVER_MS) >= now_ms;
+    let packed = if let View::Dict(_) = view { Vec::new() } else { alive(view, now_ms) };
+    let draw = |rng: &mut fastrand::Rng| match view {
+        View::Dict(dict) => dict.random(rng, lives).map(|(entry, deadline_ms)| dict_field(entry, deadline_ms)),
+        _ if packed.is_empty() => None,
+        _ => Some(packed[rng.usize(..packed.len())]),
+    };
+    let start = reply.len();
+    announce(reply, if view.live_len(now_ms) > 0 { count } else { 0 }, with_values);
+    for field in std::iter::repeat_with(|| draw(rng)).take(count).map_while(|field| field) {
+        reply_field(reply, field, with_values);
+        if reply.len() - start > limit {
+            return Err(Error::ReplyTooLong);
+        }
     }
-    let all = alive(view, now_ms);
-    if all.is_empty() {
-        return all;
-    }
-    (0..count).map(|_| all[rng.usize(..all.len())]).collect()
+    Ok(())
 }
 
 /// Different ones: all of them where there are no more.

@@ -348,7 +348,7 @@ const POP_FIRST: Run = Run::Atomic(
 const POP_OR_WAIT: Run = Run::Blocking(Blocking {
     wait: moves::pop_wait,
     attempt: (moves::try_pop, moves::try_pop_across),
-    once: crate::once!(moves::pop_wait, moves::try_pop, moves::try_pop_across, Nil::Array),
+    once: crate::command::blocking::both_once!(moves::pop_wait, moves::try_pop, moves::try_pop_across, Nil::Array),
     nil: Nil::Array,
     keys: Keys::ALL_BUT_LAST,
     kind: Kind::List,
@@ -360,7 +360,7 @@ const POP_OR_WAIT: Run = Run::Blocking(Blocking {
 const MOVE_OR_WAIT: Run = Run::Blocking(Blocking {
     wait: moves::move_wait,
     attempt: (moves::try_move, moves::try_move_across),
-    once: crate::once!(moves::move_wait, moves::try_move, moves::try_move_across, Nil::Bulk),
+    once: crate::command::blocking::both_once!(moves::move_wait, moves::try_move, moves::try_move_across, Nil::Bulk),
     nil: Nil::Array,
     keys: Keys::ONE,
     kind: Kind::List,
@@ -371,7 +371,12 @@ const MOVE_OR_WAIT: Run = Run::Blocking(Blocking {
 const POP_FIRST_OR_WAIT: Run = Run::Blocking(Blocking {
     wait: moves::pop_first_wait,
     attempt: (moves::try_pop_first, moves::try_pop_first_across),
-    once: crate::once!(moves::pop_first_wait, moves::try_pop_first, moves::try_pop_first_across, Nil::Array),
+    once: crate::command::blocking::both_once!(
+        moves::pop_first_wait,
+        moves::try_pop_first,
+        moves::try_pop_first_across,
+        Nil::Array
+    ),
     nil: Nil::Array,
     keys: Keys::COUNTED_LATER,
     kind: Kind::List,

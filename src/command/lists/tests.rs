@@ -36,7 +36,8 @@ fn step(trial: &mut Trial, model: &mut Model, rng: &mut fastrand::Rng) -> &'stat
     let len = list.len();
     let index = rng.usize(..len + 2);
     let index_text = if rng.bool() { index.to_string() } else { (index as i64 - len as i64).to_string() };
-    let at = if index_text.starts_with('-') || index < len { index } else { len };
+    // Counted from the end it may be past it.
+    let at = if index_text.starts_with('-') || index_text == index.to_string() { index } else { index - len };
     let (reply, expected, name) = match rng.u8(..12) {
         0..4 => {
             let texts: Vec<Vec<u8>> = (0..rng.usize(..4)).map(|_| random_text(rng)).chain([text]).collect();

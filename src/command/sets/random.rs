@@ -98,18 +98,15 @@ pub(super) fn srandmember(ctx: &mut Ctx, request: Request) -> Result {
             ctx.reply.array(usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX));
             for _ in 0..count.unsigned_abs() {
                 view.random(ctx.rng).into_iter().for_each(|member| reply_element(&mut ctx.reply, member));
-                // The count is a client's number, and nothing else would bound the reply.
                 if ctx.reply.len() - begin > limit {
                     ctx.reply.truncate(begin);
-                    return Err(TOO_MANY);
+                    return Err(Error::ReplyTooLong);
                 }
             }
         }
     }
     Ok(())
 }
-
-const TOO_MANY: Error = Error::text("ERR value is out of range, the reply exceeds proto-max-bulk-len");
 
 fn parse_count(request: Request) -> Result<i64> {
     let out_of_range =

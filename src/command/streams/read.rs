@@ -14,8 +14,8 @@ use super::super::blocking::{Blocking, Nil, Wait, milliseconds};
 use super::super::spec::Keys;
 use super::super::{Across, Ctx, OwnedRequest};
 use super::{at_most, find, group_changed, no_group, now_ms, parse_id, reply_entries, reply_entry, reply_id};
+use crate::command::blocking::both_once;
 use crate::keyspace::{Kind, Touch};
-use crate::once;
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
 use crate::value::stream::{Group, ID_TEXT_BYTES_MAX, Id, Log, Pending, Stream};
@@ -28,7 +28,7 @@ const COUNT_AFTER_WAIT: usize = 1000;
 pub const XREAD: Blocking = Blocking {
     wait: |request| Ok(Read::parse(request, false)?.wait),
     attempt: (xread, xread_across),
-    once: once!(XREAD.wait, xread, xread_across, XREAD.nil),
+    once: both_once!(XREAD.wait, xread, xread_across, XREAD.nil),
     nil: Nil::Array,
     keys: Keys::STREAMS,
     kind: Kind::Stream,
@@ -39,7 +39,7 @@ pub const XREAD: Blocking = Blocking {
 pub const XREADGROUP: Blocking = Blocking {
     wait: |request| Ok(Read::parse(request, true)?.wait),
     attempt: (xreadgroup, xreadgroup_across),
-    once: once!(XREADGROUP.wait, xreadgroup, xreadgroup_across, XREADGROUP.nil),
+    once: both_once!(XREADGROUP.wait, xreadgroup, xreadgroup_across, XREADGROUP.nil),
     keys: Keys::GROUP_STREAMS,
     narrow: |ctx, request, index| narrow(ctx, request, index, true),
     ends_with_key: true,

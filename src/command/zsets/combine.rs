@@ -510,3 +510,77 @@ impl Gathering<'_> {
         (items, Scores(columns))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    type Model = BTreeMap<Vec<u8>, f64>;
+
+    fn random_items(rng: &mut fastrand::Rng) -> Items {
+        let mut items = Items::default();
+        for n in 0..30 {
+            if rng.bool() {
+                items.push(format!("m{n}").as_bytes(), f64::from(rng.i8(..)));
+            }
+        }
+        items
+    }
+
+    fn model(items: &Items) -> Model {
+        items.iter().map(|(member, score)| (member.to_vec(), score)).collect()
+    }
+
+    /// Small whole numbers, whose sums are exact in any order.
+    fn random_options(rng: &mut fastrand::Rng, sets: usize) -> Options {
+        let aggregate = [Aggregate::Sum, Aggregate::Min, Aggregate::Max][rng.usize(..3)];
+        let weights = (0..sets).map(|_| f64::from(rng.i8(-3..3))).collect();
+        Options { weights, aggregate, with_scores: true, limit: usize::MAX }
+    }
+
+    #[test]
+    fn results_are_those_of_maps() {
+        for seed in 0..300 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let sets: Vec<Items> = (0..rng.usize(1..5)).map(|_| random_items(&mut rng)).collect();
+            let models: Vec<Model> = sets.iter().map(model).collect();
+            let options = random_options(&mut rng, sets.len());
+            let order = by_size(&sets.iter().map(Items::len).collect::<Vec<_>>());
+            let score = |index: usize, _: usize, member: &[u8]| models[index].get(member).copied();
+            let sources: Vec<Source> = sets.iter().map(Source::Items).collect();
+            let mut all = Model::new();
+            for (model, weight) in models.iter().zip(&options.weights) {
+                for (member, score) in model {
+                    let score = score * weight;
+                    let sum = all.get(member).map_or(score, |sum| options.aggregate.of(*sum, score));
+                    all.insert(member.clone(), sum);
+                }
+            }
+            assert_eq!(model(&union(&sources, &order, &options)), all, "seed {seed}");
+            let in_all = |member: &Vec<u8>| models.iter().all(|model| model.contains_key(member));
+            let common: Model = all.iter().filter(|(member, _)| in_all(member)).map(|(m, s)| (m.clone(), *s)).collect();
+            assert_eq!(model(&intersection(&sets[order[0]], &order, &options, score)), common, "seed {seed}");
+            let limited = Options { limit: 3, ..options };
+            assert_eq!(intersection(&sets[order[0]], &order, &limited, score).len(), common.len().min(3));
+            let mut rest = models[0].clone();
+            rest.retain(|member, _| !models[1..].iter().any(|model| model.contains_key(member)));
+            assert_eq!(model(&difference(&sets[0], sets.len(), score)), rest, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_zero() {
+        let mut items = Items::default();
+        items.push(b"a", f64::INFINITY);
+        let mut others = Items::default();
+        others.push(b"a", f64::NEG_INFINITY);
+        let sources = [Source::Items(&items), Source::Items(&others)];
+        let options = |weights: [f64; 2]| {
+            let weights = weights.to_vec();
+            Options { weights, aggregate: Aggregate::Sum, with_scores: true, limit: usize::MAX }
+        };
+        assert_eq!(union(&sources, &[0, 1], &options([1.0, 1.0])).get(0), (&b"a"[..], 0.0));
+        assert_eq!(union(&sources, &[0, 1], &options([0.0, 1.0])).get(0), (&b"a"[..], f64::NEG_INFINITY));
+    }
+}

@@ -4,11 +4,11 @@ use super::{change, of_kind, removed, settle, view};
 use crate::command::spec::flag::{DENY_OOM, FAST, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, Run};
-use crate::config::NotifyFlags;
+use crate::config::{NotifyFlags, PackLimits};
 use crate::keyspace::{Key, Kind, Live, Owned, Stored};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_f64;
-use crate::value::zset::{Edit, Packed, View, Zset};
+use crate::value::zset::{EMPTY, Edit, Packed, View, Zset};
 use smallvec::SmallVec;
 
 pub const ROWS: &[Row<Run>] = &[
@@ -91,7 +91,8 @@ type Pair<'r> = (f64, &'r [u8]);
 fn parse(request: Request, incr: bool) -> Result<(AddOptions, usize)> {
     let mut options = AddOptions { incr, ..AddOptions::default() };
     let mut index = 2;
-    while let Some(word) = request.get(index) {
+    // Hardly any score begins with a letter.
+    while let Some(word) = request.get(index).filter(|word| word.first().is_some_and(u8::is_ascii_alphabetic)) {
         match word.to_ascii_lowercase().as_slice() {
             b"nx" => options.nx = true,
             b"xx" => options.xx = true,
@@ -110,7 +111,7 @@ fn parse(request: Request, incr: bool) -> Result<(AddOptions, usize)> {
     if options.nx && options.xx {
         return Err(Error::text("ERR XX and NX options at the same time are not compatible"));
     }
-    if [options.nx, options.gt, options.lt].into_iter().filter(|is_set| *is_set).count() > 1 {
+    if options.nx && (options.gt || options.lt) || options.gt && options.lt {
         return Err(Error::text("ERR GT, LT, and/or NX options at the same time are not compatible"));
     }
     if options.incr && pairs > 2 {
@@ -160,8 +161,8 @@ fn add_to(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions) -> Resul
     }
 }
 
-fn new_set(limits: crate::config::PackLimits, pairs: &[Pair], options: AddOptions) -> Result<(Owned, Added)> {
-    let (mut bytes, mut added) = (crate::value::zset::EMPTY.to_vec(), Added::default());
+fn new_set(limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<(Owned, Added)> {
+    let (mut bytes, mut added) = (EMPTY.to_vec(), Added::default());
     add_pairs(&mut Packed::new(&mut bytes, limits), pairs, options, &mut added)?;
     if added.pairs == pairs.len() {
         return Ok((Owned::Packed { kind: Kind::Zset, marked: false, bytes }, added));
@@ -171,12 +172,7 @@ fn new_set(limits: crate::config::PackLimits, pairs: &[Pair], options: AddOption
     Ok((Owned::node(zset), added))
 }
 
-fn add_to_live(
-    mut live: Live,
-    limits: crate::config::PackLimits,
-    pairs: &[Pair],
-    options: AddOptions,
-) -> Result<Added> {
+fn add_to_live(mut live: Live, limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<Added> {
     let mut added = Added::default();
     match live.packed() {
         None => {

@@ -24,7 +24,7 @@ pub use items::Items;
 
 use super::spec::Row;
 use super::{Ctx, Run};
-use crate::config::NotifyFlags;
+use crate::config::{NotifyFlags, PackLimits};
 use crate::keyspace::{Key, Kind, Live};
 use crate::resp::{Error, Result};
 use crate::value::zset::{Packed, View, Zset};
@@ -46,12 +46,12 @@ pub fn view<'l>(live: &'l Live) -> View<'l> {
 /// Changes a sorted set in either form.
 fn change<'l, R>(
     live: &mut Live<'l>,
-    ctx_limits: crate::config::PackLimits,
+    limits: PackLimits,
     packed: impl FnOnce(&mut Packed<Live<'l>>) -> R,
     node: impl FnOnce(&mut Zset) -> R,
 ) -> R {
     if live.packed().is_some() {
-        return packed(&mut Packed::new(live, ctx_limits));
+        return packed(&mut Packed::new(live, limits));
     }
     live.change_node(node).expect("a sorted set that is not packed is a node")
 }

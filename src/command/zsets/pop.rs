@@ -1,12 +1,12 @@
 //! Taking members from the ends of sorted sets, and waiting for some.
 
 use super::{change, of_kind, removed, settle, view};
+use crate::command::blocking::both_once;
 use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, seconds};
 use crate::command::spec::flag::{BLOCKING, FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_element};
 use crate::keyspace::{Key, Kind};
-use crate::once;
 use crate::resp::{Error, Proto, Request, Result};
 use crate::value::number::parse_i64;
 use crate::value::zset::{Edit, View};
@@ -46,7 +46,7 @@ pub const ROWS: &[Row<Run>] = &[
         Run::Blocking(waiting(
             last_is_timeout,
             (bzpopmin, |across| first_of(across, Keys::ALL_BUT_LAST, narrow_bzpop, bzpopmin)),
-            once!(
+            both_once!(
                 last_is_timeout,
                 bzpopmin,
                 |across| first_of(across, Keys::ALL_BUT_LAST, narrow_bzpop, bzpopmin),
@@ -65,7 +65,7 @@ pub const ROWS: &[Row<Run>] = &[
         Run::Blocking(waiting(
             last_is_timeout,
             (bzpopmax, |across| first_of(across, Keys::ALL_BUT_LAST, narrow_bzpop, bzpopmax)),
-            once!(
+            both_once!(
                 last_is_timeout,
                 bzpopmax,
                 |across| first_of(across, Keys::ALL_BUT_LAST, narrow_bzpop, bzpopmax),
@@ -89,7 +89,7 @@ pub const ROWS: &[Row<Run>] = &[
         Run::Blocking(waiting(
             bzmpop_wait,
             (bzmpop, |across| first_of(across, Keys::COUNTED_LATER, narrow_bzmpop, bzmpop)),
-            once!(
+            both_once!(
                 bzmpop_wait,
                 bzmpop,
                 |across| first_of(across, Keys::COUNTED_LATER, narrow_bzmpop, bzmpop),

@@ -372,3 +372,68 @@ fn remove(ctx: &mut Ctx, request: Request, by: By, event: &'static str) -> Resul
     ctx.reply.int(count as i64);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::OwnedRequest;
+    use crate::value::zset::packed;
+
+    /// Six members `a` to `f` with their scores.
+    fn pack(scores: [f64; 6]) -> Vec<u8> {
+        packed([&b"a"[..], b"b", b"c", b"d", b"e", b"f"].into_iter().zip(scores))
+    }
+
+    fn found(line: &str, form: Form, scores: [f64; 6]) -> Result<String> {
+        let request = OwnedRequest::from_args(line.split(' ').map(str::as_bytes));
+        let asked = parse(request.as_request(), form)?;
+        let (bytes, mut names) = (pack(scores), String::new());
+        let view = View::Packed(&bytes);
+        view.walk(asked.ranks(view), asked.reverse, |member, _| {
+            names += std::str::from_utf8(&member.to_vec()).unwrap();
+            ControlFlow::Continue(())
+        });
+        Ok(names)
+    }
+
+    #[test]
+    fn ranges_by_rank_score_and_name() {
+        let by_rank = |line: &str| found(line, Form::FREE, [1.0, 2.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert_eq!(by_rank("zrange k 0 -1"), "abcdef");
+        assert_eq!(by_rank("zrange k -3 -2"), "de");
+        assert_eq!(by_rank("zrange k -100 0"), "a");
+        assert_eq!(by_rank("zrange k 4 100 rev"), "ba");
+        assert_eq!(by_rank("zrange k 3 2"), "");
+        assert_eq!(by_rank("zrange k 6 7"), "");
+        assert_eq!(by_rank("zrange k -9223372036854775808 9223372036854775807"), "abcdef");
+        assert_eq!(by_rank("zrange k 1 2 limit 1 -1"), "bc", "as Redis, which does not look at this limit");
+        assert_eq!(by_rank("zrange k 2 4 byscore"), "bcde");
+        assert_eq!(by_rank("zrange k (2 (4 byscore"), "d");
+        assert_eq!(by_rank("zrange k -inf +inf byscore limit 1 2"), "bc");
+        assert_eq!(by_rank("zrange k +inf (2 byscore rev limit 1 5"), "ed");
+        assert_eq!(by_rank("zrange k 0 9 byscore limit -1 5"), "");
+        assert_eq!(by_rank("zrange k 9 0 byscore"), "");
+        let by_name = |line: &str| found(line, Form::FREE, [0.0; 6]).unwrap();
+        assert_eq!(by_name("zrange k [b (d bylex"), "bc");
+        assert_eq!(by_name("zrange k - + bylex"), "abcdef");
+        assert_eq!(by_name("zrange k + [c bylex rev limit 0 2"), "fe");
+        assert_eq!(by_name("zrange k + - bylex"), "");
+        let reverse = |line: &str| found(line, Form::of(By::Score, true), [1.0, 2.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert_eq!(reverse("zrevrangebyscore k 4 (2"), "ed");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_the_order_of_redis() {
+        let error = |line: &str, form| found(line, form, [0.0; 6]).unwrap_err().to_string();
+        assert_eq!(error("zrange k x 1", Form::FREE), Error::NotAnInteger.to_string());
+        assert_eq!(error("zrange k x y byscore", Form::FREE), "ERR min or max is not a float");
+        assert_eq!(error("zrange k a b bylex", Form::FREE), "ERR min or max not valid string range item");
+        assert_eq!(error("zrange k x y byscore bylex", Form::FREE), Error::Syntax.to_string());
+        assert_eq!(error("zrangebyscore k 1 2 rev", Form::of(By::Score, false)), Error::Syntax.to_string());
+        assert_eq!(error("zrangestore d k 1 2 withscores", Form::STORE), Error::Syntax.to_string());
+        assert_eq!(error("zrange k x y limit 1", Form::FREE), Error::Syntax.to_string());
+        assert_eq!(error("zrange k x y limit a 1", Form::FREE), Error::NotAnInteger.to_string());
+        assert!(error("zrange k x y limit 1 1", Form::FREE).contains("LIMIT is only supported"));
+        assert!(error("zrange k x y bylex withscores", Form::FREE).contains("WITHSCORES not supported"));
+    }
+}

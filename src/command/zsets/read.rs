@@ -151,7 +151,6 @@ fn zrank(ctx: &mut Ctx, request: Request, reverse: bool) -> Result {
 
 /// A sorted set is gone through once where more than one member in so many is wanted; where fewer, each is drawn.
 const DRAWN_OF: usize = 4;
-const TOO_MANY: Error = Error::text("ERR value is out of range, the reply exceeds proto-max-bulk-len");
 
 fn parse_count(request: Request) -> Result<(i64, bool)> {
     let out_of_range =
@@ -190,7 +189,7 @@ fn zrandmember(ctx: &mut Ctx, request: Request) -> Result {
             // The count is a client's number, and nothing else would bound the reply.
             if ctx.reply.len() - begin > limit {
                 ctx.reply.truncate(begin);
-                return Err(TOO_MANY);
+                return Err(Error::ReplyTooLong);
             }
         }
     } else {

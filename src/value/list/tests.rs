@@ -166,7 +166,8 @@ fn packed_lists_read_like_others_and_turn_into_them() {
         }
         let list = List::from_packed(&packed, limit);
         assert_same(&list, &model, limit);
-        let fits = model.len() <= limit.count && packed.len() - COUNT_BYTES <= limit.bytes && !model.is_empty();
+        let packs = limit.for_packing().packs(packed.len() - COUNT_BYTES, model.len());
+        let fits = packs && !model.is_empty();
         assert_eq!(list.to_packed(limit), fits.then_some(packed));
     }
 }
