@@ -107,8 +107,8 @@ impl Dispatch<'_> {
             }),
         };
         self.server.blocked.borrow_mut().insert(self.client.id, waiting.blocked.clone());
-        turn.flow.blocked = true;
         if try_here {
+            turn.flow.blocked = true;
             waiting.line_up_here(shard);
         }
         let future: TaskFuture = Box::pin(waiting.run(try_here));
@@ -209,6 +209,7 @@ impl Waiting {
             let line_up = self.line_up(index);
             transaction.on(target, move |shard, now| line_up(shard, now)).await;
         }
+        self.client.state.borrow_mut().flow.blocked = true;
         Ok(bytes)
     }
 

@@ -3,7 +3,7 @@
 //! A client that waits for keys on several shards stands in a queue on each. What serves it first claims it: a byte that
 //! the shards share, since nothing else can be taken from a key for a client that has been served meanwhile elsewhere,
 //! timed out or gone. Whoever changes a key for which somebody waits marks it ([`Effects::touched`]); the queue is looked
-//! at when the command, or the whole transaction, is done, before anything else runs.
+//! at when the command, or the whole transaction, is done, before anything else runs: not while a coordinator holds it.
 //!
 //! A request whose keys are all here is served here. One that needs keys of other shards, or a key that a transaction has
 //! locked, is called: its coordinator takes the keys and tries, and the queue behind it waits.
@@ -154,13 +154,18 @@ impl Shard {
         }
     }
 
-    /// Whether a queue has to be looked at again soon.
+    /// Whether a queue has to be looked at again soon. While somebody holds keys, that is when they are released.
     pub(super) fn has_waiters_to_serve(&self) -> bool {
-        self.has_waiters.get() && !self.waiters.borrow().again.is_empty()
+        self.has_waiters.get() && !self.is_busy() && !self.waiters.borrow().again.is_empty()
     }
 
     fn serve_key(&self, db: usize, key: &[u8]) {
         let name = (db, key.into());
+        if self.is_held(self.hasher.hash(key)) {
+            // What changed it is not done: see `release`.
+            self.waiters.borrow_mut().again.push(name);
+            return;
+        }
         let now = self.clock.now();
         let mut index = 0;
         loop {

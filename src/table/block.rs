@@ -363,7 +363,10 @@ impl Block {
         }
         let earliest = self.earliest.iter().copied().min().unwrap_or(NONE);
         let near_ms = if earliest == NONE { NEVER_MS } else { self.base_ms + u64::from(earliest) };
-        near_ms.min(self.earliest_far_ms().saturating_sub(INTO_REACH_MS))
+        match self.earliest_far_ms() {
+            NEVER_MS => near_ms,
+            far_ms => near_ms.min(far_ms - INTO_REACH_MS),
+        }
     }
 
     /// How many slots are due at `now_ms`.

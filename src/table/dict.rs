@@ -176,6 +176,7 @@ impl Dict {
     pub fn earliest_ms(&self) -> u64 {
         match &self.form {
             Form::Small(small) => small.earliest_ms,
+            Form::Large(table) if table.with_deadline() == 0 => NEVER_MS,
             Form::Large(table) => table.next_due_hint_ms(),
         }
     }

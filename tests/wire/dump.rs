@@ -36,7 +36,13 @@ fn restore_checks_options_then_the_key_then_the_ttl_then_the_payload() {
             ("k", "x", b"y", "replace", &not_an_integer),
             ("k", "-1", b"y", "REPLACE", &error("ERR Invalid TTL value, must be >= 0")),
             ("k", "0", b"y", "REPLACE", &error("ERR DUMP payload version or checksum are wrong")),
-            ("k", "0", &payload[1..], "REPLACE", &error("ERR DUMP payload version or checksum are wrong")),
+            (
+                "k",
+                "0",
+                &payload[..payload.len() - 1],
+                "REPLACE",
+                &error("ERR DUMP payload version or checksum are wrong"),
+            ),
             ("k", "0", &payload, "REPLACE absttl IDLETIME 5 IDLETIME 7", &Value::ok()),
         ] {
             assert_eq!(restore(&mut client, key, ttl, value, options), *expected, "{ttl} {options}");

@@ -222,6 +222,17 @@ fn fields_and_keys_die_when_they_should() {
     }
 }
 
+/// Where no field has a deadline the cycle has nothing to look at, however large the hash.
+#[test]
+fn a_large_hash_without_deadlines_is_not_looked_at() {
+    let mut world = World::new(2);
+    for number in 0..5000 {
+        world.run(&["hset", "key", &format!("field{number}"), "1"]);
+    }
+    assert_eq!(world.keyspace.with_deadline(0), 0);
+    assert_eq!(world.keyspace.next_due_hint_ms(), crate::keyspace::NEVER_MS);
+}
+
 /// A hash that is looked at for its fields is told apart from one that is dead.
 #[test]
 fn the_events_of_a_field_that_dies() {

@@ -200,6 +200,19 @@ impl Shard {
         self.transactions.busy.get() && self.transactions.waiting.borrow().locks.are_taken(&[lock])
     }
 
+    /// Whether a coordinator has a key, and is not done.
+    pub fn is_held(&self, hash: u64) -> bool {
+        let holds = |pending: &Pending| {
+            let locks =
+                || pending.locks.iter().any(|lock| lock.write && (lock.hash == hash || lock.hash == EVERYTHING));
+            matches!(pending.what, What::Hold { started: true, .. }) && locks()
+        };
+        self.transactions.busy.get() && {
+            let waiting = self.transactions.waiting.borrow();
+            waiting.holds.values().any(|id| holds(&waiting.pending[*id]))
+        }
+    }
+
     fn locks_of<'r>(&'r self, at: &At, request: Request<'r>) -> impl Iterator<Item = Lock> + use<'r> {
         let write = at.write;
         at.keys.indexes(request).map(move |index| Lock { hash: self.hasher.hash(request.arg(index)), write })
