@@ -198,7 +198,7 @@ impl Form {
     /// An empty set that is going to have so many members, of which this one is the first.
     pub fn for_members(first: &[u8], count: usize, limits: &Limits) -> Form {
         let bytes = Encoded::from_slice(&[0; COUNT_BYTES]);
-        if count <= limits.intset_entries && parse_i64(first).is_some() {
+        if parse_i64(first).is_some() {
             Form::Packed { bytes, marked: true }
         } else if count <= limits.set.entries {
             Form::Packed { bytes, marked: false }
@@ -304,12 +304,8 @@ fn unpacked(view: View, member: &[u8]) -> Form {
 
 /// The set with room for so many members more, where its form is too small for that.
 pub fn widened(view: View, more: usize, limits: &Limits) -> Option<Form> {
-    let too_small = match view {
-        View::Ints(_) => more > limits.intset_entries,
-        View::Packed(_) => more > limits.set.entries,
-        View::Dict(_) => false,
-    };
-    too_small.then(|| Form::Node(Set::of(view)))
+    let is_too_small = matches!(view, View::Packed(_)) && more > limits.set.entries;
+    is_too_small.then(|| Form::Node(Set::of(view)))
 }
 
 /// Removes a member of a packed set; whether it was there.
