@@ -362,7 +362,7 @@ impl Run {
             27 => format!("XGROUP CREATE {stream} g 0 MKSTREAM"),
             28 => format!("XGROUP CREATE {stream} g $"),
             29 => format!("XGROUP DESTROY {stream} g"),
-            30 => format!("XTRIM {stream} MAXLEN 0"),
+            30 => format!("XTRIM {stream} MAXLEN 1"),
             31 | 32 => format!("DEL {list} {zset} {stream}"),
             33 => format!("RENAME {list} {other_list}"),
             34 => format!("RENAME {zset} {other_zset}"),
