@@ -24,6 +24,8 @@ mod many_keys;
 mod newer;
 #[path = "wire/session.rs"]
 mod session;
+#[path = "wire/streams.rs"]
+mod streams;
 #[path = "wire/transactions.rs"]
 mod transactions;
 #[path = "wire/watch.rs"]
