@@ -7,7 +7,7 @@ use emberdb::net::{Bell, Ring, Sockets, Transport};
 use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
 use emberdb::server::{Global, Server, Table, listen, watch_signals};
-use emberdb::shard::{Shard, links};
+use emberdb::shard::{PREEMPT, Shard, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
@@ -31,8 +31,9 @@ pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muz
 const LOCKED_BYTES_A_SHARD: u64 = 512 * 1024;
 const IO_MEMORY_BYTES: usize = 64 * 1024;
 const RING_DEPTH: usize = 128;
-/// How long serving may have to wait for a task that does not yield.
-const PREEMPT: Duration = Duration::from_millis(1);
+/// Long enough for an executor's very first turn, however busy the machine: one that is preempted before it has set a
+/// timer may sleep for ever (see `net::notify`). All that comes later has a queue with a preemption timer of its own.
+const FIRST_TURN: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -139,7 +140,7 @@ fn serve(
             .name(&format!("shard-{index}"))
             .io_memory(IO_MEMORY_BYTES)
             .ring_depth(RING_DEPTH)
-            .preempt_timer(PREEMPT)
+            .preempt_timer(FIRST_TURN)
             .spawn(run)
             .map_err(|error| no_executor(index, &error.to_string()))?;
         threads.push(thread);

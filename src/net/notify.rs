@@ -4,6 +4,7 @@ use futures_lite::future::or;
 use glommio::timer::Timer;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -30,7 +31,8 @@ pub(super) fn take_woken() -> bool {
 
 /// Makes sure that the executor wakes up. glommio 0.9 sleeps although tasks are ready where its thread was held up by
 /// the system for longer than its preemption timer right before it would have run them (`run_task_queues` then says that
-/// there were none); it would sleep until something else happens.
+/// there were none); it would sleep until something else happens. The pulse itself is such a task, so a beat that is
+/// lost has others behind it.
 #[derive(Default)]
 pub(super) struct Pulse {
     rests: Cell<bool>,
@@ -40,6 +42,8 @@ pub(super) struct Pulse {
 /// How long it may sleep then: while there is work, and while there is none (when its first piece comes).
 const PULSE: Duration = Duration::from_millis(2);
 const RESTING_PULSE: Duration = Duration::from_millis(100);
+/// Timers that are set for each beat, one pulse apart: the first that is heard takes the others back.
+const TIMERS_A_BEAT: u32 = 6;
 
 impl Pulse {
     /// There is work.
@@ -57,16 +61,22 @@ impl Pulse {
     /// Beats for as long as the executor runs.
     pub async fn beat(self: Rc<Pulse>) {
         loop {
-            if !self.rests.get() {
-                Timer::new(PULSE).await;
-                continue;
+            if self.rests.get() {
+                or(self.quickened.wait(), next_beat(RESTING_PULSE)).await;
+            } else {
+                next_beat(PULSE).await;
             }
-            or(self.quickened.wait(), async {
-                Timer::new(RESTING_PULSE).await;
-            })
-            .await;
         }
     }
+}
+
+async fn next_beat(pulse: Duration) {
+    let mut timers: [Timer; TIMERS_A_BEAT as usize] = std::array::from_fn(|n| Timer::new(pulse * (n as u32 + 1)));
+    poll_fn(|cx| {
+        let ready = timers.iter_mut().fold(false, |ready, timer| ready | Pin::new(timer).poll(cx).is_ready());
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 #[derive(Default)]

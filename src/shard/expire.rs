@@ -1,7 +1,7 @@
 //! The task that runs the cycle, and the one that gives back the memory of flushed databases. The budget bounds what the
 //! cycle takes in a second; how much it takes in a turn follows from how long the others had theirs.
 
-use super::{Notify, Shard};
+use super::{Notify, PREEMPT, Shard};
 use crate::clock::{boottime_us, thread_cpu_ns};
 use crate::config::Config;
 use crate::expiry::{Form, Outcome, Settings};
@@ -49,7 +49,7 @@ pub(super) fn start(shard: &Rc<Shard>, transport: &Transport) {
         Transport::Ring(_) => glommio::executor().current_task_queue(),
         Transport::Sockets(_) => {
             let shares = Shares::Dynamic(Rc::new(BudgetShares(shard.clone())));
-            glommio::executor().create_task_queue(shares, Latency::NotImportant, "expiry")
+            glommio::executor().create_task_queue(shares, Latency::Matters(PREEMPT), "expiry")
         }
     };
     let spawned = glommio::spawn_local_into(run_cycle(shard.clone()), queue).map(glommio::Task::detach);

@@ -459,6 +459,9 @@ impl Shard {
 /// What takes longer lets others have their turn.
 const LONG_US: u64 = 200;
 
+/// How long the executor's own work may have to wait for a task that does not yield.
+pub const PREEMPT: Duration = Duration::from_millis(1);
+
 /// Commands of another shard of which the first `done` are answered.
 struct Unfinished {
     batch: Box<Batch>,
