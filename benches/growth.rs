@@ -16,7 +16,7 @@
 mod results;
 
 use emberdb::clock::{Now, thread_cpu_ns};
-use emberdb::keyspace::{Hasher, Keyspace, Value};
+use emberdb::keyspace::{Hasher, Keyspace, Lookup, Value};
 use hdrhistogram::Histogram;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -155,7 +155,7 @@ fn into_keyspace(keys: usize, each: &mut dyn FnMut(Batch)) {
         let (shape, faults) = (keyspace.shape(0), minor_faults());
         let start_ns = thread_cpu_ns();
         let batch: [_; BATCH] = std::array::from_fn(|at| hasher.key(&names[at]));
-        keyspace.prefetch(batch.iter().map(|key| (0, key.hash)));
+        keyspace.prefetch(batch.iter().map(|key| Lookup::key(0, key.hash)));
         for key in batch {
             keyspace.insert(0, key, Value::Bytes(&VALUE), Some(now.ms + key.hash % LIFETIME_MS), now);
         }

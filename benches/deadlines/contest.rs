@@ -1,7 +1,7 @@
 //! What every contestant can do, and the store that they share.
 
 use emberdb::clock::{Now, thread_cpu_ns};
-use emberdb::keyspace::{Hasher, Key, Keyspace, Touch, Value};
+use emberdb::keyspace::{Hasher, Key, Keyspace, Lookup, Touch, Value};
 
 /// Keys of an operation come in batches of this many.
 pub const BATCH: usize = 16;
@@ -91,7 +91,7 @@ impl Store {
             names[at] = name(id);
             hashes[at] = self.hasher.hash(&names[at]);
         }
-        self.keyspace.prefetch(hashes[..count].iter().map(|&hash| (0, hash)));
+        self.keyspace.prefetch(hashes[..count].iter().map(|&hash| Lookup::key(0, hash)));
         for at in 0..count {
             each(&mut self.keyspace, Key { bytes: &names[at], hash: hashes[at] }, at);
         }

@@ -1,6 +1,7 @@
 //! The type of a command table's rows: what a command is called, what it takes and how it runs. Everything said of
 //! a command (dispatch, arity, routing by key, gating, COMMAND, COMMAND DOCS, COMMAND GETKEYS) comes from its row.
 
+use crate::keyspace::element_hash;
 use crate::resp::Request;
 use crate::value::number::parse_i64;
 use std::ops::Range;
@@ -108,7 +109,39 @@ pub enum Group {
     Module,
 }
 
+/// Which argument of a command with one key names the element that it looks for. A wrong guess costs a little time:
+/// the element is only asked for ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought {
+    Nothing,
+    Second,
+    Last,
+}
+
+impl Sought {
+    /// For [`crate::keyspace::Lookup`].
+    #[inline]
+    pub fn element(self, request: Request) -> Option<u64> {
+        match self {
+            Sought::Nothing => None,
+            _ if request.len() < 3 => None,
+            Sought::Second => Some(element_hash(request.arg(2))),
+            Sought::Last => Some(element_hash(request.arg(request.len() - 1))),
+        }
+    }
+}
+
 impl Group {
+    #[inline]
+    pub fn sought(self) -> Sought {
+        match self {
+            Group::Set | Group::Hash => Sought::Second,
+            // `ZADD key score member`, `ZRANK key member`.
+            Group::SortedSet => Sought::Last,
+            _ => Sought::Nothing,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Group::String => "string",

@@ -26,7 +26,7 @@ mod model_test;
 #[cfg(test)]
 mod story_test;
 
-pub use crate::table::{Cursor, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value};
+pub use crate::table::{Cursor, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
 pub use effects::{Effects, Notice};
 pub use live::Live;
 pub use nodes::Owned;
@@ -36,9 +36,10 @@ use crate::clock::Now;
 use crate::config::NotifyFlags;
 use crate::observe::Lag;
 use crate::table::block::Block;
-use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker};
+use crate::table::{Dict, Entry, FieldsSwept, Next, Slot, Table, Undertaker};
 use crate::value::hash;
 use nodes::Nodes;
+use smallvec::SmallVec;
 
 /// Counters of one shard since the last CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
@@ -503,13 +504,30 @@ impl Keyspace {
         sample
     }
 
-    /// Asks the cache for what the lookups of several keys, each a database and a hash, will read; see
-    /// [`Table::prefetch`] for the levels. One key alone would only wait for itself.
+    /// Asks the cache for what several lookups will read; see [`Table::prefetch`] for the levels. One alone would only
+    /// wait for itself.
     #[inline]
-    pub fn prefetch(&self, keys: impl Iterator<Item = (usize, u64)> + Clone) {
-        if keys.clone().nth(1).is_some() {
+    pub fn prefetch(&self, lookups: impl Iterator<Item = Lookup> + Clone) {
+        if lookups.clone().nth(1).is_none() {
+            return;
+        }
+        for level in 0..PREFETCH_LEVELS {
+            lookups.clone().for_each(|lookup| self.dbs[lookup.db].prefetch(lookup.hash, level));
+        }
+        if lookups.clone().any(|lookup| lookup.element.is_some()) {
+            self.prefetch_elements(lookups);
+        }
+    }
+
+    fn prefetch_elements(&self, lookups: impl Iterator<Item = Lookup>) {
+        let elements = lookups.filter_map(|lookup| {
+            let element = lookup.element?;
+            Some((self.nodes.dict_of(self.dbs[lookup.db].candidate(lookup.hash)?)?, element))
+        });
+        let elements: SmallVec<[(&Dict, u64); PREFETCHED]> = elements.collect();
+        if elements.len() > 1 {
             for level in 0..PREFETCH_LEVELS {
-                keys.clone().for_each(|(db, hash)| self.dbs[db].prefetch(hash, level));
+                elements.iter().for_each(|(dict, hash)| dict.prefetch(*hash, level));
             }
         }
     }
@@ -550,6 +568,22 @@ impl Undertaker for Sweeping<'_> {
             self.effects.notify(NotifyFlags::GENERIC, "del", self.db, key);
         }
         swept
+    }
+}
+
+/// What a command is going to look up.
+#[derive(Clone, Copy)]
+pub struct Lookup {
+    pub db: usize,
+    /// Of the key.
+    pub hash: u64,
+    /// [`element_hash`] of what is sought in the key's collection.
+    pub element: Option<u64>,
+}
+
+impl Lookup {
+    pub fn key(db: usize, hash: u64) -> Lookup {
+        Lookup { db, hash, element: None }
     }
 }
 

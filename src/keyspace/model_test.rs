@@ -214,7 +214,7 @@ impl World {
         let was = self.expect(&id, now);
         let key = self.keyspace.hasher().key(&id.1);
         // Twice, since one key alone is not asked for.
-        self.keyspace.prefetch([(id.0, key.hash); 2].into_iter());
+        self.keyspace.prefetch([Lookup::key(id.0, key.hash); 2].into_iter());
         if was.is_none() && self.rng.bool() {
             assert!(self.keyspace.find(id.0, key, now, Touch::No).is_none());
             self.keyspace.insert_new(id.0, key, stored.value(), deadline_ms, now);

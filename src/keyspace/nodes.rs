@@ -1,7 +1,7 @@
 //! Collections that stand outside of their keys' entries, and what is given back in slices: they, when their keys are
 //! gone, and flushed databases.
 
-use crate::table::{Entry, FieldsSwept, Kind, Stored, Table, Value};
+use crate::table::{Dict, Entry, FieldsSwept, Kind, Stored, Table, Value};
 use crate::value::hash::{self, Hash};
 use crate::value::list::List;
 use crate::value::set::Set;
@@ -109,6 +109,13 @@ impl Nodes {
     pub fn bytes_of(&self, entry: Entry) -> usize {
         // SAFETY: an entry's node is in use.
         entry.node().map_or(0, |node| unsafe { node_at(entry.kind(), node) }.bytes())
+    }
+
+    /// The elements of an entry's node, where they are in a dictionary.
+    #[inline]
+    pub fn dict_of<'e>(&self, entry: Entry) -> Option<&'e Dict> {
+        // SAFETY: an entry's node is in use.
+        entry.node().and_then(|node| unsafe { node_at(entry.kind(), node) }.dict())
     }
 
     /// Takes dead fields out of a hash; `died` is told of their deadlines.

@@ -5,7 +5,7 @@ use super::Run;
 use super::Server;
 use super::table::{Command, Found};
 use crate::command;
-use crate::keyspace::{Hasher, PREFETCHED};
+use crate::keyspace::{Hasher, Lookup, PREFETCHED};
 use crate::resp::{Limits, Parsed, Parser, ProtocolError, Request};
 use smallvec::SmallVec;
 
@@ -22,6 +22,8 @@ pub struct Item<'t> {
     /// None for an empty request.
     pub found: Option<Found<'t>>,
     pub key: Option<RoutedKey>,
+    /// The element of the key's collection that it looks for, as [`Lookup`] has it.
+    element: Option<u64>,
 }
 
 /// What follows the batch.
@@ -62,7 +64,7 @@ impl<'t> Batch<'t> {
                 Ok(Parsed::Request(len)) => {
                     let request = parser.request(rest);
                     let (inline, spans) = (parser.is_inline(), parser.found());
-                    let mut item = Item { len, spans, inline, found: None, key: None };
+                    let mut item = Item { len, spans, inline, found: None, key: None, element: None };
                     if !request.is_empty() {
                         item.look_up(server, request);
                     }
@@ -82,8 +84,11 @@ impl<'t> Batch<'t> {
                 }
             }
         }
-        let keys = batch.items.iter().filter_map(|item| item.key).filter(|key| key.target == server.shard.id);
-        server.shard.keyspace.borrow().prefetch(keys.map(|key| (db, key.hash)));
+        let lookups = batch.items.iter().filter_map(|item| {
+            let key = item.key.filter(|key| key.target == server.shard.id)?;
+            Some(Lookup { db, hash: key.hash, element: item.element })
+        });
+        server.shard.keyspace.borrow().prefetch(lookups);
         batch
     }
 }
@@ -97,6 +102,7 @@ impl<'t> Item<'t> {
             && command.spec.accepts(request.len())
         {
             self.key = Some(RoutedKey::of(&server.shard.hasher, command, request));
+            self.element = command.spec.group.sought().element(request);
         }
         self.found = Some(found);
     }

@@ -464,6 +464,7 @@ pub(super) fn at(command: &Command, session: &Session) -> At {
         hash: 0,
         keys: command.spec.keys,
         write: command.spec.has(WRITE),
+        sought: command.spec.group.sought(),
     }
 }
 

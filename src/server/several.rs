@@ -6,6 +6,7 @@ use super::replies::Gather;
 use super::split::{self, Routes, Sent};
 use crate::command::spec::Keys;
 use crate::command::{Across, AcrossFn, Handler, Merge, OwnedRequest, Run};
+use crate::keyspace::Lookup;
 use crate::resp::{Proto, Reply, Request};
 use crate::shard::{At, EVERYTHING, Lock, Part, Shard, ShardHop, Ticket};
 use std::rc::Rc;
@@ -109,7 +110,7 @@ impl Dispatch<'_> {
         let mut ends = Vec::new();
         let now = shard.clock.now();
         for routes in routes.chunks(crate::keyspace::PREFETCHED) {
-            shard.keyspace.borrow().prefetch(routes.iter().map(|(hash, _)| (at.db, *hash)));
+            shard.keyspace.borrow().prefetch(routes.iter().map(|(hash, _)| Lookup::key(at.db, *hash)));
         }
         match merge {
             Merge::Sum | Merge::Ok => shard.run_handler(handler, request, at, now, out, &mut ends),

@@ -18,9 +18,9 @@ use super::split::{self, Parts, Routes, Sent, Steps, common_target, routes};
 use super::table::Command;
 use super::{Run, Server, TaskCtx};
 use crate::clock::Now;
-use crate::command::spec::Keys;
+use crate::command::spec::{Keys, Sought};
 use crate::command::{self, Across, Ctx, OwnedRequest, walk};
-use crate::keyspace::{Touch, Watch};
+use crate::keyspace::{Lookup, Touch, Watch};
 use crate::resp::{Error, Proto, Reply, Request, Result, Span};
 use crate::server::client::ClientRef;
 use crate::shard::{At, EVERYTHING, Lock, Shard, ShardHop, Transaction};
@@ -353,9 +353,11 @@ impl Dispatch<'_> {
         if same {
             let proto = turn.session.proto;
             Reply::new(&mut turn.replies.out, proto).array(plan.commands.len());
-            let routed =
-                plan.commands.iter().flat_map(|planned| planned.routes.iter().map(|(hash, _)| (planned.db, *hash)));
-            let routed: smallvec::SmallVec<[(usize, u64); 16]> = routed.collect();
+            let routed = plan
+                .commands
+                .iter()
+                .flat_map(|planned| planned.routes.iter().map(|(hash, _)| Lookup::key(planned.db, *hash)));
+            let routed: smallvec::SmallVec<[Lookup; 16]> = routed.collect();
             for some in routed.chunks(crate::keyspace::PREFETCHED) {
                 shard.keyspace.borrow().prefetch(some.iter().copied());
             }
@@ -412,7 +414,15 @@ impl Dispatch<'_> {
             if let Form::OneShard(target) = plan.form
                 && !watched.is_empty()
             {
-                let at = At { db: 0, proto, touch: Touch::No, hash: 0, keys: Keys::NONE, write: false };
+                let at = At {
+                    db: 0,
+                    proto,
+                    touch: Touch::No,
+                    hash: 0,
+                    keys: Keys::NONE,
+                    write: false,
+                    sought: Sought::Nothing,
+                };
                 parts.part(target, check_watched, at);
                 watched_args(&watched).as_request().from(0).for_each(|arg| parts.arg(target, arg));
                 parts.transaction.guard(target);

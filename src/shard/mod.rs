@@ -25,14 +25,15 @@ pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};
 pub use waiters::{Claim, News, Waiter};
 
 use crate::clock::{Clock, Now, Sequence, boottime_us};
-use crate::command::spec::Keys;
+use crate::command::spec::{Keys, Sought};
 use crate::command::{Ctx, Handler, OwnedRequest};
 use crate::config::{Config, Limits};
 use crate::expiry::{Cycle, Settings};
-use crate::keyspace::{Hasher, Keyspace, Notice, PREFETCHED, Touch};
+use crate::keyspace::{Hasher, Keyspace, Lookup, Notice, PREFETCHED, Touch};
 use crate::net::{Notify, Transport, note_woken};
 use crate::resp::{Proto, Reply, Request, Result};
 use mailbox::{Mail, Outbox};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -405,8 +406,12 @@ impl Shard {
         while unfinished.done < parts.len() {
             let next = unfinished.done;
             if next.is_multiple_of(PREFETCHED) {
-                let keys = parts[next..].iter().take(PREFETCHED);
-                self.keyspace.borrow().prefetch(keys.map(|part| (part.at.db, part.at.hash)));
+                let lookups = parts[next..].iter().take(PREFETCHED).map(|part| {
+                    let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
+                    Lookup { db: part.at.db, hash: part.at.hash, element: part.at.sought.element(request) }
+                });
+                let lookups: SmallVec<[Lookup; PREFETCHED]> = lookups.collect();
+                self.keyspace.borrow().prefetch(lookups.iter().copied());
             }
             let part = &mut parts[next];
             let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
@@ -517,4 +522,5 @@ pub struct At {
     /// Where its keys are, and whether it may change them.
     pub keys: Keys,
     pub write: bool,
+    pub sought: Sought,
 }

@@ -505,7 +505,7 @@ impl Block {
 
     /// The slot that the search for a key looks at first.
     #[inline]
-    fn candidate(&self, print: Print) -> Option<usize> {
+    pub fn candidate(&self, print: Print) -> Option<usize> {
         self.first_at_home(print, print.fingerprint)
     }
 

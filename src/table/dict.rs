@@ -49,6 +49,12 @@ fn hasher() -> &'static Hasher {
     HASHER.get_or_init(|| Hasher::new(fastrand::u64(..), 1))
 }
 
+/// The hash of an element, for [`Dict::prefetch`].
+#[inline]
+pub fn element_hash(member: &[u8]) -> u64 {
+    hasher().hash(member)
+}
+
 impl Default for Dict {
     fn default() -> Dict {
         Dict::new()
@@ -91,6 +97,14 @@ impl Dict {
         }
     }
 
+    /// Asks the cache for what a search for an element will read; the levels are those of [`Table::prefetch`].
+    #[inline]
+    pub fn prefetch(&self, element_hash: u64, level: usize) {
+        if let Form::Large(table) = &self.form {
+            table.prefetch(element_hash, level);
+        }
+    }
+
     /// An element and its deadline, store milliseconds.
     pub fn get_with_deadline(&self, member: &[u8]) -> Option<(Entry, Option<u64>)> {
         match &self.form {
@@ -122,6 +136,26 @@ impl Dict {
             None => (table.insert(key, value, 0), true),
         };
         (table.entry(slot), new)
+    }
+
+    /// Adds an element; whether it is new. One that is there is only read: its cache lines stay clean.
+    pub fn add<'v>(&mut self, member: &[u8], value: impl Into<Stored<'v>>) -> bool {
+        let key = hasher().key(member);
+        if let Form::Small(small) = &mut self.form {
+            if small.entries.find(key.hash, |entry| entry.key() == member).is_some() {
+                return false;
+            }
+            if small.entries.len() < SMALL_MAX {
+                return small.set(key, value.into()).1;
+            }
+            self.grow();
+        }
+        let Form::Large(table) = &mut self.form else { unreachable!("it has grown") };
+        let is_new = table.find(key).is_none();
+        if is_new {
+            table.insert(key, value, 0);
+        }
+        is_new
     }
 
     #[cold]
@@ -407,7 +441,12 @@ mod tests {
             for step in 0..20_000 {
                 let member = format!("member{}", rng.u32(..names)).into_bytes();
                 match rng.u32(..10) {
-                    0..5 => {
+                    0 => {
+                        let is_new = !model.contains_key(&member);
+                        assert_eq!(dict.add(&member, Value::Int(step)), is_new);
+                        model.entry(member).or_insert((step, None));
+                    }
+                    1..5 => {
                         let new = dict.set(&member, Value::Int(step)).1;
                         let deadline_ms = model.get(&member).and_then(|(_, deadline_ms)| *deadline_ms);
                         assert_eq!(new, model.insert(member, (step, deadline_ms)).is_none());

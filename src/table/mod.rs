@@ -20,7 +20,7 @@ pub mod scan;
 mod table;
 
 pub use block::NEVER_MS;
-pub use dict::Dict;
+pub use dict::{Dict, element_hash};
 pub use entry::{Entry, Kind, Stored, Value};
 pub use hash::{Hasher, Key};
 pub use scan::Cursor;

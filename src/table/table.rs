@@ -721,6 +721,13 @@ impl Table {
         }
     }
 
+    /// The entry that the search for a key looks at first: most likely the key's, where it is there.
+    #[inline]
+    pub fn candidate(&self, key_hash: u64) -> Option<Entry> {
+        let block = self.block_by_directory(self.directory_index(spread(key_hash)));
+        block.candidate(Print::of(key_hash)).map(|slot| block.entry(slot))
+    }
+
     /// Gives back up to `limit` entries and their blocks, for a database that is not used any more. False when
     /// nothing is left.
     pub fn dismantle(&mut self, limit: usize) -> bool {

@@ -46,6 +46,10 @@ impl Node for Hash {
     fn boxed_clone(&self) -> Box<dyn Node> {
         Box::new(self.clone())
     }
+
+    fn dict(&self) -> Option<&Dict> {
+        Some(&self.fields)
+    }
 }
 
 /// A hash, to read from.

@@ -27,7 +27,7 @@ pub mod set;
 pub mod stream;
 pub mod zset;
 
-use crate::table::{Kind, Value};
+use crate::table::{Dict, Kind, Value};
 use number::parse_i64;
 
 /// A collection that does not stand in its key's entry: it is kept behind a pointer there.
@@ -38,6 +38,10 @@ pub trait Node: Send {
     /// Gives back about `budget` elements of a collection that is not used any more; whether nothing is left.
     fn free_some(&mut self, budget: usize) -> bool;
     fn boxed_clone(&self) -> Box<dyn Node>;
+    /// Its elements, where they are in a dictionary.
+    fn dict(&self) -> Option<&Dict> {
+        None
+    }
 }
 
 /// A type of node.

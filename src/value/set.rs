@@ -40,13 +40,16 @@ impl Node for Set {
     fn boxed_clone(&self) -> Box<dyn Node> {
         Box::new(self.clone())
     }
+
+    fn dict(&self) -> Option<&Dict> {
+        Some(&self.members)
+    }
 }
 
 impl Set {
     /// Adds a member; whether it is new.
     pub fn insert(&mut self, member: &[u8]) -> bool {
-        // One that is there is only read: its cache lines stay clean.
-        self.members.get(member).is_none() && self.members.set(member, Value::Bytes(b"")).1
+        self.members.add(member, Value::Bytes(b""))
     }
 
     fn of(view: View) -> Set {

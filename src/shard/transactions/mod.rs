@@ -34,7 +34,7 @@ use super::mailbox::{Batch, Message, Result as CallOutcome, Step};
 use super::{At, CallResult, Part, Shard, Ticket};
 use crate::clock::{Now, Sequence, sequence_ms};
 use crate::command::{Handler, OwnedRequest};
-use crate::keyspace::LATEST;
+use crate::keyspace::{LATEST, Lookup};
 use crate::resp::Request;
 use locks::{Change, Locks, Place};
 use outgoing::Outgoing;
@@ -446,7 +446,7 @@ impl Shard {
         let parts = &mut parts[intent.parts.0 as usize..intent.parts.1 as usize];
         let Some(db) = parts.first().map(|part| part.at.db) else { return };
         for locks in locks[intent.locks.0 as usize..intent.locks.1 as usize].chunks(crate::keyspace::PREFETCHED) {
-            self.keyspace.borrow().prefetch(locks.iter().map(|lock| (db, lock.hash)));
+            self.keyspace.borrow().prefetch(locks.iter().map(|lock| Lookup::key(db, lock.hash)));
         }
         let mut refused = false;
         for part in parts {

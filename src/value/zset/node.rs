@@ -52,6 +52,10 @@ impl Node for Zset {
     fn boxed_clone(&self) -> Box<dyn Node> {
         Box::new(self.clone())
     }
+
+    fn dict(&self) -> Option<&Dict> {
+        Some(&self.members)
+    }
 }
 
 impl Clone for Zset {
