@@ -1,7 +1,9 @@
-//! Lag: how long after its deadline a key's `expired` event reaches a subscriber.
+//! Lag: how long after its deadline a key's `expired` event, or the `hexpired` event of a hash's field, reaches a
+//! subscriber.
 //!
-//! A million keys live on with far deadlines while 1,000 keys die at one moment T. The number that matters is the
-//! last event, not the typical one: a server that samples finds the first dead key soon and the last one never.
+//! A million keys live on with far deadlines while 1,000 keys, or a field of each of 1,000 hashes, die at one moment T.
+//! The number that matters is the last event, not the typical one: a server that samples finds the first dead key soon
+//! and the last one never.
 
 use crate::load::{self, VALUE, key};
 use crate::options::Options;
@@ -12,6 +14,7 @@ use crate::server::{Contest, Kind, Server, Settings, pin_and_bind_to_parent};
 use crate::{Result, wall};
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +29,8 @@ static EXPERIMENT: Experiment = Experiment {
     name: "lag",
     setting: "1,000 of 1,001,000 keys are due at the same moment; arrival of each expired event minus that moment, \
               in ms. Quiet; while a client repeats SCAN over everything; while redis-benchmark (-P 16 -c 50, SET and \
-              GET) runs at full speed. Beside it the lag the server itself publishes.",
+              GET) runs at full speed. The same for a field of each of 1,000 hashes, without redis-server, where fields \
+              of this version have no deadlines. Beside it the lag the server itself publishes.",
     columns: &[
         Column { name: "p50 ms", decimals: 1 },
         Column { name: "p99 ms", decimals: 1 },
@@ -44,7 +48,43 @@ static EXPERIMENT: Experiment = Experiment {
     }],
 };
 
-const VARIANTS: [&str; 3] = ["quiet", "scan", "load"];
+const VARIANTS: [&str; 5] = ["quiet", "scan", "load", "fields", "fields-load"];
+
+/// What dies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dying {
+    Keys,
+    Fields,
+}
+
+impl Dying {
+    fn of(variant: &str) -> Dying {
+        if variant.starts_with("fields") { Dying::Fields } else { Dying::Keys }
+    }
+
+    fn channel(self) -> &'static [u8] {
+        match self {
+            Dying::Keys => b"__keyevent@0__:expired",
+            Dying::Fields => b"__keyevent@0__:hexpired",
+        }
+    }
+
+    fn load(self, server: &Server, due: Range<u64>, deadline_ms: i64) -> Result<()> {
+        if self == Dying::Keys {
+            return load::pipeline(server, due, |number, out| {
+                push_set(out, &key(b"due", number), VALUE, Deadline::AtUnixMs(deadline_ms));
+            });
+        }
+        load::pipeline(server, due.clone(), |number, out| {
+            push_command(out, &[b"HSET", &key(b"due", number), b"stays", VALUE, b"too", VALUE]);
+        })?;
+        let deadline = deadline_ms.to_string();
+        load::pipeline(server, due, |number, out| {
+            let key = key(b"due", number);
+            push_command(out, &[b"HSETEX", &key, b"PXAT", deadline.as_bytes(), b"FIELDS", b"1", b"goes", VALUE]);
+        })
+    }
+}
 
 pub fn run(options: &Options) -> Result<()> {
     if let Some(unknown) = options.variants.iter().find(|&name| !VARIANTS.contains(&name.as_str())) {
@@ -63,11 +103,16 @@ pub fn run(options: &Options) -> Result<()> {
             load::far_deadlines(server, 0..live_keys)?;
             expect_keys(server, live_keys)
         })?;
+        let dying = Dying::of(variant);
+        let takes_part = |kind: Kind| kind == Kind::Ember || dying == Dying::Keys;
         let mut pooled: Vec<(Kind, Vec<f64>)> = options.kinds.iter().map(|&kind| (kind, Vec::new())).collect();
         for round in 1..=options.rounds(10) {
             contest.round(round, |server| {
+                if !takes_part(server.kind()) {
+                    return Ok(());
+                }
                 let disturbance = Disturbance::start(options, server, variant)?;
-                let observed = observe_round(server, round, options.wait)?;
+                let observed = observe_round(server, dying, round, options.wait)?;
                 drop(disturbance);
                 let lags: Vec<String> = observed.lags_ms.iter().map(|lag| format!("{lag:.3}")).collect();
                 writeln!(raw, "{},{variant},{round},{}", server.kind().name(), lags.join(","))?;
@@ -78,7 +123,8 @@ pub fn run(options: &Options) -> Result<()> {
             })?;
         }
         let rounds = options.rounds(10);
-        curves.extend(pooled.into_iter().map(|(kind, lags)| curve(kind, variant, lags, rounds)));
+        let pooled = pooled.into_iter().filter(|(kind, _)| takes_part(*kind));
+        curves.extend(pooled.map(|(kind, lags)| curve(kind, variant, lags, rounds)));
     }
     raw.flush()?;
     let x = Axis { label: "ms after the deadline", logarithmic: true };
@@ -111,7 +157,7 @@ impl Disturbance {
                 let scanner = std::thread::spawn(move || scan_until(connection, &seen_by_scanner));
                 Ok(Disturbance::Scan { stop, scanner: Some(scanner) })
             }
-            "load" => {
+            "load" | "fields-load" => {
                 let mut command = Command::new("nice");
                 // At the lowest priority, or it would keep our own subscriber, on the same core, from the events.
                 command.args(["-n", "19"]).arg(&options.redis_benchmark);
@@ -160,18 +206,16 @@ impl Observed {
     }
 }
 
-fn observe_round(server: &Server, round: usize, wait: Duration) -> Result<Observed> {
+fn observe_round(server: &Server, dying: Dying, round: usize, wait: Duration) -> Result<Observed> {
     let mut client = Connection::open(server.port())?;
     client.command(&[b"CONFIG", b"RESETSTAT"])?;
     let mut subscriber = Connection::open(server.port())?;
-    subscriber.command(&[b"SUBSCRIBE", b"__keyevent@0__:expired"])?;
+    subscriber.command(&[b"SUBSCRIBE", dying.channel()])?;
 
     let first = round as u64 * DUE_KEYS;
     let due = first..first + DUE_KEYS;
     let deadline_ms = wall::unix_ms() + LEAD_MS;
-    load::pipeline(server, due.clone(), |number, out| {
-        push_set(out, &key(b"due", number), VALUE, Deadline::AtUnixMs(deadline_ms));
-    })?;
+    dying.load(server, due.clone(), deadline_ms)?;
     load::check_in_time(deadline_ms)?;
 
     let names: HashSet<[u8; 16]> = due.clone().map(|number| key(b"due", number)).collect();
@@ -191,10 +235,10 @@ fn observe_round(server: &Server, round: usize, wait: Duration) -> Result<Observ
     let info = server.info("everything")?;
     let published_ms = |field: &str| info.get(field).map_or(f64::NAN, |lag_us| lag_us / 1e3);
     let (server_p99_ms, server_max_ms) = (published_ms("expire_lag_p99_us"), published_ms("expire_lag_max_us"));
-    // An access kills what the cycle has not found, so that the next round starts without it.
-    let mut accesses = Vec::new();
-    due.clone().for_each(|number| push_command(&mut accesses, &[b"EXISTS", &key(b"due", number)]));
-    client.send(&accesses)?;
+    // The next round starts without what the cycle has not found, and without the hashes.
+    let mut deletions = Vec::new();
+    due.clone().for_each(|number| push_command(&mut deletions, &[b"DEL", &key(b"due", number)]));
+    client.send(&deletions)?;
     for _ in due {
         client.reply()?;
     }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Entries freed between two looks at the work that waits.
-const GARBAGE_A_SLICE: usize = 256;
+pub const GARBAGE_A_SLICE: usize = 256;
 /// A turn of a saturated shard's cycle lasts no longer than this.
 const LONGEST_TURN_US: u64 = 500;
 /// Timers further away than this are set anew when they ring.

@@ -19,6 +19,7 @@ mod mailbox;
 mod transactions;
 mod waiters;
 
+pub use expire::GARBAGE_A_SLICE;
 pub use hop::{CallResult, ShardHop};
 pub use mailbox::{Batch, Links, Message, Part, Ticket, links};
 pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};

@@ -1,0 +1,172 @@
+//! Huge values: the CPU time of every step while a collection of ten million elements grows, and while it is freed
+//! after its key was deleted, overwritten or expired.
+//!
+//! Growth is measured in batches of 16 elements, as `growth` does for keys, and freeing in the slices that a shard gives
+//! back between two turns of serving. Times are by CLOCK_THREAD_CPUTIME_ID. The promise: no slice takes more than 1 ms.
+//! What the command itself takes (unlinking the value) is in the table, too.
+//!
+//! `cargo bench --bench huge -- [--elements N] [--quick] [--out FOLDER]`
+
+#[path = "shared/results.rs"]
+mod results;
+
+use emberdb::clock::{Now, thread_cpu_ns};
+use emberdb::keyspace::{Hasher, Key, Keyspace, Owned, Touch, Value};
+use emberdb::shard::GARBAGE_A_SLICE;
+use emberdb::value::NodeType;
+use emberdb::value::hash::Hash;
+use emberdb::value::list::{End, Limit, List};
+use emberdb::value::pack::Element;
+use emberdb::value::set::Set;
+use emberdb::value::stream::{ChunkLimits, Id, Log, Stream};
+use emberdb::value::zset::{Edit, Zset};
+use hdrhistogram::Histogram;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{error, fs};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// As the server has it, so that the same threads give pages back.
+#[allow(non_upper_case_globals)]
+#[unsafe(export_name = "_rjem_malloc_conf")]
+pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0\0";
+
+const BATCH: usize = 16;
+const PROMISE_NS: u64 = 1_000_000;
+const HIGHEST_NS: u64 = 60_000_000_000;
+const KEY: &[u8] = b"huge";
+const VALUE: &[u8] = b"a value of 24 bytes, all";
+const BEGIN_MS: u64 = 1_000_000;
+const LIFETIME_MS: u64 = 60_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Delete,
+    Overwrite,
+    Expire,
+}
+
+fn main() -> Result<(), Box<dyn error::Error>> {
+    let mut elements = 10_000_000;
+    let mut out = results::folder("huge");
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--elements" => elements = arguments.next().ok_or("--elements needs a number")?.parse()?,
+            "--quick" => elements = 1_000_000,
+            "--out" => out = PathBuf::from(arguments.next().ok_or("--out needs a folder")?),
+            _ => return Err(format!("unknown argument {argument}").into()),
+        }
+    }
+    // As the server refuses huge pages.
+    // SAFETY: changes a flag of this process.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    fs::create_dir_all(&out)?;
+    let mut page = format!(
+        "# Huge values: {elements} elements\n\nCPU time in microseconds: of {BATCH} elements while it grows, of the \
+         command that ends it, of the slices in which it is freed. {}.\n\n\
+         | type | growth p50 | p99.999 | max | way | command | slices | mean | p99.9 | max | promise |\n\
+         |---|---:|---:|---:|---|---:|---:|---:|---:|---:|---|\n",
+        results::machine()
+    );
+    for way in [Way::Delete, Way::Overwrite, Way::Expire] {
+        report("list", elements, way, &mut page, List::new(), |list, _| {
+            list.push(End::Back, Element::Bytes(VALUE), Limit::of(-2));
+        });
+        report("set", elements, way, &mut page, Set::default(), |set, n| assert!(set.insert(&name(n))));
+        report("hash", elements, way, &mut page, Hash::default(), |hash, n| {
+            hash.fields.set(&name(n), Value::Bytes(VALUE));
+        });
+        let mut rng = fastrand::Rng::with_seed(1);
+        report("zset", elements, way, &mut page, Zset::default(), |zset, n| {
+            assert!(zset.insert(&name(n), rng.f64()));
+        });
+        let limits = ChunkLimits { bytes: 4096, entries: 100 };
+        report("stream", elements, way, &mut page, Stream::default(), |stream, n| {
+            let pairs = [&b"field"[..], VALUE];
+            let bytes = Log::check_size(pairs.into_iter()).expect("it is small");
+            stream.log.append(Id { ms: 1 + n as u64, seq: 0 }, pairs.into_iter(), bytes, limits);
+        });
+    }
+    print!("{page}");
+    fs::write(out.join("summary.md"), &page)?;
+    println!("results: {}", out.display());
+    Ok(())
+}
+
+/// A row of the table: the value grows, ends in this way, and is freed.
+fn report<T: NodeType>(
+    kind: &str,
+    elements: usize,
+    way: Way,
+    page: &mut String,
+    mut node: T,
+    mut add: impl FnMut(&mut T, usize),
+) {
+    let mut growth = histogram();
+    for at in (0..elements).step_by(BATCH) {
+        growth.saturating_record(cpu_ns(|| (at..at + BATCH).for_each(|n| add(&mut node, n))).0);
+    }
+    let mut keyspace = Keyspace::new(1, Hasher::new(1, 1));
+    let hasher = keyspace.hasher().clone();
+    let (key, now) = (hasher.key(KEY), Now::from_ms(BEGIN_MS));
+    keyspace.insert_owned(0, key, Owned::node(node), Some(BEGIN_MS + LIFETIME_MS), now);
+    let command_ns = cpu_ns(|| end(&mut keyspace, key, way, now)).0;
+    let mut slices = histogram();
+    loop {
+        let (ns, more) = cpu_ns(|| keyspace.collect_garbage(GARBAGE_A_SLICE));
+        slices.saturating_record(ns);
+        if !more {
+            break;
+        }
+    }
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let verdict = if slices.max() <= PROMISE_NS { "PASS" } else { "MISS" };
+    let _ = writeln!(
+        page,
+        "| {kind} | {:.1} | {:.1} | {:.1} | {way:?} | {:.1} | {} | {:.1} | {:.1} | {:.1} | {verdict} |",
+        us(growth.value_at_quantile(0.5)),
+        us(growth.value_at_quantile(0.99999)),
+        us(growth.max()),
+        us(command_ns),
+        slices.len(),
+        slices.mean() / 1000.0,
+        us(slices.value_at_quantile(0.999)),
+        us(slices.max()),
+    );
+}
+
+fn end(keyspace: &mut Keyspace, key: Key, way: Way, now: Now) {
+    match way {
+        Way::Delete => keyspace.find(0, key, now, Touch::No).expect("it is there").remove(),
+        Way::Overwrite => {
+            keyspace.find(0, key, now, Touch::No).expect("it is there").replace(Value::Bytes(b"small"), None);
+        }
+        Way::Expire => {
+            let later = Now::from_ms(BEGIN_MS + LIFETIME_MS + 1);
+            assert_eq!(keyspace.sweep_earliest(0, later.ms, later, 1).deleted, 1);
+        }
+    }
+}
+
+fn cpu_ns<R>(work: impl FnOnce() -> R) -> (u64, R) {
+    let start_ns = thread_cpu_ns();
+    let result = work();
+    (thread_cpu_ns() - start_ns, result)
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, HIGHEST_NS, 3).expect("constant bounds are valid")
+}
+
+fn name(n: usize) -> [u8; 16] {
+    let mut name = *b"elem:00000000000";
+    let mut rest = n;
+    for digit in name[5..].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    name
+}
