@@ -58,7 +58,7 @@ pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest};
 use crate::clock::{Clock, Now};
 use crate::config::Limits;
 use crate::keyspace::{Hasher, Key, Keyspace, Touch};
-use crate::resp::{Proto, Reply, Request, Result};
+use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::pack::Element;
 use spec::Row;
 
@@ -205,6 +205,23 @@ pub fn reply_element(reply: &mut Reply, element: Element) {
         Element::Int(n) => reply.bulk_int(n),
         Element::Bytes(bytes) => reply.bulk(bytes),
     }
+}
+
+/// Writes so many items, each of them drawn anew. Their number is a client's, and nothing else would bound the reply: one
+/// that is going to be too long is refused before it is begun.
+pub fn reply_drawn(reply: &mut Reply, count: u64, limit: usize, mut each: impl FnMut(&mut Reply)) -> Result {
+    const ITEM_BYTES_MIN: u64 = "$0\r\n\r\n".len() as u64;
+    let begin = reply.len();
+    if count > limit as u64 / ITEM_BYTES_MIN {
+        return Err(Error::ReplyTooLong);
+    }
+    for _ in 0..count {
+        each(reply);
+        if reply.len() - begin > limit {
+            return Err(Error::ReplyTooLong);
+        }
+    }
+    Ok(())
 }
 
 /// The shard of a key.

@@ -1,8 +1,7 @@
 //! HRANDFIELD.
 
 use super::with_view;
-use crate::command::Ctx;
-use crate::command::reply_element;
+use crate::command::{Ctx, reply_drawn, reply_element};
 use crate::keyspace::NEVER_MS;
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
@@ -86,15 +85,11 @@ fn repeated(
         _ if packed.is_empty() => None,
         _ => Some(packed[rng.usize(..packed.len())]),
     };
-    let start = reply.len();
-    announce(reply, if view.live_len(now_ms) > 0 { count } else { 0 }, with_values);
-    for field in std::iter::repeat_with(|| draw(rng)).take(count).map_while(|field| field) {
-        reply_field(reply, field, with_values);
-        if reply.len() - start > limit {
-            return Err(Error::ReplyTooLong);
-        }
-    }
-    Ok(())
+    let count = if view.live_len(now_ms) > 0 { count } else { 0 };
+    announce(reply, count, with_values);
+    reply_drawn(reply, count as u64, limit, |reply| {
+        draw(rng).into_iter().for_each(|field| reply_field(reply, field, with_values));
+    })
 }
 
 /// Different ones: all of them where there are no more.

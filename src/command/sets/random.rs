@@ -2,7 +2,7 @@
 
 use super::edit::remove_members;
 use super::{of_kind, view};
-use crate::command::{Ctx, reply_element};
+use crate::command::{Ctx, reply_drawn, reply_element};
 use crate::config::NotifyFlags;
 use crate::keyspace::Key;
 use crate::resp::{Error, Request, Result};
@@ -94,15 +94,11 @@ pub(super) fn srandmember(ctx: &mut Ctx, request: Request) -> Result {
             members.into_iter().for_each(|member| reply_element(&mut ctx.reply, member));
         }
         Some(count) => {
-            let (begin, limit) = (ctx.reply.len(), ctx.limits.string_bytes);
-            ctx.reply.array(usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX));
-            for _ in 0..count.unsigned_abs() {
-                view.random(ctx.rng).into_iter().for_each(|member| reply_element(&mut ctx.reply, member));
-                if ctx.reply.len() - begin > limit {
-                    ctx.reply.truncate(begin);
-                    return Err(Error::ReplyTooLong);
-                }
-            }
+            let count = count.unsigned_abs();
+            ctx.reply.array(usize::try_from(count).unwrap_or(usize::MAX));
+            reply_drawn(&mut ctx.reply, count, ctx.limits.string_bytes, |reply| {
+                view.random(ctx.rng).into_iter().for_each(|member| reply_element(reply, member));
+            })?;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use super::{of_kind, view};
 use crate::command::scanning::{self, Own, ScanOptions};
 use crate::command::spec::flag::{FAST, READ};
 use crate::command::spec::{Group, Keys, Row, Spec};
-use crate::command::{Ctx, Run, reply_element};
+use crate::command::{Ctx, Run, reply_drawn, reply_element};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::number::{write_f64, write_i64};
 use crate::value::pack::Element;
@@ -181,17 +181,11 @@ fn zrandmember(ctx: &mut Ctx, request: Request) -> Result {
     if view.is_empty() {
         ctx.reply.array(0);
     } else if count < 0 {
-        let (begin, limit) = (ctx.reply.len(), ctx.limits.string_bytes);
-        let count = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-        announce(&mut ctx.reply, count, with_scores);
-        for _ in 0..count {
-            random(view, ctx.rng).into_iter().for_each(|item| reply_item(&mut ctx.reply, item, with_scores));
-            // The count is a client's number, and nothing else would bound the reply.
-            if ctx.reply.len() - begin > limit {
-                ctx.reply.truncate(begin);
-                return Err(Error::ReplyTooLong);
-            }
-        }
+        let count = count.unsigned_abs();
+        announce(&mut ctx.reply, usize::try_from(count).unwrap_or(usize::MAX), with_scores);
+        reply_drawn(&mut ctx.reply, count, ctx.limits.string_bytes, |reply| {
+            random(view, ctx.rng).into_iter().for_each(|item| reply_item(reply, item, with_scores));
+        })?;
     } else {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(view.len());
         announce(&mut ctx.reply, count, with_scores);
