@@ -112,6 +112,10 @@ pub struct Generator {
 }
 
 impl Generator {
+    pub fn is_about_everything(&self) -> bool {
+        self.family == Family::Everything
+    }
+
     pub fn new(seed: u64, family: Family) -> Generator {
         Generator {
             rng: Rng::with_seed(seed),

@@ -18,6 +18,9 @@ pub const NAMES: &[&str] = &[
 
 const MEMBERS: u32 = 24;
 
+/// The key under which distances are stored.
+pub const DISTANCES: &[u8] = b"distances";
+
 impl Generator {
     pub fn geo(&mut self) -> Step {
         let key = self.key();

@@ -60,22 +60,52 @@ pub fn may_block(args: &Args) -> bool {
 }
 
 /// False where another argument could make a command wait, a key die during the run, the members of the sorted set
-/// under one score have several, what is sorted lose its order, a stream never take an entry again, or the reply show the
-/// form in which a server keeps a value.
+/// under one score have several, what is sorted lose its order, a stream never take an entry again, a HyperLogLog be
+/// broken where the two look at different moments, or the reply show the form in which a server keeps a value.
 fn may_be_spoilt(args: &Args) -> bool {
     let is = |name: &[u8]| args[0].eq_ignore_ascii_case(name);
     let is_sorted_by = args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BY"));
-    let never = [b"DUMP".as_slice(), b"RESTORE", b"XADD", b"XSETID"].into_iter().any(is);
+    let never = [b"APPEND".as_slice(), b"DUMP", b"RESTORE", b"SETRANGE", b"XADD", b"XSETID"].into_iter().any(is);
     !(never || may_block(args) || is(b"ZADD") && args[1] == sorted_sets::LEX || is_sorted_by)
 }
 
-/// Leaves out what Redis 7.0 takes for one argument too many, and later versions for an option: ZRANK's WITHSCORE.
+/// Leaves out what later versions than Redis 7.0 know: ZRANK's WITHSCORE, the `+` of XREAD.
 fn without_newer(mut args: Args) -> Args {
-    let is = |name: &[u8]| args[0].eq_ignore_ascii_case(name);
-    if is(b"ZRANK") || is(b"ZREVRANK") {
+    let name = args[0].to_ascii_uppercase();
+    if name == b"ZRANK" || name == b"ZREVRANK" {
         args.truncate(3);
     }
+    if name == b"XREAD" {
+        args.iter_mut().filter(|arg| *arg == b"+").for_each(|arg| *arg = b"$".to_vec());
+    }
     args
+}
+
+/// Asks for ranges by member only where the members have one score: of others nothing is promised.
+fn of_one_score(mut args: Args) -> Args {
+    let name = args[0].to_ascii_uppercase();
+    let takes_ranges = name.starts_with(b"ZR") || name == b"ZLEXCOUNT";
+    let by_member = name.ends_with(b"LEX") || args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BYLEX"));
+    let source = if name == b"ZRANGESTORE" { 2 } else { 1 };
+    if takes_ranges && (by_member || name == b"ZLEXCOUNT") && args.len() > source {
+        args[source] = sorted_sets::LEX.to_vec();
+    }
+    args
+}
+
+/// Stores distances where nobody looks for places: several would be at one place, and their order is up to chance.
+fn with_distances_apart(mut args: Args) -> Args {
+    let Some(at) = args.iter().position(|arg| arg.eq_ignore_ascii_case(b"STOREDIST")) else { return args };
+    let target = if args[0].eq_ignore_ascii_case(b"GEOSEARCHSTORE") { 1 } else { at + 1 };
+    if args[0].to_ascii_uppercase().starts_with(b"GEO") && target < args.len() && target != at {
+        args[target] = geo::DISTANCES.to_vec();
+    }
+    args
+}
+
+/// What a command becomes that could show differences which nobody calls one.
+fn settled(args: Args) -> Args {
+    with_distances_apart(of_one_score(without_newer(args)))
 }
 
 impl Family {
@@ -134,11 +164,11 @@ impl Family {
             Family::Everything => return generator.pick(&TYPES).own_step(generator),
         };
         match step {
-            Step::Command(mut args, rule)
-                if self != Family::Strings && may_be_spoilt(&args) && generator.one_in(30) =>
-            {
-                generator.spoil(&mut args);
-                Step::Command(without_newer(args), rule)
+            Step::Command(mut args, rule) => {
+                if self != Family::Strings && may_be_spoilt(&args) && generator.one_in(30) {
+                    generator.spoil(&mut args);
+                }
+                Step::Command(settled(args), rule)
             }
             step => step,
         }
@@ -151,7 +181,7 @@ impl Family {
         let name = *generator.pick(&names);
         let count = generator.rng.usize(..7);
         let rest = generator.times(count, Generator::misfit);
-        without_newer([vec![generator.word(name)], rest].concat())
+        settled([vec![generator.word(name)], rest].concat())
     }
 }
 
