@@ -112,10 +112,6 @@ pub struct Generator {
 }
 
 impl Generator {
-    pub fn is_about_everything(&self) -> bool {
-        self.family == Family::Everything
-    }
-
     pub fn new(seed: u64, family: Family) -> Generator {
         Generator {
             rng: Rng::with_seed(seed),
@@ -126,6 +122,11 @@ impl Generator {
             in_multi: false,
             watches: false,
         }
+    }
+
+    /// Whether values of all types are under the same keys.
+    pub fn is_mixed(&self) -> bool {
+        matches!(self.family, Family::Dump | Family::Everything)
     }
 
     /// How many commands to pipeline next.

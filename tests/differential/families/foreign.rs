@@ -12,7 +12,7 @@ impl Generator {
             2 => args("RPUSH", [key, self.element(), self.element()]),
             3 | 4 => args("SADD", [key, self.element(), self.element()]),
             5 => args("HSET", [key, self.element(), self.element()]),
-            6 => args("ZADD", [key, b"1".to_vec(), self.element(), b"2".to_vec(), self.element()]),
+            6 => args("ZADD", [key, self.rng.u32(..).to_string().into(), self.element()]),
             7 => args("XADD", [key, self.next_id(), self.element(), self.element()]),
             8 => args("PFADD", [key, self.element()]),
             _ => args("SETBIT", [key, b"100".to_vec(), b"1".to_vec()]),

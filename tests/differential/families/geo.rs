@@ -18,12 +18,15 @@ pub const NAMES: &[&str] = &[
 
 const MEMBERS: u32 = 24;
 
+/// Keys of their own, in runs about several families.
+const PLACES: [&[u8]; 3] = [b"places:1", b"places:2", b"{tag}places"];
 /// The key under which distances are stored.
 pub const DISTANCES: &[u8] = b"distances";
 
 impl Generator {
     pub fn geo(&mut self) -> Step {
-        let key = self.key();
+        // Several members with one score are at one place, and their order is up to chance.
+        let key = if self.is_mixed() { self.pick(&PLACES).to_vec() } else { self.key() };
         Step::of(match self.rng.u32(..100) {
             0..25 => {
                 let mut out = args("GEOADD", [key]);

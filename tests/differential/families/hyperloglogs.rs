@@ -4,15 +4,15 @@ use super::super::{Args, Generator, args};
 
 pub const NAMES: &[&str] = &["PFADD", "PFCOUNT", "PFMERGE"];
 
-/// Keys of their own, in runs about everything.
+/// Keys of their own, in runs about several families.
 const HYPERLOGLOGS: [&[u8]; 3] = [b"hyperloglog:1", b"hyperloglog:2", b"{tag}hyperloglog"];
 
 impl Generator {
     pub fn hyperloglog(&mut self) -> Args {
         // Where commands of other families break what is under the usual keys, the two look at different moments.
-        let key = if self.is_about_everything() { self.pick(&HYPERLOGLOGS).to_vec() } else { self.key() };
+        let key = if self.is_mixed() { self.pick(&HYPERLOGLOGS).to_vec() } else { self.key() };
         match self.rng.u32(..100) {
-            46..95 if self.is_about_everything() => {
+            46..95 if self.is_mixed() => {
                 let name = *self.pick(&["PFCOUNT", "PFMERGE"]);
                 let others = self.pick(&HYPERLOGLOGS).to_vec();
                 args(name, [key, others])
