@@ -1,7 +1,7 @@
-//! `emberdb`: reads its configuration, pins one executor to each core, serves until it is told to stop.
+//! `emberdb`: reads its configuration, starts one executor a shard, serves until it is told to stop.
 
 use emberdb::clock::{Clock, Sequence};
-use emberdb::config::{self, Config, Network, Start};
+use emberdb::config::{self, Config, Network, PinShards, Start};
 use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::{Bell, Ring, Sockets, Transport};
 use emberdb::observe::log;
@@ -99,11 +99,16 @@ fn serve(
     let config = Arc::new(config);
     let mut first = Some((accepted, signals));
     let mut threads = Vec::new();
+    let pinned = match config.pin_shards {
+        PinShards::Auto => shards > 1 && shards == cores.len(),
+        PinShards::Yes => !cores.is_empty(),
+        PinShards::No => false,
+    };
     let (on_ring, bells) = (takes_ring(config.network)?, Bell::for_all(shards));
     for (index, links) in links(shards).into_iter().enumerate() {
         let placement = match cores {
-            [] => Placement::Unbound,
-            cores => Placement::Fixed(cores[index % cores.len()].id),
+            cores if pinned => Placement::Fixed(cores[index % cores.len()].id),
+            _ => Placement::Unbound,
         };
         let (hasher, global, table, bells) = (hasher.clone(), global.clone(), table.clone(), bells.clone());
         let (config, sequence, seed) = (config.clone(), sequence.clone(), fastrand::u64(..));

@@ -1,7 +1,7 @@
 //! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README.
 
 use super::Config;
-use super::types::{Choice, DebugCommand, LogLevel, Network, PipelineOrder};
+use super::types::{Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder};
 use super::values::{Kind, Setting, ValueError};
 
 /// One row.
@@ -224,6 +224,16 @@ pub const DIRECTIVES: &[Directive] = &[
         mutable: false,
         help: "threads that own a part of the keys each; 0 = as many as the process may use cores",
         field: field!(shards),
+    },
+    Directive {
+        name: "pin-shards",
+        group: Group::General,
+        default: "auto",
+        kind: Kind::Choice(PinShards::NAMES),
+        mutable: false,
+        help: "keep each shard's thread on one core: fast where nobody else works there, starved where others do; \
+               auto = where there is a core for each of several shards",
+        field: field!(pin_shards),
     },
     Directive {
         name: "databases",

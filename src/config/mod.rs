@@ -37,7 +37,9 @@ pub use directives::{DIRECTIVES, Directive, Group};
 pub use file::{Place, Reason, Start, StartError, load};
 pub use help::markdown_table;
 pub use rewrite::RewriteError;
-pub use types::{DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, PipelineOrder};
+pub use types::{
+    DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, PinShards, PipelineOrder,
+};
 pub use values::{Kind, ValueError};
 
 /// Every directive's present value. Field names are the directives' names, units last.
@@ -69,6 +71,7 @@ pub struct Config {
     /// As it was written. Who changes the process's directory may store the absolute path here.
     pub dir: String,
     pub network: Network,
+    pub pin_shards: PinShards,
     pub spin_us: u64,
     pub hz: u32,
     pub pipeline_order: PipelineOrder,
@@ -269,6 +272,7 @@ impl Config {
             logfile: String::new(),
             dir: String::new(),
             network: Network::Auto,
+            pin_shards: PinShards::Auto,
             spin_us: 0,
             hz: 0,
             pipeline_order: PipelineOrder::Relaxed,

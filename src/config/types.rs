@@ -68,6 +68,20 @@ impl Choice for Network {
     const ALL: &'static [Network] = &[Network::Auto, Network::Ring, Network::Glommio];
 }
 
+/// Whether each shard's thread stays on one core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinShards {
+    /// Where there is a core for each of several shards.
+    Auto,
+    Yes,
+    No,
+}
+
+impl Choice for PinShards {
+    const NAMES: &'static [&'static str] = &["auto", "yes", "no"];
+    const ALL: &'static [PinShards] = &[PinShards::Auto, PinShards::Yes, PinShards::No];
+}
+
 /// Who may use `DEBUG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DebugCommand {
@@ -274,6 +288,7 @@ mod tests {
         check::<LogLevel>();
         check::<PipelineOrder>();
         check::<Network>();
+        check::<PinShards>();
         check::<DebugCommand>();
     }
 

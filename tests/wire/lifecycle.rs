@@ -332,3 +332,37 @@ fn running_out_of_file_descriptors_costs_new_connections_only() {
         );
     }
 }
+
+/// The cores on which the threads of a server's shards may run.
+fn cores_of_shards(server: &Server) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("/proc").flatten();
+    let of_task = |name: &str, task: &std::fs::DirEntry| std::fs::read_to_string(task.path().join(name)).expect(name);
+    let mut shards: Vec<(String, String)> = tasks
+        .map(|task| (of_task("comm", &task), of_task("status", &task)))
+        .filter(|(name, _)| name.starts_with("shard-"))
+        .collect();
+    shards.sort();
+    let allowed = |status: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.expect("Cpus_allowed_list").trim().to_string()
+    };
+    shards.iter().map(|(_, status)| allowed(status)).collect()
+}
+
+#[test]
+fn a_shard_stays_on_one_core_only_where_each_has_its_own() {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let is_one_core = |allowed: &String| allowed.parse::<usize>().is_ok();
+    let pinned = |shards, flags: &[&str]| {
+        let server = Server::start(Kind::Ember { shards }, flags);
+        cores_of_shards(&server).iter().any(is_one_core)
+    };
+    if cores == 1 {
+        return;
+    }
+    assert!(!pinned(1, &[]), "others would have to share its core with it");
+    assert!(!pinned(cores + 1, &[]), "two would have one core");
+    assert!(pinned(cores, &[]));
+    assert!(!pinned(cores, &["--pin-shards", "no"]));
+    assert!(pinned(1, &["--pin-shards", "yes"]));
+}
