@@ -378,6 +378,17 @@ fn flags_choose_kinds_and_classes_of_events() {
     });
 }
 
+#[test]
+fn what_takes_the_place_of_another_key_is_new() {
+    on_every_server(&["--notify-keyspace-events", "Eng$"], |server| {
+        for (command, event) in [("RENAME {k}a {k}b", "rename_to"), ("COPY {k}a {k}b REPLACE", "copy_to")] {
+            server.client().pipeline(&["SET {k}a 1", "SET {k}b 2"].map(words));
+            let events = keyevents(server, &[command]);
+            assert_eq!(events[events.len() - 2..], ["{k}b new".to_string(), format!("{{k}}b {event}")]);
+        }
+    });
+}
+
 /// The keys in `__keyevent@0__:expired` messages, with how often each came.
 fn expired_events(subscriber: &mut Client, count: usize) -> BTreeMap<String, usize> {
     let mut keys = BTreeMap::new();

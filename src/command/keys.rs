@@ -215,7 +215,11 @@ impl Carried {
         Carried { value: live.take(), deadline_ms }
     }
 
+    /// What stands there goes first: the key is new then, as in Redis.
     fn put(self, ctx: &mut Ctx, db: usize, key: Key) {
+        if let Some(live) = ctx.keyspace.find(db, key, ctx.now, Touch::No) {
+            live.remove();
+        }
         ctx.keyspace.insert_owned(db, key, self.value, self.deadline_ms, ctx.now);
     }
 }

@@ -26,7 +26,7 @@ mod model_test;
 #[cfg(test)]
 mod story_test;
 
-pub use crate::table::{Cursor, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
+pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
 pub use effects::{Effects, Notice};
 pub use live::Live;
 pub use nodes::Owned;
@@ -36,7 +36,7 @@ use crate::clock::Now;
 use crate::config::NotifyFlags;
 use crate::observe::Lag;
 use crate::table::block::Block;
-use crate::table::{Dict, Entry, FieldsSwept, Next, Slot, Table, Undertaker};
+use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker};
 use crate::value::hash;
 use nodes::Nodes;
 use smallvec::SmallVec;
@@ -169,11 +169,12 @@ impl Keyspace {
     }
 
     fn remove_dead(&mut self, db: usize, slot: Slot, now: Now) {
-        let deadline_ms = self.dbs[db].deadline_ms(slot).unwrap_or(now.ms);
-        self.lag.record(now, deadline_ms);
         let entry = self.dbs[db].entry(slot);
-        if entry.has_fields() && self.dbs[db].deadline_ms(slot).is_none_or(|own_ms| own_ms >= now.ms) {
-            // All its fields are dead.
+        let own_ms = self.dbs[db].deadline_ms(slot).filter(|own_ms| *own_ms < now.ms);
+        // Where it has not passed, all fields are dead: one of them stands for all.
+        let deadline_ms = own_ms.or_else(|| hash::some_deadline_ms(entry)).unwrap_or(now.ms);
+        self.lag.record(now, deadline_ms);
+        if entry.has_fields() && own_ms.is_none() {
             self.effects.notify(NotifyFlags::HASH, "hexpired", db, entry.key());
             self.effects.notify(NotifyFlags::GENERIC, "del", db, entry.key());
         } else {
@@ -318,24 +319,25 @@ impl Keyspace {
     pub fn watch(&mut self, db: usize, bytes: &[u8], now: Now) -> Watch {
         let key = self.hasher.key(bytes);
         // First, since a dead key goes now, which is no change.
-        let existed = self.live_slot(db, key, now).is_some();
-        Watch { version: self.effects.watched.add(db, bytes), existed }
+        let fields = self.live_fields(db, key, now);
+        Watch { version: self.effects.watched.add(db, bytes), fields }
+    }
+
+    /// What [`Watch::fields`] says of a key now.
+    fn live_fields(&mut self, db: usize, key: Key, now: Now) -> Option<u64> {
+        let entry = self.live_slot(db, key, now).map(|slot| self.dbs[db].entry(slot))?;
+        Some(if entry.kind() == Kind::Hash { hash::live_len(entry, now.ms) as u64 } else { 0 })
     }
 
     pub fn unwatch(&mut self, db: usize, bytes: &[u8]) {
         self.effects.watched.remove(db, bytes);
     }
 
-    /// Whether nobody has changed a watched key, nor its deadline passed, nor one of its fields'. (A death itself is no change: what was there
-    /// is not, what was not is not.)
+    /// Whether nobody has changed a watched key, nor its deadline passed, nor one of its fields'. (That what was dead
+    /// before is taken out is no change: what was there is not, what was not is not.)
     fn is_unchanged(&mut self, db: usize, bytes: &[u8], watch: Watch, now: Now) -> bool {
-        let key = self.hasher.key(bytes);
-        let slot = self.live_slot(db, key, now);
-        let is_whole = |slot| {
-            let entry = self.dbs[db].entry(slot);
-            !entry.has_fields() || hash::live_len(entry, now.ms) == hash::live_len(entry, 0)
-        };
-        let lives = !watch.existed || slot.is_some_and(is_whole);
+        let fields = self.live_fields(db, self.hasher.key(bytes), now);
+        let lives = watch.fields.is_none() || fields == watch.fields;
         lives && self.effects.watched.version(db, bytes) == Some(watch.version)
     }
 
@@ -561,7 +563,7 @@ impl Undertaker for Sweeping<'_> {
         let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |deadline_ms| lag.record(now, deadline_ms));
         let key = swept.entry.key();
         if swept.deleted > 0 {
-            self.effects.touched(self.db, key);
+            self.effects.gone(self.db, key);
             self.effects.notify(NotifyFlags::HASH, "hexpired", self.db, key);
         }
         if swept.next == Next::Empty {

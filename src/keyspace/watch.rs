@@ -6,7 +6,8 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
     pub version: u64,
-    pub existed: bool,
+    /// The fields of a hash that were alive, none of another type; `None` where there was no key.
+    pub fields: Option<u64>,
 }
 
 /// Empty nearly always.

@@ -25,7 +25,7 @@ impl Lag {
 
     #[inline]
     pub fn record(&mut self, now: Now, deadline_ms: u64) {
-        self.histogram.saturating_record(now.us.saturating_sub(deadline_ms * 1000).max(1));
+        self.histogram.saturating_record(now.us.saturating_sub(deadline_ms.saturating_mul(1000)).max(1));
     }
 
     pub fn add(&mut self, other: &Lag) {

@@ -183,11 +183,12 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
 const CHANGED: Error = Error::text("ABORT a watched key has changed");
 
 /// The guard of a transaction, on the shard of the watched keys: they are as they were, and are forgotten. Its
-/// arguments are four for each key: database, key, the number of its last change, and whether it was there.
+/// arguments are four for each key: database, key, the number of its last change, and 0 where it was not there, else one
+/// more than the fields it had.
 fn check_watched(ctx: &mut Ctx, request: Request) -> Result {
     let number = |index| parse_u64(request.arg(index)).expect("written by ourselves");
     let watched = (0..request.len()).step_by(4).map(|index| {
-        let watch = Watch { version: number(index + 2), existed: number(index + 3) == 1 };
+        let watch = Watch { version: number(index + 2), fields: number(index + 3).checked_sub(1) };
         (number(index) as usize, request.arg(index + 1), watch)
     });
     if ctx.keyspace.end_watches(watched, ctx.now) { Ok(()) } else { Err(CHANGED) }
@@ -199,7 +200,7 @@ fn watched_args(watched: &[WatchedKey]) -> OwnedRequest {
         args.push(db.to_string().as_bytes());
         args.push(key);
         args.push(watch.version.to_string().as_bytes());
-        args.push(if watch.existed { b"1" } else { b"0" });
+        args.push(watch.fields.map_or(0, |fields| fields + 1).to_string().as_bytes());
     }
     args
 }

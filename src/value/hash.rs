@@ -331,6 +331,14 @@ pub fn live_len(entry: Entry, now_ms: u64) -> usize {
     View::of(entry.content()).live_len(now_ms)
 }
 
+/// The deadline of a field, if there is one.
+pub fn some_deadline_ms(entry: Entry) -> Option<u64> {
+    (entry.kind() == Kind::Hash)
+        .then(|| View::of(entry.content()).iter().next())
+        .flatten()
+        .map(|field| field.deadline_ms)
+}
+
 /// Takes fields out of a hash whose deadlines are before `before_ms`, at most `limit` where they are many; `died` is told
 /// of their deadlines. The old pointer must not be used afterwards.
 pub fn sweep(entry: Entry, before_ms: u64, now_ms: u64, limit: usize, mut died: impl FnMut(u64)) -> FieldsSwept {

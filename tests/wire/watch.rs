@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::transactions::{exec, on_shards_and_redis};
+use super::transactions::{exec, on_shards, on_shards_and_redis};
 use crate::common::{Client, Server, Value, bulk, error, int, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -316,5 +316,30 @@ fn no_increment_is_lost() {
         });
         let total = (WORKERS * ROUNDS).to_string();
         assert_eq!(server.client().call("MGET left right"), Value::bulks(&[&total, &format!("-{total}")]));
+    });
+}
+
+/// Redis 7.0 has no deadlines of fields.
+#[test]
+fn fields_that_were_dead_before_are_no_change() {
+    on_shards(&["--active-expire-interval-ms", "0"], |server| {
+        let mut client = server.client();
+        for (far, aborts, why) in [("", false, "dead before"), ("50", true, "dead meanwhile")] {
+            client.call("DEL h");
+            client.call("HSET h a 1 b 2 c 3");
+            client.call("HPEXPIRE h 1 FIELDS 1 a");
+            let died = wait_until(PATIENCE, || client.call("HGET h a").is_null());
+            assert!(died);
+            if !far.is_empty() {
+                client.call(&format!("HPEXPIRE h {far} FIELDS 1 b"));
+            }
+            client.call("WATCH h");
+            if aborts {
+                assert!(wait_until(PATIENCE, || client.call("HGET h b").is_null()));
+            }
+            // It is taken out between WATCH and EXEC.
+            server.client().call("EXPIRY PURGE");
+            assert_aborts(&mut client, aborts, why);
+        }
     });
 }

@@ -2,7 +2,7 @@
 
 use super::with_view;
 use crate::command::{Ctx, reply_drawn, reply_element};
-use crate::keyspace::NEVER_MS;
+use crate::keyspace::{Dict, NEVER_MS};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
 use std::collections::HashSet;
@@ -64,6 +64,14 @@ fn reply_field(reply: &mut Reply, field: Field, with_values: bool) {
     }
 }
 
+/// The fields, where those that are alive are found by drawing: not where most are dead and not taken out yet.
+fn drawable(view: View<'_>, now_ms: u64) -> Option<&Dict> {
+    match view {
+        View::Dict(dict) if view.live_len(now_ms) > dict.len() / 2 => Some(dict),
+        _ => None,
+    }
+}
+
 fn alive<'a>(view: View<'a>, now_ms: u64) -> Vec<Field<'a>> {
     view.iter().filter(|field| !field.is_dead(now_ms)).collect()
 }
@@ -79,13 +87,14 @@ fn repeated(
     rng: &mut fastrand::Rng,
 ) -> Result {
     let lives = |_, deadline_ms: Option<u64>| deadline_ms.unwrap_or(NEVER_MS) >= now_ms;
-    let packed = if let View::Dict(_) = view { Vec::new() } else { alive(view, now_ms) };
-    let draw = |rng: &mut fastrand::Rng| match view {
-        View::Dict(dict) => dict.random(rng, lives).map(|(entry, deadline_ms)| dict_field(entry, deadline_ms)),
-        _ if packed.is_empty() => None,
-        _ => Some(packed[rng.usize(..packed.len())]),
+    let drawn_from = drawable(view, now_ms);
+    let all = if drawn_from.is_some() { Vec::new() } else { alive(view, now_ms) };
+    let draw = |rng: &mut fastrand::Rng| match drawn_from {
+        Some(dict) => dict.random(rng, lives).map(|(entry, deadline_ms)| dict_field(entry, deadline_ms)),
+        None if all.is_empty() => None,
+        None => Some(all[rng.usize(..all.len())]),
     };
-    let count = if view.live_len(now_ms) > 0 { count } else { 0 };
+    let count = if drawn_from.is_some() || !all.is_empty() { count } else { 0 };
     announce(reply, count, with_values);
     reply_drawn(reply, count as u64, limit, |reply| {
         draw(rng).into_iter().for_each(|field| reply_field(reply, field, with_values));
@@ -95,9 +104,7 @@ fn repeated(
 /// Different ones: all of them where there are no more.
 fn distinct<'a>(view: View<'a>, now_ms: u64, count: usize, rng: &mut fastrand::Rng) -> Vec<Field<'a>> {
     // Where few of many are wanted they are drawn until they differ.
-    if let View::Dict(dict) = view
-        && count < dict.len() / 4
-    {
+    if let Some(dict) = drawable(view, now_ms).filter(|dict| count < dict.len() / 8) {
         let mut drawn = HashSet::new();
         let mut fields = Vec::new();
         for _ in 0..count * 16 {

@@ -259,3 +259,30 @@ fn the_events_of_a_field_that_dies() {
     let seen: Vec<&str> = events(&mut world);
     assert_eq!(seen, ["hexpired", "del"]);
 }
+
+/// Where nearly all fields are dead, and not taken out yet, those that live are found all the same, and soon.
+#[test]
+fn random_fields_are_found_among_the_dead() {
+    let mut world = World::new(3);
+    for number in 0..3000 {
+        world.run(&["hset", "key", &format!("dies{number}"), "1"]);
+        world.run(&["hpexpire", "key", "10", "fields", "1", &format!("dies{number}")]);
+    }
+    world.run(&["hset", "key", "lives", "1"]);
+    world.clock.advance_ms(11);
+    assert_eq!(world.run(&["hrandfield", "key"]), "$5\r\nlives\r\n");
+    assert_eq!(world.run(&["hrandfield", "key", "500"]), "*1\r\n$5\r\nlives\r\n");
+    assert_eq!(world.run(&["hrandfield", "key", "-2"]), "*2\r\n$5\r\nlives\r\n$5\r\nlives\r\n");
+}
+
+/// The lag of a hash that is found dead is that of its fields, however far its own deadline is.
+#[test]
+fn a_dead_hash_is_as_late_as_its_fields() {
+    let mut world = World::new(4);
+    world.run(&["hset", "key", "field", "1"]);
+    world.run(&["pexpire", "key", "20000000000000000"]);
+    world.run(&["hpexpire", "key", "1", "fields", "1", "field"]);
+    world.clock.advance_ms(101);
+    assert_eq!(world.run(&["exists", "key"]), ":0\r\n");
+    assert!((99_000..102_000).contains(&world.keyspace.lag.max_us()), "{}", world.keyspace.lag.max_us());
+}
