@@ -8,6 +8,8 @@ mod common;
 
 #[path = "wire/administration.rs"]
 mod administration;
+#[path = "wire/blocking.rs"]
+mod blocking;
 #[path = "wire/connections.rs"]
 mod connections;
 #[path = "wire/dump.rs"]

@@ -5,11 +5,12 @@ use super::spec::flag::NO_SCRIPT;
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run};
 use crate::clock::realtime_us;
-use crate::keyspace::Kind;
+use crate::keyspace::{Kind, Touch};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::{LongDouble, parse_f64, parse_i64};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// The two forms for who cannot wait, from those of an attempt.
 macro_rules! both_once {
@@ -168,7 +169,8 @@ pub async fn once_across(across: Across, wait: WaitFn, attempt: AcrossFn, nil: N
     Ok(bytes)
 }
 
-/// An attempt on keys of several shards, one key after the other: the first that has something answers.
+/// An attempt on keys of several shards, one key after the other: the first that has something answers. Each shard says
+/// at once which of its keys are there; only these are tried.
 pub fn first_of(
     across: Across,
     keys: Keys,
@@ -176,11 +178,27 @@ pub fn first_of(
     attempt: Handler,
 ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> {
     Box::pin(async move {
-        let indexes: Vec<usize> = keys.indexes(across.request.as_request()).collect();
-        for index in indexes {
-            let request = across.request.clone();
-            let shard = across.shard_of(request.as_request().arg(index));
-            let proto = across.proto;
+        let request = Arc::new(across.request.clone());
+        let own: Vec<(usize, usize)> = keys
+            .indexes(request.as_request())
+            .map(|index| (index, across.shard_of(request.as_request().arg(index))))
+            .collect();
+        let shards = across.shards_of(own.iter().map(|(index, _)| request.as_request().arg(*index)));
+        let look = {
+            let (request, own) = (request.clone(), Arc::new(own));
+            move |ctx: &mut Ctx, shard: usize| {
+                let mut is_there = |index: usize| {
+                    let key = ctx.other_key(request.as_request().arg(index));
+                    ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).is_some()
+                };
+                let own = own.iter().filter(|(index, owner)| *owner == shard && is_there(*index));
+                own.copied().collect::<Vec<_>>()
+            }
+        };
+        let mut there: Vec<(usize, usize)> = across.on_all(&shards, look).await.into_iter().flatten().collect();
+        there.sort_unstable();
+        for (index, shard) in there {
+            let (request, proto) = (request.clone(), across.proto);
             let found = across.on(shard, move |ctx| {
                 let narrowed = narrow(ctx, request.as_request(), index);
                 ctx.written(proto, |ctx| attempt(ctx, narrowed.as_request()))

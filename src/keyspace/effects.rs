@@ -14,6 +14,14 @@ pub struct Notice {
     pub key: Box<[u8]>,
 }
 
+/// A key of a database for which clients wait.
+struct Waited {
+    db: usize,
+    clients: usize,
+    /// It stands among the ready ones.
+    is_ready: bool,
+}
+
 #[derive(Default)]
 pub struct Effects {
     /// The classes somebody asked for (`notify-keyspace-events`); nothing else is recorded.
@@ -21,8 +29,8 @@ pub struct Effects {
     notices: Vec<Notice>,
     /// Keys whose changes a transaction wants to know of.
     pub(super) watched: Watched,
-    /// Keys for which clients wait, in how many databases' queues, with the number of those who do.
-    waited: HashMap<Box<[u8]>, Vec<(usize, usize)>>,
+    /// Keys for which clients wait, by database.
+    waited: HashMap<Box<[u8]>, Vec<Waited>>,
     /// Those among them that have changed, in the order in which they first did.
     ready: Vec<(usize, Box<[u8]>)>,
     /// Changes since the start, expiry included.
@@ -57,8 +65,9 @@ impl Effects {
     /// There may be something for those who wait for a key.
     #[cold]
     pub fn ready(&mut self, db: usize, key: &[u8]) {
-        let is_waited_for = self.waited.get(key).is_some_and(|of| of.iter().any(|(other, _)| *other == db));
-        if is_waited_for && !self.ready.iter().any(|(other, name)| *other == db && **name == *key) {
+        let found = self.waited.get_mut(key).and_then(|of_key| of_key.iter_mut().find(|waited| waited.db == db));
+        if let Some(waited) = found.filter(|waited| !waited.is_ready) {
+            waited.is_ready = true;
             self.ready.push((db, key.into()));
         }
     }
@@ -66,28 +75,32 @@ impl Effects {
     /// One more client waits for a key.
     pub fn wait_for(&mut self, db: usize, key: &[u8]) {
         let of_key = self.waited.entry(key.into()).or_default();
-        match of_key.iter_mut().find(|(other, _)| *other == db) {
-            Some((_, count)) => *count += 1,
-            None => of_key.push((db, 1)),
+        match of_key.iter_mut().find(|waited| waited.db == db) {
+            Some(waited) => waited.clients += 1,
+            None => of_key.push(Waited { db, clients: 1, is_ready: false }),
         }
     }
 
     pub fn wait_no_more(&mut self, db: usize, key: &[u8]) {
         let Some(of_key) = self.waited.get_mut(key) else { return };
-        of_key.iter_mut().filter(|(other, _)| *other == db).for_each(|(_, count)| *count -= 1);
-        of_key.retain(|(_, count)| *count > 0);
+        of_key.iter_mut().filter(|waited| waited.db == db).for_each(|waited| waited.clients -= 1);
+        of_key.retain(|waited| waited.clients > 0);
         if of_key.is_empty() {
             self.waited.remove(key);
         }
     }
 
     pub fn take_ready(&mut self) -> Vec<(usize, Box<[u8]>)> {
+        for (db, key) in &self.ready {
+            let of_key = self.waited.get_mut(key).into_iter().flatten();
+            of_key.filter(|waited| waited.db == *db).for_each(|waited| waited.is_ready = false);
+        }
         std::mem::take(&mut self.ready)
     }
 
     /// The keys of a database that somebody watches or waits for.
     pub(super) fn awaited_in(&self, db: usize) -> Vec<Box<[u8]>> {
-        let waited = self.waited.iter().filter(|(_, of)| of.iter().any(|(other, _)| *other == db));
+        let waited = self.waited.iter().filter(|(_, of_key)| of_key.iter().any(|waited| waited.db == db));
         self.watched.of_db(db).into_iter().chain(waited.map(|(key, _)| key.clone())).collect()
     }
 

@@ -10,7 +10,7 @@ use super::dispatch::{Dispatch, Step, Turn};
 use super::several::across_of;
 use super::split::{self, Routes};
 use super::{Server, TaskFuture};
-use crate::clock::boottime_us;
+use crate::clock::{Now, boottime_us};
 use crate::command::blocking::{Blocking, Wait};
 use crate::command::{self, Across, OwnedRequest};
 use crate::net::Notify;
@@ -19,6 +19,7 @@ use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
 use futures_lite::future::or;
 use glommio::timer::Timer;
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct Blocked {
     claim: Arc<Claim>,
     news: RefCell<Option<News>>,
     end: Cell<Option<End>>,
+    /// Whoever set `end` has ended the claim, too.
+    is_ended: Cell<bool>,
     alarm: Notify,
 }
 
@@ -52,9 +55,11 @@ struct Waiting {
     server: Rc<Server>,
     client: ClientRef,
     blocking: Blocking,
-    request: OwnedRequest,
+    request: Arc<OwnedRequest>,
     at: At,
     routes: Routes,
+    /// The indexes of the keys it waits for, each once, by shard.
+    keys: Vec<(usize, Vec<usize>)>,
     until_us: Option<u64>,
     blocked: Rc<Blocked>,
 }
@@ -95,14 +100,16 @@ impl Dispatch<'_> {
             server: self.server.clone(),
             client: self.client.clone(),
             blocking,
-            request: OwnedRequest::of(request),
+            request: Arc::new(OwnedRequest::of(request)),
             at,
             routes,
+            keys: by_shard(shard, request, blocking.keys.indexes(request)),
             until_us: timeout_us.map(|timeout_us| shard.clock.now().us.saturating_add(timeout_us)),
             blocked: Rc::new(Blocked {
                 claim: Arc::default(),
                 news: RefCell::default(),
                 end: Cell::default(),
+                is_ended: Cell::default(),
                 alarm: Notify::default(),
             }),
         };
@@ -158,7 +165,7 @@ impl Waiting {
             let is_late = self.until_us.is_some_and(|until_us| boottime_us() >= until_us);
             let end = blocked.end.get().or(is_late.then_some(End::Timeout));
             if let Some(end) = end {
-                if blocked.claim.take() {
+                if blocked.is_ended.get() || blocked.claim.take() {
                     blocked.claim.end();
                     return News::Served(self.end_reply(end));
                 }
@@ -194,86 +201,94 @@ impl Waiting {
         let locks = self.routes.iter().map(|&(hash, target)| (target, Lock { hash, write: self.at.write }));
         let transaction = Rc::new(shard.hold(locks).await);
         let hop = Rc::new(ShardHop::new(shard.clone(), Some(transaction.clone())));
-        let context = across_of(shard, self.request.clone(), self.at.keys, self.at.db, self.at.proto);
+        let context = across_of(shard, (*self.request).clone(), self.at.keys, self.at.db, self.at.proto);
         let bytes = (self.blocking.attempt.1)(Across { hop, ..context }).await?;
         if !bytes.is_empty() {
             return Ok(bytes);
         }
         if called {
             self.blocked.claim.give_back();
-            self.each_key(|key, claim, db| move |shard: &Shard| shard.wait_again(db, &key, &claim));
+            self.on_each_key(Shard::wait_again);
             return Ok(bytes);
         }
         *is_lined_up = true;
-        for (index, target) in self.waited_keys() {
-            let line_up = self.line_up(index);
-            transaction.on(target, move |shard, now| line_up(shard, now)).await;
+        for (target, indexes) in &self.keys {
+            let line_up = self.line_up(indexes.clone());
+            transaction.on(*target, line_up).await;
         }
         self.client.state.borrow_mut().flow.blocked = true;
         Ok(bytes)
     }
 
-    /// The indexes of the keys it waits for, each once, and their shards.
-    fn waited_keys(&self) -> Vec<(usize, usize)> {
-        let request = self.request.as_request();
-        let shard_of = |index| command::shard_of(&self.server.shard.hasher, request.arg(index));
-        let mut keys: Vec<(usize, usize)> = Vec::new();
-        for index in self.blocking.keys.indexes(request) {
-            if !keys.iter().any(|(other, _)| request.arg(*other) == request.arg(index)) {
-                keys.push((index, shard_of(index)));
-            }
-        }
-        keys
-    }
-
-    /// What takes the client's place in the queue of a key.
-    fn line_up(&self, index: usize) -> impl FnOnce(&Shard, crate::clock::Now) + Send + 'static {
+    /// What takes the client's place in the queues of some keys, all on one shard.
+    fn line_up(&self, indexes: Vec<usize>) -> impl FnOnce(&Shard, Now) + Send + 'static {
         let (blocking, at, request) = (self.blocking, self.at, self.request.clone());
         let (client, claim, origin) = (self.client.id, self.blocked.claim.clone(), self.server.shard.id);
         move |shard, now| {
-            let key = request.as_request().arg(index).to_vec();
-            let narrow = |ctx: &mut command::Ctx| (blocking.narrow)(ctx, request.as_request(), index);
-            let request = shard.with_ctx(at.db, now, &mut Vec::new(), at.proto, narrow);
-            let hash = shard.hasher.hash(&key);
-            let waiter = Waiter {
-                client,
-                claim,
-                origin,
-                at: At { hash, ..at },
-                attempt: blocking.attempt.0,
-                request,
-                kind: blocking.kind,
-                ends_with_key: blocking.ends_with_key,
-                called: false,
-            };
-            shard.wait_for(&key, waiter);
+            for index in indexes {
+                let request = request.as_request();
+                let narrow = |ctx: &mut command::Ctx| (blocking.narrow)(ctx, request, index);
+                let narrowed = shard.with_ctx(at.db, now, &mut Vec::new(), at.proto, narrow);
+                let key = request.arg(index);
+                let waiter = Waiter {
+                    client,
+                    claim: claim.clone(),
+                    origin,
+                    at: At { hash: shard.hasher.hash(key), ..at },
+                    attempt: blocking.attempt.0,
+                    request: narrowed,
+                    kind: blocking.kind,
+                    ends_with_key: blocking.ends_with_key,
+                    called: false,
+                };
+                shard.wait_for(key, waiter);
+            }
         }
     }
 
     fn line_up_here(&self, shard: &Shard) {
-        for (index, _) in self.waited_keys() {
-            self.line_up(index)(shard, shard.clock.now());
+        for (_, indexes) in &self.keys {
+            self.line_up(indexes.clone())(shard, shard.clock.now());
         }
     }
 
     /// Leaves all queues.
     fn leave(&self) {
-        self.each_key(|key, claim, db| move |shard: &Shard| shard.wait_no_more(db, &key, &claim));
+        self.on_each_key(Shard::wait_no_more);
     }
 
-    fn each_key<F: FnOnce(&Shard) + Send + 'static>(&self, work: impl Fn(Vec<u8>, Arc<Claim>, usize) -> F) {
+    /// Does something for each key on its shard: its arguments are the database, the key and the claim.
+    fn on_each_key(&self, work: fn(&Shard, usize, &[u8], &Arc<Claim>)) {
         let shard = &self.server.shard;
-        for (index, target) in self.waited_keys() {
-            let key = self.request.as_request().arg(index).to_vec();
-            let work = work(key, self.blocked.claim.clone(), self.at.db);
-            if target == shard.id {
-                work(shard);
+        for (target, indexes) in &self.keys {
+            let (request, claim, db) = (self.request.clone(), self.blocked.claim.clone(), self.at.db);
+            let indexes = indexes.clone();
+            let on_shard = move |shard: &Shard| {
+                indexes.iter().for_each(|index| work(shard, db, request.as_request().arg(*index), &claim));
+                shard.serve_waiters();
+            };
+            if *target == shard.id {
+                on_shard(shard);
             } else {
-                shard.tell(target, move |shard| work(shard));
+                shard.tell(*target, move |shard| on_shard(shard));
             }
         }
         shard.after_commands();
     }
+}
+
+/// The indexes of keys, each key once, by its shard.
+fn by_shard(shard: &Shard, request: Request, indexes: impl Iterator<Item = usize>) -> Vec<(usize, Vec<usize>)> {
+    let mut seen = HashSet::with_hasher(ahash::RandomState::new());
+    let mut keys: Vec<(usize, Vec<usize>)> = Vec::new();
+    for index in indexes.filter(|index| seen.insert(request.arg(*index))) {
+        let target = command::shard_of(&shard.hasher, request.arg(index));
+        match keys.iter_mut().find(|(other, _)| *other == target) {
+            Some((_, of_shard)) => of_shard.push(index),
+            None => keys.push((target, vec![index])),
+        }
+    }
+    keys
 }
 
 async fn rest_for(time: Duration) {
@@ -286,17 +301,32 @@ impl Server {
         self.blocked.borrow().contains_key(&client)
     }
 
-    /// Ends a connection's wait; whether it waited.
-    pub fn unblock(&self, client: u64, end: End) -> bool {
-        let blocked = self.blocked.borrow().get(&client).cloned();
-        blocked.is_some_and(|blocked| {
-            let first = blocked.end.get().is_none();
-            if first || end == End::Gone {
-                blocked.end.set(Some(end));
-            }
+    /// Ends the wait of a connection that is gone, if it waited.
+    pub(super) fn give_up(&self, client: u64) {
+        if let Some(blocked) = self.blocked.borrow().get(&client) {
+            blocked.end.set(Some(End::Gone));
             blocked.alarm.notify();
-            first && !blocked.claim.is_over()
-        })
+        }
+    }
+
+    /// Ends a connection's wait; whether it waited. Where somebody is about to serve it, that decides.
+    pub async fn unblock(&self, client: u64, end: End) -> bool {
+        loop {
+            let waits = self.client(client).is_some_and(|client| client.state.borrow().flow.blocked);
+            let blocked = self.blocked.borrow().get(&client).cloned();
+            let Some(blocked) = blocked.filter(|blocked| waits && blocked.end.get().is_none()) else { return false };
+            if blocked.claim.take() {
+                blocked.claim.end();
+                blocked.end.set(Some(end));
+                blocked.is_ended.set(true);
+                blocked.alarm.notify();
+                return true;
+            }
+            if blocked.claim.is_over() {
+                return false;
+            }
+            rest_for(CLAIM_RETRY).await;
+        }
     }
 
     /// What has become of a connection's wait.

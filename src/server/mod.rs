@@ -187,7 +187,7 @@ impl Server {
     /// Forgets a connection whose socket is closed.
     fn unregister(&self, client: &Client) {
         client.closed.set(true);
-        self.unblock(client.id, blocking::End::Gone);
+        self.give_up(client.id);
         let watched = std::mem::take(&mut client.state.borrow_mut().session.watched);
         transaction::unwatch(&self.shard, watched);
         self.pubsub.borrow_mut().remove_client(client.id);

@@ -79,9 +79,31 @@ pub enum News {
 
 #[derive(Default)]
 pub(super) struct Waiters {
-    queues: HashMap<(usize, Box<[u8]>), VecDeque<Waiter>>,
+    queues: HashMap<(usize, Box<[u8]>), Queue>,
     /// Keys whose first waiter somebody else was looking after.
     again: Vec<(usize, Box<[u8]>)>,
+}
+
+/// Who waits for one key. (Boxed, since those who leave from the middle move half of the others.)
+#[derive(Default)]
+struct Queue {
+    #[allow(clippy::vec_box)]
+    waiters: VecDeque<Box<Waiter>>,
+    /// How many do not wait for a key that is gone.
+    ending_with_key: usize,
+}
+
+impl Queue {
+    fn push(&mut self, waiter: Waiter) {
+        self.ending_with_key += usize::from(waiter.ends_with_key);
+        self.waiters.push_back(Box::new(waiter));
+    }
+
+    fn remove(&mut self, index: usize) -> Option<Box<Waiter>> {
+        let waiter = self.waiters.remove(index)?;
+        self.ending_with_key -= usize::from(waiter.ends_with_key);
+        Some(waiter)
+    }
 }
 
 const KEY_GONE: &str = "UNBLOCKED the stream key no longer exists";
@@ -92,40 +114,35 @@ impl Shard {
     pub fn wait_for(&self, key: &[u8], waiter: Waiter) {
         let db = waiter.at.db;
         self.keyspace.borrow_mut().effects.wait_for(db, key);
-        self.waiters.borrow_mut().queues.entry((db, key.into())).or_default().push_back(waiter);
+        self.waiters.borrow_mut().queues.entry((db, key.into())).or_default().push(waiter);
         self.has_waiters.set(true);
     }
 
-    /// Takes a client out of a key's queue. Whoever is behind it may go on.
+    /// Takes a client out of a key's queue. Whoever waited behind it while its coordinator looked may go on, see
+    /// [`Shard::serve_waiters`].
     pub fn wait_no_more(&self, db: usize, key: &[u8], claim: &Arc<Claim>) {
         let name = (db, key.into());
-        {
-            let waiters = &mut *self.waiters.borrow_mut();
-            let Some(queue) = waiters.queues.get_mut(&name) else { return };
-            let Some(index) = queue.iter().position(|waiter| Arc::ptr_eq(&waiter.claim, claim)) else { return };
-            queue.remove(index);
-            let mut keyspace = self.keyspace.borrow_mut();
-            keyspace.effects.wait_no_more(db, key);
-            if queue.is_empty() {
-                waiters.queues.remove(&name);
-            } else {
-                keyspace.effects.ready(db, key);
-            }
+        let waiters = &mut *self.waiters.borrow_mut();
+        let Some(queue) = waiters.queues.get_mut(&name) else { return };
+        let Some(index) = queue.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.claim, claim)) else { return };
+        let was_called = queue.remove(index).is_some_and(|waiter| waiter.called);
+        let effects = &mut self.keyspace.borrow_mut().effects;
+        effects.wait_no_more(db, key);
+        if queue.waiters.is_empty() {
+            waiters.queues.remove(&name);
+        } else if was_called {
+            effects.ready(db, key);
         }
-        self.serve_waiters();
     }
 
     /// A coordinator has found nothing: its client waits again, first in the queue as before.
     pub fn wait_again(&self, db: usize, key: &[u8], claim: &Arc<Claim>) {
         let name = (db, key.into());
         if let Some(queue) = self.waiters.borrow_mut().queues.get_mut(&name) {
-            queue
-                .iter_mut()
-                .filter(|waiter| Arc::ptr_eq(&waiter.claim, claim))
-                .for_each(|waiter| waiter.called = false);
+            let of_claim = queue.waiters.iter_mut().filter(|waiter| Arc::ptr_eq(&waiter.claim, claim));
+            of_claim.for_each(|waiter| waiter.called = false);
             self.keyspace.borrow_mut().effects.ready(db, key);
         }
-        self.serve_waiters();
     }
 
     /// Serves those who wait for keys that have changed. To be called when a command, or a transaction, is done.
@@ -167,13 +184,15 @@ impl Shard {
             return;
         }
         let now = self.clock.now();
-        let mut index = 0;
+        let (mut index, mut kind) = (0, self.kind_of(db, key, now));
         loop {
-            let kind = self.kind_of(db, key, now);
             let (claim, handler, request, at, called) = {
                 let waiters = &mut *self.waiters.borrow_mut();
                 let Some(queue) = waiters.queues.get_mut(&name) else { return };
-                let Some(waiter) = queue.get_mut(index) else { return };
+                if kind.is_none() && queue.ending_with_key == 0 {
+                    return;
+                }
+                let Some(waiter) = queue.waiters.get_mut(index) else { return };
                 let comes_in_question = kind == Some(waiter.kind) || waiter.ends_with_key;
                 if waiter.claim.is_over() || !comes_in_question {
                     index += 1;
@@ -195,7 +214,7 @@ impl Shard {
             }
             let mut out = Vec::new();
             self.run_handler(handler, request.as_request(), at, now, &mut out, &mut Vec::new());
-            let expected = self.waiters.borrow().queues[&name][index].kind;
+            let expected = self.waiters.borrow().queues[&name].waiters[index].kind;
             if out.starts_with(b"-NOGROUP") || kind != Some(expected) {
                 let text = if kind == Some(expected) { GROUP_GONE } else { KEY_GONE };
                 out.clear();
@@ -208,11 +227,12 @@ impl Shard {
             }
             claim.end();
             self.tell_waiter(&name, index, News::Served(out));
+            kind = self.kind_of(db, key, now);
             let waiters = &mut *self.waiters.borrow_mut();
             if let Some(queue) = waiters.queues.get_mut(&name) {
                 queue.remove(index);
                 self.keyspace.borrow_mut().effects.wait_no_more(db, key);
-                if queue.is_empty() {
+                if queue.waiters.is_empty() {
                     waiters.queues.remove(&name);
                 }
             }
@@ -238,7 +258,7 @@ impl Shard {
     /// Tells a connection what has become of its wait.
     fn tell_waiter(&self, name: &(usize, Box<[u8]>), index: usize, news: News) {
         let (client, origin, claim) = {
-            let waiter = &self.waiters.borrow().queues[name][index];
+            let waiter = &self.waiters.borrow().queues[name].waiters[index];
             (waiter.client, waiter.origin, waiter.claim.clone())
         };
         if origin == self.id {

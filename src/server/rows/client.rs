@@ -469,8 +469,12 @@ async fn unblock(ctx: TaskCtx) -> Result<Vec<u8>> {
         _ => return Err(Error::WrongArity("client|unblock".to_owned())),
     };
     let id = parse_i64(request.arg(2)).ok_or(Error::NotAnInteger)?;
-    let of_shard = move |shard: &Rc<Shard>| u64::try_from(id).is_ok_and(|id| Server::of(shard).unblock(id, end));
-    let unblocked = ctx.server.shard.call_all(of_shard).await.contains(&true);
+    let id = u64::try_from(id).unwrap_or(0);
+    let mut unblocked = false;
+    for target in 0..ctx.server.shard.count {
+        let of_shard = move |shard: Rc<Shard>| async move { Server::of(&shard).unblock(id, end).await };
+        unblocked |= ctx.server.shard.call_later(target, of_shard).await;
+    }
     Ok(ctx.reply(|reply| reply.int(unblocked.into())))
 }
 
