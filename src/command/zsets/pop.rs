@@ -326,7 +326,8 @@ fn bzmpop(ctx: &mut Ctx, request: Request) -> Result {
 
 /// The same for one of the keys.
 fn narrow_bzmpop(_: &mut Ctx, request: Request, index: usize) -> OwnedRequest {
-    let keys = Keys::COUNTED_LATER.indexes(request).count();
+    // The number was checked before.
+    let keys = request.int(2).map_or(0, |keys| keys as usize);
     let head = [request.arg(0), request.arg(1), b"1", request.arg(index)];
     OwnedRequest::from_args(head.into_iter().chain(request.from(3 + keys)))
 }
