@@ -3,7 +3,7 @@
 use emberdb::clock::{Clock, Sequence};
 use emberdb::config::{self, Config, Network, PinShards, Start};
 use emberdb::keyspace::{Hasher, Keyspace};
-use emberdb::net::{Bell, Ring, Sockets, Transport};
+use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
 use emberdb::server::{Global, Server, Table, listen, watch_signals};
@@ -105,6 +105,7 @@ fn serve(
         PinShards::No => false,
     };
     let (on_ring, bells) = (takes_ring(config.network)?, Bell::for_all(shards));
+    watch_over(bells.clone()).map_err(|error| format!("Can't watch over the shards: {error}"))?;
     for (index, links) in links(shards).into_iter().enumerate() {
         let placement = match cores {
             cores if pinned => Placement::Fixed(cores[index % cores.len()].id),

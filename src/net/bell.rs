@@ -11,18 +11,21 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 /// Between two looks after an error that passes.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// What a shard shows the others: whether it waits, and where to ring.
+/// What a shard shows the others: whether it waits, where to ring, and that it is alive.
 #[derive(Default)]
 pub struct Bell {
     waits: AtomicBool,
     /// The ring or the eventfd of the shard; 0 before it has one.
     fd: AtomicI32,
+    /// The shard's thread, as the system knows it; 0 before it beats.
+    thread: AtomicI32,
+    beats: AtomicU64,
 }
 
 impl Bell {
@@ -33,6 +36,19 @@ impl Bell {
 
     pub(super) fn hang_up(&self, fd: RawFd) {
         self.fd.store(fd, Ordering::Release);
+    }
+
+    /// The shard's thread runs.
+    pub(super) fn beat(&self) {
+        if self.beats.fetch_add(1, Ordering::Relaxed) == 0 {
+            // SAFETY: no arguments, no memory touched.
+            self.thread.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+        }
+    }
+
+    /// The shard's thread, and how often it has beaten.
+    pub(super) fn pulse(&self) -> (i32, u64) {
+        (self.thread.load(Ordering::Relaxed), self.beats.load(Ordering::Relaxed))
     }
 
     /// From now on whoever leaves mail rings. Mail that is there already has to be looked for after this.

@@ -17,11 +17,13 @@ mod buffers;
 mod notify;
 mod ring;
 mod sockets;
+mod watchdog;
 
 pub use bell::Bell;
 pub use notify::{Notify, note_woken, step_back};
 pub use ring::{Ring, available};
 pub use sockets::Sockets;
+pub use watchdog::watch_over;
 
 use std::os::fd::RawFd;
 use std::rc::Rc;

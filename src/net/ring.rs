@@ -255,7 +255,7 @@ impl Ring {
     /// Runs the ring for as long as the executor does.
     pub async fn drive(self: Rc<Ring>, host: Rc<dyn Host>) {
         glommio::spawn_local(self.event.clone().forward()).detach();
-        glommio::spawn_local(self.pulse.clone().beat()).detach();
+        glommio::spawn_local(self.pulse.clone().beat(self.bells.clone(), self.me)).detach();
         let mut turns = 0;
         loop {
             if !self.ticking.replace(true) {

@@ -73,7 +73,7 @@ impl Sockets {
     pub async fn drive(self: Rc<Sockets>, host: Rc<dyn Host>) {
         glommio::spawn_local(self.event.clone().forward()).detach();
         let pulse = Rc::new(Pulse::default());
-        glommio::spawn_local(pulse.clone().beat()).detach();
+        glommio::spawn_local(pulse.clone().beat(self.bells.clone(), self.me)).detach();
         glommio::spawn_local(self.clone().send_all()).detach();
         let bell = &self.bells[self.me];
         loop {

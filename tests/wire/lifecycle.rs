@@ -366,3 +366,16 @@ fn a_shard_stays_on_one_core_only_where_each_has_its_own() {
     assert!(!pinned(cores, &["--pin-shards", "no"]));
     assert!(pinned(1, &["--pin-shards", "yes"]));
 }
+
+/// A signal from the watchdog does no harm to a shard that is only busy.
+#[test]
+fn a_shard_that_is_silent_is_called() {
+    let flags = ["--loglevel", "debug", "--enable-debug-command", "yes"];
+    let server = Server::start(Kind::Ember { shards: 2 }, &flags);
+    let mut client = server.client();
+    assert!(!server.output().contains("waking it"));
+    assert_eq!(client.call("DEBUG SLEEP 2.5"), Value::ok());
+    assert!(server.output().contains("waking it"), "{}", server.output());
+    assert_eq!(client.call("MSET a 1 b 2 c 3 d 4"), Value::ok());
+    assert_eq!(client.call("MGET a b c d"), Value::bulks(&["1", "2", "3", "4"]));
+}
