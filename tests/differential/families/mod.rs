@@ -59,6 +59,10 @@ pub fn may_block(args: &Args) -> bool {
     BLOCKING.iter().any(|name| is(name, &args[0])) || args.iter().any(|arg| is("BLOCK", arg))
 }
 
+pub fn is_sort(args: &Args) -> bool {
+    args[0].eq_ignore_ascii_case(b"SORT") || args[0].eq_ignore_ascii_case(b"SORT_RO")
+}
+
 /// False where another argument could make a command wait, a key die during the run, the members of the sorted set
 /// under one score have several, what is sorted lose its order, a stream never take an entry again, a HyperLogLog be
 /// broken where the two look at different moments, or the reply show the form in which a server keeps a value.
