@@ -135,6 +135,24 @@ fn an_empty_keyspace_ends_a_scan() {
     });
 }
 
+/// They may be on any shard.
+#[test]
+fn few_keys_come_in_one_step() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        let step = |client: &mut Client, line: &str| {
+            let reply = client.call(line);
+            (reply.items()[0].text(), reply.items()[1].items().len())
+        };
+        fill(&mut client, (0..5).map(stable_key));
+        assert_eq!(step(&mut client, "SCAN 0"), ("0".to_string(), 5));
+        fill(&mut client, (5..100).map(stable_key));
+        assert_eq!(step(&mut client, "SCAN 0 COUNT 1000"), ("0".to_string(), 100));
+        assert_eq!(step(&mut client, "SCAN 0 COUNT 1000 MATCH nothing*"), ("0".to_string(), 0));
+        assert_eq!(step(&mut client, "SCAN 0 COUNT 1000 TYPE list"), ("0".to_string(), 0));
+    });
+}
+
 #[test]
 fn count_sets_the_size_of_a_step() {
     on_every_server(&[], |server| {

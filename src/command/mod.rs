@@ -93,8 +93,9 @@ pub enum Run {
     Spread(Handler, Merge),
     /// Every shard gets the whole request, in one transaction that nothing else runs beside.
     Everywhere(Handler, Merge),
-    /// The cursor says which shard goes on.
-    Cursor(Handler),
+    /// The cursor says which shard goes on: the handler shows a page of that shard alone, the coordinator goes on with
+    /// the next where the page is not full.
+    Cursor(Handler, AcrossFn),
     /// Several keys that depend on each other: the handler where they live together, else the coordinator, which holds
     /// them.
     Atomic(Handler, AcrossFn),

@@ -8,6 +8,7 @@ use crate::keyspace::{Cursor, Kind};
 use crate::resp::{Error, Request, Result};
 use crate::value::glob::glob_match;
 use crate::value::number::{parse_i64, parse_u64};
+use std::sync::Arc;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -50,7 +51,7 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Walks the keys of the database: every key that is there throughout is returned exactly once.",
             syntax: "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type]",
         },
-        Run::Cursor(scan),
+        Run::Cursor(scan, |across| Box::pin(scan_across(across))),
     ),
     Row::new(
         Spec {
@@ -152,7 +153,7 @@ fn swap(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-/// The shard a SCAN goes on with; what cannot be parsed is answered by any.
+/// The shard a SCAN inside of a transaction goes on with; what cannot be parsed is answered by any.
 pub fn cursor_shard(request: Request, shards: usize) -> usize {
     let cursor = request.get(1).and_then(parse_u64).unwrap_or(0);
     Some(Cursor::from_u64(cursor).shard).filter(|shard| *shard < shards).unwrap_or(0)
@@ -161,21 +162,63 @@ pub fn cursor_shard(request: Request, shards: usize) -> usize {
 fn scan(ctx: &mut Ctx, request: Request) -> Result {
     let cursor = Cursor::from_u64(scanning::cursor(request, 1)?);
     let options = ScanOptions::parse(request, 2, Own::Type)?;
-    let wanted = |key: &[u8], found: Kind| {
-        options.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(found.name().as_bytes())) && options.matches(key)
-    };
-    let mut found: Vec<Vec<u8>> = Vec::new();
-    let next = if cursor.shard >= ctx.shards {
-        None
-    } else {
-        ctx.keyspace.scan(ctx.db, cursor, options.count, ctx.shards, ctx.now, |key, kind| {
-            if wanted(key, kind) {
+    let mut page = Page::default();
+    if cursor.shard < ctx.shards {
+        page.add(ctx, cursor, options.count, &options);
+    }
+    reply_page(&mut ctx.reply, page.next.map_or(0, Cursor::to_u64), &page.found);
+    Ok(())
+}
+
+/// What one call of SCAN shows.
+#[derive(Default)]
+struct Page {
+    next: Option<Cursor>,
+    seen: usize,
+    found: Vec<Vec<u8>>,
+}
+
+impl Page {
+    /// Looks at about `count` keys of the cursor's shard.
+    fn add(&mut self, ctx: &mut Ctx, cursor: Cursor, count: usize, options: &ScanOptions) {
+        let is_wanted = |key: &[u8], found: Kind| {
+            options.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(found.name().as_bytes())) && options.matches(key)
+        };
+        let Page { next, seen, found } = self;
+        *next = ctx.keyspace.scan(ctx.db, cursor, count, ctx.shards, ctx.now, |key, kind| {
+            *seen += 1;
+            if is_wanted(key, kind) {
                 found.push(key.to_vec());
             }
-        })
-    };
-    reply_page(&mut ctx.reply, next.map_or(0, Cursor::to_u64), &found);
-    Ok(())
+        });
+    }
+}
+
+/// The same over several shards: few keys are shown by one call, wherever they are.
+async fn scan_across(across: Across) -> Result<Vec<u8>> {
+    let request = Arc::new(across.request.clone());
+    let mut cursor = Cursor::from_u64(scanning::cursor(request.as_request(), 1)?);
+    let count = ScanOptions::parse(request.as_request(), 2, Own::Type)?.count;
+    let mut shown = Page::default();
+    while cursor.shard < across.hop.shards() && shown.seen < count {
+        let (request, shard, rest) = (request.clone(), cursor.shard, count - shown.seen);
+        let of_shard = move |ctx: &mut Ctx| {
+            let options = ScanOptions::parse(request.as_request(), 2, Own::Type)?;
+            let mut page = Page::default();
+            page.add(ctx, cursor, rest, &options);
+            Result::Ok(page)
+        };
+        let page = across.on(shard, of_shard).await?;
+        shown.seen += page.seen;
+        shown.found.extend(page.found);
+        shown.next = page.next;
+        match page.next {
+            // The shard is done, and the page is not full.
+            Some(next) if next.shard != shard => cursor = next,
+            _ => break,
+        }
+    }
+    Ok(across.reply(|reply| reply_page(reply, shown.next.map_or(0, Cursor::to_u64), &shown.found)))
 }
 
 /// A shard is drawn by the number of its live keys, then one of them.

@@ -8,7 +8,7 @@ use super::table::{Command, Found};
 use super::{Run, Server, SessionCtx, TaskCtx, TaskFuture};
 use crate::clock::boottime_us;
 use crate::command::spec::flag::{NO_AUTH, NO_MULTI, NO_TOUCH, WRITE};
-use crate::command::{self, Handler, OwnedRequest, walk};
+use crate::command::{self, Handler, OwnedRequest};
 use crate::config::PipelineOrder;
 use crate::keyspace::Touch;
 use crate::net::note_woken;
@@ -324,9 +324,8 @@ impl Dispatch<'_> {
                     key.unwrap_or_else(|| RoutedKey::of(&self.server.shard.hasher, command, request));
                 self.one(handler, target, At { hash, ..at }, turn, request)
             }
-            Run::Data(command::Run::Cursor(handler)) => {
-                let target = walk::cursor_shard(request, self.server.shard.count);
-                self.one(handler, target, at, turn, request)
+            Run::Data(command::Run::Cursor(handler, _)) if self.server.shard.count == 1 => {
+                self.one(handler, self.server.shard.id, at, turn, request)
             }
             Run::Data(command::Run::Blocking(blocking)) => self.blocking(blocking, at, turn, request),
             Run::Data(command::Run::Container) | Run::Container => self.help(command, turn, request),

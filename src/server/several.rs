@@ -17,7 +17,7 @@ impl Dispatch<'_> {
         let routes = split::routes(&shard.hasher, at.keys, request);
         let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
         match run {
-            Run::Key(_) | Run::Cursor(_) | Run::Blocking(_) | Run::Container => {
+            Run::Key(_) | Run::Blocking(_) | Run::Container => {
                 unreachable!("taken care of by `start`")
             }
             Run::Spread(handler, merge) => match split::common_target(&routes) {
@@ -41,7 +41,7 @@ impl Dispatch<'_> {
                 Some(target) => self.one(handler, target, at, turn, request),
                 None => self.coordinate(across, at, turn, request, routes),
             },
-            Run::Coordinated(across) => self.coordinate(across, at, turn, request, routes),
+            Run::Coordinated(across) | Run::Cursor(_, across) => self.coordinate(across, at, turn, request, routes),
         }
     }
 

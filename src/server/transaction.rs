@@ -383,7 +383,7 @@ impl Dispatch<'_> {
         let out = &mut turn.replies.out;
         match planned.run {
             Run::Data(
-                command::Run::Key(handler) | command::Run::Cursor(handler) | command::Run::Atomic(handler, _),
+                command::Run::Key(handler) | command::Run::Cursor(handler, _) | command::Run::Atomic(handler, _),
             ) => {
                 shard.run_handler(handler, request, at, shard.clock.now(), out, &mut Vec::new());
             }
@@ -484,7 +484,7 @@ impl<'t> Plan<'t> {
             let run = run_of(command, request);
             let mut planned = Planned { command, run, queued: *queued, db, routes: Routes::new() };
             match run {
-                Run::Data(command::Run::Cursor(_)) => {
+                Run::Data(command::Run::Cursor(..)) => {
                     planned.routes = [(0, walk::cursor_shard(request, shard.count))].into_iter().collect();
                 }
                 Run::Data(command::Run::Everywhere(..)) => {
@@ -532,7 +532,7 @@ impl<'t> Plan<'t> {
             };
             if everything {
                 locks.extend((0..shards).map(|target| (target, Lock { hash: EVERYTHING, write: true })));
-            } else if !matches!(planned.run, Run::Data(command::Run::Cursor(_))) {
+            } else if !matches!(planned.run, Run::Data(command::Run::Cursor(..))) {
                 locks.extend(planned.routes.iter().map(|&(hash, target)| (target, Lock { hash, write })));
             } else {
                 // It has to take part; what it shows is not locked.
@@ -595,7 +595,7 @@ fn split_command(run: Run, routes: &Routes, parts: &mut impl Parts, at: At, requ
         Run::Data(command::Run::Key(handler) | command::Run::Atomic(handler, _)) => {
             split::together(parts, (handler, None), at, false, request, target, routes)
         }
-        Run::Data(command::Run::Cursor(handler)) => {
+        Run::Data(command::Run::Cursor(handler, _)) => {
             let everything = routes.iter().map(|&(_, target)| (EVERYTHING, target)).collect();
             split::together(parts, (handler, None), at, false, request, target, &everything)
         }

@@ -435,3 +435,12 @@ fn purge_deletes_what_is_due_on_all_shards_and_counts_it() {
         assert_eq!(client.call("EXPIRY PURGE PREFIX"), error("ERR syntax error"));
     });
 }
+
+#[test]
+fn debug_error_answers_what_it_is_told() {
+    on_every_server(&["--enable-debug-command", "yes"], |server| {
+        let mut client = server.client();
+        assert_eq!(client.command(&["DEBUG", "ERROR", "LOADING a\r\nmessage"]), error("LOADING a  message"));
+        client.assert_in_step();
+    });
+}
