@@ -90,7 +90,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         name: "--variants",
         value: "LIST",
-        help: "variants of lag, by commas (quiet,scan,load)",
+        help: "variants of lag, by commas (quiet,scan,load,fields,fields-load)",
         set: |options, value| {
             options.variants = value.split(',').map(str::to_owned).collect();
             Ok(())

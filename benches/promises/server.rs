@@ -67,7 +67,7 @@ impl Server {
         let mut command = Command::new(binary);
         command.args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
         if settings.events {
-            command.args(["--notify-keyspace-events", "Ex"]);
+            command.args(["--notify-keyspace-events", "Ehx"]);
         }
         if kind == Kind::Ember {
             command.args(["--shards", "1"]);
