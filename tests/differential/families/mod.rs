@@ -65,11 +65,13 @@ pub fn is_sort(args: &Args) -> bool {
 
 /// False where another argument could make a command wait, a key die during the run, the members of the sorted set
 /// under one score have several, what is sorted lose its order, a stream never take an entry again, a HyperLogLog be
-/// broken where the two look at different moments, or the reply show the form in which a server keeps a value.
+/// broken where the two look at different moments, two members stand at one place, or the reply show the form in which
+/// a server keeps a value.
 fn may_be_spoilt(args: &Args) -> bool {
     let is = |name: &[u8]| args[0].eq_ignore_ascii_case(name);
     let is_sorted_by = args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BY"));
-    let never = [b"APPEND".as_slice(), b"DUMP", b"RESTORE", b"SETRANGE", b"XADD", b"XSETID"].into_iter().any(is);
+    let never = [b"APPEND".as_slice(), b"DUMP", b"GEOADD", b"RESTORE", b"SETRANGE", b"XADD", b"XSETID"];
+    let never = never.into_iter().any(is);
     !(never || may_block(args) || is(b"ZADD") && args[1] == sorted_sets::LEX || is_sorted_by)
 }
 
