@@ -107,10 +107,7 @@ fn serve(
     let (on_ring, bells) = (takes_ring(config.network)?, Bell::for_all(shards));
     watch_over(bells.clone()).map_err(|error| format!("Can't watch over the shards: {error}"))?;
     for (index, links) in links(shards).into_iter().enumerate() {
-        let placement = match cores {
-            cores if pinned => Placement::Fixed(cores[index % cores.len()].id),
-            _ => Placement::Unbound,
-        };
+        let placement = if pinned { Placement::Fixed(cores[index % cores.len()].id) } else { Placement::Unbound };
         let (hasher, global, table, bells) = (hasher.clone(), global.clone(), table.clone(), bells.clone());
         let (config, sequence, seed) = (config.clone(), sequence.clone(), fastrand::u64(..));
         let first = if index == 0 { first.take() } else { None };

@@ -1,6 +1,7 @@
 //! Commands that wait for a key: what a row says of one. The shard room keeps those who wait (`shard/waiters.rs`), the
 //! server room the connection (`server/blocking.rs`).
 
+use super::hop::each_once;
 use super::spec::flag::NO_SCRIPT;
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run};
@@ -183,7 +184,7 @@ pub fn first_of(
             .indexes(request.as_request())
             .map(|index| (index, across.shard_of(request.as_request().arg(index))))
             .collect();
-        let shards = across.shards_of(own.iter().map(|(index, _)| request.as_request().arg(*index)));
+        let shards = each_once(own.iter().map(|(_, shard)| *shard));
         let look = {
             let (request, own) = (request.clone(), Arc::new(own));
             move |ctx: &mut Ctx, shard: usize| {

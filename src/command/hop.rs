@@ -82,6 +82,14 @@ pub struct Across {
     pub limits: Limits,
 }
 
+/// Shards, each once.
+pub fn each_once(shards: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut shards: Vec<usize> = shards.collect();
+    shards.sort_unstable();
+    shards.dedup();
+    shards
+}
+
 impl Across {
     pub fn shard_of(&self, key: &[u8]) -> usize {
         shard_of(self.hop.hasher(), key)
@@ -89,10 +97,7 @@ impl Across {
 
     /// The shards of several keys, each once.
     pub fn shards_of<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Vec<usize> {
-        let mut shards: Vec<usize> = keys.map(|key| self.shard_of(key)).collect();
-        shards.sort_unstable();
-        shards.dedup();
-        shards
+        each_once(keys.map(|key| self.shard_of(key)))
     }
 
     /// Runs `work` on a shard, in this command's database, and waits for what it returns.

@@ -197,28 +197,22 @@ impl Page {
 /// The same over several shards: few keys are shown by one call, wherever they are.
 async fn scan_across(across: Across) -> Result<Vec<u8>> {
     let request = Arc::new(across.request.clone());
-    let mut cursor = Cursor::from_u64(scanning::cursor(request.as_request(), 1)?);
+    let cursor = Cursor::from_u64(scanning::cursor(request.as_request(), 1)?);
     let count = ScanOptions::parse(request.as_request(), 2, Own::Type)?.count;
-    let mut shown = Page::default();
-    while cursor.shard < across.hop.shards() && shown.seen < count {
-        let (request, shard, rest) = (request.clone(), cursor.shard, count - shown.seen);
+    let mut page = Page::default();
+    let mut from = Some(cursor).filter(|cursor| cursor.shard < across.hop.shards());
+    while let Some(cursor) = from {
+        let request = request.clone();
         let of_shard = move |ctx: &mut Ctx| {
             let options = ScanOptions::parse(request.as_request(), 2, Own::Type)?;
-            let mut page = Page::default();
-            page.add(ctx, cursor, rest, &options);
+            page.add(ctx, cursor, count - page.seen, &options);
             Result::Ok(page)
         };
-        let page = across.on(shard, of_shard).await?;
-        shown.seen += page.seen;
-        shown.found.extend(page.found);
-        shown.next = page.next;
-        match page.next {
-            // The shard is done, and the page is not full.
-            Some(next) if next.shard != shard => cursor = next,
-            _ => break,
-        }
+        page = across.on(cursor.shard, of_shard).await?;
+        // The shard is done, and the page is not full.
+        from = page.next.filter(|next| next.shard != cursor.shard && page.seen < count);
     }
-    Ok(across.reply(|reply| reply_page(reply, shown.next.map_or(0, Cursor::to_u64), &shown.found)))
+    Ok(across.reply(|reply| reply_page(reply, page.next.map_or(0, Cursor::to_u64), &page.found)))
 }
 
 /// A shard is drawn by the number of its live keys, then one of them.

@@ -24,31 +24,25 @@ pub(super) struct Nodes {
 /// A node that is no larger is freed at once.
 const SMALL_BYTES: usize = 8 * 1024;
 
-/// The node behind a pointer.
-///
-/// # Safety
-/// The pointer comes from the box of a node of that kind, which is still in use.
-unsafe fn node_at<'a>(kind: Kind, node: NonNull<u8>) -> &'a mut dyn Node {
-    // SAFETY: by the contract.
-    unsafe {
-        match kind {
-            Kind::Hash => node.cast::<Hash>().as_mut(),
-            Kind::Zset => node.cast::<Zset>().as_mut(),
-            Kind::List => node.cast::<List>().as_mut(),
-            Kind::Set => node.cast::<Set>().as_mut(),
-            Kind::Stream => node.cast::<Stream>().as_mut(),
-            _ => unreachable!("strings are no nodes"),
-        }
+/// What a pointer to a node of a kind points at.
+fn node_at(kind: Kind, node: NonNull<u8>) -> NonNull<dyn Node> {
+    match kind {
+        Kind::Hash => node.cast::<Hash>() as NonNull<dyn Node>,
+        Kind::Zset => node.cast::<Zset>(),
+        Kind::List => node.cast::<List>(),
+        Kind::Set => node.cast::<Set>(),
+        Kind::Stream => node.cast::<Stream>(),
+        _ => unreachable!("strings are no nodes"),
     }
 }
 
 /// The box of a node behind a pointer.
 ///
 /// # Safety
-/// As [`node_at`]; nothing else may use the pointer afterwards.
+/// The pointer comes from the box of a node of that kind; nothing else may use it afterwards.
 unsafe fn box_of(kind: Kind, node: NonNull<u8>) -> Box<dyn Node> {
     // SAFETY: by the contract.
-    unsafe { Box::from_raw(node_at(kind, node)) }
+    unsafe { Box::from_raw(node_at(kind, node).as_ptr()) }
 }
 
 impl Nodes {
@@ -108,14 +102,14 @@ impl Nodes {
     /// Bytes that an entry's node holds.
     pub fn bytes_of(&self, entry: Entry) -> usize {
         // SAFETY: an entry's node is in use.
-        entry.node().map_or(0, |node| unsafe { node_at(entry.kind(), node) }.bytes())
+        entry.node().map_or(0, |node| unsafe { node_at(entry.kind(), node).as_ref() }.bytes())
     }
 
     /// The elements of an entry's node, where they are in a dictionary.
     #[inline]
-    pub fn dict_of<'e>(&self, entry: Entry) -> Option<&'e Dict> {
-        // SAFETY: an entry's node is in use.
-        entry.node().and_then(|node| unsafe { node_at(entry.kind(), node) }.dict())
+    pub fn dict_of(&self, entry: Entry) -> Option<&Dict> {
+        // SAFETY: an entry's node is in use, and nobody changes it while the books of all are borrowed.
+        entry.node().and_then(|node| unsafe { node_at(entry.kind(), node).as_ref() }.dict())
     }
 
     /// Takes dead fields out of a hash; `died` is told of their deadlines.
@@ -161,7 +155,7 @@ impl Owned {
             Stored::String(Value::Bytes(bytes)) => Owned::Bytes { bytes: bytes.to_vec(), raw: entry.is_raw() },
             Stored::Packed(kind, marked, bytes) => Owned::Packed { kind, marked, bytes: bytes.to_vec() },
             // SAFETY: an entry's node is in use.
-            Stored::Node(kind, node) => Owned::Node(unsafe { node_at(kind, node) }.boxed_clone()),
+            Stored::Node(kind, node) => Owned::Node(unsafe { node_at(kind, node).as_ref() }.boxed_clone()),
         }
     }
 

@@ -263,9 +263,9 @@ impl Waiting {
         for (target, indexes) in &self.keys {
             let (request, claim, db) = (self.request.clone(), self.blocked.claim.clone(), self.at.db);
             let indexes = indexes.clone();
+            // Whom that lets go on is served when the shard is done with it, as after any command.
             let on_shard = move |shard: &Shard| {
                 indexes.iter().for_each(|index| work(shard, db, request.as_request().arg(*index), &claim));
-                shard.serve_waiters();
             };
             if *target == shard.id {
                 on_shard(shard);

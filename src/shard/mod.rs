@@ -408,14 +408,14 @@ impl Shard {
             let next = unfinished.done;
             if next.is_multiple_of(PREFETCHED) {
                 let lookups = parts[next..].iter().take(PREFETCHED).map(|part| {
-                    let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
+                    let request = part.request(buffer, spans);
                     Lookup { db: part.at.db, hash: part.at.hash, element: part.at.sought.element(request) }
                 });
                 let lookups: SmallVec<[Lookup; PREFETCHED]> = lookups.collect();
                 self.keyspace.borrow().prefetch(lookups.iter().copied());
             }
             let part = &mut parts[next];
-            let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
+            let request = part.request(buffer, spans);
             part.out.0 = out.len();
             part.ends.0 = ends.len();
             if self.must_wait(&part.at, request, part.ticket.client) {

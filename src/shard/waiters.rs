@@ -14,7 +14,7 @@ use super::transactions::Lock;
 use super::{At, Shard};
 use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
-use crate::keyspace::{Kind, Touch};
+use crate::keyspace::{Effects, Kind, Touch};
 use crate::resp::Reply;
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
@@ -98,10 +98,18 @@ impl Queue {
         self.ending_with_key += usize::from(waiter.ends_with_key);
         self.waiters.push_back(Box::new(waiter));
     }
+}
 
-    fn remove(&mut self, index: usize) -> Option<Box<Waiter>> {
-        let waiter = self.waiters.remove(index)?;
-        self.ending_with_key -= usize::from(waiter.ends_with_key);
+impl Waiters {
+    /// Takes a client out of a queue, which goes with the last of them.
+    fn take_out(&mut self, name: &(usize, Box<[u8]>), index: usize, effects: &mut Effects) -> Option<Box<Waiter>> {
+        let queue = self.queues.get_mut(name)?;
+        let waiter = queue.waiters.remove(index)?;
+        queue.ending_with_key -= usize::from(waiter.ends_with_key);
+        if queue.waiters.is_empty() {
+            self.queues.remove(name);
+        }
+        effects.wait_no_more(name.0, &name.1);
         Some(waiter)
     }
 }
@@ -125,12 +133,8 @@ impl Shard {
         let waiters = &mut *self.waiters.borrow_mut();
         let Some(queue) = waiters.queues.get_mut(&name) else { return };
         let Some(index) = queue.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.claim, claim)) else { return };
-        let was_called = queue.remove(index).is_some_and(|waiter| waiter.called);
         let effects = &mut self.keyspace.borrow_mut().effects;
-        effects.wait_no_more(db, key);
-        if queue.waiters.is_empty() {
-            waiters.queues.remove(&name);
-        } else if was_called {
+        if waiters.take_out(&name, index, effects).is_some_and(|waiter| waiter.called) {
             effects.ready(db, key);
         }
     }
@@ -228,14 +232,7 @@ impl Shard {
             claim.end();
             self.tell_waiter(&name, index, News::Served(out));
             kind = self.kind_of(db, key, now);
-            let waiters = &mut *self.waiters.borrow_mut();
-            if let Some(queue) = waiters.queues.get_mut(&name) {
-                queue.remove(index);
-                self.keyspace.borrow_mut().effects.wait_no_more(db, key);
-                if queue.waiters.is_empty() {
-                    waiters.queues.remove(&name);
-                }
-            }
+            self.waiters.borrow_mut().take_out(&name, index, &mut self.keyspace.borrow_mut().effects);
         }
     }
 

@@ -15,6 +15,7 @@ use super::super::spec::Keys;
 use super::super::{Across, Ctx, OwnedRequest};
 use super::{at_most, find, group_changed, no_group, now_ms, parse_id, reply_entries, reply_entry, reply_id};
 use crate::command::blocking::both_once;
+use crate::command::hop::each_once;
 use crate::keyspace::{Kind, Touch};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
@@ -345,9 +346,7 @@ async fn attempt_across(across: Across, of_group: bool) -> Result<Vec<u8>> {
     let read = Read::parse(request.as_request(), of_group)?;
     let owners: Arc<[usize]> =
         (0..read.streams).map(|nth| across.shard_of(read.key(request.as_request(), nth))).collect();
-    let mut shards = owners.to_vec();
-    shards.sort_unstable();
-    shards.dedup();
+    let shards = each_once(owners.iter().copied());
     let resolve = {
         let (request, owners) = (request.clone(), owners.clone());
         move |ctx: &mut Ctx, shard: usize| {

@@ -125,6 +125,12 @@ impl Part {
     pub fn new(handler: Handler, at: At, ticket: Ticket) -> Part {
         Part { handler, at, ticket, spans: (0, 0), out: (0, 0), ends: (0, 0), guard: false, deferred: false }
     }
+
+    /// The command, in the buffer of its batch.
+    #[inline]
+    pub fn request<'b>(&self, buffer: &'b [u8], spans: &'b [Span]) -> Request<'b> {
+        Request::new(buffer, &spans[self.spans.0 as usize..self.spans.1 as usize])
+    }
 }
 
 impl Batch {

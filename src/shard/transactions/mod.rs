@@ -453,7 +453,7 @@ impl Shard {
             part.out.0 = out.len();
             part.ends.0 = ends.len();
             if !refused {
-                let request = Request::new(buffer, &spans[part.spans.0 as usize..part.spans.1 as usize]);
+                let request = part.request(buffer, spans);
                 self.run_handler(part.handler, request, part.at, now, out, ends);
                 refused = part.guard && out.get(part.out.0) == Some(&b'-');
             }
