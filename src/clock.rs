@@ -4,17 +4,18 @@
 //! Deadlines are kept in store milliseconds. Absolute arguments (EXPIREAT, PXAT) are converted with the wall offset
 //! of that moment, and converted back when they are reported or written to disk.
 //!
-//! Both clocks are steered by the kernel in the same way, so the offset changes only when somebody sets the wall
-//! clock; a difference of a millisecond or two is the time between the two readings and is ignored, so that an
-//! absolute deadline is reported as it was given.
+//! The offset is a whole number of milliseconds, so that nothing is rounded on either way: at start store time is set
+//! forward by the part of a millisecond by which the wall clock is ahead of CLOCK_BOOTTIME (its phase). The kernel
+//! steers both clocks alike, so the offset changes only when somebody sets the wall clock. Then it may get a fraction,
+//! which is rounded up: no deadline becomes later by it, and an absolute deadline is still reported as it was given.
 
 mod sequence;
 
 pub use sequence::{Sequence, sequence_ms};
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A moment in store time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,22 +34,29 @@ impl Now {
     }
 }
 
-/// Wall minus store time, milliseconds; shared by all shards so that they report the same.
-static WALL_OFFSET_MS: AtomicI64 = AtomicI64::new(i64::MIN);
-/// Offsets that differ by no more than this are the same offset read at different moments.
-const SAME_OFFSET_MS: i64 = 2;
+/// By how much store time is ahead of CLOCK_BOOTTIME, less than a millisecond.
+static PHASE_US: OnceLock<u64> = OnceLock::new();
+/// Wall minus store time, microseconds; shared by all shards so that they report the same.
+static WALL_OFFSET_US: AtomicI64 = AtomicI64::new(i64::MIN);
+/// A step of the wall clock by less than this is not told from the time between two readings.
+const SAME_OFFSET_US: i64 = 200;
+/// Readings of both clocks that took longer than this are repeated ...
+const CLOSE_US: i64 = 5;
+/// ... so many times at most: a thread may be held up between them.
+const READINGS: usize = 8;
+const US_A_MS: i64 = 1000;
 
 /// A clock that is read once a batch. In tests it stands still until it is moved.
 pub struct Clock {
     now: Cell<Now>,
-    manual_wall_offset_ms: Option<Cell<i64>>,
+    manual_wall_offset_us: Option<Cell<i64>>,
     /// What it may not run ahead of.
     sequence: Option<Arc<Sequence>>,
 }
 
 impl Clock {
     pub fn system() -> Clock {
-        Clock { now: Cell::new(Now::from_us(boottime_us())), manual_wall_offset_ms: None, sequence: None }
+        Clock { now: Cell::new(Now::from_us(store_us())), manual_wall_offset_us: None, sequence: None }
     }
 
     /// A shard's clock, which goes with those of the others: it does not pass the moment of a transaction that is about
@@ -57,10 +65,11 @@ impl Clock {
         Clock { sequence: Some(sequence), ..Clock::system() }
     }
 
+    /// For tests. Its wall clock is ahead by a fraction of a millisecond besides, as one that was set may be.
     pub fn manual(start_ms: u64) -> Clock {
         Clock {
             now: Cell::new(Now::from_ms(start_ms)),
-            manual_wall_offset_ms: Some(Cell::new(1_700_000_000_000)),
+            manual_wall_offset_us: Some(Cell::new(1_700_000_000_000_750)),
             sequence: None,
         }
     }
@@ -74,8 +83,8 @@ impl Clock {
     /// Reads the clock and caches what it says.
     #[inline]
     pub fn refresh(&self) -> Now {
-        if self.manual_wall_offset_ms.is_none() {
-            let now = Now::from_us(boottime_us());
+        if self.manual_wall_offset_us.is_none() {
+            let now = Now::from_us(store_us());
             let cached = self.now.get();
             if now.ms == cached.ms {
                 self.now.set(now);
@@ -96,30 +105,23 @@ impl Clock {
 
     /// Moves a manual clock; the system's is not moved.
     pub fn advance_ms(&self, ms: u64) {
-        if self.manual_wall_offset_ms.is_some() {
+        if self.manual_wall_offset_us.is_some() {
             self.now.set(Now::from_us(self.now.get().us + ms * 1000));
         }
     }
 
     /// A step of the wall clock, for tests with a manual clock.
-    pub fn step_wall_ms(&self, by_ms: i64) {
-        if let Some(offset) = &self.manual_wall_offset_ms {
-            offset.set(offset.get() + by_ms);
+    pub fn step_wall_us(&self, by_us: i64) {
+        if let Some(offset) = &self.manual_wall_offset_us {
+            offset.set(offset.get() + by_us);
         }
     }
 
     /// Wall time (since 1970) minus store time, in milliseconds.
     pub fn wall_offset_ms(&self) -> i64 {
-        if let Some(offset) = &self.manual_wall_offset_ms {
-            return offset.get();
-        }
-        let measured_ms = (realtime_us() as i64 - boottime_us() as i64) / 1000;
-        let kept_ms = WALL_OFFSET_MS.load(Ordering::Relaxed);
-        if kept_ms != i64::MIN && (measured_ms - kept_ms).abs() <= SAME_OFFSET_MS {
-            return kept_ms;
-        }
-        WALL_OFFSET_MS.store(measured_ms, Ordering::Relaxed);
-        measured_ms
+        let offset_us = self.manual_wall_offset_us.as_ref().map_or_else(wall_offset_us, Cell::get);
+        // Rounded up: what is given in wall time becomes a store time that is not later.
+        -(-offset_us).div_euclid(US_A_MS)
     }
 
     /// Milliseconds since 1970 for a store time.
@@ -133,9 +135,51 @@ impl Clock {
     }
 }
 
-/// Microseconds of CLOCK_BOOTTIME.
+/// Store time in microseconds.
 #[inline]
-pub fn boottime_us() -> u64 {
+pub fn store_us() -> u64 {
+    let phase_us = PHASE_US.get_or_init(|| {
+        let (earliest_us, latest_us) = offset_of(boottime_us);
+        earliest_us.midpoint(latest_us).rem_euclid(US_A_MS) as u64
+    });
+    boottime_us() + phase_us
+}
+
+/// Wall minus store time, microseconds: the one in use, unless the wall clock was set since.
+fn wall_offset_us() -> i64 {
+    let (earliest_us, latest_us) = offset_of(store_us);
+    let kept_us = WALL_OFFSET_US.load(Ordering::Relaxed);
+    if (earliest_us - SAME_OFFSET_US..=latest_us + SAME_OFFSET_US).contains(&kept_us) {
+        return kept_us;
+    }
+    let measured_us = earliest_us.midpoint(latest_us);
+    // Within the error of the measurement of a whole number, as it is until the wall clock is set: that number.
+    let whole_us = (measured_us + US_A_MS / 2).div_euclid(US_A_MS) * US_A_MS;
+    let offset_us = if (measured_us - whole_us).abs() <= SAME_OFFSET_US { whole_us } else { measured_us };
+    WALL_OFFSET_US.store(offset_us, Ordering::Relaxed);
+    offset_us
+}
+
+/// By how much the wall clock is ahead of another: at least and at most, as far as can be seen.
+fn offset_of(other_us: impl Fn() -> u64) -> (i64, i64) {
+    let read = || {
+        let before_us = other_us() as i64;
+        let wall_us = realtime_us() as i64;
+        (wall_us - other_us() as i64, wall_us - before_us)
+    };
+    let width = |&(earliest_us, latest_us): &(i64, i64)| latest_us - earliest_us;
+    let mut best = read();
+    for _ in 1..READINGS {
+        if width(&best) <= CLOSE_US {
+            break;
+        }
+        best = std::cmp::min_by_key(best, read(), width);
+    }
+    best
+}
+
+#[inline]
+fn boottime_us() -> u64 {
     read_us(libc::CLOCK_BOOTTIME)
 }
 
@@ -179,6 +223,39 @@ mod tests {
         }
     }
 
+    /// The offset used to be cut to whole milliseconds: with a fraction of .75, three of four deadlines were a
+    /// millisecond late.
+    #[test]
+    fn milliseconds_of_store_time_begin_with_those_of_the_wall_clock() {
+        let (earliest_us, latest_us) = offset_of(store_us);
+        let off_us = earliest_us.midpoint(latest_us).rem_euclid(US_A_MS);
+        let error_us = SAME_OFFSET_US + (latest_us - earliest_us);
+        assert!(off_us <= error_us || off_us >= US_A_MS - error_us, "{off_us} us after a wall clock's millisecond");
+    }
+
+    #[test]
+    fn no_fraction_of_the_offset_makes_a_deadline_later() {
+        for start_us in [0, 1, 250, 500, 750, 999] {
+            let clock = Clock::manual(5_000);
+            let wall_us = |clock: &Clock, store_us: i64| store_us + clock.manual_wall_offset_us.as_ref().unwrap().get();
+            clock.step_wall_us(start_us - 750);
+            for step_us in [0, 1, 499, 1_000, -3_000_001, 86_400_000_500] {
+                clock.step_wall_us(step_us);
+                let given_ms = 1_800_000_000_000;
+                let store_ms = clock.to_store_ms(given_ms);
+                assert_eq!(clock.to_wall_ms(store_ms), given_ms);
+                // The last millisecond in which the key is seen ends within the one that was given, not after it, and
+                // with a whole offset at its very end.
+                let last_us = wall_us(&clock, store_ms as i64 * US_A_MS + US_A_MS - 1);
+                let end_us = given_ms * US_A_MS + US_A_MS - 1;
+                assert!((end_us - US_A_MS + 1..=end_us).contains(&last_us), "{last_us} {end_us}");
+                if clock.manual_wall_offset_us.as_ref().unwrap().get() % US_A_MS == 0 {
+                    assert_eq!(last_us, end_us);
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_manual_clock_moves_only_when_told() {
         let clock = Clock::manual(5_000);
@@ -186,7 +263,7 @@ mod tests {
         clock.advance_ms(7);
         assert_eq!(clock.now(), Now::from_ms(5_007));
         let wall_ms = clock.to_wall_ms(5_007);
-        clock.step_wall_ms(1000);
+        clock.step_wall_us(1_000_000);
         assert_eq!(clock.to_wall_ms(5_007), wall_ms + 1000);
     }
 }

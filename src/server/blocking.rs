@@ -10,7 +10,7 @@ use super::dispatch::{Dispatch, Step, Turn};
 use super::several::across_of;
 use super::split::{self, Routes};
 use super::{Server, TaskFuture};
-use crate::clock::{Now, boottime_us};
+use crate::clock::{Now, store_us};
 use crate::command::blocking::{Blocking, Wait};
 use crate::command::{self, Across, OwnedRequest};
 use crate::net::Notify;
@@ -162,7 +162,7 @@ impl Waiting {
             if let Some(news) = blocked.news.take() {
                 return news;
             }
-            let is_late = self.until_us.is_some_and(|until_us| boottime_us() >= until_us);
+            let is_late = self.until_us.is_some_and(|until_us| store_us() >= until_us);
             let end = blocked.end.get().or(is_late.then_some(End::Timeout));
             if let Some(end) = end {
                 if blocked.is_ended.get() || blocked.claim.take() {
@@ -176,7 +176,7 @@ impl Waiting {
             match self.until_us {
                 None => blocked.alarm.wait().await,
                 Some(until_us) => {
-                    let left = Duration::from_micros(until_us.saturating_sub(boottime_us())).min(FARTHEST);
+                    let left = Duration::from_micros(until_us.saturating_sub(store_us())).min(FARTHEST);
                     or(blocked.alarm.wait(), rest_for(left)).await;
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::client::{Client, ClientRef, Close, Session};
 use super::{Server, dispatch, new_state};
-use crate::clock::boottime_us;
+use crate::clock::store_us;
 use crate::net::Line;
 use crate::resp::Proto;
 use glommio::timer::Timer;
@@ -27,7 +27,7 @@ pub struct Accepted {
 /// Serves a connection until it ends.
 pub fn serve(server: &Rc<Server>, accepted: Accepted) {
     let id = accepted.id;
-    let now_us = boottime_us();
+    let now_us = store_us();
     let session = Session {
         id,
         fd: accepted.fd,
@@ -167,7 +167,7 @@ pub async fn look_after(server: Rc<Server>) {
         if !timed && limits.pubsub.soft_bytes == 0 && limits.normal.soft_bytes == 0 {
             continue;
         }
-        let now_us = boottime_us();
+        let now_us = store_us();
         for client in server.clients() {
             let (idle_us, waits, unsent) = {
                 let state = client.state.borrow();

@@ -6,7 +6,7 @@ use super::connection::settle;
 use super::replies::Replies;
 use super::table::{Command, Found};
 use super::{Run, Server, SessionCtx, TaskCtx, TaskFuture};
-use crate::clock::boottime_us;
+use crate::clock::store_us;
 use crate::command::spec::flag::{NO_AUTH, NO_MULTI, NO_TOUCH, WRITE};
 use crate::command::{self, Handler, OwnedRequest};
 use crate::config::PipelineOrder;
@@ -529,7 +529,7 @@ pub async fn resume_paused(server: Rc<Server>) {
         server.pause_watch.wait().await;
         loop {
             let until_us = server.global.pause_until_us.load(Ordering::Relaxed);
-            let rest_us = until_us.saturating_sub(boottime_us());
+            let rest_us = until_us.saturating_sub(store_us());
             if rest_us == 0 || server.paused.borrow().is_empty() {
                 break;
             }

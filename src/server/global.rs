@@ -1,7 +1,7 @@
 //! What the shards' servers share: a few counters, and the configuration's master copy. Nothing here is written on
 //! the way of an ordinary command.
 
-use crate::clock::boottime_us;
+use crate::clock::store_us;
 use crate::config::Config;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ impl Global {
             subscriptions: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
-            started_us: boottime_us(),
+            started_us: store_us(),
             run_id: (0..40).map(|_| char::from_digit(rng.u32(..16), 16).unwrap_or('0')).collect(),
             executable: std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string()),
             pause_until_us: AtomicU64::new(0),

@@ -39,7 +39,7 @@ pub use global::Global;
 pub use stop::watch_signals;
 pub use table::Table;
 
-use crate::clock::boottime_us;
+use crate::clock::store_us;
 use crate::command;
 use crate::keyspace::Notice;
 use crate::net::{Notify, Transport};
@@ -255,7 +255,7 @@ impl Server {
             let mut state = client.state.borrow_mut();
             let limit = if state.session.subscriptions() > 0 { limits.pubsub } else { limits.normal };
             let unsent = state.unsent() as u64;
-            let now_us = boottime_us();
+            let now_us = store_us();
             let soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
             let since_us = *state.flow.soft_since_us.get_or_insert(now_us);
             if !soft {

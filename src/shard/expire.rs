@@ -2,7 +2,7 @@
 //! cycle takes in a second; how much it takes in a turn follows from how long the others had theirs.
 
 use super::{Notify, PREEMPT, Shard};
-use crate::clock::{boottime_us, thread_cpu_ns};
+use crate::clock::{store_us, thread_cpu_ns};
 use crate::config::Config;
 use crate::expiry::{Form, Outcome, Settings};
 use crate::keyspace::NEVER_MS;
@@ -111,10 +111,10 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
         if outcome != Outcome::More || now.us < shard.hold_until_us.get() {
             return;
         }
-        let yielded_us = boottime_us();
+        let yielded_us = store_us();
         if yielded_us >= turn_ends_us {
             step_back().await;
-            let resumed_us = boottime_us();
+            let resumed_us = store_us();
             let percent = u64::from(settings.cpu_percent);
             let part_us = (resumed_us - yielded_us) * percent / (100 - percent.min(99));
             turn_ends_us = resumed_us + part_us.min(LONGEST_TURN_US);
@@ -124,7 +124,7 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
 
 /// Sleeps until then, or until somebody rings.
 async fn sleep_until(alarm: &Notify, wake_us: u64) {
-    let now_us = boottime_us();
+    let now_us = store_us();
     if wake_us == u64::MAX {
         alarm.wait().await;
         return;

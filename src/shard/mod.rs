@@ -25,7 +25,7 @@ pub use mailbox::{Batch, Links, Message, Part, Ticket, links};
 pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};
 pub use waiters::{Claim, News, Waiter};
 
-use crate::clock::{Clock, Now, Sequence, boottime_us};
+use crate::clock::{Clock, Now, Sequence, store_us};
 use crate::command::spec::{Keys, Sought};
 use crate::command::{Ctx, Handler, OwnedRequest};
 use crate::config::{Config, Limits};
@@ -506,7 +506,7 @@ impl Pace {
         if !self.slow && self.commands != 1 && !self.commands.is_multiple_of(PREFETCHED as u64) {
             return false;
         }
-        let spent_us = boottime_us().saturating_sub(self.began_us);
+        let spent_us = store_us().saturating_sub(self.began_us);
         self.slow = spent_us / self.commands > LONG_US / PREFETCHED as u64;
         spent_us > LONG_US
     }

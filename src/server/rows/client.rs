@@ -1,7 +1,7 @@
 //! CLIENT: looking at connections, naming them, ending them, holding them up. A list of connections is put together
 //! from all shards.
 
-use crate::clock::boottime_us;
+use crate::clock::store_us;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Proto, Request, Result};
@@ -316,7 +316,7 @@ async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
 fn line(client: &Client) -> String {
     let state = &*client.state.borrow();
     let session = &state.session;
-    let now_us = boottime_us();
+    let now_us = store_us();
     let seconds_since = |us: u64| now_us.saturating_sub(us) / 1_000_000;
     let qbuf_bytes = state.input.len() - state.at;
     format!(
@@ -481,7 +481,7 @@ async fn unblock(ctx: TaskCtx) -> Result<Vec<u8>> {
 async fn pause(ctx: TaskCtx) -> Result<Vec<u8>> {
     let (timeout_ms, all) = parse_pause(ctx.request.as_request())?;
     let global = &ctx.server.global;
-    let now_us = boottime_us();
+    let now_us = store_us();
     let until_us = match timeout_ms {
         0 => 0,
         ms => pause_end_us(now_us, ms).ok_or(Error::text("ERR timeout is out of range"))?,

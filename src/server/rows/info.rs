@@ -4,7 +4,7 @@
 mod snapshot;
 
 use super::REDIS_VERSION;
-use crate::clock::{boottime_us, realtime_us};
+use crate::clock::{realtime_us, store_us};
 use crate::command::spec::flag::{LOADING, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::config::Config;
@@ -109,7 +109,7 @@ impl Text {
 
 fn write_server(text: &mut Text, facts: &Facts) {
     let (global, config) = (&facts.server.global, &facts.config);
-    let uptime_s = boottime_us().saturating_sub(global.started_us) / 1_000_000;
+    let uptime_s = store_us().saturating_sub(global.started_us) / 1_000_000;
     text.field("redis_version", REDIS_VERSION);
     text.field("emberdb_version", env!("CARGO_PKG_VERSION"));
     text.field("redis_mode", "standalone");

@@ -4,7 +4,7 @@
 use super::super::mailbox::{Batch, Outbox, Part};
 use super::super::{At, Notify, Ticket};
 use super::{Lock, TransactionLinks};
-use crate::clock::{Sequence, boottime_us};
+use crate::clock::{Sequence, store_us};
 use crate::command::Handler;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefMut};
@@ -80,7 +80,7 @@ impl Outgoing {
             return own;
         }
         sequence.open(self.me, before_ms);
-        let first = sequence.take(self.count.into(), boottime_us() / 1000);
+        let first = sequence.take(self.count.into(), store_us() / 1000);
         delay();
         let last = self.batches.iter_mut().enumerate().filter_map(|(target, batch)| Some((target, batch.take()?)));
         for (target, mut batch) in self.full.drain(..).chain(last) {
