@@ -63,12 +63,17 @@ impl Bell {
         self.waits.store(false, Ordering::Relaxed);
     }
 
+    /// Where to ring.
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd.load(Ordering::Acquire)
+    }
+
     /// Where to ring after mail has been left, if the shard waits and nobody has rung yet.
     #[inline]
     pub(super) fn to_ring(&self) -> Option<RawFd> {
         fence(Ordering::SeqCst);
         let rings = self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::AcqRel);
-        rings.then(|| self.fd.load(Ordering::Acquire))
+        rings.then(|| self.fd())
     }
 }
 

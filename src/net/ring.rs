@@ -45,6 +45,8 @@ enum Op {
     Tick,
     /// Another shard rang.
     Bell,
+    /// This shard rang another.
+    Ring,
 }
 
 const GENERATIONS: u32 = (1 << 24) - 1;
@@ -84,6 +86,8 @@ pub struct Ring {
     shut: RefCell<Vec<u32>>,
     /// Receives that ended because no buffer was free.
     starved: RefCell<Vec<u32>>,
+    /// Shards that were to be woken, and may not have heard it.
+    unheard: RefCell<Vec<usize>>,
     completions: RefCell<Vec<Completion>>,
     /// How long it looks for something to come before it waits.
     spin: Cell<Duration>,
@@ -140,6 +144,7 @@ impl Ring {
             dirty: RefCell::default(),
             shut: RefCell::default(),
             starved: RefCell::default(),
+            unheard: RefCell::default(),
             completions: RefCell::default(),
             spin: Cell::new(Duration::ZERO),
             ticking: Cell::new(false),
@@ -313,6 +318,7 @@ impl Ring {
             || !self.queue.borrow().is_empty()
             || !self.dirty.borrow().is_empty()
             || !self.shut.borrow().is_empty()
+            || !self.unheard.borrow().is_empty()
             || !uring.completion().is_empty()
             || uring.submission().taskrun()
     }
@@ -324,6 +330,7 @@ impl Ring {
         self.close_shut();
         self.buffers.borrow_mut().publish();
         self.restart_starved();
+        self.unheard.take().into_iter().for_each(|target| self.ring_again(target));
         self.enter(host, wait);
         let worked = self.complete(host);
         if host.receive_mail() || worked {
@@ -342,9 +349,24 @@ impl Ring {
 
     /// Wakes another shard, if it waits.
     fn ring_bell(&self, target: usize) {
-        if let Some(ring) = self.bells[target].to_ring() {
-            let entry = opcode::MsgRingData::new(types::Fd(ring), 0, user_data(Op::Bell, NOBODY), None).build();
-            self.submit(entry.flags(squeue::Flags::SKIP_SUCCESS), Op::Ignored, NOBODY);
+        if self.bells[target].to_ring().is_some() {
+            self.ring_again(target);
+        }
+    }
+
+    /// Rings. Where that fails, its completion says so.
+    fn ring_again(&self, target: usize) {
+        let ring = types::Fd(self.bells[target].fd());
+        let entry = opcode::MsgRingData::new(ring, 0, user_data(Op::Bell, NOBODY), None).build();
+        let target = LineId { index: target as u32, generation: 0 };
+        self.submit(entry.flags(squeue::Flags::SKIP_SUCCESS), Op::Ring, target);
+    }
+
+    /// A message to another shard's ring has failed: while that has no room, or the system no memory, it is sent again.
+    /// (Whoever has a full ring of completions is awake, but does not know of this mail.)
+    fn not_heard(&self, target: u32, result: i32) {
+        if matches!(-result, libc::ENOMEM | libc::EOVERFLOW | libc::EAGAIN | libc::EINTR | libc::EBUSY) {
+            self.unheard.borrow_mut().push(target as usize);
         }
     }
 
@@ -474,6 +496,10 @@ impl Ring {
                 op if op == Op::Send as u8 => {
                     self.sent(id, result);
                     true
+                }
+                op if op == Op::Ring as u8 => {
+                    self.not_heard(id.index, result);
+                    false
                 }
                 op if op == Op::Tick as u8 => {
                     if !cqueue::more(flags) {
