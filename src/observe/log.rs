@@ -1,31 +1,81 @@
 //! The log: lines as Redis writes them, on standard output or in a file.
+//!
+//! A thread of its own writes, so that no shard stops where the log does: a terminal that was stopped, a pipe that nobody
+//! reads, a disk that is full. Lines for which there is no room meanwhile are dropped, and counted.
 
 use crate::config::{Config, LogLevel};
 use std::fmt::Arguments;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Notice as u8);
-static FILE: Mutex<Option<File>> = Mutex::new(None);
+/// To the thread that writes, when there is one.
+static WRITER: OnceLock<SyncSender<Entry>> = OnceLock::new();
+/// Lines that were dropped and not reported yet.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that wait to be written.
+const LINES: usize = 1024;
+/// How long the end of the process waits for the last lines.
+const LAST_LINES: Duration = Duration::from_millis(200);
+
+enum Entry {
+    Line(String),
+    /// Everything before it was written: tells whoever waits for that.
+    Flush(SyncSender<()>),
+}
 
 /// Takes over `loglevel`; the file is opened by [`open`].
 pub fn configure(config: &Config) {
     LEVEL.store(config.loglevel as u8, Ordering::Relaxed);
 }
 
-/// Opens `logfile`, if one is named.
+/// Opens `logfile`, if one is named, and starts to write from a thread.
 ///
 /// # Errors
-/// Where the file cannot be opened for appending.
+/// Where the file cannot be opened for appending, or a thread cannot be had.
 pub fn open(config: &Config) -> std::io::Result<()> {
     configure(config);
-    if !config.logfile.is_empty() {
-        let file = OpenOptions::new().create(true).append(true).open(&config.logfile)?;
-        *FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-    }
+    let file = match &config.logfile[..] {
+        "" => None,
+        path => Some(OpenOptions::new().create(true).append(true).open(path)?),
+    };
+    let (sender, receiver) = sync_channel(LINES);
+    std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&receiver, file))?;
+    // A second log is never opened.
+    let _ = WRITER.set(sender);
     Ok(())
+}
+
+fn write_all(lines: &Receiver<Entry>, mut file: Option<File>) {
+    // A log that cannot be written must not stop the server.
+    let mut put = |line: &str| match &mut file {
+        Some(file) => drop(file.write_all(line.as_bytes())),
+        None => drop(std::io::stdout().write_all(line.as_bytes())),
+    };
+    for entry in lines {
+        match entry {
+            Entry::Line(line) => put(&line),
+            Entry::Flush(done) => drop(done.try_send(())),
+        }
+        let dropped = DROPPED.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            put(&line_of('#', format_args!("{dropped} lines of the log were dropped: it could not be written")));
+        }
+    }
+}
+
+/// Waits for a moment until what was logged is written, for before the process ends.
+pub fn flush() {
+    let Some(writer) = WRITER.get() else { return };
+    let (done, written) = sync_channel(1);
+    if writer.try_send(Entry::Flush(done)).is_ok() {
+        let _ = written.recv_timeout(LAST_LINES);
+    }
 }
 
 pub fn debug(text: Arguments) {
@@ -48,13 +98,23 @@ fn write(level: LogLevel, mark: char, text: Arguments) {
     if (level as u8) < LEVEL.load(Ordering::Relaxed) {
         return;
     }
-    let line = format!("{}:M {} {mark} {text}\n", std::process::id(), time());
-    let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
-    // A log that cannot be written must not stop the server.
-    let _ = match file.as_mut() {
-        Some(file) => file.write_all(line.as_bytes()),
-        None => std::io::stdout().write_all(line.as_bytes()),
-    };
+    let line = line_of(mark, text);
+    match WRITER.get() {
+        // Before the log is open nobody else depends on this thread.
+        None => drop(std::io::stdout().write_all(line.as_bytes())),
+        Some(writer) => hand_over(writer, line),
+    }
+}
+
+/// Never waits for who writes.
+fn hand_over(writer: &SyncSender<Entry>, line: String) {
+    if writer.try_send(Entry::Line(line)).is_err() {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn line_of(mark: char, text: Arguments) -> String {
+    format!("{}:M {} {mark} {text}\n", std::process::id(), time())
 }
 
 /// Local time, as in `21 Nov 2026 05:39:56.123`.
@@ -70,4 +130,23 @@ fn time() -> String {
     let (day, year) = (local.tm_mday, local.tm_year + 1900);
     let (hour, minute, second, ms) = (local.tm_hour, local.tm_min, local.tm_sec, wall_us / 1000 % 1000);
     format!("{day:02} {month} {year} {hour:02}:{minute:02}:{second:02}.{ms:03}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A full pipe on standard output used to stop every shard at the lock of the log.
+    #[test]
+    fn a_log_that_nobody_reads_stops_nobody() {
+        let (writer, lines) = sync_channel(2);
+        (0..5).for_each(|line| hand_over(&writer, format!("{line}\n")));
+        drop(writer);
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        write_all(&lines, Some(File::create(&path).expect("a file")));
+        let written = std::fs::read_to_string(path).expect("a log");
+        assert!(written.starts_with("0\n") && written.contains("3 lines of the log were dropped"), "{written}");
+        assert!(written.contains("\n1\n"));
+    }
 }

@@ -80,5 +80,6 @@ pub async fn shutdown(server: &Rc<Server>) {
             let _ = std::fs::remove_file(file);
         }
     }
+    log::flush();
     std::process::exit(0);
 }
