@@ -6,6 +6,7 @@ use super::{Global, Server};
 use crate::config::{Config, FileMode};
 use crate::observe::log;
 use futures_lite::AsyncReadExt;
+use glommio::timer::Timer;
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::fs::Permissions;
 use std::io::{self, Write};
@@ -142,7 +143,8 @@ fn accept_all(socket: &Socket, mut out: UnixStream) {
     loop {
         match socket.accept() {
             Ok((stream, _)) => {
-                if out.write_all(&stream.into_raw_fd().to_le_bytes()).is_err() {
+                if let Err(error) = out.write_all(&stream.into_raw_fd().to_le_bytes()) {
+                    log::warning(format_args!("No more clients are accepted: {error}"));
                     return;
                 }
             }
@@ -172,11 +174,28 @@ pub fn start(server: &Rc<Server>, accepted: OwnedFd) {
     // SAFETY: open and ours; the stream closes it.
     let mut stream = unsafe { glommio::net::UnixStream::from_raw_fd(accepted.into_raw_fd()) };
     glommio::spawn_local(async move {
-        let mut fd = [0; 4];
+        let (mut fd, mut filled) = ([0; 4], 0);
         let mut turn = 0;
-        while stream.read_exact(&mut fd).await.is_ok() {
-            turn += 1;
-            admit(&server, RawFd::from_le_bytes(fd), turn);
+        loop {
+            match stream.read(&mut fd[filled..]).await {
+                Ok(0) => {
+                    // The threads have ended.
+                    if !server.global.stopping.load(Ordering::Relaxed) {
+                        log::warning(format_args!("No more clients are accepted"));
+                    }
+                    return;
+                }
+                Ok(bytes) => filled += bytes,
+                Err(error) => {
+                    log::warning(format_args!("Error accepting a client connection: {error}"));
+                    Timer::new(BACK_OFF).await;
+                }
+            }
+            if filled == fd.len() {
+                filled = 0;
+                turn += 1;
+                admit(&server, RawFd::from_le_bytes(fd), turn);
+            }
         }
     })
     .detach();

@@ -78,9 +78,30 @@ impl Server {
         Server::start_in(self.kind, flags, folder, port)
     }
 
+    /// A server whose limit of open files is this from the start.
+    #[track_caller]
+    pub fn start_with_open_files(kind: Kind, flags: &[&str], limit: usize) -> Server {
+        let port = Port::claim();
+        let command = command(kind, port.number(), flags);
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--nofile={limit}:{limit}")).arg(command.get_program()).args(command.get_args());
+        Server::start_command(limited, kind, flags, tempfile::tempdir().expect("a temporary folder"), port)
+    }
+
     #[track_caller]
     fn start_in(kind: Kind, flags: &[&str], folder: tempfile::TempDir, port: Port) -> Server {
-        let child = command(kind, port.number(), flags)
+        Server::start_command(command(kind, port.number(), flags), kind, flags, folder, port)
+    }
+
+    #[track_caller]
+    fn start_command(
+        mut command: Command,
+        kind: Kind,
+        flags: &[&str],
+        folder: tempfile::TempDir,
+        port: Port,
+    ) -> Server {
+        let child = command
             .current_dir(folder.path())
             .stdout(File::create(folder.path().join("stdout")).expect("a file for output"))
             .stderr(File::create(folder.path().join("stderr")).expect("a file for errors"))
