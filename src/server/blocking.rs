@@ -6,6 +6,7 @@
 //! where that is taken by who serves it, the reply comes instead.
 
 use super::client::ClientRef;
+use super::connection::settle;
 use super::dispatch::{Dispatch, Step, Turn};
 use super::several::across_of;
 use super::split::{self, Routes};
@@ -148,6 +149,9 @@ impl Waiting {
                     }
                 }
             }
+            if self.client.state.borrow().flow.finished {
+                self.server.close_now(&self.client);
+            }
             match self.news().await {
                 News::Served(bytes) => return Ok(bytes),
                 News::Called => called = true,
@@ -165,7 +169,7 @@ impl Waiting {
             let is_late = self.until_us.is_some_and(|until_us| store_us() >= until_us);
             let end = blocked.end.get().or(is_late.then_some(End::Timeout));
             if let Some(end) = end {
-                if blocked.is_ended.get() || blocked.claim.take() {
+                if blocked.is_ended.get() || blocked.claim.take_back() {
                     blocked.claim.end();
                     return News::Served(self.end_reply(end));
                 }
@@ -200,6 +204,15 @@ impl Waiting {
         let shard = &self.server.shard;
         let locks = self.routes.iter().map(|&(hash, target)| (target, Lock { hash, write: self.at.write }));
         let transaction = Rc::new(shard.hold(locks).await);
+        if called {
+            // Who ends the wait while others have the keys must not wait for them, since it may be one of those.
+            for target in transaction.shards.clone() {
+                transaction.on(target, |_, _| ()).await;
+            }
+            if !self.blocked.claim.answer_call() {
+                return Ok(Vec::new());
+            }
+        }
         let hop = Rc::new(ShardHop::new(shard.clone(), Some(transaction.clone())));
         let context = across_of(shard, (*self.request).clone(), self.at.keys, self.at.db, self.at.proto);
         let bytes = (self.blocking.attempt.1)(Across { hop, ..context }).await?;
@@ -217,6 +230,8 @@ impl Waiting {
             transaction.on(*target, line_up).await;
         }
         self.client.state.borrow_mut().flow.blocked = true;
+        // It is read on from now, see `may_read`.
+        settle(&self.server, &self.client);
         Ok(bytes)
     }
 
@@ -315,7 +330,7 @@ impl Server {
             let waits = self.client(client).is_some_and(|client| client.state.borrow().flow.blocked);
             let blocked = self.blocked.borrow().get(&client).cloned();
             let Some(blocked) = blocked.filter(|blocked| waits && blocked.end.get().is_none()) else { return false };
-            if blocked.claim.take() {
+            if blocked.claim.take_back() {
                 blocked.claim.end();
                 blocked.end.set(Some(end));
                 blocked.is_ended.set(true);
@@ -337,7 +352,8 @@ impl Server {
                 blocked.news.replace(Some(news));
                 blocked.alarm.notify();
             }
-            _ => debug_assert!(!matches!(news, News::Called), "a wait ends with its claim"),
+            // It has ended since: a client can be called in vain, not served.
+            _ => debug_assert!(matches!(news, News::Called), "a wait ends with its claim"),
         }
     }
 }

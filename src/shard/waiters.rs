@@ -26,14 +26,35 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub struct Claim(AtomicU8);
 
 const WAITS: u8 = 0;
-/// Somebody looks whether there is something for it.
+/// Somebody looks whether there is something for it, which takes no longer than that.
 const TAKEN: u8 = 1;
-const OVER: u8 = 2;
+/// Its coordinator was called to look, and may have to wait for the keys before it can.
+const CALLED: u8 = 2;
+const OVER: u8 = 3;
 
 impl Claim {
-    /// Takes the wait, to serve it or to end it. Nobody else can until it is given back.
+    /// Takes the wait, to serve it. Nobody else can until it is given back.
     pub fn take(&self) -> bool {
-        self.0.compare_exchange(WAITS, TAKEN, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.change(WAITS, TAKEN)
+    }
+
+    /// Takes the wait to end it, also from a coordinator that was called and has not looked yet.
+    pub fn take_back(&self) -> bool {
+        self.change(WAITS, TAKEN) || self.change(CALLED, TAKEN)
+    }
+
+    /// Leaves a wait that was taken to its coordinator.
+    pub fn call(&self) {
+        self.0.store(CALLED, Ordering::Release);
+    }
+
+    /// The coordinator has the keys and looks now, unless the wait was ended since it was called.
+    pub fn answer_call(&self) -> bool {
+        self.change(CALLED, TAKEN)
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The wait goes on.
@@ -73,7 +94,7 @@ pub struct Waiter {
 pub enum News {
     /// The reply.
     Served(Vec<u8>),
-    /// There may be something: the coordinator has to look. The claim is the coordinator's.
+    /// There may be something: the coordinator has to look, see [`Claim::answer_call`].
     Called,
 }
 
@@ -213,6 +234,7 @@ impl Shard {
                 (waiter.claim.clone(), waiter.attempt, waiter.request.clone(), waiter.at, waiter.called)
             };
             if called {
+                claim.call();
                 self.tell_waiter(&name, index, News::Called);
                 return;
             }
