@@ -24,6 +24,8 @@ mod lifecycle;
 mod many_keys;
 #[path = "wire/newer.rs"]
 mod newer;
+#[path = "wire/pressure.rs"]
+mod pressure;
 #[path = "wire/session.rs"]
 mod session;
 #[path = "wire/streams.rs"]

@@ -335,6 +335,12 @@ impl<'a> Request<'a> {
             .map(move |&(start, end)| &self.buffer[start as usize..end as usize])
     }
 
+    /// Bytes of all arguments.
+    #[inline]
+    pub fn bytes(self) -> usize {
+        self.spans.iter().map(|&(start, end)| (end - start) as usize).sum()
+    }
+
     /// Whether argument `index` is this word, in any case.
     pub fn is(self, index: usize, word: &str) -> bool {
         self.get(index).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))

@@ -4,13 +4,15 @@ use super::replies::Replies;
 use super::transaction::{Multi, WatchedKey};
 use crate::net::LineId;
 use crate::resp::{Parser, Proto};
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
-/// Replies that wait to be sent before the connection's requests wait, too.
-pub const OUT_BYTES: usize = 1 << 20;
+/// What a connection may hold of replies, and of requests that others have and have not answered, before its next
+/// request waits.
+pub const HELD_BYTES: usize = 1 << 20;
 /// Requests that wait before the connection is not read any more.
 const INPUT_BYTES: usize = 64 * 1024;
 
@@ -50,6 +52,8 @@ pub struct Flow {
     pub waiting: bool,
     /// Bytes of the output that the transport has and has not sent yet.
     pub in_flight: usize,
+    /// Shards that run none of this connection's commands until they are told that there is room for the replies.
+    pub stalled_shards: SmallVec<[u16; 2]>,
     /// The other side says no more: what it said is answered, then the connection ends.
     pub finished: bool,
     pub close: Close,
@@ -62,10 +66,10 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Whether the next request may run, while so many bytes wait to be sent.
+    /// Whether the next request may run, while replies and open requests count for so many bytes.
     #[inline]
-    pub fn may_run(&self, out_bytes: usize) -> bool {
-        !self.barrier && !self.paused && self.close == Close::No && out_bytes + self.in_flight < OUT_BYTES
+    pub fn may_run(&self, held_bytes: usize) -> bool {
+        !self.barrier && !self.paused && self.close == Close::No && held_bytes + self.in_flight < HELD_BYTES
     }
 }
 
@@ -139,12 +143,15 @@ impl State {
     /// Whether the next request may run.
     #[inline]
     pub fn may_run(&self) -> bool {
-        self.flow.may_run(self.replies.out.len())
+        self.flow.may_run(self.replies.bytes())
     }
 
+    /// Whether the connection is to be read. While it waits for a key, or for the end of a pause, it is, however much it
+    /// has said (up to `client-query-buffer-limit`, as in Redis): nothing else would tell that it has hung up.
     pub fn may_read(&self) -> bool {
         let wants_more = self.may_run() && !self.flow.waiting;
-        let has_room = self.flow.close == Close::No && self.input.len() - self.at < INPUT_BYTES;
+        let waits = self.flow.blocked || self.flow.paused;
+        let has_room = self.flow.close == Close::No && (waits || self.input.len() - self.at < INPUT_BYTES);
         !self.flow.finished && (wants_more || has_room)
     }
 
@@ -161,13 +168,21 @@ impl State {
         }
     }
 
+    /// Bytes of replies and pushes that were not sent yet, whatever they wait for.
     pub fn unsent(&self) -> usize {
-        self.replies.out.len() + self.flow.in_flight
+        self.replies.bytes_here() + self.flow.in_flight
+    }
+
+    /// Whether a shard that has stalled may send more replies. Where the connection's replies wait for that shard there
+    /// is no way around it, as long as what is ready leaves.
+    pub fn has_room_for(&self, target: u16) -> bool {
+        let leaves = self.replies.out.len() + self.flow.in_flight < HELD_BYTES;
+        leaves && (self.unsent() < HELD_BYTES || self.replies.awaited_shard() == Some(target))
     }
 
     /// Bytes this connection holds.
     pub fn memory_bytes(&self) -> usize {
         let queued = self.session.multi.as_ref().map_or(0, |multi| multi.bytes());
-        size_of::<State>() + self.input.capacity() + self.replies.out.capacity() + self.flow.in_flight + queued
+        size_of::<State>() + self.input.capacity() + self.replies.memory_bytes() + self.flow.in_flight + queued
     }
 }

@@ -102,16 +102,28 @@ impl Line for Connection {
 
     fn finished(&self) {
         self.client.state.borrow_mut().flow.finished = true;
-        if self.server.is_blocked(self.client.id) {
-            // Nobody waits for what it waits for.
-            self.server.close_now(&self.client);
-            return;
+        if !self.end_in_vain() {
+            settle(&self.server, &self.client);
         }
-        settle(&self.server, &self.client);
     }
 
     fn ended(&self) {
         self.server.unregister(&self.client);
+    }
+}
+
+impl Connection {
+    /// Ends the connection of somebody who is gone where it waits for a key, or for the end of a pause: nobody wants
+    /// the answer. Returns whether it did.
+    fn end_in_vain(&self) -> bool {
+        let blocked = self.server.is_blocked(self.client.id);
+        if blocked {
+            self.server.close_now(&self.client);
+        } else if self.client.state.borrow().flow.paused {
+            self.client.state.borrow_mut().flow.close = Close::AfterReplies;
+            settle(&self.server, &self.client);
+        }
+        blocked
     }
 }
 
@@ -121,9 +133,17 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
         return;
     }
     let (ready, backlog, reads, over) = {
-        let state = client.state.borrow();
+        let mut state = client.state.borrow_mut();
+        for target in std::mem::take(&mut state.flow.stalled_shards) {
+            if state.has_room_for(target) {
+                server.shard.let_go_on(target, client.id, false);
+            } else {
+                state.flow.stalled_shards.push(target);
+            }
+        }
         let ready = !state.replies.out.is_empty();
-        (ready, ready && state.flow.in_flight > 0, state.may_read(), state.is_over())
+        let backlog = state.unsent() > state.replies.out.len();
+        (ready, backlog, state.may_read(), state.is_over())
     };
     if over {
         server.transport.shut(client.line);
@@ -134,7 +154,7 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     }
     if reads && server.shard.is_congested() {
         server.transport.set_reading(client.line, false);
-        server.read_again_later(client);
+        server.go_on_later(client);
     } else {
         server.transport.set_reading(client.line, reads);
     }
@@ -143,14 +163,25 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     }
 }
 
-/// Reads connections again that were not read because too much waited for other shards.
+/// Lets connections go on that had to wait because too much was on its way to other shards.
 pub async fn resume_unread(server: Rc<Server>) {
     loop {
         server.unread_watch.wait().await;
         server.shard.decongested().await;
-        for client in server.unread.take() {
+        let mut unread = server.unread.take().into_iter();
+        for client in unread.by_ref() {
             client.unread.set(false);
-            settle(&server, &client);
+            dispatch::advance(&server, &client, &[]);
+            if server.shard.is_congested() {
+                break;
+            }
+        }
+        // Those that have to wait again come after those that had no turn.
+        let mut rest: Vec<ClientRef> = unread.collect();
+        rest.append(&mut server.unread.borrow_mut());
+        if !rest.is_empty() {
+            server.unread.replace(rest);
+            server.unread_watch.notify();
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::config::PipelineOrder;
 use crate::keyspace::Touch;
 use crate::net::note_woken;
 use crate::resp::{Error, Limits, Proto, Reply, Request, Result, printable};
-use crate::shard::{At, Deferred, Pace, Part, Ticket};
+use crate::shard::{At, Pace, Part, Ticket};
 use futures_lite::future::{or, yield_now};
 use glommio::timer::Timer;
 use std::rc::Rc;
@@ -72,7 +72,8 @@ fn tidy_input(state: &mut State) {
 }
 
 fn check_input(server: &Server, state: &mut State) {
-    if state.input.len() - state.at > server.shard.config().client_query_buffer_limit_bytes {
+    let queued_bytes = state.session.multi.as_ref().map_or(0, |multi| multi.bytes());
+    if state.input.len() - state.at + queued_bytes > server.shard.config().client_query_buffer_limit_bytes {
         crate::observe::log::warning(format_args!(
             "Closing client that reached max query buffer length: id={} addr={}",
             state.session.id, state.session.addr
@@ -101,7 +102,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         let limits = Limits { bulk_bytes: config.limits.string_bytes, authenticated };
         let batch = Batch::read(server, session.db, parser, &bytes[used..], limits);
         for (index, item) in batch.items.iter().enumerate() {
-            if !flow.may_run(replies.out.len()) {
+            if !flow.may_run(replies.bytes()) {
                 parser.start_anew();
                 return used;
             }
@@ -128,7 +129,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
             End::Full => {}
             End::Incomplete => break,
             // What came before it decides: it may be read again under other limits, or never.
-            End::Error(_) if !flow.may_run(replies.out.len()) => {
+            End::Error(_) if !flow.may_run(replies.bytes()) => {
                 parser.start_anew();
                 break;
             }
@@ -270,6 +271,9 @@ impl Dispatch<'_> {
     /// The request waits until CLIENT PAUSE is over.
     pub fn pause(&self, turn: &mut Turn) -> Step {
         turn.flow.paused = true;
+        if turn.flow.finished {
+            turn.flow.close = Close::AfterReplies;
+        }
         self.server.wait_for_unpause(self.client);
         Step::NotYet
     }
@@ -350,6 +354,12 @@ impl Dispatch<'_> {
         self.strict && !turn.replies.is_idle() && turn.flow.last_target != target
     }
 
+    /// The request waits until less is on its way to other shards.
+    pub fn wait_for_room(&self) -> Step {
+        self.server.go_on_later(self.client);
+        Step::NotYet
+    }
+
     fn task_ctx(&self, session: &Session, request: Request) -> TaskCtx {
         TaskCtx {
             server: self.server.clone(),
@@ -367,22 +377,29 @@ impl Dispatch<'_> {
         if !turn.may_start(false) || self.strict_order_forbids(turn, target) {
             return Step::NotYet;
         }
-        let muted = turn.take_muted();
         if target != shard.id {
+            if shard.is_congested() {
+                return self.wait_for_room();
+            }
+            let muted = turn.take_muted();
             turn.flow.last_target = target;
-            let ticket = Ticket { client: self.client.id, sequence: turn.replies.expect(muted), part: 0 };
+            let sequence = turn.replies.expect(muted, target, request.bytes());
+            let ticket = Ticket { client: self.client.id, sequence, part: 0 };
             shard.send_part(target, request, Part::new(handler, at, ticket));
-        } else if shard.must_wait(&at, request, self.client.id) {
+            return Step::Taken;
+        }
+        if shard.must_wait(&at, request, self.client.id) {
+            // One at a time: all of them could run, and answer, in the moment in which a lock is let go.
+            if !turn.replies.is_idle() {
+                return Step::NotYet;
+            }
+            let muted = turn.take_muted();
             turn.flow.last_target = target;
-            let ticket = Ticket { client: self.client.id, sequence: turn.replies.expect(muted), part: 0 };
-            shard.defer_own_command(Deferred {
-                handler,
-                request: OwnedRequest::of(request),
-                at,
-                ticket,
-                origin: target,
-            });
+            let sequence = turn.replies.expect(muted, target, request.bytes());
+            let ticket = Ticket { client: self.client.id, sequence, part: 0 };
+            shard.defer_own_command(handler, request, at, ticket);
         } else {
+            let muted = turn.take_muted();
             turn.replies.write(|out| {
                 let start = out.len();
                 shard.run_handler(handler, request, at, shard.clock.now(), out, &mut Vec::new());
@@ -418,7 +435,7 @@ impl Dispatch<'_> {
 
     /// Runs a task; nothing of this connection overtakes it.
     pub fn spawn(&self, future: TaskFuture, turn: &mut Turn, muted: bool) {
-        let sequence = turn.replies.expect(muted);
+        let sequence = turn.replies.expect(muted, self.server.shard.id, 0);
         turn.flow.barrier = true;
         let (server, client, proto) = (self.server.clone(), self.client.clone(), turn.session.proto);
         note_woken();
@@ -430,6 +447,9 @@ impl Dispatch<'_> {
                 Reply::new(&mut out, proto).error(error);
                 out
             });
+            if client.closed.get() {
+                return;
+            }
             {
                 let mut state = client.state.borrow_mut();
                 state.replies.fill(sequence, 0, &bytes, std::iter::empty());

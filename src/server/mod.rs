@@ -46,6 +46,7 @@ use crate::net::{Notify, Transport};
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::shard::{Batch, Claim, Front, News, Shard};
 use client::{Client, ClientRef, Close, Session, State};
+use replies::Replies;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -115,7 +116,7 @@ pub struct Server {
     pub transport: Transport,
     /// Buffers for replies that no connection needs at the moment.
     spare: RefCell<Vec<Vec<u8>>>,
-    /// Connections that are not read because too much waits for other shards.
+    /// Connections that wait, and are not read, because too much is on its way to other shards.
     unread: RefCell<Vec<ClientRef>>,
     unread_watch: Notify,
     paused: RefCell<Vec<ClientRef>>,
@@ -193,7 +194,22 @@ impl Server {
         self.pubsub.borrow_mut().remove_client(client.id);
         self.publish_counts();
         self.clients.borrow_mut().remove(&client.id);
+        self.leave_nothing(client);
         self.global.connections[self.shard.id].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives back what a closed connection holds, although others may know it for some time.
+    fn leave_nothing(&self, client: &Client) {
+        let mut state = client.state.borrow_mut();
+        if std::mem::take(&mut state.flow.paused) {
+            self.paused.borrow_mut().retain(|paused| paused.id != client.id);
+        }
+        for target in std::mem::take(&mut state.flow.stalled_shards) {
+            self.shard.let_go_on(target, client.id, true);
+        }
+        state.input = Vec::new();
+        state.at = 0;
+        state.replies = Replies::default();
     }
 
     /// Ends a connection: what it still had to say or to hear is lost.
@@ -214,8 +230,8 @@ impl Server {
         }
     }
 
-    /// Reads a connection again when less waits for other shards.
-    fn read_again_later(&self, client: &ClientRef) {
+    /// A connection goes on, and is read again, when less waits for other shards.
+    fn go_on_later(&self, client: &ClientRef) {
         if !client.unread.replace(true) {
             self.unread.borrow_mut().push(client.clone());
             self.unread_watch.notify();
@@ -280,14 +296,23 @@ impl Front for Server {
         let mut touched: Vec<ClientRef> = Vec::new();
         for part in batch.parts.iter().filter(|part| !part.deferred) {
             if touched.last().is_none_or(|client| client.id != part.ticket.client) {
-                let Some(client) = self.client(part.ticket.client) else { continue };
+                let Some(client) = self.client(part.ticket.client) else {
+                    if part.stalls {
+                        self.shard.let_go_on(batch.target, part.ticket.client, true);
+                    }
+                    continue;
+                };
                 touched.push(client);
             }
             let Some(client) = touched.last() else { continue };
             let bytes = &batch.out[part.out.0..part.out.1];
             let ends = &batch.ends[part.ends.0..part.ends.1];
             let ends = ends.iter().map(|end| end - part.out.0);
-            client.state.borrow_mut().replies.fill(part.ticket.sequence, part.ticket.part, bytes, ends);
+            let mut state = client.state.borrow_mut();
+            state.replies.fill(part.ticket.sequence, part.ticket.part, bytes, ends);
+            if part.stalls {
+                state.flow.stalled_shards.push(batch.target);
+            }
         }
         for client in touched {
             dispatch::advance(&server, &client, &[]);

@@ -6,18 +6,26 @@
 //!             to `out`                         in `held`      partial replies
 //! ```
 //!
-//! While no slot is open, replies go straight into `out`.
+//! While no slot is open, replies go straight into `out`. Everything a connection has here counts, what its open slots
+//! are going to bring included (see [`Replies::bytes`]): past a limit its next request waits.
 
 use crate::command::Merge;
 use crate::resp::{Proto, Reply};
 use std::collections::VecDeque;
 
-#[derive(Default)]
 pub struct Replies {
     /// What is ready to be sent.
     pub out: Vec<u8>,
     slots: VecDeque<Slot>,
+    /// Replies that wait for earlier ones, and how many of these bytes still do.
     held: Vec<u8>,
+    held_bytes: usize,
+    /// Parts of replies that are not complete.
+    gathered_bytes: usize,
+    /// What the open slots stand for: see [`Slot::weight`].
+    open_weight: usize,
+    /// What a reply made of parts is expected to bring, from those that came.
+    expected_bytes: usize,
     /// What was pushed while nothing may come between the parts of a reply.
     pushes: Option<Vec<u8>>,
     /// Sequence number of the next slot.
@@ -25,10 +33,63 @@ pub struct Replies {
 }
 
 enum Slot {
-    Ready { start: usize, end: usize },
-    Waiting { muted: bool },
+    Ready {
+        start: usize,
+        end: usize,
+    },
+    Waiting {
+        muted: bool,
+        /// The shard whose reply this is.
+        target: u16,
+        weight: u32,
+    },
     Gather(Box<Gather>),
     Exec(Box<ExecGather>),
+}
+
+/// What a reply that comes from elsewhere counts for until it is there: bookkeeping here and on the other shard. Where
+/// it turns out to be large the other shard goes no further (see [`crate::shard::Part::stalls`]).
+const OPEN_BYTES: usize = 256;
+/// What a transaction's reply counts for at first, and at least when small ones have come. Its parts run wherever it is
+/// their turn, so how many of them are open is what bounds the bytes that come back.
+const FIRST_GATHERED_BYTES: usize = 128 * 1024;
+const GATHERED_BYTES: usize = 16 * 1024;
+
+impl Default for Replies {
+    fn default() -> Replies {
+        Replies {
+            out: Vec::new(),
+            slots: VecDeque::new(),
+            held: Vec::new(),
+            held_bytes: 0,
+            gathered_bytes: 0,
+            open_weight: 0,
+            expected_bytes: FIRST_GATHERED_BYTES,
+            pushes: None,
+            next: 0,
+        }
+    }
+}
+
+impl Slot {
+    /// Bytes that the slot counts for while it is open.
+    fn weight(&self) -> usize {
+        match self {
+            Slot::Ready { .. } => 0,
+            Slot::Waiting { weight, .. } => *weight as usize,
+            Slot::Gather(gather) => gather.weight,
+            Slot::Exec(exec) => exec.weight,
+        }
+    }
+
+    /// Bytes of its parts that have come, where it has any.
+    fn gathered_bytes(&self) -> Option<usize> {
+        match self {
+            Slot::Ready { .. } | Slot::Waiting { .. } => None,
+            Slot::Gather(gather) => Some(gather.gathered_bytes),
+            Slot::Exec(exec) => Some(exec.commands.iter().map(|command| command.gathered_bytes).sum()),
+        }
+    }
 }
 
 /// Partial replies on their way to become one.
@@ -37,6 +98,9 @@ pub struct Gather {
     merge: Option<Merge>,
     proto: Proto,
     muted: bool,
+    weight: usize,
+    /// The shard that has all of it.
+    target: Option<u16>,
     missing: usize,
     sum: i64,
     bytes: Vec<u8>,
@@ -45,6 +109,8 @@ pub struct Gather {
     /// For each part the keys it answers, as positions in `items`.
     positions: Vec<Vec<u32>>,
     error: Option<Vec<u8>>,
+    /// Bytes of the parts that have come.
+    gathered_bytes: usize,
 }
 
 impl Gather {
@@ -55,25 +121,34 @@ impl Gather {
             merge,
             proto,
             muted,
+            weight: 0,
+            target: None,
             missing: positions.len(),
             sum: 0,
             bytes: Vec::new(),
             items,
             positions,
             error: None,
+            gathered_bytes: 0,
         }
     }
 
-    /// `ends` are positions in `bytes` where items end.
-    pub fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = usize>) {
+    /// Whether its reply grows with what the keys hold.
+    fn brings_data(&self) -> bool {
+        matches!(self.merge, None | Some(Merge::Items | Merge::Concat))
+    }
+
+    /// `ends` are positions in `bytes` where items end. Returns how many bytes that adds.
+    pub fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = usize>) -> usize {
         self.missing -= 1;
+        self.gathered_bytes += bytes.len();
         let Some(merge) = self.merge else {
             self.bytes.extend_from_slice(bytes);
-            return;
+            return bytes.len();
         };
         if bytes.first() == Some(&b'-') {
             self.error.get_or_insert_with(|| bytes.to_vec());
-            return;
+            return bytes.len();
         }
         match merge {
             Merge::Ok => {}
@@ -92,6 +167,7 @@ impl Gather {
                 }
             }
         }
+        bytes.len()
     }
 
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -118,6 +194,7 @@ impl Gather {
 pub struct ExecGather {
     pub proto: Proto,
     pub muted: bool,
+    pub weight: usize,
     pub commands: Vec<Gather>,
     /// For each part which command it belongs to, and which part of it it is; a guard belongs to none.
     pub parts: Vec<Option<(u32, u32)>>,
@@ -127,14 +204,16 @@ pub struct ExecGather {
 }
 
 impl ExecGather {
-    fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = usize>) {
+    /// Returns how many bytes that adds.
+    fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = usize>) -> usize {
         self.missing -= 1;
         match self.parts[part] {
             None => self.aborted |= bytes.first() == Some(&b'-'),
             // It did not run, or what it answered is not wanted.
             Some(_) if self.aborted => {}
-            Some((command, part)) => self.commands[command as usize].add(part as usize, bytes, ends),
+            Some((command, part)) => return self.commands[command as usize].add(part as usize, bytes, ends),
         }
+        0
     }
 
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -163,6 +242,41 @@ impl Replies {
         self.slots.is_empty()
     }
 
+    /// Bytes of replies and pushes that are here, in whatever order they came.
+    #[inline]
+    pub fn bytes_here(&self) -> usize {
+        self.out.len() + self.held_bytes + self.gathered_bytes + self.pushes.as_ref().map_or(0, Vec::len)
+    }
+
+    /// What counts against the connection: what is here, and what its open requests stand for.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes_here() + self.open_weight + self.slots.len() * size_of::<Slot>()
+    }
+
+    /// Replies that are not on their way to the other side yet, for themselves or for earlier ones.
+    pub fn open_slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Memory that is allocated for all of this.
+    pub fn memory_bytes(&self) -> usize {
+        self.out.capacity()
+            + self.held.capacity()
+            + self.gathered_bytes
+            + self.pushes.as_ref().map_or(0, Vec::capacity)
+            + self.slots.capacity() * size_of::<Slot>()
+    }
+
+    /// The shard whose reply everything behind it waits for, if it is one shard's.
+    pub fn awaited_shard(&self) -> Option<u16> {
+        match self.slots.front()? {
+            Slot::Waiting { target, .. } => Some(*target),
+            Slot::Gather(gather) => gather.target,
+            Slot::Ready { .. } | Slot::Exec(_) => None,
+        }
+    }
+
     /// Something that answers no request.
     pub fn push(&mut self, bytes: &[u8]) {
         self.pushes.as_mut().unwrap_or(&mut self.out).extend_from_slice(bytes);
@@ -180,25 +294,39 @@ impl Replies {
             write(&mut self.out);
             return;
         }
-        let start = self.held.len();
-        write(&mut self.held);
-        self.slots.push_back(Slot::Ready { start, end: self.held.len() });
+        let ready = self.hold(write);
+        self.slots.push_back(ready);
         self.next += 1;
     }
 
-    /// A reply that comes later; what is returned names it in [`Replies::fill`].
-    pub fn expect(&mut self, muted: bool) -> u64 {
-        self.open(Slot::Waiting { muted })
+    /// A reply that comes later from a shard, to a request of so many bytes; what is returned names it in
+    /// [`Replies::fill`].
+    pub fn expect(&mut self, muted: bool, target: usize, request_bytes: usize) -> u64 {
+        let weight = u32::try_from(OPEN_BYTES + request_bytes).unwrap_or(u32::MAX);
+        self.open(Slot::Waiting { muted, target: target as u16, weight })
     }
 
     /// A reply made of parts that come later.
-    pub fn expect_parts(&mut self, gather: Gather) -> u64 {
+    pub fn expect_parts(&mut self, mut gather: Gather, request_bytes: usize) -> u64 {
+        gather.weight = request_bytes + self.weight_of_parts(gather.brings_data());
+        self.open(Slot::Gather(Box::new(gather)))
+    }
+
+    /// The same for a command that one shard runs as a whole.
+    pub fn expect_whole(&mut self, mut gather: Gather, target: usize, request_bytes: usize) -> u64 {
+        gather.target = Some(target as u16);
+        gather.weight = OPEN_BYTES + request_bytes;
         self.open(Slot::Gather(Box::new(gather)))
     }
 
     /// A reply made of those of several commands.
-    pub fn expect_exec(&mut self, gather: ExecGather) -> u64 {
+    pub fn expect_exec(&mut self, mut gather: ExecGather, request_bytes: usize) -> u64 {
+        gather.weight = request_bytes + self.weight_of_parts(gather.commands.iter().any(Gather::brings_data));
         self.open(Slot::Exec(Box::new(gather)))
+    }
+
+    fn weight_of_parts(&self, bring_data: bool) -> usize {
+        if bring_data { self.expected_bytes.max(GATHERED_BYTES) } else { OPEN_BYTES }
     }
 
     /// The name that the next reply gets.
@@ -207,54 +335,67 @@ impl Replies {
     }
 
     fn open(&mut self, slot: Slot) -> u64 {
+        self.open_weight += slot.weight();
         self.slots.push_back(slot);
         self.next += 1;
         self.next - 1
+    }
+
+    /// Writes a reply that waits for earlier ones.
+    fn hold(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Slot {
+        let start = self.held.len();
+        write(&mut self.held);
+        let end = self.held.len();
+        self.held_bytes += end - start;
+        Slot::Ready { start, end }
     }
 
     /// A reply, or a part of one, has come. Whatever is complete now moves to `out`.
     pub fn fill(&mut self, sequence: u64, part: u32, bytes: &[u8], ends: impl Iterator<Item = usize>) {
         let first = self.next - self.slots.len() as u64;
         let index = (sequence - first) as usize;
-        match &mut self.slots[index] {
+        let missing = match &mut self.slots[index] {
             Slot::Ready { .. } => unreachable!("a reply comes once"),
-            Slot::Waiting { muted } => {
-                let bytes = if *muted { &[] } else { bytes };
-                if index == 0 {
-                    self.out.extend_from_slice(bytes);
-                    self.slots.pop_front();
-                } else {
-                    let start = self.held.len();
-                    self.held.extend_from_slice(bytes);
-                    self.slots[index] = Slot::Ready { start, end: self.held.len() };
-                }
-            }
+            Slot::Waiting { .. } => 0,
             Slot::Gather(gather) => {
-                gather.add(part as usize, bytes, ends);
-                if gather.missing > 0 {
-                    return;
-                }
-                if index == 0 {
-                    gather.write(&mut self.out);
-                    self.slots.pop_front();
-                } else {
-                    let start = self.held.len();
-                    gather.write(&mut self.held);
-                    self.slots[index] = Slot::Ready { start, end: self.held.len() };
-                }
+                self.gathered_bytes += gather.add(part as usize, bytes, ends);
+                gather.missing
             }
             Slot::Exec(gather) => {
-                gather.add(part as usize, bytes, ends);
-                if gather.missing > 0 {
-                    return;
-                }
-                let start = self.held.len();
-                gather.write(&mut self.held);
-                self.slots[index] = Slot::Ready { start, end: self.held.len() };
+                self.gathered_bytes += gather.add(part as usize, bytes, ends);
+                gather.missing
             }
+        };
+        if missing > 0 {
+            return;
         }
+        let slot = std::mem::replace(&mut self.slots[index], Slot::Ready { start: 0, end: 0 });
+        self.open_weight -= slot.weight();
+        if let Some(gathered_bytes) = slot.gathered_bytes() {
+            self.gathered_bytes -= gathered_bytes;
+            // Falls slowly, so that a small reply in between does not let many large ones be asked for at once.
+            self.expected_bytes = gathered_bytes.max(self.expected_bytes - self.expected_bytes / 8);
+        }
+        let write = |out: &mut Vec<u8>| match &slot {
+            Slot::Waiting { muted: true, .. } | Slot::Ready { .. } => {}
+            Slot::Waiting { .. } => out.extend_from_slice(bytes),
+            Slot::Gather(gather) => gather.write(out),
+            Slot::Exec(gather) => gather.write(out),
+        };
+        if index == 0 {
+            write(&mut self.out);
+            self.slots.pop_front();
+        } else {
+            self.slots[index] = self.hold(write);
+        }
+        self.release();
+    }
+
+    /// Moves what nothing is in front of any more, and gives back the room it took.
+    fn release(&mut self) {
         while let Some(Slot::Ready { start, end }) = self.slots.front() {
             self.out.extend_from_slice(&self.held[*start..*end]);
+            self.held_bytes -= end - start;
             self.slots.pop_front();
         }
         if self.slots.is_empty() {
@@ -262,6 +403,16 @@ impl Replies {
             self.held.clear();
             self.held.shrink_to(HELD_BYTES);
             self.slots.shrink_to(SLOTS);
+        } else if self.held.len() > 2 * self.held_bytes + COMPACTED_BYTES {
+            let mut held = Vec::with_capacity(self.held_bytes);
+            for slot in &mut self.slots {
+                if let Slot::Ready { start, end } = slot {
+                    let moved = held.len();
+                    held.extend_from_slice(&self.held[*start..*end]);
+                    (*start, *end) = (moved, held.len());
+                }
+            }
+            self.held = held;
         }
     }
 }
@@ -269,6 +420,8 @@ impl Replies {
 /// Room for held replies, and for replies that are expected, that a connection keeps.
 const HELD_BYTES: usize = 4 * 1024;
 const SLOTS: usize = 64;
+/// Bytes of replies that have left, beside as many as still wait, before their room is given back.
+const COMPACTED_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -279,10 +432,10 @@ mod tests {
         let none = || std::iter::empty();
         let mut replies = Replies::default();
         replies.write(|out| out.extend(b"a"));
-        let b = replies.expect(false);
+        let b = replies.expect(false, 1, 0);
         replies.write(|out| out.extend(b"c"));
-        let d = replies.expect(false);
-        let e = replies.expect(true);
+        let d = replies.expect(false, 1, 0);
+        let e = replies.expect(true, 1, 0);
         replies.write(|out| out.extend(b"f"));
         assert_eq!(replies.out, b"a");
         replies.fill(d, 0, b"d", none());
@@ -299,13 +452,39 @@ mod tests {
     fn parts_become_one_reply() {
         let mut replies = Replies::default();
         let items = Gather::new(Some(Merge::Items), Proto::Resp2, false, 3, vec![vec![0, 2], vec![1]]);
-        let items = replies.expect_parts(items);
-        let sum = replies.expect_parts(Gather::new(Some(Merge::Sum), Proto::Resp2, false, 0, vec![vec![], vec![]]));
+        let items = replies.expect_parts(items, 0);
+        let sum = replies.expect_parts(Gather::new(Some(Merge::Sum), Proto::Resp2, false, 0, vec![vec![], vec![]]), 0);
         replies.fill(sum, 1, b":4\r\n", std::iter::empty());
         replies.fill(items, 1, b"$1\r\nb\r\n", [7].into_iter());
         replies.fill(sum, 0, b":-1\r\n", std::iter::empty());
         assert!(replies.out.is_empty());
         replies.fill(items, 0, b"$1\r\na\r\n$-1\r\n", [7, 12].into_iter());
         assert_eq!(replies.out, b"*3\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n:3\r\n");
+    }
+
+    #[test]
+    fn everything_counts_and_what_has_left_gives_its_room_back() {
+        let mut replies = Replies::default();
+        let first = replies.expect(false, 1, 100);
+        assert_eq!((replies.bytes_here(), replies.awaited_shard()), (0, Some(1)));
+        assert!(replies.bytes() >= OPEN_BYTES + 100, "an open slot counts, its request too");
+        let large = vec![b'x'; 1 << 20];
+        replies.write(|out| out.extend_from_slice(&large));
+        let second = replies.expect(false, 2, 0);
+        assert!(replies.bytes() > 1 << 20, "what waits for an earlier reply counts");
+        replies.fill(first, 0, b"+OK\r\n", std::iter::empty());
+        assert_eq!(replies.out.len(), 5 + (1 << 20));
+        assert!(replies.held.capacity() <= COMPACTED_BYTES, "although a slot is open");
+        replies.write(|out| out.extend_from_slice(b"last"));
+        replies.fill(second, 0, b"second", std::iter::empty());
+        assert!(replies.out.ends_with(b"secondlast"));
+        assert_eq!(replies.bytes(), replies.out.len());
+        let items = Gather::new(Some(Merge::Items), Proto::Resp2, false, 2, vec![vec![0], vec![1]]);
+        let items = replies.expect_parts(items, 0);
+        assert!(replies.bytes() >= replies.out.len() + GATHERED_BYTES);
+        replies.fill(items, 0, b"$1\r\na\r\n", [7].into_iter());
+        assert_eq!(replies.bytes_here(), replies.out.len() + 7);
+        replies.fill(items, 1, b"$1\r\nb\r\n", [7].into_iter());
+        assert_eq!(replies.bytes(), replies.out.len());
     }
 }

@@ -50,11 +50,16 @@ impl Dispatch<'_> {
         if !turn.may_start(true) {
             return Step::NotYet;
         }
+        if self.server.shard.is_congested() {
+            return self.wait_for_room();
+        }
         let muted = turn.take_muted();
         let transaction = self.server.shard.transaction();
         let mut parts = Sent { transaction, client: self.client.id, sequence: turn.replies.next_sequence(), count: 0 };
         let gather = write(&mut parts, muted);
-        turn.replies.expect_parts(gather);
+        let bytes = parts.transaction.bytes();
+        drop(parts);
+        turn.replies.expect_parts(gather, bytes);
         Step::Taken
     }
 
@@ -77,12 +82,16 @@ impl Dispatch<'_> {
         if !turn.may_start(false) || self.strict_order_forbids(turn, target) {
             return Step::NotYet;
         }
+        if target != shard.id && shard.is_congested() {
+            return self.wait_for_room();
+        }
         let muted = turn.take_muted();
         if target != shard.id {
             turn.flow.last_target = target;
             let positions = vec![(0..routes.len() as u32).collect()];
             let gather = Gather::new(Some(merge), at.proto, muted, routes.len(), positions);
-            let ticket = Ticket { client: self.client.id, sequence: turn.replies.expect_parts(gather), part: 0 };
+            let sequence = turn.replies.expect_whole(gather, target, request.bytes());
+            let ticket = Ticket { client: self.client.id, sequence, part: 0 };
             shard.send_part(target, request, Part::new(handler, at, ticket));
             return Step::Taken;
         }

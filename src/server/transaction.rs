@@ -307,6 +307,9 @@ impl Dispatch<'_> {
                 if !turn.may_start(true) {
                     return Step::NotYet;
                 }
+                if shard.is_congested() {
+                    return self.wait_for_room();
+                }
                 self.exec_in_parts(multi, &plan, turn);
             }
             _ => {
@@ -407,7 +410,7 @@ impl Dispatch<'_> {
         let watched = std::mem::take(&mut turn.session.watched);
         let proto = turn.session.proto;
         let mut gather =
-            ExecGather { proto, muted, commands: Vec::new(), parts: Vec::new(), missing: 0, aborted: false };
+            ExecGather { proto, muted, weight: 0, commands: Vec::new(), parts: Vec::new(), missing: 0, aborted: false };
         let sequence = turn.replies.next_sequence();
         {
             let transaction = shard.transaction();
@@ -443,7 +446,7 @@ impl Dispatch<'_> {
             }
         }
         gather.missing = gather.parts.len();
-        turn.replies.expect_exec(gather);
+        turn.replies.expect_exec(gather, multi.bytes());
     }
 }
 

@@ -16,6 +16,7 @@
 mod expire;
 mod hop;
 mod mailbox;
+mod stalled;
 mod transactions;
 mod waiters;
 
@@ -33,8 +34,9 @@ use crate::expiry::{Cycle, Settings};
 use crate::keyspace::{Hasher, Keyspace, Lookup, Notice, PREFETCHED, Touch};
 use crate::net::{Notify, Transport, note_woken};
 use crate::resp::{Proto, Reply, Request, Result};
-use mailbox::{Mail, Outbox};
+use mailbox::{Mail, Outbox, PART_BYTES};
 use smallvec::SmallVec;
+use stalled::{Answered, Stalled};
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -90,6 +92,7 @@ pub struct Shard {
     hold_until_us: Cell<u64>,
     outbox: Outbox,
     transactions: Transactions,
+    stalled: Stalled,
     /// Messages are taken as late as this, by chance, in microseconds (DEBUG SHARD-DELAY).
     delay_us: Cell<u64>,
     waiting: RefCell<HashMap<u64, Rc<hop::Waiting>>>,
@@ -133,6 +136,7 @@ impl Shard {
             hold_until_us: Cell::new(0),
             outbox: Outbox::new(id, count),
             transactions: Transactions::new(id, count, sequence),
+            stalled: Stalled::default(),
             delay_us: Cell::new(0),
             waiting: RefCell::new(HashMap::new()),
             next_call: Cell::new(0),
@@ -394,6 +398,8 @@ impl Shard {
             Message::Tell(work) => work(self),
             Message::Step { origin, number, step } => self.step(origin, number, step),
             Message::Release { origin, number } => self.release(origin, number),
+            Message::GoOn { client, ended: true } => self.drop_stalled(client),
+            Message::GoOn { client, ended: false } => self.go_on_with_stalled(client),
         }
         self.after_commands();
     }
@@ -402,8 +408,10 @@ impl Shard {
     /// waits until others had their turn.
     fn run_batch(&self, mut unfinished: Unfinished) {
         let began = self.clock.now();
-        let Batch { origin, buffer, spans, parts, out, ends, owed, .. } = &mut *unfinished.batch;
+        let Batch { origin, target, buffer, spans, parts, out, ends, owed, .. } = &mut *unfinished.batch;
         let mut pace = Pace::new(began.us);
+        let mut answered = Answered::default();
+        *target = self.id as u16;
         while unfinished.done < parts.len() {
             let next = unfinished.done;
             if next.is_multiple_of(PREFETCHED) {
@@ -418,19 +426,24 @@ impl Shard {
             let request = part.request(buffer, spans);
             part.out.0 = out.len();
             part.ends.0 = ends.len();
-            if self.must_wait(&part.at, request, part.ticket.client) {
+            let Part { handler, at, ticket, .. } = *part;
+            if self.is_stalled(ticket.client) {
                 part.deferred = true;
-                *owed -= request.from(0).map(<[u8]>::len).sum::<usize>() as isize;
-                self.defer_command(Deferred {
-                    handler: part.handler,
-                    request: OwnedRequest::of(request),
-                    at: part.at,
-                    ticket: part.ticket,
-                    origin: *origin,
-                });
+                self.hold_back(handler, request, at, ticket, *origin);
+            } else if self.must_wait(&at, request, ticket.client) {
+                part.deferred = true;
+                let bytes = request.bytes() as isize;
+                *owed -= bytes + PART_BYTES as isize;
+                let request = OwnedRequest::of(request);
+                self.defer_command(Deferred { handler, request, at, ticket, origin: *origin, owed: bytes });
+                self.stall(ticket.client);
             } else {
-                self.run_handler(part.handler, request, part.at, began, out, ends);
+                self.run_handler(handler, request, at, began, out, ends);
                 self.serve_waiters();
+                if answered.is_much(ticket.client, out.len() - part.out.0) {
+                    part.stalls = true;
+                    self.stall(ticket.client);
+                }
             }
             part.out.1 = out.len();
             part.ends.1 = ends.len();
@@ -478,6 +491,7 @@ impl Unfinished {
     /// Moves what is answered to another box.
     fn take_done(&mut self, mut answered: Box<Batch>) -> Box<Batch> {
         answered.origin = self.batch.origin;
+        answered.target = self.batch.target;
         answered.parts.extend(self.batch.parts.drain(..self.done));
         std::mem::swap(&mut answered.out, &mut self.batch.out);
         std::mem::swap(&mut answered.ends, &mut self.batch.ends);

@@ -323,7 +323,7 @@ fn line(client: &Client) -> String {
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
          psub={psub} ssub=0 multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
          multi-mem={multi_bytes} \
-         rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll=0 omem=0 tot-mem={total_bytes} events={events} cmd={cmd} \
+         rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
          user=default redir=-1 resp={resp} lib-name={lib_name} lib-ver={lib_ver}\n",
         id = session.id,
         addr = session.addr,
@@ -341,7 +341,9 @@ fn line(client: &Client) -> String {
         multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),
         qbuf_free_bytes = state.input.capacity() - qbuf_bytes,
         rbs_bytes = state.replies.out.capacity(),
-        obl_bytes = state.unsent(),
+        obl_bytes = state.replies.out.len() + state.flow.in_flight,
+        oll = state.replies.open_slots(),
+        omem_bytes = state.unsent() - state.replies.out.len() - state.flow.in_flight,
         total_bytes = state.memory_bytes(),
         events = if state.flow.in_flight > 0 { "rw" } else { "r" },
         cmd = session.last_command,

@@ -26,11 +26,14 @@ use std::time::Duration;
 
 /// Messages that wait for a full link before connections are not read any more ...
 const CONGESTED_AT: usize = 64;
-/// ... or bytes of commands that others have and have not answered.
+/// ... or bytes of commands that were written for others, or wait for their turn here, and were not answered.
 const UNANSWERED_BYTES: usize = 4 << 20;
-/// Boxes kept for reuse, and the largest that is kept.
+/// What each of these commands counts for beside its arguments.
+pub(super) const PART_BYTES: usize = size_of::<Part>();
+/// Boxes kept for reuse, the largest that is kept, and the bytes of all of them.
 const POOLED: usize = 64;
 const POOLED_BYTES: usize = 256 * 1024;
+const POOL_BYTES: usize = 1 << 20;
 
 pub type Result = Box<dyn Any + Send>;
 pub type CallFuture = Pin<Box<dyn Future<Output = Result>>>;
@@ -71,6 +74,11 @@ pub enum Message {
         origin: usize,
         number: u64,
     },
+    /// The commands of a connection that has stalled go on, or are dropped where it has ended.
+    GoOn {
+        client: u64,
+        ended: bool,
+    },
 }
 
 /// Work within a transaction, whose result is waited for.
@@ -83,6 +91,8 @@ pub struct Step {
 #[derive(Default)]
 pub struct Batch {
     pub origin: usize,
+    /// The shard that ran it.
+    pub target: u16,
     pub buffer: Vec<u8>,
     pub spans: Vec<Span>,
     pub parts: Vec<Part>,
@@ -93,11 +103,13 @@ pub struct Batch {
     pub transactions: Vec<Intent>,
     pub locks: Vec<Lock>,
     pub first: u64,
-    /// Bytes of commands whose replies come later, less than nothing, or of one that had to wait.
+    /// What its commands count for beside what it holds: negative for those whose replies come later, in a batch for
+    /// which it is positive.
     pub owed: isize,
 }
 
 /// One command in a batch.
+#[derive(Clone, Copy)]
 pub struct Part {
     pub handler: Handler,
     pub at: At,
@@ -108,8 +120,10 @@ pub struct Part {
     pub ends: (usize, usize),
     /// The parts of its transaction on this shard that are behind it run only where it answers no error.
     pub guard: bool,
-    /// It waits for its turn on the target; its reply comes later.
+    /// Its reply travels in another batch: it has to wait for its turn on the target, or others of this batch have.
     pub deferred: bool,
+    /// The target runs nothing more of this connection before it hears that there is room for the replies.
+    pub stalls: bool,
 }
 
 /// Where the reply belongs, for the origin.
@@ -123,7 +137,17 @@ pub struct Ticket {
 
 impl Part {
     pub fn new(handler: Handler, at: At, ticket: Ticket) -> Part {
-        Part { handler, at, ticket, spans: (0, 0), out: (0, 0), ends: (0, 0), guard: false, deferred: false }
+        Part {
+            handler,
+            at,
+            ticket,
+            spans: (0, 0),
+            out: (0, 0),
+            ends: (0, 0),
+            guard: false,
+            deferred: false,
+            stalls: false,
+        }
     }
 
     /// The command, in the buffer of its batch.
@@ -148,6 +172,11 @@ impl Batch {
     fn capacity_bytes(&self) -> usize {
         self.buffer.capacity() + self.out.capacity()
     }
+
+    /// What its commands count for while they are not answered.
+    fn unanswered_bytes(&self) -> isize {
+        (self.buffer.len() + self.parts.len() * PART_BYTES) as isize + self.owed
+    }
 }
 
 pub(super) struct Outbox {
@@ -156,6 +185,7 @@ pub(super) struct Outbox {
     /// Boxes that travel between shards, kept as such.
     #[allow(clippy::vec_box)]
     pool: RefCell<Vec<Box<Batch>>>,
+    pool_bytes: Cell<usize>,
     queues: Vec<RefCell<VecDeque<Message>>>,
     waiting: Cell<usize>,
     /// Bytes of batches that are on their way.
@@ -171,6 +201,7 @@ impl Outbox {
             id,
             batches: RefCell::new((0..shards).map(|_| None).collect()),
             pool: RefCell::default(),
+            pool_bytes: Cell::new(0),
             queues: (0..shards).map(|_| RefCell::default()).collect(),
             waiting: Cell::new(0),
             unanswered_bytes: Cell::new(0),
@@ -197,6 +228,7 @@ impl Outbox {
     }
 
     pub fn add(&self, target: usize, request: Request, mut part: Part) {
+        self.count_unanswered(PART_BYTES + request.bytes());
         let mut batches = self.batches.borrow_mut();
         let batch = batches[target].get_or_insert_with(|| {
             self.kick();
@@ -220,10 +252,12 @@ impl Outbox {
 
     /// An empty box, from the pool where there is one.
     pub fn empty_batch(&self) -> Box<Batch> {
-        self.pool.borrow_mut().pop().unwrap_or_default()
+        let batch = self.pool.borrow_mut().pop().unwrap_or_default();
+        self.pool_bytes.set(self.pool_bytes.get() - batch.capacity_bytes());
+        batch
     }
 
-    /// So many bytes of commands have left.
+    /// So many bytes of commands are written for others, or wait for their turn here.
     pub fn count_unanswered(&self, bytes: usize) {
         self.unanswered_bytes.set(self.unanswered_bytes.get() + bytes);
     }
@@ -231,7 +265,6 @@ impl Outbox {
     fn send_batch(&self, target: usize, batch: Option<Box<Batch>>) {
         if let Some(mut batch) = batch {
             batch.origin = self.id;
-            self.count_unanswered(batch.buffer.len());
             self.post(target, Message::Batch(batch));
         }
     }
@@ -257,12 +290,15 @@ impl Outbox {
 
     /// A batch of this shard's has come back with its replies.
     pub fn recycle(&self, mut batch: Box<Batch>) {
-        let answered = batch.buffer.len() as isize + batch.owed;
+        let answered = batch.unanswered_bytes();
         self.relieve(|| self.unanswered_bytes.set(self.unanswered_bytes.get().strict_sub_signed(answered)));
         let mut pool = self.pool.borrow_mut();
-        if pool.len() < POOLED && batch.capacity_bytes() <= POOLED_BYTES {
+        let bytes = batch.capacity_bytes();
+        let pool_bytes = self.pool_bytes.get() + bytes;
+        if pool.len() < POOLED && bytes <= POOLED_BYTES && pool_bytes <= POOL_BYTES {
             batch.clear();
             pool.push(batch);
+            self.pool_bytes.set(pool_bytes);
         }
     }
 

@@ -30,8 +30,8 @@ mod outgoing;
 pub use locks::{EVERYTHING, Lock};
 pub use outgoing::{Builder, Intent};
 
-use super::mailbox::{Batch, Message, Result as CallOutcome, Step};
-use super::{At, CallResult, Part, Shard, Ticket};
+use super::mailbox::{Batch, Message, PART_BYTES, Result as CallOutcome, Step};
+use super::{At, CallResult, Shard, Ticket};
 use crate::clock::{Now, Sequence, sequence_ms};
 use crate::command::{Handler, OwnedRequest};
 use crate::keyspace::{LATEST, Lookup};
@@ -64,6 +64,8 @@ pub(super) struct Transactions {
     #[allow(clippy::vec_box)]
     answered: RefCell<Vec<Box<Batch>>>,
     waiting: RefCell<Waiting>,
+    /// Connections of other shards whose command has run that waited for a lock.
+    may_go_on: RefCell<SmallVec<[u64; 1]>>,
     /// Whether anybody is in the table of locks.
     busy: Cell<bool>,
     /// The count of arrivals when they were last looked at.
@@ -83,6 +85,8 @@ struct Waiting {
     batches: Slab<Held>,
     /// Holds by the shard of their coordinator and its number for them.
     holds: HashMap<(usize, u64), usize>,
+    /// Batches of which some are done and not answered, and others are not done.
+    partly_done: Vec<usize>,
     /// Have all their locks, or had them when they came here.
     ready: VecDeque<usize>,
     /// Have all their locks and wait for the watermark, by their numbers.
@@ -98,6 +102,8 @@ struct Waiting {
 struct Held {
     batch: Box<Batch>,
     unfinished: usize,
+    /// Those that are done and not answered.
+    unanswered: SmallVec<[usize; 4]>,
 }
 
 struct Pending {
@@ -122,6 +128,8 @@ pub struct Deferred {
     pub ticket: Ticket,
     /// The shard of the connection.
     pub origin: usize,
+    /// [`Batch::owed`] of the batch in which the reply leaves.
+    pub owed: isize,
 }
 
 /// Rounds of sending and answering in one turn; what is left then waits for the next.
@@ -136,6 +144,7 @@ impl Transactions {
             handed_over: RefCell::default(),
             answered: RefCell::default(),
             waiting: RefCell::default(),
+            may_go_on: RefCell::default(),
             busy: Cell::new(false),
             seen: Cell::new(0),
             stuck_at: Cell::new(None),
@@ -219,9 +228,10 @@ impl Shard {
     }
 
     /// Puts a command of this shard's own connection behind those whose keys it needs.
-    pub fn defer_own_command(&self, deferred: Deferred) {
-        self.outbox.count_unanswered(deferred.request.bytes());
-        self.defer_command(deferred);
+    pub fn defer_own_command(&self, handler: Handler, request: Request, at: At, ticket: Ticket) {
+        self.outbox.count_unanswered(PART_BYTES + request.bytes());
+        let (owed, request) = (request.bytes() as isize, OwnedRequest::of(request));
+        self.defer_command(Deferred { handler, request, at, ticket, origin: self.id, owed });
     }
 
     /// Puts a command behind those whose keys it needs, and behind what its connection has waiting here already.
@@ -240,6 +250,11 @@ impl Shard {
         self.transactions.next_hold.set(number + 1);
         let (shards, start) = {
             let mut transaction = self.transaction();
+            let mut locks = locks.peekable();
+            if locks.peek().is_none() {
+                // Without any lock nobody would give it a number, nor start it: it waits for those who have everything.
+                transaction.hold(self.id, number, Lock { hash: EVERYTHING, write: false });
+            }
             locks.for_each(|(target, lock)| transaction.hold(target, number, lock));
             transaction.start()
         };
@@ -324,7 +339,8 @@ impl Shard {
                 let held = waiting.batches.vacant_key();
                 let intents = batch.transactions.iter().enumerate();
                 news.extend(intents.map(|(index, intent)| (first + u64::from(intent.order), held, index)));
-                waiting.batches.insert(Held { unfinished: batch.transactions.len(), batch });
+                let unfinished = batch.transactions.len();
+                waiting.batches.insert(Held { unfinished, batch, unanswered: SmallVec::new() });
             }
         }
         news.sort_unstable();
@@ -347,7 +363,7 @@ impl Shard {
         let ordered = mine.ordered.get();
         if intent.hold == 0 && (!ordered || sequence < watermark && !waiting.locks.are_taken(locks)) {
             self.run_parts(batch, index, sequence);
-            self.count_done(waiting, held);
+            self.count_done(waiting, held, Some(index));
             return;
         }
         let mut locks: SmallVec<[Lock; 4]> = locks.into();
@@ -357,7 +373,7 @@ impl Shard {
         };
         let hold = (intent.hold != 0).then_some((batch.origin, intent.hold));
         if hold.is_some() {
-            self.count_done(waiting, held);
+            self.count_done(waiting, held, None);
         }
         if !ordered {
             locks.clear();
@@ -387,10 +403,12 @@ impl Shard {
             if self.run_ready(id) {
                 mine.waiting.borrow_mut().leave(id);
                 self.serve_waiters();
+                mine.may_go_on.take().into_iter().for_each(|client| self.go_on_with_stalled(client));
             } else {
                 self.take_steps(id);
             }
         }
+        self.answer_partly_done();
         let waiting = mine.waiting.borrow();
         mine.busy.set(!waiting.locks.is_empty());
         self.keyspace.borrow_mut().seen_from = waiting.seen_from();
@@ -415,9 +433,13 @@ impl Shard {
             What::Parts { held, intent } => {
                 let (held, intent) = (*held, *intent);
                 self.run_parts(&mut waiting.batches[held].batch, intent, sequence);
-                self.count_done(waiting, held);
+                self.count_done(waiting, held, Some(intent));
             }
-            What::Command(deferred) => self.run_deferred(deferred),
+            What::Command(deferred) => {
+                if self.run_granted(deferred) {
+                    self.transactions.may_go_on.borrow_mut().push(deferred.ticket.client);
+                }
+            }
         }
         true
     }
@@ -462,35 +484,53 @@ impl Shard {
         }
     }
 
-    fn count_done(&self, waiting: &mut Waiting, held: usize) {
-        waiting.batches[held].unfinished -= 1;
-        if waiting.batches[held].unfinished == 0 {
+    /// One more of a batch is done; `answered` is its index where it has a reply. With the last of them the batch goes
+    /// back.
+    fn count_done(&self, waiting: &mut Waiting, held: usize, answered: Option<usize>) {
+        let batch = &mut waiting.batches[held];
+        batch.unfinished -= 1;
+        if batch.unfinished == 0 {
             let batch = waiting.batches.remove(held).batch;
             self.send_answers(batch);
+        } else if let Some(index) = answered {
+            if batch.unanswered.is_empty() {
+                waiting.partly_done.push(held);
+            }
+            batch.unanswered.push(index);
         }
     }
 
-    fn send_answers(&self, batch: Box<Batch>) {
+    /// Answers those that are done where others of their batch, strangers perhaps, still have to wait.
+    fn answer_partly_done(&self) {
+        let mut waiting = self.transactions.waiting.borrow_mut();
+        for held in std::mem::take(&mut waiting.partly_done) {
+            // A batch that went back meanwhile has answered all of its own.
+            let Some(Held { batch, unanswered, .. }) = waiting.batches.get_mut(held) else { continue };
+            let mut answers = self.outbox.empty_batch();
+            answers.origin = batch.origin;
+            answers.out = std::mem::take(&mut batch.out);
+            answers.ends = std::mem::take(&mut batch.ends);
+            for intent in unanswered.drain(..).map(|index| batch.transactions[index]) {
+                for part in &mut batch.parts[intent.parts.0 as usize..intent.parts.1 as usize] {
+                    answers.parts.push(*part);
+                    part.deferred = true;
+                }
+            }
+            // They count with the batch that they came in.
+            answers.owed = -((answers.parts.len() * PART_BYTES) as isize);
+            if !answers.parts.is_empty() {
+                self.send_answers(answers);
+            }
+        }
+    }
+
+    pub(super) fn send_answers(&self, batch: Box<Batch>) {
         if batch.origin == self.id {
             self.transactions.answered.borrow_mut().push(batch);
             self.outbox.kick();
         } else {
             self.post(batch.origin, Message::Replies(batch));
         }
-    }
-
-    fn run_deferred(&self, deferred: &Deferred) {
-        let Deferred { handler, request, at, ticket, origin } = deferred;
-        let mut batch = self.outbox.empty_batch();
-        batch.origin = *origin;
-        batch.owed = deferred.request.bytes() as isize;
-        let mut part = Part::new(*handler, *at, *ticket);
-        let now = self.clock.now();
-        self.run_handler(*handler, request.as_request(), *at, now, &mut batch.out, &mut batch.ends);
-        part.out = (0, batch.out.len());
-        part.ends = (0, batch.ends.len());
-        batch.parts.push(part);
-        self.send_answers(batch);
     }
 
     /// A step of a coordinator: it runs when its transaction holds its keys here.

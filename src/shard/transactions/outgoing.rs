@@ -1,7 +1,7 @@
 //! Transactions on their way out: written during a turn, one batch for each shard that takes part, then numbered and
 //! handed over together.
 
-use super::super::mailbox::{Batch, Outbox, Part};
+use super::super::mailbox::{Batch, Outbox, PART_BYTES, Part};
 use super::super::{At, Notify, Ticket};
 use super::{Lock, TransactionLinks};
 use crate::clock::{Sequence, store_us};
@@ -118,6 +118,11 @@ impl<'a> Builder<'a> {
         Builder { outgoing, outbox, shards: SmallVec::new(), bytes: 0 }
     }
 
+    /// What was written so far counts for so much until it is answered.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn batch(&mut self, target: usize) -> &mut Batch {
         let order = self.outgoing.count;
         let batch = self.outgoing.batches[target].get_or_insert_with(|| self.outbox.empty_batch());
@@ -131,6 +136,7 @@ impl<'a> Builder<'a> {
 
     /// Begins a command's part on a shard; its arguments follow.
     pub fn part(&mut self, target: usize, handler: Handler, at: At, ticket: Ticket) {
+        self.bytes += PART_BYTES;
         let batch = self.batch(target);
         let spans = batch.spans.len() as u32;
         batch.parts.push(Part { spans: (spans, spans), ..Part::new(handler, at, ticket) });

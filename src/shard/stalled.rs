@@ -1,0 +1,157 @@
+//! Connections of other shards that have stalled here: commands of theirs have come, and none of them may run now.
+//!
+//! A command runs here before its connection's shard knows how large the reply is. Where a connection was answered with
+//! much, it stalls until its shard says that there is room for more ([`Message::GoOn`]), which it does when enough has
+//! left. It stalls, too, while one of its commands waits for a key that a transaction has locked, so that its commands
+//! keep their order. The queue is the connection's own, and whoever stands in it has locked nothing: a reader that never
+//! reads holds nobody up.
+//!
+//! [`Message::GoOn`]: super::Message::GoOn
+
+use super::mailbox::{Batch, Message, PART_BYTES};
+use super::transactions::Deferred;
+use super::{At, Pace, Part, Shard, Ticket};
+use crate::command::{Handler, OwnedRequest};
+use crate::resp::Request;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+
+/// Bytes of replies to one connection, one after the other, with which it stalls.
+const MUCH_BYTES: usize = 64 * 1024;
+
+#[derive(Default)]
+pub(super) struct Stalled {
+    /// The commands that wait, by connection.
+    queues: RefCell<HashMap<u64, VecDeque<Deferred>, ahash::RandomState>>,
+    any: Cell<bool>,
+}
+
+impl Stalled {
+    fn insert(&self, client: u64, queue: VecDeque<Deferred>) {
+        self.queues.borrow_mut().insert(client, queue);
+        self.any.set(true);
+    }
+
+    fn remove(&self, client: u64) -> VecDeque<Deferred> {
+        let mut queues = self.queues.borrow_mut();
+        let queue = queues.remove(&client).unwrap_or_default();
+        self.any.set(!queues.is_empty());
+        queue
+    }
+}
+
+/// Counts what one connection after the other is answered.
+#[derive(Default)]
+pub(super) struct Answered {
+    client: u64,
+    bytes: usize,
+}
+
+impl Answered {
+    /// Whether the connection was answered with much, this reply included.
+    #[inline]
+    pub fn is_much(&mut self, client: u64, reply_bytes: usize) -> bool {
+        if self.client != client {
+            *self = Answered { client, bytes: 0 };
+        }
+        self.bytes += reply_bytes;
+        self.bytes > MUCH_BYTES
+    }
+}
+
+impl Shard {
+    #[inline]
+    pub(super) fn is_stalled(&self, client: u64) -> bool {
+        self.stalled.any.get() && self.stalled.queues.borrow().contains_key(&client)
+    }
+
+    pub(super) fn stall(&self, client: u64) {
+        self.stalled.insert(client, VecDeque::new());
+    }
+
+    /// Puts a command behind those of its connection that wait. Its batch is answered without it, so it counts against
+    /// its connection only and not against all that its shard has sent.
+    pub(super) fn hold_back(&self, handler: Handler, request: Request, at: At, ticket: Ticket, origin: usize) {
+        let (request, owed) = (OwnedRequest::of(request), -(PART_BYTES as isize));
+        let deferred = Deferred { handler, request, at, ticket, origin, owed };
+        self.stalled.queues.borrow_mut().entry(ticket.client).or_default().push_back(deferred);
+    }
+
+    /// Lets a connection of this shard go on that has stalled on another, or drops its commands there.
+    pub fn let_go_on(&self, target: u16, client: u64, ended: bool) {
+        self.post(usize::from(target), Message::GoOn { client, ended });
+    }
+
+    pub(super) fn drop_stalled(&self, client: u64) {
+        self.stalled.remove(client);
+    }
+
+    /// Runs the commands of a connection that has stalled, until it does so again.
+    pub(super) fn go_on_with_stalled(&self, client: u64) {
+        let mut queue = self.stalled.remove(client);
+        let mut batch = self.outbox.empty_batch();
+        let (mut answered, mut pace) = (Answered::default(), Pace::new(self.clock.now().us));
+        while let Some(deferred) = queue.pop_front() {
+            if self.must_wait(&deferred.at, deferred.request.as_request(), client) {
+                self.defer_command(deferred);
+                self.stalled.insert(client, queue);
+                break;
+            }
+            let reply_bytes = self.run_deferred(&deferred, &mut batch);
+            self.serve_waiters();
+            let is_much = answered.is_much(client, reply_bytes);
+            if is_much || pace.is_long() {
+                batch.parts.last_mut().expect("ran just now").stalls = true;
+                self.stalled.insert(client, queue);
+                break;
+            }
+        }
+        if !batch.parts.is_empty() {
+            self.send_answers(batch);
+        }
+    }
+
+    /// Runs a command that had to wait; its reply leaves with `batch`. Returns how long the reply is.
+    pub(super) fn run_deferred(&self, deferred: &Deferred, batch: &mut Batch) -> usize {
+        let Deferred { handler, request, at, ticket, origin, owed } = deferred;
+        batch.origin = *origin;
+        batch.target = self.id as u16;
+        batch.owed += owed;
+        let mut part = Part::new(*handler, *at, *ticket);
+        part.out.0 = batch.out.len();
+        part.ends.0 = batch.ends.len();
+        let now = self.clock.now();
+        self.run_handler(*handler, request.as_request(), *at, now, &mut batch.out, &mut batch.ends);
+        part.out.1 = batch.out.len();
+        part.ends.1 = batch.ends.len();
+        let reply_bytes = part.out.1 - part.out.0;
+        batch.parts.push(part);
+        reply_bytes
+    }
+
+    /// Runs a command whose locks were granted; whether its connection may go on.
+    pub(super) fn run_granted(&self, deferred: &Deferred) -> bool {
+        let mut batch = self.outbox.empty_batch();
+        let reply_bytes = self.run_deferred(deferred, &mut batch);
+        // This shard's own connections have one such command open, and see for themselves.
+        let stalls = deferred.origin != self.id && Answered::default().is_much(deferred.ticket.client, reply_bytes);
+        batch.parts[0].stalls = stalls;
+        self.send_answers(batch);
+        deferred.origin != self.id && !stalls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn much_is_counted_for_one_connection_after_the_other() {
+        let mut answered = Answered::default();
+        assert!(!answered.is_much(1, MUCH_BYTES));
+        assert!(answered.is_much(1, 1));
+        assert!(!answered.is_much(2, MUCH_BYTES));
+        assert!(!answered.is_much(1, 1));
+        assert!(answered.is_much(3, MUCH_BYTES + 1));
+    }
+}

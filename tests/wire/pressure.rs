@@ -1,0 +1,253 @@
+//! What connections hold and what becomes of it: replies that nobody reads, requests behind a wait, and those whose
+//! other end is gone.
+
+use std::net::Shutdown;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{Client, Kind, Server, Value, bulk, encode, error, int, on_embers, simple, wait_until, words};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Memory that the process may grow by while clients read nothing, whatever they asked for.
+const GROWTH_BYTES_MAX: u64 = 200 << 20;
+
+/// What keeps a shard at work for a few milliseconds.
+const SLOW: &str = "LCS {slow}a {slow}b LEN";
+
+/// Two values that are as long as LCS takes them.
+fn set_slow_values(client: &mut Client) {
+    const BYTES: usize = 11_000;
+    let mut rng = fastrand::Rng::with_seed(1);
+    for key in ["{slow}a", "{slow}b"] {
+        let value: Vec<u8> = (0..BYTES).map(|_| rng.u8(b'a'..b'e')).collect();
+        assert_eq!(client.command(&[b"SET", key.as_bytes(), &value]), Value::ok());
+    }
+}
+
+fn connected_clients(server: &Server) -> Option<String> {
+    server.info("connected_clients")
+}
+
+/// Four clients ask for much and read nothing; then one of them reads all of it.
+fn ask_and_read_nothing(flags: &[&str], requests: usize, request: impl Fn(usize) -> String) {
+    const VALUE_BYTES: usize = 256 * 1024;
+    let server = Server::start(Kind::Ember { shards: 2 }, flags);
+    let mut setter = server.client();
+    set_slow_values(&mut setter);
+    for key in 0..8 {
+        let value = vec![b'0' + key; VALUE_BYTES];
+        assert_eq!(setter.command(&[b"SET", format!("big:{key}").as_bytes(), &value]), Value::ok());
+    }
+    let before = server.resident_bytes();
+    let mut flood = encode(&words("STRLEN {slow}a"));
+    (0..requests).for_each(|step| flood.extend(encode(&words(&request(step)))));
+    let mut busy = server.client();
+    busy.send_raw(&encode(&words(SLOW)).repeat(200));
+    let mut clients: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.stream().set_write_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+        client.send_raw(&flood);
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(2) {
+        let grown = server.resident_bytes().saturating_sub(before);
+        assert!(grown < GROWTH_BYTES_MAX, "{grown} bytes wait for those who read nothing");
+        thread::sleep(Duration::from_millis(5));
+    }
+    // Nobody else notices.
+    for key in 0..8 {
+        assert_eq!(setter.call(&format!("STRLEN big:{key}")), int(VALUE_BYTES as i64));
+    }
+    let mut reader = clients.remove(0);
+    drop(clients);
+    assert!(matches!(reader.read(), Value::Int(_)));
+    for step in 0..requests {
+        let of_key = |value: &Value, key: usize| {
+            let Value::Bulk(bytes) = value else { panic!("{value:?}") };
+            assert!(bytes.len() == VALUE_BYTES && bytes[0] == b'0' + key as u8, "reply {step}");
+        };
+        match reader.read() {
+            Value::Array(items) => items.iter().enumerate().for_each(|(key, item)| of_key(item, key)),
+            item => of_key(&item, step % 8),
+        }
+    }
+    reader.assert_in_step();
+    drop((reader, busy));
+    assert!(wait_until(PATIENCE, || connected_clients(&server).as_deref() == Some("2")));
+}
+
+/// Replies that waited for an earlier one counted nowhere, and were kept until all of them had left: this took more than
+/// a gigabyte.
+#[test]
+fn replies_that_nobody_reads_wait_for_few_of_their_kind() {
+    ask_and_read_nothing(&[], 1_000, |step| format!("GET big:{}", step % 8));
+}
+
+#[test]
+fn so_do_replies_that_are_made_of_parts() {
+    ask_and_read_nothing(&[], 100, |_| "MGET big:0 big:1 big:2 big:3 big:4 big:5 big:6 big:7".to_owned());
+}
+
+#[test]
+fn held_replies_count_for_the_limits_of_output() {
+    let flags = ["--client-output-buffer-limit", "normal 512kb 0 0"];
+    let server = Server::start(Kind::Ember { shards: 2 }, &flags);
+    let mut setter = server.client();
+    set_slow_values(&mut setter);
+    for key in 0..8 {
+        setter.command(&[b"SET", format!("big:{key}").as_bytes(), &[b'v'; 300 * 1024]]);
+    }
+    let mut client = server.client();
+    server.client().send_raw(&encode(&words(SLOW)).repeat(300));
+    client.send(SLOW);
+    for key in 0..8 {
+        client.send(&format!("GET big:{key}"));
+    }
+    let mut other = server.client();
+    // While nothing of it can be sent, it is seen all the same.
+    let seen = wait_until(PATIENCE, || {
+        let list = other.call("CLIENT LIST").text();
+        let output = |line: &str| line.split(' ').find_map(|field| field.strip_prefix("omem=")?.parse::<u64>().ok());
+        let gone = list.lines().count() == 2;
+        gone || list.lines().filter_map(output).any(|bytes| bytes > 0)
+    });
+    assert!(seen, "held replies show in CLIENT LIST");
+    assert!(client.is_closed_by_server(), "eight replies of 300 KB pass the limit of 512 KB");
+}
+
+/// One that waited for a key was not read past 64 KiB, and so nobody saw that it had hung up.
+#[test]
+fn who_hangs_up_is_seen_whatever_was_sent_before() {
+    on_embers(&[], |server| {
+        let mut other = server.client();
+        for wait in ["BLPOP nk 0", "BLMOVE nk other:1 LEFT LEFT 0", "XREAD BLOCK 0 STREAMS nk $"] {
+            let mut waiter = server.client();
+            waiter.send(wait);
+            waiter.stream().set_write_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+            let _ = waiter.try_send_raw(&b"PING\r\n".repeat(100_000));
+            assert!(wait_until(PATIENCE, || server.info("blocked_clients").as_deref() == Some("1")));
+            drop(waiter);
+            let gone = || connected_clients(server).as_deref() == Some("2");
+            assert!(wait_until(PATIENCE, gone), "{wait}: {:?}", connected_clients(server));
+        }
+        assert_eq!(other.call("RPUSH nk v"), int(1));
+        assert_eq!(other.call("LLEN nk"), int(1), "nobody was there to take it");
+    });
+}
+
+#[test]
+fn who_hangs_up_during_a_pause_is_not_kept() {
+    on_embers(&[], |server| {
+        let mut other = server.client();
+        assert_eq!(other.call("CLIENT PAUSE 1000000 WRITE"), Value::ok());
+        let mut paused = server.client();
+        paused.stream().set_write_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+        let _ = paused.try_send_raw(&b"SET k v\r\n".repeat(100_000));
+        drop(paused);
+        assert!(wait_until(PATIENCE, || connected_clients(server).as_deref() == Some("2")));
+        assert_eq!(other.call("CLIENT UNPAUSE"), Value::ok());
+        assert_eq!(other.call("EXISTS k"), int(0), "what was not run when it left is not run");
+    });
+}
+
+#[test]
+fn who_only_stops_sending_gets_all_replies() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.command(&[b"SET".to_vec(), b"big".to_vec(), vec![b'v'; 100_000]]);
+        for _ in 0..300 {
+            client.send("GET big");
+            client.send("PING");
+        }
+        client.stream().shutdown(Shutdown::Write).expect("a half-closed connection");
+        // The server does not read while so much waits to be sent: it has seen the end all the same.
+        thread::sleep(Duration::from_millis(300));
+        for _ in 0..300 {
+            assert_eq!(client.read(), bulk(&"v".repeat(100_000)));
+            assert_eq!(client.read(), simple("PONG"));
+        }
+        assert!(client.is_closed_by_server());
+    });
+}
+
+/// A coordinator that had been called to serve a wait had its claim while it waited for keys that the transaction held,
+/// and the transaction waited for the claim.
+#[test]
+fn a_wait_can_be_ended_within_a_transaction_that_has_its_keys() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &[]);
+    let (mut waiter, mut pusher, mut ender) = (server.client(), server.client(), server.client());
+    let id = waiter.call("CLIENT ID").number();
+    for round in 0..300 {
+        let (from, to) = (format!("from:{}", round % 11), format!("to:{}", round % 7));
+        waiter.send(&format!("BLMOVE {from} {to} LEFT RIGHT 0"));
+        assert!(wait_until(PATIENCE, || server.info("blocked_clients").as_deref() == Some("1")));
+        let mut transaction = encode(&words("MULTI"));
+        for command in [format!("LLEN {to}"), format!("CLIENT UNBLOCK {id}"), format!("LLEN {from}")] {
+            transaction.extend(encode(&words(&command)));
+        }
+        transaction.extend(encode(&words("EXEC")));
+        pusher.send(&format!("RPUSH {from} {round}"));
+        ender.send_raw(&transaction);
+        assert_eq!(pusher.read(), int(1));
+        (0..4).for_each(|_| drop(ender.read()));
+        let exec = ender.read();
+        let reply = waiter.read();
+        if exec.items()[1] == int(1) {
+            assert_eq!(reply, Value::NullArray);
+            assert_eq!(pusher.call(&format!("LPOP {from}")), bulk(round.to_string()));
+        } else {
+            assert_eq!(reply, bulk(round.to_string()));
+        }
+    }
+}
+
+/// Those that a transaction keeps waiting do not keep others waiting that came at the same time.
+#[test]
+fn a_transaction_that_is_done_does_not_wait_for_strangers() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &[]);
+    let mut client = server.client();
+    set_slow_values(&mut client);
+    let mut holder = server.client();
+    let mut others: Vec<Client> = (0..30).map(|_| server.client()).collect();
+    // A transaction of steps holds its keys until it is done.
+    const STEPS: usize = 300;
+    let mut transaction = encode(&words("MULTI"));
+    transaction.extend(encode(&words("SET held 1")));
+    transaction.extend(encode(&words("PING")));
+    transaction.extend(encode(&words(SLOW)).repeat(STEPS));
+    transaction.extend(encode(&words("EXEC")));
+    holder.send_raw(&transaction);
+    (0..STEPS + 3).for_each(|_| drop(holder.read()));
+    for (index, other) in others.iter_mut().enumerate() {
+        let key = if index % 2 == 0 { "held" } else { "{held}free" };
+        other.send(&format!("MSET {key} {index} {{other}}{index} v {{another}}{index} v"));
+    }
+    for (index, other) in others.iter_mut().enumerate().filter(|(index, _)| index % 2 == 1) {
+        while other.read_within(Duration::from_millis(10)).is_none() {
+            assert!(holder.read_within(Duration::ZERO).is_none(), "{index} waited for the transaction");
+        }
+    }
+    let exec = holder.read();
+    assert_eq!(exec.items().len(), STEPS + 2);
+    others.iter_mut().step_by(2).for_each(|other| assert_eq!(other.read(), Value::ok()));
+}
+
+#[test]
+fn clients_that_there_are_no_files_for_are_told() {
+    for shards in [1, 3] {
+        let server = Server::start_with_open_files(Kind::Ember { shards }, &[], 200);
+        let mut first = server.client();
+        let maxclients = first.call("CONFIG GET maxclients").items()[1].text().parse::<usize>().expect("a number");
+        assert!((50..200).contains(&maxclients), "{maxclients}");
+        let mut clients: Vec<Client> = (1..maxclients).map(|_| server.client()).collect();
+        for client in &mut clients {
+            assert_eq!(client.call("PING"), simple("PONG"));
+        }
+        for _ in 0..20 {
+            assert_eq!(server.client().read(), error("ERR max number of clients reached"));
+        }
+        drop(clients);
+        assert!(wait_until(PATIENCE, || server.client().call("PING") == simple("PONG")));
+    }
+}
