@@ -358,6 +358,16 @@ fn every_type_of_streams_is_read() {
     }
 }
 
+/// Redis keeps deleted entries for a while, and XSETID lets smaller ids follow theirs.
+#[test]
+fn ids_of_deleted_entries_may_be_anywhere() {
+    let id = |ms| Id { ms, seq: 0 };
+    let pair = |field: &str, value: &str| vec![field.as_bytes().to_vec(), value.as_bytes().to_vec()];
+    let entries = vec![(id(5), pair("a", "1")), (id(7), pair("a", "1")), (id(10), pair("b", "2"))];
+    let stream = Stream { last_id: id(10), max_deleted_id: id(10), entries_added: 4, groups: Vec::new() };
+    assert_eq!(read(&in_corpus("stream-2-after-xsetid")), Ok(Value::Stream(entries, stream)));
+}
+
 #[test]
 fn no_beginning_of_a_value_is_a_value() {
     let mut rng = fastrand::Rng::with_seed(6);

@@ -103,6 +103,9 @@ pub struct Generator {
     relative_times: u64,
     /// How many identifiers of entries of streams there are so far.
     ids: u64,
+    /// XSETID goes back now and then. XTRIM MINID then stays out: Redis takes a deleted entry with a larger identifier
+    /// for the end.
+    ids_go_back: bool,
     /// A command that must follow the one before it.
     queued: Option<Step>,
     /// The first connection is between MULTI and EXEC.
@@ -113,8 +116,10 @@ pub struct Generator {
 
 impl Generator {
     pub fn new(seed: u64, family: Family) -> Generator {
+        let mut rng = Rng::with_seed(seed);
         Generator {
-            rng: Rng::with_seed(seed),
+            ids_go_back: rng.bool(),
+            rng,
             family,
             relative_times: 0,
             ids: 1,

@@ -252,3 +252,33 @@ fn a_stream_comes_back_from_its_dump_with_its_groups() {
         assert_ne!(digests.items()[0], digests.items()[2]);
     });
 }
+
+/// XDEL keeps an entry's place for a while; XSETID lets smaller ids, or the same, come after it.
+#[test]
+fn ids_that_are_given_out_again_are_found() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        for line in [
+            "XADD s 5-0 a 1",
+            "XADD s 10-0 a 1",
+            "XGROUP CREATE s g 0",
+            "XREADGROUP GROUP g anna STREAMS s >",
+            "XDEL s 10-0",
+            "XSETID s 6-0",
+            "XADD s 7-0 a 2",
+            "XADD s 10-0 a 3",
+        ] {
+            assert!(!client.call(line).is_error(), "{line}");
+        }
+        let (seven, ten) = (entry("7-0", "a", "2"), entry("10-0", "a", "3"));
+        assert_eq!(client.call("XRANGE s 7 7"), Value::Array(vec![seven.clone()]));
+        assert_eq!(client.call("XREVRANGE s 10 6"), Value::Array(vec![ten.clone(), seven.clone()]));
+        assert_eq!(client.call("XREAD STREAMS s 6"), streams(&[("s", &[seven.clone(), ten.clone()])]));
+        assert_eq!(client.call("XCLAIM s g bert 0 7-0 FORCE"), Value::Array(vec![seven.clone()]));
+        assert_eq!(client.call("XCLAIM s g bert 0 10-0"), Value::Array(vec![ten.clone()]));
+        let claimed = client.call("XAUTOCLAIM s g anna 0 6");
+        assert_eq!(claimed.items()[1..], [Value::Array(vec![seven, ten]), Value::Array(Vec::new())]);
+        assert_eq!(client.call("XDEL s 7-0 10-0"), int(2));
+        assert_eq!(client.call("XLEN s"), int(1));
+    });
+}

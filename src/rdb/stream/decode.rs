@@ -65,6 +65,7 @@ fn id_in_lengths(reader: &mut Reader) -> Result<Id> {
 struct Entries {
     count: u64,
     first: Option<Id>,
+    /// Of those that live.
     last: Option<Id>,
 }
 
@@ -82,12 +83,16 @@ impl Entries {
             let flags = int(flags?)?;
             fields.clear();
             let id = entry(&mut elements, flags, master, &names, &mut fields)?;
-            if self.last.replace(id).is_some_and(|last| last >= id) || id < master {
+            if id < master {
                 return Err(CORRUPT);
             }
             if flags & DELETED != 0 {
+                // After XSETID smaller ids may follow.
                 deleted_seen += 1;
             } else {
+                if self.last.replace(id).is_some_and(|last| last >= id) {
+                    return Err(CORRUPT);
+                }
                 live_seen += 1;
                 self.first.get_or_insert(id);
                 sink.entry(id, &fields);

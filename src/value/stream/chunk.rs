@@ -11,7 +11,8 @@
 //! numbers are unsigned, 7 bits a byte, the lowest first; those of `back` are read backwards, so its lowest are last.
 //! Elements are those of [`pack`].
 //!
-//! Deleted entries are marked; once they are half of the bytes, the buffer is written anew without them.
+//! Deleted entries are marked; once they are half of the bytes, the buffer is written anew without them. Ids grow along
+//! the buffer, those of deleted entries included.
 
 use super::id::Id;
 use crate::value::pack::{self, Element};
@@ -42,7 +43,7 @@ const COMPACT_BYTES_MIN: usize = 512;
 #[derive(Clone, Debug)]
 pub struct Chunk {
     first: Id,
-    /// Of all that were appended, whether or not it still lives.
+    /// Of all that were appended and not forgotten, whether or not it still lives.
     last: Id,
     live: u32,
     /// Deleted entries, those that are in the buffer no more included.
@@ -201,6 +202,20 @@ impl Chunk {
             at = entry.end;
         }
         at
+    }
+
+    /// Forgets deleted entries behind the last one that lives: after XSETID their ids may be given out again.
+    pub fn drop_dead_end(&mut self) {
+        while self.end() > self.begin {
+            let (entry, at) = self.entry_before(self.end());
+            let (deleted, id) = (entry.is_deleted(), entry.id);
+            if !deleted {
+                self.last = id;
+                break;
+            }
+            self.dead_bytes -= self.end() - at;
+            self.buffer.truncate(at);
+        }
     }
 
     /// Marks an entry as deleted; whether there was one.

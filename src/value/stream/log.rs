@@ -138,6 +138,9 @@ impl Log {
         limits: ChunkLimits,
     ) {
         debug_assert!(id > self.last_id && pairs.len().is_multiple_of(2));
+        if let Some(tail) = self.tail.as_mut().filter(|tail| tail.last() >= id) {
+            tail.drop_dead_end();
+        }
         match &mut self.tail {
             Some(tail) if !tail.is_full(limits, text_bytes) => {
                 let before = tail.bytes();

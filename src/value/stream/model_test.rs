@@ -96,6 +96,25 @@ impl Model {
         assert_eq!(log.delete(id), found);
     }
 
+    /// Goes back as far as the last entry that lives, or on.
+    fn set_id(&mut self, log: &mut Log, rng: &mut fastrand::Rng) {
+        let top = self.entries.keys().next_back().copied();
+        let id = match rng.u8(..4) {
+            0 => Id::new(self.last.ms + rng.u64(..10), rng.u64(..3)),
+            1 => top.unwrap_or_default(),
+            2 => Id::new(rng.u64(top.map_or(0, |top| top.ms)..=self.last.ms), rng.u64(..3)),
+            _ => any_id(rng, self),
+        };
+        if id.ms > 1 << 60 {
+            return;
+        }
+        let expected = if top.is_some_and(|top| id < top) { Err(SetIdError::BelowTop) } else { Ok(()) };
+        assert_eq!(log.set_id(id, None, Id::MIN), expected);
+        if expected.is_ok() {
+            self.last = id;
+        }
+    }
+
     fn trim(&mut self, log: &mut Log, trim: Trim) {
         let exact = match trim.to {
             TrimTo::Len(len) => (self.entries.len() as u64).saturating_sub(len),
@@ -145,10 +164,17 @@ fn a_log_does_as_its_model() {
                     let pairs = any_pairs(&mut rng, &fields);
                     model.append(&mut log, &mut rng, pairs, limits);
                 }
-                12..19 => {
+                12..17 => {
                     let id = any_id(&mut rng, &model);
                     model.delete(&mut log, id);
                 }
+                17 => {
+                    for _ in 0..rng.u8(..4) {
+                        let top = model.entries.keys().next_back().copied().unwrap_or_default();
+                        model.delete(&mut log, top);
+                    }
+                }
+                18 => model.set_id(&mut log, &mut rng),
                 _ => {
                     let to = if rng.bool() {
                         TrimTo::Len((model.entries.len() as u64 + 3).saturating_sub(rng.u64(..10)))
@@ -207,6 +233,30 @@ fn a_chunk_whose_entries_are_gone_leaves_the_one_before_to_be_filled() {
     assert_eq!(log.chunk_count(), 2, "deleted entries count as long as their chunk is there");
     assert!(!log.delete(Id::new(3, 0)) && !log.delete(Id::new(4, 0)));
     assert_eq!(log.range(Id::MIN, Id::MAX).map(|entry| entry.id.ms).collect::<Vec<_>>(), [1, 2, 5]);
+}
+
+/// As XDEL and XSETID leave it: the id that comes next is not above all that are in the chunk.
+#[test]
+fn an_id_is_found_behind_a_larger_one_that_was_deleted() {
+    for entries in [0, 2] {
+        let mut log = Log::default();
+        let limits = ChunkLimits { bytes: 0, entries };
+        let append = |log: &mut Log, ms| log.append(Id::new(ms, 0), [&b"f"[..], b"v"].into_iter(), 2, limits);
+        let ids = |log: &Log| log.range(Id::MIN, Id::MAX).map(|entry| entry.id.ms).collect::<Vec<_>>();
+        let back = |log: &Log| log.range_back(Id::MIN, Id::MAX).map(|entry| entry.id.ms).collect::<Vec<_>>();
+        append(&mut log, 5);
+        append(&mut log, 10);
+        assert!(log.delete(Id::new(10, 0)));
+        log.set_id(Id::new(6, 0), None, Id::MIN).unwrap();
+        append(&mut log, 7);
+        append(&mut log, 10);
+        assert_eq!((ids(&log), back(&log)), (vec![5, 7, 10], vec![10, 7, 5]));
+        for ms in [7, 10] {
+            assert_eq!(log.get(Id::new(ms, 0)).map(|entry| entry.id.ms), Some(ms));
+            assert!(log.delete(Id::new(ms, 0)), "{ms}");
+        }
+        assert_eq!(ids(&log), [5]);
+    }
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Generator {
                 out
             }
             28..31 => args("XLEN", [key]),
+            31..35 if self.ids_go_back && self.one_in(3) => return self.go_back(key),
             31..35 => {
                 let count = self.rng.usize(1..5);
                 [args("XDEL", [key]), self.times(count, Generator::old_id)].concat()
@@ -122,7 +123,8 @@ impl Generator {
 
     /// MAXLEN or MINID; true if it leaves the server a choice.
     fn trimming(&mut self, out: &mut Args) -> bool {
-        let strategy = *self.pick(&["MAXLEN", "MAXLEN", "MINID"]);
+        let strategies: &[&str] = if self.ids_go_back { &["MAXLEN"] } else { &["MAXLEN", "MAXLEN", "MINID"] };
+        let strategy = *self.pick(strategies);
         out.push(self.word(strategy));
         let how = self.any_of(&["", "", "=", "=", "~", "~"]);
         let about = how == b"~";
@@ -150,6 +152,14 @@ impl Generator {
             }
         }
         out
+    }
+
+    /// Deletes the last entries, and lets their identifiers be given out again.
+    fn go_back(&mut self, key: Vec<u8>) -> Step {
+        let last = self.ids;
+        self.ids = last.saturating_sub(self.rng.u64(1..15)).max(1);
+        self.queued = Some(Step::of(args("XSETID", [key.clone(), id(self.ids)])));
+        Step::of([args("XDEL", [key]), (self.ids + 1..=last).map(id).collect()].concat())
     }
 
     fn xread(&mut self) -> Args {
