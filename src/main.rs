@@ -67,8 +67,14 @@ fn start(mut config: Config) -> Result<(), String> {
     if let Ok(dir) = std::env::current_dir() {
         config.dir = dir.display().to_string();
     }
+    let idle = config.without_effect();
+    if !idle.is_empty() {
+        log::notice(format_args!("Without effect here (emberdb --help says why): {}", idle.join(", ")));
+    }
     end_on_panic();
-    refuse_huge_pages();
+    if config.disable_thp {
+        refuse_huge_pages();
+    }
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let shards = if config.shards == 0 { cores.len().max(1) } else { config.shards };
     check_io_uring()?;

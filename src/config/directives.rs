@@ -1,10 +1,12 @@
-//! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README.
+//! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README. Rows
+//! of `redis.rs` are about what is not there; the others act.
 
-use super::Config;
 use super::types::{Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder};
 use super::values::{Kind, Setting, ValueError};
+use super::{Config, redis};
 
 /// One row.
+#[derive(Clone, Copy)]
 pub struct Directive {
     pub name: &'static str,
     pub group: Group,
@@ -14,7 +16,7 @@ pub struct Directive {
     /// Whether `CONFIG SET` may change it.
     pub mutable: bool,
     pub help: &'static str,
-    field: Field,
+    pub(super) field: Field,
 }
 
 /// The chapters of `--help`.
@@ -28,6 +30,14 @@ pub enum Group {
     Expiry,
     Packing,
     Persistence,
+    Eviction,
+    Replication,
+    Cluster,
+    Tls,
+    /// Other features that are not there.
+    Later,
+    /// What would change how fast something is done, or how it looks, and no more.
+    Hint,
 }
 
 impl Group {
@@ -41,6 +51,23 @@ impl Group {
             Group::Expiry => "Expiry",
             Group::Packing => "Small collections",
             Group::Persistence => "Persistence",
+            Group::Eviction => "Eviction",
+            Group::Replication => "Replication",
+            Group::Cluster => "Cluster",
+            Group::Tls => "TLS",
+            Group::Later => "Other features",
+            Group::Hint => "Hints",
+        }
+    }
+
+    /// Why what its directives say has no effect; none where it has.
+    pub fn absence(self) -> Option<&'static str> {
+        match self {
+            Group::Persistence | Group::Eviction | Group::Replication | Group::Cluster | Group::Tls | Group::Later => {
+                Some("Not available yet: what would turn it on is refused, the rest is kept without effect.")
+            }
+            Group::Hint => Some("Nothing here corresponds: any value is kept, without effect."),
+            _ => None,
         }
     }
 }
@@ -59,17 +86,35 @@ impl Directive {
         std::iter::once(name).chain(former)
     }
 
+    /// Whether what it says changes anything.
+    pub fn acts(&self) -> bool {
+        !matches!(self.field, Field::Kept)
+    }
+
     pub(super) fn show(&self, config: &Config) -> String {
-        (self.field.show)(config)
+        match &self.field {
+            Field::Own { show, .. } => show(config),
+            Field::Kept => config.kept.get(self.name).cloned().unwrap_or_default(),
+        }
     }
 
     /// The line of a configuration file that sets it to what it is.
     pub(super) fn line(&self, config: &Config) -> String {
-        format!("{} {}", self.name, (self.field.line)(config, &self.kind))
+        let value = match &self.field {
+            Field::Own { line, .. } => line(config, &self.kind),
+            Field::Kept => self.kind.kept_line(&self.show(config)),
+        };
+        format!("{} {value}", self.name)
     }
 
     pub(super) fn read(&self, config: &mut Config, args: &[&str]) -> Result<(), ValueError> {
-        (self.field.read)(config, &self.kind, args)
+        match &self.field {
+            Field::Own { read, .. } => read(config, &self.kind, args),
+            Field::Kept => {
+                config.kept.insert(self.name, self.kind.keep(args)?);
+                Ok(())
+            }
+        }
     }
 
     /// The one string of `CONFIG SET` as the words of a file's line. Redis splits lists at every single space.
@@ -83,15 +128,20 @@ impl Directive {
 }
 
 /// The row's place in `Config`.
-struct Field {
-    show: fn(&Config) -> String,
-    line: fn(&Config, &Kind) -> String,
-    read: fn(&mut Config, &Kind, &[&str]) -> Result<(), ValueError>,
+#[derive(Clone, Copy)]
+pub(super) enum Field {
+    Own {
+        show: fn(&Config) -> String,
+        line: fn(&Config, &Kind) -> String,
+        read: fn(&mut Config, &Kind, &[&str]) -> Result<(), ValueError>,
+    },
+    /// None: the value is kept by the row's name, as it is shown.
+    Kept,
 }
 
 macro_rules! field {
     ($($name:tt).+) => {
-        Field {
+        Field::Own {
             show: |config| config.$($name).+.show(),
             line: |config, kind| config.$($name).+.line(kind),
             read: |config, kind, args| Setting::read(&mut config.$($name).+, kind, args),
@@ -107,16 +157,40 @@ const SECONDS_MAX: u64 = i32::MAX as u64;
 
 const ENTRIES_MAX: u64 = i64::MAX as u64;
 
-/// Names from before Redis 7, and what they are called today.
+/// Former names, and what they are called today.
 const ALIASES: &[(&str, &str)] = &[
+    ("cluster-slave-no-failover", "cluster-replica-no-failover"),
+    ("cluster-slave-validity-factor", "cluster-replica-validity-factor"),
     ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
     ("hash-max-ziplist-value", "hash-max-listpack-value"),
     ("list-max-ziplist-size", "list-max-listpack-size"),
+    ("lua-time-limit", "busy-reply-threshold"),
+    ("min-slaves-max-lag", "min-replicas-max-lag"),
+    ("min-slaves-to-write", "min-replicas-to-write"),
+    ("repl-ping-slave-period", "repl-ping-replica-period"),
+    ("slave-announce-ip", "replica-announce-ip"),
+    ("slave-announce-port", "replica-announce-port"),
+    ("slave-ignore-maxmemory", "replica-ignore-maxmemory"),
+    ("slave-lazy-flush", "replica-lazy-flush"),
+    ("slave-priority", "replica-priority"),
+    ("slave-read-only", "replica-read-only"),
+    ("slave-serve-stale-data", "replica-serve-stale-data"),
+    ("slaveof", "replicaof"),
     ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
     ("zset-max-ziplist-value", "zset-max-listpack-value"),
 ];
 
-pub const DIRECTIVES: &[Directive] = &[
+pub const DIRECTIVES: &[Directive] = &{
+    let mut all = [OWN[0]; OWN.len() + redis::ROWS.len()];
+    let mut at = 1;
+    while at < all.len() {
+        all[at] = if at < OWN.len() { OWN[at] } else { redis::ROWS[at - OWN.len()] };
+        at += 1;
+    }
+    all
+};
+
+const OWN: &[Directive] = &[
     Directive {
         name: "bind",
         group: Group::Network,
@@ -250,11 +324,12 @@ pub const DIRECTIVES: &[Directive] = &[
         default: "no",
         kind: Kind::Only {
             value: "no",
+            like: &Kind::YesNo,
             why: "running in the background is not available yet: start it under a supervisor such as systemd, with daemonize no",
         },
         mutable: false,
         help: "go into the background",
-        field: field!(daemonize),
+        field: Field::Kept,
     },
     Directive {
         name: "supervised",
@@ -262,11 +337,12 @@ pub const DIRECTIVES: &[Directive] = &[
         default: "no",
         kind: Kind::Only {
             value: "no",
+            like: &Kind::Choice(&["upstart", "systemd", "auto", "no"]),
             why: "talking to a supervisor is not available yet: it runs in the foreground, which systemd and upstart accept with supervised no",
         },
         mutable: false,
         help: "tell the supervisor when it is ready",
-        field: field!(supervised),
+        field: Field::Kept,
     },
     Directive {
         name: "pidfile",
@@ -330,6 +406,24 @@ pub const DIRECTIVES: &[Directive] = &[
         mutable: false,
         help: "who may use DEBUG: nobody, connections from this machine, everybody",
         field: field!(enable_debug_command),
+    },
+    Directive {
+        name: "enable-protected-configs",
+        group: Group::General,
+        default: "no",
+        kind: Kind::Choice(DebugCommand::NAMES),
+        mutable: false,
+        help: "who may change dir and dbfilename with CONFIG SET: nobody, connections from this machine, everybody",
+        field: field!(enable_protected_configs),
+    },
+    Directive {
+        name: "disable-thp",
+        group: Group::General,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: false,
+        help: "do without huge pages, whose clearing stops a shard for milliseconds",
+        field: field!(disable_thp),
     },
     Directive {
         name: "requirepass",
@@ -538,27 +632,6 @@ pub const DIRECTIVES: &[Directive] = &[
         help: "a HyperLogLog that would need more bytes than this to be sparse is dense",
         field: field!(limits.hll_sparse_bytes),
     },
-    Directive {
-        name: "save",
-        group: Group::Persistence,
-        default: "",
-        kind: Kind::Only { value: "", why: "snapshots are not available yet: only save \"\" is accepted" },
-        mutable: true,
-        help: "when to write a snapshot",
-        field: field!(save),
-    },
-    Directive {
-        name: "appendonly",
-        group: Group::Persistence,
-        default: "no",
-        kind: Kind::Only {
-            value: "no",
-            why: "the append-only log is not available yet: only appendonly no is accepted",
-        },
-        mutable: true,
-        help: "log every write to disk",
-        field: field!(appendonly),
-    },
 ];
 
 #[cfg(test)]
@@ -568,7 +641,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_plain() {
         for (index, row) in DIRECTIVES.iter().enumerate() {
-            let plain = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+            let plain = |letter: char| letter.is_ascii_lowercase() || matches!(letter, '-' | '_');
             assert!(row.name.chars().all(plain), "{}", row.name);
             let same = |other: &Directive| other.name == row.name;
             assert!(!DIRECTIVES[..index].iter().any(same), "{}", row.name);
@@ -619,10 +692,13 @@ mod tests {
             Kind::YesNo if row.default == "yes" => Some("no".to_string()),
             Kind::Octal => Some("755".to_string()),
             Kind::YesNo => Some("yes".to_string()),
-            Kind::Choice(names) => Some(names[names.len() - 1].to_string()),
+            Kind::Choice(names) => names.iter().find(|name| **name != row.default).map(|name| name.to_string()),
             Kind::Text | Kind::Addresses => Some("elsewhere".to_string()),
             Kind::OutputLimits => Some("normal 1 2 3".to_string()),
             Kind::NotifyFlags => Some("KEA".to_string()),
+            Kind::Numbers { count: 0, .. } => Some("1 2".to_string()),
+            Kind::Numbers { .. } => Some("1 2 3".to_string()),
+            Kind::Words(names) => Some(names[1..].join(" ")),
             Kind::Only { .. } => None,
         };
         for row in DIRECTIVES {

@@ -62,6 +62,8 @@ pub enum Reason {
     Quotes,
     #[error("The value is not valid UTF-8")]
     NotUtf8,
+    #[error("{0}")]
+    Unavailable(&'static str),
     #[error("include takes exactly one path")]
     IncludeCount,
     #[error("Can't open the included file '{}': {error}", .path.display())]
@@ -150,6 +152,12 @@ impl Statement {
                 _ => Err(Reason::IncludeCount),
             };
         }
+        if name.eq_ignore_ascii_case("user") && is_default_user(&args) {
+            return Ok(Statement::Nothing);
+        }
+        if let Some((_, why)) = UNAVAILABLE.iter().find(|(absent, _)| name.eq_ignore_ascii_case(absent)) {
+            return Err(Reason::Unavailable(why));
+        }
         match Directive::find(&name) {
             Some(directive) => Ok(Statement::Set(directive, args)),
             None => Err(Reason::UnknownName { name }),
@@ -221,6 +229,36 @@ impl fmt::Display for Place {
             Place::CommandLine => f.write_str("Reading the command line options"),
         }
     }
+}
+
+/// Lines that may stand in a file of Redis more than once, so that they are no directives with a value, and what is not
+/// there yet that they ask for.
+const UNAVAILABLE: &[(&str, &str)] = &[
+    ("loadmodule", "modules are not available"),
+    ("rename-command", "renaming and disabling commands is not available yet"),
+    (
+        "user",
+        "ACL users are not available yet: there is only the default user, who may do everything; requirepass is the \
+         password",
+    ),
+];
+
+/// Whether a `user` line says what is so: CONFIG REWRITE of Redis leaves such a line in every file.
+fn is_default_user(args: &[String]) -> bool {
+    const TRUE: &[&str] = &[
+        "on",
+        "nopass",
+        "sanitize-payload",
+        "skip-sanitize-payload",
+        "~*",
+        "allkeys",
+        "&*",
+        "allchannels",
+        "+@all",
+        "allcommands",
+    ];
+    let is_true = |rule: &String| TRUE.iter().any(|known| rule.eq_ignore_ascii_case(known));
+    args.split_first().is_some_and(|(name, rules)| name == "default" && rules.iter().all(is_true))
 }
 
 const INCLUDE_DEPTH_MAX: usize = 16;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::directives::{DIRECTIVES, Directive};
+use super::values::Kind;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -32,6 +33,9 @@ pub(super) fn help() -> String {
     for row in DIRECTIVES {
         if group != Some(row.group) {
             text.push_str(&format!("\n{}\n", row.group.title()));
+            if let Some(why) = row.group.absence() {
+                text.push_str(&format!("  {why}\n"));
+            }
             group = Some(row.group);
         }
         let option = format!("--{}", row.name);
@@ -43,10 +47,11 @@ pub(super) fn help() -> String {
     text
 }
 
-/// The configuration table of the README: a header and one row a directive, a line break after each.
+/// The configuration table of the README: a header and one row a directive that acts, or would act where it is
+/// accepted, a line break after each.
 pub fn markdown_table() -> String {
     let mut text = String::from("| name | default | run time? | meaning |\n|---|---|---|---|\n");
-    for row in DIRECTIVES {
+    for row in DIRECTIVES.iter().filter(|row| row.group.absence().is_none()) {
         writeln!(
             text,
             "| `{}` | `{}` | {} | {} |",
@@ -56,6 +61,24 @@ pub fn markdown_table() -> String {
             meaning(row)
         )
         .expect("a String takes all text");
+    }
+    text
+}
+
+/// The README's table of directives without effect: a header and one row a feature, a line break after each.
+pub fn markdown_absent_table() -> String {
+    let mut text = String::from("| about | take one value only | take any value, without effect |\n|---|---|---|\n");
+    for rows in DIRECTIVES.chunk_by(|a, b| a.group == b.group).filter(|rows| rows[0].group.absence().is_some()) {
+        let names = |only: bool| {
+            let chosen = rows.iter().filter(|row| matches!(row.kind, Kind::Only { .. }) == only);
+            let name = |row: &Directive| match only {
+                true => format!("`{} {}`", row.name, shown_default(row)),
+                false => format!("`{}`", row.name),
+            };
+            chosen.map(name).collect::<Vec<_>>().join(", ")
+        };
+        writeln!(text, "| {} | {} | {} |", rows[0].group.title(), names(true), names(false))
+            .expect("a String takes all text");
     }
     text
 }
@@ -92,7 +115,11 @@ mod tests {
     #[test]
     fn the_table_has_four_columns_in_every_line() {
         let table = markdown_table();
-        assert_eq!(table.lines().count(), DIRECTIVES.len() + 2);
+        let absent = markdown_absent_table();
+        for row in DIRECTIVES {
+            let name = |end| format!("`{}{end}", row.name);
+            assert!(table.contains(&name("`")) || absent.contains(&name("`")) || absent.contains(&name(" ")));
+        }
         for line in table.lines() {
             assert_eq!(line.matches('|').count(), 5, "{line}");
         }

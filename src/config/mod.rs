@@ -7,11 +7,13 @@
 //!                              └──► --help, README table
 //! ```
 //!
-//! A new directive is a field of [`Config`] and a row in `directives.rs`; nothing else knows the names.
+//! A new directive is a field of [`Config`] and a row in `directives.rs`, and the row in `redis.rs` is gone that said it
+//! was not there; nothing else knows the names.
 //!
 //! | file | what |
 //! |---|---|
 //! | `directives.rs` | the table |
+//! | `redis.rs` | its rows about what Redis has and we have not |
 //! | `values.rs` | how a value is parsed, bounded and printed: numbers, memory sizes, booleans, choices |
 //! | `types.rs` | values with a shape of their own: log levels, event flags, output limits |
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
@@ -26,16 +28,17 @@ mod directives;
 mod file;
 mod help;
 mod nearest;
+mod redis;
 mod rewrite;
 mod types;
 mod values;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 pub use directives::{DIRECTIVES, Directive, Group};
 pub use file::{Place, Reason, Start, StartError, load};
-pub use help::markdown_table;
+pub use help::{markdown_absent_table, markdown_table};
 pub use rewrite::RewriteError;
 pub use types::{
     DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, PinShards, PipelineOrder,
@@ -62,8 +65,6 @@ pub struct Config {
     /// 0: as many as the process may use cores.
     pub shards: usize,
     pub databases: usize,
-    pub daemonize: bool,
-    pub supervised: String,
     pub pidfile: String,
     pub loglevel: LogLevel,
     /// Empty: standard output.
@@ -76,6 +77,8 @@ pub struct Config {
     pub hz: u32,
     pub pipeline_order: PipelineOrder,
     pub enable_debug_command: DebugCommand,
+    pub enable_protected_configs: DebugCommand,
+    pub disable_thp: bool,
 
     /// Empty: no password.
     pub requirepass: String,
@@ -95,9 +98,8 @@ pub struct Config {
     pub active_expire_acceptable_stale_percent: u32,
     pub active_expire_effort: u32,
 
-    pub save: String,
-    pub appendonly: bool,
-
+    /// Values without effect, as they are shown.
+    kept: BTreeMap<&'static str, String>,
     /// Names set by the file, a flag or `CONFIG SET`.
     explicit: BTreeSet<&'static str>,
     /// The file it was started from, absolute.
@@ -153,11 +155,16 @@ pub enum SetError {
     Unknown { name: String },
     #[error("CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config")]
     Immutable { name: String },
+    #[error("CONFIG SET failed (possibly related to argument '{name}') - can't set protected config")]
+    Protected { name: String },
     #[error("CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter")]
     Duplicate { name: String },
     #[error("CONFIG SET failed (possibly related to argument '{name}') - {error}")]
     Value { name: &'static str, error: ValueError },
 }
+
+/// Where files are written is for the operator to say, not for whoever found the way in.
+const PROTECTED: &[&str] = &["dir", "dbfilename"];
 
 impl Default for Config {
     fn default() -> Config {
@@ -183,8 +190,8 @@ impl Config {
             .collect()
     }
 
-    /// `CONFIG SET` of several pairs: all or nothing.
-    pub fn set(&mut self, pairs: &[(&str, &str)]) -> Result<(), SetError> {
+    /// `CONFIG SET` of several pairs, from this machine or not: all or nothing.
+    pub fn set(&mut self, pairs: &[(&str, &str)], local: bool) -> Result<(), SetError> {
         // Redis judges every name before the first value, and so decides which error a client sees.
         let mut chosen: Vec<&'static Directive> = Vec::with_capacity(pairs.len());
         for (name, _) in pairs {
@@ -192,6 +199,9 @@ impl Config {
             let directive = Directive::find(&name()).ok_or_else(|| SetError::Unknown { name: name() })?;
             if !directive.mutable {
                 return Err(SetError::Immutable { name: name() });
+            }
+            if PROTECTED.contains(&directive.name) && !self.enable_protected_configs.allows(local) {
+                return Err(SetError::Protected { name: name() });
             }
             if chosen.iter().any(|other| other.name == directive.name) {
                 return Err(SetError::Duplicate { name: name() });
@@ -214,6 +224,13 @@ impl Config {
     /// appended. Atomic: after a crash the file is the old one or the new one.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         rewrite::rewrite(self)
+    }
+
+    /// What the file or a flag has set to something else than the default, and has no effect.
+    pub fn without_effect(&self) -> Vec<&'static str> {
+        let default = Config::default();
+        let rows = DIRECTIVES.iter().filter(|row| !row.acts() && row.show(self) != row.show(&default));
+        rows.map(|row| row.name).collect()
     }
 
     /// Whether the file, a flag or `CONFIG SET` has set this directive. Names in lower case.
@@ -265,8 +282,6 @@ impl Config {
             protected_mode: false,
             shards: 0,
             databases: 0,
-            daemonize: false,
-            supervised: String::new(),
             pidfile: String::new(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),
@@ -277,6 +292,8 @@ impl Config {
             hz: 0,
             pipeline_order: PipelineOrder::Relaxed,
             enable_debug_command: DebugCommand::No,
+            enable_protected_configs: DebugCommand::No,
+            disable_thp: false,
             requirepass: String::new(),
             limits: Limits::default(),
             client_query_buffer_limit_bytes: 0,
@@ -289,8 +306,7 @@ impl Config {
             active_expire_sample_size: 0,
             active_expire_acceptable_stale_percent: 0,
             active_expire_effort: 0,
-            save: String::new(),
-            appendonly: false,
+            kept: BTreeMap::new(),
             explicit: BTreeSet::new(),
             file: None,
             started_in: PathBuf::new(),
@@ -309,13 +325,13 @@ mod tests {
     }
 
     fn refused(pairs: &[(&str, &str)]) -> String {
-        Config::default().set(pairs).unwrap_err().to_string()
+        Config::default().set(pairs, false).unwrap_err().to_string()
     }
 
     #[test]
     fn set_then_get() {
         let mut config = Config::default();
-        config.set(&[("HZ", "100"), ("proto-max-bulk-len", "1gb")]).unwrap();
+        config.set(&[("HZ", "100"), ("proto-max-bulk-len", "1gb")], false).unwrap();
         assert_eq!(config.hz, 100);
         assert_eq!(value(&config, "hz"), "100");
         assert_eq!(value(&config, "proto-max-bulk-len"), "1073741824");
@@ -326,7 +342,7 @@ mod tests {
     #[test]
     fn a_set_that_fails_changes_nothing() {
         let mut config = Config::default();
-        let error = config.set(&[("hz", "100"), ("timeout", "soon")]).unwrap_err();
+        let error = config.set(&[("hz", "100"), ("timeout", "soon")], false).unwrap_err();
         assert_eq!(
             error.to_string(),
             "CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed into an integer"
@@ -380,20 +396,46 @@ mod tests {
     fn what_is_not_there_yet_says_so() {
         assert!(refused(&[("save", "60 1")]).contains("not available yet"));
         assert!(refused(&[("appendonly", "yes")]).contains("not available yet"));
-        Config::default().set(&[("save", ""), ("appendonly", "no")]).unwrap();
+        assert!(refused(&[("maxmemory", "1gb")]).contains("not available yet"));
+        assert!(refused(&[("maxmemory", "lots")]).ends_with("argument must be a memory value"));
+        Config::default().set(&[("save", ""), ("appendonly", "no")], false).unwrap();
+    }
+
+    #[test]
+    fn what_has_no_effect_is_kept_under_both_of_its_names() {
+        let mut config = Config::default();
+        assert_eq!(config.without_effect(), [""; 0]);
+        config.set(&[("slave-priority", "7"), ("repl-backlog-size", "2mb")], false).unwrap();
+        assert_eq!((value(&config, "replica-priority"), value(&config, "slave-priority")), ("7".into(), "7".into()));
+        assert_eq!(value(&config, "repl-backlog-size"), "2097152");
+        assert_eq!(config.without_effect(), ["replica-priority", "repl-backlog-size"]);
+        assert!(refused(&[("slave-priority", "high")]).ends_with("argument couldn't be parsed into an integer"));
+    }
+
+    #[test]
+    fn protected_directives_are_for_those_who_may() {
+        let mut config = Config::default();
+        let error = config.set(&[("dir", "/tmp")], true).unwrap_err().to_string();
+        assert_eq!(error, "CONFIG SET failed (possibly related to argument 'dir') - can't set protected config");
+        for (who, local) in [(DebugCommand::Local, true), (DebugCommand::Yes, false)] {
+            config.enable_protected_configs = who;
+            config.set(&[("dir", "/tmp"), ("dbfilename", "x.rdb")], local).unwrap();
+        }
+        config.enable_protected_configs = DebugCommand::Local;
+        assert!(config.set(&[("dbfilename", "y.rdb")], false).is_err());
     }
 
     #[test]
     fn effort_sets_what_nobody_set_explicitly() {
         let mut config = Config::default();
-        config.set(&[("active-expire-fast-us", "7")]).unwrap();
-        config.set(&[("active-expire-effort", "10")]).unwrap();
+        config.set(&[("active-expire-fast-us", "7")], false).unwrap();
+        config.set(&[("active-expire-effort", "10")], false).unwrap();
         assert_eq!(config.active_expire_sample_size, 65);
         assert_eq!(config.active_expire_cpu_percent, 43);
         assert_eq!(config.active_expire_acceptable_stale_percent, 1);
         assert_eq!(config.active_expire_fast_us, 7);
 
-        config.set(&[("active-expire-effort", "2"), ("active-expire-sample-size", "20")]).unwrap();
+        config.set(&[("active-expire-effort", "2"), ("active-expire-sample-size", "20")], false).unwrap();
         assert_eq!(config.active_expire_sample_size, 20);
         assert_eq!(config.active_expire_cpu_percent, 27);
         assert_eq!(config.active_expire_acceptable_stale_percent, 9);
@@ -412,9 +454,9 @@ mod tests {
         let mut config = Config::default();
         let name = "client-output-buffer-limit";
         assert_eq!(value(&config, name), "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60");
-        config.set(&[(name, "replica 1mb 2kb 3 PUBSUB 1 2 3")]).unwrap();
+        config.set(&[(name, "replica 1mb 2kb 3 PUBSUB 1 2 3")], false).unwrap();
         assert_eq!(value(&config, name), "normal 0 0 0 slave 1048576 2048 3 pubsub 1 2 3");
-        config.set(&[(name, "")]).unwrap();
+        config.set(&[(name, "")], false).unwrap();
         assert_eq!(config.client_output_buffer_limit.pubsub.soft_s, 3);
     }
 }

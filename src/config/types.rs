@@ -82,13 +82,20 @@ impl Choice for PinShards {
     const ALL: &'static [PinShards] = &[PinShards::Auto, PinShards::Yes, PinShards::No];
 }
 
-/// Who may use `DEBUG`.
+/// Who may use `DEBUG`, or change protected directives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DebugCommand {
     No,
     /// Connections from this machine.
     Local,
     Yes,
+}
+
+impl DebugCommand {
+    /// Whether a connection, from this machine or not, may.
+    pub fn allows(self, local: bool) -> bool {
+        self == DebugCommand::Yes || (self == DebugCommand::Local && local)
+    }
 }
 
 impl Choice for DebugCommand {

@@ -32,9 +32,19 @@ pub enum Kind {
     Addresses,
     OutputLimits,
     NotifyFlags,
-    /// Something that is not there yet: `value` says so and is the only one accepted, `why` answers the others.
+    /// One or more of these words.
+    Words(&'static [&'static str]),
+    /// So many numbers, or any number of them where it is 0; both bounds included.
+    Numbers {
+        count: usize,
+        min: i32,
+        max: i32,
+    },
+    /// Something that is not there: `value` says so and is the only one accepted, `why` answers others that Redis would
+    /// take, which are `like` this.
     Only {
         value: &'static str,
+        like: &'static Kind,
         why: &'static str,
     },
 }
@@ -68,6 +78,8 @@ pub enum ValueError {
     LimitNumber,
     #[error("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")]
     NotifyLetter,
+    #[error("argument couldn't be parsed into a number")]
+    NotANumber,
     #[error("{0}")]
     Unavailable(&'static str),
 }
@@ -75,7 +87,7 @@ pub enum ValueError {
 impl Kind {
     /// Whether the value is a list of words rather than one word.
     pub(super) fn is_list(&self) -> bool {
-        matches!(self, Kind::Addresses | Kind::OutputLimits)
+        matches!(self, Kind::Addresses | Kind::OutputLimits | Kind::Words(_) | Kind::Numbers { .. })
     }
 
     /// What is valid, in a few words for a table; empty where everything is.
@@ -89,8 +101,10 @@ impl Kind {
             Kind::YesNo => "yes, no".into(),
             Kind::Choice(names) => names.join(", "),
             Kind::Text | Kind::Addresses | Kind::OutputLimits | Kind::NotifyFlags => String::new(),
-            Kind::Only { value: "", .. } => "only \"\" so far".into(),
-            Kind::Only { value, .. } => format!("only {value} so far"),
+            Kind::Words(names) => format!("of {}", names.join(", ")),
+            Kind::Numbers { min, max, .. } => format!("each {min} to {max}"),
+            Kind::Only { value: "", .. } => "only \"\"".into(),
+            Kind::Only { value, .. } => format!("only {value}"),
         }
     }
 
@@ -107,12 +121,14 @@ impl Kind {
             Some(format!("Did you mean '{near}'?"))
         };
         match self {
-            Kind::Integer { .. } | Kind::Signed { .. } | Kind::Octal => Some(format!("Valid: {}.", self.describe())),
+            Kind::Integer { .. } | Kind::Signed { .. } | Kind::Octal | Kind::Numbers { .. } => {
+                Some(format!("Valid: {}.", self.describe()))
+            }
             Kind::Memory { .. } => {
                 Some(format!("Valid: {}; units are b, k, kb, m, mb, g, gb (1k = 1000, 1kb = 1024).", self.describe()))
             }
             Kind::YesNo => meant(&["yes", "no"]),
-            Kind::Choice(names) => meant(names),
+            Kind::Choice(names) | Kind::Words(names) => meant(names),
             Kind::OutputLimits => Some(
                 "Valid: <class> <hard limit> <soft limit> <soft seconds>, once for each class; classes are normal, \
                  replica, pubsub."
@@ -139,16 +155,65 @@ impl Kind {
         }
     }
 
-    fn text(&self, args: &[&str]) -> Result<String, ValueError> {
+    fn choice(names: &[&'static str], word: &str) -> Option<&'static str> {
+        names.iter().find(|name| name.eq_ignore_ascii_case(word)).copied()
+    }
+
+    /// A value that is kept as it is shown.
+    pub(super) fn keep(&self, args: &[&str]) -> Result<String, ValueError> {
         match *self {
-            Kind::Only { value, why } => {
+            Kind::Integer { .. } | Kind::Memory { .. } => self.number(args).map(|number| number.to_string()),
+            Kind::Signed { .. } => self.signed(args).map(|number| number.to_string()),
+            Kind::YesNo => yes_no(one(args)?).map(|yes| yes.show()),
+            Kind::Choice(names) => {
+                Kind::choice(names, one(args)?).map(str::to_string).ok_or(ValueError::NotAChoice(names))
+            }
+            Kind::Words(names) => {
+                let words: Option<Vec<_>> = args.iter().map(|word| Kind::choice(names, word)).collect();
+                words
+                    .filter(|words| !words.is_empty())
+                    .map(|words| words.join(" "))
+                    .ok_or(ValueError::NotAChoice(names))
+            }
+            Kind::Numbers { count, min, max } => {
+                if count > 0 && args.len() != count {
+                    return Err(ValueError::WrongCount);
+                }
+                for arg in args {
+                    let number: f64 = arg.parse().map_err(|_| ValueError::NotANumber)?;
+                    if !(f64::from(min)..=f64::from(max)).contains(&number) {
+                        return Err(ValueError::OutOfBounds { min: min.into(), max: max.into() });
+                    }
+                }
+                Ok(args.join(" "))
+            }
+            Kind::Only { value, like, why } => {
                 // All words of `save 3600 1`, so that it hears what is missing rather than how to count.
                 let asked = args.join(" ");
-                let accepted = asked.trim().eq_ignore_ascii_case(value);
-                accepted.then(|| value.to_string()).ok_or(ValueError::Unavailable(why))
+                let kept = like.keep(&[asked.trim()])?;
+                if kept.eq_ignore_ascii_case(value) { Ok(kept) } else { Err(ValueError::Unavailable(why)) }
             }
-            _ => one(args).map(str::to_string),
+            Kind::Text | Kind::Octal | Kind::Addresses | Kind::OutputLimits | Kind::NotifyFlags => {
+                one(args).map(str::to_string)
+            }
         }
+    }
+
+    /// How that stands behind the name in a configuration file.
+    pub(super) fn kept_line(&self, kept: &str) -> String {
+        match self {
+            Kind::Memory { .. } => parse_memory(kept).map_or_else(|| kept.to_string(), format_memory),
+            Kind::Text => quote(kept),
+            _ if kept.is_empty() => quote(kept),
+            _ => kept.to_string(),
+        }
+    }
+
+    fn signed(&self, args: &[&str]) -> Result<i64, ValueError> {
+        let Kind::Signed { min, max } = *self else { return Err(ValueError::NotAnInteger) };
+        let number: i64 = one(args)?.parse().map_err(|_| ValueError::NotAnInteger)?;
+        let bounds = ValueError::OutOfBounds { min: min.into(), max: max.into() };
+        Some(number).filter(|number| (min..=max).contains(number)).ok_or(bounds)
     }
 }
 
@@ -193,10 +258,8 @@ number_settings!(u16, u32, u64, usize);
 
 impl Setting for i32 {
     fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        let Kind::Signed { min, max } = *kind else { return Err(ValueError::NotAnInteger) };
-        let number: i64 = kind.text(args)?.parse().map_err(|_| ValueError::NotAnInteger)?;
-        let bounds = ValueError::OutOfBounds { min: min.into(), max: max.into() };
-        *self = i32::try_from(number).ok().filter(|_| (min..=max).contains(&number)).ok_or(bounds)?;
+        *self = i32::try_from(kind.signed(args)?)
+            .map_err(|_| ValueError::OutOfBounds { min: i32::MIN.into(), max: i32::MAX.into() })?;
         Ok(())
     }
 
@@ -206,12 +269,8 @@ impl Setting for i32 {
 }
 
 impl Setting for bool {
-    fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        *self = match kind.text(args)?.to_ascii_lowercase().as_str() {
-            "yes" => true,
-            "no" => false,
-            _ => return Err(ValueError::NotYesNo),
-        };
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        *self = yes_no(one(args)?)?;
         Ok(())
     }
 
@@ -221,8 +280,8 @@ impl Setting for bool {
 }
 
 impl Setting for String {
-    fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        *self = kind.text(args)?;
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        *self = one(args)?.to_string();
         Ok(())
     }
 
@@ -230,11 +289,8 @@ impl Setting for String {
         self.clone()
     }
 
-    fn line(&self, kind: &Kind) -> String {
-        match kind {
-            Kind::Only { value, .. } if !value.is_empty() => self.clone(),
-            _ => quote(self),
-        }
+    fn line(&self, _kind: &Kind) -> String {
+        quote(self)
     }
 }
 
@@ -388,6 +444,14 @@ fn bounded(number: u64, min: u64, max: u64) -> Result<u64, ValueError> {
     }
 }
 
+fn yes_no(word: &str) -> Result<bool, ValueError> {
+    match word.to_ascii_lowercase().as_str() {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(ValueError::NotYesNo),
+    }
+}
+
 fn one<'a>(args: &[&'a str]) -> Result<&'a str, ValueError> {
     match args {
         [only] => Ok(only),
@@ -461,11 +525,33 @@ mod tests {
 
     #[test]
     fn only_what_is_there_is_accepted() {
-        let kind = Kind::Only { value: "no", why: "not yet" };
-        let mut flag = true;
-        flag.read(&kind, &["NO"]).unwrap();
-        assert!(!flag);
-        assert_eq!(flag.read(&kind, &["yes"]), Err(ValueError::Unavailable("not yet")));
+        let kind = Kind::Only { value: "no", like: &Kind::YesNo, why: "not yet" };
+        assert_eq!(kind.keep(&["NO"]), Ok("no".to_string()));
+        assert_eq!(kind.keep(&["yes"]), Err(ValueError::Unavailable("not yet")));
+        assert_eq!(kind.keep(&["maybe"]), Err(ValueError::NotYesNo));
+        let kind = Kind::Only { value: "0", like: &Kind::Memory { min: 0, max: 1 << 40 }, why: "not yet" };
+        assert_eq!(kind.keep(&["0mb"]), Ok("0".to_string()));
+        assert_eq!(kind.keep(&["1mb"]), Err(ValueError::Unavailable("not yet")));
+        let kind = Kind::Only { value: "", like: &Kind::Text, why: "not yet" };
+        assert_eq!((kind.keep(&[]), kind.keep(&[""])), (Ok(String::new()), Ok(String::new())));
+        assert_eq!(kind.keep(&["3600", "1"]), Err(ValueError::Unavailable("not yet")));
+    }
+
+    #[test]
+    fn words_and_numbers_are_kept_as_they_are_shown() {
+        let words = Kind::Words(&["default", "now"]);
+        assert_eq!(words.keep(&["NOW", "default"]), Ok("now default".to_string()));
+        assert!(words.keep(&[]).is_err() && words.keep(&["now", "save"]).is_err());
+        let numbers = Kind::Numbers { count: 2, min: 0, max: 100 };
+        assert_eq!(numbers.keep(&["0", "99.9"]), Ok("0 99.9".to_string()));
+        assert_eq!(numbers.keep(&["0"]), Err(ValueError::WrongCount));
+        assert_eq!(numbers.keep(&["0", "x"]), Err(ValueError::NotANumber));
+        for outside in ["-1", "100.5", "nan", "inf"] {
+            assert_eq!(numbers.keep(&["0", outside]), Err(ValueError::OutOfBounds { min: 0, max: 100 }));
+        }
+        let memory = Kind::Memory { min: 0, max: 1 << 40 };
+        assert_eq!(memory.keep(&["64mb"]), Ok("67108864".to_string()));
+        assert_eq!(memory.kept_line("67108864"), "64mb");
     }
 
     #[test]

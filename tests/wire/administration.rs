@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::common::{Kind, Server, Value, bulk, error, int, on_embers, on_every_server, simple, wait_until};
+use crate::common::{
+    Client, Kind, Server, Value, bulk, error, have_tool, int, on_embers, on_every_server, simple, wait_until,
+};
 
 const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
                              you can run it from a local connection, otherwise you need to set this option in the \
@@ -443,4 +445,32 @@ fn debug_error_answers_what_it_is_told() {
         assert_eq!(client.command(&["DEBUG", "ERROR", "LOADING a\r\nmessage"]), error("LOADING a  message"));
         client.assert_in_step();
     });
+}
+
+/// What tools and tests read and set: each directive of Redis has a value here, and may be changed where it may there.
+#[test]
+fn every_directive_of_redis_is_known() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let (ours, redis) = (Server::start(Kind::Ember { shards: 1 }, &[]), Server::start(Kind::Redis, &[]));
+    let (mut ours, mut redis) = (ours.client(), redis.client());
+    let all = redis.call("CONFIG GET *");
+    for name in all.items().chunks(2).map(|pair| pair[0].text()) {
+        let there = ours.call(&format!("CONFIG GET {name}"));
+        assert_eq!(there.items().len(), 2, "{name}");
+        // Those that listen are there before the first client.
+        if matches!(name.as_str(), "bind" | "port") {
+            continue;
+        }
+        let set = |client: &mut Client| {
+            let value = client.call(&format!("CONFIG GET {name}")).items()[1].bytes().expect("a value").to_vec();
+            client.command(&[&b"CONFIG"[..], b"SET", name.as_bytes(), &value])
+        };
+        let (here, there) = (set(&mut ours), set(&mut redis));
+        assert!(here == there || name.starts_with("tls-"), "{name}: {here:?}, {there:?}");
+    }
+    for (name, value) in [("maxmemory", "0"), ("save", ""), ("appendonly", "no"), ("list-compress-depth", "0")] {
+        assert_eq!(ours.call(&format!("CONFIG GET {name}")), Value::bulks(&[name, value]));
+    }
 }

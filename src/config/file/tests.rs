@@ -153,7 +153,7 @@ fn a_wrong_name_is_told_the_nearest() {
              Did you mean 'port'?"
         )
     );
-    assert!(refused(&["--cluster-enabled", "yes"]).ends_with("All directives: emberdb --help"));
+    assert!(refused(&["--no-such-thing", "yes"]).ends_with("All directives: emberdb --help"));
     assert!(refused(&["--hz=20"]).ends_with("Did you mean 'hz 20'?"));
     assert!(refused(&["-p", "7000"]).contains("Options begin with '--'"));
     assert!(refused(&["-port", "7000"]).ends_with("Did you mean '--port'?"));
@@ -241,4 +241,105 @@ fn a_file_that_includes_itself_is_refused() {
     let file = TempFile::new("self", "");
     std::fs::write(&file.0, format!("include {}\n", file.path())).unwrap();
     assert!(refused(&[file.path()]).contains("more than 16 deep"));
+}
+
+/// What stands in the file that Debian ships, comments aside, in its order.
+const OF_DEBIAN: &str = r#"
+bind 127.0.0.1 -::1
+protected-mode yes
+port 6379
+tcp-backlog 511
+timeout 0
+tcp-keepalive 300
+pidfile /run/redis/redis-server.pid
+loglevel notice
+logfile /var/log/redis/redis-server.log
+databases 16
+always-show-logo no
+set-proc-title yes
+proc-title-template "{title} {listen-addr} {server-mode}"
+stop-writes-on-bgsave-error yes
+rdbcompression yes
+rdbchecksum yes
+dbfilename dump.rdb
+rdb-del-sync-files no
+dir /var/lib/redis
+replica-serve-stale-data yes
+replica-read-only yes
+repl-diskless-sync yes
+repl-diskless-sync-delay 5
+repl-diskless-sync-max-replicas 0
+repl-diskless-load disabled
+repl-disable-tcp-nodelay no
+replica-priority 100
+acllog-max-len 128
+lazyfree-lazy-eviction no
+lazyfree-lazy-expire no
+lazyfree-lazy-server-del no
+replica-lazy-flush no
+lazyfree-lazy-user-del no
+lazyfree-lazy-user-flush no
+oom-score-adj no
+oom-score-adj-values 0 200 800
+disable-thp yes
+appendonly no
+appendfilename "appendonly.aof"
+appenddirname "appendonlydir"
+appendfsync everysec
+no-appendfsync-on-rewrite no
+auto-aof-rewrite-percentage 100
+auto-aof-rewrite-min-size 64mb
+aof-load-truncated yes
+aof-use-rdb-preamble yes
+aof-timestamp-enabled no
+slowlog-max-len 128
+latency-monitor-threshold 0
+notify-keyspace-events ""
+hash-max-listpack-entries 512
+hash-max-listpack-value 64
+list-max-listpack-size -2
+list-compress-depth 0
+set-max-intset-entries 512
+zset-max-listpack-entries 128
+zset-max-listpack-value 64
+hll-sparse-max-bytes 3000
+stream-node-max-bytes 4096
+stream-node-max-entries 100
+activerehashing yes
+client-output-buffer-limit normal 0 0 0
+client-output-buffer-limit replica 256mb 64mb 60
+client-output-buffer-limit pubsub 32mb 8mb 60
+hz 10
+dynamic-hz yes
+aof-rewrite-incremental-fsync yes
+rdb-save-incremental-fsync yes
+jemalloc-bg-thread yes
+user default on nopass sanitize-payload ~* &* +@all
+"#;
+
+#[test]
+fn a_file_of_redis_fails_only_where_it_asks_for_what_is_not_there() {
+    let file = TempFile::new("debian", OF_DEBIAN);
+    let config = run(&[file.path()]);
+    let without_effect = ["lazyfree-lazy-eviction", "lazyfree-lazy-expire", "lazyfree-lazy-server-del"];
+    assert!(without_effect.iter().all(|name| config.without_effect().contains(name)));
+    assert!(!config.without_effect().contains(&"appendfsync"), "as it is by default");
+    let own = [
+        ("daemonize yes", "in the background is not available yet"),
+        ("slowlog-log-slower-than 10000", "the slow log is not available yet"),
+        ("save 3600 1", "snapshots are not available yet"),
+        ("supervised systemd", "talking to a supervisor is not available yet"),
+        ("maxmemory 1gb", "eviction is not available yet"),
+        ("replicaof 10.0.0.1 6379", "replication is not available yet"),
+        ("tls-cert-file redis.crt", "TLS is not available yet"),
+        ("rename-command CONFIG \"\"", "renaming and disabling commands is not available yet"),
+        ("loadmodule /usr/lib/x.so", "modules are not available"),
+        ("user anna on >secret ~* +@all", "ACL users are not available yet"),
+        ("user default on >secret", "ACL users are not available yet"),
+    ];
+    for (line, reason) in own {
+        let file = TempFile::new("debian-own", &format!("{OF_DEBIAN}{line}\n"));
+        let error = refused(&[file.path()]);
+        assert!(error.contains(&format!(">>> '{line}'\n")) && error.contains(reason), "{line}: {error}");
+    }
 }

@@ -88,18 +88,19 @@ fn asked_as<'a>(request: Request<'a>, name: &'a str) -> Option<&'a [u8]> {
 }
 
 async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
-    change(&ctx.server.global, ctx.request.as_request())?;
+    let local = ctx.client.state.borrow().session.local;
+    change(&ctx.server.global, ctx.request.as_request(), local)?;
     ctx.server.shard.call_all(take_over).await;
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
 /// Changes the master copy, and what belongs to the process rather than to the shards.
-fn change(global: &Global, request: Request) -> Result {
+fn change(global: &Global, request: Request, local: bool) -> Result {
     let pairs = parse_pairs(request)?;
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let mut master = global.config();
     let mut changed = master.clone();
-    changed.set(&pairs).map_err(Error::err)?;
+    changed.set(&pairs, local).map_err(Error::err)?;
     if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("dir")) {
         change_directory(&mut changed)?;
     }
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_there_is_refused_in_the_words_of_redis() {
         let mut config = Config::default();
-        config.set(&[("dir", "/no/such/place")]).unwrap();
+        config.dir = "/no/such/place".into();
         let error = change_directory(&mut config).unwrap_err();
         assert_eq!(
             error.to_string(),

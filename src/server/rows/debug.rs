@@ -6,7 +6,7 @@ use crate::command::keys::{encoding, refcount};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, shard_of};
-use crate::config::{Config, DebugCommand};
+use crate::config::Config;
 use crate::keyspace::{Live, Touch};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::server::{Run, TaskCtx};
@@ -96,11 +96,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
 
 /// Whether a connection, from this machine or not, may use DEBUG.
 pub fn is_allowed(config: &Config, local: bool) -> Result {
-    match config.enable_debug_command {
-        DebugCommand::Yes => Ok(()),
-        DebugCommand::Local if local => Ok(()),
-        _ => Err(NOT_ALLOWED),
-    }
+    if config.enable_debug_command.allows(local) { Ok(()) } else { Err(NOT_ALLOWED) }
 }
 
 /// The subcommand as it was written, cut to what fits into an error.

@@ -1,0 +1,282 @@
+//! Directives of redis.conf 7.0 whose feature is not there yet, or to which nothing here corresponds: tools, tests and
+//! files of Redis name them. What would turn something on is refused, because somebody would rely on it. Where nothing
+//! that a directive promises is lost, any value that Redis takes is kept for CONFIG GET and REWRITE, and has no effect.
+
+use super::directives::{Directive, Field, Group};
+use super::types::{Choice, DebugCommand};
+use super::values::Kind;
+
+const I32_MAX: u64 = i32::MAX as u64;
+const I64_MAX: u64 = i64::MAX as u64;
+
+const SECONDS: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "s" };
+const SECONDS_NOT_0: Kind = Kind::Integer { min: 1, max: I32_MAX, unit: "s" };
+const COUNT: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "" };
+const COUNT_NOT_0: Kind = Kind::Integer { min: 1, max: I32_MAX, unit: "" };
+const LONG_COUNT: Kind = Kind::Integer { min: 0, max: I64_MAX, unit: "" };
+const PORT: Kind = Kind::Integer { min: 0, max: 65535, unit: "" };
+const MEMORY: Kind = Kind::Memory { min: 0, max: I64_MAX };
+const MEMORY_NOT_0: Kind = Kind::Memory { min: 1, max: I64_MAX };
+
+const POLICIES: Kind = Kind::Choice(&[
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "noeviction",
+]);
+const FACILITIES: &[&str] = &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
+
+/// Keeps whatever Redis takes.
+const fn kept(group: Group, name: &'static str, default: &'static str, kind: Kind, help: &'static str) -> Directive {
+    Directive { name, group, default, kind, mutable: true, help, field: Field::Kept }
+}
+
+/// Takes one value of those that Redis takes.
+const fn only(
+    group: Group,
+    name: &'static str,
+    value: &'static str,
+    like: &'static Kind,
+    why: &'static str,
+    help: &'static str,
+) -> Directive {
+    kept(group, name, value, Kind::Only { value, like, why }, help)
+}
+
+const fn fixed(directive: Directive) -> Directive {
+    Directive { mutable: false, ..directive }
+}
+
+macro_rules! kept {
+    ($group:ident $name:literal $default:literal $kind:expr, $help:literal) => {
+        kept(Group::$group, $name, $default, $kind, $help)
+    };
+}
+macro_rules! only {
+    ($group:ident $name:literal $value:literal $like:expr, $why:literal, $help:literal) => {
+        only(Group::$group, $name, $value, &$like, $why, $help)
+    };
+}
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Directive] = &[
+    only!(Persistence "save" "" Kind::Text, "snapshots are not available yet: only save \"\" is accepted",
+        "when to write a snapshot"),
+    kept!(Persistence "rdbcompression" "yes" Kind::YesNo, "compress texts in snapshots"),
+    fixed(kept!(Persistence "rdbchecksum" "yes" Kind::YesNo, "end a snapshot with its checksum")),
+    kept!(Persistence "dbfilename" "dump.rdb" Kind::Text, "the file for snapshots"),
+    kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),
+    kept!(Persistence "rdb-save-incremental-fsync" "yes" Kind::YesNo, "bring a snapshot to the disk piece by piece"),
+    kept!(Persistence "stop-writes-on-bgsave-error" "yes" Kind::YesNo, "refuse writes after a snapshot has failed"),
+    only!(Persistence "appendonly" "no" Kind::YesNo,
+        "the append-only log is not available yet: only appendonly no is accepted", "log every write to disk"),
+    fixed(kept!(Persistence "appendfilename" "appendonly.aof" Kind::Text, "begin of the names of the log's files")),
+    fixed(kept!(Persistence "appenddirname" "appendonlydir" Kind::Text, "the folder of the log")),
+    kept!(Persistence "appendfsync" "everysec" Kind::Choice(&["everysec", "always", "no"]),
+        "when the log is brought to the disk"),
+    kept!(Persistence "no-appendfsync-on-rewrite" "no" Kind::YesNo, "leave that out while the log is rewritten"),
+    kept!(Persistence "auto-aof-rewrite-percentage" "100" COUNT, "growth after which the log is rewritten"),
+    kept!(Persistence "auto-aof-rewrite-min-size" "64mb" MEMORY, "size below which it is not"),
+    kept!(Persistence "aof-load-truncated" "yes" Kind::YesNo, "load a log whose end is missing"),
+    kept!(Persistence "aof-use-rdb-preamble" "yes" Kind::YesNo, "begin a rewritten log with a snapshot"),
+    kept!(Persistence "aof-timestamp-enabled" "no" Kind::YesNo, "write the time into the log"),
+    kept!(Persistence "aof-disable-auto-gc" "no" Kind::YesNo, "keep old files of the log"),
+    kept!(Persistence "aof-rewrite-incremental-fsync" "yes" Kind::YesNo, "bring a rewritten log to the disk piece by piece"),
+    fixed(kept!(Persistence "aof_rewrite_cpulist" "" Kind::Text, "cores of the process that rewrites the log")),
+    fixed(kept!(Persistence "bgsave_cpulist" "" Kind::Text, "cores of the process that writes snapshots")),
+
+    only!(Eviction "maxmemory" "0" MEMORY, "eviction is not available yet: only maxmemory 0 (no limit) is accepted",
+        "memory beyond which keys are evicted or writes refused; 0 = no limit"),
+    only!(Eviction "maxmemory-policy" "noeviction" POLICIES,
+        "eviction is not available yet: only maxmemory-policy noeviction is accepted", "which keys are evicted"),
+    only!(Eviction "maxmemory-clients" "0" Kind::Text,
+        "eviction of clients is not available yet: only maxmemory-clients 0 is accepted; client-output-buffer-limit \
+         and client-query-buffer-limit bound each client",
+        "memory of all clients beyond which some are disconnected"),
+    kept!(Eviction "maxmemory-samples" "5" COUNT_NOT_0, "keys compared for one eviction"),
+    kept!(Eviction "maxmemory-eviction-tenacity" "10" Kind::Integer { min: 0, max: 100, unit: "" },
+        "how long a command may be kept waiting by evictions"),
+    kept!(Eviction "replica-ignore-maxmemory" "yes" Kind::YesNo, "leave eviction to the primary"),
+    kept!(Eviction "lfu-log-factor" "10" COUNT, "how slowly the count of accesses grows"),
+    kept!(Eviction "lfu-decay-time" "1" COUNT, "minutes after which that count is lowered"),
+
+    fixed(only!(Replication "replicaof" "" Kind::Text,
+        "replication is not available yet: leave replicaof and slaveof out", "host and port of the primary")),
+    kept!(Replication "masterauth" "" Kind::Text, "password for the primary"),
+    kept!(Replication "masteruser" "" Kind::Text, "user name for the primary"),
+    only!(Replication "min-replicas-to-write" "0" COUNT,
+        "replication is not available yet: no write could reach a replica, and only min-replicas-to-write 0 is accepted",
+        "replicas without which writes are refused"),
+    kept!(Replication "min-replicas-max-lag" "10" SECONDS, "silence after which a replica does not count for that"),
+    kept!(Replication "replica-serve-stale-data" "yes" Kind::YesNo, "answer while the primary is out of reach"),
+    kept!(Replication "replica-read-only" "yes" Kind::YesNo, "refuse writes on a replica"),
+    kept!(Replication "replica-ignore-disk-write-errors" "no" Kind::YesNo, "go on where the disk refuses a write"),
+    kept!(Replication "replica-priority" "100" COUNT, "rank among those that may become primary; 0 = never"),
+    kept!(Replication "replica-announced" "yes" Kind::YesNo, "be listed by sentinels"),
+    kept!(Replication "replica-announce-ip" "" Kind::Text, "address that the primary is told"),
+    kept!(Replication "replica-announce-port" "0" PORT, "port that the primary is told"),
+    kept!(Replication "replica-lazy-flush" "no" Kind::YesNo, "free the old data beside loading the new"),
+    kept!(Replication "repl-diskless-sync" "yes" Kind::YesNo, "send a snapshot without writing it to disk"),
+    kept!(Replication "repl-diskless-sync-delay" "5" SECONDS, "wait for more replicas before that"),
+    kept!(Replication "repl-diskless-sync-max-replicas" "0" COUNT, "replicas after which it waits no longer"),
+    kept!(Replication "repl-diskless-load" "disabled" Kind::Choice(&["disabled", "on-empty-db", "swapdb"]),
+        "load a snapshot without writing it to disk"),
+    kept!(Replication "repl-ping-replica-period" "10" SECONDS_NOT_0, "how often replicas are pinged"),
+    kept!(Replication "repl-timeout" "60" SECONDS_NOT_0, "silence after which a link is given up"),
+    kept!(Replication "repl-disable-tcp-nodelay" "no" Kind::YesNo, "fewer packets to replicas, which come later"),
+    kept!(Replication "repl-backlog-size" "1mb" MEMORY_NOT_0, "what is kept for replicas that come back"),
+    kept!(Replication "repl-backlog-ttl" "3600" Kind::Integer { min: 0, max: I64_MAX, unit: "s" },
+        "how long it is kept without replicas"),
+    kept!(Replication "propagation-error-behavior" "ignore" Kind::Choice(&["ignore", "panic", "panic-on-replicas"]),
+        "what to do where a replica cannot run what it is sent"),
+    kept!(Replication "shutdown-timeout" "10" SECONDS, "how long the end of the server waits for replicas"),
+    kept!(Replication "bind-source-addr" "" Kind::Text, "address that connections to others come from"),
+
+    fixed(only!(Cluster "cluster-enabled" "no" Kind::YesNo,
+        "cluster is not available yet: only cluster-enabled no is accepted", "be a node of a cluster")),
+    fixed(kept!(Cluster "cluster-config-file" "nodes.conf" Kind::Text, "the file in which a node keeps its state")),
+    fixed(kept!(Cluster "cluster-port" "0" PORT, "port for other nodes; 0 = port + 10000")),
+    kept!(Cluster "cluster-node-timeout" "15000" Kind::Integer { min: 0, max: I64_MAX, unit: "ms" },
+        "silence after which a node counts as gone"),
+    kept!(Cluster "cluster-replica-validity-factor" "10" COUNT, "how stale a replica may be and become primary"),
+    kept!(Cluster "cluster-replica-no-failover" "no" Kind::YesNo, "never become primary by itself"),
+    kept!(Cluster "cluster-migration-barrier" "1" COUNT, "replicas that a primary keeps"),
+    kept!(Cluster "cluster-allow-replica-migration" "yes" Kind::YesNo, "let replicas move to other primaries"),
+    kept!(Cluster "cluster-require-full-coverage" "yes" Kind::YesNo, "refuse everything while slots are missing"),
+    kept!(Cluster "cluster-allow-reads-when-down" "no" Kind::YesNo, "allow reads all the same"),
+    kept!(Cluster "cluster-allow-pubsubshard-when-down" "yes" Kind::YesNo, "allow sharded messages all the same"),
+    kept!(Cluster "cluster-link-sendbuf-limit" "0" MEMORY, "unsent output to another node; 0 = no limit"),
+    kept!(Cluster "cluster-announce-ip" "" Kind::Text, "address that others are told"),
+    kept!(Cluster "cluster-announce-hostname" "" Kind::Text, "name that others are told"),
+    kept!(Cluster "cluster-announce-port" "0" PORT, "port that others are told"),
+    kept!(Cluster "cluster-announce-tls-port" "0" PORT, "port for TLS that others are told"),
+    kept!(Cluster "cluster-announce-bus-port" "0" PORT, "port for nodes that others are told"),
+    kept!(Cluster "cluster-preferred-endpoint-type" "ip" Kind::Choice(&["ip", "hostname", "unknown-endpoint"]),
+        "how clients are sent to other nodes"),
+
+    only!(Tls "tls-port" "0" PORT, "TLS is not available yet: only tls-port 0 is accepted", "port for TLS; 0 = none"),
+    only!(Tls "tls-replication" "no" Kind::YesNo, "TLS is not available yet: only tls-replication no is accepted",
+        "TLS to the primary"),
+    only!(Tls "tls-cluster" "no" Kind::YesNo, "TLS is not available yet: only tls-cluster no is accepted",
+        "TLS to other nodes"),
+    only!(Tls "tls-cert-file" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "the file with the server's certificate"),
+    only!(Tls "tls-key-file" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "the file with the server's key"),
+    only!(Tls "tls-key-file-pass" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "password of that file"),
+    only!(Tls "tls-client-cert-file" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "the file with the certificate for connections to others"),
+    only!(Tls "tls-client-key-file" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "the file with the key for connections to others"),
+    only!(Tls "tls-client-key-file-pass" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "password of that file"),
+    only!(Tls "tls-dh-params-file" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "the file with Diffie-Hellman parameters"),
+    only!(Tls "tls-ca-cert-file" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "the file with the authorities' certificates"),
+    only!(Tls "tls-ca-cert-dir" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "the folder with the authorities' certificates"),
+    only!(Tls "tls-auth-clients" "yes" Kind::Choice(&["no", "yes", "optional"]),
+        "TLS is not available yet: only tls-auth-clients yes is accepted, for nobody can connect by TLS without a \
+         certificate", "whether clients need a certificate"),
+    only!(Tls "tls-protocols" "" Kind::Text, "TLS is not available yet: only \"\" is accepted", "versions of TLS"),
+    only!(Tls "tls-ciphers" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "ciphers of TLS up to 1.2"),
+    only!(Tls "tls-ciphersuites" "" Kind::Text, "TLS is not available yet: only \"\" is accepted",
+        "ciphers of TLS 1.3"),
+    kept!(Tls "tls-prefer-server-ciphers" "no" Kind::YesNo, "choose by the server's order"),
+    kept!(Tls "tls-session-caching" "yes" Kind::YesNo, "take sessions up again"),
+    kept!(Tls "tls-session-cache-size" "20480" COUNT, "sessions that are kept; 0 = no limit"),
+    kept!(Tls "tls-session-cache-timeout" "300" SECONDS, "how long sessions are kept"),
+
+    fixed(only!(Later "aclfile" "" Kind::Text, "ACL users are not available yet: only aclfile \"\" is accepted",
+        "the file with users")),
+    kept!(Later "acl-pubsub-default" "resetchannels" Kind::Choice(&["allchannels", "resetchannels"]),
+        "channels of new users; there is only the default user, who may use all"),
+    kept!(Later "acllog-max-len" "128" LONG_COUNT, "refusals that ACL LOG keeps; nothing is refused to anybody"),
+    only!(Later "slowlog-log-slower-than" "-1" Kind::Signed { min: -1, max: i64::MAX },
+        "the slow log is not available yet: only slowlog-log-slower-than -1 (off) is accepted",
+        "microseconds after which a command is put into the slow log; -1 = none"),
+    kept!(Later "slowlog-max-len" "128" LONG_COUNT, "commands that the slow log keeps"),
+    only!(Later "latency-monitor-threshold" "0" LONG_COUNT,
+        "LATENCY is not available yet: only latency-monitor-threshold 0 (off) is accepted",
+        "milliseconds after which LATENCY counts an event; 0 = none"),
+    only!(Later "latency-tracking" "no" Kind::YesNo,
+        "latency a command is not available yet: only latency-tracking no is accepted",
+        "measure how long each command takes"),
+    kept!(Later "latency-tracking-info-percentiles" "50 99 99.9" Kind::Numbers { count: 0, min: 0, max: 100 },
+        "what INFO would show of that"),
+    kept!(Later "tracking-table-max-keys" "1000000" LONG_COUNT,
+        "keys that client-side caching remembers; CLIENT TRACKING is refused"),
+    kept!(Later "busy-reply-threshold" "5000" Kind::Integer { min: 0, max: I64_MAX, unit: "ms" },
+        "after which others are told that a script runs; there are no scripts"),
+    fixed(kept!(Later "enable-module-command" "no" Kind::Choice(DebugCommand::NAMES),
+        "who may use MODULE, which is not there")),
+    only!(Later "list-compress-depth" "0" COUNT,
+        "compressed lists are not available: only list-compress-depth 0 is accepted",
+        "elements of a list from either end on that are compressed; 0 = none"),
+    only!(Later "activedefrag" "no" Kind::YesNo, "active defragmentation is not available: only activedefrag no is accepted",
+        "move values together where memory is fragmented; free pages go back to the system after a second"),
+    kept!(Later "active-defrag-ignore-bytes" "100mb" MEMORY_NOT_0, "waste below which that does nothing"),
+    kept!(Later "active-defrag-threshold-lower" "10" Kind::Integer { min: 0, max: 1000, unit: "percent" },
+        "waste below which that does nothing"),
+    kept!(Later "active-defrag-threshold-upper" "100" Kind::Integer { min: 0, max: 1000, unit: "percent" },
+        "waste at which that does the most"),
+    kept!(Later "active-defrag-cycle-min" "1" Kind::Integer { min: 1, max: 99, unit: "percent" },
+        "the least time that may take"),
+    kept!(Later "active-defrag-cycle-max" "25" Kind::Integer { min: 1, max: 99, unit: "percent" },
+        "the most time that may take"),
+    kept!(Later "active-defrag-max-scan-fields" "1000" Kind::Integer { min: 1, max: I64_MAX, unit: "" },
+        "collections with more elements are looked at later"),
+    fixed(only!(Later "syslog-enabled" "no" Kind::YesNo,
+        "logging to syslog is not available: only syslog-enabled no is accepted; a supervisor takes what is logged to \
+         standard output", "log to syslog")),
+    fixed(kept!(Later "syslog-ident" "redis" Kind::Text, "the name under which syslog knows it")),
+    fixed(kept!(Later "syslog-facility" "local0" Kind::Choice(FACILITIES), "the facility of syslog")),
+    only!(Later "crash-log-enabled" "no" Kind::YesNo,
+        "reports of crashes are not available: only crash-log-enabled no is accepted",
+        "log registers and stacks after a crash; standard error says what a panic was about"),
+    only!(Later "crash-memcheck-enabled" "no" Kind::YesNo,
+        "a test of memory after a crash is not available: only crash-memcheck-enabled no is accepted",
+        "test the memory after a crash"),
+    only!(Later "oom-score-adj" "no" Kind::Choice(&["no", "yes", "relative", "absolute"]),
+        "oom-score-adj is not available: only no is accepted; systemd's OOMScoreAdjust= does it",
+        "tell the kernel what to end first when memory is short"),
+    kept!(Later "oom-score-adj-values" "0 200 800" Kind::Numbers { count: 3, min: -2000, max: 2000 },
+        "what to tell it, for primaries, replicas, children"),
+    fixed(only!(Later "server_cpulist" "" Kind::Text,
+        "server_cpulist is not available: only \"\" is accepted; taskset chooses cores, pin-shards gives each shard one",
+        "cores of the server's threads")),
+    fixed(only!(Later "bio_cpulist" "" Kind::Text, "bio_cpulist is not available: only \"\" is accepted; taskset chooses cores",
+        "cores of threads beside the shards")),
+    fixed(only!(Later "socket-mark-id" "0" Kind::Integer { min: 0, max: u32::MAX as u64, unit: "" },
+        "marks of sockets are not available: only socket-mark-id 0 is accepted", "the mark of sockets; 0 = none")),
+
+    fixed(kept!(Hint "io-threads" "1" Kind::Integer { min: 1, max: 128, unit: "" },
+        "each shard reads, runs and writes on its own thread: shards says how many there are")),
+    fixed(kept!(Hint "io-threads-do-reads" "no" Kind::YesNo, "each shard reads on its own thread")),
+    kept!(Hint "dynamic-hz" "no" Kind::YesNo, "work in the background costs the same however many clients there are"),
+    kept!(Hint "activerehashing" "yes" Kind::YesNo, "large hash tables grow a block at a time, with what is written"),
+    kept!(Hint "lazyfree-lazy-eviction" "yes" Kind::YesNo, "what is large is freed in slices either way"),
+    kept!(Hint "lazyfree-lazy-expire" "yes" Kind::YesNo, "what is large is freed in slices either way"),
+    kept!(Hint "lazyfree-lazy-server-del" "yes" Kind::YesNo, "what is large is freed in slices either way"),
+    kept!(Hint "lazyfree-lazy-user-del" "yes" Kind::YesNo, "DEL and UNLINK do the same: what is large is freed in slices"),
+    kept!(Hint "lazyfree-lazy-user-flush" "yes" Kind::YesNo, "FLUSHALL empties at once and frees in slices either way"),
+    kept!(Hint "jemalloc-bg-thread" "yes" Kind::YesNo, "threads of jemalloc always give free pages back"),
+    kept!(Hint "sanitize-dump-payload" "yes" Kind::Choice(&["no", "yes", "clients"]),
+        "RESTORE always checks all of a payload"),
+    kept!(Hint "shutdown-on-sigint" "default" Kind::Words(&["default", "nosave", "now", "force"]),
+        "there is nothing to save or to wait for: these all mean the same"),
+    kept!(Hint "shutdown-on-sigterm" "default" Kind::Words(&["default", "nosave", "now", "force"]),
+        "there is nothing to save or to wait for: these all mean the same"),
+    fixed(kept!(Hint "always-show-logo" "no" Kind::YesNo, "there is no logo")),
+    fixed(kept!(Hint "set-proc-title" "no" Kind::YesNo, "ps shows the command line as it was given")),
+    kept!(Hint "proc-title-template" "{title} {listen-addr} {server-mode}" Kind::Text,
+        "ps shows the command line as it was given"),
+    kept!(Hint "ignore-warnings" "" Kind::Text, "the warning that it could silence, ARM64-COW-BUG, is not there"),
+];
