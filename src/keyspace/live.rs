@@ -188,9 +188,9 @@ impl Live<'_> {
     }
 
     /// What has to be said of a value that came from elsewhere and stands here now.
-    pub(super) fn settle(&mut self, value: &Owned) {
-        if let Owned::Bytes { bytes, raw: true } = value {
-            self.resize(bytes.len());
+    pub(super) fn settle(&mut self, raw_bytes: Option<usize>) {
+        if let Some(bytes) = raw_bytes {
+            self.resize(bytes);
         }
         if self.kind() == Kind::Hash
             && let Some(earliest_ms) = hash::earliest_ms(self.entry())

@@ -211,12 +211,11 @@ impl Keyspace {
 
     /// The same with a value that was made elsewhere, or taken from another key.
     pub fn insert_owned(&mut self, db: usize, key: Key, value: Owned, deadline_ms: Option<u64>, now: Now) {
-        let node_bytes = value.node_bytes();
-        self.insert(db, key, value.stored(), deadline_ms, now);
+        let raw_bytes = value.raw_bytes();
+        self.nodes.bytes += value.node_bytes();
+        value.give(|stored| self.insert(db, key, stored, deadline_ms, now));
         if let Some(slot) = self.dbs[db].find(key) {
-            self.live(db, slot, now).settle(&value);
-            value.keep_node();
-            self.nodes.bytes += node_bytes;
+            self.live(db, slot, now).settle(raw_bytes);
         }
     }
 

@@ -165,20 +165,25 @@ impl Owned {
         Owned::Node(unsafe { box_of(kind, node) })
     }
 
-    /// As an entry keeps it; of a node there are two owners until [`Owned::keep_node`].
-    pub(super) fn stored(&self) -> Stored<'_> {
+    /// Gives the value away as an entry keeps it: whoever gets it owns the node, if it is one.
+    pub(super) fn give<R>(self, to: impl FnOnce(Stored) -> R) -> R {
         match self {
-            Owned::Int(n) => Stored::String(Value::Int(*n)),
-            Owned::Bytes { bytes, .. } => Stored::String(Value::Bytes(bytes)),
-            Owned::Packed { kind, marked, bytes } => Stored::Packed(*kind, *marked, bytes),
-            Owned::Node(node) => Stored::Node(node.kind(), NonNull::from(&**node).cast()),
+            Owned::Int(n) => to(Stored::String(Value::Int(n))),
+            Owned::Bytes { bytes, .. } => to(Stored::String(Value::Bytes(&bytes))),
+            Owned::Packed { kind, marked, bytes } => to(Stored::Packed(kind, marked, &bytes)),
+            Owned::Node(node) => {
+                let kind = node.kind();
+                // The entry writes through this pointer, so it comes from the box and not from a reference to the node.
+                to(Stored::Node(kind, NonNull::from(Box::leak(node)).cast()))
+            }
         }
     }
 
-    /// The node belongs to an entry now.
-    pub(super) fn keep_node(self) {
-        if let Owned::Node(node) = self {
-            let _ = Box::into_raw(node);
+    /// The length of a string that counts as raw.
+    pub(super) fn raw_bytes(&self) -> Option<usize> {
+        match self {
+            Owned::Bytes { bytes, raw: true } => Some(bytes.len()),
+            _ => None,
         }
     }
 

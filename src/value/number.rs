@@ -570,6 +570,13 @@ fn significant_len(digits: &[u8]) -> usize {
     digits.iter().rposition(|&digit| digit != b'0').unwrap_or(0) + 1
 }
 
+/// A total order of all doubles in which the two zeros are equal, as `total_cmp` does not have it, and what is no number
+/// comes last.
+#[inline]
+pub fn compare_f64(a: f64, b: f64) -> std::cmp::Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -589,6 +596,17 @@ mod tests {
     /// A number of any length, short ones as often as long ones.
     fn any_length(rng: &mut fastrand::Rng) -> i64 {
         rng.i64(..) >> rng.u32(..64)
+    }
+
+    #[test]
+    fn doubles_are_in_one_order() {
+        let ascending = [f64::NEG_INFINITY, -1.5, -f64::MIN_POSITIVE, 0.0, 5e-324, 2.0, f64::INFINITY, f64::NAN];
+        for (i, a) in ascending.iter().enumerate() {
+            for (j, b) in ascending.iter().enumerate() {
+                assert_eq!(compare_f64(*a, *b), i.cmp(&j), "{a} {b}");
+            }
+        }
+        assert!(compare_f64(-0.0, 0.0).is_eq() && compare_f64(f64::NAN, -f64::NAN).is_eq());
     }
 
     #[test]

@@ -5,10 +5,9 @@ use crate::command::zsets::{Items, of_kind, store, view};
 use crate::command::{Across, Ctx, reply_element};
 use crate::resp::{Error, Reply, Request, Result, printable};
 use crate::value::geohash::{Point, Search, Shape};
-use crate::value::number::parse_f64;
+use crate::value::number::{compare_f64, parse_f64};
 use crate::value::pack::Element;
 use crate::value::zset::{AtScore, Border, View};
-use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
 /// The commands.
@@ -271,7 +270,7 @@ fn find<'a>(view: View<'a>, asked: &Asked) -> Vec<Hit<'a>> {
         });
     }
     let by_distance = |a: &Hit, b: &Hit| {
-        let nearer = a.distance_m.partial_cmp(&b.distance_m).unwrap_or(Ordering::Equal);
+        let nearer = compare_f64(a.distance_m, b.distance_m);
         let first = if asked.order == Order::Descending { nearer.reverse() } else { nearer };
         first.then(a.nth.cmp(&b.nth))
     };

@@ -1,7 +1,6 @@
 //! What SORT does once it has the elements and their weights: patterns and order.
 
-use crate::value::number::parse_f64;
-use std::cmp::Ordering;
+use crate::value::number::{compare_f64, parse_f64};
 use std::ops::Range;
 
 /// Texts one behind the other.
@@ -105,9 +104,7 @@ impl Weights {
     pub fn order(&self, elements: &Texts, descending: bool) -> Vec<usize> {
         let by_element = |a: usize, b: usize| elements.get(a).cmp(elements.get(b));
         let compare = |a: &usize, b: &usize| match self {
-            Weights::Numbers(numbers) => {
-                numbers[*a].partial_cmp(&numbers[*b]).unwrap_or(Ordering::Equal).then_with(|| by_element(*a, *b))
-            }
+            Weights::Numbers(numbers) => compare_f64(numbers[*a], numbers[*b]).then_with(|| by_element(*a, *b)),
             Weights::Elements => by_element(*a, *b),
             Weights::Texts(texts) => texts[*a].cmp(&texts[*b]),
         };

@@ -2,7 +2,7 @@
 
 use crate::config::PackLimits;
 use crate::keyspace::{Kind, Owned};
-use crate::value::number::I64_TEXT_BYTES_MAX;
+use crate::value::number::{I64_TEXT_BYTES_MAX, compare_f64};
 use crate::value::pack::Element;
 use crate::value::zset::{Builder, fits, packed};
 
@@ -49,10 +49,7 @@ impl Items {
     /// In the order of a sorted set.
     pub fn sorted(&self) -> Vec<(&[u8], f64)> {
         let mut sorted: Vec<(&[u8], f64)> = self.iter().collect();
-        // No score is NaN, and the two zeros are equal.
-        sorted.sort_unstable_by(|(a, a_score), (b, b_score)| {
-            a_score.partial_cmp(b_score).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.cmp(b))
-        });
+        sorted.sort_unstable_by(|(a, a_score), (b, b_score)| compare_f64(*a_score, *b_score).then_with(|| a.cmp(b)));
         sorted
     }
 

@@ -47,7 +47,7 @@ pub trait Edit {
 
     fn find(&self, member: &[u8]) -> Option<(Self::Place, f64)>;
 
-    /// Adds a member that is not there; `false` where there is no room for it in this form.
+    /// Adds a member, which is not there; `false` where there is no room for it in this form.
     fn insert(&mut self, member: &[u8], score: f64) -> bool;
 
     /// Gives a member another score. Places that were found before are none any more.

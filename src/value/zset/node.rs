@@ -1,12 +1,13 @@
 //! The form of a sorted set that is not packed.
 
-use super::super::number::I64_TEXT_BYTES_MAX;
+use super::super::number::{I64_TEXT_BYTES_MAX, compare_f64};
 use super::super::order::{Member, Order};
 use super::super::pack::Element;
 use super::super::{Node, NodeType};
 use super::{Edit, View};
 use crate::table::block::prefetch;
 use crate::table::{Dict, Entry, Kind, Value};
+use std::cmp::Ordering;
 use std::ops::Range;
 
 /// An entry of `members` holds a score in eight bytes whatever the score is, so that the entry stays where it is until
@@ -78,24 +79,42 @@ fn value_of(score: f64) -> Value<'static> {
     Value::Int(score.to_bits() as i64)
 }
 
+/// What is no number has no place in the order, where nothing would find it again.
+#[inline]
+fn numeric(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
 /// Makes a sorted set of items that come in order.
 #[derive(Default)]
 pub struct Builder {
     members: Dict,
     items: Vec<(f64, Entry)>,
+    /// An item came that belonged before another: the order points at members, so that it has to be one.
+    mixed: bool,
 }
 
 impl Builder {
-    /// Adds an item that belongs behind all others.
+    /// Adds an item, unless its member is there.
     pub fn push(&mut self, member: &[u8], score: f64) {
-        let (entry, new) = self.members.set(member, value_of(score));
-        debug_assert!(new);
-        self.items.push((score, entry));
+        let score = numeric(score);
+        let (entry, new) = self.members.add(member, value_of(score));
+        if new {
+            self.mixed |= self.items.last().is_some_and(|last| by_item(last, &(score, entry)).is_gt());
+            self.items.push((score, entry));
+        }
     }
 
-    pub fn finish(self) -> Zset {
+    pub fn finish(mut self) -> Zset {
+        if self.mixed {
+            self.items.sort_unstable_by(by_item);
+        }
         Zset { members: self.members, order: Order::from_sorted(self.items.into_iter()) }
     }
+}
+
+fn by_item(a: &(f64, Entry), b: &(f64, Entry)) -> Ordering {
+    compare_f64(a.0, b.0).then_with(|| a.1.key().cmp(b.1.key()))
 }
 
 impl Zset {
@@ -138,13 +157,19 @@ impl Edit for Zset {
     }
 
     fn insert(&mut self, member: &[u8], score: f64) -> bool {
-        let (entry, new) = self.members.set(member, value_of(score));
-        debug_assert!(new);
-        self.order.insert(score, entry);
+        let score = numeric(score);
+        let (entry, new) = self.members.add(member, value_of(score));
+        if new {
+            self.order.insert(score, entry);
+        } else {
+            // A second item would be left behind in the order when the member goes.
+            self.change(entry, member, score);
+        }
         true
     }
 
     fn change(&mut self, entry: Entry, _: &[u8], score: f64) {
+        let score = numeric(score);
         self.order.change(score_of(entry), entry, score);
         // SAFETY: the value keeps its length, so that the entry is not moved.
         let same = unsafe { entry.replace_value(value_of(score)) };
