@@ -3,6 +3,7 @@
 use super::*;
 use crate::clock::Clock;
 use crate::table::block::SLOTS;
+use crate::value::zset::{Edit, Zset};
 
 /// Pointers in the directory of an emptied database, at most.
 const DIRECTORY_LEFT: usize = 8;
@@ -55,14 +56,18 @@ impl Fixture {
     }
 }
 
+const MANY: u32 = if cfg!(miri) { 2_000 } else { 200_000 };
+/// Enough for several blocks.
+const SOME: u32 = if cfg!(miri) { 1_500 } else { 20_000 };
+
 #[test]
 fn a_big_database_shrinks_to_one_block_when_all_is_deleted() {
     let mut fixture = Fixture::new();
     let empty_bytes = fixture.keyspace.bytes();
-    fixture.fill(0..200_000, |n| n.is_multiple_of(2).then_some(DAY_MS));
+    fixture.fill(0..MANY, |n| n.is_multiple_of(2).then_some(DAY_MS));
     let blocks = fixture.blocks();
-    assert!(blocks > 200_000 / SLOTS, "{blocks}");
-    fixture.remove_all(0..200_000);
+    assert!(blocks > MANY as usize / SLOTS, "{blocks}");
+    fixture.remove_all(0..MANY);
     assert_eq!(fixture.blocks(), 1);
     assert!(fixture.keyspace.bytes() <= empty_bytes + DIRECTORY_LEFT * size_of::<usize>());
     fixture.keyspace.check();
@@ -72,10 +77,10 @@ fn a_big_database_shrinks_to_one_block_when_all_is_deleted() {
 fn a_big_database_shrinks_to_one_block_when_all_has_died() {
     let mut fixture = Fixture::new();
     let empty_bytes = fixture.keyspace.bytes();
-    fixture.fill(0..200_000, |n| Some(u64::from(n)));
+    fixture.fill(0..MANY, |n| Some(u64::from(n)));
     fixture.clock.advance_ms(DAY_MS);
     let slices = fixture.purge(64);
-    assert_eq!(slices.iter().map(|swept| swept.deleted).sum::<usize>(), 200_000);
+    assert_eq!(slices.iter().map(|swept| swept.deleted).sum::<usize>(), MANY as usize);
     assert_eq!(fixture.blocks(), 1);
     assert!(fixture.keyspace.bytes() <= empty_bytes + DIRECTORY_LEFT * size_of::<usize>());
     fixture.keyspace.check();
@@ -85,14 +90,14 @@ fn a_big_database_shrinks_to_one_block_when_all_has_died() {
 fn a_sweep_keeps_within_its_limit() {
     for limit in [1, 7, 64, SLOTS] {
         let mut fixture = Fixture::new();
-        fixture.fill(0..20_000, |_| Some(1));
+        fixture.fill(0..SOME, |_| Some(1));
         fixture.clock.advance_ms(10);
         let blocks = fixture.blocks();
         let slices = fixture.purge(limit);
         assert!(slices.iter().all(|swept| swept.deleted <= limit));
         // No more slices than the work needs: full ones, and at most one more a block.
-        assert!(slices.len() <= 20_000 / limit + blocks, "{} slices of {limit}", slices.len());
-        assert_eq!(fixture.keyspace.effects.take().len(), 20_000);
+        assert!(slices.len() <= SOME as usize / limit + blocks, "{} slices of {limit}", slices.len());
+        assert_eq!(fixture.keyspace.effects.take().len(), SOME as usize);
     }
 }
 
@@ -127,9 +132,9 @@ fn a_command_from_a_moment_ago_sets_the_deadline_it_says() {
 #[test]
 fn empty_blocks_merge_whatever_their_columns_counted_from() {
     let mut fixture = Fixture::new();
-    fixture.fill(0..20_000, |_| None);
+    fixture.fill(0..SOME, |_| None);
     // Some blocks begin to count now, 100 days after those that never saw a deadline.
-    fixture.fill(20_000..20_020, |_| Some(1));
+    fixture.fill(SOME..SOME + 20, |_| Some(1));
     fixture.clock.advance_ms(DAY_MS);
     fixture.purge(64);
     for since_ms in [1, 0] {
@@ -146,8 +151,8 @@ fn empty_blocks_merge_whatever_their_columns_counted_from() {
 fn memory_of_a_flushed_database_is_counted_down_as_it_is_given_back() {
     let mut fixture = Fixture::new();
     let empty_bytes = fixture.keyspace.bytes();
-    fixture.fill(0..50_000, |_| None);
-    fixture.remove_all(1_000..50_000);
+    fixture.fill(0..2 * SOME, |_| None);
+    fixture.remove_all(SOME / 20..2 * SOME);
     fixture.keyspace.flush(0, fixture.clock.now());
     let mut last_bytes = fixture.keyspace.bytes();
     while fixture.keyspace.collect_garbage(50) {
@@ -156,4 +161,27 @@ fn memory_of_a_flushed_database_is_counted_down_as_it_is_given_back() {
         last_bytes = bytes;
     }
     assert_eq!(fixture.keyspace.bytes(), empty_bytes);
+}
+
+/// The pointer in the new entry was made of a shared reference to the node, and then written through. Miri sees that.
+#[test]
+fn a_collection_is_changed_where_it_has_come() {
+    let mut fixture = Fixture::new();
+    let (now, hasher) = (fixture.clock.now(), fixture.keyspace.hasher().clone());
+    let (from, to) = (hasher.key(b"from"), hasher.key(b"to"));
+    let mut zset = Zset::default();
+    zset.insert(b"a", 1.0);
+    let keyspace = &mut fixture.keyspace;
+    keyspace.insert_owned(0, from, Owned::node(zset), None, now);
+    let value = keyspace.find(0, from, now, Touch::No).expect("it is there").take();
+    keyspace.insert_owned(0, to, value, None, now);
+    let mut live = keyspace.find(0, to, now, Touch::No).expect("it has come");
+    let add = |zset: &mut Zset| {
+        zset.insert(b"b", 2.0);
+        zset.len()
+    };
+    assert_eq!(live.change_node(add), Some(2));
+    assert!(keyspace.nodes.bytes > 0);
+    assert!(keyspace.remove(0, to, now));
+    assert_eq!(keyspace.nodes.bytes, 0);
 }

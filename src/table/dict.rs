@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn elements_and_deadlines_are_as_in_a_map() {
-        for seed in 0..if cfg!(miri) { 2 } else { 8 } {
+        for seed in if cfg!(miri) { 1..2 } else { 0..8 } {
             let mut rng = fastrand::Rng::with_seed(seed);
             let (mut dict, mut model) = (Dict::new(), HashMap::<Vec<u8>, (i64, Option<u64>)>::new());
             let names = [30u32, 600, 5000][seed as usize % 3];

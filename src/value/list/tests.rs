@@ -92,7 +92,7 @@ fn step(list: &mut List, model: &mut Model, rng: &mut fastrand::Rng, limit: Limi
 
 #[test]
 fn edits_are_those_of_a_model() {
-    for seed in 0..120 {
+    for seed in 0..if cfg!(miri) { 1 } else { 120 } {
         let mut rng = fastrand::Rng::with_seed(seed);
         let limit = LIMITS[rng.usize(..LIMITS.len())];
         let (mut list, mut model) = (List::new(), Model::new());
@@ -114,6 +114,7 @@ fn edits_are_those_of_a_model() {
 
 /// Enough chunks for several segments, so that those are split, crossed and removed.
 #[test]
+#[cfg_attr(miri, ignore = "thousands of edits, of which others make the same")]
 fn lists_of_many_segments() {
     for seed in 0..6 {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -153,7 +154,7 @@ fn count_fives(model: &Model) -> usize {
 
 #[test]
 fn packed_lists_read_like_others_and_turn_into_them() {
-    for seed in 0..200 {
+    for seed in 0..if cfg!(miri) { 5 } else { 200 } {
         let mut rng = fastrand::Rng::with_seed(seed);
         let limit = LIMITS[rng.usize(..LIMITS.len())];
         let model: Model = (0..rng.usize(..30)).map(|_| random_text(&mut rng)).collect();
@@ -174,6 +175,7 @@ fn packed_lists_read_like_others_and_turn_into_them() {
 
 /// What a list takes when it was pushed to only: hardly more than its bytes.
 #[test]
+#[cfg_attr(miri, ignore = "about bytes of long lists")]
 fn full_chunks_waste_little() {
     let limit = Limit::of(-2);
     for len in [3, 30, 300, 3000, 6000, 9000] {
@@ -189,6 +191,7 @@ fn full_chunks_waste_little() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "about bytes of long lists")]
 fn a_queue_keeps_its_size() {
     let limit = Limit::of(-2);
     for length in [1, 10, 400, 1000] {

@@ -103,7 +103,7 @@ fn edit(set: &mut impl Edit, model: &mut Model, rng: &mut Rng) {
 
 #[test]
 fn both_forms_behave_as_a_sorted_list() {
-    let steps = if cfg!(miri) { 200 } else { 3_000 };
+    let steps = if cfg!(miri) { 60 } else { 3_000 };
     for seed in 0..if cfg!(miri) { 2 } else { 6 } {
         let mut rng = Rng::with_seed(seed);
         let limits = PackLimits { entries: [5, 128, 1_000][seed as usize % 3], value_bytes: 150 };
@@ -136,7 +136,7 @@ fn both_forms_behave_as_a_sorted_list() {
 #[test]
 fn a_copy_is_a_set_of_its_own() {
     // Beyond what stands in a table without blocks.
-    let len = if cfg!(miri) { 1_100 } else { 2_000 };
+    let len = if cfg!(miri) { 600 } else { 2_000 };
     let mut zset = Zset::default();
     (0..len).for_each(|n| assert!(zset.insert(&member(n * 2), (n % 7) as f64)));
     let copy = zset.clone();
@@ -149,7 +149,7 @@ fn a_copy_is_a_set_of_its_own() {
     while !copy.free_some(100) {
         slices += 1;
     }
-    assert!(slices > 10);
+    assert!(slices > len / 200);
 }
 
 #[test]
