@@ -4,6 +4,9 @@ use crate::resp::{Error, Reply, Request, Result};
 use crate::value::glob::glob_match;
 use crate::value::number::{parse_i64, parse_u64};
 
+/// The most elements that a call is asked for: more would keep everybody else waiting, as KEYS does.
+const COUNT_MAX: usize = 1 << 17;
+
 /// What may follow a cursor.
 pub struct ScanOptions<'r> {
     /// About how many elements a call shows.
@@ -34,7 +37,8 @@ impl<'r> ScanOptions<'r> {
             let Some(argument) = request.get(index + 1) else { return Err(Error::Syntax) };
             if request.is(index, "count") {
                 let count = parse_i64(argument).ok_or(Error::NotAnInteger)?;
-                options.count = usize::try_from(count).ok().filter(|count| *count >= 1).ok_or(Error::Syntax)?;
+                let count = usize::try_from(count).ok().filter(|count| *count >= 1).ok_or(Error::Syntax)?;
+                options.count = count.min(COUNT_MAX);
             } else if request.is(index, "match") {
                 options.pattern = Some(argument).filter(|pattern| *pattern != b"*");
             } else if own == Own::Type && request.is(index, "type") {

@@ -20,8 +20,9 @@ const MAX_DEPTH: u32 = 32;
 const MAX_CUTS: u32 = 8;
 /// A step that spans more blocks than this is cut finer.
 const BLOCKS_A_STEP: usize = 16;
-/// Steps without a key before the call returns with what it has, for each key asked for.
+/// Steps without a key before the call returns with what it has, for each key asked for; and at most.
 const EMPTY_STEPS: usize = 10;
+const EMPTY_STEPS_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
@@ -107,20 +108,25 @@ impl Table {
             At::Step(step) => step,
         };
         let mut shown = 0;
-        for _ in 0..count.saturating_mul(EMPTY_STEPS) {
+        let mut empty_steps = 0;
+        while shown < count && empty_steps < count.saturating_mul(EMPTY_STEPS).min(EMPTY_STEPS_MAX) {
             if step.part == 0 {
                 self.refine(&mut step);
             }
+            let before = shown;
             self.show(&step, &mut |block, slot| {
                 shown += 1;
                 each(block, slot);
             });
-            match step.next() {
+            let next = if shown > before {
+                step.next()
+            } else {
+                empty_steps += 1;
+                self.behind_empty(step)
+            };
+            match next {
                 None => return (shown, cursor.next_shard(step.depth + step.cuts)),
                 Some(next) => step = next,
-            }
-            if shown >= count {
-                break;
             }
         }
         (shown, Cursor { shard: cursor.shard, at: At::Step(step) })
@@ -146,17 +152,38 @@ impl Table {
         }
     }
 
+    /// Where to go on behind a step that has no key. Where keys have gone since the scan started, or the cursor comes
+    /// from nowhere, steps may be far finer than blocks: those without a key in the rest of a block are passed over.
+    fn behind_empty(&self, step: Step) -> Option<Step> {
+        let block = self.block_by_directory(self.first_in_directory(&step));
+        if u32::from(block.depth) >= step.depth {
+            return step.next();
+        }
+        let place = |slot| (self.position(block, slot, step.depth), step.part_of(block.hash_bits(slot)));
+        let behind = block.full_slots().map(place).filter(|place| *place > (step.position, step.part));
+        let (position, part) = match behind.min() {
+            Some(place) => place,
+            None => ((step.position | !mask(u32::from(block.depth))).checked_add(1)?, 0),
+        };
+        Some(Step { position, part, ..step })
+    }
+
+    /// Where the directory has the first block of a step.
+    fn first_in_directory(&self, step: &Step) -> usize {
+        let bits = u32::from(self.bits);
+        if bits == 0 { 0 } else { (step.position >> (32 - bits.min(32))) as usize }
+    }
+
     fn show(&self, step: &Step, each: &mut impl FnMut(&Block, usize)) {
         let bits = u32::from(self.bits);
-        let part_of = |slot_bits: u8| u32::from(slot_bits) >> (8 - step.cuts);
-        let first = if bits == 0 { 0 } else { (step.position >> (32 - bits.min(32))) as usize };
+        let first = self.first_in_directory(step);
         let last = first + (1usize << bits.saturating_sub(step.depth)) - 1;
         let mut index = first;
         while index <= last {
             let block = self.block_by_directory(index);
             let depth = u32::from(block.depth);
             for slot in block.full_slots() {
-                if step.cuts > 0 && part_of(block.hash_bits(slot)) != step.part {
+                if step.cuts > 0 && step.part_of(block.hash_bits(slot)) != step.part {
                     continue;
                 }
                 if depth >= step.depth || self.position(block, slot, step.depth) == step.position {
@@ -184,6 +211,11 @@ impl Table {
 }
 
 impl Step {
+    /// The part in which a key with these bits is.
+    fn part_of(&self, slot_bits: u8) -> u32 {
+        u32::from(slot_bits) >> (8 - self.cuts)
+    }
+
     fn next(mut self) -> Option<Step> {
         self.part += 1;
         if self.part < 1 << self.cuts {
@@ -216,6 +248,31 @@ mod tests {
         }
         assert_eq!(Cursor::from_u64(0), Cursor::start(0));
         assert_eq!(Cursor::start(2).to_u64(), 2);
+    }
+
+    /// Whatever a client sends, a call looks at a bounded number of steps, and the calls come to an end.
+    #[test]
+    fn a_cursor_from_nowhere_and_any_count_end() {
+        let finest = 1 << 58 | 32 << 12 | 8 << 8;
+        assert_eq!(finest, 288_230_376_151_844_864);
+        for keys in [0, 1, 100, 5000] {
+            let hasher = Hasher::new(keys, 1);
+            let mut table = Table::new(hasher.clone(), NO_FIELDS);
+            for i in 0..keys {
+                table.insert(hasher.key(&i.to_le_bytes()), Value::Int(1), 0);
+            }
+            for count in [1, 10, 1000, usize::MAX] {
+                let (mut cursor, mut seen, mut calls) = (Cursor::from_u64(finest), 0, 0);
+                while cursor.shard == 0 {
+                    let (shown, next) = table.scan(cursor, count, |_, _| ());
+                    seen += shown as u64;
+                    cursor = next;
+                    calls += 1;
+                }
+                assert_eq!(seen, keys, "COUNT {count}");
+                assert!(calls <= 1 + 2 * keys as usize / count, "{calls} calls for {keys} keys with COUNT {count}");
+            }
+        }
     }
 
     /// Keys that stay, while others come and go in waves; every one that stays is seen once.
