@@ -1,7 +1,7 @@
 //! One connection: its buffers and what the session knows.
 
 use super::replies::Replies;
-use super::transaction::{Multi, WatchedKey};
+use super::transaction::{Multi, WatchedKeys};
 use crate::net::LineId;
 use crate::resp::{Parser, Proto};
 use smallvec::SmallVec;
@@ -119,7 +119,7 @@ pub struct Session {
     pub close: Close,
     /// Commands between MULTI and EXEC.
     pub multi: Option<Box<Multi>>,
-    pub watched: Vec<WatchedKey>,
+    pub watched: WatchedKeys,
 }
 
 impl Session {

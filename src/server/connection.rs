@@ -52,7 +52,7 @@ pub fn serve(server: &Rc<Server>, accepted: Accepted) {
         patterns: Default::default(),
         close: Close::No,
         multi: None,
-        watched: Vec::new(),
+        watched: Default::default(),
     };
     let line = server.transport.open(accepted.fd);
     let client =

@@ -189,7 +189,7 @@ impl Server {
     fn unregister(&self, client: &Client) {
         client.closed.set(true);
         self.give_up(client.id);
-        let watched = std::mem::take(&mut client.state.borrow_mut().session.watched);
+        let watched = client.state.borrow_mut().session.watched.take();
         transaction::unwatch(&self.shard, watched);
         self.pubsub.borrow_mut().remove_client(client.id);
         self.publish_counts();

@@ -25,7 +25,9 @@ use crate::resp::{Error, Proto, Reply, Request, Result, Span};
 use crate::server::client::ClientRef;
 use crate::shard::{At, EVERYTHING, Lock, Shard, ShardHop, Transaction};
 use crate::value::number::{parse_i64, parse_u64};
-use std::collections::BTreeMap;
+use ahash::RandomState;
+use hashbrown::HashTable;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +112,47 @@ impl WatchedKey {
     }
 }
 
+/// The keys under WATCH of a connection, each once.
+#[derive(Default)]
+pub struct WatchedKeys {
+    keys: Vec<WatchedKey>,
+    /// Where they are in `keys`.
+    places: HashTable<usize>,
+    hasher: RandomState,
+}
+
+impl WatchedKeys {
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &WatchedKey> {
+        self.keys.iter()
+    }
+
+    fn contains(&self, db: usize, key: &[u8]) -> bool {
+        let same = |place: &usize| matches!(&self.keys[*place], of if of.db == db && *of.key == *key);
+        self.places.find(self.hasher.hash_one((db, key)), same).is_some()
+    }
+
+    /// One more, which is not there.
+    fn add(&mut self, key: WatchedKey) {
+        let WatchedKeys { keys, places, hasher } = self;
+        let hash = |of: &WatchedKey| hasher.hash_one((of.db, &*of.key));
+        places.insert_unique(hash(&key), keys.len(), |place| hash(&keys[*place]));
+        keys.push(key);
+    }
+
+    /// All of them; none is left.
+    pub fn take(&mut self) -> Vec<WatchedKey> {
+        std::mem::take(self).keys
+    }
+}
+
 fn by_shard(watched: Vec<WatchedKey>) -> BTreeMap<usize, Vec<WatchedKey>> {
     let mut of_shard: BTreeMap<usize, Vec<WatchedKey>> = BTreeMap::new();
     for key in watched {
@@ -150,12 +193,11 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
         false => Some(shard.hold(keys.from(1).map(route)).await),
     };
     let mut of_shard: BTreeMap<usize, Vec<Box<[u8]>>> = BTreeMap::new();
+    let mut named = HashSet::with_hasher(RandomState::new());
     for key in keys.from(1) {
-        let of_target = of_shard.entry(route(key).0).or_default();
-        let state = ctx.client.state.borrow();
-        let known = state.session.watched.iter().any(|known| known.db == ctx.db && *known.key == *key);
-        if !known && !of_target.iter().any(|other| **other == *key) {
-            of_target.push(key.into());
+        let is_known = ctx.client.state.borrow().session.watched.contains(ctx.db, key);
+        if !is_known && named.insert(key) {
+            of_shard.entry(route(key).0).or_default().push(key.into());
         }
     }
     let db = ctx.db;
@@ -173,7 +215,8 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
             // Nobody else would forget them.
             unwatch(shard, found);
         } else {
-            ctx.client.state.borrow_mut().session.watched.extend(found);
+            let watched = &mut ctx.client.state.borrow_mut().session.watched;
+            found.into_iter().for_each(|key| watched.add(key));
         }
     }
     shard.after_commands();
@@ -255,7 +298,7 @@ impl Dispatch<'_> {
 
     fn end_multi(&self, session: &mut Session) {
         session.multi = None;
-        unwatch(&self.server.shard, std::mem::take(&mut session.watched));
+        unwatch(&self.server.shard, session.watched.take());
     }
 
     /// EXEC itself was refused: nothing is left of the transaction.
@@ -285,7 +328,7 @@ impl Dispatch<'_> {
         let step = self.exec_queued(&multi, turn);
         match step {
             Step::NotYet => turn.session.multi = Some(multi),
-            Step::Taken => unwatch(&self.server.shard, std::mem::take(&mut turn.session.watched)),
+            Step::Taken => unwatch(&self.server.shard, turn.session.watched.take()),
         }
         step
     }
@@ -316,7 +359,7 @@ impl Dispatch<'_> {
                 if !turn.replies.is_idle() {
                     return Step::NotYet;
                 }
-                let watched = std::mem::take(&mut turn.session.watched);
+                let watched = turn.session.watched.take();
                 let muted = turn.take_muted();
                 turn.replies.hold_pushes();
                 let steps = ExecSteps {
@@ -351,7 +394,7 @@ impl Dispatch<'_> {
         let shard = &self.server.shard;
         let muted = turn.take_muted();
         let start = turn.replies.out.len();
-        let watched = std::mem::take(&mut turn.session.watched);
+        let watched = turn.session.watched.take();
         let now = shard.clock.now();
         let same = shard.keyspace.borrow_mut().end_watches(watched.iter().map(WatchedKey::seen), now);
         if same {
@@ -407,7 +450,7 @@ impl Dispatch<'_> {
     fn exec_in_parts(&self, multi: &Multi, plan: &Plan, turn: &mut Turn) {
         let shard = &self.server.shard;
         let muted = turn.take_muted();
-        let watched = std::mem::take(&mut turn.session.watched);
+        let watched = turn.session.watched.take();
         let proto = turn.session.proto;
         let mut gather =
             ExecGather { proto, muted, weight: 0, commands: Vec::new(), parts: Vec::new(), missing: 0, aborted: false };

@@ -119,7 +119,7 @@ fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
     session.channels.clear();
     session.patterns.clear();
     session.multi = None;
-    unwatch(&ctx.server.shard, std::mem::take(&mut session.watched));
+    unwatch(&ctx.server.shard, session.watched.take());
     session.db = 0;
     session.proto = Proto::Resp2;
     session.name.clear();

@@ -64,7 +64,7 @@ const fn spec(name: &'static str, flags: u32, complexity: &'static str, since: &
 }
 
 fn forget(ctx: &mut SessionCtx, _: Request) -> Result {
-    unwatch(&ctx.server.shard, std::mem::take(&mut ctx.session.watched));
+    unwatch(&ctx.server.shard, ctx.session.watched.take());
     ctx.reply.ok();
     Ok(())
 }
