@@ -189,9 +189,11 @@ impl Server {
     fn unregister(&self, client: &Client) {
         client.closed.set(true);
         self.give_up(client.id);
-        let watched = client.state.borrow_mut().session.watched.take();
-        transaction::unwatch(&self.shard, watched);
-        self.pubsub.borrow_mut().remove_client(client.id);
+        {
+            let session = &mut client.state.borrow_mut().session;
+            transaction::unwatch(&self.shard, session.watched.take());
+            self.pubsub.borrow_mut().remove_all(session);
+        }
         self.publish_counts();
         self.clients.borrow_mut().remove(&client.id);
         self.leave_nothing(client);

@@ -2,7 +2,7 @@
 //! subscriptions, and each delivers it to its own.
 
 use super::Server;
-use super::client::ClientRef;
+use super::client::{ClientRef, Session};
 use crate::config::NotifyFlags;
 use crate::keyspace::Notice;
 use crate::resp::{Proto, Reply};
@@ -57,14 +57,11 @@ impl Subscriptions {
         }
     }
 
-    pub fn remove_client(&mut self, client: u64) {
-        for listeners in self.channels.values_mut().chain(self.patterns.values_mut()) {
-            let before = listeners.len();
-            listeners.retain(|listener| *listener != client);
-            self.count -= before - listeners.len();
+    /// A connection listens to nothing any more.
+    pub fn remove_all(&mut self, session: &mut Session) {
+        for (to, names) in [(To::Channel, &mut session.channels), (To::Pattern, &mut session.patterns)] {
+            std::mem::take(names).iter().for_each(|name| self.remove(to, name, session.id));
         }
-        self.channels.retain(|_, listeners| !listeners.is_empty());
-        self.patterns.retain(|_, listeners| !listeners.is_empty());
     }
 
     /// Channels with listeners.

@@ -113,11 +113,9 @@ fn quit(ctx: &mut SessionCtx, _: Request) -> Result {
 }
 
 fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
-    ctx.server.pubsub.borrow_mut().remove_client(ctx.session.id);
-    ctx.server.publish_counts();
     let session = &mut *ctx.session;
-    session.channels.clear();
-    session.patterns.clear();
+    ctx.server.pubsub.borrow_mut().remove_all(session);
+    ctx.server.publish_counts();
     session.multi = None;
     unwatch(&ctx.server.shard, session.watched.take());
     session.db = 0;
