@@ -10,7 +10,7 @@ use crate::server::client::{Client, ClientRef, Close, ReplyMode, Session, State}
 use crate::server::{Run, Server, SessionCtx, TaskCtx};
 use crate::shard::Shard;
 use crate::value::number::parse_i64;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -274,11 +274,19 @@ impl Listed {
         }
     }
 
-    fn takes(&self, session: &Session) -> bool {
+    /// Those of one shard.
+    fn of_shard(&self, server: &Server) -> Vec<ClientRef> {
         match self {
-            Listed::All => true,
-            Listed::Kind(kind) => Kind::of(session) == *kind,
-            Listed::Ids(ids) => ids.contains(&(session.id as i64)),
+            Listed::All => open_clients(server),
+            Listed::Kind(kind) => {
+                let mut clients = open_clients(server);
+                clients.retain(|client| Kind::of(&client.state.borrow().session) == *kind);
+                clients
+            }
+            Listed::Ids(ids) => {
+                let ids: BTreeSet<i64> = ids.iter().copied().collect();
+                ids.into_iter().filter_map(|id| server.client(id as u64)).filter(is_open).collect()
+            }
         }
     }
 }
@@ -287,9 +295,8 @@ async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
     let listed = Listed::parse(ctx.request.as_request())?;
     let asked = listed.clone();
     let of_shard = move |shard: &Rc<Shard>| {
-        let clients = open_clients(&Server::of(shard));
-        let taken = clients.iter().filter(|client| asked.takes(&client.state.borrow().session));
-        taken.map(|client| (client.id as i64, line(client))).collect::<Vec<_>>()
+        let clients = asked.of_shard(&Server::of(shard));
+        clients.iter().map(|client| (client.id as i64, line(client))).collect::<Vec<_>>()
     };
     let lines: BTreeMap<i64, String> = ctx.server.shard.call_all(of_shard).await.into_iter().flatten().collect();
     let text: String = match listed {
@@ -302,8 +309,12 @@ async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// Without those that are ended already and whose reading task does not know yet.
 fn open_clients(server: &Server) -> Vec<ClientRef> {
     let mut clients = server.clients();
-    clients.retain(|client| client.state.borrow().flow.close != Close::Now);
+    clients.retain(is_open);
     clients
+}
+
+fn is_open(client: &ClientRef) -> bool {
+    client.state.borrow().flow.close != Close::Now
 }
 
 async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
