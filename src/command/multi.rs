@@ -1,15 +1,17 @@
 //! Strings under several keys.
 
+use super::bitmaps::as_bytes;
 use super::deadlines::Deadline;
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::strings::{Condition, parse_options, reply_value, to_bytes};
+use super::strings::{Condition, len, parse_options, reply_value};
 use super::{Across, Ctx, Merge, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Key, Kind, Touch, Value};
+use crate::clock::Now;
+use crate::config::{Limits, NotifyFlags};
+use crate::keyspace::{Key, Keyspace, Kind, Stored, Touch, Value};
 use crate::resp::{Error, Reply, Request, Result};
-use crate::value::lcs::{LcsError, lcs, lcs_len};
-use crate::value::number::parse_i64;
+use crate::value::lcs::{LcsError, check_limit, lcs, lcs_len};
+use crate::value::number::{I64_TEXT_BYTES_MAX, parse_i64};
 use std::sync::Arc;
 
 pub const ROWS: &[Row<Run>] = &[
@@ -265,34 +267,64 @@ fn parse_lcs(request: Request) -> Result<LcsOptions> {
     Ok(options)
 }
 
-/// The string under a key, empty where there is none.
-fn string_or_empty(ctx: &mut Ctx, bytes: &[u8]) -> Result<Vec<u8>> {
+/// The length of the string under a key, 0 where there is none.
+fn len_of_string(ctx: &mut Ctx, bytes: &[u8]) -> Result<usize> {
     let key = ctx.other_key(bytes);
     match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
-        None => Ok(Vec::new()),
+        None => Ok(0),
         Some(live) if live.kind() != Kind::String => {
             Err(Error::text("ERR The specified keys must contain string values"))
         }
-        Some(live) => Ok(to_bytes(live.value())),
+        Some(live) => Ok(len(live.value())),
+    }
+}
+
+/// What LCS is asked for, where strings of these lengths are not too long for it: they are not read before.
+fn lcs_options(request: Request, lens: [usize; 2], limits: &Limits) -> Result<LcsOptions> {
+    let options = parse_lcs(request)?;
+    check_limit(lens[0], lens[1], limits.string_bytes as u64).map_err(Error::err)?;
+    Ok(options)
+}
+
+/// A string that was looked at, empty where there is none.
+fn string_or_empty<'v>(
+    keyspace: &'v Keyspace,
+    db: usize,
+    now: Now,
+    key: &[u8],
+    text: &'v mut [u8; I64_TEXT_BYTES_MAX],
+) -> &'v [u8] {
+    match keyspace.peek(db, keyspace.hasher().key(key), now) {
+        Some(Stored::String(value)) => as_bytes(value, text),
+        _ => b"",
     }
 }
 
 fn lcs_here(ctx: &mut Ctx, request: Request) -> Result {
-    let a = string_or_empty(ctx, request.arg(1))?;
-    let b = string_or_empty(ctx, request.arg(2))?;
-    let options = parse_lcs(request)?;
-    reply_lcs(&mut ctx.reply, &a, &b, &options, ctx.limits.string_bytes)
+    let lens = [len_of_string(ctx, request.arg(1))?, len_of_string(ctx, request.arg(2))?];
+    let options = lcs_options(request, lens, ctx.limits)?;
+    let mut texts = [[0; I64_TEXT_BYTES_MAX]; 2];
+    let [a, b] = &mut texts;
+    let a = string_or_empty(ctx.keyspace, ctx.db, ctx.now, request.arg(1), a);
+    let b = string_or_empty(ctx.keyspace, ctx.db, ctx.now, request.arg(2), b);
+    reply_lcs(&mut ctx.reply, a, b, &options, ctx.limits.string_bytes)
 }
 
 async fn lcs_across(across: Across) -> Result<Vec<u8>> {
     let request = across.request.as_request();
-    let mut strings = Vec::new();
-    for index in [1, 2] {
-        let key = request.arg(index).to_vec();
-        let shard = across.shard_of(&key);
-        strings.push(across.on(shard, move |ctx| string_or_empty(ctx, &key)).await?);
+    let keys = [1, 2].map(|index| (across.shard_of(request.arg(index)), request.arg(index).to_vec()));
+    let mut lens = [0; 2];
+    for (len, (shard, key)) in lens.iter_mut().zip(keys.clone()) {
+        *len = across.on(shard, move |ctx| len_of_string(ctx, &key)).await?;
     }
-    let options = parse_lcs(request)?;
+    let options = lcs_options(request, lens, &across.limits)?;
+    let mut strings = Vec::new();
+    for (shard, key) in keys {
+        let read = move |ctx: &mut Ctx| {
+            string_or_empty(ctx.keyspace, ctx.db, ctx.now, &key, &mut [0; I64_TEXT_BYTES_MAX]).to_vec()
+        };
+        strings.push(across.on(shard, read).await);
+    }
     let mut out = Vec::new();
     reply_lcs(&mut Reply::new(&mut out, across.proto), &strings[0], &strings[1], &options, across.limits.string_bytes)?;
     Ok(out)

@@ -1,5 +1,6 @@
 //! One string under one key: SET, GET, counters, parts of strings.
 
+use super::bitmaps::as_bytes;
 use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
@@ -299,7 +300,7 @@ pub fn to_bytes(value: Value) -> Vec<u8> {
     }
 }
 
-fn len(value: Value) -> usize {
+pub fn len(value: Value) -> usize {
     match value {
         Value::Int(n) => {
             let digits = n.unsigned_abs().checked_ilog10().map_or(1, |log| log as usize + 1);
@@ -682,8 +683,9 @@ fn add(ctx: &mut Ctx, request: Request, increment: i64) -> Result {
 fn incrbyfloat(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     let found = find_string(ctx, request)?;
-    let current = found.as_ref().map_or_else(|| b"0".to_vec(), |live| to_bytes(live.value()));
-    let sum = add_long_double(&current, request.arg(2)).map_err(|error| match error {
+    let mut text = [0; I64_TEXT_BYTES_MAX];
+    let current = found.as_ref().map_or(&b"0"[..], |live| as_bytes(live.value(), &mut text));
+    let sum = add_long_double(current, request.arg(2)).map_err(|error| match error {
         LongDoubleError::CurrentNotFloat | LongDoubleError::IncrementNotFloat => Error::NotAFloat,
         LongDoubleError::Overflow => Error::NanOrInfinity,
     })?;

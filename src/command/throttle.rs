@@ -114,12 +114,23 @@ fn seconds(duration_ns: i128) -> i64 {
 fn arrival_ns(live: &Live, wall_offset_ms: i64) -> Result<i128> {
     let wall_ns = match live.value() {
         Value::Int(n) => n,
-        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).parse().map_err(cell_error)?,
+        Value::Bytes(bytes) => parse_wall_ns(bytes).map_err(cell_error)?,
     };
     Ok(match live.deadline_ms() {
         Some(deadline_ms) => arrival_before(deadline_ms, wall_ns),
         None => i128::from(wall_ns) - i128::from(wall_offset_ms) * NS_A_MS,
     })
+}
+
+/// Reads a number as Rust does, which is what the module is written in. A value of any length may be there: what is wrong
+/// with it shows among the first digits that count.
+fn parse_wall_ns(bytes: &[u8]) -> std::result::Result<i64, std::num::ParseIntError> {
+    const DIGITS_MAX: usize = 20;
+    let (sign, digits) = bytes.split_at(usize::from(matches!(bytes, [b'+' | b'-', ..])));
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    let counting = &digits[zeros.min(digits.len().saturating_sub(1))..];
+    let text = [sign, &counting[..counting.len().min(DIGITS_MAX)]].concat();
+    String::from_utf8_lossy(&text).parse()
 }
 
 /// The latest moment up to a deadline with the part of a millisecond that another has.
@@ -299,6 +310,22 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_is_read_as_rust_reads_it() {
+        let mut texts: Vec<String> =
+            ["", "+", "-", "0", "-0", "00012", "+5", "--5", "5x", "x", "\u{fc}1", "- 1"].map(Into::into).into();
+        for digits in 17..24 {
+            texts.extend(["9", "1", "0"].map(|digit| digit.repeat(digits)));
+        }
+        texts.extend([i64::MAX.to_string(), i64::MIN.to_string(), "9223372036854775808".into()]);
+        texts.extend(["0".repeat(100) + "7", "7".repeat(100), "7".repeat(19) + "x", "0".repeat(50) + "x"]);
+        for text in texts {
+            for text in [text.clone(), format!("-{text}")] {
+                assert_eq!(parse_wall_ns(text.as_bytes()), text.parse(), "{text}");
             }
         }
     }

@@ -78,7 +78,7 @@ pub enum LcsError {
 /// `limit_bytes` bounds `4 x (a + 1) x (b + 1)`, the table Redis allocates; Redis passes
 /// `proto-max-bulk-len`. Nothing is allocated before the limit is checked.
 pub fn lcs(a: &[u8], b: &[u8], limit_bytes: u64) -> Result<Lcs, LcsError> {
-    check_limit(a, b, limit_bytes)?;
+    check_limit(a.len(), b.len(), limit_bytes)?;
     if a.is_empty() || b.is_empty() {
         return Ok(Lcs::default());
     }
@@ -99,7 +99,7 @@ pub fn lcs(a: &[u8], b: &[u8], limit_bytes: u64) -> Result<Lcs, LcsError> {
 /// The length of the longest common subsequence of `a` and `b` in bytes. Time O(a x b / 64), memory
 /// O(a + b); the limit is that of [`lcs`].
 pub fn lcs_len(a: &[u8], b: &[u8], limit_bytes: u64) -> Result<usize, LcsError> {
-    check_limit(a, b, limit_bytes)?;
+    check_limit(a.len(), b.len(), limit_bytes)?;
     if a.is_empty() || b.is_empty() {
         return Ok(0);
     }
@@ -115,13 +115,14 @@ pub fn lcs_len(a: &[u8], b: &[u8], limit_bytes: u64) -> Result<usize, LcsError> 
     Ok(count_zeros(&row))
 }
 
-fn check_limit(a: &[u8], b: &[u8], limit_bytes: u64) -> Result<(), LcsError> {
+/// Whether strings of these lengths are within the limit of [`lcs`].
+pub fn check_limit(a_len: usize, b_len: usize, limit_bytes: u64) -> Result<(), LcsError> {
     const CELL_BYTES: u128 = size_of::<u32>() as u128;
-    let longest = a.len().max(b.len()) as u64;
+    let longest = a_len.max(b_len) as u64;
     if longest >= u64::from(u32::MAX) - 1 {
         return Err(LcsError::TooLong);
     }
-    let table_bytes = (a.len() as u128 + 1) * (b.len() as u128 + 1) * CELL_BYTES;
+    let table_bytes = (a_len as u128 + 1) * (b_len as u128 + 1) * CELL_BYTES;
     if table_bytes > u128::from(limit_bytes) {
         return Err(LcsError::OverLimit);
     }

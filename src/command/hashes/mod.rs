@@ -16,7 +16,7 @@ use super::{Ctx, Run, reply_element};
 use crate::config::NotifyFlags;
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
-use crate::value::number::{LongDoubleError, add_long_double};
+use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double};
 use edit::{Edit, changed_or_gone, find};
 
 pub const ROWS: &[Row<Run>] = &[
@@ -315,9 +315,13 @@ fn increment_by_float(ctx: &mut Ctx, request: Request) -> Result {
         LongDoubleError::Overflow => Error::text("ERR value is NaN or Infinity"),
         _ => Error::NotAFloat,
     })?;
-    let old = Edit::open(ctx, key)?.and_then(|edit| edit.get(name).map(|field| field.value.to_vec()));
-    let old = old.unwrap_or_else(|| b"0".to_vec());
-    let sum = add_long_double(&old, request.arg(3)).map_err(|error| match error {
+    let sum = {
+        let found = Edit::open(ctx, key)?;
+        let mut text = [0; I64_TEXT_BYTES_MAX];
+        let old = found.as_ref().and_then(|edit| edit.get(name)).map_or(&b"0"[..], |field| field.value.text(&mut text));
+        add_long_double(old, request.arg(3))
+    };
+    let sum = sum.map_err(|error| match error {
         LongDoubleError::CurrentNotFloat => Error::text("ERR hash value is not a float"),
         LongDoubleError::IncrementNotFloat => Error::NotAFloat,
         LongDoubleError::Overflow => Error::NanOrInfinity,
