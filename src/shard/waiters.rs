@@ -17,7 +17,7 @@ use crate::command::{Handler, OwnedRequest};
 use crate::keyspace::{Effects, Kind, Touch};
 use crate::resp::Reply;
 use smallvec::SmallVec;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -101,8 +101,8 @@ pub enum News {
 #[derive(Default)]
 pub(super) struct Waiters {
     queues: HashMap<(usize, Box<[u8]>), Queue>,
-    /// Keys whose first waiter somebody else was looking after.
-    again: Vec<(usize, Box<[u8]>)>,
+    /// Keys whose first waiter somebody else was looking after, or that were held.
+    again: BTreeSet<(usize, Box<[u8]>)>,
 }
 
 /// Who waits for one key. (Boxed, since those who leave from the middle move half of the others.)
@@ -205,7 +205,7 @@ impl Shard {
         let name = (db, key.into());
         if self.is_held(self.hasher.hash(key)) {
             // What changed it is not done: see `release`.
-            self.waiters.borrow_mut().again.push(name);
+            self.waiters.borrow_mut().again.insert(name);
             return;
         }
         let now = self.clock.now();
@@ -227,7 +227,7 @@ impl Shard {
                     return;
                 }
                 if !waiter.claim.take() {
-                    waiters.again.push(name);
+                    waiters.again.insert(name);
                     return;
                 }
                 waiter.called = !self.is_all_here(waiter);
