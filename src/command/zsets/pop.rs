@@ -2,7 +2,7 @@
 
 use super::{change, of_kind, removed, settle, view};
 use crate::command::blocking::both_once;
-use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, seconds};
+use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, never, once, once_across, seconds};
 use crate::command::spec::flag::{BLOCKING, FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_element};
@@ -10,7 +10,9 @@ use crate::keyspace::{Key, Kind};
 use crate::resp::{Error, Proto, Request, Result};
 use crate::value::number::parse_i64;
 use crate::value::zset::{Edit, View};
+use std::future::Future;
 use std::ops::{ControlFlow, Range};
+use std::pin::Pin;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -34,7 +36,10 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Takes members from the first sorted set that has any.",
             ..popping("zmpop", -4, "7.0.0", "numkeys:integer key... where:(MIN|MAX) [COUNT count:integer]")
         },
-        Run::Atomic(zmpop_here, |across| Box::pin(zmpop_across(across))),
+        Run::Atomic(
+            |ctx, request| once(ctx, request, never, zmpop, Nil::Array),
+            |across| Box::pin(once_across(across, never, zmpop_across, Nil::Array)),
+        ),
     ),
     Row::new(
         Spec {
@@ -255,31 +260,30 @@ fn parse_pop_first(request: Request, start: usize) -> Result<PopFirst> {
     Ok(PopFirst { keys: first..after, end, count: usize::try_from(count.unwrap_or(1)).unwrap_or(usize::MAX) })
 }
 
-fn zmpop_here(ctx: &mut Ctx, request: Request) -> Result {
+/// ZMPOP, which does not wait, where there may be nothing.
+fn zmpop(ctx: &mut Ctx, request: Request) -> Result {
     let PopFirst { keys, end, count } = parse_pop_first(request, 1)?;
     for index in keys {
         if pop(ctx, ctx.other_key(request.arg(index)), end, count, Shape::KeyAndPairs)? {
-            return Ok(());
+            break;
         }
     }
-    ctx.reply.nil_array();
     Ok(())
 }
 
-async fn zmpop_across(across: Across) -> Result<Vec<u8>> {
-    let PopFirst { keys, end, count } = parse_pop_first(across.request.as_request(), 1)?;
-    for index in keys {
-        let key = across.request.as_request().arg(index).to_vec();
-        let (shard, proto) = (across.shard_of(&key), across.proto);
-        let pop = move |ctx: &mut Ctx| {
-            ctx.written(proto, |ctx| pop(ctx, ctx.other_key(&key), end, count, Shape::KeyAndPairs).map(drop))
-        };
-        let bytes = across.on(shard, pop).await?;
-        if !bytes.is_empty() {
-            return Ok(bytes);
-        }
-    }
-    Ok(across.reply(|reply| reply.nil_array()))
+fn zmpop_across(across: Across) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> {
+    Box::pin(async move {
+        parse_pop_first(across.request.as_request(), 1)?;
+        first_of(across, Keys::COUNTED, narrow_zmpop, zmpop).await
+    })
+}
+
+/// The same for one of the keys.
+fn narrow_zmpop(_: &mut Ctx, request: Request, index: usize) -> OwnedRequest {
+    // The number was checked before.
+    let keys = request.int(1).map_or(0, |keys| keys as usize);
+    let head = [request.arg(0), b"1", request.arg(index)];
+    OwnedRequest::from_args(head.into_iter().chain(request.from(2 + keys)))
 }
 
 fn last_is_timeout(request: Request) -> Result<Wait> {
