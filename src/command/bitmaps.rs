@@ -310,26 +310,24 @@ fn bitop(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
+/// What is combined so far goes from shard to shard: it takes as much memory as on one, whatever the sources are.
 async fn bitop_across(across: Across) -> Result<Vec<u8>> {
     let request = Arc::new(across.request.clone());
-    let op = parse_bitop(request.as_request())?;
-    let shards = across.shards_of(request.as_request().from(3));
-    let read = {
+    let mut combined = Combined::new(parse_bitop(request.as_request())?);
+    // Only the first source is not like the others: its shard is the first one.
+    let first = across.shard_of(request.as_request().arg(3));
+    let mut shards = across.shards_of(request.as_request().from(3));
+    shards.sort_by_key(|shard| *shard != first);
+    for shard in shards {
         let request = request.clone();
-        move |ctx: &mut Ctx, shard: usize| -> Result<Vec<(usize, Vec<u8>)>> {
+        let add = move |ctx: &mut Ctx| {
             let hasher = ctx.keyspace.hasher().clone();
-            let sources = request.as_request().from(3).enumerate();
-            let mine = sources.filter(|(_, key)| super::shard_of(&hasher, key) == shard);
-            mine.map(|(index, key)| Ok((index, read_source(ctx, key, <[u8]>::to_vec)?))).collect()
-        }
-    };
-    let mut sources = Vec::new();
-    for read in across.on_all(&shards, read).await {
-        sources.extend(read?);
+            let mut mine = request.as_request().from(3).filter(|key| super::shard_of(&hasher, key) == shard);
+            mine.try_for_each(|key| read_source(ctx, key, |bytes| combined.add(bytes)))?;
+            Result::Ok(combined)
+        };
+        combined = across.on(shard, add).await?;
     }
-    sources.sort_unstable_by_key(|(index, _)| *index);
-    let mut combined = Combined::new(op);
-    sources.iter().for_each(|(_, bytes)| combined.add(bytes));
     let result = combined.finish();
     let shard = across.shard_of(request.as_request().arg(2));
     let len = across.on(shard, move |ctx| store(ctx, request.as_request().arg(2), result)).await;
