@@ -4,8 +4,10 @@ use super::spec::Keys;
 use super::{Ctx, shard_of};
 use crate::config::Limits;
 use crate::keyspace::Hasher;
-use crate::resp::{Proto, Reply, Request, Result, Span};
+use crate::resp::{Error, Proto, Reply, Request, Result, Span};
+use ahash::RandomState;
 use std::any::Any;
+use std::collections::HashSet;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -88,6 +90,17 @@ pub fn each_once(shards: impl Iterator<Item = usize>) -> Vec<usize> {
     shards.sort_unstable();
     shards.dedup();
     shards
+}
+
+/// The indexes of some keys of a request, without those of keys that were there before.
+pub fn without_repeats(request: Request, keys: Range<usize>) -> Vec<usize> {
+    let mut seen = HashSet::with_capacity_and_hasher(keys.len(), RandomState::new());
+    keys.filter(|index| seen.insert(request.arg(*index))).collect()
+}
+
+/// What a coordinator brings together is bounded as a reply is.
+pub fn check_gathered(bytes: usize, limits: &Limits) -> Result {
+    if bytes > limits.string_bytes { Err(Error::ReplyTooLong) } else { Ok(()) }
 }
 
 impl Across {

@@ -5,8 +5,9 @@
 
 use super::{find, owned, view};
 use crate::clock::Now;
+use crate::command::hop::{check_gathered, without_repeats};
 use crate::command::{Across, Ctx, OwnedRequest, reply_element};
-use crate::config::NotifyFlags;
+use crate::config::{Limits, NotifyFlags};
 use crate::keyspace::{Key, Keyspace};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, parse_i64};
@@ -33,6 +34,18 @@ impl Operation {
             Operation::Inter => "sinterstore",
             Operation::Union => "sunionstore",
             Operation::Diff => "sdiffstore",
+        }
+    }
+
+    /// Which of several keys have to be read for it: a set that is named several times is so once, unless it is taken
+    /// from itself.
+    fn keys_read(self, request: Request, keys: Range<usize>) -> Vec<usize> {
+        match self {
+            Operation::Inter | Operation::Union => without_repeats(request, keys),
+            Operation::Diff => {
+                let others = without_repeats(request, keys.start + 1..keys.end);
+                std::iter::once(keys.start).chain(others).collect()
+            }
         }
     }
 
@@ -87,9 +100,9 @@ fn look<'k>(ctx: &mut Ctx, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<u
 }
 
 /// The sets under keys that were looked up, empty ones where there is none.
-fn sets<'s, 'k>(keyspace: &'s Keyspace, db: usize, now: Now, keys: impl Iterator<Item = &'k [u8]>) -> Vec<View<'s>> {
-    let hasher = keyspace.hasher();
-    keys.map(|bytes| keyspace.peek(db, hasher.key(bytes), now).map_or(View::EMPTY, View::of)).collect()
+fn sets<'s>(keyspace: &'s Keyspace, db: usize, now: Now, request: Request, keys: &[usize]) -> Vec<View<'s>> {
+    let set = |index: &usize| keyspace.peek(db, keyspace.hasher().key(request.arg(*index)), now);
+    keys.iter().map(|index| set(index).map_or(View::EMPTY, View::of)).collect()
 }
 
 fn reply_members(reply: &mut Reply, members: &[Element]) {
@@ -99,14 +112,16 @@ fn reply_members(reply: &mut Reply, members: &[Element]) {
 
 pub(super) fn here(ctx: &mut Ctx, request: Request, operation: Operation) -> Result {
     look(ctx, request.from(1))?;
-    let sets = sets(ctx.keyspace, ctx.db, ctx.now, request.from(1));
+    let keys = operation.keys_read(request, 1..request.len());
+    let sets = sets(ctx.keyspace, ctx.db, ctx.now, request, &keys);
     reply_members(&mut ctx.reply, &operation.apply(&sets, usize::MAX));
     Ok(())
 }
 
 pub(super) fn store_here(ctx: &mut Ctx, request: Request, operation: Operation) -> Result {
     look(ctx, request.from(2))?;
-    let sets = sets(ctx.keyspace, ctx.db, ctx.now, request.from(2));
+    let keys = operation.keys_read(request, 2..request.len());
+    let sets = sets(ctx.keyspace, ctx.db, ctx.now, request, &keys);
     let members = operation.apply(&sets, usize::MAX);
     let mut form = Form::default();
     let mut text = [0; I64_TEXT_BYTES_MAX];
@@ -148,14 +163,14 @@ fn parse_sintercard(request: Request) -> Result<(Range<usize>, usize)> {
 pub(super) fn sintercard_here(ctx: &mut Ctx, request: Request) -> Result {
     let (keys, limit) = parse_sintercard(request)?;
     look(ctx, keys.clone().map(|index| request.arg(index)))?;
-    let sets = sets(ctx.keyspace, ctx.db, ctx.now, keys.map(|index| request.arg(index)));
+    let sets = sets(ctx.keyspace, ctx.db, ctx.now, request, &Operation::Inter.keys_read(request, keys));
     let count = intersection(&sets, limit).len();
     ctx.reply.int(count as i64);
     Ok(())
 }
 
 pub(super) async fn across(across: Across, operation: Operation) -> Result<Vec<u8>> {
-    let members = Gathering::new(&across, 1..across.request.arg_count()).result(operation).await?;
+    let members = Gathering::new(&across, 1..across.request.arg_count(), operation).result().await?;
     Ok(across.reply(|reply| {
         reply.set(members.len());
         members.iter().for_each(|member| reply.bulk(member));
@@ -163,7 +178,7 @@ pub(super) async fn across(across: Across, operation: Operation) -> Result<Vec<u
 }
 
 pub(super) async fn store_across(across: Across, operation: Operation) -> Result<Vec<u8>> {
-    let members = Gathering::new(&across, 2..across.request.arg_count()).result(operation).await?;
+    let members = Gathering::new(&across, 2..across.request.arg_count(), operation).result().await?;
     let destination = across.request.as_request().arg(1).to_vec();
     let shard = across.shard_of(&destination);
     let store = move |ctx: &mut Ctx| {
@@ -179,103 +194,130 @@ pub(super) async fn store_across(across: Across, operation: Operation) -> Result
 
 pub(super) async fn sintercard_across(across: Across) -> Result<Vec<u8>> {
     let (keys, limit) = parse_sintercard(across.request.as_request())?;
-    let members = Gathering::new(&across, keys).result(Operation::Inter).await?;
-    Ok(across.reply(|reply| reply.int(members.len().min(limit) as i64)))
+    let count = Gathering::new(&across, keys, Operation::Inter).count(limit).await?;
+    Ok(across.reply(|reply| reply.int(count as i64)))
 }
 
 /// Sets on several shards. All keys are held, so that the steps see the same sets.
 struct Gathering<'a> {
     across: &'a Across,
-    request: Arc<OwnedRequest>,
-    /// Their indexes in the request.
-    keys: Range<usize>,
+    operation: Operation,
+    part: Part,
     shards: Vec<usize>,
+    /// The index of the first key.
+    first: usize,
 }
 
-/// Where a job finds its own ones of the keys.
+/// Where a job finds its own ones of the keys: by shard, as indexes in the request.
 #[derive(Clone)]
 struct Part {
     request: Arc<OwnedRequest>,
-    keys: Range<usize>,
+    named: Arc<Vec<Vec<usize>>>,
+    read: Arc<Vec<Vec<usize>>>,
 }
 
 impl Part {
-    /// The keys that live on a shard, by their indexes.
-    fn indexes(&self, ctx: &Ctx, shard: usize) -> Vec<usize> {
-        let request = self.request.as_request();
-        self.keys
-            .clone()
-            .filter(|index| ctx.keyspace.hasher().shard_of(ctx.other_key(request.arg(*index))) == shard)
-            .collect()
-    }
-
     fn sets<'s>(&self, ctx: &'s Ctx, shard: usize) -> Vec<View<'s>> {
-        let (request, indexes) = (self.request.as_request(), self.indexes(ctx, shard));
-        sets(ctx.keyspace, ctx.db, ctx.now, indexes.into_iter().map(|index| request.arg(index)))
+        sets(ctx.keyspace, ctx.db, ctx.now, self.request.as_request(), &self.read[shard])
     }
 }
 
+/// Members on their way from shard to shard, and their bytes.
+fn gathered<'m>(members: impl Iterator<Item = Element<'m>>, limits: &Limits) -> Result<(Members, usize)> {
+    let (mut texts, mut bytes) = (Members::new(), 0);
+    for member in members {
+        texts.push(member.to_vec());
+        bytes += member.text_len() + size_of::<Vec<u8>>();
+        check_gathered(bytes, limits)?;
+    }
+    Ok((texts, bytes))
+}
+
+/// Members of an intersection that is counted are looked at in pieces, the first of which is small.
+const FIRST_PIECE: usize = 1_000;
+const PIECE_MAX: usize = 64_000;
+
 impl Gathering<'_> {
-    fn new(across: &Across, keys: Range<usize>) -> Gathering<'_> {
+    fn new(across: &Across, keys: Range<usize>, operation: Operation) -> Gathering<'_> {
         let request = Arc::new(across.request.clone());
-        let shards = across.shards_of(keys.clone().map(|index| request.as_request().arg(index)));
-        Gathering { across, request, keys, shards }
+        let by_shard = |indexes: Vec<usize>| {
+            let mut by_shard = vec![Vec::new(); across.hop.shards()];
+            indexes
+                .into_iter()
+                .for_each(|index| by_shard[across.shard_of(request.as_request().arg(index))].push(index));
+            Arc::new(by_shard)
+        };
+        let first = keys.start;
+        let read = by_shard(operation.keys_read(request.as_request(), keys.clone()));
+        let named = by_shard(keys.collect());
+        let shards = (0..named.len()).filter(|shard| !named[*shard].is_empty()).collect();
+        Gathering { across, operation, part: Part { request, named, read }, shards, first }
     }
 
-    fn part(&self) -> Part {
-        Part { request: self.request.clone(), keys: self.keys.clone() }
+    fn shard_of(&self, index: usize) -> usize {
+        self.across.shard_of(self.part.request.as_request().arg(index))
     }
 
-    /// The members of the result of an operation on all sets.
-    async fn result(&self, operation: Operation) -> Result<Members> {
+    /// The members of the result.
+    async fn result(&self) -> Result<Members> {
         let smallest = self.look().await?;
-        match operation {
-            Operation::Union => {
-                let mut seen = HashSet::with_hasher(RandomState::new());
-                for members in self.across.on_all(&self.shards, self.apply(operation)).await {
-                    seen.extend(members);
-                }
-                Ok(seen.into_iter().collect())
-            }
-            Operation::Inter => Ok(self.filtered(smallest, operation).await),
-            Operation::Diff => Ok(self.filtered(self.keys.start, operation).await),
+        match self.operation {
+            Operation::Union => self.union().await,
+            Operation::Inter => self.filtered(smallest).await,
+            Operation::Diff => self.filtered(self.first).await,
         }
     }
 
     /// Looks all keys up; returns the index of the one with the smallest set.
     async fn look(&self) -> Result<usize> {
-        let part = self.part();
+        let part = self.part.clone();
         let looked = move |ctx: &mut Ctx, shard: usize| {
-            let indexes = part.indexes(ctx, shard);
+            let indexes = &part.named[shard];
             let lens = look(ctx, indexes.iter().map(|index| part.request.as_request().arg(*index)))?;
-            Ok(lens.into_iter().zip(indexes).min())
+            Ok(lens.into_iter().zip(indexes.iter().copied()).min())
         };
         let mut smallest = None;
         for found in self.across.on_all(&self.shards, looked).await {
             smallest = smallest.into_iter().chain(found?).min();
         }
-        Ok(smallest.map_or(self.keys.start, |(_, index)| index))
+        Ok(smallest.map_or(self.first, |(_, index)| index))
     }
 
     /// The operation on a shard's own sets.
-    fn apply(&self, operation: Operation) -> impl FnOnce(&mut Ctx, usize) -> Members + Clone + Send + 'static {
-        let part = self.part();
+    fn apply(&self) -> impl FnOnce(&mut Ctx, usize) -> Result<(Members, usize)> + Clone + Send + 'static {
+        let (part, operation) = (self.part.clone(), self.operation);
         move |ctx, shard| {
             let sets = part.sets(ctx, shard);
-            operation.apply(&sets, usize::MAX).into_iter().map(Element::to_vec).collect()
+            gathered(operation.apply(&sets, usize::MAX).into_iter(), ctx.limits)
         }
     }
 
+    async fn union(&self) -> Result<Members> {
+        let (mut seen, mut all_bytes) = (HashSet::with_hasher(RandomState::new()), 0);
+        for found in self.across.on_all(&self.shards, self.apply()).await {
+            let (members, bytes) = found?;
+            all_bytes += bytes;
+            check_gathered(all_bytes, &self.across.limits)?;
+            seen.extend(members);
+        }
+        Ok(seen.into_iter().collect())
+    }
+
     /// The members of the result on the shard of one key, less those that the other shards' sets keep out.
-    async fn filtered(&self, index: usize, operation: Operation) -> Members {
-        let first = self.across.shard_of(self.request.as_request().arg(index));
-        let apply = self.apply(operation);
-        let mut members = self.across.on(first, move |ctx| apply(ctx, first)).await;
-        for shard in self.shards.iter().copied().filter(|shard| *shard != first) {
+    async fn filtered(&self, index: usize) -> Result<Members> {
+        let first = self.shard_of(index);
+        let apply = self.apply();
+        let (members, _) = self.across.on(first, move |ctx| apply(ctx, first)).await?;
+        Ok(self.kept_elsewhere(first, members).await)
+    }
+
+    /// Those of some members that the sets of all shards but one let pass.
+    async fn kept_elsewhere(&self, but: usize, mut members: Members) -> Members {
+        for shard in self.shards.iter().copied().filter(|shard| *shard != but) {
             if members.is_empty() {
                 break;
             }
-            let part = self.part();
+            let (part, operation) = (self.part.clone(), self.operation);
             let filter = move |ctx: &mut Ctx| {
                 let sets = part.sets(ctx, shard);
                 members.retain(|member| match operation {
@@ -287,6 +329,33 @@ impl Gathering<'_> {
             members = self.across.on(shard, filter).await;
         }
         members
+    }
+
+    /// How many members an intersection has; no more are looked for than `limit`.
+    async fn count(&self, limit: usize) -> Result<usize> {
+        let first = self.shard_of(self.look().await?);
+        let (mut count, mut cursor, mut piece) = (0, 0, FIRST_PIECE);
+        loop {
+            let part = self.part.clone();
+            let go_on = move |ctx: &mut Ctx| {
+                let mut sets = part.sets(ctx, first);
+                sets.sort_by_key(|set| set.len());
+                let Some((smallest, others)) = sets.split_first() else { return (Members::new(), 0) };
+                let mut members = Members::new();
+                let next = smallest.scan(cursor, piece, |member| {
+                    if others.iter().all(|other| other.has(member)) {
+                        members.push(member.to_vec());
+                    }
+                });
+                (members, next)
+            };
+            let (members, next) = self.across.on(first, go_on).await;
+            count += self.kept_elsewhere(first, members).await.len();
+            if next == 0 || count >= limit {
+                return Ok(count.min(limit));
+            }
+            (cursor, piece) = (next, (piece * 2).min(PIECE_MAX));
+        }
     }
 }
 

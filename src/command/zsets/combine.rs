@@ -7,9 +7,11 @@
 use super::read::{announce, reply_item};
 use super::{Items, store};
 use crate::clock::Now;
+use crate::command::hop::check_gathered;
 use crate::command::spec::flag::{DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, OwnedRequest, Run};
+use crate::config::Limits;
 use crate::keyspace::{Keyspace, Kind, Stored};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, parse_f64, parse_i64};
@@ -18,7 +20,8 @@ use crate::value::set;
 use crate::value::zset::View;
 use ahash::RandomState;
 use hashbrown::HashTable;
-use std::ops::Range;
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 pub const ROWS: &[Row<Run>] = &[
@@ -284,19 +287,41 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn for_each(self, mut each: impl FnMut(&[u8], f64)) {
+    /// Shows its members and their scores, until `each` breaks off.
+    fn walk(self, mut each: impl FnMut(&[u8], f64) -> ControlFlow<()>) {
         let mut text = [0; I64_TEXT_BYTES_MAX];
         match self {
-            Source::Zset(view) => view.for_each(|member, score| each(member.text(&mut text), score)),
-            Source::Set(view) => view.iter().for_each(|member| each(member.text(&mut text), 1.0)),
-            Source::Items(items) => items.iter().for_each(|(member, score)| each(member, score)),
+            Source::Zset(view) => view.walk(0..view.len(), false, |member, score| each(member.text(&mut text), score)),
+            Source::Set(view) => drop(view.iter().try_for_each(|member| each(member.text(&mut text), 1.0))),
+            Source::Items(items) => drop(items.iter().try_for_each(|(member, score)| each(member, score))),
         }
     }
 
-    fn to_items(self) -> Items {
-        let mut items = Items::default();
-        self.for_each(|member, score| items.push(member, score));
-        items
+    fn for_each(self, mut each: impl FnMut(&[u8], f64)) {
+        self.walk(|member, score| {
+            each(member, score);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// One call of a scan; not of items on their way.
+    fn scan(self, cursor: u64, count: usize, mut each: impl FnMut(&[u8])) -> u64 {
+        let mut text = [0; I64_TEXT_BYTES_MAX];
+        match self {
+            Source::Zset(view) => view.scan(cursor, count, |member, _| each(member.text(&mut text))),
+            Source::Set(view) => view.scan(cursor, count, |member| each(member.text(&mut text))),
+            Source::Items(_) => 0,
+        }
+    }
+
+    fn to_items(self, limits: &Limits) -> Result<Items> {
+        let (mut items, mut checked) = (Items::default(), Ok(()));
+        self.walk(|member, score| {
+            items.push(member, score);
+            checked = check_gathered(items.bytes(), limits);
+            if checked.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        checked.map(|()| items)
     }
 }
 
@@ -307,19 +332,20 @@ fn by_size(lens: &[usize]) -> Vec<usize> {
     order
 }
 
-fn union(sources: &[Source], order: &[usize], options: &Options) -> Items {
+/// The members of all sets; `order` and `places` as for [`intersection`].
+fn union(sources: &[Source], (order, places): (&[usize], &[usize]), options: &Options) -> Items {
     let mut items = Items::default();
-    let mut places: HashTable<usize> = HashTable::new();
+    let mut known: HashTable<usize> = HashTable::new();
     let hasher = RandomState::new();
     for index in order {
         let weight = options.weights[*index];
-        sources[*index].for_each(|member, score| {
+        sources[places[*index]].for_each(|member, score| {
             let score = number_or_zero(weight * score);
             let hash = hasher.hash_one(member);
-            match places.find(hash, |place| items.get(*place).0 == member) {
+            match known.find(hash, |place| items.get(*place).0 == member) {
                 Some(place) => items.set_score(*place, options.aggregate.of(items.get(*place).1, score)),
                 None => {
-                    places.insert_unique(hash, items.len(), |place| hasher.hash_one(items.get(*place).0));
+                    known.insert_unique(hash, items.len(), |place| hasher.hash_one(items.get(*place).0));
                     items.push(member, score);
                 }
             }
@@ -328,39 +354,86 @@ fn union(sources: &[Source], order: &[usize], options: &Options) -> Items {
     items
 }
 
-/// The members of the smallest set for which all others, by their indexes, have a score. `score` is asked for that of
-/// a member and its index among those of the smallest.
+/// The members of the smallest set for which all others have a score. `order` are the indexes of sets as they were named,
+/// and `places` which set each of them is, since one may be named several times. `score` is asked for that of a member in
+/// the set of a place, and told its index among those of the smallest.
 fn intersection(
-    smallest: &Items,
-    order: &[usize],
+    smallest: Source,
+    (order, places): (&[usize], &[usize]),
     options: &Options,
     score: impl Fn(usize, usize, &[u8]) -> Option<f64>,
 ) -> Items {
     let mut items = Items::default();
     let Some((first, others)) = order.split_first() else { return items };
-    for (nth, (member, own)) in smallest.iter().enumerate() {
+    let mut known = vec![None; places.len()];
+    let mut nth = 0;
+    smallest.walk(|member, own| {
+        known.fill(None);
+        known[places[*first]] = Some(own);
         let aggregated = others.iter().try_fold(number_or_zero(options.weights[*first] * own), |sum, index| {
-            score(*index, nth, member).map(|score| options.aggregate.of(sum, score * options.weights[*index]))
+            let place = places[*index];
+            let other = known[place].or_else(|| score(place, nth, member))?;
+            known[place] = Some(other);
+            Some(options.aggregate.of(sum, other * options.weights[*index]))
         });
         if let Some(score) = aggregated {
             items.push(member, score);
         }
-        if items.len() >= options.limit {
-            break;
-        }
-    }
+        nth += 1;
+        if items.len() >= options.limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     items
 }
 
 /// The members of the first set for which no other has a score, asked for as by [`intersection`].
-fn difference(first: &Items, sets: usize, score: impl Fn(usize, usize, &[u8]) -> Option<f64>) -> Items {
+fn difference(first: Source, others: &[usize], score: impl Fn(usize, usize, &[u8]) -> Option<f64>) -> Items {
     let mut items = Items::default();
-    for (nth, (member, own)) in first.iter().enumerate() {
-        if (1..sets).all(|index| score(index, nth, member).is_none()) {
+    let mut nth = 0;
+    first.for_each(|member, own| {
+        if others.iter().all(|place| score(*place, nth, member).is_none()) {
             items.push(member, own);
         }
-    }
+        nth += 1;
+    });
     items
+}
+
+/// The sets that a command names, each once.
+struct Named {
+    /// Indexes in the request.
+    keys: Vec<usize>,
+    /// For each key of the command, which of them it is.
+    places: Vec<usize>,
+}
+
+impl Named {
+    fn of(request: Request, keys: Range<usize>) -> Named {
+        let mut known = HashMap::with_hasher(RandomState::new());
+        let mut named = Named { keys: Vec::new(), places: Vec::with_capacity(keys.len()) };
+        for index in keys {
+            let place = *known.entry(request.arg(index)).or_insert(named.keys.len());
+            if place == named.keys.len() {
+                named.keys.push(index);
+            }
+            named.places.push(place);
+        }
+        named
+    }
+
+    /// The first key of each set, in the same order: where sets are only counted they are not asked again.
+    fn first_of_each(&self, mut order: Vec<usize>) -> Vec<usize> {
+        let mut seen = vec![false; self.keys.len()];
+        order.retain(|index| !std::mem::replace(&mut seen[self.places[*index]], true));
+        order
+    }
+
+    /// Those that are taken from the first, perhaps itself.
+    fn others(&self) -> Vec<usize> {
+        let mut others = self.places[1..].to_vec();
+        others.sort_unstable();
+        others.dedup();
+        others
+    }
 }
 
 /// Looks up every key, as commands do that use it; another type is an error. Returns the sets' sizes.
@@ -385,13 +458,18 @@ fn here(ctx: &mut Ctx, request: Request, command: Command) -> Result {
     let keys = command.keys(request)?;
     let lens = look(ctx, keys.clone().map(|index| request.arg(index)))?;
     let options = command.options(request, &keys)?;
-    let sources: Vec<Source> = keys.map(|index| source(ctx.keyspace, ctx.db, ctx.now, request.arg(index))).collect();
-    let order = by_size(&lens);
-    let score = |index: usize, _: usize, member: &[u8]| sources[index].score(member);
+    let named = Named::of(request, keys);
+    let of_key = |index: &usize| source(ctx.keyspace, ctx.db, ctx.now, request.arg(*index));
+    let sources: Vec<Source> = named.keys.iter().map(of_key).collect();
+    let order = match by_size(&lens) {
+        order if command.purpose == Use::Count => named.first_of_each(order),
+        order => order,
+    };
+    let score = |place: usize, _: usize, member: &[u8]| sources[place].score(member);
     let items = match command.operation {
-        Operation::Union => union(&sources, &order, &options),
-        Operation::Inter => intersection(&sources[order[0]].to_items(), &order, &options, score),
-        Operation::Diff => difference(&sources[0].to_items(), sources.len(), score),
+        Operation::Union => union(&sources, (&order, &named.places), &options),
+        Operation::Inter => intersection(sources[named.places[order[0]]], (&order, &named.places), &options, score),
+        Operation::Diff => difference(sources[0], &named.others(), score),
     };
     if command.purpose == Use::Store {
         let stored = store(ctx, ctx.other_key(request.arg(1)), items, command.name);
@@ -404,23 +482,29 @@ fn here(ctx: &mut Ctx, request: Request, command: Command) -> Result {
 
 async fn across(across: Across, command: Command) -> Result<Vec<u8>> {
     let request = across.request.as_request();
-    let gathering = Gathering::new(&across, command.keys(request)?);
-    let lens = gathering.look().await?;
-    let options = command.options(request, &gathering.keys)?;
+    let keys = command.keys(request)?;
+    let gathering = Gathering::new(&across, keys.clone());
+    let lens = gathering.look(keys.clone()).await?;
+    let options = command.options(request, &keys)?;
     let order = by_size(&lens);
+    let places = &gathering.named.places;
     let items = match command.operation {
+        Operation::Inter if command.purpose == Use::Count => {
+            let count = gathering.count(places[order[0]], options.limit).await;
+            return Ok(across.reply(|reply| reply.int(count as i64)));
+        }
         Operation::Union => {
-            let sets = gathering.all().await;
+            let sets = gathering.all().await?;
             let sources: Vec<Source> = sets.iter().map(Source::Items).collect();
-            union(&sources, &order, &options)
+            union(&sources, (&order, places), &options)
         }
         Operation::Inter => {
-            let (smallest, scores) = gathering.scores_of(order[0]).await;
-            intersection(&smallest, &order, &options, |index, nth, _| scores.get(index, nth))
+            let (smallest, scores) = gathering.scores_of(places[order[0]]).await?;
+            intersection(Source::Items(&smallest), (&order, places), &options, |place, nth, _| scores.get(place, nth))
         }
         Operation::Diff => {
-            let (first, scores) = gathering.scores_of(0).await;
-            difference(&first, gathering.keys.len(), |index, nth, _| scores.get(index, nth))
+            let (first, scores) = gathering.scores_of(0).await?;
+            difference(Source::Items(&first), &gathering.named.others(), |place, nth, _| scores.get(place, nth))
         }
     };
     if command.purpose != Use::Store {
@@ -436,78 +520,144 @@ async fn across(across: Across, command: Command) -> Result<Vec<u8>> {
 struct Gathering<'a> {
     across: &'a Across,
     request: Arc<OwnedRequest>,
-    /// Their indexes in the request.
-    keys: Range<usize>,
+    named: Named,
     shards: Vec<usize>,
 }
 
-/// The scores that sets know for the members of another one, by the index of the set.
-struct Scores(Vec<Option<Column>>);
+/// The scores that sets know for the members of another one, by the place of the set.
+struct Scores {
+    columns: Vec<Column>,
+    /// The place of the set that has the members, and these.
+    own: usize,
+    items: Arc<Items>,
+}
 
 /// For each member a score, not a number where the set does not have it.
 type Column = Vec<f64>;
 
 impl Scores {
-    fn get(&self, index: usize, nth: usize) -> Option<f64> {
-        self.0[index].as_ref().map(|column| column[nth]).filter(|score| !score.is_nan())
+    fn get(&self, place: usize, nth: usize) -> Option<f64> {
+        if place == self.own {
+            return Some(self.items.get(nth).1);
+        }
+        Some(self.columns[place][nth]).filter(|score| !score.is_nan())
     }
 }
+
+/// Members of an intersection that is counted are looked at in pieces, the first of which is small.
+const FIRST_PIECE: usize = 1_000;
+const PIECE_MAX: usize = 64_000;
 
 impl Gathering<'_> {
     fn new(across: &Across, keys: Range<usize>) -> Gathering<'_> {
         let request = Arc::new(across.request.clone());
-        let shards = across.shards_of(keys.clone().map(|index| request.as_request().arg(index)));
-        Gathering { across, request, keys, shards }
+        let named = Named::of(request.as_request(), keys);
+        let shards = across.shards_of(named.keys.iter().map(|index| request.as_request().arg(*index)));
+        Gathering { across, request, named, shards }
     }
 
-    /// Does something with each key on its shard; the results in the order of the keys.
+    fn shard_of(&self, place: usize) -> usize {
+        self.across.shard_of(self.request.as_request().arg(self.named.keys[place]))
+    }
+
+    /// Does something with each of some keys on its shard; the results, of which `bytes` says how large one is, in the
+    /// order of the keys.
     async fn each<R: Send + 'static>(
         &self,
+        keys: Vec<usize>,
+        bytes: fn(&R) -> usize,
         work: impl Fn(&mut Ctx, usize, &[u8]) -> Result<R> + Clone + Send + 'static,
     ) -> Result<Vec<R>> {
-        let (request, keys) = (self.request.clone(), self.keys.clone());
+        let mut all: Vec<Option<R>> = keys.iter().map(|_| None).collect();
+        let request = self.request.clone();
         let of_shard = move |ctx: &mut Ctx, shard: usize| {
-            let mut found = Vec::new();
-            for (nth, index) in keys.enumerate() {
+            let (mut found, mut all_bytes) = (Vec::new(), 0);
+            for (nth, index) in keys.into_iter().enumerate() {
                 let key = request.as_request().arg(index);
                 if ctx.keyspace.hasher().shard_of(ctx.other_key(key)) == shard {
-                    found.push((nth, work(ctx, nth, key)?));
+                    let result = work(ctx, nth, key)?;
+                    all_bytes += bytes(&result);
+                    check_gathered(all_bytes, ctx.limits)?;
+                    found.push((nth, result));
                 }
             }
-            Ok(found)
+            Ok((found, all_bytes))
         };
-        let mut all: Vec<Option<R>> = self.keys.clone().map(|_| None).collect();
+        let mut all_bytes = 0;
         for found in self.across.on_all(&self.shards, of_shard).await {
-            found?.into_iter().for_each(|(nth, result)| all[nth] = Some(result));
+            let (found, bytes) = found?;
+            all_bytes += bytes;
+            check_gathered(all_bytes, &self.across.limits)?;
+            found.into_iter().for_each(|(nth, result)| all[nth] = Some(result));
         }
         Ok(all.into_iter().flatten().collect())
     }
 
     /// Looks all keys up; returns the sizes of the sets.
-    async fn look(&self) -> Result<Vec<usize>> {
-        let lens = self.each(|ctx, _, key| look(ctx, std::iter::once(key)).map(|lens| lens[0]));
-        lens.await
+    async fn look(&self, keys: Range<usize>) -> Result<Vec<usize>> {
+        let look = |ctx: &mut Ctx, _: usize, key: &[u8]| look(ctx, std::iter::once(key)).map(|lens| lens[0]);
+        self.each(keys.collect(), |_| 0, look).await
     }
 
-    async fn all(&self) -> Vec<Items> {
-        let fetch = |ctx: &mut Ctx, _: usize, key: &[u8]| Ok(source(ctx.keyspace, ctx.db, ctx.now, key).to_items());
-        self.each(fetch).await.unwrap_or_default()
+    async fn all(&self) -> Result<Vec<Items>> {
+        let fetch =
+            |ctx: &mut Ctx, _: usize, key: &[u8]| source(ctx.keyspace, ctx.db, ctx.now, key).to_items(ctx.limits);
+        self.each(self.named.keys.clone(), Items::bytes, fetch).await
     }
 
     /// The members of one set, and the scores that the others know for them.
-    async fn scores_of(&self, of: usize) -> (Arc<Items>, Scores) {
-        let key = self.request.as_request().arg(self.keys.start + of).to_vec();
-        let fetch = move |ctx: &mut Ctx| source(ctx.keyspace, ctx.db, ctx.now, &key).to_items();
-        let shard = self.across.shard_of(self.request.as_request().arg(self.keys.start + of));
-        let items = Arc::new(self.across.on(shard, fetch).await);
+    async fn scores_of(&self, of: usize) -> Result<(Arc<Items>, Scores)> {
+        let key = self.request.as_request().arg(self.named.keys[of]).to_vec();
+        let fetch = move |ctx: &mut Ctx| source(ctx.keyspace, ctx.db, ctx.now, &key).to_items(ctx.limits);
+        let items = Arc::new(self.across.on(self.shard_of(of), fetch).await?);
         let wanted = items.clone();
-        let columns = self.each(move |ctx, nth, key| {
+        let column = move |ctx: &mut Ctx, place: usize, key: &[u8]| {
             let source = source(ctx.keyspace, ctx.db, ctx.now, key);
-            let column = || wanted.iter().map(|(member, _)| source.score(member).unwrap_or(f64::NAN)).collect();
-            Ok((nth != of).then(column))
-        });
-        let columns = columns.await.unwrap_or_default();
-        (items, Scores(columns))
+            let score = |(member, _): (&[u8], f64)| source.score(member).unwrap_or(f64::NAN);
+            Ok(if place == of { Column::new() } else { wanted.iter().map(score).collect() })
+        };
+        let columns = self.each(self.named.keys.clone(), |column: &Column| size_of_val(&column[..]), column).await?;
+        Ok((items.clone(), Scores { columns, own: of, items }))
+    }
+
+    /// How many members of the smallest set are in all others; no more are looked for than `limit`.
+    async fn count(&self, smallest: usize, limit: usize) -> usize {
+        let first = self.shard_of(smallest);
+        let smallest = self.named.keys[smallest];
+        let (mut count, mut cursor, mut piece) = (0, 0, FIRST_PIECE);
+        loop {
+            let request = self.request.clone();
+            let go_on = move |ctx: &mut Ctx| {
+                let source = source(ctx.keyspace, ctx.db, ctx.now, request.as_request().arg(smallest));
+                let mut members: Vec<Vec<u8>> = Vec::new();
+                let next = source.scan(cursor, piece, |member| members.push(member.to_vec()));
+                (members, next)
+            };
+            let (mut members, next) = self.across.on(first, go_on).await;
+            for shard in self.shards.iter().copied() {
+                if members.is_empty() {
+                    break;
+                }
+                let (request, keys) = (self.request.clone(), self.named.keys.clone());
+                let filter = move |ctx: &mut Ctx| {
+                    let request = request.as_request();
+                    let hasher = ctx.keyspace.hasher();
+                    let others = keys
+                        .iter()
+                        .map(|index| request.arg(*index))
+                        .filter(|key| *key != request.arg(smallest) && hasher.shard_of(hasher.key(key)) == shard);
+                    let others: Vec<Source> = others.map(|key| source(ctx.keyspace, ctx.db, ctx.now, key)).collect();
+                    members.retain(|member| others.iter().all(|other| other.score(member).is_some()));
+                    members
+                };
+                members = self.across.on(shard, filter).await;
+            }
+            count += members.len();
+            if next == 0 || count >= limit {
+                return count.min(limit);
+            }
+            (cursor, piece) = (next, (piece * 2).min(PIECE_MAX));
+        }
     }
 }
 
@@ -547,8 +697,11 @@ mod tests {
             let models: Vec<Model> = sets.iter().map(model).collect();
             let options = random_options(&mut rng, sets.len());
             let order = by_size(&sets.iter().map(Items::len).collect::<Vec<_>>());
-            let score = |index: usize, _: usize, member: &[u8]| models[index].get(member).copied();
+            let score = |place: usize, _: usize, member: &[u8]| models[place].get(member).copied();
             let sources: Vec<Source> = sets.iter().map(Source::Items).collect();
+            let places: Vec<usize> = (0..sets.len()).collect();
+            let others = &places[1..];
+            let in_order = (&order[..], &places[..]);
             let mut all = Model::new();
             for (model, weight) in models.iter().zip(&options.weights) {
                 for (member, score) in model {
@@ -557,15 +710,15 @@ mod tests {
                     all.insert(member.clone(), sum);
                 }
             }
-            assert_eq!(model(&union(&sources, &order, &options)), all, "seed {seed}");
+            assert_eq!(model(&union(&sources, in_order, &options)), all, "seed {seed}");
             let in_all = |member: &Vec<u8>| models.iter().all(|model| model.contains_key(member));
             let common: Model = all.iter().filter(|(member, _)| in_all(member)).map(|(m, s)| (m.clone(), *s)).collect();
-            assert_eq!(model(&intersection(&sets[order[0]], &order, &options, score)), common, "seed {seed}");
+            assert_eq!(model(&intersection(sources[order[0]], in_order, &options, score)), common, "seed {seed}");
             let limited = Options { limit: 3, ..options };
-            assert_eq!(intersection(&sets[order[0]], &order, &limited, score).len(), common.len().min(3));
+            assert_eq!(intersection(sources[order[0]], in_order, &limited, score).len(), common.len().min(3));
             let mut rest = models[0].clone();
             rest.retain(|member, _| !models[1..].iter().any(|model| model.contains_key(member)));
-            assert_eq!(model(&difference(&sets[0], sets.len(), score)), rest, "seed {seed}");
+            assert_eq!(model(&difference(sources[0], others, score)), rest, "seed {seed}");
         }
     }
 
@@ -580,7 +733,7 @@ mod tests {
             let weights = weights.to_vec();
             Options { weights, aggregate: Aggregate::Sum, with_scores: true, limit: usize::MAX }
         };
-        assert_eq!(union(&sources, &[0, 1], &options([1.0, 1.0])).get(0), (&b"a"[..], 0.0));
-        assert_eq!(union(&sources, &[0, 1], &options([0.0, 1.0])).get(0), (&b"a"[..], f64::NEG_INFINITY));
+        assert_eq!(union(&sources, (&[0, 1], &[0, 1]), &options([1.0, 1.0])).get(0), (&b"a"[..], 0.0));
+        assert_eq!(union(&sources, (&[0, 1], &[0, 1]), &options([0.0, 1.0])).get(0), (&b"a"[..], f64::NEG_INFINITY));
     }
 }

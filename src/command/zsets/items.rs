@@ -28,6 +28,11 @@ impl Items {
         self.items.len()
     }
 
+    /// Memory behind it that is used.
+    pub fn bytes(&self) -> usize {
+        self.text.len() + size_of_val(&self.items[..])
+    }
+
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
