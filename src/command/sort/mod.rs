@@ -9,6 +9,7 @@
 
 mod order;
 
+use super::hop::check_gathered;
 use super::spec::flag::{DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::to_bytes;
@@ -193,35 +194,68 @@ fn value_of(ctx: &mut Ctx, bytes: &[u8], field: Option<&[u8]>) -> Option<Vec<u8>
 /// A column of values: one for each element, in some order.
 type Column = Vec<Option<Vec<u8>>>;
 
-fn column_here(ctx: &mut Ctx, pattern: Pattern, elements: &Texts, order: impl Iterator<Item = usize>) -> Column {
-    order
-        .map(|index| {
-            let (key, field) = pattern.key_of(elements.get(index))?;
-            value_of(ctx, &key, field)
-        })
-        .collect()
+fn column_here(
+    ctx: &mut Ctx,
+    pattern: Pattern,
+    elements: &Texts,
+    order: impl ExactSizeIterator<Item = usize>,
+) -> Result<Column> {
+    let (mut column, mut bytes) = (Column::with_capacity(order.len()), 0);
+    for index in order {
+        let value = pattern.key_of(elements.get(index)).and_then(|(key, field)| value_of(ctx, &key, field));
+        bytes += value.as_ref().map_or(0, Vec::len);
+        check_gathered(bytes, ctx.limits)?;
+        column.push(value);
+    }
+    Ok(column)
 }
 
-/// The same where the keys are: each shard is asked once.
-async fn column_across(across: &Across, pattern: Pattern<'_>, elements: &Texts, order: &[usize]) -> Column {
-    let mut column = vec![None; order.len()];
-    let Pattern::Key { field, .. } = pattern else { return column };
-    let mut keys: Vec<Vec<(usize, Vec<u8>)>> = vec![Vec::new(); across.hop.shards()];
-    for (row, index) in order.iter().enumerate() {
-        if let Some((key, _)) = pattern.key_of(elements.get(*index)) {
-            keys[across.shard_of(&key)].push((row, key));
+/// A value that is wanted, or found: its column, its row, and its key, or the value.
+type Wanted = (usize, usize, Vec<u8>);
+
+/// The same for several patterns, where the keys are: each shard is asked once.
+async fn columns_across(
+    across: &Across,
+    patterns: &[Pattern<'_>],
+    elements: &Texts,
+    order: &[usize],
+) -> Result<Vec<Column>> {
+    let mut wanted: Vec<Vec<Wanted>> = vec![Vec::new(); across.hop.shards()];
+    let mut fields: Vec<Option<Vec<u8>>> = Vec::with_capacity(patterns.len());
+    for (column, pattern) in patterns.iter().enumerate() {
+        for (row, index) in order.iter().enumerate() {
+            if let Some((key, _)) = pattern.key_of(elements.get(*index)) {
+                wanted[across.shard_of(&key)].push((column, row, key));
+            }
+        }
+        fields.push(match pattern {
+            Pattern::Key { field, .. } => field.map(<[u8]>::to_vec),
+            Pattern::Element | Pattern::Constant => None,
+        });
+    }
+    let shards: Vec<usize> = (0..wanted.len()).filter(|shard| !wanted[*shard].is_empty()).collect();
+    let wanted = Arc::new((wanted, fields));
+    let read = move |ctx: &mut Ctx, shard: usize| -> Result<Vec<Wanted>> {
+        let (wanted, fields) = &*wanted;
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        for (column, row, key) in &wanted[shard] {
+            let Some(value) = value_of(ctx, key, fields[*column].as_deref()) else { continue };
+            bytes += value.len();
+            check_gathered(bytes, ctx.limits)?;
+            values.push((*column, *row, value));
+        }
+        Ok(values)
+    };
+    let mut columns = vec![vec![None; order.len()]; patterns.len()];
+    let mut bytes = 0;
+    for found in across.on_all(&shards, read).await {
+        for (column, row, value) in found? {
+            bytes += value.len();
+            check_gathered(bytes, &across.limits)?;
+            columns[column][row] = Some(value);
         }
     }
-    let shards: Vec<usize> = (0..keys.len()).filter(|shard| !keys[*shard].is_empty()).collect();
-    let wanted = Arc::new((keys, field.map(<[u8]>::to_vec)));
-    let read = move |ctx: &mut Ctx, shard: usize| -> Vec<(usize, Option<Vec<u8>>)> {
-        let (keys, field) = &*wanted;
-        keys[shard].iter().map(|(row, key)| (*row, value_of(ctx, key, field.as_deref()))).collect()
-    };
-    for (row, value) in across.on_all(&shards, read).await.into_iter().flatten() {
-        column[row] = value;
-    }
-    column
+    Ok(columns)
 }
 
 /// The elements' indexes in order, those that are shown; `weights` are the values that BY names.
@@ -307,12 +341,12 @@ fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
     let elements = read_elements(ctx, request, &sort)?;
     let by = sort.order_of(elements.kind);
     let weights = match by {
-        By::Keys(pattern) => column_here(ctx, pattern, &elements.texts, 0..elements.texts.len()),
+        By::Keys(pattern) => column_here(ctx, pattern, &elements.texts, 0..elements.texts.len())?,
         _ => Column::new(),
     };
     let order = ordered(&sort, &elements, by, weights)?;
-    let columns =
-        sort.gets.iter().map(|pattern| column_here(ctx, *pattern, &elements.texts, order.iter().copied())).collect();
+    let mut column = |pattern: &Pattern| column_here(ctx, *pattern, &elements.texts, order.iter().copied());
+    let columns = sort.gets.iter().map(&mut column).collect::<Result<_>>()?;
     let output = Output { sort, texts: elements.texts, order, columns };
     match output.sort.store {
         None => output.reply(&mut ctx.reply),
@@ -339,15 +373,12 @@ async fn sort_across(across: Across, read_only: bool) -> Result<Vec<u8>> {
     let weights = match by {
         By::Keys(pattern) => {
             let all: Vec<usize> = (0..elements.texts.len()).collect();
-            column_across(&across, pattern, &elements.texts, &all).await
+            columns_across(&across, &[pattern], &elements.texts, &all).await?.swap_remove(0)
         }
         _ => Column::new(),
     };
     let order = ordered(&sort, &elements, by, weights)?;
-    let mut columns = Vec::new();
-    for pattern in &sort.gets {
-        columns.push(column_across(&across, *pattern, &elements.texts, &order).await);
-    }
+    let columns = columns_across(&across, &sort.gets, &elements.texts, &order).await?;
     let output = Output { sort, texts: elements.texts, order, columns };
     let Some(target) = output.sort.store.map(<[u8]>::to_vec) else {
         return Ok(across.reply(|reply| output.reply(reply)));
