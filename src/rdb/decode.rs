@@ -27,9 +27,19 @@ pub trait Sink {
     fn scored(&mut self, member: Element, score: f64);
     /// The deadline is in milliseconds since 1970, and may have passed.
     fn field(&mut self, field: Element, value: Element, deadline_ms: Option<u64>);
-    /// Fields and values alternate; there is one pair at least.
-    fn entry(&mut self, id: Id, fields: &[Element]);
+    /// Entries of a stream come that were kept together; some of them may share these fields.
+    fn run(&mut self, fields: &[Element]);
+    fn entry(&mut self, id: Id, texts: EntryTexts);
     fn stream(&mut self, stream: Stream);
+}
+
+/// What a stream's entry has; of nothing there is one at least.
+#[derive(Clone, Copy, Debug)]
+pub enum EntryTexts<'t, 'a> {
+    /// The values of its run's fields.
+    Values(&'t [Element<'a>]),
+    /// Fields and values alternate.
+    Pairs(&'t [Element<'a>]),
 }
 
 /// Reads one value, its type first.

@@ -136,6 +136,15 @@ impl Listpack {
         self.count += 1;
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = Element<'_>> + Clone {
+        let mut at = HEADER_BYTES;
+        std::iter::from_fn(move || {
+            let (element, len) = element(self.bytes.get(at..)?)?;
+            at += len + back_len(len).1;
+            Some(element)
+        })
+    }
+
     /// Puts the elements of another listpack behind these.
     pub fn append(&mut self, other: &Listpack) {
         self.bytes.extend_from_slice(&other.bytes[HEADER_BYTES..]);

@@ -32,7 +32,7 @@ mod fuzz_test;
 #[cfg(test)]
 mod model_test;
 
-pub use decode::{Sink, decode};
+pub use decode::{EntryTexts, Sink, decode};
 pub use read::Reader;
 
 use thiserror::Error;

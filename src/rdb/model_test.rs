@@ -28,6 +28,8 @@ pub struct Collected {
     /// Something was there twice.
     pub twice: bool,
     entries: Vec<Entry>,
+    /// Of the stream's run.
+    fields: Vec<Text>,
 }
 
 fn text(element: Element) -> Text {
@@ -67,10 +69,21 @@ impl Sink for Collected {
         self.twice |= collection!(self, Hash).insert(text(field), (text(value), deadline_ms)).is_some();
     }
 
-    fn entry(&mut self, id: Id, fields: &[Element]) {
-        assert!(!fields.is_empty() && fields.len().is_multiple_of(2));
+    fn run(&mut self, fields: &[Element]) {
+        self.fields = fields.iter().map(|element| text(*element)).collect();
+    }
+
+    fn entry(&mut self, id: Id, texts: EntryTexts) {
+        let pairs: Vec<Text> = match texts {
+            EntryTexts::Values(values) => {
+                assert_eq!(values.len(), self.fields.len());
+                self.fields.iter().zip(values).flat_map(|(name, value)| [name.clone(), text(*value)]).collect()
+            }
+            EntryTexts::Pairs(pairs) => pairs.iter().map(|element| text(*element)).collect(),
+        };
+        assert!(!pairs.is_empty() && pairs.len().is_multiple_of(2));
         assert!(self.entries.last().is_none_or(|(last, _)| *last < id));
-        self.entries.push((id, fields.iter().map(|element| text(*element)).collect()));
+        self.entries.push((id, pairs));
     }
 
     fn stream(&mut self, stream: Stream) {
@@ -148,7 +161,7 @@ pub fn written(value: &Value) -> Vec<Vec<u8>> {
         Value::Stream(entries, stream) => vec![write(&|out| {
             let mut writer = StreamWriter::new(out);
             for (id, fields) in entries {
-                writer.entry(*id, &fields.iter().map(element).collect::<Vec<_>>());
+                writer.entry(*id, EntryTexts::Pairs(&fields.iter().map(element).collect::<Vec<_>>()));
             }
             writer.finish(stream);
         })],

@@ -6,13 +6,13 @@ use crate::command::zsets::Items;
 use crate::config::Limits;
 use crate::keyspace::{Kind, NEVER_MS, Owned};
 use crate::rdb::stream;
-use crate::rdb::{Error, Reader, Result, Sink, decode};
+use crate::rdb::{EntryTexts, Error, Reader, Result, Sink, decode};
 use crate::value::hash::{self, Field};
 use crate::value::list::{End, Limit, packed as packed_list};
 use crate::value::number::I64_TEXT_BYTES_MAX;
 use crate::value::pack::{COUNT_MAX, Element};
 use crate::value::set;
-use crate::value::stream::Id;
+use crate::value::stream::{Id, RunTexts};
 use std::collections::HashSet;
 
 /// The value in a payload; none where all that is in it is dead.
@@ -117,11 +117,22 @@ impl Sink for Builder<'_> {
         fields.deadlines.push(deadline_ms.map_or(NEVER_MS, |wall_ms| self.wall.to_store_ms(wall_ms)));
     }
 
-    fn entry(&mut self, id: Id, fields: &[Element]) {
+    fn run(&mut self, fields: &[Element]) {
+        gathered!(self, Stream).run(fields);
+    }
+
+    fn entry(&mut self, id: Id, texts: EntryTexts) {
         let limits = chunk_limits(self.limits);
-        let mut texts = Texts::default();
-        fields.iter().for_each(|element| texts.push(*element));
-        gathered!(self, Stream).entry(id, texts.iter(), limits);
+        let own = |elements: &[Element]| {
+            let mut texts = Texts::default();
+            elements.iter().for_each(|element| texts.push(*element));
+            texts
+        };
+        let stream = gathered!(self, Stream);
+        match texts {
+            EntryTexts::Values(values) => stream.entry(id, RunTexts::Values(own(values).iter()), limits),
+            EntryTexts::Pairs(pairs) => stream.entry(id, RunTexts::Pairs(own(pairs).iter()), limits),
+        }
     }
 
     fn stream(&mut self, stream: stream::Stream) {

@@ -3,18 +3,30 @@
 use super::Wall;
 use crate::keyspace::Owned;
 use crate::rdb::stream::{self, StreamWriter};
-use crate::rdb::{Error, Result};
+use crate::rdb::{EntryTexts, Error, Result};
 use crate::value::pack::Element;
-use crate::value::stream::{ChunkLimits, Consumer, ConsumerKey, Group, Id, Log, Pending, Stream};
+use crate::value::stream::{
+    CHUNK_BYTES_MAX, ChunkLimits, Consumer, ConsumerKey, Group, Id, Log, Pending, Run, RunTexts, Stream,
+};
 
 /// Appends type and value.
 pub fn write(out: &mut Vec<u8>, Stream { log, groups }: &Stream, wall: Wall) {
     let mut writer = StreamWriter::new(out);
-    let mut fields: Vec<Element> = Vec::new();
-    for entry in log.range(Id::MIN, Id::MAX) {
-        fields.clear();
-        fields.extend(entry.pairs().flat_map(|(field, value)| [field, value]));
-        writer.entry(entry.id, &fields);
+    let mut texts: Vec<Element> = Vec::new();
+    for chunk in log.chunks() {
+        texts.clear();
+        texts.extend(chunk.fields());
+        writer.run(&texts);
+        for entry in chunk.entries() {
+            texts.clear();
+            if entry.shares_fields() {
+                texts.extend(entry.pairs().map(|(_, value)| value));
+                writer.entry(entry.id, EntryTexts::Values(&texts));
+            } else {
+                texts.extend(entry.pairs().flat_map(|(field, value)| [field, value]));
+                writer.entry(entry.id, EntryTexts::Pairs(&texts));
+            }
+        }
     }
     writer.finish(&stream::Stream {
         last_id: log.last_id(),
@@ -53,16 +65,33 @@ fn group_to_rdb(name: &[u8], group: &Group, wall: Wall) -> stream::Group {
 #[derive(Default)]
 pub struct Gathered {
     stream: Stream,
+    /// What comes now belongs to.
+    run: Option<Run>,
     /// Something in it can be in no stream.
     corrupt: bool,
 }
 
 impl Gathered {
-    /// The next entry; `pairs` are fields, each followed by its value.
-    pub fn entry<'p>(&mut self, id: Id, pairs: impl ExactSizeIterator<Item = &'p [u8]> + Clone, limits: ChunkLimits) {
+    /// Entries come that were kept together, and may share these fields.
+    pub fn run(&mut self, fields: &[Element]) {
+        self.run = Some(Run::of(fields.iter().map(|field| field.to_vec()).collect()));
+    }
+
+    /// The next of them.
+    pub fn entry<'p>(
+        &mut self,
+        id: Id,
+        texts: RunTexts<impl ExactSizeIterator<Item = &'p [u8]> + Clone>,
+        limits: ChunkLimits,
+    ) {
         let log = &mut self.stream.log;
-        match Log::check_size(pairs.clone()) {
-            Ok(text_bytes) if id > log.last_id() => log.append(id, pairs, text_bytes, limits),
+        let own = match &texts {
+            RunTexts::Values(texts) | RunTexts::Pairs(texts) => Log::check_size(texts.clone()),
+        };
+        match (own, &mut self.run) {
+            (Ok(own), Some(run)) if run.field_bytes() + own <= CHUNK_BYTES_MAX && id > log.last_id() => {
+                log.append_to_run(id, run, texts, limits);
+            }
             _ => self.corrupt = true,
         }
     }
@@ -93,5 +122,103 @@ fn fill(group: &mut Group, of: &stream::Group, wall: Wall) {
     for pending in &of.pending {
         let (delivered_ms, deliveries) = (wall.to_signed_ms(pending.delivered_ms), pending.deliveries);
         group.assign(pending.id, Pending { consumer: keys[pending.owner], delivered_ms, deliveries });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdb::{Reader, Sink, decode};
+
+    const LIMITS: ChunkLimits = ChunkLimits { bytes: 4096, entries: 100 };
+
+    /// What is read of a stream; nothing else comes.
+    struct Read(Gathered);
+
+    impl Sink for Read {
+        fn run(&mut self, fields: &[Element]) {
+            self.0.run(fields);
+        }
+
+        fn entry(&mut self, id: Id, texts: EntryTexts) {
+            let own = |elements: &[Element]| elements.iter().map(|element| element.to_vec()).collect::<Vec<_>>();
+            match texts {
+                EntryTexts::Values(values) => {
+                    self.0.entry(id, RunTexts::Values(own(values).iter().map(Vec::as_slice)), LIMITS);
+                }
+                EntryTexts::Pairs(pairs) => {
+                    self.0.entry(id, RunTexts::Pairs(own(pairs).iter().map(Vec::as_slice)), LIMITS);
+                }
+            }
+        }
+
+        fn stream(&mut self, stream: stream::Stream) {
+            assert!(stream.groups.is_empty());
+            self.0.corrupt |= self.0.stream.log.set_id(stream.last_id, None, stream.max_deleted_id).is_err();
+        }
+
+        fn string(&mut self, _: Element) {}
+        fn element(&mut self, _: Element) {}
+        fn member(&mut self, _: Element) {}
+        fn scored(&mut self, _: Element, _: f64) {}
+        fn field(&mut self, _: Element, _: Element, _: Option<u64>) {}
+    }
+
+    fn read(payload: &[u8]) -> Log {
+        let mut read = Read(Gathered::default());
+        decode(&mut Reader::new(payload, usize::MAX), &mut read).expect("a stream");
+        assert!(!read.0.corrupt);
+        read.0.stream.log
+    }
+
+    fn entries(log: &Log) -> Vec<(Id, Vec<(Vec<u8>, Vec<u8>)>)> {
+        let pairs = |entry: crate::value::stream::Entry| {
+            entry.pairs().map(|(field, value)| (field.to_vec(), value.to_vec())).collect()
+        };
+        log.range(Id::MIN, Id::MAX).map(|entry| (entry.id, pairs(entry))).collect()
+    }
+
+    /// A field name of 1 MB that 80,000 entries shared was copied for each of them: 80 GB.
+    #[test]
+    fn fields_that_entries_share_are_kept_once() {
+        let long = vec![b'f'; 10_000];
+        for own_every in [usize::MAX, 2, 3, 50] {
+            let mut payload = Vec::new();
+            let mut writer = StreamWriter::new(&mut payload);
+            writer.run(&[Element::Bytes(&long), Element::Bytes(b"g")]);
+            let mut expected = Vec::new();
+            for n in 1..=1000usize {
+                let (id, value) = (Id::new(n as u64, 0), Element::Int(n as i64));
+                if n.is_multiple_of(own_every) {
+                    writer.entry(id, EntryTexts::Pairs(&[Element::Bytes(b"own"), value]));
+                    expected.push((id, vec![(b"own".to_vec(), value.to_vec())]));
+                } else {
+                    writer.entry(id, EntryTexts::Values(&[value, value]));
+                    expected.push((id, vec![(long.clone(), value.to_vec()), (b"g".to_vec(), value.to_vec())]));
+                }
+            }
+            writer.finish(&stream::Stream { last_id: Id::new(1000, 0), entries_added: 1000, ..Default::default() });
+            assert!(payload.len() < 100_000, "{} bytes", payload.len());
+            let log = read(&payload);
+            assert!(log.bytes() < 2 * payload.len(), "{} bytes of {}", log.bytes(), payload.len());
+            assert!(entries(&log) == expected);
+            assert_eq!(log.len(), 1000);
+            let mut again = Vec::new();
+            write(&mut again, &Stream { log, groups: Default::default() }, Wall::since_1970());
+            assert!(again.len() < 100_000, "{} bytes", again.len());
+            assert!(entries(&read(&again)) == expected);
+        }
+    }
+
+    /// Short fields do not keep entries in one chunk, through which one would walk from its start.
+    #[test]
+    fn a_long_run_becomes_chunks() {
+        let mut gathered = Gathered::default();
+        gathered.run(&[Element::Bytes(b"field")]);
+        for n in 1..=10_000 {
+            gathered.entry(Id::new(n, 0), RunTexts::Values([&b"value"[..]].into_iter()), LIMITS);
+        }
+        assert!(gathered.stream.log.chunk_count() >= 100);
+        assert_eq!(gathered.stream.log.len(), 10_000);
     }
 }

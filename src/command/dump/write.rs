@@ -24,6 +24,11 @@ impl Wall {
         Wall { now: ctx.now, offset_ms: ctx.clock.wall_offset_ms() }
     }
 
+    #[cfg(test)]
+    pub fn since_1970() -> Wall {
+        Wall { now: Now::from_ms(1), offset_ms: 0 }
+    }
+
     pub fn now_ms(self) -> u64 {
         self.now.ms
     }

@@ -2,7 +2,7 @@
 
 use super::super::listpack::{Elements, int};
 use super::super::read::Reader;
-use super::super::{Error, Result, Sink};
+use super::super::{EntryTexts, Error, Result, Sink};
 use super::{Consumer, DELETED, Group, Pending, SAME_FIELDS, Stream, UNKNOWN};
 use crate::value::pack::Element;
 use crate::value::stream::Id;
@@ -77,12 +77,13 @@ impl Entries {
         if elements.expect_int()? != 0 {
             return Err(CORRUPT);
         }
-        let mut fields = Vec::new();
+        sink.run(&names);
+        let mut texts = Vec::new();
         let (mut live_seen, mut deleted_seen) = (0, 0);
         while let Some(flags) = elements.next() {
             let flags = int(flags?)?;
-            fields.clear();
-            let id = entry(&mut elements, flags, master, &names, &mut fields)?;
+            texts.clear();
+            let id = entry(&mut elements, flags, master, names.len(), &mut texts)?;
             if id < master {
                 return Err(CORRUPT);
             }
@@ -95,7 +96,8 @@ impl Entries {
                 }
                 live_seen += 1;
                 self.first.get_or_insert(id);
-                sink.entry(id, &fields);
+                let shares = flags & SAME_FIELDS != 0;
+                sink.entry(id, if shares { EntryTexts::Values(&texts) } else { EntryTexts::Pairs(&texts) });
             }
         }
         self.count += live_seen;
@@ -119,29 +121,29 @@ fn count(elements: &mut Elements) -> Result<u64> {
     elements.expect_int()?.try_into().map_err(|_| CORRUPT)
 }
 
-/// Reads an entry behind its flags; fields and values go to `fields`.
+/// Reads an entry behind its flags; its values, with its fields where they are its own, go to `texts`.
 fn entry<'a>(
     elements: &mut Elements<'a>,
     flags: i64,
     master: Id,
-    names: &[Element<'a>],
-    fields: &mut Vec<Element<'a>>,
+    names: usize,
+    texts: &mut Vec<Element<'a>>,
 ) -> Result<Id> {
     let (ms, seq) = (elements.expect_int()?, elements.expect_int()?);
     let id = Id { ms: master.ms.wrapping_add_signed(ms), seq: master.seq.wrapping_add_signed(seq) };
     let mut own_elements = 3;
     if flags & SAME_FIELDS != 0 {
-        for name in names {
-            fields.extend([*name, elements.expect()?]);
+        for _ in 0..names {
+            texts.push(elements.expect()?);
         }
-        own_elements += names.len() as u64;
+        own_elements += names as u64;
     } else {
         for _ in 0..count(elements)? {
-            fields.extend([elements.expect()?, elements.expect()?]);
+            texts.extend([elements.expect()?, elements.expect()?]);
         }
-        own_elements += 1 + fields.len() as u64;
+        own_elements += 1 + texts.len() as u64;
     }
-    if fields.is_empty() || count(elements)? != own_elements {
+    if texts.is_empty() || count(elements)? != own_elements {
         return Err(CORRUPT);
     }
     Ok(id)

@@ -1,7 +1,7 @@
 //! Writing streams.
 
 use super::super::listpack::{EMPTY_BYTES, Listpack};
-use super::super::{kind, write};
+use super::super::{EntryTexts, kind, write};
 use super::{Group, SAME_FIELDS, Stream, UNKNOWN};
 use crate::value::pack::Element;
 use crate::value::stream::Id;
@@ -17,6 +17,11 @@ pub struct StreamWriter<'o> {
     nodes_at: usize,
     nodes: u64,
     node: Option<Node>,
+    /// Fields that the entries of the run may share, and the bytes of their texts.
+    shared: Listpack,
+    shared_bytes: usize,
+    /// The node has the same.
+    shares_with_node: bool,
     entries: u64,
     first_id: Id,
 }
@@ -36,14 +41,32 @@ impl<'o> StreamWriter<'o> {
     pub fn new(out: &'o mut Vec<u8>) -> StreamWriter<'o> {
         out.push(kind::STREAM_LISTPACKS_2);
         let nodes_at = out.len();
-        StreamWriter { out, nodes_at, nodes: 0, node: None, entries: 0, first_id: Id::default() }
+        StreamWriter {
+            out,
+            nodes_at,
+            nodes: 0,
+            node: None,
+            shared: Listpack::new(),
+            shared_bytes: 0,
+            shares_with_node: false,
+            entries: 0,
+            first_id: Id::default(),
+        }
     }
 
-    /// Fields and values alternate.
-    pub fn entry(&mut self, id: Id, fields: &[Element]) {
-        let mut names = Listpack::new();
-        fields.iter().step_by(2).for_each(|name| names.push(*name));
-        let added_bytes: usize = fields.iter().map(|element| element.text_len()).sum();
+    /// Entries come that may share these fields.
+    pub fn run(&mut self, fields: &[Element]) {
+        self.shared = listpack(fields.iter());
+        self.shared_bytes = fields.iter().map(|element| element.text_len()).sum();
+        self.shares_with_node = self.node.as_ref().is_some_and(|node| node.names == self.shared);
+    }
+
+    pub fn entry(&mut self, id: Id, texts: EntryTexts) {
+        let text_bytes = |texts: &[Element]| texts.iter().map(|element| element.text_len()).sum::<usize>();
+        let added_bytes = match texts {
+            EntryTexts::Values(values) => self.shared_bytes + text_bytes(values),
+            EntryTexts::Pairs(pairs) => text_bytes(pairs),
+        };
         if self.node.as_ref().is_some_and(|node| node.is_full(added_bytes)) {
             self.end_node();
         }
@@ -51,7 +74,29 @@ impl<'o> StreamWriter<'o> {
             self.first_id = id;
         }
         self.entries += 1;
-        self.node.get_or_insert_with(|| Node::new(id, names.clone())).entry(id, &names, fields);
+        let own_names = match texts {
+            EntryTexts::Values(_) => None,
+            EntryTexts::Pairs(pairs) => Some(listpack(pairs.iter().step_by(2))),
+        };
+        let node = match &mut self.node {
+            Some(node) => node,
+            none => {
+                let names = own_names.clone().unwrap_or_else(|| self.shared.clone());
+                let node = none.insert(Node::new(id, names));
+                self.shares_with_node = node.names == self.shared;
+                node
+            }
+        };
+        match texts {
+            EntryTexts::Values(values) if self.shares_with_node => node.values(id, values.iter().copied()),
+            EntryTexts::Values(values) => {
+                node.pairs(id, self.shared.iter().zip(values).flat_map(|(name, value)| [name, *value]))
+            }
+            EntryTexts::Pairs(pairs) if own_names.as_ref() == Some(&node.names) => {
+                node.values(id, pairs.iter().skip(1).step_by(2).copied());
+            }
+            EntryTexts::Pairs(pairs) => node.pairs(id, pairs.iter().copied()),
+        }
     }
 
     fn end_node(&mut self) {
@@ -108,25 +153,36 @@ impl Node {
         node
     }
 
-    /// Whether an entry of so many bytes is one too many.
+    /// Whether an entry of so many bytes is one too many. The next node may have the same fields again, of which there is
+    /// not more than of entries.
     fn is_full(&self, added_bytes: usize) -> bool {
-        self.entries >= NODE_ENTRIES_MAX || self.head_bytes + self.body.len() + added_bytes >= NODE_BYTES_MAX
+        let past_limits =
+            self.entries >= NODE_ENTRIES_MAX || self.head_bytes + self.body.len() + added_bytes >= NODE_BYTES_MAX;
+        past_limits && self.body.len() + NODE_BYTES_MAX >= self.names.len()
     }
 
-    fn entry(&mut self, id: Id, names: &Listpack, fields: &[Element]) {
-        let same = *names == self.names;
+    /// An entry with the fields of the node.
+    fn values<'a>(&mut self, id: Id, values: impl Iterator<Item = Element<'a>>) {
+        self.entry(id, SAME_FIELDS, None, values);
+    }
+
+    /// An entry with its own.
+    fn pairs<'a>(&mut self, id: Id, pairs: impl Iterator<Item = Element<'a>> + Clone) {
+        let fields = pairs.clone().count() / 2;
+        self.entry(id, 0, Some(fields), pairs);
+    }
+
+    fn entry<'a>(&mut self, id: Id, flags: i64, own_fields: Option<usize>, texts: impl Iterator<Item = Element<'a>>) {
         let body = &mut self.body;
-        body.push(Element::Int(if same { SAME_FIELDS } else { 0 }));
+        let before = body.count();
+        body.push(Element::Int(flags));
         body.push(Element::Int(id.ms.wrapping_sub(self.master.ms).cast_signed()));
         body.push(Element::Int(id.seq.wrapping_sub(self.master.seq).cast_signed()));
-        if same {
-            fields.iter().skip(1).step_by(2).for_each(|value| body.push(*value));
-            body.push(Element::Int(fields.len() as i64 / 2 + 3));
-        } else {
-            body.push(Element::Int(fields.len() as i64 / 2));
-            fields.iter().for_each(|element| body.push(*element));
-            body.push(Element::Int(fields.len() as i64 + 4));
+        if let Some(fields) = own_fields {
+            body.push(Element::Int(fields as i64));
         }
+        texts.for_each(|text| body.push(text));
+        body.push(Element::Int((body.count() - before) as i64));
         self.entries += 1;
     }
 
@@ -146,6 +202,12 @@ impl Node {
         listpack.append(&self.body);
         listpack.finish()
     }
+}
+
+fn listpack<'e, 'a: 'e>(elements: impl Iterator<Item = &'e Element<'a>>) -> Listpack {
+    let mut listpack = Listpack::new();
+    elements.for_each(|element| listpack.push(*element));
+    listpack
 }
 
 fn id_bytes(id: Id) -> [u8; 16] {

@@ -71,14 +71,19 @@ impl Chunk {
     /// A chunk with its first entry; `pairs` are fields, each followed by its value.
     pub fn new<'p>(id: Id, pairs: impl ExactSizeIterator<Item = &'p [u8]> + Clone) -> Chunk {
         let text_bytes: usize = pairs.clone().map(<[u8]>::len).sum();
-        let mut buffer = Vec::with_capacity(text_bytes + 2 * pairs.len() + 16);
-        push_number(&mut buffer, pairs.len() as u64 / 2);
-        for field in pairs.clone().step_by(2) {
-            Element::of(field).encode(&mut buffer);
-        }
-        let mut chunk = Chunk { first: id, last: id, live: 0, dead: 0, dead_bytes: 0, begin: buffer.len(), buffer };
+        let mut chunk = Chunk::for_fields(id, pairs.clone().step_by(2), text_bytes + 2 * pairs.len() + 16);
         chunk.append(id, pairs);
         chunk
+    }
+
+    /// A chunk without entries yet, the first of which has this id, and some of which have these fields.
+    pub fn for_fields<'p>(id: Id, fields: impl ExactSizeIterator<Item = &'p [u8]>, capacity: usize) -> Chunk {
+        let mut buffer = Vec::with_capacity(capacity);
+        push_number(&mut buffer, fields.len() as u64);
+        for field in fields {
+            Element::of(field).encode(&mut buffer);
+        }
+        Chunk { first: id, last: id, live: 0, dead: 0, dead_bytes: 0, begin: buffer.len(), buffer }
     }
 
     /// Whether an entry with so many bytes of text belongs into the next chunk.
@@ -88,24 +93,43 @@ impl Chunk {
             || (limits.entries > 0 && self.live as usize + self.dead as usize >= limits.entries)
     }
 
+    /// Whether an entry that has so many bytes beside its chunk's fields, which take `field_bytes`, belongs into the next
+    /// chunk. There the fields would be again: so much of them there is not more than of entries.
+    pub fn is_full_beside_fields(&self, limits: ChunkLimits, field_bytes: usize, own_bytes: usize) -> bool {
+        let entry_bytes = (self.buffer.len() + own_bytes).saturating_sub(field_bytes);
+        let past_limits = (limits.bytes > 0 && entry_bytes >= limits.bytes)
+            || (limits.entries > 0 && self.live as usize + self.dead as usize >= limits.entries);
+        past_limits && entry_bytes >= field_bytes || self.buffer.len() + own_bytes >= CHUNK_BYTES_MAX
+    }
+
     /// Appends an entry, whose id is larger than all others'.
     pub fn append<'p>(&mut self, id: Id, pairs: impl ExactSizeIterator<Item = &'p [u8]> + Clone) {
-        let same = self.has_fields(pairs.clone());
-        let bytes_max = pairs.clone().map(|text| text.len() + ELEMENT_HEAD_BYTES_MAX).sum::<usize>();
+        if self.has_fields(pairs.clone()) {
+            self.append_values(id, pairs.skip(1).step_by(2));
+        } else {
+            self.append_texts(id, Some(pairs.len() / 2), pairs);
+        }
+    }
+
+    /// The same with the fields of the chunk.
+    pub fn append_values<'p>(&mut self, id: Id, values: impl Iterator<Item = &'p [u8]> + Clone) {
+        self.append_texts(id, None, values);
+    }
+
+    fn append_texts<'p>(&mut self, id: Id, own_fields: Option<usize>, texts: impl Iterator<Item = &'p [u8]> + Clone) {
+        let bytes_max = texts.clone().map(|text| text.len() + ELEMENT_HEAD_BYTES_MAX).sum::<usize>();
         self.reserve(bytes_max + ENTRY_FRAME_BYTES_MAX);
         let begin = self.buffer.len();
-        self.buffer.push(if same { SAME_FIELDS } else { 0 });
+        self.buffer.push(if own_fields.is_none() { SAME_FIELDS } else { 0 });
         // Its width is settled before its value is known.
         let size_bytes = number_len((bytes_max + ENTRY_FRAME_BYTES_MAX) as u64);
         self.buffer.resize(begin + 1 + size_bytes, 0);
         push_number(&mut self.buffer, id.ms - self.first.ms);
         push_number(&mut self.buffer, if id.ms == self.first.ms { id.seq - self.first.seq } else { id.seq });
-        if same {
-            pairs.skip(1).step_by(2).for_each(|value| self.push_element(value));
-        } else {
-            push_number(&mut self.buffer, pairs.len() as u64 / 2);
-            pairs.for_each(|text| self.push_element(text));
+        if let Some(count) = own_fields {
+            push_number(&mut self.buffer, count as u64);
         }
+        texts.for_each(|text| self.push_element(text));
         let end = self.buffer.len();
         let size = end - begin - 1 - size_bytes;
         write_number(&mut self.buffer[begin + 1..begin + 1 + size_bytes], size as u64);
@@ -116,6 +140,23 @@ impl Chunk {
 
     pub fn first(&self) -> Id {
         self.first
+    }
+
+    /// Fields that entries may share.
+    pub fn fields(&self) -> impl Iterator<Item = Element<'_>> {
+        let (count, mut at) = number_at(&self.buffer, 0);
+        (0..count).map(move |_| read_on(&self.buffer, &mut at))
+    }
+
+    /// The entries that live.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let mut at = self.begin();
+        let next = move || {
+            let entry = (at < self.end()).then(|| self.entry_at(at))?;
+            at = entry.end;
+            Some(entry)
+        };
+        std::iter::from_fn(next).filter(|entry| !entry.is_deleted())
     }
 
     /// The id of the entry that was appended last, which may be deleted.
@@ -333,6 +374,11 @@ impl<'a> Entry<'a> {
     #[inline]
     pub fn end(&self) -> usize {
         self.end
+    }
+
+    /// Whether its fields are those of its chunk.
+    pub fn shares_fields(&self) -> bool {
+        self.flags & SAME_FIELDS != 0
     }
 
     /// How many fields it has.

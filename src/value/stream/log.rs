@@ -68,6 +68,37 @@ pub struct Log {
     chunk_bytes: usize,
 }
 
+/// Entries on their way into a stream that were kept together, with the fields that some of them share.
+pub struct Run {
+    fields: Vec<Vec<u8>>,
+    /// Of the fields' texts.
+    field_bytes: usize,
+    /// They have a chunk.
+    is_begun: bool,
+}
+
+/// One of them: the values of its run's fields, or fields and values that alternate.
+pub enum RunTexts<T> {
+    Values(T),
+    Pairs(T),
+}
+
+impl Run {
+    pub fn of(fields: Vec<Vec<u8>>) -> Run {
+        let field_bytes = fields.iter().map(Vec::len).sum();
+        Run { fields, field_bytes, is_begun: false }
+    }
+
+    /// Bytes of their texts.
+    pub fn field_bytes(&self) -> usize {
+        self.field_bytes
+    }
+
+    pub fn field_count(&self) -> usize {
+        self.fields.len()
+    }
+}
+
 impl Log {
     pub fn len(&self) -> u64 {
         self.len
@@ -147,24 +178,65 @@ impl Log {
                 tail.append(id, pairs);
                 self.chunk_bytes += tail.bytes() - before;
             }
-            tail => {
-                if let Some(mut full) = tail.take() {
-                    self.chunk_bytes -= full.bytes();
-                    full.close();
-                    self.chunk_bytes += full.bytes();
-                    self.chunks.insert(full.first(), full);
-                }
-                let chunk = Box::new(Chunk::new(id, pairs));
-                self.chunk_bytes += chunk.bytes();
-                *tail = Some(chunk);
-            }
+            _ => self.begin_chunk(Chunk::new(id, pairs)),
         }
+        self.appended(id);
+    }
+
+    /// Appends an entry that was kept together with others, of which some share their fields; they stay together, so that
+    /// they take no more room than there.
+    pub fn append_to_run<'p>(
+        &mut self,
+        id: Id,
+        run: &mut Run,
+        texts: RunTexts<impl ExactSizeIterator<Item = &'p [u8]> + Clone>,
+        limits: ChunkLimits,
+    ) {
+        debug_assert!(id > self.last_id);
+        let own_bytes = match &texts {
+            RunTexts::Values(texts) | RunTexts::Pairs(texts) => texts.clone().map(<[u8]>::len).sum(),
+        };
+        let takes = |tail: &Chunk| !tail.is_full_beside_fields(limits, run.field_bytes, own_bytes);
+        if !run.is_begun || !self.tail.as_deref().is_some_and(takes) {
+            let fields = run.fields.iter().map(|field| &field[..]);
+            self.begin_chunk(Chunk::for_fields(id, fields, run.field_bytes + own_bytes));
+            run.is_begun = true;
+        }
+        if let Some(tail) = &mut self.tail {
+            let before = tail.bytes();
+            match texts {
+                RunTexts::Values(values) => tail.append_values(id, values),
+                RunTexts::Pairs(pairs) => tail.append(id, pairs),
+            }
+            self.chunk_bytes += tail.bytes() - before;
+        }
+        self.appended(id);
+    }
+
+    /// The last chunk grows no more; this one does.
+    fn begin_chunk(&mut self, chunk: Chunk) {
+        if let Some(mut full) = self.tail.take() {
+            self.chunk_bytes -= full.bytes();
+            full.close();
+            self.chunk_bytes += full.bytes();
+            self.chunks.insert(full.first(), full);
+        }
+        self.chunk_bytes += chunk.bytes();
+        self.tail = Some(Box::new(chunk));
+    }
+
+    fn appended(&mut self, id: Id) {
         self.len += 1;
         self.entries_added = self.entries_added.wrapping_add(1);
         self.last_id = id;
         if self.len == 1 {
             self.first_id = id;
         }
+    }
+
+    /// All chunks, in order.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.all_chunks()
     }
 
     /// The entries from `start` to `end`, both inclusive, the smallest id first.

@@ -25,11 +25,11 @@ mod model_test;
 
 use super::{Node, NodeType};
 use crate::table::{Kind, Stored};
-pub use chunk::{ChunkLimits, Entry, Pairs};
+pub use chunk::{CHUNK_BYTES_MAX, ChunkLimits, Entry, Pairs};
 pub use group::{Consumer, ConsumerKey, Group, Groups, Pending};
 pub use id::{ID_TEXT_BYTES_MAX, Id, IdError, NewId};
 
-pub use log::{AppendError, Entries, EntriesBack, Log, SetIdError, Trim, TrimTo};
+pub use log::{AppendError, Entries, EntriesBack, Log, Run, RunTexts, SetIdError, Trim, TrimTo};
 
 #[derive(Clone, Debug, Default)]
 pub struct Stream {

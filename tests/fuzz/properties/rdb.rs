@@ -2,7 +2,7 @@
 //! bytes and not the numbers in them.
 
 use emberdb::rdb::stream::Stream;
-use emberdb::rdb::{Reader, Sink, decode, payload};
+use emberdb::rdb::{EntryTexts, Reader, Sink, decode, payload};
 use emberdb::value::pack::Element;
 use emberdb::value::stream::Id;
 
@@ -20,6 +20,8 @@ struct Counted {
     calls: usize,
     ended: bool,
     last_id: Option<Id>,
+    /// Fields of the run.
+    fields: usize,
 }
 
 pub fn check(bytes: &[u8]) {
@@ -65,8 +67,15 @@ impl Sink for Counted {
         self.call();
     }
 
-    fn entry(&mut self, id: Id, fields: &[Element]) {
-        assert!(!fields.is_empty() && fields.len().is_multiple_of(2));
+    fn run(&mut self, fields: &[Element]) {
+        self.fields = fields.len();
+    }
+
+    fn entry(&mut self, id: Id, texts: EntryTexts) {
+        match texts {
+            EntryTexts::Values(values) => assert!(!values.is_empty() && values.len() == self.fields),
+            EntryTexts::Pairs(pairs) => assert!(!pairs.is_empty() && pairs.len().is_multiple_of(2)),
+        }
         assert!(self.last_id.replace(id).is_none_or(|last| last < id));
         self.call();
     }
