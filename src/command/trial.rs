@@ -3,9 +3,10 @@
 use super::spec::flag::WRITE;
 use super::{Ctx, Run, rows};
 use crate::clock::Clock;
-use crate::config::Limits;
-use crate::keyspace::{Hasher, Keyspace, Touch};
+use crate::config::{Limits, PackLimits};
+use crate::keyspace::{Hasher, Keyspace, Stored, Touch};
 use crate::resp::{Proto, Reply, Request};
+use crate::value::pack::BYTES_MAX;
 
 pub struct Trial {
     pub keyspace: Keyspace,
@@ -75,4 +76,37 @@ pub fn array<T: AsRef<[u8]>>(items: impl ExactSizeIterator<Item = T>) -> Vec<u8>
     reply.array(items.len());
     items.for_each(|item| reply.bulk(item.as_ref()));
     out
+}
+
+/// Whatever the directives allow.
+#[test]
+fn collections_are_unpacked_before_their_packs_are_too_large() {
+    let wide = PackLimits { entries: 60_000, value_bytes: 1 << 30 };
+    let limits = Limits { string_bytes: 1 << 30, hash: wide, set: wide, zset: wide, ..Limits::default() };
+    let mut trial = Trial::new(1, limits);
+    let text = |n: usize| [format!("{n}:").into_bytes(), vec![b'x'; BYTES_MAX / 4]].concat();
+    let packed = |trial: &Trial, key: &[u8]| {
+        let key = trial.keyspace.hasher().key(key);
+        matches!(trial.keyspace.peek(0, key, trial.clock.now()), Some(Stored::Packed(..)))
+    };
+    for n in 0..6 {
+        trial.run(&[b"hset", b"hash", &text(n), b"v"]);
+        trial.run(&[b"hset", b"of values", format!("{n}").as_bytes(), &text(n)]);
+        trial.run(&[b"sadd", b"set", &text(n)]);
+        trial.run(&[b"zadd", b"zset", b"1", &text(n)]);
+        for key in [&b"hash"[..], b"of values", b"set", b"zset"] {
+            assert_eq!(packed(&trial, key), n < 3, "{} after {n}", String::from_utf8_lossy(key));
+        }
+    }
+    trial.run(&[b"zunionstore", b"union", b"1", b"zset"]);
+    trial.run(&[b"sunionstore", b"members", b"set"]);
+    assert!(!packed(&trial, b"union") && !packed(&trial, b"members"));
+    for key in [&b"hash"[..], b"of values", b"set", b"zset"] {
+        let payload = trial.run(&[b"dump", key]);
+        let start = payload.iter().position(|byte| *byte == b'\n').expect("a bulk string") + 1;
+        trial.run(&[b"del", key]);
+        let restored = trial.run(&[b"restore", key, b"0", &payload[start..payload.len() - 2]]);
+        assert_eq!(restored, b"+OK\r\n");
+        assert!(!packed(&trial, key), "{} restored", String::from_utf8_lossy(key));
+    }
 }

@@ -373,6 +373,16 @@ pub const COUNT_BYTES: usize = 2;
 /// The most items a packed collection can have.
 pub const COUNT_MAX: usize = u16::MAX as usize;
 
+/// The most bytes of a packed collection, as in Redis: what is behind is found by lengths of 32 bits, and looked for from
+/// the start. (Tests come to it without a gigabyte.)
+pub const BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
+
+/// Whether a pack of so many bytes has room for elements of which the texts have so many.
+#[inline]
+pub fn has_room(bytes: usize, text_bytes: usize) -> bool {
+    bytes + text_bytes <= BYTES_MAX
+}
+
 /// Changes that number by `change`.
 #[inline]
 pub fn add_count(buffer: &mut impl Buffer, change: isize) {

@@ -9,7 +9,7 @@
 //! goes back (`t_set.c` of Redis 7.2).
 
 use super::number::{I64_TEXT_BYTES_MAX, parse_i64};
-use super::pack::{self, Buffer, COUNT_BYTES, COUNT_MAX, Element, Encoded, Item};
+use super::pack::{self, Buffer, COUNT_BYTES, COUNT_MAX, Element, Encoded, Item, has_room};
 use super::{Node, NodeType, intset};
 use crate::config::Limits;
 use crate::table::{Dict, Entry, Kind, Stored, Value};
@@ -266,7 +266,7 @@ fn add_packed(buffer: &mut impl Buffer, member: &[u8], limits: &Limits) -> Added
     if pack::find(bytes, COUNT_BYTES, Item::ELEMENT, &encoded).is_some() {
         return Added::Present;
     }
-    if !is_packable(pack::count(bytes) + 1, member.len(), limits) {
+    if !is_packable(pack::count(bytes) + 1, member.len(), limits) || !has_room(bytes.len(), member.len()) {
         return Added::Changed(unpacked(View::Packed(bytes), member));
     }
     let end = bytes.len();

@@ -10,7 +10,7 @@ use crate::rdb::{EntryTexts, Error, Reader, Result, Sink, decode};
 use crate::value::hash::{self, Field};
 use crate::value::list::{End, Limit, packed as packed_list};
 use crate::value::number::I64_TEXT_BYTES_MAX;
-use crate::value::pack::{COUNT_MAX, Element};
+use crate::value::pack::{COUNT_MAX, Element, has_room};
 use crate::value::set;
 use crate::value::stream::{Id, RunTexts};
 use std::collections::HashSet;
@@ -181,7 +181,8 @@ fn hash(fields: &Fields, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
         return Ok(None);
     }
     let longest = texts.iter().map(<[u8]>::len).max().unwrap_or(0);
-    Ok(Some(if count <= limits.hash.entries.min(COUNT_MAX) && longest <= limits.hash.value_bytes {
+    let is_short = count <= limits.hash.entries.min(COUNT_MAX) && longest <= limits.hash.value_bytes;
+    Ok(Some(if is_short && has_room(texts.bytes.len(), 0) {
         let (bytes, marked) = hash::packed(alive);
         Owned::Packed { kind: Kind::Hash, marked, bytes: bytes.into_vec() }
     } else {

@@ -6,6 +6,7 @@ use crate::config::{NotifyFlags, PackLimits};
 use crate::keyspace::{Key, Kind, Live, NEVER_MS, Stored, Touch, Value};
 use crate::resp::{Error, Result};
 use crate::value::hash::{self, EMPTY, Field, Hash, View};
+use crate::value::pack::has_room;
 
 /// The live hash under a key; another type is an error.
 pub fn find<'c>(ctx: &'c mut Ctx, key: Key, touch: Touch) -> Result<Option<Live<'c>>> {
@@ -132,7 +133,9 @@ impl<'c> Edit<'c> {
     }
 
     fn must_unpack(&self, name: &[u8], value: &[u8]) -> bool {
-        name.len() > self.limits.value_bytes || value.len() > self.limits.value_bytes
+        name.len() > self.limits.value_bytes
+            || value.len() > self.limits.value_bytes
+            || self.live.packed().is_some_and(|bytes| !has_room(bytes.len(), name.len() + value.len()))
     }
 
     /// After a field was set: more of them than may be packed?

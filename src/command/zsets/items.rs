@@ -3,7 +3,7 @@
 use crate::config::PackLimits;
 use crate::keyspace::{Kind, Owned};
 use crate::value::number::{I64_TEXT_BYTES_MAX, compare_f64};
-use crate::value::pack::Element;
+use crate::value::pack::{Element, has_room};
 use crate::value::zset::{Builder, fits, packed};
 
 /// Members in one run of bytes, each with its score, in any order.
@@ -62,7 +62,7 @@ impl Items {
     pub fn into_value(self, limits: PackLimits) -> Owned {
         let sorted = self.sorted();
         let longest_bytes = sorted.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
-        if fits(sorted.len(), longest_bytes, limits) {
+        if fits(sorted.len(), longest_bytes, limits) && has_room(self.bytes(), 0) {
             return Owned::Packed { kind: Kind::Zset, marked: false, bytes: packed(sorted.into_iter()) };
         }
         let mut builder = Builder::default();

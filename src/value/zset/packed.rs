@@ -43,7 +43,7 @@ impl<B: Buffer> Edit for Packed<'_, B> {
 
     fn insert(&mut self, member: &[u8], score: f64) -> bool {
         let bytes = self.buffer.bytes();
-        if !fits(pack::count(bytes) + 1, member.len(), self.limits) {
+        if !fits(pack::count(bytes) + 1, member.len(), self.limits) || !pack::has_room(bytes.len(), member.len()) {
             return false;
         }
         let at = place_for(bytes, member, score, None);
