@@ -12,6 +12,8 @@ mod administration;
 mod blocking;
 #[path = "wire/connections.rs"]
 mod connections;
+#[path = "wire/cost.rs"]
+mod cost;
 #[path = "wire/dump.rs"]
 mod dump;
 #[path = "wire/framing.rs"]
