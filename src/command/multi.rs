@@ -4,7 +4,7 @@ use super::bitmaps::as_bytes;
 use super::deadlines::Deadline;
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::strings::{Condition, len, parse_options, reply_value};
+use super::strings::{Condition, len, parse_options, reply_value, set_dead};
 use super::{Across, Ctx, Merge, Run};
 use crate::clock::Now;
 use crate::config::{Limits, NotifyFlags};
@@ -150,7 +150,7 @@ impl ManySets {
         let Some(condition) = self.condition else { return true };
         self.pairs.clone().all(|index| {
             let key = ctx.other_key(request.arg(index));
-            let found = |ctx: &mut Ctx| ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Write).is_some();
+            let found = |ctx: &mut Ctx| ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_some();
             !mine(key) || found(ctx) == (condition == Condition::Present)
         })
     }
@@ -162,10 +162,7 @@ impl ManySets {
                 continue;
             }
             if self.deadline.is_some_and(|deadline| deadline.is_past(ctx.now)) {
-                // As SET has it: such a value is never stored, and what was there is gone.
-                if ctx.keyspace.remove(ctx.db, key, ctx.now) {
-                    ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
-                }
+                set_dead(ctx, key);
                 continue;
             }
             let mut kept = || ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).and_then(|live| live.deadline_ms());

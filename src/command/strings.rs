@@ -5,7 +5,7 @@ use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
 use crate::config::NotifyFlags;
-use crate::keyspace::{Kind, Live, Value};
+use crate::keyspace::{Key, Kind, Live, Value};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double};
 use deadlines::{Expiry, Unit};
@@ -451,7 +451,6 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
             None => ctx.reply.nil(),
         }
     }
-    let found = live.is_some();
     let old_deadline_ms = live.as_ref().and_then(Live::deadline_ms);
     let holds = options.condition.map_or(Ok(true), |condition| condition.holds(live.as_ref(), request))?;
     if !holds {
@@ -462,11 +461,7 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
     }
     let deadline_ms = match deadline {
         Some(deadline) if deadline.is_past(ctx.now) => {
-            // A value whose deadline has passed is never stored: what was there is gone all the same.
-            if found {
-                ctx.keyspace.remove(ctx.db, key, ctx.now);
-                ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
-            }
+            set_dead(ctx, key);
             if !options.get {
                 ctx.reply.ok();
             }
@@ -484,6 +479,18 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
         ctx.reply.ok();
     }
     Ok(())
+}
+
+/// Sets a value whose deadline has passed: it is never stored, and what was there is gone. What Redis tells of it is told,
+/// though there it may be a moment until it dies.
+pub fn set_dead(ctx: &mut Ctx, key: Key) {
+    if !ctx.keyspace.remove(ctx.db, key, ctx.now) {
+        ctx.keyspace.effects.notify(NotifyFlags::NEW, "new", ctx.db, key.bytes);
+    }
+    ctx.changed(NotifyFlags::STRING, "set", key.bytes);
+    ctx.also(NotifyFlags::GENERIC, "expire", key.bytes);
+    ctx.also(NotifyFlags::EXPIRED, "expired", key.bytes);
+    ctx.keyspace.counters.expired_by_access += 1;
 }
 
 fn setnx(ctx: &mut Ctx, request: Request) -> Result {
