@@ -6,7 +6,7 @@
 //! treats commands of several keys and of the session as barriers, so the replies of a pipeline are determined.
 //!
 //! A run is about one family of commands: `cargo test --test differential lists`. `differential/blocking.rs` compares who
-//! waits and who is served.
+//! waits and who is served, `differential/looked_up.rs` what looking a key up leaves behind.
 //!
 //! - `EMBERDB_DIFF_STEPS`: how many commands each test sends (default [`DEFAULT_STEPS`], [`FAMILY_STEPS`])
 //! - `EMBERDB_DIFF_SEED`: the seed; a failure prints the one that it used. The same seed makes the same commands.
@@ -22,6 +22,8 @@ mod common;
 mod compare;
 #[path = "differential/generate.rs"]
 mod generate;
+#[path = "differential/looked_up.rs"]
+mod looked_up;
 #[path = "differential/special.rs"]
 mod special;
 #[path = "differential/tally.rs"]

@@ -130,7 +130,7 @@ pub fn value(word: u64) -> [u8; VALUE_BYTES] {
 
 /// The word in the value of a key; `None` where the key is gone.
 pub fn word(keyspace: &mut Keyspace, key: Key, now: Now) -> Option<u64> {
-    match keyspace.find(0, key, now, Touch::No)?.value() {
+    match keyspace.find(0, key, now, Touch::NOTHING)?.value() {
         Value::Bytes(bytes) => Some(u64::from_le_bytes(bytes[..8].try_into().expect("a value begins with its word"))),
         Value::Int(_) => None,
     }

@@ -1,6 +1,6 @@
 //! Strings as bits: SETBIT, BITCOUNT, BITOP, BITFIELD and their kin.
 
-use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
+use super::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::find_string;
 use super::{Across, Ctx, Run};
@@ -73,7 +73,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "bitop",
             arity: -4,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::FROM_SECOND,
             group: Group::Bitmap,
             since: "2.6.0",
@@ -277,7 +277,7 @@ fn parse_bitop(request: Request) -> Result<Op> {
 /// What `work` makes of the string under some key, empty where there is none.
 fn read_source<R>(ctx: &mut Ctx, bytes: &[u8], work: impl FnOnce(&[u8]) -> R) -> Result<R> {
     let key = ctx.other_key(bytes);
-    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.reading()) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         None => Ok(work(b"")),
         Some(live) if live.kind() != Kind::String => Err(Error::WrongType),
         Some(live) => Ok(work(as_bytes(live.value(), &mut [0; I64_TEXT_BYTES_MAX]))),
@@ -404,6 +404,7 @@ fn bitfield(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
     let ops = parse_field_ops(ctx, request)?;
     let writes = ops.iter().filter(|op| op.verb != Verb::Get);
     let Some(end_bytes) = writes.map(FieldOp::end_bytes).max() else {
+        ctx.touch = ctx.reading();
         let values: Vec<i64> =
             read(ctx, request, |bytes| ops.iter().map(|op| op.field.get(bytes, op.offset)).collect())?;
         ctx.reply.array(values.len());

@@ -190,7 +190,7 @@ pub fn first_of(
             move |ctx: &mut Ctx, shard: usize| {
                 let mut is_there = |index: usize| {
                     let key = ctx.other_key(request.as_request().arg(index));
-                    ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).is_some()
+                    ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING).is_some()
                 };
                 let own = own.iter().filter(|(index, owner)| *owner == shard && is_there(*index));
                 own.copied().collect::<Vec<_>>()

@@ -5,7 +5,6 @@ use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
 use crate::clock::Now;
 use crate::config::NotifyFlags;
-use crate::keyspace::Touch;
 use crate::resp::{Error, Request, Result, printable};
 
 pub const ROWS: &[Row<Run>] = &[
@@ -230,7 +229,7 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
 
 fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
     let key = ctx.key(request.arg(1));
-    let answer_ms = match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) {
+    let answer_ms = match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         None => -2,
         Some(live) => match live.deadline_ms() {
             None => -1,

@@ -1,6 +1,6 @@
 //! Counting different elements in 12 KB: PFADD, PFCOUNT, PFMERGE, and what looks inside.
 
-use super::spec::flag::{ADMIN, DENY_OOM, FAST, READ, WRITE};
+use super::spec::flag::{ADMIN, COUNTED, DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::find_string;
 use super::{Across, Ctx, Run};
@@ -43,7 +43,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "pfmerge",
             arity: -2,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::ALL,
             group: Group::HyperLogLog,
             since: "2.8.9",
@@ -111,7 +111,7 @@ fn to_change(live: &mut Live) -> Result<Encoding> {
 
 /// Puts a HyperLogLog where it belongs; a deadline stays.
 fn store(ctx: &mut Ctx, key: Key, hll: Hll) {
-    match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING) {
         Some(mut live) => live.resize(hll.bytes().len()).copy_from_slice(hll.bytes()),
         None => {
             let value = Owned::Bytes { bytes: hll.into_bytes(), raw: true };
@@ -182,7 +182,7 @@ fn count_one(ctx: &mut Ctx, request: Request) -> Result<u64> {
 /// Adds the registers of a key, if it is there.
 fn add_registers(ctx: &mut Ctx, bytes: &[u8], registers: &mut Registers) -> Result {
     let key = ctx.other_key(bytes);
-    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.reading()) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         Some(live) => registers.add(sound(&live)?.1).map_err(refused),
         None => Ok(()),
     }
@@ -232,7 +232,7 @@ fn pfmerge(ctx: &mut Ctx, request: Request) -> Result {
 fn merge_into(ctx: &mut Ctx, bytes: &[u8], registers: &Registers) -> Result {
     let key = ctx.other_key(bytes);
     let max_bytes = ctx.limits.hll_sparse_bytes;
-    let mut hll = match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) {
+    let mut hll = match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING) {
         Some(live) => Hll::of(sound(&live)?.1, max_bytes).map_err(refused)?,
         None => Hll::new(max_bytes),
     };
@@ -284,7 +284,7 @@ fn pfdebug(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 fn make_dense(ctx: &mut Ctx, key: Key) -> Result {
-    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) else { return Ok(()) };
+    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING) else { return Ok(()) };
     let mut hll = Hll::of(sound(&live)?.1, 0).map_err(refused)?;
     if hll.make_dense().map_err(refused)? {
         store(ctx, key, hll);

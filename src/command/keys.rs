@@ -1,6 +1,6 @@
 //! Keys of any type: deleting, renaming, copying, asking what they are.
 
-use super::spec::flag::{DENY_OOM, FAST, NO_TOUCH, READ, WRITE};
+use super::spec::flag::{ALWAYS_TOUCH, COUNTED, DENY_OOM, FAST, NO_MISS_EVENT, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, Ctx, Merge, Run};
 use crate::config::NotifyFlags;
@@ -23,14 +23,14 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         Spec {
             summary: "Counts how many of the keys exist; a key named twice counts twice.",
-            ..many_keys("exists", READ | FAST, "1.0.0", "O(n) in the number of keys")
+            ..many_keys("exists", READ | FAST | NO_TOUCH, "1.0.0", "O(n) in the number of keys")
         },
         Run::Spread(exists, Merge::Sum),
     ),
     Row::new(
         Spec {
             summary: "Marks keys as used and counts those that exist.",
-            ..many_keys("touch", READ | FAST, "3.2.1", "O(n) in the number of keys")
+            ..many_keys("touch", READ | FAST | ALWAYS_TOUCH, "3.2.1", "O(n) in the number of keys")
         },
         Run::Spread(exists, Merge::Sum),
     ),
@@ -80,7 +80,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "copy",
             arity: -3,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::TWO,
             group: Group::Generic,
             since: "6.2.0",
@@ -159,7 +159,7 @@ const fn object_spec(name: &'static str, summary: &'static str) -> Spec {
     Spec {
         name,
         arity: 3,
-        flags: READ | NO_TOUCH,
+        flags: READ | NO_TOUCH | NO_MISS_EVENT,
         keys: Keys::SECOND,
         group: Group::Generic,
         since: "2.2.3",
@@ -194,7 +194,7 @@ fn exists(ctx: &mut Ctx, request: Request) -> Result {
 
 fn type_of(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let kind = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).map_or("none", |live| live.kind().name());
+    let kind = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).map_or("none", |live| live.kind().name());
     ctx.reply.simple(kind);
     Ok(())
 }
@@ -203,38 +203,45 @@ fn type_of(ctx: &mut Ctx, request: Request) -> Result {
 struct Carried {
     value: Owned,
     deadline_ms: Option<u64>,
+    idle_s: u32,
 }
 
 impl Carried {
     fn copy_of(live: &Live) -> Carried {
-        Carried { value: live.to_owned(), deadline_ms: live.deadline_ms() }
+        Carried { value: live.to_owned(), deadline_ms: live.deadline_ms(), idle_s: 0 }
     }
 
     fn take(live: Live) -> Carried {
-        let deadline_ms = live.deadline_ms();
-        Carried { value: live.take(), deadline_ms }
+        let (deadline_ms, idle_s) = (live.deadline_ms(), live.idle_s());
+        Carried { value: live.take(), deadline_ms, idle_s }
     }
 
     /// What stands there goes first: the key is new then, as in Redis.
     fn put(self, ctx: &mut Ctx, db: usize, key: Key) {
-        if let Some(live) = ctx.keyspace.find(db, key, ctx.now, Touch::No) {
+        if let Some(live) = ctx.keyspace.find(db, key, ctx.now, Touch::NOTHING) {
             live.remove();
         }
         ctx.keyspace.insert_owned(db, key, self.value, self.deadline_ms, ctx.now);
+        // For a client with NO-TOUCH the key is as idle as before.
+        if self.idle_s > 0
+            && let Some(live) = ctx.keyspace.find(db, key, ctx.now, Touch::NOTHING)
+        {
+            live.set_idle_s(self.idle_s.into());
+        }
     }
 }
 
 fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
     let (from, to) = (ctx.key(request.arg(1)), ctx.other_key(request.arg(2)));
-    if ctx.keyspace.find(ctx.db, from, ctx.now, Touch::Write).is_none() {
+    if ctx.keyspace.find(ctx.db, from, ctx.now, ctx.touch).is_none() {
         return Err(Error::NoSuchKey);
     }
     let same = from.bytes == to.bytes;
-    if only_new && (same || ctx.keyspace.find(ctx.db, to, ctx.now, Touch::No).is_some()) {
+    if only_new && (same || ctx.keyspace.find(ctx.db, to, ctx.now, ctx.touch).is_some()) {
         ctx.reply.int(0);
         return Ok(());
     }
-    if !same && let Some(carried) = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::No).map(Carried::take) {
+    if !same && let Some(carried) = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::NOTHING).map(Carried::take) {
         carried.put(ctx, ctx.db, to);
         ctx.changed(NotifyFlags::GENERIC, "rename_from", from.bytes);
         ctx.also(NotifyFlags::GENERIC, "rename_to", to.bytes);
@@ -252,17 +259,17 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
     let request = across.request.as_request();
     let (from, to) = (request.arg(1).to_vec(), request.arg(2).to_vec());
     let (from_shard, to_shard) = (across.shard_of(&from), across.shard_of(&to));
-    let exists = |key: Vec<u8>, touch| {
-        move |ctx: &mut Ctx| ctx.keyspace.find(ctx.db, ctx.other_key(&key), ctx.now, touch).is_some()
+    let exists = |key: Vec<u8>| {
+        move |ctx: &mut Ctx| ctx.keyspace.find(ctx.db, ctx.other_key(&key), ctx.now, ctx.touch).is_some()
     };
-    if !across.on(from_shard, exists(from.clone(), Touch::Read)).await {
+    if !across.on(from_shard, exists(from.clone())).await {
         return Err(Error::NoSuchKey);
     }
-    if only_new && across.on(to_shard, exists(to.clone(), Touch::No)).await {
+    if only_new && across.on(to_shard, exists(to.clone())).await {
         return Ok(across.reply(|reply| reply.int(0)));
     }
     let take = move |ctx: &mut Ctx| {
-        let carried = ctx.keyspace.find(ctx.db, ctx.other_key(&from), ctx.now, Touch::No).map(Carried::take)?;
+        let carried = ctx.keyspace.find(ctx.db, ctx.other_key(&from), ctx.now, Touch::NOTHING).map(Carried::take)?;
         ctx.also(NotifyFlags::GENERIC, "rename_from", &from);
         Some(carried)
     };
@@ -278,7 +285,7 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
 
 fn copied(ctx: &mut Ctx, db: usize, bytes: &[u8]) -> Option<Carried> {
     let key = ctx.other_key(bytes);
-    ctx.keyspace.find(db, key, ctx.now, Touch::Read).map(|live| Carried::copy_of(&live))
+    ctx.keyspace.find(db, key, ctx.now, ctx.touch).map(|live| Carried::copy_of(&live))
 }
 
 struct CopyOptions {
@@ -316,7 +323,7 @@ fn parse_db(text: &[u8], databases: usize) -> Result<usize> {
 /// Puts a copy where it belongs, unless something is there that is not to be replaced; whether it did.
 fn put_copy(ctx: &mut Ctx, carried: Carried, to: &[u8], options: &CopyOptions) -> bool {
     let key = ctx.other_key(to);
-    if !options.replace && ctx.keyspace.find(options.to_db, key, ctx.now, Touch::No).is_some() {
+    if !options.replace && ctx.keyspace.find(options.to_db, key, ctx.now, ctx.writing()).is_some() {
         return false;
     }
     carried.put(ctx, options.to_db, key);
@@ -352,8 +359,8 @@ fn move_key(ctx: &mut Ctx, request: Request) -> Result {
         return Err(SAME_OBJECTS);
     }
     let key = ctx.key(request.arg(1));
-    let there = ctx.keyspace.find(to_db, key, ctx.now, Touch::No).is_some();
-    let found = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::Write).filter(|_| !there).map(Carried::take);
+    let there = ctx.keyspace.find(to_db, key, ctx.now, ctx.touch).is_some();
+    let found = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).filter(|_| !there).map(Carried::take);
     let moved = match found {
         Some(carried) => {
             carried.put(ctx, to_db, key);
@@ -371,7 +378,7 @@ fn move_key(ctx: &mut Ctx, request: Request) -> Result {
 /// Answers about the value under a key; nil where there is none.
 fn object(ctx: &mut Ctx, request: Request, answer: impl Fn(&Live) -> Answer) -> Result {
     let key = ctx.key(request.arg(2));
-    match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         None => ctx.reply.nil(),
         Some(live) => match answer(&live) {
             Answer::Text(text) => ctx.reply.bulk(text.as_bytes()),
@@ -418,7 +425,7 @@ pub fn refcount(live: &Live) -> i64 {
 
 fn freq(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(2));
-    if ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).is_none() {
+    if ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_none() {
         ctx.reply.nil();
         return Ok(());
     }

@@ -48,7 +48,7 @@ fn usage(ctx: &mut Ctx, request: Request) -> Result {
         index += 2;
     }
     let key = ctx.key(request.arg(2));
-    match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING) {
         Some(live) => ctx.reply.int(live.bytes() as i64),
         None => ctx.reply.nil(),
     }

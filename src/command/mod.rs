@@ -73,7 +73,7 @@ pub struct Ctx<'a> {
     /// The hash of the request's first key.
     pub hash: u64,
     pub limits: &'a Limits,
-    /// What reading a key leaves behind: nothing for a client with NO-TOUCH.
+    /// What looking a key up leaves behind, as [`spec::Spec::touch`] says.
     pub touch: Touch,
     /// Where each item of a partial reply ends ([`Merge::Items`]).
     pub ends: &'a mut Vec<usize>,
@@ -158,9 +158,14 @@ impl Ctx<'_> {
         self.keyspace.hasher().key(bytes)
     }
 
-    /// What a write that returns the value leaves behind: it counts as a read, too.
+    /// What looking up a key leaves behind that is read, whatever the command does in general.
     pub fn reading(&self) -> Touch {
-        if self.touch == Touch::No { Touch::No } else { Touch::Read }
+        Touch { counts: true, ..self.touch }
+    }
+
+    /// The same for a key that is written only.
+    pub fn writing(&self) -> Touch {
+        Touch { counts: false, ..self.touch }
     }
 
     /// Runs something whose reply is not this one's.

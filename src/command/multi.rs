@@ -165,7 +165,8 @@ impl ManySets {
                 set_dead(ctx, key);
                 continue;
             }
-            let mut kept = || ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).and_then(|live| live.deadline_ms());
+            let mut kept =
+                || ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING).and_then(|live| live.deadline_ms());
             let deadline_ms = match self.deadline {
                 Some(deadline) => Some(deadline.store_ms()),
                 None if self.keep_ttl => kept(),

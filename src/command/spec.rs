@@ -1,7 +1,7 @@
 //! The type of a command table's rows: what a command is called, what it takes and how it runs. Everything said of
 //! a command (dispatch, arity, routing by key, gating, COMMAND, COMMAND DOCS, COMMAND GETKEYS) comes from its row.
 
-use crate::keyspace::element_hash;
+use crate::keyspace::{Touch, element_hash};
 use crate::resp::Request;
 use crate::value::number::parse_i64;
 use std::ops::Range;
@@ -62,12 +62,18 @@ pub mod flag {
     /// Keys cannot be told from positions alone.
     pub const MOVABLE_KEYS: u32 = 1 << 10;
     pub const NO_MULTI: u32 = 1 << 11;
-    /// Does not use its keys: TTL, OBJECT.
+    /// Does not use its keys: TTL, EXISTS, OBJECT.
     pub const NO_TOUCH: u32 = 1 << 12;
     pub const SKIP_MONITOR: u32 = 1 << 13;
     pub const ALLOW_BUSY: u32 = 1 << 14;
     /// May wait for a key.
     pub const BLOCKING: u32 = 1 << 15;
+    /// A write that reads keys, too: hits and misses are counted, as where Redis says `lookupKeyRead`.
+    pub const COUNTED: u32 = 1 << 16;
+    /// That a key is missing is no event: OBJECT.
+    pub const NO_MISS_EVENT: u32 = 1 << 17;
+    /// Uses its keys whatever the client says: TOUCH.
+    pub const ALWAYS_TOUCH: u32 = 1 << 18;
 
     /// The names in `COMMAND INFO`.
     pub const NAMES: &[(u32, &str)] = &[
@@ -342,6 +348,18 @@ fn stream_keys(request: Request) -> Range<usize> {
 impl Spec {
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// What looking up its keys leaves behind, for a client with NO-TOUCH or without. This decides it, wherever the command
+    /// runs: here, on another shard, in a coordinator's jobs or while it waits. A handler says at most that it looks at
+    /// some key for another purpose than its row has ([`super::Ctx::reading`], [`super::Ctx::writing`]), or once more.
+    #[inline]
+    pub fn touch(&self, no_touch: bool) -> Touch {
+        Touch {
+            uses: !(self.has(flag::NO_TOUCH) || no_touch && !self.has(flag::ALWAYS_TOUCH)),
+            counts: !self.has(flag::WRITE) || self.has(flag::COUNTED),
+            tells: !self.has(flag::NO_MISS_EVENT),
+        }
     }
 
     /// Whether a request of this many arguments is complete.

@@ -1,7 +1,7 @@
 //! One string under one key: SET, GET, counters, parts of strings.
 
 use super::bitmaps::as_bytes;
-use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
+use super::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
 use crate::config::NotifyFlags;
@@ -86,7 +86,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "getex",
             arity: -2,
-            flags: WRITE | FAST,
+            flags: WRITE | COUNTED | FAST,
             keys: Keys::ONE,
             group: Group::String,
             since: "6.2.0",
@@ -101,7 +101,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "getdel",
             arity: 2,
-            flags: WRITE | FAST,
+            flags: WRITE | COUNTED | FAST,
             keys: Keys::ONE,
             group: Group::String,
             since: "6.2.0",
@@ -129,7 +129,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "getset",
             arity: 3,
-            flags: WRITE | DENY_OOM | FAST,
+            flags: WRITE | COUNTED | DENY_OOM | FAST,
             keys: Keys::ONE,
             group: Group::String,
             since: "1.0.0",
@@ -321,7 +321,7 @@ pub fn find_string<'c>(ctx: &'c mut Ctx, request: Request) -> Result<Option<Live
 
 fn get(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.reading()) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         None => ctx.reply.nil(),
         Some(live) if live.kind() != Kind::String => return Err(Error::WrongType),
         Some(live) => reply_value(&mut ctx.reply, live.value()),
@@ -507,13 +507,14 @@ fn setnx(ctx: &mut Ctx, request: Request) -> Result {
 fn getex(ctx: &mut Ctx, request: Request) -> Result {
     let options = parse_options(request, 2, true)?;
     let key = ctx.key(request.arg(1));
-    ctx.touch = ctx.reading();
     if find_string(ctx, request)?.is_none() {
         ctx.reply.nil();
         return Ok(());
     }
     let deadline = options.expiry.map(|expiry| expiry.positive_deadline(ctx, request, "getex")).transpose()?;
-    let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, crate::keyspace::Touch::No) else { return Ok(()) };
+    let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, crate::keyspace::Touch::NOTHING) else {
+        return Ok(());
+    };
     reply_value(&mut ctx.reply, live.value());
     match deadline {
         Some(deadline) if deadline.is_past(ctx.now) && deadline.absolute => {
@@ -535,7 +536,7 @@ fn getex(ctx: &mut Ctx, request: Request) -> Result {
 
 fn getdel(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.reading()) {
+    match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         None => ctx.reply.nil(),
         Some(live) if live.kind() != Kind::String => return Err(Error::WrongType),
         Some(live) => {
@@ -626,7 +627,7 @@ fn setrange(ctx: &mut Ctx, request: Request) -> Result {
         ctx.keyspace.insert_new(ctx.db, key, Value::Bytes(b""), None, ctx.now);
     }
     let len = end.max(old);
-    if let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, crate::keyspace::Touch::No) {
+    if let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, crate::keyspace::Touch::NOTHING) {
         live.resize(len)[offset..end].copy_from_slice(value);
     }
     ctx.changed(NotifyFlags::STRING, "setrange", key.bytes);

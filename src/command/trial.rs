@@ -1,6 +1,5 @@
 //! A shard for tests, on which commands run through their rows.
 
-use super::spec::flag::WRITE;
 use super::{Ctx, Run, rows};
 use crate::clock::Clock;
 use crate::config::{Limits, PackLimits};
@@ -52,7 +51,7 @@ impl Trial {
             reply: Reply::new(&mut out, Proto::Resp2),
             hash,
             limits: &self.limits,
-            touch: if row.spec.has(WRITE) { Touch::Write } else { Touch::Read },
+            touch: row.spec.touch(false),
             ends: &mut Vec::new(),
             shards: 1,
         };

@@ -66,13 +66,18 @@ pub struct Keyspace {
 
 /// What looking a key up leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
-    /// The access clock is set, hits and misses are counted.
-    Read,
-    /// The access clock is set.
-    Write,
-    /// The key is looked at without being used (TTL, OBJECT, a client with NO-TOUCH).
-    No,
+pub struct Touch {
+    /// A key that is there counts as used: its access clock is set.
+    pub uses: bool,
+    /// A hit or a miss is counted.
+    pub counts: bool,
+    /// That a key is missing is an event, if it is counted.
+    pub tells: bool,
+}
+
+impl Touch {
+    /// Nothing: nobody uses the key, or the same command has looked it up already.
+    pub const NOTHING: Touch = Touch { uses: false, counts: false, tells: false };
 }
 
 /// How far a walk over dead keys has come. It goes by position, which no split or merge changes: a key that is dead
@@ -117,11 +122,10 @@ impl Keyspace {
     #[inline]
     pub fn find(&mut self, db: usize, key: Key, now: Now, touch: Touch) -> Option<Live<'_>> {
         let slot = self.live_slot(db, key, now);
-        if touch != Touch::No {
-            let read = u64::from(touch == Touch::Read);
-            match slot {
-                Some(slot) => {
-                    self.counters.hits += read;
+        match slot {
+            Some(slot) => {
+                self.counters.hits += u64::from(touch.counts);
+                if touch.uses {
                     let entry = self.dbs[db].entry(slot);
                     let clock = access_clock(now);
                     // The store is saved where it would say the same, since it dirties a cache line.
@@ -129,8 +133,10 @@ impl Keyspace {
                         entry.set_clock(clock);
                     }
                 }
-                None if touch == Touch::Read => {
-                    self.counters.misses += 1;
+            }
+            None if touch.counts => {
+                self.counters.misses += 1;
+                if touch.tells {
                     self.effects.notify(NotifyFlags::KEY_MISS, "keymiss", db, key.bytes);
                 }
                 None => {}

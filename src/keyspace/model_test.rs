@@ -216,7 +216,7 @@ impl World {
         // Twice, since one key alone is not asked for.
         self.keyspace.prefetch([Lookup::key(id.0, key.hash); 2].into_iter());
         if was.is_none() && self.rng.bool() {
-            assert!(self.keyspace.find(id.0, key, now, Touch::No).is_none());
+            assert!(self.keyspace.find(id.0, key, now, Touch::NOTHING).is_none());
             self.keyspace.insert_new(id.0, key, stored.value(), deadline_ms, now);
         } else {
             self.keyspace.insert(id.0, key, stored.value(), deadline_ms, now);
@@ -227,8 +227,8 @@ impl World {
     fn find(&mut self) {
         let (id, now) = (self.some_key(), self.now());
         let expected = self.expect(&id, now);
-        let touch = if self.rng.bool() { Touch::Read } else { Touch::No };
-        if touch == Touch::Read {
+        let touch = Touch { uses: self.rng.bool(), counts: self.rng.bool(), tells: self.rng.bool() };
+        if touch.counts {
             *(if expected.is_some() { &mut self.counters.hits } else { &mut self.counters.misses }) += 1;
         }
         let key = self.keyspace.hasher().key(&id.1);
@@ -243,7 +243,7 @@ impl World {
         let deadline_ms = self.some_deadline(now);
         let expected = self.expect(&id, now);
         let key = self.keyspace.hasher().key(&id.1);
-        let live = self.keyspace.find(id.0, key, now, Touch::No);
+        let live = self.keyspace.find(id.0, key, now, Touch::NOTHING);
         assert_eq!(live.is_some(), expected.is_some(), "{id:?}");
         let (Some(mut live), Some((stored, old_ms))) = (live, expected) else { return };
         assert_eq!(live.deadline_ms(), old_ms);
@@ -258,7 +258,7 @@ impl World {
         let new_ms = self.some_deadline(now);
         let expected = self.expect(&id, now);
         let key = self.keyspace.hasher().key(&id.1);
-        let live = self.keyspace.find(id.0, key, now, Touch::No);
+        let live = self.keyspace.find(id.0, key, now, Touch::NOTHING);
         assert_eq!(live.is_some(), expected.is_some(), "{id:?}");
         let (Some(mut live), Some((stored, deadline_ms))) = (live, expected) else { return };
         let (stored, deadline_ms) = match self.rng.u8(..3) {
@@ -298,7 +298,7 @@ impl World {
         let removed = if self.rng.bool() {
             self.keyspace.remove(id.0, key, now)
         } else {
-            self.keyspace.find(id.0, key, now, Touch::No).map(Live::remove).is_some()
+            self.keyspace.find(id.0, key, now, Touch::NOTHING).map(Live::remove).is_some()
         };
         assert_eq!(removed, expected, "{id:?}");
         self.model.take(&id);

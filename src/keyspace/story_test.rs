@@ -123,7 +123,7 @@ fn a_command_from_a_moment_ago_sets_the_deadline_it_says() {
     fixture.set(b"first", Some(1000));
     let key = fixture.keyspace.hasher().key(b"second");
     fixture.keyspace.insert(0, key, VALUE, Some(began.ms + 1), began);
-    let live = fixture.keyspace.find(0, key, began, Touch::No).expect("alive at that moment");
+    let live = fixture.keyspace.find(0, key, began, Touch::NOTHING).expect("alive at that moment");
     assert_eq!(live.deadline_ms(), Some(began.ms + 1));
 }
 

@@ -14,6 +14,7 @@ use super::{Server, TaskFuture};
 use crate::clock::{Now, store_us};
 use crate::command::blocking::{Blocking, Wait};
 use crate::command::{self, Across, OwnedRequest};
+use crate::keyspace::Touch;
 use crate::net::Notify;
 use crate::resp::{Reply, Request, Result};
 use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
@@ -213,8 +214,10 @@ impl Waiting {
                 return Ok(Vec::new());
             }
         }
-        let hop = Rc::new(ShardHop::new(shard.clone(), Some(transaction.clone())));
-        let context = across_of(shard, (*self.request).clone(), self.at.keys, self.at.db, self.at.proto);
+        // Who is served has missed already, and is no further hit, as in Redis.
+        let touch = Touch { counts: self.at.touch.counts && !called, ..self.at.touch };
+        let hop = Rc::new(ShardHop::new(shard.clone(), Some(transaction.clone()), touch));
+        let context = across_of(shard, (*self.request).clone(), self.at);
         let bytes = (self.blocking.attempt.1)(Across { hop, ..context }).await?;
         if !bytes.is_empty() {
             return Ok(bytes);
@@ -237,13 +240,14 @@ impl Waiting {
 
     /// What takes the client's place in the queues of some keys, all on one shard.
     fn line_up(&self, indexes: Vec<usize>) -> impl FnOnce(&Shard, Now) + Send + 'static {
-        let (blocking, at, request) = (self.blocking, self.at, self.request.clone());
+        let (blocking, request) = (self.blocking, self.request.clone());
+        let at = At { touch: Touch { counts: false, ..self.at.touch }, ..self.at };
         let (client, claim, origin) = (self.client.id, self.blocked.claim.clone(), self.server.shard.id);
         move |shard, now| {
             for index in indexes {
                 let request = request.as_request();
                 let narrow = |ctx: &mut command::Ctx| (blocking.narrow)(ctx, request, index);
-                let narrowed = shard.with_ctx(at.db, now, &mut Vec::new(), at.proto, narrow);
+                let narrowed = shard.with_ctx((at.db, Touch::NOTHING), now, &mut Vec::new(), at.proto, narrow);
                 let key = request.arg(index);
                 let waiter = Waiter {
                     client,

@@ -10,7 +10,6 @@ use crate::clock::store_us;
 use crate::command::spec::flag::{NO_AUTH, NO_MULTI, NO_TOUCH, WRITE};
 use crate::command::{self, Handler, OwnedRequest};
 use crate::config::PipelineOrder;
-use crate::keyspace::Touch;
 use crate::net::note_woken;
 use crate::resp::{Error, Limits, Proto, Reply, Request, Result, printable};
 use crate::shard::{At, Pace, Part, Ticket};
@@ -287,8 +286,10 @@ impl Dispatch<'_> {
                 return Err(Error::err(format_args!(
                     "unknown subcommand '{}'. Try {} HELP.",
                     printable(request.arg(1), 128),
-                    container.spec.name.to_uppercase()
-                )));
+                    b"'. Try ",
+                    container.spec.name.to_uppercase().as_bytes(),
+                    b" HELP.",
+                ]));
             }
         };
         if !command.spec.accepts(request.len()) {
@@ -475,11 +476,7 @@ pub(super) fn at(command: &Command, session: &Session) -> At {
     At {
         db: session.db,
         proto: session.proto,
-        touch: match () {
-            () if session.no_touch || command.spec.has(NO_TOUCH) => Touch::No,
-            () if command.spec.has(WRITE) => Touch::Write,
-            () => Touch::Read,
-        },
+        touch: command.spec.touch(session.no_touch),
         hash: 0,
         keys: command.spec.keys,
         write: command.spec.has(WRITE),
@@ -514,7 +511,7 @@ pub(super) fn write_help(command: &Command, reply: &mut Reply, request: Request)
 }
 
 fn unknown_command(request: Request) -> Error {
-    let mut args = String::new();
+    let mut args = Vec::new();
     for arg in request.from(1) {
         if args.len() >= 128 {
             break;

@@ -4,10 +4,9 @@
 use super::dispatch::{Dispatch, Step, Turn};
 use super::replies::Gather;
 use super::split::{self, Routes, Sent};
-use crate::command::spec::Keys;
 use crate::command::{Across, AcrossFn, Handler, Merge, OwnedRequest, Run};
 use crate::keyspace::Lookup;
-use crate::resp::{Proto, Reply, Request};
+use crate::resp::{Reply, Request};
 use crate::shard::{At, EVERYTHING, Lock, Part, Shard, ShardHop, Ticket};
 use std::rc::Rc;
 
@@ -143,11 +142,11 @@ impl Dispatch<'_> {
         }
         let muted = turn.take_muted();
         let shard = self.server.shard.clone();
-        let context = across_of(&shard, OwnedRequest::of(request), at.keys, at.db, at.proto);
+        let context = across_of(&shard, OwnedRequest::of(request), at);
         let future = async move {
             let locks = routes.into_iter().map(|(hash, target)| (target, Lock { hash, write: at.write }));
             let transaction = if locks.len() > 0 { Some(Rc::new(shard.hold(locks).await)) } else { None };
-            across(Across { hop: Rc::new(ShardHop::new(shard, transaction)), ..context }).await
+            across(Across { hop: Rc::new(ShardHop::new(shard, transaction, at.touch)), ..context }).await
         };
         self.spawn(Box::pin(future), turn, muted);
         Step::Taken
@@ -155,15 +154,15 @@ impl Dispatch<'_> {
 }
 
 /// What a coordinator works with, outside of a transaction so far.
-pub(super) fn across_of(shard: &Rc<Shard>, request: OwnedRequest, keys: Keys, db: usize, proto: Proto) -> Across {
+pub(super) fn across_of(shard: &Rc<Shard>, request: OwnedRequest, at: At) -> Across {
     let config = shard.config();
     Across {
-        hop: Rc::new(ShardHop::new(shard.clone(), None)),
+        hop: Rc::new(ShardHop::new(shard.clone(), None, at.touch)),
         request,
-        keys,
-        db,
+        keys: at.keys,
+        db: at.db,
         databases: config.databases,
-        proto,
+        proto: at.proto,
         rng: fastrand::Rng::with_seed(shard.rng.borrow_mut().u64(..)),
         limits: config.limits.feasible(),
     }

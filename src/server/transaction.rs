@@ -464,7 +464,7 @@ impl Dispatch<'_> {
                 let at = At {
                     db: 0,
                     proto,
-                    touch: Touch::No,
+                    touch: Touch::NOTHING,
                     hash: 0,
                     keys: Keys::NONE,
                     write: false,
@@ -737,12 +737,12 @@ impl ExecSteps {
                     command::Run::Atomic(_, coordinator) if are_apart(&routes) => Some(coordinator),
                     _ => None,
                 };
+                let at = At { db, ..at(command, &self.client.state.borrow().session) };
                 if let Some(coordinator) = coordinator {
-                    let hop = Rc::new(ShardHop::new(shard.clone(), transaction.cloned()));
-                    let context = across_of(shard, request, command.spec.keys, db, self.proto());
+                    let hop = Rc::new(ShardHop::new(shard.clone(), transaction.cloned(), at.touch));
+                    let context = across_of(shard, request, at);
                     out.extend_from_slice(&coordinator(Across { hop, ..context }).await?);
                 } else {
-                    let at = At { db, ..at(command, &self.client.state.borrow().session) };
                     self.in_steps(run, at, request, routes, transaction, out).await;
                 }
             }

@@ -3,7 +3,7 @@
 use super::mailbox::{Message, Result, Work};
 use super::{Notify, Shard, Transaction};
 use crate::command::{Hop, Job};
-use crate::keyspace::Hasher;
+use crate::keyspace::{Hasher, Touch};
 use crate::resp::Proto;
 use std::any::Any;
 use std::cell::RefCell;
@@ -124,11 +124,13 @@ pub(super) fn answer(shard: &Rc<Shard>, call: u64, origin: usize, work: Work) {
 pub struct ShardHop {
     shard: Rc<Shard>,
     transaction: Option<Rc<Transaction>>,
+    /// What the command's look-ups leave behind.
+    touch: Touch,
 }
 
 impl ShardHop {
-    pub fn new(shard: Rc<Shard>, transaction: Option<Rc<Transaction>>) -> ShardHop {
-        ShardHop { shard, transaction }
+    pub fn new(shard: Rc<Shard>, transaction: Option<Rc<Transaction>>, touch: Touch) -> ShardHop {
+        ShardHop { shard, transaction, touch }
     }
 }
 
@@ -142,7 +144,8 @@ impl Hop for ShardHop {
     }
 
     fn run(&self, target: usize, db: usize, job: Job) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>> {
-        let work = move |shard: &Shard, now| shard.with_ctx(db, now, &mut Vec::new(), Proto::Resp2, job);
+        let touch = self.touch;
+        let work = move |shard: &Shard, now| shard.with_ctx((db, touch), now, &mut Vec::new(), Proto::Resp2, job);
         if let Some(transaction) = &self.transaction {
             return transaction.on(target, work);
         }

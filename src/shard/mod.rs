@@ -188,7 +188,7 @@ impl Shard {
     /// Runs something on this shard's data, as of `now`.
     pub fn with_ctx<R>(
         &self,
-        db: usize,
+        (db, touch): (usize, Touch),
         now: Now,
         out: &mut Vec<u8>,
         proto: Proto,
@@ -205,7 +205,7 @@ impl Shard {
             reply: Reply::new(out, proto),
             hash: 0,
             limits: &self.limits.borrow(),
-            touch: Touch::Read,
+            touch,
             ends: &mut ends,
             shards: self.count,
         });

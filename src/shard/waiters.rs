@@ -15,7 +15,7 @@ use super::{At, Shard};
 use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
 use crate::keyspace::{Effects, Kind, Touch};
-use crate::resp::Reply;
+use crate::resp::{Error, Reply};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -260,7 +260,7 @@ impl Shard {
 
     fn kind_of(&self, db: usize, key: &[u8], now: Now) -> Option<Kind> {
         let key = self.hasher.key(key);
-        self.keyspace.borrow_mut().find(db, key, now, Touch::No).map(|live| live.kind())
+        self.keyspace.borrow_mut().find(db, key, now, Touch::NOTHING).map(|live| live.kind())
     }
 
     /// Whether a request can run here now: one key can, since it was changed just now and nobody has locked it.

@@ -105,7 +105,7 @@ fn parse_options(request: Request) -> Result<Options> {
 fn restore(ctx: &mut Ctx, request: Request) -> Result {
     let options = parse_options(request)?;
     let key = ctx.key(request.arg(1));
-    if !options.replace && ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No).is_some() {
+    if !options.replace && ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_some() {
         return Err(Error::text("BUSYKEY Target key name already exists."));
     }
     let ttl_ms = parse_i64(request.arg(2)).ok_or(Error::NotAnInteger)?;
@@ -119,7 +119,7 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
         Some(value) => {
             ctx.keyspace.insert_owned(ctx.db, key, value, deadline_ms.map(|deadline_ms| deadline_ms as u64), ctx.now);
             if let Some(idle_s) = options.idle_s
-                && let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No)
+                && let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING)
             {
                 live.set_idle_s(idle_s);
             }

@@ -4,7 +4,7 @@
 
 mod search;
 
-use super::spec::flag::{DENY_OOM, MOVABLE_KEYS, READ, WRITE};
+use super::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::zsets::{AddOptions, add, of_kind, view};
 use super::{Ctx, Run};
@@ -66,7 +66,7 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::TWO,
             summary: "Searches points around a position or another point and stores them as a sorted set.",
             ..searching(
@@ -86,7 +86,7 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            flags: WRITE | DENY_OOM | MOVABLE_KEYS,
+            flags: WRITE | COUNTED | DENY_OOM | MOVABLE_KEYS,
             keys: Keys::ONE_AND_STORE,
             summary: "Searches points around a position, and returns or stores them.",
             ..searching(
@@ -118,7 +118,7 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            flags: WRITE | DENY_OOM | MOVABLE_KEYS,
+            flags: WRITE | COUNTED | DENY_OOM | MOVABLE_KEYS,
             keys: Keys::ONE_AND_STORE,
             summary: "Searches points around another point, and returns or stores them.",
             ..searching(

@@ -204,9 +204,9 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
 
 fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
     let clock = ctx.clock;
-    with_view(ctx, request, |_, _, _| ())?;
-    let fields = fields(request, 2, 0, NOT_POSITIVE)?;
+    // Its type is looked at first, as in Redis.
     with_view(ctx, request, |reply, view, now_ms| {
+        let fields = fields(request, 2, 0, NOT_POSITIVE)?;
         reply.array(fields.len());
         for index in fields {
             let answer_ms = match view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms)) {
@@ -221,7 +221,8 @@ fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
                 _ => answer_ms,
             });
         }
-    })
+        Ok(())
+    })?
 }
 
 fn persist(ctx: &mut Ctx, request: Request) -> Result {

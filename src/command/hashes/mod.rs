@@ -213,7 +213,7 @@ fn set_new(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 fn get(ctx: &mut Ctx, request: Request) -> Result {
-    let (key, now_ms, touch) = (ctx.key(request.arg(1)), ctx.now.ms, ctx.reading());
+    let (key, now_ms, touch) = (ctx.key(request.arg(1)), ctx.now.ms, ctx.touch);
     let live = ctx.keyspace.find(ctx.db, key, ctx.now, touch);
     let Some(live) = live else {
         ctx.reply.nil();
@@ -237,7 +237,7 @@ fn on_field(ctx: &mut Ctx, request: Request, answer: impl FnOnce(&mut Reply, Vie
 
 /// Reads a hash; one that is not there has no fields.
 pub fn with_view<R>(ctx: &mut Ctx, request: Request, read: impl FnOnce(&mut Reply, View, u64) -> R) -> Result<R> {
-    let (key, now_ms, touch) = (ctx.key(request.arg(1)), ctx.now.ms, ctx.reading());
+    let (key, now_ms, touch) = (ctx.key(request.arg(1)), ctx.now.ms, ctx.touch);
     let Ctx { keyspace, reply, .. } = ctx;
     match keyspace.find(ctx.db, key, ctx.now, touch) {
         Some(live) if live.kind() != crate::keyspace::Kind::Hash => Err(Error::WrongType),
@@ -336,7 +336,7 @@ fn increment_by_float(ctx: &mut Ctx, request: Request) -> Result {
 
 fn scan(ctx: &mut Ctx, request: Request) -> Result {
     let cursor = scanning::cursor(request, 2)?;
-    let (key, now_ms, touch) = (ctx.key(request.arg(1)), ctx.now.ms, ctx.reading());
+    let (key, now_ms, touch) = (ctx.key(request.arg(1)), ctx.now.ms, ctx.touch);
     let Some(live) = find(ctx, key, touch)? else {
         scanning::reply_page(&mut ctx.reply, 0, &[]);
         return Ok(());

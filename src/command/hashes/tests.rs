@@ -1,10 +1,9 @@
 //! Hashes whose fields and keys die, against a map of maps.
 
 use crate::clock::Clock;
-use crate::command::spec::flag::WRITE;
 use crate::command::{Ctx, Run, rows};
 use crate::config::{Limits, NotifyFlags, PackLimits};
-use crate::keyspace::{Hasher, Keyspace, Touch};
+use crate::keyspace::{Hasher, Keyspace};
 use crate::resp::{Proto, Reply, Request};
 use std::collections::BTreeMap;
 
@@ -60,7 +59,7 @@ impl World {
             reply: Reply::new(&mut out, Proto::Resp2),
             hash,
             limits: &self.limits,
-            touch: if row.spec.has(WRITE) { Touch::Write } else { Touch::Read },
+            touch: row.spec.touch(false),
             ends: &mut Vec::new(),
             shards: 1,
         };

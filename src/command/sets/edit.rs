@@ -107,9 +107,10 @@ pub(super) fn smove_here(ctx: &mut Ctx, request: Request) -> Result {
     let (source, destination) = (ctx.key(request.arg(1)), ctx.other_key(request.arg(2)));
     let member = request.arg(3);
     let found = find(ctx, source)?.map(|live| view(&live).contains(member));
+    let fits = find(ctx, destination).map(drop);
     // The destination's type matters only where there is a source.
     if found.is_some() {
-        find(ctx, destination)?;
+        fits?;
     }
     let moves = found == Some(true);
     if moves && source.bytes != destination.bytes {
@@ -137,9 +138,12 @@ pub(super) async fn smove_across(across: Across) -> Result<Vec<u8>> {
         move |ctx: &mut Ctx| Ok(find(ctx, ctx.other_key(&source))?.map(|live| view(&live).contains(&member)))
     };
     let found = across.on(source_shard, look).await?;
-    if found.is_some() {
+    let fits = {
         let destination = destination.clone();
-        across.on(destination_shard, move |ctx| find(ctx, ctx.other_key(&destination)).map(drop)).await?;
+        across.on(destination_shard, move |ctx| find(ctx, ctx.other_key(&destination)).map(drop)).await
+    };
+    if found.is_some() {
+        fits?;
     }
     let moves = found == Some(true);
     if moves {

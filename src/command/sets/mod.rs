@@ -13,7 +13,7 @@ mod random;
 mod tests;
 
 use super::scanning::{self, Own, ScanOptions, reply_page};
-use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
+use super::spec::flag::{COUNTED, DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, reply_element};
 use crate::keyspace::{Key, Kind, Live, Owned};
@@ -184,7 +184,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "sinterstore",
             arity: -3,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::ALL,
             group: Group::Set,
             since: "1.0.0",
@@ -218,7 +218,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "sunionstore",
             arity: -3,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::ALL,
             group: Group::Set,
             since: "1.0.0",
@@ -252,7 +252,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "sdiffstore",
             arity: -3,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::ALL,
             group: Group::Set,
             since: "1.0.0",

@@ -10,7 +10,7 @@
 mod order;
 
 use super::hop::check_gathered;
-use super::spec::flag::{DENY_OOM, MOVABLE_KEYS, READ, WRITE};
+use super::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::to_bytes;
 use super::{Across, Ctx, Run};
@@ -31,7 +31,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "sort",
             arity: -2,
-            flags: WRITE | DENY_OOM | MOVABLE_KEYS,
+            flags: WRITE | COUNTED | DENY_OOM | MOVABLE_KEYS,
             keys: Keys::SORT,
             group: Group::Generic,
             since: "1.0.0",
@@ -142,7 +142,7 @@ impl Elements {
 fn read_elements(ctx: &mut Ctx, request: Request, sort: &Sort) -> Result<Elements> {
     let key = ctx.other_key(request.arg(1));
     let mut read = Elements { kind: Kind::List, texts: Texts::default(), shown: 0..0 };
-    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.reading()) else { return Ok(read) };
+    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else { return Ok(read) };
     read.kind = live.kind();
     let keeps_order = matches!(sort.order_of(read.kind), By::Nothing);
     match read.kind {
@@ -180,7 +180,7 @@ fn read_elements(ctx: &mut Ctx, request: Request, sort: &Sort) -> Result<Element
 /// The value of a key, or of a field of it, as text.
 fn value_of(ctx: &mut Ctx, bytes: &[u8], field: Option<&[u8]>) -> Option<Vec<u8>> {
     let key = ctx.other_key(bytes);
-    let live = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.reading())?;
+    let live = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch)?;
     match (live.kind(), field) {
         (Kind::String, None) => Some(to_bytes(live.value())),
         (Kind::Hash, Some(name)) => {

@@ -9,7 +9,7 @@ use crate::value::stream::{ConsumerKey, Group, Id, Log, Pending, Stream};
 
 pub fn xack(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.reading())?;
+    let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
     let has_group = |stream: &Stream| stream.groups.get(request.arg(2)).is_some();
     let Some(mut live) = found.filter(|live| live.node().is_some_and(has_group)) else {
         ctx.reply.int(0);
@@ -239,7 +239,7 @@ struct Claimed<R> {
 fn claim_in_group<R>(ctx: &mut Ctx, request: Request, claim: impl FnOnce(&mut Claimant) -> R) -> Result<R> {
     let key = ctx.key(request.arg(1));
     let now_ms = now_ms(ctx.now);
-    let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.reading())?;
+    let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
     let claimed = found.and_then(|mut live| {
         live.change_node(|stream: &mut Stream| {
             let Stream { log, groups } = stream;
@@ -261,6 +261,7 @@ fn claim_in_group<R>(ctx: &mut Ctx, request: Request, claim: impl FnOnce(&mut Cl
 
 pub fn xclaim(ctx: &mut Ctx, request: Request) -> Result {
     check_group(ctx, request)?;
+    ctx.touch = Touch::NOTHING;
     let claim = Claim::parse(ctx, request)?;
     let proto = ctx.reply.proto;
     let (claimed, items) = claim_in_group(ctx, request, |claimant| {
@@ -378,7 +379,7 @@ pub fn xautoclaim(ctx: &mut Ctx, request: Request) -> Result {
 /// XCLAIM looks for the group before it looks at its arguments.
 fn check_group(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let found = find(ctx.keyspace, ctx.db, key, ctx.now, Touch::No)?;
+    let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
     let stream = found.as_ref().and_then(|live| live.node::<Stream>());
     match stream.and_then(|stream| stream.groups.get(request.arg(2))) {
         Some(_) => Ok(()),

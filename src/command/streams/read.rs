@@ -16,7 +16,7 @@ use super::super::{Across, Ctx, OwnedRequest};
 use super::{at_most, find, group_changed, no_group, now_ms, parse_id, reply_entries, reply_entry, reply_id};
 use crate::command::blocking::both_once;
 use crate::command::hop::each_once;
-use crate::keyspace::{Kind, Touch};
+use crate::keyspace::Kind;
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
 use crate::value::stream::{Group, ID_TEXT_BYTES_MAX, Id, Log, Pending, Stream};
@@ -141,7 +141,7 @@ impl Read {
     fn resolve(&self, ctx: &mut Ctx, request: Request, nth: usize) -> Result<From> {
         let (bytes, text) = (self.key(request, nth), request.arg(self.keys + self.streams + nth));
         let key = ctx.other_key(bytes);
-        let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.reading())?;
+        let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
         let stream = found.as_ref().and_then(|live| live.node::<Stream>());
         let log = stream.map(|stream| &stream.log);
         if let Some(group) = self.group {
@@ -175,7 +175,8 @@ impl Read {
     fn serve(&self, ctx: &mut Ctx, request: Request, nth: usize, from: From, reply: &mut Reply) -> bool {
         let bytes = self.key(request, nth);
         let key = ctx.other_key(bytes);
-        let found = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No);
+        // As in Redis, for which this is a second hit or miss.
+        let found = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch);
         let Some(mut live) = found else { return false };
         let begin = |reply: &mut Reply| {
             if reply.proto == Proto::Resp2 {
@@ -286,7 +287,6 @@ impl Delivery<'_> {
 
 /// The request for one stream alone, with the id from which it is waited for.
 fn narrow(ctx: &mut Ctx, request: Request, index: usize, of_group: bool) -> OwnedRequest {
-    ctx.touch = Touch::No;
     let Ok(read) = Read::parse(request, of_group) else { return OwnedRequest::default() };
     let mut narrowed = OwnedRequest::from_args(request.from(0).take(1));
     if let Some(group) = read.group {

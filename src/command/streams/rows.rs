@@ -1,7 +1,7 @@
 //! The rows of this family.
 
 use super::super::Run;
-use super::super::spec::flag::{BLOCKING, DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
+use super::super::spec::flag::{BLOCKING, COUNTED, DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::super::spec::{Group, Keys, Row, Spec};
 use super::{entries, groups, info, pending, read};
 
@@ -122,7 +122,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "xreadgroup",
             arity: -7,
-            flags: WRITE | BLOCKING | MOVABLE_KEYS,
+            flags: WRITE | COUNTED | BLOCKING | MOVABLE_KEYS,
             keys: Keys::GROUP_STREAMS,
             group: Group::Stream,
             since: "5.0.0",
@@ -136,7 +136,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "xack",
             arity: -4,
-            flags: WRITE | FAST,
+            flags: WRITE | COUNTED | FAST,
             keys: Keys::ONE,
             group: Group::Stream,
             since: "5.0.0",
@@ -164,7 +164,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "xclaim",
             arity: -6,
-            flags: WRITE | FAST,
+            flags: WRITE | COUNTED | FAST,
             keys: Keys::ONE,
             group: Group::Stream,
             since: "5.0.0",
@@ -178,7 +178,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "xautoclaim",
             arity: -6,
-            flags: WRITE | FAST,
+            flags: WRITE | COUNTED | FAST,
             keys: Keys::ONE,
             group: Group::Stream,
             since: "6.2.0",

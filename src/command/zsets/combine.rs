@@ -8,7 +8,7 @@ use super::read::{announce, reply_item};
 use super::{Items, store};
 use crate::clock::Now;
 use crate::command::hop::check_gathered;
-use crate::command::spec::flag::{DENY_OOM, MOVABLE_KEYS, READ, WRITE};
+use crate::command::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, OwnedRequest, Run};
 use crate::config::Limits;
@@ -108,7 +108,7 @@ const fn returning(name: &'static str, since: &'static str, syntax: &'static str
 const fn storing(name: &'static str, since: &'static str, syntax: &'static str) -> Spec {
     Spec {
         arity: -4,
-        flags: WRITE | DENY_OOM | MOVABLE_KEYS,
+        flags: WRITE | COUNTED | DENY_OOM | MOVABLE_KEYS,
         keys: Keys::DESTINATION_AND_COUNTED,
         ..returning(name, since, syntax)
     }

@@ -2,7 +2,7 @@
 
 use super::read::{announce, reply_item};
 use super::{Items, change, of_kind, removed, settle, store, view};
-use crate::command::spec::flag::{DENY_OOM, FAST, READ, WRITE};
+use crate::command::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, Run};
 use crate::resp::{Error, Request, Result};
@@ -71,7 +71,7 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::TWO,
             complexity: "O(log n + m log m) with m members stored",
             summary: "Stores a range of a sorted set as another one.",

@@ -162,7 +162,7 @@ fn on_key<R: Send + 'static>(
     shard.call(shard_of(&shard.hasher, &key), move |shard| {
         // As the cycle: a dead key that a transaction may still see stays.
         let now = shard.cycle_now();
-        let result = shard.with_ctx(db, now, &mut Vec::new(), Proto::Resp2, |ctx| work(ctx, &key));
+        let result = shard.with_ctx((db, Touch::NOTHING), now, &mut Vec::new(), Proto::Resp2, |ctx| work(ctx, &key));
         shard.after_commands();
         result
     })
@@ -170,7 +170,7 @@ fn on_key<R: Send + 'static>(
 
 fn find<'c>(ctx: &'c mut Ctx, bytes: &[u8]) -> Option<Live<'c>> {
     let key = ctx.other_key(bytes);
-    ctx.keyspace.find(ctx.db, key, ctx.now, Touch::No)
+    ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING)
 }
 
 fn describe(live: &Live, wall: Wall) -> String {
