@@ -169,7 +169,7 @@ fn parse_conditions(request: Request) -> Result<Conditions> {
     let mut conditions = Conditions::default();
     for option in request.from(3) {
         if !conditions.add(option) {
-            return Err(Error::err(format_args!("Unsupported option {}", printable(option, option.len()))));
+            return Err(Error::quoting(&[b"ERR Unsupported option ", printable(option, option.len())]));
         }
     }
     if conditions.nx && (conditions.xx || conditions.gt || conditions.lt) {

@@ -277,7 +277,7 @@ fn pfdebug(ctx: &mut Ctx, request: Request) -> Result {
         }
         _ => {
             let unknown = printable(request.arg(1), request.arg(1).len());
-            return Err(Error::err(format_args!("Unknown PFDEBUG subcommand '{unknown}'")));
+            return Err(Error::quoting(&[b"ERR Unknown PFDEBUG subcommand '", unknown, b"'"]));
         }
     }
     Ok(())

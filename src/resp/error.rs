@@ -51,18 +51,35 @@ pub enum Error {
     /// Any other text, code included.
     #[error("{0}")]
     Text(Cow<'static, str>),
+    /// The same with bytes of a client in it, which go out as they came.
+    #[error("{}", String::from_utf8_lossy(.0))]
+    Bytes(Box<[u8]>),
 }
 
 /// At most `limit` bytes of an argument, for an error text; like Redis, up to the first zero.
-pub fn printable(bytes: &[u8], limit: usize) -> String {
+pub fn printable(bytes: &[u8], limit: usize) -> &[u8] {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(&text[..text.len().min(limit)]).into_owned()
+    &text[..text.len().min(limit)]
 }
 
 impl Error {
     /// An error with the plain code `ERR`.
     pub fn err(text: impl std::fmt::Display) -> Error {
         Error::Text(format!("ERR {text}").into())
+    }
+
+    /// A text, code included, that quotes what a client sent.
+    pub fn quoting(parts: &[&[u8]]) -> Error {
+        Error::Bytes(parts.concat().into())
+    }
+
+    /// The text as it goes out.
+    pub fn to_bytes(&self) -> Cow<'_, [u8]> {
+        match self {
+            Error::Bytes(bytes) => Cow::Borrowed(bytes),
+            Error::Text(text) => Cow::Borrowed(text.as_bytes()),
+            error => Cow::Owned(error.to_string().into_bytes()),
+        }
     }
 
     /// A fixed text with its code in front.

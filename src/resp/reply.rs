@@ -1,5 +1,6 @@
 //! Writing replies, in the protocol version the connection speaks.
 
+use super::Error;
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, write_f64};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -56,10 +57,11 @@ impl<'a> Reply<'a> {
     }
 
     /// An error with its code in front. Line ends inside would break the protocol: they become spaces.
-    pub fn error(&mut self, error: impl std::fmt::Display) {
-        let text = error.to_string();
-        let text = text.trim_end_matches(['\r', '\n']);
-        let line: Vec<u8> = text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect();
+    pub fn error(&mut self, error: Error) {
+        let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let mut line = error.to_bytes().into_owned();
+        line.truncate(line.iter().rposition(|byte| !is_line_end(byte)).map_or(0, |last| last + 1));
+        line.iter_mut().filter(|byte| is_line_end(byte)).for_each(|byte| *byte = b' ');
         self.line(b'-', &line);
     }
 
@@ -227,7 +229,11 @@ mod tests {
 
     #[test]
     fn an_error_stays_on_its_line() {
-        assert_eq!(written(Proto::Resp2, |reply| reply.error("ERR a\r\nb")), "-ERR a  b\r\n");
+        assert_eq!(written(Proto::Resp2, |reply| reply.error(Error::text("ERR a\r\nb"))), "-ERR a  b\r\n");
+        let quoting = Error::quoting(&[b"ERR '", b"\xff\xc3\n\x80", b"'\r\n"]);
+        let mut out = Vec::new();
+        Reply::new(&mut out, Proto::Resp3).error(quoting);
+        assert_eq!(out, b"-ERR '\xff\xc3 \x80'\r\n");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::command::blocking::{Blocking, Wait};
 use crate::command::{self, Across, OwnedRequest};
 use crate::keyspace::Touch;
 use crate::net::Notify;
-use crate::resp::{Reply, Request, Result};
+use crate::resp::{Error, Reply, Request, Result};
 use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
 use futures_lite::future::or;
 use glommio::timer::Timer;
@@ -193,7 +193,7 @@ impl Waiting {
         let mut reply = Reply::new(&mut out, self.at.proto);
         match end {
             End::Timeout => self.blocking.nil.write(&mut reply),
-            End::Error => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            End::Error => reply.error(Error::text("UNBLOCKED client unblocked via CLIENT UNBLOCK")),
             End::Gone => {}
         }
         out

@@ -134,7 +134,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
             }
             End::Error(error) => {
                 let proto = session.proto;
-                replies.write(|out| Reply::new(out, proto).error(format_args!("ERR {error}")));
+                replies.write(|out| Reply::new(out, proto).error(Error::err(error)));
                 flow.close = Close::AfterReplies;
                 break;
             }
@@ -283,8 +283,8 @@ impl Dispatch<'_> {
             Found::Command(command) => command,
             Found::Unknown => return Err(unknown_command(request)),
             Found::UnknownSubcommand(container) => {
-                return Err(Error::err(format_args!(
-                    "unknown subcommand '{}'. Try {} HELP.",
+                return Err(Error::quoting(&[
+                    b"ERR unknown subcommand '",
                     printable(request.arg(1), 128),
                     b"'. Try ",
                     container.spec.name.to_uppercase().as_bytes(),
@@ -516,9 +516,11 @@ fn unknown_command(request: Request) -> Error {
         if args.len() >= 128 {
             break;
         }
-        args.push_str(&format!("'{}' ", printable(arg, 128 - args.len())));
+        let shown = printable(arg, 128 - args.len());
+        args.extend([b"'", shown, b"' "].into_iter().flatten());
     }
-    Error::err(format_args!("unknown command '{}', with args beginning with: {args}", printable(request.arg(0), 128)))
+    let name = printable(request.arg(0), 128);
+    Error::quoting(&[b"ERR unknown command '", name, b"', with args beginning with: ", &args])
 }
 
 impl Server {

@@ -95,6 +95,7 @@ fn run_of(command: &Command, request: Request) -> Run {
 }
 
 fn wrong_arity(_: &mut Ctx, request: Request) -> Result {
+    // It is a command of the table.
     Err(Error::WrongArity(String::from_utf8_lossy(request.arg(0)).to_lowercase()))
 }
 
@@ -304,9 +305,9 @@ impl Dispatch<'_> {
     /// EXEC itself was refused: nothing is left of the transaction.
     pub(super) fn abort(&self, session: &mut Session, because: &Error) -> Error {
         self.end_multi(session);
-        let because = because.to_string();
-        let because = because.strip_prefix("ERR ").unwrap_or(&because);
-        Error::Text(format!("EXECABORT Transaction discarded because of: {because}").into())
+        let because = because.to_bytes();
+        let because = because.strip_prefix(b"ERR ").unwrap_or(&because);
+        Error::quoting(&[b"EXECABORT Transaction discarded because of: ", because])
     }
 
     fn exec(&self, turn: &mut Turn) -> Step {
@@ -314,10 +315,10 @@ impl Dispatch<'_> {
             Some(multi) if !multi.broken => multi,
             refused => {
                 let error = match refused {
-                    None => "ERR EXEC without MULTI",
+                    None => Error::text("ERR EXEC without MULTI"),
                     Some(_) => {
                         self.end_multi(turn.session);
-                        "EXECABORT Transaction discarded because of previous errors."
+                        Error::text("EXECABORT Transaction discarded because of previous errors.")
                     }
                 };
                 let muted = turn.take_muted();

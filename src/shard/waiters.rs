@@ -244,7 +244,7 @@ impl Shard {
             if out.starts_with(b"-NOGROUP") || kind != Some(expected) {
                 let text = if kind == Some(expected) { GROUP_GONE } else { KEY_GONE };
                 out.clear();
-                Reply::new(&mut out, at.proto).error(text);
+                Reply::new(&mut out, at.proto).error(Error::text(text));
             }
             if out.is_empty() {
                 claim.give_back();

@@ -229,11 +229,11 @@ fn check(request: Request, form: Form, asked: &Asked, area: &Area) -> Result {
         return Err(Error::err(format_args!("{who} is not compatible with WITHDIST, WITHHASH and WITHCOORD options")));
     }
     if form.is_search() && !area.has_center {
-        let text = "exactly one of FROMMEMBER or FROMLONLAT can be specified for";
-        return Err(Error::err(format_args!("{text} {}", name())));
+        let text = b"ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for ";
+        return Err(Error::quoting(&[text, name()]));
     }
     if form.is_search() && area.shape.is_none() {
-        return Err(Error::err(format_args!("exactly one of BYRADIUS and BYBOX can be specified for {}", name())));
+        return Err(Error::quoting(&[b"ERR exactly one of BYRADIUS and BYBOX can be specified for ", name()]));
     }
     if asked.any && asked.count.is_none() {
         return Err(Error::text("ERR the ANY argument requires COUNT argument"));

@@ -340,7 +340,7 @@ fn parse(request: Request, is_set: bool) -> Result<(Options, Range<usize>)> {
                 }
                 options.condition = Some(word == b"fxx");
             }
-            _ => return Err(Error::err(format_args!("unknown argument: {}", printable(&word, 128)))),
+            _ => return Err(Error::quoting(&[b"ERR unknown argument: ", printable(&word, 128)])),
         }
         index += 1;
     }

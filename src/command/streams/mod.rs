@@ -66,20 +66,20 @@ fn now_ms(now: Now) -> i64 {
 
 fn no_group(key: &[u8], group: &[u8], context: &str) -> Error {
     let (key, group) = (printable(key, usize::MAX), printable(group, usize::MAX));
-    Error::Text(format!("NOGROUP No such key '{key}' or consumer group '{group}'{context}").into())
+    let text = [b"NOGROUP No such key '", key, b"' or consumer group '", group, b"'", context.as_bytes()];
+    Error::quoting(&text)
 }
 
 fn no_group_of_key(key: &[u8], group: &[u8]) -> Error {
     let (key, group) = (printable(key, usize::MAX), printable(group, usize::MAX));
-    Error::Text(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into())
+    Error::quoting(&[b"NOGROUP No such consumer group '", group, b"' for key name '", key, b"'"])
 }
 
 /// A subcommand whose arguments are not what it takes.
 fn bad_subcommand(container: &str, request: Request) -> Error {
     let subcommand = printable(request.arg(1), 128);
-    Error::err(format_args!(
-        "unknown subcommand or wrong number of arguments for '{subcommand}'. Try {container} HELP."
-    ))
+    let head = b"ERR unknown subcommand or wrong number of arguments for '";
+    Error::quoting(&[head, subcommand, b"'. Try ", container.as_bytes(), b" HELP."])
 }
 
 #[inline]

@@ -179,7 +179,7 @@ impl Claim {
                 claim.last_id = parse_id(request.arg(index))?;
             } else {
                 let option = printable(request.arg(index), usize::MAX);
-                return Err(Error::err(format_args!("Unrecognized XCLAIM option '{option}'")));
+                return Err(Error::quoting(&[b"ERR Unrecognized XCLAIM option '", option, b"'"]));
             }
             index += 1;
         }

@@ -4,7 +4,7 @@
 use crate::clock::store_us;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
-use crate::resp::{Error, Proto, Request, Result};
+use crate::resp::{Error, Proto, Request, Result, printable};
 use crate::server::blocking::End;
 use crate::server::client::{Client, ClientRef, Close, ReplyMode, Session, State};
 use crate::server::{Run, Server, SessionCtx, TaskCtx};
@@ -184,8 +184,7 @@ fn setinfo(ctx: &mut SessionCtx, request: Request) -> Result {
     } else if request.is(2, "lib-ver") {
         ctx.session.lib_ver = attribute(value, "lib-ver")?;
     } else {
-        let option = String::from_utf8_lossy(request.arg(2));
-        return Err(Error::err(format_args!("Unrecognized option '{option}'")));
+        return Err(Error::quoting(&[b"ERR Unrecognized option '", printable(request.arg(2), usize::MAX), b"'"]));
     }
     ctx.reply.ok();
     Ok(())
@@ -244,8 +243,7 @@ impl Kind {
         ];
         let found = names.into_iter().find(|(name, _)| request.is(index, name));
         found.map(|(_, kind)| kind).ok_or_else(|| {
-            let name = String::from_utf8_lossy(request.arg(index));
-            Error::err(format_args!("Unknown client type '{name}'"))
+            Error::quoting(&[b"ERR Unknown client type '", printable(request.arg(index), usize::MAX), b"'"])
         })
     }
 }
@@ -368,7 +366,6 @@ fn flags(state: &State) -> String {
     let session = &state.session;
     let all = [
         (Kind::of(session) == Kind::PubSub, 'P'),
-        (state.flow.close == Close::AfterReplies, 'c'),
         (session.multi.is_some(), 'x'),
         (state.flow.blocked, 'b'),
         (session.no_evict, 'e'),
@@ -416,7 +413,7 @@ impl Filter {
         } else if request.is(at, "user") {
             // Everybody is the default user.
             if value != b"default" {
-                return Err(Error::err(format_args!("No such user '{}'", String::from_utf8_lossy(value))));
+                return Err(Error::quoting(&[b"ERR No such user '", printable(value, usize::MAX), b"'"]));
             }
         } else if request.is(at, "skipme") {
             self.spares_caller = match (request.is(at + 1, "yes"), request.is(at + 1, "no")) {
@@ -510,10 +507,9 @@ async fn pause(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// For how long, and whether commands that read wait, too.
 fn parse_pause(request: Request) -> Result<(u64, bool)> {
     if request.len() > 4 {
-        let word = String::from_utf8_lossy(request.arg(1));
-        return Err(Error::err(format_args!(
-            "unknown subcommand or wrong number of arguments for '{word}'. Try CLIENT HELP."
-        )));
+        let word = printable(request.arg(1), 128);
+        let head = b"ERR unknown subcommand or wrong number of arguments for '";
+        return Err(Error::quoting(&[head, word, b"'. Try CLIENT HELP."]));
     }
     let all = request.len() == 3 || request.is(3, "all");
     if !all && !request.is(3, "write") {

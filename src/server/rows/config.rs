@@ -97,7 +97,6 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// Changes the master copy, and what belongs to the process rather than to the shards.
 fn change(global: &Global, request: Request, local: bool) -> Result {
     let pairs = parse_pairs(request)?;
-    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let mut master = global.config();
     let mut changed = master.clone();
     changed.set(&pairs, local).map_err(Error::err)?;
@@ -116,10 +115,14 @@ fn parse_pairs(request: Request<'_>) -> Result<Vec<(String, &str)>> {
     (2..request.len())
         .step_by(2)
         .map(|at| {
-            let name = String::from_utf8_lossy(request.arg(at)).into_owned();
+            let name = request.arg(at);
+            let Ok(name) = std::str::from_utf8(name) else {
+                let head = b"ERR Unknown option or number of arguments for CONFIG SET - '";
+                return Err(Error::quoting(&[head, name, b"'"]));
+            };
             match std::str::from_utf8(request.arg(at + 1)) {
                 Ok(value) => Ok((name, value)),
-                Err(_) => Err(refused(&name, "argument must be text in UTF-8")),
+                Err(_) => Err(refused(name, "argument must be text in UTF-8")),
             }
         })
         .collect()

@@ -4,7 +4,7 @@ use super::REDIS_VERSION;
 use super::client::set_name;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
-use crate::resp::{Error, Proto, Request, Result};
+use crate::resp::{Error, Proto, Request, Result, printable};
 use crate::server::client::{Close, ReplyMode};
 use crate::server::transaction::unwatch;
 use crate::server::{Run, SessionCtx};
@@ -194,8 +194,8 @@ fn hello(ctx: &mut SessionCtx, request: Request) -> Result {
             set_name(ctx.session, request.arg(at + 1))?;
             at += 2;
         } else {
-            let option = String::from_utf8_lossy(request.arg(at));
-            return Err(Error::err(format_args!("Syntax error in HELLO option '{option}'")));
+            let option = printable(request.arg(at), usize::MAX);
+            return Err(Error::quoting(&[b"ERR Syntax error in HELLO option '", option, b"'"]));
         }
     }
     if !ctx.session.authenticated && !ctx.server.shard.config().requirepass.is_empty() {

@@ -6,9 +6,10 @@ use crate::command::keys::{encoding, refcount};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, shard_of};
-use crate::config::Config;
-use crate::keyspace::{Live, Touch};
-use crate::resp::{Error, Proto, Reply, Request, Result};
+use crate::config::{Config, parse_memory};
+use crate::keyspace::{Live, Touch, Value};
+use crate::observe::log;
+use crate::resp::{Error, Proto, Reply, Request, Result, printable};
 use crate::server::{Run, TaskCtx};
 use crate::shard::{CallResult, Shard};
 use crate::value::number::{parse_f64, parse_i64};
@@ -80,29 +81,24 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"help", 2) => Ok(ctx.reply(help)),
         (b"digest", 2) => Ok(digest_all(&ctx).await),
         (b"digest-value", _) => Ok(digest_values(&ctx).await),
-        (b"error", 3) => Err(Error::Text(String::from_utf8_lossy(request.arg(2)).into_owned().into())),
+        (b"error", 3) => Err(Error::quoting(&[printable(request.arg(2), usize::MAX)])),
         (b"object", 3) => object(&ctx, request.arg(2)).await,
         (b"protocol", 3) => protocol(&ctx, request.arg(2)),
         (b"set-active-expire", 3) => Ok(set_active_expire(&ctx, request.arg(2)).await),
         (b"set-transaction-order", 3) => Ok(set_transaction_order(&ctx, request.arg(2)).await),
         (b"shard-delay", 4) => shard_delay(&ctx, request).await,
         (b"sleep", 3) => sleep(&ctx, request.arg(2)).await,
-        _ => Err(Error::err(format_args!(
-            "unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
-            named(request)
-        ))),
+        _ => Err(Error::quoting(&[
+            b"ERR unknown subcommand or wrong number of arguments for '",
+            printable(request.arg(1), 128),
+            b"'. Try DEBUG HELP.",
+        ])),
     }
 }
 
 /// Whether a connection, from this machine or not, may use DEBUG.
 pub fn is_allowed(config: &Config, local: bool) -> Result {
     if config.enable_debug_command.allows(local) { Ok(()) } else { Err(NOT_ALLOWED) }
-}
-
-/// The subcommand as it was written, cut to what fits into an error.
-fn named(request: Request) -> String {
-    let name = request.arg(1);
-    String::from_utf8_lossy(&name[..name.len().min(128)]).into_owned()
 }
 
 fn help(reply: &mut Reply) {
