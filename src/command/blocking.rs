@@ -130,7 +130,12 @@ pub fn seconds(text: &[u8]) -> Result<Wait> {
     let seconds = seconds.ok_or(Error::text("ERR timeout is not a float or out of range"))?;
     // Redis rounds up to milliseconds and keeps them in 64 bits, where what does not fit is negative.
     let ms = (seconds * 1000.0).ceil();
-    from_ms(if ms < i64::MAX as f64 { ms as i64 } else { i64::MIN })
+    let ms = if ms < i64::MAX as f64 { ms as i64 } else { i64::MIN };
+    // Redis adds the time of day, and looks whether that fits where the timeout is in seconds only.
+    if ms > i64::MAX - (realtime_us() / 1000) as i64 {
+        return Err(Error::text("ERR timeout is out of range"));
+    }
+    from_ms(ms)
 }
 
 /// A timeout in milliseconds.
@@ -141,10 +146,6 @@ pub fn milliseconds(text: &[u8]) -> Result<Wait> {
 
 fn from_ms(ms: i64) -> Result<Wait> {
     let ms = u64::try_from(ms).map_err(|_| Error::text("ERR timeout is negative"))?;
-    // Redis adds the time of day.
-    if ms > i64::MAX as u64 - realtime_us() / 1000 {
-        return Err(Error::text("ERR timeout is out of range"));
-    }
     Ok(Wait::For((ms > 0).then(|| ms.saturating_mul(1000))))
 }
 

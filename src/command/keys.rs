@@ -315,8 +315,12 @@ fn parse_copy(request: Request, db: usize, databases: usize) -> Result<CopyOptio
 
 const SAME_OBJECTS: Error = Error::text("ERR source and destination objects are the same");
 
-fn parse_db(text: &[u8], databases: usize) -> Result<usize> {
-    let db = parse_i64(text).filter(|db| i32::try_from(*db).is_ok()).ok_or(Error::NotAnInteger)?;
+/// The database that an argument of SELECT, COPY or MOVE names.
+pub fn parse_db(text: &[u8], databases: usize) -> Result<usize> {
+    let db = parse_i64(text).ok_or(Error::NotAnInteger)?;
+    if i32::try_from(db).is_err() {
+        return Err(Error::text("ERR value is out of range, value must between -2147483648 and 2147483647"));
+    }
     usize::try_from(db).ok().filter(|db| *db < databases).ok_or(Error::DbOutOfRange)
 }
 

@@ -2,6 +2,7 @@
 
 use super::REDIS_VERSION;
 use super::client::set_name;
+use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Proto, Request, Result, printable};
@@ -130,14 +131,7 @@ fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
 }
 
 fn select(ctx: &mut SessionCtx, request: Request) -> Result {
-    let index = request.int(1)?;
-    if i32::try_from(index).is_err() {
-        let (min, max) = (i32::MIN, i32::MAX);
-        return Err(Error::err(format_args!("value is out of range, value must between {min} and {max}")));
-    }
-    let databases = ctx.server.shard.config().databases;
-    let db = usize::try_from(index).ok().filter(|db| *db < databases);
-    ctx.session.db = db.ok_or(Error::DbOutOfRange)?;
+    ctx.session.db = parse_db(request.arg(1), ctx.server.shard.config().databases)?;
     ctx.reply.ok();
     Ok(())
 }
