@@ -71,6 +71,11 @@ impl Flow {
     pub fn may_run(&self, held_bytes: usize) -> bool {
         !self.barrier && !self.paused && self.close == Close::No && held_bytes + self.in_flight < HELD_BYTES
     }
+
+    /// Whether the connection counts as blocked: it waits for a key, or for the end of a pause.
+    pub fn waits(&self) -> bool {
+        self.blocked || self.paused
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

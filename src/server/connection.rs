@@ -203,7 +203,7 @@ pub async fn look_after(server: Rc<Server>) {
             let (idle_us, waits, unsent) = {
                 let state = client.state.borrow();
                 let idle_us = now_us.saturating_sub(state.session.used_us);
-                (idle_us, state.session.subscriptions() > 0 || state.flow.blocked, state.unsent())
+                (idle_us, state.session.subscriptions() > 0 || state.flow.waits(), state.unsent())
             };
             if timed && !waits && idle_us > config.timeout_s * 1_000_000 {
                 crate::observe::log::verbose(format_args!("Closing idle client id={}", client.id));

@@ -7,7 +7,7 @@ use super::replies::Replies;
 use super::table::{Command, Found};
 use super::{Run, Server, SessionCtx, TaskCtx, TaskFuture};
 use crate::clock::store_us;
-use crate::command::spec::flag::{NO_AUTH, NO_MULTI, NO_TOUCH, WRITE};
+use crate::command::spec::flag::{NO_AUTH, NO_MULTI, PUBSUB, WRITE};
 use crate::command::{self, Handler, OwnedRequest};
 use crate::config::PipelineOrder;
 use crate::net::note_woken;
@@ -226,6 +226,7 @@ impl Dispatch<'_> {
         if self.paused != Paused::No
             && (self.paused == Paused::All || command.spec.has(WRITE) || command.spec.name == "publish")
         {
+            turn.session.last_command = command.full_name;
             return self.pause(turn);
         }
         match self.queue(turn, command, request) {
@@ -339,7 +340,7 @@ impl Dispatch<'_> {
             // All others are barriers: everything before them is answered first.
             _ if !turn.replies.is_idle() => Step::NotYet,
             Run::Session(handler) => {
-                self.in_session(handler, turn, request);
+                self.in_session(handler, command.spec.has(PUBSUB), turn, request);
                 Step::Taken
             }
             Run::Task(task) => {
@@ -416,8 +417,15 @@ impl Dispatch<'_> {
         Step::Taken
     }
 
-    /// A command of the connection itself. Its replies are what pushes queue behind, so nothing may be open.
-    pub fn in_session(&self, handler: fn(&mut SessionCtx, Request) -> Result, turn: &mut Turn, request: Request) {
+    /// A command of the connection itself. Its replies are what pushes queue behind, so nothing may be open. Those of a
+    /// command that listens are pushes, which CLIENT REPLY does not turn off.
+    pub fn in_session(
+        &self,
+        handler: fn(&mut SessionCtx, Request) -> Result,
+        listens: bool,
+        turn: &mut Turn,
+        request: Request,
+    ) {
         debug_assert!(turn.replies.is_idle());
         let skipped = turn.session.reply_mode == ReplyMode::SkipNext;
         let start = turn.replies.out.len();
@@ -425,8 +433,10 @@ impl Dispatch<'_> {
         let session = &mut *turn.session;
         if skipped && session.reply_mode == ReplyMode::SkipNext && session.last_command != "client|reply" {
             session.reply_mode = ReplyMode::On;
-            turn.replies.out.truncate(start);
-        } else if session.reply_mode == ReplyMode::Off {
+            if !listens {
+                turn.replies.out.truncate(start);
+            }
+        } else if session.reply_mode == ReplyMode::Off && !listens {
             turn.replies.out.truncate(start);
         }
         if session.close != Close::No {

@@ -367,10 +367,11 @@ fn flags(state: &State) -> String {
     let all = [
         (Kind::of(session) == Kind::PubSub, 'P'),
         (session.multi.is_some(), 'x'),
-        (state.flow.blocked, 'b'),
+        (state.flow.waits(), 'b'),
+        (state.flow.close == Close::AfterReplies, 'c'),
+        (session.unix, 'U'),
         (session.no_evict, 'e'),
         (session.no_touch, 'T'),
-        (session.unix, 'U'),
     ];
     let flags: String = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
     if flags.is_empty() { "N".to_owned() } else { flags }

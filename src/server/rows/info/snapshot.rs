@@ -115,7 +115,7 @@ impl Snapshot {
             let state = client.state.borrow();
             self.client_bytes += state.memory_bytes() as u64;
             self.subscribers += usize::from(state.session.subscriptions() > 0);
-            self.blocked += usize::from(state.flow.blocked);
+            self.blocked += usize::from(state.flow.waits());
         }
     }
 
