@@ -49,6 +49,10 @@ pub struct Counters {
     pub expired_by_access: u64,
     pub expired_by_cycle: u64,
     pub expired_bytes: u64,
+    /// Fields of hashes that died.
+    pub expired_fields: u64,
+    /// Keys whose memory was given back later than they were deleted.
+    pub freed_lazily: u64,
 }
 
 pub struct Keyspace {
@@ -64,7 +68,7 @@ pub struct Keyspace {
     pub lag: Lag,
 }
 
-/// What looking a key up leaves behind.
+/// What looking a key up leaves behind. A command's row decides it, see `Spec::touch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// A key that is there counts as used: its access clock is set.
@@ -139,8 +143,8 @@ impl Keyspace {
                 if touch.tells {
                     self.effects.notify(NotifyFlags::KEY_MISS, "keymiss", db, key.bytes);
                 }
-                None => {}
             }
+            None => {}
         }
         slot.map(|slot| self.live(db, slot, now))
     }
@@ -181,6 +185,7 @@ impl Keyspace {
         let deadline_ms = own_ms.or_else(|| hash::some_deadline_ms(entry)).unwrap_or(now.ms);
         self.lag.record(now, deadline_ms);
         if entry.has_fields() && own_ms.is_none() {
+            self.counters.expired_fields += hash::View::of(entry.content()).len() as u64;
             self.effects.notify(NotifyFlags::HASH, "hexpired", db, entry.key());
             self.effects.notify(NotifyFlags::GENERIC, "del", db, entry.key());
         } else {
@@ -295,7 +300,7 @@ impl Keyspace {
         self.touch_watched(db, now);
         if self.dbs[db].len() > 0 {
             let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), hash::any_lives));
-            self.nodes.tables.push(full);
+            self.nodes.take_table(full);
         }
         live
     }
@@ -364,7 +369,13 @@ impl Keyspace {
 
     /// Frees about `limit` entries, or elements of collections, that nobody uses any more; whether anything is left.
     pub fn collect_garbage(&mut self, limit: usize) -> bool {
-        self.nodes.collect(limit)
+        self.counters.freed_lazily += self.nodes.collect(limit) as u64;
+        self.nodes.has_garbage()
+    }
+
+    /// Keys that are gone and whose memory is still to be given back.
+    pub fn garbage_keys(&self) -> usize {
+        self.nodes.garbage_keys
     }
 
     /// Some live key, chosen at random.
@@ -443,8 +454,10 @@ impl Keyspace {
         sweep: impl FnOnce(&mut Table, &mut Sweeping) -> Swept,
     ) -> Swept {
         debug_assert!(before_ms <= now.ms);
-        let mut sweeping = Sweeping { effects: &mut self.effects, lag: &mut self.lag, nodes: &mut self.nodes, db, now };
+        let (effects, lag, nodes) = (&mut self.effects, &mut self.lag, &mut self.nodes);
+        let mut sweeping = Sweeping { effects, lag, nodes, fields: 0, db, now };
         let swept = sweep(&mut self.dbs[db], &mut sweeping);
+        self.counters.expired_fields += sweeping.fields;
         self.nodes.adopt(&mut self.dbs[db]);
         self.effects.dirty += swept.deleted as u64;
         self.counters.expired_by_cycle += swept.deleted as u64;
@@ -552,6 +565,8 @@ struct Sweeping<'a> {
     effects: &'a mut Effects,
     lag: &'a mut Lag,
     nodes: &'a mut Nodes,
+    /// Dead fields that were taken out.
+    fields: u64,
     db: usize,
     now: Now,
 }
@@ -566,6 +581,7 @@ impl Undertaker for Sweeping<'_> {
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
         let (nodes, lag, now) = (&mut *self.nodes, &mut *self.lag, self.now);
         let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |deadline_ms| lag.record(now, deadline_ms));
+        self.fields += swept.deleted as u64;
         let key = swept.entry.key();
         if swept.deleted > 0 {
             self.effects.gone(self.db, key);

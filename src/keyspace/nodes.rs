@@ -18,7 +18,9 @@ pub(super) struct Nodes {
     garbage_bytes: usize,
     garbage: Vec<Box<dyn Node>>,
     /// Databases that were flushed and still have memory to give back.
-    pub tables: Vec<Table>,
+    tables: Vec<Table>,
+    /// Keys of those, and of the garbage.
+    pub garbage_keys: usize,
 }
 
 /// A node that is no larger is freed at once.
@@ -66,8 +68,15 @@ impl Nodes {
             if bytes > SMALL_BYTES {
                 self.garbage_bytes += bytes;
                 self.garbage.push(node);
+                self.garbage_keys += 1;
             }
         }
+    }
+
+    /// Takes over a database that was flushed.
+    pub fn take_table(&mut self, table: Table) {
+        self.garbage_keys += table.len();
+        self.tables.push(table);
     }
 
     pub fn all_bytes(&self) -> usize {
@@ -79,8 +88,9 @@ impl Nodes {
         !self.garbage.is_empty() || !self.tables.is_empty()
     }
 
-    /// Frees about `limit` entries or elements; whether anything is left.
-    pub fn collect(&mut self, limit: usize) -> bool {
+    /// Frees about `limit` entries or elements; how many keys are done with.
+    pub fn collect(&mut self, limit: usize) -> usize {
+        let mut keys = 0;
         if let Some(node) = self.garbage.last_mut() {
             let before = node.bytes();
             let done = node.free_some(limit);
@@ -88,15 +98,18 @@ impl Nodes {
             if done {
                 let bytes = self.garbage.pop().map_or(0, |node| node.bytes());
                 self.garbage_bytes = self.garbage_bytes.saturating_sub(bytes);
+                keys = 1;
             }
         } else if let Some(mut table) = self.tables.pop() {
-            let more = table.dismantle(limit);
+            let (freed, more) = table.dismantle(limit);
+            keys = freed;
             self.take_orphans(&mut table, true);
             if more {
                 self.tables.push(table);
             }
         }
-        self.has_garbage()
+        self.garbage_keys -= keys;
+        keys
     }
 
     /// Bytes that an entry's node holds.

@@ -18,6 +18,8 @@ pub struct Global {
     pub rejected: AtomicU64,
     pub started_us: u64,
     pub run_id: String,
+    /// Under which replicas would know the data (DEBUG CHANGE-REPL-ID).
+    replication_id: Mutex<String>,
     pub executable: String,
     /// CLIENT PAUSE: until when, store microseconds, and whether reads wait, too.
     pub pause_until_us: AtomicU64,
@@ -25,6 +27,13 @@ pub struct Global {
     pub stopping: AtomicBool,
     /// What the server listens on.
     pub sockets: Vec<OwnedFd>,
+}
+
+/// Of a run, or of data.
+pub const ID_DIGITS: usize = 40;
+
+fn random_id(rng: &mut fastrand::Rng) -> String {
+    (0..ID_DIGITS).map(|_| char::from_digit(rng.u32(..16), 16).unwrap_or('0')).collect()
 }
 
 impl Global {
@@ -38,7 +47,8 @@ impl Global {
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             started_us: store_us(),
-            run_id: (0..40).map(|_| char::from_digit(rng.u32(..16), 16).unwrap_or('0')).collect(),
+            run_id: random_id(&mut rng),
+            replication_id: Mutex::new(random_id(&mut rng)),
             executable: std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string()),
             pause_until_us: AtomicU64::new(0),
             pause_all: AtomicBool::new(false),
@@ -49,6 +59,15 @@ impl Global {
 
     pub fn config(&self) -> MutexGuard<'_, Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn replication_id(&self) -> String {
+        self.replication_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn change_replication_id(&self) {
+        let new = random_id(&mut fastrand::Rng::new());
+        *self.replication_id.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
     pub fn next_client_id(&self) -> u64 {

@@ -320,7 +320,7 @@ impl Dict {
                 small.clear();
                 true
             }
-            Form::Large(table) => !table.dismantle(limit),
+            Form::Large(table) => !table.dismantle(limit).1,
         }
     }
 }

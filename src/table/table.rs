@@ -728,12 +728,12 @@ impl Table {
         block.candidate(Print::of(key_hash)).map(|slot| block.entry(slot))
     }
 
-    /// Gives back up to `limit` entries and their blocks, for a database that is not used any more. False when
-    /// nothing is left.
-    pub fn dismantle(&mut self, limit: usize) -> bool {
+    /// Gives back up to `limit` entries, or a few more, and their blocks, for a database that is not used any more. How
+    /// many it was, and whether anything is left.
+    pub fn dismantle(&mut self, limit: usize) -> (usize, bool) {
         let mut freed = 0;
         while freed < limit {
-            let Some(block) = self.blocks.pop() else { return false };
+            let Some(block) = self.blocks.pop() else { return (freed, false) };
             let Some(block) = block else {
                 // The place of a block that was merged away: `bytes` counts blocks less such places.
                 self.free_ids.pop();
@@ -741,7 +741,7 @@ impl Table {
             };
             freed += self.free_block(block);
         }
-        true
+        (freed, true)
     }
 
     /// Frees a block with its entries; returns how many there were.
@@ -916,7 +916,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        while self.dismantle(usize::MAX) {}
+        while self.dismantle(usize::MAX).1 {}
     }
 }
 

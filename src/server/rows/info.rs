@@ -10,6 +10,7 @@ use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::config::Config;
 use crate::observe::memory;
 use crate::resp::{Request, Result};
+use crate::server::global::ID_DIGITS;
 use crate::server::{Run, Server, TaskCtx};
 use snapshot::Snapshot;
 use std::fmt::{Display, Write};
@@ -136,8 +137,10 @@ fn kernel(name: &str) -> String {
 
 fn write_clients(text: &mut Text, facts: &Facts) {
     text.field("connected_clients", facts.total.connections);
+    text.field("cluster_connections", 0);
     text.field("maxclients", facts.config.maxclients);
     text.field("blocked_clients", facts.total.blocked);
+    text.field("tracking_clients", 0);
     text.field("pubsub_clients", facts.total.subscribers);
 }
 
@@ -159,16 +162,35 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
     text.field("mem_clients_normal", facts.total.client_bytes);
     text.field("mem_allocator", "jemalloc");
+    text.field("lazyfree_pending_objects", facts.total.garbage_keys);
+    text.field("lazyfreed_objects", facts.total.counters.freed_lazily);
 }
 
-/// Nothing is written to disk yet.
+/// Nothing is written to disk yet: what Redis says that has never saved anything.
 fn write_persistence(text: &mut Text, facts: &Facts) {
+    let uptime_us = boottime_us().saturating_sub(facts.server.global.started_us);
     text.field("loading", 0);
+    text.field("async_loading", 0);
     text.field("rdb_changes_since_last_save", facts.total.changes);
     text.field("rdb_bgsave_in_progress", 0);
+    text.field("rdb_last_save_time", realtime_us().saturating_sub(uptime_us) / 1_000_000);
+    text.field("rdb_last_bgsave_status", "ok");
+    text.field("rdb_last_bgsave_time_sec", -1);
+    text.field("rdb_current_bgsave_time_sec", -1);
     text.field("rdb_saves", 0);
+    text.field("rdb_last_cow_size", 0);
+    text.field("rdb_last_load_keys_expired", 0);
+    text.field("rdb_last_load_keys_loaded", 0);
     text.field("aof_enabled", 0);
     text.field("aof_rewrite_in_progress", 0);
+    text.field("aof_rewrite_scheduled", 0);
+    text.field("aof_last_rewrite_time_sec", -1);
+    text.field("aof_current_rewrite_time_sec", -1);
+    text.field("aof_last_bgrewrite_status", "ok");
+    text.field("aof_rewrites", 0);
+    text.field("aof_rewrites_consecutive_failures", 0);
+    text.field("aof_last_write_status", "ok");
+    text.field("aof_last_cow_size", 0);
 }
 
 fn write_stats(text: &mut Text, facts: &Facts) {
@@ -178,12 +200,20 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("total_net_input_bytes", total.input_bytes);
     text.field("total_net_output_bytes", total.output_bytes);
     text.field("rejected_connections", global.rejected.load(Ordering::Relaxed));
+    text.field("sync_full", 0);
+    text.field("sync_partial_ok", 0);
+    text.field("sync_partial_err", 0);
     write_expiry(text, facts);
     text.field("evicted_keys", 0);
+    text.field("evicted_clients", 0);
     text.field("keyspace_hits", total.counters.hits);
     text.field("keyspace_misses", total.counters.misses);
     text.field("pubsub_channels", total.channels.len());
     text.field("pubsub_patterns", total.patterns.len());
+    text.field("pubsubshard_channels", 0);
+    text.field("latest_fork_usec", 0);
+    text.field("total_forks", 0);
+    text.field("slave_expires_tracked_keys", 0);
     text.field("total_error_replies", total.errors);
 }
 
@@ -192,6 +222,7 @@ fn write_expiry(text: &mut Text, facts: &Facts) {
     // DEBUG SET-ACTIVE-EXPIRE counts, too: every shard has the same.
     let settings = facts.server.shard.settings();
     text.field("expired_keys", total.expired());
+    text.field("expired_subkeys", total.counters.expired_fields);
     text.field("expired_keys_active", total.counters.expired_by_cycle);
     text.field("expired_bytes", total.counters.expired_bytes);
     text.field("expired_stale_perc", format_args!("{:.2}", expiry.stale_percent));
@@ -205,9 +236,19 @@ fn write_expiry(text: &mut Text, facts: &Facts) {
     text.field("active_expire_interval_ms", settings.interval_ms);
 }
 
-fn write_replication(text: &mut Text, _: &Facts) {
+/// There are no replicas yet: what Redis says that has never had one.
+fn write_replication(text: &mut Text, facts: &Facts) {
     text.field("role", "master");
     text.field("connected_slaves", 0);
+    text.field("master_failover_state", "no-failover");
+    text.field("master_replid", facts.server.global.replication_id());
+    text.field("master_replid2", "0".repeat(ID_DIGITS));
+    text.field("master_repl_offset", 0);
+    text.field("second_repl_offset", -1);
+    text.field("repl_backlog_active", 0);
+    text.field("repl_backlog_size", 1024 * 1024);
+    text.field("repl_backlog_first_byte_offset", 0);
+    text.field("repl_backlog_histlen", 0);
 }
 
 fn write_cpu(text: &mut Text, _: &Facts) {

@@ -14,6 +14,8 @@ pub struct Snapshot {
     /// The keyspace: entries, blocks, directories.
     pub keyspace_bytes: u64,
     pub counters: Counters,
+    /// Keys that are gone and whose memory is still to be given back.
+    pub garbage_keys: usize,
     /// Changes since the start.
     pub changes: u64,
     pub connections: usize,
@@ -98,6 +100,7 @@ impl Snapshot {
         self.databases = (0..keyspace.databases()).map(database).collect();
         self.keyspace_bytes = keyspace.bytes() as u64;
         self.counters = keyspace.counters;
+        self.garbage_keys = keyspace.garbage_keys();
         self.changes = keyspace.effects.dirty;
         let oldest_ms = keyspace.oldest_due_ms(now);
         self.expiry = Expiry {
@@ -151,6 +154,9 @@ impl Snapshot {
         self.counters.expired_by_access += other.counters.expired_by_access;
         self.counters.expired_by_cycle += other.counters.expired_by_cycle;
         self.counters.expired_bytes += other.counters.expired_bytes;
+        self.counters.expired_fields += other.counters.expired_fields;
+        self.counters.freed_lazily += other.counters.freed_lazily;
+        self.garbage_keys += other.garbage_keys;
         self.changes += other.changes;
         self.connections += other.connections;
         self.subscribers += other.subscribers;
