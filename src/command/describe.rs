@@ -60,7 +60,16 @@ pub fn info<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
 /// One pair of COMMAND DOCS: the name and what is to be known.
 pub fn docs<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     let spec = &row.spec;
-    let arguments = syntax::parse(spec.syntax).unwrap_or_default();
+    let mut arguments = syntax::parse(spec.syntax).unwrap_or_default();
+    if spec.keys.apart == Apart::BehindSortStore {
+        // Patterns name keys, too, and have a specification before that of the destination.
+        for argument in &mut arguments {
+            argument.key_spec_index = match argument.kind {
+                Kind::Pattern => Some(1),
+                _ => argument.key_spec_index.map(|index| index * 2),
+            };
+        }
+    }
     reply.bulk(full_name(spec, container).as_bytes());
     reply.map(4 + usize::from(!arguments.is_empty()) + usize::from(!row.subcommands.is_empty()));
     write_pair(reply, "summary", spec.summary);
@@ -101,8 +110,8 @@ pub fn help<R>(reply: &mut Reply, container: &Row<R>) {
 /// The reply of COMMAND GETKEYS; `request` is the command asked about.
 pub fn keys<R>(reply: &mut Reply, row: &Row<R>, request: Request) -> Result {
     let indexes = key_indexes(&row.spec, request)?;
-    reply.array(indexes.clone().count());
-    indexes.for_each(|index| reply.bulk(request.arg(index)));
+    reply.array(indexes.len());
+    indexes.into_iter().for_each(|index| reply.bulk(request.arg(index)));
     Ok(())
 }
 
@@ -110,11 +119,12 @@ pub fn keys<R>(reply: &mut Reply, row: &Row<R>, request: Request) -> Result {
 pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>, request: Request) -> Result {
     let indexes = key_indexes(&row.spec, request)?;
     let uses = key_uses(&row.spec, container);
-    reply.array(indexes.clone().count());
-    for (nth, index) in indexes.enumerate() {
+    reply.array(indexes.len());
+    for (nth, index) in indexes.into_iter().enumerate() {
         reply.array(2);
         reply.bulk(request.arg(index));
         let of_key = uses[nth.min(uses.len() - 1)];
+        // What is told besides the first is the destination: keys behind patterns are not known.
         let of_key = if nth > 0 && row.spec.keys.apart == Apart::BehindSortStore { OVERWRITE } else { of_key };
         let of_key = if of_key == VARIABLE { use_in(&row.spec, request) } else { of_key };
         write_set(reply, of_key);
@@ -123,17 +133,18 @@ pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str
 }
 
 /// Where the keys of a request are; the checks are made in the order of Redis.
-fn key_indexes(spec: &Spec, request: Request) -> Result<impl Iterator<Item = usize> + Clone + use<>> {
+fn key_indexes(spec: &Spec, request: Request) -> Result<Vec<usize>> {
     if spec.keys == Keys::NONE {
         return Err(NO_KEYS);
     }
     if !spec.accepts(request.len()) {
         return Err(WRONG_NUMBER_OF_ARGUMENTS);
     }
-    if !spec.keys.are_counted_right(request) {
+    let told = spec.keys.told(request);
+    if !spec.keys.are_counted_right(request) || spec.keys.apart == Apart::Streams && told.is_empty() {
         return Err(Error::text("ERR Invalid arguments specified for command"));
     }
-    Ok(spec.keys.indexes(request))
+    Ok(told)
 }
 
 /// What COMMAND LIST is asked for.
@@ -354,7 +365,8 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("sinterstore", &[CHANGE, READ]),
     ("sismember", &[LOOK]),
     ("smove", &[TAKE, ADD]),
-    ("sort", &[READ]),
+    ("sort", &[READ, READ, OVERWRITE]),
+    ("sort_ro", &[READ, READ]),
     ("spop", &[TAKE]),
     ("srem", &[DELETE_IN]),
     ("strlen", &[LOOK]),
@@ -433,6 +445,8 @@ enum Place {
     Behind(&'static str, i64),
     /// The first half of what is behind the word STREAMS, from an index on.
     Streams(i64),
+    /// Somewhere: why that is all that can be said.
+    Unknown(&'static str),
 }
 
 /// The key specifications: runs of keys that are used in the same way.
@@ -444,7 +458,15 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
     uses.iter().enumerate().map(move |(nth, of_keys)| {
         let first = keys.first + nth as u8 * keys.step;
         let place = match (keys.apart, nth) {
-            (Apart::First | Apart::BehindStore, 0) | (Apart::BehindSortStore, _) => Place::Run(Keys::ONE),
+            (Apart::First | Apart::BehindStore | Apart::BehindSortStore, 0) => Place::Run(Keys::ONE),
+            (Apart::BehindSortStore, 1) => Place::Unknown(
+                "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content \
+                 of the key we sort",
+            ),
+            (Apart::BehindSortStore, _) => Place::Unknown(
+                "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the \
+                 argument array",
+            ),
             (Apart::First, _) => Place::Run(keys),
             (Apart::Streams, _) => Place::Streams(keys.first.into()),
             (Apart::BehindStore, 1) => Place::Behind("STORE", options),
@@ -462,7 +484,11 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
 fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
     reply.set(key_places(spec, container).count());
     for (of_keys, place) in key_places(spec, container) {
-        reply.map(3);
+        let notes = if let Place::Unknown(notes) = place { Some(notes) } else { None };
+        reply.map(3 + usize::from(notes.is_some()));
+        if let Some(notes) = notes {
+            write_pair(reply, "notes", notes);
+        }
         reply.bulk(b"flags");
         write_set(reply, of_keys);
         reply.bulk(b"begin_search");
@@ -475,6 +501,7 @@ fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
             }
             Place::Behind(word, start) => write_keyword(reply, word, start),
             Place::Streams(start) => write_keyword(reply, "STREAMS", start),
+            Place::Unknown(_) => write_unknown(reply),
         }
         reply.bulk(b"find_keys");
         reply.map(2);
@@ -492,8 +519,14 @@ fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
             }
             Place::Behind(..) => write_range(reply, 0, 1, 0),
             Place::Streams(_) => write_range(reply, -1, 1, 2),
+            Place::Unknown(_) => write_unknown(reply),
         }
     }
+}
+
+fn write_unknown(reply: &mut Reply) {
+    write_pair(reply, "type", "unknown");
+    write_numbers(reply, &[]);
 }
 
 fn write_keyword(reply: &mut Reply, word: &str, start: i64) {
@@ -738,7 +771,11 @@ mod tests {
         assert_eq!(names(row("zunionstore"), "zunionstore d 2 a b weights 1 2"), Ok("*3 d a b".into()));
         assert!(names(row("zunionstore"), "zunionstore d 3 a b").is_err(), "there are too few");
         let radius = "georadius a 1 2 3 km store b count 1 StoreDist c asc";
-        assert_eq!(names(row("georadius"), radius), Ok("*2 a c".into()), "the last one counts");
+        assert_eq!(names(row("georadius"), radius), Ok("*3 a b c".into()), "whichever counts");
+        assert_eq!(names(row("sort_ro"), "sort_ro a store b"), Ok("*1 a".into()));
+        assert_eq!(names(row("xread"), "xread count streams a 0"), Ok("*1 a".into()), "as Redis, which knows no COUNT");
+        assert_eq!(names(row("xread"), "xread streams a b 0"), Ok("*1 a".into()));
+        assert!(names(row("xread"), "xread count 1 2").is_err());
         assert_eq!(names(row("georadius"), "georadius a 1 2 3 km store"), Ok("*1 a".into()));
         assert_eq!(names(row("get"), "get a b"), Err(WRONG_NUMBER_OF_ARGUMENTS));
         assert_eq!(names(row("dbsize"), "dbsize a"), Err(NO_KEYS));

@@ -74,6 +74,7 @@ pub mod flag {
     pub const NO_MISS_EVENT: u32 = 1 << 17;
     /// Uses its keys whatever the client says: TOUCH.
     pub const ALWAYS_TOUCH: u32 = 1 << 18;
+    pub const SKIP_SLOWLOG: u32 = 1 << 19;
 
     /// The names in `COMMAND INFO`.
     pub const NAMES: &[(u32, &str)] = &[
@@ -87,6 +88,7 @@ pub mod flag {
         (LOADING, "loading"),
         (STALE, "stale"),
         (SKIP_MONITOR, "skip_monitor"),
+        (SKIP_SLOWLOG, "skip_slowlog"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
         (MOVABLE_KEYS, "movablekeys"),
@@ -306,6 +308,28 @@ impl Keys {
     pub fn are_counted_right(self, request: Request) -> bool {
         let places = request.len().saturating_sub(self.first()) / self.step();
         self.count == 0 || self.counted(request).is_some_and(|count| (1..=places).contains(&count))
+    }
+
+    /// The indexes that COMMAND GETKEYS tells: what looks like a key by Redis's key specifications, which do not know the
+    /// options before and behind it.
+    pub fn told(self, request: Request) -> Vec<usize> {
+        let behind = |word: &str, from: usize| {
+            let at = (from..request.len()).find(|index| request.is(*index, word));
+            at.map(|at| at + 1).filter(|index| *index < request.len())
+        };
+        match self.apart {
+            Apart::Streams => {
+                let first = behind("streams", self.first()).unwrap_or(request.len());
+                (first..first + (request.len() - first) / 2).collect()
+            }
+            Apart::BehindStore => {
+                let stores = ["store", "storedist"].into_iter().filter_map(|word| behind(word, STORE_START));
+                std::iter::once(self.first()).chain(stores).collect()
+            }
+            // SORT_RO has the option STORE not.
+            Apart::BehindSortStore if request.is(0, "sort_ro") => vec![self.first()],
+            _ => self.indexes(request).collect(),
+        }
     }
 
     /// The indexes of the keys in a request.

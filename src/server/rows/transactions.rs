@@ -1,6 +1,6 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
-use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_SCRIPT, STALE};
+use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_SCRIPT, SKIP_SLOWLOG, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Request, Result};
 use crate::server::transaction::{Verb, unwatch, watch};
@@ -19,7 +19,7 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         Spec {
             summary: "Runs the queued commands in one moment, unless a watched key has changed.",
-            ..spec("exec", NO_SCRIPT | LOADING | STALE, "Depends on the commands", "1.2.0")
+            ..spec("exec", NO_SCRIPT | LOADING | STALE | SKIP_SLOWLOG, "Depends on the commands", "1.2.0")
         },
         Run::Multi(Verb::Exec),
     ),
