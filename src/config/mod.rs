@@ -43,7 +43,7 @@ pub use rewrite::RewriteError;
 pub use types::{
     DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, PinShards, PipelineOrder,
 };
-pub use values::{Kind, ValueError};
+pub use values::{Kind, ValueError, parse_memory};
 
 /// Every directive's present value. Field names are the directives' names, units last.
 #[derive(Clone, Debug)]

@@ -378,7 +378,7 @@ impl Setting for OutputLimits {
 }
 
 /// Digits and an optional unit. A number beyond 64 bits saturates: it is a size all the same, and out of bounds.
-pub(super) fn parse_memory(text: &str) -> Option<u64> {
+pub fn parse_memory(text: &str) -> Option<u64> {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     if digits.is_empty() {

@@ -12,6 +12,7 @@ use crate::observe::log;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
 use crate::server::{Run, TaskCtx};
 use crate::shard::{CallResult, Shard};
+use crate::value::glob::glob_match;
 use crate::value::number::{parse_f64, parse_i64};
 use digest::{Sum, dataset_digest, value_digest};
 use glommio::timer::Timer;
@@ -37,6 +38,8 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
 
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CHANGE-REPL-ID",
+    "    Change the replication ID of the instance.",
     "DIGEST",
     "    Output a hex signature representing the current DB content.",
     "DIGEST-VALUE <key> [<key> ...]",
@@ -44,8 +47,17 @@ const HELP: &[&str] = &[
     "ERROR <string>",
     "    Return a Redis protocol error with <string> as message. Useful for clients",
     "    unit tests to simulate Redis errors.",
+    "LOG <message>",
+    "    Write <message> to the server log.",
     "OBJECT <key>",
     "    Show low level info about `key` and associated value.",
+    "PAUSE-CRON <0|1>, QUICKLIST-PACKED-THRESHOLD <size>, SET-DISABLE-DENY-SCRIPTS <0|1>,",
+    "REPLYBUFFER PEAK-RESET-TIME <NEVER|RESET|time>, REPLYBUFFER RESIZING <0|1>",
+    "    Accepted and without effect: there is nothing of the kind here.",
+    "POPULATE <count> [<prefix>] [<size>]",
+    "    Create <count> string keys named key:<num>. If <prefix> is specified then",
+    "    it is used instead of the 'key' prefix. They have <size> bytes, if that is",
+    "    specified. Keys that are there already stay as they are.",
     "PROTOCOL <type>",
     "    Reply with a test value of the specified type. <type> can be: string,",
     "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
@@ -60,6 +72,8 @@ const HELP: &[&str] = &[
     "    The shard takes what others send it as late as this, by chance.",
     "SLEEP <seconds>",
     "    Stop all shards for <seconds>. Decimals allowed.",
+    "STRINGMATCH-LEN <pattern> <string>",
+    "    Whether <string> matches the glob-style <pattern>.",
     "HELP",
     "    Prints this help.",
 ];
@@ -79,10 +93,32 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
     let subcommand = request.arg(1).to_ascii_lowercase();
     match (&subcommand[..], request.len()) {
         (b"help", 2) => Ok(ctx.reply(help)),
+        (b"change-repl-id", 2) => {
+            ctx.server.global.change_replication_id();
+            Ok(ctx.reply(|reply| reply.ok()))
+        }
         (b"digest", 2) => Ok(digest_all(&ctx).await),
         (b"digest-value", _) => Ok(digest_values(&ctx).await),
         (b"error", 3) => Err(Error::quoting(&[printable(request.arg(2), usize::MAX)])),
         (b"object", 3) => object(&ctx, request.arg(2)).await,
+        (b"log", 3) => {
+            log::warning(format_args!("DEBUG LOG: {}", String::from_utf8_lossy(request.arg(2))));
+            Ok(ctx.reply(|reply| reply.ok()))
+        }
+        (b"pause-cron" | b"set-disable-deny-scripts", 3) => Ok(ctx.reply(|reply| reply.ok())),
+        (b"quicklist-packed-threshold", 3) => quicklist_packed_threshold(&ctx, request.arg(2)),
+        (b"replybuffer", 4) if request.is(2, "peak-reset-time") => reply_buffer_reset(&ctx, request),
+        (b"replybuffer", 4) if request.is(2, "resizing") => Ok(ctx.reply(|reply| reply.ok())),
+        (b"populate", 3..=5) => populate(&ctx, request).await,
+        (b"reload" | b"loadaof", _) => Err(Error::quoting(&[
+            b"ERR DEBUG ",
+            &subcommand.to_ascii_uppercase(),
+            b" needs persistence, which this server does not have yet",
+        ])),
+        (b"stringmatch-len", 4) => {
+            let matches = glob_match(request.arg(2), request.arg(3), false);
+            Ok(ctx.reply(|reply| reply.int(matches.into())))
+        }
         (b"protocol", 3) => protocol(&ctx, request.arg(2)),
         (b"set-active-expire", 3) => Ok(set_active_expire(&ctx, request.arg(2)).await),
         (b"set-transaction-order", 3) => Ok(set_transaction_order(&ctx, request.arg(2)).await),
@@ -238,6 +274,68 @@ fn write_attribute(reply: &mut Reply) {
         reply.int(90);
     }
     reply.bulk(b"Some real reply following the attribute");
+}
+
+/// Lists have no such threshold: only whether it is one is looked at.
+fn quicklist_packed_threshold(ctx: &TaskCtx, size: &[u8]) -> Result<Vec<u8>> {
+    const TOO_LARGE_BYTES: u64 = 1 << 32;
+    let size_bytes = std::str::from_utf8(size).ok().and_then(parse_memory);
+    match size_bytes.filter(|bytes| *bytes < TOO_LARGE_BYTES) {
+        Some(_) => Ok(ctx.reply(|reply| reply.ok())),
+        None => Err(Error::text("ERR argument must be a memory value bigger than 1 and smaller than 4gb")),
+    }
+}
+
+/// Reply buffers have no peak that is remembered.
+fn reply_buffer_reset(ctx: &TaskCtx, request: Request) -> Result<Vec<u8>> {
+    if !request.is(3, "never") && !request.is(3, "reset") {
+        request.int(3)?;
+    }
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+/// So many keys are looked at before others have their turn.
+const POPULATED_A_TURN: i64 = 10_000;
+
+async fn populate(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
+    let number = |index: usize| {
+        let number = request.get(index).map(|text| parse_i64(text).filter(|n| *n >= 0));
+        number.map(|n| n.ok_or(Error::text("ERR value is out of range, must be positive"))).transpose()
+    };
+    let count = number(2)?.unwrap_or(0);
+    let size = number(4)?.unwrap_or(0) as usize;
+    if size > ctx.server.shard.config().limits.feasible().string_bytes {
+        return Err(Error::StringTooLong);
+    }
+    let prefix = request.get(3).unwrap_or(b"key");
+    let (shard, db) = (&ctx.server.shard, ctx.db);
+    for start in (0..count).step_by(POPULATED_A_TURN as usize) {
+        let (prefix, end) = (prefix.to_vec(), count.min(start + POPULATED_A_TURN));
+        let of_shard = move |shard: &Rc<Shard>| {
+            let now = shard.catch_up();
+            let make = |ctx: &mut Ctx| (start..end).for_each(|n| make_key(ctx, shard.id, &prefix, n, size));
+            shard.with_ctx((db, Touch::NOTHING), now, &mut Vec::new(), Proto::Resp2, make);
+            shard.after_commands();
+        };
+        shard.call_all(of_shard).await;
+    }
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+/// One key of DEBUG POPULATE, if it belongs to this shard and is not there.
+fn make_key(ctx: &mut Ctx, shard: usize, prefix: &[u8], n: i64, size: usize) {
+    let name = [prefix, b":", n.to_string().as_bytes()].concat();
+    let key = ctx.other_key(&name);
+    if ctx.keyspace.hasher().shard_of(key) != shard || ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_some() {
+        return;
+    }
+    let mut value = format!("value:{n}").into_bytes();
+    if size > 0 {
+        value.resize(size, 0);
+    }
+    ctx.keyspace.insert_new(ctx.db, key, Value::of(&value), None, ctx.now);
+    ctx.keyspace.effects.dirty += 1;
+    ctx.keyspace.effects.touched(ctx.db, key.bytes);
 }
 
 /// What is no number counts as 0, as in Redis.
