@@ -12,6 +12,8 @@ mod administration;
 mod blocking;
 #[path = "wire/connections.rs"]
 mod connections;
+#[path = "wire/corners.rs"]
+mod corners;
 #[path = "wire/cost.rs"]
 mod cost;
 #[path = "wire/dump.rs"]

@@ -100,6 +100,9 @@ fn change(global: &Global, request: Request, local: bool) -> Result {
     let mut master = global.config();
     let mut changed = master.clone();
     changed.set(&pairs, local).map_err(Error::err)?;
+    if changed.maxclients > master.maxclients {
+        raise_open_files(changed.maxclients)?;
+    }
     if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("dir")) {
         change_directory(&mut changed)?;
     }
@@ -108,7 +111,29 @@ fn change(global: &Global, request: Request, local: bool) -> Result {
     Ok(())
 }
 
-fn parse_pairs(request: Request<'_>) -> Result<Vec<(String, &str)>> {
+/// Files that the server has open besides those of its clients.
+const OTHER_FILES: u64 = 64;
+
+/// As many open files as so many clients need; refused where the system does not let us have them.
+fn raise_open_files(maxclients: u32) -> Result {
+    let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place to write to.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) };
+    let wanted = u64::from(maxclients) + OTHER_FILES;
+    if wanted > files.rlim_max {
+        let most = files.rlim_max.saturating_sub(OTHER_FILES);
+        let reason = "The operating system is not able to handle the specified number of clients, try with";
+        return Err(refused("maxclients", &format!("{reason} {most}")));
+    }
+    if files.rlim_cur < wanted {
+        files.rlim_cur = wanted;
+        // SAFETY: a valid limit.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &files) };
+    }
+    Ok(())
+}
+
+fn parse_pairs(request: Request<'_>) -> Result<Vec<(&str, &str)>> {
     if !request.len().is_multiple_of(2) {
         return Err(Error::Syntax);
     }
