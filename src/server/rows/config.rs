@@ -241,7 +241,7 @@ mod tests {
     fn pairs_are_complete_and_text() {
         let request = owned(&[b"CONFIG", b"SET", b"hz", b"20", b"DIR", b"/"]);
         let pairs = parse_pairs(request.as_request());
-        assert_eq!(pairs, Ok(vec![("hz".to_owned(), "20"), ("DIR".to_owned(), "/")]));
+        assert_eq!(pairs, Ok(vec![("hz", "20"), ("DIR", "/")]));
         let odd = owned(&[b"CONFIG", b"SET", b"hz", b"20", b"timeout"]);
         assert_eq!(parse_pairs(odd.as_request()), Err(Error::Syntax));
         assert!(parse_pairs(owned(&[b"CONFIG", b"SET", b"dir", b"\xff"]).as_request()).is_err());
