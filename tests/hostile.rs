@@ -91,7 +91,7 @@ fn survives(name: &'static str, shards: usize, network: &str) {
         rounds += 1;
     }
     eprintln!(
-        "{rounds} rounds; {} replies were read, {} of them errors; at most {} MB, and {:?} of CPU until {} was answered",
+        "{rounds} rounds; {} replies were read, {} of them errors; at most {} MB, and {:?} until {} was answered",
         tally.replies,
         tally.errors,
         checks.peak_bytes >> 20,

@@ -78,6 +78,9 @@ impl Checks {
         loop {
             if let Some(reply) = client.read_within(Duration::from_millis(50)) {
                 assert!(!reply.is_error(), "{line}: {reply:?}");
+                if begin.elapsed() > self.slowest.0 {
+                    self.slowest = (begin.elapsed(), line.to_owned());
+                }
                 return reply;
             }
             self.lives();

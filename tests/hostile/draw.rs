@@ -134,7 +134,9 @@ impl Draw {
     }
 
     pub fn integer(&mut self, name: &str) -> Vec<u8> {
-        match self.rng.u32(..20) {
+        // Cursors from nowhere, and pages of any size.
+        let edges = if matches!(name, "cursor" | "count") { 10 } else { 20 };
+        match self.rng.u32(..edges) {
             0 | 1 => self.word(INTEGERS),
             2 => self.word(NO_INTEGERS),
             3 => self.rng.i64(..).to_string().into_bytes(),
