@@ -6,7 +6,7 @@ use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
-use emberdb::server::{Global, Server, Table, listen, watch_signals};
+use emberdb::server::{Global, Server, Table, listen, make_room_for, watch_signals};
 use emberdb::shard::{PREEMPT, Shard, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -79,7 +79,7 @@ fn start(mut config: Config) -> Result<(), String> {
     let shards = if config.shards == 0 { cores.len().max(1) } else { config.shards };
     check_io_uring()?;
     check_locked_memory(shards)?;
-    config.maxclients = make_room_for(config.maxclients, shards)?;
+    fit_clients(&mut config, shards)?;
     let sockets = listen::open(&config).map_err(|error| error.to_string())?;
     let signals = signal_thread().map_err(|error| format!("Can't handle signals: {error}"))?;
     if !config.pidfile.is_empty() {
@@ -244,41 +244,23 @@ fn check_locked_memory(shards: usize) -> Result<(), String> {
     ))
 }
 
-/// Open files beside the connections': for the process, and for each shard's rings and event.
-const FILES: u64 = 32;
-const FILES_A_SHARD: u64 = 16;
-
-/// Raises the limit of open files to what so many connections need, as far as the hard limit allows. Returns how many
-/// there can be: others would rest unanswered in the backlog.
-fn make_room_for(maxclients: u32, shards: usize) -> Result<u32, String> {
-    let ours = FILES + FILES_A_SHARD * shards as u64;
-    let needed = u64::from(maxclients) + ours;
-    // Over glommio's sockets, who sends to a slow reader has a second descriptor.
-    let wanted = needed + u64::from(maxclients);
-    let mut files = limit(libc::RLIMIT_NOFILE);
-    if files.rlim_cur < wanted {
-        files.rlim_cur = wanted.min(files.rlim_max);
-        // SAFETY: a valid limit; what cannot be raised stays as it is.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &files) };
-        files = limit(libc::RLIMIT_NOFILE);
+/// No more clients than there are open files for.
+fn fit_clients(config: &mut Config, shards: usize) -> Result<(), String> {
+    let wanted = config.maxclients;
+    match make_room_for(wanted, shards) {
+        Ok(()) => Ok(()),
+        Err(0) => {
+            Err(format!("The limit of open files leaves none for clients beside {shards} shards: raise it (ulimit -n)"))
+        }
+        Err(possible) => {
+            log::warning(format_args!(
+                "The limit of open files is too low for maxclients {wanted}: maxclients has been reduced to {possible}. \
+                 If you need higher maxclients increase 'ulimit -n'."
+            ));
+            config.maxclients = possible;
+            Ok(())
+        }
     }
-    if files.rlim_cur >= needed {
-        return Ok(maxclients);
-    }
-    let possible = files.rlim_cur.saturating_sub(ours) as u32;
-    if possible == 0 {
-        return Err(format!(
-            "The limit of open files is {}, which leaves none for clients: {ours} are needed beside theirs for {shards} \
-             shards. Raise it (ulimit -n)",
-            files.rlim_cur
-        ));
-    }
-    log::warning(format_args!(
-        "maxclients {maxclients} needs {needed} open files, and the limit is {}: maxclients has been reduced to \
-         {possible}. If you need higher maxclients increase 'ulimit -n'.",
-        files.rlim_cur
-    ));
-    Ok(possible)
 }
 
 fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {

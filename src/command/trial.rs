@@ -3,7 +3,7 @@
 use super::{Ctx, Run, rows};
 use crate::clock::Clock;
 use crate::config::{Limits, PackLimits};
-use crate::keyspace::{Hasher, Keyspace, Stored, Touch};
+use crate::keyspace::{Hasher, Keyspace, Stored};
 use crate::resp::{Proto, Reply, Request};
 use crate::value::pack::BYTES_MAX;
 

@@ -173,9 +173,9 @@ fn a_collection_is_changed_where_it_has_come() {
     zset.insert(b"a", 1.0);
     let keyspace = &mut fixture.keyspace;
     keyspace.insert_owned(0, from, Owned::node(zset), None, now);
-    let value = keyspace.find(0, from, now, Touch::No).expect("it is there").take();
+    let value = keyspace.find(0, from, now, Touch::NOTHING).expect("it is there").take();
     keyspace.insert_owned(0, to, value, None, now);
-    let mut live = keyspace.find(0, to, now, Touch::No).expect("it has come");
+    let mut live = keyspace.find(0, to, now, Touch::NOTHING).expect("it has come");
     let add = |zset: &mut Zset| {
         zset.insert(b"b", 2.0);
         zset.len()

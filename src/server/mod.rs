@@ -16,7 +16,7 @@
 //! | `transaction.rs` | MULTI, EXEC, WATCH |
 //! | `blocking.rs` | connections that wait for a key |
 //! | `pubsub.rs` | who listens to what on this shard |
-//! | `global.rs` | the little that shards share |
+//! | `global.rs`, `files.rs` | the little that shards share; how many clients there may be |
 //! | `rows/` | the commands of this room, a file a family |
 
 mod batch;
@@ -24,6 +24,7 @@ mod blocking;
 pub mod client;
 mod connection;
 mod dispatch;
+mod files;
 mod global;
 pub mod listen;
 mod pubsub;
@@ -35,6 +36,7 @@ mod stop;
 mod table;
 mod transaction;
 
+pub use files::make_room_for;
 pub use global::Global;
 pub use stop::watch_signals;
 pub use table::Table;

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::keyspace::Counters;
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
-use crate::server::{Global, Run, Server, SessionCtx, TaskCtx};
+use crate::server::{Global, Run, Server, SessionCtx, TaskCtx, make_room_for};
 use crate::shard::Shard;
 use crate::value::glob::glob_match;
 use std::rc::Rc;
@@ -101,35 +101,16 @@ fn change(global: &Global, request: Request, local: bool) -> Result {
     let mut changed = master.clone();
     changed.set(&pairs, local).map_err(Error::err)?;
     if changed.maxclients > master.maxclients {
-        raise_open_files(changed.maxclients)?;
+        make_room_for(changed.maxclients, global.connections.len()).map_err(|possible| {
+            let reason = "The operating system is not able to handle the specified number of clients, try with";
+            refused("maxclients", &format!("{reason} {possible}"))
+        })?;
     }
     if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("dir")) {
         change_directory(&mut changed)?;
     }
     log::configure(&changed);
     *master = changed;
-    Ok(())
-}
-
-/// Files that the server has open besides those of its clients.
-const OTHER_FILES: u64 = 64;
-
-/// As many open files as so many clients need; refused where the system does not let us have them.
-fn raise_open_files(maxclients: u32) -> Result {
-    let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid place to write to.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) };
-    let wanted = u64::from(maxclients) + OTHER_FILES;
-    if wanted > files.rlim_max {
-        let most = files.rlim_max.saturating_sub(OTHER_FILES);
-        let reason = "The operating system is not able to handle the specified number of clients, try with";
-        return Err(refused("maxclients", &format!("{reason} {most}")));
-    }
-    if files.rlim_cur < wanted {
-        files.rlim_cur = wanted;
-        // SAFETY: a valid limit.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &files) };
-    }
     Ok(())
 }
 

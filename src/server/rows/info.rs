@@ -168,7 +168,7 @@ fn write_memory(text: &mut Text, facts: &Facts) {
 
 /// Nothing is written to disk yet: what Redis says that has never saved anything.
 fn write_persistence(text: &mut Text, facts: &Facts) {
-    let uptime_us = boottime_us().saturating_sub(facts.server.global.started_us);
+    let uptime_us = store_us().saturating_sub(facts.server.global.started_us);
     text.field("loading", 0);
     text.field("async_loading", 0);
     text.field("rdb_changes_since_last_save", facts.total.changes);
