@@ -85,7 +85,7 @@ fn survives(name: &'static str, shards: usize, network: &str) {
     let mut seed = setting("EMBERDB_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
     let (mut rounds, mut tally) = (0, Tally::default());
     while Instant::now() < end {
-        round(name, seed, &mut checks, &table, &payloads, &mut tally);
+        round(name, seed, end, &mut checks, &table, &payloads, &mut tally);
         restore(&checks.server, &settings);
         seed = seed.wrapping_add(1);
         rounds += 1;
@@ -103,6 +103,7 @@ fn survives(name: &'static str, shards: usize, network: &str) {
 fn round(
     name: &'static str,
     seed: u64,
+    end: Instant,
     checks: &mut Checks,
     table: &[Command],
     payloads: &[Vec<u8>],
@@ -110,7 +111,10 @@ fn round(
 ) {
     let mut requests = Requests::new(table, Draw::new(seed, payloads.to_vec()));
     let mut story = Story { name, seed, batches: Vec::new() };
-    for _ in 0..BATCHES_A_ROUND {
+    for batch in 0..BATCHES_A_ROUND {
+        if batch > 0 && Instant::now() >= end {
+            break;
+        }
         story.batches.push(requests.batch());
         play::play(checks.server.port(), story.batches.last().expect("pushed"), tally);
         checks.after_batch();

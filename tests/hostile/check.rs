@@ -1,6 +1,5 @@
 //! What holds after every batch, looked at from a connection of its own.
 
-use super::requests::KNOWN;
 use crate::common::{Client, Server, Value, encode, wait_until, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,11 +40,6 @@ impl Checks {
         self.ask(&mut client, "PING");
         // All shards answer.
         self.ask(&mut client, "DBSIZE");
-        if KNOWN {
-            std::thread::sleep(Duration::from_millis(20));
-            self.ask(&mut client, "CLIENT KILL TYPE normal");
-            self.ask(&mut client, "CLIENT KILL TYPE pubsub");
-        }
         self.nobody_is_left(&mut client);
         let peak = self.peak();
         self.peak_bytes = self.peak_bytes.max(peak);
