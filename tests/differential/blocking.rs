@@ -19,6 +19,8 @@ const STEPS_PER_AUDIT: u64 = 20;
 const SHOWN: usize = 40;
 const LIMIT: Duration = Duration::from_secs(10);
 const LISTS: [&str; 4] = ["l0", "l1", "{t}l2", "l3"];
+/// Lists that nobody waits for.
+const TARGETS: [&str; 2] = ["m0", "{t}m1"];
 const ZSETS: [&str; 3] = ["z0", "{t}z1", "z2"];
 const STREAMS: [&str; 2] = ["s0", "{t}s1"];
 
@@ -303,7 +305,7 @@ impl Run {
     }
 
     fn audit(&mut self) {
-        let lists = LISTS.iter().map(|key| format!("LRANGE {key} 0 -1"));
+        let lists = LISTS.iter().chain(&TARGETS).map(|key| format!("LRANGE {key} 0 -1"));
         let sorted_sets = ZSETS.iter().map(|key| format!("ZRANGE {key} 0 -1 WITHSCORES"));
         let streams = STREAMS.iter().map(|key| format!("XRANGE {key} - +"));
         for line in lists.chain(sorted_sets).chain(streams) {
@@ -323,7 +325,10 @@ impl Run {
     fn request(&mut self, seconds: &str) -> Args {
         let milliseconds = if seconds == "0" { "0" } else { "10" };
         let (lists, zsets, streams) = (self.keys(&LISTS), self.keys(&ZSETS), self.keys(&STREAMS));
-        let (one, other) = (self.pick(&LISTS), self.pick(&LISTS));
+        // What is moved between shards for one who waits comes to the others at a moment of its own: which of two keys
+        // serves who waits for both is open then.
+        let one_moment = !matches!(self.subject.server.kind(), Kind::Ember { shards: 2.. });
+        let (one, other) = (self.pick(&LISTS), if one_moment { self.pick(&LISTS) } else { self.pick(&TARGETS) });
         let [side, other_side] = [(); 2].map(|()| self.pick(&["LEFT", "RIGHT"]));
         let end = self.pick(&["MIN", "MAX"]);
         let counted = |keys: &str| format!("{} {keys}", keys.split(' ').count());

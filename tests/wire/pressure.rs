@@ -164,7 +164,7 @@ fn who_only_stops_sending_gets_all_replies() {
         // The server does not read while so much waits to be sent: it has seen the end all the same.
         thread::sleep(Duration::from_millis(300));
         for _ in 0..300 {
-            assert_eq!(client.read(), bulk(&"v".repeat(100_000)));
+            assert_eq!(client.read(), bulk("v".repeat(100_000)));
             assert_eq!(client.read(), simple("PONG"));
         }
         assert!(client.is_closed_by_server());

@@ -171,7 +171,9 @@ mod tests {
         read.0.stream.log
     }
 
-    fn entries(log: &Log) -> Vec<(Id, Vec<(Vec<u8>, Vec<u8>)>)> {
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn entries(log: &Log) -> Vec<(Id, Pairs)> {
         let pairs = |entry: crate::value::stream::Entry| {
             entry.pairs().map(|(field, value)| (field.to_vec(), value.to_vec())).collect()
         };
