@@ -251,6 +251,10 @@ impl Replies {
     /// What counts against the connection: what is here, and what its open requests stand for.
     #[inline]
     pub fn bytes(&self) -> usize {
+        // Nearly always, and asked before each request: nothing is open, so nothing else is here.
+        if self.slots.is_empty() {
+            return self.out.len();
+        }
         self.bytes_here() + self.open_weight + self.slots.len() * size_of::<Slot>()
     }
 
