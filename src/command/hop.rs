@@ -93,8 +93,8 @@ pub fn each_once(shards: impl Iterator<Item = usize>) -> Vec<usize> {
 }
 
 /// The indexes of some keys of a request, without those of keys that were there before.
-pub fn without_repeats(request: Request, keys: Range<usize>) -> Vec<usize> {
-    let mut seen = HashSet::with_capacity_and_hasher(keys.len(), RandomState::new());
+pub fn without_repeats(request: Request, keys: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut seen = HashSet::with_capacity_and_hasher(keys.size_hint().0, RandomState::new());
     keys.filter(|index| seen.insert(request.arg(*index))).collect()
 }
 

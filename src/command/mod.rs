@@ -53,7 +53,7 @@ mod trial;
 pub mod walk;
 mod zsets;
 
-pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest};
+pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, without_repeats};
 
 use crate::clock::{Clock, Now};
 use crate::config::Limits;

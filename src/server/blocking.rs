@@ -13,7 +13,7 @@ use super::split::{self, Routes};
 use super::{Server, TaskFuture};
 use crate::clock::{Now, store_us};
 use crate::command::blocking::{Blocking, Wait};
-use crate::command::{self, Across, OwnedRequest};
+use crate::command::{self, Across, OwnedRequest, without_repeats};
 use crate::keyspace::Touch;
 use crate::net::Notify;
 use crate::resp::{Error, Reply, Request, Result};
@@ -21,7 +21,6 @@ use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
 use futures_lite::future::or;
 use glommio::timer::Timer;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -298,9 +297,8 @@ impl Waiting {
 
 /// The indexes of keys, each key once, by its shard.
 fn by_shard(shard: &Shard, request: Request, indexes: impl Iterator<Item = usize>) -> Vec<(usize, Vec<usize>)> {
-    let mut seen = HashSet::with_hasher(ahash::RandomState::new());
     let mut keys: Vec<(usize, Vec<usize>)> = Vec::new();
-    for index in indexes.filter(|index| seen.insert(request.arg(*index))) {
+    for index in without_repeats(request, indexes) {
         let target = command::shard_of(&shard.hasher, request.arg(index));
         match keys.iter_mut().find(|(other, _)| *other == target) {
             Some((_, of_shard)) => of_shard.push(index),

@@ -155,8 +155,7 @@ impl State {
     /// has said (up to `client-query-buffer-limit`, as in Redis): nothing else would tell that it has hung up.
     pub fn may_read(&self) -> bool {
         let wants_more = self.may_run() && !self.flow.waiting;
-        let waits = self.flow.blocked || self.flow.paused;
-        let has_room = self.flow.close == Close::No && (waits || self.input.len() - self.at < INPUT_BYTES);
+        let has_room = self.flow.close == Close::No && (self.flow.waits() || self.input.len() - self.at < INPUT_BYTES);
         !self.flow.finished && (wants_more || has_room)
     }
 

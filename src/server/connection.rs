@@ -101,29 +101,24 @@ impl Line for Connection {
     }
 
     fn finished(&self) {
-        self.client.state.borrow_mut().flow.finished = true;
-        if !self.end_in_vain() {
-            settle(&self.server, &self.client);
+        {
+            let flow = &mut self.client.state.borrow_mut().flow;
+            flow.finished = true;
+            if flow.paused {
+                // As in `Dispatch::pause`: nobody waits for the end of the pause.
+                flow.close = Close::AfterReplies;
+            }
         }
+        if self.server.is_blocked(self.client.id) {
+            // Nobody waits for what it waits for.
+            self.server.close_now(&self.client);
+            return;
+        }
+        settle(&self.server, &self.client);
     }
 
     fn ended(&self) {
         self.server.unregister(&self.client);
-    }
-}
-
-impl Connection {
-    /// Ends the connection of somebody who is gone where it waits for a key, or for the end of a pause: nobody wants
-    /// the answer. Returns whether it did.
-    fn end_in_vain(&self) -> bool {
-        let blocked = self.server.is_blocked(self.client.id);
-        if blocked {
-            self.server.close_now(&self.client);
-        } else if self.client.state.borrow().flow.paused {
-            self.client.state.borrow_mut().flow.close = Close::AfterReplies;
-            settle(&self.server, &self.client);
-        }
-        blocked
     }
 }
 

@@ -89,6 +89,9 @@ impl Shard {
     /// Runs the commands of a connection that has stalled, until it does so again.
     pub(super) fn go_on_with_stalled(&self, client: u64) {
         let mut queue = self.stalled.remove(client);
+        if queue.is_empty() {
+            return;
+        }
         let mut batch = self.outbox.empty_batch();
         let (mut answered, mut pace) = (Answered::default(), Pace::new(self.clock.now().us));
         while let Some(deferred) = queue.pop_front() {
