@@ -1,6 +1,8 @@
 //! What connections hold and what becomes of it: replies that nobody reads, requests behind a wait, and those whose
 //! other end is gone.
 
+use socket2::SockRef;
+use std::io::Write;
 use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -133,6 +135,35 @@ fn who_hangs_up_is_seen_whatever_was_sent_before() {
         }
         assert_eq!(other.call("RPUSH nk v"), int(1));
         assert_eq!(other.call("LLEN nk"), int(1), "nobody was there to take it");
+    });
+}
+
+/// The kernel gives out what was sent, and may not say that the connection was reset behind it.
+#[test]
+fn who_resets_behind_much_that_was_sent_is_seen() {
+    on_embers(&[], |server| {
+        let part = [b"$200000\r\n".to_vec(), vec![b'x'; 200_000], b"\r\n".to_vec()].concat();
+        let flood = [b"*100\r\n".to_vec(), part.repeat(20)].concat();
+        for _ in 0..10 {
+            thread::scope(|scope| {
+                for _ in 0..12 {
+                    scope.spawn(|| {
+                        let client = server.client();
+                        client.stream().set_nonblocking(true).expect("a socket");
+                        let mut rest = &flood[..];
+                        while !rest.is_empty() {
+                            match client.stream().write(rest) {
+                                Ok(len) => rest = &rest[len..],
+                                Err(_) => thread::sleep(Duration::from_micros(200)),
+                            }
+                        }
+                        SockRef::from(client.stream()).set_linger(Some(Duration::ZERO)).expect("a socket");
+                    });
+                }
+            });
+        }
+        let gone = || connected_clients(server).as_deref() == Some("1");
+        assert!(wait_until(PATIENCE, gone), "{:?}", connected_clients(server));
     });
 }
 
