@@ -6,7 +6,7 @@ use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
-use emberdb::server::{Global, Server, Table, listen, make_room_for, watch_signals};
+use emberdb::server::{Global, Server, listen, make_room_for, table, watch_signals};
 use emberdb::shard::{PREEMPT, Shard, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -100,7 +100,7 @@ fn serve(
     let accepted = listen::accept(&sockets).map_err(|error| format!("Can't accept connections: {error}"))?;
     let hasher = Hasher::new(fastrand::u64(..), shards);
     let global = Arc::new(Global::new(config.clone(), shards, sockets));
-    let table = Arc::new(Table::new());
+    let table = Arc::new(table());
     let sequence = Arc::new(Sequence::new(shards));
     let port = config.port;
     let config = Arc::new(config);
@@ -126,7 +126,8 @@ fn serve(
             };
             let transport = transport.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
             let keyspace = Keyspace::new(config.databases, hasher);
-            let shard = Shard::new(index, keyspace, Clock::of_shard(sequence.clone()), sequence, seed, config);
+            let shard =
+                Shard::new(index, keyspace, Clock::of_shard(sequence.clone()), sequence, table.specs(), seed, config);
             let network = transport.name();
             let server = Server::new(shard.clone(), global, table, transport.clone());
             let queue =

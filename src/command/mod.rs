@@ -22,6 +22,7 @@
 //! | `scanning.rs` | what SCAN and its kin have in common |
 //! | `blocking.rs` | what a row says of a command that waits |
 //! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
+//! | `table.rs` | the table: from a name to a command, and its number |
 //! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
 //!
 //! A handler sees one shard ([`Ctx`]) and is synchronous. How its keys are brought together is said by its row's
@@ -47,6 +48,7 @@ pub mod spec;
 mod streams;
 pub mod strings;
 pub mod syntax;
+pub mod table;
 pub mod throttle;
 #[cfg(test)]
 mod trial;
@@ -54,6 +56,8 @@ pub mod walk;
 mod zsets;
 
 pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, without_repeats};
+
+pub use table::{Command, CommandId, Found, Table};
 
 use crate::clock::{Clock, Now};
 use crate::config::Limits;
@@ -160,12 +164,12 @@ impl Ctx<'_> {
 
     /// What looking up a key leaves behind that is read, whatever the command does in general.
     pub fn reading(&self) -> Touch {
-        Touch { counts: true, ..self.touch }
+        self.touch.counted()
     }
 
     /// The same for a key that is written only.
     pub fn writing(&self) -> Touch {
-        Touch { counts: false, ..self.touch }
+        self.touch.uncounted()
     }
 
     /// Runs something whose reply is not this one's.

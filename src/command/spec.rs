@@ -377,13 +377,12 @@ impl Spec {
     /// What looking up its keys leaves behind, for a client with NO-TOUCH or without. This decides it, wherever the command
     /// runs: here, on another shard, in a coordinator's jobs or while it waits. A handler says at most that it looks at
     /// some key for another purpose than its row has ([`super::Ctx::reading`], [`super::Ctx::writing`]), or once more.
-    #[inline]
     pub fn touch(&self, no_touch: bool) -> Touch {
-        Touch {
-            uses: !(self.has(flag::NO_TOUCH) || no_touch && !self.has(flag::ALWAYS_TOUCH)),
-            counts: !self.has(flag::WRITE) || self.has(flag::COUNTED),
-            tells: !self.has(flag::NO_MISS_EVENT),
-        }
+        Touch::new(
+            !(self.has(flag::NO_TOUCH) || no_touch && !self.has(flag::ALWAYS_TOUCH)),
+            !self.has(flag::WRITE) || self.has(flag::COUNTED),
+            !self.has(flag::NO_MISS_EVENT),
+        )
     }
 
     /// Whether a request of this many arguments is complete.

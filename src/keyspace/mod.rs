@@ -70,18 +70,45 @@ pub struct Keyspace {
 
 /// What looking a key up leaves behind. A command's row decides it, see `Spec::touch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
-    /// A key that is there counts as used: its access clock is set.
-    pub uses: bool,
-    /// A hit or a miss is counted.
-    pub counts: bool,
-    /// That a key is missing is an event, if it is counted.
-    pub tells: bool,
-}
+pub struct Touch(u8);
 
 impl Touch {
+    const USES: u8 = 1;
+    const COUNTS: u8 = 2;
+    const TELLS: u8 = 4;
     /// Nothing: nobody uses the key, or the same command has looked it up already.
-    pub const NOTHING: Touch = Touch { uses: false, counts: false, tells: false };
+    pub const NOTHING: Touch = Touch(0);
+
+    /// - `uses`: a key that is there counts as used: its access clock is set
+    /// - `counts`: a hit or a miss is counted
+    /// - `tells`: that a key is missing is an event, if it is counted
+    pub fn new(uses: bool, counts: bool, tells: bool) -> Touch {
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        Touch(bit(uses, Touch::USES) | bit(counts, Touch::COUNTS) | bit(tells, Touch::TELLS))
+    }
+
+    #[inline]
+    pub fn uses(self) -> bool {
+        self.0 & Touch::USES != 0
+    }
+
+    #[inline]
+    pub fn counts(self) -> bool {
+        self.0 & Touch::COUNTS != 0
+    }
+
+    #[inline]
+    pub fn tells(self) -> bool {
+        self.0 & Touch::TELLS != 0
+    }
+
+    pub fn counted(self) -> Touch {
+        Touch(self.0 | Touch::COUNTS)
+    }
+
+    pub fn uncounted(self) -> Touch {
+        Touch(self.0 & !Touch::COUNTS)
+    }
 }
 
 /// How far a walk over dead keys has come. It goes by position, which no split or merge changes: a key that is dead
@@ -128,8 +155,8 @@ impl Keyspace {
         let slot = self.live_slot(db, key, now);
         match slot {
             Some(slot) => {
-                self.counters.hits += u64::from(touch.counts);
-                if touch.uses {
+                self.counters.hits += u64::from(touch.counts());
+                if touch.uses() {
                     let entry = self.dbs[db].entry(slot);
                     let clock = access_clock(now);
                     // The store is saved where it would say the same, since it dirties a cache line.
@@ -138,9 +165,9 @@ impl Keyspace {
                     }
                 }
             }
-            None if touch.counts => {
+            None if touch.counts() => {
                 self.counters.misses += 1;
-                if touch.tells {
+                if touch.tells() {
                     self.effects.notify(NotifyFlags::KEY_MISS, "keymiss", db, key.bytes);
                 }
             }

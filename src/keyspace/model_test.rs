@@ -227,8 +227,8 @@ impl World {
     fn find(&mut self) {
         let (id, now) = (self.some_key(), self.now());
         let expected = self.expect(&id, now);
-        let touch = Touch { uses: self.rng.bool(), counts: self.rng.bool(), tells: self.rng.bool() };
-        if touch.counts {
+        let touch = Touch::new(self.rng.bool(), self.rng.bool(), self.rng.bool());
+        if touch.counts() {
             *(if expected.is_some() { &mut self.counters.hits } else { &mut self.counters.misses }) += 1;
         }
         let key = self.keyspace.hasher().key(&id.1);

@@ -351,7 +351,9 @@ impl Ring {
         self.close_shut();
         self.buffers.borrow_mut().publish();
         self.restart_starved();
-        self.unheard.take().into_iter().for_each(|target| self.ring_again(target));
+        if !self.unheard.borrow().is_empty() {
+            self.unheard.take().into_iter().for_each(|target| self.ring_again(target));
+        }
         self.enter(host, wait);
         let worked = self.complete(host);
         if host.receive_mail() || worked {
@@ -415,6 +417,9 @@ impl Ring {
 
     /// Closes the connections that were shut, where nothing is under way any more.
     fn close_shut(&self) {
+        if self.shut.borrow().is_empty() {
+            return;
+        }
         let mut waiting = Vec::new();
         let shut = self.shut.take();
         for index in shut {
@@ -455,7 +460,8 @@ impl Ring {
         });
         let mut asked: Vec<libc::pollfd> = asked.collect();
         // SAFETY: the kernel writes to these entries during the call; it skips those of closed connections (-1).
-        let ask = |asked: &mut [libc::pollfd]| unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, 0) };
+        let ask =
+            |asked: &mut [libc::pollfd]| unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, 0) };
         while ask(&mut asked) < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {}
         for (index, answer) in heard.drain(..).zip(asked) {
             if answer.revents != 0 {
@@ -467,6 +473,9 @@ impl Ring {
     }
 
     fn restart_starved(&self) {
+        if self.starved.borrow().is_empty() {
+            return;
+        }
         for index in self.starved.take() {
             let slot = &mut self.slots.borrow_mut()[index as usize];
             if slot.fd >= 0 {

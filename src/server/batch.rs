@@ -1,9 +1,7 @@
 //! The requests of one receive, looked up together before the first of them runs, so that the cache is asked for all
 //! their keys while it is still free.
 
-use super::Run;
-use super::Server;
-use super::table::{Command, Found};
+use super::{Command, Found, Run, Server};
 use crate::command;
 use crate::keyspace::{Hasher, Lookup, PREFETCHED};
 use crate::resp::{Limits, Parsed, Parser, ProtocolError, Request};

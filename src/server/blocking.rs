@@ -82,7 +82,7 @@ impl Dispatch<'_> {
         if !turn.replies.is_idle() {
             return Step::NotYet;
         }
-        let routes = split::routes(&shard.hasher, at.keys, request);
+        let routes = split::routes(&shard.hasher, shard.spec(at.command).keys, request);
         let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
         let is_here = routes.iter().all(|(_, target)| *target == shard.id);
         let try_here = is_here && !shard.must_wait(&at, request, self.client.id);
@@ -214,7 +214,7 @@ impl Waiting {
             }
         }
         // Who is served has missed already, and is no further hit, as in Redis.
-        let touch = Touch { counts: self.at.touch.counts && !called, ..self.at.touch };
+        let touch = if called { self.at.touch.uncounted() } else { self.at.touch };
         let hop = Rc::new(ShardHop::new(shard.clone(), Some(transaction.clone()), touch));
         let context = across_of(shard, (*self.request).clone(), self.at);
         let bytes = (self.blocking.attempt.1)(Across { hop, ..context }).await?;
@@ -240,7 +240,7 @@ impl Waiting {
     /// What takes the client's place in the queues of some keys, all on one shard.
     fn line_up(&self, indexes: Vec<usize>) -> impl FnOnce(&Shard, Now) + Send + 'static {
         let (blocking, request) = (self.blocking, self.request.clone());
-        let at = At { touch: Touch { counts: false, ..self.at.touch }, ..self.at };
+        let at = At { touch: self.at.touch.uncounted(), ..self.at };
         let (client, claim, origin) = (self.client.id, self.blocked.claim.clone(), self.server.shard.id);
         move |shard, now| {
             for index in indexes {

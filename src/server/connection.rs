@@ -1,6 +1,6 @@
 //! One connection: what the transport asks of it, and what is done at the end of its turns.
 
-use super::client::{Client, ClientRef, Close, Session};
+use super::client::{Client, ClientRef, Close, Session, State};
 use super::{Server, dispatch, new_state};
 use crate::clock::store_us;
 use crate::net::Line;
@@ -129,12 +129,8 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     }
     let (ready, backlog, reads, over) = {
         let mut state = client.state.borrow_mut();
-        for target in std::mem::take(&mut state.flow.stalled_shards) {
-            if state.has_room_for(target) {
-                server.shard.let_go_on(target, client.id, false);
-            } else {
-                state.flow.stalled_shards.push(target);
-            }
+        if !state.flow.stalled_shards.is_empty() {
+            let_stalled_go_on(server, client.id, &mut state);
         }
         let ready = !state.replies.out.is_empty();
         let backlog = state.unsent() > state.replies.out.len();
@@ -155,6 +151,18 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     }
     if backlog {
         server.check_output(client);
+    }
+}
+
+/// Lets shards go on that have stalled, where there is room for their replies by now.
+#[cold]
+fn let_stalled_go_on(server: &Server, client: u64, state: &mut State) {
+    for target in std::mem::take(&mut state.flow.stalled_shards) {
+        if state.has_room_for(target) {
+            server.shard.let_go_on(target, client, false);
+        } else {
+            state.flow.stalled_shards.push(target);
+        }
     }
 }
 

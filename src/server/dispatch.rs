@@ -4,8 +4,7 @@ use super::batch::{Batch, End, RoutedKey};
 use super::client::{ClientRef, Close, Flow, ReplyMode, Session, State};
 use super::connection::settle;
 use super::replies::Replies;
-use super::table::{Command, Found};
-use super::{Run, Server, SessionCtx, TaskCtx, TaskFuture};
+use super::{Command, Found, Run, Server, SessionCtx, TaskCtx, TaskFuture};
 use crate::clock::store_us;
 use crate::command::spec::flag::{NO_AUTH, NO_MULTI, PUBSUB, WRITE};
 use crate::command::{self, Handler, OwnedRequest};
@@ -486,11 +485,10 @@ pub(super) fn at(command: &Command, session: &Session) -> At {
     At {
         db: session.db,
         proto: session.proto,
-        touch: command.spec.touch(session.no_touch),
+        touch: command.touch(session.no_touch),
         hash: 0,
-        keys: command.spec.keys,
-        write: command.spec.has(WRITE),
-        sought: command.spec.group.sought(),
+        command: command.id,
+        write: command.writes,
     }
 }
 

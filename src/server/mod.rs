@@ -11,7 +11,7 @@
 //! | `listen.rs` | listening sockets, dealing connections out to the shards |
 //! | `connection.rs` | one connection between the transport and its requests |
 //! | `client.rs`, `replies.rs` | its state; its replies in order |
-//! | `table.rs`, `batch.rs`, `dispatch.rs` | all commands; requests looked up together; from a request to whoever runs it |
+//! | `batch.rs`, `dispatch.rs` | requests looked up together; from a request to whoever runs it |
 //! | `several.rs`, `split.rs` | commands with several keys or on every shard; taking them apart |
 //! | `transaction.rs` | MULTI, EXEC, WATCH |
 //! | `blocking.rs` | connections that wait for a key |
@@ -33,16 +33,15 @@ mod rows;
 mod several;
 mod split;
 mod stop;
-mod table;
 mod transaction;
 
 pub use files::make_room_for;
 pub use global::Global;
 pub use stop::watch_signals;
-pub use table::Table;
 
 use crate::clock::store_us;
-use crate::command;
+use crate::command::spec::Row;
+use crate::command::{self, CommandId};
 use crate::keyspace::Notice;
 use crate::net::{Notify, Transport};
 use crate::resp::{Proto, Reply, Request, Result};
@@ -69,6 +68,22 @@ pub enum Run {
     /// What brackets a transaction.
     Multi(transaction::Verb),
     Container,
+}
+
+/// All commands.
+pub type Table = command::Table<Run>;
+pub type Command = command::Command<Run>;
+pub type Found<'t> = command::Found<'t, Run>;
+
+/// The table of all commands: those on data first.
+pub fn table() -> Table {
+    Table::new(command::rows().map(on_data).chain(rows::all().copied()))
+}
+
+/// A row of the command room among those of this one. Made once for the life of the process.
+fn on_data(row: &'static Row<command::Run>) -> Row<Run> {
+    let subcommands: Vec<Row<Run>> = row.subcommands.iter().map(on_data).collect();
+    Row { spec: row.spec, run: Run::Data(row.run), subcommands: Box::leak(subcommands.into_boxed_slice()) }
 }
 
 /// A command's reply, when it is ready.
@@ -112,6 +127,8 @@ pub struct Server {
     pub shard: Rc<Shard>,
     pub global: Arc<Global>,
     pub table: Arc<Table>,
+    /// EXEC's number.
+    exec: CommandId,
     clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
     pubsub: RefCell<pubsub::Subscriptions>,
     pub stats: Stats,
@@ -137,10 +154,13 @@ const SPARE_BYTES: usize = 64 * 1024;
 
 impl Server {
     pub fn new(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>, transport: Transport) -> Rc<Server> {
+        let (exec, _) = table.by_full_name(b"exec").expect("declared");
+        let exec = exec.id;
         let server = Rc::new_cyclic(|me| Server {
             shard: shard.clone(),
             global,
             table,
+            exec,
             clients: RefCell::default(),
             pubsub: RefCell::default(),
             stats: Stats::default(),

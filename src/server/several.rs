@@ -13,7 +13,8 @@ use std::rc::Rc;
 impl Dispatch<'_> {
     pub(super) fn several(&self, run: Run, at: At, turn: &mut Turn, request: Request) -> Step {
         let shard = &self.server.shard;
-        let routes = split::routes(&shard.hasher, at.keys, request);
+        let keys = shard.spec(at.command).keys;
+        let routes = split::routes(&shard.hasher, keys, request);
         let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
         match run {
             Run::Key(_) | Run::Blocking(_) | Run::Container => {
@@ -21,9 +22,9 @@ impl Dispatch<'_> {
             }
             Run::Spread(handler, merge) => match split::common_target(&routes) {
                 Some(target) => self.whole(target, (handler, merge), at, turn, request, &routes),
-                None => {
-                    self.send(turn, |parts, muted| split::spread(parts, (handler, merge), at, muted, request, &routes))
-                }
+                None => self.send(turn, |parts, muted| {
+                    split::spread(parts, (handler, merge), at, muted, (request, keys), &routes)
+                }),
             },
             Run::Everywhere(handler, merge) if shard.count == 1 && !shard.is_busy() => {
                 self.whole(shard.id, (handler, merge), at, turn, request, &routes)
@@ -32,7 +33,7 @@ impl Dispatch<'_> {
                 .send(turn, |parts, muted| split::everywhere(parts, (handler, merge), at, muted, request, shard.count)),
             // How many keys there are may be an argument.
             Run::Atomic(handler, _) if routes.is_empty() => self.one(handler, shard.id, at, turn, request),
-            Run::Atomic(_, across) if at.keys.name_others(request) && (shard.count > 1 || shard.is_busy()) => {
+            Run::Atomic(_, across) if keys.name_others(request) && (shard.count > 1 || shard.is_busy()) => {
                 let everything = (0..shard.count).map(|target| (EVERYTHING, target)).collect();
                 self.coordinate(across, At { write: true, ..at }, turn, request, everything)
             }
@@ -159,7 +160,7 @@ pub(super) fn across_of(shard: &Rc<Shard>, request: OwnedRequest, at: At) -> Acr
     Across {
         hop: Rc::new(ShardHop::new(shard.clone(), None, at.touch)),
         request,
-        keys: at.keys,
+        keys: shard.spec(at.command).keys,
         db: at.db,
         databases: config.databases,
         proto: at.proto,

@@ -39,12 +39,12 @@ pub fn spread(
     (handler, merge): (Handler, Merge),
     at: At,
     muted: bool,
-    request: Request,
+    (request, keys): (Request, Keys),
     routes: &Routes,
 ) -> Gather {
     let mut positions: SmallVec<[(usize, Vec<u32>); 4]> = SmallVec::new();
-    let (first, step) = (at.keys.first(), at.keys.step());
-    for (position, (index, &(hash, target))) in at.keys.indexes(request).zip(routes).enumerate() {
+    let (first, step) = (keys.first(), keys.step());
+    for (position, (index, &(hash, target))) in keys.indexes(request).zip(routes).enumerate() {
         let of_target = match positions.iter().position(|(of, _)| *of == target) {
             Some(found) => found,
             None => {

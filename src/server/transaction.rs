@@ -15,11 +15,10 @@ use super::replies::{ExecGather, Gather};
 use super::rows::debug_is_allowed;
 use super::several::across_of;
 use super::split::{self, Parts, Routes, Sent, Steps, common_target, routes};
-use super::table::Command;
-use super::{Run, Server, TaskCtx};
+use super::{Command, Run, Server, TaskCtx};
 use crate::clock::Now;
-use crate::command::spec::{Keys, Sought};
-use crate::command::{self, Across, Ctx, OwnedRequest, walk};
+use crate::command::spec::Keys;
+use crate::command::{self, Across, CommandId, Ctx, OwnedRequest, walk};
 use crate::keyspace::{Lookup, Touch, Watch};
 use crate::resp::{Error, Proto, Reply, Request, Result, Span};
 use crate::server::client::ClientRef;
@@ -50,8 +49,7 @@ pub struct Multi {
 
 #[derive(Clone, Copy)]
 struct Queued {
-    /// In the table.
-    command: usize,
+    command: CommandId,
     /// Its first argument, and the end.
     args: (usize, usize),
 }
@@ -69,7 +67,7 @@ impl Multi {
         let start = self.args.arg_count();
         request.from(0).for_each(|arg| self.args.push(arg));
         self.writes |= command.spec.has(command::spec::flag::WRITE) || command.spec.name == "publish";
-        self.commands.push(Queued { command: command.index, args: (start, self.args.arg_count()) });
+        self.commands.push(Queued { command: command.id, args: (start, self.args.arg_count()) });
     }
 
     fn request(&self, queued: Queued) -> Request<'_> {
@@ -462,15 +460,7 @@ impl Dispatch<'_> {
             if let Form::OneShard(target) = plan.form
                 && !watched.is_empty()
             {
-                let at = At {
-                    db: 0,
-                    proto,
-                    touch: Touch::NOTHING,
-                    hash: 0,
-                    keys: Keys::NONE,
-                    write: false,
-                    sought: Sought::Nothing,
-                };
+                let at = At { db: 0, proto, touch: Touch::NOTHING, hash: 0, command: self.server.exec, write: false };
                 parts.part(target, check_watched, at);
                 watched_args(&watched).as_request().from(0).for_each(|arg| parts.arg(target, arg));
                 parts.transaction.guard(target);
@@ -482,8 +472,9 @@ impl Dispatch<'_> {
             for planned in &plan.commands {
                 let at = At { db: planned.db, ..at(planned.command, turn.session) };
                 let first = parts.count;
-                let request = multi.request(planned.queued);
-                let of_command = split_command(planned.run, &planned.routes, &mut parts, at, request, shard.count);
+                let (request, keys) = (multi.request(planned.queued), planned.command.spec.keys);
+                let of_command =
+                    split_command(planned.run, &planned.routes, &mut parts, at, (request, keys), shard.count);
                 let command = gather.commands.len() as u32;
                 gather.parts.extend((0..parts.count - first).map(|part| Some((command, part))));
                 gather.commands.push(of_command);
@@ -593,7 +584,7 @@ impl<'t> Plan<'t> {
 
     fn into_steps(self, multi: &Multi) -> Vec<StepCommand> {
         let own = |Planned { command, run, queued, db, routes }: Planned| StepCommand {
-            command: command.index,
+            command: command.id,
             run,
             db,
             routes,
@@ -634,7 +625,14 @@ impl Targets {
 }
 
 /// Writes a command's parts; what gathers their replies comes back.
-fn split_command(run: Run, routes: &Routes, parts: &mut impl Parts, at: At, request: Request, shards: usize) -> Gather {
+fn split_command(
+    run: Run,
+    routes: &Routes,
+    parts: &mut impl Parts,
+    at: At,
+    (request, keys): (Request, Keys),
+    shards: usize,
+) -> Gather {
     let at = At { hash: routes.first().map_or(0, |(hash, _)| *hash), ..at };
     // Without keys it answers an error, for which any shard does.
     let target = common_target(routes).unwrap_or(0);
@@ -647,7 +645,7 @@ fn split_command(run: Run, routes: &Routes, parts: &mut impl Parts, at: At, requ
             split::together(parts, (handler, None), at, false, request, target, &everything)
         }
         Run::Data(command::Run::Spread(handler, merge)) => {
-            split::spread(parts, (handler, merge), at, false, request, routes)
+            split::spread(parts, (handler, merge), at, false, (request, keys), routes)
         }
         Run::Data(command::Run::Everywhere(handler, merge)) => {
             split::everywhere(parts, (handler, merge), at, false, request, shards)
@@ -667,8 +665,7 @@ struct ExecSteps {
 
 /// What was planned for a command, for longer than its turn.
 struct StepCommand {
-    /// In the table.
-    command: usize,
+    command: CommandId,
     run: Run,
     db: usize,
     routes: Routes,
@@ -770,8 +767,8 @@ impl ExecSteps {
             return;
         }
         let mut parts = Steps::default();
-        let count = shard.count;
-        let mut gather = split_command(run, &routes, &mut parts, at, request.as_request(), count);
+        let keys = shard.spec(at.command).keys;
+        let mut gather = split_command(run, &routes, &mut parts, at, (request.as_request(), keys), shard.count);
         let mut results = Vec::new();
         for part in parts.0 {
             let run = move |shard: &Shard, now: Now| {

@@ -28,8 +28,8 @@ pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};
 pub use waiters::{Claim, News, Waiter};
 
 use crate::clock::{Clock, Now, Sequence, store_us};
-use crate::command::spec::{Keys, Sought};
-use crate::command::{Ctx, Handler, OwnedRequest};
+use crate::command::spec::Spec;
+use crate::command::{CommandId, Ctx, Handler, OwnedRequest};
 use crate::config::{Config, Limits};
 use crate::expiry::{Cycle, Settings};
 use crate::keyspace::{Hasher, Keyspace, Lookup, Notice, PREFETCHED, Touch};
@@ -63,6 +63,8 @@ pub trait Front {
 pub struct Shard {
     pub id: usize,
     pub count: usize,
+    /// What is said of each command, by its number.
+    specs: Arc<[Spec]>,
     pub clock: Clock,
     pub hasher: Hasher,
     pub keyspace: RefCell<Keyspace>,
@@ -108,6 +110,7 @@ impl Shard {
         keyspace: Keyspace,
         clock: Clock,
         sequence: Arc<Sequence>,
+        specs: Arc<[Spec]>,
         seed: u64,
         config: Arc<Config>,
     ) -> Rc<Shard> {
@@ -115,6 +118,7 @@ impl Shard {
         let shard = Rc::new(Shard {
             id,
             count,
+            specs,
             clock,
             hasher: keyspace.hasher().clone(),
             keyspace: RefCell::new(keyspace),
@@ -146,6 +150,12 @@ impl Shard {
         });
         shard.configure(config);
         shard
+    }
+
+    /// What is said of a command.
+    #[inline]
+    pub fn spec(&self, command: CommandId) -> &Spec {
+        &self.specs[command.index()]
     }
 
     pub fn set_front(&self, front: Rc<dyn Front>) {
@@ -418,7 +428,11 @@ impl Shard {
             if next.is_multiple_of(PREFETCHED) {
                 let lookups = parts[next..].iter().take(PREFETCHED).map(|part| {
                     let request = part.request(buffer, spans);
-                    Lookup { db: part.at.db, hash: part.at.hash, element: part.at.sought.element(request) }
+                    Lookup {
+                        db: part.at.db,
+                        hash: part.at.hash,
+                        element: self.spec(part.at.command).group.sought().element(request),
+                    }
                 });
                 let lookups: SmallVec<[Lookup; PREFETCHED]> = lookups.collect();
                 self.keyspace.borrow().prefetch(lookups.iter().copied());
@@ -535,8 +549,7 @@ pub struct At {
     pub touch: Touch,
     /// The hash of the first key.
     pub hash: u64,
-    /// Where its keys are, and whether it may change them.
-    pub keys: Keys,
+    pub command: CommandId,
+    /// Whether it may change its keys.
     pub write: bool,
-    pub sought: Sought,
 }

@@ -266,7 +266,8 @@ impl Shard {
     /// Whether a request can run here now: one key can, since it was changed just now and nobody has locked it.
     fn is_all_here(&self, waiter: &Waiter) -> bool {
         let request = waiter.request.as_request();
-        let keys: SmallVec<[&[u8]; 2]> = waiter.at.keys.indexes(request).map(|index| request.arg(index)).collect();
+        let keys: SmallVec<[&[u8]; 2]> =
+            self.spec(waiter.at.command).keys.indexes(request).map(|index| request.arg(index)).collect();
         let is_free = |key: &&[u8]| {
             self.hasher.shard_of(self.hasher.key(key)) == self.id
                 && !self.is_locked(Lock { hash: self.hasher.hash(key), write: true })

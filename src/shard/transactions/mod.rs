@@ -224,7 +224,10 @@ impl Shard {
 
     fn locks_of<'r>(&'r self, at: &At, request: Request<'r>) -> impl Iterator<Item = Lock> + use<'r> {
         let write = at.write;
-        at.keys.indexes(request).map(move |index| Lock { hash: self.hasher.hash(request.arg(index)), write })
+        self.spec(at.command)
+            .keys
+            .indexes(request)
+            .map(move |index| Lock { hash: self.hasher.hash(request.arg(index)), write })
     }
 
     /// Puts a command of this shard's own connection behind those whose keys it needs.

@@ -1,10 +1,21 @@
-//! All commands, whichever room they come from, in one table.
+//! All commands in one table, whichever room they come from, and their numbers.
 
-use super::Run;
-use crate::command::spec::{Row, Spec};
-use crate::command::{self};
+use super::spec::{Row, Spec, flag};
+use crate::keyspace::Touch;
 use crate::resp::Request;
 use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A command's number in the table, the same on all shards. Subcommands have their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CommandId(u16);
+
+impl CommandId {
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
 
 /// Names longer than this are not commands.
 const NAME_BYTES: usize = 24;
@@ -12,54 +23,56 @@ const NAME_BYTES: usize = 24;
 /// A name in lower case, filled up with zeros.
 type Name = [u8; NAME_BYTES];
 
-pub struct Command {
-    /// Where it is in the table; see [`Table::get`].
-    pub index: usize,
+pub struct Command<R: 'static> {
+    pub id: CommandId,
     pub spec: Spec,
     /// `object|encoding` for a subcommand.
     pub full_name: &'static str,
-    pub run: Run,
+    pub run: R,
+    /// Whether it may change data.
+    pub writes: bool,
+    /// What its look-ups leave behind, for a client as such and for one with NO-TOUCH.
+    touches: [Touch; 2],
     subcommands: HashMap<Name, usize, ahash::RandomState>,
     /// The rows of the subcommands, for COMMAND.
-    pub row: Row<Run>,
+    pub row: Row<R>,
 }
 
-pub struct Table {
+/// `R` is the kind of what runs a command, as the room that has the table knows it.
+pub struct Table<R: 'static> {
     short: ShortNames,
     names: HashMap<Name, usize, ahash::RandomState>,
-    commands: Vec<Command>,
+    commands: Vec<Command<R>>,
     /// Indexes of the commands that are not subcommands.
     top: Vec<usize>,
 }
 
 /// What a request's name leads to.
-pub enum Found<'t> {
-    Command(&'t Command),
+#[derive(Clone, Copy)]
+pub enum Found<'t, R: 'static> {
+    Command(&'t Command<R>),
     Unknown,
     /// The container knows no such subcommand.
-    UnknownSubcommand(&'t Command),
+    UnknownSubcommand(&'t Command<R>),
 }
 
-impl Default for Table {
-    fn default() -> Table {
-        Table::new()
+impl<R> Command<R> {
+    /// What its look-ups leave behind.
+    #[inline]
+    pub fn touch(&self, no_touch: bool) -> Touch {
+        self.touches[usize::from(no_touch)]
     }
 }
 
-impl Table {
-    pub fn new() -> Table {
+impl<R: Copy> Table<R> {
+    pub fn new(rows: impl IntoIterator<Item = Row<R>>) -> Table<R> {
         let mut table =
             Table { short: ShortNames::default(), names: HashMap::default(), commands: Vec::new(), top: Vec::new() };
-        for row in command::rows() {
-            table.add(&convert(row));
-        }
-        for row in super::rows::all() {
-            table.add(row);
-        }
+        rows.into_iter().for_each(|row| table.add(&row));
         table
     }
 
-    fn add(&mut self, row: &Row<Run>) {
+    fn add(&mut self, row: &Row<R>) {
         let mut subcommands = HashMap::default();
         for sub in row.subcommands {
             let full_name = format!("{}|{}", row.spec.name, sub.spec.name).leak();
@@ -75,17 +88,26 @@ impl Table {
 
     fn push(
         &mut self,
-        row: &Row<Run>,
+        row: &Row<R>,
         full_name: &'static str,
         subcommands: HashMap<Name, usize, ahash::RandomState>,
     ) -> usize {
         let index = self.commands.len();
-        self.commands.push(Command { index, spec: row.spec, full_name, run: row.run, subcommands, row: *row });
+        self.commands.push(Command {
+            id: CommandId(u16::try_from(index).expect("some hundred commands")),
+            spec: row.spec,
+            full_name,
+            run: row.run,
+            writes: row.spec.has(flag::WRITE),
+            touches: [row.spec.touch(false), row.spec.touch(true)],
+            subcommands,
+            row: *row,
+        });
         index
     }
 
     #[inline]
-    pub fn find(&self, request: Request) -> Found<'_> {
+    pub fn find(&self, request: Request) -> Found<'_, R> {
         let Some(command) = self.index(request.arg(0)) else { return Found::Unknown };
         let command = &self.commands[command];
         if command.subcommands.is_empty() || request.len() < 2 {
@@ -98,8 +120,14 @@ impl Table {
         }
     }
 
-    pub fn get(&self, index: usize) -> &Command {
-        &self.commands[index]
+    #[inline]
+    pub fn get(&self, id: CommandId) -> &Command<R> {
+        &self.commands[id.index()]
+    }
+
+    /// What is said of each command, by its number: for rooms that do not know how all of them run.
+    pub fn specs(&self) -> Arc<[Spec]> {
+        self.commands.iter().map(|command| command.spec).collect()
     }
 
     #[inline]
@@ -111,12 +139,12 @@ impl Table {
     }
 
     /// The commands that are not subcommands.
-    pub fn commands(&self) -> impl ExactSizeIterator<Item = &Command> {
+    pub fn commands(&self) -> impl ExactSizeIterator<Item = &Command<R>> {
         self.top.iter().map(|index| &self.commands[*index])
     }
 
     /// The command called `name` or `container|name`.
-    pub fn by_full_name(&self, full_name: &[u8]) -> Option<(&Command, Option<&'static str>)> {
+    pub fn by_full_name(&self, full_name: &[u8]) -> Option<(&Command<R>, Option<&'static str>)> {
         let mut parts = full_name.splitn(2, |byte| *byte == b'|');
         let container = &self.commands[self.index(parts.next()?)?];
         match parts.next() {
@@ -195,19 +223,13 @@ fn name(bytes: &[u8]) -> Option<Name> {
     Some(name)
 }
 
-/// A row of the command room among those of this one. Made once for the life of the process.
-fn convert(row: &'static Row<command::Run>) -> Row<Run> {
-    let subcommands: Vec<Row<Run>> = row.subcommands.iter().map(convert).collect();
-    Row { spec: row.spec, run: Run::Data(row.run), subcommands: Box::leak(subcommands.into_boxed_slice()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn short_names_are_found_in_any_case_and_others_are_not() {
-        let table = Table::new();
+        let table = Table::new(super::super::rows().copied());
         for command in table.commands() {
             let name = command.spec.name;
             let index = table.index(name.to_uppercase().as_bytes()).expect("declared");
@@ -224,7 +246,7 @@ mod tests {
 
     #[test]
     fn every_row_is_complete() {
-        let table = Table::new();
+        let table = Table::new(super::super::rows().copied());
         for command in &table.commands {
             let spec = &command.spec;
             assert!(
