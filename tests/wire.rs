@@ -32,6 +32,8 @@ mod newer;
 mod pressure;
 #[path = "wire/session.rs"]
 mod session;
+#[path = "wire/statistics.rs"]
+mod statistics;
 #[path = "wire/streams.rs"]
 mod streams;
 #[path = "wire/transactions.rs"]

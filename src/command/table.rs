@@ -33,7 +33,7 @@ pub struct Command<R: 'static> {
     pub writes: bool,
     /// What its look-ups leave behind, for a client as such and for one with NO-TOUCH.
     touches: [Touch; 2],
-    subcommands: HashMap<Name, usize, ahash::RandomState>,
+    subcommands: HashMap<Name, CommandId, ahash::RandomState>,
     /// The rows of the subcommands, for COMMAND.
     pub row: Row<R>,
 }
@@ -57,6 +57,11 @@ pub enum Found<'t, R: 'static> {
 }
 
 impl<R> Command<R> {
+    /// The numbers of what a container groups.
+    pub fn subcommands(&self) -> impl Iterator<Item = CommandId> {
+        self.subcommands.values().copied()
+    }
+
     /// What its look-ups leave behind.
     #[inline]
     pub fn touch(&self, no_touch: bool) -> Touch {
@@ -77,7 +82,7 @@ impl<R: Copy> Table<R> {
         for sub in row.subcommands {
             let full_name = format!("{}|{}", row.spec.name, sub.spec.name).leak();
             let index = self.push(sub, full_name, HashMap::default());
-            subcommands.insert(name(sub.spec.name.as_bytes()).expect("names are short"), index);
+            subcommands.insert(name(sub.spec.name.as_bytes()).expect("names are short"), self.commands[index].id);
         }
         let index = self.push(row, row.spec.name, subcommands);
         self.short.insert(row.spec.name.as_bytes(), index);
@@ -90,7 +95,7 @@ impl<R: Copy> Table<R> {
         &mut self,
         row: &Row<R>,
         full_name: &'static str,
-        subcommands: HashMap<Name, usize, ahash::RandomState>,
+        subcommands: HashMap<Name, CommandId, ahash::RandomState>,
     ) -> usize {
         let index = self.commands.len();
         self.commands.push(Command {
@@ -114,7 +119,7 @@ impl<R: Copy> Table<R> {
             return Found::Command(command);
         }
         match name(request.arg(1)).and_then(|name| command.subcommands.get(&name)) {
-            Some(sub) => Found::Command(&self.commands[*sub]),
+            Some(sub) => Found::Command(self.get(*sub)),
             None if request.is(1, "help") => Found::Command(command),
             None => Found::UnknownSubcommand(command),
         }
@@ -123,6 +128,11 @@ impl<R: Copy> Table<R> {
     #[inline]
     pub fn get(&self, id: CommandId) -> &Command<R> {
         &self.commands[id.index()]
+    }
+
+    /// The command with this number.
+    pub fn at(&self, index: usize) -> &Command<R> {
+        &self.commands[index]
     }
 
     /// What is said of each command, by its number: for rooms that do not know how all of them run.
@@ -151,7 +161,7 @@ impl<R: Copy> Table<R> {
             None => Some((container, None)),
             Some(sub) => {
                 let sub = *container.subcommands.get(&name(sub)?)?;
-                Some((&self.commands[sub], Some(container.spec.name)))
+                Some((self.get(sub), Some(container.spec.name)))
             }
         }
     }

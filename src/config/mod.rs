@@ -41,7 +41,8 @@ pub use file::{Place, Reason, Start, StartError, load};
 pub use help::{markdown_absent_table, markdown_table};
 pub use rewrite::RewriteError;
 pub use types::{
-    DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, PinShards, PipelineOrder,
+    DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, Percentiles, PinShards,
+    PipelineOrder,
 };
 pub use values::{Kind, ValueError, parse_memory};
 
@@ -88,6 +89,12 @@ pub struct Config {
     pub client_output_buffer_limit: OutputLimits,
 
     pub notify_keyspace_events: NotifyFlags,
+
+    /// Negative: no command is slow.
+    pub slowlog_log_slower_than_us: i64,
+    pub slowlog_max_len: u64,
+    pub latency_tracking: bool,
+    pub latency_percentiles: Percentiles,
 
     pub active_expire_enabled: bool,
     /// 0: no automatic cycle.
@@ -299,6 +306,10 @@ impl Config {
             client_query_buffer_limit_bytes: 0,
             client_output_buffer_limit: OutputLimits::default(),
             notify_keyspace_events: NotifyFlags::NONE,
+            slowlog_log_slower_than_us: 0,
+            slowlog_max_len: 0,
+            latency_tracking: false,
+            latency_percentiles: Percentiles::default(),
             active_expire_enabled: false,
             active_expire_interval_ms: 0,
             active_expire_cpu_percent: 0,

@@ -278,6 +278,10 @@ impl fmt::Display for OutputLimits {
     }
 }
 
+/// Percentiles of a distribution, 0 to 100 each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Percentiles(pub Vec<f64>);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //! them; what they leave out (the unit, the nearest valid word) is in [`Kind::hint`], which a start-up error adds.
 
 use super::nearest::nearest;
-use super::types::{Choice, FileMode, NotifyFlags, OutputLimits};
+use super::types::{Choice, FileMode, NotifyFlags, OutputLimits, Percentiles};
 
 /// What a directive takes.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +80,10 @@ pub enum ValueError {
     NotifyLetter,
     #[error("argument couldn't be parsed into a number")]
     NotANumber,
+    #[error("Invalid latency-tracking-info-percentiles parameters")]
+    Percentiles,
+    #[error("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]")]
+    PercentileBounds,
     #[error("{0}")]
     Unavailable(&'static str),
 }
@@ -256,15 +260,46 @@ macro_rules! number_settings {
 }
 number_settings!(u16, u32, u64, usize);
 
-impl Setting for i32 {
-    fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        *self = i32::try_from(kind.signed(args)?)
-            .map_err(|_| ValueError::OutOfBounds { min: i32::MIN.into(), max: i32::MAX.into() })?;
+macro_rules! signed_settings {
+    ($($number:ty),*) => {$(
+        impl Setting for $number {
+            fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+                *self = <$number>::try_from(kind.signed(args)?).map_err(|_| ValueError::OutOfBounds {
+                    min: <$number>::MIN.into(),
+                    max: <$number>::MAX.into(),
+                })?;
+                Ok(())
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+signed_settings!(i32, i64);
+
+impl Setting for Percentiles {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        let mut percentiles = Vec::new();
+        for arg in args.iter().filter(|arg| !arg.is_empty()) {
+            let percentile: f64 = arg.parse().map_err(|_| ValueError::Percentiles)?;
+            if !(0.0..=100.0).contains(&percentile) {
+                return Err(ValueError::PercentileBounds);
+            }
+            percentiles.push(percentile);
+        }
+        *self = Percentiles(percentiles);
         Ok(())
     }
 
     fn show(&self) -> String {
-        self.to_string()
+        let shown: Vec<String> = self.0.iter().map(f64::to_string).collect();
+        shown.join(" ")
+    }
+
+    fn line(&self, _kind: &Kind) -> String {
+        if self.0.is_empty() { "\"\"".to_owned() } else { self.show() }
     }
 }
 

@@ -1,7 +1,9 @@
-//! What is counted and measured: histograms of lag, memory, the log. Read by INFO.
+//! What is counted and measured: histograms of lag, calls of commands, memory, the log. Read by INFO.
 
 mod lag;
 pub mod log;
 pub mod memory;
+mod statistics;
 
 pub use lag::Lag;
+pub use statistics::{Calls, Statistics};

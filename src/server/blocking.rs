@@ -7,7 +7,7 @@
 
 use super::client::ClientRef;
 use super::connection::settle;
-use super::dispatch::{Dispatch, Step, Turn};
+use super::dispatch::{Call, Dispatch, Step, Turn};
 use super::several::across_of;
 use super::split::{self, Routes};
 use super::{Server, TaskFuture};
@@ -58,6 +58,8 @@ struct Waiting {
     blocking: Blocking,
     request: Arc<OwnedRequest>,
     at: At,
+    /// How long its attempts took.
+    ns: Rc<Cell<u64>>,
     routes: Routes,
     /// The indexes of the keys it waits for, each once, by shard.
     keys: Vec<(usize, Vec<usize>)>,
@@ -74,6 +76,8 @@ impl Dispatch<'_> {
                 return self.several(command::Run::Atomic(blocking.once.0, blocking.once.1), at, turn, request);
             }
             Err(error) => {
+                shard.meter.note(at.command);
+                shard.meter.failed(at.command, &error.to_bytes());
                 let muted = turn.take_muted();
                 turn.reply(muted, |reply| reply.error(error));
                 return Step::Taken;
@@ -88,16 +92,21 @@ impl Dispatch<'_> {
         let try_here = is_here && !shard.must_wait(&at, request, self.client.id);
         if try_here {
             let mut out = Vec::new();
-            shard.run_handler(blocking.attempt.0, request, at, shard.clock.now(), &mut out, &mut Vec::new());
+            let run = || shard.execute(blocking.attempt.0, request, at, shard.clock.now(), &mut out, &mut Vec::new());
+            let ((), ns) = shard.measured(run);
             shard.serve_waiters();
             if !out.is_empty() {
+                self.ran(turn.session, at.command, request, ns);
+                shard.meter.answered(at.command, &out);
                 let muted = turn.take_muted();
                 turn.reply(muted, |reply| reply.raw(&out));
                 return Step::Taken;
             }
         }
         let muted = turn.take_muted();
+        let (call, ns) = Call::in_steps(self.server, at.command, Some(request));
         let waiting = Waiting {
+            ns,
             server: self.server.clone(),
             client: self.client.clone(),
             blocking,
@@ -120,7 +129,7 @@ impl Dispatch<'_> {
             waiting.line_up_here(shard);
         }
         let future: TaskFuture = Box::pin(waiting.run(try_here));
-        self.spawn(future, turn, muted);
+        self.spawn(future, call, turn, muted);
         Step::Taken
     }
 }
@@ -153,7 +162,10 @@ impl Waiting {
                 self.server.close_now(&self.client);
             }
             match self.news().await {
-                News::Served(bytes) => return Ok(bytes),
+                News::Served(bytes, ns) => {
+                    self.ns.set(self.ns.get() + ns);
+                    return Ok(bytes);
+                }
                 News::Called => called = true,
             }
         }
@@ -171,7 +183,7 @@ impl Waiting {
             if let Some(end) = end {
                 if blocked.is_ended.get() || blocked.claim.take_back() {
                     blocked.claim.end();
-                    return News::Served(self.end_reply(end));
+                    return News::Served(self.end_reply(end), 0);
                 }
                 // Somebody serves it at this moment.
                 or(blocked.alarm.wait(), rest_for(CLAIM_RETRY)).await;
@@ -215,7 +227,7 @@ impl Waiting {
         }
         // Who is served has missed already, and is no further hit, as in Redis.
         let touch = if called { self.at.touch.uncounted() } else { self.at.touch };
-        let hop = Rc::new(ShardHop::new(shard.clone(), Some(transaction.clone()), touch));
+        let hop = Rc::new(ShardHop::new(shard.clone(), Some(transaction.clone()), touch, self.ns.clone()));
         let context = across_of(shard, (*self.request).clone(), self.at);
         let bytes = (self.blocking.attempt.1)(Across { hop, ..context }).await?;
         if !bytes.is_empty() {

@@ -1,19 +1,21 @@
 //! From bytes to requests, and from a request to whoever runs it.
 
 use super::batch::{Batch, End, RoutedKey};
-use super::client::{ClientRef, Close, Flow, ReplyMode, Session, State};
+use super::client::{Client, ClientRef, Close, Flow, ReplyMode, Session, State};
 use super::connection::settle;
-use super::replies::Replies;
+use super::replies::{Answer, Replies};
+use super::slowlog::SlowLog;
 use super::{Command, Found, Run, Server, SessionCtx, TaskCtx, TaskFuture};
 use crate::clock::store_us;
 use crate::command::spec::flag::{NO_AUTH, NO_MULTI, PUBSUB, WRITE};
-use crate::command::{self, Handler, OwnedRequest};
+use crate::command::{self, CommandId, Handler, OwnedRequest};
 use crate::config::PipelineOrder;
 use crate::net::note_woken;
 use crate::resp::{Error, Limits, Proto, Reply, Request, Result, printable};
-use crate::shard::{At, Pace, Part, Ticket};
+use crate::shard::{At, LONG_REPLY_BYTES, Pace, Part, Ticket};
 use futures_lite::future::{or, yield_now};
 use glommio::timer::Timer;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -250,7 +252,11 @@ impl Dispatch<'_> {
 
     /// Answers a request that cannot run. In a transaction, none of it will.
     fn refuse(&self, turn: &mut Turn, found: &Found, mut error: Error) -> Step {
-        self.server.stats.errors.set(self.server.stats.errors.get() + 1);
+        let command = match found {
+            Found::Command(command) => Some(command.id),
+            Found::Unknown | Found::UnknownSubcommand(_) => None,
+        };
+        self.server.shard.meter.rejected(command, &error.to_bytes());
         if let Some(multi) = &mut turn.session.multi {
             multi.broken = true;
         }
@@ -260,6 +266,14 @@ impl Dispatch<'_> {
         let muted = turn.take_muted();
         turn.reply(muted, |reply| reply.error(error));
         Step::Taken
+    }
+
+    /// A command that was measured alone has run here.
+    pub(super) fn ran(&self, session: &Session, command: CommandId, request: Request, ns: u64) {
+        self.server.shard.meter.ran(command, ns);
+        if self.server.shard.meter.is_slow(ns) {
+            self.server.log_slow(session, command, ns, SlowLog::args(request));
+        }
     }
 
     fn count(&self, turn: &mut Turn) {
@@ -335,16 +349,18 @@ impl Dispatch<'_> {
             Run::Data(command::Run::Blocking(blocking)) => self.blocking(blocking, at, turn, request),
             Run::Data(command::Run::Container) | Run::Container => self.help(command, turn, request),
             Run::Data(run) => self.several(run, at, turn, request),
-            Run::Multi(verb) => self.transaction(verb, turn),
+            Run::Multi(verb) => self.transaction(verb, command.id, turn),
             // All others are barriers: everything before them is answered first.
             _ if !turn.replies.is_idle() => Step::NotYet,
             Run::Session(handler) => {
-                self.in_session(handler, command.spec.has(PUBSUB), turn, request);
+                let ((), ns) = self.server.shard.measured(|| self.in_session(handler, command, turn, request));
+                self.ran(turn.session, command.id, request, ns);
                 Step::Taken
             }
             Run::Task(task) => {
                 let muted = turn.take_muted();
-                self.spawn(task(self.task_ctx(turn.session, request)), turn, muted);
+                let call = Call::new(self.server, command.id, Some(request));
+                self.spawn(task(self.task_ctx(turn.session, request)), call, turn, muted);
                 Step::Taken
             }
         }
@@ -401,16 +417,25 @@ impl Dispatch<'_> {
             shard.defer_own_command(handler, request, at, ticket);
         } else {
             let muted = turn.take_muted();
+            let (meter, is_quick) = (&shard.meter, shard.is_quick(at.command));
+            if !is_quick {
+                meter.begin();
+            }
+            let mut is_long = false;
             turn.replies.write(|out| {
                 let start = out.len();
-                shard.run_handler(handler, request, at, shard.clock.now(), out, &mut Vec::new());
-                if out.get(start) == Some(&b'-') {
-                    self.server.stats.errors.set(self.server.stats.errors.get() + 1);
-                }
+                shard.execute(handler, request, at, shard.clock.now(), out, &mut Vec::new());
+                meter.answered(at.command, &out[start..]);
+                is_long = out.len() - start >= LONG_REPLY_BYTES;
                 if muted {
                     out.truncate(start);
                 }
             });
+            if is_quick && !is_long {
+                meter.note(at.command);
+            } else {
+                self.ran(turn.session, at.command, request, meter.end());
+            }
             shard.serve_waiters();
         }
         Step::Taken
@@ -421,14 +446,16 @@ impl Dispatch<'_> {
     pub fn in_session(
         &self,
         handler: fn(&mut SessionCtx, Request) -> Result,
-        listens: bool,
+        command: &Command,
         turn: &mut Turn,
         request: Request,
     ) {
         debug_assert!(turn.replies.is_idle());
+        let listens = command.spec.has(PUBSUB);
         let skipped = turn.session.reply_mode == ReplyMode::SkipNext;
         let start = turn.replies.out.len();
         run_in_session(self.server, handler, turn.session, request, &mut turn.replies.out);
+        self.server.shard.meter.answered(command.id, &turn.replies.out[start..]);
         let session = &mut *turn.session;
         if skipped && session.reply_mode == ReplyMode::SkipNext && session.last_command != "client|reply" {
             session.reply_mode = ReplyMode::On;
@@ -444,7 +471,7 @@ impl Dispatch<'_> {
     }
 
     /// Runs a task; nothing of this connection overtakes it.
-    pub fn spawn(&self, future: TaskFuture, turn: &mut Turn, muted: bool) {
+    pub(super) fn spawn(&self, future: TaskFuture, call: Call, turn: &mut Turn, muted: bool) {
         let sequence = turn.replies.expect(muted, self.server.shard.id, 0);
         turn.flow.barrier = true;
         let (server, client, proto) = (self.server.clone(), self.client.clone(), turn.session.proto);
@@ -457,12 +484,15 @@ impl Dispatch<'_> {
                 Reply::new(&mut out, proto).error(error);
                 out
             });
+            let (command, ns) = (call.command, call.ns());
+            call.log(&server, &client, ns);
+            let answer = Answer { sequence, part: 0, bytes: &bytes, command, ns };
             if client.closed.get() {
                 return;
             }
             {
                 let mut state = client.state.borrow_mut();
-                state.replies.fill(sequence, 0, &bytes, std::iter::empty());
+                state.replies.fill(&server.shard.meter, answer, std::iter::empty());
                 if state.session.close != Close::No {
                     state.flow.close = state.session.close;
                 }
@@ -476,6 +506,52 @@ impl Dispatch<'_> {
         let muted = turn.take_muted();
         turn.reply(muted, |reply| write_help(command, reply, request));
         Step::Taken
+    }
+}
+
+/// A command that runs as a task.
+pub(super) struct Call {
+    command: CommandId,
+    /// As the slow log would have it; empty where that is off.
+    args: Vec<Vec<u8>>,
+    began_us: u64,
+    /// How long its steps took, where they are measured.
+    ns: Option<Rc<Cell<u64>>>,
+}
+
+impl Call {
+    /// The request is for the slow log.
+    pub fn new(server: &Server, command: CommandId, request: Option<Request>) -> Call {
+        let logged = request.filter(|_| server.shard.meter.is_slow(u64::MAX - 1));
+        let args = logged.map(SlowLog::args).unwrap_or_default();
+        Call { command, args, began_us: store_us(), ns: None }
+    }
+
+    /// The same for one whose steps are measured.
+    pub fn in_steps(server: &Server, command: CommandId, request: Option<Request>) -> (Call, Rc<Cell<u64>>) {
+        let ns = Rc::<Cell<u64>>::default();
+        (Call { ns: Some(ns.clone()), ..Call::new(server, command, request) }, ns)
+    }
+
+    /// It is over: counted, and logged where it was slow.
+    pub fn end(self, server: &Server, client: &Client, reply: &[u8]) {
+        let ns = self.ns();
+        server.shard.meter.ran(self.command, ns);
+        server.shard.meter.answered(self.command, reply);
+        self.log(server, client, ns);
+    }
+
+    fn log(self, server: &Server, client: &Client, ns: u64) {
+        if server.shard.meter.is_slow(ns) {
+            server.log_slow(&client.state.borrow().session, self.command, ns, self.args);
+        }
+    }
+
+    fn ns(&self) -> u64 {
+        match &self.ns {
+            Some(ns) => ns.get(),
+            None => store_us().saturating_sub(self.began_us) * 1_000,
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Global {
     /// Under which replicas would know the data (DEBUG CHANGE-REPL-ID).
     replication_id: Mutex<String>,
     pub executable: String,
+    /// Entries of the slow log so far.
+    pub slow_commands: AtomicU64,
     /// CLIENT PAUSE: until when, store microseconds, and whether reads wait, too.
     pub pause_until_us: AtomicU64,
     pub pause_all: AtomicBool,
@@ -50,6 +52,7 @@ impl Global {
             run_id: random_id(&mut rng),
             replication_id: Mutex::new(random_id(&mut rng)),
             executable: std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string()),
+            slow_commands: AtomicU64::new(0),
             pause_until_us: AtomicU64::new(0),
             pause_all: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

@@ -16,6 +16,7 @@
 //! | `transaction.rs` | MULTI, EXEC, WATCH |
 //! | `blocking.rs` | connections that wait for a key |
 //! | `pubsub.rs` | who listens to what on this shard |
+//! | `slowlog.rs` | commands that took long |
 //! | `global.rs`, `files.rs` | the little that shards share; how many clients there may be |
 //! | `rows/` | the commands of this room, a file a family |
 
@@ -31,6 +32,7 @@ mod pubsub;
 mod replies;
 mod rows;
 mod several;
+mod slowlog;
 mod split;
 mod stop;
 mod transaction;
@@ -45,9 +47,10 @@ use crate::command::{self, CommandId};
 use crate::keyspace::Notice;
 use crate::net::{Notify, Transport};
 use crate::resp::{Proto, Reply, Request, Result};
-use crate::shard::{Batch, Claim, Front, News, Shard};
+use crate::shard::{Batch, Claim, Front, News, Shard, Ticket};
 use client::{Client, ClientRef, Close, Session, State};
-use replies::Replies;
+use replies::{Answer, Replies};
+use slowlog::SlowLog;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -119,7 +122,6 @@ pub struct Stats {
     pub commands: Cell<u64>,
     pub input_bytes: Cell<u64>,
     pub output_bytes: Cell<u64>,
-    pub errors: Cell<u64>,
 }
 
 /// One shard's part of the server.
@@ -142,6 +144,7 @@ pub struct Server {
     postponed: RefCell<Vec<ClientRef>>,
     /// Connections that something was pushed to in this turn.
     pushed: RefCell<Vec<ClientRef>>,
+    pub slowlog: RefCell<SlowLog>,
     /// Connections that wait for a key.
     blocked: RefCell<HashMap<u64, Rc<blocking::Blocked>>>,
     pause_watch: Notify,
@@ -171,6 +174,7 @@ impl Server {
             paused: RefCell::default(),
             postponed: RefCell::default(),
             pushed: RefCell::default(),
+            slowlog: RefCell::default(),
             blocked: RefCell::default(),
             pause_watch: Notify::default(),
             me: me.clone(),
@@ -333,7 +337,17 @@ impl Front for Server {
             let ends = &batch.ends[part.ends.0..part.ends.1];
             let ends = ends.iter().map(|end| end - part.out.0);
             let mut state = client.state.borrow_mut();
-            state.replies.fill(part.ticket.sequence, part.ticket.part, bytes, ends);
+            let Ticket { sequence, part: number, .. } = part.ticket;
+            let answer = Answer { sequence, part: number, bytes, command: part.at.command, ns: part.ns };
+            state.replies.fill(&self.shard.meter, answer, ends);
+            if self.shard.meter.is_slow(part.ns) {
+                self.log_slow(
+                    &state.session,
+                    part.at.command,
+                    part.ns,
+                    SlowLog::args(part.request(&batch.buffer, &batch.spans)),
+                );
+            }
             if part.stalls {
                 state.flow.stalled_shards.push(batch.target);
             }

@@ -9,8 +9,9 @@
 //! While no slot is open, replies go straight into `out`. Everything a connection has here counts, what its open slots
 //! are going to bring included (see [`Replies::bytes`]): past a limit its next request waits.
 
-use crate::command::Merge;
+use crate::command::{CommandId, Merge};
 use crate::resp::{Proto, Reply};
+use crate::shard::{At, Meter};
 use std::collections::VecDeque;
 
 pub struct Replies {
@@ -111,15 +112,18 @@ pub struct Gather {
     error: Option<Vec<u8>>,
     /// Bytes of the parts that have come.
     gathered_bytes: usize,
+    command: CommandId,
+    /// How long its parts took.
+    ns: u64,
 }
 
 impl Gather {
     /// `positions` says for each part which of the `keys` keys it answers (empty where that does not matter).
-    pub fn new(merge: Option<Merge>, proto: Proto, muted: bool, keys: usize, positions: Vec<Vec<u32>>) -> Gather {
+    pub fn new(merge: Option<Merge>, at: At, muted: bool, keys: usize, positions: Vec<Vec<u32>>) -> Gather {
         let items = if merge == Some(Merge::Items) { vec![(0, 0); keys] } else { Vec::new() };
         Gather {
             merge,
-            proto,
+            proto: at.proto,
             muted,
             weight: 0,
             target: None,
@@ -130,7 +134,15 @@ impl Gather {
             positions,
             error: None,
             gathered_bytes: 0,
+            command: at.command,
+            ns: 0,
         }
+    }
+
+    /// It is complete: counted.
+    fn count(&self, meter: &Meter) {
+        meter.ran(self.command, self.ns);
+        meter.answered(self.command, self.error.as_deref().unwrap_or(&self.bytes));
     }
 
     /// Whether its reply grows with what the keys hold.
@@ -139,9 +151,10 @@ impl Gather {
     }
 
     /// `ends` are positions in `bytes` where items end. Returns how many bytes that adds.
-    pub fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = usize>) -> usize {
+    pub fn add(&mut self, part: usize, (bytes, ns): (&[u8], u64), ends: impl Iterator<Item = usize>) -> usize {
         self.missing -= 1;
         self.gathered_bytes += bytes.len();
+        self.ns += ns;
         let Some(merge) = self.merge else {
             self.bytes.extend_from_slice(bytes);
             return bytes.len();
@@ -201,17 +214,30 @@ pub struct ExecGather {
     pub missing: usize,
     /// A watched key has changed.
     pub aborted: bool,
+    /// EXEC itself.
+    pub command: CommandId,
+    /// How long all parts took.
+    pub ns: u64,
 }
 
 impl ExecGather {
+    /// It is complete: EXEC and its commands are counted.
+    fn count(&self, meter: &Meter) {
+        if !self.aborted {
+            self.commands.iter().for_each(|command| command.count(meter));
+        }
+        meter.ran(self.command, self.ns);
+    }
+
     /// Returns how many bytes that adds.
-    fn add(&mut self, part: usize, bytes: &[u8], ends: impl Iterator<Item = usize>) -> usize {
+    fn add(&mut self, part: usize, (bytes, ns): (&[u8], u64), ends: impl Iterator<Item = usize>) -> usize {
         self.missing -= 1;
+        self.ns += ns;
         match self.parts[part] {
             None => self.aborted |= bytes.first() == Some(&b'-'),
             // It did not run, or what it answered is not wanted.
             Some(_) if self.aborted => {}
-            Some((command, part)) => return self.commands[command as usize].add(part as usize, bytes, ends),
+            Some((command, part)) => return self.commands[command as usize].add(part as usize, (bytes, ns), ends),
         }
         0
     }
@@ -227,6 +253,17 @@ impl ExecGather {
         Reply::new(out, self.proto).array(self.commands.len());
         self.commands.iter().for_each(|command| command.write(out));
     }
+}
+
+/// What a shard has answered.
+pub struct Answer<'a> {
+    /// The reply's name, and which of its parts this is.
+    pub sequence: u64,
+    pub part: u32,
+    pub bytes: &'a [u8],
+    pub command: CommandId,
+    /// How long it took.
+    pub ns: u64,
 }
 
 /// The number in `:n\r\n`, as written by our own handlers.
@@ -354,19 +391,20 @@ impl Replies {
         Slot::Ready { start, end }
     }
 
-    /// A reply, or a part of one, has come. Whatever is complete now moves to `out`.
-    pub fn fill(&mut self, sequence: u64, part: u32, bytes: &[u8], ends: impl Iterator<Item = usize>) {
+    /// A reply, or a part of one, has come. Whatever is complete now moves to `out`, and its commands are counted.
+    pub fn fill(&mut self, meter: &Meter, answer: Answer, ends: impl Iterator<Item = usize>) {
+        let Answer { sequence, part, bytes, command, ns } = answer;
         let first = self.next - self.slots.len() as u64;
         let index = (sequence - first) as usize;
         let missing = match &mut self.slots[index] {
             Slot::Ready { .. } => unreachable!("a reply comes once"),
             Slot::Waiting { .. } => 0,
             Slot::Gather(gather) => {
-                self.gathered_bytes += gather.add(part as usize, bytes, ends);
+                self.gathered_bytes += gather.add(part as usize, (bytes, ns), ends);
                 gather.missing
             }
             Slot::Exec(gather) => {
-                self.gathered_bytes += gather.add(part as usize, bytes, ends);
+                self.gathered_bytes += gather.add(part as usize, (bytes, ns), ends);
                 gather.missing
             }
         };
@@ -374,6 +412,15 @@ impl Replies {
             return;
         }
         let slot = std::mem::replace(&mut self.slots[index], Slot::Ready { start: 0, end: 0 });
+        match &slot {
+            Slot::Ready { .. } => {}
+            Slot::Waiting { .. } => {
+                meter.ran(command, ns);
+                meter.answered(command, bytes);
+            }
+            Slot::Gather(gather) => gather.count(meter),
+            Slot::Exec(gather) => gather.count(meter),
+        }
         self.open_weight -= slot.weight();
         if let Some(gathered_bytes) = slot.gathered_bytes() {
             self.gathered_bytes -= gathered_bytes;
@@ -430,10 +477,22 @@ const COMPACTED_BYTES: usize = 64 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::{Table, rows};
+    use crate::keyspace::Touch;
+
+    fn at() -> At {
+        let table = Table::new(rows().copied());
+        let (command, _) = table.by_full_name(b"get").expect("declared");
+        At { db: 0, proto: Proto::Resp2, touch: Touch::NOTHING, hash: 0, command: command.id, write: false }
+    }
+
+    fn fill(replies: &mut Replies, (sequence, part): (u64, u32), bytes: &[u8], ends: &[usize]) {
+        let answer = Answer { sequence, part, bytes, command: at().command, ns: 1_000 };
+        replies.fill(&Meter::default(), answer, ends.iter().copied());
+    }
 
     #[test]
     fn replies_leave_in_the_order_of_the_requests() {
-        let none = || std::iter::empty();
         let mut replies = Replies::default();
         replies.write(|out| out.extend(b"a"));
         let b = replies.expect(false, 1, 0);
@@ -442,10 +501,10 @@ mod tests {
         let e = replies.expect(true, 1, 0);
         replies.write(|out| out.extend(b"f"));
         assert_eq!(replies.out, b"a");
-        replies.fill(d, 0, b"d", none());
-        replies.fill(e, 0, b"muted", none());
+        fill(&mut replies, (d, 0), b"d", &[]);
+        fill(&mut replies, (e, 0), b"muted", &[]);
         assert_eq!(replies.out, b"a");
-        replies.fill(b, 0, b"b", none());
+        fill(&mut replies, (b, 0), b"b", &[]);
         assert_eq!(replies.out, b"abcdf");
         assert!(replies.is_idle());
         replies.write(|out| out.extend(b"g"));
@@ -455,14 +514,14 @@ mod tests {
     #[test]
     fn parts_become_one_reply() {
         let mut replies = Replies::default();
-        let items = Gather::new(Some(Merge::Items), Proto::Resp2, false, 3, vec![vec![0, 2], vec![1]]);
+        let items = Gather::new(Some(Merge::Items), at(), false, 3, vec![vec![0, 2], vec![1]]);
         let items = replies.expect_parts(items, 0);
-        let sum = replies.expect_parts(Gather::new(Some(Merge::Sum), Proto::Resp2, false, 0, vec![vec![], vec![]]), 0);
-        replies.fill(sum, 1, b":4\r\n", std::iter::empty());
-        replies.fill(items, 1, b"$1\r\nb\r\n", [7].into_iter());
-        replies.fill(sum, 0, b":-1\r\n", std::iter::empty());
+        let sum = replies.expect_parts(Gather::new(Some(Merge::Sum), at(), false, 0, vec![vec![], vec![]]), 0);
+        fill(&mut replies, (sum, 1), b":4\r\n", &[]);
+        fill(&mut replies, (items, 1), b"$1\r\nb\r\n", &[7]);
+        fill(&mut replies, (sum, 0), b":-1\r\n", &[]);
         assert!(replies.out.is_empty());
-        replies.fill(items, 0, b"$1\r\na\r\n$-1\r\n", [7, 12].into_iter());
+        fill(&mut replies, (items, 0), b"$1\r\na\r\n$-1\r\n", &[7, 12]);
         assert_eq!(replies.out, b"*3\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n:3\r\n");
     }
 
@@ -476,19 +535,19 @@ mod tests {
         replies.write(|out| out.extend_from_slice(&large));
         let second = replies.expect(false, 2, 0);
         assert!(replies.bytes() > 1 << 20, "what waits for an earlier reply counts");
-        replies.fill(first, 0, b"+OK\r\n", std::iter::empty());
+        fill(&mut replies, (first, 0), b"+OK\r\n", &[]);
         assert_eq!(replies.out.len(), 5 + (1 << 20));
         assert!(replies.held.capacity() <= COMPACTED_BYTES, "although a slot is open");
         replies.write(|out| out.extend_from_slice(b"last"));
-        replies.fill(second, 0, b"second", std::iter::empty());
+        fill(&mut replies, (second, 0), b"second", &[]);
         assert!(replies.out.ends_with(b"secondlast"));
         assert_eq!(replies.bytes(), replies.out.len());
-        let items = Gather::new(Some(Merge::Items), Proto::Resp2, false, 2, vec![vec![0], vec![1]]);
+        let items = Gather::new(Some(Merge::Items), at(), false, 2, vec![vec![0], vec![1]]);
         let items = replies.expect_parts(items, 0);
         assert!(replies.bytes() >= replies.out.len() + GATHERED_BYTES);
-        replies.fill(items, 0, b"$1\r\na\r\n", [7].into_iter());
+        fill(&mut replies, (items, 0), b"$1\r\na\r\n", &[7]);
         assert_eq!(replies.bytes_here(), replies.out.len() + 7);
-        replies.fill(items, 1, b"$1\r\nb\r\n", [7].into_iter());
+        fill(&mut replies, (items, 1), b"$1\r\nb\r\n", &[7]);
         assert_eq!(replies.bytes(), replies.out.len());
     }
 }

@@ -1,7 +1,7 @@
 //! Commands on several keys, or on every shard. Where one shard has all they need they run there like any other; else
 //! they are transactions.
 
-use super::dispatch::{Dispatch, Step, Turn};
+use super::dispatch::{Call, Dispatch, Step, Turn};
 use super::replies::Gather;
 use super::split::{self, Routes, Sent};
 use crate::command::{Across, AcrossFn, Handler, Merge, OwnedRequest, Run};
@@ -89,19 +89,22 @@ impl Dispatch<'_> {
         if target != shard.id {
             turn.flow.last_target = target;
             let positions = vec![(0..routes.len() as u32).collect()];
-            let gather = Gather::new(Some(merge), at.proto, muted, routes.len(), positions);
+            let gather = Gather::new(Some(merge), at, muted, routes.len(), positions);
             let sequence = turn.replies.expect_whole(gather, target, request.bytes());
             let ticket = Ticket { client: self.client.id, sequence, part: 0 };
             shard.send_part(target, request, Part::new(handler, at, ticket));
             return Step::Taken;
         }
+        shard.meter.begin();
         turn.replies.write(|out| {
             let start = out.len();
             self.run_whole((handler, merge), at, request, routes, out);
+            shard.meter.answered(at.command, &out[start..]);
             if muted {
                 out.truncate(start);
             }
         });
+        self.ran(turn.session, at.command, request, shard.meter.end());
         shard.serve_waiters();
         Step::Taken
     }
@@ -122,14 +125,14 @@ impl Dispatch<'_> {
             shard.keyspace.borrow().prefetch(routes.iter().map(|(hash, _)| Lookup::key(at.db, *hash)));
         }
         match merge {
-            Merge::Sum | Merge::Ok => shard.run_handler(handler, request, at, now, out, &mut ends),
+            Merge::Sum | Merge::Ok => shard.execute(handler, request, at, now, out, &mut ends),
             Merge::Items => {
                 Reply::new(out, at.proto).array(routes.len());
-                shard.run_handler(handler, request, at, now, out, &mut ends);
+                shard.execute(handler, request, at, now, out, &mut ends);
             }
             Merge::Concat => {
                 let mut items = Vec::new();
-                shard.run_handler(handler, request, at, now, &mut items, &mut ends);
+                shard.execute(handler, request, at, now, &mut items, &mut ends);
                 Reply::new(out, at.proto).array(ends.len());
                 out.extend_from_slice(&items);
             }
@@ -143,13 +146,14 @@ impl Dispatch<'_> {
         }
         let muted = turn.take_muted();
         let shard = self.server.shard.clone();
+        let (call, ns) = Call::in_steps(self.server, at.command, Some(request));
         let context = across_of(&shard, OwnedRequest::of(request), at);
         let future = async move {
             let locks = routes.into_iter().map(|(hash, target)| (target, Lock { hash, write: at.write }));
             let transaction = if locks.len() > 0 { Some(Rc::new(shard.hold(locks).await)) } else { None };
-            across(Across { hop: Rc::new(ShardHop::new(shard, transaction, at.touch)), ..context }).await
+            across(Across { hop: Rc::new(ShardHop::new(shard, transaction, at.touch, ns)), ..context }).await
         };
-        self.spawn(Box::pin(future), turn, muted);
+        self.spawn(Box::pin(future), call, turn, muted);
         Step::Taken
     }
 }
@@ -158,7 +162,7 @@ impl Dispatch<'_> {
 pub(super) fn across_of(shard: &Rc<Shard>, request: OwnedRequest, at: At) -> Across {
     let config = shard.config();
     Across {
-        hop: Rc::new(ShardHop::new(shard.clone(), None, at.touch)),
+        hop: Rc::new(ShardHop::new(shard.clone(), None, at.touch, Rc::default())),
         request,
         keys: shard.spec(at.command).keys,
         db: at.db,

@@ -59,7 +59,7 @@ pub fn spread(
         (index..index + step).for_each(|index| parts.arg(target, request.arg(index)));
     }
     let positions = positions.into_iter().map(|(_, positions)| positions).collect();
-    Gather::new(Some(merge), at.proto, muted, routes.len(), positions)
+    Gather::new(Some(merge), at, muted, routes.len(), positions)
 }
 
 /// Every shard gets the whole request, and all of its keys are locked.
@@ -74,7 +74,7 @@ pub fn everywhere(
     for target in 0..shards {
         whole(parts, handler, at, request, target, &[(EVERYTHING, target)].into_iter().collect(), true);
     }
-    Gather::new(Some(merge), at.proto, muted, 0, vec![Vec::new(); shards])
+    Gather::new(Some(merge), at, muted, 0, vec![Vec::new(); shards])
 }
 
 /// One shard gets the whole request.
@@ -88,7 +88,7 @@ pub fn together(
     routes: &Routes,
 ) -> Gather {
     whole(parts, handler, at, request, target, routes, at.write);
-    Gather::new(merge, at.proto, muted, routes.len(), vec![(0..routes.len() as u32).collect()])
+    Gather::new(merge, at, muted, routes.len(), vec![(0..routes.len() as u32).collect()])
 }
 
 fn whole(

@@ -10,13 +10,13 @@
 //! its transaction.
 
 use super::client::Session;
-use super::dispatch::{Dispatch, Paused, Step, Turn, at, run_in_session, write_help};
+use super::dispatch::{Call, Dispatch, Paused, Step, Turn, at, run_in_session, write_help};
 use super::replies::{ExecGather, Gather};
 use super::rows::debug_is_allowed;
 use super::several::across_of;
 use super::split::{self, Parts, Routes, Sent, Steps, common_target, routes};
 use super::{Command, Run, Server, TaskCtx};
-use crate::clock::Now;
+use crate::clock::{Now, store_us};
 use crate::command::spec::Keys;
 use crate::command::{self, Across, CommandId, Ctx, OwnedRequest, walk};
 use crate::keyspace::{Lookup, Touch, Watch};
@@ -26,6 +26,7 @@ use crate::shard::{At, EVERYTHING, Lock, Shard, ShardHop, Transaction};
 use crate::value::number::{parse_i64, parse_u64};
 use ahash::RandomState;
 use hashbrown::HashTable;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
@@ -273,7 +274,7 @@ impl Dispatch<'_> {
         Ok(true)
     }
 
-    pub(super) fn transaction(&self, verb: Verb, turn: &mut Turn) -> Step {
+    pub(super) fn transaction(&self, verb: Verb, command: CommandId, turn: &mut Turn) -> Step {
         let result = match verb {
             Verb::Multi if turn.session.multi.is_some() => Err(Error::text("ERR MULTI calls can not be nested")),
             Verb::Multi => {
@@ -287,6 +288,11 @@ impl Dispatch<'_> {
             }
             Verb::Exec => return self.exec(turn),
         };
+        let meter = &self.server.shard.meter;
+        meter.note(command);
+        if let Err(error) = &result {
+            meter.failed(command, &error.to_bytes());
+        }
         let muted = turn.take_muted();
         turn.reply(muted, |reply| match result {
             Ok(()) => reply.ok(),
@@ -319,6 +325,9 @@ impl Dispatch<'_> {
                         Error::text("EXECABORT Transaction discarded because of previous errors.")
                     }
                 };
+                let meter = &self.server.shard.meter;
+                meter.note(self.server.exec);
+                meter.failed(self.server.exec, &error.to_bytes());
                 let muted = turn.take_muted();
                 turn.reply(muted, |reply| reply.error(error));
                 return Step::Taken;
@@ -361,6 +370,7 @@ impl Dispatch<'_> {
                 let watched = turn.session.watched.take();
                 let muted = turn.take_muted();
                 turn.replies.hold_pushes();
+                let call = Call::new(self.server, self.server.exec, None);
                 let steps = ExecSteps {
                     server: self.server.clone(),
                     client: self.client.clone(),
@@ -368,7 +378,7 @@ impl Dispatch<'_> {
                     commands: plan.into_steps(multi),
                     watched,
                 };
-                self.spawn(Box::pin(steps.run()), turn, muted);
+                self.spawn(Box::pin(steps.run()), call, turn, muted);
             }
         }
         Step::Taken
@@ -396,6 +406,7 @@ impl Dispatch<'_> {
         let watched = turn.session.watched.take();
         let now = shard.clock.now();
         let same = shard.keyspace.borrow_mut().end_watches(watched.iter().map(WatchedKey::seen), now);
+        let began_us = shard.meter.lapped_us();
         if same {
             let proto = turn.session.proto;
             Reply::new(&mut turn.replies.out, proto).array(plan.commands.len());
@@ -412,6 +423,9 @@ impl Dispatch<'_> {
             let proto = turn.session.proto;
             Reply::new(&mut turn.replies.out, proto).nil_array();
         }
+        let now_us = store_us();
+        shard.meter.lap(now_us);
+        shard.meter.ran(self.server.exec, now_us.saturating_sub(began_us) * 1_000);
         shard.serve_waiters();
         if muted {
             turn.replies.out.truncate(start);
@@ -425,12 +439,17 @@ impl Dispatch<'_> {
         let shard = &self.server.shard;
         let hash = planned.routes.first().map_or(0, |(hash, _)| *hash);
         let at = At { hash, db: planned.db, ..at(planned.command, turn.session) };
+        let (meter, is_quick) = (&shard.meter, shard.is_quick(at.command));
+        if !is_quick {
+            meter.begin();
+        }
         let out = &mut turn.replies.out;
+        let start = out.len();
         match planned.run {
             Run::Data(
                 command::Run::Key(handler) | command::Run::Cursor(handler, _) | command::Run::Atomic(handler, _),
             ) => {
-                shard.run_handler(handler, request, at, shard.clock.now(), out, &mut Vec::new());
+                shard.execute(handler, request, at, shard.clock.now(), out, &mut Vec::new());
             }
             Run::Data(command::Run::Spread(handler, merge) | command::Run::Everywhere(handler, merge)) => {
                 self.run_whole((handler, merge), at, request, &planned.routes, out);
@@ -443,6 +462,12 @@ impl Dispatch<'_> {
                 unreachable!("such commands need a coordinator")
             }
         }
+        meter.answered(at.command, &turn.replies.out[start..]);
+        if is_quick {
+            meter.note(at.command);
+        } else {
+            self.ran(turn.session, at.command, request, meter.end());
+        }
     }
 
     /// Each shard runs its part of every command.
@@ -451,8 +476,17 @@ impl Dispatch<'_> {
         let muted = turn.take_muted();
         let watched = turn.session.watched.take();
         let proto = turn.session.proto;
-        let mut gather =
-            ExecGather { proto, muted, weight: 0, commands: Vec::new(), parts: Vec::new(), missing: 0, aborted: false };
+        let mut gather = ExecGather {
+            proto,
+            muted,
+            weight: 0,
+            commands: Vec::new(),
+            parts: Vec::new(),
+            missing: 0,
+            aborted: false,
+            command: self.server.exec,
+            ns: 0,
+        };
         let sequence = turn.replies.next_sequence();
         {
             let transaction = shard.transaction();
@@ -693,10 +727,12 @@ impl ExecSteps {
         Reply::new(&mut out, proto).array(self.commands.len());
         for command in std::mem::take(&mut self.commands) {
             let start = out.len();
-            if let Err(error) = self.command(command, transaction.as_ref(), &mut out).await {
+            let (call, ns) = Call::in_steps(&self.server, command.command, Some(command.request.as_request()));
+            if let Err(error) = self.command(command, transaction.as_ref(), &mut out, ns).await {
                 out.truncate(start);
                 Reply::new(&mut out, self.proto()).error(error);
             }
+            call.end(&self.server, &self.client, &out[start..]);
         }
         Ok(out)
     }
@@ -710,6 +746,7 @@ impl ExecSteps {
         StepCommand { command, run, db, routes, request }: StepCommand,
         transaction: Option<&Rc<Transaction>>,
         out: &mut Vec<u8>,
+        ns: Rc<Cell<u64>>,
     ) -> Result {
         let (server, shard) = (&self.server, &self.server.shard);
         let command = server.table.get(command);
@@ -718,15 +755,18 @@ impl ExecSteps {
             Run::Session(_) if self.client.closed.get() => {}
             Run::Session(handler) => {
                 let mut state = self.client.state.borrow_mut();
-                run_in_session(server, handler, &mut state.session, request.as_request(), out);
+                let run = || run_in_session(server, handler, &mut state.session, request.as_request(), out);
+                ns.set(shard.measured(run).1);
             }
             Run::Container | Run::Data(command::Run::Container) => {
                 write_help(command, &mut Reply::new(out, self.proto()), request.as_request());
             }
             Run::Task(task) => {
                 let (server, client) = (server.clone(), self.client.clone());
-                let proto = self.proto();
-                out.extend_from_slice(&task(TaskCtx { server, client, request, db, proto }).await?);
+                let (proto, began_us) = (self.proto(), store_us());
+                let result = task(TaskCtx { server, client, request, db, proto }).await;
+                ns.set(store_us().saturating_sub(began_us) * 1_000);
+                out.extend_from_slice(&result?);
             }
             Run::Multi(_) => unreachable!("never queued"),
             Run::Data(on_data) => {
@@ -737,17 +777,18 @@ impl ExecSteps {
                 };
                 let at = At { db, ..at(command, &self.client.state.borrow().session) };
                 if let Some(coordinator) = coordinator {
-                    let hop = Rc::new(ShardHop::new(shard.clone(), transaction.cloned(), at.touch));
+                    let hop = Rc::new(ShardHop::new(shard.clone(), transaction.cloned(), at.touch, ns));
                     let context = across_of(shard, request, at);
                     out.extend_from_slice(&coordinator(Across { hop, ..context }).await?);
                 } else {
-                    self.in_steps(run, at, request, routes, transaction, out).await;
+                    ns.set(self.in_steps(run, at, request, routes, transaction, out).await);
                 }
             }
         }
         Ok(())
     }
 
+    /// Returns how long the steps took, in nanoseconds.
     async fn in_steps(
         &self,
         run: Run,
@@ -756,34 +797,38 @@ impl ExecSteps {
         routes: Routes,
         transaction: Option<&Rc<Transaction>>,
         out: &mut Vec<u8>,
-    ) {
+    ) -> u64 {
         let shard = &self.server.shard;
         if let Run::Data(command::Run::Atomic(handler, _) | command::Run::Key(handler)) = run
             && routes.is_empty()
         {
             // Without keys it answers an error, for which any shard does.
             let now = shard.catch_up();
-            shard.run_handler(handler, request.as_request(), at, now, out, &mut Vec::new());
-            return;
+            let run = || shard.execute(handler, request.as_request(), at, now, out, &mut Vec::new());
+            return shard.measured(run).1;
         }
         let mut parts = Steps::default();
         let keys = shard.spec(at.command).keys;
         let mut gather = split_command(run, &routes, &mut parts, at, (request.as_request(), keys), shard.count);
-        let mut results = Vec::new();
+        let (mut results, mut ns) = (Vec::new(), 0);
         for part in parts.0 {
             let run = move |shard: &Shard, now: Now| {
                 let (mut out, mut ends) = (Vec::new(), Vec::new());
-                shard.run_handler(part.handler, part.request.as_request(), part.at, now, &mut out, &mut ends);
-                (out, ends)
+                let request = part.request.as_request();
+                let ((), ns) =
+                    shard.measured(|| shard.execute(part.handler, request, part.at, now, &mut out, &mut ends));
+                (out, ends, ns)
             };
             let transaction = transaction.expect("commands on data have locks");
             results.push(transaction.on(part.target, run));
         }
         for (part, result) in results.into_iter().enumerate() {
-            let (bytes, ends) = result.await;
-            gather.add(part, &bytes, ends.into_iter());
+            let (bytes, ends, part_ns) = result.await;
+            ns += part_ns;
+            gather.add(part, (&bytes, part_ns), ends.into_iter());
         }
         gather.write(out);
+        ns
     }
 }
 

@@ -6,7 +6,7 @@ use crate::command::{Hop, Job};
 use crate::keyspace::{Hasher, Touch};
 use crate::resp::Proto;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -126,11 +126,14 @@ pub struct ShardHop {
     transaction: Option<Rc<Transaction>>,
     /// What the command's look-ups leave behind.
     touch: Touch,
+    /// How long all steps took.
+    ns: Rc<Cell<u64>>,
 }
 
 impl ShardHop {
-    pub fn new(shard: Rc<Shard>, transaction: Option<Rc<Transaction>>, touch: Touch) -> ShardHop {
-        ShardHop { shard, transaction, touch }
+    /// `ns` is where the time of its steps is added up.
+    pub fn new(shard: Rc<Shard>, transaction: Option<Rc<Transaction>>, touch: Touch, ns: Rc<Cell<u64>>) -> ShardHop {
+        ShardHop { shard, transaction, touch, ns }
     }
 }
 
@@ -145,14 +148,22 @@ impl Hop for ShardHop {
 
     fn run(&self, target: usize, db: usize, job: Job) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>> {
         let touch = self.touch;
-        let work = move |shard: &Shard, now| shard.with_ctx((db, touch), now, &mut Vec::new(), Proto::Resp2, job);
-        if let Some(transaction) = &self.transaction {
-            return transaction.on(target, work);
-        }
-        self.shard.call(target, move |shard| {
-            let now = shard.catch_up();
-            let result = work(shard, now);
-            shard.after_commands();
+        let work = move |shard: &Shard, now| {
+            shard.measured(|| shard.with_ctx((db, touch), now, &mut Vec::new(), Proto::Resp2, job))
+        };
+        let step = match &self.transaction {
+            Some(transaction) => transaction.on(target, work),
+            None => self.shard.call(target, move |shard| {
+                let now = shard.catch_up();
+                let result = work(shard, now);
+                shard.after_commands();
+                result
+            }),
+        };
+        let all_ns = self.ns.clone();
+        Box::pin(async move {
+            let (result, ns) = step.await;
+            all_ns.set(all_ns.get() + ns);
             result
         })
     }

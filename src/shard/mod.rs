@@ -14,6 +14,7 @@
 //! Nothing here is shared with another thread: shards talk by messages, and nobody who receives awaits. What the
 //! rooms above do with replies and events comes through [`Front`].
 
+mod execute;
 mod expire;
 mod hop;
 mod mailbox;
@@ -21,6 +22,7 @@ mod stalled;
 mod transactions;
 mod waiters;
 
+pub use execute::{LONG_REPLY_BYTES, Meter};
 pub use expire::GARBAGE_A_SLICE;
 pub use hop::{CallResult, ShardHop};
 pub use mailbox::{Batch, Links, Message, Part, Ticket, links};
@@ -29,12 +31,12 @@ pub use waiters::{Claim, News, Waiter};
 
 use crate::clock::{Clock, Now, Sequence, store_us};
 use crate::command::spec::Spec;
-use crate::command::{CommandId, Ctx, Handler, OwnedRequest};
+use crate::command::{CommandId, Ctx, OwnedRequest};
 use crate::config::{Config, Limits};
 use crate::expiry::{Cycle, Settings};
 use crate::keyspace::{Hasher, Keyspace, Lookup, Notice, PREFETCHED, Touch};
 use crate::net::{Notify, Transport, note_woken};
-use crate::resp::{Proto, Reply, Request, Result};
+use crate::resp::{Proto, Reply, Request};
 use mailbox::{Mail, Outbox, PART_BYTES};
 use smallvec::SmallVec;
 use stalled::{Answered, Stalled};
@@ -65,6 +67,7 @@ pub struct Shard {
     pub count: usize,
     /// What is said of each command, by its number.
     specs: Arc<[Spec]>,
+    pub meter: Meter,
     pub clock: Clock,
     pub hasher: Hasher,
     pub keyspace: RefCell<Keyspace>,
@@ -119,6 +122,7 @@ impl Shard {
             id,
             count,
             specs,
+            meter: Meter::default(),
             clock,
             hasher: keyspace.hasher().clone(),
             keyspace: RefCell::new(keyspace),
@@ -175,6 +179,7 @@ impl Shard {
         *self.limits.borrow_mut() = config.limits.feasible();
         self.settings.set(expire::settings(&config));
         self.keyspace.borrow_mut().effects.wanted = config.notify_keyspace_events;
+        self.meter.configure(config.latency_tracking, config.slowlog_log_slower_than_us);
         self.outbox.set_spin(Duration::from_micros(config.spin_us));
         *self.config.borrow_mut() = Rc::new(Config::clone(&config));
         self.cycle_alarm.notify();
@@ -222,40 +227,6 @@ impl Shard {
         });
         self.scratch_ends.replace(ends);
         result
-    }
-
-    /// Runs one command's handler. An error takes the place of whatever was written.
-    #[inline]
-    pub fn run_handler(
-        &self,
-        handler: Handler,
-        request: Request,
-        at: At,
-        now: Now,
-        out: &mut Vec<u8>,
-        ends: &mut Vec<usize>,
-    ) {
-        let start = out.len();
-        let result: Result = handler(
-            &mut Ctx {
-                keyspace: &mut self.keyspace.borrow_mut(),
-                db: at.db,
-                now,
-                clock: &self.clock,
-                rng: &mut self.rng.borrow_mut(),
-                reply: Reply::new(out, at.proto),
-                hash: at.hash,
-                limits: &self.limits.borrow(),
-                touch: at.touch,
-                ends,
-                shards: self.count,
-            },
-            request,
-        );
-        if let Err(error) = result {
-            out.truncate(start);
-            Reply::new(out, at.proto).error(error);
-        }
     }
 
     /// Hands events to the front; wakes the cycle where a deadline is earlier than it expects. To be called after
@@ -423,6 +394,7 @@ impl Shard {
         let mut pace = Pace::new(began.us);
         let mut answered = Answered::default();
         *target = self.id as u16;
+        let mut measured = unfinished.done;
         while unfinished.done < parts.len() {
             let next = unfinished.done;
             if next.is_multiple_of(PREFETCHED) {
@@ -442,6 +414,12 @@ impl Shard {
             part.out.0 = out.len();
             part.ends.0 = ends.len();
             let Part { handler, at, ticket, .. } = *part;
+            let is_quick = self.is_quick(at.command);
+            if !is_quick {
+                self.share(&mut parts[measured..next]);
+                measured = next;
+            }
+            let part = &mut parts[next];
             if self.is_stalled(ticket.client) {
                 part.deferred = true;
                 self.hold_back(handler, request, at, ticket, *origin);
@@ -453,7 +431,7 @@ impl Shard {
                 self.defer_command(Deferred { handler, request, at, ticket, origin: *origin, owed: bytes });
                 self.stall(ticket.client);
             } else {
-                self.run_handler(handler, request, at, began, out, ends);
+                self.execute(handler, request, at, began, out, ends);
                 self.serve_waiters();
                 if answered.is_much(ticket.client, out.len() - part.out.0) {
                     part.stalls = true;
@@ -462,15 +440,21 @@ impl Shard {
             }
             part.out.1 = out.len();
             part.ends.1 = ends.len();
+            if !is_quick || part.out.1 - part.out.0 >= LONG_REPLY_BYTES {
+                self.share(&mut parts[measured..=next]);
+                measured = next + 1;
+            }
             unfinished.done += 1;
             if pace.is_long() && unfinished.done < parts.len() {
                 let origin = *origin;
-                self.post(origin, Message::Replies(unfinished.take_done(self.outbox.empty_batch())));
+                self.share(&mut parts[measured..=next]);
+                self.post(origin, Message::Replies(unfinished.take_done(self.outbox.empty_batch(), &self.meter)));
                 self.unfinished.borrow_mut()[origin].push_front(unfinished);
                 self.unfinished_batches.set(self.unfinished_batches.get() + 1);
                 return;
             }
         }
+        self.share(&mut parts[measured..]);
         self.post(unfinished.batch.origin, Message::Replies(unfinished.batch));
     }
 
@@ -504,10 +488,14 @@ struct Unfinished {
 
 impl Unfinished {
     /// Moves what is answered to another box.
-    fn take_done(&mut self, mut answered: Box<Batch>) -> Box<Batch> {
+    fn take_done(&mut self, mut answered: Box<Batch>, meter: &Meter) -> Box<Batch> {
         answered.origin = self.batch.origin;
         answered.target = self.batch.target;
-        answered.parts.extend(self.batch.parts.drain(..self.done));
+        for part in &mut self.batch.parts[..self.done] {
+            let request = meter.is_slow(part.ns).then(|| part.request(&self.batch.buffer, &self.batch.spans));
+            answered.answer(*part, request);
+        }
+        self.batch.parts.drain(..self.done);
         std::mem::swap(&mut answered.out, &mut self.batch.out);
         std::mem::swap(&mut answered.ends, &mut self.batch.ends);
         self.done = 0;

@@ -124,11 +124,12 @@ impl Shard {
         part.out.0 = batch.out.len();
         part.ends.0 = batch.ends.len();
         let now = self.clock.now();
-        self.run_handler(*handler, request.as_request(), *at, now, &mut batch.out, &mut batch.ends);
+        let run = || self.execute(*handler, request.as_request(), *at, now, &mut batch.out, &mut batch.ends);
+        ((), part.ns) = self.measured(run);
         part.out.1 = batch.out.len();
         part.ends.1 = batch.ends.len();
         let reply_bytes = part.out.1 - part.out.0;
-        batch.parts.push(part);
+        batch.answer(part, self.meter.is_slow(part.ns).then(|| request.as_request()));
         reply_bytes
     }
 

@@ -92,8 +92,8 @@ pub struct Waiter {
 /// What has become of a wait.
 #[derive(Debug)]
 pub enum News {
-    /// The reply.
-    Served(Vec<u8>),
+    /// The reply, and how long it took to make it, in nanoseconds.
+    Served(Vec<u8>, u64),
     /// There may be something: the coordinator has to look, see [`Claim::answer_call`].
     Called,
 }
@@ -239,7 +239,8 @@ impl Shard {
                 return;
             }
             let mut out = Vec::new();
-            self.run_handler(handler, request.as_request(), at, now, &mut out, &mut Vec::new());
+            let run = || self.execute(handler, request.as_request(), at, now, &mut out, &mut Vec::new());
+            let ((), ns) = self.measured(run);
             let expected = self.waiters.borrow().queues[&name].waiters[index].kind;
             if out.starts_with(b"-NOGROUP") || kind != Some(expected) {
                 let text = if kind == Some(expected) { GROUP_GONE } else { KEY_GONE };
@@ -252,7 +253,7 @@ impl Shard {
                 continue;
             }
             claim.end();
-            self.tell_waiter(&name, index, News::Served(out));
+            self.tell_waiter(&name, index, News::Served(out, ns));
             kind = self.kind_of(db, key, now);
             self.waiters.borrow_mut().take_out(&name, index, &mut self.keyspace.borrow_mut().effects);
         }

@@ -326,7 +326,6 @@ fn a_file_of_redis_fails_only_where_it_asks_for_what_is_not_there() {
     assert!(!config.without_effect().contains(&"appendfsync"), "as it is by default");
     let own = [
         ("daemonize yes", "in the background is not available yet"),
-        ("slowlog-log-slower-than 10000", "the slow log is not available yet"),
         ("save 3600 1", "snapshots are not available yet"),
         ("supervised systemd", "talking to a supervisor is not available yet"),
         ("maxmemory 1gb", "eviction is not available yet"),

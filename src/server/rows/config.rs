@@ -171,8 +171,9 @@ fn reset_counters(shard: &Rc<Shard>) {
     cycle.cpu_ns = 0;
     cycle.time_cap_reached = 0;
     cycle.cycles = 0;
+    shard.meter.statistics().reset();
     let stats = &Server::of(shard).stats;
-    for counter in [&stats.commands, &stats.input_bytes, &stats.output_bytes, &stats.errors] {
+    for counter in [&stats.commands, &stats.input_bytes, &stats.output_bytes] {
         counter.set(0);
     }
 }

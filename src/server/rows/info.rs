@@ -51,13 +51,18 @@ const SECTIONS: &[(&str, WriteSection)] = &[
     ("Stats", write_stats),
     ("Replication", write_replication),
     ("CPU", write_cpu),
+    ("Commandstats", write_commandstats),
+    ("Errorstats", write_errorstats),
+    ("Latencystats", write_latencystats),
     ("Cluster", write_cluster),
     ("Keyspace", write_keyspace),
     ("Shards", write_shards),
 ];
 
-/// Words that stand for all sections.
-const EVERY_SECTION: [&str; 3] = ["default", "all", "everything"];
+/// Sections that stand where they are asked for, and words that stand for all of the others, or for all.
+const ON_REQUEST: [&str; 2] = ["Commandstats", "Latencystats"];
+const DEFAULT: &str = "default";
+const EVERY_SECTION: [&str; 2] = ["all", "everything"];
 
 async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
     let shards = ctx.server.shard.call_all(Snapshot::take).await;
@@ -77,8 +82,13 @@ fn write_sections(request: Request, facts: &Facts) -> String {
 }
 
 fn is_wanted(request: Request, section: &str) -> bool {
-    let names = |index| request.is(index, section) || EVERY_SECTION.iter().any(|word| request.is(index, word));
-    request.len() == 1 || (1..request.len()).any(names)
+    let is_default = !ON_REQUEST.contains(&section);
+    let names = |index| {
+        request.is(index, section)
+            || is_default && request.is(index, DEFAULT)
+            || EVERY_SECTION.iter().any(|word| request.is(index, word))
+    };
+    request.len() == 1 && is_default || (1..request.len()).any(names)
 }
 
 #[derive(Default)]
@@ -105,6 +115,47 @@ impl Text {
     fn line(&mut self, line: impl Display) {
         // Writing to a string does not fail.
         let _ = write!(self.0, "{line}\r\n");
+    }
+}
+
+fn write_commandstats(text: &mut Text, facts: &Facts) {
+    for (command, calls) in facts.total.statistics.commands() {
+        let usec = calls.ns / 1_000;
+        let per_call = if calls.calls == 0 { 0.0 } else { calls.ns as f64 / 1e3 / calls.calls as f64 };
+        text.line(format_args!(
+            "cmdstat_{}:calls={},usec={usec},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
+            facts.server.table.at(command).full_name,
+            calls.calls,
+            calls.rejected,
+            calls.failed
+        ));
+    }
+}
+
+fn write_errorstats(text: &mut Text, facts: &Facts) {
+    for (word, count) in facts.total.statistics.errors() {
+        text.line(format_args!("errorstat_{}:count={count}", String::from_utf8_lossy(word)));
+    }
+}
+
+fn write_latencystats(text: &mut Text, facts: &Facts) {
+    let percentiles = &facts.config.latency_percentiles.0;
+    for (command, calls) in facts.total.statistics.commands() {
+        let Some(latency) = calls.latency.as_ref().filter(|latency| !latency.is_empty() && !percentiles.is_empty())
+        else {
+            continue;
+        };
+        let shown: Vec<String> = percentiles
+            .iter()
+            .map(|percentile| {
+                format!("p{percentile}={:.3}", latency.value_at_quantile(percentile / 100.0) as f64 / 1e3)
+            })
+            .collect();
+        text.line(format_args!(
+            "latency_percentiles_usec_{}:{}",
+            facts.server.table.at(command).full_name,
+            shown.join(",")
+        ));
     }
 }
 
@@ -214,7 +265,7 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("latest_fork_usec", 0);
     text.field("total_forks", 0);
     text.field("slave_expires_tracked_keys", 0);
-    text.field("total_error_replies", total.errors);
+    text.field("total_error_replies", total.statistics.error_replies);
 }
 
 fn write_expiry(text: &mut Text, facts: &Facts) {
@@ -353,7 +404,8 @@ mod tests {
             let names = SECTIONS.iter().map(|(name, _)| *name);
             names.filter(|name| is_wanted(request.as_request(), name)).collect::<Vec<_>>()
         };
-        assert_eq!(chosen("info").len(), SECTIONS.len());
+        assert_eq!(chosen("info").len(), SECTIONS.len() - ON_REQUEST.len());
+        assert_eq!(chosen("info default errorstats"), chosen("info"));
         assert_eq!(chosen("info nosuch ALL").len(), SECTIONS.len());
         assert_eq!(chosen("info KeySpace server nosuch"), ["Server", "Keyspace"]);
         assert!(chosen("info nosuch").is_empty());

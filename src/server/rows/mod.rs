@@ -6,7 +6,9 @@ mod config;
 mod connection;
 mod debug;
 mod info;
+mod latency;
 mod pubsub;
+mod slowlog;
 mod transactions;
 
 pub use debug::is_allowed as debug_is_allowed;
@@ -27,6 +29,8 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         info::ROWS,
         debug::ROWS,
         admin::ROWS,
+        latency::ROWS,
+        slowlog::ROWS,
     ];
     of_all.into_iter().flatten()
 }

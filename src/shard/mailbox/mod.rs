@@ -118,6 +118,8 @@ pub struct Part {
     pub spans: (u32, u32),
     pub out: (usize, usize),
     pub ends: (usize, usize),
+    /// How long it took.
+    pub ns: u64,
     /// The parts of its transaction on this shard that are behind it run only where it answers no error.
     pub guard: bool,
     /// Its reply travels in another batch: it has to wait for its turn on the target, or others of this batch have.
@@ -144,6 +146,7 @@ impl Part {
             spans: (0, 0),
             out: (0, 0),
             ends: (0, 0),
+            ns: 0,
             guard: false,
             deferred: false,
             stalls: false,
@@ -158,6 +161,19 @@ impl Part {
 }
 
 impl Batch {
+    /// Takes in a part that was answered elsewhere, with its request where the slow log wants that. (Which counts where
+    /// it was sent.)
+    pub fn answer(&mut self, part: Part, request: Option<Request>) {
+        let start = self.spans.len() as u32;
+        for arg in request.iter().flat_map(|request| request.from(0)) {
+            let from = self.buffer.len() as u32;
+            self.buffer.extend_from_slice(arg);
+            self.spans.push((from, self.buffer.len() as u32));
+            self.owed -= arg.len() as isize;
+        }
+        self.parts.push(Part { spans: (start, self.spans.len() as u32), ..part });
+    }
+
     fn clear(&mut self) {
         self.buffer.clear();
         self.spans.clear();

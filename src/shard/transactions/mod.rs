@@ -270,6 +270,7 @@ impl Shard {
     #[inline]
     pub fn catch_up(&self) -> Now {
         let now = self.clock.refresh();
+        self.meter.lap(now.us);
         if self.transactions.has_news(self.id) {
             self.take_in();
         }
@@ -470,21 +471,34 @@ impl Shard {
         let intent = transactions[index];
         let parts = &mut parts[intent.parts.0 as usize..intent.parts.1 as usize];
         let Some(db) = parts.first().map(|part| part.at.db) else { return };
+        self.meter.begin_behind_noted();
         for locks in locks[intent.locks.0 as usize..intent.locks.1 as usize].chunks(crate::keyspace::PREFETCHED) {
             self.keyspace.borrow().prefetch(locks.iter().map(|lock| Lookup::key(db, lock.hash)));
         }
         let mut refused = false;
-        for part in parts {
+        let mut measured = 0;
+        for next in 0..parts.len() {
+            let is_quick = self.is_quick(parts[next].at.command);
+            if !is_quick {
+                self.share(&mut parts[measured..next]);
+                measured = next;
+            }
+            let part = &mut parts[next];
             part.out.0 = out.len();
             part.ends.0 = ends.len();
             if !refused {
                 let request = part.request(buffer, spans);
-                self.run_handler(part.handler, request, part.at, now, out, ends);
+                self.execute(part.handler, request, part.at, now, out, ends);
                 refused = part.guard && out.get(part.out.0) == Some(&b'-');
             }
             part.out.1 = out.len();
             part.ends.1 = ends.len();
+            if !is_quick {
+                self.share(&mut parts[measured..=next]);
+                measured = next + 1;
+            }
         }
+        self.share(&mut parts[measured..]);
     }
 
     /// One more of a batch is done; `answered` is its index where it has a reply. With the last of them the batch goes
@@ -513,14 +527,16 @@ impl Shard {
             answers.origin = batch.origin;
             answers.out = std::mem::take(&mut batch.out);
             answers.ends = std::mem::take(&mut batch.ends);
-            for intent in unanswered.drain(..).map(|index| batch.transactions[index]) {
-                for part in &mut batch.parts[intent.parts.0 as usize..intent.parts.1 as usize] {
-                    answers.parts.push(*part);
+            let Batch { buffer, spans, parts, transactions, .. } = &mut **batch;
+            for intent in unanswered.drain(..).map(|index| transactions[index]) {
+                for part in &mut parts[intent.parts.0 as usize..intent.parts.1 as usize] {
+                    let request = self.meter.is_slow(part.ns).then(|| part.request(buffer, spans));
+                    answers.answer(*part, request);
                     part.deferred = true;
                 }
             }
             // They count with the batch that they came in.
-            answers.owed = -((answers.parts.len() * PART_BYTES) as isize);
+            answers.owed -= (answers.parts.len() * PART_BYTES) as isize;
             if !answers.parts.is_empty() {
                 self.send_answers(answers);
             }

@@ -1,7 +1,7 @@
 //! What one shard knows of itself at one moment, and all shards together.
 
 use crate::keyspace::Counters;
-use crate::observe::Lag;
+use crate::observe::{Lag, Statistics};
 use crate::server::Server;
 use crate::shard::Shard;
 use std::collections::HashSet;
@@ -26,7 +26,8 @@ pub struct Snapshot {
     pub commands: u64,
     pub input_bytes: u64,
     pub output_bytes: u64,
-    pub errors: u64,
+    /// What was called, and what failed.
+    pub statistics: Statistics,
     /// Hashes of the names that somebody listens to: the same name on several shards counts once.
     pub channels: HashSet<u64>,
     pub patterns: HashSet<u64>,
@@ -80,7 +81,7 @@ impl Snapshot {
         snapshot.commands = server.stats.commands.get();
         snapshot.input_bytes = server.stats.input_bytes.get();
         snapshot.output_bytes = server.stats.output_bytes.get();
-        snapshot.errors = server.stats.errors.get();
+        snapshot.statistics = shard.meter.statistics().clone();
         let pubsub = server.pubsub.borrow();
         snapshot.channels = pubsub.channels().map(|name| shard.hasher.hash(name)).collect();
         snapshot.patterns = pubsub.patterns().map(|name| shard.hasher.hash(name)).collect();
@@ -165,7 +166,7 @@ impl Snapshot {
         self.commands += other.commands;
         self.input_bytes += other.input_bytes;
         self.output_bytes += other.output_bytes;
-        self.errors += other.errors;
+        self.statistics.add(&other.statistics);
         self.channels.extend(&other.channels);
         self.patterns.extend(&other.patterns);
     }

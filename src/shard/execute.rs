@@ -1,0 +1,241 @@
+//! Where handlers run, and how long they take.
+//!
+//! Reading the clock takes as long as a GET. So commands that only look something up ([`Spec::is_quick`]) are noted, and
+//! the time until the clock is read next is theirs in equal parts: the shard reads it when it has worked on what came
+//! from connections, and every few commands in between. All others, and those with long replies, are measured one by
+//! one.
+//!
+//! [`Spec::is_quick`]: crate::command::spec::Spec::is_quick
+
+use super::{At, Part, Shard};
+use crate::clock::{Now, store_us};
+use crate::command::{CommandId, Ctx, Handler};
+use crate::observe::Statistics;
+use crate::resp::{Reply, Request, Result};
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell, RefMut};
+
+/// A reply of this size is written for so long that its command is measured alone.
+pub const LONG_REPLY_BYTES: usize = 16 * 1024;
+/// Below this threshold of the slow log every command is measured alone, in microseconds.
+const EXACT_BELOW_US: i64 = 1_000;
+
+#[derive(Default)]
+pub struct Meter {
+    /// When the last measurement ended, store microseconds.
+    lapped_us: Cell<u64>,
+    has_noted: Cell<bool>,
+    noted: RefCell<SmallVec<[(CommandId, u64); 4]>>,
+    /// Whether all are measured one by one.
+    is_exact: Cell<bool>,
+    /// What takes longer goes into the slow log.
+    slow_ns: Cell<u64>,
+    /// The last calls that were counted one by one and took the same time: the parts of a batch do.
+    last: Cell<Option<(CommandId, u64, u64)>>,
+    statistics: RefCell<Statistics>,
+}
+
+impl Meter {
+    pub(super) fn configure(&self, tracks_latency: bool, slower_than_us: i64) {
+        self.statistics.borrow_mut().tracks_latency = tracks_latency;
+        self.is_exact.set((0..EXACT_BELOW_US).contains(&slower_than_us));
+        self.slow_ns.set(u64::try_from(slower_than_us).map_or(u64::MAX, |us| us.saturating_mul(1_000)));
+    }
+
+    /// Whether something that took so long belongs into the slow log.
+    #[inline]
+    pub fn is_slow(&self, ns: u64) -> bool {
+        ns >= self.slow_ns.get()
+    }
+
+    /// What this shard's connections have asked for, wherever it ran.
+    pub fn statistics(&self) -> RefMut<'_, Statistics> {
+        let mut statistics = self.statistics.borrow_mut();
+        if let Some((command, ns, calls)) = self.last.take() {
+            statistics.ran(command.index(), calls, ns * calls);
+        }
+        statistics
+    }
+
+    /// Whether commands share their time with others where they can.
+    #[inline]
+    pub fn shares(&self) -> bool {
+        !self.is_exact.get()
+    }
+
+    /// A command of this shard's connections has run, and shares its time.
+    #[inline]
+    pub fn note(&self, command: CommandId) {
+        let mut noted = self.noted.borrow_mut();
+        match noted.last_mut() {
+            Some((last, count)) if *last == command => *count += 1,
+            _ => {
+                noted.push((command, 1));
+                self.has_noted.set(true);
+            }
+        }
+    }
+
+    /// The clock was read: what was noted since the last time has taken until now.
+    #[inline]
+    pub fn lap(&self, now_us: u64) {
+        if self.has_noted.get() {
+            self.share(now_us);
+        }
+        self.lapped_us.set(now_us);
+    }
+
+    fn share(&self, now_us: u64) {
+        let mut noted = self.noted.borrow_mut();
+        let count: u64 = noted.iter().map(|(_, count)| count).sum();
+        let ns = now_us.saturating_sub(self.lapped_us.get()).saturating_mul(1_000);
+        let mut statistics = self.statistics.borrow_mut();
+        for (command, calls) in noted.drain(..) {
+            statistics.ran(command.index(), calls, ns / count * calls);
+        }
+        self.has_noted.set(false);
+    }
+
+    /// When the last measurement ended, store microseconds.
+    pub fn lapped_us(&self) -> u64 {
+        self.lapped_us.get()
+    }
+
+    /// Something begins that is measured alone.
+    pub fn begin(&self) {
+        self.lap(store_us());
+    }
+
+    /// The same where nothing but what was noted has run since the last measurement.
+    pub(super) fn begin_behind_noted(&self) {
+        if self.has_noted.get() {
+            self.begin();
+        }
+    }
+
+    /// It ends: for how long it went on, in nanoseconds.
+    pub fn end(&self) -> u64 {
+        let (now_us, began_us) = (store_us(), self.lapped_us.get());
+        self.lapped_us.set(now_us);
+        now_us.saturating_sub(began_us).saturating_mul(1_000)
+    }
+
+    /// So many end together: for how long each went on. None where there are none.
+    fn end_of(&self, count: u64) -> Option<u64> {
+        (count > 0).then(|| self.end() / count)
+    }
+
+    /// A command of this shard's connections has run, for so long.
+    #[inline]
+    pub fn ran(&self, command: CommandId, ns: u64) {
+        let calls = match self.last.get() {
+            Some((last, last_ns, calls)) if (last, last_ns) == (command, ns) => calls,
+            last => {
+                if last.is_some() {
+                    drop(self.statistics());
+                }
+                0
+            }
+        };
+        self.last.set(Some((command, ns, calls + 1)));
+    }
+
+    /// A command was refused; None where there is no such command.
+    pub fn rejected(&self, command: Option<CommandId>, reply: &[u8]) {
+        self.statistics.borrow_mut().rejected(command.map(CommandId::index), reply);
+    }
+
+    /// It has failed with this error.
+    pub fn failed(&self, command: CommandId, error: &[u8]) {
+        self.statistics.borrow_mut().failed(command.index(), error);
+    }
+
+    /// It has answered this; counted where it is an error.
+    #[inline]
+    pub fn answered(&self, command: CommandId, reply: &[u8]) {
+        if reply.first() == Some(&b'-') {
+            self.statistics.borrow_mut().failed(command.index(), reply);
+        }
+    }
+}
+
+impl Shard {
+    /// Runs one command's handler, the only place that does. An error takes the place of whatever was written.
+    #[inline]
+    pub fn execute(
+        &self,
+        handler: Handler,
+        request: Request,
+        at: At,
+        now: Now,
+        out: &mut Vec<u8>,
+        ends: &mut Vec<usize>,
+    ) {
+        let start = out.len();
+        let result: Result = handler(
+            &mut Ctx {
+                keyspace: &mut self.keyspace.borrow_mut(),
+                db: at.db,
+                now,
+                clock: &self.clock,
+                rng: &mut self.rng.borrow_mut(),
+                reply: Reply::new(out, at.proto),
+                hash: at.hash,
+                limits: &self.limits.borrow(),
+                touch: at.touch,
+                ends,
+                shards: self.count,
+            },
+            request,
+        );
+        if let Err(error) = result {
+            out.truncate(start);
+            Reply::new(out, at.proto).error(error);
+        }
+    }
+
+    /// Commands of a batch share the time since the last measurement.
+    pub(super) fn share(&self, parts: &mut [Part]) {
+        let count = parts.iter().filter(|part| !part.deferred).count() as u64;
+        if let Some(each_ns) = self.meter.end_of(count) {
+            parts.iter_mut().filter(|part| !part.deferred).for_each(|part| part.ns = each_ns);
+        }
+    }
+
+    /// Runs something that is measured alone; its result, and for how long it ran, in nanoseconds.
+    pub fn measured<R>(&self, work: impl FnOnce() -> R) -> (R, u64) {
+        self.meter.begin();
+        let result = work();
+        (result, self.meter.end())
+    }
+
+    /// Whether a command shares its time with others.
+    #[inline]
+    pub fn is_quick(&self, command: CommandId) -> bool {
+        self.meter.shares() && self.spec(command).is_quick()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Table, rows};
+
+    #[test]
+    fn those_that_run_between_two_looks_at_the_clock_share_the_time() {
+        let table = Table::new(rows().copied());
+        let id = |name: &[u8]| table.by_full_name(name).expect("declared").0.id;
+        let meter = Meter::default();
+        meter.lap(1_000);
+        (0..3).for_each(|_| meter.note(id(b"get")));
+        meter.note(id(b"set"));
+        meter.lap(1_008);
+        meter.lap(5_000);
+        meter.note(id(b"get"));
+        meter.lap(5_001);
+        let statistics = meter.statistics();
+        let of = |name| statistics.commands().find(|(index, _)| *index == id(name).index()).expect("called").1;
+        assert_eq!((of(b"get").calls, of(b"get").ns), (4, 7_000));
+        assert_eq!((of(b"set").calls, of(b"set").ns), (1, 2_000));
+    }
+}
