@@ -13,16 +13,15 @@
 //! Zero is the start of the first shard and the end of the scan. The top bits stay clear, since some clients keep
 //! cursors in signed integers.
 
-use super::block::Block;
+use super::block::{Block, SLOTS};
 use super::table::Table;
 
 const MAX_DEPTH: u32 = 32;
 const MAX_CUTS: u32 = 8;
 /// A step that spans more blocks than this is cut finer.
 const BLOCKS_A_STEP: usize = 16;
-/// Steps without a key before the call returns with what it has, for each key asked for; and at most.
-const EMPTY_STEPS: usize = 10;
-const EMPTY_STEPS_MAX: usize = 10_000;
+/// Slots a call looks at for each key asked for, and those of a whole step beside them.
+const SLOTS_A_KEY: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
@@ -39,7 +38,8 @@ enum At {
     Step(Step),
 }
 
-/// Where to go on: a part of the keys whose positions start with `depth` bits of `position`.
+/// Where to go on: a part of the keys whose positions start with `depth` bits of `position`. The lower bits of `position`
+/// are zero, but for a step that a call left halfway: it has shown the keys of this part in front of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     position: u32,
@@ -61,7 +61,7 @@ impl Cursor {
         }
         let cuts = (cursor >> 8 & 0xf).min(u64::from(MAX_CUTS)) as u32;
         let depth = (cursor >> 12 & 0x3f).min(u64::from(MAX_DEPTH)) as u32;
-        let position = (cursor >> 26) as u32 & mask(depth);
+        let position = (cursor >> 26) as u32;
         let part = (cursor >> 18 & 0xff) as u32 & ((1 << cuts) - 1);
         Cursor { shard, at: At::Step(Step { position, depth, cuts, part }) }
     }
@@ -99,37 +99,29 @@ fn mask(depth: u32) -> u32 {
 }
 
 impl Table {
-    /// Goes on from `cursor` until `count` keys were shown to `each` (slots of full blocks, dead or alive), or for a
-    /// bounded number of steps. Returns how many were shown, and where to go on: the next shard where this database has
-    /// been walked to its end.
+    /// Goes on from `cursor` until `count` keys were shown to `each` (slots of full blocks, dead or alive), or until it
+    /// has looked at enough blocks. Returns how many those were, and where to go on: the next shard where this database
+    /// has been walked to its end.
     pub fn scan(&self, cursor: Cursor, count: usize, mut each: impl FnMut(&Block, usize)) -> (usize, Cursor) {
         let mut step = match cursor.at {
             At::Start { bits } => self.first_step(count, bits),
             At::Step(step) => step,
         };
         let mut shown = 0;
-        let mut empty_steps = 0;
-        while shown < count && empty_steps < count.saturating_mul(EMPTY_STEPS).min(EMPTY_STEPS_MAX) {
-            if step.part == 0 {
-                self.refine(&mut step);
-            }
-            let before = shown;
-            self.show(&step, &mut |block, slot| {
+        let mut looks = 0;
+        while looks < most_looks(count) && (shown < count || self.is_to_be_ended(&step)) {
+            self.refine(&mut step);
+            looks += 1;
+            let next = self.look(&step, count.saturating_sub(shown).max(1), &mut |block, slot| {
                 shown += 1;
                 each(block, slot);
             });
-            let next = if shown > before {
-                step.next()
-            } else {
-                empty_steps += 1;
-                self.behind_empty(step)
-            };
             match next {
-                None => return (shown, cursor.next_shard(step.depth + step.cuts)),
+                None => return (looks, cursor.next_shard(step.depth + step.cuts)),
                 Some(next) => step = next,
             }
         }
-        (shown, Cursor { shard: cursor.shard, at: At::Step(step) })
+        (looks, Cursor { shard: cursor.shard, at: At::Step(step) })
     }
 
     /// Step widths for a new scan: as many steps as give about `count` keys each, but not many more than the shard
@@ -142,57 +134,61 @@ impl Table {
     }
 
     /// Where the table has grown much since the scan started: steps of fewer blocks from here on, but with fewer cuts,
-    /// so that there are not more of them while there are cuts left. At part zero nothing of the step has been shown
-    /// yet, so its first piece is as good a place to go on.
+    /// so that there are not more of them while there are cuts left. Where all keys in front of the position have been
+    /// shown and none behind it, steps of any width may go on from there.
     fn refine(&self, step: &mut Step) {
-        let spanned = u32::from(self.bits).saturating_sub(step.depth);
-        if spanned > BLOCKS_A_STEP.ilog2() && self.len() > BLOCKS_A_STEP * super::block::SPLIT_AT {
+        let is_clean = step.part == 0 && (step.cuts == 0 || !step.is_halfway());
+        if is_clean && self.is_too_wide(step) && self.len() > BLOCKS_A_STEP * super::block::SPLIT_AT {
+            let spanned = u32::from(self.bits) - step.depth;
             step.depth = (step.depth + spanned).min(MAX_DEPTH);
             step.cuts = step.cuts.saturating_sub(spanned);
         }
     }
 
-    /// Where to go on behind a step that has no key. Where keys have gone since the scan started, or the cursor comes
-    /// from nowhere, steps may be far finer than blocks: those without a key in the rest of a block are passed over.
-    fn behind_empty(&self, step: Step) -> Option<Step> {
-        let block = self.block_by_directory(self.first_in_directory(&step));
-        if u32::from(block.depth) >= step.depth {
-            return step.next();
+    fn is_too_wide(&self, step: &Step) -> bool {
+        u32::from(self.bits).saturating_sub(step.depth) > BLOCKS_A_STEP.ilog2()
+    }
+
+    /// Steps are not left halfway only because enough has been shown, or a writer could make a scan longer.
+    fn is_to_be_ended(&self, step: &Step) -> bool {
+        step.is_halfway() && !self.is_too_wide(step)
+    }
+
+    /// Shows what one block has of this step and, where it has all of it, of the steps behind it until there are
+    /// `wanted` keys. Returns where to go on.
+    fn look(&self, step: &Step, wanted: usize, each: &mut impl FnMut(&Block, usize)) -> Option<Step> {
+        let block = self.block_of(u64::from(step.position) << 32);
+        let depth = u32::from(block.depth);
+        let start = (block.position >> 32) as u32;
+        let behind = (start | !mask(depth)).checked_add(1);
+        // Blocks may have merged since the step was left.
+        let is_left = |slot| step.position <= start || self.position(block, slot, MAX_DEPTH) >= step.position;
+        if depth > step.depth {
+            let is_in_part = |slot: &usize| step.part_of(block.hash_bits(*slot)) == step.part;
+            block.full_slots().filter(|slot| is_in_part(slot) && is_left(*slot)).for_each(|slot| each(block, slot));
+            return match behind.filter(|behind| (behind ^ step.position) & mask(step.depth) == 0) {
+                Some(position) => Some(Step { position, ..*step }),
+                None => step.next(),
+            };
         }
+        let behind = behind.map(|position| Step { position, part: 0, ..*step });
+        if (step.position, step.part) == (start, 0) && block.len() <= wanted {
+            block.full_slots().for_each(|slot| each(block, slot));
+            return behind;
+        }
+        let here = (step.position & mask(step.depth), step.part);
         let place = |slot| (self.position(block, slot, step.depth), step.part_of(block.hash_bits(slot)));
-        let behind = block.full_slots().map(place).filter(|place| *place > (step.position, step.part));
-        let (position, part) = match behind.min() {
-            Some(place) => place,
-            None => ((step.position | !mask(u32::from(block.depth))).checked_add(1)?, 0),
-        };
-        Some(Step { position, part, ..step })
-    }
-
-    /// Where the directory has the first block of a step.
-    fn first_in_directory(&self, step: &Step) -> usize {
-        let bits = u32::from(self.bits);
-        if bits == 0 { 0 } else { (step.position >> (32 - bits.min(32))) as usize }
-    }
-
-    fn show(&self, step: &Step, each: &mut impl FnMut(&Block, usize)) {
-        let bits = u32::from(self.bits);
-        let first = self.first_in_directory(step);
-        let last = first + (1usize << bits.saturating_sub(step.depth)) - 1;
-        let mut index = first;
-        while index <= last {
-            let block = self.block_by_directory(index);
-            let depth = u32::from(block.depth);
-            for slot in block.full_slots() {
-                if step.cuts > 0 && step.part_of(block.hash_bits(slot)) != step.part {
-                    continue;
-                }
-                if depth >= step.depth || self.position(block, slot, step.depth) == step.position {
-                    each(block, slot);
-                }
-            }
-            // The next block in the directory: this one may stand there several times.
-            index = (index | ((1 << (bits - depth)) - 1)) + 1;
+        let is_left = |slot, place| place > here || place == here && (!step.is_halfway() || is_left(slot));
+        let places = block.full_slots().map(|slot| (place(slot), slot));
+        let mut left: Vec<_> = places.filter(|(place, slot)| is_left(*slot, *place)).collect();
+        let mut next = behind;
+        if left.len() > wanted {
+            let (position, part) = left.select_nth_unstable(wanted - 1).1.0;
+            left.retain(|(place, _)| *place <= (position, part));
+            next = Step { position, part, ..*step }.next();
         }
+        left.iter().for_each(|(_, slot)| each(block, *slot));
+        next
     }
 
     /// The first `depth` bits of a key's position, where the block itself knows fewer: from the word if it holds
@@ -216,18 +212,24 @@ impl Step {
         u32::from(slot_bits) >> (8 - self.cuts)
     }
 
-    fn next(mut self) -> Option<Step> {
-        self.part += 1;
-        if self.part < 1 << self.cuts {
-            return Some(self);
-        }
-        self.part = 0;
-        if self.depth == 0 {
-            return None;
-        }
-        self.position = self.position.checked_add(1 << (32 - self.depth))?;
-        Some(self)
+    /// Whether a call has left it before its end.
+    fn is_halfway(&self) -> bool {
+        self.position & !mask(self.depth) != 0
     }
+
+    fn next(self) -> Option<Step> {
+        let position = self.position & mask(self.depth);
+        if self.part + 1 < 1 << self.cuts {
+            return Some(Step { position, part: self.part + 1, ..self });
+        }
+        let position = (position | !mask(self.depth)).checked_add(1)?;
+        Some(Step { position, part: 0, ..self })
+    }
+}
+
+/// How many blocks a call looks at.
+fn most_looks(count: usize) -> usize {
+    BLOCKS_A_STEP + count.saturating_mul(SLOTS_A_KEY) / SLOTS
 }
 
 #[cfg(test)]
@@ -264,13 +266,37 @@ mod tests {
             for count in [1, 10, 1000, usize::MAX] {
                 let (mut cursor, mut seen, mut calls) = (Cursor::from_u64(finest), 0, 0);
                 while cursor.shard == 0 {
-                    let (shown, next) = table.scan(cursor, count, |_, _| ());
-                    seen += shown as u64;
-                    cursor = next;
+                    cursor = table.scan(cursor, count, |_, _| seen += 1).1;
                     calls += 1;
                 }
                 assert_eq!(seen, keys, "COUNT {count}");
                 assert!(calls <= 1 + 2 * keys as usize / count, "{calls} calls for {keys} keys with COUNT {count}");
+            }
+        }
+    }
+
+    /// Cursors of any widths, from every place: no call looks at more blocks than a step may span, and at more than ten
+    /// slots for each key asked for.
+    #[test]
+    fn a_forged_cursor_costs_a_call_no_more_than_its_count() {
+        let hasher = Hasher::new(9, 1);
+        let mut table = Table::new(hasher.clone(), NO_FIELDS);
+        let keys = 100_000;
+        for i in 0..keys as u32 {
+            table.insert(hasher.key(&i.to_le_bytes()), Value::Int(1), 0);
+        }
+        let mut rng = fastrand::Rng::with_seed(9);
+        for _ in 0..20_000 {
+            let (cuts, depth, part) = (rng.u64(0..=8), rng.u64(0..=32), rng.u64(0..256));
+            let position = rng.u64(0..1 << 32) >> rng.u32(0..32) << rng.u32(0..32) & u64::from(u32::MAX);
+            let forged = 1 << 58 | position << 26 | part << 18 | depth << 12 | cuts << 8;
+            for cursor in [forged, rng.u64(..) & !0xff] {
+                for count in [1, 10, 1000] {
+                    let (looks, next) = table.scan(Cursor::from_u64(cursor), count, |_, _| ());
+                    let slots = looks * SLOTS;
+                    assert!(slots <= BLOCKS_A_STEP * SLOTS + 10 * count, "{cursor} COUNT {count}: {slots} slots");
+                    assert_ne!(next, Cursor::from_u64(cursor), "it goes on");
+                }
             }
         }
     }
@@ -344,7 +370,8 @@ mod tests {
             let mut most = 0;
             let mut total = 0;
             loop {
-                let (shown, next) = table.scan(cursor, count, |_, _| ());
+                let mut shown = 0;
+                let (_, next) = table.scan(cursor, count, |_, _| shown += 1);
                 most = most.max(shown);
                 total += shown;
                 if next.shard > 0 {

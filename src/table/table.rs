@@ -617,8 +617,7 @@ impl Table {
 
     /// Dead keys of the block at a position that are `wanted`, at most `limit`.
     pub fn dead_at(&self, position: u64, now_ms: u64, limit: usize, wanted: impl Fn(&[u8]) -> bool) -> DeadKeys {
-        // SAFETY: the directory points at live blocks.
-        let block = unsafe { self.block_at(position).as_ref() };
+        let block = self.block_of(position);
         let span = 1u64.checked_shl(64 - u32::from(block.depth));
         let next = span.and_then(|span| block.position.checked_add(span));
         if self.minima.get(block.id) >= now_ms {
@@ -694,9 +693,9 @@ impl Table {
         self.blocks.iter().flatten().map(|block| unsafe { block.as_ref() })
     }
 
-    pub(super) fn block_by_directory(&self, index: usize) -> &Block {
+    pub(super) fn block_of(&self, position: u64) -> &Block {
         // SAFETY: the directory points at live blocks.
-        unsafe { self.directory[index].as_ref() }
+        unsafe { self.block_at(position).as_ref() }
     }
 
     pub(super) fn position_of(&self, key: &[u8]) -> u64 {
@@ -707,12 +706,12 @@ impl Table {
     /// 3 entry, 4 the rest of a longer entry. A batch calls each level for all its keys before the next.
     #[inline]
     pub fn prefetch(&self, key_hash: u64, level: usize) {
-        let index = self.directory_index(spread(key_hash));
+        let position = spread(key_hash);
         if level == 0 {
-            super::block::prefetch(&self.directory[index]);
+            super::block::prefetch(&self.directory[self.directory_index(position)]);
             return;
         }
-        let block = self.block_by_directory(index);
+        let block = self.block_of(position);
         match level {
             1 => block.prefetch_group(Print::of(key_hash)),
             2 => block.prefetch_word(Print::of(key_hash)),
@@ -724,7 +723,7 @@ impl Table {
     /// The entry that the search for a key looks at first: most likely the key's, where it is there.
     #[inline]
     pub fn candidate(&self, key_hash: u64) -> Option<Entry> {
-        let block = self.block_by_directory(self.directory_index(spread(key_hash)));
+        let block = self.block_of(spread(key_hash));
         block.candidate(Print::of(key_hash)).map(|slot| block.entry(slot))
     }
 
