@@ -358,6 +358,49 @@ mod tests {
         }
     }
 
+    /// A step that was wide enough when the scan started comes to span many blocks, and they merge again, while a call
+    /// has left it halfway.
+    #[test]
+    fn every_key_that_stays_is_seen_once_where_steps_are_left_halfway() {
+        const STAY: usize = 400;
+        const OTHERS: u64 = 30_000;
+        let mut left_halfway = 0;
+        for seed in 0..10 {
+            let hasher = Hasher::new(seed, 1);
+            let mut table = Table::new(hasher.clone(), NO_FIELDS);
+            let mut rng = fastrand::Rng::with_seed(seed);
+            for i in 0..STAY {
+                table.insert(hasher.key(format!("stay{i}").as_bytes()), Value::Int(1), 0);
+            }
+            let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
+            let mut cursor = Cursor::start(0);
+            while cursor.shard == 0 {
+                let count = rng.usize(1..4);
+                let see = |block: &Block, slot| *seen.entry(block.entry(slot).key().to_vec()).or_default() += 1;
+                cursor = Cursor::from_u64(table.scan(cursor, count, see).1.to_u64());
+                left_halfway += usize::from(matches!(cursor.at, At::Step(step) if step.is_halfway()));
+                if rng.usize(0..50) == 0 {
+                    for i in 0..OTHERS {
+                        let bytes = i.to_le_bytes();
+                        match table.find(hasher.key(&bytes)) {
+                            Some(slot) => {
+                                table.remove(slot);
+                            }
+                            None => {
+                                table.insert(hasher.key(&bytes), Value::Int(2), 0);
+                            }
+                        }
+                    }
+                }
+            }
+            for i in 0..STAY {
+                let key = format!("stay{i}").into_bytes();
+                assert_eq!(seen.get(&key), Some(&1), "seed {seed}, key {i}");
+            }
+        }
+        assert!(left_halfway > 0);
+    }
+
     #[test]
     fn a_call_returns_about_as_many_keys_as_asked_for() {
         let hasher = Hasher::new(5, 1);
