@@ -222,6 +222,11 @@ impl Live<'_> {
         value
     }
 
+    /// Bytes of the one allocation of key and value, and how many of them are spare.
+    pub fn entry_bytes(&self) -> (usize, usize) {
+        (self.entry().allocated_bytes(), self.entry().spare_bytes())
+    }
+
     /// Bytes of key and value, what is kept elsewhere and their slot of the table included.
     pub fn bytes(&self) -> usize {
         SLOT_BYTES + self.entry().allocated_bytes() + self.nodes.bytes_of(self.entry())

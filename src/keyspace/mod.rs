@@ -307,6 +307,11 @@ impl Keyspace {
         db.blocks().map(|block| block.full_slots().filter(|&slot| lives(block, slot)).count()).sum()
     }
 
+    /// Keys, dead ones that are not deleted yet included.
+    pub fn len(&self, db: usize) -> usize {
+        self.dbs[db].len()
+    }
+
     pub fn with_deadline(&self, db: usize) -> usize {
         self.dbs[db].with_deadline()
     }

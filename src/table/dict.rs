@@ -80,6 +80,14 @@ impl Dict {
         self.len() == 0
     }
 
+    /// Slots in which elements are or could be.
+    pub fn slots(&self) -> usize {
+        match &self.form {
+            Form::Small(small) => small.entries.num_buckets(),
+            Form::Large(table) => table.shape().slots,
+        }
+    }
+
     /// Bytes of everything it points at.
     pub fn bytes(&self) -> usize {
         match &self.form {

@@ -243,6 +243,12 @@ impl Entry {
         self.key_offset() + key + capacity
     }
 
+    /// How much longer the value may grow where it is.
+    pub fn spare_bytes(self) -> usize {
+        let (_, value, capacity) = self.lengths();
+        capacity - value
+    }
+
     #[inline]
     pub fn key<'a>(self) -> &'a [u8] {
         // SAFETY: the key's bytes were written by `new`. The lifetime is the caller's to keep: the door hands out

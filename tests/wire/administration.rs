@@ -359,6 +359,45 @@ fn debug_is_refused_unless_enabled() {
 }
 
 #[test]
+fn debug_tells_how_full_tables_are_and_how_long_strings() {
+    on_every_server(&["--enable-debug-command", "yes"], |server| {
+        let mut client = server.client();
+        let empty = "Hash table 0 stats (main hash table):\nNo stats available for empty dictionaries\n";
+        let stats = client.call("DEBUG HTSTATS 0").text();
+        assert_eq!(stats, format!("[Dictionary HT]\n{empty}[Expires HT]\n{empty}"));
+        client.call("DEBUG POPULATE 1000");
+        client.call("EXPIRE key:7 1000");
+        // A table of Redis may be on its way to another.
+        let sum = |stats: &str, name: &str| -> usize {
+            let values = stats.lines().filter_map(|line| line.trim().strip_prefix(name));
+            values.map(|value| value.parse::<usize>().expect("a number")).sum()
+        };
+        let stats = client.call("DEBUG HTSTATS 0").text();
+        let (keys, deadlines) = stats.split_once("[Expires HT]").expect("two parts");
+        assert_eq!((sum(keys, "number of elements: "), sum(deadlines, "number of elements: ")), (1000, 1), "{stats}");
+        assert!(sum(keys, "table size: ") >= sum(keys, "different slots: "), "{stats}");
+        assert_eq!(client.call("DEBUG HTSTATS 99"), error("ERR Out of range database"));
+        assert_eq!(client.call("DEBUG HTSTATS x"), error("ERR value is not an integer or out of range"));
+
+        (0..700).for_each(|n| drop(client.call(&format!("SADD set m{n}"))));
+        let stats = client.call("DEBUG HTSTATS-KEY set").text();
+        assert_eq!(sum(&stats, "number of elements: "), 700, "{stats}");
+        let no_table = "ERR The value stored at the specified key is not represented using an hash table";
+        assert_eq!(client.call("DEBUG HTSTATS-KEY key:1"), error(no_table));
+        assert_eq!(client.call("DEBUG HTSTATS-KEY nothing"), error("ERR no such key"));
+
+        client.command(&["SET", "text", "hello world"]);
+        let lengths = client.call("DEBUG SDSLEN text").text();
+        assert!(lengths.starts_with("key_sds_len:4, key_sds_avail:0, key_zmalloc: "), "{lengths}");
+        assert!(lengths.contains(", val_sds_len:11, val_sds_avail:0, val_zmalloc: "), "{lengths}");
+        client.call("SET number 12");
+        assert_eq!(client.call("DEBUG SDSLEN number"), error("ERR Not an sds encoded string."));
+        assert_eq!(client.call("DEBUG SDSLEN set"), error("ERR Not an sds encoded string."));
+        assert_eq!(client.call("DEBUG SDSLEN nothing"), error("ERR no such key"));
+    });
+}
+
+#[test]
 fn debug_tells_about_values_and_the_whole_dataset() {
     on_every_server(&["--enable-debug-command", "yes"], |server| {
         let mut client = server.client();

@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 mod digest;
+mod slots;
 
 pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {
@@ -47,6 +48,10 @@ const HELP: &[&str] = &[
     "ERROR <string>",
     "    Return a Redis protocol error with <string> as message. Useful for clients",
     "    unit tests to simulate Redis errors.",
+    "HTSTATS <dbid>",
+    "    Return hash table statistics of the specified database, of all shards together.",
+    "HTSTATS-KEY <key>",
+    "    Like HTSTATS but for the hash table stored at <key>'s value.",
     "LOG <message>",
     "    Write <message> to the server log.",
     "OBJECT <key>",
@@ -62,6 +67,9 @@ const HELP: &[&str] = &[
     "    Reply with a test value of the specified type. <type> can be: string,",
     "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
     "    true, false.",
+    "SDSLEN <key>",
+    "    Show the lengths of `key` and of its string, and the memory they have. They are",
+    "    in one allocation: what is not the key counts as the value's.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Setting it to 0 disables expiring keys in background when they are not",
     "    accessed. Setting it to 1 reenables it.",
@@ -100,6 +108,8 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"digest", 2) => Ok(digest_all(&ctx).await),
         (b"digest-value", _) => Ok(digest_values(&ctx).await),
         (b"error", 3) => Err(Error::quoting(&[printable(request.arg(2), usize::MAX)])),
+        (b"htstats", 3) => slots::of_database(&ctx, request).await,
+        (b"htstats-key", 3) => slots::of_key(&ctx, request.arg(2)).await,
         (b"object", 3) => object(&ctx, request.arg(2)).await,
         (b"log", 3) => {
             log::warning(format_args!("DEBUG LOG: {}", String::from_utf8_lossy(request.arg(2))));
@@ -120,6 +130,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
             Ok(ctx.reply(|reply| reply.int(matches.into())))
         }
         (b"protocol", 3) => protocol(&ctx, request.arg(2)),
+        (b"sdslen", 3) => string_lengths(&ctx, request.arg(2)).await,
         (b"set-active-expire", 3) => Ok(set_active_expire(&ctx, request.arg(2)).await),
         (b"set-transaction-order", 3) => Ok(set_transaction_order(&ctx, request.arg(2)).await),
         (b"shard-delay", 4) => shard_delay(&ctx, request).await,
@@ -181,6 +192,25 @@ async fn object(ctx: &TaskCtx, key: &[u8]) -> Result<Vec<u8>> {
         find(ctx, bytes).map(|live| describe(&live, wall))
     });
     let text = described.await.ok_or(Error::NoSuchKey)?;
+    Ok(ctx.reply(|reply| reply.simple(&text)))
+}
+
+async fn string_lengths(ctx: &TaskCtx, key: &[u8]) -> Result<Vec<u8>> {
+    let described = on_key(ctx, key, |ctx, bytes| {
+        let live = find(ctx, bytes).ok_or(Error::NoSuchKey)?;
+        let Some(Value::Bytes(value)) = live.string() else {
+            return Err(Error::text("ERR Not an sds encoded string."));
+        };
+        let (allocated, spare) = live.entry_bytes();
+        Ok(format!(
+            "key_sds_len:{key}, key_sds_avail:0, key_zmalloc: {key}, val_sds_len:{}, val_sds_avail:{spare}, \
+             val_zmalloc: {}",
+            value.len(),
+            allocated - bytes.len(),
+            key = bytes.len(),
+        ))
+    });
+    let text = described.await?;
     Ok(ctx.reply(|reply| reply.simple(&text)))
 }
 
