@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::transactions::on_shards;
-use crate::common::{Client, Server, Value, bulk, encode, error, int, wait_until};
+use crate::common::{Client, Kind, Server, Value, bulk, encode, error, int, simple, wait_until};
 
 /// So many keys are on different shards, some of them.
 const HASHED_APART: usize = 16;
@@ -44,7 +44,7 @@ fn peak_bytes(server: &Server) -> u64 {
 /// `SCAN 288230376151844864 COUNT 9223372036854775807` stepped through an empty database 2^40 times.
 #[test]
 fn a_scan_ends_whatever_its_cursor_and_its_count() {
-    on_shards(&[], |server| {
+    on_shards(&["--enable-debug-command", "yes"], |server| {
         let mut client = server.client();
         fill(&mut client, &["SADD", "set"], (0..20_000).map(|n| format!("m{n}")));
         fill(&mut client, &["HSET", "hash"], (0..20_000).flat_map(|n| [format!("m{n}"), "v".into()]));
@@ -56,6 +56,13 @@ fn a_scan_ends_whatever_its_cursor_and_its_count() {
                     assert_eq!(reply.items().len(), 2, "{scan} {cursor} COUNT {count}");
                 }
             }
+        }
+        // Of few bits, with a part that is not the first: such a step is the whole table.
+        let halves = "288230376151974144";
+        assert_eq!(client.call("DEBUG POPULATE 300000"), Value::ok());
+        for (scan, most) in [("SCAN", 600), ("SSCAN set", 600), ("HSCAN hash", 2 * 600), ("ZSCAN zset", 2 * 600)] {
+            let shown = client.call(&format!("{scan} {halves} COUNT 1")).items()[1].items().len();
+            assert!(shown <= most, "{scan} shows {shown}");
         }
         let all = client.call("SSCAN set 0 COUNT 100000").items()[1].items().len();
         assert_eq!(all, 20_000, "what is asked for is shown");
@@ -239,4 +246,73 @@ fn a_waiter_for_a_key_that_is_held_is_looked_at_once() {
         assert_eq!(waiter.read(), Value::bulks(&["list", "v"]));
         assert!(waited_for < alone * 8, "{waited_for:?} with somebody who waits, {alone:?} without");
     });
+}
+
+/// Ids that repeat, that nobody has, and that somebody has on another shard.
+#[test]
+fn clients_are_listed_by_many_ids_in_one_look() {
+    on_shards(&[], |server| {
+        let mut clients: Vec<Client> = (0..8).map(|_| server.client()).collect();
+        let ids: Vec<String> = clients.iter_mut().map(|client| client.call("CLIENT ID").number().to_string()).collect();
+        let named = |count: usize| {
+            // Every other one is unknown.
+            let id = |n: usize| if n % 2 == 0 { ids[n / 2 % ids.len()].clone() } else { (1_000_000 + n).to_string() };
+            (0..count).map(id)
+        };
+        let client = &mut clients[0];
+        let (few, _) = time(client, &request(&["CLIENT", "LIST", "ID"], named(1_000)));
+        let (many, reply) = time(client, &request(&["CLIENT", "LIST", "ID"], named(10_000)));
+        let shown: Vec<String> =
+            reply.text().lines().map(|line| line.split([' ', '=']).nth(1).expect("an id").to_string()).collect();
+        let expected: Vec<String> = named(10_000).step_by(2).collect();
+        assert!(shown == expected, "{} lines", shown.len());
+        assert!(many < few * 50, "{many:?} for 10,000 ids, {few:?} for 1,000");
+        let nobody = client.call("CLIENT LIST ID 1000000 1000001 1000000");
+        assert_eq!(nobody.text(), "");
+    });
+}
+
+/// What a coordinator brings together is a multiple of what one argument may be.
+#[test]
+fn what_keys_of_several_shards_bring_together_is_bounded() {
+    const MEMBERS: usize = 200;
+    const MEMBER_BYTES: usize = 1000;
+    let too_long = || error("ERR value is out of range, the reply exceeds proto-max-bulk-len");
+    for shards in [2, 4] {
+        let server = Server::start(Kind::Ember { shards }, &["--proto-max-bulk-len", "1mb"]);
+        let mut client = server.client();
+        let member = |n: usize, i: usize| format!("{n}:{i}:{}", "x".repeat(MEMBER_BYTES));
+        for n in 0..HASHED_APART {
+            fill(&mut client, &["SADD", &format!("set{n}")], (0..MEMBERS).map(|i| member(n, i)));
+            fill(&mut client, &["ZADD", &format!("zset{n}")], (0..MEMBERS).flat_map(|i| ["1".into(), member(n, i)]));
+            client.command(&["SETRANGE", &format!("string{n}"), &(MEMBERS * MEMBER_BYTES).to_string(), "x"]);
+            client.call(&format!("RPUSH list {n}"));
+        }
+        let keys = |kind: &str, count: usize| (0..count).map(|n| format!("{kind}{n} ")).collect::<String>();
+        let all = HASHED_APART;
+        let commands = [
+            format!("SUNION {}", keys("set", all)),
+            format!("SUNIONSTORE dest {}", keys("set", all)),
+            format!("ZUNIONSTORE dest {all} {}", keys("zset", all)),
+            format!("ZUNION {all} {}", keys("zset", all)),
+            "SORT list BY string* ALPHA".to_string(),
+            "SORT list GET string*".to_string(),
+            "SORT list GET string* STORE dest".to_string(),
+        ];
+        for command in &commands {
+            assert_eq!(client.call(command), too_long(), "{command}");
+            client.call("MULTI");
+            assert_eq!(client.call(command), simple("QUEUED"));
+            client.call("DBSIZE");
+            let reply = client.call("EXEC");
+            assert_eq!(reply.items(), [too_long(), int(3 * all as i64 + 1)], "{command}");
+        }
+        // What is not brought together at once, or is short enough, is not refused.
+        let len = client.call(&format!("BITOP XOR dest {}", keys("string", all))).number();
+        assert_eq!(len, (MEMBERS * MEMBER_BYTES + 1) as i64);
+        assert_eq!(client.call(&format!("SUNIONSTORE dest {}", keys("set", 3))), int(3 * MEMBERS as i64));
+        assert_eq!(client.call(&format!("ZUNIONSTORE dest 3 {}", keys("zset", 3))), int(3 * MEMBERS as i64));
+        assert_eq!(client.call(&format!("SDIFFSTORE dest {}", keys("set", all))), int(MEMBERS as i64));
+        assert_eq!(client.call("SORT list LIMIT 0 3 GET string*").items().len(), 3);
+    }
 }
