@@ -178,16 +178,24 @@ impl Table {
         }
         let here = (step.position & mask(step.depth), step.part);
         let place = |slot| (self.position(block, slot, step.depth), step.part_of(block.hash_bits(slot)));
-        let is_left = |slot, place| place > here || place == here && (!step.is_halfway() || is_left(slot));
+        let is_here = |slot: &usize| step.part_of(block.hash_bits(*slot)) == step.part && place(*slot) == here;
+        let mut shown = 0;
+        for slot in block.full_slots().filter(is_here).filter(|slot| !step.is_halfway() || is_left(*slot)) {
+            shown += 1;
+            each(block, slot);
+        }
+        if shown >= wanted {
+            return step.next();
+        }
         let places = block.full_slots().map(|slot| (place(slot), slot));
-        let mut left: Vec<_> = places.filter(|(place, slot)| is_left(*slot, *place)).collect();
+        let mut later: Vec<_> = places.filter(|(place, _)| *place > here).collect();
         let mut next = behind;
-        if left.len() > wanted {
-            let (position, part) = left.select_nth_unstable(wanted - 1).1.0;
-            left.retain(|(place, _)| *place <= (position, part));
+        if later.len() > wanted - shown {
+            let (position, part) = later.select_nth_unstable(wanted - shown - 1).1.0;
+            later.retain(|(place, _)| *place <= (position, part));
             next = Step { position, part, ..*step }.next();
         }
-        left.iter().for_each(|(_, slot)| each(block, *slot));
+        later.iter().for_each(|(_, slot)| each(block, *slot));
         next
     }
 
