@@ -92,12 +92,12 @@ fn step(list: &mut List, model: &mut Model, rng: &mut fastrand::Rng, limit: Limi
 
 #[test]
 fn edits_are_those_of_a_model() {
-    for seed in 0..if cfg!(miri) { 1 } else { 120 } {
+    for seed in 0..if cfg!(miri) { 3 } else { 120 } {
         let mut rng = fastrand::Rng::with_seed(seed);
         let limit = LIMITS[rng.usize(..LIMITS.len())];
         let (mut list, mut model) = (List::new(), Model::new());
         for phase in 0..4 {
-            for _ in 0..rng.usize(..400) {
+            for _ in 0..rng.usize(..if cfg!(miri) { 50 } else { 400 }) {
                 step(&mut list, &mut model, &mut rng, limit, phase % 2 == 0);
                 assert_same(&list, &model, limit);
             }
