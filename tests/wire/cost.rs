@@ -256,7 +256,9 @@ fn clients_are_listed_by_many_ids_in_one_look() {
         let ids: Vec<String> = clients.iter_mut().map(|client| client.call("CLIENT ID").number().to_string()).collect();
         let named = |count: usize| {
             // Every other one is unknown.
-            let id = |n: usize| if n % 2 == 0 { ids[n / 2 % ids.len()].clone() } else { (1_000_000 + n).to_string() };
+            let id = |n: usize| {
+                if n.is_multiple_of(2) { ids[n / 2 % ids.len()].clone() } else { (1_000_000 + n).to_string() }
+            };
             (0..count).map(id)
         };
         let client = &mut clients[0];
