@@ -385,12 +385,6 @@ impl Spec {
         )
     }
 
-    /// Whether it takes about as long as reading the clock, whatever it is about.
-    #[inline]
-    pub fn is_quick(&self) -> bool {
-        self.complexity == "O(1)"
-    }
-
     /// Whether a request of this many arguments is complete.
     #[inline]
     pub fn accepts(&self, args: usize) -> bool {

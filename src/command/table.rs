@@ -31,6 +31,8 @@ pub struct Command<R: 'static> {
     pub run: R,
     /// Whether it may change data.
     pub writes: bool,
+    /// Whether it takes about as long as reading the clock, whatever it is about.
+    pub is_quick: bool,
     /// What its look-ups leave behind, for a client as such and for one with NO-TOUCH.
     touches: [Touch; 2],
     subcommands: HashMap<Name, CommandId, ahash::RandomState>,
@@ -104,6 +106,7 @@ impl<R: Copy> Table<R> {
             full_name,
             run: row.run,
             writes: row.spec.has(flag::WRITE),
+            is_quick: row.spec.complexity == "O(1)",
             touches: [row.spec.touch(false), row.spec.touch(true)],
             subcommands,
             row: *row,

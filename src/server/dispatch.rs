@@ -251,6 +251,7 @@ impl Dispatch<'_> {
     }
 
     /// Answers a request that cannot run. In a transaction, none of it will.
+    #[cold]
     fn refuse(&self, turn: &mut Turn, found: &Found, mut error: Error) -> Step {
         let command = match found {
             Found::Command(command) => Some(command.id),
@@ -269,6 +270,7 @@ impl Dispatch<'_> {
     }
 
     /// A command that was measured alone has run here.
+    #[inline(never)]
     pub(super) fn ran(&self, session: &Session, command: CommandId, request: Request, ns: u64) {
         self.server.shard.meter.ran(command, ns);
         if self.server.shard.meter.is_slow(ns) {
@@ -353,17 +355,33 @@ impl Dispatch<'_> {
             // All others are barriers: everything before them is answered first.
             _ if !turn.replies.is_idle() => Step::NotYet,
             Run::Session(handler) => {
-                let ((), ns) = self.server.shard.measured(|| self.in_session(handler, command, turn, request));
-                self.ran(turn.session, command.id, request, ns);
+                self.measured_in_session(handler, command, turn, request);
                 Step::Taken
             }
             Run::Task(task) => {
-                let muted = turn.take_muted();
-                let call = Call::new(self.server, command.id, Some(request));
-                self.spawn(task(self.task_ctx(turn.session, request)), call, turn, muted);
+                self.spawn_task(task, command, turn, request);
                 Step::Taken
             }
         }
+    }
+
+    #[inline(never)]
+    fn measured_in_session(
+        &self,
+        handler: fn(&mut SessionCtx, Request) -> Result,
+        command: &Command,
+        turn: &mut Turn,
+        request: Request,
+    ) {
+        let ((), ns) = self.server.shard.measured(|| self.in_session(handler, command, turn, request));
+        self.ran(turn.session, command.id, request, ns);
+    }
+
+    #[inline(never)]
+    fn spawn_task(&self, task: fn(TaskCtx) -> TaskFuture, command: &Command, turn: &mut Turn, request: Request) {
+        let muted = turn.take_muted();
+        let call = Call::new(self.server, command.id, Some(request));
+        self.spawn(task(self.task_ctx(turn.session, request)), call, turn, muted);
     }
 
     /// Whether strict order wants what is open to be answered first.
@@ -417,20 +435,19 @@ impl Dispatch<'_> {
             shard.defer_own_command(handler, request, at, ticket);
         } else {
             let muted = turn.take_muted();
-            let (meter, is_quick) = (&shard.meter, shard.is_quick(at.command));
+            let (meter, is_quick) = (&shard.meter, shard.is_quick(at));
             if !is_quick {
                 meter.begin();
             }
-            let mut is_long = false;
-            turn.replies.write(|out| {
-                let start = out.len();
-                shard.execute(handler, request, at, shard.clock.now(), out, &mut Vec::new());
-                meter.answered(at.command, &out[start..]);
-                is_long = out.len() - start >= LONG_REPLY_BYTES;
-                if muted {
-                    out.truncate(start);
-                }
-            });
+            let out = turn.replies.begin();
+            let start = out.len();
+            shard.execute(handler, request, at, shard.clock.now(), out, &mut Vec::new());
+            let is_long = out.len() - start >= LONG_REPLY_BYTES;
+            meter.answered(at.command, &out[start..]);
+            if muted {
+                out.truncate(start);
+            }
+            turn.replies.end(start);
             if is_quick && !is_long {
                 meter.note(at.command);
             } else {
@@ -565,6 +582,7 @@ pub(super) fn at(command: &Command, session: &Session) -> At {
         hash: 0,
         command: command.id,
         write: command.writes,
+        is_quick: command.is_quick,
     }
 }
 

@@ -331,13 +331,25 @@ impl Replies {
     /// A reply that is written at once.
     #[inline]
     pub fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.slots.is_empty() {
-            write(&mut self.out);
-            return;
+        let out = self.begin();
+        let start = out.len();
+        write(out);
+        self.end(start);
+    }
+
+    /// Where a reply is to be written now; [`Replies::end`] follows, with the length before.
+    #[inline]
+    pub fn begin(&mut self) -> &mut Vec<u8> {
+        if self.slots.is_empty() { &mut self.out } else { &mut self.held }
+    }
+
+    #[inline]
+    pub fn end(&mut self, start: usize) {
+        if !self.slots.is_empty() {
+            let ready = self.ready(start);
+            self.slots.push_back(ready);
+            self.next += 1;
         }
-        let ready = self.hold(write);
-        self.slots.push_back(ready);
-        self.next += 1;
     }
 
     /// A reply that comes later from a shard, to a request of so many bytes; what is returned names it in
@@ -386,6 +398,11 @@ impl Replies {
     fn hold(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Slot {
         let start = self.held.len();
         write(&mut self.held);
+        self.ready(start)
+    }
+
+    /// What was written to `held` from there on is a reply.
+    fn ready(&mut self, start: usize) -> Slot {
         let end = self.held.len();
         self.held_bytes += end - start;
         Slot::Ready { start, end }
@@ -483,7 +500,15 @@ mod tests {
     fn at() -> At {
         let table = Table::new(rows().copied());
         let (command, _) = table.by_full_name(b"get").expect("declared");
-        At { db: 0, proto: Proto::Resp2, touch: Touch::NOTHING, hash: 0, command: command.id, write: false }
+        At {
+            db: 0,
+            proto: Proto::Resp2,
+            touch: Touch::NOTHING,
+            hash: 0,
+            command: command.id,
+            write: false,
+            is_quick: true,
+        }
     }
 
     fn fill(replies: &mut Replies, (sequence, part): (u64, u32), bytes: &[u8], ends: &[usize]) {

@@ -439,7 +439,7 @@ impl Dispatch<'_> {
         let shard = &self.server.shard;
         let hash = planned.routes.first().map_or(0, |(hash, _)| *hash);
         let at = At { hash, db: planned.db, ..at(planned.command, turn.session) };
-        let (meter, is_quick) = (&shard.meter, shard.is_quick(at.command));
+        let (meter, is_quick) = (&shard.meter, shard.is_quick(at));
         if !is_quick {
             meter.begin();
         }
@@ -494,7 +494,15 @@ impl Dispatch<'_> {
             if let Form::OneShard(target) = plan.form
                 && !watched.is_empty()
             {
-                let at = At { db: 0, proto, touch: Touch::NOTHING, hash: 0, command: self.server.exec, write: false };
+                let at = At {
+                    db: 0,
+                    proto,
+                    touch: Touch::NOTHING,
+                    hash: 0,
+                    command: self.server.exec,
+                    write: false,
+                    is_quick: true,
+                };
                 parts.part(target, check_watched, at);
                 watched_args(&watched).as_request().from(0).for_each(|arg| parts.arg(target, arg));
                 parts.transaction.guard(target);

@@ -1,11 +1,11 @@
 //! Where handlers run, and how long they take.
 //!
-//! Reading the clock takes as long as a GET. So commands that only look something up ([`Spec::is_quick`]) are noted, and
+//! Reading the clock takes as long as a GET. So commands that only look something up ([`Command::is_quick`]) are noted, and
 //! the time until the clock is read next is theirs in equal parts: the shard reads it when it has worked on what came
 //! from connections, and every few commands in between. All others, and those with long replies, are measured one by
 //! one.
 //!
-//! [`Spec::is_quick`]: crate::command::spec::Spec::is_quick
+//! [`Command::is_quick`]: crate::command::Command::is_quick
 
 use super::{At, Part, Shard};
 use crate::clock::{Now, store_us};
@@ -24,13 +24,17 @@ const EXACT_BELOW_US: i64 = 1_000;
 pub struct Meter {
     /// When the last measurement ended, store microseconds.
     lapped_us: Cell<u64>,
-    has_noted: Cell<bool>,
+    /// Commands that share the time since then: the last, how often it ran in a row (zero: nothing was noted), and
+    /// those before it.
+    last_noted: Cell<Option<CommandId>>,
+    count_noted: Cell<u64>,
+    others_noted: Cell<bool>,
     noted: RefCell<SmallVec<[(CommandId, u64); 4]>>,
     /// Whether all are measured one by one.
     is_exact: Cell<bool>,
     /// What takes longer goes into the slow log.
     slow_ns: Cell<u64>,
-    /// The last calls that were counted one by one and took the same time: the parts of a batch do.
+    /// The last calls, if they took the same time: those that share it do.
     last: Cell<Option<(CommandId, u64, u64)>>,
     statistics: RefCell<Statistics>,
 }
@@ -66,34 +70,50 @@ impl Meter {
     /// A command of this shard's connections has run, and shares its time.
     #[inline]
     pub fn note(&self, command: CommandId) {
-        let mut noted = self.noted.borrow_mut();
-        match noted.last_mut() {
-            Some((last, count)) if *last == command => *count += 1,
-            _ => {
-                noted.push((command, 1));
-                self.has_noted.set(true);
-            }
+        if self.last_noted.get() != Some(command) {
+            self.note_another(command);
+        }
+        self.count_noted.set(self.count_noted.get() + 1);
+    }
+
+    #[inline(never)]
+    fn note_another(&self, command: CommandId) {
+        let count = self.count_noted.take();
+        let last = self.last_noted.replace(Some(command));
+        if let Some(last) = last.filter(|_| count > 0) {
+            self.noted.borrow_mut().push((last, count));
+            self.others_noted.set(true);
         }
     }
 
     /// The clock was read: what was noted since the last time has taken until now.
     #[inline]
     pub fn lap(&self, now_us: u64) {
-        if self.has_noted.get() {
-            self.share(now_us);
+        if self.has_noted() {
+            let ns = now_us.saturating_sub(self.lapped_us.get()).saturating_mul(1_000);
+            match self.last_noted.get() {
+                Some(command) if !self.others_noted.get() => {
+                    let count = self.count_noted.take();
+                    self.count(command, ns / count, count);
+                }
+                _ => self.share(ns),
+            }
         }
         self.lapped_us.set(now_us);
     }
 
-    fn share(&self, now_us: u64) {
+    #[inline]
+    fn has_noted(&self) -> bool {
+        self.count_noted.get() > 0
+    }
+
+    #[inline(never)]
+    fn share(&self, ns: u64) {
         let mut noted = self.noted.borrow_mut();
+        noted.extend(self.last_noted.get().map(|last| (last, self.count_noted.take())));
         let count: u64 = noted.iter().map(|(_, count)| count).sum();
-        let ns = now_us.saturating_sub(self.lapped_us.get()).saturating_mul(1_000);
-        let mut statistics = self.statistics.borrow_mut();
-        for (command, calls) in noted.drain(..) {
-            statistics.ran(command.index(), calls, ns / count * calls);
-        }
-        self.has_noted.set(false);
+        noted.drain(..).for_each(|(command, calls)| self.count(command, ns / count, calls));
+        self.others_noted.set(false);
     }
 
     /// When the last measurement ended, store microseconds.
@@ -108,7 +128,7 @@ impl Meter {
 
     /// The same where nothing but what was noted has run since the last measurement.
     pub(super) fn begin_behind_noted(&self) {
-        if self.has_noted.get() {
+        if self.has_noted() {
             self.begin();
         }
     }
@@ -128,6 +148,12 @@ impl Meter {
     /// A command of this shard's connections has run, for so long.
     #[inline]
     pub fn ran(&self, command: CommandId, ns: u64) {
+        self.count(command, ns, 1);
+    }
+
+    /// Calls that took so long each.
+    #[inline]
+    fn count(&self, command: CommandId, ns: u64, more: u64) {
         let calls = match self.last.get() {
             Some((last, last_ns, calls)) if (last, last_ns) == (command, ns) => calls,
             last => {
@@ -137,7 +163,7 @@ impl Meter {
                 0
             }
         };
-        self.last.set(Some((command, ns, calls + 1)));
+        self.last.set(Some((command, ns, calls + more)));
     }
 
     /// A command was refused; None where there is no such command.
@@ -146,6 +172,7 @@ impl Meter {
     }
 
     /// It has failed with this error.
+    #[cold]
     pub fn failed(&self, command: CommandId, error: &[u8]) {
         self.statistics.borrow_mut().failed(command.index(), error);
     }
@@ -154,7 +181,7 @@ impl Meter {
     #[inline]
     pub fn answered(&self, command: CommandId, reply: &[u8]) {
         if reply.first() == Some(&b'-') {
-            self.statistics.borrow_mut().failed(command.index(), reply);
+            self.failed(command, reply);
         }
     }
 }
@@ -211,8 +238,8 @@ impl Shard {
 
     /// Whether a command shares its time with others.
     #[inline]
-    pub fn is_quick(&self, command: CommandId) -> bool {
-        self.meter.shares() && self.spec(command).is_quick()
+    pub fn is_quick(&self, at: At) -> bool {
+        at.is_quick && self.meter.shares()
     }
 }
 

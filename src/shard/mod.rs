@@ -414,7 +414,7 @@ impl Shard {
             part.out.0 = out.len();
             part.ends.0 = ends.len();
             let Part { handler, at, ticket, .. } = *part;
-            let is_quick = self.is_quick(at.command);
+            let is_quick = self.is_quick(at);
             if !is_quick {
                 self.share(&mut parts[measured..next]);
                 measured = next;
@@ -540,4 +540,6 @@ pub struct At {
     pub command: CommandId,
     /// Whether it may change its keys.
     pub write: bool,
+    /// Whether it takes about as long as reading the clock.
+    pub is_quick: bool,
 }

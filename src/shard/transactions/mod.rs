@@ -478,7 +478,7 @@ impl Shard {
         let mut refused = false;
         let mut measured = 0;
         for next in 0..parts.len() {
-            let is_quick = self.is_quick(parts[next].at.command);
+            let is_quick = self.is_quick(parts[next].at);
             if !is_quick {
                 self.share(&mut parts[measured..next]);
                 measured = next;
