@@ -6,7 +6,7 @@
 //! ```text
 //!  main        configuration, executors, signals
 //!  server      listen, connection, dispatch, MULTI and EXEC, replies in order, pub/sub, rows about the server
-//!  shard       mailbox, batches, calls; transactions over shards; the tasks of the cycle
+//!  shard       mailbox, batches, calls; where handlers run; transactions over shards; the tasks of the cycle
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget
 //!  keyspace    the only door to data; nothing dead ever passes it
@@ -15,7 +15,7 @@
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
 //!  value       the types: packs and nodes of hashes, ...; numbers, globs: what they have in common
 //!  table       hash tables with deadlines, for databases and large collections: block, directory, entry
-//!  observe     histograms of lag, counting allocator, log
+//!  observe     histograms of lag, calls of commands, counting allocator, log
 //!  clock (and the sequence of transactions), config
 //! ```
 //!

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Commands with keys on several shards are transactions: `transactions/` has their order and their locks. Connections of
-//! other shards that were answered with much wait here until they have room for more: `stalled.rs`.
+//! other shards that were answered with much wait here until they have room for more: `stalled.rs`. Handlers run, and are
+//! measured, in `execute.rs`.
 //!
 //! Nothing here is shared with another thread: shards talk by messages, and nobody who receives awaits. What the
 //! rooms above do with replies and events comes through [`Front`].

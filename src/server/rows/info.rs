@@ -53,19 +53,21 @@ const SECTIONS: &[(&str, WriteSection)] = &[
     ("CPU", write_cpu),
     ("Commandstats", write_commandstats),
     ("Errorstats", write_errorstats),
-    ("Latencystats", write_latencystats),
+    (LATENCYSTATS, write_latencystats),
     ("Cluster", write_cluster),
     ("Keyspace", write_keyspace),
     ("Shards", write_shards),
 ];
 
 /// Sections that stand where they are asked for, and words that stand for all of the others, or for all.
-const ON_REQUEST: [&str; 2] = ["Commandstats", "Latencystats"];
+const ON_REQUEST: [&str; 2] = ["Commandstats", LATENCYSTATS];
+const LATENCYSTATS: &str = "Latencystats";
 const DEFAULT: &str = "default";
 const EVERY_SECTION: [&str; 2] = ["all", "everything"];
 
 async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let shards = ctx.server.shard.call_all(Snapshot::take).await;
+    let with_latency = is_wanted(ctx.request.as_request(), LATENCYSTATS);
+    let shards = ctx.server.shard.call_all(move |shard| Snapshot::take(shard, with_latency)).await;
     let facts =
         Facts { server: ctx.server.clone(), config: ctx.server.shard.config(), total: Snapshot::sum(&shards), shards };
     let text = write_sections(ctx.request.as_request(), &facts);

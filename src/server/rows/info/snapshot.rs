@@ -72,7 +72,8 @@ impl Expiry {
 }
 
 impl Snapshot {
-    pub fn take(shard: &Rc<Shard>) -> Snapshot {
+    /// Histograms of latencies are taken where that is asked for.
+    pub fn take(shard: &Rc<Shard>, with_latency: bool) -> Snapshot {
         let server = Server::of(shard);
         let mut snapshot = Snapshot::default();
         snapshot.look_at_keyspace(shard);
@@ -81,7 +82,9 @@ impl Snapshot {
         snapshot.commands = server.stats.commands.get();
         snapshot.input_bytes = server.stats.input_bytes.get();
         snapshot.output_bytes = server.stats.output_bytes.get();
-        snapshot.statistics = shard.meter.statistics().clone();
+        let statistics = shard.meter.statistics();
+        snapshot.statistics = if with_latency { statistics.clone() } else { statistics.without_latency() };
+        drop(statistics);
         let pubsub = server.pubsub.borrow();
         snapshot.channels = pubsub.channels().map(|name| shard.hasher.hash(name)).collect();
         snapshot.patterns = pubsub.patterns().map(|name| shard.hasher.hash(name)).collect();
