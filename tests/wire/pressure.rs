@@ -269,6 +269,8 @@ fn clients_that_there_are_no_files_for_are_told() {
     for shards in [1, 3] {
         let server = Server::start_with_open_files(Kind::Ember { shards }, &[], 200);
         let mut first = server.client();
+        // The connection with which the start was awaited may take a moment to be gone.
+        assert!(wait_until(PATIENCE, || first.call("CLIENT LIST").text().lines().count() == 1));
         let maxclients = first.call("CONFIG GET maxclients").items()[1].text().parse::<usize>().expect("a number");
         assert!((50..200).contains(&maxclients), "{maxclients}");
         let mut clients: Vec<Client> = (1..maxclients).map(|_| server.client()).collect();
