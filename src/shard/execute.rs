@@ -185,6 +185,43 @@ impl Meter {
     }
 }
 
+/// Measures the parts of a batch, which are run one after the other: those that are quick together, others alone.
+#[derive(Default)]
+pub(super) struct Laps {
+    /// The first part whose time is not known yet.
+    from: usize,
+}
+
+impl Laps {
+    /// The parts before this one are measured already.
+    pub fn new(from: usize) -> Laps {
+        Laps { from }
+    }
+
+    /// This part is about to run.
+    #[inline]
+    pub fn before(&mut self, shard: &Shard, parts: &mut [Part], next: usize) {
+        if !shard.is_quick(parts[next].at) {
+            self.end(shard, &mut parts[..next]);
+        }
+    }
+
+    /// It has run.
+    #[inline]
+    pub fn after(&mut self, shard: &Shard, parts: &mut [Part], next: usize) {
+        let Part { at, out: (start, end), .. } = parts[next];
+        if !shard.is_quick(at) || end - start >= LONG_REPLY_BYTES {
+            self.end(shard, &mut parts[..=next]);
+        }
+    }
+
+    /// These have run, and what of them is not measured shares the time since the last measurement.
+    pub fn end(&mut self, shard: &Shard, parts: &mut [Part]) {
+        shard.share(&mut parts[self.from..]);
+        self.from = parts.len();
+    }
+}
+
 impl Shard {
     /// Runs one command's handler, the only place that does. An error takes the place of whatever was written.
     #[inline]
@@ -221,7 +258,7 @@ impl Shard {
     }
 
     /// Commands of a batch share the time since the last measurement.
-    pub(super) fn share(&self, parts: &mut [Part]) {
+    fn share(&self, parts: &mut [Part]) {
         let count = parts.iter().filter(|part| !part.deferred).count() as u64;
         if let Some(each_ns) = self.meter.end_of(count) {
             parts.iter_mut().filter(|part| !part.deferred).for_each(|part| part.ns = each_ns);

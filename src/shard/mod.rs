@@ -23,6 +23,7 @@ mod stalled;
 mod transactions;
 mod waiters;
 
+use execute::Laps;
 pub use execute::{LONG_REPLY_BYTES, Meter};
 pub use expire::GARBAGE_A_SLICE;
 pub use hop::{CallResult, ShardHop};
@@ -395,7 +396,7 @@ impl Shard {
         let mut pace = Pace::new(began.us);
         let mut answered = Answered::default();
         *target = self.id as u16;
-        let mut measured = unfinished.done;
+        let mut laps = Laps::new(unfinished.done);
         while unfinished.done < parts.len() {
             let next = unfinished.done;
             if next.is_multiple_of(PREFETCHED) {
@@ -415,11 +416,7 @@ impl Shard {
             part.out.0 = out.len();
             part.ends.0 = ends.len();
             let Part { handler, at, ticket, .. } = *part;
-            let is_quick = self.is_quick(at);
-            if !is_quick {
-                self.share(&mut parts[measured..next]);
-                measured = next;
-            }
+            laps.before(self, parts, next);
             let part = &mut parts[next];
             if self.is_stalled(ticket.client) {
                 part.deferred = true;
@@ -441,21 +438,18 @@ impl Shard {
             }
             part.out.1 = out.len();
             part.ends.1 = ends.len();
-            if !is_quick || part.out.1 - part.out.0 >= LONG_REPLY_BYTES {
-                self.share(&mut parts[measured..=next]);
-                measured = next + 1;
-            }
+            laps.after(self, parts, next);
             unfinished.done += 1;
             if pace.is_long() && unfinished.done < parts.len() {
                 let origin = *origin;
-                self.share(&mut parts[measured..=next]);
+                laps.end(self, &mut parts[..=next]);
                 self.post(origin, Message::Replies(unfinished.take_done(self.outbox.empty_batch(), &self.meter)));
                 self.unfinished.borrow_mut()[origin].push_front(unfinished);
                 self.unfinished_batches.set(self.unfinished_batches.get() + 1);
                 return;
             }
         }
-        self.share(&mut parts[measured..]);
+        laps.end(self, parts);
         self.post(unfinished.batch.origin, Message::Replies(unfinished.batch));
     }
 

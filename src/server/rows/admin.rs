@@ -1,5 +1,6 @@
 //! COMMAND, TIME, SHUTDOWN, EXPIRY, and what is empty still: FUNCTION and SCRIPT.
 
+use super::container_spec;
 use crate::clock::realtime_us;
 use crate::command::OwnedRequest;
 use crate::command::describe;
@@ -165,20 +166,6 @@ const fn command_spec(
         complexity,
         summary: "",
         syntax,
-    }
-}
-
-const fn container_spec(name: &'static str, since: &'static str) -> Spec {
-    Spec {
-        name,
-        arity: -2,
-        flags: 0,
-        keys: Keys::NONE,
-        group: Group::Server,
-        since,
-        complexity: "Depends on the subcommand",
-        summary: "",
-        syntax: "",
     }
 }
 

@@ -1,8 +1,9 @@
 //! CONFIG: reading and changing directives while the server runs. Changes are made to the master copy first; then
 //! each shard takes it over.
 
+use super::server_spec;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Row, Spec};
 use crate::config::Config;
 use crate::keyspace::Counters;
 use crate::observe::log;
@@ -56,17 +57,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
 )];
 
 const fn config_spec(name: &'static str, arity: i32, syntax: &'static str) -> Spec {
-    Spec {
-        name,
-        arity,
-        flags: ADMIN | NO_SCRIPT | LOADING | STALE,
-        keys: Keys::NONE,
-        group: Group::Server,
-        since: "2.0.0",
-        complexity: "O(1)",
-        summary: "",
-        syntax,
-    }
+    let flags = ADMIN | NO_SCRIPT | LOADING | STALE;
+    Spec { syntax, ..server_spec(name, arity, flags, "2.0.0", "O(1)") }
 }
 
 fn get(ctx: &mut SessionCtx, request: Request) -> Result {

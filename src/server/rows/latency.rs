@@ -1,39 +1,24 @@
 //! LATENCY: how long commands take.
 
+use super::{container_spec, server_spec};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Row, Spec};
 use crate::observe::Statistics;
 use crate::resp::{Reply, Result};
 use crate::server::{Run, Server, TaskCtx};
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;
 
-const fn spec(name: &'static str, arity: i32, since: &'static str, complexity: &'static str) -> Spec {
-    Spec {
-        name,
-        arity,
-        flags: ADMIN | NO_SCRIPT | LOADING | STALE,
-        keys: Keys::NONE,
-        group: Group::Server,
-        since,
-        complexity,
-        summary: "",
-        syntax: "",
-    }
-}
+const FLAGS: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
 
 pub const ROWS: &[Row<Run>] = &[Row::container(
-    Spec {
-        flags: 0,
-        summary: "Shows how long commands take.",
-        ..spec("latency", -2, "2.8.13", "Depends on the subcommand")
-    },
+    Spec { summary: "Shows how long commands take.", ..container_spec("latency", "2.8.13") },
     Run::Container,
     &[Row::new(
         Spec {
             summary: "Shows for each command how many calls took how many microseconds at most.",
             syntax: "[command]...",
-            ..spec("histogram", -2, "7.0.0", "O(n) in the number of commands with latencies")
+            ..server_spec("histogram", -2, FLAGS, "7.0.0", "O(n) in the number of commands with latencies")
         },
         Run::Task(|ctx| Box::pin(histogram(ctx))),
     )],

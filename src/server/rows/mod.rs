@@ -14,10 +14,26 @@ mod transactions;
 pub use debug::is_allowed as debug_is_allowed;
 
 use super::Run;
-use crate::command::spec::Row;
+use crate::command::spec::{Group, Keys, Row, Spec};
 
 /// The version of Redis whose behaviour clients may expect.
 pub const REDIS_VERSION: &str = "7.0.15";
+
+/// A command about the server, without keys; what is empty is said by its row.
+const fn server_spec(
+    name: &'static str,
+    arity: i32,
+    flags: u32,
+    since: &'static str,
+    complexity: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys: Keys::NONE, group: Group::Server, since, complexity, summary: "", syntax: "" }
+}
+
+/// A command that only groups others.
+const fn container_spec(name: &'static str, since: &'static str) -> Spec {
+    server_spec(name, -2, 0, since, "Depends on the subcommand")
+}
 
 pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
     let of_all = [

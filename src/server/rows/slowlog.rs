@@ -1,32 +1,22 @@
 //! SLOWLOG: the logs of all shards as one.
 
+use super::{container_spec, server_spec};
 use crate::command::spec::flag::{ADMIN, LOADING, STALE};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Row, Spec};
 use crate::resp::{Error, Reply, Result};
 use crate::server::slowlog::Entry;
 use crate::server::{Run, Server, TaskCtx};
 use crate::shard::Shard;
 use std::rc::Rc;
 
-const fn spec(name: &'static str, arity: i32, complexity: &'static str) -> Spec {
-    Spec {
-        name,
-        arity,
-        flags: ADMIN | LOADING | STALE,
-        keys: Keys::NONE,
-        group: Group::Server,
-        since: "2.2.12",
-        complexity,
-        summary: "",
-        syntax: "",
-    }
+const fn spec(name: &'static str, arity: i32) -> Spec {
+    server_spec(name, arity, ADMIN | LOADING | STALE, "2.2.12", "O(n) in the number of entries")
 }
 
 pub const ROWS: &[Row<Run>] = &[Row::container(
     Spec {
-        flags: 0,
         summary: "Shows commands that took long; slowlog-log-slower-than says how long.",
-        ..spec("slowlog", -2, "Depends on the subcommand")
+        ..container_spec("slowlog", "2.2.12")
     },
     Run::Container,
     &[
@@ -34,18 +24,15 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Spec {
                 summary: "Shows the newest of them, ten if not said otherwise; -1 shows all.",
                 syntax: "[count:integer]",
-                ..spec("get", -2, "O(n) in the number of entries")
+                ..spec("get", -2)
             },
             Run::Task(|ctx| Box::pin(get(ctx))),
         ),
         Row::new(
-            Spec { summary: "Returns how many there are.", ..spec("len", 2, "O(n) in the number of entries") },
+            Spec { summary: "Returns how many there are.", ..spec("len", 2) },
             Run::Task(|ctx| Box::pin(len(ctx))),
         ),
-        Row::new(
-            Spec { summary: "Forgets all of them.", ..spec("reset", 2, "O(n) in the number of entries") },
-            Run::Task(|ctx| Box::pin(reset(ctx))),
-        ),
+        Row::new(Spec { summary: "Forgets all of them.", ..spec("reset", 2) }, Run::Task(|ctx| Box::pin(reset(ctx)))),
     ],
 )];
 

@@ -30,6 +30,7 @@ mod outgoing;
 pub use locks::{EVERYTHING, Lock};
 pub use outgoing::{Builder, Intent};
 
+use super::execute::Laps;
 use super::mailbox::{Batch, Message, PART_BYTES, Result as CallOutcome, Step};
 use super::{At, CallResult, Shard, Ticket};
 use crate::clock::{Now, Sequence, sequence_ms};
@@ -476,13 +477,9 @@ impl Shard {
             self.keyspace.borrow().prefetch(locks.iter().map(|lock| Lookup::key(db, lock.hash)));
         }
         let mut refused = false;
-        let mut measured = 0;
+        let mut laps = Laps::default();
         for next in 0..parts.len() {
-            let is_quick = self.is_quick(parts[next].at);
-            if !is_quick {
-                self.share(&mut parts[measured..next]);
-                measured = next;
-            }
+            laps.before(self, parts, next);
             let part = &mut parts[next];
             part.out.0 = out.len();
             part.ends.0 = ends.len();
@@ -493,12 +490,9 @@ impl Shard {
             }
             part.out.1 = out.len();
             part.ends.1 = ends.len();
-            if !is_quick {
-                self.share(&mut parts[measured..=next]);
-                measured = next + 1;
-            }
+            laps.after(self, parts, next);
         }
-        self.share(&mut parts[measured..]);
+        laps.end(self, parts);
     }
 
     /// One more of a batch is done; `answered` is its index where it has a reply. With the last of them the batch goes
