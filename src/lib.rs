@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  main        configuration, executors, signals
-//!  server      listen, connection, dispatch, MULTI and EXEC, replies in order, pub/sub, rows about the server
-//!  shard       mailbox, batches, calls; where handlers run; transactions over shards; the tasks of the cycle
+//!  server      listen, connection, gate, dispatch, the ways a request runs, replies in order, rows about the server
+//!  shard       mail, batches, calls; where handlers run; transactions over shards; the tasks of the cycle
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget
 //!  keyspace    the only door to data; nothing dead ever passes it
@@ -17,15 +17,18 @@
 //!  table       hash tables with deadlines, for databases and large collections: block, directory, entry
 //!  observe     histograms of lag, calls of commands, counting allocator, log
 //!  clock (and the sequence of transactions), config
+//!
+//!  measure     apart from these: a client, tables and plots for programs that measure servers
 //! ```
 //!
-//! `src/bin/emberdb-bench/` is the load generator, a program of its own that uses none of these rooms: it talks to any
-//! RESP server. Its `main.rs` has its map.
+//! `src/bin/emberdb-bench/` is the load generator, a program of its own that uses none of these rooms but `measure`: it
+//! talks to any RESP server. Its `main.rs` has its map.
 //!
 //! # Import law
-//! A room imports only from rooms further down in this drawing; rooms on one line do not import each other.
-//! `tests/architecture.rs` reads the imports and fails on any other arrow. Where a lower room must reach a higher one
-//! it declares what it needs: [`shard::Front`] (replies and events), [`command::Hop`] (work on other shards).
+//! A room imports only from rooms further down in this drawing; rooms on one line do not import each other. Within a
+//! room, the files and folders of a folder do not import each other in circles; its `mod.rs` is their map and what they
+//! have in common. `tests/architecture.rs` reads the imports and fails on any other arrow. Where a lower room must reach
+//! a higher one it declares what it needs: [`shard::Front`] (replies and events), [`command::Hop`] (work on other shards).
 //!
 //! # Where does it belong?
 //! - a new command on data: a row and a handler in its family's file in `command/`
@@ -33,18 +36,20 @@
 //! - a new directive: a row in `config/directives.rs` and a field in `Config`
 //! - a change to what is deleted when: `expiry/cycle.rs`; to when it runs: `shard/expire.rs`
 //! - what is one moment on several shards: `shard/transactions/`, with its argument and its locks; which commands are:
-//!   their row's [`command::Run`]; MULTI and EXEC: `server/transaction.rs`
+//!   their row's [`command::Run`]; MULTI and EXEC: `server/run/exec.rs`
+//! - whether a command may run now: `server/gate.rs`; how it runs: a file of `server/run/`
 //! - how keys are kept: `table/block.rs` (slots), `table.rs` (directory), `entry.rs` (bytes of one key)
 //! - how a collection is kept: its file in `value/`, packed in its key's entry while it is small
 //!
 //! # Reading order
-//! `table/mod.rs`, `keyspace/mod.rs`, `expiry/cycle.rs`, `command/mod.rs`, `shard/mod.rs`, `server/dispatch.rs`.
+//! `table/mod.rs`, `keyspace/mod.rs`, `expiry/cycle.rs`, `command/mod.rs`, `shard/mod.rs`, `server/mod.rs`, `server/dispatch.rs`.
 
 pub mod clock;
 pub mod command;
 pub mod config;
 pub mod expiry;
 pub mod keyspace;
+pub mod measure;
 pub mod net;
 pub mod observe;
 pub mod rdb;

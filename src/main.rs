@@ -6,15 +6,15 @@ use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::Counting;
-use emberdb::server::{Global, Server, listen, make_room_for, table, watch_signals};
+use emberdb::server::{self, Global, listen, make_room_for, table, watch_signals};
 use emberdb::shard::{PREEMPT, Shard, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 #[global_allocator]
@@ -31,9 +31,9 @@ pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muz
 const LOCKED_BYTES_A_SHARD: u64 = 512 * 1024;
 const IO_MEMORY_BYTES: usize = 64 * 1024;
 const RING_DEPTH: usize = 128;
-/// Long enough for an executor's very first turn, however busy the machine: one that is preempted before it has set a
-/// timer may sleep for ever (see `net::notify`). All that comes later has a queue with a preemption timer of its own.
-const FIRST_TURN: Duration = Duration::from_secs(3600);
+/// When glommio interrupts what has no queue with a preemption timer of its own: never. An executor that is to be
+/// preempted when it looks for tasks believes that there are none, and sleeps (see `net::sockets`).
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -81,23 +81,18 @@ fn start(mut config: Config) -> Result<(), String> {
     check_locked_memory(shards)?;
     fit_clients(&mut config, shards)?;
     let sockets = listen::open(&config).map_err(|error| error.to_string())?;
-    let signals = signal_thread().map_err(|error| format!("Can't handle signals: {error}"))?;
     if !config.pidfile.is_empty() {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
             .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
     }
-    serve(config, shards, &cores, sockets, signals)
+    serve(config, shards, &cores, sockets)
 }
 
 /// Starts a thread for each shard and waits for them; they end with the process.
-fn serve(
-    config: Config,
-    shards: usize,
-    cores: &[core_affinity::CoreId],
-    sockets: Vec<OwnedFd>,
-    signals: OwnedFd,
-) -> Result<(), String> {
-    let accepted = listen::accept(&sockets).map_err(|error| format!("Can't accept connections: {error}"))?;
+fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets: Vec<OwnedFd>) -> Result<(), String> {
+    let bells = Bell::for_all(shards).map_err(|error| format!("Can't start the shards: {error}"))?;
+    let signals = signal_thread(&bells).map_err(|error| format!("Can't handle signals: {error}"))?;
+    let accepted = listen::accept(&sockets, &bells).map_err(|error| format!("Can't accept connections: {error}"))?;
     let hasher = Hasher::new(fastrand::u64(..), shards);
     let global = Arc::new(Global::new(config.clone(), shards, sockets));
     let table = Arc::new(table());
@@ -111,30 +106,33 @@ fn serve(
         PinShards::Yes => !cores.is_empty(),
         PinShards::No => false,
     };
-    let (on_ring, bells) = (takes_ring(config.network)?, Bell::for_all(shards));
-    watch_over(bells.clone()).map_err(|error| format!("Can't watch over the shards: {error}"))?;
+    let on_ring = takes_ring(config.network)?;
+    if !on_ring {
+        watch_over(bells.clone()).map_err(|error| format!("Can't watch over the shards: {error}"))?;
+    }
     for (index, links) in links(shards).into_iter().enumerate() {
         let placement = if pinned { Placement::Fixed(cores[index % cores.len()].id) } else { Placement::Unbound };
         let (hasher, global, table, bells) = (hasher.clone(), global.clone(), table.clone(), bells.clone());
         let (config, sequence, seed) = (config.clone(), sequence.clone(), fastrand::u64(..));
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
-            let transport = if on_ring {
-                Ring::new(index, bells).map(Transport::Ring)
+            // The ring yields where it should; over glommio's sockets tasks have to be interrupted.
+            let (transport, latency) = if on_ring {
+                let ring = Ring::new(index, bells);
+                let ring = ring.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
+                (Transport::Ring(ring), Latency::NotImportant)
             } else {
-                Sockets::new(index, bells).map(Transport::Sockets)
+                (Transport::Sockets(Sockets::new(index, bells)), Latency::Matters(PREEMPT))
             };
-            let transport = transport.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
             let keyspace = Keyspace::new(config.databases, hasher);
             let shard =
                 Shard::new(index, keyspace, Clock::of_shard(sequence.clone()), sequence, table.specs(), seed, config);
             let network = transport.name();
-            let server = Server::new(shard.clone(), global, table, transport.clone());
-            let queue =
-                glommio::executor().create_task_queue(Shares::Static(1000), Latency::Matters(PREEMPT), "serving");
+            let server = server::make(shard.clone(), global, table, transport.clone());
+            let queue = glommio::executor().create_task_queue(Shares::Static(1000), latency, "serving");
             let serving = async move {
                 shard.start(links, transport);
-                server.start();
+                server::start(&server);
                 if let Some((accepted, signals)) = first {
                     watch_signals(&server, signals);
                     listen::start(&server, accepted);
@@ -151,7 +149,7 @@ fn serve(
             .name(&format!("shard-{index}"))
             .io_memory(IO_MEMORY_BYTES)
             .ring_depth(RING_DEPTH)
-            .preempt_timer(FIRST_TURN)
+            .preempt_timer(NEVER)
             .spawn(run)
             .map_err(|error| no_executor(index, &error.to_string()))?;
         threads.push(thread);
@@ -271,18 +269,21 @@ fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
     limit
 }
 
-/// A thread that turns signals into bytes, which the first shard reads.
-fn signal_thread() -> std::io::Result<OwnedFd> {
-    let (ours, mut theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
+/// A thread that sends signals to the first shard, whose bell rings for each.
+fn signal_thread(bells: &Arc<[Bell]>) -> std::io::Result<Receiver<i32>> {
+    let (sender, receiver) = mpsc::channel();
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let bells = bells.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             // A closed terminal does not end a server.
-            if signal != SIGHUP && theirs.write_all(&[signal as u8]).is_err() {
-                return;
+            if signal != SIGHUP {
+                if sender.send(signal).is_err() {
+                    return;
+                }
+                bells[0].ring_from_outside();
             }
         }
     })?;
-    Ok(ours.into())
+    Ok(receiver)
 }

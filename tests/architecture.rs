@@ -1,5 +1,12 @@
-//! The import law of `src/lib.rs`: a room imports only from rooms on floors below its own.
+//! The import law of `src/lib.rs`: a room imports only from rooms on floors below its own, and within a room the files
+//! stand in an order, too.
 
+#[path = "architecture/circles.rs"]
+mod circles;
+#[path = "architecture/modules.rs"]
+mod modules;
+
+use modules::Crate;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +23,12 @@ const FLOORS: &[&[&str]] = &[
     &["shard"],
     &["server"],
 ];
+/// No room imports this one, which is for programs that measure servers, and it imports none.
+const APART: &str = "measure";
+/// What glommio waits for in its own reactor, which nothing looks at while the ring drives the shard.
+const OF_THE_REACTOR: &[&str] = &["glommio::timer", "glommio::net", "glommio::io", "spawn_blocking"];
+/// The one file that may use it.
+const ON_THE_REACTOR: &str = "net/sockets.rs";
 /// A file past this is a folder that has not been made yet.
 const LINES: usize = 1000;
 
@@ -64,7 +77,9 @@ fn rooms_import_only_from_floors_below() {
         if from == "lib" || from == "main" || from == "bin" {
             continue;
         }
-        let own = floor(&from).unwrap_or_else(|| panic!("{from} stands on no floor"));
+        // Below all floors: it may import none of them.
+        let own = if from == APART { Some(0) } else { floor(&from) };
+        let own = own.unwrap_or_else(|| panic!("{from} stands on no floor"));
         let text = fs::read_to_string(path).expect("a source is readable");
         for (line, to) in imports(&text).filter(|(_, to)| *to != from) {
             if floor(to).is_none_or(|floor| floor >= own) {
@@ -75,6 +90,49 @@ fn rooms_import_only_from_floors_below() {
     assert!(arrows.is_empty(), "against the import law:\n{}", arrows.join("\n"));
 }
 
+/// A file may name what its own folder's `mod.rs` declares, and `mod.rs` what its files do: it is their map. Among
+/// themselves the files and folders of a folder have an order, as floors of rooms do.
+#[test]
+fn files_of_a_room_import_each_other_in_one_direction() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut told = String::new();
+    for root in [src.join("lib.rs"), src.join("bin/emberdb-bench/main.rs")] {
+        let read = Crate::read(&root);
+        assert!(read.len() > 20, "the modules of {} are found", root.display());
+        for circle in circles::find(&read.arrows()) {
+            told += &format!("\n{}", circle.tell(&src));
+        }
+    }
+    assert!(told.is_empty(), "files import each other in circles:{told}");
+}
+
+/// The shard sleeps in one place: a task that waited for glommio's reactor would wait for ever where the ring drives it.
+#[test]
+fn only_the_sockets_wait_for_the_reactor() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    sources(&src, &mut paths);
+    for path in paths.iter().filter(|path| !path.ends_with(ON_THE_REACTOR)) {
+        let text = fs::read_to_string(path).expect("a source is readable");
+        for (number, line) in text.lines().enumerate() {
+            let used = OF_THE_REACTOR.iter().find(|used| line.contains(*used));
+            assert!(used.is_none(), "{}:{}: {}", path.display(), number + 1, used.unwrap_or(&""));
+        }
+    }
+}
+
+/// The load generator talks to any RESP server, so it may know nothing of ours.
+#[test]
+fn the_load_generator_imports_only_what_measures() {
+    let main = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/emberdb-bench/main.rs");
+    let read = Crate::read(&main);
+    let paths = read.paths_into("emberdb");
+    assert!(paths.iter().any(|(.., path)| path.first().is_some_and(|room| room == APART)), "its imports are found");
+    for (file, line, path) in paths {
+        assert_eq!(path.first().map(String::as_str), Some(APART), "{}:{line}", file.display());
+    }
+}
+
 #[test]
 fn rooms_of_the_map_are_those_of_the_tree() {
     let lib = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).expect("lib.rs");
@@ -82,7 +140,7 @@ fn rooms_of_the_map_are_those_of_the_tree() {
         .lines()
         .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
         .collect();
-    let mut rooms: Vec<&str> = FLOORS.iter().flat_map(|rooms| rooms.iter().copied()).collect();
+    let mut rooms: Vec<&str> = FLOORS.iter().flat_map(|rooms| rooms.iter().copied()).chain([APART]).collect();
     declared.sort_unstable();
     rooms.sort_unstable();
     assert_eq!(declared, rooms);

@@ -26,6 +26,8 @@ mod hop;
 mod lifecycle;
 #[path = "wire/many_keys.rs"]
 mod many_keys;
+#[path = "wire/monitor.rs"]
+mod monitor;
 #[path = "wire/newer.rs"]
 mod newer;
 #[path = "wire/pressure.rs"]

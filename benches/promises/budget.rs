@@ -4,13 +4,15 @@
 //! Each key's name holds its deadline, so the subscriber can tell from an event alone how far it ran ahead of the
 //! oldest key that was still waiting.
 
-use crate::load::{self, VALUE, key};
+use crate::load::{self, Deadline, VALUE, key, push_set};
 use crate::options::Options;
-use crate::plot::{self, Axis, Series};
-use crate::report::{Column, Experiment, Holds, Promise, Report};
-use crate::resp::{Connection, Deadline, push_set};
-use crate::server::{Kind, Server, Settings, alternating, info_fields};
-use crate::{Result, lag, wall};
+use crate::report::{Experiment, Holds, Promise, Report};
+use crate::server::{Kind, Server, Settings, alternating, numbers};
+use crate::{Result, lag};
+use emberdb::measure::client::Client;
+use emberdb::measure::plot::{self, Axis, Line, Scale};
+use emberdb::measure::report::Metric;
+use emberdb::measure::wall;
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,14 +33,14 @@ static EXPERIMENT: Experiment = Experiment {
     setting: "3,000,000 deadlines spread over 4 s, active-expire-cpu-percent 5 (redis-server: effort 1); \
               expire_cycle_cpu_milliseconds read every 50 ms; by how many ms a key's deadline was later than the \
               oldest one not yet announced when its event came.",
-    columns: &[
-        Column { name: "worst 1 s CPU %", decimals: 2 },
-        Column { name: "mean CPU %", decimals: 2 },
-        Column { name: "deleted", decimals: 0 },
-        Column { name: "drained after s", decimals: 1 },
-        Column { name: "events", decimals: 0 },
-        Column { name: "ahead p99 ms", decimals: 0 },
-        Column { name: "ahead max ms", decimals: 0 },
+    metrics: &[
+        Metric::plain("worst 1 s CPU %", 2),
+        Metric::plain("mean CPU %", 2),
+        Metric::plain("deleted", 0),
+        Metric::plain("drained after s", 1),
+        Metric::plain("events", 0),
+        Metric::plain("ahead p99 ms", 0),
+        Metric::plain("ahead max ms", 0),
     ],
     promises: &[Promise {
         text: "cycle CPU in any 1 s <= 5 % and one block (1 ms)",
@@ -61,14 +63,14 @@ pub fn run(options: &Options) -> Result<()> {
                 writeln!(raw, "{},{round},{at_s:.4},{cycle_ms:.3},{expired}", kind.name())?;
             }
             if round == rounds {
-                curves.push(Series { label: kind.name().to_owned(), points: windows(&observed.samples) });
+                curves.push(Line { label: kind.name().to_owned(), points: windows(&observed.samples) });
             }
         }
     }
     raw.flush()?;
-    let x = Axis { label: "s after the first deadline", logarithmic: false };
-    let y = Axis { label: "% of the second before", logarithmic: false };
-    report.plot("budget.svg", &plot::lines("CPU of the expiry cycle, last round", x, y, &curves))?;
+    let x = Axis { label: "s after the first deadline", scale: Scale::Linear };
+    let y = Axis { label: "% of the second before", scale: Scale::Linear };
+    report.plot("budget.svg", &plot::lines("CPU of the expiry cycle, last round", &x, &y, &curves))?;
     report.finish()
 }
 
@@ -96,8 +98,8 @@ struct Order {
 fn observe_round(options: &Options, kind: Kind, allowance: Duration) -> Result<Observed> {
     let keys = options.scaled(KEYS);
     let server = Server::start(options, kind, Settings { events: true, expire_cpu_percent: Some(CPU_PERCENT) })?;
-    let mut subscriber = Connection::open(server.port())?;
-    subscriber.command(&[b"SUBSCRIBE", b"__keyevent@0__:expired"])?;
+    let mut subscriber = server.client()?;
+    subscriber.call(&[b"SUBSCRIBE", b"__keyevent@0__:expired"])?;
 
     let first_ms = load::moment_after_loading(keys, allowance) + 1_000;
     let mut rng = fastrand::Rng::with_seed(3);
@@ -127,14 +129,14 @@ fn observe_round(options: &Options, kind: Kind, allowance: Duration) -> Result<O
 /// Reads INFO at a steady pace until all keys are deleted. Returns the readings, and the seconds from the last
 /// deadline to the last deletion: infinite where the limit came first.
 fn sample_until_drained(server: &Server, first: Instant, keys: u64) -> Result<(Vec<Sample>, f64)> {
-    let mut connection = Connection::open(server.port())?;
+    let mut client = server.client()?;
     let last = first + Duration::from_millis(SPREAD_MS);
     let mut samples = Vec::new();
     let mut next = first - Duration::from_secs(1);
     loop {
         wall::sleep_until(next);
         next += SAMPLE;
-        let info = info_fields(&connection.command(&[b"INFO", b"stats"])?);
+        let info = numbers(client.info("stats")?);
         let now = Instant::now();
         let field = |name: &str| info.get(name).copied().ok_or_else(|| format!("INFO has no {name}"));
         let at_s = wall::seconds_since(first, now);
@@ -185,9 +187,9 @@ impl Observed {
 
 impl Order {
     /// Takes events until all have come, or none for a second after the sampling has ended.
-    fn listen(mut self, subscriber: &mut Connection, keys: u64, ended: &AtomicBool) -> io::Result<Order> {
+    fn listen(mut self, subscriber: &mut Client, keys: u64, ended: &AtomicBool) -> io::Result<Order> {
         while self.ahead_ms.len() < keys {
-            match subscriber.reply_before(Instant::now() + Duration::from_secs(1))? {
+            match subscriber.next_before(Instant::now() + Duration::from_secs(1)).map_err(io::Error::other)? {
                 Some(event) => {
                     let number = lag::expired_key(&event).and_then(key_number);
                     let number = number.ok_or_else(|| io::Error::other("an event without one of our keys"))?;

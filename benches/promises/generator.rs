@@ -5,18 +5,15 @@
 //! is charged for every request that should have been sent meanwhile (no coordinated omission; Tene, "How NOT to
 //! Measure Latency"). How late the generator itself was is reported too.
 
-use crate::load::{VALUE, key};
-use crate::resp::push_command;
+use crate::load::key;
 use crate::server::Server;
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use emberdb::measure::link::{InFlight, Link};
+use emberdb::measure::resp::push_command;
+use emberdb::measure::skim::Reply;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Length of the reply to a GET of a live key; every value has the same.
-const REPLY_BYTES: usize = REPLY_HEADER.len() + VALUE.len() + 2;
-const REPLY_HEADER: &[u8] = b"$32\r\n";
 const READ_BYTES: usize = 16 << 10;
 /// Requests that are due together are sent in bursts no longer than this, so that replies are read meanwhile.
 const BURST: usize = 64;
@@ -35,38 +32,38 @@ pub struct Generator {
     links: Vec<Link>,
     poll: Poll,
     buffer: Vec<u8>,
+    server: &'static str,
+    /// Links count time from here.
+    origin: Instant,
     prefix: &'static [u8; 3],
     keys: u64,
     rng: fastrand::Rng,
 }
 
-struct Link {
-    stream: TcpStream,
-    /// When each request without a reply was planned, oldest first.
-    in_flight: VecDeque<Instant>,
-    unsent: Vec<u8>,
-    /// The reply that is here in part.
-    received: Vec<u8>,
-}
-
 impl Generator {
     /// GETs will choose among the keys `<prefix>:0` to `<prefix>:<keys - 1>`, which must exist and live.
-    pub fn connect(server: &Server, links: usize, prefix: &'static [u8; 3], keys: u64) -> io::Result<Generator> {
+    pub fn connect(server: &Server, links: usize, prefix: &'static [u8; 3], keys: u64) -> crate::Result<Generator> {
         let mut poll = Poll::new(links)?;
         let mut connected = Vec::with_capacity(links);
         for at in 0..links {
-            let stream = TcpStream::connect(("127.0.0.1", server.port()))?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
-            poll.add(&stream, at)?;
-            connected.push(Link { stream, in_flight: VecDeque::new(), unsent: Vec::new(), received: Vec::new() });
+            let link = Link::new(server.client()?.into_socket()?, 1, 1);
+            poll.add(&link.socket, at)?;
+            connected.push(link);
         }
-        let buffer = vec![0; READ_BYTES];
-        Ok(Generator { links: connected, poll, buffer, prefix, keys, rng: fastrand::Rng::with_seed(7) })
+        Ok(Generator {
+            links: connected,
+            poll,
+            buffer: vec![0; READ_BYTES],
+            server: server.kind().name(),
+            origin: Instant::now(),
+            prefix,
+            keys,
+            rng: fastrand::Rng::with_seed(7),
+        })
     }
 
     /// Replies a second with one request in flight on each connection.
-    pub fn closed_loop(&mut self, length: Duration) -> io::Result<f64> {
+    pub fn closed_loop(&mut self, length: Duration) -> crate::Result<f64> {
         let start = Instant::now();
         for at in 0..self.links.len() {
             self.request(at, start)?;
@@ -76,7 +73,7 @@ impl Generator {
         while in_flight > 0 {
             for at in self.poll.wait(-1)? {
                 let running = start.elapsed() < length;
-                let replies = self.links[at].receive(&mut self.buffer, |_, _| {})?;
+                let replies = self.receive(at, |_, _| {})?;
                 answered += if running { replies } else { 0 };
                 in_flight -= replies;
                 for _ in 0..if running { replies } else { 0 } {
@@ -111,10 +108,10 @@ impl Generator {
                 }
             }
             for at in self.poll.wait(0)? {
-                self.links[at].receive(&mut self.buffer, |planned, now| observer.answered(planned, now - planned))?;
+                self.receive(at, |planned, now| observer.answered(planned, now - planned))?;
             }
-            for link in self.links.iter_mut().filter(|link| !link.unsent.is_empty()) {
-                link.flush()?;
+            for link in self.links.iter_mut().filter(|link| !link.out.is_empty()) {
+                link.flush(self.server)?;
             }
             let drained = self.links.iter().all(|link| link.in_flight.is_empty());
             match ended {
@@ -125,51 +122,31 @@ impl Generator {
         }
     }
 
-    fn request(&mut self, at: usize, planned: Instant) -> io::Result<()> {
+    fn request(&mut self, at: usize, planned: Instant) -> crate::Result<()> {
         let link = &mut self.links[at];
-        push_command(&mut link.unsent, &[b"GET", &key(self.prefix, self.rng.u64(0..self.keys))]);
-        link.in_flight.push_back(planned);
-        link.flush()
-    }
-}
-
-impl Link {
-    /// Sends what the socket takes now.
-    fn flush(&mut self) -> io::Result<()> {
-        match self.stream.write(&self.unsent) {
-            Ok(taken) => {
-                self.unsent.drain(..taken);
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error),
-        }
+        push_command(&mut link.out, &[b"GET", &key(self.prefix, self.rng.u64(0..self.keys))]);
+        link.in_flight.push_back(InFlight { planned_ns: (planned - self.origin).as_nanos() as u64, tag: 0 });
+        link.flush(self.server)?;
+        Ok(())
     }
 
     /// Reads once; tells of each complete reply when it was planned and when it was read. Returns their number.
-    fn receive(&mut self, buffer: &mut [u8], mut answered: impl FnMut(Instant, Instant)) -> io::Result<usize> {
-        match self.stream.read(buffer) {
-            Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed a connection under load")),
-            Ok(filled) => self.received.extend_from_slice(&buffer[..filled]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
-            Err(error) => return Err(error),
-        }
-        let now = Instant::now();
-        let replies = self.received.chunks(REPLY_BYTES);
-        let mut complete = 0;
-        for reply in replies {
-            let header = &reply[..reply.len().min(REPLY_HEADER.len())];
-            if !REPLY_HEADER.starts_with(header) {
-                return Err(io::Error::other(format!("a GET was answered {:?}", String::from_utf8_lossy(reply))));
+    fn receive(&mut self, at: usize, mut answered: impl FnMut(Instant, Instant)) -> crate::Result<usize> {
+        let origin = self.origin;
+        let (mut complete, mut refused) = (0, None);
+        let clock = || origin.elapsed().as_nanos() as u64;
+        self.links[at].receive(&mut self.buffer, self.server, clock, |now_ns, request, reply| {
+            complete += 1;
+            match reply {
+                Reply::Value => {
+                    let moment = |ns: u64| origin + Duration::from_nanos(ns);
+                    answered(moment(request.planned_ns), moment(now_ns));
+                }
+                Reply::Nil => refused = Some("a key that is not there".to_owned()),
+                Reply::Error(text) => refused = Some(String::from_utf8_lossy(text).into_owned()),
             }
-            if reply.len() == REPLY_BYTES {
-                let planned = self.in_flight.pop_front().ok_or_else(|| io::Error::other("a reply to no request"))?;
-                answered(planned, now);
-                complete += 1;
-            }
-        }
-        self.received.drain(..complete * REPLY_BYTES);
-        Ok(complete)
+        })?;
+        refused.map_or(Ok(complete), |answer| Err(format!("a GET was answered: {answer}").into()))
     }
 }
 
@@ -188,11 +165,11 @@ impl Poll {
         Ok(Poll { epoll, events: vec![libc::epoll_event { events: 0, u64: 0 }; capacity] })
     }
 
-    fn add(&mut self, stream: &TcpStream, position: usize) -> io::Result<()> {
+    fn add(&mut self, socket: &impl AsRawFd, position: usize) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: position as u64 };
         // SAFETY: both descriptors are open, and the kernel copies the event before the call returns.
         let outcome =
-            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, stream.as_raw_fd(), &raw mut event) };
+            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, socket.as_raw_fd(), &raw mut event) };
         check(outcome).map(|_| ())
     }
 

@@ -3,8 +3,9 @@
 use crate::Result;
 use crate::load;
 use crate::options::Options;
-use crate::report::{Column, Experiment, Holds, Promise, Report};
+use crate::report::{Experiment, Holds, Promise, Report};
 use crate::server::{Contest, Settings};
+use emberdb::measure::report::Metric;
 use std::time::{Duration, Instant};
 
 const KEYS: u64 = 1_000_000;
@@ -13,7 +14,7 @@ const CALM: Duration = Duration::from_secs(2);
 static EXPERIMENT: Experiment = Experiment {
     name: "idle",
     setting: "1,000,000 keys with deadlines 2 to 24 hours ahead and no client; CPU time of the process over wall time.",
-    columns: &[Column { name: "CPU %", decimals: 4 }],
+    metrics: &[Metric::plain("CPU %", 4)],
     promises: &[Promise { text: "CPU <= 0.1 %", limits: &[("CPU %", 0.1)], holds: Holds::InTheMedian }],
 };
 

@@ -5,13 +5,16 @@
 //! The number that matters is the last event, not the typical one: a server that samples finds the first dead key soon
 //! and the last one never.
 
-use crate::load::{self, VALUE, key};
+use crate::Result;
+use crate::load::{self, Deadline, VALUE, key, push_set};
 use crate::options::Options;
-use crate::plot::{self, Axis, Series};
-use crate::report::{Column, Experiment, Holds, Promise, Report, percentile};
-use crate::resp::{Connection, Deadline, Reply, push_command, push_set};
+use crate::report::{Experiment, Holds, Promise, Report};
 use crate::server::{Contest, Kind, Server, Settings, pin_and_bind_to_parent};
-use crate::{Result, wall};
+use emberdb::measure::client::Client;
+use emberdb::measure::plot::{self, Axis, Line, Scale};
+use emberdb::measure::report::{Metric, quantile_of};
+use emberdb::measure::resp::{Value, push_command};
+use emberdb::measure::wall;
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -31,15 +34,15 @@ static EXPERIMENT: Experiment = Experiment {
               in ms. Quiet; while a client repeats SCAN over everything; while redis-benchmark (-P 16 -c 50, SET and \
               GET) runs at full speed. The same for a field of each of 1,000 hashes, without redis-server, where fields \
               of this version have no deadlines. Beside it the lag the server itself publishes.",
-    columns: &[
-        Column { name: "p50 ms", decimals: 1 },
-        Column { name: "p99 ms", decimals: 1 },
-        Column { name: "last ms", decimals: 1 },
-        Column { name: "in 25 ms", decimals: 0 },
-        Column { name: "in 100 ms", decimals: 0 },
-        Column { name: "in the wait", decimals: 0 },
-        Column { name: "server's p99 ms", decimals: 1 },
-        Column { name: "server's max ms", decimals: 1 },
+    metrics: &[
+        Metric::plain("p50 ms", 1),
+        Metric::plain("p99 ms", 1),
+        Metric::plain("last ms", 1),
+        Metric::plain("in 25 ms", 0),
+        Metric::plain("in 100 ms", 0),
+        Metric::plain("in the wait", 0),
+        Metric::plain("server's p99 ms", 1),
+        Metric::plain("server's max ms", 1),
     ],
     promises: &[Promise {
         text: "p99 <= 25 ms and last <= 100 ms in 9 of 10 rounds",
@@ -127,9 +130,9 @@ pub fn run(options: &Options) -> Result<()> {
         curves.extend(pooled.map(|(kind, lags)| curve(kind, variant, lags, rounds)));
     }
     raw.flush()?;
-    let x = Axis { label: "ms after the deadline", logarithmic: true };
-    let y = Axis { label: "% of events", logarithmic: false };
-    report.plot("lag.svg", &plot::lines("expired events that have arrived", x, y, &curves))?;
+    let x = Axis { label: "ms after the deadline", scale: Scale::Logarithmic };
+    let y = Axis { label: "% of events", scale: Scale::Linear };
+    report.plot("lag.svg", &plot::lines("expired events that have arrived", &x, &y, &curves))?;
     report.finish()
 }
 
@@ -152,9 +155,9 @@ impl Disturbance {
         match variant {
             "scan" => {
                 let stop = Arc::new(AtomicBool::new(false));
-                let connection = Connection::open(server.port())?;
+                let client = server.client()?;
                 let seen_by_scanner = Arc::clone(&stop);
-                let scanner = std::thread::spawn(move || scan_until(connection, &seen_by_scanner));
+                let scanner = std::thread::spawn(move || scan_until(client, &seen_by_scanner));
                 Ok(Disturbance::Scan { stop, scanner: Some(scanner) })
             }
             "load" | "fields-load" => {
@@ -197,20 +200,18 @@ impl Drop for Disturbance {
 
 impl Observed {
     fn columns(&self) -> Vec<f64> {
-        let mut all = self.lags_ms.clone();
-        all.resize(DUE_KEYS as usize, f64::INFINITY);
-        let within = |limit_ms: f64| all.iter().filter(|&&lag| lag <= limit_ms).count() as f64;
+        let within = |limit_ms: f64| self.lags_ms.iter().filter(|&&lag| lag <= limit_ms).count() as f64;
+        let [p50, p99, last] = [0.5, 0.99, 1.0].map(|share| quantile_of(&self.lags_ms, DUE_KEYS, share));
         let arrived = self.lags_ms.len() as f64;
-        let (p50, p99, last) = (percentile(&all, 0.5), percentile(&all, 0.99), percentile(&all, 1.0));
         vec![p50, p99, last, within(25.0), within(100.0), arrived, self.server_p99_ms, self.server_max_ms]
     }
 }
 
 fn observe_round(server: &Server, dying: Dying, round: usize, wait: Duration) -> Result<Observed> {
-    let mut client = Connection::open(server.port())?;
-    client.command(&[b"CONFIG", b"RESETSTAT"])?;
-    let mut subscriber = Connection::open(server.port())?;
-    subscriber.command(&[b"SUBSCRIBE", dying.channel()])?;
+    let mut client = server.client()?;
+    client.call(&[b"CONFIG", b"RESETSTAT"])?;
+    let mut subscriber = server.client()?;
+    subscriber.call(&[b"SUBSCRIBE", dying.channel()])?;
 
     let first = round as u64 * DUE_KEYS;
     let due = first..first + DUE_KEYS;
@@ -222,7 +223,7 @@ fn observe_round(server: &Server, dying: Dying, round: usize, wait: Duration) ->
     let limit = wall::instant_at(deadline_ms) + wait;
     let mut lags_ms = Vec::with_capacity(names.len());
     while lags_ms.len() < names.len() {
-        let Some(event) = subscriber.reply_before(limit)? else {
+        let Some(event) = subscriber.next_before(limit)? else {
             break;
         };
         let lag_ms = (wall::unix_us() - deadline_ms * 1_000) as f64 / 1e3;
@@ -246,12 +247,9 @@ fn observe_round(server: &Server, dying: Dying, round: usize, wait: Duration) ->
 }
 
 /// The key of an `expired` event.
-pub fn expired_key(event: &Reply) -> Option<&[u8]> {
+pub fn expired_key(event: &Value) -> Option<&[u8]> {
     match event {
-        Reply::Array(parts) => match parts.as_slice() {
-            [_, _, Reply::Bulk(Some(name))] => Some(name),
-            _ => None,
-        },
+        Value::List(parts) if parts.len() == 3 => parts[2].text(),
         _ => None,
     }
 }
@@ -263,26 +261,24 @@ fn expect_keys(server: &Server, expected: u64) -> Result<()> {
     }
 }
 
-fn scan_until(mut connection: Connection, stop: &AtomicBool) -> io::Result<()> {
+fn scan_until(mut client: Client, stop: &AtomicBool) -> io::Result<()> {
     let mut cursor = b"0".to_vec();
     while !stop.load(Ordering::Relaxed) {
-        let reply = connection.command(&[b"SCAN", &cursor, b"COUNT", b"100"])?;
-        let Reply::Array(parts) = reply else {
-            return Err(io::Error::other("SCAN did not answer with an array"));
+        let reply = client.call(&[b"SCAN", &cursor, b"COUNT", b"100"]).map_err(io::Error::other)?;
+        let next = match &reply {
+            Value::List(parts) => parts.first().and_then(Value::text),
+            _ => None,
         };
-        let Some(Reply::Bulk(Some(next))) = parts.into_iter().next() else {
-            return Err(io::Error::other("SCAN did not answer with a cursor"));
-        };
-        cursor = next;
+        cursor = next.ok_or_else(|| io::Error::other("SCAN did not answer with a cursor"))?.to_vec();
     }
     Ok(())
 }
 
 /// The share of events that had arrived by each moment, over all rounds.
-fn curve(kind: Kind, variant: &str, mut lags_ms: Vec<f64>, rounds: usize) -> Series {
+fn curve(kind: Kind, variant: &str, mut lags_ms: Vec<f64>, rounds: usize) -> Line {
     lags_ms.sort_by(f64::total_cmp);
     let due = (DUE_KEYS as usize * rounds) as f64;
     let step = (lags_ms.len() / 500).max(1);
     let points = lags_ms.iter().enumerate().step_by(step).map(|(at, &lag)| (lag, (at + 1) as f64 / due * 100.0));
-    Series { label: format!("{} {variant}", kind.name()), points: points.collect() }
+    Line { label: format!("{} {variant}", kind.name()), points: points.collect() }
 }

@@ -2,18 +2,15 @@
 
 use crate::Result;
 use crate::options::Options;
-use crate::resp::{Connection, Deadline, Reply, push_set};
 use crate::server::Server;
-use crate::wall;
+use emberdb::measure::resp::push_command;
+use emberdb::measure::wall;
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::time::Duration;
 
 pub const VALUE: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 
-const FLUSH_BYTES: usize = 128 << 10;
 const HOUR_MS: i64 = 3_600_000;
 const LONGEST_ALLOWANCE: Duration = Duration::from_secs(100);
 
@@ -39,41 +36,25 @@ pub fn far_deadlines(server: &Server, keys: Range<u64>) -> Result<()> {
     })
 }
 
-/// Sends one command for each number, `push` writing it, while another thread reads the replies.
-/// Fails on the first error reply.
-pub fn pipeline(server: &Server, numbers: Range<u64>, mut push: impl FnMut(u64, &mut Vec<u8>)) -> Result<()> {
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port()))?;
-    let replies = stream.try_clone()?;
-    let expected = numbers.end - numbers.start;
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(move || {
-            let outcome = expect_lines(&replies, expected);
-            if outcome.is_err() {
-                // Wakes a writer that waits for a server which no longer reads; the error itself is what counts.
-                let _ = replies.shutdown(Shutdown::Both);
-            }
-            outcome
-        });
-        let mut out = Vec::with_capacity(2 * FLUSH_BYTES);
-        let mut written = Ok(());
-        for number in numbers {
-            push(number, &mut out);
-            if out.len() >= FLUSH_BYTES {
-                written = stream.write_all(&out);
-                out.clear();
-            }
-            if written.is_err() {
-                break;
-            }
-        }
-        let written = written.and_then(|()| stream.write_all(&out));
-        if written.is_err() {
-            // Wakes the reader, which would otherwise wait for replies to commands never sent.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        reader.join().expect("the reader does not panic")?;
-        Ok(written?)
-    })
+/// When a key written by [`push_set`] dies.
+#[derive(Clone, Copy)]
+pub enum Deadline {
+    Never,
+    AfterMs(i64),
+    AtUnixMs(i64),
+}
+
+pub fn push_set(out: &mut Vec<u8>, key: &[u8], value: &[u8], deadline: Deadline) {
+    match deadline {
+        Deadline::Never => push_command(out, &[b"SET", key, value]),
+        Deadline::AfterMs(ttl_ms) => push_command(out, &[b"SET", key, value, b"PX", ttl_ms.to_string().as_bytes()]),
+        Deadline::AtUnixMs(at_ms) => push_command(out, &[b"SET", key, value, b"PXAT", at_ms.to_string().as_bytes()]),
+    }
+}
+
+/// Sends one command for each number, `push` writing it. Fails on the first error reply.
+pub fn pipeline(server: &Server, numbers: Range<u64>, push: impl FnMut(u64, &mut Vec<u8>)) -> Result<()> {
+    Ok(server.client()?.load(numbers, push, |_| ())?)
 }
 
 /// Loading took so long that the moment the keys were to die at had passed.
@@ -119,29 +100,6 @@ pub fn allowing_time<T>(options: &Options, mut attempt: impl FnMut(Duration) -> 
 
 /// Keys the server counts, over one connection of its own.
 pub fn dbsize(server: &Server) -> Result<u64> {
-    match Connection::open(server.port())?.command(&[b"DBSIZE"])? {
-        Reply::Integer(keys) => Ok(keys as u64),
-        other => Err(format!("DBSIZE answered {other:?}").into()),
-    }
-}
-
-/// Reads `expected` one-line replies.
-fn expect_lines(mut stream: &TcpStream, expected: u64) -> io::Result<()> {
-    let mut buffer = vec![0; FLUSH_BYTES];
-    let mut lines = 0;
-    let mut at_line_start = true;
-    while lines < expected {
-        let filled = stream.read(&mut buffer)?;
-        if filled == 0 {
-            return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection while loading"));
-        }
-        for &byte in &buffer[..filled] {
-            if at_line_start && byte == b'-' {
-                return Err(io::Error::other("the server refused a command while loading"));
-            }
-            at_line_start = byte == b'\n';
-            lines += u64::from(at_line_start);
-        }
-    }
-    Ok(())
+    let reply = server.client()?.call(&[b"DBSIZE"])?;
+    Ok(reply.number().ok_or_else(|| format!("DBSIZE answered {reply:?}"))? as u64)
 }

@@ -11,6 +11,7 @@
 //! "server's" repeat what a server says of itself.
 //!
 //! Reading order: this file, `report` (what is printed and kept), `server` (processes), `lag` (the first experiment).
+//! Connections, tables and plots are those of `emberdb::measure`, as in the load generator.
 //! A new experiment is one file and one row of [`EXPERIMENTS`].
 //!
 //! Results go to `bench-results/<date>-<machine>/promises/`: `summary.md`, and for each experiment its rounds
@@ -24,14 +25,11 @@ mod load;
 mod mass_expiry;
 mod memory;
 mod options;
-mod plot;
 mod report;
-mod resp;
 #[path = "../shared/results.rs"]
 mod results;
 mod server;
 mod stale;
-mod wall;
 
 use options::Options;
 use std::process::ExitCode;

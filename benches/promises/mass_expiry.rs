@@ -8,14 +8,17 @@
 //! The bargain every store must strike: giving memory back fast takes CPU from clients. Hence both sides of it
 //! are measured in one run.
 
+use crate::Result;
 use crate::generator::{Generator, Observer};
-use crate::load::{self, VALUE, key};
+use crate::load::{self, Deadline, VALUE, key, push_set};
 use crate::options::Options;
-use crate::plot::{self, Axis, Series};
-use crate::report::{Column, Experiment, Holds, Promise, Report};
-use crate::resp::{Connection, Deadline, push_command, push_set};
-use crate::server::{Kind, Server, Settings, alternating, info_fields};
-use crate::{Result, wall};
+use crate::report::{Experiment, Holds, Promise, Report};
+use crate::server::{Kind, Server, Settings, alternating, numbers};
+use emberdb::measure::client::Client;
+use emberdb::measure::plot::{self, Axis, Line, Scale};
+use emberdb::measure::report::Metric;
+use emberdb::measure::resp::{info_fields, push_command};
+use emberdb::measure::wall;
 use hdrhistogram::Histogram;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -40,17 +43,17 @@ static EXPERIMENT: Experiment = Experiment {
     setting: "1,000,000 keys (16-byte keys, 32-byte values) die at once while 50 connections GET others at half the \
               server's greatest rate, open loop; latency in ms in the 5 s before and the 5 s after, seconds until all \
               but 10 % of the memory is back, and how late the generator itself was.",
-    columns: &[
-        Column { name: "GET/s", decimals: 0 },
-        Column { name: "quiet p99", decimals: 3 },
-        Column { name: "quiet p99.9", decimals: 3 },
-        Column { name: "during p99", decimals: 3 },
-        Column { name: "during p99.9", decimals: 3 },
-        Column { name: "during max", decimals: 3 },
-        Column { name: "p99.9 ratio", decimals: 2 },
-        Column { name: "used_memory s", decimals: 1 },
-        Column { name: "RSS s", decimals: 1 },
-        Column { name: "sent late p99.9", decimals: 3 },
+    metrics: &[
+        Metric::plain("GET/s", 0),
+        Metric::plain("quiet p99", 3),
+        Metric::plain("quiet p99.9", 3),
+        Metric::plain("during p99", 3),
+        Metric::plain("during p99.9", 3),
+        Metric::plain("during max", 3),
+        Metric::plain("p99.9 ratio", 2),
+        Metric::plain("used_memory s", 1),
+        Metric::plain("RSS s", 1),
+        Metric::plain("sent late p99.9", 3),
     ],
     promises: &[
         Promise {
@@ -98,11 +101,11 @@ pub fn run(options: &Options) -> Result<()> {
     }
     memory.flush()?;
     latency.flush()?;
-    let x = Axis { label: "s after the deadline", logarithmic: false };
-    let y = Axis { label: "worst GET of each 50 ms, ms", logarithmic: true };
-    report.plot("mass-expiry-latency.svg", &plot::lines("latency, last round", x, y, &latency_curves))?;
-    let y = Axis { label: "MB over the level before loading", logarithmic: false };
-    report.plot("mass-expiry-memory.svg", &plot::lines("memory, last round", x, y, &memory_curves))?;
+    let x = Axis { label: "s after the deadline", scale: Scale::Linear };
+    let y = Axis { label: "worst GET of each 50 ms, ms", scale: Scale::Logarithmic };
+    report.plot("mass-expiry-latency.svg", &plot::lines("latency, last round", &x, &y, &latency_curves))?;
+    let y = Axis { label: "MB over the level before loading", scale: Scale::Linear };
+    report.plot("mass-expiry-memory.svg", &plot::lines("memory, last round", &x, &y, &memory_curves))?;
     report.finish()
 }
 
@@ -142,7 +145,7 @@ struct Memory {
 /// Watches latency and memory from within the generator's loop, so that nothing else runs on its core.
 struct Watch<'a> {
     server: &'a Server,
-    info: Connection,
+    info: Client,
     info_in_flight: bool,
     info_due: Instant,
     death: Instant,
@@ -196,7 +199,7 @@ impl<'a> Watch<'a> {
         growth: Memory,
         gets_a_second: f64,
     ) -> Result<Watch<'a>> {
-        let info = Connection::open(server.port())?;
+        let info = server.client()?;
         info.set_nonblocking()?;
         let slices = (QUIET + DURING).as_millis() / SLICE.as_millis();
         let slice_at = |at: u128| at as f64 * SLICE.as_secs_f64() - QUIET.as_secs_f64();
@@ -255,9 +258,9 @@ impl Observer for Watch<'_> {
 
     fn go_on(&mut self, now: Instant) -> Result<bool> {
         if self.info_in_flight {
-            if let Some(reply) = self.info.poll_reply()? {
+            if let Some(reply) = self.info.poll()? {
                 self.info_in_flight = false;
-                let used_bytes = info_fields(&reply).get("used_memory").copied();
+                let used_bytes = numbers(info_fields(&reply)).get("used_memory").copied();
                 self.sample_memory(used_bytes.ok_or("INFO has no used_memory")?, now)?;
             }
         } else if now >= self.info_due {
@@ -289,13 +292,13 @@ impl Observed {
         ]
     }
 
-    fn latency_curve(&self, kind: Kind) -> Series {
+    fn latency_curve(&self, kind: Kind) -> Line {
         let points = self.slices.iter().map(|slice| (slice.at_s, slice.worst_ms)).collect();
-        Series { label: kind.name().to_owned(), points }
+        Line { label: kind.name().to_owned(), points }
     }
 
-    fn memory_curves(&self, kind: Kind) -> [Series; 2] {
-        let curve = |label: &str, bytes: fn(&MemorySample) -> f64| Series {
+    fn memory_curves(&self, kind: Kind) -> [Line; 2] {
+        let curve = |label: &str, bytes: fn(&MemorySample) -> f64| Line {
             label: format!("{} {label}", kind.name()),
             points: self.samples.iter().map(|sample| (sample.at_s, bytes(sample) / 1e6)).collect(),
         };

@@ -1,12 +1,12 @@
 //! Memory: bytes of RSS a key with a deadline costs, at several fills, because a table's cost swings as it grows.
 
 use crate::Result;
-use crate::load::{VALUE, key, pipeline};
+use crate::load::{Deadline, VALUE, key, pipeline, push_set};
 use crate::options::Options;
-use crate::plot::{self, Axis, Series};
-use crate::report::{Column, Experiment, Holds, Promise, Report};
-use crate::resp::{Deadline, push_set};
+use crate::report::{Experiment, Holds, Promise, Report};
 use crate::server::{Kind, Server, Settings, alternating};
+use emberdb::measure::plot::{self, Axis, Line, Scale};
+use emberdb::measure::report::Metric;
 
 const SIZES: [u64; 6] = [700_000, 850_000, 1_000_000, 1_100_000, 1_250_000, 1_400_000];
 const DAY_MS: i64 = 86_400_000;
@@ -14,14 +14,14 @@ const DAY_MS: i64 = 86_400_000;
 static EXPERIMENT: Experiment = Experiment {
     name: "memory",
     setting: "16-byte keys, 32-byte values, SET k v PX; growth of RSS over the empty server divided by the keys.",
-    columns: &[
-        Column { name: "B at 0.7 M", decimals: 1 },
-        Column { name: "B at 0.85 M", decimals: 1 },
-        Column { name: "B at 1 M", decimals: 1 },
-        Column { name: "B at 1.1 M", decimals: 1 },
-        Column { name: "B at 1.25 M", decimals: 1 },
-        Column { name: "B at 1.4 M", decimals: 1 },
-        Column { name: "worst B", decimals: 1 },
+    metrics: &[
+        Metric::plain("B at 0.7 M", 1),
+        Metric::plain("B at 0.85 M", 1),
+        Metric::plain("B at 1 M", 1),
+        Metric::plain("B at 1.1 M", 1),
+        Metric::plain("B at 1.25 M", 1),
+        Metric::plain("B at 1.4 M", 1),
+        Metric::plain("worst B", 1),
     ],
     promises: &[Promise {
         text: "at most 95 bytes a key at the worst fill",
@@ -39,15 +39,15 @@ pub fn run(options: &Options) -> Result<()> {
             let mut bytes_a_key = series(options, kind)?;
             if round == rounds {
                 let points = SIZES.iter().zip(&bytes_a_key).map(|(&keys, &bytes)| (keys as f64 / 1e6, bytes));
-                curves.push(Series { label: kind.name().to_owned(), points: points.collect() });
+                curves.push(Line { label: kind.name().to_owned(), points: points.collect() });
             }
             bytes_a_key.push(bytes_a_key.iter().copied().fold(0.0, f64::max));
             report.round(kind, "", bytes_a_key);
         }
     }
-    let x = Axis { label: "million keys", logarithmic: false };
-    let y = Axis { label: "bytes a key", logarithmic: false };
-    report.plot("memory.svg", &plot::lines("growth of RSS a key, last round", x, y, &curves))?;
+    let x = Axis { label: "million keys", scale: Scale::Linear };
+    let y = Axis { label: "bytes a key", scale: Scale::Linear };
+    report.plot("memory.svg", &plot::lines("growth of RSS a key, last round", &x, &y, &curves))?;
     report.finish()
 }
 

@@ -6,16 +6,11 @@
 use crate::options::Options;
 use crate::server::Kind;
 use crate::{EXPERIMENTS, Result, results};
+use emberdb::measure::report::{Metric, Table, median_of};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 
-/// A column of figures. A value of infinity was not reached while we waited; NaN is not offered by the server.
-pub struct Column {
-    pub name: &'static str,
-    pub decimals: usize,
-}
-
-/// Columns and the most each may show, all at once.
+/// Metrics and the most each may be, all at once.
 pub struct Promise {
     pub text: &'static str,
     pub limits: &'static [(&'static str, f64)],
@@ -31,7 +26,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// What was done, for the reader of the summary.
     pub setting: &'static str,
-    pub columns: &'static [Column],
+    pub metrics: &'static [Metric],
     pub promises: &'static [Promise],
 }
 
@@ -52,14 +47,14 @@ impl<'a> Report<'a> {
     pub fn new(options: &'a Options, experiment: &'static Experiment) -> Result<Report<'a>> {
         fs::create_dir_all(&options.out)?;
         println!("\n{}: {}", experiment.name, experiment.setting);
-        let names: String = experiment.columns.iter().map(|column| format!("{:>WIDTH$}", column.name)).collect();
+        let names: String = experiment.metrics.iter().map(|metric| format!("{:>WIDTH$}", metric.name)).collect();
         println!("{:<13}{:<7}{:>7}{names}", "server", "", "round");
         Ok(Report { experiment, options, rows: Vec::new(), plots: Vec::new() })
     }
 
-    /// Adds one round; `variant` may be empty, `values` follow the experiment's columns.
+    /// Adds one round; `variant` may be empty, `values` follow the experiment's metrics.
     pub fn round(&mut self, server: Kind, variant: &'static str, values: Vec<f64>) {
-        assert_eq!(values.len(), self.experiment.columns.len(), "a value for each column");
+        assert_eq!(values.len(), self.experiment.metrics.len(), "a value for each metric");
         let round = self.group(server, variant).count() + 1;
         self.print_line(server, variant, &round.to_string(), &values);
         self.rows.push(Row { server, variant, values });
@@ -91,13 +86,13 @@ impl<'a> Report<'a> {
             (self.rows.iter().position(|row| row.variant == variant), server != Kind::Ember)
         });
 
-        let mut medians = markdown_heading(experiment);
+        let mut medians = Table::new(&["server", "variant"], experiment.columns("rounds"));
         let mut verdicts = String::new();
         for &(server, variant) in &groups {
             let values = self.medians(server, variant);
             self.print_line(server, variant, "median", &values);
-            let rounds = self.group(server, variant).count();
-            medians += &format!("| {} | {variant} | {rounds} |{}\n", server.name(), self.cells(&values, " ", " |"));
+            let rounds = self.group(server, variant).count().to_string();
+            medians.push(experiment.row(server, variant, rounds, &values));
             for promise in experiment.promises {
                 let (held, measured) = self.judge(promise, server, variant);
                 let verdict = if held { "PASS" } else { "MISS" };
@@ -109,7 +104,12 @@ impl<'a> Report<'a> {
         let plots: String = self.plots.iter().map(|name| format!("\n![{name}]({name})\n")).collect();
         let scale = self.options.scale;
         let scaled = if scale == 1.0 { String::new() } else { format!(" **Numbers of keys times {scale}.**") };
-        let page = format!("## {}\n\n{}{scaled}\n\n{medians}\n{verdicts}{plots}", experiment.name, experiment.setting);
+        let page = format!(
+            "## {}\n\n{}{scaled}\n\n{}\n{verdicts}{plots}",
+            experiment.name,
+            experiment.setting,
+            medians.markdown()
+        );
         fs::write(self.options.out.join(format!("{}.md", experiment.name)), page)?;
         fs::write(self.options.out.join(format!("{}.csv", experiment.name)), self.csv())?;
         Ok(())
@@ -120,8 +120,8 @@ impl<'a> Report<'a> {
     }
 
     fn medians(&self, server: Kind, variant: &'static str) -> Vec<f64> {
-        let columns = 0..self.experiment.columns.len();
-        columns.map(|column| median(self.group(server, variant).map(|row| row.values[column]).collect())).collect()
+        let rounds: Vec<Vec<f64>> = self.group(server, variant).map(|row| row.values.clone()).collect();
+        (0..self.experiment.metrics.len()).map(|metric| median_of(&rounds, metric)).collect()
     }
 
     /// Whether the promise held, and what was measured.
@@ -147,40 +147,43 @@ impl<'a> Report<'a> {
     }
 
     fn column(&self, name: &str) -> usize {
-        let columns = self.experiment.columns;
-        columns.iter().position(|column| column.name == name).expect("a promise names one of its table's columns")
+        let metrics = self.experiment.metrics;
+        metrics.iter().position(|metric| metric.name == name).expect("a promise names one of its table's metrics")
     }
 
     fn cell(&self, values: &[f64], name: &str) -> String {
         let column = self.column(name);
-        format_value(values[column], self.experiment.columns[column].decimals)
-    }
-
-    fn cells(&self, values: &[f64], before: &str, after: &str) -> String {
-        let columns = self.experiment.columns.iter();
-        columns
-            .zip(values)
-            .map(|(column, &value)| format!("{before}{}{after}", format_value(value, column.decimals)))
-            .collect()
+        self.experiment.metrics[column].show(values[column])
     }
 
     fn print_line(&self, server: Kind, variant: &str, round: &str, values: &[f64]) {
-        let columns = self.experiment.columns.iter().zip(values);
-        let cells: String =
-            columns.map(|(column, &value)| format!("{:>WIDTH$}", format_value(value, column.decimals))).collect();
+        let metrics = self.experiment.metrics.iter().zip(values);
+        let cells: String = metrics.map(|(metric, &value)| format!("{:>WIDTH$}", metric.show(value))).collect();
         println!("{:<13}{variant:<7}{round:>7}{cells}", server.name());
     }
 
     fn csv(&self) -> String {
-        let names: Vec<&str> = self.experiment.columns.iter().map(|column| column.name).collect();
-        let mut text = format!("server,variant,round,{}\n", names.join(","));
+        let mut table = Table::new(&["server", "variant"], self.experiment.columns("round"));
         for (at, row) in self.rows.iter().enumerate() {
             let before = &self.rows[..at];
             let same = |other: &&Row| other.server == row.server && other.variant == row.variant;
             let round = before.iter().filter(same).count() + 1;
-            text += &format!("{},{},{round}{}\n", row.server.name(), row.variant, self.cells(&row.values, ",", ""));
+            table.push(self.experiment.row(row.server, row.variant, round.to_string(), &row.values));
         }
-        text
+        table.csv()
+    }
+}
+
+impl Experiment {
+    /// What stands above the figures of a row, whose first says which round or how many.
+    fn columns(&self, first: &'static str) -> impl Iterator<Item = &'static str> {
+        std::iter::once(first).chain(self.metrics.iter().map(|metric| metric.name))
+    }
+
+    fn row(&self, server: Kind, variant: &str, first: String, values: &[f64]) -> Vec<String> {
+        let names = [server.name().to_owned(), variant.to_owned(), first];
+        let cells = self.metrics.iter().zip(values).map(|(metric, &value)| metric.show(value));
+        names.into_iter().chain(cells).collect()
     }
 }
 
@@ -200,8 +203,8 @@ pub fn write_summary(options: &Options) -> Result<()> {
     for &kind in &options.kinds {
         text += &format!("{}: {}.\n", kind.name(), kind.version(options));
     }
-    text += "\nEach figure is the median over rounds; every round is in the CSV file of its experiment. `>` marks\n\
-             what had not come when the wait ended, `-` what the server does not publish. Made by `scripts/promises`.\n";
+    text += "\nEach figure is the median over rounds; every round is in the CSV file of its experiment. `never`\n\
+             marks what had not come when the wait ended, `-` what the server does not publish. Made by `scripts/promises`.\n";
     for experiment in EXPERIMENTS {
         if let Ok(section) = fs::read_to_string(options.out.join(format!("{}.md", experiment.name))) {
             text += &format!("\n{section}");
@@ -211,33 +214,5 @@ pub fn write_summary(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The middle value; of an even number of values the greater of the two in the middle, the worse one here.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// The value below or at which `share` of the sorted values lie.
-pub fn percentile(sorted: &[f64], share: f64) -> f64 {
-    let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
-}
-
 /// Of a column on the terminal; two more than the longest name.
 const WIDTH: usize = 17;
-
-fn format_value(value: f64, decimals: usize) -> String {
-    if value.is_nan() {
-        "-".to_owned()
-    } else if value.is_infinite() {
-        ">".to_owned()
-    } else {
-        format!("{value:.decimals$}")
-    }
-}
-
-fn markdown_heading(experiment: &Experiment) -> String {
-    let names: String = experiment.columns.iter().map(|column| format!(" {} |", column.name)).collect();
-    let rules = "---:|".repeat(experiment.columns.len());
-    format!("| server | variant | rounds |{names}\n|---|---|---:|{rules}\n")
-}

@@ -3,7 +3,11 @@
 
 use crate::Result;
 use crate::options::Options;
-use crate::resp::{Connection, Reply};
+use emberdb::measure::client::{Client, Login};
+use emberdb::measure::failure;
+use emberdb::measure::process;
+use emberdb::measure::resp::Value;
+use emberdb::measure::target::{Address, Target};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
@@ -35,6 +39,7 @@ pub struct Settings {
 pub struct Server {
     kind: Kind,
     port: u16,
+    target: Target,
     process: Child,
     folder: PathBuf,
 }
@@ -79,7 +84,9 @@ impl Server {
         command.current_dir(&folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         pin_and_bind_to_parent(&mut command, options.server_core);
         let process = command.spawn().map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
-        let mut server = Server { kind, port, process, folder };
+        let address = Address::Tcp(format!("127.0.0.1:{port}"));
+        let target = Target { name: kind.name().to_owned(), address, pid: Some(process.id()) };
+        let mut server = Server { kind, port, target, process, folder };
         server.wait_until_ready()?;
         server.warn_where_unpinned(options.server_core)?;
         Ok(server)
@@ -93,6 +100,11 @@ impl Server {
         self.port
     }
 
+    /// A connection of its own.
+    pub fn client(&self) -> failure::Result<Client> {
+        Client::open(&self.target, &Login::default())
+    }
+
     /// Stops the process from running while another server is measured on the same core.
     pub fn pause(&self) {
         self.signal(libc::SIGSTOP);
@@ -104,15 +116,11 @@ impl Server {
 
     /// The numeric fields of one section of INFO, over a connection of its own.
     pub fn info(&self, section: &str) -> Result<HashMap<String, f64>> {
-        let mut connection = Connection::open(self.port)?;
-        Ok(info_fields(&connection.command(&[b"INFO", section.as_bytes()])?))
+        Ok(numbers(self.client()?.info(section)?))
     }
 
     pub fn rss_bytes(&self) -> Result<u64> {
-        // The second field counts pages; see proc_pid_statm(5).
-        let statm = fs::read_to_string(self.proc().join("statm"))?;
-        let pages: u64 = statm.split(' ').nth(1).ok_or("statm has too few fields")?.parse()?;
-        Ok(pages * page_bytes())
+        Ok(process::resident_bytes(self.process.id()).ok_or("the server is gone")?)
     }
 
     /// RSS once five readings 100 ms apart differ by less than 0.1 %, or after 10 s.
@@ -131,15 +139,9 @@ impl Server {
         Ok(last)
     }
 
-    /// CPU time of all threads so far. `schedstat` counts in nanoseconds, where `stat` counts clock ticks: ten
-    /// seconds of a server at 0.1 % are a single tick.
+    /// CPU time of all threads so far.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let mut total_ns = 0;
-        for thread in fs::read_dir(self.proc().join("task"))? {
-            let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
-            total_ns += schedstat.split(' ').next().unwrap_or("0").parse::<u64>()?;
-        }
-        Ok(Duration::from_nanos(total_ns))
+        Ok(Duration::from_nanos(process::cpu_ns(self.process.id()).ok_or("the server is gone")?))
     }
 
     fn proc(&self) -> PathBuf {
@@ -154,8 +156,8 @@ impl Server {
     fn wait_until_ready(&mut self) -> Result<()> {
         let limit = Instant::now() + START_LIMIT;
         loop {
-            let pong = Connection::open(self.port).and_then(|mut connection| connection.command(&[b"PING"]));
-            if pong.is_ok_and(|reply| reply == Reply::Line(b"PONG".to_vec())) {
+            let pong = self.client().and_then(|mut client| client.call(&[b"PING"]));
+            if pong.is_ok_and(|reply| reply == Value::Text(b"PONG".to_vec())) {
                 return Ok(());
             }
             if self.process.try_wait()?.is_some() || Instant::now() > limit {
@@ -222,14 +224,9 @@ pub fn alternating<T>(items: &[T], round: usize) -> impl Iterator<Item = &T> {
     (0..items.len()).map(move |at| if backwards { &items[items.len() - 1 - at] } else { &items[at] })
 }
 
-/// The fields of an INFO reply that are plain numbers.
-pub fn info_fields(reply: &Reply) -> HashMap<String, f64> {
-    let Reply::Bulk(Some(text)) = reply else {
-        return HashMap::new();
-    };
-    let text = String::from_utf8_lossy(text);
-    let pairs = text.lines().filter_map(|line| line.split_once(':'));
-    pairs.filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?))).collect()
+/// The fields of INFO that are plain numbers.
+pub fn numbers(info: HashMap<String, String>) -> HashMap<String, f64> {
+    info.into_iter().filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect()
 }
 
 /// Lets the command run on one core only and die with this program, even where the program is killed.
@@ -254,9 +251,4 @@ fn new_folder() -> io::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("emberdb-promises-{}-{serial}", std::process::id()));
     fs::create_dir_all(&folder)?;
     Ok(folder)
-}
-
-fn page_bytes() -> u64 {
-    // SAFETY: sysconf takes an integer and returns one.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }

@@ -4,13 +4,15 @@
 //! stale = deadlines passed so far - `expired_keys`, and keys in memory = keys written - `expired_keys`.
 //! Deadlines go on while a server is stopped, so here the servers run one after the other, each for all its rounds.
 
-use crate::load::{self, VALUE, key};
+use crate::Result;
+use crate::load::{self, Deadline, VALUE, key, push_set};
 use crate::options::Options;
-use crate::plot::{self, Axis, Series};
-use crate::report::{Column, Experiment, Holds, Promise, Report};
-use crate::resp::{Connection, Deadline, push_set};
-use crate::server::{Kind, Server, Settings, info_fields};
-use crate::{Result, wall};
+use crate::report::{Experiment, Holds, Promise, Report};
+use crate::server::{Kind, Server, Settings, numbers};
+use emberdb::measure::client::Client;
+use emberdb::measure::plot::{self, Axis, Line, Scale};
+use emberdb::measure::report::Metric;
+use emberdb::measure::wall;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -28,13 +30,13 @@ static EXPERIMENT: Experiment = Experiment {
     setting: "5,000,000 keys, lifetimes spread evenly over 10 minutes, 9,500 new ones a second, about as many deaths; \
               active-expire-cpu-percent 1 (redis-server: effort 1). Warm-up as long as the measurement; each round \
               is a part of it.",
-    columns: &[
-        Column { name: "stale %", decimals: 4 },
-        Column { name: "worst %", decimals: 4 },
-        Column { name: "deaths/s", decimals: 0 },
-        Column { name: "million keys", decimals: 3 },
-        Column { name: "cycle CPU %", decimals: 2 },
-        Column { name: "process CPU %", decimals: 2 },
+    metrics: &[
+        Metric::plain("stale %", 4),
+        Metric::plain("worst %", 4),
+        Metric::plain("deaths/s", 0),
+        Metric::plain("million keys", 3),
+        Metric::plain("cycle CPU %", 2),
+        Metric::plain("process CPU %", 2),
     ],
     promises: &[Promise { text: "stale <= 0.2 %", limits: &[("stale %", 0.2)], holds: Holds::InTheMedian }],
 };
@@ -60,18 +62,18 @@ pub fn run(options: &Options) -> Result<()> {
             writeln!(raw, "{},{at_s:.3},{written},{due},{expired}", kind.name())?;
         }
         let points = samples.iter().map(|sample| (sample.at_s, sample.stale_percent()));
-        curves.push(Series { label: kind.name().to_owned(), points: points.collect() });
+        curves.push(Line { label: kind.name().to_owned(), points: points.collect() });
     }
     raw.flush()?;
-    let x = Axis { label: "s", logarithmic: false };
-    let y = Axis { label: "% of keys in memory", logarithmic: true };
-    report.plot("stale.svg", &plot::lines("dead keys in memory", x, y, &curves))?;
+    let x = Axis { label: "s", scale: Scale::Linear };
+    let y = Axis { label: "% of keys in memory", scale: Scale::Logarithmic };
+    report.plot("stale.svg", &plot::lines("dead keys in memory", &x, &y, &curves))?;
     report.finish()
 }
 
 struct SteadyState {
     server: Server,
-    connection: Connection,
+    client: Client,
     start: Instant,
     deadlines: Deadlines,
     written: u64,
@@ -114,9 +116,9 @@ impl SteadyState {
         load::check_in_time(start_ms)?;
         let start = wall::instant_at(start_ms);
         wall::sleep_until(start);
-        let connection = Connection::open(server.port())?;
+        let client = server.client()?;
         let births_a_second = options.scaled(BIRTHS_A_SECOND) as f64;
-        Ok(SteadyState { server, connection, start, deadlines, written: keys, born: 0, births_a_second, rng })
+        Ok(SteadyState { server, client, start, deadlines, written: keys, born: 0, births_a_second, rng })
     }
 
     /// Writes new keys at their pace and reads INFO in between.
@@ -146,9 +148,9 @@ impl SteadyState {
             self.deadlines.add(deadline_ms);
             push_set(&mut batch, &key(b"new", number), VALUE, Deadline::AtUnixMs(deadline_ms));
         }
-        self.connection.send(&batch)?;
+        self.client.send(&batch)?;
         for _ in self.born..wanted {
-            self.connection.reply()?;
+            self.client.reply()?;
         }
         self.written += wanted - self.born;
         self.born = wanted;
@@ -156,7 +158,7 @@ impl SteadyState {
     }
 
     fn sample(&mut self) -> Result<Sample> {
-        let info = info_fields(&self.connection.command(&[b"INFO", b"stats"])?);
+        let info = numbers(self.client.info("stats")?);
         let field = |name: &str| info.get(name).copied().ok_or_else(|| format!("INFO has no {name}"));
         Ok(Sample {
             at_s: self.start.elapsed().as_secs_f64(),

@@ -2,13 +2,13 @@
 
 use super::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::strings::find_string;
+use super::strings::{as_bytes, find_string};
 use super::{Across, Ctx, Run};
 use crate::config::NotifyFlags;
 use crate::keyspace::{Kind, Owned, Value};
 use crate::resp::{Error, Request, Result};
 use crate::value::bits::{self, Combined, Field, Op, Overflow};
-use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, parse_i64};
+use crate::value::number::{I64_TEXT_BYTES_MAX, parse_i64};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -120,14 +120,6 @@ const BAD_OFFSET: Error = Error::text("ERR bit offset is not an integer or out o
 const BAD_BIT: Error = Error::text("ERR bit is not an integer or out of range");
 const BAD_FIELD: Error =
     Error::text("ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.");
-
-/// The value as bytes; an integer's text is written to the buffer.
-pub fn as_bytes<'v>(value: Value<'v>, text: &'v mut [u8; I64_TEXT_BYTES_MAX]) -> &'v [u8] {
-    match value {
-        Value::Int(n) => format_i64(n, text),
-        Value::Bytes(bytes) => bytes,
-    }
-}
 
 /// A bit's position, which the longest string has.
 fn offset(ctx: &Ctx, text: &[u8]) -> Result<u64> {

@@ -1,6 +1,6 @@
 //! Counting different elements in 12 KB: PFADD, PFCOUNT, PFMERGE, and what looks inside.
 
-use super::spec::flag::{ADMIN, COUNTED, DENY_OOM, FAST, READ, WRITE};
+use super::spec::flag::{ADMIN, COUNTED, DENY_OOM, FAST, MAY_REPLICATE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::find_string;
 use super::{Across, Ctx, Run};
@@ -29,7 +29,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "pfcount",
             arity: -2,
-            flags: READ,
+            flags: READ | MAY_REPLICATE,
             keys: Keys::ALL,
             group: Group::HyperLogLog,
             since: "2.8.9",

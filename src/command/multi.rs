@@ -1,10 +1,9 @@
 //! Strings under several keys.
 
-use super::bitmaps::as_bytes;
 use super::deadlines::Deadline;
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::strings::{Condition, len, parse_options, reply_value, set_dead};
+use super::strings::{Condition, as_bytes, len, parse_options, reply_value, set_dead};
 use super::{Across, Ctx, Merge, Run};
 use crate::clock::Now;
 use crate::config::{Limits, NotifyFlags};

@@ -75,6 +75,12 @@ pub mod flag {
     /// Uses its keys whatever the client says: TOUCH.
     pub const ALWAYS_TOUCH: u32 = 1 << 18;
     pub const SKIP_SLOWLOG: u32 = 1 << 19;
+    /// No write, but others see what it does: PUBLISH.
+    pub const MAY_REPLICATE: u32 = 1 << 20;
+    /// Allowed while messages of a subscription may come (RESP2).
+    pub const SUBSCRIBED: u32 = 1 << 21;
+    /// Only for those whom `enable-debug-command` allows it.
+    pub const PROTECTED: u32 = 1 << 22;
 
     /// The names in `COMMAND INFO`.
     pub const NAMES: &[(u32, &str)] = &[

@@ -1,13 +1,12 @@
 //! One string under one key: SET, GET, counters, parts of strings.
 
-use super::bitmaps::as_bytes;
 use super::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
 use crate::config::NotifyFlags;
 use crate::keyspace::{Key, Kind, Live, Value};
 use crate::resp::{Error, Reply, Request, Result};
-use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double};
+use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double, format_i64};
 use deadlines::{Expiry, Unit};
 
 pub const ROWS: &[Row<Run>] = &[
@@ -319,6 +318,14 @@ pub fn find_string<'c>(ctx: &'c mut Ctx, request: Request) -> Result<Option<Live
     }
 }
 
+/// The value as bytes; an integer's text is written to the buffer.
+pub fn as_bytes<'v>(value: Value<'v>, text: &'v mut [u8; I64_TEXT_BYTES_MAX]) -> &'v [u8] {
+    match value {
+        Value::Int(n) => format_i64(n, text),
+        Value::Bytes(bytes) => bytes,
+    }
+}
+
 fn get(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
@@ -361,7 +368,7 @@ impl Condition {
 /// Whether the value reads like this.
 fn is_text(value: Value, text: &[u8]) -> bool {
     match value {
-        Value::Int(n) => crate::value::number::format_i64(n, &mut [0; I64_TEXT_BYTES_MAX]) == text,
+        Value::Int(n) => format_i64(n, &mut [0; I64_TEXT_BYTES_MAX]) == text,
         Value::Bytes(bytes) => bytes == text,
     }
 }
@@ -647,7 +654,7 @@ fn getrange(ctx: &mut Ctx, request: Request) -> Result {
     }
     let mut text = [0; 20];
     let bytes = match live.value() {
-        Value::Int(n) => crate::value::number::format_i64(n, &mut text),
+        Value::Int(n) => format_i64(n, &mut text),
         Value::Bytes(bytes) => bytes,
     };
     ctx.reply.bulk(part(bytes, start, end));

@@ -1,144 +1,22 @@
 //! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README. Rows
 //! of `redis.rs` are about what is not there; the others act.
 
+use super::directive::{Directive, Field, Group};
+use super::redis;
 use super::types::{Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder};
-use super::values::{Kind, Setting, ValueError};
-use super::{Config, redis};
+use super::values::{Kind, Setting};
 
-/// One row.
-#[derive(Clone, Copy)]
-pub struct Directive {
-    pub name: &'static str,
-    pub group: Group,
-    /// As in a configuration file; empty is the empty string.
-    pub default: &'static str,
-    pub kind: Kind,
-    /// Whether `CONFIG SET` may change it.
-    pub mutable: bool,
-    pub help: &'static str,
-    pub(super) field: Field,
+/// The row of that name; case does not count.
+pub(super) fn find(name: &str) -> Option<&'static Directive> {
+    let today = ALIASES.iter().find(|(old, _)| old.eq_ignore_ascii_case(name)).map_or(name, |(_, today)| today);
+    DIRECTIVES.iter().find(|directive| directive.name.eq_ignore_ascii_case(today))
 }
 
-/// The chapters of `--help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    Network,
-    General,
-    Security,
-    Limits,
-    Events,
-    Observation,
-    Expiry,
-    Packing,
-    Persistence,
-    Eviction,
-    Replication,
-    Cluster,
-    Tls,
-    /// Other features that are not there.
-    Later,
-    /// What would change how fast something is done, or how it looks, and no more.
-    Hint,
-}
-
-impl Group {
-    pub fn title(self) -> &'static str {
-        match self {
-            Group::Network => "Network",
-            Group::General => "General",
-            Group::Security => "Security",
-            Group::Limits => "Limits",
-            Group::Events => "Events",
-            Group::Observation => "Observation",
-            Group::Expiry => "Expiry",
-            Group::Packing => "Small collections",
-            Group::Persistence => "Persistence",
-            Group::Eviction => "Eviction",
-            Group::Replication => "Replication",
-            Group::Cluster => "Cluster",
-            Group::Tls => "TLS",
-            Group::Later => "Other features",
-            Group::Hint => "Hints",
-        }
-    }
-
-    /// Why what its directives say has no effect; none where it has.
-    pub fn absence(self) -> Option<&'static str> {
-        match self {
-            Group::Persistence | Group::Eviction | Group::Replication | Group::Cluster | Group::Tls | Group::Later => {
-                Some("Not available yet: what would turn it on is refused, the rest is kept without effect.")
-            }
-            Group::Hint => Some("Nothing here corresponds: any value is kept, without effect."),
-            _ => None,
-        }
-    }
-}
-
-impl Directive {
-    /// The row of that name; case does not count.
-    pub fn find(name: &str) -> Option<&'static Directive> {
-        let today = ALIASES.iter().find(|(old, _)| old.eq_ignore_ascii_case(name)).map_or(name, |(_, today)| today);
-        DIRECTIVES.iter().find(|directive| directive.name.eq_ignore_ascii_case(today))
-    }
-
-    /// What it is called, its former names included.
-    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
-        let name = self.name;
-        let former = ALIASES.iter().filter(move |(_, today)| *today == name).map(|(old, _)| *old);
-        std::iter::once(name).chain(former)
-    }
-
-    /// Whether what it says changes anything.
-    pub fn acts(&self) -> bool {
-        !matches!(self.field, Field::Kept)
-    }
-
-    pub(super) fn show(&self, config: &Config) -> String {
-        match &self.field {
-            Field::Own { show, .. } => show(config),
-            Field::Kept => config.kept.get(self.name).cloned().unwrap_or_default(),
-        }
-    }
-
-    /// The line of a configuration file that sets it to what it is.
-    pub(super) fn line(&self, config: &Config) -> String {
-        let value = match &self.field {
-            Field::Own { line, .. } => line(config, &self.kind),
-            Field::Kept => self.kind.kept_line(&self.show(config)),
-        };
-        format!("{} {value}", self.name)
-    }
-
-    pub(super) fn read(&self, config: &mut Config, args: &[&str]) -> Result<(), ValueError> {
-        match &self.field {
-            Field::Own { read, .. } => read(config, &self.kind, args),
-            Field::Kept => {
-                config.kept.insert(self.name, self.kind.keep(args)?);
-                Ok(())
-            }
-        }
-    }
-
-    /// The one string of `CONFIG SET` as the words of a file's line. Redis splits lists at every single space.
-    pub(super) fn split<'a>(&self, value: &'a str) -> Vec<&'a str> {
-        match value {
-            "" if self.kind.is_list() => Vec::new(),
-            _ if self.kind.is_list() => value.split(' ').collect(),
-            _ => vec![value],
-        }
-    }
-}
-
-/// The row's place in `Config`.
-#[derive(Clone, Copy)]
-pub(super) enum Field {
-    Own {
-        show: fn(&Config) -> String,
-        line: fn(&Config, &Kind) -> String,
-        read: fn(&mut Config, &Kind, &[&str]) -> Result<(), ValueError>,
-    },
-    /// None: the value is kept by the row's name, as it is shown.
-    Kept,
+/// What a directive is called, its former names included.
+pub(super) fn names(directive: &Directive) -> impl Iterator<Item = &'static str> + use<> {
+    let name = directive.name;
+    let former = ALIASES.iter().filter(move |(_, today)| *today == name).map(|(old, _)| *old);
+    std::iter::once(name).chain(former)
 }
 
 macro_rules! field {
@@ -491,6 +369,15 @@ const OWN: &[Directive] = &[
         field: field!(slowlog_max_len),
     },
     Directive {
+        name: "latency-monitor-threshold",
+        group: Group::Observation,
+        default: "0",
+        kind: Kind::Integer { min: 0, max: i64::MAX as u64, unit: "ms" },
+        mutable: true,
+        help: "milliseconds after which an event is counted for LATENCY LATEST and HISTORY; 0 = none",
+        field: field!(latency_monitor_threshold_ms),
+    },
+    Directive {
         name: "latency-tracking",
         group: Group::Observation,
         default: "yes",
@@ -675,6 +562,7 @@ const OWN: &[Directive] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn names_are_unique_and_plain() {
@@ -752,8 +640,8 @@ mod tests {
 
     #[test]
     fn find_ignores_case() {
-        assert_eq!(Directive::find("TCP-Backlog").unwrap().name, "tcp-backlog");
-        assert!(Directive::find("tcp_backlog").is_none());
-        assert!(Directive::find("").is_none());
+        assert_eq!(find("TCP-Backlog").unwrap().name, "tcp-backlog");
+        assert!(find("tcp_backlog").is_none());
+        assert!(find("").is_none());
     }
 }

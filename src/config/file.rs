@@ -10,7 +10,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::directives::{DIRECTIVES, Directive};
+use super::directive::Directive;
+use super::directives::{self, DIRECTIVES};
 use super::help::{VERSION, help, version};
 use super::nearest::nearest;
 use super::values::ValueError;
@@ -105,7 +106,7 @@ pub fn load(args: &[String]) -> Result<Start, StartError> {
             let bytes = open(&absolute).map_err(|error| StartError::Open {
                 path: path.into(),
                 error,
-                hint: Directive::find(path).map(|row| format!("Did you mean '--{}'?", row.name)),
+                hint: directives::find(path).map(|row| format!("Did you mean '--{}'?", row.name)),
             })?;
             config.file = Some(absolute);
             read_file(&mut config, &bytes, None, 0)?;
@@ -158,7 +159,7 @@ impl Statement {
         if let Some((_, why)) = UNAVAILABLE.iter().find(|(absent, _)| name.eq_ignore_ascii_case(absent)) {
             return Err(Reason::Unavailable(why));
         }
-        match Directive::find(&name) {
+        match directives::find(&name) {
             Some(directive) => Ok(Statement::Set(directive, args)),
             None => Err(Reason::UnknownName { name }),
         }
@@ -195,7 +196,7 @@ impl Reason {
         match self {
             Reason::UnknownName { name } => {
                 if let Some((name, value)) = name.split_once('=')
-                    && Directive::find(name).is_some()
+                    && directives::find(name).is_some()
                 {
                     return Some(format!("Did you mean '{name} {value}'?"));
                 }
@@ -211,7 +212,7 @@ impl Reason {
                 let near = nearest(word, known.chain(["help", "version"]))?;
                 Some(format!("Did you mean '--{near}'?"))
             }
-            Reason::Value { directive, args, .. } => Directive::find(directive)?.kind.hint(args),
+            Reason::Value { directive, args, .. } => directives::find(directive)?.kind.hint(args),
             Reason::NotUtf8 => Some("Names and values are text in UTF-8.".to_string()),
             _ => None,
         }

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::directives::{DIRECTIVES, Directive};
+use super::directive::Directive;
+use super::directives::DIRECTIVES;
 use super::values::Kind;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `directives.rs` | the table |
 //! | `redis.rs` | its rows about what Redis has and we have not |
+//! | `directive.rs` | what a row is |
 //! | `values.rs` | how a value is parsed, bounded and printed: numbers, memory sizes, booleans, choices |
 //! | `types.rs` | values with a shape of their own: log levels, event flags, output limits |
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
@@ -24,6 +25,7 @@
 //! Invariants: a value in a `Config` has passed the bounds of its row; `CONFIG SET` applies all of its pairs or
 //! none; what nobody set explicitly follows its default, or `active-expire-effort` where that governs it.
 
+mod directive;
 mod directives;
 mod file;
 mod help;
@@ -36,7 +38,8 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-pub use directives::{DIRECTIVES, Directive, Group};
+pub use directive::{Directive, Group};
+pub use directives::DIRECTIVES;
 pub use file::{Place, Reason, Start, StartError, load};
 pub use help::{markdown_absent_table, markdown_table};
 pub use rewrite::RewriteError;
@@ -44,7 +47,7 @@ pub use types::{
     DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, Percentiles, PinShards,
     PipelineOrder,
 };
-pub use values::{Kind, ValueError, parse_memory};
+pub use values::{Kind, ValueError, escape, parse_memory};
 
 /// Every directive's present value. Field names are the directives' names, units last.
 #[derive(Clone, Debug)]
@@ -94,6 +97,8 @@ pub struct Config {
     pub slowlog_log_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub latency_tracking: bool,
+    /// 0: no event is counted.
+    pub latency_monitor_threshold_ms: u64,
     pub latency_percentiles: Percentiles,
 
     pub active_expire_enabled: bool,
@@ -131,16 +136,48 @@ pub struct Limits {
     pub stream_node_entries: usize,
     /// Bytes from which on a HyperLogLog is dense.
     pub hll_sparse_bytes: usize,
+    pub reply: ReplyLimit,
 }
 
-impl Limits {
-    /// As far as they can be followed: the members of a pack are counted in 16 bits.
-    pub fn feasible(mut self) -> Limits {
-        for entries in [&mut self.hash.entries, &mut self.set.entries, &mut self.zset.entries, &mut self.intset_entries]
+/// The longest reply of one command on one shard. Nothing else would bound it: one key may be named a million times.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplyLimit {
+    /// Past so many no more strings are written.
+    pub bytes: usize,
+    /// It is `client-output-buffer-limit`, so the connection is closed for what was written; otherwise an error takes
+    /// its place.
+    pub closes: bool,
+}
+
+/// The longest reply where `client-output-buffer-limit` sets no limit.
+const REPLY_BYTES_MAX: usize = 1 << 30;
+
+impl ReplyLimit {
+    /// Whether an error takes the place of a reply of so many bytes.
+    #[inline]
+    pub fn refuses(self, bytes: usize) -> bool {
+        bytes > self.bytes && !self.closes
+    }
+}
+
+impl Config {
+    /// The limits as far as they can be followed: the members of a pack are counted in 16 bits, and a reply past the
+    /// limit of its connection's output is never sent.
+    pub fn feasible_limits(&self) -> Limits {
+        let mut limits = self.limits;
+        for entries in
+            [&mut limits.hash.entries, &mut limits.set.entries, &mut limits.zset.entries, &mut limits.intset_entries]
         {
             *entries = (*entries).min(PACKED_ENTRIES_MAX);
         }
-        self
+        let OutputLimits { normal, pubsub, .. } = self.client_output_buffer_limit;
+        limits.reply = if normal.hard_bytes > 0 && pubsub.hard_bytes > 0 {
+            // Those who subscribe with RESP3 have the limit of subscribers, and may send commands.
+            ReplyLimit { bytes: normal.hard_bytes.max(pubsub.hard_bytes) as usize, closes: true }
+        } else {
+            ReplyLimit { bytes: REPLY_BYTES_MAX, closes: false }
+        };
+        limits
     }
 }
 
@@ -191,7 +228,7 @@ impl Config {
     pub fn get(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
         DIRECTIVES
             .iter()
-            .flat_map(|directive| directive.names().map(move |name| (name, directive)))
+            .flat_map(|directive| directives::names(directive).map(move |name| (name, directive)))
             .filter(|(name, _)| matches(name))
             .map(|(name, directive)| (name, directive.show(self)))
             .collect()
@@ -203,7 +240,7 @@ impl Config {
         let mut chosen: Vec<&'static Directive> = Vec::with_capacity(pairs.len());
         for (name, _) in pairs {
             let name = || name.to_string();
-            let directive = Directive::find(&name()).ok_or_else(|| SetError::Unknown { name: name() })?;
+            let directive = directives::find(&name()).ok_or_else(|| SetError::Unknown { name: name() })?;
             if !directive.mutable {
                 return Err(SetError::Immutable { name: name() });
             }
@@ -309,6 +346,7 @@ impl Config {
             slowlog_log_slower_than_us: 0,
             slowlog_max_len: 0,
             latency_tracking: false,
+            latency_monitor_threshold_ms: 0,
             latency_percentiles: Percentiles::default(),
             active_expire_enabled: false,
             active_expire_interval_ms: 0,

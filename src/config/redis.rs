@@ -2,7 +2,7 @@
 //! files of Redis name them. What would turn something on is refused, because somebody would rely on it. Where nothing
 //! that a directive promises is lost, any value that Redis takes is kept for CONFIG GET and REWRITE, and has no effect.
 
-use super::directives::{Directive, Field, Group};
+use super::directive::{Directive, Field, Group};
 use super::types::{Choice, DebugCommand};
 use super::values::Kind;
 
@@ -199,9 +199,6 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Later "acl-pubsub-default" "resetchannels" Kind::Choice(&["allchannels", "resetchannels"]),
         "channels of new users; there is only the default user, who may use all"),
     kept!(Later "acllog-max-len" "128" LONG_COUNT, "refusals that ACL LOG keeps; nothing is refused to anybody"),
-    only!(Later "latency-monitor-threshold" "0" LONG_COUNT,
-        "LATENCY's events are not available yet: only latency-monitor-threshold 0 (off) is accepted",
-        "milliseconds after which LATENCY counts an event; 0 = none"),
     kept!(Later "tracking-table-max-keys" "1000000" LONG_COUNT,
         "keys that client-side caching remembers; CLIENT TRACKING is refused"),
     kept!(Later "busy-reply-threshold" "5000" Kind::Integer { min: 0, max: I64_MAX, unit: "ms" },

@@ -12,7 +12,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::Config;
-use super::directives::{DIRECTIVES, Directive};
+use super::directive::Directive;
+use super::directives::DIRECTIVES;
 use super::file::{Place, StartError, Statement, fail_at, open};
 
 /// Why the file was not rewritten; it is then as it was. Each text is a single line.

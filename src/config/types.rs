@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::BitOr;
 use std::str::FromStr;
 
-use super::values::{ValueError, format_memory, parse_memory};
+use super::values::{Kind, Setting, ValueError, bounded, format_memory, one, parse_memory, quote};
 
 /// A value that is one word of a fixed list.
 pub(super) trait Choice: Sized + Copy + PartialEq + 'static {
@@ -19,6 +19,17 @@ pub(super) trait Choice: Sized + Copy + PartialEq + 'static {
     fn name(self) -> &'static str {
         let index = Self::ALL.iter().position(|known| *known == self);
         index.map_or("", |index| Self::NAMES[index])
+    }
+}
+
+impl<T: Choice> Setting for T {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        *self = T::from_name(one(args)?).ok_or(ValueError::NotAChoice(T::NAMES))?;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.name().to_string()
     }
 }
 
@@ -53,6 +64,20 @@ impl Choice for PipelineOrder {
 /// Permissions of a file, as chmod(2) takes them; zero leaves them to the umask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FileMode(pub u32);
+
+impl Setting for FileMode {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        let digits = one(args)?;
+        let octal = !digits.is_empty() && digits.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+        let mode = octal.then(|| u32::from_str_radix(digits, 8).unwrap_or(u32::MAX)).ok_or(ValueError::NotOctal)?;
+        self.0 = bounded(u64::from(mode), 0, 0o777)? as u32;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        format!("{:o}", self.0)
+    }
+}
 
 /// How connections and shards are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +196,7 @@ impl NotifyFlags {
     }
 
     /// All flags, also those that `Display` keeps to itself; for the configuration file.
-    pub(super) fn to_letters(self) -> String {
+    fn to_letters(self) -> String {
         let hidden = self.contains(NotifyFlags::ALL) && self.contains(NotifyFlags::NEW);
         format!("{self}{}", if hidden { "n" } else { "" })
     }
@@ -217,6 +242,21 @@ impl fmt::Display for NotifyFlags {
     }
 }
 
+impl Setting for NotifyFlags {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        *self = one(args)?.parse()?;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn line(&self, _kind: &Kind) -> String {
+        quote(&self.to_letters())
+    }
+}
+
 /// When a client that does not read its replies is disconnected: at once above `hard_bytes`, or after it stood
 /// above `soft_bytes` for `soft_s`. 0: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -236,7 +276,7 @@ pub struct OutputLimits {
 
 impl OutputLimits {
     /// Reads groups of class, hard, soft, seconds. A class that is not named keeps what it has.
-    pub(super) fn read(&mut self, args: &[&str]) -> Result<(), ValueError> {
+    fn read(&mut self, args: &[&str]) -> Result<(), ValueError> {
         let (groups, []) = args.as_chunks::<4>() else {
             return Err(ValueError::LimitCount);
         };
@@ -258,7 +298,7 @@ impl OutputLimits {
     }
 
     /// As [`OutputLimits`]'s `Display`, with sizes in the largest unit that divides them.
-    pub(super) fn to_words(self) -> String {
+    fn to_words(self) -> String {
         self.print(format_memory)
     }
 
@@ -278,9 +318,50 @@ impl fmt::Display for OutputLimits {
     }
 }
 
+impl Setting for OutputLimits {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        let mut changed = *self;
+        changed.read(args)?;
+        *self = changed;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+
+    fn line(&self, _kind: &Kind) -> String {
+        self.to_words()
+    }
+}
+
 /// Percentiles of a distribution, 0 to 100 each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Percentiles(pub Vec<f64>);
+
+impl Setting for Percentiles {
+    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        let mut percentiles = Vec::new();
+        for arg in args.iter().filter(|arg| !arg.is_empty()) {
+            let percentile: f64 = arg.parse().map_err(|_| ValueError::Percentiles)?;
+            if !(0.0..=100.0).contains(&percentile) {
+                return Err(ValueError::PercentileBounds);
+            }
+            percentiles.push(percentile);
+        }
+        *self = Percentiles(percentiles);
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        let shown: Vec<String> = self.0.iter().map(f64::to_string).collect();
+        shown.join(" ")
+    }
+
+    fn line(&self, _kind: &Kind) -> String {
+        if self.0.is_empty() { "\"\"".to_owned() } else { self.show() }
+    }
+}
 
 #[cfg(test)]
 mod tests {

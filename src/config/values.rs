@@ -2,7 +2,6 @@
 //! them; what they leave out (the unit, the nearest valid word) is in [`Kind::hint`], which a start-up error adds.
 
 use super::nearest::nearest;
-use super::types::{Choice, FileMode, NotifyFlags, OutputLimits, Percentiles};
 
 /// What a directive takes.
 #[derive(Clone, Copy, Debug)]
@@ -279,30 +278,6 @@ macro_rules! signed_settings {
 }
 signed_settings!(i32, i64);
 
-impl Setting for Percentiles {
-    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        let mut percentiles = Vec::new();
-        for arg in args.iter().filter(|arg| !arg.is_empty()) {
-            let percentile: f64 = arg.parse().map_err(|_| ValueError::Percentiles)?;
-            if !(0.0..=100.0).contains(&percentile) {
-                return Err(ValueError::PercentileBounds);
-            }
-            percentiles.push(percentile);
-        }
-        *self = Percentiles(percentiles);
-        Ok(())
-    }
-
-    fn show(&self) -> String {
-        let shown: Vec<String> = self.0.iter().map(f64::to_string).collect();
-        shown.join(" ")
-    }
-
-    fn line(&self, _kind: &Kind) -> String {
-        if self.0.is_empty() { "\"\"".to_owned() } else { self.show() }
-    }
-}
-
 impl Setting for bool {
     fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
         *self = yes_no(one(args)?)?;
@@ -355,63 +330,6 @@ impl Setting for Vec<String> {
     }
 }
 
-impl<T: Choice> Setting for T {
-    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        *self = T::from_name(one(args)?).ok_or(ValueError::NotAChoice(T::NAMES))?;
-        Ok(())
-    }
-
-    fn show(&self) -> String {
-        self.name().to_string()
-    }
-}
-
-impl Setting for FileMode {
-    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        let digits = one(args)?;
-        let octal = !digits.is_empty() && digits.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
-        let mode = octal.then(|| u32::from_str_radix(digits, 8).unwrap_or(u32::MAX)).ok_or(ValueError::NotOctal)?;
-        self.0 = bounded(u64::from(mode), 0, 0o777)? as u32;
-        Ok(())
-    }
-
-    fn show(&self) -> String {
-        format!("{:o}", self.0)
-    }
-}
-
-impl Setting for NotifyFlags {
-    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        *self = one(args)?.parse()?;
-        Ok(())
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-
-    fn line(&self, _kind: &Kind) -> String {
-        quote(&self.to_letters())
-    }
-}
-
-impl Setting for OutputLimits {
-    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        let mut changed = *self;
-        changed.read(args)?;
-        *self = changed;
-        Ok(())
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-
-    fn line(&self, _kind: &Kind) -> String {
-        self.to_words()
-    }
-}
-
 /// Digits and an optional unit. A number beyond 64 bits saturates: it is a size all the same, and out of bounds.
 pub fn parse_memory(text: &str) -> Option<u64> {
     let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -443,25 +361,35 @@ pub(super) fn format_memory(bytes: u64) -> String {
 
 /// A value in the quotes of redis.conf.
 pub(super) fn quote(text: &str) -> String {
-    use std::fmt::Write;
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\x07' => quoted.push_str("\\a"),
-            '\x08' => quoted.push_str("\\b"),
-            _ if letter.is_ascii_control() => {
-                write!(quoted, "\\x{:02x}", u32::from(letter)).expect("a String takes all text");
-            }
-            _ => quoted.push(letter),
+    let mut quoted = Vec::with_capacity(text.len() + 2);
+    quoted.push(b'"');
+    for byte in text.bytes() {
+        if byte.is_ascii() {
+            escape(byte, &mut quoted);
+        } else {
+            quoted.push(byte);
         }
     }
-    quoted.push('"');
-    quoted
+    quoted.push(b'"');
+    String::from_utf8(quoted).expect("what is not ASCII is as it was")
+}
+
+/// Appends a byte as it stands between double quotes, in redis.conf and in what redis-cli shows.
+pub fn escape(byte: u8, out: &mut Vec<u8>) {
+    match byte {
+        b'\\' | b'"' => out.extend([b'\\', byte]),
+        b'\n' => out.extend(b"\\n"),
+        b'\r' => out.extend(b"\\r"),
+        b'\t' => out.extend(b"\\t"),
+        0x07 => out.extend(b"\\a"),
+        0x08 => out.extend(b"\\b"),
+        b' '..=b'~' => out.push(byte),
+        _ => {
+            const DIGITS: &[u8] = b"0123456789abcdef";
+            let (high, low) = (DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]);
+            out.extend([b'\\', b'x', high, low]);
+        }
+    }
 }
 
 /// As strict as Redis: no plus sign, no leading zero, no blank.
@@ -471,7 +399,7 @@ fn parse_integer(text: &str) -> Option<i64> {
     canonical.then(|| text.parse().ok()).flatten()
 }
 
-fn bounded(number: u64, min: u64, max: u64) -> Result<u64, ValueError> {
+pub(super) fn bounded(number: u64, min: u64, max: u64) -> Result<u64, ValueError> {
     if (min..=max).contains(&number) {
         Ok(number)
     } else {
@@ -487,7 +415,7 @@ fn yes_no(word: &str) -> Result<bool, ValueError> {
     }
 }
 
-fn one<'a>(args: &[&'a str]) -> Result<&'a str, ValueError> {
+pub(super) fn one<'a>(args: &[&'a str]) -> Result<&'a str, ValueError> {
     match args {
         [only] => Ok(only),
         _ => Err(ValueError::WrongCount),

@@ -32,7 +32,7 @@ pub use live::Live;
 pub use nodes::Owned;
 pub use watch::Watch;
 
-use crate::clock::Now;
+use crate::clock::{Now, store_us};
 use crate::config::NotifyFlags;
 use crate::observe::Lag;
 use crate::table::block::Block;
@@ -66,6 +66,9 @@ pub struct Keyspace {
     pub effects: Effects,
     pub counters: Counters,
     pub lag: Lag,
+    /// Whether deletions of dead keys on access are timed.
+    pub times_deaths: bool,
+    longest_death_us: u64,
 }
 
 /// What looking a key up leaves behind. A command's row decides it, see `Spec::touch`.
@@ -138,6 +141,8 @@ impl Keyspace {
             effects: Effects::default(),
             counters: Counters::default(),
             lag: Lag::new(),
+            times_deaths: false,
+            longest_death_us: 0,
         }
     }
 
@@ -202,7 +207,16 @@ impl Keyspace {
     #[cold]
     fn bury(&mut self, db: usize, slot: Slot, now: Now) {
         self.counters.expired_by_access += 1;
+        let began_us = self.times_deaths.then(store_us);
         self.remove_dead(db, slot, now);
+        if let Some(began_us) = began_us {
+            self.longest_death_us = self.longest_death_us.max(store_us().saturating_sub(began_us));
+        }
+    }
+
+    /// How long the longest deletion of a dead key on access has taken since this was asked, in microseconds.
+    pub fn take_longest_death_us(&mut self) -> u64 {
+        std::mem::take(&mut self.longest_death_us)
     }
 
     fn remove_dead(&mut self, db: usize, slot: Slot, now: Now) {

@@ -1,28 +1,20 @@
-//! How one shard wakes another that waits for mail.
+//! How a shard that waits is woken, by another shard or by any thread.
 //!
 //! Who leaves mail looks whether the other waits; who goes to wait says so and then looks for mail once more. A fence
 //! between the two steps on each side makes sure that one of the two sees the other.
 
-use super::Notify;
-use glommio::io::BufferedFile;
-use glommio::timer::Timer;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
-use std::time::Duration;
-
-/// Between two looks after an error that passes.
-const RETRY: Duration = Duration::from_millis(1);
 
 /// What a shard shows the others: whether it waits, where to ring, and that it is alive.
-#[derive(Default)]
 pub struct Bell {
     waits: AtomicBool,
-    /// The ring or the eventfd of the shard; 0 before it has one.
-    fd: AtomicI32,
+    /// The ring of the shard, where it has one; 0 before that.
+    ring: AtomicI32,
+    /// An eventfd, to which any thread can write, and which the shard always reads.
+    event: OwnedFd,
     /// The shard's thread, as the system knows it; 0 before it beats.
     thread: AtomicI32,
     beats: AtomicU64,
@@ -30,12 +22,28 @@ pub struct Bell {
 
 impl Bell {
     /// A bell for each shard.
-    pub fn for_all(shards: usize) -> Arc<[Bell]> {
-        (0..shards).map(|_| Bell::default()).collect()
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub fn for_all(shards: usize) -> io::Result<Arc<[Bell]>> {
+        (0..shards).map(|_| Bell::new()).collect()
     }
 
-    pub(super) fn hang_up(&self, fd: RawFd) {
-        self.fd.store(fd, Ordering::Release);
+    fn new() -> io::Result<Bell> {
+        // SAFETY: no preconditions; the result is checked.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: open and ours.
+        let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        let (waits, ring) = (AtomicBool::new(false), AtomicI32::new(0));
+        Ok(Bell { waits, ring, event, thread: AtomicI32::new(0), beats: AtomicU64::new(0) })
+    }
+
+    /// Other rings may ring this one.
+    pub(super) fn hang_up(&self, ring: RawFd) {
+        self.ring.store(ring, Ordering::Release);
     }
 
     /// The shard's thread runs.
@@ -63,63 +71,28 @@ impl Bell {
         self.waits.store(false, Ordering::Relaxed);
     }
 
-    /// Where to ring.
-    pub(super) fn fd(&self) -> RawFd {
-        self.fd.load(Ordering::Acquire)
+    /// The ring to send a message to.
+    pub(super) fn ring(&self) -> RawFd {
+        self.ring.load(Ordering::Acquire)
     }
 
-    /// Where to ring after mail has been left, if the shard waits and nobody has rung yet.
+    /// The eventfd to read.
+    pub(super) fn event(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
+    /// Whether to ring after mail has been left: the shard waits, and nobody has rung yet.
     #[inline]
-    pub(super) fn to_ring(&self) -> Option<RawFd> {
+    pub(super) fn is_to_be_rung(&self) -> bool {
         fence(Ordering::SeqCst);
-        let rings = self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::AcqRel);
-        rings.then(|| self.fd())
-    }
-}
-
-/// An eventfd that kicks a task of this executor.
-pub(super) struct Event {
-    fd: OwnedFd,
-    pub kick: Notify,
-}
-
-impl Event {
-    /// # Errors
-    /// Too many open files.
-    pub fn new() -> io::Result<Rc<Event>> {
-        // SAFETY: no preconditions; the result is checked.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: open and ours.
-        Ok(Rc::new(Event { fd: unsafe { OwnedFd::from_raw_fd(fd) }, kick: Notify::default() }))
+        self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::AcqRel)
     }
 
-    pub fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+    /// Rings from any thread, with a system call. What can go wrong (it was written to 2^64 - 2 times) wakes the shard
+    /// all the same.
+    pub fn ring_from_outside(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight bytes to read; the descriptor is open as long as the bell.
+        unsafe { libc::write(self.event(), one.as_ptr().cast(), one.len()) };
     }
-
-    /// Kicks whenever the eventfd is written to.
-    pub async fn forward(self: Rc<Event>) {
-        // SAFETY: the descriptor is open as long as the event; the file must not close it.
-        let file = ManuallyDrop::new(unsafe { BufferedFile::from_raw_fd(self.fd()) });
-        loop {
-            if let Err(error) = file.read_at(0, size_of::<u64>()).await {
-                // A shard that cannot be woken is deaf: what does not pass ends the process.
-                let error = std::io::Error::from(error);
-                let passes = [libc::EINTR, libc::EAGAIN, libc::ENOMEM];
-                assert!(error.raw_os_error().is_some_and(|code| passes.contains(&code)), "eventfd: {error}");
-                Timer::new(RETRY).await;
-            }
-            self.kick.notify();
-        }
-    }
-}
-
-/// Writes to a shard's eventfd. What can go wrong (it was written to 2^64 - 2 times) wakes it all the same.
-pub(super) fn ring_event(fd: RawFd) {
-    let one = 1u64.to_ne_bytes();
-    // SAFETY: eight bytes to read; the descriptors of shards stay open until the process ends.
-    unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
 }

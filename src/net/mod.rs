@@ -15,18 +15,24 @@
 mod bell;
 mod buffers;
 mod notify;
+mod outside;
 mod ring;
 mod sockets;
+mod timers;
 mod watchdog;
 
 pub use bell::Bell;
 pub use notify::{Notify, note_woken, step_back};
+pub use outside::next_from_outside;
 pub use ring::{Ring, available};
 pub use sockets::Sockets;
+pub use timers::{Sleep, sleep};
 pub use watchdog::watch_over;
 
+use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// A connection, as the server sees it.
@@ -50,6 +56,8 @@ pub trait Host {
     fn has_mail(&self) -> bool;
     /// Whether mail waits to be sent.
     fn has_outgoing(&self) -> bool;
+    /// The moment, store microseconds, as it was last looked at.
+    fn now_us(&self) -> u64;
     /// Whether this turn has lasted so long that what it has written should leave before it goes on.
     fn is_overdue(&self) -> bool;
     /// Sends what was written to others in this turn. Returns whom to wake.
@@ -117,7 +125,8 @@ impl Transport {
     #[inline]
     pub fn kick(&self) {
         match self {
-            Transport::Ring(ring) => ring.kick(),
+            // Each of its turns sends what there is, and looks for what has come, before it waits.
+            Transport::Ring(_) => {}
             Transport::Sockets(sockets) => sockets.kick(),
         }
     }
@@ -135,6 +144,24 @@ impl Transport {
             Transport::Ring(ring) => ring.drive(host).await,
             Transport::Sockets(sockets) => sockets.drive(host).await,
         }
+    }
+
+    /// Runs something that may block on a thread beside the shards, after what others have asked it for.
+    ///
+    /// # Errors
+    /// Where no thread can be had.
+    pub async fn beside<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> io::Result<R> {
+        let (bells, me) = match self {
+            Transport::Ring(ring) => ring.bell(),
+            Transport::Sockets(sockets) => sockets.bell(),
+        };
+        let (sender, receiver) = mpsc::channel();
+        outside::beside(Box::new(move || {
+            // Where nobody waits any more the process ends.
+            let _ = sender.send(work());
+            bells[me].ring_from_outside();
+        }))?;
+        next_from_outside(&receiver).await.ok_or_else(|| io::Error::other("the thread has ended"))
     }
 
     pub fn name(&self) -> &'static str {

@@ -1,20 +1,21 @@
 //! An io_uring of our own inside the executor: one system call a turn sends what is ready, and waits for what comes.
 //!
 //! ```text
-//!  turn:  mail out, sends queued ─ enter (submit all, wait for one) ─ completions, mail in ─ yield to the executor
-//!                                     ^ a timeout of 1 ms bounds the wait
-//!  three timeouts without work:  no timeout; an eventfd wakes the executor when something completes
+//!  turn:  mail out, sends queued ─ enter (submit all, wait for one) ─ completions, mail in, timers
+//!         then, where a task was woken and before each long wait: yield to the executor
 //! ```
 //!
-//! Where it waits matters more than any flag: waiting in the ring itself costs a fraction of waking up through the
-//! executor, which is left for the idle. The kernel chooses receive buffers (`buffers.rs`); a connection has one
-//! receive that repeats (multishot) and at most one send in flight. Other shards wake this one by a message straight
-//! into its ring.
+//! It is the only place where the shard sleeps: the wait ends with a completion, or with the next of the executor's
+//! timers (`timers.rs`). glommio is executor and queue of tasks; its reactor sees nothing, so nothing may wait there.
+//! The kernel chooses receive buffers (`buffers.rs`); a connection has one receive that repeats (multishot) and at most
+//! one send in flight. Other shards wake this one by a message straight into its ring; any thread can through an eventfd
+//! that the ring always reads.
 
-use super::bell::{Bell, Event};
 use super::buffers::{BUFFER_BYTES, Buffers, GROUP};
-use super::notify::Pulse;
-use super::{Host, Line, LineId};
+use super::notify::{is_woken, take_woken};
+use super::timers::Timers;
+use super::{Bell, Host, Line, LineId, outside};
+use crate::clock::store_us;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -25,15 +26,15 @@ use std::time::{Duration, Instant};
 
 const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 4096;
-/// The longest wait inside the ring while there is work, since the executor's own tasks wait as long.
-const TICK_NS: u32 = 1_000_000;
-/// Ticks without work after which it waits outside.
-const QUIET_TICKS: u32 = 3;
+/// How long it waits before it has let the executor's tasks run: one may have been woken without saying so.
+const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// Turns between two looks at the executor's other tasks, where none is known to be ready.
 const TURNS_A_YIELD: u32 = 16;
+/// The longest wait: timers further away are looked at again then.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Ticks between two looks at whether somebody has hung up whose receive did not say so.
-const TICKS_A_LOOK: u64 = 1_000;
+/// Between two looks at whether somebody has hung up whose receive did not say so, while there is work.
+const LOOK_US: u64 = 1_000_000;
 
 /// A send completes when all of it is taken: pieces of this size show how far a slow reader has come.
 const SEND_BYTES: usize = 256 * 1024;
@@ -45,9 +46,10 @@ enum Op {
     Ignored,
     Receive,
     Send,
-    Tick,
     /// Another shard rang.
     Bell,
+    /// Some thread rang.
+    Outside,
     /// This shard rang another.
     Ring,
 }
@@ -79,6 +81,17 @@ struct Slot {
 
 type Completion = (u64, i32, u32);
 
+/// For how long a turn waits for something to complete.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Tasks are ready.
+    Not,
+    /// Tasks may be ready, though nobody said so.
+    Short,
+    /// Until the next timer.
+    Long,
+}
+
 pub struct Ring {
     me: usize,
     bells: Arc<[Bell]>,
@@ -93,22 +106,14 @@ pub struct Ring {
     starved: RefCell<Vec<u32>>,
     /// Connections from which something was received since the last look for those who have hung up.
     heard: RefCell<Vec<u32>>,
-    /// `ticks` at that look.
-    looked_at: Cell<u64>,
-    /// Shards that were to be woken, and may not have heard it.
-    unheard: RefCell<Vec<usize>>,
+    /// When that was, store microseconds.
+    looked_at_us: Cell<u64>,
     completions: RefCell<Vec<Completion>>,
     /// How long it looks for something to come before it waits.
     spin: Cell<Duration>,
-    ticking: Cell<bool>,
-    ticks: Cell<u64>,
-    /// Ticks since there was work.
-    quiet_ticks: Cell<u32>,
-    /// It waits outside of the ring; `kick` ends that.
-    parked: Cell<bool>,
-    event: Rc<Event>,
-    pulse: Rc<Pulse>,
-    tick: Box<types::Timespec>,
+    timers: Rc<Timers>,
+    /// Where the kernel writes what it reads from the eventfd, which nobody looks at.
+    rings: Box<Cell<u64>>,
     // The ring goes before the memory that the kernel writes to.
     uring: RefCell<IoUring>,
     buffers: RefCell<Buffers>,
@@ -142,7 +147,6 @@ impl Ring {
     pub fn new(me: usize, bells: Arc<[Bell]>) -> io::Result<Rc<Ring>> {
         let uring = build()?;
         let buffers = Buffers::register(&uring.submitter())?;
-        let event = Event::new()?;
         bells[me].hang_up(uring.as_raw_fd());
         Ok(Rc::new(Ring {
             me,
@@ -154,20 +158,18 @@ impl Ring {
             shut: RefCell::default(),
             starved: RefCell::default(),
             heard: RefCell::default(),
-            looked_at: Cell::new(0),
-            unheard: RefCell::default(),
+            looked_at_us: Cell::new(0),
             completions: RefCell::default(),
             spin: Cell::new(Duration::ZERO),
-            ticking: Cell::new(false),
-            ticks: Cell::new(0),
-            quiet_ticks: Cell::new(0),
-            parked: Cell::new(false),
-            event,
-            pulse: Rc::default(),
-            tick: Box::new(types::Timespec::new().nsec(TICK_NS)),
+            timers: Timers::here(),
+            rings: Box::default(),
             uring: RefCell::new(uring),
             buffers: RefCell::new(buffers),
         }))
+    }
+
+    pub(super) fn bell(&self) -> (Arc<[Bell]>, usize) {
+        (self.bells.clone(), self.me)
     }
 
     pub(super) fn open(&self, fd: RawFd) -> LineId {
@@ -192,7 +194,6 @@ impl Ring {
                 self.dirty.borrow_mut().push(id.index);
             }
         });
-        self.kick();
     }
 
     pub(super) fn set_reading(&self, id: LineId, reading: bool) {
@@ -203,7 +204,6 @@ impl Ring {
             slot.reading = reading;
             if reading {
                 self.receive(id.index, slot);
-                self.kick();
             } else {
                 self.cancel_receive(id, slot);
             }
@@ -224,7 +224,6 @@ impl Ring {
                 self.shut.borrow_mut().push(id.index);
             }
         });
-        self.kick();
     }
 
     /// Works on a slot, if it still is this connection's.
@@ -240,14 +239,6 @@ impl Ring {
 
     pub(super) fn set_spin(&self, spin: Duration) {
         self.spin.set(spin);
-    }
-
-    /// Something is to be done by the next turn.
-    #[inline]
-    pub fn kick(&self) {
-        if self.parked.get() {
-            self.event.kick.notify();
-        }
     }
 
     fn submit(&self, entry: squeue::Entry, op: Op, id: LineId) {
@@ -274,91 +265,60 @@ impl Ring {
         self.submit(entry, Op::Send, LineId { index, generation: slot.generation });
     }
 
+    /// Reads the eventfd; each completion begins that anew.
+    fn listen_outside(&self) {
+        let fd = types::Fd(self.bells[self.me].event());
+        let entry = opcode::Read::new(fd, self.rings.as_ptr().cast(), size_of::<u64>() as u32).build();
+        self.submit(entry, Op::Outside, NOBODY);
+    }
+
     /// Runs the ring for as long as the executor does.
     pub async fn drive(self: Rc<Ring>, host: Rc<dyn Host>) {
-        glommio::spawn_local(self.event.clone().forward()).detach();
-        glommio::spawn_local(self.pulse.clone().beat(self.bells.clone(), self.me)).detach();
-        let mut turns = 0;
+        self.listen_outside();
+        let (mut turns, mut rested, mut woken) = (0, true, true);
         loop {
-            if !self.ticking.replace(true) {
-                let entry = opcode::Timeout::new(&*self.tick).build();
-                self.submit(entry, Op::Tick, NOBODY);
-            }
-            let ticks = self.ticks.get();
-            // Tasks that are ready, the cycle between two slices for one, must not wait while the ring waits.
-            let others_ready = super::notify::take_woken();
-            self.turn(&*host, !others_ready);
-            turns += 1;
-            let ticked = self.ticks.get() != ticks;
-            if super::notify::take_woken() || others_ready || ticked || turns >= TURNS_A_YIELD {
+            if woken || rested || turns >= TURNS_A_YIELD {
                 turns = 0;
                 glommio::executor().yield_task_queue_now().await;
             }
-            if self.ticks.get() - self.looked_at.get() >= TICKS_A_LOOK {
+            if rested || host.now_us().saturating_sub(self.looked_at_us.get()) >= LOOK_US {
+                self.looked_at_us.set(host.now_us());
                 self.look_for_hang_ups();
             }
-            if self.quiet_ticks.get() >= QUIET_TICKS {
-                self.look_for_hang_ups();
-                self.submit(opcode::TimeoutRemove::new(user_data(Op::Tick, NOBODY)).build(), Op::Ignored, NOBODY);
-                self.turn(&*host, false);
-                // What the removal completes comes with the next look only, and would end the waiting at once.
-                if self.has_work(&*host) {
-                    self.turn(&*host, false);
-                }
-                if self.quiet_ticks.get() >= QUIET_TICKS {
-                    self.park(&*host).await;
-                }
-                self.quiet_ticks.set(0);
-            }
+            // Tasks that are ready, the cycle between two slices for one, must not wait while the ring waits.
+            woken = take_woken();
+            let wait = match (woken, turns) {
+                (true, _) => Wait::Not,
+                (false, 0) => Wait::Long,
+                (false, _) => Wait::Short,
+            };
+            rested = !self.turn(&*host, wait);
+            woken |= take_woken();
+            turns += 1;
         }
     }
 
-    /// Waits through the executor until something completes, somebody rings, or a task of this shard kicks.
-    async fn park(&self, host: &dyn Host) {
-        self.parked.set(true);
-        self.pulse.rest();
-        let registered = self.uring.borrow().submitter().register_eventfd(self.event.fd());
-        if registered.is_ok() {
-            self.bells[self.me].wait();
-            // Whatever came before the eventfd was there did not wake it.
-            if !self.has_work(host) {
-                self.event.kick.wait().await;
-            }
-            self.pulse.quicken();
-            self.bells[self.me].work();
-            // An eventfd that stays registered would be written to at every completion.
-            let _ = self.uring.borrow().submitter().unregister_eventfd();
-        }
-        self.parked.set(false);
-    }
-
-    fn has_work(&self, host: &dyn Host) -> bool {
-        let mut uring = self.uring.borrow_mut();
-        host.has_mail()
-            || host.has_outgoing()
-            || !self.queue.borrow().is_empty()
-            || !self.dirty.borrow().is_empty()
-            || !self.shut.borrow().is_empty()
-            || !self.unheard.borrow().is_empty()
-            || !uring.completion().is_empty()
-            || uring.submission().taskrun()
-    }
-
-    /// One turn; `wait` says whether to wait for something to complete.
-    fn turn(&self, host: &dyn Host, wait: bool) {
+    /// One turn; whether there was anything to work on.
+    fn turn(&self, host: &dyn Host, wait: Wait) -> bool {
         host.send_mail(&mut |target| self.ring_bell(target));
         self.flush();
         self.close_shut();
         self.buffers.borrow_mut().publish();
         self.restart_starved();
-        if !self.unheard.borrow().is_empty() {
-            self.unheard.take().into_iter().for_each(|target| self.ring_again(target));
-        }
+        let wait = match wait {
+            // What was sent just now may have woken tasks: a transaction that has its number, for one. And a connection
+            // that was closed may have left something to say.
+            _ if is_woken() || !self.dirty.borrow().is_empty() => Wait::Not,
+            // Whoever empties a link that is full does not ring.
+            Wait::Long if host.has_outgoing() => Wait::Short,
+            wait => wait,
+        };
         self.enter(host, wait);
-        let worked = self.complete(host);
-        if host.receive_mail() || worked {
-            self.quiet_ticks.set(0);
-        }
+        let completed = self.complete(host);
+        let worked = host.receive_mail() || completed;
+        // The shard's clock may stand still for another shard's sake: who rests goes by the system's.
+        self.timers.ring(if worked { host.now_us() } else { store_us() });
+        worked
     }
 
     /// In the middle of a long turn: what it has to say to others and to connections leaves, and others' mail has its
@@ -366,30 +326,17 @@ impl Ring {
     fn let_out(&self, host: &dyn Host) {
         host.send_mail(&mut |target| self.ring_bell(target));
         self.flush();
-        self.enter(host, false);
+        self.enter(host, Wait::Not);
         host.receive_mail();
     }
 
     /// Wakes another shard, if it waits.
     fn ring_bell(&self, target: usize) {
-        if self.bells[target].to_ring().is_some() {
-            self.ring_again(target);
-        }
-    }
-
-    /// Rings. Where that fails, its completion says so.
-    fn ring_again(&self, target: usize) {
-        let ring = types::Fd(self.bells[target].fd());
-        let entry = opcode::MsgRingData::new(ring, 0, user_data(Op::Bell, NOBODY), None).build();
-        let target = LineId { index: target as u32, generation: 0 };
-        self.submit(entry.flags(squeue::Flags::SKIP_SUCCESS), Op::Ring, target);
-    }
-
-    /// A message to another shard's ring has failed: while that has no room, or the system no memory, it is sent again.
-    /// (Whoever has a full ring of completions is awake, but does not know of this mail.)
-    fn not_heard(&self, target: u32, result: i32) {
-        if matches!(-result, libc::ENOMEM | libc::EOVERFLOW | libc::EAGAIN | libc::EINTR | libc::EBUSY) {
-            self.unheard.borrow_mut().push(target as usize);
+        if self.bells[target].is_to_be_rung() {
+            let ring = types::Fd(self.bells[target].ring());
+            let entry = opcode::MsgRingData::new(ring, 0, user_data(Op::Bell, NOBODY), None).build();
+            let target = LineId { index: target as u32, generation: 0 };
+            self.submit(entry.flags(squeue::Flags::SKIP_SUCCESS), Op::Ring, target);
         }
     }
 
@@ -450,8 +397,10 @@ impl Ring {
     /// fix multishot recv missing EOF on wakeup race".) The end is there by the time that data is, so one look after it
     /// is enough.
     fn look_for_hang_ups(&self) {
-        self.looked_at.set(self.ticks.get());
         let mut heard = self.heard.take();
+        if heard.is_empty() {
+            return;
+        }
         let mut slots = self.slots.borrow_mut();
         let asked = heard.iter().map(|index| {
             let slot = &mut slots[*index as usize];
@@ -485,7 +434,7 @@ impl Ring {
     }
 
     /// Submits the queue; waits for a completion, but not where mail has come.
-    fn enter(&self, host: &dyn Host, wait: bool) {
+    fn enter(&self, host: &dyn Host, wait: Wait) {
         let mut uring = self.uring.borrow_mut();
         let mut queue = self.queue.borrow_mut();
         let mut pushed = 0;
@@ -493,7 +442,7 @@ impl Ring {
             {
                 let mut submission = uring.submission();
                 while pushed < queue.len() {
-                    // SAFETY: what an entry refers to (a buffer in flight, the tick) stays in place until it completes.
+                    // SAFETY: what an entry refers to (a buffer in flight, `rings`) stays in place until it completes.
                     if unsafe { submission.push(&queue[pushed]) }.is_err() {
                         break;
                     }
@@ -506,14 +455,30 @@ impl Ring {
         }
         queue.clear();
         drop(queue);
-        if !wait || self.spin(&mut uring, host) {
+        if wait == Wait::Not || self.spin(&mut uring, host) {
             tolerate(uring.submit_and_wait(0));
             return;
         }
         self.bells[self.me].wait();
-        let want = usize::from(!host.has_mail());
-        tolerate(uring.submit_and_wait(want));
+        if host.has_mail() {
+            tolerate(uring.submit_and_wait(0));
+        } else {
+            let limit = types::Timespec::from(self.may_wait(host, wait));
+            let args = types::SubmitArgs::new().timespec(&limit);
+            tolerate(uring.submitter().submit_with_args(1, &args));
+        }
         self.bells[self.me].work();
+    }
+
+    /// For how long it may wait.
+    fn may_wait(&self, host: &dyn Host, wait: Wait) -> Duration {
+        // A short wait needs no better clock than that of the turn.
+        let (longest, now_us) = match wait {
+            Wait::Long => (LONGEST_WAIT, store_us()),
+            _ => (SHORT_WAIT, host.now_us()),
+        };
+        let next_us = self.timers.next_us().unwrap_or(u64::MAX);
+        Duration::from_micros(next_us.saturating_sub(now_us)).min(longest)
     }
 
     /// Submits, and looks for a while whether something comes.
@@ -556,15 +521,19 @@ impl Ring {
                     true
                 }
                 op if op == Op::Ring as u8 => {
-                    self.not_heard(id.index, result);
+                    // Its ring has no room, or the system no memory: the eventfd needs neither.
+                    self.bells[id.index as usize].ring_from_outside();
                     false
                 }
-                op if op == Op::Tick as u8 => {
-                    if !cqueue::more(flags) {
-                        self.ticking.set(false);
-                    }
-                    self.ticks.set(self.ticks.get() + 1);
-                    self.quiet_ticks.set(self.quiet_ticks.get() + 1);
+                op if op == Op::Outside as u8 => {
+                    let passes = [libc::EINTR, libc::EAGAIN, libc::ENOMEM, libc::ECANCELED];
+                    assert!(
+                        result > 0 || passes.contains(&-result),
+                        "eventfd: {}",
+                        io::Error::from_raw_os_error(-result)
+                    );
+                    self.listen_outside();
+                    outside::rung();
                     false
                 }
                 op => op == Op::Bell as u8,

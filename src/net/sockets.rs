@@ -1,16 +1,18 @@
 //! Connections through glommio's sockets: a task for each reads; what is to be sent leaves at once, and only where the
 //! socket takes no more does a task wait for room.
 
-use super::bell::{Bell, Event, ring_event};
-use super::notify::Pulse;
-use super::{Host, Line, LineId, Notify};
+use super::timers::Timers;
+use super::{Bell, Host, Line, LineId, Notify, outside};
+use crate::clock::store_us;
 use futures_lite::future::{or, poll_fn, yield_now};
 use futures_lite::{AsyncRead, AsyncWrite};
+use glommio::io::BufferedFile;
 use glommio::net::TcpStream;
 use glommio::timer::Timer;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,6 +21,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 const SCRATCH_BYTES: usize = 64 * 1024;
+/// Between two looks at the bell after an error that passes.
+const RETRY: Duration = Duration::from_millis(1);
+/// Timers further away than this are set anew when they ring.
+const FARTHEST: Duration = Duration::from_secs(3600);
 /// Between two tries to put mail into a full link.
 const FULL_LINK: Duration = Duration::from_millis(1);
 
@@ -37,7 +43,8 @@ struct Socket {
 pub struct Sockets {
     me: usize,
     bells: Arc<[Bell]>,
-    event: Rc<Event>,
+    /// Mail may have come, or waits to be sent.
+    kick: Notify,
     sockets: RefCell<HashMap<u32, Rc<Socket>, ahash::RandomState>>,
     next: Cell<u32>,
     /// What sockets are read into: one buffer for all, since nothing is awaited while it is in use.
@@ -47,39 +54,40 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// # Errors
-    /// Too many open files.
-    pub fn new(me: usize, bells: Arc<[Bell]>) -> io::Result<Rc<Sockets>> {
-        let event = Event::new()?;
-        bells[me].hang_up(event.fd());
-        Ok(Rc::new(Sockets {
+    pub fn new(me: usize, bells: Arc<[Bell]>) -> Rc<Sockets> {
+        Rc::new(Sockets {
             me,
             bells,
-            event,
+            kick: Notify::default(),
             sockets: RefCell::default(),
             next: Cell::new(0),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
             dirty: RefCell::default(),
             flush: Notify::default(),
-        }))
+        })
+    }
+
+    pub(super) fn bell(&self) -> (Arc<[Bell]>, usize) {
+        (self.bells.clone(), self.me)
     }
 
     /// Mail waits to be sent.
     pub fn kick(&self) {
-        self.event.kick.notify();
+        self.kick.notify();
     }
 
     /// Carries mail and sends what connections have to say, for as long as the executor runs.
     pub async fn drive(self: Rc<Sockets>, host: Rc<dyn Host>) {
-        glommio::spawn_local(self.event.clone().forward()).detach();
+        glommio::spawn_local(self.clone().hear()).detach();
+        glommio::spawn_local(ring_timers()).detach();
         let pulse = Rc::new(Pulse::default());
         glommio::spawn_local(pulse.clone().beat(self.bells.clone(), self.me)).detach();
         glommio::spawn_local(self.clone().send_all()).detach();
         let bell = &self.bells[self.me];
         loop {
             host.send_mail(&mut |target| {
-                if let Some(event) = self.bells[target].to_ring() {
-                    ring_event(event);
+                if self.bells[target].is_to_be_rung() {
+                    self.bells[target].ring_from_outside();
                 }
             });
             if host.receive_mail() {
@@ -88,7 +96,7 @@ impl Sockets {
             }
             if host.has_outgoing() {
                 // The link is full: whoever empties it does not ring.
-                or(self.event.kick.wait(), async {
+                or(self.kick.wait(), async {
                     Timer::new(FULL_LINK).await;
                 })
                 .await;
@@ -97,10 +105,27 @@ impl Sockets {
             pulse.rest();
             bell.wait();
             if !host.has_mail() {
-                self.event.kick.wait().await;
+                self.kick.wait().await;
             }
             bell.work();
             pulse.quicken();
+        }
+    }
+
+    /// Goes on whenever the bell has rung.
+    async fn hear(self: Rc<Sockets>) {
+        // SAFETY: the descriptor is open as long as the bell; the file must not close it.
+        let file = ManuallyDrop::new(unsafe { BufferedFile::from_raw_fd(self.bells[self.me].event()) });
+        loop {
+            if let Err(error) = file.read_at(0, size_of::<u64>()).await {
+                // A shard that cannot be woken is deaf: what does not pass ends the process.
+                let error = io::Error::from(error);
+                let passes = [libc::EINTR, libc::EAGAIN, libc::ENOMEM];
+                assert!(error.raw_os_error().is_some_and(|code| passes.contains(&code)), "eventfd: {error}");
+                Timer::new(RETRY).await;
+            }
+            self.kick.notify();
+            outside::rung();
         }
     }
 
@@ -161,6 +186,24 @@ impl Sockets {
         if let Some(socket) = self.get(id) {
             end(&socket);
         }
+    }
+}
+
+/// Rings the timers of this executor.
+async fn ring_timers() {
+    let timers = Timers::here();
+    loop {
+        match timers.next_us() {
+            None => timers.earlier.wait().await,
+            Some(next_us) => {
+                let rest = Duration::from_micros(next_us.saturating_sub(store_us())).min(FARTHEST);
+                or(timers.earlier.wait(), async {
+                    Timer::new(rest).await;
+                })
+                .await;
+            }
+        }
+        timers.ring(store_us());
     }
 }
 
@@ -265,4 +308,58 @@ fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the slice is valid for reading; a descriptor that is closed already is an error, not a fault.
     let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Makes sure that the executor wakes up. glommio 0.9 sleeps although tasks are ready where its thread was held up by
+/// the system for longer than its preemption timer right before it would have run them (`run_task_queues` then says that
+/// there were none); it would sleep until something else happens. The pulse itself is such a task, so a beat that is
+/// lost has others behind it, and some of them so far behind that they are still to come after the thread was held up
+/// for long: one that lost all its timers in such a pause would sleep for ever.
+#[derive(Default)]
+pub(super) struct Pulse {
+    rests: Cell<bool>,
+    quickened: Notify,
+}
+
+/// How long it may sleep then: while there is work, and while there is none (when its first piece comes).
+const PULSE: Duration = Duration::from_millis(2);
+const RESTING_PULSE: Duration = Duration::from_millis(100);
+/// Timers that are set for each beat, each so many times further away than the one before, so that the last is minutes
+/// away: the first that is heard takes the others back.
+const TIMERS_A_BEAT: usize = 8;
+const FURTHER: u32 = 4;
+
+impl Pulse {
+    /// There is work.
+    pub fn quicken(&self) {
+        if self.rests.replace(false) {
+            self.quickened.notify();
+        }
+    }
+
+    /// Nothing is ready, and what comes wakes the executor.
+    pub fn rest(&self) {
+        self.rests.set(true);
+    }
+
+    /// Beats for as long as the executor runs, and counts that on the shard's bell.
+    pub async fn beat(self: Rc<Pulse>, bells: Arc<[Bell]>, me: usize) {
+        loop {
+            bells[me].beat();
+            if self.rests.get() {
+                or(self.quickened.wait(), next_beat(RESTING_PULSE)).await;
+            } else {
+                next_beat(PULSE).await;
+            }
+        }
+    }
+}
+
+async fn next_beat(pulse: Duration) {
+    let mut timers: [Timer; TIMERS_A_BEAT] = std::array::from_fn(|n| Timer::new(pulse * FURTHER.pow(n as u32)));
+    poll_fn(|cx| {
+        let ready = timers.iter_mut().fold(false, |ready, timer| ready | Pin::new(timer).poll(cx).is_ready());
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

@@ -1,6 +1,6 @@
-//! A thread that looks whether every shard's pulse beats, and wakes those that sleep too deeply.
+//! Over glommio's sockets: a thread that looks whether every shard's pulse beats, and wakes those that sleep too deeply.
 //!
-//! A shard sets timers so that it wakes up although glommio may send it to sleep with work to do (`notify.rs`). Should
+//! A shard sets timers so that it wakes up although glommio may send it to sleep with work to do (`sockets.rs`). Should
 //! all of them be lost nothing inside of the shard could help it: a signal ends any wait in the kernel. One to a thread
 //! that is only busy, or waits for its core, does nothing.
 

@@ -3,7 +3,9 @@
 mod lag;
 pub mod log;
 pub mod memory;
+mod spikes;
 mod statistics;
 
 pub use lag::Lag;
+pub use spikes::{Event, SAMPLES, Sample, Series, Spikes};
 pub use statistics::{Calls, Statistics};

@@ -1,46 +1,14 @@
-//! What a value holds, told to a [`Sink`] piece by piece.
+//! Reading values.
 
 use super::read::Reader;
-use super::stream::{self, Stream};
+use super::sink::Sink;
+use super::stream;
 use super::{Error, Result, container, intset, kind, listpack, ziplist, zipmap};
 use crate::value::number::parse_f64;
 use crate::value::pack::Element;
-use crate::value::stream::Id;
 
 /// The latest deadline of a field that Redis 7.4 takes.
 const DEADLINE_MS_MAX: u64 = (1 << 48) - 2;
-
-/// Takes what a value holds, in the order of the list below; one kind of calls only for one value.
-///
-/// - a string: [`string`](Sink::string) once
-/// - a list: [`element`](Sink::element) for each from the left
-/// - a set, sorted set or hash: [`member`](Sink::member), [`scored`](Sink::scored) or [`field`](Sink::field) for each,
-///   in any order; where one comes twice, which the sink has to see, this is no value
-/// - a stream: [`entry`](Sink::entry) for each, ascending, then [`stream`](Sink::stream) once, also if there are none
-///
-/// Elements are kept as integers where they can be ([`Element::of`]). A value may be refused behind any of these calls, and is worth nothing then.
-pub trait Sink {
-    fn string(&mut self, value: Element);
-    fn element(&mut self, element: Element);
-    fn member(&mut self, member: Element);
-    /// The score is not NaN.
-    fn scored(&mut self, member: Element, score: f64);
-    /// The deadline is in milliseconds since 1970, and may have passed.
-    fn field(&mut self, field: Element, value: Element, deadline_ms: Option<u64>);
-    /// Entries of a stream come that were kept together; some of them may share these fields.
-    fn run(&mut self, fields: &[Element]);
-    fn entry(&mut self, id: Id, texts: EntryTexts);
-    fn stream(&mut self, stream: Stream);
-}
-
-/// What a stream's entry has; of nothing there is one at least.
-#[derive(Clone, Copy, Debug)]
-pub enum EntryTexts<'t, 'a> {
-    /// The values of its run's fields.
-    Values(&'t [Element<'a>]),
-    /// Fields and values alternate.
-    Pairs(&'t [Element<'a>]),
-}
 
 /// Reads one value, its type first.
 pub fn decode(reader: &mut Reader, sink: &mut impl Sink) -> Result {

@@ -22,6 +22,7 @@ mod listpack;
 mod lzf;
 pub mod payload;
 mod read;
+mod sink;
 pub mod stream;
 mod write;
 mod ziplist;
@@ -32,8 +33,9 @@ mod fuzz_test;
 #[cfg(test)]
 mod model_test;
 
-pub use decode::{EntryTexts, Sink, decode};
+pub use decode::decode;
 pub use read::Reader;
+pub use sink::{EntryTexts, Sink};
 
 use thiserror::Error;
 

@@ -32,6 +32,9 @@ pub enum Error {
     /// A count is a client's number, and nothing else bounds the reply.
     #[error("ERR value is out of range, the reply exceeds proto-max-bulk-len")]
     ReplyTooLong,
+    /// Nothing but the client's request bounds it: one key may be named a million times.
+    #[error("ERR the reply is longer than a client may have to read (client-output-buffer-limit); the command was run")]
+    OutputTooLong,
     #[error("ERR invalid expire time in '{0}' command")]
     InvalidExpireTime(&'static str),
     #[error("ERR wrong number of arguments for '{0}' command")]

@@ -14,12 +14,21 @@ pub enum Proto {
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
     pub proto: Proto,
+    /// Past this length of the buffer no more strings are written: whoever runs the command puts an error in its place.
+    end: usize,
 }
 
 impl<'a> Reply<'a> {
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, proto: Proto) -> Reply<'a> {
-        Reply { out, proto }
+        Reply { out, proto, end: usize::MAX }
+    }
+
+    /// A reply that may be so long.
+    #[inline]
+    pub fn within(out: &'a mut Vec<u8>, proto: Proto, bytes: usize) -> Reply<'a> {
+        let end = out.len().saturating_add(bytes);
+        Reply { out, proto, end }
     }
 
     #[inline]
@@ -72,6 +81,9 @@ impl<'a> Reply<'a> {
 
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.out.len() > self.end {
+            return;
+        }
         self.out.reserve(bytes.len() + 24);
         if bytes.len() < 10 {
             self.raw(&[b'$', b'0' + bytes.len() as u8, b'\r', b'\n']);

@@ -1,13 +1,11 @@
-//! One connection: its buffers and what the session knows.
+//! The state of one connection: its buffers, what keeps its requests waiting, and its session.
 
 use super::replies::Replies;
-use super::transaction::{Multi, WatchedKeys};
+use super::session::{Close, Session};
 use crate::net::LineId;
-use crate::resp::{Parser, Proto};
+use crate::resp::Parser;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::os::fd::RawFd;
 use std::rc::Rc;
 
 /// What a connection may hold of replies, and of requests that others have and have not answered, before its next
@@ -75,61 +73,6 @@ impl Flow {
     /// Whether the connection counts as blocked: it waits for a key, or for the end of a pause.
     pub fn waits(&self) -> bool {
         self.blocked || self.paused
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Close {
-    #[default]
-    No,
-    /// When everything is sent.
-    AfterReplies,
-    Now,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReplyMode {
-    #[default]
-    On,
-    Off,
-    /// Nothing is answered to the next command.
-    SkipNext,
-}
-
-/// What commands know and change of their connection.
-pub struct Session {
-    pub id: u64,
-    pub fd: RawFd,
-    pub addr: String,
-    pub laddr: String,
-    /// From this machine.
-    pub local: bool,
-    /// Through the Unix domain socket.
-    pub unix: bool,
-    pub name: Vec<u8>,
-    pub lib_name: Vec<u8>,
-    pub lib_ver: Vec<u8>,
-    pub db: usize,
-    pub proto: Proto,
-    pub authenticated: bool,
-    pub reply_mode: ReplyMode,
-    pub no_evict: bool,
-    pub no_touch: bool,
-    pub created_us: u64,
-    pub used_us: u64,
-    pub last_command: &'static str,
-    pub commands: u64,
-    pub channels: BTreeSet<Box<[u8]>>,
-    pub patterns: BTreeSet<Box<[u8]>>,
-    pub close: Close,
-    /// Commands between MULTI and EXEC.
-    pub multi: Option<Box<Multi>>,
-    pub watched: WatchedKeys,
-}
-
-impl Session {
-    pub fn subscriptions(&self) -> usize {
-        self.channels.len() + self.patterns.len()
     }
 }
 

@@ -1,63 +1,35 @@
-//! One connection: what the transport asks of it, and what is done at the end of its turns.
+//! One connection: its bytes, from the transport to requests and back, and its end.
 
-use super::client::{Client, ClientRef, Close, Session, State};
-use super::{Server, dispatch, new_state};
+use super::client::{Client, ClientRef, State};
+use super::gate::{Conditions, Gate, Paused};
+use super::output::{check_output, close_now, settle};
+use super::pubsub::publish_counts;
+use super::received::{End, Received};
+use super::replies::Replies;
+use super::server::Server;
+use super::session::{Close, Peer, Session};
+use super::turn::{Progress, Turn};
+use super::watch::unwatch;
+use super::{dispatch, monitor};
 use crate::clock::store_us;
-use crate::net::Line;
-use crate::resp::Proto;
-use glommio::timer::Timer;
-use std::cell::Cell;
-use std::os::fd::RawFd;
+use crate::config::PipelineOrder;
+use crate::net::{Line, Transport, sleep};
+use crate::observe::{log, memory};
+use crate::resp::{Error, Limits};
+use crate::shard::Pace;
+use futures_lite::future::or;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A connection as it comes from the listener: an open socket that belongs to whoever holds this.
-pub struct Accepted {
-    /// Ids grow in the order in which connections are accepted.
-    pub id: u64,
-    pub fd: RawFd,
-    /// Its two ends, as CLIENT LIST shows them.
-    pub addr: String,
-    pub laddr: String,
-    /// From this machine.
-    pub local: bool,
-    pub unix: bool,
-}
-
 /// Serves a connection until it ends.
-pub fn serve(server: &Rc<Server>, accepted: Accepted) {
-    let id = accepted.id;
-    let now_us = store_us();
-    let session = Session {
-        id,
-        fd: accepted.fd,
-        addr: accepted.addr,
-        laddr: accepted.laddr,
-        local: accepted.local,
-        unix: accepted.unix,
-        name: Vec::new(),
-        lib_name: Vec::new(),
-        lib_ver: Vec::new(),
-        db: 0,
-        proto: Proto::default(),
-        authenticated: server.shard.config().requirepass.is_empty(),
-        reply_mode: Default::default(),
-        no_evict: false,
-        no_touch: false,
-        created_us: now_us,
-        used_us: now_us,
-        last_command: "NULL",
-        commands: 0,
-        channels: Default::default(),
-        patterns: Default::default(),
-        close: Close::No,
-        multi: None,
-        watched: Default::default(),
-    };
-    let line = server.transport.open(accepted.fd);
-    let client =
-        Rc::new(Client { id, line, state: new_state(session), closed: Cell::new(false), unread: Cell::new(false) });
-    server.register(client.clone());
+pub fn serve(server: &Rc<Server>, peer: Peer) {
+    let (id, line) = (peer.id, server.transport.open(peer.fd));
+    let session = Session::new(peer, store_us(), server.shard.config().requirepass.is_empty());
+    let state = RefCell::new(State::new(session));
+    let client = Rc::new(Client { id, line, state, closed: Cell::new(false), unread: Cell::new(false) });
+    server.add_client(client.clone());
     server.transport.start(line, Rc::new(Connection { server: server.clone(), client }));
 }
 
@@ -70,7 +42,7 @@ impl Line for Connection {
     fn received(&self, bytes: &[u8]) {
         let stats = &self.server.stats;
         stats.input_bytes.set(stats.input_bytes.get() + bytes.len() as u64);
-        dispatch::advance(&self.server, &self.client, bytes);
+        advance(&self.server, &self.client, bytes);
     }
 
     fn take_output(&self) -> Option<Vec<u8>> {
@@ -96,7 +68,7 @@ impl Line for Connection {
             self.server.keep_buffer(buffer);
         }
         if waits {
-            dispatch::advance(&self.server, &self.client, &[]);
+            advance(&self.server, &self.client, &[]);
         }
     }
 
@@ -105,63 +77,209 @@ impl Line for Connection {
             let flow = &mut self.client.state.borrow_mut().flow;
             flow.finished = true;
             if flow.paused {
-                // As in `Dispatch::pause`: nobody waits for the end of the pause.
+                // As in `Turn::pause`: nobody waits for the end of the pause.
                 flow.close = Close::AfterReplies;
             }
         }
-        if self.server.is_blocked(self.client.id) {
+        if self.server.waits.has(self.client.id) {
             // Nobody waits for what it waits for.
-            self.server.close_now(&self.client);
+            close_now(&self.server, &self.client);
             return;
         }
         settle(&self.server, &self.client);
     }
 
     fn ended(&self) {
-        self.server.unregister(&self.client);
+        forget(&self.server, &self.client);
     }
 }
 
-/// The end of a turn: what is ready leaves, the connection is read again or not, or is closed.
-pub fn settle(server: &Rc<Server>, client: &ClientRef) {
+/// Forgets a connection whose socket is closed.
+fn forget(server: &Server, client: &Client) {
+    client.closed.set(true);
+    server.waits.give_up(client.id);
+    {
+        let session = &mut client.state.borrow_mut().session;
+        unwatch(&server.shard, session.watched.take());
+        server.pubsub.borrow_mut().remove_all(session);
+        monitor::end(server, session);
+    }
+    publish_counts(server);
+    server.remove_client(client.id);
+    leave_nothing(server, client);
+    server.global.connections[server.shard.id].fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Gives back what a closed connection holds, although others may know it for some time.
+fn leave_nothing(server: &Server, client: &Client) {
+    let mut state = client.state.borrow_mut();
+    if std::mem::take(&mut state.flow.paused) {
+        server.paused.borrow_mut().retain(|paused| paused.id != client.id);
+    }
+    for target in std::mem::take(&mut state.flow.stalled_shards) {
+        server.shard.let_go_on(target, client.id, true);
+    }
+    state.input = Vec::new();
+    state.at = 0;
+    state.replies = Replies::default();
+}
+
+/// Runs what a connection has sent, `fresh` included, as far as it can run now, and sends the replies.
+pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
     if client.closed.get() {
         return;
     }
-    let (ready, backlog, reads, over) = {
+    // What comes in then may answer this connection, too.
+    server.shard.begin_turn();
+    {
         let mut state = client.state.borrow_mut();
-        if !state.flow.stalled_shards.is_empty() {
-            let_stalled_go_on(server, client.id, &mut state);
+        let state = &mut *state;
+        if state.replies.is_idle() {
+            state.flow.barrier = false;
         }
-        let ready = !state.replies.out.is_empty();
-        let backlog = state.unsent() > state.replies.out.len();
-        (ready, backlog, state.may_read(), state.is_over())
-    };
-    if over {
-        server.transport.shut(client.line);
-        return;
+        if state.replies.out.capacity() == 0 {
+            state.replies.out = server.spare_buffer();
+        }
+        if state.input.is_empty() {
+            let used = run(server, client, state, fresh);
+            state.input.extend_from_slice(&fresh[used..]);
+        } else {
+            state.input.extend_from_slice(fresh);
+            let input = std::mem::take(&mut state.input);
+            state.at += run(server, client, state, &input[state.at..]);
+            state.input = input;
+            tidy_input(state);
+        }
+        state.parser.trim();
+        check_input(server, state);
+        if state.replies.out.is_empty() {
+            server.keep_buffer(std::mem::take(&mut state.replies.out));
+        }
     }
-    if ready {
-        server.transport.mark(client.line);
+    server.shard.after_commands();
+    if matches!(server.transport, Transport::Sockets(_)) {
+        // The ring reads the clock when it has worked on all connections; nothing else would before the next comes.
+        server.shard.meter.lap_noted();
     }
-    if reads && server.shard.is_congested() {
-        server.transport.set_reading(client.line, false);
-        server.go_on_later(client);
-    } else {
-        server.transport.set_reading(client.line, reads);
-    }
-    if backlog {
-        server.check_output(client);
+    monitor::send_shown(server);
+    settle(server, client);
+}
+
+/// Input that a connection may keep allocated while it has nothing to say.
+const KEPT_INPUT_BYTES: usize = 4 * 1024;
+
+/// Drops what was used of the input, without moving the rest each time.
+fn tidy_input(state: &mut State) {
+    if state.at == state.input.len() {
+        state.input.clear();
+        state.input.shrink_to(KEPT_INPUT_BYTES);
+        state.at = 0;
+    } else if state.at > state.input.len() / 2 {
+        state.input.drain(..state.at);
+        state.at = 0;
     }
 }
 
-/// Lets shards go on that have stalled, where there is room for their replies by now.
-#[cold]
-fn let_stalled_go_on(server: &Server, client: u64, state: &mut State) {
-    for target in std::mem::take(&mut state.flow.stalled_shards) {
-        if state.has_room_for(target) {
-            server.shard.let_go_on(target, client, false);
-        } else {
-            state.flow.stalled_shards.push(target);
+fn check_input(server: &Server, state: &mut State) {
+    let queued_bytes = state.session.multi.as_ref().map_or(0, |multi| multi.bytes());
+    if state.input.len() - state.at + queued_bytes > server.shard.config().client_query_buffer_limit_bytes {
+        log::warning(format_args!(
+            "Closing client that reached max query buffer length: id={} addr={}",
+            state.session.peer.id, state.session.peer.addr
+        ));
+        state.flow.close = Close::Now;
+    }
+}
+
+/// Runs requests from `bytes` until one must wait; returns how many bytes are done with.
+fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8]) -> usize {
+    let config = server.shard.config();
+    let conditions = Conditions {
+        has_password: !config.requirepass.is_empty(),
+        debug: config.enable_debug_command,
+        paused: paused(server),
+        monitored: monitor::is_monitored(server),
+    };
+    let strict = config.pipeline_order == PipelineOrder::Strict;
+    state.session.gate = Gate::of(state.session.standing(), conditions);
+    state.session.used_us = server.shard.clock.now().us;
+    state.flow.waiting = false;
+    let mut used = 0;
+    let mut pace = Pace::new(server.shard.clock.now().us);
+    while state.may_run() {
+        let State { session, replies, parser, flow, .. } = &mut *state;
+        let authenticated = session.authenticated || !conditions.has_password;
+        let limits = Limits { bulk_bytes: config.limits.string_bytes, authenticated };
+        let received = Received::read(server, session.db, parser, &bytes[used..], limits);
+        let mut turn = Turn { server, client, session, replies, flow, conditions, strict };
+        for (index, item) in received.items.iter().enumerate() {
+            if !turn.flow.may_run(turn.replies.bytes()) {
+                parser.start_anew();
+                return used;
+            }
+            let rest = &bytes[used..];
+            let request = if item.inline { parser.request(rest) } else { parser.request_at(item.spans, rest) };
+            if let Some(found) = &item.found
+                && dispatch::request(&mut turn, request, found, item.key) == Progress::NotYet
+            {
+                turn.flow.waiting = true;
+                parser.start_anew();
+                return used;
+            }
+            used += item.len;
+            let more = index + 1 < received.items.len() || matches!(received.end, End::Full);
+            if more && pace.is_long() {
+                turn.flow.waiting = true;
+                parser.start_anew();
+                server.postpone(client);
+                return used;
+            }
+        }
+        match received.end {
+            End::Full => {}
+            End::Incomplete => break,
+            // What came before it decides: it may be read again under other limits, or never.
+            End::Error(_) if !turn.flow.may_run(turn.replies.bytes()) => {
+                parser.start_anew();
+                break;
+            }
+            End::Error(error) => {
+                turn.reply(false, |reply| reply.error(Error::err(error)));
+                turn.flow.close = Close::AfterReplies;
+                break;
+            }
+        }
+    }
+    used
+}
+
+fn paused(server: &Server) -> Paused {
+    let global = &server.global;
+    if global.pause_until_us.load(Ordering::Relaxed) <= server.shard.clock.now().us {
+        Paused::No
+    } else if global.pause_all.load(Ordering::Relaxed) {
+        Paused::All
+    } else {
+        Paused::Writes
+    }
+}
+
+/// Lets paused connections go on when the time has come.
+pub async fn resume_paused(server: Rc<Server>) {
+    loop {
+        server.pause_watch.wait().await;
+        loop {
+            let until_us = server.global.pause_until_us.load(Ordering::Relaxed);
+            let rest_us = until_us.saturating_sub(store_us());
+            if rest_us == 0 || server.paused.borrow().is_empty() {
+                break;
+            }
+            or(server.pause_watch.wait(), sleep(Duration::from_micros(rest_us + 100))).await;
+        }
+        let waiting = server.paused.take();
+        for client in waiting {
+            client.state.borrow_mut().flow.paused = false;
+            advance(&server, &client, &[]);
         }
     }
 }
@@ -174,7 +292,7 @@ pub async fn resume_unread(server: Rc<Server>) {
         let mut unread = server.unread.take().into_iter();
         for client in unread.by_ref() {
             client.unread.set(false);
-            dispatch::advance(&server, &client, &[]);
+            advance(&server, &client, &[]);
             if server.shard.is_congested() {
                 break;
             }
@@ -193,8 +311,8 @@ pub async fn resume_unread(server: Rc<Server>) {
 /// memory.
 pub async fn look_after(server: Rc<Server>) {
     loop {
-        Timer::new(Duration::from_secs(1)).await;
-        crate::observe::memory::used_bytes();
+        sleep(Duration::from_secs(1)).await;
+        memory::used_bytes();
         let config = server.shard.config();
         let timed = config.timeout_s > 0;
         let limits = config.client_output_buffer_limit;
@@ -206,13 +324,13 @@ pub async fn look_after(server: Rc<Server>) {
             let (idle_us, waits, unsent) = {
                 let state = client.state.borrow();
                 let idle_us = now_us.saturating_sub(state.session.used_us);
-                (idle_us, state.session.subscriptions() > 0 || state.flow.waits(), state.unsent())
+                (idle_us, state.session.is_told() || state.flow.waits(), state.unsent())
             };
             if timed && !waits && idle_us > config.timeout_s * 1_000_000 {
-                crate::observe::log::verbose(format_args!("Closing idle client id={}", client.id));
-                server.close_now(&client);
+                log::verbose(format_args!("Closing idle client id={}", client.id));
+                close_now(&server, &client);
             } else if unsent > 0 {
-                server.check_output(&client);
+                check_output(&server, &client);
             }
         }
     }

@@ -14,6 +14,8 @@ pub struct Global {
     pub connections: Vec<AtomicUsize>,
     /// Subscriptions by shard: a publisher asks only where there are some.
     pub subscriptions: Vec<AtomicUsize>,
+    /// Connections under MONITOR by shard.
+    pub monitors: Vec<AtomicUsize>,
     pub accepted: AtomicU64,
     pub rejected: AtomicU64,
     pub started_us: u64,
@@ -46,6 +48,7 @@ impl Global {
             next_client: AtomicU64::new(1),
             connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             subscriptions: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+            monitors: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             started_us: store_us(),

@@ -1,21 +1,23 @@
 //! Listening sockets. A thread for each accepts; the first shard deals connections out, each to the shard that has the
 //! fewest.
 
-use super::connection::{self, Accepted};
-use super::{Global, Server};
+use super::connection;
+use super::global::Global;
+use super::server::Server;
+use super::session::Peer;
 use crate::config::{Config, FileMode};
+use crate::net::{Bell, next_from_outside, step_back};
 use crate::observe::log;
-use futures_lite::AsyncReadExt;
-use glommio::timer::Timer;
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::fs::Permissions;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -31,6 +33,10 @@ pub enum ListenError {
     Nothing,
 }
 
+/// Connections that are accepted and not admitted yet: others wait in the backlog.
+const ACCEPTED: usize = 128;
+/// Connections that are admitted before others have their turn.
+const ADMITTED_A_TURN: usize = 16;
 /// How long to wait after an error of accept that lasts, such as too many open files.
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// How long a port may stay taken at the start before that is an error.
@@ -124,29 +130,34 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Starts a thread for each listening socket that accepts; the descriptors come out of what is returned, four bytes
-/// each. (A thread that blocks leaves nothing behind in a ring: when the process ends the port is free at once.)
+/// Starts a thread for each listening socket that accepts, and sends the connections to what is returned; the first
+/// shard's bell rings for each. (A thread that blocks leaves nothing behind in a ring: when the process ends the port is
+/// free at once.)
 ///
 /// # Errors
-/// Where a thread or a pair of sockets cannot be had.
-pub fn accept(sockets: &[OwnedFd]) -> io::Result<OwnedFd> {
-    let (ours, theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
+/// Where a thread cannot be had.
+pub fn accept(sockets: &[OwnedFd], bells: &Arc<[Bell]>) -> io::Result<Receiver<Socket>> {
+    let (sender, receiver) = mpsc::sync_channel(ACCEPTED);
     for socket in sockets {
-        let (socket, out) = (Socket::from(socket.try_clone()?), theirs.try_clone()?);
-        std::thread::Builder::new().name("accept".to_owned()).spawn(move || accept_all(&socket, out))?;
+        let (socket, sender, bells) = (Socket::from(socket.try_clone()?), sender.clone(), bells.clone());
+        let accept = move || {
+            accept_all(&socket, &sender, &bells[0]);
+            drop(sender);
+            bells[0].ring_from_outside();
+        };
+        std::thread::Builder::new().name("accept".to_owned()).spawn(accept)?;
     }
-    Ok(ours.into())
+    Ok(receiver)
 }
 
-fn accept_all(socket: &Socket, mut out: UnixStream) {
+fn accept_all(socket: &Socket, sender: &SyncSender<Socket>, bell: &Bell) {
     loop {
         match socket.accept() {
             Ok((stream, _)) => {
-                if let Err(error) = out.write_all(&stream.into_raw_fd().to_le_bytes()) {
-                    log::warning(format_args!("No more clients are accepted: {error}"));
+                if sender.send(stream).is_err() {
                     return;
                 }
+                bell.ring_from_outside();
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR | libc::ECONNABORTED) => {}
@@ -169,42 +180,26 @@ pub fn stop(sockets: &[OwnedFd]) {
 }
 
 /// Takes over what the accepting threads accept, for as long as the server runs.
-pub fn start(server: &Rc<Server>, accepted: OwnedFd) {
+pub fn start(server: &Rc<Server>, accepted: Receiver<Socket>) {
     let server = server.clone();
-    // SAFETY: open and ours; the stream closes it.
-    let mut stream = unsafe { glommio::net::UnixStream::from_raw_fd(accepted.into_raw_fd()) };
     glommio::spawn_local(async move {
-        let (mut fd, mut filled) = ([0; 4], 0);
         let mut turn = 0;
-        loop {
-            match stream.read(&mut fd[filled..]).await {
-                Ok(0) => {
-                    // The threads have ended.
-                    if !server.global.stopping.load(Ordering::Relaxed) {
-                        log::warning(format_args!("No more clients are accepted"));
-                    }
-                    return;
-                }
-                Ok(bytes) => filled += bytes,
-                Err(error) => {
-                    log::warning(format_args!("Error accepting a client connection: {error}"));
-                    Timer::new(BACK_OFF).await;
-                }
+        while let Some(socket) = next_from_outside(&accepted).await {
+            turn += 1;
+            admit(&server, socket, turn);
+            if turn % ADMITTED_A_TURN == 0 {
+                step_back().await;
             }
-            if filled == fd.len() {
-                filled = 0;
-                turn += 1;
-                admit(&server, RawFd::from_le_bytes(fd), turn);
-            }
+        }
+        if !server.global.stopping.load(Ordering::Relaxed) {
+            log::warning(format_args!("No more clients are accepted"));
         }
     })
     .detach();
 }
 
 /// Refuses a connection, or gives it to a shard.
-fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
-    // SAFETY: accepted just now and ours.
-    let socket = unsafe { Socket::from_raw_fd(fd) };
+fn admit(server: &Rc<Server>, socket: Socket, turn: usize) {
     let config = server.shard.config();
     let global = &server.global;
     if global.stopping.load(Ordering::Relaxed) {
@@ -237,7 +232,7 @@ fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
     let target = fewest(global, turn);
     global.accepted.fetch_add(1, Ordering::Relaxed);
     global.connections[target].fetch_add(1, Ordering::Relaxed);
-    let accepted = Accepted {
+    let peer = Peer {
         id: global.next_client_id(),
         fd: socket.into_raw_fd(),
         addr: text(addr),
@@ -246,9 +241,9 @@ fn admit(server: &Rc<Server>, fd: RawFd, turn: usize) {
         unix,
     };
     if target == server.shard.id {
-        connection::serve(server, accepted);
+        connection::serve(server, peer);
     } else {
-        server.shard.tell(target, move |shard| connection::serve(&Server::of(shard), accepted));
+        server.shard.tell(target, move |shard| connection::serve(&Server::of(shard), peer));
     }
 }
 

@@ -1,102 +1,32 @@
 //! Publish and subscribe. Each shard knows what its own connections listen to; a message goes to every shard that has
 //! subscriptions, and each delivers it to its own.
 
-use super::Server;
-use super::client::{ClientRef, Session};
+use super::client::ClientRef;
+use super::output;
+use super::server::Server;
+use super::subscriptions::Receivers;
 use crate::config::NotifyFlags;
 use crate::keyspace::Notice;
 use crate::resp::{Proto, Reply};
 use crate::shard::Shard;
-use crate::value::glob::glob_match;
-use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Who listens to what on one shard; connections by id, in the order in which they subscribed.
-#[derive(Default)]
-pub struct Subscriptions {
-    channels: HashMap<Box<[u8]>, Vec<u64>, ahash::RandomState>,
-    patterns: BTreeMap<Box<[u8]>, Vec<u64>>,
-    count: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    Channel,
-    Pattern,
-}
-
-impl Subscriptions {
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    pub fn add(&mut self, to: To, name: &[u8], client: u64) {
-        match to {
-            To::Channel => self.channels.entry(name.into()).or_default().push(client),
-            To::Pattern => self.patterns.entry(name.into()).or_default().push(client),
-        }
-        self.count += 1;
-    }
-
-    pub fn remove(&mut self, to: To, name: &[u8], client: u64) {
-        let listeners = match to {
-            To::Channel => self.channels.get_mut(name),
-            To::Pattern => self.patterns.get_mut(name),
-        };
-        let Some(listeners) = listeners else { return };
-        let before = listeners.len();
-        listeners.retain(|listener| *listener != client);
-        self.count -= before - listeners.len();
-        if listeners.is_empty() {
-            match to {
-                To::Channel => drop(self.channels.remove(name)),
-                To::Pattern => drop(self.patterns.remove(name)),
-            }
-        }
-    }
-
-    /// A connection listens to nothing any more.
-    pub fn remove_all(&mut self, session: &mut Session) {
-        for (to, names) in [(To::Channel, &mut session.channels), (To::Pattern, &mut session.patterns)] {
-            std::mem::take(names).iter().for_each(|name| self.remove(to, name, session.id));
-        }
-    }
-
-    /// Channels with listeners.
-    pub fn channels(&self) -> impl Iterator<Item = &[u8]> {
-        self.channels.keys().map(|name| &name[..])
-    }
-
-    pub fn listeners(&self, channel: &[u8]) -> usize {
-        self.channels.get(channel).map_or(0, Vec::len)
-    }
-
-    pub fn patterns(&self) -> impl Iterator<Item = &[u8]> {
-        self.patterns.keys().map(|name| &name[..])
-    }
+/// Tells other shards how many subscriptions there are here.
+pub fn publish_counts(server: &Server) {
+    server.global.subscriptions[server.shard.id].store(server.pubsub.borrow().len(), Ordering::Release);
 }
 
 /// Delivers a message to the listeners of this shard; returns how many there were.
 pub fn deliver(server: &Rc<Server>, channel: &[u8], payload: &[u8]) -> usize {
     let delivered = queue(server, channel, payload);
-    server.send_pushed();
+    output::send_pushed(server);
     delivered
 }
 
 fn queue(server: &Server, channel: &[u8], payload: &[u8]) -> usize {
-    let (direct, by_pattern) = {
-        let subscriptions = server.pubsub.borrow();
-        let direct = subscriptions.channels.get(channel).cloned().unwrap_or_default();
-        let by_pattern: Vec<(Box<[u8]>, Vec<u64>)> = subscriptions
-            .patterns
-            .iter()
-            .filter(|(pattern, _)| glob_match(pattern, channel, false))
-            .map(|(pattern, listeners)| (pattern.clone(), listeners.clone()))
-            .collect();
-        (direct, by_pattern)
-    };
+    let Receivers { direct, by_pattern } = server.pubsub.borrow().receivers(channel);
     let mut delivered = 0;
     for id in direct {
         let Some(client) = server.client(id) else { continue };
@@ -115,7 +45,7 @@ fn queue(server: &Server, channel: &[u8], payload: &[u8]) -> usize {
 
 fn send(server: &Server, client: &ClientRef, message: &[&[u8]]) {
     let proto = client.state.borrow().session.proto;
-    server.push(client, &encode(proto, message));
+    output::push(server, client, &encode(proto, message));
 }
 
 fn encode(proto: Proto, message: &[&[u8]]) -> Vec<u8> {
@@ -141,7 +71,7 @@ pub async fn publish(server: &Rc<Server>, channel: &[u8], payload: &[u8]) -> usi
 }
 
 /// The other shards on which somebody listens to something.
-fn others_that_listen(shard: &Shard, counts: &[std::sync::atomic::AtomicUsize]) -> Vec<usize> {
+fn others_that_listen(shard: &Shard, counts: &[AtomicUsize]) -> Vec<usize> {
     (0..shard.count).filter(|target| *target != shard.id && counts[*target].load(Ordering::Acquire) > 0).collect()
 }
 
@@ -174,5 +104,5 @@ fn deliver_notices(server: &Rc<Server>, wanted: NotifyFlags, notices: &[Notice])
             queue(server, channel.as_bytes(), &notice.key);
         }
     }
-    server.send_pushed();
+    output::send_pushed(server);
 }

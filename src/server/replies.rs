@@ -258,7 +258,7 @@ impl ExecGather {
 /// What a shard has answered.
 pub struct Answer<'a> {
     /// The reply's name, and which of its parts this is.
-    pub sequence: u64,
+    pub reply: u64,
     pub part: u32,
     pub bytes: &'a [u8],
     pub command: CommandId,
@@ -383,7 +383,7 @@ impl Replies {
     }
 
     /// The name that the next reply gets.
-    pub fn next_sequence(&self) -> u64 {
+    pub fn next_reply(&self) -> u64 {
         self.next
     }
 
@@ -410,9 +410,9 @@ impl Replies {
 
     /// A reply, or a part of one, has come. Whatever is complete now moves to `out`, and its commands are counted.
     pub fn fill(&mut self, meter: &Meter, answer: Answer, ends: impl Iterator<Item = usize>) {
-        let Answer { sequence, part, bytes, command, ns } = answer;
+        let Answer { reply, part, bytes, command, ns } = answer;
         let first = self.next - self.slots.len() as u64;
-        let index = (sequence - first) as usize;
+        let index = (reply - first) as usize;
         let missing = match &mut self.slots[index] {
             Slot::Ready { .. } => unreachable!("a reply comes once"),
             Slot::Waiting { .. } => 0,
@@ -511,8 +511,8 @@ mod tests {
         }
     }
 
-    fn fill(replies: &mut Replies, (sequence, part): (u64, u32), bytes: &[u8], ends: &[usize]) {
-        let answer = Answer { sequence, part, bytes, command: at().command, ns: 1_000 };
+    fn fill(replies: &mut Replies, (reply, part): (u64, u32), bytes: &[u8], ends: &[usize]) {
+        let answer = Answer { reply, part, bytes, command: at().command, ns: 1_000 };
         replies.fill(&Meter::default(), answer, ends.iter().copied());
     }
 

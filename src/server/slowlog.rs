@@ -1,13 +1,8 @@
 //! The slow log: commands of this shard's connections that took long, wherever they ran.
 
-use super::Server;
-use super::client::Session;
-use crate::clock::realtime_us;
-use crate::command::CommandId;
-use crate::command::spec::flag::SKIP_SLOWLOG;
+use super::shown;
 use crate::resp::Request;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 /// What is kept of a request, as in Redis: so many arguments, of which the last stands for those that are left out, and
 /// so many bytes of each.
@@ -46,14 +41,15 @@ impl SlowLog {
     /// A request as the log shows it.
     pub fn args(request: Request) -> Vec<Vec<u8>> {
         let whole = if request.len() > ARGS { ARGS - 1 } else { request.len() };
-        let mut args: Vec<Vec<u8>> = request.from(0).take(whole).map(shorten).collect();
+        let mut args: Vec<Vec<u8>> = shown::args(request).take(whole).map(shorten).collect();
         if whole < request.len() {
             args.push(format!("... ({} more arguments)", request.len() - whole).into_bytes());
         }
         args
     }
 
-    fn push(&mut self, entry: Entry, most: u64) {
+    /// Without what the log has no room for: entries past so many, and bytes.
+    pub fn push(&mut self, entry: Entry, most: u64) {
         self.bytes += entry.bytes();
         self.entries.push_front(entry);
         while self.entries.len() as u64 > most || self.bytes > LOG_BYTES {
@@ -83,29 +79,6 @@ fn shorten(arg: &[u8]) -> Vec<u8> {
     let mut short = arg[..ARG_BYTES].to_vec();
     short.extend_from_slice(format!("... ({} more bytes)", arg.len() - ARG_BYTES).as_bytes());
     short
-}
-
-impl Server {
-    /// Puts a command into the slow log. Without its arguments, which a part of a transaction may have left behind, it
-    /// is there under its name.
-    pub(super) fn log_slow(&self, session: &Session, command: CommandId, ns: u64, mut args: Vec<Vec<u8>>) {
-        let command = self.table.get(command);
-        if command.spec.has(SKIP_SLOWLOG) {
-            return;
-        }
-        if args.is_empty() {
-            args = command.full_name.split('|').map(|word| word.as_bytes().to_vec()).collect();
-        }
-        let entry = Entry {
-            id: self.global.slow_commands.fetch_add(1, Ordering::Relaxed),
-            time_s: realtime_us() / 1_000_000,
-            took_us: ns / 1_000,
-            args,
-            addr: session.addr.clone(),
-            name: session.name.clone(),
-        };
-        self.slowlog.borrow_mut().push(entry, self.shard.config().slowlog_max_len);
-    }
 }
 
 #[cfg(test)]

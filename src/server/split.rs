@@ -25,6 +25,11 @@ pub fn common_target(routes: &Routes) -> Option<usize> {
     routes.iter().all(|(_, target)| *target == first).then_some(first)
 }
 
+/// The hash of the first key; any where there is none.
+pub fn first_hash(routes: &Routes) -> u64 {
+    routes.first().map_or(0, |(hash, _)| *hash)
+}
+
 /// What takes the parts of a command.
 pub trait Parts {
     /// Begins a part on a shard.
@@ -109,14 +114,14 @@ fn whole(
 pub struct Sent<'a> {
     pub transaction: Builder<'a>,
     pub client: u64,
-    pub sequence: u64,
+    pub reply: u64,
     /// Parts so far.
     pub count: u32,
 }
 
 impl Parts for Sent<'_> {
     fn part(&mut self, target: usize, handler: Handler, at: At) {
-        let ticket = Ticket { client: self.client, sequence: self.sequence, part: self.count };
+        let ticket = Ticket { client: self.client, reply: self.reply, part: self.count };
         self.transaction.part(target, handler, at, ticket);
         self.count += 1;
     }

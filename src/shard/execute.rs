@@ -6,13 +6,18 @@
 //!
 //! [`Command::is_quick`]: crate::command::Command::is_quick
 
-use super::{At, Part, Shard};
-use crate::clock::{Now, store_us};
+use super::Shard;
+use super::message::{At, Part};
+use crate::clock::{Now, realtime_us, store_us};
+use crate::command::spec::Spec;
+use crate::command::spec::flag::FAST;
 use crate::command::{CommandId, Ctx, Handler};
-use crate::observe::Statistics;
-use crate::resp::{Reply, Request, Result};
+use crate::config::Config;
+use crate::observe::{Event, Sample, Spikes, Statistics};
+use crate::resp::{Error, Proto, Reply, Request};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, RefMut};
+use std::sync::Arc;
 
 /// A reply of this size is written for so long that its command is measured alone.
 pub const LONG_REPLY_BYTES: usize = 16 * 1024;
@@ -21,6 +26,7 @@ const EXACT_BELOW_US: i64 = 1_000;
 
 #[derive(Default)]
 pub struct Meter {
+    specs: Arc<[Spec]>,
     /// When the last measurement ended, store microseconds.
     lapped_us: Cell<u64>,
     /// Commands that share the time since then: the last, how often it ran in a row (zero: nothing was noted), and
@@ -33,15 +39,26 @@ pub struct Meter {
     is_exact: Cell<bool>,
     /// What takes longer goes into the slow log.
     slow_ns: Cell<u64>,
+    /// What takes at least as long is a latency spike.
+    spike_ns: Cell<u64>,
+    spikes: RefCell<Spikes>,
     /// The last calls, if they took the same time: those that share it do.
     last: Cell<Option<(CommandId, u64, u64)>>,
     statistics: RefCell<Statistics>,
 }
 
 impl Meter {
-    pub(super) fn configure(&self, tracks_latency: bool, slower_than_us: i64) {
-        self.statistics.borrow_mut().tracks_latency = tracks_latency;
-        self.is_exact.set((0..EXACT_BELOW_US).contains(&slower_than_us));
+    /// `specs` are what is said of the commands, by their numbers.
+    pub fn new(specs: Arc<[Spec]>) -> Meter {
+        Meter { specs, spike_ns: Cell::new(u64::MAX), ..Meter::default() }
+    }
+
+    pub(super) fn configure(&self, config: &Config) {
+        self.statistics.borrow_mut().tracks_latency = config.latency_tracking;
+        let slower_than_us = config.slowlog_log_slower_than_us;
+        let spike_ms = Some(config.latency_monitor_threshold_ms).filter(|ms| *ms > 0);
+        self.is_exact.set((0..EXACT_BELOW_US).contains(&slower_than_us) || spike_ms.is_some());
+        self.spike_ns.set(spike_ms.map_or(u64::MAX, |ms| ms.saturating_mul(1_000_000)));
         self.slow_ns.set(u64::try_from(slower_than_us).map_or(u64::MAX, |us| us.saturating_mul(1_000)));
     }
 
@@ -125,10 +142,10 @@ impl Meter {
         self.lap(store_us());
     }
 
-    /// The same where nothing but what was noted has run since the last measurement.
-    pub(super) fn begin_behind_noted(&self) {
+    /// What was noted, if anything, has taken until now.
+    pub fn lap_noted(&self) {
         if self.has_noted() {
-            self.begin();
+            self.lap(store_us());
         }
     }
 
@@ -153,6 +170,9 @@ impl Meter {
     /// Calls that took so long each.
     #[inline]
     fn count(&self, command: CommandId, ns: u64, more: u64) {
+        if ns >= self.spike_ns.get() {
+            self.count_spike_of(command, ns);
+        }
         let calls = match self.last.get() {
             Some((last, last_ns, calls)) if (last, last_ns) == (command, ns) => calls,
             last => {
@@ -163,6 +183,30 @@ impl Meter {
             }
         };
         self.last.set(Some((command, ns, calls + more)));
+    }
+
+    #[cold]
+    fn count_spike_of(&self, command: CommandId, ns: u64) {
+        let is_fast = self.specs.get(command.index()).is_some_and(|spec| spec.has(FAST));
+        self.add_spike(if is_fast { Event::FastCommand } else { Event::Command }, ns);
+    }
+
+    /// Counts an event where it has lasted so long that LATENCY should tell.
+    pub(super) fn count_event(&self, event: Event, ns: u64) {
+        if ns >= self.spike_ns.get() {
+            self.add_spike(event, ns);
+        }
+    }
+
+    #[cold]
+    fn add_spike(&self, event: Event, ns: u64) {
+        let sample = Sample { time_s: realtime_us() / 1_000_000, ms: ns / 1_000_000 };
+        self.spikes.borrow_mut().add(event, sample);
+    }
+
+    /// What took long on this shard, or was asked for by its connections and took long.
+    pub fn spikes(&self) -> RefMut<'_, Spikes> {
+        self.spikes.borrow_mut()
     }
 
     /// A command was refused; None where there is no such command.
@@ -223,7 +267,7 @@ impl Laps {
 }
 
 impl Shard {
-    /// Runs one command's handler, the only place that does. An error takes the place of whatever was written.
+    /// Runs one command's handler. An error takes the place of whatever was written.
     #[inline]
     pub fn execute(
         &self,
@@ -234,27 +278,57 @@ impl Shard {
         out: &mut Vec<u8>,
         ends: &mut Vec<usize>,
     ) {
-        let start = out.len();
-        let result: Result = handler(
-            &mut Ctx {
-                keyspace: &mut self.keyspace.borrow_mut(),
-                db: at.db,
-                now,
-                clock: &self.clock,
-                rng: &mut self.rng.borrow_mut(),
-                reply: Reply::new(out, at.proto),
-                hash: at.hash,
-                limits: &self.limits.borrow(),
-                touch: at.touch,
-                ends,
-                shards: self.count,
-            },
-            request,
-        );
+        let (start, first_end) = (out.len(), ends.len());
+        let result = self.on_data(at, now, out, ends, |ctx| match handler(ctx, request) {
+            Ok(()) if ctx.limits.reply.refuses(ctx.reply.len() - start) => Err(Error::OutputTooLong),
+            result => result,
+        });
         if let Err(error) = result {
             out.truncate(start);
+            ends.truncate(first_end);
             Reply::new(out, at.proto).error(error);
         }
+    }
+
+    /// The reply of one of a transaction's commands begins at `start`, the first of theirs at `first`. Where those before
+    /// it are too long already, an error takes its place; they stay, and where there is a limit close the connection.
+    #[inline]
+    pub fn keep_short(&self, first: usize, start: usize, proto: Proto, out: &mut Vec<u8>) {
+        if start - first > self.limits.borrow().reply.bytes {
+            out.truncate(start);
+            Reply::new(out, proto).error(Error::OutputTooLong);
+        }
+    }
+
+    /// Runs one step of a command that goes from shard to shard; its result, and for how long it ran, in nanoseconds.
+    pub fn step_of<R>(&self, at: At, now: Now, step: impl FnOnce(&mut Ctx) -> R) -> (R, u64) {
+        self.measured(|| self.on_data(at, now, &mut Vec::new(), &mut Vec::new(), step))
+    }
+
+    /// Whatever works on this shard's data comes through here, under the number of its command.
+    #[inline]
+    fn on_data<R>(
+        &self,
+        at: At,
+        now: Now,
+        out: &mut Vec<u8>,
+        ends: &mut Vec<usize>,
+        work: impl FnOnce(&mut Ctx) -> R,
+    ) -> R {
+        let limits = &*self.limits.borrow();
+        work(&mut Ctx {
+            keyspace: &mut self.keyspace.borrow_mut(),
+            db: at.db,
+            now,
+            clock: &self.clock,
+            rng: &mut self.rng.borrow_mut(),
+            reply: Reply::within(out, at.proto, limits.reply.bytes),
+            hash: at.hash,
+            limits,
+            touch: at.touch,
+            ends,
+            shards: self.count,
+        })
     }
 
     /// Commands of a batch share the time since the last measurement.

@@ -1,14 +1,15 @@
 //! The task that runs the cycle, and the one that gives back the memory of flushed databases. The budget bounds what the
 //! cycle takes in a second; how much it takes in a turn follows from how long the others had theirs.
 
-use super::{Notify, PREEMPT, Shard};
+use super::Shard;
+use super::pace::PREEMPT;
 use crate::clock::{store_us, thread_cpu_ns};
 use crate::config::Config;
 use crate::expiry::{Form, Outcome, Settings};
 use crate::keyspace::NEVER_MS;
-use crate::net::{Transport, step_back};
+use crate::net::{Notify, Transport, sleep, step_back};
+use crate::observe::Event;
 use futures_lite::future::or;
-use glommio::timer::Timer;
 use glommio::{Latency, Shares, SharesManager};
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,8 +18,6 @@ use std::time::Duration;
 pub const GARBAGE_A_SLICE: usize = 256;
 /// A turn of a saturated shard's cycle lasts no longer than this.
 const LONGEST_TURN_US: u64 = 500;
-/// Timers further away than this are set anew when they ring.
-const FARTHEST: Duration = Duration::from_secs(3600);
 
 pub(super) fn settings(config: &Config) -> Settings {
     Settings {
@@ -101,6 +100,7 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
                 return;
             }
         }
+        let began_us = store_us();
         let now = shard.cycle_now();
         let outcome = {
             let (mut keyspace, mut rng) = (shard.keyspace.borrow_mut(), shard.rng.borrow_mut());
@@ -108,15 +108,16 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
             cycle.slice(form, &mut keyspace, &mut rng, now, settings, thread_cpu_ns)
         };
         shard.after_commands();
+        let ended_us = store_us();
+        shard.meter.count_event(Event::ExpireCycle, ended_us.saturating_sub(began_us).saturating_mul(1_000));
         if outcome != Outcome::More || now.us < shard.hold_until_us.get() {
             return;
         }
-        let yielded_us = store_us();
-        if yielded_us >= turn_ends_us {
+        if ended_us >= turn_ends_us {
             step_back().await;
             let resumed_us = store_us();
             let percent = u64::from(settings.cpu_percent);
-            let part_us = (resumed_us - yielded_us) * percent / (100 - percent.min(99));
+            let part_us = (resumed_us - ended_us) * percent / (100 - percent.min(99));
             turn_ends_us = resumed_us + part_us.min(LONGEST_TURN_US);
         }
     }
@@ -129,15 +130,12 @@ async fn sleep_until(alarm: &Notify, wake_us: u64) {
         alarm.wait().await;
         return;
     }
-    let rest = Duration::from_micros(wake_us.saturating_sub(now_us)).min(FARTHEST);
+    let rest = Duration::from_micros(wake_us.saturating_sub(now_us));
     if rest.is_zero() {
         step_back().await;
         return;
     }
-    or(alarm.wait(), async {
-        Timer::new(rest).await;
-    })
-    .await;
+    or(alarm.wait(), sleep(rest)).await;
 }
 
 async fn free_garbage(shard: Rc<Shard>) {

@@ -8,40 +8,61 @@
 //!   cycle task (a slice a turn, under its budget)
 //! ```
 //!
-//! Commands with keys on several shards are transactions: `transactions/` has their order and their locks. Connections of
-//! other shards that were answered with much wait here until they have room for more: `stalled.rs`. Handlers run, and are
-//! measured, in `execute.rs`.
+//! A file imports only files below it in this table.
+//!
+//! | file | what |
+//! |---|---|
+//! | `expire.rs` | the tasks of the cycle and of garbage |
+//! | `mail.rs` | the order of a turn: what has come, what leaves |
+//! | `batches.rs`, `stalled.rs` | commands of other shards, and connections of theirs that were answered with much |
+//! | `transactions/` | commands with keys on several shards: their order and their locks |
+//! | `coordinator.rs`, `calls.rs` | keys that a coordinator holds, and its way to them; work for a task of another shard |
+//! | `waiters.rs` | who waits for keys of this shard |
+//! | `execute.rs` | where handlers run, and are measured |
+//! | `outbox.rs`, `links.rs`, `message.rs` | messages between shards: on their way out, their queues, what they are |
+//! | `pace.rs` | for how long something may go on |
 //!
 //! Nothing here is shared with another thread: shards talk by messages, and nobody who receives awaits. What the
 //! rooms above do with replies and events comes through [`Front`].
 
+mod batches;
+mod calls;
+mod coordinator;
 mod execute;
 mod expire;
-mod hop;
-mod mailbox;
+mod links;
+mod mail;
+mod message;
+mod outbox;
+mod pace;
 mod stalled;
 mod transactions;
 mod waiters;
 
-use execute::Laps;
+pub use calls::CallResult;
+pub use coordinator::{ShardHop, Transaction};
 pub use execute::{LONG_REPLY_BYTES, Meter};
 pub use expire::GARBAGE_A_SLICE;
-pub use hop::{CallResult, ShardHop};
-pub use mailbox::{Batch, Links, Message, Part, Ticket, links};
-pub use transactions::{Builder, Deferred, EVERYTHING, Lock, Transaction};
+pub use links::{Links, links};
+pub use message::{At, Batch, EVERYTHING, Lock, Message, Part, Ticket};
+pub use pace::{PREEMPT, Pace};
+pub use transactions::{Builder, Deferred};
 pub use waiters::{Claim, News, Waiter};
 
-use crate::clock::{Clock, Now, Sequence, store_us};
+use crate::clock::{Clock, Sequence};
+use crate::command::CommandId;
 use crate::command::spec::Spec;
-use crate::command::{CommandId, Ctx, OwnedRequest};
 use crate::config::{Config, Limits};
 use crate::expiry::{Cycle, Settings};
-use crate::keyspace::{Hasher, Keyspace, Lookup, Notice, PREFETCHED, Touch};
+use crate::keyspace::{Hasher, Keyspace, Notice};
 use crate::net::{Notify, Transport, note_woken};
-use crate::resp::{Proto, Reply, Request};
-use mailbox::{Mail, Outbox, PART_BYTES};
-use smallvec::SmallVec;
-use stalled::{Answered, Stalled};
+use crate::observe::Event;
+use crate::resp::Request;
+use batches::Unfinished;
+use mail::Mail;
+use outbox::Outbox;
+use pace::LONG_US;
+use stalled::Stalled;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -103,10 +124,10 @@ pub struct Shard {
     stalled: Stalled,
     /// Messages are taken as late as this, by chance, in microseconds (DEBUG SHARD-DELAY).
     delay_us: Cell<u64>,
-    waiting: RefCell<HashMap<u64, Rc<hop::Waiting>>>,
+    /// Calls that others have not answered yet.
+    unanswered_calls: RefCell<HashMap<u64, Rc<calls::Unanswered>>>,
     next_call: Cell<u64>,
     front: OnceCell<Rc<dyn Front>>,
-    scratch_ends: RefCell<Vec<usize>>,
 }
 
 impl Shard {
@@ -123,13 +144,13 @@ impl Shard {
         let shard = Rc::new(Shard {
             id,
             count,
-            specs,
-            meter: Meter::default(),
+            specs: specs.clone(),
+            meter: Meter::new(specs),
             clock,
             hasher: keyspace.hasher().clone(),
             keyspace: RefCell::new(keyspace),
             rng: RefCell::new(fastrand::Rng::with_seed(seed)),
-            limits: RefCell::new(config.limits.feasible()),
+            limits: RefCell::new(config.feasible_limits()),
             settings: Cell::new(expire::settings(&config)),
             config: RefCell::new(Rc::new(Config::clone(&config))),
             cycle: RefCell::new(Cycle::default()),
@@ -149,10 +170,9 @@ impl Shard {
             transactions: Transactions::new(id, count, sequence),
             stalled: Stalled::default(),
             delay_us: Cell::new(0),
-            waiting: RefCell::new(HashMap::new()),
+            unanswered_calls: RefCell::default(),
             next_call: Cell::new(0),
             front: OnceCell::new(),
-            scratch_ends: RefCell::new(Vec::new()),
         });
         shard.configure(config);
         shard
@@ -178,10 +198,11 @@ impl Shard {
 
     /// Takes over a changed configuration.
     pub fn configure(&self, config: Arc<Config>) {
-        *self.limits.borrow_mut() = config.limits.feasible();
+        *self.limits.borrow_mut() = config.feasible_limits();
         self.settings.set(expire::settings(&config));
         self.keyspace.borrow_mut().effects.wanted = config.notify_keyspace_events;
-        self.meter.configure(config.latency_tracking, config.slowlog_log_slower_than_us);
+        self.meter.configure(&config);
+        self.keyspace.borrow_mut().times_deaths = config.latency_monitor_threshold_ms > 0;
         self.outbox.set_spin(Duration::from_micros(config.spin_us));
         *self.config.borrow_mut() = Rc::new(Config::clone(&config));
         self.cycle_alarm.notify();
@@ -203,34 +224,6 @@ impl Shard {
         self.cycle_alarm.notify();
     }
 
-    /// Runs something on this shard's data, as of `now`.
-    pub fn with_ctx<R>(
-        &self,
-        (db, touch): (usize, Touch),
-        now: Now,
-        out: &mut Vec<u8>,
-        proto: Proto,
-        work: impl FnOnce(&mut Ctx) -> R,
-    ) -> R {
-        let mut ends = self.scratch_ends.take();
-        ends.clear();
-        let result = work(&mut Ctx {
-            keyspace: &mut self.keyspace.borrow_mut(),
-            db,
-            now,
-            clock: &self.clock,
-            rng: &mut self.rng.borrow_mut(),
-            reply: Reply::new(out, proto),
-            hash: 0,
-            limits: &self.limits.borrow(),
-            touch,
-            ends: &mut ends,
-            shards: self.count,
-        });
-        self.scratch_ends.replace(ends);
-        result
-    }
-
     /// Hands events to the front; wakes the cycle where a deadline is earlier than it expects. To be called after
     /// commands have run, when no part of the shard is borrowed.
     #[inline]
@@ -239,6 +232,9 @@ impl Shard {
         let mut keyspace = self.keyspace.borrow_mut();
         if keyspace.next_due_hint_ms() < self.cycle_wakes_ms.get() {
             self.cycle_alarm.notify();
+        }
+        if keyspace.times_deaths {
+            self.meter.count_event(Event::ExpireDel, keyspace.take_longest_death_us().saturating_mul(1_000));
         }
         if keyspace.has_garbage() {
             self.garbage_alarm.notify();
@@ -355,186 +351,4 @@ impl Shard {
         glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();
         expire::start(self, &transport);
     }
-
-    pub(crate) fn receive(self: &Rc<Shard>, message: Message) {
-        self.delay();
-        // What was handed over before this message was sent must be in, however fresh the clock is.
-        self.is_fresh.set(false);
-        self.begin_turn();
-        match message {
-            Message::Batch(batch) => {
-                let origin = batch.origin;
-                let batch = Unfinished { batch, done: 0 };
-                let comes_next = self.unfinished.borrow()[origin].is_empty();
-                if comes_next {
-                    self.run_batch(batch);
-                } else {
-                    self.unfinished.borrow_mut()[origin].push_back(batch);
-                    self.unfinished_batches.set(self.unfinished_batches.get() + 1);
-                }
-            }
-            Message::Replies(batch) => {
-                self.front().replies(&batch);
-                self.outbox.recycle(batch);
-            }
-            Message::Call { call, origin, work } => hop::answer(self, call, origin, work),
-            Message::Answer { call, result } => self.answered(call, result),
-            Message::Tell(work) => work(self),
-            Message::Step { origin, number, step } => self.step(origin, number, step),
-            Message::Release { origin, number } => self.release(origin, number),
-            Message::GoOn { client, ended: true } => self.drop_stalled(client),
-            Message::GoOn { client, ended: false } => self.go_on_with_stalled(client),
-        }
-        self.after_commands();
-    }
-
-    /// Runs the commands of a batch in their order. Where they take long, the replies that are there leave, and the rest
-    /// waits until others had their turn.
-    fn run_batch(&self, mut unfinished: Unfinished) {
-        let began = self.clock.now();
-        let Batch { origin, target, buffer, spans, parts, out, ends, owed, .. } = &mut *unfinished.batch;
-        let mut pace = Pace::new(began.us);
-        let mut answered = Answered::default();
-        *target = self.id as u16;
-        let mut laps = Laps::new(unfinished.done);
-        while unfinished.done < parts.len() {
-            let next = unfinished.done;
-            if next.is_multiple_of(PREFETCHED) {
-                let lookups = parts[next..].iter().take(PREFETCHED).map(|part| {
-                    let request = part.request(buffer, spans);
-                    Lookup {
-                        db: part.at.db,
-                        hash: part.at.hash,
-                        element: self.spec(part.at.command).group.sought().element(request),
-                    }
-                });
-                let lookups: SmallVec<[Lookup; PREFETCHED]> = lookups.collect();
-                self.keyspace.borrow().prefetch(lookups.iter().copied());
-            }
-            let part = &mut parts[next];
-            let request = part.request(buffer, spans);
-            part.out.0 = out.len();
-            part.ends.0 = ends.len();
-            let Part { handler, at, ticket, .. } = *part;
-            laps.before(self, parts, next);
-            let part = &mut parts[next];
-            if self.is_stalled(ticket.client) {
-                part.deferred = true;
-                self.hold_back(handler, request, at, ticket, *origin);
-            } else if self.must_wait(&at, request, ticket.client) {
-                part.deferred = true;
-                let bytes = request.bytes() as isize;
-                *owed -= bytes + PART_BYTES as isize;
-                let request = OwnedRequest::of(request);
-                self.defer_command(Deferred { handler, request, at, ticket, origin: *origin, owed: bytes });
-                self.stall(ticket.client);
-            } else {
-                self.execute(handler, request, at, began, out, ends);
-                self.serve_waiters();
-                if answered.is_much(ticket.client, out.len() - part.out.0) {
-                    part.stalls = true;
-                    self.stall(ticket.client);
-                }
-            }
-            part.out.1 = out.len();
-            part.ends.1 = ends.len();
-            laps.after(self, parts, next);
-            unfinished.done += 1;
-            if pace.is_long() && unfinished.done < parts.len() {
-                let origin = *origin;
-                laps.end(self, &mut parts[..=next]);
-                self.post(origin, Message::Replies(unfinished.take_done(self.outbox.empty_batch(), &self.meter)));
-                self.unfinished.borrow_mut()[origin].push_front(unfinished);
-                self.unfinished_batches.set(self.unfinished_batches.get() + 1);
-                return;
-            }
-        }
-        laps.end(self, parts);
-        self.post(unfinished.batch.origin, Message::Replies(unfinished.batch));
-    }
-
-    /// Each other shard's oldest unfinished batch goes on; whether there was one.
-    fn go_on_with_batches(&self) -> bool {
-        if self.unfinished_batches.get() == 0 {
-            return false;
-        }
-        for origin in 0..self.count {
-            let Some(batch) = self.unfinished.borrow_mut()[origin].pop_front() else { continue };
-            self.unfinished_batches.set(self.unfinished_batches.get() - 1);
-            self.begin_turn();
-            self.run_batch(batch);
-            self.after_commands();
-        }
-        true
-    }
-}
-
-/// What takes longer lets others have their turn.
-const LONG_US: u64 = 200;
-
-/// How long the executor's own work may have to wait for a task that does not yield.
-pub const PREEMPT: Duration = Duration::from_millis(1);
-
-/// Commands of another shard of which the first `done` are answered.
-struct Unfinished {
-    batch: Box<Batch>,
-    done: usize,
-}
-
-impl Unfinished {
-    /// Moves what is answered to another box.
-    fn take_done(&mut self, mut answered: Box<Batch>, meter: &Meter) -> Box<Batch> {
-        answered.origin = self.batch.origin;
-        answered.target = self.batch.target;
-        for part in &mut self.batch.parts[..self.done] {
-            let request = meter.is_slow(part.ns).then(|| part.request(&self.batch.buffer, &self.batch.spans));
-            answered.answer(*part, request);
-        }
-        self.batch.parts.drain(..self.done);
-        std::mem::swap(&mut answered.out, &mut self.batch.out);
-        std::mem::swap(&mut answered.ends, &mut self.batch.ends);
-        self.done = 0;
-        answered
-    }
-}
-
-/// Watches over commands that run one after the other. They are short nearly always: the clock is read after the first
-/// and then once in a while, or after each where they are not.
-pub struct Pace {
-    began_us: u64,
-    commands: u64,
-    slow: bool,
-}
-
-impl Pace {
-    pub fn new(began_us: u64) -> Pace {
-        Pace { began_us, commands: 0, slow: false }
-    }
-
-    /// One more command has run: whether others should have their turn now.
-    #[inline]
-    pub fn is_long(&mut self) -> bool {
-        self.commands += 1;
-        if !self.slow && self.commands != 1 && !self.commands.is_multiple_of(PREFETCHED as u64) {
-            return false;
-        }
-        let spent_us = store_us().saturating_sub(self.began_us);
-        self.slow = spent_us / self.commands > LONG_US / PREFETCHED as u64;
-        spent_us > LONG_US
-    }
-}
-
-/// In which place a handler runs.
-#[derive(Clone, Copy, Debug)]
-pub struct At {
-    pub db: usize,
-    pub proto: Proto,
-    pub touch: Touch,
-    /// The hash of the first key.
-    pub hash: u64,
-    pub command: CommandId,
-    /// Whether it may change its keys.
-    pub write: bool,
-    /// Whether it takes about as long as reading the clock.
-    pub is_quick: bool,
 }

@@ -8,9 +8,10 @@
 //!
 //! [`Message::GoOn`]: super::Message::GoOn
 
-use super::mailbox::{Batch, Message, PART_BYTES};
+use super::Shard;
+use super::message::{At, Batch, Message, PART_BYTES, Part, Ticket};
+use super::pace::Pace;
 use super::transactions::Deferred;
-use super::{At, Pace, Part, Shard, Ticket};
 use crate::command::{Handler, OwnedRequest};
 use crate::resp::Request;
 use std::cell::{Cell, RefCell};

@@ -10,8 +10,8 @@
 //!
 //! [`Effects::touched`]: crate::keyspace::Effects::touched
 
-use super::transactions::Lock;
-use super::{At, Shard};
+use super::Shard;
+use super::message::{At, Lock};
 use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
 use crate::keyspace::{Effects, Kind, Touch};

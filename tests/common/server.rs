@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -164,10 +164,31 @@ impl Server {
 
     /// Memory that the process holds now, in bytes.
     pub fn resident_bytes(&self) -> u64 {
+        self.bytes_of_status("VmRSS:")
+    }
+
+    /// The most that it has held since its start, or since somebody reset that.
+    pub fn peak_bytes(&self) -> u64 {
+        self.bytes_of_status("VmHWM:")
+    }
+
+    fn bytes_of_status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("/proc");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().nth(1));
-        kib.and_then(|kib| kib.parse::<u64>().ok()).expect("VmRSS") * 1024
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        kib.and_then(|kib| kib.parse::<u64>().ok()).expect(field) * 1024
+    }
+
+    /// How often each shard's thread has gone to sleep so far.
+    pub fn sleeps_of_shards(&self) -> Vec<u64> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the server runs");
+        let of_shard = |folder: PathBuf| {
+            let name = fs::read_to_string(folder.join("comm")).ok()?;
+            let status = fs::read_to_string(folder.join("status")).ok()?;
+            let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            name.starts_with("shard-").then(|| sleeps.trim().parse().expect("a number"))
+        };
+        threads.filter_map(|thread| of_shard(thread.ok()?.path())).collect()
     }
 
     pub fn signal(&self, signal: &str) {

@@ -41,7 +41,7 @@ impl Checks {
         // All shards answer.
         self.ask(&mut client, "DBSIZE");
         self.nobody_is_left(&mut client);
-        let peak = self.peak();
+        let peak = self.server.peak_bytes();
         self.peak_bytes = self.peak_bytes.max(peak);
         assert!(peak <= MEMORY_BYTES_MAX, "the process had {} MB", peak >> 20);
         for database in 0..DATABASES {
@@ -129,12 +129,6 @@ impl Checks {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-
-    fn peak(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.server.pid())).expect("/proc");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") << 10
     }
 
     fn cpu_by_thread(&self) -> BTreeMap<u64, Duration> {

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use crate::common::server::{FailedStart, Port, start_and_fail, start_and_fail_under};
@@ -367,7 +368,7 @@ fn a_shard_stays_on_one_core_only_where_each_has_its_own() {
     assert!(pinned(1, &["--pin-shards", "yes"]));
 }
 
-/// A signal from the watchdog does no harm to a shard that is only busy.
+/// A signal from the watchdog does no harm to a shard that is only busy. The ring needs none: it sleeps in one place.
 #[test]
 fn a_shard_that_is_silent_is_called() {
     let flags = ["--loglevel", "debug", "--enable-debug-command", "yes"];
@@ -375,7 +376,32 @@ fn a_shard_that_is_silent_is_called() {
     let mut client = server.client();
     assert!(!server.output().contains("waking it"));
     assert_eq!(client.call("DEBUG SLEEP 2.5"), Value::ok());
-    assert!(server.output().contains("waking it"), "{}", server.output());
+    assert_eq!(server.output().contains("waking it"), !is_on_ring(&server), "{}", server.output());
     assert_eq!(client.call("MSET a 1 b 2 c 3 d 4"), Value::ok());
     assert_eq!(client.call("MGET a b c d"), Value::bulks(&["1", "2", "3", "4"]));
+}
+
+fn is_on_ring(server: &Server) -> bool {
+    server.output().contains("ring network")
+}
+
+/// A thread of the server that sleeps wakes up for its next timer, or when something comes.
+#[test]
+fn an_idle_shard_hardly_wakes_up() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &[]);
+    if !is_on_ring(&server) {
+        return;
+    }
+    let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.call(&format!("SET key:{number} 1 EX 100000")), Value::ok());
+    }
+    // Whatever was still to be done is done within one of these seconds.
+    let few = wait_until(END_LIMIT * 4, || {
+        let before = server.sleeps_of_shards();
+        thread::sleep(Duration::from_secs(1));
+        let after = server.sleeps_of_shards();
+        after.iter().zip(&before).all(|(after, before)| after - before <= 3)
+    });
+    assert!(few, "a shard wakes up more than three times in every second");
 }

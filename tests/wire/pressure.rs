@@ -102,10 +102,10 @@ fn held_replies_count_for_the_limits_of_output() {
     }
     let mut client = server.client();
     server.client().send_raw(&encode(&words(SLOW)).repeat(300));
-    client.send(SLOW);
-    for key in 0..8 {
-        client.send(&format!("GET big:{key}"));
-    }
+    // In one go: the connection may end as soon as the server has seen a part of it.
+    let mut requests = encode(&words(SLOW));
+    (0..8).for_each(|key| requests.extend(encode(&words(&format!("GET big:{key}")))));
+    client.send_raw(&requests);
     let mut other = server.client();
     // While nothing of it can be sent, it is seen all the same.
     let seen = wait_until(PATIENCE, || {
@@ -283,4 +283,41 @@ fn clients_that_there_are_no_files_for_are_told() {
         drop(clients);
         assert!(wait_until(PATIENCE, || server.client().call("PING") == simple("PONG")));
     }
+}
+
+/// Nothing bounds such a reply but its request: a key named a thousand times is sent a thousand times.
+#[test]
+fn a_long_value_that_is_named_often_does_not_swell_the_server() {
+    const TIMES: usize = 1_000;
+    // A few times the limit on each of three shards; what is asked for is more than a gigabyte each.
+    const PEAK_BYTES_MAX: u64 = 500 << 20;
+    on_embers(&["--client-output-buffer-limit", "normal 8mb 0 0"], |server| {
+        let mut setter = server.client();
+        let value = vec![b'v'; 1 << 20];
+        for line in
+            ["SET long", "SET other:long", "HSET {long}hash field", "XADD {long}stream 1-1 field", "XADD s 1-1 f"]
+        {
+            assert!(!setter.command(&[words(line), vec![value.clone()]].concat()).is_error(), "{line}");
+        }
+        let times = |words: &str| words.repeat(TIMES);
+        let requests = [
+            format!("MGET{}", times(" long")),
+            format!("MGET{}", times(" long other:long")),
+            format!("HMGET {{long}}hash{}", times(" field")),
+            format!("HGETEX {{long}}hash EX 1000 FIELDS {TIMES}{}", times(" field")),
+            format!("XREAD STREAMS{}{}", times(" {long}stream"), times(" 0")),
+            format!("XREAD STREAMS{}{}", times(" {long}stream s"), times(" 0 0")),
+        ];
+        let transactions =
+            ["GET long\r\n", "GET long\r\nGET other:long\r\n", "MGET long other:long\r\nBLPOP none 1\r\n"];
+        let transactions = transactions.map(|commands| format!("MULTI\r\n{}EXEC", times(commands)));
+        for request in requests.into_iter().chain(transactions) {
+            let mut client = server.client();
+            client.send_raw(request.as_bytes());
+            client.send_raw(b"\r\n");
+            assert!(client.is_closed_by_server(), "{}", &request[..40]);
+        }
+        let peak_bytes = server.peak_bytes();
+        assert!(peak_bytes < PEAK_BYTES_MAX, "{} MB", peak_bytes >> 20);
+    });
 }

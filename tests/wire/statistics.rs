@@ -206,3 +206,36 @@ fn the_slow_log_does_not_grow_past_its_limits() {
         assert_eq!(client.call("SLOWLOG LEN"), int(1));
     });
 }
+
+#[test]
+fn what_takes_long_is_counted_by_kind_of_event() {
+    /// Longer than anything else takes here, however slow the machine.
+    const SLEPT_MS: i64 = 1_500;
+    on_embers(&["--latency-monitor-threshold", "100", "--enable-debug-command", "yes"], |server| {
+        let mut client = server.client();
+        let slept = |client: &mut Client| {
+            let history = client.call("LATENCY HISTORY command");
+            history.items().iter().filter(|sample| sample.items()[1].number() >= SLEPT_MS).count()
+        };
+        assert_eq!(client.call("LATENCY HISTORY nosuch"), Value::Array(vec![]));
+        assert_eq!(client.call("LATENCY GRAPH nosuch"), error("ERR No samples available for event 'nosuch'"));
+        assert_eq!(slept(&mut client), 0);
+        assert_eq!(client.call("DEBUG SLEEP 1.5"), Value::ok());
+        assert_eq!(slept(&mut client), 1);
+        let latest = client.call("LATENCY LATEST");
+        let of_command = latest.items().iter().find(|event| event.items()[0].text() == "command");
+        let of_command = of_command.expect("DEBUG is no fast command").items();
+        assert!(of_command.len() == 4 && of_command[3].number() >= SLEPT_MS, "{latest:?}");
+        let graph = client.call("LATENCY GRAPH command").text();
+        assert!(graph.starts_with("command - high "), "{graph}");
+        assert!(client.call("LATENCY DOCTOR").text().contains("command: "));
+        assert_eq!(client.call("LATENCY RESET nosuch"), int(0));
+        assert_eq!(client.call("LATENCY RESET command nosuch"), int(1));
+        assert_eq!(slept(&mut client), 0);
+        assert_eq!(client.call("CONFIG SET latency-monitor-threshold 0"), Value::ok());
+        client.call("LATENCY RESET");
+        assert_eq!(client.call("DEBUG SLEEP 0.2"), Value::ok());
+        assert_eq!(client.call("LATENCY LATEST"), Value::Array(vec![]));
+        assert!(client.call("LATENCY DOCTOR").text().starts_with("Latency is not monitored"));
+    });
+}

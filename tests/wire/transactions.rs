@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::server::have_redis;
-use crate::common::{Client, Kind, Server, Value, bulk, encode, error, int, simple, wait_until, words};
+use crate::common::{Client, Kind, Server, Value, bulk, encode, error, int, on_embers, simple, wait_until, words};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Within this a reply that nothing holds back has come.
@@ -679,4 +679,21 @@ fn what_one_connection_may_queue_is_bounded() {
         assert!(grown < 16 * LIMIT_BYTES as u64, "{grown} bytes more");
         assert_eq!(server.client().call("EXISTS k"), int(0));
     }
+}
+
+/// A coordinator's task is woken by its own shard's sending, right before that would wait.
+#[test]
+fn a_transaction_in_steps_does_not_wait_for_anything_else_to_happen() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        let begin = Instant::now();
+        for _ in 0..20 {
+            for line in ["MULTI", "SET key 1", "PUBLISH channel message"] {
+                client.call(line);
+            }
+            assert_eq!(client.call("EXEC"), Value::Array(vec![Value::ok(), int(0)]));
+        }
+        // It would take half a second each, on average, until the next timer.
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    });
 }

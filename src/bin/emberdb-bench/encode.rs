@@ -1,6 +1,10 @@
 //! Requests, encoded once: on the hot path only the digits of keys and other numbers are written.
 
+use emberdb::measure::resp::push_bulk;
 use smallvec::{SmallVec, smallvec};
+
+/// Of the random numbers in what is loaded.
+const SEED: u64 = 1;
 
 /// What keys look like: a prefix and a number with leading zeros.
 #[derive(Clone, Debug)]
@@ -130,6 +134,12 @@ impl Command {
         self.push_each(|_| key, rng, out);
     }
 
+    /// Pushes the command for one key after the other, with the same random numbers each time.
+    pub fn writer(&self) -> impl FnMut(u64, &mut Vec<u8>) {
+        let mut rng = fastrand::Rng::with_seed(SEED);
+        move |key, out| self.push(key, &mut rng, out)
+    }
+
     /// Each key has a number of its own.
     #[inline]
     pub fn push_each(
@@ -152,18 +162,6 @@ impl Command {
             }
         }
     }
-}
-
-/// A whole command from its words, for everything that is not the hot path.
-pub fn push_command(out: &mut Vec<u8>, words: &[&[u8]]) {
-    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    words.iter().for_each(|word| push_bulk(out, word));
-}
-
-fn push_bulk(out: &mut Vec<u8>, word: &[u8]) {
-    out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-    out.extend_from_slice(word);
-    out.extend_from_slice(b"\r\n");
 }
 
 /// A number as a bulk string.

@@ -5,12 +5,12 @@
 //! longest among those with room; where none has room, requests wait in the schedule, and their latency counts on.
 
 use crate::failure::{Failure, Result};
-use crate::link::{InFlight, Link};
 use crate::recorder::{Outcome, Recorder};
 use crate::schedule::Schedule;
-use crate::skim::Reply;
 use crate::timer::Timer;
 use crate::workload::Workload;
+use emberdb::measure::link::{InFlight, Link};
+use emberdb::measure::skim::Reply;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;

@@ -5,22 +5,14 @@ use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    #[error("cannot connect to {target}: {error}")]
-    Connect { target: String, error: io::Error },
-    #[error("connection to {target} lost: {error}")]
-    Lost { target: String, error: io::Error },
-    #[error("{target} sent what is not RESP: {reason}")]
-    Malformed { target: String, reason: &'static str },
-    #[error("{target} refused {command}: {reply}")]
-    Refused { target: String, command: String, reply: String },
+    #[error(transparent)]
+    Server(#[from] emberdb::measure::failure::Failure),
     #[error("cannot set up event notification: {0}")]
     Events(io::Error),
     #[error("cannot write {}: {error}", path.display())]
     Write { path: PathBuf, error: io::Error },
     #[error("cannot read {}: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },
-    #[error("cannot draw the plot: {0}")]
-    Plot(String),
     #[error("{0}")]
     Unfit(String),
 }

@@ -1,13 +1,13 @@
 //! The flags. One struct makes parser, help and the names of what is nearest to a mistyped one.
 
-use crate::control::Login;
 use crate::encode::{KeyForm, Ttl};
-use crate::search::Objective;
-use crate::target::Target;
+use crate::objective::Objective;
 use crate::template::Template;
 use crate::workload::{Kind, Recipe, Steps};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
+use emberdb::measure::client::Login;
+use emberdb::measure::target::Target;
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

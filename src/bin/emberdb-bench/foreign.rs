@@ -5,7 +5,6 @@
 //! `keys` rise when a key is set there, its `commands` with what its connections ask. Nobody else may use the server
 //! meanwhile.
 
-use crate::control::{Control, Login};
 use crate::encode::KeyForm;
 use crate::failure::{Failure, Result};
 use crate::flags::Flags;
@@ -13,7 +12,8 @@ use crate::load;
 use crate::metric::LOAD;
 use crate::report::{Report, Rounds};
 use crate::round::Plan;
-use crate::target::Target;
+use emberdb::measure::client::{Client, Login};
+use emberdb::measure::target::Target;
 use serde_json::json;
 
 /// Tags tried for each shard; that one is left without a key has no chance.
@@ -27,8 +27,8 @@ const KNOCKS: usize = 100;
 pub fn run(flags: &Flags) -> Result<Report<'_>> {
     let plan = Plan::new(flags);
     let target = &flags.targets[0];
-    let mut control = Control::open(target, &plan.login)?;
-    let tags = tags(&mut control, target)?;
+    let mut client = Client::open(target, &plan.login)?;
+    let tags = tags(&mut client, target)?;
     let prefix = plan.recipe.form.prefix.clone();
     let of_shard = |shard: usize| {
         let mut plan = plan.clone();
@@ -49,7 +49,7 @@ pub fn run(flags: &Flags) -> Result<Report<'_>> {
         let home = round % plans.len();
         for (rounds, keys) in targets.iter_mut().zip([home, (home + 1) % plans.len()]) {
             // Those of other shards stay open, silent, until the round is over.
-            let (connections, _others) = connect(&mut control, target, &plan.login, home, plan.connections)?;
+            let (connections, _others) = connect(&mut client, target, &plan.login, home, plan.connections)?;
             let result = plans[keys].run_over(target, connections)?;
             load::keep(rounds, &plans[keys], result, json!({ "connections_on_shard": home, "keys_on_shard": keys }));
         }
@@ -63,8 +63,8 @@ pub fn run(flags: &Flags) -> Result<Report<'_>> {
 }
 
 /// A hash tag for each shard, all of one length.
-fn tags(control: &mut Control, target: &Target) -> Result<Vec<String>> {
-    let shards = by_shard(control, "keys")?.len();
+fn tags(client: &mut Client, target: &Target) -> Result<Vec<String>> {
+    let shards = by_shard(client, "keys")?.len();
     if shards < 2 {
         return Err(Failure::Unfit(format!("{target} does not tell of two shards or more in INFO (shard0:keys=...)")));
     }
@@ -72,11 +72,11 @@ fn tags(control: &mut Control, target: &Target) -> Result<Vec<String>> {
     for number in 0..TAGS_A_SHARD * shards {
         let tag = format!("{number:05}");
         let probe = format!("{{{tag}}}probe");
-        control.call(&[b"DEL", probe.as_bytes()])?;
-        let before = by_shard(control, "keys")?;
-        control.call(&[b"SET", probe.as_bytes(), b""])?;
-        let after = by_shard(control, "keys")?;
-        control.call(&[b"DEL", probe.as_bytes()])?;
+        client.call(&[b"DEL", probe.as_bytes()])?;
+        let before = by_shard(client, "keys")?;
+        client.call(&[b"SET", probe.as_bytes(), b""])?;
+        let after = by_shard(client, "keys")?;
+        client.call(&[b"DEL", probe.as_bytes()])?;
         if let Some(shard) = risen(&before, &after, 1) {
             tags[shard] = Some(tag);
         }
@@ -89,24 +89,24 @@ fn tags(control: &mut Control, target: &Target) -> Result<Vec<String>> {
 
 /// As many connections as are wanted that one shard serves, and others that came along.
 fn connect(
-    control: &mut Control,
+    client: &mut Client,
     target: &Target,
     login: &Login,
     home: usize,
     wanted: usize,
-) -> Result<(Vec<Control>, Vec<Control>)> {
+) -> Result<(Vec<Client>, Vec<Client>)> {
     let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
     let mut shards = 1;
     while here.len() < wanted {
         if here.len() + elsewhere.len() == wanted * shards * OPENED_A_SHARD {
             return Err(Failure::Unfit(format!("{target}: too few connections on shard {home}")));
         }
-        let mut connection = Control::open(target, login)?;
-        let before = by_shard(control, "commands")?;
+        let mut connection = Client::open(target, login)?;
+        let before = by_shard(client, "commands")?;
         for _ in 0..KNOCKS {
             connection.call(&[b"PING"])?;
         }
-        let after = by_shard(control, "commands")?;
+        let after = by_shard(client, "commands")?;
         shards = after.len();
         let served_here = risen(&before, &after, KNOCKS as u64) == Some(home);
         if served_here { here.push(connection) } else { elsewhere.push(connection) }
@@ -121,8 +121,8 @@ fn risen(before: &[u64], after: &[u64], by: u64) -> Option<usize> {
 }
 
 /// A field of every shard's line in INFO; nothing where there are no such lines.
-fn by_shard(control: &mut Control, field: &str) -> Result<Vec<u64>> {
-    let info = control.info("everything")?;
+fn by_shard(client: &mut Client, field: &str) -> Result<Vec<u64>> {
+    let info = client.info("everything")?;
     let lines = (0..).map_while(|shard| info.get(&format!("shard{shard}")));
     Ok(lines.map_while(|line| field_of(line, field)).collect())
 }

@@ -1,12 +1,12 @@
 //! What connections cost that say nothing (`idle`): CPU time and resident memory of the server's process.
 
-use crate::control::Control;
 use crate::failure::{Failure, Result};
 use crate::flags::Flags;
 use crate::metric::{IDLE, share_percent};
-use crate::process;
 use crate::report::{Report, Rounds};
 use crate::round::{Plan, server_pid};
+use emberdb::measure::client::Client;
+use emberdb::measure::process;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub fn run(flags: &Flags) -> Result<Report<'_>> {
         for (rounds, pid, before_bytes) in &mut targets {
             let mut connections = Vec::new();
             for _ in 0..flags.idle() {
-                let mut connection = Control::open(&rounds.target, &plan.login)?;
+                let mut connection = Client::open(&rounds.target, &plan.login)?;
                 // Accepted and served once, as those of real clients are.
                 connection.call(&[b"PING"])?;
                 connections.push(connection);

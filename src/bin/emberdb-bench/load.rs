@@ -1,16 +1,17 @@
 //! Loading keys before the first round, and the rounds of a plain load.
 
-use crate::control::Control;
 use crate::encode::Command;
 use crate::failure::Result;
 use crate::flags::Flags;
 use crate::metric::{LOAD, load_figures};
+use crate::objective::Objective;
 use crate::report::{Report, Rounds};
 use crate::round::{Plan, Round};
-use crate::search::{self, Objective};
-use crate::target::Target;
+use crate::search;
 use crate::template::Template;
 use crate::workload::Kind;
+use emberdb::measure::client::Client;
+use emberdb::measure::target::Target;
 use serde_json::json;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -21,13 +22,15 @@ const LATE_US: f64 = 1_000.0;
 /// Sends the command for each key of the plan.
 pub fn keys(plan: &Plan, target: &Target, command: &Command) -> Result<()> {
     let mut shown = Instant::now();
-    Control::open(target, &plan.login)?.load(command, plan.recipe.keys, |done| {
+    let mut client = Client::open(target, &plan.login)?;
+    client.load(0..plan.recipe.keys, command.writer(), |done| {
         if plan.progress && shown.elapsed() >= Duration::from_secs(1) {
             shown = Instant::now();
             // Nothing to be done where standard error is closed.
             let _ = writeln!(std::io::stderr(), "{}: {done} of {} keys loaded", target.name, plan.recipe.keys);
         }
-    })
+    })?;
+    Ok(())
 }
 
 /// Rounds of a load at a given rate or in closed loop, targets in turn.

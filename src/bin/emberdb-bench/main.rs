@@ -9,16 +9,16 @@
 //!  search     the greatest rate under an objective         summary   summary.md from many results
 //!  round      threads against one target                   report    table, result.json, .hgrm (hgrm), plot
 //!  engine     the loop of one thread over its links        metric    which figures there are
-//!  workload   what is asked (keys, encode, template)       control   a blocking connection for all else
-//!  schedule   when it is asked                             process   CPU time and memory of processes
-//!  link       one connection (skim: where replies end)     recorder  histograms by phase and interval
-//!  setting    a directive changed for a while
+//!  workload   what is asked (keys, encode, template)       recorder  histograms by phase and interval
+//!  schedule   when it is asked                             setting   a directive changed for a while
 //! ```
+//!
+//! Connections, tables and plots are those of `emberdb::measure`, and nothing else of the library is used: any RESP
+//! server can be measured.
 //!
 //! Latency in open loop counts from the moment a request was planned, so a server that stands still is charged for
 //! every request that was due meanwhile: see `schedule`.
 
-mod control;
 mod deaths;
 mod encode;
 mod engine;
@@ -28,23 +28,18 @@ mod foreign;
 mod hgrm;
 mod idle;
 mod keys;
-mod link;
 mod load;
 mod memory;
 mod metric;
-mod plot;
-mod process;
+mod objective;
 mod recorder;
 mod report;
 mod round;
 mod schedule;
 mod search;
 mod setting;
-mod skim;
-mod socket;
 mod stall;
 mod summary;
-mod target;
 mod template;
 mod timer;
 mod workload;

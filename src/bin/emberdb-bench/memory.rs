@@ -1,13 +1,13 @@
 //! Memory of a server: what keys take (`memory`), and when it is given back.
 
-use crate::control::Control;
 use crate::failure::Result;
 use crate::flags::Flags;
 use crate::load;
 use crate::metric::MEMORY;
-use crate::process;
 use crate::report::{Report, Rounds};
 use crate::round::{Plan, server_pid};
+use emberdb::measure::client::Client;
+use emberdb::measure::process;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn read(control: &mut Control, pid: Option<u32>) -> Result<Memory> {
-        let info = control.info("memory")?;
+    pub fn read(client: &mut Client, pid: Option<u32>) -> Result<Memory> {
+        let info = client.info("memory")?;
         let field = |name: &str| info.get(name).and_then(|value| value.parse().ok()).unwrap_or(0);
         let rss = pid.and_then(process::resident_bytes).unwrap_or_else(|| field("used_memory_rss"));
         Ok(Memory { used: field("used_memory"), rss })
@@ -50,13 +50,13 @@ pub struct Back {
 
 impl Added {
     /// Looks on until it is back, no longer than until `limit`.
-    pub fn watch(&self, control: &mut Control, pid: Option<u32>, limit: Instant) -> Result<Back> {
+    pub fn watch(&self, client: &mut Client, pid: Option<u32>, limit: Instant) -> Result<Back> {
         let is_back = |now: u64, before: u64, loaded: u64| {
             now as f64 <= before as f64 + LEFT_SHARE * loaded.saturating_sub(before) as f64
         };
         let mut back = Back { used_s: f64::INFINITY, rss_s: f64::INFINITY, samples: Vec::new() };
         while Instant::now() < limit && (back.used_s.is_infinite() || back.rss_s.is_infinite()) {
-            let memory = Memory::read(control, pid)?;
+            let memory = Memory::read(client, pid)?;
             let at_s = self.dead.elapsed().as_secs_f64();
             back.samples.push((at_s, memory));
             if back.used_s.is_infinite() && is_back(memory.used, self.before.used, self.loaded.used) {
@@ -85,12 +85,12 @@ pub fn run(flags: &Flags) -> Result<Report<'_>> {
     let mut targets = Vec::new();
     for target in &flags.targets {
         let pid = server_pid(target, &plan.login)?;
-        let mut control = Control::open(target, &plan.login)?;
-        let before = Memory::read(&mut control, pid)?;
+        let mut client = Client::open(target, &plan.login)?;
+        let before = Memory::read(&mut client, pid)?;
         load::keys(&plan, target, &command)?;
         // For buffers of the load to be given back.
         std::thread::sleep(plan.warmup);
-        let after = Memory::read(&mut control, pid)?;
+        let after = Memory::read(&mut client, pid)?;
         let a_key = |before: u64, after: u64| (after as f64 - before as f64) / flags.keys() as f64;
         let mut rounds = Rounds::new(target);
         rounds.figures.push(vec![

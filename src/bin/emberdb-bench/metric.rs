@@ -1,105 +1,91 @@
-//! Figures of a round, and how they are shown: one table of metrics for each sort of experiment.
+//! Figures of a round: one list of metrics for each sort of experiment.
 
-use crate::process;
 use crate::round::Round;
-
-pub struct Metric {
-    /// Name in result.json, with its unit.
-    pub name: &'static str,
-    pub header: &'static str,
-    /// What is shown is the figure times this.
-    pub scale: f64,
-    pub decimals: usize,
-    /// Whether a ratio to the first target says something.
-    pub compared: bool,
-}
-
-const fn metric(name: &'static str, header: &'static str, scale: f64, decimals: usize, compared: bool) -> Metric {
-    Metric { name, header, scale, decimals, compared }
-}
+use emberdb::measure::process;
+use emberdb::measure::report::Metric;
 
 /// Figures of a load, in this order.
 pub const LOAD: &[Metric] = &[
-    metric("rate", "requests/s", 1.0, 0, true),
-    metric("mean_us", "mean ms", 1e-3, 3, true),
-    metric("p50_us", "p50 ms", 1e-3, 3, true),
-    metric("p99_us", "p99 ms", 1e-3, 3, true),
-    metric("p99.9_us", "p99.9 ms", 1e-3, 3, true),
-    metric("p99.99_us", "p99.99 ms", 1e-3, 3, true),
-    metric("max_us", "max ms", 1e-3, 3, true),
-    metric("max_p50s", "max / p50", 1.0, 1, false),
-    metric("server_cpu_us", "server us/req", 1.0, 3, true),
-    metric("generator_cpu_us", "generator us/req", 1.0, 3, false),
-    metric("generator_cpu_percent", "generator % of CPU", 1.0, 1, false),
-    metric("late_p99.9_us", "sent late p99.9 ms", 1e-3, 3, false),
-    metric("nils", "nil", 1.0, 0, false),
-    metric("unanswered", "unanswered", 1.0, 0, false),
-    metric("errors", "errors", 1.0, 0, false),
+    Metric::new("rate", "requests/s", 1.0, 0, true),
+    Metric::new("mean_us", "mean ms", 1e-3, 3, true),
+    Metric::new("p50_us", "p50 ms", 1e-3, 3, true),
+    Metric::new("p99_us", "p99 ms", 1e-3, 3, true),
+    Metric::new("p99.9_us", "p99.9 ms", 1e-3, 3, true),
+    Metric::new("p99.99_us", "p99.99 ms", 1e-3, 3, true),
+    Metric::new("max_us", "max ms", 1e-3, 3, true),
+    Metric::new("max_p50s", "max / p50", 1.0, 1, false),
+    Metric::new("server_cpu_us", "server us/req", 1.0, 3, true),
+    Metric::new("generator_cpu_us", "generator us/req", 1.0, 3, false),
+    Metric::new("generator_cpu_percent", "generator % of CPU", 1.0, 1, false),
+    Metric::new("late_p99.9_us", "sent late p99.9 ms", 1e-3, 3, false),
+    Metric::new("nils", "nil", 1.0, 0, false),
+    Metric::new("unanswered", "unanswered", 1.0, 0, false),
+    Metric::new("errors", "errors", 1.0, 0, false),
 ];
 
 /// Figures of expired events, in ms after the deadline.
 pub const LAG: &[Metric] = &[
-    metric("lag_p50_ms", "p50 ms", 1.0, 1, true),
-    metric("lag_p99_ms", "p99 ms", 1.0, 1, true),
-    metric("lag_last_ms", "last ms", 1.0, 1, true),
-    metric("events_in_25_ms", "in 25 ms", 1.0, 0, false),
-    metric("events_in_100_ms", "in 100 ms", 1.0, 0, false),
-    metric("events", "in the wait", 1.0, 0, false),
-    metric("server_lag_p50_us", "server's p50 ms", 1e-3, 1, false),
-    metric("server_lag_p99_us", "server's p99 ms", 1e-3, 1, false),
-    metric("server_lag_max_us", "server's max ms", 1e-3, 1, false),
+    Metric::new("lag_p50_ms", "p50 ms", 1.0, 1, true),
+    Metric::new("lag_p99_ms", "p99 ms", 1.0, 1, true),
+    Metric::new("lag_last_ms", "last ms", 1.0, 1, true),
+    Metric::new("events_in_25_ms", "in 25 ms", 1.0, 0, false),
+    Metric::new("events_in_100_ms", "in 100 ms", 1.0, 0, false),
+    Metric::new("events", "in the wait", 1.0, 0, false),
+    Metric::new("server_lag_p50_us", "server's p50 ms", 1e-3, 1, false),
+    Metric::new("server_lag_p99_us", "server's p99 ms", 1e-3, 1, false),
+    Metric::new("server_lag_max_us", "server's max ms", 1e-3, 1, false),
 ];
 
 pub const MASS_EXPIRY: &[Metric] = &[
-    metric("offered_rate", "GET/s", 1.0, 0, true),
-    metric("before_p99_us", "before p99 ms", 1e-3, 3, true),
-    metric("before_p99.9_us", "p99.9", 1e-3, 3, true),
-    metric("before_max_us", "max", 1e-3, 3, true),
-    metric("during_p99_us", "during p99 ms", 1e-3, 3, true),
-    metric("during_p99.9_us", "p99.9", 1e-3, 3, true),
-    metric("during_max_us", "max", 1e-3, 3, true),
-    metric("after_p99_us", "after p99 ms", 1e-3, 3, true),
-    metric("after_p99.9_us", "p99.9", 1e-3, 3, true),
-    metric("after_max_us", "max", 1e-3, 3, true),
-    metric("lag_p50_ms", "events p50 ms", 1.0, 1, true),
-    metric("lag_p99_ms", "events p99", 1.0, 1, true),
-    metric("lag_last_ms", "events last ms", 1.0, 1, true),
-    metric("events", "events", 1.0, 0, false),
-    metric("used_memory_back_s", "used_memory back s", 1.0, 1, true),
-    metric("rss_back_s", "RSS back s", 1.0, 1, true),
-    metric("late_p99.9_us", "sent late p99.9 ms", 1e-3, 3, false),
-    metric("errors", "errors", 1.0, 0, false),
+    Metric::new("offered_rate", "GET/s", 1.0, 0, true),
+    Metric::new("before_p99_us", "before p99 ms", 1e-3, 3, true),
+    Metric::new("before_p99.9_us", "p99.9", 1e-3, 3, true),
+    Metric::new("before_max_us", "max", 1e-3, 3, true),
+    Metric::new("during_p99_us", "during p99 ms", 1e-3, 3, true),
+    Metric::new("during_p99.9_us", "p99.9", 1e-3, 3, true),
+    Metric::new("during_max_us", "max", 1e-3, 3, true),
+    Metric::new("after_p99_us", "after p99 ms", 1e-3, 3, true),
+    Metric::new("after_p99.9_us", "p99.9", 1e-3, 3, true),
+    Metric::new("after_max_us", "max", 1e-3, 3, true),
+    Metric::new("lag_p50_ms", "events p50 ms", 1.0, 1, true),
+    Metric::new("lag_p99_ms", "events p99", 1.0, 1, true),
+    Metric::new("lag_last_ms", "events last ms", 1.0, 1, true),
+    Metric::new("events", "events", 1.0, 0, false),
+    Metric::new("used_memory_back_s", "used_memory back s", 1.0, 1, true),
+    Metric::new("rss_back_s", "RSS back s", 1.0, 1, true),
+    Metric::new("late_p99.9_us", "sent late p99.9 ms", 1e-3, 3, false),
+    Metric::new("errors", "errors", 1.0, 0, false),
 ];
 
 pub const IDLE: &[Metric] = &[
-    metric("idle_connections", "connections", 1.0, 0, false),
-    metric("server_cpu_percent", "server % of a core", 1.0, 2, true),
-    metric("bytes_a_connection", "bytes a connection", 1.0, 0, true),
+    Metric::new("idle_connections", "connections", 1.0, 0, false),
+    Metric::new("server_cpu_percent", "server % of a core", 1.0, 2, true),
+    Metric::new("bytes_a_connection", "bytes a connection", 1.0, 0, true),
 ];
 
 /// Bytes; a key is one time that the command was sent.
 pub const MEMORY: &[Metric] = &[
-    metric("used_bytes_a_key", "used_memory a key", 1.0, 1, true),
-    metric("rss_bytes_a_key", "RSS a key", 1.0, 1, true),
-    metric("used_bytes", "used_memory MB", 1e-6, 1, false),
-    metric("rss_bytes", "RSS MB", 1e-6, 1, false),
+    Metric::new("used_bytes_a_key", "used_memory a key", 1.0, 1, true),
+    Metric::new("rss_bytes_a_key", "RSS a key", 1.0, 1, true),
+    Metric::new("used_bytes", "used_memory MB", 1e-6, 1, false),
+    Metric::new("rss_bytes", "RSS MB", 1e-6, 1, false),
 ];
 
 /// What PINGs saw before a command and from it on.
 pub const STALL: &[Metric] = &[
-    metric("command_ms", "command ms", 1.0, 3, true),
-    metric("before_p99_us", "before p99 ms", 1e-3, 3, true),
-    metric("before_p99.9_us", "p99.9", 1e-3, 3, true),
-    metric("before_max_us", "max", 1e-3, 3, true),
-    metric("before_slow", "slow", 1.0, 0, false),
-    metric("after_p99_us", "after p99 ms", 1e-3, 3, true),
-    metric("after_p99.9_us", "p99.9", 1e-3, 3, true),
-    metric("after_max_us", "max", 1e-3, 3, true),
-    metric("after_slow", "slow", 1.0, 0, false),
-    metric("used_memory_back_s", "used_memory back s", 1.0, 1, true),
-    metric("rss_back_s", "RSS back s", 1.0, 1, true),
-    metric("late_p99.9_us", "sent late p99.9 ms", 1e-3, 3, false),
-    metric("errors", "errors", 1.0, 0, false),
+    Metric::new("command_ms", "command ms", 1.0, 3, true),
+    Metric::new("before_p99_us", "before p99 ms", 1e-3, 3, true),
+    Metric::new("before_p99.9_us", "p99.9", 1e-3, 3, true),
+    Metric::new("before_max_us", "max", 1e-3, 3, true),
+    Metric::new("before_slow", "slow", 1.0, 0, false),
+    Metric::new("after_p99_us", "after p99 ms", 1e-3, 3, true),
+    Metric::new("after_p99.9_us", "p99.9", 1e-3, 3, true),
+    Metric::new("after_max_us", "max", 1e-3, 3, true),
+    Metric::new("after_slow", "slow", 1.0, 0, false),
+    Metric::new("used_memory_back_s", "used_memory back s", 1.0, 1, true),
+    Metric::new("rss_back_s", "RSS back s", 1.0, 1, true),
+    Metric::new("late_p99.9_us", "sent late p99.9 ms", 1e-3, 3, false),
+    Metric::new("errors", "errors", 1.0, 0, false),
 ];
 
 /// The figures of [`LOAD`]; what is not known is NaN.
@@ -133,29 +119,9 @@ pub fn share_percent(cpu_ns: u64, seconds: f64) -> f64 {
     cpu_ns as f64 / 1e7 / seconds
 }
 
-/// The median, of an even number the mean of the middle two. NaN where nothing is known.
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut known: Vec<f64> = values.into_iter().filter(|value| !value.is_nan()).collect();
-    known.sort_by(f64::total_cmp);
-    match known.len() {
-        0 => f64::NAN,
-        count if count % 2 == 1 => known[count / 2],
-        // Infinite figures (what never came) stay so.
-        count => (known[count / 2 - 1] + known[count / 2]) / 2.0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median([4.0, 1.0, f64::NAN, 2.0, 3.0]), 2.5);
-        assert_eq!(median([1.0, f64::INFINITY, f64::INFINITY]), f64::INFINITY);
-        assert!(median([f64::NAN]).is_nan());
-    }
 
     #[test]
     fn shares() {

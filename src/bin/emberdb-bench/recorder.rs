@@ -1,6 +1,6 @@
 //! What a thread remembers: latencies by phase of the run, and of the current interval for those who watch.
 
-use crate::skim::Reply;
+use emberdb::measure::skim::Reply;
 use hdrhistogram::Histogram;
 use std::sync::{Arc, Mutex};
 

@@ -3,16 +3,19 @@
 use crate::failure::{Failure, Result};
 use crate::flags::{Flags, Rate};
 use crate::hgrm;
-use crate::metric::{Metric, median};
-use crate::plot;
 use crate::recorder::histogram;
-use crate::target::Target;
 use crate::workload::Kind;
 use clap::ValueEnum;
+use emberdb::measure::plot::{self, Axis, Line, Scale};
+use emberdb::measure::report::{Metric, Table, median_of, ratio_of, show_ratio};
+use emberdb::measure::target::Target;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::Path;
+
+/// Beyond 1 - 10^-this there is nothing to see.
+const NINES_MAX: f64 = 6.0;
 
 /// All rounds of one target.
 pub struct Rounds {
@@ -55,12 +58,11 @@ impl Rounds {
     }
 
     fn median(&self, metric: usize) -> f64 {
-        median(self.figures.iter().map(|round| round[metric]))
+        median_of(&self.figures, metric)
     }
 
-    /// Of the same rounds of both: what disturbed the machine disturbed both.
     fn ratio(&self, first: &Rounds, metric: usize) -> f64 {
-        median(self.figures.iter().zip(&first.figures).map(|(own, first)| own[metric] / first[metric]))
+        ratio_of(&self.figures, &first.figures, metric)
     }
 }
 
@@ -77,22 +79,21 @@ impl Report<'_> {
 
     fn text(&self) -> String {
         let shown: Vec<usize> = (0..self.metrics.len()).filter(|&metric| self.is_known(metric)).collect();
-        let headers = shown.iter().map(|&metric| self.metrics[metric].header.to_owned());
-        let mut rows: Vec<Vec<String>> = vec![std::iter::once("target".to_owned()).chain(headers).collect()];
+        let mut table = Table::new(&["target"], shown.iter().map(|&metric| self.metrics[metric].header));
         for rounds in &self.targets {
-            let cells = shown.iter().map(|&metric| figure(rounds.median(metric), &self.metrics[metric]));
-            rows.push(std::iter::once(rounds.target.name.clone()).chain(cells).collect());
+            let cells = shown.iter().map(|&metric| self.metrics[metric].show(rounds.median(metric)));
+            table.push(std::iter::once(rounds.target.name.clone()).chain(cells));
         }
         let first = &self.targets[0];
         for rounds in &self.targets[1..] {
             let cells = shown.iter().map(|&metric| match self.metrics[metric].compared {
-                true => ratio(rounds.ratio(first, metric)),
+                true => show_ratio(rounds.ratio(first, metric)),
                 false => String::new(),
             });
             let name = format!("{} / {}", rounds.target.name, first.target.name);
-            rows.push(std::iter::once(name).chain(cells).collect());
+            table.push(std::iter::once(name).chain(cells));
         }
-        let mut text = format!("{}\n\n{}", self.title, aligned(&rows));
+        let mut text = format!("{}\n\n{}", self.title, table.text());
         for rounds in &self.targets {
             if let Some(error) = &rounds.first_error {
                 text += &format!("{}: first error: {error}\n", rounds.target.name);
@@ -124,12 +125,14 @@ impl Report<'_> {
                 };
                 let path = folder.join(format!("{name}.hgrm"));
                 fs::write(&path, hgrm::format(latency_ns)).map_err(failed(&path))?;
-                curves.push((name, latency_ns));
+                curves.push(Line { label: name, points: by_nines(latency_ns) });
             }
         }
         if !curves.is_empty() {
-            let curves: Vec<_> = curves.iter().map(|(name, latency_ns)| (name.as_str(), *latency_ns)).collect();
-            plot::write(&folder.join("latency.svg"), &self.title, &curves)?;
+            let x = Axis { label: "percentile", scale: Scale::Nines };
+            let y = Axis { label: "latency, ms", scale: Scale::Logarithmic };
+            let path = folder.join("latency.svg");
+            fs::write(&path, plot::lines(&self.title, &x, &y, &curves)).map_err(failed(&path))?;
         }
         let path = folder.join("result.json");
         let text = serde_json::to_string_pretty(&self.json()).expect("maps with names");
@@ -222,55 +225,11 @@ fn number(value: f64) -> Value {
     }
 }
 
-fn figure(value: f64, metric: &Metric) -> String {
-    if value.is_nan() {
-        "-".to_owned()
-    } else if value.is_infinite() {
-        "never".to_owned()
-    } else {
-        format!("{:.*}", metric.decimals, value * metric.scale)
-    }
-}
-
-pub fn ratio(value: f64) -> String {
-    if value.is_finite() { format!("{value:.2}x") } else { "-".to_owned() }
-}
-
-/// Columns of equal width, the first to the left, the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows[0].len();
-    let widths: Vec<usize> =
-        (0..columns).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        text += &format!("{:<width$}", row[0], width = widths[0]);
-        row[1..].iter().zip(&widths[1..]).for_each(|(cell, width)| text += &format!("  {cell:>width$}"));
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratios_are_of_rounds_and_not_of_medians() {
-        let mut one = Rounds::new(&"a=h:1".parse().unwrap());
-        let mut two = Rounds::new(&"b=h:1".parse().unwrap());
-        // The machine was slow in the second round.
-        for (first, second) in [(100.0, 200.0), (10.0, 19.0), (120.0, 240.0)] {
-            one.figures.push(vec![first]);
-            two.figures.push(vec![second]);
-        }
-        assert_eq!((one.median(0), two.median(0)), (100.0, 200.0));
-        assert_eq!(two.ratio(&one, 0), 2.0);
-    }
-
-    #[test]
-    fn columns_stand_below_each_other() {
-        let rows = [["name", "x"], ["a", "12345"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(aligned(&rows), "name      x\na     12345\n");
-    }
+/// Milliseconds by percentile.
+fn by_nines(latency_ns: &Histogram<u64>) -> Vec<(f64, f64)> {
+    let steps = latency_ns.iter_quantiles(20).filter(|step| step.quantile_iterated_to() < 1.0);
+    steps
+        .map(|step| (-(1.0 - step.quantile_iterated_to()).log10(), step.value_iterated_to() as f64 / 1e6))
+        .filter(|(nines, _)| *nines <= NINES_MAX)
+        .collect()
 }

@@ -1,15 +1,15 @@
 //! One round: all threads against one target, from connecting to the last reply.
 
-use crate::control::{Control, Login};
 use crate::engine::{Engine, Orders, Pace};
 use crate::failure::{Failure, Result};
 use crate::flags::{Flags, Rate};
-use crate::link::Link;
-use crate::process;
 use crate::recorder::{Interval, Outcome, Recorder, Shared, histogram};
 use crate::schedule::Schedule;
-use crate::target::Target;
 use crate::workload::{Cache, Given, Kind, Links, Plain, RateLimit, Recipe, Session, Several, Workload};
+use emberdb::measure::client::{Client, Login};
+use emberdb::measure::link::Link;
+use emberdb::measure::process;
+use emberdb::measure::target::Target;
 use hdrhistogram::Histogram;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,15 +124,13 @@ impl Plan {
     }
 
     pub fn run(&self, target: &Target) -> Result<Round> {
-        let connections: Result<_> = (0..self.connections).map(|_| Control::open(target, &self.login)).collect();
-        self.run_over(target, connections?)
+        self.run_over(target, Client::open_all(self.connections, target, &self.login)?)
     }
 
     /// A round over connections that are there already.
-    pub fn run_over(&self, target: &Target, connections: Vec<Control>) -> Result<Round> {
+    pub fn run_over(&self, target: &Target, connections: Vec<Client>) -> Result<Round> {
         let pid = server_pid(target, &self.login)?;
-        let idle: Result<Vec<Control>> = (0..self.idle).map(|_| Control::open(target, &self.login)).collect();
-        let _idle = idle?;
+        let _idle = Client::open_all(self.idle, target, &self.login)?;
         let mut links: Vec<Vec<Link>> = (0..self.threads).map(|_| Vec::new()).collect();
         for (at, connection) in connections.into_iter().enumerate() {
             links[at % self.threads].push(Link::new(connection.into_socket()?, self.pipeline, self.recipe.replies()));
@@ -351,7 +349,7 @@ pub fn server_pid(target: &Target, login: &Login) -> Result<Option<u32>> {
     if !target.address.is_local() {
         return Ok(None);
     }
-    let info = Control::open(target, login)?.info("everything")?;
+    let info = Client::open(target, login)?.info("everything")?;
     Ok(info.get("process_id").and_then(|pid| pid.parse().ok()).filter(|&pid| process::exists(pid)))
 }
 

@@ -1,13 +1,11 @@
 //! The greatest rate at which latency keeps an objective, found by halving with open-loop probes.
 
 use crate::failure::Result;
+use crate::objective::Objective;
 use crate::recorder::Outcome;
 use crate::round::{CLOSED, Plan, Round};
-use crate::target::Target;
-use hdrhistogram::Histogram;
+use emberdb::measure::target::Target;
 use serde_json::json;
-use std::fmt;
-use std::str::FromStr;
 
 /// Halving ends when the bounds are this near to each other.
 const NEAR: f64 = 1.03;
@@ -20,60 +18,6 @@ const LATE_SHARE: f64 = 0.5;
 const ATTEMPTS: usize = 3;
 /// The first probe, over what the closed loop reached.
 const ABOVE_CLOSED: f64 = 1.1;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Measure {
-    Mean,
-    Quantile(f64),
-    Max,
-}
-
-/// `p99<=1ms`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Objective {
-    pub measure: Measure,
-    pub limit_us: f64,
-    text: String,
-}
-
-impl FromStr for Objective {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Objective, String> {
-        let form = "write it like p99<=1ms: p50 to p99.999, mean or max; us, ms or s";
-        let (measure, limit) = text.split_once("<=").or_else(|| text.split_once('<')).ok_or(form)?;
-        let measure = match measure.trim() {
-            "mean" => Measure::Mean,
-            "max" => Measure::Max,
-            quantile => {
-                let percent = quantile.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok());
-                Measure::Quantile(percent.filter(|percent| (0.0..100.0).contains(percent)).ok_or(form)? / 100.0)
-            }
-        };
-        let limit = limit.trim();
-        let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
-        let limit_us = units.iter().find_map(|(unit, us)| Some(limit.strip_suffix(unit)?.parse::<f64>().ok()? * us));
-        let limit_us = limit_us.filter(|limit_us| *limit_us > 0.0 && limit_us.is_finite()).ok_or(form)?;
-        Ok(Objective { measure, limit_us, text: text.to_owned() })
-    }
-}
-
-impl fmt::Display for Objective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Objective {
-    fn of_us(&self, latency_ns: &Histogram<u64>) -> f64 {
-        let ns = match self.measure {
-            Measure::Mean => latency_ns.mean(),
-            Measure::Quantile(quantile) => latency_ns.value_at_quantile(quantile) as f64,
-            Measure::Max => latency_ns.max() as f64,
-        };
-        ns / 1e3
-    }
-}
 
 /// One open-loop run of the search.
 #[derive(Clone, Debug)]
@@ -122,7 +66,7 @@ pub fn search(plan: &Plan, target: &Target, objective: &Objective) -> Result<Fou
                 "{}: {:>10.0}/s  {} {:>9.3} ms  answered {:>10.0}/s  generator late {:.3} ms  {}",
                 target.name,
                 probe.rate,
-                objective.text.split('<').next().unwrap_or_default(),
+                objective.measured(),
                 probe.measured_us / 1e3,
                 probe.answered,
                 probe.late_us / 1e3,
@@ -182,19 +126,6 @@ fn bisect(first: f64, mut holds: impl FnMut(f64) -> Result<bool>) -> Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn objectives() {
-        let objective: Objective = "p99<=1ms".parse().unwrap();
-        assert_eq!((objective.measure, objective.limit_us), (Measure::Quantile(0.99), 1000.0));
-        let objective: Objective = "p99.9 <= 250us".parse().unwrap();
-        assert_eq!(objective.limit_us, 250.0);
-        assert_eq!("max<=0.5s".parse::<Objective>().unwrap().limit_us, 500_000.0);
-        assert_eq!("mean<1ms".parse::<Objective>().unwrap().measure, Measure::Mean);
-        for text in ["p99", "p99<=1", "p100<=1ms", "q<=1ms", "p99<=-1ms", "p99<=xms"] {
-            assert!(text.parse::<Objective>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn halving_finds_the_bound_from_either_side() {

@@ -1,9 +1,10 @@
 //! A directive of the server that is changed for a while and put back on every way out: at the end, on failure, and
 //! when the process is asked to end.
 
-use crate::control::{Control, Login, Value};
 use crate::failure::{Failure, Result};
-use crate::target::Target;
+use emberdb::measure::client::{Client, Login};
+use emberdb::measure::resp::Value;
+use emberdb::measure::target::Target;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, iterator::Signals, low_level};
 use std::sync::atomic::AtomicBool;
@@ -25,8 +26,8 @@ pub struct Setting(());
 impl Setting {
     /// Changes a directive of a server.
     pub fn change(target: &Target, login: &Login, name: &'static str, value: &[u8]) -> Result<Setting> {
-        let mut control = Control::open(target, login)?;
-        let before = match control.call(&[b"CONFIG", b"GET", name.as_bytes()])? {
+        let mut client = Client::open(target, login)?;
+        let before = match client.call(&[b"CONFIG", b"GET", name.as_bytes()])? {
             Value::List(pair) => pair.get(1).and_then(Value::text).unwrap_or_default().to_vec(),
             _ => Vec::new(),
         };
@@ -34,7 +35,7 @@ impl Setting {
         // Known before it is changed: a signal may come at any moment.
         assert!(changed().replace(before).is_none(), "one at a time");
         let setting = Setting(());
-        control.call(&[b"CONFIG", b"SET", name.as_bytes(), value])?;
+        client.call(&[b"CONFIG", b"SET", name.as_bytes(), value])?;
         Ok(setting)
     }
 
@@ -86,6 +87,6 @@ fn put_back(changed: &mut Option<Before>) -> Result<()> {
     let Some(Before { target, login, name, value }) = changed.take() else {
         return Ok(());
     };
-    Control::open(&target, &login)?.call(&[b"CONFIG", b"SET", name.as_bytes(), &value])?;
+    Client::open(&target, &login)?.call(&[b"CONFIG", b"SET", name.as_bytes(), &value])?;
     Ok(())
 }

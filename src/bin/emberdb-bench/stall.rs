@@ -3,7 +3,6 @@
 //! What the command is about is loaded anew in each round. Where it expires or is freed in the background that is part
 //! of the second phase, if that is long enough.
 
-use crate::control::Control;
 use crate::failure::Result;
 use crate::flags::{Flags, Rate};
 use crate::load;
@@ -11,7 +10,8 @@ use crate::memory::{Added, Memory};
 use crate::metric::STALL;
 use crate::report::{Report, Rounds};
 use crate::round::{Plan, Round, server_pid};
-use crate::target::Target;
+use emberdb::measure::client::Client;
+use emberdb::measure::target::Target;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -54,12 +54,12 @@ pub fn run(flags: &Flags) -> Result<Report<'_>> {
 
 fn run_round(flags: &Flags, plan: &Plan, target: &Target, rounds: &mut Rounds) -> Result<()> {
     let pid = server_pid(target, &plan.login)?;
-    let mut control = Control::open(target, &plan.login)?;
-    let before = Memory::read(&mut control, pid)?;
+    let mut client = Client::open(target, &plan.login)?;
+    let before = Memory::read(&mut client, pid)?;
     if !flags.no_load {
         load::keys(plan, target, &plan.recipe.load())?;
     }
-    let loaded = Memory::read(&mut control, pid)?;
+    let loaded = Memory::read(&mut client, pid)?;
     let begin = Instant::now() + CONNECT + plan.warmup;
     let second = begin + plan.phases[0];
     let pings = Plan { begin: Some(begin), ..plan.clone() };
@@ -70,10 +70,10 @@ fn run_round(flags: &Flags, plan: &Plan, target: &Target, rounds: &mut Rounds) -
     let sent = Instant::now();
     for template in &flags.commands {
         let words: Vec<&[u8]> = template.words().map(str::as_bytes).collect();
-        control.call(&words)?;
+        client.call(&words)?;
     }
     let took = sent.elapsed();
-    let back = Added { before, loaded, dead }.watch(&mut control, pid, second + plan.phases[1])?;
+    let back = Added { before, loaded, dead }.watch(&mut client, pid, second + plan.phases[1])?;
     let round = pings.join().expect("the load does not panic")?;
     let mut figures = vec![took.as_secs_f64() * 1e3];
     figures.extend(phase_figures(&round));

@@ -2,23 +2,23 @@
 //! and target, ratios to the first target beside the figures.
 
 use crate::failure::{Failure, Result};
-use crate::metric::{IDLE, LAG, LOAD, MASS_EXPIRY, MEMORY, Metric, STALL};
-use crate::report::ratio;
+use crate::metric::{IDLE, LAG, LOAD, MASS_EXPIRY, MEMORY, STALL};
+use emberdb::measure::report::{Metric, Table, show_ratio};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "result.json";
 
-/// Columns of a table, by the names of metrics.
-struct Table {
+/// A table, its columns by the names of metrics.
+struct Section {
     title: &'static str,
     metrics: &'static [Metric],
     columns: &'static [&'static str],
 }
 
-const TABLES: &[Table] = &[
-    Table {
+const SECTIONS: &[Section] = &[
+    Section {
         title: "Load",
         metrics: LOAD,
         columns: &[
@@ -34,12 +34,12 @@ const TABLES: &[Table] = &[
             "errors",
         ],
     },
-    Table {
+    Section {
         title: "Lag of expired events",
         metrics: LAG,
         columns: &["lag_p50_ms", "lag_p99_ms", "lag_last_ms", "events", "server_lag_p99_us"],
     },
-    Table {
+    Section {
         title: "Mass expiry",
         metrics: MASS_EXPIRY,
         columns: &[
@@ -52,17 +52,17 @@ const TABLES: &[Table] = &[
             "rss_back_s",
         ],
     },
-    Table {
+    Section {
         title: "Idle connections",
         metrics: IDLE,
         columns: &["idle_connections", "server_cpu_percent", "bytes_a_connection"],
     },
-    Table {
+    Section {
         title: "Memory",
         metrics: MEMORY,
         columns: &["used_bytes_a_key", "rss_bytes_a_key", "used_bytes", "rss_bytes"],
     },
-    Table {
+    Section {
         title: "Stalls by one command",
         metrics: STALL,
         columns: &[
@@ -121,25 +121,23 @@ fn markdown(results: &[(String, Value)]) -> String {
         "Medians of rounds in which the targets took turns; in brackets the median of the ratios to the first target \
          in the same round.\n",
     );
-    for table in TABLES {
+    for section in SECTIONS {
         // The first metric tells the sorts of results apart.
-        let rows: Vec<&(String, Value)> =
-            results.iter().filter(|(_, result)| result["metrics"][0] == table.metrics[0].name).collect();
-        if rows.is_empty() {
+        let of_section: Vec<&(String, Value)> =
+            results.iter().filter(|(_, result)| result["metrics"][0] == section.metrics[0].name).collect();
+        if of_section.is_empty() {
             continue;
         }
-        let columns: Vec<&Metric> = table.columns.iter().map(|name| column(table.metrics, name)).collect();
-        let headers: Vec<&str> = columns.iter().map(|metric| metric.header).collect();
-        text += &format!("\n## {}\n\n| result | target | {} |\n", table.title, headers.join(" | "));
-        text += &format!("|---|---|{}\n", "---:|".repeat(columns.len()));
-        for (name, result) in rows {
+        let columns: Vec<&Metric> = section.columns.iter().map(|name| column(section.metrics, name)).collect();
+        let mut table = Table::new(&["result", "target"], columns.iter().map(|metric| metric.header));
+        for (name, result) in of_section {
             for (at, target) in result["targets"].as_array().into_iter().flatten().enumerate() {
-                let cells: Vec<String> = columns.iter().map(|metric| cell(metric, target, at > 0)).collect();
                 let link = if at == 0 { format!("[{name}]({name}/{FILE})") } else { String::new() };
-                let target = target["name"].as_str().unwrap_or("?");
-                text += &format!("| {link} | {target} | {} |\n", cells.join(" | "));
+                let names = [link, target["name"].as_str().unwrap_or("?").to_owned()];
+                table.push(names.into_iter().chain(columns.iter().map(|metric| cell(metric, target, at > 0))));
             }
         }
+        text += &format!("\n## {}\n\n{}", section.title, table.markdown());
     }
     text
 }
@@ -150,14 +148,11 @@ fn column(metrics: &'static [Metric], name: &str) -> &'static Metric {
 
 fn cell(metric: &Metric, target: &Value, with_ratio: bool) -> String {
     let figure = match &target["median"][metric.name] {
-        Value::Number(number) => {
-            format!("{:.*}", metric.decimals, number.as_f64().unwrap_or(f64::NAN) * metric.scale)
-        }
-        Value::String(text) => text.clone(),
-        _ => "-".to_owned(),
+        Value::String(never) => never.clone(),
+        number => metric.show(number.as_f64().unwrap_or(f64::NAN)),
     };
     match target["ratio"][metric.name].as_f64() {
-        Some(value) if with_ratio && metric.compared => format!("{figure} ({})", ratio(value)),
+        Some(ratio) if with_ratio && metric.compared => format!("{figure} ({})", show_ratio(ratio)),
         _ => figure,
     }
 }
@@ -185,8 +180,8 @@ mod tests {
 
     #[test]
     fn every_column_is_a_metric() {
-        for table in TABLES {
-            table.columns.iter().for_each(|name| assert_eq!(column(table.metrics, name).name, *name));
+        for section in SECTIONS {
+            section.columns.iter().for_each(|name| assert_eq!(column(section.metrics, name).name, *name));
         }
     }
 }

@@ -3,12 +3,15 @@
 //! - `write.rs`: a value to bytes
 //! - `build.rs`: a value from bytes that anybody may have made
 //! - `streams.rs`: both for streams
+//! - `wall.rs`: times, which are those of the wall clock there
 
 mod build;
 mod streams;
+mod wall;
 mod write;
 
-pub use write::{Wall, write};
+pub use wall::Wall;
+pub use write::write;
 
 use super::spec::flag::{DENY_OOM, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};

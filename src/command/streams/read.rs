@@ -171,6 +171,26 @@ impl Read {
         }
     }
 
+    /// Serves some of the streams, each where there is something for it; no further where that is too much already.
+    fn serve_all(
+        &self,
+        ctx: &mut Ctx,
+        request: Request,
+        streams: impl Iterator<Item = (usize, From)>,
+    ) -> Vec<(usize, Vec<u8>)> {
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        for (nth, from) in streams {
+            let mut part = Vec::new();
+            if bytes <= ctx.limits.reply.bytes
+                && self.serve(ctx, request, nth, from, &mut Reply::new(&mut part, ctx.reply.proto))
+            {
+                bytes += part.len();
+                parts.push((nth, part));
+            }
+        }
+        parts
+    }
+
     /// Writes a stream's part of the reply; whether there is one.
     fn serve(&self, ctx: &mut Ctx, request: Request, nth: usize, from: From, reply: &mut Reply) -> bool {
         let bytes = self.key(request, nth);
@@ -330,14 +350,8 @@ fn reply_parts<'p>(reply: &mut Reply, parts: impl ExactSizeIterator<Item = &'p [
 fn attempt(ctx: &mut Ctx, request: Request, of_group: bool) -> Result {
     let read = Read::parse(request, of_group)?;
     let from = (0..read.streams).map(|nth| read.resolve(ctx, request, nth)).collect::<Result<Vec<From>>>()?;
-    let mut parts = Vec::new();
-    for (nth, from) in from.into_iter().enumerate() {
-        let mut part = Vec::new();
-        if read.serve(ctx, request, nth, from, &mut Reply::new(&mut part, ctx.reply.proto)) {
-            parts.push(part);
-        }
-    }
-    reply_parts(&mut ctx.reply, parts.iter().map(Vec::as_slice));
+    let parts = read.serve_all(ctx, request, from.into_iter().enumerate());
+    reply_parts(&mut ctx.reply, parts.iter().map(|(_, part)| part.as_slice()));
     Ok(())
 }
 
@@ -358,18 +372,14 @@ async fn attempt_across(across: Across, of_group: bool) -> Result<Vec<u8>> {
         across.on_all(&shards, resolve).await.into_iter().flatten().collect();
     resolved.sort_unstable_by_key(|(nth, _)| *nth);
     let from = resolved.into_iter().map(|(_, from)| from).collect::<Result<Vec<From>>>()?;
-    let proto = across.proto;
     let serve = move |ctx: &mut Ctx, shard: usize| {
-        let mut parts = Vec::new();
-        for nth in (0..read.streams).filter(|nth| owners[*nth] == shard) {
-            let mut part = Vec::new();
-            if read.serve(ctx, request.as_request(), nth, from[nth], &mut Reply::new(&mut part, proto)) {
-                parts.push((nth, part));
-            }
-        }
-        parts
+        let own = (0..read.streams).filter(|nth| owners[*nth] == shard);
+        read.serve_all(ctx, request.as_request(), own.map(|nth| (nth, from[nth])))
     };
     let mut parts: Vec<(usize, Vec<u8>)> = across.on_all(&shards, serve).await.into_iter().flatten().collect();
+    if across.limits.reply.refuses(parts.iter().map(|(_, part)| part.len()).sum()) {
+        return Err(Error::OutputTooLong);
+    }
     parts.sort_unstable_by_key(|(nth, _)| *nth);
     Ok(across.reply(|reply| reply_parts(reply, parts.iter().map(|(_, part)| part.as_slice()))))
 }

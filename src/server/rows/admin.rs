@@ -10,8 +10,8 @@ use crate::expiry::{KEYS_A_SLICE, purge_slice};
 use crate::keyspace::DeadWalk;
 use crate::net::step_back;
 use crate::resp::{Error, Request, Result};
-use crate::server::{Command, Found};
-use crate::server::{Run, SessionCtx, TaskCtx, stop};
+use crate::server::server::{Command, Found, Run, SessionCtx, TaskCtx};
+use crate::server::stop;
 use crate::shard::{CallResult, Shard};
 use std::rc::Rc;
 

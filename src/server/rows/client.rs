@@ -5,9 +5,12 @@ use crate::clock::store_us;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Proto, Request, Result, printable};
-use crate::server::blocking::End;
-use crate::server::client::{Client, ClientRef, Close, ReplyMode, Session, State};
-use crate::server::{Run, Server, SessionCtx, TaskCtx};
+use crate::server::client::{Client, ClientRef, State};
+use crate::server::output::close_now;
+use crate::server::run::wait;
+use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
+use crate::server::session::{Close, ReplyMode, Session};
+use crate::server::waits::End;
 use crate::shard::Shard;
 use crate::value::number::parse_i64;
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +147,7 @@ const fn client_spec(name: &'static str, arity: i32, flags: u32, since: &'static
 }
 
 fn id(ctx: &mut SessionCtx, _: Request) -> Result {
-    ctx.reply.int(ctx.session.id as i64);
+    ctx.reply.int(ctx.session.peer.id as i64);
     Ok(())
 }
 
@@ -334,10 +337,10 @@ fn line(client: &Client) -> String {
          multi-mem={multi_bytes} \
          rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
          user=default redir=-1 resp={resp} lib-name={lib_name} lib-ver={lib_ver}\n",
-        id = session.id,
-        addr = session.addr,
-        laddr = session.laddr,
-        fd = session.fd,
+        id = session.peer.id,
+        addr = session.peer.addr,
+        laddr = session.peer.laddr,
+        fd = session.peer.fd,
         name = String::from_utf8_lossy(&session.name),
         age = seconds_since(session.created_us),
         idle = seconds_since(session.used_us),
@@ -345,7 +348,7 @@ fn line(client: &Client) -> String {
         db = session.db,
         sub = session.channels.len(),
         psub = session.patterns.len(),
-        multi = session.multi.as_ref().map_or(-1, |multi| multi.len() as i64),
+        multi = session.multi.as_ref().map_or(-1, |multi| multi.commands().len() as i64),
         watch = session.watched.len(),
         multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),
         qbuf_free_bytes = state.input.capacity() - qbuf_bytes,
@@ -365,11 +368,12 @@ fn line(client: &Client) -> String {
 fn flags(state: &State) -> String {
     let session = &state.session;
     let all = [
+        (session.monitors, 'O'),
         (Kind::of(session) == Kind::PubSub, 'P'),
         (session.multi.is_some(), 'x'),
         (state.flow.waits(), 'b'),
         (state.flow.close == Close::AfterReplies, 'c'),
-        (session.unix, 'U'),
+        (session.peer.unix, 'U'),
         (session.no_evict, 'e'),
         (session.no_touch, 'T'),
     ];
@@ -429,10 +433,10 @@ impl Filter {
     }
 
     fn takes(&self, session: &Session) -> bool {
-        self.id.is_none_or(|id| session.id as i64 == id)
+        self.id.is_none_or(|id| session.peer.id as i64 == id)
             && self.kind.is_none_or(|kind| Kind::of(session) == kind)
-            && self.addr.as_ref().is_none_or(|addr| session.addr.as_bytes() == addr)
-            && self.laddr.as_ref().is_none_or(|laddr| session.laddr.as_bytes() == laddr)
+            && self.addr.as_ref().is_none_or(|addr| session.peer.addr.as_bytes() == addr)
+            && self.laddr.as_ref().is_none_or(|laddr| session.peer.laddr.as_bytes() == laddr)
     }
 
     /// Ends the connections of one shard that are meant, and counts them. The caller's still gets its reply.
@@ -445,7 +449,7 @@ impl Filter {
             if client.id == caller {
                 client.state.borrow_mut().session.close = Close::AfterReplies;
             } else {
-                server.close_now(&client);
+                close_now(server, &client);
             }
             killed += 1;
         }
@@ -483,7 +487,7 @@ async fn unblock(ctx: TaskCtx) -> Result<Vec<u8>> {
     let id = u64::try_from(id).unwrap_or(0);
     let mut unblocked = false;
     for target in 0..ctx.server.shard.count {
-        let of_shard = move |shard: Rc<Shard>| async move { Server::of(&shard).unblock(id, end).await };
+        let of_shard = move |shard: Rc<Shard>| async move { wait::unblock(&Server::of(&shard), id, end).await };
         unblocked |= ctx.server.shard.call_later(target, of_shard).await;
     }
     Ok(ctx.reply(|reply| reply.int(unblocked.into())))

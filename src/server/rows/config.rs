@@ -8,7 +8,9 @@ use crate::config::Config;
 use crate::keyspace::Counters;
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
-use crate::server::{Global, Run, Server, SessionCtx, TaskCtx, make_room_for};
+use crate::server::files::make_room_for;
+use crate::server::global::Global;
+use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
 use crate::shard::Shard;
 use crate::value::glob::glob_match;
 use std::rc::Rc;
@@ -80,7 +82,7 @@ fn asked_as<'a>(request: Request<'a>, name: &'a str) -> Option<&'a [u8]> {
 }
 
 async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let local = ctx.client.state.borrow().session.local;
+    let local = ctx.client.state.borrow().session.peer.local;
     change(&ctx.server.global, ctx.request.as_request(), local)?;
     ctx.server.shard.call_all(take_over).await;
     Ok(ctx.reply(|reply| reply.ok()))
@@ -176,12 +178,12 @@ static REWRITING: Mutex<()> = Mutex::new(());
 async fn rewrite(ctx: TaskCtx) -> Result<Vec<u8>> {
     let global = ctx.server.global.clone();
     // On a thread beside the shard: nobody waits for the disk, not even for the lock of the configuration.
-    let written = glommio::executor().spawn_blocking(move || {
+    let written = ctx.server.transport.beside(move || {
         let _alone = REWRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let config = global.config().clone();
         config.rewrite().map_err(|error| error.to_string())
     });
-    match written.await {
+    match written.await.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(()) => {
             log::notice(format_args!("CONFIG REWRITE executed with success."));
             Ok(ctx.reply(|reply| reply.ok()))

@@ -3,12 +3,14 @@
 use super::REDIS_VERSION;
 use super::client::set_name;
 use crate::command::keys::parse_db;
-use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE};
+use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Proto, Request, Result, printable};
-use crate::server::client::{Close, ReplyMode};
-use crate::server::transaction::unwatch;
-use crate::server::{Run, SessionCtx};
+use crate::server::monitor;
+use crate::server::pubsub::publish_counts;
+use crate::server::server::{Run, SessionCtx};
+use crate::server::session::Close;
+use crate::server::watch::unwatch;
 use std::hint::black_box;
 
 /// Also for strangers, and in whatever state the server is.
@@ -19,7 +21,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Answers PONG, or the message.",
             syntax: "[message]",
-            ..connection_spec("ping", -1, FAST, "1.0.0")
+            ..connection_spec("ping", -1, FAST | SUBSCRIBED, "1.0.0")
         },
         Run::Session(ping),
     ),
@@ -32,14 +34,14 @@ pub const ROWS: &[Row<Run>] = &[
         Run::Session(echo),
     ),
     Row::new(
-        Spec { summary: "Ends the connection.", ..connection_spec("quit", -1, ALWAYS, "1.0.0") },
+        Spec { summary: "Ends the connection.", ..connection_spec("quit", -1, ALWAYS | SUBSCRIBED, "1.0.0") },
         Run::Session(quit),
     ),
     Row::new(
         Spec {
             summary: "Takes the connection back to the state of a new one.",
             complexity: "O(n) in the number of channels and patterns listened to",
-            ..connection_spec("reset", 1, ALWAYS, "6.2.0")
+            ..connection_spec("reset", 1, ALWAYS | SUBSCRIBED, "6.2.0")
         },
         Run::Session(reset),
     ),
@@ -116,16 +118,10 @@ fn quit(ctx: &mut SessionCtx, _: Request) -> Result {
 fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
     let session = &mut *ctx.session;
     ctx.server.pubsub.borrow_mut().remove_all(session);
-    ctx.server.publish_counts();
-    session.multi = None;
+    publish_counts(ctx.server);
+    monitor::end(ctx.server, session);
     unwatch(&ctx.server.shard, session.watched.take());
-    session.db = 0;
-    session.proto = Proto::Resp2;
-    session.name.clear();
-    session.reply_mode = ReplyMode::On;
-    session.no_evict = false;
-    session.no_touch = false;
-    session.authenticated = ctx.server.shard.config().requirepass.is_empty();
+    session.reset(ctx.server.shard.config().requirepass.is_empty());
     ctx.reply.simple("RESET");
     Ok(())
 }
@@ -224,7 +220,7 @@ fn describe_server(ctx: &mut SessionCtx) {
     reply.bulk(b"proto");
     reply.int(if ctx.session.proto == Proto::Resp3 { 3 } else { 2 });
     reply.bulk(b"id");
-    reply.int(ctx.session.id as i64);
+    reply.int(ctx.session.peer.id as i64);
     reply.bulk(b"mode");
     reply.bulk(b"standalone");
     reply.bulk(b"role");

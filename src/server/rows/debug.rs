@@ -3,19 +3,19 @@
 
 use crate::command::dump::{self, Wall};
 use crate::command::keys::{encoding, refcount};
-use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
+use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, PROTECTED, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, shard_of};
-use crate::config::{Config, parse_memory};
+use crate::config::parse_memory;
 use crate::keyspace::{Live, Touch, Value};
+use crate::net;
 use crate::observe::log;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
-use crate::server::{Run, TaskCtx};
-use crate::shard::{CallResult, Shard};
+use crate::server::server::{Run, TaskCtx};
+use crate::shard::{At, CallResult, Shard};
 use crate::value::glob::glob_match;
 use crate::value::number::{parse_f64, parse_i64};
 use digest::{Sum, dataset_digest, value_digest};
-use glommio::timer::Timer;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {
         name: "debug",
         arity: -2,
-        flags: ADMIN | NO_SCRIPT | LOADING | STALE,
+        flags: ADMIN | NO_SCRIPT | LOADING | STALE | PROTECTED,
         keys: Keys::NONE,
         group: Group::Server,
         since: "1.0.0",
@@ -86,17 +86,12 @@ const HELP: &[&str] = &[
     "    Prints this help.",
 ];
 
-const NOT_ALLOWED: Error = Error::text(
-    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
-     local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
-);
 const NO_SUCH_TYPE: Error = Error::text(
     "ERR Wrong protocol type name. Please use one of the following: \
      string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
 );
 
 async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
-    is_allowed(&ctx.server.shard.config(), ctx.client.state.borrow().session.local)?;
     let request = ctx.request.as_request();
     let subcommand = request.arg(1).to_ascii_lowercase();
     match (&subcommand[..], request.len()) {
@@ -141,11 +136,6 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
             b"'. Try DEBUG HELP.",
         ])),
     }
-}
-
-/// Whether a connection, from this machine or not, may use DEBUG.
-pub fn is_allowed(config: &Config, local: bool) -> Result {
-    if config.enable_debug_command.allows(local) { Ok(()) } else { Err(NOT_ALLOWED) }
 }
 
 fn help(reply: &mut Reply) {
@@ -220,11 +210,12 @@ fn on_key<R: Send + 'static>(
     key: &[u8],
     work: impl FnOnce(&mut Ctx, &[u8]) -> R + Send + 'static,
 ) -> CallResult<R> {
-    let (shard, db, key) = (&ctx.server.shard, ctx.db, key.to_vec());
+    let (shard, key) = (&ctx.server.shard, key.to_vec());
+    let at = At::unseen(ctx.command, ctx.db, ctx.proto);
     shard.call(shard_of(&shard.hasher, &key), move |shard| {
         // As the cycle: a dead key that a transaction may still see stays.
         let now = shard.cycle_now();
-        let result = shard.with_ctx((db, Touch::NOTHING), now, &mut Vec::new(), Proto::Resp2, |ctx| work(ctx, &key));
+        let (result, _) = shard.step_of(at, now, |ctx| work(ctx, &key));
         shard.after_commands();
         result
     })
@@ -334,17 +325,18 @@ async fn populate(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
     };
     let count = number(2)?.unwrap_or(0);
     let size = number(4)?.unwrap_or(0) as usize;
-    if size > ctx.server.shard.config().limits.feasible().string_bytes {
+    if size > ctx.server.shard.config().limits.string_bytes {
         return Err(Error::StringTooLong);
     }
     let prefix = request.get(3).unwrap_or(b"key");
-    let (shard, db) = (&ctx.server.shard, ctx.db);
+    let shard = &ctx.server.shard;
+    let at = At::unseen(ctx.command, ctx.db, ctx.proto);
     for start in (0..count).step_by(POPULATED_A_TURN as usize) {
         let (prefix, end) = (prefix.to_vec(), count.min(start + POPULATED_A_TURN));
         let of_shard = move |shard: &Rc<Shard>| {
             let now = shard.catch_up();
             let make = |ctx: &mut Ctx| (start..end).for_each(|n| make_key(ctx, shard.id, &prefix, n, size));
-            shard.with_ctx((db, Touch::NOTHING), now, &mut Vec::new(), Proto::Resp2, make);
+            shard.step_of(at, now, make);
             shard.after_commands();
         };
         shard.call_all(of_shard).await;
@@ -413,7 +405,7 @@ async fn sleep(ctx: &TaskCtx, seconds: &[u8]) -> Result<Vec<u8>> {
     let others = (0..shard.count).filter(|target| *target != shard.id);
     let calls: Vec<CallResult<()>> = others.map(|target| shard.call(target, move |_| block())).collect();
     if !calls.is_empty() {
-        Timer::new(SENT_AFTER).await;
+        net::sleep(SENT_AFTER).await;
     }
     block();
     for call in calls {

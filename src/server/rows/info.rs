@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::observe::memory;
 use crate::resp::{Request, Result};
 use crate::server::global::ID_DIGITS;
-use crate::server::{Run, Server, TaskCtx};
+use crate::server::server::{Run, Server, TaskCtx};
 use snapshot::Snapshot;
 use std::fmt::{Display, Write};
 use std::rc::Rc;

@@ -7,13 +7,13 @@ mod connection;
 mod debug;
 mod info;
 mod latency;
+mod lolwut;
+mod monitor;
 mod pubsub;
 mod slowlog;
 mod transactions;
 
-pub use debug::is_allowed as debug_is_allowed;
-
-use super::Run;
+use super::server::Run;
 use crate::command::spec::{Group, Keys, Row, Spec};
 
 /// The version of Redis whose behaviour clients may expect.
@@ -47,6 +47,8 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         admin::ROWS,
         latency::ROWS,
         slowlog::ROWS,
+        monitor::ROWS,
+        lolwut::ROWS,
     ];
     of_all.into_iter().flatten()
 }

@@ -1,14 +1,15 @@
 //! SUBSCRIBE and its kin, PUBLISH, PUBSUB.
 
-use crate::command::spec::flag::{FAST, LOADING, NO_SCRIPT, PUBSUB, STALE};
+use crate::command::spec::flag::{FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB, STALE, SUBSCRIBED};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Request, Result};
-use crate::server::pubsub::{To, publish};
-use crate::server::{Run, Server, SessionCtx, TaskCtx};
+use crate::server::pubsub::{publish, publish_counts};
+use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
+use crate::server::subscriptions::To;
 use crate::value::glob::glob_match;
 use std::collections::BTreeSet;
 
-const LISTEN: u32 = PUBSUB | NO_SCRIPT | LOADING | STALE;
+const LISTEN: u32 = PUBSUB | NO_SCRIPT | LOADING | STALE | SUBSCRIBED;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -43,7 +44,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "publish",
             arity: 3,
-            flags: PUBSUB | LOADING | STALE | FAST,
+            flags: PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE,
             keys: Keys::NONE,
             group: Group::PubSub,
             since: "2.0.0",
@@ -128,13 +129,13 @@ fn subscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
     let word: &[u8] = if to == To::Channel { b"subscribe" } else { b"psubscribe" };
     for name in request.from(1) {
         if names(ctx, to).insert(name.into()) {
-            let id = ctx.session.id;
+            let id = ctx.session.peer.id;
             ctx.server.pubsub.borrow_mut().add(to, name, id);
         }
         confirm(ctx, word, Some(name));
     }
     // Publishers on other shards look at the count: it is right before the confirmation leaves.
-    ctx.server.publish_counts();
+    publish_counts(ctx.server);
     Ok(())
 }
 
@@ -147,7 +148,7 @@ fn unsubscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
     };
     for name in &named {
         if names(ctx, to).remove(name) {
-            let id = ctx.session.id;
+            let id = ctx.session.peer.id;
             ctx.server.pubsub.borrow_mut().remove(to, name, id);
         }
         confirm(ctx, word, Some(name));
@@ -155,7 +156,7 @@ fn unsubscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
     if named.is_empty() {
         confirm(ctx, word, None);
     }
-    ctx.server.publish_counts();
+    publish_counts(ctx.server);
     Ok(())
 }
 

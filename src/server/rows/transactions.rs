@@ -3,8 +3,9 @@
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_SCRIPT, SKIP_SLOWLOG, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Request, Result};
-use crate::server::transaction::{Verb, unwatch, watch};
-use crate::server::{Run, SessionCtx};
+use crate::server::multi::Verb;
+use crate::server::server::{Run, SessionCtx};
+use crate::server::watch::{unwatch, watch};
 
 const ALWAYS: u32 = NO_SCRIPT | LOADING | STALE | ALLOW_BUSY;
 

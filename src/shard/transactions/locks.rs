@@ -14,17 +14,9 @@
 //! After VLL (Ren, Thomson, Abadi: Lightweight Locking for Main Memory Database Systems, VLDB 2012), with queues in
 //! place of its counters, so that those who wait know each other's order.
 
+use crate::shard::message::{EVERYTHING, Lock};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock {
-    pub hash: u64,
-    pub write: bool,
-}
-
-/// The lock of the whole shard. (A key with this hash waits for more than it must.)
-pub const EVERYTHING: u64 = 0;
 
 /// Where somebody stands: behind all with smaller numbers, and behind those with the same number who came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -27,19 +27,18 @@
 mod locks;
 mod outgoing;
 
-pub use locks::{EVERYTHING, Lock};
-pub use outgoing::{Builder, Intent};
+pub use outgoing::Builder;
 
+use super::Shard;
 use super::execute::Laps;
-use super::mailbox::{Batch, Message, PART_BYTES, Result as CallOutcome, Step};
-use super::{At, CallResult, Shard, Ticket};
+use super::links::TransactionLinks;
+use super::message::{At, Batch, EVERYTHING, Lock, Message, PART_BYTES, Step, Ticket};
 use crate::clock::{Now, Sequence, sequence_ms};
 use crate::command::{Handler, OwnedRequest};
 use crate::keyspace::{LATEST, Lookup};
 use crate::resp::Request;
 use locks::{Change, Locks, Place};
 use outgoing::Outgoing;
-use rtrb::{Consumer, Producer};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -47,14 +46,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A shard's ends of the links that carry nothing but transactions.
-#[derive(Default)]
-pub struct TransactionLinks {
-    pub producers: Vec<Option<Producer<Box<Batch>>>>,
-    pub consumers: Vec<Option<Consumer<Box<Batch>>>>,
-}
-
-pub(super) struct Transactions {
+pub struct Transactions {
     sequence: Arc<Sequence>,
     links: RefCell<TransactionLinks>,
     outgoing: RefCell<Outgoing>,
@@ -64,7 +56,7 @@ pub(super) struct Transactions {
     /// Replies to this shard's own connections that did not travel.
     #[allow(clippy::vec_box)]
     answered: RefCell<Vec<Box<Batch>>>,
-    waiting: RefCell<Waiting>,
+    waiting: RefCell<Parked>,
     /// Connections of other shards whose command has run that waited for a lock.
     may_go_on: RefCell<SmallVec<[u64; 1]>>,
     /// Whether anybody is in the table of locks.
@@ -80,7 +72,7 @@ pub(super) struct Transactions {
 
 /// Those who are not done.
 #[derive(Default)]
-struct Waiting {
+struct Parked {
     locks: Locks,
     pending: Slab<Pending>,
     batches: Slab<Held>,
@@ -152,6 +144,13 @@ impl Transactions {
             next_hold: Cell::new(1),
             ordered: Cell::new(true),
         }
+    }
+
+    /// The number of a coordinator's next hold.
+    pub fn next_hold(&self) -> u64 {
+        let number = self.next_hold.get();
+        self.next_hold.set(number + 1);
+        number
     }
 
     pub fn connect(&self, links: TransactionLinks) {
@@ -246,25 +245,6 @@ impl Shard {
         let waiting = &mut *self.transactions.waiting.borrow_mut();
         waiting.enter(waiting.highest, locks, What::Command(Box::new(deferred)));
         self.transactions.busy.set(true);
-    }
-
-    /// Holds keys on several shards; returns when the transaction has its place in the sequence.
-    pub async fn hold(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>) -> Transaction {
-        let number = self.transactions.next_hold.get();
-        self.transactions.next_hold.set(number + 1);
-        let (shards, start) = {
-            let mut transaction = self.transaction();
-            let mut locks = locks.peekable();
-            if locks.peek().is_none() {
-                // Without any lock nobody would give it a number, nor start it: it waits for those who have everything.
-                transaction.hold(self.id, number, Lock { hash: EVERYTHING, write: false });
-            }
-            locks.for_each(|(target, lock)| transaction.hold(target, number, lock));
-            transaction.start()
-        };
-        start.taken.wait().await;
-        let now = Now::from_ms(sequence_ms(start.number.get()));
-        Transaction { shard: self.clone(), number, sequence: start.number.get(), now, shards }
     }
 
     /// Reads the clock, and takes in the transactions that have come: nothing may run before that.
@@ -472,11 +452,11 @@ impl Shard {
         let intent = transactions[index];
         let parts = &mut parts[intent.parts.0 as usize..intent.parts.1 as usize];
         let Some(db) = parts.first().map(|part| part.at.db) else { return };
-        self.meter.begin_behind_noted();
+        self.meter.lap_noted();
         for locks in locks[intent.locks.0 as usize..intent.locks.1 as usize].chunks(crate::keyspace::PREFETCHED) {
             self.keyspace.borrow().prefetch(locks.iter().map(|lock| Lookup::key(db, lock.hash)));
         }
-        let mut refused = false;
+        let (mut refused, first) = (false, out.len());
         let mut laps = Laps::default();
         for next in 0..parts.len() {
             laps.before(self, parts, next);
@@ -486,6 +466,7 @@ impl Shard {
             if !refused {
                 let request = part.request(buffer, spans);
                 self.execute(part.handler, request, part.at, now, out, ends);
+                self.keep_short(first, part.out.0, part.at.proto, out);
                 refused = part.guard && out.get(part.out.0) == Some(&b'-');
             }
             part.out.1 = out.len();
@@ -497,7 +478,7 @@ impl Shard {
 
     /// One more of a batch is done; `answered` is its index where it has a reply. With the last of them the batch goes
     /// back.
-    fn count_done(&self, waiting: &mut Waiting, held: usize, answered: Option<usize>) {
+    fn count_done(&self, waiting: &mut Parked, held: usize, answered: Option<usize>) {
         let batch = &mut waiting.batches[held];
         batch.unfinished -= 1;
         if batch.unfinished == 0 {
@@ -599,7 +580,7 @@ impl Shard {
     }
 }
 
-impl Waiting {
+impl Parked {
     /// The earliest moment of those who wait.
     fn seen_from(&self) -> Now {
         self.transactions.first().map_or(LATEST, |(number, _)| Now::from_ms(sequence_ms(*number)))
@@ -663,50 +644,4 @@ impl Waiting {
 fn client_lock(client: u64) -> Lock {
     // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4); zero locks everything.
     Lock { hash: (client + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15), write: true }
-}
-
-/// Keys held on several shards, until this is dropped.
-pub struct Transaction {
-    shard: Rc<Shard>,
-    number: u64,
-    /// Its place among all transactions.
-    pub sequence: u64,
-    /// The one moment it looks at.
-    pub now: Now,
-    /// Who takes part in it.
-    pub shards: SmallVec<[usize; 4]>,
-}
-
-impl Transaction {
-    /// Runs `work` on a shard that takes part, when it is this transaction's turn there.
-    pub fn on<R: Send + 'static>(
-        &self,
-        target: usize,
-        work: impl FnOnce(&Shard, Now) -> R + Send + 'static,
-    ) -> CallResult<R> {
-        debug_assert!(self.shards.contains(&target));
-        let (call, result) = self.shard.expect_result();
-        let step = Step { call, work: Box::new(move |shard, now| Box::new(work(shard, now)) as CallOutcome) };
-        if target == self.shard.id {
-            self.shard.catch_up();
-            self.shard.step(target, self.number, step);
-            self.shard.after_commands();
-        } else {
-            self.shard.post(target, Message::Step { origin: self.shard.id, number: self.number, step });
-        }
-        result
-    }
-}
-
-impl Drop for Transaction {
-    fn drop(&mut self) {
-        for target in self.shards.iter().copied() {
-            if target == self.shard.id {
-                self.shard.release(target, self.number);
-                self.shard.after_commands();
-            } else {
-                self.shard.post(target, Message::Release { origin: self.shard.id, number: self.number });
-            }
-        }
-    }
 }

@@ -1,28 +1,15 @@
 //! Transactions on their way out: written during a turn, one batch for each shard that takes part, then numbered and
 //! handed over together.
 
-use super::super::mailbox::{Batch, Outbox, PART_BYTES, Part};
-use super::super::{At, Notify, Ticket};
-use super::{Lock, TransactionLinks};
 use crate::clock::{Sequence, store_us};
 use crate::command::Handler;
+use crate::net::Notify;
+use crate::shard::links::TransactionLinks;
+use crate::shard::message::{At, Batch, Intent, Lock, PART_BYTES, Part, Ticket};
+use crate::shard::outbox::Outbox;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefMut};
 use std::rc::Rc;
-
-/// One transaction's share in a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct Intent {
-    /// Its number is the batch's first and this.
-    pub order: u32,
-    /// Ranges of the batch's parts and locks.
-    pub parts: (u32, u32),
-    pub locks: (u32, u32),
-    /// The coordinator's number for a hold, else 0.
-    pub hold: u64,
-    /// How many shards take part.
-    pub shards: u32,
-}
 
 /// A coordinator's transaction, until it has its number.
 #[derive(Default)]
@@ -114,7 +101,7 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(outgoing: RefMut<'a, Outgoing>, outbox: &'a Outbox) -> Builder<'a> {
+    pub fn new(outgoing: RefMut<'a, Outgoing>, outbox: &'a Outbox) -> Builder<'a> {
         Builder { outgoing, outbox, shards: SmallVec::new(), bytes: 0 }
     }
 
@@ -165,13 +152,13 @@ impl<'a> Builder<'a> {
     }
 
     /// A lock of a coordinator's.
-    pub(super) fn hold(&mut self, target: usize, number: u64, lock: Lock) {
+    pub fn hold(&mut self, target: usize, number: u64, lock: Lock) {
         self.lock(target, lock);
         self.batch(target).last_intent().hold = number;
     }
 
     /// For a coordinator: who takes part, and how it hears of its number.
-    pub(super) fn start(mut self) -> (SmallVec<[usize; 4]>, Rc<Start>) {
+    pub fn start(mut self) -> (SmallVec<[usize; 4]>, Rc<Start>) {
         let start = Rc::new(Start::default());
         let order = self.outgoing.count;
         self.outgoing.starts.push((order, start.clone()));
@@ -192,11 +179,5 @@ impl Drop for Builder<'_> {
             }
         }
         self.outgoing.count += u32::from(shards > 0);
-    }
-}
-
-impl Batch {
-    fn last_intent(&mut self) -> &mut Intent {
-        self.transactions.last_mut().expect("written to")
     }
 }

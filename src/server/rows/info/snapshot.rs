@@ -2,7 +2,7 @@
 
 use crate::keyspace::Counters;
 use crate::observe::{Lag, Statistics};
-use crate::server::Server;
+use crate::server::server::Server;
 use crate::shard::Shard;
 use std::collections::HashSet;
 use std::rc::Rc;

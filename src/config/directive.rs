@@ -1,0 +1,127 @@
+//! A row of the table: what a directive is, and how it is shown, written and read.
+
+use super::Config;
+use super::values::{Kind, ValueError};
+
+/// One row.
+#[derive(Clone, Copy)]
+pub struct Directive {
+    pub name: &'static str,
+    pub group: Group,
+    /// As in a configuration file; empty is the empty string.
+    pub default: &'static str,
+    pub kind: Kind,
+    /// Whether `CONFIG SET` may change it.
+    pub mutable: bool,
+    pub help: &'static str,
+    pub(super) field: Field,
+}
+
+/// The chapters of `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    Network,
+    General,
+    Security,
+    Limits,
+    Events,
+    Observation,
+    Expiry,
+    Packing,
+    Persistence,
+    Eviction,
+    Replication,
+    Cluster,
+    Tls,
+    /// Other features that are not there.
+    Later,
+    /// What would change how fast something is done, or how it looks, and no more.
+    Hint,
+}
+
+impl Group {
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Network => "Network",
+            Group::General => "General",
+            Group::Security => "Security",
+            Group::Limits => "Limits",
+            Group::Events => "Events",
+            Group::Observation => "Observation",
+            Group::Expiry => "Expiry",
+            Group::Packing => "Small collections",
+            Group::Persistence => "Persistence",
+            Group::Eviction => "Eviction",
+            Group::Replication => "Replication",
+            Group::Cluster => "Cluster",
+            Group::Tls => "TLS",
+            Group::Later => "Other features",
+            Group::Hint => "Hints",
+        }
+    }
+
+    /// Why what its directives say has no effect; none where it has.
+    pub fn absence(self) -> Option<&'static str> {
+        match self {
+            Group::Persistence | Group::Eviction | Group::Replication | Group::Cluster | Group::Tls | Group::Later => {
+                Some("Not available yet: what would turn it on is refused, the rest is kept without effect.")
+            }
+            Group::Hint => Some("Nothing here corresponds: any value is kept, without effect."),
+            _ => None,
+        }
+    }
+}
+
+impl Directive {
+    /// Whether what it says changes anything.
+    pub fn acts(&self) -> bool {
+        !matches!(self.field, Field::Kept)
+    }
+
+    pub(super) fn show(&self, config: &Config) -> String {
+        match &self.field {
+            Field::Own { show, .. } => show(config),
+            Field::Kept => config.kept.get(self.name).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// The line of a configuration file that sets it to what it is.
+    pub(super) fn line(&self, config: &Config) -> String {
+        let value = match &self.field {
+            Field::Own { line, .. } => line(config, &self.kind),
+            Field::Kept => self.kind.kept_line(&self.show(config)),
+        };
+        format!("{} {value}", self.name)
+    }
+
+    pub(super) fn read(&self, config: &mut Config, args: &[&str]) -> Result<(), ValueError> {
+        match &self.field {
+            Field::Own { read, .. } => read(config, &self.kind, args),
+            Field::Kept => {
+                config.kept.insert(self.name, self.kind.keep(args)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// The one string of `CONFIG SET` as the words of a file's line. Redis splits lists at every single space.
+    pub(super) fn split<'a>(&self, value: &'a str) -> Vec<&'a str> {
+        match value {
+            "" if self.kind.is_list() => Vec::new(),
+            _ if self.kind.is_list() => value.split(' ').collect(),
+            _ => vec![value],
+        }
+    }
+}
+
+/// The row's place in `Config`.
+#[derive(Clone, Copy)]
+pub(super) enum Field {
+    Own {
+        show: fn(&Config) -> String,
+        line: fn(&Config, &Kind) -> String,
+        read: fn(&mut Config, &Kind, &[&str]) -> Result<(), ValueError>,
+    },
+    /// None: the value is kept by the row's name, as it is shown.
+    Kept,
+}

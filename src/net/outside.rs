@@ -1,0 +1,54 @@
+//! What other threads tell tasks of an executor: they leave it somewhere, and ring the shard's bell
+//! ([`Bell::ring_from_outside`]).
+//!
+//! [`Bell::ring_from_outside`]: super::Bell::ring_from_outside
+
+use super::notify::note_woken;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+thread_local! {
+    static WAITING: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Has work done by the one thread of the process that may block.
+pub(super) fn beside(work: Work) -> io::Result<()> {
+    static WORKER: Mutex<Option<Sender<Work>>> = Mutex::new(None);
+    let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
+    if worker.is_none() {
+        let (sender, receiver) = mpsc::channel::<Work>();
+        let run = move || receiver.into_iter().for_each(|work| work());
+        std::thread::Builder::new().name("beside".to_owned()).spawn(run)?;
+        *worker = Some(sender);
+    }
+    let sent = worker.as_ref().is_some_and(|worker| worker.send(work).is_ok());
+    if sent { Ok(()) } else { Err(io::Error::other("the thread has ended")) }
+}
+
+/// Some thread has rung: all who wait for one look.
+pub(super) fn rung() {
+    let waiting = WAITING.take();
+    if !waiting.is_empty() {
+        note_woken();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The next that another thread sends; None when nothing will come any more. The sender rings after each.
+pub async fn next_from_outside<T>(receiver: &Receiver<T>) -> Option<T> {
+    poll_fn(|cx| match receiver.try_recv() {
+        Ok(item) => Poll::Ready(Some(item)),
+        Err(TryRecvError::Disconnected) => Poll::Ready(None),
+        Err(TryRecvError::Empty) => {
+            WAITING.with_borrow_mut(|waiting| waiting.push(cx.waker().clone()));
+            Poll::Pending
+        }
+    })
+    .await
+}

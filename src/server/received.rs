@@ -1,0 +1,107 @@
+//! The requests of one receive, looked up together before the first of them runs, so that the cache is asked for all
+//! their keys while it is still free.
+
+use super::server::{Command, Found, Run, Server};
+use crate::command;
+use crate::keyspace::{Hasher, Lookup, PREFETCHED};
+use crate::resp::{Limits, Parsed, Parser, ProtocolError, Request};
+use smallvec::SmallVec;
+
+pub struct Received<'t> {
+    pub items: SmallVec<[Item<'t>; PREFETCHED]>,
+    pub end: End,
+}
+
+pub struct Item<'t> {
+    pub len: usize,
+    /// Where the parser keeps its arguments.
+    pub spans: (usize, usize),
+    pub inline: bool,
+    /// None for an empty request.
+    pub found: Option<Found<'t>>,
+    pub key: Option<RoutedKey>,
+    /// The element of the key's collection that it looks for, as [`Lookup`] has it.
+    element: Option<u64>,
+}
+
+/// What follows them.
+pub enum End {
+    /// Perhaps more requests.
+    Full,
+    Incomplete,
+    Error(ProtocolError),
+}
+
+/// The hash of a command's key, and the shard that owns it.
+#[derive(Clone, Copy)]
+pub struct RoutedKey {
+    pub hash: u64,
+    pub target: usize,
+}
+
+impl RoutedKey {
+    #[inline]
+    pub fn of(hasher: &Hasher, command: &Command, request: Request) -> RoutedKey {
+        let key = hasher.key(request.arg(command.spec.keys.first()));
+        RoutedKey { hash: key.hash, target: hasher.shard_of(key) }
+    }
+}
+
+impl<'t> Received<'t> {
+    /// Reads requests from `bytes`. What a request may claim depends on what the connection may do, which a request
+    /// changes: strangers have theirs read one by one.
+    #[inline]
+    pub fn read(server: &'t Server, db: usize, parser: &mut Parser, bytes: &[u8], limits: Limits) -> Received<'t> {
+        let mut received = Received { items: SmallVec::new(), end: End::Full };
+        let most = if limits.authenticated { PREFETCHED } else { 1 };
+        let mut used = 0;
+        parser.begin_batch();
+        while received.items.len() < most {
+            let rest = &bytes[used..];
+            match parser.parse_next(rest, limits) {
+                Ok(Parsed::Request(len)) => {
+                    let request = parser.request(rest);
+                    let (inline, spans) = (parser.is_inline(), parser.found());
+                    let mut item = Item { len, spans, inline, found: None, key: None, element: None };
+                    if !request.is_empty() {
+                        item.look_up(server, request);
+                    }
+                    received.items.push(item);
+                    used += len;
+                    if inline {
+                        break;
+                    }
+                }
+                Ok(Parsed::Incomplete) => {
+                    received.end = End::Incomplete;
+                    break;
+                }
+                Err(error) => {
+                    received.end = End::Error(error);
+                    break;
+                }
+            }
+        }
+        let lookups = received.items.iter().filter_map(|item| {
+            let key = item.key.filter(|key| key.target == server.shard.id)?;
+            Some(Lookup { db, hash: key.hash, element: item.element })
+        });
+        server.shard.keyspace.borrow().prefetch(lookups);
+        received
+    }
+}
+
+impl<'t> Item<'t> {
+    #[inline]
+    fn look_up(&mut self, server: &'t Server, request: Request) {
+        let found = server.table.find(request);
+        if let Found::Command(command) = found
+            && let Run::Data(command::Run::Key(_)) = command.run
+            && command.spec.accepts(request.len())
+        {
+            self.key = Some(RoutedKey::of(&server.shard.hasher, command, request));
+            self.element = command.spec.group.sought().element(request);
+        }
+        self.found = Some(found);
+    }
+}

@@ -1,0 +1,28 @@
+//! A command on several keys that depend on each other: on the shard that has them all, or through a coordinator.
+
+use super::{coordinate, single};
+use crate::command::{AcrossFn, Handler};
+use crate::resp::Request;
+use crate::server::split::{self, Routes};
+use crate::server::turn::{Progress, Turn};
+use crate::shard::{At, EVERYTHING};
+
+pub fn run(turn: &mut Turn, (handler, across): (Handler, AcrossFn), at: At, request: Request) -> Progress {
+    let shard = &turn.server.shard;
+    let (id, count) = (shard.id, shard.count);
+    let keys = shard.spec(at.command).keys;
+    let routes = split::routes(&shard.hasher, keys, request);
+    let at = At { hash: split::first_hash(&routes), ..at };
+    // How many keys there are may be an argument.
+    if routes.is_empty() {
+        return single::run(turn, handler, id, at, request);
+    }
+    if keys.name_others(request) && (count > 1 || shard.is_busy()) {
+        let everything: Routes = (0..count).map(|target| (EVERYTHING, target)).collect();
+        return coordinate::run(turn, across, At { write: true, ..at }, request, everything);
+    }
+    match split::common_target(&routes) {
+        Some(target) => single::run(turn, handler, target, at, request),
+        None => coordinate::run(turn, across, at, request, routes),
+    }
+}

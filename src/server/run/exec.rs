@@ -1,0 +1,295 @@
+//! MULTI, EXEC, DISCARD: a connection's commands in one moment.
+//!
+//! | the commands' keys and those watched | how EXEC runs |
+//! |---|---|
+//! | all here | at once, like one command |
+//! | anywhere, and each shard can do its part alone | one transaction, a message to each shard |
+//! | else (RENAME between shards, keys watched elsewhere, CONFIG SET) | a coordinator, see `exec_steps.rs` |
+
+use super::exec_steps::{ExecSteps, StepCommand};
+use super::here;
+use super::scatter::run_whole;
+use super::task::{Call, spawn};
+use crate::clock::store_us;
+use crate::command::{self, CommandId};
+use crate::keyspace::{Lookup, PREFETCHED};
+use crate::resp::{Error, Reply, Request};
+use crate::server::monitor;
+use crate::server::multi::{Multi, Verb};
+use crate::server::plan::{Plan, Planned, Way, selects, split_command};
+use crate::server::replies::ExecGather;
+use crate::server::server::{Command, Run};
+use crate::server::session::Close;
+use crate::server::split::{Parts, Sent, first_hash};
+use crate::server::turn::{Progress, Turn};
+use crate::server::watch::{check_watched, unwatch, watched_args};
+use crate::server::watched::WatchedKey;
+use crate::shard::{At, Lock};
+use smallvec::SmallVec;
+
+/// Whether a command runs although the connection is between MULTI and EXEC.
+pub fn is_done_at_once(command: &Command) -> bool {
+    matches!(command.run, Run::Multi(_)) || ["watch", "quit", "reset"].contains(&command.full_name)
+}
+
+/// Queues a command of a connection that is between MULTI and EXEC.
+pub fn queue(turn: &mut Turn, command: &Command, request: Request) {
+    let Some(multi) = &mut turn.session.multi else { return };
+    let limit = turn.server.shard.config().client_query_buffer_limit_bytes;
+    if multi.bytes() + request.bytes() > limit {
+        // As a client whose unfinished request is too long.
+        turn.flow.close = Close::Now;
+    } else if !multi.broken {
+        multi.push(command.id, command.spec.flags, request);
+    }
+}
+
+pub fn run(turn: &mut Turn, verb: Verb, command: CommandId) -> Progress {
+    match verb {
+        Verb::Multi if turn.session.multi.is_some() => {
+            return turn.fail(command, Error::text("ERR MULTI calls can not be nested"));
+        }
+        Verb::Multi => {
+            turn.session.multi = Some(Box::default());
+            turn.set_gate();
+        }
+        Verb::Discard if turn.session.multi.is_none() => {
+            return turn.fail(command, Error::text("ERR DISCARD without MULTI"));
+        }
+        Verb::Discard => end_multi(turn),
+        Verb::Exec => return exec(turn),
+    }
+    turn.server.shard.meter.note(command);
+    let muted = turn.take_muted();
+    turn.reply(muted, |reply| reply.ok());
+    Progress::Taken
+}
+
+fn end_multi(turn: &mut Turn) {
+    turn.session.multi = None;
+    turn.set_gate();
+    unwatch(&turn.server.shard, turn.session.watched.take());
+}
+
+/// EXEC itself was refused: nothing is left of the transaction.
+pub fn abort(turn: &mut Turn, because: &Error) -> Error {
+    end_multi(turn);
+    let because = because.to_bytes();
+    let because = because.strip_prefix(b"ERR ").unwrap_or(&because);
+    Error::quoting(&[b"EXECABORT Transaction discarded because of: ", because])
+}
+
+fn exec(turn: &mut Turn) -> Progress {
+    let multi = match turn.session.multi.take() {
+        Some(multi) if !multi.broken => multi,
+        None => return turn.fail(turn.server.exec, Error::text("ERR EXEC without MULTI")),
+        Some(_) => {
+            end_multi(turn);
+            let error = Error::text("EXECABORT Transaction discarded because of previous errors.");
+            return turn.fail(turn.server.exec, error);
+        }
+    };
+    let progress = exec_queued(&multi, turn);
+    match progress {
+        Progress::NotYet => turn.session.multi = Some(multi),
+        Progress::Taken => {
+            turn.set_gate();
+            unwatch(&turn.server.shard, turn.session.watched.take());
+        }
+    }
+    progress
+}
+
+fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
+    // None of them was refused when it was queued: what may be in their way by now is a pause.
+    if !turn.session.gate.admits_all(multi.flags) {
+        return turn.pause();
+    }
+    let server = turn.server;
+    let shard = &server.shard;
+    let plan = Plan::of(server, multi, turn.session);
+    match plan.way {
+        Way::OneShard(target) if target == shard.id && !is_locked(multi, &plan, turn) => {
+            if !turn.replies.is_idle() {
+                return Progress::NotYet;
+            }
+            exec_here(multi, &plan, turn);
+        }
+        Way::OneShard(_) | Way::Parts if !plan.has_session_commands => {
+            if !turn.may_start(true) {
+                return Progress::NotYet;
+            }
+            if shard.is_congested() {
+                return turn.wait_for_room();
+            }
+            exec_in_parts(multi, &plan, turn);
+        }
+        _ => {
+            if !turn.replies.is_idle() {
+                return Progress::NotYet;
+            }
+            show_queued(multi, &plan, turn);
+            let watched = turn.session.watched.take();
+            let muted = turn.take_muted();
+            turn.replies.hold_pushes();
+            let call = Call::new(server, server.exec, None);
+            let steps = ExecSteps {
+                server: server.clone(),
+                client: turn.client.clone(),
+                locks: plan.locks(shard.count),
+                commands: plan.commands.into_iter().map(|planned| StepCommand::of(planned, multi)).collect(),
+                watched,
+            };
+            spawn(turn, Box::pin(steps.run()), call, muted);
+        }
+    }
+    Progress::Taken
+}
+
+/// Whether a transaction on this shard has to wait for another.
+fn is_locked(multi: &Multi, plan: &Plan, turn: &Turn) -> bool {
+    let shard = &turn.server.shard;
+    let mut watched = turn.session.watched.iter();
+    watched.any(|of| shard.is_locked(Lock { hash: shard.hasher.hash(&of.key), write: false }))
+        || plan.commands.iter().any(|planned| {
+            let everywhere = matches!(planned.run, Run::Data(command::Run::Everywhere(..)));
+            let at = turn.at(planned.command);
+            everywhere && shard.is_busy() || shard.must_wait(&at, multi.request(planned.queued), turn.client.id)
+        })
+}
+
+/// Everything is on this shard, and nothing is locked.
+fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
+    let server = turn.server;
+    let shard = &server.shard;
+    let muted = turn.take_muted();
+    let start = turn.replies.out.len();
+    let watched = turn.session.watched.take();
+    let now = shard.clock.now();
+    let same = shard.keyspace.borrow_mut().end_watches(watched.iter().map(WatchedKey::seen), now);
+    let began_us = shard.meter.lapped_us();
+    let proto = turn.session.proto;
+    if same {
+        Reply::new(&mut turn.replies.out, proto).array(plan.commands.len());
+        let routed = plan
+            .commands
+            .iter()
+            .flat_map(|planned| planned.routes.iter().map(|(hash, _)| Lookup::key(planned.db, *hash)));
+        let routed: SmallVec<[Lookup; 16]> = routed.collect();
+        for some in routed.chunks(PREFETCHED) {
+            shard.keyspace.borrow().prefetch(some.iter().copied());
+        }
+        for planned in &plan.commands {
+            let from = turn.replies.out.len();
+            exec_one_here(planned, multi.request(planned.queued), turn);
+            shard.keep_short(start, from, turn.session.proto, &mut turn.replies.out);
+        }
+        show_queued(multi, plan, turn);
+    } else {
+        Reply::new(&mut turn.replies.out, proto).nil_array();
+    }
+    let now_us = store_us();
+    shard.meter.lap(now_us);
+    shard.meter.ran(server.exec, now_us.saturating_sub(began_us) * 1_000);
+    shard.serve_waiters();
+    if muted {
+        turn.replies.out.truncate(start);
+    }
+    if turn.session.close != Close::No {
+        turn.flow.close = turn.session.close;
+    }
+}
+
+fn exec_one_here(planned: &Planned, request: Request, turn: &mut Turn) {
+    let server = turn.server;
+    let shard = &server.shard;
+    let at = At { hash: first_hash(&planned.routes), db: planned.db, ..turn.at(planned.command) };
+    let (meter, is_quick) = (&shard.meter, shard.is_quick(at));
+    if !is_quick {
+        meter.begin();
+    }
+    let out = &mut turn.replies.out;
+    let start = out.len();
+    match planned.run {
+        Run::Data(command::Run::Key(handler) | command::Run::Cursor(handler, _) | command::Run::Atomic(handler, _)) => {
+            shard.execute(handler, request, at, shard.clock.now(), out, &mut Vec::new());
+        }
+        Run::Data(command::Run::Spread(handler, merge) | command::Run::Everywhere(handler, merge)) => {
+            run_whole(shard, (handler, merge), at, request, &planned.routes, out);
+        }
+        Run::Session(handler) => here::call(server, handler, (turn.session, true), request, out),
+        Run::Container | Run::Data(command::Run::Container) => {
+            here::write_help(planned.command, &mut Reply::new(out, at.proto), request);
+        }
+        Run::Data(command::Run::Coordinated(_) | command::Run::Blocking(_)) | Run::Task(_) | Run::Multi(_) => {
+            unreachable!("such commands need a coordinator")
+        }
+    }
+    meter.answered(at.command, &turn.replies.out[start..]);
+    if is_quick {
+        meter.note(at.command);
+    } else {
+        turn.ran(at.command, request, meter.end());
+    }
+}
+
+/// Each shard runs its part of every command.
+fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn) {
+    show_queued(multi, plan, turn);
+    let server = turn.server;
+    let shard = &server.shard;
+    let muted = turn.take_muted();
+    let watched = turn.session.watched.take();
+    let proto = turn.session.proto;
+    let mut gather = ExecGather {
+        proto,
+        muted,
+        weight: 0,
+        commands: Vec::new(),
+        parts: Vec::new(),
+        missing: 0,
+        aborted: false,
+        command: server.exec,
+        ns: 0,
+    };
+    let reply = turn.replies.next_reply();
+    {
+        let transaction = shard.transaction();
+        let mut parts = Sent { transaction, client: turn.client.id, reply, count: 0 };
+        if let Way::OneShard(target) = plan.way
+            && !watched.is_empty()
+        {
+            parts.part(target, check_watched, At::unseen(server.exec, 0, proto));
+            watched_args(&watched).as_request().from(0).for_each(|arg| parts.arg(target, arg));
+            parts.transaction.guard(target);
+            for WatchedKey { key, .. } in &watched {
+                parts.lock(target, Lock { hash: shard.hasher.hash(key), write: false });
+            }
+            gather.parts.push(None);
+        }
+        for planned in &plan.commands {
+            let at = At { db: planned.db, ..turn.at(planned.command) };
+            let first = parts.count;
+            let (request, keys) = (multi.request(planned.queued), planned.command.spec.keys);
+            let of_command = split_command(planned.run, &planned.routes, &mut parts, at, (request, keys), shard.count);
+            let command = gather.commands.len() as u32;
+            gather.parts.extend((0..parts.count - first).map(|part| Some((command, part))));
+            gather.commands.push(of_command);
+        }
+    }
+    gather.missing = gather.parts.len();
+    turn.replies.expect_exec(gather, multi.bytes());
+}
+
+/// Shows those who monitor what is about to run, or has run. On other shards it may turn out that a watched key has
+/// changed, so that it does not.
+fn show_queued(multi: &Multi, plan: &Plan, turn: &Turn) {
+    if turn.session.gate.shows {
+        for Planned { command, queued, db, .. } in &plan.commands {
+            let request = multi.request(*queued);
+            // SELECT is shown with the database that it chooses.
+            let db = selects(command, request, turn.server).unwrap_or(*db);
+            monitor::show(turn.server, turn.session, db, command, request);
+        }
+    }
+}

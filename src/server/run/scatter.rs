@@ -1,0 +1,128 @@
+//! Commands in parts that know nothing of each other. Where one shard has all the keys they run there as a whole; else
+//! they are transactions, with a part for each shard.
+
+use crate::command::{Handler, Merge};
+use crate::keyspace::{Lookup, PREFETCHED};
+use crate::resp::{Reply, Request};
+use crate::server::replies::Gather;
+use crate::server::split::{self, Routes, Sent};
+use crate::server::turn::{Progress, Turn};
+use crate::shard::{At, Part, Shard, Ticket};
+
+/// Each shard gets its own keys.
+pub fn spread(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, routes: &Routes) -> Progress {
+    let keys = turn.server.shard.spec(at.command).keys;
+    match split::common_target(routes) {
+        Some(target) => whole(turn, target, how, at, request, routes),
+        None => send(turn, |parts, muted| split::spread(parts, how, at, muted, (request, keys), routes)),
+    }
+}
+
+/// Every shard gets the whole request.
+pub fn everywhere(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, routes: &Routes) -> Progress {
+    let (id, count, is_busy) = (turn.server.shard.id, turn.server.shard.count, turn.server.shard.is_busy());
+    if count == 1 && !is_busy {
+        whole(turn, id, how, at, request, routes)
+    } else {
+        send(turn, |parts, muted| split::everywhere(parts, how, at, muted, request, count))
+    }
+}
+
+/// Sends a transaction whose parts know nothing of each other.
+fn send(turn: &mut Turn, write: impl FnOnce(&mut Sent, bool) -> Gather) -> Progress {
+    if !turn.may_start(true) {
+        return Progress::NotYet;
+    }
+    if turn.server.shard.is_congested() {
+        return turn.wait_for_room();
+    }
+    let muted = turn.take_muted();
+    let transaction = turn.server.shard.transaction();
+    let mut parts = Sent { transaction, client: turn.client.id, reply: turn.replies.next_reply(), count: 0 };
+    let gather = write(&mut parts, muted);
+    let bytes = parts.transaction.bytes();
+    drop(parts);
+    turn.replies.expect_parts(gather, bytes);
+    Progress::Taken
+}
+
+/// A command in parts whose only part is on one shard.
+fn whole(
+    turn: &mut Turn,
+    target: usize,
+    (handler, merge): (Handler, Merge),
+    at: At,
+    request: Request,
+    routes: &Routes,
+) -> Progress {
+    let shard = &turn.server.shard;
+    if target == shard.id && shard.must_wait(&at, request, turn.client.id) {
+        return send(turn, |parts, muted| {
+            split::together(parts, (handler, Some(merge)), at, muted, request, target, routes)
+        });
+    }
+    if !turn.may_start(false) || turn.strict_order_forbids(target) {
+        return Progress::NotYet;
+    }
+    if target != shard.id && shard.is_congested() {
+        return turn.wait_for_room();
+    }
+    let muted = turn.take_muted();
+    if target != shard.id {
+        turn.flow.last_target = target;
+        let positions = vec![(0..routes.len() as u32).collect()];
+        let gather = Gather::new(Some(merge), at, muted, routes.len(), positions);
+        let reply = turn.replies.expect_whole(gather, target, request.bytes());
+        let ticket = Ticket { client: turn.client.id, reply, part: 0 };
+        shard.send_part(target, request, Part::new(handler, at, ticket));
+        return Progress::Taken;
+    }
+    shard.meter.begin();
+    turn.replies.write(|out| {
+        let start = out.len();
+        run_whole(shard, (handler, merge), at, request, routes, out);
+        shard.meter.answered(at.command, &out[start..]);
+        if muted {
+            out.truncate(start);
+        }
+    });
+    turn.ran(at.command, request, shard.meter.end());
+    shard.serve_waiters();
+    Progress::Taken
+}
+
+/// Runs a command in parts as one, here.
+pub fn run_whole(
+    shard: &Shard,
+    (handler, merge): (Handler, Merge),
+    at: At,
+    request: Request,
+    routes: &Routes,
+    out: &mut Vec<u8>,
+) {
+    let mut ends = Vec::new();
+    let now = shard.clock.now();
+    for routes in routes.chunks(PREFETCHED) {
+        shard.keyspace.borrow().prefetch(routes.iter().map(|(hash, _)| Lookup::key(at.db, *hash)));
+    }
+    match merge {
+        Merge::Sum | Merge::Ok => shard.execute(handler, request, at, now, out, &mut ends),
+        Merge::Items => {
+            let start = out.len();
+            Reply::new(out, at.proto).array(routes.len());
+            let items = out.len();
+            shard.execute(handler, request, at, now, out, &mut ends);
+            if out.get(items) == Some(&b'-') {
+                out.drain(start..items);
+            }
+        }
+        Merge::Concat => {
+            let mut items = Vec::new();
+            shard.execute(handler, request, at, now, &mut items, &mut ends);
+            if items.first() != Some(&b'-') {
+                Reply::new(out, at.proto).array(ends.len());
+            }
+            out.extend_from_slice(&items);
+        }
+    }
+}

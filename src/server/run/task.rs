@@ -1,0 +1,109 @@
+//! A command that runs as a task, because it asks other shards, or waits. Nothing of its connection overtakes it.
+
+use crate::clock::store_us;
+use crate::command::{CommandId, OwnedRequest};
+use crate::net::note_woken;
+use crate::resp::{Reply, Request};
+use crate::server::client::Client;
+use crate::server::replies::Answer;
+use crate::server::server::{Server, TaskCtx, TaskFuture};
+use crate::server::session::Close;
+use crate::server::slowlog::SlowLog;
+use crate::server::turn::{Progress, Turn, log_slow};
+use futures_lite::future::yield_now;
+use std::cell::Cell;
+use std::rc::Rc;
+
+#[inline(never)]
+pub fn run(turn: &mut Turn, task: fn(TaskCtx) -> TaskFuture, command: CommandId, request: Request) -> Progress {
+    let muted = turn.take_muted();
+    let call = Call::new(turn.server, command, Some(request));
+    let ctx = TaskCtx {
+        server: turn.server.clone(),
+        client: turn.client.clone(),
+        command,
+        request: OwnedRequest::of(request),
+        db: turn.session.db,
+        proto: turn.session.proto,
+    };
+    spawn(turn, task(ctx), call, muted);
+    Progress::Taken
+}
+
+/// Starts a task; its result is the reply.
+pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
+    let reply = turn.replies.expect(muted, turn.server.shard.id, 0);
+    turn.flow.barrier = true;
+    let (server, client, proto) = (turn.server.clone(), turn.client.clone(), turn.session.proto);
+    note_woken();
+    glommio::spawn_local(async move {
+        // glommio runs a new task at once; this one must not before the connection's turn is over.
+        yield_now().await;
+        let bytes = future.await.unwrap_or_else(|error| {
+            let mut out = Vec::new();
+            Reply::new(&mut out, proto).error(error);
+            out
+        });
+        let (command, ns) = (call.command, call.ns());
+        call.log(&server, &client, ns);
+        if client.closed.get() {
+            return;
+        }
+        {
+            let mut state = client.state.borrow_mut();
+            let answer = Answer { reply, part: 0, bytes: &bytes, command, ns };
+            state.replies.fill(&server.shard.meter, answer, std::iter::empty());
+            if state.session.close != Close::No {
+                state.flow.close = state.session.close;
+            }
+        }
+        server.postpone(&client);
+    })
+    .detach();
+}
+
+/// A command that runs as a task, or in steps.
+pub struct Call {
+    command: CommandId,
+    /// As the slow log would have it; empty where that is off.
+    args: Vec<Vec<u8>>,
+    began_us: u64,
+    /// How long its steps took, where they are measured.
+    ns: Option<Rc<Cell<u64>>>,
+}
+
+impl Call {
+    /// The request is for the slow log.
+    pub fn new(server: &Server, command: CommandId, request: Option<Request>) -> Call {
+        let logged = request.filter(|_| server.shard.meter.is_slow(u64::MAX - 1));
+        let args = logged.map(SlowLog::args).unwrap_or_default();
+        Call { command, args, began_us: store_us(), ns: None }
+    }
+
+    /// The same for one whose steps are measured.
+    pub fn in_steps(server: &Server, command: CommandId, request: Option<Request>) -> (Call, Rc<Cell<u64>>) {
+        let ns = Rc::<Cell<u64>>::default();
+        (Call { ns: Some(ns.clone()), ..Call::new(server, command, request) }, ns)
+    }
+
+    /// It is over: counted, and logged where it was slow.
+    pub fn end(self, server: &Server, client: &Client, reply: &[u8]) {
+        let ns = self.ns();
+        server.shard.meter.ran(self.command, ns);
+        server.shard.meter.answered(self.command, reply);
+        self.log(server, client, ns);
+    }
+
+    fn log(self, server: &Server, client: &Client, ns: u64) {
+        if server.shard.meter.is_slow(ns) {
+            log_slow(server, &client.state.borrow().session, self.command, ns, self.args);
+        }
+    }
+
+    fn ns(&self) -> u64 {
+        match &self.ns {
+            Some(ns) => ns.get(),
+            None => store_us().saturating_sub(self.began_us) * 1_000,
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A connection whose command waits for a key.
+//!
+//! The command is tried first. Where there is nothing, the client takes its place in the queues of its keys
+//! (`shard/waiters.rs`) in the same moment, so that nothing is missed, and a task waits for what becomes of it: served,
+//! called to look for itself, out of time, unblocked by CLIENT UNBLOCK, or gone. Ending a wait takes its claim first:
+//! where that is taken by who serves it, the reply comes instead.
+
+use super::atomic;
+use super::coordinate::across_of;
+use super::task::{Call, spawn};
+use crate::clock::{Now, store_us};
+use crate::command::blocking::{Blocking, Wait as Timeout};
+use crate::command::{self, Across, OwnedRequest, without_repeats};
+use crate::net::sleep;
+use crate::resp::{Error, Reply, Request, Result};
+use crate::server::client::ClientRef;
+use crate::server::output::{close_now, settle};
+use crate::server::server::{Server, TaskFuture};
+use crate::server::split::{self, Routes};
+use crate::server::turn::{Progress, Turn};
+use crate::server::waits::{Blocked, End};
+use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
+use futures_lite::future::or;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks at a claim that somebody else has.
+const CLAIM_RETRY: Duration = Duration::from_micros(200);
+
+/// One blocking command of a connection.
+struct Wait {
+    server: Rc<Server>,
+    client: ClientRef,
+    blocking: Blocking,
+    request: Arc<OwnedRequest>,
+    at: At,
+    /// How long its attempts took.
+    ns: Rc<Cell<u64>>,
+    routes: Routes,
+    /// The indexes of the keys it waits for, each once, by shard.
+    keys: Vec<(usize, Vec<usize>)>,
+    until_us: Option<u64>,
+    blocked: Rc<Blocked>,
+}
+
+pub fn run(turn: &mut Turn, blocking: Blocking, at: At, request: Request) -> Progress {
+    let server = turn.server;
+    let shard = &server.shard;
+    let timeout_us = match (blocking.wait)(request) {
+        Ok(Timeout::For(timeout_us)) => timeout_us,
+        Ok(Timeout::Never) => return atomic::run(turn, blocking.once, at, request),
+        Err(error) => return turn.fail(at.command, error),
+    };
+    if !turn.replies.is_idle() {
+        return Progress::NotYet;
+    }
+    let routes = split::routes(&shard.hasher, shard.spec(at.command).keys, request);
+    let at = At { hash: split::first_hash(&routes), ..at };
+    let is_here = routes.iter().all(|(_, target)| *target == shard.id);
+    let try_here = is_here && !shard.must_wait(&at, request, turn.client.id);
+    if try_here {
+        let mut out = Vec::new();
+        let run = || shard.execute(blocking.attempt.0, request, at, shard.clock.now(), &mut out, &mut Vec::new());
+        let ((), ns) = shard.measured(run);
+        shard.serve_waiters();
+        if !out.is_empty() {
+            turn.ran(at.command, request, ns);
+            shard.meter.answered(at.command, &out);
+            let muted = turn.take_muted();
+            turn.reply(muted, |reply| reply.raw(&out));
+            return Progress::Taken;
+        }
+    }
+    let muted = turn.take_muted();
+    let (call, ns) = Call::in_steps(turn.server, at.command, Some(request));
+    let wait = Wait {
+        ns,
+        server: turn.server.clone(),
+        client: turn.client.clone(),
+        blocking,
+        request: Arc::new(OwnedRequest::of(request)),
+        at,
+        routes,
+        keys: by_shard(shard, request, blocking.keys.indexes(request)),
+        until_us: timeout_us.map(|timeout_us| shard.clock.now().us.saturating_add(timeout_us)),
+        blocked: Rc::default(),
+    };
+    server.waits.add(turn.client.id, wait.blocked.clone());
+    if try_here {
+        turn.flow.blocked = true;
+        wait.line_up_here(shard);
+    }
+    let future: TaskFuture = Box::pin(wait.run(try_here));
+    spawn(turn, future, call, muted);
+    Progress::Taken
+}
+
+impl Wait {
+    async fn run(self, mut is_lined_up: bool) -> Result<Vec<u8>> {
+        let result = self.wait(&mut is_lined_up).await;
+        self.server.waits.remove(self.client.id);
+        self.client.state.borrow_mut().flow.blocked = false;
+        if is_lined_up {
+            self.leave();
+        }
+        result
+    }
+
+    async fn wait(&self, is_lined_up: &mut bool) -> Result<Vec<u8>> {
+        let mut called = false;
+        loop {
+            if called || !*is_lined_up {
+                let bytes = self.attempt(is_lined_up, called).await;
+                match bytes {
+                    Ok(bytes) if bytes.is_empty() => {}
+                    answered => {
+                        self.blocked.claim.end();
+                        return answered;
+                    }
+                }
+            }
+            if self.client.state.borrow().flow.finished {
+                close_now(&self.server, &self.client);
+            }
+            match self.news().await {
+                News::Served(bytes, ns) => {
+                    self.ns.set(self.ns.get() + ns);
+                    return Ok(bytes);
+                }
+                News::Called => called = true,
+            }
+        }
+    }
+
+    /// What becomes of the wait; where that is not an answer it is made one.
+    async fn news(&self) -> News {
+        let blocked = &self.blocked;
+        loop {
+            if let Some(news) = blocked.news.take() {
+                return news;
+            }
+            let is_late = self.until_us.is_some_and(|until_us| store_us() >= until_us);
+            let end = blocked.end.get().or(is_late.then_some(End::Timeout));
+            if let Some(end) = end {
+                if blocked.is_ended.get() || blocked.claim.take_back() {
+                    blocked.claim.end();
+                    return News::Served(self.end_reply(end), 0);
+                }
+                // Somebody serves it at this moment.
+                or(blocked.alarm.wait(), sleep(CLAIM_RETRY)).await;
+                continue;
+            }
+            match self.until_us {
+                None => blocked.alarm.wait().await,
+                Some(until_us) => {
+                    let left = Duration::from_micros(until_us.saturating_sub(store_us()));
+                    or(blocked.alarm.wait(), sleep(left)).await;
+                }
+            }
+        }
+    }
+
+    fn end_reply(&self, end: End) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, self.at.proto);
+        match end {
+            End::Timeout => self.blocking.nil.write(&mut reply),
+            End::Error => reply.error(Error::text("UNBLOCKED client unblocked via CLIENT UNBLOCK")),
+            End::Gone => {}
+        }
+        out
+    }
+
+    /// Tries with all keys held. Where there is nothing the client takes its place in the queues, or, where it was called
+    /// from one, waits on there.
+    async fn attempt(&self, is_lined_up: &mut bool, called: bool) -> Result<Vec<u8>> {
+        let shard = &self.server.shard;
+        let locks = self.routes.iter().map(|&(hash, target)| (target, Lock { hash, write: self.at.write }));
+        let transaction = Rc::new(shard.hold(locks).await);
+        if called {
+            // Who ends the wait while others have the keys must not wait for them, since it may be one of those.
+            for target in transaction.shards.clone() {
+                transaction.on(target, |_, _| ()).await;
+            }
+            if !self.blocked.claim.answer_call() {
+                return Ok(Vec::new());
+            }
+        }
+        // Who is served has missed already, and is no further hit, as in Redis.
+        let touch = if called { self.at.touch.uncounted() } else { self.at.touch };
+        let at = At { touch, ..self.at };
+        let hop = Rc::new(ShardHop::new(shard.clone(), Some(transaction.clone()), at, self.ns.clone()));
+        let context = across_of(shard, (*self.request).clone(), self.at);
+        let bytes = (self.blocking.attempt.1)(Across { hop, ..context }).await?;
+        if !bytes.is_empty() {
+            return Ok(bytes);
+        }
+        if called {
+            self.blocked.claim.give_back();
+            self.on_each_key(Shard::wait_again);
+            return Ok(bytes);
+        }
+        *is_lined_up = true;
+        for (target, indexes) in &self.keys {
+            let line_up = self.line_up(indexes.clone());
+            transaction.on(*target, line_up).await;
+        }
+        self.client.state.borrow_mut().flow.blocked = true;
+        // It is read on from now, see `may_read`.
+        settle(&self.server, &self.client);
+        Ok(bytes)
+    }
+
+    /// What takes the client's place in the queues of some keys, all on one shard.
+    fn line_up(&self, indexes: Vec<usize>) -> impl FnOnce(&Shard, Now) + Send + 'static {
+        let (blocking, request) = (self.blocking, self.request.clone());
+        let at = At { touch: self.at.touch.uncounted(), ..self.at };
+        let (client, claim, origin) = (self.client.id, self.blocked.claim.clone(), self.server.shard.id);
+        move |shard, now| {
+            for index in indexes {
+                let request = request.as_request();
+                let narrow = |ctx: &mut command::Ctx| (blocking.narrow)(ctx, request, index);
+                let (narrowed, _) = shard.step_of(At::unseen(at.command, at.db, at.proto), now, narrow);
+                let key = request.arg(index);
+                let waiter = Waiter {
+                    client,
+                    claim: claim.clone(),
+                    origin,
+                    at: At { hash: shard.hasher.hash(key), ..at },
+                    attempt: blocking.attempt.0,
+                    request: narrowed,
+                    kind: blocking.kind,
+                    ends_with_key: blocking.ends_with_key,
+                    called: false,
+                };
+                shard.wait_for(key, waiter);
+            }
+        }
+    }
+
+    fn line_up_here(&self, shard: &Shard) {
+        for (_, indexes) in &self.keys {
+            self.line_up(indexes.clone())(shard, shard.clock.now());
+        }
+    }
+
+    /// Leaves all queues.
+    fn leave(&self) {
+        self.on_each_key(Shard::wait_no_more);
+    }
+
+    /// Does something for each key on its shard: its arguments are the database, the key and the claim.
+    fn on_each_key(&self, work: fn(&Shard, usize, &[u8], &Arc<Claim>)) {
+        let shard = &self.server.shard;
+        for (target, indexes) in &self.keys {
+            let (request, claim, db) = (self.request.clone(), self.blocked.claim.clone(), self.at.db);
+            let indexes = indexes.clone();
+            // Whom that lets go on is served when the shard is done with it, as after any command.
+            let on_shard = move |shard: &Shard| {
+                indexes.iter().for_each(|index| work(shard, db, request.as_request().arg(*index), &claim));
+            };
+            if *target == shard.id {
+                on_shard(shard);
+            } else {
+                shard.tell(*target, move |shard| on_shard(shard));
+            }
+        }
+        shard.after_commands();
+    }
+}
+
+/// The indexes of keys, each key once, by its shard.
+fn by_shard(shard: &Shard, request: Request, indexes: impl Iterator<Item = usize>) -> Vec<(usize, Vec<usize>)> {
+    let mut keys: Vec<(usize, Vec<usize>)> = Vec::new();
+    for index in without_repeats(request, indexes) {
+        let target = command::shard_of(&shard.hasher, request.arg(index));
+        match keys.iter_mut().find(|(other, _)| *other == target) {
+            Some((_, of_shard)) => of_shard.push(index),
+            None => keys.push((target, vec![index])),
+        }
+    }
+    keys
+}
+
+/// Ends a connection's wait; whether it waited. Where somebody is about to serve it, that decides.
+pub async fn unblock(server: &Server, client: u64, end: End) -> bool {
+    loop {
+        let waits = server.client(client).is_some_and(|client| client.state.borrow().flow.blocked);
+        let blocked = server.waits.of(client);
+        let Some(blocked) = blocked.filter(|blocked| waits && blocked.end.get().is_none()) else { return false };
+        if blocked.finish(end) {
+            return true;
+        }
+        if blocked.claim.is_over() {
+            return false;
+        }
+        sleep(CLAIM_RETRY).await;
+    }
+}

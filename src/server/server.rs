@@ -1,0 +1,207 @@
+//! What one shard's server knows. What is done with it stands in the files above.
+
+use super::client::ClientRef;
+use super::global::Global;
+use super::monitors::Monitors;
+use super::multi::Verb;
+use super::session::Session;
+use super::slowlog::SlowLog;
+use super::subscriptions::Subscriptions;
+use super::waits::Waits;
+use crate::command::{self, CommandId};
+use crate::net::{Notify, Transport};
+use crate::resp::{Proto, Reply, Request, Result};
+use crate::shard::Shard;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+/// How the commands of this room run.
+#[derive(Clone, Copy)]
+pub enum Run {
+    Data(command::Run),
+    /// On the connection itself, at once, after everything before it.
+    Session(SessionHandler),
+    /// A task that may ask other shards, after everything before it.
+    Task(fn(TaskCtx) -> TaskFuture),
+    /// What brackets a transaction.
+    Multi(Verb),
+    Container,
+}
+
+/// All commands.
+pub type Table = command::Table<Run>;
+pub type Command = command::Command<Run>;
+pub type Found<'t> = command::Found<'t, Run>;
+
+pub type SessionHandler = fn(&mut SessionCtx, Request) -> Result;
+
+/// A command's reply, when it is ready.
+pub type TaskFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>;
+
+/// What a session's command works with.
+pub struct SessionCtx<'a> {
+    pub server: &'a Rc<Server>,
+    pub session: &'a mut Session,
+    /// It runs within EXEC.
+    pub in_exec: bool,
+    pub reply: Reply<'a>,
+}
+
+/// What a task works with: its request, and the session as it was.
+pub struct TaskCtx {
+    pub server: Rc<Server>,
+    pub client: ClientRef,
+    pub command: CommandId,
+    pub request: command::OwnedRequest,
+    pub db: usize,
+    pub proto: Proto,
+}
+
+impl TaskCtx {
+    pub fn reply(&self, write: impl FnOnce(&mut Reply)) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut Reply::new(&mut out, self.proto));
+        out
+    }
+}
+
+/// Counters of one shard's server since the last CONFIG RESETSTAT.
+#[derive(Default)]
+pub struct Stats {
+    pub commands: Cell<u64>,
+    pub input_bytes: Cell<u64>,
+    pub output_bytes: Cell<u64>,
+}
+
+/// One shard's part of the server.
+pub struct Server {
+    pub shard: Rc<Shard>,
+    pub global: Arc<Global>,
+    pub table: Arc<Table>,
+    /// EXEC's number.
+    pub exec: CommandId,
+    pub stats: Stats,
+    pub transport: Transport,
+    pub slowlog: RefCell<SlowLog>,
+    pub monitors: Monitors,
+    pub pubsub: RefCell<Subscriptions>,
+    /// Connections that wait for a key.
+    pub waits: Waits,
+    clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
+    /// Buffers for replies that no connection needs at the moment.
+    spare: RefCell<Vec<Vec<u8>>>,
+    /// Connections that wait, and are not read, because too much is on its way to other shards.
+    pub unread: RefCell<Vec<ClientRef>>,
+    pub unread_watch: Notify,
+    /// Connections whose next request waits for the end of CLIENT PAUSE.
+    pub paused: RefCell<Vec<ClientRef>>,
+    pub pause_watch: Notify,
+    /// Connections that have more to do, when the others had their turn.
+    pub postponed: RefCell<Vec<ClientRef>>,
+    /// Connections that something was pushed to in this turn.
+    pub pushed: RefCell<Vec<ClientRef>>,
+    me: Weak<Server>,
+}
+
+/// Buffers for replies that are kept, and the largest that is.
+const SPARE_BUFFERS: usize = 64;
+const SPARE_BYTES: usize = 64 * 1024;
+
+impl Server {
+    pub fn new(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>, transport: Transport) -> Rc<Server> {
+        let (exec, _) = table.by_full_name(b"exec").expect("declared");
+        let exec = exec.id;
+        Rc::new_cyclic(|me| Server {
+            global,
+            table,
+            exec,
+            stats: Stats::default(),
+            transport,
+            slowlog: RefCell::default(),
+            monitors: Monitors::new(shard.count),
+            pubsub: RefCell::default(),
+            waits: Waits::default(),
+            clients: RefCell::default(),
+            spare: RefCell::default(),
+            unread: RefCell::default(),
+            unread_watch: Notify::default(),
+            paused: RefCell::default(),
+            pause_watch: Notify::default(),
+            postponed: RefCell::default(),
+            pushed: RefCell::default(),
+            me: me.clone(),
+            shard,
+        })
+    }
+
+    /// The server of the shard on which a call runs.
+    pub fn of(shard: &Rc<Shard>) -> Rc<Server> {
+        let server = shard.front().as_any().downcast_ref::<Server>().expect("the server is the only front");
+        server.me.upgrade().expect("the shard keeps its front")
+    }
+
+    /// The handle to this very server, unless it ends.
+    pub fn me(&self) -> Option<Rc<Server>> {
+        self.me.upgrade()
+    }
+
+    pub fn client(&self, id: u64) -> Option<ClientRef> {
+        self.clients.borrow().get(&id).cloned()
+    }
+
+    /// The connections of this shard, oldest first.
+    pub fn clients(&self) -> Vec<ClientRef> {
+        let mut clients: Vec<ClientRef> = self.clients.borrow().values().cloned().collect();
+        clients.sort_unstable_by_key(|client| client.id);
+        clients
+    }
+
+    pub fn add_client(&self, client: ClientRef) {
+        self.clients.borrow_mut().insert(client.id, client);
+    }
+
+    pub fn remove_client(&self, id: u64) {
+        self.clients.borrow_mut().remove(&id);
+    }
+
+    pub fn spare_buffer(&self) -> Vec<u8> {
+        self.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub fn keep_buffer(&self, mut buffer: Vec<u8>) {
+        let mut spare = self.spare.borrow_mut();
+        if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES && spare.len() < SPARE_BUFFERS {
+            buffer.clear();
+            spare.push(buffer);
+        }
+    }
+
+    /// A connection goes on, and is read again, when less waits for other shards.
+    pub fn go_on_later(&self, client: &ClientRef) {
+        if !client.unread.replace(true) {
+            self.unread.borrow_mut().push(client.clone());
+            self.unread_watch.notify();
+        }
+    }
+
+    /// A connection has more to do, after the others.
+    pub fn postpone(&self, client: &ClientRef) {
+        self.postponed.borrow_mut().push(client.clone());
+        self.shard.postpone();
+    }
+
+    /// The connection's next request waits until CLIENT PAUSE is over.
+    pub fn wait_for_unpause(&self, client: &ClientRef) {
+        self.paused.borrow_mut().push(client.clone());
+        self.pause_watch.notify();
+    }
+
+    /// CLIENT PAUSE is over, or has been changed.
+    pub fn unpause(&self) {
+        self.pause_watch.notify();
+    }
+}

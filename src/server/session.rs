@@ -1,0 +1,132 @@
+//! What commands know and change of their connection.
+
+use super::gate::{Gate, Standing};
+use super::multi::Multi;
+use super::watched::WatchedKeys;
+use crate::resp::Proto;
+use std::collections::BTreeSet;
+use std::os::fd::RawFd;
+
+/// A connection's socket and its other end, as they come from the listener.
+pub struct Peer {
+    /// Ids grow in the order in which connections are accepted.
+    pub id: u64,
+    pub fd: RawFd,
+    /// Its two ends, as CLIENT LIST shows them.
+    pub addr: String,
+    pub laddr: String,
+    /// From this machine.
+    pub local: bool,
+    /// Through the Unix domain socket.
+    pub unix: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Close {
+    #[default]
+    No,
+    /// When everything is sent.
+    AfterReplies,
+    Now,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyMode {
+    #[default]
+    On,
+    Off,
+    /// Nothing is answered to the next command.
+    SkipNext,
+}
+
+pub struct Session {
+    pub peer: Peer,
+    pub created_us: u64,
+    pub used_us: u64,
+    pub last_command: &'static str,
+    pub commands: u64,
+    pub lib_name: Vec<u8>,
+    pub lib_ver: Vec<u8>,
+    // What RESET takes back, see `Session::reset`.
+    pub name: Vec<u8>,
+    pub db: usize,
+    pub proto: Proto,
+    pub authenticated: bool,
+    pub reply_mode: ReplyMode,
+    pub no_evict: bool,
+    pub no_touch: bool,
+    // What RESET takes back and others know of.
+    pub channels: BTreeSet<Box<[u8]>>,
+    pub patterns: BTreeSet<Box<[u8]>>,
+    pub watched: WatchedKeys,
+    /// It sees all commands (MONITOR).
+    pub monitors: bool,
+    /// Commands between MULTI and EXEC.
+    pub multi: Option<Box<Multi>>,
+    /// Which commands may run now.
+    pub gate: Gate,
+    /// A command has ended the connection.
+    pub close: Close,
+}
+
+impl Session {
+    pub fn new(peer: Peer, now_us: u64, authenticated: bool) -> Session {
+        Session {
+            peer,
+            created_us: now_us,
+            used_us: now_us,
+            last_command: "NULL",
+            commands: 0,
+            lib_name: Vec::new(),
+            lib_ver: Vec::new(),
+            name: Vec::new(),
+            db: 0,
+            proto: Proto::default(),
+            authenticated,
+            reply_mode: ReplyMode::On,
+            no_evict: false,
+            no_touch: false,
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
+            watched: WatchedKeys::default(),
+            monitors: false,
+            multi: None,
+            gate: Gate::default(),
+            close: Close::No,
+        }
+    }
+
+    /// What only the connection itself knows is as it was at the start. Its subscriptions, watched keys and MONITOR are
+    /// to be ended by the caller, since others know of them.
+    pub fn reset(&mut self, authenticated: bool) {
+        debug_assert!(self.subscriptions() == 0 && self.watched.is_empty() && !self.monitors);
+        self.name.clear();
+        self.db = 0;
+        self.proto = Proto::default();
+        self.authenticated = authenticated;
+        self.reply_mode = ReplyMode::On;
+        self.no_evict = false;
+        self.no_touch = false;
+        self.multi = None;
+    }
+
+    pub fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// Whether it is sent what it did not ask for just now: messages, or what others do.
+    pub fn is_told(&self) -> bool {
+        self.subscriptions() > 0 || self.monitors
+    }
+
+    /// As the gate asks for it.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            authenticated: self.authenticated,
+            local: self.peer.local,
+            in_multi: self.multi.is_some(),
+            listens: self.subscriptions() > 0 && self.proto == Proto::Resp2,
+            monitors: self.monitors,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How the server begins: its table of commands, its tasks, and what the shard calls it for.
+
+use super::client::ClientRef;
+use super::connection::{self, advance};
+use super::global::Global;
+use super::pubsub;
+use super::replies::Answer;
+use super::rows;
+use super::server::{Run, Server, Table};
+use super::slowlog::SlowLog;
+use super::turn::log_slow;
+use crate::command;
+use crate::command::spec::Row;
+use crate::keyspace::Notice;
+use crate::net::Transport;
+use crate::shard::{Batch, Claim, Front, News, Shard, Ticket};
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The table of all commands: those on data first.
+pub fn table() -> Table {
+    Table::new(command::rows().map(on_data).chain(rows::all().copied()))
+}
+
+/// A row of the command room among those of this one. Made once for the life of the process.
+fn on_data(row: &'static Row<command::Run>) -> Row<Run> {
+    let subcommands: Vec<Row<Run>> = row.subcommands.iter().map(on_data).collect();
+    Row { spec: row.spec, run: Run::Data(row.run), subcommands: Box::leak(subcommands.into_boxed_slice()) }
+}
+
+/// Makes a shard's server, which is what the shard calls.
+pub fn make(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>, transport: Transport) -> Rc<Server> {
+    let server = Server::new(shard, global, table, transport);
+    server.shard.set_front(server.clone());
+    server
+}
+
+/// Starts the tasks that are not about one connection.
+pub fn start(server: &Rc<Server>) {
+    glommio::spawn_local(connection::resume_paused(server.clone())).detach();
+    glommio::spawn_local(connection::look_after(server.clone())).detach();
+    glommio::spawn_local(connection::resume_unread(server.clone())).detach();
+}
+
+impl Front for Server {
+    fn replies(&self, batch: &Batch) {
+        let Some(server) = self.me() else { return };
+        let mut touched: Vec<ClientRef> = Vec::new();
+        for part in batch.parts.iter().filter(|part| !part.deferred) {
+            if touched.last().is_none_or(|client| client.id != part.ticket.client) {
+                let Some(client) = self.client(part.ticket.client) else {
+                    if part.stalls {
+                        self.shard.let_go_on(batch.target, part.ticket.client, true);
+                    }
+                    continue;
+                };
+                touched.push(client);
+            }
+            let Some(client) = touched.last() else { continue };
+            let bytes = &batch.out[part.out.0..part.out.1];
+            let ends = &batch.ends[part.ends.0..part.ends.1];
+            let ends = ends.iter().map(|end| end - part.out.0);
+            let mut state = client.state.borrow_mut();
+            let Ticket { reply, part: number, .. } = part.ticket;
+            let answer = Answer { reply, part: number, bytes, command: part.at.command, ns: part.ns };
+            state.replies.fill(&self.shard.meter, answer, ends);
+            if self.shard.meter.is_slow(part.ns) {
+                log_slow(
+                    &server,
+                    &state.session,
+                    part.at.command,
+                    part.ns,
+                    SlowLog::args(part.request(&batch.buffer, &batch.spans)),
+                );
+            }
+            if part.stalls {
+                state.flow.stalled_shards.push(batch.target);
+            }
+        }
+        for client in touched {
+            advance(&server, &client, &[]);
+        }
+    }
+
+    fn resume(&self) {
+        let Some(server) = self.me() else { return };
+        let mut postponed = self.postponed.take().into_iter();
+        for client in postponed.by_ref() {
+            advance(&server, &client, &[]);
+            if self.shard.has_lasted_long() {
+                break;
+            }
+        }
+        let mut later: Vec<ClientRef> = postponed.collect();
+        if !later.is_empty() {
+            // Those that were postponed again come after them.
+            later.append(&mut self.postponed.borrow_mut());
+            self.postponed.replace(later);
+            self.shard.postpone();
+        }
+    }
+
+    fn notices(&self, notices: Vec<Notice>) {
+        if let Some(server) = self.me() {
+            pubsub::announce(&server, notices);
+        }
+    }
+
+    fn waited(&self, client: u64, claim: &Arc<Claim>, news: News) {
+        self.waits.tell(client, claim, news);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

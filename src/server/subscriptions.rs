@@ -1,0 +1,83 @@
+//! Who listens to what on one shard.
+
+use super::session::Session;
+use crate::value::glob::glob_match;
+use std::collections::{BTreeMap, HashMap};
+
+/// Connections by id, in the order in which they subscribed.
+#[derive(Default)]
+pub struct Subscriptions {
+    channels: HashMap<Box<[u8]>, Vec<u64>, ahash::RandomState>,
+    patterns: BTreeMap<Box<[u8]>, Vec<u64>>,
+    count: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    Channel,
+    Pattern,
+}
+
+impl Subscriptions {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn add(&mut self, to: To, name: &[u8], client: u64) {
+        match to {
+            To::Channel => self.channels.entry(name.into()).or_default().push(client),
+            To::Pattern => self.patterns.entry(name.into()).or_default().push(client),
+        }
+        self.count += 1;
+    }
+
+    pub fn remove(&mut self, to: To, name: &[u8], client: u64) {
+        let listeners = match to {
+            To::Channel => self.channels.get_mut(name),
+            To::Pattern => self.patterns.get_mut(name),
+        };
+        let Some(listeners) = listeners else { return };
+        let before = listeners.len();
+        listeners.retain(|listener| *listener != client);
+        self.count -= before - listeners.len();
+        if listeners.is_empty() {
+            match to {
+                To::Channel => drop(self.channels.remove(name)),
+                To::Pattern => drop(self.patterns.remove(name)),
+            }
+        }
+    }
+
+    /// A connection listens to nothing any more.
+    pub fn remove_all(&mut self, session: &mut Session) {
+        for (to, names) in [(To::Channel, &mut session.channels), (To::Pattern, &mut session.patterns)] {
+            std::mem::take(names).iter().for_each(|name| self.remove(to, name, session.peer.id));
+        }
+    }
+
+    /// Channels with listeners.
+    pub fn channels(&self) -> impl Iterator<Item = &[u8]> {
+        self.channels.keys().map(|name| &name[..])
+    }
+
+    pub fn listeners(&self, channel: &[u8]) -> usize {
+        self.channels.get(channel).map_or(0, Vec::len)
+    }
+
+    pub fn patterns(&self) -> impl Iterator<Item = &[u8]> {
+        self.patterns.keys().map(|name| &name[..])
+    }
+
+    /// Who gets a message: those that listen to the channel, and those of each pattern that it matches.
+    pub fn receivers(&self, channel: &[u8]) -> Receivers {
+        let direct = self.channels.get(channel).cloned().unwrap_or_default();
+        let matching = self.patterns.iter().filter(|(pattern, _)| glob_match(pattern, channel, false));
+        let by_pattern = matching.map(|(pattern, listeners)| (pattern.clone(), listeners.clone())).collect();
+        Receivers { direct, by_pattern }
+    }
+}
+
+pub struct Receivers {
+    pub direct: Vec<u64>,
+    pub by_pattern: Vec<(Box<[u8]>, Vec<u64>)>,
+}

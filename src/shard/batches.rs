@@ -1,0 +1,116 @@
+//! Batches of commands that other shards have sent.
+
+use super::Shard;
+use super::execute::{Laps, Meter};
+use super::message::{Batch, Message, PART_BYTES, Part};
+use super::pace::Pace;
+use super::stalled::Answered;
+use super::transactions::Deferred;
+use crate::command::OwnedRequest;
+use crate::keyspace::{Lookup, PREFETCHED};
+use smallvec::SmallVec;
+
+/// Commands of another shard of which the first `done` are answered.
+pub(super) struct Unfinished {
+    pub batch: Box<Batch>,
+    pub done: usize,
+}
+
+impl Unfinished {
+    /// Moves what is answered to another box.
+    fn take_done(&mut self, mut answered: Box<Batch>, meter: &Meter) -> Box<Batch> {
+        answered.origin = self.batch.origin;
+        answered.target = self.batch.target;
+        for part in &mut self.batch.parts[..self.done] {
+            let request = meter.is_slow(part.ns).then(|| part.request(&self.batch.buffer, &self.batch.spans));
+            answered.answer(*part, request);
+        }
+        self.batch.parts.drain(..self.done);
+        std::mem::swap(&mut answered.out, &mut self.batch.out);
+        std::mem::swap(&mut answered.ends, &mut self.batch.ends);
+        self.done = 0;
+        answered
+    }
+}
+
+impl Shard {
+    /// Runs the commands of a batch in their order. Where they take long, the replies that are there leave, and the rest
+    /// waits until others had their turn.
+    pub(super) fn run_batch(&self, mut unfinished: Unfinished) {
+        let began = self.clock.now();
+        let Batch { origin, target, buffer, spans, parts, out, ends, owed, .. } = &mut *unfinished.batch;
+        let mut pace = Pace::new(began.us);
+        let mut answered = Answered::default();
+        *target = self.id as u16;
+        let mut laps = Laps::new(unfinished.done);
+        while unfinished.done < parts.len() {
+            let next = unfinished.done;
+            if next.is_multiple_of(PREFETCHED) {
+                let lookups = parts[next..].iter().take(PREFETCHED).map(|part| {
+                    let request = part.request(buffer, spans);
+                    Lookup {
+                        db: part.at.db,
+                        hash: part.at.hash,
+                        element: self.spec(part.at.command).group.sought().element(request),
+                    }
+                });
+                let lookups: SmallVec<[Lookup; PREFETCHED]> = lookups.collect();
+                self.keyspace.borrow().prefetch(lookups.iter().copied());
+            }
+            let part = &mut parts[next];
+            let request = part.request(buffer, spans);
+            part.out.0 = out.len();
+            part.ends.0 = ends.len();
+            let Part { handler, at, ticket, .. } = *part;
+            laps.before(self, parts, next);
+            let part = &mut parts[next];
+            if self.is_stalled(ticket.client) {
+                part.deferred = true;
+                self.hold_back(handler, request, at, ticket, *origin);
+            } else if self.must_wait(&at, request, ticket.client) {
+                part.deferred = true;
+                let bytes = request.bytes() as isize;
+                *owed -= bytes + PART_BYTES as isize;
+                let request = OwnedRequest::of(request);
+                self.defer_command(Deferred { handler, request, at, ticket, origin: *origin, owed: bytes });
+                self.stall(ticket.client);
+            } else {
+                self.execute(handler, request, at, began, out, ends);
+                self.serve_waiters();
+                if answered.is_much(ticket.client, out.len() - part.out.0) {
+                    part.stalls = true;
+                    self.stall(ticket.client);
+                }
+            }
+            part.out.1 = out.len();
+            part.ends.1 = ends.len();
+            laps.after(self, parts, next);
+            unfinished.done += 1;
+            if pace.is_long() && unfinished.done < parts.len() {
+                let origin = *origin;
+                laps.end(self, &mut parts[..=next]);
+                self.post(origin, Message::Replies(unfinished.take_done(self.outbox.empty_batch(), &self.meter)));
+                self.unfinished.borrow_mut()[origin].push_front(unfinished);
+                self.unfinished_batches.set(self.unfinished_batches.get() + 1);
+                return;
+            }
+        }
+        laps.end(self, parts);
+        self.post(unfinished.batch.origin, Message::Replies(unfinished.batch));
+    }
+
+    /// Each other shard's oldest unfinished batch goes on; whether there was one.
+    pub(super) fn go_on_with_batches(&self) -> bool {
+        if self.unfinished_batches.get() == 0 {
+            return false;
+        }
+        for origin in 0..self.count {
+            let Some(batch) = self.unfinished.borrow_mut()[origin].pop_front() else { continue };
+            self.unfinished_batches.set(self.unfinished_batches.get() - 1);
+            self.begin_turn();
+            self.run_batch(batch);
+            self.after_commands();
+        }
+        true
+    }
+}

@@ -1,0 +1,117 @@
+//! Calls: work that one shard does for a task of another, which waits for the result.
+
+use super::Shard;
+use super::message::{AnyResult, CallFuture, Message, Work};
+use crate::net::Notify;
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// A call that has not been answered yet.
+#[derive(Default)]
+pub(super) struct Unanswered {
+    result: RefCell<Option<AnyResult>>,
+    answered: Notify,
+}
+
+/// The result of a call, when it comes.
+pub type CallResult<R> = Pin<Box<dyn Future<Output = R>>>;
+
+impl Shard {
+    /// Runs `work` on a shard (this one too) and returns what it returns. Calls to one shard run in the order in
+    /// which they are made.
+    pub fn call<R: Send + 'static>(
+        self: &Rc<Shard>,
+        target: usize,
+        work: impl FnOnce(&Rc<Shard>) -> R + Send + 'static,
+    ) -> CallResult<R> {
+        self.send_call(target, Work::Now(Box::new(move |shard| Box::new(work(shard)))))
+    }
+
+    /// The same for work that takes several turns of its shard.
+    pub fn call_later<R: Send + 'static, F: Future<Output = R> + 'static>(
+        self: &Rc<Shard>,
+        target: usize,
+        work: impl FnOnce(Rc<Shard>) -> F + Send + 'static,
+    ) -> CallResult<R> {
+        let start = move |shard| {
+            let future = work(shard);
+            Box::pin(async move { Box::new(future.await) as AnyResult }) as CallFuture
+        };
+        self.send_call(target, Work::Later(Box::new(start)))
+    }
+
+    /// Runs `work` on every shard at the same time; the results in the order of the shards.
+    pub async fn call_all<R: Send + 'static>(
+        self: &Rc<Shard>,
+        work: impl FnOnce(&Rc<Shard>) -> R + Send + Clone + 'static,
+    ) -> Vec<R> {
+        let calls: Vec<_> = (0..self.count).map(|target| self.call(target, work.clone())).collect();
+        let mut results = Vec::with_capacity(calls.len());
+        for call in calls {
+            results.push(call.await);
+        }
+        results
+    }
+
+    /// Runs `work` on another shard without waiting for it.
+    pub fn tell(&self, target: usize, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
+        self.post(target, Message::Tell(Box::new(work)));
+    }
+
+    fn send_call<R: 'static>(self: &Rc<Shard>, target: usize, work: Work) -> CallResult<R> {
+        let (call, result) = self.expect_result();
+        if target == self.id {
+            answer(self, call, self.id, work);
+        } else {
+            self.post(target, Message::Call { call, origin: self.id, work });
+        }
+        result
+    }
+
+    /// A name for a call, and its result when it comes.
+    pub(super) fn expect_result<R: 'static>(&self) -> (u64, CallResult<R>) {
+        let call = self.next_call.get();
+        self.next_call.set(call + 1);
+        let waiting = Rc::new(Unanswered::default());
+        self.unanswered_calls.borrow_mut().insert(call, waiting.clone());
+        let result = async move {
+            waiting.answered.wait().await;
+            let result = waiting.result.take().expect("answered with a result");
+            *result.downcast().expect("a call returns what it was made to return")
+        };
+        (call, Box::pin(result))
+    }
+
+    pub(super) fn answered(&self, call: u64, result: AnyResult) {
+        let waiting = self.unanswered_calls.borrow_mut().remove(&call).expect("a call is answered once");
+        waiting.result.replace(Some(result));
+        waiting.answered.notify();
+    }
+}
+
+/// Does a call's work and sends the result to where it came from.
+pub(super) fn answer(shard: &Rc<Shard>, call: u64, origin: usize, work: Work) {
+    let deliver = move |shard: &Rc<Shard>, result: AnyResult| {
+        if origin == shard.id {
+            shard.answered(call, result);
+        } else {
+            shard.post(origin, Message::Answer { call, result });
+        }
+    };
+    match work {
+        Work::Now(work) => {
+            let result = work(shard);
+            deliver(shard, result);
+        }
+        Work::Later(work) => {
+            let shard = shard.clone();
+            glommio::spawn_local(async move {
+                let result = work(shard.clone()).await;
+                deliver(&shard, result);
+            })
+            .detach();
+        }
+    }
+}

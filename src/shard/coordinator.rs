@@ -1,0 +1,129 @@
+//! What a command's coordinator has: keys that it holds on several shards, and its way to them.
+
+use super::Shard;
+use super::calls::CallResult;
+use super::message::{AnyResult, At, EVERYTHING, Lock, Message, Step};
+use crate::clock::{Now, sequence_ms};
+use crate::command::{Hop, Job};
+use crate::keyspace::Hasher;
+use crate::resp::Proto;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// Keys held on several shards, until this is dropped.
+pub struct Transaction {
+    shard: Rc<Shard>,
+    number: u64,
+    /// Its place among all transactions.
+    pub sequence: u64,
+    /// The one moment it looks at.
+    pub now: Now,
+    /// Who takes part in it.
+    pub shards: SmallVec<[usize; 4]>,
+}
+
+impl Transaction {
+    /// Runs `work` on a shard that takes part, when it is this transaction's turn there.
+    pub fn on<R: Send + 'static>(
+        &self,
+        target: usize,
+        work: impl FnOnce(&Shard, Now) -> R + Send + 'static,
+    ) -> CallResult<R> {
+        debug_assert!(self.shards.contains(&target));
+        let (call, result) = self.shard.expect_result();
+        let step = Step { call, work: Box::new(move |shard, now| Box::new(work(shard, now)) as AnyResult) };
+        if target == self.shard.id {
+            self.shard.catch_up();
+            self.shard.step(target, self.number, step);
+            self.shard.after_commands();
+        } else {
+            self.shard.post(target, Message::Step { origin: self.shard.id, number: self.number, step });
+        }
+        result
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        for target in self.shards.iter().copied() {
+            if target == self.shard.id {
+                self.shard.release(target, self.number);
+                self.shard.after_commands();
+            } else {
+                self.shard.post(target, Message::Release { origin: self.shard.id, number: self.number });
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Holds keys on several shards; returns when the transaction has its place in the sequence.
+    pub async fn hold(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>) -> Transaction {
+        let number = self.transactions.next_hold();
+        let (shards, start) = {
+            let mut transaction = self.transaction();
+            let mut locks = locks.peekable();
+            if locks.peek().is_none() {
+                // Without any lock nobody would give it a number, nor start it: it waits for those who have everything.
+                transaction.hold(self.id, number, Lock { hash: EVERYTHING, write: false });
+            }
+            locks.for_each(|(target, lock)| transaction.hold(target, number, lock));
+            transaction.start()
+        };
+        start.taken.wait().await;
+        let now = Now::from_ms(sequence_ms(start.number.get()));
+        Transaction { shard: self.clone(), number, sequence: start.number.get(), now, shards }
+    }
+}
+
+/// The way of a command's coordinator to the shards: within a transaction, or, for what needs no moment of its own,
+/// without.
+pub struct ShardHop {
+    shard: Rc<Shard>,
+    transaction: Option<Rc<Transaction>>,
+    /// In which place the command runs; each step says in which database.
+    at: At,
+    /// How long all steps took.
+    ns: Rc<Cell<u64>>,
+}
+
+impl ShardHop {
+    /// `ns` is where the time of its steps is added up.
+    pub fn new(shard: Rc<Shard>, transaction: Option<Rc<Transaction>>, at: At, ns: Rc<Cell<u64>>) -> ShardHop {
+        ShardHop { shard, transaction, at: At { hash: 0, proto: Proto::Resp2, ..at }, ns }
+    }
+}
+
+impl Hop for ShardHop {
+    fn hasher(&self) -> &Hasher {
+        &self.shard.hasher
+    }
+
+    fn shards(&self) -> usize {
+        self.shard.count
+    }
+
+    fn run(&self, target: usize, db: usize, job: Job) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>> {
+        let at = At { db, ..self.at };
+        let work = move |shard: &Shard, now| shard.step_of(at, now, job);
+        let step = match &self.transaction {
+            Some(transaction) => transaction.on(target, work),
+            None => self.shard.call(target, move |shard| {
+                let now = shard.catch_up();
+                let result = work(shard, now);
+                shard.after_commands();
+                result
+            }),
+        };
+        let all_ns = self.ns.clone();
+        Box::pin(async move {
+            let (result, ns) = step.await;
+            all_ns.set(all_ns.get() + ns);
+            result
+        })
+    }
+}
