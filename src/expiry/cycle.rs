@@ -227,7 +227,7 @@ impl Cycle {
             seen += sample.seen;
             dead += sample.dead;
             if sample.seen > sample.dead {
-                let ttl_ms = sample.ttl_ms as f64 / (sample.seen - sample.dead) as f64;
+                let ttl_ms = sample.ttl_ms / (sample.seen - sample.dead) as f64;
                 let average = &mut self.average_ttl_ms[db];
                 *average = if *average == 0.0 { ttl_ms } else { *average + (ttl_ms - *average) * TTL_WEIGHT };
             }

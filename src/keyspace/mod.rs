@@ -127,8 +127,8 @@ pub struct DeadWalk {
 pub struct Sample {
     pub seen: usize,
     pub dead: usize,
-    /// Sum of the remaining lifetimes of those that live.
-    pub ttl_ms: u64,
+    /// Sum of the remaining lifetimes of those that live. (A few deadlines at the end of time are more than 64 bits.)
+    pub ttl_ms: f64,
 }
 
 impl Keyspace {
@@ -564,7 +564,7 @@ impl Keyspace {
             if db.is_dead(slot, now.ms) {
                 sample.dead += 1;
             } else {
-                sample.ttl_ms += db.deadline_ms(slot).map_or(0, |deadline_ms| deadline_ms - now.ms);
+                sample.ttl_ms += db.deadline_ms(slot).map_or(0.0, |deadline_ms| (deadline_ms - now.ms) as f64);
             }
         }
         sample
@@ -711,6 +711,15 @@ mod tests {
         assert_eq!(keyspace.oldest_due_ms(Now::from_ms(1_002_010)), None, "not dead yet");
         assert_eq!(keyspace.counters.expired_by_cycle, 0, "asking deletes nothing");
         keyspace.check();
+    }
+
+    #[test]
+    fn deadlines_at_the_end_of_time_are_averaged() {
+        let (mut keyspace, now, end_ms) = (keyspace(), Now::from_ms(DAY_MS), i64::MAX as u64);
+        (0..20).for_each(|i| insert(&mut keyspace, 0, &format!("key{i}"), end_ms, now));
+        let sample = keyspace.sample(0, 20, &mut fastrand::Rng::with_seed(1), now);
+        assert!(sample.seen > 2);
+        assert_eq!(sample.ttl_ms / sample.seen as f64, (end_ms - DAY_MS) as f64);
     }
 
     #[test]
