@@ -153,9 +153,9 @@ fn us(ns: u64) -> String {
 
 fn end(keyspace: &mut Keyspace, key: Key, way: Way, now: Now) {
     match way {
-        Way::Delete => keyspace.find(0, key, now, Touch::NOTHING).expect("it is there").remove(),
+        Way::Delete => keyspace.edit(0, key, now, Touch::NOTHING).expect("it is there").remove(),
         Way::Overwrite => {
-            keyspace.find(0, key, now, Touch::NOTHING).expect("it is there").replace(Value::Bytes(b"small"), None);
+            keyspace.edit(0, key, now, Touch::NOTHING).expect("it is there").replace(Value::Bytes(b"small"), None);
         }
         Way::Expire => {
             let later = Now::from_ms(BEGIN_MS + LIFETIME_MS + 1);

@@ -26,7 +26,7 @@ impl Contestant for Column {
 
     fn refresh(&mut self, batch: &[(u64, u64)], now: Now) {
         self.store.each(ids(batch), |keyspace, key, at| {
-            if let Some(mut live) = keyspace.find(0, key, now, Touch::NOTHING) {
+            if let Some(mut live) = keyspace.edit(0, key, now, Touch::NOTHING) {
                 live.set_deadline(Some(batch[at].1));
             }
         });

@@ -56,7 +56,7 @@ impl Contestant for Heap {
         let (items, postpone) = (&mut self.items, self.postpone);
         self.store.each(ids(batch), |keyspace, key, at| {
             let (id, deadline_ms) = batch[at];
-            if let Some(mut live) = keyspace.find(0, key, now, Touch::NOTHING) {
+            if let Some(mut live) = keyspace.edit(0, key, now, Touch::NOTHING) {
                 live.set_value(Value::Bytes(&value(deadline_ms)));
                 if !postpone {
                     items.push(Reverse((deadline_ms, id)));

@@ -4,8 +4,7 @@ use super::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::{as_bytes, find_string};
 use super::{Across, Ctx, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Kind, Owned, Value};
+use crate::keyspace::{Change, Event, Kind, Live, Owned, Value};
 use crate::resp::{Error, Request, Result};
 use crate::value::bits::{self, Combined, Field, Op, Overflow};
 use crate::value::number::{I64_TEXT_BYTES_MAX, parse_i64};
@@ -140,7 +139,7 @@ fn read<R>(ctx: &mut Ctx, request: Request, work: impl FnOnce(&[u8]) -> R) -> Re
 
 /// What `work` does to the first key's string, made so long at least; and whether it has grown.
 fn change<R>(ctx: &mut Ctx, request: Request, bytes: usize, work: impl FnOnce(&mut [u8]) -> R) -> Result<(R, bool)> {
-    if let Some(mut live) = find_string(ctx, request)? {
+    if let Some(mut live) = find_string(ctx, request)?.map(Live::edit) {
         let old = as_bytes(live.value(), &mut [0; I64_TEXT_BYTES_MAX]).len();
         return Ok((work(live.resize(bytes.max(old))), bytes > old));
     }
@@ -156,9 +155,7 @@ fn setbit(ctx: &mut Ctx, request: Request) -> Result {
         _ => return Err(BAD_BIT),
     };
     let (old, has_grown) = change(ctx, request, (offset / 8) as usize + 1, |bytes| bits::set(bytes, offset, bit))?;
-    if has_grown || old != bit {
-        ctx.changed(NotifyFlags::STRING, "setbit", request.arg(1));
-    }
+    ctx.commit_if(has_grown || old != bit, ctx.key(request.arg(1)), Event::SetBit);
     ctx.reply.int(i64::from(old));
     Ok(())
 }
@@ -282,13 +279,13 @@ fn store(ctx: &mut Ctx, bytes: &[u8], result: Vec<u8>) -> i64 {
     let key = ctx.other_key(bytes);
     if result.is_empty() {
         if ctx.keyspace.remove(ctx.db, key, ctx.now) {
-            ctx.changed(NotifyFlags::GENERIC, "del", bytes);
+            ctx.commit(key, Event::Del);
         }
         return 0;
     }
     // Raw, which OBJECT ENCODING shows.
     ctx.keyspace.insert_owned(ctx.db, key, Owned::Bytes { bytes: result, raw: true }, None, ctx.now);
-    ctx.changed(NotifyFlags::STRING, "set", bytes);
+    ctx.commit(key, Event::Set);
     len
 }
 
@@ -408,9 +405,12 @@ fn bitfield(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
     }
     let mut written = Written::default();
     let (_, has_grown) = change(ctx, request, end_bytes, |bytes| ops.iter().for_each(|op| written.run(op, bytes)))?;
-    // A string that has only grown, since nothing fitted, is no change: so it is in Redis.
+    let key = ctx.key(request.arg(1));
     if written.changed || has_grown && written.stored {
-        ctx.changed(NotifyFlags::STRING, "setbit", request.arg(1));
+        ctx.commit(key, Event::SetBit);
+    } else {
+        // A string that has only grown, since nothing fitted, is no change to those who watch it: so it is in Redis.
+        ctx.commit_if(has_grown, key, Change::untold().uncounted().unseen());
     }
     ctx.reply.array(written.values.len());
     for value in written.values {

@@ -4,7 +4,7 @@ use super::spec::flag::{FAST, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
 use crate::clock::Now;
-use crate::config::NotifyFlags;
+use crate::keyspace::Event;
 use crate::resp::{Error, Request, Result, printable};
 
 pub const ROWS: &[Row<Run>] = &[
@@ -208,7 +208,7 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
     let conditions = parse_conditions(request)?;
     let deadline = Expiry { unit, absolute, argument: 2 }.deadline(ctx, request, name)?;
     let key = ctx.key(request.arg(1));
-    let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
+    let Some(mut live) = ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch) else {
         ctx.reply.int(0);
         return Ok(());
     };
@@ -218,10 +218,10 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
     }
     if deadline.is_past(ctx.now) {
         live.remove();
-        ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+        ctx.commit(key, Event::Del);
     } else {
         live.set_deadline(Some(deadline.store_ms()));
-        ctx.changed(NotifyFlags::GENERIC, "expire", key.bytes);
+        ctx.commit(key, Event::Expire);
     }
     ctx.reply.int(1);
     Ok(())
@@ -246,10 +246,10 @@ fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
 
 fn persist(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let persisted = match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
+    let persisted = match ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch) {
         Some(mut live) if live.deadline_ms().is_some() => {
             live.set_deadline(None);
-            ctx.changed(NotifyFlags::GENERIC, "persist", key.bytes);
+            ctx.commit(key, Event::Persist);
             true
         }
         _ => false,

@@ -4,8 +4,7 @@ use super::spec::flag::{ADMIN, COUNTED, DENY_OOM, FAST, MAY_REPLICATE, READ, WRI
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::find_string;
 use super::{Across, Ctx, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Key, Kind, Live, Owned, Touch, Value};
+use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live, Owned, Touch, Value};
 use crate::resp::{Error, Request, Result, printable};
 use crate::value::hll::{self, DENSE_BYTES, Encoding, Hll, HllError, Mark, Registers};
 use std::sync::Arc;
@@ -100,7 +99,7 @@ fn sound<'l>(live: &'l Live) -> Result<(Encoding, &'l [u8])> {
 
 /// The encoding of a HyperLogLog that may be about to change. The string counts as changed in place from now on, which
 /// OBJECT ENCODING shows: so it does in Redis.
-fn to_change(live: &mut Live) -> Result<Encoding> {
+fn to_change(live: &mut KeyEdit) -> Result<Encoding> {
     let (encoding, bytes) = sound(live)?;
     let len = bytes.len();
     if !live.is_raw() {
@@ -112,7 +111,7 @@ fn to_change(live: &mut Live) -> Result<Encoding> {
 /// Puts a HyperLogLog where it belongs; a deadline stays.
 fn store(ctx: &mut Ctx, key: Key, hll: Hll) {
     match ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING) {
-        Some(mut live) => live.resize(hll.bytes().len()).copy_from_slice(hll.bytes()),
+        Some(live) => live.edit().resize(hll.bytes().len()).copy_from_slice(hll.bytes()),
         None => {
             let value = Owned::Bytes { bytes: hll.into_bytes(), raw: true };
             ctx.keyspace.insert_owned(ctx.db, key, value, None, ctx.now);
@@ -124,7 +123,7 @@ fn pfadd(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     let marks = request.from(2).map(Mark::of);
     let max_bytes = ctx.limits.hll_sparse_bytes;
-    let (mut hll, mut is_changed) = match find_string(ctx, request)? {
+    let (mut hll, mut is_changed) = match find_string(ctx, request)?.map(Live::edit) {
         None => (Hll::new(max_bytes), true),
         Some(mut live) => match to_change(&mut live)? {
             Encoding::Sparse => (Hll::of(sound(&live)?.1, max_bytes).map_err(refused)?, false),
@@ -145,9 +144,7 @@ fn pfadd(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 fn added(ctx: &mut Ctx, key: Key, is_changed: bool) -> Result {
-    if is_changed {
-        ctx.changed(NotifyFlags::STRING, "pfadd", key.bytes);
-    }
+    ctx.commit_if(is_changed, key, Event::PfAdd);
     ctx.reply.int(i64::from(is_changed));
     Ok(())
 }
@@ -166,16 +163,21 @@ fn pfcount(ctx: &mut Ctx, request: Request) -> Result {
 
 /// The count of one key, which is kept with it.
 fn count_one(ctx: &mut Ctx, request: Request) -> Result<u64> {
-    let Some(mut live) = find_string(ctx, request)? else { return Ok(0) };
-    to_change(&mut live)?;
-    let (_, bytes) = sound(&live)?;
-    if let Some(count) = hll::kept_count(bytes) {
-        return Ok(count);
-    }
-    let (count, len) = (hll::count(bytes).map_err(refused)?, bytes.len());
-    hll::keep_count(live.resize(len), count);
-    ctx.keyspace.effects.dirty += 1;
-    ctx.keyspace.effects.touched(ctx.db, request.arg(1));
+    let key = ctx.key(request.arg(1));
+    let Some(live) = find_string(ctx, request)? else { return Ok(0) };
+    let mut edit = live.edit();
+    to_change(&mut edit)?;
+    let (_, bytes) = sound(&edit)?;
+    let kept = hll::kept_count(bytes);
+    let count = match kept {
+        Some(count) => count,
+        None => {
+            let (count, len) = (hll::count(bytes).map_err(refused)?, bytes.len());
+            hll::keep_count(edit.resize(len), count);
+            count
+        }
+    };
+    ctx.commit_if(kept.is_none(), key, Change::untold());
     Ok(count)
 }
 
@@ -239,7 +241,7 @@ fn merge_into(ctx: &mut Ctx, bytes: &[u8], registers: &Registers) -> Result {
     hll.merge(registers).map_err(refused)?;
     store(ctx, key, hll);
     // As if they had been added one by one.
-    ctx.changed(NotifyFlags::STRING, "pfadd", bytes);
+    ctx.commit(key, Event::PfAdd);
     Ok(())
 }
 
@@ -253,7 +255,7 @@ async fn pfmerge_across(across: Across) -> Result<Vec<u8>> {
 
 fn pfdebug(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(2));
-    let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
+    let Some(mut live) = ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch) else {
         return Err(Error::text("ERR The specified key does not exist"));
     };
     let encoding = to_change(&mut live)?;
@@ -280,6 +282,7 @@ fn pfdebug(ctx: &mut Ctx, request: Request) -> Result {
             return Err(Error::quoting(&[b"ERR Unknown PFDEBUG subcommand '", unknown, b"'"]));
         }
     }
+    ctx.unchanged(key);
     Ok(())
 }
 
@@ -289,7 +292,7 @@ fn make_dense(ctx: &mut Ctx, key: Key) -> Result {
     if hll.make_dense().map_err(refused)? {
         store(ctx, key, hll);
         // The elements are the same: a change to those only who copy the bytes.
-        ctx.keyspace.effects.dirty += 1;
+        ctx.commit(key, Change::untold().unseen());
     }
     Ok(())
 }

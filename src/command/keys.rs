@@ -3,8 +3,7 @@
 use super::spec::flag::{ALWAYS_TOUCH, COUNTED, DENY_OOM, FAST, NO_MISS_EVENT, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, Ctx, Merge, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Key, Kind, Live, Owned, Touch, Value};
+use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live, Owned, Touch, Value};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_i64;
 
@@ -174,7 +173,7 @@ fn del(ctx: &mut Ctx, request: Request) -> Result {
     for bytes in request.from(1) {
         let key = ctx.other_key(bytes);
         if ctx.keyspace.remove(ctx.db, key, ctx.now) {
-            ctx.changed(NotifyFlags::GENERIC, "del", bytes);
+            ctx.commit(key, Event::Del);
             deleted += 1;
         }
     }
@@ -211,15 +210,15 @@ impl Carried {
         Carried { value: live.to_owned(), deadline_ms: live.deadline_ms(), idle_s: 0 }
     }
 
-    fn take(live: Live) -> Carried {
+    fn take(live: KeyEdit) -> Carried {
         let (deadline_ms, idle_s) = (live.deadline_ms(), live.idle_s());
         Carried { value: live.take(), deadline_ms, idle_s }
     }
 
     /// What stands there goes first: the key is new then, as in Redis.
     fn put(self, ctx: &mut Ctx, db: usize, key: Key) {
-        if let Some(live) = ctx.keyspace.find(db, key, ctx.now, Touch::NOTHING) {
-            live.remove();
+        if let Some(edit) = ctx.keyspace.edit(db, key, ctx.now, Touch::NOTHING) {
+            edit.remove();
         }
         ctx.keyspace.insert_owned(db, key, self.value, self.deadline_ms, ctx.now);
         // For a client with NO-TOUCH the key is as idle as before.
@@ -241,10 +240,10 @@ fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
         ctx.reply.int(0);
         return Ok(());
     }
-    if !same && let Some(carried) = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::NOTHING).map(Carried::take) {
+    if !same && let Some(carried) = ctx.keyspace.edit(ctx.db, from, ctx.now, Touch::NOTHING).map(Carried::take) {
         carried.put(ctx, ctx.db, to);
-        ctx.changed(NotifyFlags::GENERIC, "rename_from", from.bytes);
-        ctx.also(NotifyFlags::GENERIC, "rename_to", to.bytes);
+        ctx.commit(from, Event::RenameFrom);
+        ctx.commit(to, Change::of(Event::RenameTo).uncounted());
     }
     if only_new {
         ctx.reply.int(1)
@@ -269,15 +268,16 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
         return Ok(across.reply(|reply| reply.int(0)));
     }
     let take = move |ctx: &mut Ctx| {
-        let carried = ctx.keyspace.find(ctx.db, ctx.other_key(&from), ctx.now, Touch::NOTHING).map(Carried::take)?;
-        ctx.also(NotifyFlags::GENERIC, "rename_from", &from);
+        let key = ctx.other_key(&from);
+        let carried = ctx.keyspace.edit(ctx.db, key, ctx.now, Touch::NOTHING).map(Carried::take)?;
+        ctx.commit(key, Change::of(Event::RenameFrom).uncounted());
         Some(carried)
     };
     let carried = across.on(from_shard, take).await.ok_or(Error::NoSuchKey)?;
     let put = move |ctx: &mut Ctx| {
         let key = ctx.other_key(&to);
         carried.put(ctx, ctx.db, key);
-        ctx.changed(NotifyFlags::GENERIC, "rename_to", &to);
+        ctx.commit(key, Event::RenameTo);
     };
     across.on(to_shard, put).await;
     Ok(across.reply(|reply| if only_new { reply.int(1) } else { reply.ok() }))
@@ -331,7 +331,7 @@ fn put_copy(ctx: &mut Ctx, carried: Carried, to: &[u8], options: &CopyOptions) -
         return false;
     }
     carried.put(ctx, options.to_db, key);
-    ctx.changed_in(options.to_db, NotifyFlags::GENERIC, "copy_to", to);
+    ctx.keyspace.commit(options.to_db, key, Event::CopyTo.into());
     true
 }
 
@@ -364,13 +364,12 @@ fn move_key(ctx: &mut Ctx, request: Request) -> Result {
     }
     let key = ctx.key(request.arg(1));
     let there = ctx.keyspace.find(to_db, key, ctx.now, ctx.touch).is_some();
-    let found = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).filter(|_| !there).map(Carried::take);
+    let found = ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch).filter(|_| !there).map(Carried::take);
     let moved = match found {
         Some(carried) => {
             carried.put(ctx, to_db, key);
-            ctx.changed(NotifyFlags::GENERIC, "move_from", key.bytes);
-            ctx.keyspace.effects.touched(to_db, key.bytes);
-            ctx.keyspace.effects.notify(NotifyFlags::GENERIC, "move_to", to_db, key.bytes);
+            ctx.commit(key, Event::MoveFrom);
+            ctx.keyspace.commit(to_db, key, Change::of(Event::MoveTo).uncounted());
             true
         }
         None => false,

@@ -61,7 +61,7 @@ pub use table::{Command, CommandId, Found, Table};
 
 use crate::clock::{Clock, Now};
 use crate::config::Limits;
-use crate::keyspace::{Hasher, Key, Keyspace, Touch};
+use crate::keyspace::{Change, Hasher, Key, Keyspace, Touch};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::pack::Element;
 use spec::Row;
@@ -186,26 +186,26 @@ impl Ctx<'_> {
         self.ends.push(self.reply.len());
     }
 
-    /// A change was made to a key: counted, and told to those who asked for this class of event.
+    /// Says what this command has changed of a key: the end of every edit.
     #[inline]
-    pub fn changed(&mut self, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
-        self.changed_in(self.db, class, event, key);
+    pub fn commit(&mut self, key: Key, change: impl Into<Change>) {
+        self.keyspace.commit(self.db, key, change.into());
     }
 
-    /// The same in another database.
+    /// The same, where the edit may have changed nothing.
     #[inline]
-    pub fn changed_in(&mut self, db: usize, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
-        let effects = &mut self.keyspace.effects;
-        effects.dirty += 1;
-        effects.touched(db, key);
-        effects.notify(class, event, db, key);
+    pub fn commit_if(&mut self, has_changed: bool, key: Key, change: impl Into<Change>) {
+        if has_changed {
+            self.commit(key, change);
+        } else {
+            self.unchanged(key);
+        }
     }
 
-    /// A second event of a change that was counted already.
+    /// Ends an edit that has changed nothing.
     #[inline]
-    pub fn also(&mut self, class: crate::config::NotifyFlags, event: &'static str, key: &[u8]) {
-        self.keyspace.effects.touched(self.db, key);
-        self.keyspace.effects.notify(class, event, self.db, key);
+    pub fn unchanged(&mut self, key: Key) {
+        self.keyspace.effects.close(self.db, key.hash);
     }
 }
 

@@ -6,8 +6,8 @@ use super::spec::{Group, Keys, Row, Spec};
 use super::strings::{Condition, as_bytes, len, parse_options, reply_value, set_dead};
 use super::{Across, Ctx, Merge, Run};
 use crate::clock::Now;
-use crate::config::{Limits, NotifyFlags};
-use crate::keyspace::{Key, Keyspace, Kind, Stored, Touch, Value};
+use crate::config::Limits;
+use crate::keyspace::{Change, Event, Key, Keyspace, Kind, Stored, Touch, Value};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::lcs::{LcsError, check_limit, lcs, lcs_len};
 use crate::value::number::{I64_TEXT_BYTES_MAX, parse_i64};
@@ -110,7 +110,7 @@ fn mset(ctx: &mut Ctx, request: Request) -> Result {
     for index in (1..request.len()).step_by(2) {
         let key = ctx.other_key(request.arg(index));
         ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(index + 1)), None, ctx.now);
-        ctx.changed(NotifyFlags::STRING, "set", key.bytes);
+        ctx.commit(key, Event::Set);
     }
     ctx.reply.ok();
     Ok(())
@@ -172,10 +172,7 @@ impl ManySets {
                 None => None,
             };
             ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(index + 1)), deadline_ms, ctx.now);
-            ctx.changed(NotifyFlags::STRING, "set", key.bytes);
-            if self.deadline.is_some() {
-                ctx.also(NotifyFlags::GENERIC, "expire", key.bytes);
-            }
+            ctx.commit(key, Change::of(Event::Set).and_if(self.deadline.is_some(), Event::Expire));
         }
     }
 }

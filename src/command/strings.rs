@@ -3,8 +3,7 @@
 use super::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Key, Kind, Live, Value};
+use crate::keyspace::{Change, Event, Key, Kind, Live, Value};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double, format_i64};
 use deadlines::{Expiry, Unit};
@@ -432,7 +431,7 @@ fn set(ctx: &mut Ctx, request: Request) -> Result {
     if request.len() == 3 {
         let key = ctx.key(request.arg(1));
         ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(2)), None, ctx.now);
-        ctx.changed(NotifyFlags::STRING, "set", key.bytes);
+        ctx.commit(key, Event::Set);
         ctx.reply.ok();
         return Ok(());
     }
@@ -478,10 +477,7 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
         None => old_deadline_ms.filter(|_| options.keep_ttl),
     };
     ctx.keyspace.insert(ctx.db, key, Value::of(value), deadline_ms, ctx.now);
-    ctx.changed(NotifyFlags::STRING, "set", key.bytes);
-    if deadline.is_some() {
-        ctx.also(NotifyFlags::GENERIC, "expire", key.bytes);
-    }
+    ctx.commit(key, Change::of(Event::Set).and_if(deadline.is_some(), Event::Expire));
     if !options.get {
         ctx.reply.ok();
     }
@@ -492,11 +488,9 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
 /// though there it may be a moment until it dies.
 pub fn set_dead(ctx: &mut Ctx, key: Key) {
     if !ctx.keyspace.remove(ctx.db, key, ctx.now) {
-        ctx.keyspace.effects.notify(NotifyFlags::NEW, "new", ctx.db, key.bytes);
+        ctx.keyspace.effects.tell(Event::New, ctx.db, key.bytes);
     }
-    ctx.changed(NotifyFlags::STRING, "set", key.bytes);
-    ctx.also(NotifyFlags::GENERIC, "expire", key.bytes);
-    ctx.also(NotifyFlags::EXPIRED, "expired", key.bytes);
+    ctx.commit(key, Change::of(Event::Set).and(Event::Expire).and(Event::Expired));
     ctx.keyspace.counters.expired_by_access += 1;
 }
 
@@ -505,7 +499,7 @@ fn setnx(ctx: &mut Ctx, request: Request) -> Result {
     let found = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_some();
     if !found {
         ctx.keyspace.insert_new(ctx.db, key, Value::of(request.arg(2)), None, ctx.now);
-        ctx.changed(NotifyFlags::STRING, "set", key.bytes);
+        ctx.commit(key, Event::Set);
     }
     ctx.reply.int(i64::from(!found));
     Ok(())
@@ -519,22 +513,22 @@ fn getex(ctx: &mut Ctx, request: Request) -> Result {
         return Ok(());
     }
     let deadline = options.expiry.map(|expiry| expiry.positive_deadline(ctx, request, "getex")).transpose()?;
-    let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, crate::keyspace::Touch::NOTHING) else {
+    let Some(mut live) = ctx.keyspace.edit(ctx.db, key, ctx.now, crate::keyspace::Touch::NOTHING) else {
         return Ok(());
     };
     reply_value(&mut ctx.reply, live.value());
     match deadline {
         Some(deadline) if deadline.is_past(ctx.now) && deadline.absolute => {
             live.remove();
-            ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+            ctx.commit(key, Event::Del);
         }
         Some(deadline) => {
             live.set_deadline(Some(deadline.store_ms()));
-            ctx.changed(NotifyFlags::GENERIC, "expire", key.bytes);
+            ctx.commit(key, Event::Expire);
         }
         None if options.persist && live.deadline_ms().is_some() => {
             live.set_deadline(None);
-            ctx.changed(NotifyFlags::GENERIC, "persist", key.bytes);
+            ctx.commit(key, Event::Persist);
         }
         None => {}
     }
@@ -548,8 +542,8 @@ fn getdel(ctx: &mut Ctx, request: Request) -> Result {
         Some(live) if live.kind() != Kind::String => return Err(Error::WrongType),
         Some(live) => {
             reply_value(&mut ctx.reply, live.value());
-            live.remove();
-            ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+            live.edit().remove();
+            ctx.commit(key, Event::Del);
         }
     }
     Ok(())
@@ -567,8 +561,8 @@ fn delex(ctx: &mut Ctx, request: Request) -> Result {
     let holds = condition.map_or(Ok(true), |condition| condition.holds(live.as_ref(), request))?;
     let deleted = match live {
         Some(live) if holds => {
-            live.remove();
-            ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+            live.edit().remove();
+            ctx.commit(key, Event::Del);
             true
         }
         _ => false,
@@ -581,7 +575,7 @@ fn getset(ctx: &mut Ctx, request: Request) -> Result {
     get(ctx, request)?;
     let key = ctx.key(request.arg(1));
     ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(2)), None, ctx.now);
-    ctx.changed(NotifyFlags::STRING, "set", key.bytes);
+    ctx.commit(key, Event::Set);
     Ok(())
 }
 
@@ -599,14 +593,14 @@ fn append(ctx: &mut Ctx, request: Request) -> Result {
             ctx.keyspace.insert_new(ctx.db, key, Value::of(value), None, ctx.now);
             value.len()
         }
-        Some(mut live) => {
+        Some(live) => {
             let old = len(live.value());
             check_len(old, value.len(), max_bytes)?;
-            live.resize(old + value.len())[old..].copy_from_slice(value);
+            live.edit().resize(old + value.len())[old..].copy_from_slice(value);
             old + value.len()
         }
     };
-    ctx.changed(NotifyFlags::STRING, "append", key.bytes);
+    ctx.commit(key, Event::Append);
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -634,10 +628,10 @@ fn setrange(ctx: &mut Ctx, request: Request) -> Result {
         ctx.keyspace.insert_new(ctx.db, key, Value::Bytes(b""), None, ctx.now);
     }
     let len = end.max(old);
-    if let Some(mut live) = ctx.keyspace.find(ctx.db, key, ctx.now, crate::keyspace::Touch::NOTHING) {
+    if let Some(mut live) = ctx.keyspace.edit(ctx.db, key, ctx.now, crate::keyspace::Touch::NOTHING) {
         live.resize(len)[offset..end].copy_from_slice(value);
     }
-    ctx.changed(NotifyFlags::STRING, "setrange", key.bytes);
+    ctx.commit(key, Event::SetRange);
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -680,17 +674,17 @@ fn add(ctx: &mut Ctx, request: Request, increment: i64) -> Result {
             increment
         }
         Some(live) if live.kind() != Kind::String => return Err(Error::WrongType),
-        Some(mut live) => {
+        Some(live) => {
             let n = match live.value() {
                 Value::Int(n) => n,
                 Value::Bytes(bytes) => crate::value::number::parse_i64(bytes).ok_or(Error::NotAnInteger)?,
             };
             let sum = n.checked_add(increment).ok_or(Error::WouldOverflow)?;
-            live.set_value(Value::Int(sum));
+            live.edit().set_value(Value::Int(sum));
             sum
         }
     };
-    ctx.changed(NotifyFlags::STRING, "incrby", key.bytes);
+    ctx.commit(key, Event::IncrBy);
     ctx.reply.int(sum);
     Ok(())
 }
@@ -706,10 +700,10 @@ fn incrbyfloat(ctx: &mut Ctx, request: Request) -> Result {
     })?;
     // Kept as text even where it looks like an integer, as Redis does.
     match found {
-        Some(mut live) => live.set_value(Value::Bytes(&sum)),
+        Some(live) => live.edit().set_value(Value::Bytes(&sum)),
         None => drop(ctx.keyspace.insert_new(ctx.db, key, Value::Bytes(&sum), None, ctx.now)),
     }
-    ctx.changed(NotifyFlags::STRING, "incrbyfloat", key.bytes);
+    ctx.commit(key, Event::IncrByFloat);
     ctx.reply.bulk(&sum);
     Ok(())
 }

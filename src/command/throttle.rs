@@ -11,8 +11,7 @@
 use super::spec::flag::{DENY_OOM, FAST, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Kind, Live, Value};
+use crate::keyspace::{Change, Event, Kind, Live, Value};
 use crate::resp::{Error, Request, Result};
 
 pub const ROWS: &[Row<Run>] = &[Row::new(
@@ -161,8 +160,7 @@ fn throttle(ctx: &mut Ctx, request: Request) -> Result {
             .map_err(|_| Error::InvalidExpireTime("cl.throttle"))?;
         let deadline_ms = (arrival_ns + NS_A_MS - 1) / NS_A_MS;
         ctx.keyspace.insert(ctx.db, key, Value::Int(wall_ns), Some(deadline_ms as u64), ctx.now);
-        ctx.changed(NotifyFlags::STRING, "set", key.bytes);
-        ctx.also(NotifyFlags::GENERIC, "expire", key.bytes);
+        ctx.commit(key, Change::of(Event::Set).and(Event::Expire));
     }
     ctx.reply.array(5);
     ctx.reply.int(i64::from(decision.is_limited));

@@ -135,7 +135,7 @@ fn flush(ctx: &mut Ctx, request: Request, all: bool) -> Result {
     }
     let dbs = if all { 0..ctx.keyspace.databases() } else { ctx.db..ctx.db + 1 };
     for db in dbs {
-        ctx.keyspace.effects.dirty += ctx.keyspace.flush(db, ctx.now) as u64;
+        ctx.keyspace.flush(db, ctx.now);
     }
     ctx.reply.ok();
     Ok(())
@@ -148,7 +148,6 @@ fn swap(ctx: &mut Ctx, request: Request) -> Result {
     let databases = ctx.keyspace.databases();
     let in_range = |db: i64| usize::try_from(db).ok().filter(|db| *db < databases).ok_or(Error::DbOutOfRange);
     ctx.keyspace.swap(in_range(first)?, in_range(second)?, ctx.now);
-    ctx.keyspace.effects.dirty += 1;
     ctx.reply.ok();
     Ok(())
 }

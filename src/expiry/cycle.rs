@@ -287,7 +287,7 @@ mod tests {
     impl Rig {
         fn new() -> Rig {
             let mut keyspace = Keyspace::new(2, Hasher::new(1, 1));
-            keyspace.effects.wanted = NotifyFlags::EXPIRED;
+            keyspace.effects.set_wanted(NotifyFlags::EXPIRED);
             let rng = fastrand::Rng::with_seed(9);
             Rig {
                 keyspace,

@@ -1,16 +1,19 @@
-//! What a write or a death must tell the rooms above: an ordered queue that commands fill and the shard empties after
-//! each command, so that `expired` comes before the `set` that found the dead key.
+//! What a change must tell the rooms above: an ordered queue that commands fill and the shard empties after each
+//! command, so that `expired` comes before the `set` that found the dead key.
+//!
+//! Whatever changes a key opens it ([`Effects::open`]), and it stays open until somebody says what has changed
+//! ([`Effects::close`], then [`Effects::record`]): a command at whose end a key is open has changed it and told nobody.
 
+use super::change::{Cause, Change, Event};
 use super::watch::Watched;
 use crate::config::NotifyFlags;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// One keyspace notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     pub db: usize,
-    pub class: NotifyFlags,
-    pub event: &'static str,
+    pub event: Event,
     pub key: Box<[u8]>,
 }
 
@@ -22,44 +25,127 @@ struct Waited {
     is_ready: bool,
 }
 
+/// Who wants to know of changes. Nothing is built that nobody asked for.
+#[derive(Clone, Copy, Default)]
+struct Sinks(u8);
+
+impl Sinks {
+    /// Somebody watches a key.
+    const WATCHED: u8 = 1;
+    /// Somebody waits for a key.
+    const WAITED: u8 = 2;
+    /// Some class of events is told.
+    const EVENTS: u8 = 4;
+
+    fn set(&mut self, sink: u8, wants: bool) {
+        self.0 = if wants { self.0 | sink } else { self.0 & !sink };
+    }
+
+    #[inline]
+    fn has(self, sink: u8) -> bool {
+        self.0 & sink != 0
+    }
+}
+
 #[derive(Default)]
 pub struct Effects {
-    /// The classes somebody asked for (`notify-keyspace-events`); nothing else is recorded.
-    pub wanted: NotifyFlags,
+    sinks: Sinks,
+    /// The classes somebody asked for (`notify-keyspace-events`).
+    pub(super) wanted: NotifyFlags,
     notices: Vec<Notice>,
     /// Keys whose changes a transaction wants to know of.
-    pub(super) watched: Watched,
+    watched: Watched,
     /// Keys for which clients wait, by database.
     waited: HashMap<Box<[u8]>, Vec<Waited>>,
     /// Those among them that have changed, in the order in which they first did.
     ready: Vec<(usize, Box<[u8]>)>,
     /// Changes since the start, expiry included.
     pub dirty: u64,
+    /// Keys that were changed and of which nothing was recorded yet: their databases and hashes. (A release keeps none.)
+    open: HashSet<(usize, u64), ahash::RandomState>,
 }
 
 impl Effects {
+    /// What a change of one key is, for everybody who wants to know.
     #[inline]
-    pub fn notify(&mut self, class: NotifyFlags, event: &'static str, db: usize, key: &[u8]) {
-        if self.wanted.contains(class) {
-            self.notices.push(Notice { db, class, event, key: key.into() });
+    pub fn record(&mut self, db: usize, key: &[u8], change: Change) {
+        self.dirty += change.count;
+        if self.sinks.0 != 0 {
+            self.deliver(db, key, change);
         }
     }
 
-    /// A key was changed; its death is none.
-    #[inline]
-    pub fn touched(&mut self, db: usize, key: &[u8]) {
-        if !self.watched.is_empty() {
-            self.watched.changed(db, key);
+    #[cold]
+    #[inline(never)]
+    fn deliver(&mut self, db: usize, key: &[u8], change: Change) {
+        if change.is_seen {
+            if self.sinks.has(Sinks::WATCHED) && change.cause == Cause::Command {
+                self.watched.changed(db, key);
+            }
+            if self.sinks.has(Sinks::WAITED) {
+                self.ready(db, key);
+            }
         }
-        self.gone(db, key);
+        change.events().for_each(|event| self.tell(event, db, key));
     }
 
-    /// A key died or is no longer what it was.
+    /// An event that is no change: a key was missing, or is new.
     #[inline]
-    pub fn gone(&mut self, db: usize, key: &[u8]) {
-        if !self.waited.is_empty() {
-            self.ready(db, key);
+    pub fn tell(&mut self, event: Event, db: usize, key: &[u8]) {
+        if self.sinks.has(Sinks::EVENTS) && self.wanted.contains(event.class()) {
+            self.notices.push(Notice { db, event, key: key.into() });
         }
+    }
+
+    /// Sets the classes of events that are told from now on.
+    pub fn set_wanted(&mut self, wanted: NotifyFlags) {
+        self.wanted = wanted;
+        self.sinks.set(Sinks::EVENTS, wanted != NotifyFlags::NONE);
+    }
+
+    /// A key was changed, and it has to be said what the change was.
+    #[inline]
+    pub(super) fn open(&mut self, db: usize, hash: u64) {
+        if cfg!(debug_assertions) {
+            self.open.insert((db, hash));
+        }
+    }
+
+    /// It is going to be said now, or what was done to the key changed nothing.
+    #[inline]
+    pub fn close(&mut self, db: usize, hash: u64) {
+        if cfg!(debug_assertions) {
+            self.open.remove(&(db, hash));
+        }
+    }
+
+    /// A command has failed: nothing has changed.
+    #[inline]
+    pub fn close_all(&mut self) {
+        if cfg!(debug_assertions) {
+            self.open.clear();
+        }
+    }
+
+    /// Whether of every change something was said.
+    pub fn is_closed(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// One more watches a key; returns the number of its last change.
+    pub(super) fn watch(&mut self, db: usize, key: &[u8]) -> u64 {
+        self.sinks.set(Sinks::WATCHED, true);
+        self.watched.add(db, key)
+    }
+
+    pub(super) fn unwatch(&mut self, db: usize, key: &[u8]) {
+        self.watched.remove(db, key);
+        self.sinks.set(Sinks::WATCHED, !self.watched.is_empty());
+    }
+
+    /// The number of a watched key's last change.
+    pub(super) fn version(&self, db: usize, key: &[u8]) -> Option<u64> {
+        self.watched.version(db, key)
     }
 
     /// There may be something for those who wait for a key.
@@ -74,6 +160,7 @@ impl Effects {
 
     /// One more client waits for a key.
     pub fn wait_for(&mut self, db: usize, key: &[u8]) {
+        self.sinks.set(Sinks::WAITED, true);
         let of_key = self.waited.entry(key.into()).or_default();
         match of_key.iter_mut().find(|waited| waited.db == db) {
             Some(waited) => waited.clients += 1,
@@ -87,6 +174,7 @@ impl Effects {
         of_key.retain(|waited| waited.clients > 0);
         if of_key.is_empty() {
             self.waited.remove(key);
+            self.sinks.set(Sinks::WAITED, !self.waited.is_empty());
         }
     }
 

@@ -1,27 +1,54 @@
-//! A live key: what commands do with one.
+//! A live key: a view, to read from it, and an edit, to change it. Who changes it says so afterwards
+//! (`Ctx::commit`).
 
 use super::nodes::{Nodes, Owned};
-use super::{ACCESS_CLOCK_MAX, access_clock};
+use super::{ACCESS_CLOCK_MAX, Effects, access_clock};
 use crate::clock::Now;
 use crate::table::block::SLOT_BYTES;
 use crate::table::{Entry, Kind, Slot, Stored, Table, Value};
 use crate::value::pack::Buffer;
 use crate::value::{NodeType, hash};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
-/// A live key, until the next use of the keyspace.
+/// A live key to be read, until the next use of the keyspace.
 pub struct Live<'a> {
     db: &'a mut Table,
     nodes: &'a mut Nodes,
+    effects: &'a mut Effects,
     slot: Slot,
     now: Now,
+    /// The database, and the key's hash.
+    name: (usize, u64),
 }
+
+/// A live key that is going to be changed.
+pub struct KeyEdit<'a>(Live<'a>);
 
 impl<'a> Live<'a> {
     #[inline]
-    pub(super) fn new(db: &'a mut Table, nodes: &'a mut Nodes, slot: Slot, now: Now) -> Live<'a> {
-        Live { db, nodes, slot, now }
+    pub(super) fn new(
+        (db, nodes, effects): (&'a mut Table, &'a mut Nodes, &'a mut Effects),
+        slot: Slot,
+        now: Now,
+        name: (usize, u64),
+    ) -> Live<'a> {
+        Live { db, nodes, effects, slot, now, name }
+    }
+
+    /// Changes it.
+    #[inline]
+    pub fn edit(self) -> KeyEdit<'a> {
+        KeyEdit(self)
+    }
+}
+
+impl<'a> Deref for KeyEdit<'a> {
+    type Target = Live<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Live<'a> {
+        &self.0
     }
 }
 
@@ -72,45 +99,6 @@ impl Live<'_> {
     }
 
     #[inline]
-    pub fn set_deadline(&mut self, deadline_ms: Option<u64>) {
-        self.db.set_deadline(self.slot, deadline_ms, self.now.ms);
-    }
-
-    /// A new value, and with it a new deadline or none.
-    #[inline]
-    pub fn replace<'v>(mut self, value: impl Into<Stored<'v>>, deadline_ms: Option<u64>) {
-        self.set_value(value);
-        self.entry().set_clock(access_clock(self.now));
-        self.set_deadline(deadline_ms);
-    }
-
-    /// A new value under the old deadline. The value must not be part of the old one (it borrows elsewhere).
-    #[inline]
-    pub fn set_value<'v>(&mut self, value: impl Into<Stored<'v>>) {
-        self.db.set_value(self.slot, value, self.now.ms);
-        self.nodes.adopt(self.db);
-    }
-
-    /// Makes the value a byte string of this length, filled up with zeros, and hands it out to be written.
-    pub fn resize(&mut self, len: usize) -> &mut [u8] {
-        if let Value::Int(n) = self.value() {
-            let text = n.to_string();
-            self.set_value(Value::Bytes(text.as_bytes()));
-        }
-        self.db.swap_entry(self.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer.
-            unsafe { entry.resize_value(len) }
-        });
-        // SAFETY: the only reference to the value, for as long as `self` is borrowed.
-        unsafe { self.entry().bytes_mut() }
-    }
-
-    pub fn remove(self) {
-        self.db.remove(self.slot);
-        self.nodes.adopt(self.db);
-    }
-
-    #[inline]
     fn entry(&self) -> Entry {
         self.db.entry(self.slot)
     }
@@ -127,54 +115,12 @@ impl Live<'_> {
         self.entry().is_marked()
     }
 
-    pub fn set_marked(&mut self, marked: bool) {
-        self.entry().set_marked(marked);
-    }
-
     /// A collection that is not packed, of this type.
     #[inline]
     pub fn node<T: NodeType>(&self) -> Option<&T> {
         let node = self.entry().node().filter(|_| self.kind() == T::KIND)?;
         // SAFETY: nodes of a kind are of its one type; this one lives as long as its entry, and `self` is borrowed.
         Some(unsafe { node.cast::<T>().as_ref() })
-    }
-
-    /// Changes a collection that is not packed, and keeps the books of its bytes. `None` where it is another type's, or
-    /// packed.
-    #[inline]
-    pub fn change_node<T: NodeType, R>(&mut self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let node = self.entry().node().filter(|_| self.kind() == T::KIND)?;
-        // SAFETY: as in `node`, and `self` is borrowed mutably.
-        let node = unsafe { node.cast::<T>().as_mut() };
-        let before = node.bytes();
-        let result = change(node);
-        self.nodes.bytes = self.nodes.bytes + node.bytes() - before;
-        Some(result)
-    }
-
-    /// The key's collection is kept behind a pointer from now on. The deadline stays; those of fields are the caller's.
-    pub fn promote<T: NodeType>(&mut self, node: T) {
-        self.nodes.bytes += node.bytes();
-        let node = NonNull::from(Box::leak(Box::new(node))).cast();
-        self.db.swap_entry(self.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer; what was packed is no node that would be lost.
-            unsafe { entry.with_content(Stored::Node(T::KIND, node)) }
-        });
-    }
-
-    /// Packs a collection anew: the bytes and the mark. The deadline stays; those of fields are the caller's.
-    pub fn repack(&mut self, bytes: &[u8], marked: bool) {
-        let kind = self.kind();
-        debug_assert!(self.packed().is_some());
-        self.db.swap_entry(self.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer; the bytes are borrowed from elsewhere.
-            unsafe { entry.with_content(Stored::Packed(kind, marked, bytes)) }
-        });
-    }
-
-    /// Says when the earliest field of a hash dies, if any has a deadline.
-    pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
-        self.db.set_fields_deadline(self.slot, earliest_ms, self.now.ms);
     }
 
     /// Whether a hash has a field that is alive.
@@ -185,6 +131,120 @@ impl Live<'_> {
     /// Whether the key is looked at for its fields.
     pub fn has_fields_deadline(&self) -> bool {
         self.entry().has_fields()
+    }
+
+    /// A copy of the value.
+    pub fn to_owned(&self) -> Owned {
+        Owned::copy_of(self.entry())
+    }
+
+    /// Bytes of the one allocation of key and value, and how many of them are spare.
+    pub fn entry_bytes(&self) -> (usize, usize) {
+        (self.entry().allocated_bytes(), self.entry().spare_bytes())
+    }
+
+    /// Bytes of key and value, what is kept elsewhere and their slot of the table included.
+    pub fn bytes(&self) -> usize {
+        SLOT_BYTES + self.entry().allocated_bytes() + self.nodes.bytes_of(self.entry())
+    }
+}
+
+impl KeyEdit<'_> {
+    /// Whoever changes it will say what has changed.
+    #[inline]
+    fn open(&mut self) {
+        let (db, hash) = self.0.name;
+        self.0.effects.open(db, hash);
+    }
+
+    #[inline]
+    pub fn set_deadline(&mut self, deadline_ms: Option<u64>) {
+        self.open();
+        self.0.db.set_deadline(self.0.slot, deadline_ms, self.0.now.ms);
+    }
+
+    /// A new value, and with it a new deadline or none.
+    #[inline]
+    pub fn replace<'v>(mut self, value: impl Into<Stored<'v>>, deadline_ms: Option<u64>) {
+        self.set_value(value);
+        self.entry().set_clock(access_clock(self.0.now));
+        self.set_deadline(deadline_ms);
+    }
+
+    /// A new value under the old deadline. The value must not be part of the old one (it borrows elsewhere).
+    #[inline]
+    pub fn set_value<'v>(&mut self, value: impl Into<Stored<'v>>) {
+        self.open();
+        self.0.db.set_value(self.0.slot, value, self.0.now.ms);
+        self.0.nodes.adopt(self.0.db);
+    }
+
+    /// Makes the value a byte string of this length, filled up with zeros, and hands it out to be written.
+    pub fn resize(&mut self, len: usize) -> &mut [u8] {
+        self.open();
+        if let Value::Int(n) = self.value() {
+            let text = n.to_string();
+            self.set_value(Value::Bytes(text.as_bytes()));
+        }
+        self.0.db.swap_entry(self.0.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer.
+            unsafe { entry.resize_value(len) }
+        });
+        // SAFETY: the only reference to the value, for as long as `self` is borrowed.
+        unsafe { self.entry().bytes_mut() }
+    }
+
+    /// Takes the key out.
+    pub fn remove(mut self) {
+        self.open();
+        self.0.db.remove(self.0.slot);
+        self.0.nodes.adopt(self.0.db);
+    }
+
+    pub fn set_marked(&mut self, marked: bool) {
+        self.open();
+        self.entry().set_marked(marked);
+    }
+
+    /// Changes a collection that is not packed, and keeps the books of its bytes. `None` where it is another type's, or
+    /// packed.
+    #[inline]
+    pub fn change_node<T: NodeType, R>(&mut self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let node = self.entry().node().filter(|_| self.kind() == T::KIND)?;
+        self.open();
+        // SAFETY: as in `node`, and `self` is borrowed mutably.
+        let node = unsafe { node.cast::<T>().as_mut() };
+        let before = node.bytes();
+        let result = change(node);
+        self.0.nodes.bytes = self.0.nodes.bytes + node.bytes() - before;
+        Some(result)
+    }
+
+    /// The key's collection is kept behind a pointer from now on. The deadline stays; those of fields are the caller's.
+    pub fn promote<T: NodeType>(&mut self, node: T) {
+        self.open();
+        self.0.nodes.bytes += node.bytes();
+        let node = NonNull::from(Box::leak(Box::new(node))).cast();
+        self.0.db.swap_entry(self.0.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer; what was packed is no node that would be lost.
+            unsafe { entry.with_content(Stored::Node(T::KIND, node)) }
+        });
+    }
+
+    /// Packs a collection anew: the bytes and the mark. The deadline stays; those of fields are the caller's.
+    pub fn repack(&mut self, bytes: &[u8], marked: bool) {
+        self.open();
+        let kind = self.kind();
+        debug_assert!(self.packed().is_some());
+        self.0.db.swap_entry(self.0.slot, |entry| {
+            // SAFETY: `swap_entry` forgets the old pointer; the bytes are borrowed from elsewhere.
+            unsafe { entry.with_content(Stored::Packed(kind, marked, bytes)) }
+        });
+    }
+
+    /// Says when the earliest field of a hash dies, if any has a deadline.
+    pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
+        self.0.db.set_fields_deadline(self.0.slot, earliest_ms, self.0.now.ms);
     }
 
     /// What has to be said of a value that came from elsewhere and stands here now.
@@ -199,19 +259,14 @@ impl Live<'_> {
         }
     }
 
-    /// A copy of the value.
-    pub fn to_owned(&self) -> Owned {
-        Owned::copy_of(self.entry())
-    }
-
     /// Takes the key out and hands out its value, without copying a large one.
     pub fn take(self) -> Owned {
         let value = match self.entry().node() {
             None => Owned::copy_of(self.entry()),
             Some(node) => {
                 let value = Owned::of_node(self.kind(), node);
-                self.nodes.bytes -= value.node_bytes();
-                self.db.swap_entry(self.slot, |entry| {
+                self.0.nodes.bytes -= value.node_bytes();
+                self.0.db.swap_entry(self.0.slot, |entry| {
                     // SAFETY: `swap_entry` forgets the old pointer; the node has another owner now.
                     unsafe { entry.with_content(Stored::Packed(entry.kind(), false, &[])) }
                 });
@@ -221,26 +276,17 @@ impl Live<'_> {
         self.remove();
         value
     }
-
-    /// Bytes of the one allocation of key and value, and how many of them are spare.
-    pub fn entry_bytes(&self) -> (usize, usize) {
-        (self.entry().allocated_bytes(), self.entry().spare_bytes())
-    }
-
-    /// Bytes of key and value, what is kept elsewhere and their slot of the table included.
-    pub fn bytes(&self) -> usize {
-        SLOT_BYTES + self.entry().allocated_bytes() + self.nodes.bytes_of(self.entry())
-    }
 }
 
-impl Buffer for Live<'_> {
+impl Buffer for KeyEdit<'_> {
     fn bytes(&self) -> &[u8] {
         self.entry().packed().expect("a packed collection")
     }
 
     #[inline]
     fn splice(&mut self, at: Range<usize>, with: &[u8]) {
-        self.db.swap_entry(self.slot, |entry| {
+        self.open();
+        self.0.db.swap_entry(self.0.slot, |entry| {
             // SAFETY: `swap_entry` forgets the old pointer; `with` is borrowed from elsewhere.
             unsafe { entry.splice(at, with) }
         });
@@ -248,6 +294,7 @@ impl Buffer for Live<'_> {
 
     #[inline]
     fn write(&mut self, at: usize, with: &[u8]) {
+        self.open();
         // SAFETY: the only reference to the value, for as long as `self` is borrowed.
         let bytes = unsafe { self.entry().bytes_mut() };
         bytes[at..at + with.len()].copy_from_slice(with);

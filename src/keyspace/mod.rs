@@ -16,6 +16,7 @@
 //! Commands use [`Keyspace::find`] and [`Keyspace::insert`] and what they return; the cycle uses
 //! [`Keyspace::earliest`] and [`Keyspace::sweep_earliest`].
 
+mod change;
 mod effects;
 mod live;
 mod nodes;
@@ -27,13 +28,13 @@ mod model_test;
 mod story_test;
 
 pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
+pub use change::{Cause, Change, Event};
 pub use effects::{Effects, Notice};
-pub use live::Live;
+pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
 pub use watch::Watch;
 
 use crate::clock::{Now, store_us};
-use crate::config::NotifyFlags;
 use crate::observe::Lag;
 use crate::table::block::Block;
 use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker};
@@ -173,12 +174,18 @@ impl Keyspace {
             None if touch.counts() => {
                 self.counters.misses += 1;
                 if touch.tells() {
-                    self.effects.notify(NotifyFlags::KEY_MISS, "keymiss", db, key.bytes);
+                    self.effects.tell(Event::KeyMiss, db, key.bytes);
                 }
             }
             None => {}
         }
-        slot.map(|slot| self.live(db, slot, now))
+        slot.map(|slot| self.live(db, slot, now, key.hash))
+    }
+
+    /// The same, to be changed. What was changed is said with `Ctx::commit`.
+    #[inline]
+    pub fn edit(&mut self, db: usize, key: Key, now: Now, touch: Touch) -> Option<KeyEdit<'_>> {
+        self.find(db, key, now, touch).map(Live::edit)
     }
 
     /// What is under a key that is there and alive, to be seen beside others'; leaves nothing behind.
@@ -188,8 +195,8 @@ impl Keyspace {
     }
 
     #[inline]
-    fn live(&mut self, db: usize, slot: Slot, now: Now) -> Live<'_> {
-        Live::new(&mut self.dbs[db], &mut self.nodes, slot, now)
+    fn live(&mut self, db: usize, slot: Slot, now: Now, hash: u64) -> Live<'_> {
+        Live::new((&mut self.dbs[db], &mut self.nodes, &mut self.effects), slot, now, (db, hash))
     }
 
     #[inline]
@@ -225,15 +232,13 @@ impl Keyspace {
         // Where it has not passed, all fields are dead: one of them stands for all.
         let deadline_ms = own_ms.or_else(|| hash::some_deadline_ms(entry)).unwrap_or(now.ms);
         self.lag.record(now, deadline_ms);
-        if entry.has_fields() && own_ms.is_none() {
+        let change = if entry.has_fields() && own_ms.is_none() {
             self.counters.expired_fields += hash::View::of(entry.content()).len() as u64;
-            self.effects.notify(NotifyFlags::HASH, "hexpired", db, entry.key());
-            self.effects.notify(NotifyFlags::GENERIC, "del", db, entry.key());
+            Change::of(Event::HExpired).and(Event::Del)
         } else {
-            self.effects.notify(NotifyFlags::EXPIRED, "expired", db, entry.key());
-        }
-        self.effects.gone(db, entry.key());
-        self.effects.dirty += 1;
+            Change::of(Event::Expired)
+        };
+        self.effects.record(db, entry.key(), change.expired());
         self.counters.expired_bytes += self.remove_slot(db, slot) as u64;
     }
 
@@ -256,7 +261,7 @@ impl Keyspace {
         now: Now,
     ) {
         match self.live_slot(db, key, now) {
-            Some(slot) => self.live(db, slot, now).replace(value, deadline_ms),
+            Some(slot) => self.live(db, slot, now, key.hash).edit().replace(value, deadline_ms),
             None => drop(self.insert_new(db, key, value, deadline_ms, now)),
         }
     }
@@ -267,7 +272,7 @@ impl Keyspace {
         self.nodes.bytes += value.node_bytes();
         value.give(|stored| self.insert(db, key, stored, deadline_ms, now));
         if let Some(slot) = self.dbs[db].find(key) {
-            self.live(db, slot, now).settle(raw_bytes);
+            self.live(db, slot, now, key.hash).edit().settle(raw_bytes);
         }
     }
 
@@ -280,7 +285,7 @@ impl Keyspace {
         value: impl Into<Stored<'v>>,
         deadline_ms: Option<u64>,
         now: Now,
-    ) -> Live<'_> {
+    ) -> KeyEdit<'_> {
         if self.seen_from < now
             && let Some(slot) = self.dbs[db].find(key)
         {
@@ -290,16 +295,18 @@ impl Keyspace {
         let target = &mut self.dbs[db];
         debug_assert!(target.find(key).is_none());
         let slot = target.insert(key, value, access_clock(now));
-        self.effects.notify(NotifyFlags::NEW, "new", db, key.bytes);
+        self.effects.tell(Event::New, db, key.bytes);
+        self.effects.open(db, key.hash);
         if deadline_ms.is_some() {
             target.set_deadline(slot, deadline_ms, now.ms);
         }
-        self.live(db, slot, now)
+        self.live(db, slot, now, key.hash).edit()
     }
 
     /// Deletes a key; whether it was there and alive.
     pub fn remove(&mut self, db: usize, key: Key, now: Now) -> bool {
         self.live_slot(db, key, now).is_some_and(|slot| {
+            self.effects.open(db, key.hash);
             self.remove_slot(db, slot);
             true
         })
@@ -339,34 +346,40 @@ impl Keyspace {
         self.dbs[db].shape()
     }
 
-    /// Empties a database at once; its memory is given back by [`Keyspace::collect_garbage`]. Returns the number of
-    /// keys that were alive.
-    pub fn flush(&mut self, db: usize, now: Now) -> usize {
-        let live = self.live_len(db, now);
-        self.touch_watched(db, now);
+    /// What has changed of a key, for whoever wants to know.
+    #[inline]
+    pub fn commit(&mut self, db: usize, key: Key, change: Change) {
+        self.effects.close(db, key.hash);
+        self.effects.record(db, key.bytes, change);
+    }
+
+    /// Empties a database at once; its memory is given back by [`Keyspace::collect_garbage`].
+    pub fn flush(&mut self, db: usize, now: Now) {
+        self.effects.dirty += self.live_len(db, now) as u64;
+        self.touch_awaited(db, now);
         if self.dbs[db].len() > 0 {
             let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), hash::any_lives));
             self.nodes.take_table(full);
         }
-        live
     }
 
     /// Two databases change places.
     pub fn swap(&mut self, a: usize, b: usize, now: Now) {
+        self.effects.dirty += 1;
         if a != b {
             // Before and after, since a key may be in one of them only.
-            [a, b].into_iter().for_each(|db| self.touch_watched(db, now));
+            [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
             self.dbs.swap(a, b);
-            [a, b].into_iter().for_each(|db| self.touch_watched(db, now));
+            [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
         }
     }
 
     /// The keys that somebody watches or waits for, and that are there, are about to go, or have come.
-    fn touch_watched(&mut self, db: usize, now: Now) {
+    fn touch_awaited(&mut self, db: usize, now: Now) {
         for bytes in self.effects.awaited_in(db) {
             let key = self.hasher.key(&bytes);
             if self.live_slot(db, key, now).is_some() {
-                self.effects.touched(db, key.bytes);
+                self.effects.record(db, key.bytes, Change::untold().uncounted());
             }
         }
     }
@@ -376,7 +389,7 @@ impl Keyspace {
         let key = self.hasher.key(bytes);
         // First, since a dead key goes now, which is no change.
         let fields = self.live_fields(db, key, now);
-        Watch { version: self.effects.watched.add(db, bytes), fields }
+        Watch { version: self.effects.watch(db, bytes), fields }
     }
 
     /// What [`Watch::fields`] says of a key now.
@@ -386,7 +399,7 @@ impl Keyspace {
     }
 
     pub fn unwatch(&mut self, db: usize, bytes: &[u8]) {
-        self.effects.watched.remove(db, bytes);
+        self.effects.unwatch(db, bytes);
     }
 
     /// Whether nobody has changed a watched key, nor its deadline passed, nor one of its fields'. (That what was dead
@@ -394,7 +407,7 @@ impl Keyspace {
     fn is_unchanged(&mut self, db: usize, bytes: &[u8], watch: Watch, now: Now) -> bool {
         let fields = self.live_fields(db, self.hasher.key(bytes), now);
         let lives = watch.fields.is_none() || fields == watch.fields;
-        lives && self.effects.watched.version(db, bytes) == Some(watch.version)
+        lives && self.effects.version(db, bytes) == Some(watch.version)
     }
 
     /// Whether nobody has changed the keys, each a database, a name and what was seen, nor their deadlines passed. They
@@ -505,7 +518,6 @@ impl Keyspace {
         let swept = sweep(&mut self.dbs[db], &mut sweeping);
         self.counters.expired_fields += sweeping.fields;
         self.nodes.adopt(&mut self.dbs[db]);
-        self.effects.dirty += swept.deleted as u64;
         self.counters.expired_by_cycle += swept.deleted as u64;
         self.counters.expired_bytes += swept.bytes as u64;
         swept
@@ -620,21 +632,17 @@ struct Sweeping<'a> {
 impl Undertaker for Sweeping<'_> {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) {
         self.lag.record(self.now, deadline_ms);
-        self.effects.notify(NotifyFlags::EXPIRED, "expired", self.db, entry.key());
-        self.effects.gone(self.db, entry.key());
+        self.effects.record(self.db, entry.key(), Change::of(Event::Expired).expired());
     }
 
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
         let (nodes, lag, now) = (&mut *self.nodes, &mut *self.lag, self.now);
         let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |deadline_ms| lag.record(now, deadline_ms));
         self.fields += swept.deleted as u64;
-        let key = swept.entry.key();
         if swept.deleted > 0 {
-            self.effects.gone(self.db, key);
-            self.effects.notify(NotifyFlags::HASH, "hexpired", self.db, key);
-        }
-        if swept.next == Next::Empty {
-            self.effects.notify(NotifyFlags::GENERIC, "del", self.db, key);
+            let is_gone = swept.next == Next::Empty;
+            let change = Change::of(Event::HExpired).and_if(is_gone, Event::Del).times(u64::from(is_gone));
+            self.effects.record(self.db, swept.entry.key(), change.expired());
         }
         swept
     }
@@ -713,13 +721,42 @@ mod tests {
         keyspace.check();
     }
 
+    /// Handlers are held to this wherever debug assertions are on: see `Shard::execute`.
+    #[test]
+    fn a_change_of_which_nothing_is_said_stays_open() {
+        let (mut keyspace, now) = (keyspace(), Now::from_ms(DAY_MS));
+        let hasher = keyspace.hasher().clone();
+        let (key, other) = (hasher.key(b"key"), hasher.key(b"other"));
+        insert(&mut keyspace, 0, "key", 2 * DAY_MS, now);
+        assert!(!keyspace.effects.is_closed());
+        keyspace.commit(0, other, Change::of(Event::Set));
+        keyspace.commit(1, key, Change::of(Event::Set));
+        assert!(!keyspace.effects.is_closed(), "another key, another database");
+        keyspace.commit(0, key, Change::of(Event::Set));
+        assert!(keyspace.effects.is_closed());
+        assert_eq!(keyspace.effects.dirty, 3);
+
+        let edit = keyspace.edit(0, key, now, Touch::NOTHING).expect("it is there");
+        assert_eq!(edit.deadline_ms(), Some(2 * DAY_MS));
+        assert!(keyspace.effects.is_closed(), "nothing was changed");
+        assert!(keyspace.remove(0, key, now));
+        assert!(!keyspace.effects.is_closed());
+        keyspace.commit(0, key, Change::of(Event::Del));
+
+        insert(&mut keyspace, 0, "other", DAY_MS + 1, now);
+        keyspace.commit(0, other, Change::of(Event::Set));
+        assert!(keyspace.find(0, other, Now::from_ms(DAY_MS + 2), Touch::NOTHING).is_none());
+        assert!(keyspace.effects.is_closed(), "deaths are told where they happen");
+    }
+
     #[test]
     fn deadlines_at_the_end_of_time_are_averaged() {
         let (mut keyspace, now, end_ms) = (keyspace(), Now::from_ms(DAY_MS), i64::MAX as u64);
         (0..20).for_each(|i| insert(&mut keyspace, 0, &format!("key{i}"), end_ms, now));
         let sample = keyspace.sample(0, 20, &mut fastrand::Rng::with_seed(1), now);
         assert!(sample.seen > 2);
-        assert_eq!(sample.ttl_ms / sample.seen as f64, (end_ms - DAY_MS) as f64);
+        let (average_ms, left_ms) = (sample.ttl_ms / sample.seen as f64, (end_ms - DAY_MS) as f64);
+        assert!((average_ms / left_ms - 1.0).abs() < 1e-9);
     }
 
     #[test]

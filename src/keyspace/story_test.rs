@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::Clock;
+use crate::config::NotifyFlags;
 use crate::table::block::SLOTS;
 use crate::value::zset::{Edit, Zset};
 
@@ -18,7 +19,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Fixture {
         let mut keyspace = Keyspace::new(1, Hasher::new(11, 1));
-        keyspace.effects.wanted = NotifyFlags::EXPIRED;
+        keyspace.effects.set_wanted(NotifyFlags::EXPIRED);
         Fixture { keyspace, clock: Clock::manual(100 * DAY_MS) }
     }
 
@@ -173,9 +174,9 @@ fn a_collection_is_changed_where_it_has_come() {
     zset.insert(b"a", 1.0);
     let keyspace = &mut fixture.keyspace;
     keyspace.insert_owned(0, from, Owned::node(zset), None, now);
-    let value = keyspace.find(0, from, now, Touch::NOTHING).expect("it is there").take();
+    let value = keyspace.edit(0, from, now, Touch::NOTHING).expect("it is there").take();
     keyspace.insert_owned(0, to, value, None, now);
-    let mut live = keyspace.find(0, to, now, Touch::NOTHING).expect("it has come");
+    let mut live = keyspace.edit(0, to, now, Touch::NOTHING).expect("it has come");
     let add = |zset: &mut Zset| {
         zset.insert(b"b", 2.0);
         zset.len()

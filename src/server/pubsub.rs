@@ -97,10 +97,10 @@ fn deliver_notices(server: &Rc<Server>, wanted: NotifyFlags, notices: &[Notice])
         let db = notice.db;
         if wanted.contains(NotifyFlags::KEYSPACE) {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), &notice.key].concat();
-            queue(server, &channel, notice.event.as_bytes());
+            queue(server, &channel, notice.event.name().as_bytes());
         }
         if wanted.contains(NotifyFlags::KEYEVENT) {
-            let channel = format!("__keyevent@{db}__:{}", notice.event);
+            let channel = format!("__keyevent@{db}__:{}", notice.event.name());
             queue(server, channel.as_bytes(), &notice.key);
         }
     }

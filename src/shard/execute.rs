@@ -281,7 +281,11 @@ impl Shard {
         let (start, first_end) = (out.len(), ends.len());
         let result = self.on_data(at, now, out, ends, |ctx| match handler(ctx, request) {
             Ok(()) if ctx.limits.reply.refuses(ctx.reply.len() - start) => Err(Error::OutputTooLong),
-            result => result,
+            Ok(()) => Ok(()),
+            Err(error) => {
+                ctx.keyspace.effects.close_all();
+                Err(error)
+            }
         });
         if let Err(error) = result {
             out.truncate(start);
@@ -315,9 +319,9 @@ impl Shard {
         ends: &mut Vec<usize>,
         work: impl FnOnce(&mut Ctx) -> R,
     ) -> R {
-        let limits = &*self.limits.borrow();
-        work(&mut Ctx {
-            keyspace: &mut self.keyspace.borrow_mut(),
+        let (limits, mut keyspace) = (&*self.limits.borrow(), self.keyspace.borrow_mut());
+        let result = work(&mut Ctx {
+            keyspace: &mut keyspace,
             db: at.db,
             now,
             clock: &self.clock,
@@ -328,7 +332,9 @@ impl Shard {
             touch: at.touch,
             ends,
             shards: self.count,
-        })
+        });
+        debug_assert!(keyspace.effects.is_closed(), "{}: of a change nothing was said", self.spec(at.command).name);
+        result
     }
 
     /// Commands of a batch share the time since the last measurement.

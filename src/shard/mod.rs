@@ -200,7 +200,7 @@ impl Shard {
     pub fn configure(&self, config: Arc<Config>) {
         *self.limits.borrow_mut() = config.feasible_limits();
         self.settings.set(expire::settings(&config));
-        self.keyspace.borrow_mut().effects.wanted = config.notify_keyspace_events;
+        self.keyspace.borrow_mut().effects.set_wanted(config.notify_keyspace_events);
         self.meter.configure(&config);
         self.keyspace.borrow_mut().times_deaths = config.latency_monitor_threshold_ms > 0;
         self.outbox.set_spin(Duration::from_micros(config.spin_us));

@@ -16,8 +16,7 @@ pub use write::write;
 use super::spec::flag::{DENY_OOM, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Owned, Touch};
+use crate::keyspace::{Event, Owned, Touch};
 use crate::rdb::payload;
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_i64;
@@ -126,9 +125,9 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
             {
                 live.set_idle_s(idle_s);
             }
-            ctx.changed(NotifyFlags::GENERIC, "restore", key.bytes);
+            ctx.commit(key, Event::Restore);
         }
-        None if replaced => ctx.changed(NotifyFlags::GENERIC, "del", key.bytes),
+        None if replaced => ctx.commit(key, Event::Del),
         None => {}
     }
     ctx.reply.ok();

@@ -3,6 +3,7 @@
 use super::{parse_point, parse_unit, reply_distance, reply_point};
 use crate::command::zsets::{Items, of_kind, store, view};
 use crate::command::{Across, Ctx, reply_element};
+use crate::keyspace::Event;
 use crate::resp::{Error, Reply, Request, Result, printable};
 use crate::value::geohash::{Point, Search, Shape};
 use crate::value::number::{compare_f64, parse_f64};
@@ -44,8 +45,8 @@ impl Form {
         matches!(self, Form::Radius { read_only: false } | Form::RadiusByMember { read_only: false })
     }
 
-    fn event(self) -> &'static str {
-        if self.is_search() { "geosearchstore" } else { "georadiusstore" }
+    fn event(self) -> Event {
+        if self.is_search() { Event::GeoSearchStore } else { Event::GeoRadiusStore }
     }
 }
 

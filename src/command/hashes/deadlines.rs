@@ -1,13 +1,12 @@
 //! Deadlines of fields: HEXPIRE, HTTL, HPERSIST and their kin; HGETEX, HSETEX, HGETDEL.
 
-use super::edit::{Edit, changed_or_gone};
+use super::edit::{Edit, deleted};
 use super::{read, reply_value, with_view, write};
 use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
 use crate::command::spec::flag::{DENY_OOM, FAST};
 use crate::command::spec::{Row, Spec};
 use crate::command::{Ctx, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::NEVER_MS;
+use crate::keyspace::{Change, Event, NEVER_MS};
 use crate::resp::{Error, Request, Result, printable};
 use crate::value::number::parse_i64;
 use std::ops::Range;
@@ -193,11 +192,9 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
         .collect();
     let stays = edit.close();
     if answers.contains(&SET) {
-        ctx.changed(NotifyFlags::HASH, "hexpire", key.bytes);
+        ctx.commit(key, Event::HExpire);
     }
-    if answers.contains(&DELETED) {
-        changed_or_gone(ctx, key.bytes, "hdel", stays);
-    }
+    ctx.commit_if(answers.contains(&DELETED), key, deleted(stays));
     answer_each(ctx, &answers);
     Ok(())
 }
@@ -244,9 +241,7 @@ fn persist(ctx: &mut Ctx, request: Request) -> Result {
         })
         .collect();
     edit.close();
-    if answers.contains(&SET) {
-        ctx.changed(NotifyFlags::HASH, "hpersist", key.bytes);
-    }
+    ctx.commit_if(answers.contains(&SET), key, Event::HPersist);
     answer_each(ctx, &answers);
     Ok(())
 }
@@ -277,9 +272,7 @@ fn get_and_delete(ctx: &mut Ctx, request: Request) -> Result {
         })
         .collect();
     let stays = edit.close();
-    if values.iter().any(Option::is_some) {
-        changed_or_gone(ctx, key.bytes, "hdel", stays);
-    }
+    ctx.commit_if(values.iter().any(Option::is_some), key, deleted(stays));
     ctx.reply.array(values.len());
     for value in values {
         match value {
@@ -359,14 +352,14 @@ fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     }
     let now = ctx.now;
     let Some(mut edit) = Edit::open(ctx, key)? else { return Ok(()) };
-    let (mut changed, mut deleted) = (false, false);
+    let (mut changed, mut has_deleted) = (false, false);
     for index in fields {
         let field = request.arg(index);
         let Some(current_ms) = edit.get(field).map(|field| field.deadline_ms) else { continue };
         match deadline {
             Some(deadline) if deadline.is_past(now) => {
                 edit.remove(field);
-                deleted = true;
+                has_deleted = true;
             }
             Some(deadline) => {
                 edit.set_deadline(field, Some(deadline.store_ms()));
@@ -380,11 +373,9 @@ fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
         }
     }
     let stays = edit.close();
-    if deleted {
-        changed_or_gone(ctx, key.bytes, "hdel", stays);
-    } else if changed {
-        ctx.changed(NotifyFlags::HASH, if deadline.is_some() { "hexpire" } else { "hpersist" }, key.bytes);
-    }
+    let set = if deadline.is_some() { Event::HExpire } else { Event::HPersist };
+    let change = if has_deleted { deleted(stays) } else { set.into() };
+    ctx.commit_if(has_deleted || changed, key, change);
     Ok(())
 }
 
@@ -415,11 +406,11 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
         return Ok(());
     }
     let mut edit = Edit::open_or_make(ctx, key)?;
-    let mut deleted = false;
+    let mut has_deleted = false;
     for index in fields.clone().step_by(2) {
         let name = request.arg(index);
         if is_past {
-            deleted |= edit.remove(name);
+            has_deleted |= edit.remove(name);
             continue;
         }
         edit.set(name, request.arg(index + 1), options.other);
@@ -429,14 +420,9 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     }
     let stays = edit.close();
     if is_past {
-        if deleted {
-            changed_or_gone(ctx, key.bytes, "hdel", stays);
-        }
+        ctx.commit_if(has_deleted, key, deleted(stays));
     } else {
-        ctx.changed(NotifyFlags::HASH, "hset", key.bytes);
-        if deadline.is_some() {
-            ctx.also(NotifyFlags::HASH, "hexpire", key.bytes);
-        }
+        ctx.commit(key, Change::of(Event::HSet).and_if(deadline.is_some(), Event::HExpire));
     }
     ctx.reply.int(1);
     Ok(())

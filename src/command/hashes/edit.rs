@@ -2,8 +2,8 @@
 //! deadlines.
 
 use crate::command::Ctx;
-use crate::config::{NotifyFlags, PackLimits};
-use crate::keyspace::{Key, Kind, Live, NEVER_MS, Stored, Touch, Value};
+use crate::config::PackLimits;
+use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live, NEVER_MS, Stored, Touch, Value};
 use crate::resp::{Error, Result};
 use crate::value::hash::{self, EMPTY, Field, Hash, View};
 use crate::value::pack::has_room;
@@ -23,7 +23,7 @@ pub fn view<'l>(live: &'l Live) -> View<'l> {
 
 /// A hash that is being changed.
 pub struct Edit<'c> {
-    live: Live<'c>,
+    live: KeyEdit<'c>,
     limits: PackLimits,
     now_ms: u64,
 }
@@ -43,7 +43,7 @@ impl<'c> Edit<'c> {
     /// The hash under a key, if there is one.
     pub fn open(ctx: &'c mut Ctx, key: Key) -> Result<Option<Edit<'c>>> {
         let (limits, now_ms, touch) = (ctx.limits.hash, ctx.now.ms, ctx.touch);
-        Ok(find(ctx, key, touch)?.map(|live| Edit { live, limits, now_ms }))
+        Ok(find(ctx, key, touch)?.map(|live| Edit { live: live.edit(), limits, now_ms }))
     }
 
     pub fn view(&self) -> View<'_> {
@@ -153,10 +153,7 @@ impl<'c> Edit<'c> {
     }
 }
 
-/// A change that deletes fields: their event, and that of the key where none is left.
-pub fn changed_or_gone(ctx: &mut Ctx, key: &[u8], event: &'static str, stays: bool) {
-    ctx.changed(NotifyFlags::HASH, event, key);
-    if !stays {
-        ctx.also(NotifyFlags::GENERIC, "del", key);
-    }
+/// Fields were deleted, perhaps the last one and with it the key.
+pub fn deleted(stays: bool) -> Change {
+    Change::of(Event::HDel).and_if(!stays, Event::Del)
 }

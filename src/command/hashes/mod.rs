@@ -13,11 +13,11 @@ use super::scanning::{self, Own, ScanOptions};
 use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, reply_element};
-use crate::config::NotifyFlags;
+use crate::keyspace::Event;
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
 use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double};
-use edit::{Edit, changed_or_gone, find};
+use edit::{Edit, deleted, find};
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -189,7 +189,7 @@ fn set(ctx: &mut Ctx, request: Request, name: &'static str) -> Result {
         new += i64::from(edit.set(request.arg(index), request.arg(index + 1), false));
     }
     edit.close();
-    ctx.changed(NotifyFlags::HASH, "hset", key.bytes);
+    ctx.commit(key, Event::HSet);
     if name == "hset" {
         ctx.reply.int(new)
     } else {
@@ -206,7 +206,7 @@ fn set_new(ctx: &mut Ctx, request: Request) -> Result {
         let mut edit = Edit::open_or_make(ctx, key)?;
         edit.set(field, request.arg(3), false);
         edit.close();
-        ctx.changed(NotifyFlags::HASH, "hset", key.bytes);
+        ctx.commit(key, Event::HSet);
     }
     ctx.reply.int(i64::from(!there));
     Ok(())
@@ -261,12 +261,10 @@ fn delete(ctx: &mut Ctx, request: Request) -> Result {
         ctx.reply.int(0);
         return Ok(());
     };
-    let deleted = request.from(2).filter(|field| edit.remove(field)).count();
+    let count = request.from(2).filter(|field| edit.remove(field)).count();
     let stays = edit.close();
-    if deleted > 0 {
-        changed_or_gone(ctx, key.bytes, "hdel", stays);
-    }
-    ctx.reply.int(deleted as i64);
+    ctx.commit_if(count > 0, key, deleted(stays));
+    ctx.reply.int(count as i64);
     Ok(())
 }
 
@@ -302,7 +300,7 @@ fn increment(ctx: &mut Ctx, request: Request) -> Result {
     let mut edit = Edit::open_or_make(ctx, key)?;
     edit.set(name, sum.to_string().as_bytes(), true);
     edit.close();
-    ctx.changed(NotifyFlags::HASH, "hincrby", key.bytes);
+    ctx.commit(key, Event::HIncrBy);
     ctx.reply.int(sum);
     Ok(())
 }
@@ -329,7 +327,7 @@ fn increment_by_float(ctx: &mut Ctx, request: Request) -> Result {
     let mut edit = Edit::open_or_make(ctx, key)?;
     edit.set(name, &sum, true);
     edit.close();
-    ctx.changed(NotifyFlags::HASH, "hincrbyfloat", key.bytes);
+    ctx.commit(key, Event::HIncrByFloat);
     ctx.reply.bulk(&sum);
     Ok(())
 }

@@ -25,7 +25,7 @@ impl World {
     fn new(seed: u64) -> World {
         let pack = PackLimits { entries: [4, 128][seed as usize % 2], value_bytes: 12 };
         let mut keyspace = Keyspace::new(2, Hasher::new(seed, 1));
-        keyspace.effects.wanted = NotifyFlags::HASH | NotifyFlags::GENERIC | NotifyFlags::EXPIRED;
+        keyspace.effects.set_wanted(NotifyFlags::HASH | NotifyFlags::GENERIC | NotifyFlags::EXPIRED);
         World {
             clock: Clock::manual(1_000_000),
             keyspace,
@@ -242,7 +242,8 @@ fn the_events_of_a_field_that_dies() {
     world.keyspace.effects.take();
     world.clock.advance_ms(11);
     world.sweep();
-    let events = |world: &mut World| world.keyspace.effects.take().into_iter().map(|notice| notice.event).collect();
+    let events =
+        |world: &mut World| world.keyspace.effects.take().into_iter().map(|notice| notice.event.name()).collect();
     let seen: Vec<&str> = events(&mut world);
     assert_eq!(seen, ["hexpired"]);
     world.clock.advance_ms(20);

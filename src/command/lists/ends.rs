@@ -2,8 +2,7 @@
 
 use super::{change_chunks, find, limit, of_kind, pack_small, removed, view};
 use crate::command::{Ctx, reply_element};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Key, Kind, Live, Owned, Stored};
+use crate::keyspace::{Event, Key, KeyEdit, Kind, Live, Owned, Stored};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::list::packed::{self, Form};
 use crate::value::list::{Direction, End, Limit};
@@ -15,7 +14,7 @@ pub(super) fn push(ctx: &mut Ctx, request: Request, end: End, only_existing: boo
     let texts = (2..request.len()).map(|index| request.arg(index));
     let len = match push_texts(ctx, key, texts, end, only_existing)? {
         Some(len) => {
-            ctx.changed(NotifyFlags::LIST, pushed(end), key.bytes);
+            ctx.commit(key, pushed(end));
             len
         }
         None => 0,
@@ -25,13 +24,13 @@ pub(super) fn push(ctx: &mut Ctx, request: Request, end: End, only_existing: boo
 }
 
 /// The event of a push.
-pub(super) fn pushed(end: End) -> &'static str {
-    if end == End::Front { "lpush" } else { "rpush" }
+pub(super) fn pushed(end: End) -> Event {
+    if end == End::Front { Event::LPush } else { Event::RPush }
 }
 
 /// The event of a pop.
-pub(super) fn popped(end: End) -> &'static str {
-    if end == End::Front { "lpop" } else { "rpop" }
+pub(super) fn popped(end: End) -> Event {
+    if end == End::Front { Event::LPop } else { Event::RPop }
 }
 
 /// Pushes texts one after the other; returns the new length. A list is made where there is none, or else `None`
@@ -44,7 +43,7 @@ pub(super) fn push_texts<'t>(
     only_existing: bool,
 ) -> Result<Option<usize>> {
     let limit = limit(ctx);
-    if let Some(mut live) = find(ctx, key)? {
+    if let Some(mut live) = find(ctx, key)?.map(Live::edit) {
         extend(&mut live, texts, end, limit);
         return Ok(Some(view(&live).len()));
     }
@@ -61,7 +60,7 @@ pub(super) fn push_texts<'t>(
     Ok(Some(count))
 }
 
-fn extend<'t>(live: &mut Live, texts: impl DoubleEndedIterator<Item = &'t [u8]> + Clone, end: End, limit: Limit) {
+fn extend<'t>(live: &mut KeyEdit, texts: impl DoubleEndedIterator<Item = &'t [u8]> + Clone, end: End, limit: Limit) {
     let is_packed = live.packed().is_some() && packed::push(live, texts.clone(), end, limit);
     if !is_packed {
         change_chunks(live, limit, |list| texts.for_each(|text| list.push(end, Element::of(text), limit)));
@@ -112,19 +111,19 @@ pub(super) fn pop_to_reply(
     };
     view.iter(first, direction).take(count).for_each(|element| reply_element(&mut ctx.reply, element));
     if count > 0 {
-        let is_gone = drop_from(live, end, count, limit);
-        removed(ctx, popped(end), key.bytes, is_gone);
+        let is_gone = drop_from(live.edit(), end, count, limit);
+        ctx.commit(key, removed(popped(end), is_gone));
     }
     Ok(true)
 }
 
 /// Takes elements from an end; whether the key is gone with the last of them.
-pub(super) fn drop_from(live: Live, end: End, count: usize, limit: Limit) -> bool {
+pub(super) fn drop_from(live: KeyEdit, end: End, count: usize, limit: Limit) -> bool {
     if end == End::Front { trim(live, count, 0, limit) } else { trim(live, 0, count, limit) }
 }
 
 /// Takes elements from both ends; whether the key is gone with the last of them.
-pub(super) fn trim(mut live: Live, front: usize, back: usize, limit: Limit) -> bool {
+pub(super) fn trim(mut live: KeyEdit, front: usize, back: usize, limit: Limit) -> bool {
     if front + back >= view(&live).len() {
         live.remove();
         return true;

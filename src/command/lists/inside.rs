@@ -3,7 +3,7 @@
 use super::ends::trim;
 use super::{change_chunks, find, from_end, limit, of_kind, pack_small, removed, settle, view};
 use crate::command::{Ctx, reply_element};
-use crate::config::NotifyFlags;
+use crate::keyspace::{Event, Live};
 use crate::resp::{Error, Request, Result};
 use crate::value::list::{Direction, End, View, packed};
 use crate::value::pack::Element;
@@ -44,14 +44,14 @@ pub(super) fn lindex(ctx: &mut Ctx, request: Request) -> Result {
 pub(super) fn lset(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     let (limit, text) = (limit(ctx), request.arg(3));
-    let mut live = find(ctx, key)?.ok_or(Error::NoSuchKey)?;
+    let mut live = find(ctx, key)?.ok_or(Error::NoSuchKey)?.edit();
     let index = place(request.int(2)?, view(&live).len()).ok_or(Error::IndexOutOfRange)?;
     let is_packed = live.packed().is_some() && packed::set(&mut live, index, text, limit);
     if !is_packed {
         change_chunks(&mut live, limit, |list| list.set(index, Element::of(text), limit));
         pack_small(&mut live, limit);
     }
-    ctx.changed(NotifyFlags::LIST, "lset", key.bytes);
+    ctx.commit(key, Event::LSet);
     ctx.reply.ok();
     Ok(())
 }
@@ -64,7 +64,7 @@ pub(super) fn linsert(ctx: &mut Ctx, request: Request) -> Result {
     };
     let key = ctx.key(request.arg(1));
     let (limit, text) = (limit(ctx), request.arg(4));
-    let Some(mut live) = find(ctx, key)? else {
+    let Some(mut live) = find(ctx, key)?.map(Live::edit) else {
         ctx.reply.int(0);
         return Ok(());
     };
@@ -79,7 +79,7 @@ pub(super) fn linsert(ctx: &mut Ctx, request: Request) -> Result {
         change_chunks(&mut live, limit, |list| list.insert(index, Element::of(text), limit));
     }
     let len = view(&live).len();
-    ctx.changed(NotifyFlags::LIST, "linsert", key.bytes);
+    ctx.commit(key, Event::LInsert);
     ctx.reply.int(len as i64);
     Ok(())
 }
@@ -103,7 +103,7 @@ pub(super) fn lrem(ctx: &mut Ctx, request: Request) -> Result {
     let count = request.int(2)?;
     let key = ctx.key(request.arg(1));
     let limit = limit(ctx);
-    let Some(mut live) = find(ctx, key)? else {
+    let Some(mut live) = find(ctx, key)?.map(Live::edit) else {
         ctx.reply.int(0);
         return Ok(());
     };
@@ -114,10 +114,8 @@ pub(super) fn lrem(ctx: &mut Ctx, request: Request) -> Result {
         Some(_) => packed::remove_equal(&mut live, element, max, from),
         None => change_chunks(&mut live, limit, |list| list.remove_equal(element, max, from, limit)),
     };
-    if gone > 0 {
-        let is_gone = settle(live, limit);
-        removed(ctx, "lrem", key.bytes, is_gone);
-    }
+    let is_gone = gone > 0 && settle(live, limit);
+    ctx.commit_if(gone > 0, key, removed(Event::LRem, is_gone));
     ctx.reply.int(gone as i64);
     Ok(())
 }
@@ -126,11 +124,11 @@ pub(super) fn ltrim(ctx: &mut Ctx, request: Request) -> Result {
     let (start, stop) = (request.int(2)?, request.int(3)?);
     let key = ctx.key(request.arg(1));
     let limit = limit(ctx);
-    if let Some(live) = find(ctx, key)? {
+    if let Some(live) = find(ctx, key)?.map(Live::edit) {
         let len = view(&live).len();
         let kept = places(start, stop, len);
         let is_gone = trim(live, kept.start, len - kept.end, limit);
-        removed(ctx, "ltrim", key.bytes, is_gone);
+        ctx.commit(key, removed(Event::LTrim, is_gone));
     }
     ctx.reply.ok();
     Ok(())

@@ -19,8 +19,7 @@ use super::blocking::{self, Blocking, Nil};
 use super::spec::flag::{BLOCKING, DENY_OOM, FAST, MOVABLE_KEYS, NO_SCRIPT, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, OwnedRequest, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Key, Kind, Live, Stored};
+use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live, Stored};
 use crate::resp::{Error, Result};
 use crate::value::list::{End, Limit, List, View};
 
@@ -405,7 +404,7 @@ fn limit(ctx: &Ctx) -> Limit {
 }
 
 /// Changes the list of chunks that a list is from now on, if it was not.
-fn change_chunks<R>(live: &mut Live, limit: Limit, change: impl FnOnce(&mut List) -> R) -> R {
+fn change_chunks<R>(live: &mut KeyEdit, limit: Limit, change: impl FnOnce(&mut List) -> R) -> R {
     if let Some(packed) = live.packed() {
         let list = List::from_packed(packed, limit);
         live.promote(list);
@@ -415,7 +414,7 @@ fn change_chunks<R>(live: &mut Live, limit: Limit, change: impl FnOnce(&mut List
 
 /// What has to be done when elements were removed: a list without elements is deleted, a small one is packed. Returns
 /// whether it is gone.
-fn settle(mut live: Live, limit: Limit) -> bool {
+fn settle(mut live: KeyEdit, limit: Limit) -> bool {
     if view(&live).is_empty() {
         live.remove();
         return true;
@@ -425,18 +424,15 @@ fn settle(mut live: Live, limit: Limit) -> bool {
 }
 
 /// Packs a list of chunks that has become small.
-fn pack_small(live: &mut Live, limit: Limit) {
+fn pack_small(live: &mut KeyEdit, limit: Limit) {
     if let Some(packed) = live.node::<List>().and_then(|list| list.to_packed(limit)) {
         live.set_value(Stored::Packed(Kind::List, false, &packed));
     }
 }
 
-/// Tells of an event, and of the key's end where it has come.
-fn removed(ctx: &mut Ctx, event: &'static str, key: &[u8], is_gone: bool) {
-    ctx.changed(NotifyFlags::LIST, event, key);
-    if is_gone {
-        ctx.also(NotifyFlags::GENERIC, "del", key);
-    }
+/// Elements were taken out, perhaps the last one and with it the key.
+fn removed(event: Event, is_gone: bool) -> Change {
+    Change::of(event).and_if(is_gone, Event::Del)
 }
 
 /// An index, negative ones counted from the end; below zero where it is before the first element.

@@ -5,8 +5,7 @@ use super::{find, limit, removed, view};
 use crate::command::blocking::{self, Wait};
 use crate::command::spec::Keys;
 use crate::command::{Across, Ctx, OwnedRequest};
-use crate::config::NotifyFlags;
-use crate::keyspace::Key;
+use crate::keyspace::{Key, Live};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::list::End;
 use crate::value::number::parse_i64;
@@ -47,16 +46,16 @@ fn peek(ctx: &mut Ctx, key: Key, end: End) -> Result<Option<Vec<u8>>> {
 /// Pushes the element; first, since the lists may be the same.
 fn put(ctx: &mut Ctx, key: Key, text: &[u8], end: End) -> Result {
     push_texts(ctx, key, std::iter::once(text), end, false)?;
-    ctx.changed(NotifyFlags::LIST, pushed(end), key.bytes);
+    ctx.commit(key, pushed(end));
     Ok(())
 }
 
 /// Takes the element that was pushed elsewhere. It is behind another one where it was pushed to the same end.
 fn take(ctx: &mut Ctx, key: Key, end: End) -> Result {
     let limit = limit(ctx);
-    if let Some(live) = find(ctx, key)? {
+    if let Some(live) = find(ctx, key)?.map(Live::edit) {
         let is_gone = drop_from(live, end, 1, limit);
-        removed(ctx, popped(end), key.bytes, is_gone);
+        ctx.commit(key, removed(popped(end), is_gone));
     }
     Ok(())
 }

@@ -7,8 +7,8 @@ use super::{find, owned, view};
 use crate::clock::Now;
 use crate::command::hop::{check_gathered, without_repeats};
 use crate::command::{Across, Ctx, OwnedRequest, reply_element};
-use crate::config::{Limits, NotifyFlags};
-use crate::keyspace::{Key, Keyspace};
+use crate::config::Limits;
+use crate::keyspace::{Event, Key, Keyspace};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, parse_i64};
 use crate::value::pack::Element;
@@ -29,11 +29,11 @@ type Members = Vec<Vec<u8>>;
 
 impl Operation {
     /// The event of storing its result.
-    fn event(self) -> &'static str {
+    fn event(self) -> Event {
         match self {
-            Operation::Inter => "sinterstore",
-            Operation::Union => "sunionstore",
-            Operation::Diff => "sdiffstore",
+            Operation::Inter => Event::SInterStore,
+            Operation::Union => Event::SUnionStore,
+            Operation::Diff => Event::SDiffStore,
         }
     }
 
@@ -138,9 +138,9 @@ fn put(ctx: &mut Ctx, key: Key, form: Form, operation: Operation) -> usize {
     let len = form.view().len();
     if len > 0 {
         ctx.keyspace.insert_owned(ctx.db, key, owned(form), None, ctx.now);
-        ctx.changed(NotifyFlags::SET, operation.event(), key.bytes);
+        ctx.commit(key, operation.event());
     } else if ctx.keyspace.remove(ctx.db, key, ctx.now) {
-        ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+        ctx.commit(key, Event::Del);
     }
     len
 }

@@ -2,17 +2,15 @@
 
 use super::{find, owned, view};
 use crate::command::{Across, Ctx};
-use crate::config::{Limits, NotifyFlags};
-use crate::keyspace::{Key, Live};
+use crate::config::Limits;
+use crate::keyspace::{Change, Event, Key, KeyEdit, Live};
 use crate::resp::{Request, Result};
 use crate::value::set::{self, Added, Form, Set};
 
 pub(super) fn sadd(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     let added = add_members(ctx, key, (2..request.len()).map(|index| request.arg(index)))?;
-    if added > 0 {
-        ctx.changed(NotifyFlags::SET, "sadd", key.bytes);
-    }
+    ctx.commit_if(added > 0, key, Event::SAdd);
     ctx.reply.int(added as i64);
     Ok(())
 }
@@ -20,7 +18,7 @@ pub(super) fn sadd(ctx: &mut Ctx, request: Request) -> Result {
 /// Adds members to a set, which is made if there is none; returns how many are new.
 fn add_members<'m>(ctx: &mut Ctx, key: Key, members: impl ExactSizeIterator<Item = &'m [u8]> + Clone) -> Result<usize> {
     let limits = ctx.limits;
-    if let Some(mut live) = find(ctx, key)? {
+    if let Some(mut live) = find(ctx, key)?.map(Live::edit) {
         if let Some(form) = set::widened(view(&live), members.len(), limits) {
             change_form(&mut live, form);
         }
@@ -39,7 +37,7 @@ fn add_members<'m>(ctx: &mut Ctx, key: Key, members: impl ExactSizeIterator<Item
 }
 
 /// Adds a member; whether it is new.
-fn add(live: &mut Live, member: &[u8], limits: &Limits) -> bool {
+fn add(live: &mut KeyEdit, member: &[u8], limits: &Limits) -> bool {
     if let Some(is_new) = live.change_node(|set: &mut Set| set.insert(member)) {
         return is_new;
     }
@@ -54,7 +52,7 @@ fn add(live: &mut Live, member: &[u8], limits: &Limits) -> bool {
     }
 }
 
-fn change_form(live: &mut Live, form: Form) {
+fn change_form(live: &mut KeyEdit, form: Form) {
     match form {
         Form::Packed { bytes, marked } => live.repack(&bytes, marked),
         Form::Node(set) => live.promote(set),
@@ -62,7 +60,7 @@ fn change_form(live: &mut Live, form: Form) {
 }
 
 /// Removes a member; whether it was there. The set may be empty afterwards.
-fn remove(live: &mut Live, member: &[u8]) -> bool {
+fn remove(live: &mut KeyEdit, member: &[u8]) -> bool {
     let marked = live.is_marked();
     match live.change_node(|set: &mut Set| set.members.remove(member)) {
         Some(was_there) => was_there,
@@ -72,7 +70,7 @@ fn remove(live: &mut Live, member: &[u8]) -> bool {
 
 pub(super) fn srem(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let removed = remove_members(ctx, key, request.from(2), "srem")?;
+    let removed = remove_members(ctx, key, request.from(2), Event::SRem)?;
     ctx.reply.int(removed as i64);
     Ok(())
 }
@@ -82,9 +80,9 @@ pub(super) fn remove_members<'m>(
     ctx: &mut Ctx,
     key: Key,
     members: impl Iterator<Item = &'m [u8]>,
-    event: &'static str,
+    event: Event,
 ) -> Result<usize> {
-    let Some(mut live) = find(ctx, key)? else { return Ok(0) };
+    let Some(mut live) = find(ctx, key)?.map(Live::edit) else { return Ok(0) };
     let (mut removed, mut is_gone) = (0, false);
     for member in members {
         removed += usize::from(remove(&mut live, member));
@@ -94,12 +92,7 @@ pub(super) fn remove_members<'m>(
             break;
         }
     }
-    if removed > 0 {
-        ctx.changed(NotifyFlags::SET, event, key.bytes);
-    }
-    if is_gone {
-        ctx.also(NotifyFlags::GENERIC, "del", key.bytes);
-    }
+    ctx.commit_if(removed > 0, key, Change::of(event).and_if(is_gone, Event::Del));
     Ok(removed)
 }
 
@@ -114,7 +107,7 @@ pub(super) fn smove_here(ctx: &mut Ctx, request: Request) -> Result {
     }
     let moves = found == Some(true);
     if moves && source.bytes != destination.bytes {
-        remove_members(ctx, source, std::iter::once(member), "srem")?;
+        remove_members(ctx, source, std::iter::once(member), Event::SRem)?;
         receive(ctx, destination, member)?;
     }
     ctx.reply.int(i64::from(moves));
@@ -122,9 +115,8 @@ pub(super) fn smove_here(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 fn receive(ctx: &mut Ctx, key: Key, member: &[u8]) -> Result {
-    if add_members(ctx, key, std::iter::once(member))? > 0 {
-        ctx.changed(NotifyFlags::SET, "sadd", key.bytes);
-    }
+    let is_new = add_members(ctx, key, std::iter::once(member))? > 0;
+    ctx.commit_if(is_new, key, Event::SAdd);
     Ok(())
 }
 
@@ -149,7 +141,7 @@ pub(super) async fn smove_across(across: Across) -> Result<Vec<u8>> {
     if moves {
         let (taken, received) = (member.clone(), member);
         let take = move |ctx: &mut Ctx| {
-            remove_members(ctx, ctx.other_key(&source), std::iter::once(taken.as_slice()), "srem").map(drop)
+            remove_members(ctx, ctx.other_key(&source), std::iter::once(taken.as_slice()), Event::SRem).map(drop)
         };
         across.on(source_shard, take).await?;
         across.on(destination_shard, move |ctx| receive(ctx, ctx.other_key(&destination), &received)).await?;

@@ -3,8 +3,7 @@
 use super::edit::remove_members;
 use super::{of_kind, view};
 use crate::command::{Ctx, reply_drawn, reply_element};
-use crate::config::NotifyFlags;
-use crate::keyspace::Key;
+use crate::keyspace::{Change, Event, Key};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_i64;
 use crate::value::pack::Element;
@@ -46,11 +45,10 @@ fn take(ctx: &mut Ctx, key: Key, count: usize) -> Result<Vec<Vec<u8>>> {
         different(view, count, ctx.rng).into_iter().map(Element::to_vec).collect()
     };
     if is_all {
-        live.remove();
-        ctx.changed(NotifyFlags::SET, "spop", key.bytes);
-        ctx.also(NotifyFlags::GENERIC, "del", key.bytes);
+        live.edit().remove();
+        ctx.commit(key, Change::of(Event::SPop).and(Event::Del));
     } else {
-        remove_members(ctx, key, members.iter().map(Vec::as_slice), "spop")?;
+        remove_members(ctx, key, members.iter().map(Vec::as_slice), Event::SPop)?;
     }
     Ok(members)
 }

@@ -14,8 +14,7 @@ use super::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::to_bytes;
 use super::{Across, Ctx, Run};
-use crate::config::NotifyFlags;
-use crate::keyspace::{Kind, Owned};
+use crate::keyspace::{Event, Kind, Owned};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::list::packed::Form;
 use crate::value::list::{self, Direction, End};
@@ -323,7 +322,7 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> i64 {
     let key = ctx.other_key(bytes);
     if texts.len() == 0 {
         if ctx.keyspace.remove(ctx.db, key, ctx.now) {
-            ctx.changed(NotifyFlags::GENERIC, "del", bytes);
+            ctx.commit(key, Event::Del);
         }
         return 0;
     }
@@ -332,7 +331,7 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> i64 {
         Form::Node(list) => Owned::node(list),
     };
     ctx.keyspace.insert_owned(ctx.db, key, value, None, ctx.now);
-    ctx.changed(NotifyFlags::LIST, "sortstore", bytes);
+    ctx.commit(key, Event::SortStore);
     texts.len() as i64
 }
 

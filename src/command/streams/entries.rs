@@ -1,9 +1,9 @@
 //! Entries: appended, trimmed, deleted, counted and read by range.
 
 use super::super::Ctx;
-use super::{find, parse_id, parse_ids, parse_interval, reply_entries, reply_id};
-use crate::config::{Limits, NotifyFlags};
-use crate::keyspace::Owned;
+use super::{find, of_group, parse_id, parse_ids, parse_interval, reply_entries, reply_id};
+use crate::config::Limits;
+use crate::keyspace::{Change, Event, Owned};
 use crate::resp::{Error, Request, Result};
 use crate::value::stream::{AppendError, ChunkLimits, Id, Log, NewId, Stream, Trim, TrimTo};
 
@@ -108,7 +108,7 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
     };
     let key = ctx.key(request.arg(1));
     let appended = match find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)? {
-        Some(mut live) => live.change_node(append),
+        Some(live) => live.edit().change_node(append),
         None if options.no_create => None,
         None => {
             let mut stream = Stream::default();
@@ -123,10 +123,7 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
         ctx.reply.nil();
         return Ok(());
     };
-    ctx.changed(NotifyFlags::STREAM, "xadd", key.bytes);
-    if trimmed > 0 {
-        ctx.also(NotifyFlags::STREAM, "xtrim", key.bytes);
-    }
+    ctx.commit(key, Change::of(Event::XAdd).and_if(trimmed > 0, Event::XTrim));
     reply_id(&mut ctx.reply, id);
     Ok(())
 }
@@ -136,28 +133,22 @@ pub fn xtrim(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     let trim = |stream: &mut Stream| options.trim.map_or(0, |trim| stream.log.trim(trim));
     let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
-    let trimmed = found.and_then(|mut live| live.change_node(trim)).unwrap_or(0);
-    if trimmed > 0 {
-        ctx.changed(NotifyFlags::STREAM, "xtrim", key.bytes);
-        ctx.keyspace.effects.dirty += trimmed - 1;
-    }
+    let trimmed = found.and_then(|live| live.edit().change_node(trim)).unwrap_or(0);
+    ctx.commit_if(trimmed > 0, key, Change::of(Event::XTrim).times(trimmed));
     ctx.reply.int(trimmed as i64);
     Ok(())
 }
 
 pub fn xdel(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let Some(mut live) = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)? else {
+    let Some(live) = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)? else {
         ctx.reply.int(0);
         return Ok(());
     };
     let ids = parse_ids(request.from(2))?;
     let delete = |stream: &mut Stream| ids.iter().filter(|id| stream.log.delete(**id)).count();
-    let deleted = live.change_node(delete).unwrap_or(0);
-    if deleted > 0 {
-        ctx.changed(NotifyFlags::STREAM, "xdel", key.bytes);
-        ctx.keyspace.effects.dirty += deleted as u64 - 1;
-    }
+    let deleted = live.edit().change_node(delete).unwrap_or(0);
+    ctx.commit_if(deleted > 0, key, Change::of(Event::XDel).times(deleted as u64));
     ctx.reply.int(deleted as i64);
     Ok(())
 }
@@ -187,10 +178,10 @@ pub fn xsetid(ctx: &mut Ctx, request: Request) -> Result {
         index += 2;
     }
     let key = ctx.key(request.arg(1));
-    let mut live = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?.ok_or(Error::NoSuchKey)?;
+    let live = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?.ok_or(Error::NoSuchKey)?;
     let set = |stream: &mut Stream| stream.log.set_id(id, entries_added, max_deleted_id);
-    live.change_node(set).transpose().map_err(Error::err)?;
-    super::group_changed(ctx, "xsetid", key.bytes);
+    live.edit().change_node(set).transpose().map_err(Error::err)?;
+    ctx.commit(key, of_group(Event::XSetId));
     ctx.reply.ok();
     Ok(())
 }

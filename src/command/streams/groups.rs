@@ -1,8 +1,8 @@
 //! XGROUP: groups and their consumers, made and taken away.
 
 use super::super::Ctx;
-use super::{bad_subcommand, find, group_changed, no_group_of_key, now_ms};
-use crate::keyspace::{Live, Owned};
+use super::{bad_subcommand, find, no_group_of_key, now_ms, of_group};
+use crate::keyspace::{Event, Live, Owned};
 use crate::resp::{Error, Request, Result};
 use crate::value::stream::{Group, Id, IdError, Stream};
 
@@ -59,15 +59,17 @@ pub fn create(ctx: &mut Ctx, request: Request) -> Result {
         }
     };
     match found {
-        Some(mut live) => live.change_node(create).transpose()?.unwrap_or_default(),
+        Some(live) => live.edit().change_node(create).transpose()?.unwrap_or_default(),
         None => {
             let mut stream = Stream::default();
             create(&mut stream)?;
             ctx.keyspace.insert_owned(ctx.db, key, Owned::node(stream), None, ctx.now);
-            ctx.keyspace.effects.touched(ctx.db, key.bytes);
+            ctx.commit(key, Event::XGroupCreate);
+            ctx.reply.ok();
+            return Ok(());
         }
     }
-    group_changed(ctx, "xgroup-create", key.bytes);
+    ctx.commit(key, of_group(Event::XGroupCreate));
     ctx.reply.ok();
     Ok(())
 }
@@ -86,7 +88,7 @@ fn parse_position(
 
 pub fn setid(ctx: &mut Ctx, request: Request) -> Result {
     let options = parse_options(request, false)?;
-    let mut live = find_group(ctx, request)?;
+    let live = find_group(ctx, request)?;
     if request.len() > 7 {
         return Err(bad_subcommand("XGROUP", request));
     }
@@ -95,20 +97,20 @@ pub fn setid(ctx: &mut Ctx, request: Request) -> Result {
         stream.groups.change(request.arg(3), |group| group.set_position(id, options.entries_read));
         Ok::<_, Error>(())
     };
-    live.change_node(set).transpose()?;
-    group_changed(ctx, "xgroup-setid", request.arg(2));
+    live.edit().change_node(set).transpose()?;
+    ctx.commit(ctx.key(request.arg(2)), of_group(Event::XGroupSetId));
     ctx.reply.ok();
     Ok(())
 }
 
 pub fn destroy(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(2));
-    let mut live = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?.ok_or(NO_SUCH_STREAM)?;
-    let destroyed = live.change_node(|stream: &mut Stream| stream.groups.destroy(request.arg(3))) == Some(true);
+    let live = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?.ok_or(NO_SUCH_STREAM)?;
+    let destroyed = live.edit().change_node(|stream: &mut Stream| stream.groups.destroy(request.arg(3))) == Some(true);
+    ctx.commit_if(destroyed, key, of_group(Event::XGroupDestroy));
     if destroyed {
-        group_changed(ctx, "xgroup-destroy", key.bytes);
         // Nobody can wait for entries in it any longer.
-        ctx.keyspace.effects.gone(ctx.db, key.bytes);
+        ctx.keyspace.effects.ready(ctx.db, key.bytes);
     }
     ctx.reply.int(i64::from(destroyed));
     Ok(())
@@ -117,18 +119,14 @@ pub fn destroy(ctx: &mut Ctx, request: Request) -> Result {
 pub fn createconsumer(ctx: &mut Ctx, request: Request) -> Result {
     let now_ms = now_ms(ctx.now);
     let created = change(ctx, request, |group| group.create_consumer(request.arg(4), now_ms))?.is_some();
-    if created {
-        group_changed(ctx, "xgroup-createconsumer", request.arg(2));
-    }
+    ctx.commit_if(created, ctx.key(request.arg(2)), of_group(Event::XGroupCreateConsumer));
     ctx.reply.int(i64::from(created));
     Ok(())
 }
 
 pub fn delconsumer(ctx: &mut Ctx, request: Request) -> Result {
     let deleted = change(ctx, request, |group| group.delete_consumer(request.arg(4)))?;
-    if deleted.is_some() {
-        group_changed(ctx, "xgroup-delconsumer", request.arg(2));
-    }
+    ctx.commit_if(deleted.is_some(), ctx.key(request.arg(2)), of_group(Event::XGroupDelConsumer));
     ctx.reply.int(deleted.unwrap_or(0) as i64);
     Ok(())
 }
@@ -145,7 +143,7 @@ fn find_group<'k>(ctx: &'k mut Ctx, request: Request) -> Result<Live<'k>> {
 
 /// Changes the group that is named.
 fn change<R>(ctx: &mut Ctx, request: Request, change: impl FnOnce(&mut Group) -> Option<R>) -> Result<Option<R>> {
-    let mut live = find_group(ctx, request)?;
-    let changed = live.change_node(|stream: &mut Stream| stream.groups.change(request.arg(3), change));
+    let live = find_group(ctx, request)?;
+    let changed = live.edit().change_node(|stream: &mut Stream| stream.groups.change(request.arg(3), change));
     Ok(changed.flatten().flatten())
 }

@@ -21,10 +21,8 @@ mod rows;
 pub use entries::chunk_limits;
 pub use rows::ROWS;
 
-use super::Ctx;
 use crate::clock::Now;
-use crate::config::NotifyFlags;
-use crate::keyspace::{Key, Keyspace, Kind, Live, Touch};
+use crate::keyspace::{Change, Event, Key, Keyspace, Kind, Live, Touch};
 use crate::resp::{Error, Reply, Request, Result, printable};
 use crate::value::number::I64_TEXT_BYTES_MAX;
 use crate::value::pack::Element;
@@ -54,9 +52,8 @@ fn find<'k>(keyspace: &'k mut Keyspace, db: usize, key: Key, now: Now, touch: To
 }
 
 /// What happens to groups is counted and told, but is no change to those who watch the key.
-fn group_changed(ctx: &mut Ctx, event: &'static str, key: &[u8]) {
-    ctx.keyspace.effects.dirty += 1;
-    ctx.keyspace.effects.notify(NotifyFlags::STREAM, event, ctx.db, key);
+fn of_group(event: Event) -> Change {
+    Change::of(event).unseen()
 }
 
 /// Store time as groups keep it.

@@ -1,8 +1,8 @@
 //! What is pending: acknowledged, shown, and claimed by another consumer.
 
 use super::super::Ctx;
-use super::{find, group_changed, no_group, now_ms, parse_id, parse_ids, parse_interval, reply_entry, reply_id};
-use crate::keyspace::Touch;
+use super::{find, no_group, now_ms, parse_id, parse_ids, parse_interval, reply_entry, reply_id};
+use crate::keyspace::{Change, Event, Touch};
 use crate::resp::{Error, Reply, Request, Result, printable};
 use crate::value::number::parse_i64;
 use crate::value::stream::{ConsumerKey, Group, Id, Log, Pending, Stream};
@@ -11,15 +11,15 @@ pub fn xack(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
     let has_group = |stream: &Stream| stream.groups.get(request.arg(2)).is_some();
-    let Some(mut live) = found.filter(|live| live.node().is_some_and(has_group)) else {
+    let Some(live) = found.filter(|live| live.node().is_some_and(has_group)) else {
         ctx.reply.int(0);
         return Ok(());
     };
     let ids = parse_ids(request.from(3))?;
     let acknowledge = |group: &mut Group| ids.iter().filter(|id| group.acknowledge(**id)).count();
-    let acknowledged = live.change_node(|stream: &mut Stream| stream.groups.change(request.arg(2), acknowledge));
+    let acknowledged = live.edit().change_node(|stream: &mut Stream| stream.groups.change(request.arg(2), acknowledge));
     let acknowledged = acknowledged.flatten().unwrap_or(0);
-    ctx.keyspace.effects.dirty += acknowledged as u64;
+    ctx.commit_if(acknowledged > 0, key, Change::untold().times(acknowledged as u64).unseen());
     ctx.reply.int(acknowledged as i64);
     Ok(())
 }
@@ -240,8 +240,8 @@ fn claim_in_group<R>(ctx: &mut Ctx, request: Request, claim: impl FnOnce(&mut Cl
     let key = ctx.key(request.arg(1));
     let now_ms = now_ms(ctx.now);
     let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
-    let claimed = found.and_then(|mut live| {
-        live.change_node(|stream: &mut Stream| {
+    let claimed = found.and_then(|live| {
+        live.edit().change_node(|stream: &mut Stream| {
             let Stream { log, groups } = stream;
             groups.change(request.arg(2), |group| {
                 let mut claimant =
@@ -252,10 +252,9 @@ fn claim_in_group<R>(ctx: &mut Ctx, request: Request, claim: impl FnOnce(&mut Cl
         })
     });
     let claimed = claimed.flatten().ok_or_else(|| no_group(key.bytes, request.arg(2), ""))?;
-    if claimed.created {
-        group_changed(ctx, "xgroup-createconsumer", key.bytes);
-    }
-    ctx.keyspace.effects.dirty += claimed.dirty;
+    let (count, created) = (claimed.dirty + u64::from(claimed.created), claimed.created);
+    let change = Change::untold().and_if(created, Event::XGroupCreateConsumer).times(count).unseen();
+    ctx.commit_if(count > 0, key, change);
     Ok(claimed.reply)
 }
 

@@ -13,10 +13,10 @@
 use super::super::blocking::{Blocking, Nil, Wait, milliseconds};
 use super::super::spec::Keys;
 use super::super::{Across, Ctx, OwnedRequest};
-use super::{at_most, find, group_changed, no_group, now_ms, parse_id, reply_entries, reply_entry, reply_id};
+use super::{at_most, find, no_group, now_ms, parse_id, reply_entries, reply_entry, reply_id};
 use crate::command::blocking::both_once;
 use crate::command::hop::each_once;
-use crate::keyspace::Kind;
+use crate::keyspace::{Change, Event, Kind};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
 use crate::value::stream::{Group, ID_TEXT_BYTES_MAX, Id, Log, Pending, Stream};
@@ -175,14 +175,13 @@ impl Read {
     fn serve_all(
         &self,
         ctx: &mut Ctx,
-        request: Request,
+        (request, proto): (Request, Proto),
         streams: impl Iterator<Item = (usize, From)>,
     ) -> Vec<(usize, Vec<u8>)> {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         for (nth, from) in streams {
             let mut part = Vec::new();
-            if bytes <= ctx.limits.reply.bytes
-                && self.serve(ctx, request, nth, from, &mut Reply::new(&mut part, ctx.reply.proto))
+            if bytes <= ctx.limits.reply.bytes && self.serve(ctx, request, nth, from, &mut Reply::new(&mut part, proto))
             {
                 bytes += part.len();
                 parts.push((nth, part));
@@ -197,7 +196,7 @@ impl Read {
         let key = ctx.other_key(bytes);
         // As in Redis, for which this is a second hit or miss.
         let found = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch);
-        let Some(mut live) = found else { return false };
+        let Some(live) = found else { return false };
         let begin = |reply: &mut Reply| {
             if reply.proto == Proto::Resp2 {
                 reply.array(2);
@@ -216,7 +215,7 @@ impl Read {
         };
         let (group, consumer) = (request.arg(group), request.arg(group + 1));
         let now_ms = now_ms(ctx.now);
-        let served = live.change_node(|stream: &mut Stream| {
+        let served = live.edit().change_node(|stream: &mut Stream| {
             let Stream { log, groups } = stream;
             groups.change(group, |group| {
                 let delivery = Delivery { log, group, consumer, now_ms, count: self.count };
@@ -229,12 +228,11 @@ impl Read {
                 }
             })
         });
-        let Some(Delivered { created }) = served.flatten().flatten() else { return false };
-        if created {
-            group_changed(ctx, "xgroup-createconsumer", bytes);
-        }
-        ctx.keyspace.effects.dirty += 1;
-        true
+        let served = served.flatten().flatten();
+        let created = served.as_ref().is_some_and(|served| served.created);
+        let change = Change::untold().and_if(created, Event::XGroupCreateConsumer).times(1 + u64::from(created));
+        ctx.commit_if(served.is_some(), key, change.unseen());
+        served.is_some()
     }
 }
 
@@ -350,7 +348,7 @@ fn reply_parts<'p>(reply: &mut Reply, parts: impl ExactSizeIterator<Item = &'p [
 fn attempt(ctx: &mut Ctx, request: Request, of_group: bool) -> Result {
     let read = Read::parse(request, of_group)?;
     let from = (0..read.streams).map(|nth| read.resolve(ctx, request, nth)).collect::<Result<Vec<From>>>()?;
-    let parts = read.serve_all(ctx, request, from.into_iter().enumerate());
+    let parts = read.serve_all(ctx, (request, ctx.reply.proto), from.into_iter().enumerate());
     reply_parts(&mut ctx.reply, parts.iter().map(|(_, part)| part.as_slice()));
     Ok(())
 }
@@ -372,9 +370,10 @@ async fn attempt_across(across: Across, of_group: bool) -> Result<Vec<u8>> {
         across.on_all(&shards, resolve).await.into_iter().flatten().collect();
     resolved.sort_unstable_by_key(|(nth, _)| *nth);
     let from = resolved.into_iter().map(|(_, from)| from).collect::<Result<Vec<From>>>()?;
+    let proto = across.proto;
     let serve = move |ctx: &mut Ctx, shard: usize| {
         let own = (0..read.streams).filter(|nth| owners[*nth] == shard);
-        read.serve_all(ctx, request.as_request(), own.map(|nth| (nth, from[nth])))
+        read.serve_all(ctx, (request.as_request(), proto), own.map(|nth| (nth, from[nth])))
     };
     let mut parts: Vec<(usize, Vec<u8>)> = across.on_all(&shards, serve).await.into_iter().flatten().collect();
     if across.limits.reply.refuses(parts.iter().map(|(_, part)| part.len()).sum()) {

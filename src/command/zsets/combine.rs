@@ -12,7 +12,7 @@ use crate::command::spec::flag::{COUNTED, DENY_OOM, MOVABLE_KEYS, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, OwnedRequest, Run};
 use crate::config::Limits;
-use crate::keyspace::{Keyspace, Kind, Stored};
+use crate::keyspace::{Event, Keyspace, Kind, Stored};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, parse_f64, parse_i64};
 use crate::value::pack::Element;
@@ -121,6 +121,17 @@ enum Operation {
     Diff,
 }
 
+impl Operation {
+    /// The event of storing.
+    fn stored(self) -> Event {
+        match self {
+            Operation::Union => Event::ZUnionStore,
+            Operation::Inter => Event::ZInterStore,
+            Operation::Diff => Event::ZDiffStore,
+        }
+    }
+}
+
 /// What is done with a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
@@ -131,7 +142,6 @@ enum Use {
 
 #[derive(Clone, Copy)]
 struct Command {
-    /// Also the event of storing.
     name: &'static str,
     operation: Operation,
     purpose: Use,
@@ -472,7 +482,7 @@ fn here(ctx: &mut Ctx, request: Request, command: Command) -> Result {
         Operation::Diff => difference(sources[0], &named.others(), score),
     };
     if command.purpose == Use::Store {
-        let stored = store(ctx, ctx.other_key(request.arg(1)), items, command.name);
+        let stored = store(ctx, ctx.other_key(request.arg(1)), items, command.operation.stored());
         ctx.reply.int(stored as i64);
     } else {
         command.reply(&mut ctx.reply, &items, &options);
@@ -511,7 +521,7 @@ async fn across(across: Across, command: Command) -> Result<Vec<u8>> {
         return Ok(across.reply(|reply| command.reply(reply, &items, &options)));
     }
     let destination = request.arg(1).to_vec();
-    let put = move |ctx: &mut Ctx| store(ctx, ctx.other_key(&destination), items, command.name);
+    let put = move |ctx: &mut Ctx| store(ctx, ctx.other_key(&destination), items, command.operation.stored());
     let stored = across.on(across.shard_of(request.arg(1)), put).await;
     Ok(across.reply(|reply| reply.int(stored as i64)))
 }

@@ -4,8 +4,8 @@ use super::{change, of_kind, removed, settle, view};
 use crate::command::spec::flag::{DENY_OOM, FAST, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, Run};
-use crate::config::{NotifyFlags, PackLimits};
-use crate::keyspace::{Key, Kind, Live, Owned, Stored};
+use crate::config::PackLimits;
+use crate::keyspace::{Event, Key, KeyEdit, Kind, Owned, Stored};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_f64;
 use crate::value::zset::{EMPTY, Edit, Packed, View, Zset};
@@ -132,9 +132,7 @@ fn zadd(ctx: &mut Ctx, request: Request, incr: bool) -> Result {
 /// Adds members, at least one, and replies.
 pub fn add(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions) -> Result {
     let added = add_to(ctx, key, pairs, options)?;
-    if added.added + added.updated > 0 {
-        ctx.changed(NotifyFlags::ZSET, if options.incr { "zincr" } else { "zadd" }, key.bytes);
-    }
+    ctx.commit_if(added.added + added.updated > 0, key, if options.incr { Event::ZIncr } else { Event::ZAdd });
     match added.score {
         Some(score) if options.incr => ctx.reply.double(score),
         None if options.incr => ctx.reply.nil(),
@@ -145,7 +143,7 @@ pub fn add(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions) -> Resu
 
 fn add_to(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions) -> Result<Added> {
     match of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? {
-        Some(live) => add_to_live(live, ctx.limits.zset, pairs, options),
+        Some(live) => add_to_live(live.edit(), ctx.limits.zset, pairs, options),
         None if options.xx => Ok(Added::default()),
         None => {
             let (value, added) = new_set(ctx.limits.zset, pairs, options)?;
@@ -172,7 +170,7 @@ fn new_set(limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<(O
     Ok((Owned::node(zset), added))
 }
 
-fn add_to_live(mut live: Live, limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<Added> {
+fn add_to_live(mut live: KeyEdit, limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<Added> {
     let mut added = Added::default();
     match live.packed() {
         None => {
@@ -229,20 +227,19 @@ fn add_pairs(set: &mut impl Edit, pairs: &[Pair], options: AddOptions, added: &m
 
 fn zrem(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let Some(mut live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
+    let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.int(0);
         return Ok(());
     };
+    let mut edit = live.edit();
     let count = change(
-        &mut live,
+        &mut edit,
         ctx.limits.zset,
         |packed| remove_members(packed, request.from(2)),
         |zset| remove_members(zset, request.from(2)),
     );
-    let is_gone = settle(live);
-    if count > 0 {
-        removed(ctx, "zrem", key.bytes, is_gone);
-    }
+    let is_gone = settle(edit);
+    ctx.commit_if(count > 0, key, removed(Event::ZRem, is_gone));
     ctx.reply.int(count);
     Ok(())
 }

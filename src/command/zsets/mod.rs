@@ -24,8 +24,8 @@ pub use items::Items;
 
 use super::spec::Row;
 use super::{Ctx, Run};
-use crate::config::{NotifyFlags, PackLimits};
-use crate::keyspace::{Key, Kind, Live};
+use crate::config::PackLimits;
+use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live};
 use crate::resp::{Error, Result};
 use crate::value::zset::{Packed, View, Zset};
 
@@ -45,9 +45,9 @@ pub fn view<'l>(live: &'l Live) -> View<'l> {
 
 /// Changes a sorted set in either form.
 fn change<'l, R>(
-    live: &mut Live<'l>,
+    live: &mut KeyEdit<'l>,
     limits: PackLimits,
-    packed: impl FnOnce(&mut Packed<Live<'l>>) -> R,
+    packed: impl FnOnce(&mut Packed<KeyEdit<'l>>) -> R,
     node: impl FnOnce(&mut Zset) -> R,
 ) -> R {
     if live.packed().is_some() {
@@ -57,7 +57,7 @@ fn change<'l, R>(
 }
 
 /// Deletes a sorted set that has lost its last member; whether it did.
-fn settle(live: Live) -> bool {
+fn settle(live: KeyEdit) -> bool {
     let is_gone = view(&live).is_empty();
     if is_gone {
         live.remove();
@@ -65,23 +65,20 @@ fn settle(live: Live) -> bool {
     is_gone
 }
 
-/// Tells of an event, and of the key's end where it has come.
-fn removed(ctx: &mut Ctx, event: &'static str, key: &[u8], is_gone: bool) {
-    ctx.changed(NotifyFlags::ZSET, event, key);
-    if is_gone {
-        ctx.also(NotifyFlags::GENERIC, "del", key);
-    }
+/// Members were taken out, perhaps the last one and with it the key.
+fn removed(event: Event, is_gone: bool) -> Change {
+    Change::of(event).and_if(is_gone, Event::Del)
 }
 
 /// Stores a result, which deletes what was there where it is empty; returns the number of members.
-pub fn store(ctx: &mut Ctx, key: Key, items: Items, event: &'static str) -> usize {
+pub fn store(ctx: &mut Ctx, key: Key, items: Items, event: Event) -> usize {
     let len = items.len();
     if !items.is_empty() {
         let value = items.into_value(ctx.limits.zset);
         ctx.keyspace.insert_owned(ctx.db, key, value, None, ctx.now);
-        ctx.changed(NotifyFlags::ZSET, event, key.bytes);
+        ctx.commit(key, event);
     } else if ctx.keyspace.remove(ctx.db, key, ctx.now) {
-        ctx.changed(NotifyFlags::GENERIC, "del", key.bytes);
+        ctx.commit(key, Event::Del);
     }
     len
 }

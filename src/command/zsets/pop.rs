@@ -6,7 +6,7 @@ use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, never, onc
 use crate::command::spec::flag::{BLOCKING, FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_element};
-use crate::keyspace::{Key, Kind};
+use crate::keyspace::{Event, Key, Kind};
 use crate::resp::{Error, Proto, Request, Result};
 use crate::value::number::parse_i64;
 use crate::value::zset::{Edit, View};
@@ -138,10 +138,10 @@ enum End {
 }
 
 impl End {
-    fn event(self) -> &'static str {
+    fn event(self) -> Event {
         match self {
-            End::Min => "zpopmin",
-            End::Max => "zpopmax",
+            End::Min => Event::ZPopMin,
+            End::Max => Event::ZPopMax,
         }
     }
 
@@ -170,8 +170,9 @@ enum Shape {
 
 /// Takes up to `count` members, at least one, of a sorted set and replies; whether there is one.
 fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<bool> {
-    let Some(mut live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else { return Ok(false) };
-    let (view, reply) = (view(&live), &mut ctx.reply);
+    let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else { return Ok(false) };
+    let mut edit = live.edit();
+    let (view, reply) = (view(&edit), &mut ctx.reply);
     let ranks = end.ranks(view, count);
     match shape {
         Shape::Flat => reply.array(ranks.len() * 2),
@@ -195,13 +196,13 @@ fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<
     });
     let same = ranks.clone();
     change(
-        &mut live,
+        &mut edit,
         ctx.limits.zset,
         |packed| packed.remove_range(ranks, |_, _| ()),
         |zset| zset.remove_range(same, |_, _| ()),
     );
-    let is_gone = settle(live);
-    removed(ctx, end.event(), key.bytes, is_gone);
+    let is_gone = settle(edit);
+    ctx.commit(key, removed(end.event(), is_gone));
     Ok(true)
 }
 

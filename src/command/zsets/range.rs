@@ -5,6 +5,7 @@ use super::{Items, change, of_kind, removed, settle, store, view};
 use crate::command::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, Run};
+use crate::keyspace::Event;
 use crate::resp::{Error, Request, Result};
 use crate::value::number::strtod;
 use crate::value::zset::{AtMember, AtScore, Border, Edit, View};
@@ -108,21 +109,21 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Removes members by their ranks.",
             ..removing("zremrangebyrank", "2.0.0", "key start:integer stop:integer")
         },
-        Run::Key(|ctx, request| remove(ctx, request, By::Rank, "zremrangebyrank")),
+        Run::Key(|ctx, request| remove(ctx, request, By::Rank, Event::ZRemRangeByRank)),
     ),
     Row::new(
         Spec {
             summary: "Removes members whose scores are in a range.",
             ..removing("zremrangebyscore", "1.2.0", "key min:double max:double")
         },
-        Run::Key(|ctx, request| remove(ctx, request, By::Score, "zremrangebyscore")),
+        Run::Key(|ctx, request| remove(ctx, request, By::Score, Event::ZRemRangeByScore)),
     ),
     Row::new(
         Spec {
             summary: "Removes members whose names are in a range, where all scores are equal.",
             ..removing("zremrangebylex", "2.8.9", "key min max")
         },
-        Run::Key(|ctx, request| remove(ctx, request, By::Name, "zremrangebylex")),
+        Run::Key(|ctx, request| remove(ctx, request, By::Name, Event::ZRemRangeByLex)),
     ),
 ];
 
@@ -324,7 +325,7 @@ fn select(ctx: &mut Ctx, request: Request) -> Result<Items> {
 
 fn zrangestore_here(ctx: &mut Ctx, request: Request) -> Result {
     let items = select(ctx, request)?;
-    let stored = store(ctx, ctx.other_key(request.arg(1)), items, "zrangestore");
+    let stored = store(ctx, ctx.other_key(request.arg(1)), items, Event::ZRangeStore);
     ctx.reply.int(stored as i64);
     Ok(())
 }
@@ -337,7 +338,7 @@ async fn zrangestore_across(across: Across) -> Result<Vec<u8>> {
     let shard = across.shard_of(&destination);
     let selecting = across.request.clone();
     let items = across.on(source, move |ctx| select(ctx, selecting.as_request())).await?;
-    let stored = across.on(shard, move |ctx| store(ctx, ctx.other_key(&destination), items, "zrangestore")).await;
+    let stored = across.on(shard, move |ctx| store(ctx, ctx.other_key(&destination), items, Event::ZRangeStore)).await;
     Ok(across.reply(|reply| reply.int(stored as i64)))
 }
 
@@ -349,25 +350,26 @@ fn count(ctx: &mut Ctx, request: Request, by: By) -> Result {
     Ok(())
 }
 
-fn remove(ctx: &mut Ctx, request: Request, by: By, event: &'static str) -> Result {
+fn remove(ctx: &mut Ctx, request: Request, by: By, event: Event) -> Result {
     let ends = Ends::parse(request, 2, by, false)?;
     let key = ctx.key(request.arg(1));
-    let Some(mut live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
+    let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.int(0);
         return Ok(());
     };
-    let ranks = ends.ranks(view(&live), false);
+    let mut edit = live.edit();
+    let ranks = ends.ranks(view(&edit), false);
     let count = ranks.len();
     if count > 0 {
         let same = ranks.clone();
         change(
-            &mut live,
+            &mut edit,
             ctx.limits.zset,
             |packed| packed.remove_range(ranks, |_, _| ()),
             |zset| zset.remove_range(same, |_, _| ()),
         );
-        let is_gone = settle(live);
-        removed(ctx, event, key.bytes, is_gone);
+        let is_gone = settle(edit);
+        ctx.commit(key, removed(event, is_gone));
     }
     ctx.reply.int(count as i64);
     Ok(())

@@ -7,7 +7,7 @@ use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, PROTECTED, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, shard_of};
 use crate::config::parse_memory;
-use crate::keyspace::{Live, Touch, Value};
+use crate::keyspace::{Change, Live, Touch, Value};
 use crate::net;
 use crate::observe::log;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
@@ -356,8 +356,7 @@ fn make_key(ctx: &mut Ctx, shard: usize, prefix: &[u8], n: i64, size: usize) {
         value.resize(size, 0);
     }
     ctx.keyspace.insert_new(ctx.db, key, Value::of(&value), None, ctx.now);
-    ctx.keyspace.effects.dirty += 1;
-    ctx.keyspace.effects.touched(ctx.db, key.bytes);
+    ctx.commit(key, Change::untold());
 }
 
 /// What is no number counts as 0, as in Redis.

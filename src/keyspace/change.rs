@@ -1,0 +1,201 @@
+//! What happens to keys: the vocabulary of events, and a change as those hear of it who asked.
+
+use crate::config::NotifyFlags;
+
+macro_rules! events {
+    ($($class:ident { $($event:ident $name:literal,)* })*) => {
+        /// What keyspace notifications call what has happened.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Event {
+            $($($event,)*)*
+        }
+
+        impl Event {
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($(Event::$event => $name,)*)*
+                }
+            }
+
+            /// Who asks for this class (`notify-keyspace-events`) is told of the event.
+            pub fn class(self) -> NotifyFlags {
+                match self {
+                    $($(Event::$event => NotifyFlags::$class,)*)*
+                }
+            }
+        }
+    };
+}
+
+events! {
+    GENERIC {
+        CopyTo "copy_to",
+        Del "del",
+        Expire "expire",
+        MoveFrom "move_from",
+        MoveTo "move_to",
+        Persist "persist",
+        RenameFrom "rename_from",
+        RenameTo "rename_to",
+        Restore "restore",
+    }
+    STRING {
+        Append "append",
+        IncrBy "incrby",
+        IncrByFloat "incrbyfloat",
+        PfAdd "pfadd",
+        Set "set",
+        SetBit "setbit",
+        SetRange "setrange",
+    }
+    LIST {
+        LInsert "linsert",
+        LPop "lpop",
+        LPush "lpush",
+        LRem "lrem",
+        LSet "lset",
+        LTrim "ltrim",
+        RPop "rpop",
+        RPush "rpush",
+        SortStore "sortstore",
+    }
+    SET {
+        SAdd "sadd",
+        SDiffStore "sdiffstore",
+        SInterStore "sinterstore",
+        SPop "spop",
+        SRem "srem",
+        SUnionStore "sunionstore",
+    }
+    HASH {
+        HDel "hdel",
+        HExpire "hexpire",
+        HExpired "hexpired",
+        HIncrBy "hincrby",
+        HIncrByFloat "hincrbyfloat",
+        HPersist "hpersist",
+        HSet "hset",
+    }
+    ZSET {
+        GeoRadiusStore "georadiusstore",
+        GeoSearchStore "geosearchstore",
+        ZAdd "zadd",
+        ZDiffStore "zdiffstore",
+        ZIncr "zincr",
+        ZInterStore "zinterstore",
+        ZPopMax "zpopmax",
+        ZPopMin "zpopmin",
+        ZRangeStore "zrangestore",
+        ZRem "zrem",
+        ZRemRangeByLex "zremrangebylex",
+        ZRemRangeByRank "zremrangebyrank",
+        ZRemRangeByScore "zremrangebyscore",
+        ZUnionStore "zunionstore",
+    }
+    STREAM {
+        XAdd "xadd",
+        XDel "xdel",
+        XGroupCreate "xgroup-create",
+        XGroupCreateConsumer "xgroup-createconsumer",
+        XGroupDelConsumer "xgroup-delconsumer",
+        XGroupDestroy "xgroup-destroy",
+        XGroupSetId "xgroup-setid",
+        XSetId "xsetid",
+        XTrim "xtrim",
+    }
+    EXPIRED {
+        Expired "expired",
+    }
+    KEY_MISS {
+        KeyMiss "keymiss",
+    }
+    NEW {
+        New "new",
+    }
+}
+
+/// Why a key has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A command's doing.
+    Command,
+    /// Its deadline, or that of one of its fields, has passed. That is no change to those who watch the key.
+    Expired,
+}
+
+/// A change of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// In the order in which they are told.
+    events: [Option<Event>; EVENTS_MAX],
+    pub cause: Cause,
+    /// How often it counts as a change of the data set.
+    pub count: u64,
+    /// Who watches or waits for the key has something to look at. (Groups of a stream are nothing to them.)
+    pub is_seen: bool,
+}
+
+const EVENTS_MAX: usize = 3;
+
+impl Change {
+    /// A change of which no event tells.
+    #[inline]
+    pub const fn untold() -> Change {
+        Change { events: [None; EVENTS_MAX], cause: Cause::Command, count: 1, is_seen: true }
+    }
+
+    #[inline]
+    pub const fn of(event: Event) -> Change {
+        Change { events: [Some(event), None, None], ..Change::untold() }
+    }
+
+    /// What one of several changes did that count together.
+    #[inline]
+    pub const fn uncounted(self) -> Change {
+        self.times(0)
+    }
+
+    #[inline]
+    pub const fn times(self, count: u64) -> Change {
+        Change { count, ..self }
+    }
+
+    #[inline]
+    pub const fn unseen(self) -> Change {
+        Change { is_seen: false, ..self }
+    }
+
+    #[inline]
+    pub const fn expired(self) -> Change {
+        Change { cause: Cause::Expired, ..self }
+    }
+
+    /// With one event more.
+    #[inline]
+    pub const fn and(mut self, event: Event) -> Change {
+        if self.events[0].is_none() {
+            self.events[0] = Some(event);
+        } else if self.events[1].is_none() {
+            self.events[1] = Some(event);
+        } else {
+            self.events[2] = Some(event);
+        }
+        self
+    }
+
+    #[inline]
+    pub const fn and_if(self, applies: bool, event: Event) -> Change {
+        if applies { self.and(event) } else { self }
+    }
+
+    pub fn events(&self) -> impl Iterator<Item = Event> {
+        self.events.into_iter().flatten()
+    }
+}
+
+impl From<Event> for Change {
+    #[inline]
+    fn from(event: Event) -> Change {
+        Change::of(event)
+    }
+}
