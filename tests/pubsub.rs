@@ -98,6 +98,65 @@ fn a_pattern_and_a_channel_deliver_the_message_twice() {
 }
 
 #[test]
+fn sharded_channels_are_a_world_of_their_own() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        assert_eq!(client.call("SUBSCRIBE news"), array("subscribe", "news", 1));
+        assert_eq!(client.call("PSUBSCRIBE *"), array("psubscribe", "*", 2));
+        client.send("SSUBSCRIBE news other news");
+        for (name, count) in [("news", 1), ("other", 2), ("news", 2)] {
+            assert_eq!(client.read(), array("ssubscribe", name, count), "counted for themselves");
+        }
+        let mut publisher = server.client();
+        assert_eq!(publisher.call("SPUBLISH news x"), int(1));
+        assert_eq!(client.read(), Value::bulks(&["smessage", "news", "x"]));
+        assert_eq!(publisher.call("SPUBLISH nowhere x"), int(0));
+        assert_eq!(publisher.call("PUBLISH news y"), int(2));
+        assert_eq!(client.read(), message("news", "y"));
+        assert_eq!(client.read(), pmessage("*", "news", "y"));
+
+        let counts = Value::Array(vec![bulk("news"), int(1), bulk("nowhere"), int(0)]);
+        assert_eq!(publisher.call("PUBSUB SHARDNUMSUB news nowhere"), counts);
+        assert_eq!(publisher.call("PUBSUB SHARDCHANNELS o*"), Value::bulks(&["other"]));
+        assert_eq!(publisher.call("PUBSUB CHANNELS"), Value::bulks(&["news"]));
+        assert_eq!(server.info("pubsubshard_channels").as_deref(), Some("2"));
+        assert!(publisher.call("CLIENT LIST TYPE pubsub").text().contains(" sub=1 psub=1 ssub=2 "));
+
+        assert_eq!(client.call("SUNSUBSCRIBE nothing"), array("sunsubscribe", "nothing", 2));
+        assert_eq!(client.call("SUNSUBSCRIBE news"), array("sunsubscribe", "news", 1));
+        assert_eq!(client.call("SUNSUBSCRIBE"), array("sunsubscribe", "other", 0));
+        let none = Value::Array(vec![bulk("sunsubscribe"), Value::NullBulk, int(0)]);
+        assert_eq!(client.call("SUNSUBSCRIBE"), none);
+        assert_eq!(publisher.call("PUBSUB SHARDCHANNELS"), Value::Array(vec![]));
+
+        client.call("SSUBSCRIBE again");
+        assert_eq!(client.call("RESET"), simple("RESET"));
+        assert_eq!(publisher.call("SPUBLISH again x"), int(0));
+        assert_eq!(client.call("MULTI"), Value::ok());
+        for line in ["SSUBSCRIBE a", "SPUBLISH a b"] {
+            assert_eq!(client.call(line), simple("QUEUED"));
+        }
+        let refused = error("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+        assert_eq!(client.call("EXEC"), Value::Array(vec![refused, int(0)]));
+    });
+}
+
+#[test]
+fn a_sharded_message_reaches_every_shard() {
+    on_every_server(&[], |server| {
+        let mut subscribers: Vec<_> = (0..SUBSCRIBERS).map(|_| subscriber(server, "SSUBSCRIBE news")).collect();
+        assert_eq!(server.client().call("SPUBLISH news x"), int(SUBSCRIBERS as i64));
+        for client in &mut subscribers {
+            assert_eq!(client.read(), Value::bulks(&["smessage", "news", "x"]));
+        }
+        let mut client = server.client3();
+        assert_eq!(client.call("SSUBSCRIBE news"), push("ssubscribe", "news", 1));
+        assert_eq!(server.client().call("SPUBLISH news y"), int(SUBSCRIBERS as i64 + 1));
+        assert_eq!(client.read(), Value::Push(vec![bulk("smessage"), bulk("news"), bulk("y")]));
+    });
+}
+
+#[test]
 fn resp2_allows_few_commands_while_subscribed() {
     on_every_server(&[], |server| {
         let mut client = subscriber(server, "SUBSCRIBE news");

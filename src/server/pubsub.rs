@@ -4,7 +4,7 @@
 use super::client::ClientRef;
 use super::output;
 use super::server::Server;
-use super::subscriptions::Receivers;
+use super::subscriptions::{Receivers, World};
 use crate::config::NotifyFlags;
 use crate::keyspace::Notice;
 use crate::resp::{Proto, Reply};
@@ -19,18 +19,19 @@ pub fn publish_counts(server: &Server) {
 }
 
 /// Delivers a message to the listeners of this shard; returns how many there were.
-pub fn deliver(server: &Rc<Server>, channel: &[u8], payload: &[u8]) -> usize {
-    let delivered = queue(server, channel, payload);
+pub fn deliver(server: &Rc<Server>, world: World, channel: &[u8], payload: &[u8]) -> usize {
+    let delivered = queue(server, world, channel, payload);
     output::send_pushed(server);
     delivered
 }
 
-fn queue(server: &Server, channel: &[u8], payload: &[u8]) -> usize {
-    let Receivers { direct, by_pattern } = server.pubsub.borrow().receivers(channel);
+fn queue(server: &Server, world: World, channel: &[u8], payload: &[u8]) -> usize {
+    let Receivers { direct, by_pattern } = server.pubsub.borrow().receivers(world, channel);
+    let word: &[u8] = if world == World::All { b"message" } else { b"smessage" };
     let mut delivered = 0;
     for id in direct {
         let Some(client) = server.client(id) else { continue };
-        send(server, &client, &[b"message", channel, payload]);
+        send(server, &client, &[word, channel, payload]);
         delivered += 1;
     }
     for (pattern, listeners) in by_pattern {
@@ -57,13 +58,13 @@ fn encode(proto: Proto, message: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Publishes to all shards; returns how many connections got the message.
-pub async fn publish(server: &Rc<Server>, channel: &[u8], payload: &[u8]) -> usize {
+pub async fn publish(server: &Rc<Server>, world: World, channel: &[u8], payload: &[u8]) -> usize {
     let mut calls = Vec::new();
     for target in others_that_listen(&server.shard, &server.global.subscriptions) {
         let (channel, payload): (Box<[u8]>, Box<[u8]>) = (channel.into(), payload.into());
-        calls.push(server.shard.call(target, move |shard| deliver(&Server::of(shard), &channel, &payload)));
+        calls.push(server.shard.call(target, move |shard| deliver(&Server::of(shard), world, &channel, &payload)));
     }
-    let mut delivered = deliver(server, channel, payload);
+    let mut delivered = deliver(server, world, channel, payload);
     for call in calls {
         delivered += call.await;
     }
@@ -97,11 +98,11 @@ fn deliver_notices(server: &Rc<Server>, wanted: NotifyFlags, notices: &[Notice])
         let db = notice.db;
         if wanted.contains(NotifyFlags::KEYSPACE) {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), &notice.key].concat();
-            queue(server, &channel, notice.event.name().as_bytes());
+            queue(server, World::All, &channel, notice.event.name().as_bytes());
         }
         if wanted.contains(NotifyFlags::KEYEVENT) {
             let channel = format!("__keyevent@{db}__:{}", notice.event.name());
-            queue(server, channel.as_bytes(), &notice.key);
+            queue(server, World::All, channel.as_bytes(), &notice.key);
         }
     }
     output::send_pushed(server);

@@ -58,6 +58,7 @@ pub struct Session {
     // What RESET takes back and others know of.
     pub channels: BTreeSet<Box<[u8]>>,
     pub patterns: BTreeSet<Box<[u8]>>,
+    pub shard_channels: BTreeSet<Box<[u8]>>,
     pub watched: WatchedKeys,
     /// It sees all commands (MONITOR).
     pub monitors: bool,
@@ -88,6 +89,7 @@ impl Session {
             no_touch: false,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
+            shard_channels: BTreeSet::new(),
             watched: WatchedKeys::default(),
             monitors: false,
             multi: None,
@@ -111,7 +113,7 @@ impl Session {
     }
 
     pub fn subscriptions(&self) -> usize {
-        self.channels.len() + self.patterns.len()
+        self.channels.len() + self.patterns.len() + self.shard_channels.len()
     }
 
     /// Whether it is sent what it did not ask for just now: messages, or what others do.

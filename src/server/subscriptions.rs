@@ -7,15 +7,29 @@ use std::collections::{BTreeMap, HashMap};
 /// Connections by id, in the order in which they subscribed.
 #[derive(Default)]
 pub struct Subscriptions {
-    channels: HashMap<Box<[u8]>, Vec<u64>, ahash::RandomState>,
+    channels: Listeners,
+    /// Channels of sharded publish/subscribe (SSUBSCRIBE), a world of their own.
+    shard_channels: Listeners,
     patterns: BTreeMap<Box<[u8]>, Vec<u64>>,
     count: usize,
 }
+
+type Listeners = HashMap<Box<[u8]>, Vec<u64>, ahash::RandomState>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     Channel,
     Pattern,
+    ShardChannel,
+}
+
+/// Where a message is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum World {
+    /// PUBLISH
+    All,
+    /// SPUBLISH
+    Sharded,
 }
 
 impl Subscriptions {
@@ -27,6 +41,7 @@ impl Subscriptions {
         match to {
             To::Channel => self.channels.entry(name.into()).or_default().push(client),
             To::Pattern => self.patterns.entry(name.into()).or_default().push(client),
+            To::ShardChannel => self.shard_channels.entry(name.into()).or_default().push(client),
         }
         self.count += 1;
     }
@@ -35,6 +50,7 @@ impl Subscriptions {
         let listeners = match to {
             To::Channel => self.channels.get_mut(name),
             To::Pattern => self.patterns.get_mut(name),
+            To::ShardChannel => self.shard_channels.get_mut(name),
         };
         let Some(listeners) = listeners else { return };
         let before = listeners.len();
@@ -44,34 +60,49 @@ impl Subscriptions {
             match to {
                 To::Channel => drop(self.channels.remove(name)),
                 To::Pattern => drop(self.patterns.remove(name)),
+                To::ShardChannel => drop(self.shard_channels.remove(name)),
             }
         }
     }
 
     /// A connection listens to nothing any more.
     pub fn remove_all(&mut self, session: &mut Session) {
-        for (to, names) in [(To::Channel, &mut session.channels), (To::Pattern, &mut session.patterns)] {
+        let all = [
+            (To::Channel, &mut session.channels),
+            (To::Pattern, &mut session.patterns),
+            (To::ShardChannel, &mut session.shard_channels),
+        ];
+        for (to, names) in all {
             std::mem::take(names).iter().for_each(|name| self.remove(to, name, session.peer.id));
         }
     }
 
-    /// Channels with listeners.
-    pub fn channels(&self) -> impl Iterator<Item = &[u8]> {
-        self.channels.keys().map(|name| &name[..])
+    fn listened(&self, world: World) -> &Listeners {
+        match world {
+            World::All => &self.channels,
+            World::Sharded => &self.shard_channels,
+        }
     }
 
-    pub fn listeners(&self, channel: &[u8]) -> usize {
-        self.channels.get(channel).map_or(0, Vec::len)
+    /// Channels with listeners.
+    pub fn channels(&self, world: World) -> impl Iterator<Item = &[u8]> {
+        self.listened(world).keys().map(|name| &name[..])
+    }
+
+    pub fn listeners(&self, world: World, channel: &[u8]) -> usize {
+        self.listened(world).get(channel).map_or(0, Vec::len)
     }
 
     pub fn patterns(&self) -> impl Iterator<Item = &[u8]> {
         self.patterns.keys().map(|name| &name[..])
     }
 
-    /// Who gets a message: those that listen to the channel, and those of each pattern that it matches.
-    pub fn receivers(&self, channel: &[u8]) -> Receivers {
-        let direct = self.channels.get(channel).cloned().unwrap_or_default();
-        let matching = self.patterns.iter().filter(|(pattern, _)| glob_match(pattern, channel, false));
+    /// Who gets a message: those that listen to the channel, and those of each pattern that it matches. (There are no
+    /// patterns of sharded channels.)
+    pub fn receivers(&self, world: World, channel: &[u8]) -> Receivers {
+        let direct = self.listened(world).get(channel).cloned().unwrap_or_default();
+        let matches = |pattern: &[u8]| world == World::All && glob_match(pattern, channel, false);
+        let matching = self.patterns.iter().filter(|(pattern, _)| matches(pattern));
         let by_pattern = matching.map(|(pattern, listeners)| (pattern.clone(), listeners.clone())).collect();
         Receivers { direct, by_pattern }
     }

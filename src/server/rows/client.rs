@@ -333,7 +333,7 @@ fn line(client: &Client) -> String {
     let qbuf_bytes = state.input.len() - state.at;
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
-         psub={psub} ssub=0 multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
+         psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
          multi-mem={multi_bytes} \
          rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
          user=default redir=-1 resp={resp} lib-name={lib_name} lib-ver={lib_ver}\n",
@@ -348,6 +348,7 @@ fn line(client: &Client) -> String {
         db = session.db,
         sub = session.channels.len(),
         psub = session.patterns.len(),
+        ssub = session.shard_channels.len(),
         multi = session.multi.as_ref().map_or(-1, |multi| multi.commands().len() as i64),
         watch = session.watched.len(),
         multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),

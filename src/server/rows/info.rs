@@ -263,7 +263,7 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("keyspace_misses", total.counters.misses);
     text.field("pubsub_channels", total.channels.len());
     text.field("pubsub_patterns", total.patterns.len());
-    text.field("pubsubshard_channels", 0);
+    text.field("pubsubshard_channels", total.shard_channels.len());
     text.field("latest_fork_usec", 0);
     text.field("total_forks", 0);
     text.field("slave_expires_tracked_keys", 0);

@@ -2,10 +2,10 @@
 
 use crate::command::spec::flag::{FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB, STALE, SUBSCRIBED};
 use crate::command::spec::{Group, Keys, Row, Spec};
-use crate::resp::{Request, Result};
+use crate::resp::{Error, Request, Result};
 use crate::server::pubsub::{publish, publish_counts};
 use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
-use crate::server::subscriptions::To;
+use crate::server::subscriptions::{To, World};
 use crate::value::glob::glob_match;
 use std::collections::BTreeSet;
 
@@ -42,17 +42,33 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            name: "publish",
-            arity: 3,
-            flags: PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE,
-            keys: Keys::NONE,
-            group: Group::PubSub,
-            since: "2.0.0",
-            complexity: "O(n + m): n listeners of the channel, m patterns",
-            summary: "Sends a message to all who listen to a channel.",
-            syntax: "channel message",
+            since: "7.0.0",
+            summary: "Listens to sharded channels.",
+            ..listen_spec("ssubscribe", -2, "O(n) in the number of channels", "shardchannel...")
         },
-        Run::Task(|ctx| Box::pin(publish_message(ctx))),
+        Run::Session(|ctx, request| subscribe(ctx, request, To::ShardChannel)),
+    ),
+    Row::new(
+        Spec {
+            since: "7.0.0",
+            summary: "Stops listening to sharded channels, or to all of them.",
+            ..listen_spec("sunsubscribe", -1, "O(n) in the number of channels", "[shardchannel]...")
+        },
+        Run::Session(|ctx, request| unsubscribe(ctx, request, To::ShardChannel)),
+    ),
+    Row::new(
+        Spec {
+            summary: "Sends a message to all who listen to a channel.",
+            ..publish_spec("publish", "2.0.0", "O(n + m): n listeners of the channel, m patterns", "channel message")
+        },
+        Run::Task(|ctx| Box::pin(publish_message(ctx, World::All))),
+    ),
+    Row::new(
+        Spec {
+            summary: "Sends a message to all who listen to a sharded channel.",
+            ..publish_spec("spublish", "7.0.0", "O(n) in the number of listeners", "shardchannel message")
+        },
+        Run::Task(|ctx| Box::pin(publish_message(ctx, World::Sharded))),
     ),
     Row::container(
         Spec {
@@ -73,14 +89,30 @@ pub const ROWS: &[Row<Run>] = &[
                     summary: "Lists the channels that somebody listens to.",
                     ..ask_spec("channels", -2, "[pattern:pattern]")
                 },
-                Run::Task(|ctx| Box::pin(channels(ctx))),
+                Run::Task(|ctx| Box::pin(channels(ctx, World::All))),
             ),
             Row::new(
                 Spec {
                     summary: "Counts the listeners of channels, patterns not included.",
                     ..ask_spec("numsub", -2, "[channel]...")
                 },
-                Run::Task(|ctx| Box::pin(numsub(ctx))),
+                Run::Task(|ctx| Box::pin(numsub(ctx, World::All))),
+            ),
+            Row::new(
+                Spec {
+                    since: "7.0.0",
+                    summary: "Lists the sharded channels that somebody listens to.",
+                    ..ask_spec("shardchannels", -2, "[pattern:pattern]")
+                },
+                Run::Task(|ctx| Box::pin(channels(ctx, World::Sharded))),
+            ),
+            Row::new(
+                Spec {
+                    since: "7.0.0",
+                    summary: "Counts the listeners of sharded channels.",
+                    ..ask_spec("shardnumsub", -2, "[shardchannel]...")
+                },
+                Run::Task(|ctx| Box::pin(numsub(ctx, World::Sharded))),
             ),
             Row::new(
                 Spec { summary: "Counts the patterns that somebody listens to.", ..ask_spec("numpat", 2, "") },
@@ -98,6 +130,20 @@ const fn listen_spec(name: &'static str, arity: i32, complexity: &'static str, s
         keys: Keys::NONE,
         group: Group::PubSub,
         since: "2.0.0",
+        complexity,
+        summary: "",
+        syntax,
+    }
+}
+
+const fn publish_spec(name: &'static str, since: &'static str, complexity: &'static str, syntax: &'static str) -> Spec {
+    Spec {
+        name,
+        arity: 3,
+        flags: PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE,
+        keys: Keys::NONE,
+        group: Group::PubSub,
+        since,
         complexity,
         summary: "",
         syntax,
@@ -122,17 +168,25 @@ fn names<'s>(ctx: &'s mut SessionCtx, to: To) -> &'s mut BTreeSet<Box<[u8]>> {
     match to {
         To::Channel => &mut ctx.session.channels,
         To::Pattern => &mut ctx.session.patterns,
+        To::ShardChannel => &mut ctx.session.shard_channels,
     }
 }
 
 fn subscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
-    let word: &[u8] = if to == To::Channel { b"subscribe" } else { b"psubscribe" };
+    if to == To::ShardChannel && ctx.in_exec {
+        return Err(Error::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
+    let word: &[u8] = match to {
+        To::Channel => b"subscribe",
+        To::Pattern => b"psubscribe",
+        To::ShardChannel => b"ssubscribe",
+    };
     for name in request.from(1) {
         if names(ctx, to).insert(name.into()) {
             let id = ctx.session.peer.id;
             ctx.server.pubsub.borrow_mut().add(to, name, id);
         }
-        confirm(ctx, word, Some(name));
+        confirm(ctx, to, word, Some(name));
     }
     // Publishers on other shards look at the count: it is right before the confirmation leaves.
     publish_counts(ctx.server);
@@ -140,7 +194,11 @@ fn subscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
 }
 
 fn unsubscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
-    let word: &[u8] = if to == To::Channel { b"unsubscribe" } else { b"punsubscribe" };
+    let word: &[u8] = match to {
+        To::Channel => b"unsubscribe",
+        To::Pattern => b"punsubscribe",
+        To::ShardChannel => b"sunsubscribe",
+    };
     let named: Vec<Box<[u8]>> = if request.len() > 1 {
         request.from(1).map(Into::into).collect()
     } else {
@@ -151,17 +209,19 @@ fn unsubscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
             let id = ctx.session.peer.id;
             ctx.server.pubsub.borrow_mut().remove(to, name, id);
         }
-        confirm(ctx, word, Some(name));
+        confirm(ctx, to, word, Some(name));
     }
     if named.is_empty() {
-        confirm(ctx, word, None);
+        confirm(ctx, to, word, None);
     }
     publish_counts(ctx.server);
     Ok(())
 }
 
-fn confirm(ctx: &mut SessionCtx, word: &[u8], name: Option<&[u8]>) {
-    let count = ctx.session.subscriptions() as i64;
+/// Sharded channels are counted for themselves.
+fn confirm(ctx: &mut SessionCtx, to: To, word: &[u8], name: Option<&[u8]>) {
+    let sharded = ctx.session.shard_channels.len();
+    let count = if to == To::ShardChannel { sharded } else { ctx.session.subscriptions() - sharded } as i64;
     ctx.reply.push(3);
     ctx.reply.bulk(word);
     match name {
@@ -171,19 +231,19 @@ fn confirm(ctx: &mut SessionCtx, word: &[u8], name: Option<&[u8]>) {
     ctx.reply.int(count);
 }
 
-async fn publish_message(ctx: TaskCtx) -> Result<Vec<u8>> {
+async fn publish_message(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
-    let delivered = publish(&ctx.server, request.arg(1), request.arg(2)).await;
+    let delivered = publish(&ctx.server, world, request.arg(1), request.arg(2)).await;
     Ok(ctx.reply(|reply| reply.int(delivered as i64)))
 }
 
-async fn channels(ctx: TaskCtx) -> Result<Vec<u8>> {
+async fn channels(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
     let pattern = ctx.request.as_request().get(2).map(<[u8]>::to_vec);
     let of_shard = move |shard: &std::rc::Rc<crate::shard::Shard>| {
         let server = Server::of(shard);
         let subscriptions = server.pubsub.borrow();
         let wanted = |name: &&[u8]| pattern.as_ref().is_none_or(|pattern| glob_match(pattern, name, false));
-        subscriptions.channels().filter(wanted).map(<[u8]>::to_vec).collect::<Vec<_>>()
+        subscriptions.channels(world).filter(wanted).map(<[u8]>::to_vec).collect::<Vec<_>>()
     };
     let found: BTreeSet<Vec<u8>> = ctx.server.shard.call_all(of_shard).await.into_iter().flatten().collect();
     Ok(ctx.reply(|reply| {
@@ -192,13 +252,13 @@ async fn channels(ctx: TaskCtx) -> Result<Vec<u8>> {
     }))
 }
 
-async fn numsub(ctx: TaskCtx) -> Result<Vec<u8>> {
+async fn numsub(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
     let names: Vec<Vec<u8>> = ctx.request.as_request().from(2).map(<[u8]>::to_vec).collect();
     let asked = names.clone();
     let of_shard = move |shard: &std::rc::Rc<crate::shard::Shard>| {
         let server = Server::of(shard);
         let subscriptions = server.pubsub.borrow();
-        asked.iter().map(|name| subscriptions.listeners(name)).collect::<Vec<_>>()
+        asked.iter().map(|name| subscriptions.listeners(world, name)).collect::<Vec<_>>()
     };
     let counts = ctx.server.shard.call_all(of_shard).await;
     Ok(ctx.reply(|reply| {

@@ -3,6 +3,7 @@
 use crate::keyspace::Counters;
 use crate::observe::{Lag, Statistics};
 use crate::server::server::Server;
+use crate::server::subscriptions::World;
 use crate::shard::Shard;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -30,6 +31,7 @@ pub struct Snapshot {
     pub statistics: Statistics,
     /// Hashes of the names that somebody listens to: the same name on several shards counts once.
     pub channels: HashSet<u64>,
+    pub shard_channels: HashSet<u64>,
     pub patterns: HashSet<u64>,
     pub expiry: Expiry,
 }
@@ -86,7 +88,8 @@ impl Snapshot {
         snapshot.statistics = if with_latency { statistics.clone() } else { statistics.without_latency() };
         drop(statistics);
         let pubsub = server.pubsub.borrow();
-        snapshot.channels = pubsub.channels().map(|name| shard.hasher.hash(name)).collect();
+        let hashes = |world: World| pubsub.channels(world).map(|name| shard.hasher.hash(name)).collect();
+        (snapshot.channels, snapshot.shard_channels) = (hashes(World::All), hashes(World::Sharded));
         snapshot.patterns = pubsub.patterns().map(|name| shard.hasher.hash(name)).collect();
         snapshot
     }
@@ -171,6 +174,7 @@ impl Snapshot {
         self.output_bytes += other.output_bytes;
         self.statistics.add(&other.statistics);
         self.channels.extend(&other.channels);
+        self.shard_channels.extend(&other.shard_channels);
         self.patterns.extend(&other.patterns);
     }
 }
