@@ -118,6 +118,8 @@ fn sharded_channels_are_a_world_of_their_own() {
         let counts = Value::Array(vec![bulk("news"), int(1), bulk("nowhere"), int(0)]);
         assert_eq!(publisher.call("PUBSUB SHARDNUMSUB news nowhere"), counts);
         assert_eq!(publisher.call("PUBSUB SHARDCHANNELS o*"), Value::bulks(&["other"]));
+        let refused = "ERR unknown subcommand or wrong number of arguments for 'SHARDCHANNELS'. Try PUBSUB HELP.";
+        assert_eq!(publisher.call("PUBSUB SHARDCHANNELS o* n*"), error(refused));
         assert_eq!(publisher.call("PUBSUB CHANNELS"), Value::bulks(&["news"]));
         assert_eq!(server.info("pubsubshard_channels").as_deref(), Some("2"));
         assert!(publisher.call("CLIENT LIST TYPE pubsub").text().contains(" sub=1 psub=1 ssub=2 "));

@@ -410,7 +410,7 @@ fn bitfield(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
         ctx.commit(key, Event::SetBit);
     } else {
         // A string that has only grown, since nothing fitted, is no change to those who watch it: so it is in Redis.
-        ctx.commit_if(has_grown, key, Change::untold().uncounted().unseen());
+        ctx.commit_if(has_grown, key, Change::untold().unseen());
     }
     ctx.reply.array(written.values.len());
     for value in written.values {

@@ -178,7 +178,10 @@ impl Ctx<'_> {
         let result = work(self);
         self.reply.proto = before;
         let bytes = self.reply.take_from(start);
-        result.map(|()| bytes)
+        match result {
+            Ok(()) if bytes.len() > self.limits.reply_bytes => Err(Error::OutputTooLong),
+            result => result.map(|()| bytes),
+        }
     }
 
     /// Marks the end of an item of a partial reply.

@@ -136,33 +136,17 @@ pub struct Limits {
     pub stream_node_entries: usize,
     /// Bytes from which on a HyperLogLog is dense.
     pub hll_sparse_bytes: usize,
-    pub reply: ReplyLimit,
-}
-
-/// The longest reply of one command on one shard. Nothing else would bound it: one key may be named a million times.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReplyLimit {
-    /// Past so many no more strings are written.
-    pub bytes: usize,
-    /// It is `client-output-buffer-limit`, so the connection is closed for what was written; otherwise an error takes
-    /// its place.
-    pub closes: bool,
+    /// The longest reply of one command on one shard; an error takes the place of a longer one. Nothing else would bound
+    /// it: one key may be named a million times.
+    pub reply_bytes: usize,
 }
 
 /// The longest reply where `client-output-buffer-limit` sets no limit.
 const REPLY_BYTES_MAX: usize = 1 << 30;
 
-impl ReplyLimit {
-    /// Whether an error takes the place of a reply of so many bytes.
-    #[inline]
-    pub fn refuses(self, bytes: usize) -> bool {
-        bytes > self.bytes && !self.closes
-    }
-}
-
 impl Config {
-    /// The limits as far as they can be followed: the members of a pack are counted in 16 bits, and a reply past the
-    /// limit of its connection's output is never sent.
+    /// The limits as far as they can be followed: the members of a pack are counted in 16 bits, and a reply that
+    /// no connection may have to read is not written.
     pub fn feasible_limits(&self) -> Limits {
         let mut limits = self.limits;
         for entries in
@@ -171,11 +155,11 @@ impl Config {
             *entries = (*entries).min(PACKED_ENTRIES_MAX);
         }
         let OutputLimits { normal, pubsub, .. } = self.client_output_buffer_limit;
-        limits.reply = if normal.hard_bytes > 0 && pubsub.hard_bytes > 0 {
+        limits.reply_bytes = if normal.hard_bytes > 0 && pubsub.hard_bytes > 0 {
             // Those who subscribe with RESP3 have the limit of subscribers, and may send commands.
-            ReplyLimit { bytes: normal.hard_bytes.max(pubsub.hard_bytes) as usize, closes: true }
+            normal.hard_bytes.max(pubsub.hard_bytes) as usize
         } else {
-            ReplyLimit { bytes: REPLY_BYTES_MAX, closes: false }
+            REPLY_BYTES_MAX
         };
         limits
     }

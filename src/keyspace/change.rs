@@ -173,6 +173,7 @@ impl Change {
     /// With one event more.
     #[inline]
     pub const fn and(mut self, event: Event) -> Change {
+        debug_assert!(self.events[EVENTS_MAX - 1].is_none(), "no change has so many events");
         if self.events[0].is_none() {
             self.events[0] = Some(event);
         } else if self.events[1].is_none() {

@@ -119,7 +119,7 @@ impl Effects {
         }
     }
 
-    /// A command has failed: nothing has changed.
+    /// A command has failed. Those that fail have changed nothing that anybody can see, though an edit may have begun.
     #[inline]
     pub fn close_all(&mut self) {
         if cfg!(debug_assertions) {

@@ -242,7 +242,7 @@ impl KeyEdit<'_> {
         });
     }
 
-    /// Says when the earliest field of a hash dies, if any has a deadline.
+    /// Says when the earliest field of a hash dies, if any has a deadline. That follows from the fields, and is no change.
     pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
         self.0.db.set_fields_deadline(self.0.slot, earliest_ms, self.0.now.ms);
     }

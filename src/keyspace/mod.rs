@@ -641,7 +641,7 @@ impl Undertaker for Sweeping<'_> {
         self.fields += swept.deleted as u64;
         if swept.deleted > 0 {
             let is_gone = swept.next == Next::Empty;
-            let change = Change::of(Event::HExpired).and_if(is_gone, Event::Del).times(u64::from(is_gone));
+            let change = Change::of(Event::HExpired).and_if(is_gone, Event::Del).times(swept.deleted as u64);
             self.effects.record(self.db, swept.entry.key(), change.expired());
         }
         swept

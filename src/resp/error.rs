@@ -71,6 +71,12 @@ impl Error {
         Error::Text(format!("ERR {text}").into())
     }
 
+    /// A subcommand whose arguments are not what it takes.
+    pub fn bad_subcommand(container: &str, subcommand: &[u8]) -> Error {
+        let head = b"ERR unknown subcommand or wrong number of arguments for '";
+        Error::quoting(&[head, printable(subcommand, 128), b"'. Try ", container.as_bytes(), b" HELP."])
+    }
+
     /// A text, code included, that quotes what a client sent.
     pub fn quoting(parts: &[&[u8]]) -> Error {
         Error::Bytes(parts.concat().into())

@@ -27,7 +27,7 @@ pub fn deliver(server: &Rc<Server>, world: World, channel: &[u8], payload: &[u8]
 
 fn queue(server: &Server, world: World, channel: &[u8], payload: &[u8]) -> usize {
     let Receivers { direct, by_pattern } = server.pubsub.borrow().receivers(world, channel);
-    let word: &[u8] = if world == World::All { b"message" } else { b"smessage" };
+    let word: &[u8] = if world == World::Plain { b"message" } else { b"smessage" };
     let mut delivered = 0;
     for id in direct {
         let Some(client) = server.client(id) else { continue };
@@ -98,11 +98,11 @@ fn deliver_notices(server: &Rc<Server>, wanted: NotifyFlags, notices: &[Notice])
         let db = notice.db;
         if wanted.contains(NotifyFlags::KEYSPACE) {
             let channel = [format!("__keyspace@{db}__:").as_bytes(), &notice.key].concat();
-            queue(server, World::All, &channel, notice.event.name().as_bytes());
+            queue(server, World::Plain, &channel, notice.event.name().as_bytes());
         }
         if wanted.contains(NotifyFlags::KEYEVENT) {
             let channel = format!("__keyevent@{db}__:{}", notice.event.name());
-            queue(server, World::All, channel.as_bytes(), &notice.key);
+            queue(server, World::Plain, channel.as_bytes(), &notice.key);
         }
     }
     output::send_pushed(server);

@@ -27,7 +27,7 @@ pub enum To {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum World {
     /// PUBLISH
-    All,
+    Plain,
     /// SPUBLISH
     Sharded,
 }
@@ -79,7 +79,7 @@ impl Subscriptions {
 
     fn listened(&self, world: World) -> &Listeners {
         match world {
-            World::All => &self.channels,
+            World::Plain => &self.channels,
             World::Sharded => &self.shard_channels,
         }
     }
@@ -101,7 +101,7 @@ impl Subscriptions {
     /// patterns of sharded channels.)
     pub fn receivers(&self, world: World, channel: &[u8]) -> Receivers {
         let direct = self.listened(world).get(channel).cloned().unwrap_or_default();
-        let matches = |pattern: &[u8]| world == World::All && glob_match(pattern, channel, false);
+        let matches = |pattern: &[u8]| world == World::Plain && glob_match(pattern, channel, false);
         let matching = self.patterns.iter().filter(|(pattern, _)| matches(pattern));
         let by_pattern = matching.map(|(pattern, listeners)| (pattern.clone(), listeners.clone())).collect();
         Receivers { direct, by_pattern }

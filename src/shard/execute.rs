@@ -280,7 +280,7 @@ impl Shard {
     ) {
         let (start, first_end) = (out.len(), ends.len());
         let result = self.on_data(at, now, out, ends, |ctx| match handler(ctx, request) {
-            Ok(()) if ctx.limits.reply.refuses(ctx.reply.len() - start) => Err(Error::OutputTooLong),
+            Ok(()) if ctx.reply.len() - start > ctx.limits.reply_bytes => Err(Error::OutputTooLong),
             Ok(()) => Ok(()),
             Err(error) => {
                 ctx.keyspace.effects.close_all();
@@ -295,10 +295,10 @@ impl Shard {
     }
 
     /// The reply of one of a transaction's commands begins at `start`, the first of theirs at `first`. Where those before
-    /// it are too long already, an error takes its place; they stay, and where there is a limit close the connection.
+    /// it are too long already, an error takes its place.
     #[inline]
     pub fn keep_short(&self, first: usize, start: usize, proto: Proto, out: &mut Vec<u8>) {
-        if start - first > self.limits.borrow().reply.bytes {
+        if start - first > self.limits.borrow().reply_bytes {
             out.truncate(start);
             Reply::new(out, proto).error(Error::OutputTooLong);
         }
@@ -326,7 +326,7 @@ impl Shard {
             now,
             clock: &self.clock,
             rng: &mut self.rng.borrow_mut(),
-            reply: Reply::within(out, at.proto, limits.reply.bytes),
+            reply: Reply::within(out, at.proto, limits.reply_bytes),
             hash: at.hash,
             limits,
             touch: at.touch,

@@ -1,7 +1,7 @@
 //! XGROUP: groups and their consumers, made and taken away.
 
 use super::super::Ctx;
-use super::{bad_subcommand, find, no_group_of_key, now_ms, of_group};
+use super::{find, no_group_of_key, now_ms, of_group};
 use crate::keyspace::{Event, Live, Owned};
 use crate::resp::{Error, Request, Result};
 use crate::value::stream::{Group, Id, IdError, Stream};
@@ -32,7 +32,7 @@ fn parse_options(request: Request, creates: bool) -> Result<Options> {
             }
             options.entries_read = (read >= 0).then_some(read);
         } else {
-            return Err(bad_subcommand("XGROUP", request));
+            return Err(Error::bad_subcommand("XGROUP", request.arg(1)));
         }
         index += 1;
     }
@@ -48,7 +48,7 @@ pub fn create(ctx: &mut Ctx, request: Request) -> Result {
     }
     // More arguments than options can have meant something.
     if request.len() > 8 {
-        return Err(bad_subcommand("XGROUP", request));
+        return Err(Error::bad_subcommand("XGROUP", request.arg(1)));
     }
     let create = |stream: &mut Stream| {
         let id = parse_position(request, stream, Id::parse)?;
@@ -90,7 +90,7 @@ pub fn setid(ctx: &mut Ctx, request: Request) -> Result {
     let options = parse_options(request, false)?;
     let live = find_group(ctx, request)?;
     if request.len() > 7 {
-        return Err(bad_subcommand("XGROUP", request));
+        return Err(Error::bad_subcommand("XGROUP", request.arg(1)));
     }
     let set = |stream: &mut Stream| {
         let id = parse_position(request, stream, Id::parse_or_end)?;

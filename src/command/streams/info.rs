@@ -1,7 +1,7 @@
 //! XINFO: what is to be known of a stream, its groups and their consumers.
 
 use super::super::Ctx;
-use super::{at_most, bad_subcommand, find, no_group_of_key, now_ms, reply_entries, reply_entry, reply_id};
+use super::{at_most, find, no_group_of_key, now_ms, reply_entries, reply_entry, reply_id};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::stream::{Consumer, Group, Id, Log, Pending, Stream};
 
@@ -17,7 +17,7 @@ fn parse_full(request: Request) -> Result<Option<usize>> {
             let count = request.int(5)?;
             Ok(Some(at_most(if count < 0 { FULL_COUNT } else { count })))
         }
-        _ => Err(bad_subcommand("XINFO", request)),
+        _ => Err(Error::bad_subcommand("XINFO", request.arg(1))),
     }
 }
 

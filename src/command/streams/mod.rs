@@ -23,7 +23,7 @@ pub use rows::ROWS;
 
 use crate::clock::Now;
 use crate::keyspace::{Change, Event, Key, Keyspace, Kind, Live, Touch};
-use crate::resp::{Error, Reply, Request, Result, printable};
+use crate::resp::{Error, Reply, Result, printable};
 use crate::value::number::I64_TEXT_BYTES_MAX;
 use crate::value::pack::Element;
 use crate::value::stream::{Entry, ID_TEXT_BYTES_MAX, Id};
@@ -70,13 +70,6 @@ fn no_group(key: &[u8], group: &[u8], context: &str) -> Error {
 fn no_group_of_key(key: &[u8], group: &[u8]) -> Error {
     let (key, group) = (printable(key, usize::MAX), printable(group, usize::MAX));
     Error::quoting(&[b"NOGROUP No such consumer group '", group, b"' for key name '", key, b"'"])
-}
-
-/// A subcommand whose arguments are not what it takes.
-fn bad_subcommand(container: &str, request: Request) -> Error {
-    let subcommand = printable(request.arg(1), 128);
-    let head = b"ERR unknown subcommand or wrong number of arguments for '";
-    Error::quoting(&[head, subcommand, b"'. Try ", container.as_bytes(), b" HELP."])
 }
 
 #[inline]

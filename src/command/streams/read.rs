@@ -181,7 +181,7 @@ impl Read {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         for (nth, from) in streams {
             let mut part = Vec::new();
-            if bytes <= ctx.limits.reply.bytes && self.serve(ctx, request, nth, from, &mut Reply::new(&mut part, proto))
+            if bytes <= ctx.limits.reply_bytes && self.serve(ctx, request, nth, from, &mut Reply::new(&mut part, proto))
             {
                 bytes += part.len();
                 parts.push((nth, part));
@@ -376,7 +376,7 @@ async fn attempt_across(across: Across, of_group: bool) -> Result<Vec<u8>> {
         read.serve_all(ctx, (request.as_request(), proto), own.map(|nth| (nth, from[nth])))
     };
     let mut parts: Vec<(usize, Vec<u8>)> = across.on_all(&shards, serve).await.into_iter().flatten().collect();
-    if across.limits.reply.refuses(parts.iter().map(|(_, part)| part.len()).sum()) {
+    if parts.iter().map(|(_, part)| part.len()).sum::<usize>() > across.limits.reply_bytes {
         return Err(Error::OutputTooLong);
     }
     parts.sort_unstable_by_key(|(nth, _)| *nth);

@@ -61,7 +61,7 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Sends a message to all who listen to a channel.",
             ..publish_spec("publish", "2.0.0", "O(n + m): n listeners of the channel, m patterns", "channel message")
         },
-        Run::Task(|ctx| Box::pin(publish_message(ctx, World::All))),
+        Run::Task(|ctx| Box::pin(publish_message(ctx, World::Plain))),
     ),
     Row::new(
         Spec {
@@ -89,14 +89,14 @@ pub const ROWS: &[Row<Run>] = &[
                     summary: "Lists the channels that somebody listens to.",
                     ..ask_spec("channels", -2, "[pattern:pattern]")
                 },
-                Run::Task(|ctx| Box::pin(channels(ctx, World::All))),
+                Run::Task(|ctx| Box::pin(channels(ctx, World::Plain))),
             ),
             Row::new(
                 Spec {
                     summary: "Counts the listeners of channels, patterns not included.",
                     ..ask_spec("numsub", -2, "[channel]...")
                 },
-                Run::Task(|ctx| Box::pin(numsub(ctx, World::All))),
+                Run::Task(|ctx| Box::pin(numsub(ctx, World::Plain))),
             ),
             Row::new(
                 Spec {
@@ -238,7 +238,11 @@ async fn publish_message(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
 }
 
 async fn channels(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
-    let pattern = ctx.request.as_request().get(2).map(<[u8]>::to_vec);
+    let request = ctx.request.as_request();
+    if request.len() > 3 {
+        return Err(Error::bad_subcommand("PUBSUB", request.arg(1)));
+    }
+    let pattern = request.get(2).map(<[u8]>::to_vec);
     let of_shard = move |shard: &std::rc::Rc<crate::shard::Shard>| {
         let server = Server::of(shard);
         let subscriptions = server.pubsub.borrow();

@@ -179,11 +179,7 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
         for some in routed.chunks(PREFETCHED) {
             shard.keyspace.borrow().prefetch(some.iter().copied());
         }
-        for planned in &plan.commands {
-            let from = turn.replies.out.len();
-            exec_one_here(planned, multi.request(planned.queued), turn);
-            shard.keep_short(start, from, turn.session.proto, &mut turn.replies.out);
-        }
+        plan.commands.iter().for_each(|planned| exec_one_here(planned, multi.request(planned.queued), start, turn));
         show_queued(multi, plan, turn);
     } else {
         Reply::new(&mut turn.replies.out, proto).nil_array();
@@ -200,7 +196,8 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
     }
 }
 
-fn exec_one_here(planned: &Planned, request: Request, turn: &mut Turn) {
+/// The first of the transaction's replies begins at `first`.
+fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut Turn) {
     let server = turn.server;
     let shard = &server.shard;
     let at = At { hash: first_hash(&planned.routes), db: planned.db, ..turn.at(planned.command) };
@@ -225,6 +222,7 @@ fn exec_one_here(planned: &Planned, request: Request, turn: &mut Turn) {
             unreachable!("such commands need a coordinator")
         }
     }
+    shard.keep_short(first, start, at.proto, &mut turn.replies.out);
     meter.answered(at.command, &turn.replies.out[start..]);
     if is_quick {
         meter.note(at.command);

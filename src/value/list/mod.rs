@@ -339,7 +339,7 @@ impl List {
         let mut len = 0;
         for segment in &self.segments {
             assert!((1..=CHUNKS_MAX).contains(&segment.chunks.len()));
-            assert_eq!(segment.len, segment.chunks.iter().map(Chunk::count).sum());
+            assert_eq!(segment.len, segment.chunks.iter().map(Chunk::count).sum::<usize>());
             bytes += segment.chunks.capacity() * size_of::<Chunk>();
             len += segment.len;
             for chunk in &segment.chunks {

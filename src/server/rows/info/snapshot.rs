@@ -89,7 +89,7 @@ impl Snapshot {
         drop(statistics);
         let pubsub = server.pubsub.borrow();
         let hashes = |world: World| pubsub.channels(world).map(|name| shard.hasher.hash(name)).collect();
-        (snapshot.channels, snapshot.shard_channels) = (hashes(World::All), hashes(World::Sharded));
+        (snapshot.channels, snapshot.shard_channels) = (hashes(World::Plain), hashes(World::Sharded));
         snapshot.patterns = pubsub.patterns().map(|name| shard.hasher.hash(name)).collect();
         snapshot
     }
