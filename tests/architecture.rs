@@ -16,7 +16,7 @@ const FLOORS: &[&[&str]] = &[
     &["observe"],
     &["table"],
     &["value"],
-    &["resp", "net"],
+    &["resp", "net", "journal"],
     &["rdb", "keyspace"],
     &["expiry"],
     &["command"],

@@ -1,0 +1,318 @@
+//! One stream out of the records of several shards.
+//!
+//! Records that stand alone leave as they come. A part of a transaction waits at the head of its shard's queue until the
+//! other shards have come to theirs, and then leaves with them. Two transactions that touch different keys may have run
+//! in opposite orders on two shards, so that each waits for the other: then both, and what stands between their parts,
+//! leave as one unit. Nothing in it depends on anything else in it but on its own shard, whose order is kept.
+
+use super::{Command, Record, Transaction};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+pub struct Merger {
+    queues: Vec<Queue>,
+    /// The queue that is looked at first, so that a busy shard does not hold up the others.
+    next: usize,
+}
+
+/// What has come from one shard and has not left.
+#[derive(Default)]
+struct Queue {
+    records: VecDeque<Record>,
+    /// How many have left: the position of the first record.
+    left: u64,
+    /// The positions of the parts of transactions.
+    parts: HashMap<u64, u64>,
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<Record> {
+        let record = self.records.pop_front()?;
+        self.left += 1;
+        if let Some(transaction) = &record.part_of {
+            self.parts.remove(&transaction.number);
+        }
+        Some(record)
+    }
+}
+
+/// Commands that belong together.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unit {
+    pub commands: Vec<Command>,
+    /// How many transactions are in it: none where it is one record of one shard, more than one where they had to leave
+    /// together.
+    pub transactions: usize,
+}
+
+/// What leaves together.
+struct Closed {
+    /// Up to which position, of each shard.
+    ends: Vec<u64>,
+    transactions: usize,
+}
+
+impl Merger {
+    pub fn new(shards: usize) -> Merger {
+        Merger { queues: (0..shards).map(|_| Queue::default()).collect(), next: 0 }
+    }
+
+    /// The next record of a shard.
+    pub fn push(&mut self, shard: usize, record: Record) {
+        let queue = &mut self.queues[shard];
+        if let Some(transaction) = &record.part_of {
+            debug_assert!(transaction.shards.contains(&shard));
+            queue.parts.insert(transaction.number, queue.left + queue.records.len() as u64);
+        }
+        queue.records.push_back(record);
+    }
+
+    /// Records that have come and have not left.
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.records.len()).sum()
+    }
+
+    /// What leaves next, if what has come allows anything to.
+    pub fn pop(&mut self) -> Option<Unit> {
+        let shards = self.queues.len();
+        let free = (self.next..shards).chain(0..self.next).find(|shard| self.is_free(*shard));
+        let ends = match free {
+            Some(shard) => {
+                self.next = (shard + 1) % shards;
+                self.closed_from(shard)?
+            }
+            // Every shard waits, or has sent nothing: of those that wait for each other the fewest.
+            None => (0..shards).filter_map(|shard| self.closed_from(shard)).min_by_key(|closed| closed.transactions)?,
+        };
+        Some(self.take(&ends.ends))
+    }
+
+    /// Whether nothing stands before the record at the head of a shard's queue, nor before its other parts.
+    fn is_free(&self, shard: usize) -> bool {
+        match self.head(shard) {
+            None => false,
+            Some(Record { part_of: None, .. }) => true,
+            Some(Record { part_of: Some(transaction), .. }) => transaction.shards.iter().all(|participant| {
+                let head = self.head(*participant).and_then(|record| record.part_of.as_ref());
+                head.is_some_and(|head| head.number == transaction.number)
+            }),
+        }
+    }
+
+    fn head(&self, shard: usize) -> Option<&Record> {
+        self.queues[shard].records.front()
+    }
+
+    /// What leaves together with the record at the head of a shard's queue; `None` where not all of it has come.
+    fn closed_from(&self, shard: usize) -> Option<Closed> {
+        let mut ends: Vec<u64> = self.queues.iter().map(|queue| queue.left).collect();
+        let head = self.head(shard)?;
+        ends[shard] += 1;
+        let mut seen = HashSet::new();
+        let mut open: Vec<&Transaction> = head.part_of.iter().collect();
+        while let Some(transaction) = open.pop() {
+            if !seen.insert(transaction.number) {
+                continue;
+            }
+            for &participant in &transaction.shards[..] {
+                let queue = &self.queues[participant];
+                let (from, end) = (ends[participant], queue.parts.get(&transaction.number)? + 1);
+                if end > from {
+                    ends[participant] = end;
+                    // Whatever stands before it leaves before it, and takes its other parts along.
+                    let before = (from - queue.left) as usize..(end - queue.left) as usize;
+                    open.extend(queue.records.range(before).filter_map(|record| record.part_of.as_ref()));
+                }
+            }
+        }
+        Some(Closed { ends, transactions: seen.len() })
+    }
+
+    /// Takes the records up to these positions out.
+    fn take(&mut self, ends: &[u64]) -> Unit {
+        let (mut commands, mut seen) = (Vec::new(), HashSet::new());
+        for (queue, end) in self.queues.iter_mut().zip(ends) {
+            while queue.left < *end {
+                let Some(record) = queue.pop() else { break };
+                let is_repeated = match &record.part_of {
+                    Some(transaction) => !seen.insert(transaction.number) && transaction.is_whole,
+                    None => false,
+                };
+                if !is_repeated {
+                    commands.extend(record.commands);
+                }
+            }
+        }
+        Unit { commands, transactions: seen.len() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn command(name: &str) -> Command {
+        Command { db: 0, args: vec![name.as_bytes().into()] }
+    }
+
+    fn single(name: &str) -> Record {
+        Record { part_of: None, commands: vec![command(name)] }
+    }
+
+    fn part(number: u64, shards: &[usize], name: &str) -> Record {
+        let part_of = Some(Transaction { number, shards: shards.into(), is_whole: false });
+        Record { part_of, commands: vec![command(name)] }
+    }
+
+    fn names(unit: &Unit) -> Vec<String> {
+        unit.commands.iter().map(|command| String::from_utf8_lossy(&command.args[0]).into_owned()).collect()
+    }
+
+    fn popped(merger: &mut Merger) -> Option<(Vec<String>, usize)> {
+        merger.pop().map(|unit| (names(&unit), unit.transactions))
+    }
+
+    fn unit(names: &[&str], transactions: usize) -> Option<(Vec<String>, usize)> {
+        Some((names.iter().map(ToString::to_string).collect(), transactions))
+    }
+
+    #[test]
+    fn a_transaction_leaves_when_all_its_parts_have_come() {
+        let mut merger = Merger::new(3);
+        merger.push(0, part(1, &[0, 2], "a"));
+        merger.push(0, single("behind"));
+        assert_eq!(popped(&mut merger), None);
+        merger.push(1, single("beside"));
+        merger.push(2, single("before"));
+        merger.push(2, part(1, &[0, 2], "b"));
+        assert_eq!(popped(&mut merger), unit(&["beside"], 0));
+        assert_eq!(popped(&mut merger), unit(&["before"], 0));
+        assert_eq!(popped(&mut merger), unit(&["a", "b"], 1));
+        assert_eq!(popped(&mut merger), unit(&["behind"], 0));
+        assert_eq!((popped(&mut merger), merger.waiting()), (None, 0));
+    }
+
+    #[test]
+    fn transactions_in_opposite_orders_leave_together_with_what_is_between() {
+        let mut merger = Merger::new(2);
+        merger.push(0, part(1, &[0, 1], "1a"));
+        merger.push(0, single("between"));
+        merger.push(0, part(2, &[0, 1], "2a"));
+        merger.push(1, part(2, &[0, 1], "2b"));
+        assert_eq!(popped(&mut merger), None);
+        merger.push(1, part(1, &[0, 1], "1b"));
+        merger.push(1, single("after"));
+        assert_eq!(popped(&mut merger), unit(&["1a", "between", "2a", "2b", "1b"], 2));
+        assert_eq!(popped(&mut merger), unit(&["after"], 0));
+    }
+
+    /// What waits for two others that wait for each other does not leave with them.
+    #[test]
+    fn no_more_leave_together_than_have_to() {
+        let mut merger = Merger::new(3);
+        merger.push(0, part(3, &[0, 1], "3a"));
+        merger.push(1, part(1, &[1, 2], "1b"));
+        merger.push(1, part(2, &[1, 2], "2b"));
+        merger.push(1, part(3, &[0, 1], "3b"));
+        merger.push(2, part(2, &[1, 2], "2c"));
+        merger.push(2, part(1, &[1, 2], "1c"));
+        assert_eq!(popped(&mut merger), unit(&["1b", "2b", "2c", "1c"], 2));
+        assert_eq!(popped(&mut merger), unit(&["3a", "3b"], 1));
+    }
+
+    #[test]
+    fn what_is_about_all_data_is_said_once() {
+        let mut merger = Merger::new(2);
+        let shards: Arc<[usize]> = [0, 1].into();
+        for shard in [1, 0] {
+            let part_of = Some(Transaction { number: 1, shards: shards.clone(), is_whole: true });
+            merger.push(shard, Record { part_of, commands: vec![command("FLUSHALL")] });
+        }
+        assert_eq!(popped(&mut merger), unit(&["FLUSHALL"], 1));
+        assert_eq!(merger.waiting(), 0);
+    }
+
+    /// Records of some shards: transactions come to each shard in the order of their numbers, but for neighbours that
+    /// have changed places there.
+    fn histories(swaps: bool) -> impl Strategy<Value = Vec<Vec<Record>>> {
+        let participants = prop::collection::btree_set(0..4_usize, 1..=4);
+        let one = (participants, prop::array::uniform4(0..8_u8));
+        prop::collection::vec(one, 0..40).prop_map(move |transactions| {
+            let mut shards = vec![Vec::new(); 4];
+            let mut swapped = vec![Vec::new(); 4];
+            for (number, (participants, chances)) in transactions.into_iter().enumerate() {
+                let participants: Vec<usize> = participants.into_iter().collect();
+                for &shard in &participants {
+                    let name = format!("{number}@{shard}");
+                    let record = match &participants[..] {
+                        [_] => single(&name),
+                        several => part(number as u64, several, &name),
+                    };
+                    shards[shard].push(record);
+                    swapped[shard].push(chances[shard] == 0);
+                }
+            }
+            for (shard, swapped) in shards.iter_mut().zip(swapped) {
+                for (index, is_swapped) in swapped.into_iter().enumerate().skip(1) {
+                    if swaps && is_swapped {
+                        shard.swap(index - 1, index);
+                    }
+                }
+            }
+            shards
+        })
+    }
+
+    /// Pushes all records in some order, and pops in between.
+    fn merge(shards: &[Vec<Record>], seed: u64) -> (Vec<Unit>, usize) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (mut merger, mut units) = (Merger::new(shards.len()), Vec::new());
+        let mut rest: Vec<_> = shards.iter().map(|records| records.iter()).collect();
+        loop {
+            let more: Vec<usize> = (0..rest.len()).filter(|shard| rest[*shard].len() > 0).collect();
+            let Some(shard) = rng.choice(more) else { break };
+            merger.push(shard, rest[shard].next().expect("there is one more").clone());
+            if rng.bool() {
+                units.extend(merger.pop());
+            }
+        }
+        units.extend(std::iter::from_fn(|| merger.pop()));
+        (units, merger.waiting())
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_leaves_in_its_shards_order_and_transactions_are_whole(
+            shards in histories(true),
+            seed: u64,
+        ) {
+            let (units, waiting) = merge(&shards, seed);
+            prop_assert_eq!(waiting, 0);
+            for (shard, records) in shards.iter().enumerate() {
+                let of_shard = |name: &String| name.ends_with(&format!("@{shard}"));
+                let left: Vec<String> = units.iter().flat_map(names).filter(of_shard).collect();
+                let came: Vec<String> = records.iter().flat_map(|record| {
+                    names(&Unit { commands: record.commands.clone(), transactions: 0 })
+                }).collect();
+                prop_assert_eq!(left, came);
+            }
+            let mut seen = HashSet::new();
+            for unit in &units {
+                let of: HashSet<String> =
+                    names(unit).iter().map(|name| name.split('@').next().expect("a number").to_owned()).collect();
+                prop_assert!(of.iter().all(|number| seen.insert(number.clone())), "{of:?} has left in parts");
+            }
+        }
+
+        #[test]
+        fn where_all_shards_agree_on_the_order_every_transaction_leaves_alone(
+            shards in histories(false),
+            seed: u64,
+        ) {
+            let (units, waiting) = merge(&shards, seed);
+            prop_assert_eq!(waiting, 0);
+            prop_assert!(units.iter().all(|unit| unit.transactions <= 1));
+        }
+    }
+}
