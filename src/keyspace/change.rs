@@ -149,6 +149,12 @@ impl Change {
         Change { events: [Some(event), None, None], ..Change::untold() }
     }
 
+    /// Something was taken out of a collection, perhaps the last of it and with it the key.
+    #[inline]
+    pub const fn removal(event: Event, is_gone: bool) -> Change {
+        Change::of(event).and_if(is_gone, Event::Del)
+    }
+
     /// What one of several changes did that count together.
     #[inline]
     pub const fn uncounted(self) -> Change {

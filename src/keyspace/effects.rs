@@ -92,7 +92,7 @@ impl Effects {
     /// An event that is no change: a key was missing, or is new.
     #[inline]
     pub fn tell(&mut self, event: Event, db: usize, key: &[u8]) {
-        if self.sinks.has(Sinks::EVENTS) && self.wanted.contains(event.class()) {
+        if self.wanted.contains(event.class()) {
             self.notices.push(Notice { db, event, key: key.into() });
         }
     }
@@ -100,7 +100,7 @@ impl Effects {
     /// Sets the classes of events that are told from now on.
     pub fn set_wanted(&mut self, wanted: NotifyFlags) {
         self.wanted = wanted;
-        self.sinks.set(Sinks::EVENTS, wanted != NotifyFlags::NONE);
+        self.sinks.set(Sinks::EVENTS, !wanted.is_empty());
     }
 
     /// A key was changed, and it has to be said what the change was.

@@ -641,7 +641,7 @@ impl Undertaker for Sweeping<'_> {
         self.fields += swept.deleted as u64;
         if swept.deleted > 0 {
             let is_gone = swept.next == Next::Empty;
-            let change = Change::of(Event::HExpired).and_if(is_gone, Event::Del).times(swept.deleted as u64);
+            let change = Change::removal(Event::HExpired, is_gone).times(swept.deleted as u64);
             self.effects.record(self.db, swept.entry.key(), change.expired());
         }
         swept

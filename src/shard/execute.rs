@@ -281,11 +281,7 @@ impl Shard {
         let (start, first_end) = (out.len(), ends.len());
         let result = self.on_data(at, now, out, ends, |ctx| match handler(ctx, request) {
             Ok(()) if ctx.reply.len() - start > ctx.limits.reply_bytes => Err(Error::OutputTooLong),
-            Ok(()) => Ok(()),
-            Err(error) => {
-                ctx.keyspace.effects.close_all();
-                Err(error)
-            }
+            result => result.inspect_err(|_| ctx.keyspace.effects.close_all()),
         });
         if let Err(error) = result {
             out.truncate(start);

@@ -155,5 +155,5 @@ impl<'c> Edit<'c> {
 
 /// Fields were deleted, perhaps the last one and with it the key.
 pub fn deleted(stays: bool) -> Change {
-    Change::of(Event::HDel).and_if(!stays, Event::Del)
+    Change::removal(Event::HDel, !stays)
 }

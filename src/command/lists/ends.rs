@@ -1,8 +1,8 @@
 //! Pushing to the ends of a list and taking from them.
 
-use super::{change_chunks, find, limit, of_kind, pack_small, removed, view};
+use super::{change_chunks, find, limit, of_kind, pack_small, view};
 use crate::command::{Ctx, reply_element};
-use crate::keyspace::{Event, Key, KeyEdit, Kind, Live, Owned, Stored};
+use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live, Owned, Stored};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::list::packed::{self, Form};
 use crate::value::list::{Direction, End, Limit};
@@ -112,7 +112,7 @@ pub(super) fn pop_to_reply(
     view.iter(first, direction).take(count).for_each(|element| reply_element(&mut ctx.reply, element));
     if count > 0 {
         let is_gone = drop_from(live.edit(), end, count, limit);
-        ctx.commit(key, removed(popped(end), is_gone));
+        ctx.commit(key, Change::removal(popped(end), is_gone));
     }
     Ok(true)
 }

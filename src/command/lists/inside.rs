@@ -1,9 +1,9 @@
 //! Lists by index and by element.
 
 use super::ends::trim;
-use super::{change_chunks, find, from_end, limit, of_kind, pack_small, removed, settle, view};
+use super::{change_chunks, find, from_end, limit, of_kind, pack_small, settle, view};
 use crate::command::{Ctx, reply_element};
-use crate::keyspace::{Event, Live};
+use crate::keyspace::{Change, Event, Live};
 use crate::resp::{Error, Request, Result};
 use crate::value::list::{Direction, End, View, packed};
 use crate::value::pack::Element;
@@ -115,7 +115,7 @@ pub(super) fn lrem(ctx: &mut Ctx, request: Request) -> Result {
         None => change_chunks(&mut live, limit, |list| list.remove_equal(element, max, from, limit)),
     };
     let is_gone = gone > 0 && settle(live, limit);
-    ctx.commit_if(gone > 0, key, removed(Event::LRem, is_gone));
+    ctx.commit_if(gone > 0, key, Change::removal(Event::LRem, is_gone));
     ctx.reply.int(gone as i64);
     Ok(())
 }
@@ -128,7 +128,7 @@ pub(super) fn ltrim(ctx: &mut Ctx, request: Request) -> Result {
         let len = view(&live).len();
         let kept = places(start, stop, len);
         let is_gone = trim(live, kept.start, len - kept.end, limit);
-        ctx.commit(key, removed(Event::LTrim, is_gone));
+        ctx.commit(key, Change::removal(Event::LTrim, is_gone));
     }
     ctx.reply.ok();
     Ok(())

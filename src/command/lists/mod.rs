@@ -19,7 +19,7 @@ use super::blocking::{self, Blocking, Nil};
 use super::spec::flag::{BLOCKING, DENY_OOM, FAST, MOVABLE_KEYS, NO_SCRIPT, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, OwnedRequest, Run};
-use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live, Stored};
+use crate::keyspace::{Key, KeyEdit, Kind, Live, Stored};
 use crate::resp::{Error, Result};
 use crate::value::list::{End, Limit, List, View};
 
@@ -428,11 +428,6 @@ fn pack_small(live: &mut KeyEdit, limit: Limit) {
     if let Some(packed) = live.node::<List>().and_then(|list| list.to_packed(limit)) {
         live.set_value(Stored::Packed(Kind::List, false, &packed));
     }
-}
-
-/// Elements were taken out, perhaps the last one and with it the key.
-fn removed(event: Event, is_gone: bool) -> Change {
-    Change::of(event).and_if(is_gone, Event::Del)
 }
 
 /// An index, negative ones counted from the end; below zero where it is before the first element.

@@ -1,11 +1,11 @@
 //! From one list to another, and from the first of several that has elements.
 
 use super::ends::{drop_from, pop_to_reply, popped, push_texts, pushed};
-use super::{find, limit, removed, view};
+use super::{find, limit, view};
 use crate::command::blocking::{self, Wait};
 use crate::command::spec::Keys;
 use crate::command::{Across, Ctx, OwnedRequest};
-use crate::keyspace::{Key, Live};
+use crate::keyspace::{Change, Key, Live};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::list::End;
 use crate::value::number::parse_i64;
@@ -55,7 +55,7 @@ fn take(ctx: &mut Ctx, key: Key, end: End) -> Result {
     let limit = limit(ctx);
     if let Some(live) = find(ctx, key)?.map(Live::edit) {
         let is_gone = drop_from(live, end, 1, limit);
-        ctx.commit(key, removed(popped(end), is_gone));
+        ctx.commit(key, Change::removal(popped(end), is_gone));
     }
     Ok(())
 }

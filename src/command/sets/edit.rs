@@ -92,7 +92,7 @@ pub(super) fn remove_members<'m>(
             break;
         }
     }
-    ctx.commit_if(removed > 0, key, Change::of(event).and_if(is_gone, Event::Del));
+    ctx.commit_if(removed > 0, key, Change::removal(event, is_gone));
     Ok(removed)
 }
 

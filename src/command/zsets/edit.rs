@@ -1,11 +1,11 @@
 //! Adding members, changing scores, removing members.
 
-use super::{change, of_kind, removed, settle, view};
+use super::{change, of_kind, settle, view};
 use crate::command::spec::flag::{DENY_OOM, FAST, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, Run};
 use crate::config::PackLimits;
-use crate::keyspace::{Event, Key, KeyEdit, Kind, Owned, Stored};
+use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Owned, Stored};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_f64;
 use crate::value::zset::{EMPTY, Edit, Packed, View, Zset};
@@ -239,7 +239,7 @@ fn zrem(ctx: &mut Ctx, request: Request) -> Result {
         |zset| remove_members(zset, request.from(2)),
     );
     let is_gone = settle(edit);
-    ctx.commit_if(count > 0, key, removed(Event::ZRem, is_gone));
+    ctx.commit_if(count > 0, key, Change::removal(Event::ZRem, is_gone));
     ctx.reply.int(count);
     Ok(())
 }

@@ -25,7 +25,7 @@ pub use items::Items;
 use super::spec::Row;
 use super::{Ctx, Run};
 use crate::config::PackLimits;
-use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live};
+use crate::keyspace::{Event, Key, KeyEdit, Kind, Live};
 use crate::resp::{Error, Result};
 use crate::value::zset::{Packed, View, Zset};
 
@@ -63,11 +63,6 @@ fn settle(live: KeyEdit) -> bool {
         live.remove();
     }
     is_gone
-}
-
-/// Members were taken out, perhaps the last one and with it the key.
-fn removed(event: Event, is_gone: bool) -> Change {
-    Change::of(event).and_if(is_gone, Event::Del)
 }
 
 /// Stores a result, which deletes what was there where it is empty; returns the number of members.

@@ -1,12 +1,12 @@
 //! Taking members from the ends of sorted sets, and waiting for some.
 
-use super::{change, of_kind, removed, settle, view};
+use super::{change, of_kind, settle, view};
 use crate::command::blocking::both_once;
 use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, never, once, once_across, seconds};
 use crate::command::spec::flag::{BLOCKING, FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_element};
-use crate::keyspace::{Event, Key, Kind};
+use crate::keyspace::{Change, Event, Key, Kind};
 use crate::resp::{Error, Proto, Request, Result};
 use crate::value::number::parse_i64;
 use crate::value::zset::{Edit, View};
@@ -202,7 +202,7 @@ fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<
         |zset| zset.remove_range(same, |_, _| ()),
     );
     let is_gone = settle(edit);
-    ctx.commit(key, removed(end.event(), is_gone));
+    ctx.commit(key, Change::removal(end.event(), is_gone));
     Ok(true)
 }
 

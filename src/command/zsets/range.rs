@@ -1,11 +1,11 @@
 //! Ranges of a sorted set: by rank, by score and by name. Read, counted, stored and removed.
 
 use super::read::{announce, reply_item};
-use super::{Items, change, of_kind, removed, settle, store, view};
+use super::{Items, change, of_kind, settle, store, view};
 use crate::command::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, Run};
-use crate::keyspace::Event;
+use crate::keyspace::{Change, Event};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::strtod;
 use crate::value::zset::{AtMember, AtScore, Border, Edit, View};
@@ -369,7 +369,7 @@ fn remove(ctx: &mut Ctx, request: Request, by: By, event: Event) -> Result {
             |zset| zset.remove_range(same, |_, _| ()),
         );
         let is_gone = settle(edit);
-        ctx.commit(key, removed(event, is_gone));
+        ctx.commit(key, Change::removal(event, is_gone));
     }
     ctx.reply.int(count as i64);
     Ok(())
