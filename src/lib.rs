@@ -11,8 +11,8 @@
 //!  expiry      the cycle and its budget
 //!  keyspace    the only door to data; nothing dead ever passes it
 //!  rdb         the codec of values, as DUMP and RESTORE have them
+//!  journal     what the shards have changed, as commands, brought into one order
 //!  net         sockets: a ring of our own, or glommio's
-//!  journal     what the shards have changed, brought into one order (its writers and readers are to come)
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
 //!  value       the types: packs and nodes of hashes, ...; numbers, globs: what they have in common
 //!  table       hash tables with deadlines, for databases and large collections: block, directory, entry

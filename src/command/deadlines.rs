@@ -219,9 +219,11 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
     if deadline.is_past(ctx.now) {
         live.remove();
         ctx.commit(key, Event::Del);
+        ctx.propagate(&[b"DEL", key.bytes]);
     } else {
         live.set_deadline(Some(deadline.store_ms()));
         ctx.commit(key, Event::Expire);
+        ctx.propagate_at(&[b"PEXPIREAT", key.bytes], deadline.store_ms());
     }
     ctx.reply.int(1);
     Ok(())

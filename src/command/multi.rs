@@ -3,7 +3,7 @@
 use super::deadlines::Deadline;
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::strings::{Condition, as_bytes, len, parse_options, reply_value, set_dead};
+use super::strings::{Condition, as_bytes, len, parse_options, propagate_set, reply_value, set_dead};
 use super::{Across, Ctx, Merge, Run};
 use crate::clock::Now;
 use crate::config::Limits;
@@ -173,6 +173,7 @@ impl ManySets {
             };
             ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(index + 1)), deadline_ms, ctx.now);
             ctx.commit(key, Change::of(Event::Set).and_if(self.deadline.is_some(), Event::Expire));
+            propagate_set(ctx, key, request.arg(index + 1), deadline_ms);
         }
     }
 }

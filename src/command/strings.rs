@@ -478,10 +478,19 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
     };
     ctx.keyspace.insert(ctx.db, key, Value::of(value), deadline_ms, ctx.now);
     ctx.commit(key, Change::of(Event::Set).and_if(deadline.is_some(), Event::Expire));
+    propagate_set(ctx, key, value, deadline_ms);
     if !options.get {
         ctx.reply.ok();
     }
     Ok(())
+}
+
+/// What a value was set to, and its deadline.
+pub fn propagate_set(ctx: &mut Ctx, key: Key, value: &[u8], deadline_ms: Option<u64>) {
+    match deadline_ms {
+        Some(deadline_ms) => ctx.propagate_at(&[b"SET", key.bytes, value, b"PXAT"], deadline_ms),
+        None => ctx.propagate(&[b"SET", key.bytes, value]),
+    }
 }
 
 /// Sets a value whose deadline has passed: it is never stored, and what was there is gone. What Redis tells of it is told,
@@ -491,6 +500,7 @@ pub fn set_dead(ctx: &mut Ctx, key: Key) {
         ctx.keyspace.effects.tell(Event::New, ctx.db, key.bytes);
     }
     ctx.commit(key, Change::of(Event::Set).and(Event::Expire).and(Event::Expired));
+    ctx.propagate(&[b"DEL", key.bytes]);
     ctx.keyspace.counters.expired_by_access += 1;
 }
 
@@ -521,14 +531,17 @@ fn getex(ctx: &mut Ctx, request: Request) -> Result {
         Some(deadline) if deadline.is_past(ctx.now) && deadline.absolute => {
             live.remove();
             ctx.commit(key, Event::Del);
+            ctx.propagate(&[b"DEL", key.bytes]);
         }
         Some(deadline) => {
             live.set_deadline(Some(deadline.store_ms()));
             ctx.commit(key, Event::Expire);
+            ctx.propagate_at(&[b"PEXPIREAT", key.bytes], deadline.store_ms());
         }
         None if options.persist && live.deadline_ms().is_some() => {
             live.set_deadline(None);
             ctx.commit(key, Event::Persist);
+            ctx.propagate(&[b"PERSIST", key.bytes]);
         }
         None => {}
     }
@@ -544,6 +557,7 @@ fn getdel(ctx: &mut Ctx, request: Request) -> Result {
             reply_value(&mut ctx.reply, live.value());
             live.edit().remove();
             ctx.commit(key, Event::Del);
+            ctx.propagate(&[b"DEL", key.bytes]);
         }
     }
     Ok(())
@@ -563,6 +577,7 @@ fn delex(ctx: &mut Ctx, request: Request) -> Result {
         Some(live) if holds => {
             live.edit().remove();
             ctx.commit(key, Event::Del);
+            ctx.propagate(&[b"DEL", key.bytes]);
             true
         }
         _ => false,
@@ -576,6 +591,7 @@ fn getset(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(2)), None, ctx.now);
     ctx.commit(key, Event::Set);
+    propagate_set(ctx, key, request.arg(2), None);
     Ok(())
 }
 
@@ -704,6 +720,7 @@ fn incrbyfloat(ctx: &mut Ctx, request: Request) -> Result {
         None => drop(ctx.keyspace.insert_new(ctx.db, key, Value::Bytes(&sum), None, ctx.now)),
     }
     ctx.commit(key, Event::IncrByFloat);
+    ctx.propagate(&[b"SET", key.bytes, &sum, b"KEEPTTL"]);
     ctx.reply.bulk(&sum);
     Ok(())
 }

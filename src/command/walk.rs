@@ -137,6 +137,7 @@ fn flush(ctx: &mut Ctx, request: Request, all: bool) -> Result {
     for db in dbs {
         ctx.keyspace.flush(db, ctx.now);
     }
+    ctx.propagate_whole(request);
     ctx.reply.ok();
     Ok(())
 }
@@ -148,6 +149,7 @@ fn swap(ctx: &mut Ctx, request: Request) -> Result {
     let databases = ctx.keyspace.databases();
     let in_range = |db: i64| usize::try_from(db).ok().filter(|db| *db < databases).ok_or(Error::DbOutOfRange);
     ctx.keyspace.swap(in_range(first)?, in_range(second)?, ctx.now);
+    ctx.propagate_whole(request);
     ctx.reply.ok();
     Ok(())
 }

@@ -36,6 +36,7 @@ const GIB: u64 = 1 << 30;
 const SECONDS_MAX: u64 = i32::MAX as u64;
 
 const ENTRIES_MAX: u64 = i64::MAX as u64;
+pub const SHARDS_MAX: usize = 256;
 
 /// Former names, and what they are called today.
 const ALIASES: &[(&str, &str)] = &[
@@ -174,7 +175,7 @@ const OWN: &[Directive] = &[
         name: "shards",
         group: Group::General,
         default: "0",
-        kind: Kind::Integer { min: 0, max: 256, unit: "" },
+        kind: Kind::Integer { min: 0, max: SHARDS_MAX as u64, unit: "" },
         mutable: false,
         help: "threads that own a part of the keys each; 0 = as many as the process may use cores",
         field: field!(shards),

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 pub use directive::{Directive, Group};
-pub use directives::DIRECTIVES;
+pub use directives::{DIRECTIVES, SHARDS_MAX};
 pub use file::{Place, Reason, Start, StartError, load};
 pub use help::{markdown_absent_table, markdown_table};
 pub use rewrite::RewriteError;

@@ -60,7 +60,7 @@ impl Merger {
     pub fn push(&mut self, shard: usize, record: Record) {
         let queue = &mut self.queues[shard];
         if let Some(transaction) = &record.part_of {
-            debug_assert!(transaction.shards.contains(&shard));
+            debug_assert!(transaction.shards.contains(shard));
             queue.parts.insert(transaction.number, queue.left + queue.records.len() as u64);
         }
         queue.records.push_back(record);
@@ -83,7 +83,7 @@ impl Merger {
             // Every shard waits, or has sent nothing: of those that wait for each other the fewest.
             None => (0..shards).filter_map(|shard| self.closed_from(shard)).min_by_key(|closed| closed.transactions)?,
         };
-        Some(self.take(&ends.ends))
+        Some(self.take(&ends.ends, ends.transactions))
     }
 
     /// Whether nothing stands before the record at the head of a shard's queue, nor before its other parts.
@@ -92,7 +92,7 @@ impl Merger {
             None => false,
             Some(Record { part_of: None, .. }) => true,
             Some(Record { part_of: Some(transaction), .. }) => transaction.shards.iter().all(|participant| {
-                let head = self.head(*participant).and_then(|record| record.part_of.as_ref());
+                let head = self.head(participant).and_then(|record| record.part_of.as_ref());
                 head.is_some_and(|head| head.number == transaction.number)
             }),
         }
@@ -113,7 +113,7 @@ impl Merger {
             if !seen.insert(transaction.number) {
                 continue;
             }
-            for &participant in &transaction.shards[..] {
+            for participant in transaction.shards.iter() {
                 let queue = &self.queues[participant];
                 let (from, end) = (ends[participant], queue.parts.get(&transaction.number)? + 1);
                 if end > from {
@@ -127,46 +127,53 @@ impl Merger {
         Some(Closed { ends, transactions: seen.len() })
     }
 
-    /// Takes the records up to these positions out.
-    fn take(&mut self, ends: &[u64]) -> Unit {
-        let (mut commands, mut seen) = (Vec::new(), HashSet::new());
+    /// Takes the records up to these positions out. What is about all data stands between what each shard says before
+    /// and behind it. (Where several transactions leave together none of them is, since that waits for no other.)
+    fn take(&mut self, ends: &[u64], transactions: usize) -> Unit {
+        let mut said: Vec<std::iter::Peekable<std::vec::IntoIter<Command>>> = Vec::new();
         for (queue, end) in self.queues.iter_mut().zip(ends) {
+            let mut commands = Vec::new();
             while queue.left < *end {
                 let Some(record) = queue.pop() else { break };
-                let is_repeated = match &record.part_of {
-                    Some(transaction) => !seen.insert(transaction.number) && transaction.is_whole,
-                    None => false,
-                };
-                if !is_repeated {
-                    commands.extend(record.commands);
-                }
+                commands.extend(record.commands);
             }
+            said.push(commands.into_iter().peekable());
         }
-        Unit { commands, transactions: seen.len() }
+        let mut commands = Vec::new();
+        loop {
+            for of_shard in &mut said {
+                commands.extend(std::iter::from_fn(|| of_shard.next_if(|command| !command.is_whole)));
+            }
+            let wholes: Vec<Command> = said.iter_mut().filter_map(Iterator::next).collect();
+            let Some(whole) = wholes.into_iter().next() else { break };
+            commands.push(whole);
+        }
+        Unit { commands, transactions }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Shards;
     use super::*;
     use proptest::prelude::*;
-    use std::sync::Arc;
 
     fn command(name: &str) -> Command {
-        Command { db: 0, args: vec![name.as_bytes().into()] }
+        Command::new(0, std::iter::once(name.as_bytes()))
     }
 
     fn single(name: &str) -> Record {
-        Record { part_of: None, commands: vec![command(name)] }
+        Record { part_of: None, now_ms: 0, commands: vec![command(name)] }
     }
 
     fn part(number: u64, shards: &[usize], name: &str) -> Record {
-        let part_of = Some(Transaction { number, shards: shards.into(), is_whole: false });
-        Record { part_of, commands: vec![command(name)] }
+        let part_of = Some(Transaction { number, shards: shards.iter().copied().collect() });
+        Record { part_of, now_ms: 0, commands: vec![command(name)] }
     }
 
     fn names(unit: &Unit) -> Vec<String> {
-        unit.commands.iter().map(|command| String::from_utf8_lossy(&command.args[0]).into_owned()).collect()
+        let name = |command: &Command| String::from_utf8_lossy(&command.bytes).lines().nth(2).map(str::to_owned);
+        unit.commands.iter().map(|command| name(command).expect("a command with a name")).collect()
     }
 
     fn popped(merger: &mut Merger) -> Option<(Vec<String>, usize)> {
@@ -222,15 +229,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_all_data_is_said_once() {
-        let mut merger = Merger::new(2);
-        let shards: Arc<[usize]> = [0, 1].into();
-        for shard in [1, 0] {
-            let part_of = Some(Transaction { number: 1, shards: shards.clone(), is_whole: true });
-            merger.push(shard, Record { part_of, commands: vec![command("FLUSHALL")] });
+    fn what_is_about_all_data_is_said_once_between_the_same() {
+        let mut merger = Merger::new(3);
+        let flush = Command { is_whole: true, ..command("FLUSHALL") };
+        for (shard, names) in [(1, ["before b", "behind b"]), (0, ["before a", "behind a"])] {
+            let [before, behind] = names.map(command);
+            let part = part(1, &[0, 1, 2], "");
+            merger.push(shard, Record { commands: vec![before, flush.clone(), flush.clone(), behind], ..part });
         }
-        assert_eq!(popped(&mut merger), unit(&["FLUSHALL"], 1));
+        merger.push(2, Record { commands: vec![flush.clone(), flush.clone()], ..part(1, &[0, 1, 2], "") });
+        let all = ["before a", "before b", "FLUSHALL", "FLUSHALL", "behind a", "behind b"];
+        assert_eq!(popped(&mut merger), unit(&all, 1));
         assert_eq!(merger.waiting(), 0);
+    }
+
+    #[test]
+    fn sets_of_shards() {
+        let shards: Shards = [0, 63, 64, 255, 64].into_iter().collect();
+        assert_eq!(shards.iter().collect::<Vec<_>>(), [0, 63, 64, 255]);
+        assert_eq!((shards.len(), shards.is_empty(), Shards::default().is_empty()), (4, false, true));
+        assert!(shards.contains(255) && !shards.contains(254));
     }
 
     /// Records of some shards: transactions come to each shard in the order of their numbers, but for neighbours that

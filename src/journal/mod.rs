@@ -15,29 +15,86 @@ mod merge;
 
 pub use merge::{Merger, Unit};
 
-use std::sync::Arc;
+use crate::config::SHARDS_MAX;
+use crate::resp::{Proto, Reply};
 
 /// What one command, or one part of a transaction, has changed on one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// What it is a part of, where that is more than one shard's.
     pub part_of: Option<Transaction>,
+    /// The one moment that its commands looked at, store milliseconds.
+    pub now_ms: u64,
     pub commands: Vec<Command>,
 }
 
 /// A transaction over several shards, each of which records a part of it, even where nothing has changed there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transaction {
     pub number: u64,
-    /// The shards that take part, each once.
-    pub shards: Arc<[usize]>,
-    /// Each of its parts is the same command for the whole data set (FLUSHALL): one of them is enough.
-    pub is_whole: bool,
+    /// Those that may write.
+    pub shards: Shards,
 }
 
 /// A command that makes the same change again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     pub db: usize,
-    pub args: Vec<Box<[u8]>>,
+    /// It is about the data of all shards (FLUSHALL): each of them says it, in the same place of the same transaction,
+    /// and one of them is enough.
+    pub is_whole: bool,
+    /// As a client sends it.
+    pub bytes: Box<[u8]>,
+}
+
+impl Command {
+    pub fn new<'a>(db: usize, args: impl ExactSizeIterator<Item = &'a [u8]>) -> Command {
+        let mut bytes = Vec::with_capacity(64);
+        let mut reply = Reply::new(&mut bytes, Proto::Resp2);
+        reply.array(args.len());
+        args.for_each(|arg| reply.bulk(arg));
+        Command { db, is_whole: false, bytes: bytes.into() }
+    }
+}
+
+/// A set of shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shards([u64; SHARDS_MAX.div_ceil(64)]);
+
+impl Shards {
+    pub fn insert(&mut self, shard: usize) {
+        self.0[shard / 64] |= 1 << (shard % 64);
+    }
+
+    pub fn contains(&self, shard: usize) -> bool {
+        self.0[shard / 64] & 1 << (shard % 64) != 0
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Shards::default()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        let words = self.0;
+        (0..words.len()).flat_map(move |word| {
+            let mut rest = words[word];
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+                rest &= rest - 1;
+                Some(word * 64 + bit)
+            })
+        })
+    }
+}
+
+impl FromIterator<usize> for Shards {
+    fn from_iter<I: IntoIterator<Item = usize>>(shards: I) -> Shards {
+        let mut set = Shards::default();
+        shards.into_iter().for_each(|shard| set.insert(shard));
+        set
+    }
 }

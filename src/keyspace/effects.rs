@@ -5,9 +5,10 @@
 //! ([`Effects::close`], then [`Effects::record`]): a command at whose end a key is open has changed it and told nobody.
 
 use super::change::{Cause, Change, Event};
+use super::said::{KeyName, Said};
 use super::watch::Watched;
 use crate::config::NotifyFlags;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// One keyspace notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,8 @@ impl Sinks {
     const WAITED: u8 = 2;
     /// Some class of events is told.
     const EVENTS: u8 = 4;
+    /// A journal is kept.
+    const JOURNAL: u8 = 8;
 
     fn set(&mut self, sink: u8, wants: bool) {
         self.0 = if wants { self.0 | sink } else { self.0 & !sink };
@@ -61,8 +64,11 @@ pub struct Effects {
     ready: Vec<(usize, Box<[u8]>)>,
     /// Changes since the start, expiry included.
     pub dirty: u64,
-    /// Keys that were changed and of which nothing was recorded yet: their databases and hashes. (A release keeps none.)
-    open: HashSet<(usize, u64), ahash::RandomState>,
+    /// Keys that were changed and of which nothing was recorded yet, by their databases and hashes. (A release keeps none
+    /// where no journal is kept.)
+    open: HashMap<(usize, u64), Box<[u8]>, ahash::RandomState>,
+    /// What the journal is told.
+    pub said: Said,
 }
 
 impl Effects {
@@ -86,7 +92,27 @@ impl Effects {
                 self.ready(db, key);
             }
         }
+        if self.sinks.has(Sinks::JOURNAL) {
+            match change.cause {
+                Cause::Command => self.said.changed(db, key),
+                // Whoever takes dead fields out knows their names, and says them.
+                Cause::Expired if change.events().all(|event| event == Event::HExpired) => {}
+                Cause::Expired => self.said.died(db, key),
+            }
+        }
         change.events().for_each(|event| self.tell(event, db, key));
+    }
+
+    /// Whether a journal is kept of all changes.
+    #[inline]
+    pub fn is_journaled(&self) -> bool {
+        self.sinks.has(Sinks::JOURNAL)
+    }
+
+    /// To be called between commands.
+    pub fn set_journaled(&mut self, wants: bool) {
+        self.sinks.set(Sinks::JOURNAL, wants);
+        self.said = Said::default();
     }
 
     /// An event that is no change: a key was missing, or is new.
@@ -105,16 +131,21 @@ impl Effects {
 
     /// A key was changed, and it has to be said what the change was.
     #[inline]
-    pub(super) fn open(&mut self, db: usize, hash: u64) {
-        if cfg!(debug_assertions) {
-            self.open.insert((db, hash));
+    pub(super) fn open<'k>(&mut self, db: usize, hash: u64, key: impl FnOnce() -> &'k [u8]) {
+        if self.knows_open() {
+            self.open.entry((db, hash)).or_insert_with(|| key().into());
         }
+    }
+
+    #[inline]
+    fn knows_open(&self) -> bool {
+        cfg!(debug_assertions) || self.is_journaled()
     }
 
     /// It is going to be said now, or what was done to the key changed nothing.
     #[inline]
     pub fn close(&mut self, db: usize, hash: u64) {
-        if cfg!(debug_assertions) {
+        if self.knows_open() {
             self.open.remove(&(db, hash));
         }
     }
@@ -122,7 +153,7 @@ impl Effects {
     /// A command has failed. Those that fail have changed nothing that anybody can see, though an edit may have begun.
     #[inline]
     pub fn close_all(&mut self) {
-        if cfg!(debug_assertions) {
+        if self.knows_open() {
             self.open.clear();
         }
     }
@@ -130,6 +161,12 @@ impl Effects {
     /// Whether of every change something was said.
     pub fn is_closed(&self) -> bool {
         self.open.is_empty()
+    }
+
+    /// Keys that were changed and of which nothing was said, which is a defect.
+    #[cold]
+    pub fn take_open(&mut self) -> Vec<KeyName> {
+        self.open.drain().map(|((db, _), key)| (db, key)).collect()
     }
 
     /// One more watches a key; returns the number of its last change.

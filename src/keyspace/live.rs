@@ -153,8 +153,8 @@ impl KeyEdit<'_> {
     /// Whoever changes it will say what has changed.
     #[inline]
     fn open(&mut self) {
-        let (db, hash) = self.0.name;
-        self.0.effects.open(db, hash);
+        let ((db, hash), entry) = (self.0.name, self.0.db.entry(self.0.slot));
+        self.0.effects.open(db, hash, || entry.key());
     }
 
     #[inline]
@@ -245,6 +245,14 @@ impl KeyEdit<'_> {
     /// Says when the earliest field of a hash dies, if any has a deadline. That follows from the fields, and is no change.
     pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
         self.0.db.set_fields_deadline(self.0.slot, earliest_ms, self.0.now.ms);
+    }
+
+    /// A field that has died before anybody took it out is about to go, or to come back.
+    #[cold]
+    pub fn tell_dead_field(&mut self, name: &[u8]) {
+        if self.0.effects.is_journaled() {
+            self.0.effects.said.fields_died(self.0.name.0, self.0.entry().key(), &[name.to_vec()]);
+        }
     }
 
     /// What has to be said of a value that came from elsewhere and stands here now.

@@ -20,6 +20,7 @@ mod change;
 mod effects;
 mod live;
 mod nodes;
+mod said;
 mod watch;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use change::{Cause, Change, Event};
 pub use effects::{Effects, Notice};
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
+pub use said::KeyName;
 pub use watch::Watch;
 
 use crate::clock::{Now, store_us};
@@ -54,6 +56,8 @@ pub struct Counters {
     pub expired_fields: u64,
     /// Keys whose memory was given back later than they were deleted.
     pub freed_lazily: u64,
+    /// Changes of which nothing was said, so that the journal was told of the whole key: defects.
+    pub unreported: u64,
 }
 
 pub struct Keyspace {
@@ -296,7 +300,7 @@ impl Keyspace {
         debug_assert!(target.find(key).is_none());
         let slot = target.insert(key, value, access_clock(now));
         self.effects.tell(Event::New, db, key.bytes);
-        self.effects.open(db, key.hash);
+        self.effects.open(db, key.hash, || key.bytes);
         if deadline_ms.is_some() {
             target.set_deadline(slot, deadline_ms, now.ms);
         }
@@ -306,7 +310,7 @@ impl Keyspace {
     /// Deletes a key; whether it was there and alive.
     pub fn remove(&mut self, db: usize, key: Key, now: Now) -> bool {
         self.live_slot(db, key, now).is_some_and(|slot| {
-            self.effects.open(db, key.hash);
+            self.effects.open(db, key.hash, || key.bytes);
             self.remove_slot(db, slot);
             true
         })
@@ -367,6 +371,13 @@ impl Keyspace {
     pub fn swap(&mut self, a: usize, b: usize, now: Now) {
         self.effects.dirty += 1;
         if a != b {
+            // What is dead is found now, under the database in which it died.
+            for bytes in [a, b].into_iter().flat_map(|db| self.effects.awaited_in(db)).collect::<Vec<_>>() {
+                let key = self.hasher.key(&bytes);
+                for db in [a, b] {
+                    self.live_slot(db, key, now);
+                }
+            }
             // Before and after, since a key may be in one of them only.
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
             self.dbs.swap(a, b);
@@ -637,10 +648,19 @@ impl Undertaker for Sweeping<'_> {
 
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
         let (nodes, lag, now) = (&mut *self.nodes, &mut *self.lag, self.now);
-        let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |deadline_ms| lag.record(now, deadline_ms));
+        let (mut names, is_journaled) = (Vec::new(), self.effects.is_journaled());
+        let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |name, deadline_ms| {
+            lag.record(now, deadline_ms);
+            if is_journaled {
+                names.push(name.to_vec());
+            }
+        });
         self.fields += swept.deleted as u64;
         if swept.deleted > 0 {
             let is_gone = swept.next == Next::Empty;
+            if !names.is_empty() && !is_gone {
+                self.effects.said.fields_died(self.db, swept.entry.key(), &names);
+            }
             let change = Change::removal(Event::HExpired, is_gone).times(swept.deleted as u64);
             self.effects.record(self.db, swept.entry.key(), change.expired());
         }
@@ -685,6 +705,7 @@ const ACCESS_CLOCK_MAX: u32 = (1 << 24) - 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::NotifyFlags;
 
     const DAY_MS: u64 = 24 * 3600 * 1000;
 
@@ -747,6 +768,18 @@ mod tests {
         keyspace.commit(0, other, Change::of(Event::Set));
         assert!(keyspace.find(0, other, Now::from_ms(DAY_MS + 2), Touch::NOTHING).is_none());
         assert!(keyspace.effects.is_closed(), "deaths are told where they happen");
+    }
+
+    /// Whoever makes the same changes again has it there.
+    #[test]
+    fn what_a_swap_finds_dead_has_died_where_it_was() {
+        let (mut keyspace, now) = (keyspace(), Now::from_ms(DAY_MS));
+        keyspace.effects.set_wanted(NotifyFlags::EXPIRED);
+        insert(&mut keyspace, 0, "key", DAY_MS + 1, now);
+        keyspace.effects.wait_for(1, b"key");
+        keyspace.swap(0, 1, Now::from_ms(DAY_MS + 2));
+        let died = Notice { db: 0, event: Event::Expired, key: b"key".as_slice().into() };
+        assert_eq!(keyspace.effects.take(), [died]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::table::{Dict, Entry, FieldsSwept, Kind, Stored, Table, Value};
 use crate::value::hash::{self, Hash};
 use crate::value::list::List;
+use crate::value::pack::Element;
 use crate::value::set::Set;
 use crate::value::stream::Stream;
 use crate::value::zset::Zset;
@@ -125,14 +126,14 @@ impl Nodes {
         entry.node().and_then(|node| unsafe { node_at(entry.kind(), node).as_ref() }.dict())
     }
 
-    /// Takes dead fields out of a hash; `died` is told of their deadlines.
+    /// Takes dead fields out of a hash; `died` is told of their names and deadlines.
     pub fn sweep_fields(
         &mut self,
         entry: Entry,
         before_ms: u64,
         now_ms: u64,
         limit: usize,
-        died: impl FnMut(u64),
+        died: impl FnMut(Element, u64),
     ) -> FieldsSwept {
         let before = self.bytes_of(entry);
         let swept = hash::sweep(entry, before_ms, now_ms, limit, died);

@@ -10,7 +10,7 @@ use super::server::Server;
 use super::session::{Close, Peer, Session};
 use super::turn::{Progress, Turn};
 use super::watch::unwatch;
-use super::{dispatch, monitor};
+use super::{dispatch, journal, monitor};
 use crate::clock::store_us;
 use crate::config::PipelineOrder;
 use crate::net::{Line, Transport, sleep};
@@ -95,7 +95,7 @@ impl Line for Connection {
 }
 
 /// Forgets a connection whose socket is closed.
-fn forget(server: &Server, client: &Client) {
+fn forget(server: &Rc<Server>, client: &Client) {
     client.closed.set(true);
     server.waits.give_up(client.id);
     {
@@ -103,6 +103,7 @@ fn forget(server: &Server, client: &Client) {
         unwatch(&server.shard, session.watched.take());
         server.pubsub.borrow_mut().remove_all(session);
         monitor::end(server, session);
+        journal::end(server, session);
     }
     publish_counts(server);
     server.remove_client(client.id);

@@ -16,6 +16,8 @@ pub struct Global {
     pub subscriptions: Vec<AtomicUsize>,
     /// Connections under MONITOR by shard.
     pub monitors: Vec<AtomicUsize>,
+    /// The connection that follows the journal; 0 where there is none.
+    pub journal_follower: AtomicU64,
     pub accepted: AtomicU64,
     pub rejected: AtomicU64,
     pub started_us: u64,
@@ -49,6 +51,7 @@ impl Global {
             connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             subscriptions: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             monitors: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+            journal_follower: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             started_us: store_us(),

@@ -19,10 +19,10 @@
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
 //! | `watch.rs` | WATCH, and what EXEC asks about it |
 //! | `turn.rs` | what a request works with and may change |
-//! | `monitor.rs`, `pubsub.rs` | who is told of commands, of messages and of events |
+//! | `monitor.rs`, `pubsub.rs`, `journal.rs` | who is told of commands, of messages and events, of changes |
 //! | `output.rs` | what leaves a connection, and its limits |
 //! | `server.rs` | the state of one shard's server, of which the rest are parts: |
-//! | `monitors.rs`, `subscriptions.rs`, `waits.rs` | who monitors, listens, waits for a key |
+//! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `replies.rs` | a connection: its flow, what its commands know, its replies in order |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `gate.rs` | may a command run: words of flags |
@@ -32,8 +32,10 @@ mod client;
 mod connection;
 mod dispatch;
 mod files;
+mod follower;
 mod gate;
 mod global;
+mod journal;
 pub mod listen;
 mod monitor;
 mod monitors;

@@ -1,6 +1,7 @@
 //! What one shard's server knows. What is done with it stands in the files above.
 
 use super::client::ClientRef;
+use super::follower::Following;
 use super::global::Global;
 use super::monitors::Monitors;
 use super::multi::Verb;
@@ -59,6 +60,8 @@ pub struct TaskCtx {
     pub request: command::OwnedRequest,
     pub db: usize,
     pub proto: Proto,
+    /// It runs within EXEC, which may hold keys.
+    pub in_exec: bool,
 }
 
 impl TaskCtx {
@@ -89,6 +92,7 @@ pub struct Server {
     pub slowlog: RefCell<SlowLog>,
     pub monitors: Monitors,
     pub pubsub: RefCell<Subscriptions>,
+    pub following: Following,
     /// Connections that wait for a key.
     pub waits: Waits,
     clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
@@ -124,6 +128,7 @@ impl Server {
             slowlog: RefCell::default(),
             monitors: Monitors::new(shard.count),
             pubsub: RefCell::default(),
+            following: Following::default(),
             waits: Waits::default(),
             clients: RefCell::default(),
             spare: RefCell::default(),
@@ -139,7 +144,7 @@ impl Server {
     }
 
     /// The server of the shard on which a call runs.
-    pub fn of(shard: &Rc<Shard>) -> Rc<Server> {
+    pub fn of(shard: &Shard) -> Rc<Server> {
         let server = shard.front().as_any().downcast_ref::<Server>().expect("the server is the only front");
         server.me.upgrade().expect("the shard keeps its front")
     }

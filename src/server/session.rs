@@ -62,6 +62,8 @@ pub struct Session {
     pub watched: WatchedKeys,
     /// It sees all commands (MONITOR).
     pub monitors: bool,
+    /// It is shown all changes (DEBUG JOURNAL).
+    pub follows: bool,
     /// Commands between MULTI and EXEC.
     pub multi: Option<Box<Multi>>,
     /// Which commands may run now.
@@ -92,6 +94,7 @@ impl Session {
             shard_channels: BTreeSet::new(),
             watched: WatchedKeys::default(),
             monitors: false,
+            follows: false,
             multi: None,
             gate: Gate::default(),
             close: Close::No,
@@ -101,7 +104,7 @@ impl Session {
     /// What only the connection itself knows is as it was at the start. Its subscriptions, watched keys and MONITOR are
     /// to be ended by the caller, since others know of them.
     pub fn reset(&mut self, authenticated: bool) {
-        debug_assert!(self.subscriptions() == 0 && self.watched.is_empty() && !self.monitors);
+        debug_assert!(self.subscriptions() == 0 && self.watched.is_empty() && !self.monitors && !self.follows);
         self.name.clear();
         self.db = 0;
         self.proto = Proto::default();
@@ -118,7 +121,7 @@ impl Session {
 
     /// Whether it is sent what it did not ask for just now: messages, or what others do.
     pub fn is_told(&self) -> bool {
-        self.subscriptions() > 0 || self.monitors
+        self.subscriptions() > 0 || self.monitors || self.follows
     }
 
     /// As the gate asks for it.

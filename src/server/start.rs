@@ -3,6 +3,7 @@
 use super::client::ClientRef;
 use super::connection::{self, advance};
 use super::global::Global;
+use super::journal;
 use super::pubsub;
 use super::replies::Answer;
 use super::rows;
@@ -11,6 +12,7 @@ use super::slowlog::SlowLog;
 use super::turn::log_slow;
 use crate::command;
 use crate::command::spec::Row;
+use crate::journal::Record;
 use crate::keyspace::Notice;
 use crate::net::Transport;
 use crate::shard::{Batch, Claim, Front, News, Shard, Ticket};
@@ -104,6 +106,12 @@ impl Front for Server {
     fn notices(&self, notices: Vec<Notice>) {
         if let Some(server) = self.me() {
             pubsub::announce(&server, notices);
+        }
+    }
+
+    fn journaled(&self, records: Vec<Record>) {
+        if let Some(server) = self.me() {
+            journal::hand_out(&server, records);
         }
     }
 

@@ -279,7 +279,7 @@ impl Shard {
         ends: &mut Vec<usize>,
     ) {
         let (start, first_end) = (out.len(), ends.len());
-        let result = self.on_data(at, now, out, ends, |ctx| match handler(ctx, request) {
+        let result = self.on_data(at, now, (out, ends), Some(request), |ctx| match handler(ctx, request) {
             Ok(()) if ctx.reply.len() - start > ctx.limits.reply_bytes => Err(Error::OutputTooLong),
             result => result.inspect_err(|_| ctx.keyspace.effects.close_all()),
         });
@@ -302,21 +302,22 @@ impl Shard {
 
     /// Runs one step of a command that goes from shard to shard; its result, and for how long it ran, in nanoseconds.
     pub fn step_of<R>(&self, at: At, now: Now, step: impl FnOnce(&mut Ctx) -> R) -> (R, u64) {
-        self.measured(|| self.on_data(at, now, &mut Vec::new(), &mut Vec::new(), step))
+        self.measured(|| self.on_data(at, now, (&mut Vec::new(), &mut Vec::new()), None, step))
     }
 
-    /// Whatever works on this shard's data comes through here, under the number of its command.
+    /// Whatever works on this shard's data comes through here, under the number of its command. A step of a coordinator
+    /// has no request that could be repeated.
     #[inline]
     fn on_data<R>(
         &self,
         at: At,
         now: Now,
-        out: &mut Vec<u8>,
-        ends: &mut Vec<usize>,
+        (out, ends): (&mut Vec<u8>, &mut Vec<usize>),
+        request: Option<Request>,
         work: impl FnOnce(&mut Ctx) -> R,
     ) -> R {
         let (limits, mut keyspace) = (&*self.limits.borrow(), self.keyspace.borrow_mut());
-        let result = work(&mut Ctx {
+        let mut ctx = Ctx {
             keyspace: &mut keyspace,
             db: at.db,
             now,
@@ -328,8 +329,17 @@ impl Shard {
             touch: at.touch,
             ends,
             shards: self.count,
-        });
-        debug_assert!(keyspace.effects.is_closed(), "{}: of a change nothing was said", self.spec(at.command).name);
+        };
+        let is_journaled = ctx.is_journaled();
+        if is_journaled {
+            ctx.begin_to_say(request);
+        }
+        let result = work(&mut ctx);
+        debug_assert!(ctx.keyspace.effects.is_closed(), "{}: of a change nothing was said", self.spec(at.command).name);
+        if is_journaled {
+            ctx.end_saying(request);
+            self.records.end_command(&mut keyspace.effects, now);
+        }
         result
     }
 

@@ -4,6 +4,7 @@
 use super::Shard;
 use crate::clock::Now;
 use crate::command::{CommandId, Handler};
+use crate::journal::Shards;
 use crate::keyspace::Touch;
 use crate::resp::{Proto, Request, Span};
 use std::any::Any;
@@ -190,8 +191,8 @@ pub struct Intent {
     pub locks: (u32, u32),
     /// The coordinator's number for a hold, else 0.
     pub hold: u64,
-    /// How many shards take part.
-    pub shards: u32,
+    /// The shards that may write.
+    pub writers: Shards,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,7 @@
 //! | `transactions/` | commands with keys on several shards: their order and their locks |
 //! | `coordinator.rs`, `calls.rs` | keys that a coordinator holds, and its way to them; work for a task of another shard |
 //! | `waiters.rs` | who waits for keys of this shard |
+//! | `records.rs` | what has changed, on its way to the journal |
 //! | `execute.rs` | where handlers run, and are measured |
 //! | `outbox.rs`, `links.rs`, `message.rs` | messages between shards: on their way out, their queues, what they are |
 //! | `pace.rs` | for how long something may go on |
@@ -35,6 +36,7 @@ mod mail;
 mod message;
 mod outbox;
 mod pace;
+mod records;
 mod stalled;
 mod transactions;
 mod waiters;
@@ -54,6 +56,7 @@ use crate::command::CommandId;
 use crate::command::spec::Spec;
 use crate::config::{Config, Limits};
 use crate::expiry::{Cycle, Settings};
+use crate::journal::Record;
 use crate::keyspace::{Hasher, Keyspace, Notice};
 use crate::net::{Notify, Transport, note_woken};
 use crate::observe::Event;
@@ -62,6 +65,7 @@ use batches::Unfinished;
 use mail::Mail;
 use outbox::Outbox;
 use pace::LONG_US;
+use records::Records;
 use stalled::Stalled;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -80,6 +84,8 @@ pub trait Front {
     fn resume(&self);
     /// Keys changed or died.
     fn notices(&self, notices: Vec<Notice>);
+    /// What was changed, for whoever keeps the journal.
+    fn journaled(&self, records: Vec<Record>);
     /// What has become of a connection's wait for a key.
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News);
     fn as_any(&self) -> &dyn Any;
@@ -119,6 +125,7 @@ pub struct Shard {
     turns: Cell<u64>,
     /// Store microseconds until which nothing is deleted by the cycle (CLIENT PAUSE).
     hold_until_us: Cell<u64>,
+    records: Records,
     outbox: Outbox,
     transactions: Transactions,
     stalled: Stalled,
@@ -166,6 +173,7 @@ impl Shard {
             postponed: Cell::new(false),
             turns: Cell::new(0),
             hold_until_us: Cell::new(0),
+            records: Records::default(),
             outbox: Outbox::new(id, count),
             transactions: Transactions::new(id, count, sequence),
             stalled: Stalled::default(),
@@ -239,10 +247,24 @@ impl Shard {
         if keyspace.has_garbage() {
             self.garbage_alarm.notify();
         }
+        let is_journaled = keyspace.effects.is_journaled();
         if !keyspace.effects.is_empty() {
             let notices = keyspace.effects.take();
             drop(keyspace);
             self.front().notices(notices);
+        } else {
+            drop(keyspace);
+        }
+        if is_journaled {
+            self.hand_out_records();
+        }
+    }
+
+    #[cold]
+    fn hand_out_records(&self) {
+        let records = self.take_records();
+        if !records.is_empty() {
+            self.front().journaled(records);
         }
     }
 

@@ -340,14 +340,21 @@ pub fn some_deadline_ms(entry: Entry) -> Option<u64> {
 }
 
 /// Takes fields out of a hash whose deadlines are before `before_ms`, at most `limit` where they are many; `died` is told
-/// of their deadlines. The old pointer must not be used afterwards.
-pub fn sweep(entry: Entry, before_ms: u64, now_ms: u64, limit: usize, mut died: impl FnMut(u64)) -> FieldsSwept {
+/// of their names and deadlines. The old pointer must not be used afterwards.
+pub fn sweep(
+    entry: Entry,
+    before_ms: u64,
+    now_ms: u64,
+    limit: usize,
+    mut died: impl FnMut(Element, u64),
+) -> FieldsSwept {
     match View::of(entry.content()) {
         View::Dict(_) => {
             let Some(node) = entry.node() else { unreachable!("it is not packed") };
             // SAFETY: the node of a hash is a `Hash`; whoever sweeps has it alone.
             let fields = unsafe { &mut node.cast::<Hash>().as_mut().fields };
-            let swept = fields.sweep(before_ms, now_ms, limit, |_, deadline_ms| died(deadline_ms));
+            let swept = fields
+                .sweep(before_ms, now_ms, limit, |field, deadline_ms| died(Element::Bytes(field.key()), deadline_ms));
             let next = match fields.earliest_ms() {
                 _ if fields.is_empty() => Next::Empty,
                 NEVER_MS => Next::None,
@@ -357,7 +364,9 @@ pub fn sweep(entry: Entry, before_ms: u64, now_ms: u64, limit: usize, mut died: 
         }
         view => {
             let before = entry.allocated_bytes();
-            view.iter().filter(|field| field.deadline_ms < before_ms).for_each(|field| died(field.deadline_ms));
+            view.iter()
+                .filter(|field| field.deadline_ms < before_ms)
+                .for_each(|field| died(field.name, field.deadline_ms));
             let mut kept = view.iter().filter(|field| field.deadline_ms >= before_ms);
             let marked = kept.any(|field| field.deadline_ms < NEVER_MS);
             let bytes = packed_as(view.iter().filter(|field| field.deadline_ms >= before_ms), marked);

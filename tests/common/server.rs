@@ -88,6 +88,15 @@ impl Server {
         Server::start_command(limited, kind, flags, tempfile::tempdir().expect("a temporary folder"), port)
     }
 
+    /// A server under a library that is loaded before all others.
+    #[track_caller]
+    pub fn start_under(library: &Path, kind: Kind, flags: &[&str]) -> Server {
+        let port = Port::claim();
+        let mut command = command(kind, port.number(), flags);
+        command.env("LD_PRELOAD", library);
+        Server::start_command(command, kind, flags, tempfile::tempdir().expect("a temporary folder"), port)
+    }
+
     #[track_caller]
     fn start_in(kind: Kind, flags: &[&str], folder: tempfile::TempDir, port: Port) -> Server {
         Server::start_command(command(kind, port.number(), flags), kind, flags, folder, port)

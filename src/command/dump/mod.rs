@@ -126,8 +126,19 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
                 live.set_idle_s(idle_s);
             }
             ctx.commit(key, Event::Restore);
+            let args: [&[u8]; 6] = [b"RESTORE", key.bytes, b"0", request.arg(3), b"REPLACE", b"ABSTTL"];
+            match deadline_ms {
+                Some(deadline_ms) => {
+                    let at_ms = ctx.clock.to_wall_ms(deadline_ms as u64).to_string();
+                    ctx.propagate(&[args[0], args[1], at_ms.as_bytes(), args[3], args[4], args[5]]);
+                }
+                None => ctx.propagate(&args[..5]),
+            }
         }
-        None if replaced => ctx.commit(key, Event::Del),
+        None if replaced => {
+            ctx.commit(key, Event::Del);
+            ctx.propagate(&[b"DEL", key.bytes]);
+        }
         None => {}
     }
     ctx.reply.ok();

@@ -350,7 +350,12 @@ fn search_to_store(ctx: &mut Ctx, request: Request, form: Form) -> Result<Option
 
 pub fn here(ctx: &mut Ctx, request: Request, form: Form) -> Result {
     if let Some((index, items)) = search_to_store(ctx, request, form)? {
-        let stored = store(ctx, ctx.other_key(request.arg(index)), items, form.event());
+        let key = ctx.other_key(request.arg(index));
+        let stored = store(ctx, key, items, form.event());
+        if stored > 0 {
+            // Which of the points come first where not all are wanted (ANY) is nobody else's to know.
+            ctx.propagate_state(key);
+        }
         ctx.reply.int(stored as i64);
     }
     Ok(())

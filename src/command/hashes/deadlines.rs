@@ -6,7 +6,7 @@ use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
 use crate::command::spec::flag::{DENY_OOM, FAST};
 use crate::command::spec::{Row, Spec};
 use crate::command::{Ctx, Run};
-use crate::keyspace::{Change, Event, NEVER_MS};
+use crate::keyspace::{Change, Event, Key, NEVER_MS};
 use crate::resp::{Error, Request, Result, printable};
 use crate::value::number::parse_i64;
 use std::ops::Range;
@@ -175,9 +175,10 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
         answer_each(ctx, &vec![NO_FIELD; fields.len()]);
         return Ok(());
     };
-    let answers: Vec<i64> = fields
-        .map(|index| {
-            let field = request.arg(index);
+    let names = fields.map(|index| request.arg(index));
+    let answers: Vec<i64> = names
+        .clone()
+        .map(|field| {
             let Some(current_ms) = edit.get(field).map(|field| field.deadline_ms) else { return NO_FIELD };
             if !conditions.hold(Some(current_ms).filter(|current_ms| *current_ms < NEVER_MS), deadline) {
                 return UNMET;
@@ -193,8 +194,15 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
     let stays = edit.close();
     if answers.contains(&SET) {
         ctx.commit(key, Event::HExpire);
+        let set = names.clone().zip(&answers).filter(|(_, answer)| **answer == SET).map(|(name, _)| name);
+        propagate_deadline(ctx, key, Some(deadline), set);
     }
-    ctx.commit_if(answers.contains(&DELETED), key, deleted(stays));
+    let is_deleted = answers.contains(&DELETED);
+    ctx.commit_if(is_deleted, key, deleted(stays));
+    if is_deleted {
+        let gone = names.zip(&answers).filter(|(_, answer)| **answer == DELETED).map(|(name, _)| name);
+        propagate_deleted(ctx, key, stays, gone);
+    }
     answer_each(ctx, &answers);
     Ok(())
 }
@@ -230,20 +238,57 @@ fn persist(ctx: &mut Ctx, request: Request) -> Result {
         answer_each(ctx, &vec![NO_FIELD; fields.len()]);
         return Ok(());
     };
-    let answers: Vec<i64> = fields
-        .map(|index| match edit.get(request.arg(index)).map(|field| field.deadline_ms) {
+    let names = fields.map(|index| request.arg(index));
+    let answers: Vec<i64> = names
+        .clone()
+        .map(|name| match edit.get(name).map(|field| field.deadline_ms) {
             None => NO_FIELD,
             Some(NEVER_MS) => NO_DEADLINE,
             Some(_) => {
-                edit.set_deadline(request.arg(index), None);
+                edit.set_deadline(name, None);
                 SET
             }
         })
         .collect();
     edit.close();
-    ctx.commit_if(answers.contains(&SET), key, Event::HPersist);
+    let is_changed = answers.contains(&SET);
+    ctx.commit_if(is_changed, key, Event::HPersist);
+    if is_changed {
+        let set = names.zip(&answers).filter(|(_, answer)| **answer == SET).map(|(name, _)| name);
+        propagate_deadline(ctx, key, None, set);
+    }
     answer_each(ctx, &answers);
     Ok(())
+}
+
+/// These fields were given a deadline, or lost theirs.
+fn propagate_deadline<'f>(ctx: &mut Ctx, key: Key, deadline: Option<Deadline>, fields: impl Iterator<Item = &'f [u8]>) {
+    if !ctx.is_journaled() {
+        return;
+    }
+    let at_ms = deadline.map(|deadline| ctx.clock.to_wall_ms(deadline.store_ms()).to_string());
+    let mut args: Vec<&[u8]> = match &at_ms {
+        Some(at_ms) => vec![b"HPEXPIREAT", key.bytes, at_ms.as_bytes()],
+        None => vec![b"HPERSIST", key.bytes],
+    };
+    propagate_fields(ctx, &mut args, fields.collect());
+}
+
+/// A command and behind it FIELDS, their number and the fields.
+fn propagate_fields<'f>(ctx: &mut Ctx, args: &mut Vec<&'f [u8]>, fields: Vec<&'f [u8]>) {
+    let count = fields.len().to_string();
+    let args: Vec<&[u8]> = args.drain(..).chain([&b"FIELDS"[..], count.as_bytes()]).chain(fields).collect();
+    ctx.propagate(&args);
+}
+
+/// These fields were deleted, and the key with them where it does not stay.
+fn propagate_deleted<'f>(ctx: &mut Ctx, key: Key<'f>, stays: bool, fields: impl Iterator<Item = &'f [u8]>) {
+    if !stays {
+        ctx.propagate(&[b"DEL", key.bytes]);
+    } else if ctx.is_journaled() {
+        let head: [&[u8]; 2] = [b"HDEL", key.bytes];
+        ctx.propagate(&head.into_iter().chain(fields).collect::<Vec<_>>());
+    }
 }
 
 /// The values of fields, as a reply.
@@ -264,6 +309,7 @@ fn get_and_delete(ctx: &mut Ctx, request: Request) -> Result {
     let Some(mut edit) = Edit::open(ctx, key)? else {
         return reply_values(ctx, request, fields);
     };
+    let names = fields.clone().map(|index| request.arg(index));
     let values: Vec<Option<Vec<u8>>> = fields
         .map(|index| {
             let value = edit.get(request.arg(index)).map(|field| field.value.to_vec())?;
@@ -272,7 +318,12 @@ fn get_and_delete(ctx: &mut Ctx, request: Request) -> Result {
         })
         .collect();
     let stays = edit.close();
-    ctx.commit_if(values.iter().any(Option::is_some), key, deleted(stays));
+    let is_deleted = values.iter().any(Option::is_some);
+    ctx.commit_if(is_deleted, key, deleted(stays));
+    if is_deleted {
+        let gone = names.zip(&values).filter(|(_, value)| value.is_some()).map(|(name, _)| name);
+        propagate_deleted(ctx, key, stays, gone);
+    }
     ctx.reply.array(values.len());
     for value in values {
         match value {
@@ -352,6 +403,7 @@ fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     }
     let now = ctx.now;
     let Some(mut edit) = Edit::open(ctx, key)? else { return Ok(()) };
+    let mut named: Vec<&[u8]> = Vec::new();
     let (mut changed, mut has_deleted) = (false, false);
     for index in fields {
         let field = request.arg(index);
@@ -369,13 +421,19 @@ fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
                 edit.set_deadline(field, None);
                 changed = true;
             }
-            None => {}
+            None => continue,
         }
+        named.push(field);
     }
     let stays = edit.close();
     let set = if deadline.is_some() { Event::HExpire } else { Event::HPersist };
     let change = if has_deleted { deleted(stays) } else { set.into() };
     ctx.commit_if(has_deleted || changed, key, change);
+    if has_deleted {
+        propagate_deleted(ctx, key, stays, named.into_iter());
+    } else if changed {
+        propagate_deadline(ctx, key, deadline, named.into_iter());
+    }
     Ok(())
 }
 
@@ -421,9 +479,32 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     let stays = edit.close();
     if is_past {
         ctx.commit_if(has_deleted, key, deleted(stays));
+        if has_deleted {
+            propagate_deleted(ctx, key, stays, names());
+        }
     } else {
         ctx.commit(key, Change::of(Event::HSet).and_if(deadline.is_some(), Event::HExpire));
+        propagate_set(ctx, key, deadline, options.other, fields.map(|index| request.arg(index)).collect());
     }
     ctx.reply.int(1);
     Ok(())
+}
+
+/// Fields were set to values, in turn, under one deadline or none, or under those that they had.
+fn propagate_set(ctx: &mut Ctx, key: Key, deadline: Option<Deadline>, keeps: bool, pairs: Vec<&[u8]>) {
+    if !ctx.is_journaled() {
+        return;
+    }
+    let at_ms = deadline.map(|deadline| ctx.clock.to_wall_ms(deadline.store_ms()).to_string());
+    let (mut args, count): (Vec<&[u8]>, String) = (vec![b"HSETEX", key.bytes], (pairs.len() / 2).to_string());
+    match &at_ms {
+        Some(at_ms) => args.extend([b"PXAT", at_ms.as_bytes()]),
+        None if keeps => args.push(b"KEEPTTL"),
+        None => args = vec![b"HSET", key.bytes],
+    }
+    if at_ms.is_some() || keeps {
+        args.extend([b"FIELDS", count.as_bytes()]);
+    }
+    args.extend(pairs);
+    ctx.propagate(&args);
 }

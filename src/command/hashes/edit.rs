@@ -73,6 +73,9 @@ impl<'c> Edit<'c> {
         let has_deadlines = self.view().earliest_ms() < NEVER_MS;
         let found = if has_deadlines { self.view().get(name).map(|field| field.deadline_ms) } else { None };
         let was_dead = found.is_some_and(|deadline_ms| deadline_ms < self.now_ms);
+        if was_dead {
+            self.live.tell_dead_field(name);
+        }
         let keep_deadline = keep_deadline && !was_dead;
         if marked {
             let new = hash::pack_set(&mut self.live, true, name, value, keep_deadline);
@@ -92,7 +95,11 @@ impl<'c> Edit<'c> {
 
     /// Takes a field out; whether it was there and alive.
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        let was_alive = self.get(name).is_some();
+        let found = self.view().get(name).map(|field| field.is_dead(self.now_ms));
+        if found == Some(true) {
+            self.live.tell_dead_field(name);
+        }
+        let was_alive = found == Some(false);
         if self.live.packed().is_some() {
             let marked = self.live.is_marked();
             hash::pack_remove(&mut self.live, marked, name);

@@ -13,7 +13,7 @@ use super::scanning::{self, Own, ScanOptions};
 use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, reply_element};
-use crate::keyspace::Event;
+use crate::keyspace::{Event, NEVER_MS};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::hash::{Field, View, dict_field};
 use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double};
@@ -264,6 +264,9 @@ fn delete(ctx: &mut Ctx, request: Request) -> Result {
     let count = request.from(2).filter(|field| edit.remove(field)).count();
     let stays = edit.close();
     ctx.commit_if(count > 0, key, deleted(stays));
+    if !stays {
+        ctx.propagate(&[b"DEL", key.bytes]);
+    }
     ctx.reply.int(count as i64);
     Ok(())
 }
@@ -313,11 +316,12 @@ fn increment_by_float(ctx: &mut Ctx, request: Request) -> Result {
         LongDoubleError::Overflow => Error::text("ERR value is NaN or Infinity"),
         _ => Error::NotAFloat,
     })?;
-    let sum = {
+    let (sum, is_timed) = {
         let found = Edit::open(ctx, key)?;
+        let field = found.as_ref().and_then(|edit| edit.get(name));
+        let is_timed = field.as_ref().is_some_and(|field| field.deadline_ms < NEVER_MS);
         let mut text = [0; I64_TEXT_BYTES_MAX];
-        let old = found.as_ref().and_then(|edit| edit.get(name)).map_or(&b"0"[..], |field| field.value.text(&mut text));
-        add_long_double(old, request.arg(3))
+        (add_long_double(field.map_or(&b"0"[..], |field| field.value.text(&mut text)), request.arg(3)), is_timed)
     };
     let sum = sum.map_err(|error| match error {
         LongDoubleError::CurrentNotFloat => Error::text("ERR hash value is not a float"),
@@ -328,6 +332,12 @@ fn increment_by_float(ctx: &mut Ctx, request: Request) -> Result {
     edit.set(name, &sum, true);
     edit.close();
     ctx.commit(key, Event::HIncrByFloat);
+    if is_timed {
+        // HSET would take the deadline away.
+        ctx.propagate(&[b"HSETEX", key.bytes, b"KEEPTTL", b"FIELDS", b"1", name, &sum]);
+    } else {
+        ctx.propagate(&[b"HSET", key.bytes, name, &sum]);
+    }
     ctx.reply.bulk(&sum);
     Ok(())
 }

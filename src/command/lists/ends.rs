@@ -113,8 +113,18 @@ pub(super) fn pop_to_reply(
     if count > 0 {
         let is_gone = drop_from(live.edit(), end, count, limit);
         ctx.commit(key, Change::removal(popped(end), is_gone));
+        propagate_pop(ctx, key, end, count);
     }
     Ok(true)
+}
+
+/// So many elements were taken from an end.
+pub(super) fn propagate_pop(ctx: &mut Ctx, key: Key, end: End, count: usize) {
+    let name: &[u8] = if end == End::Front { b"LPOP" } else { b"RPOP" };
+    match count {
+        1 => ctx.propagate(&[name, key.bytes]),
+        _ => ctx.propagate_with(&[name, key.bytes], count as i64),
+    }
 }
 
 /// Takes elements from an end; whether the key is gone with the last of them.

@@ -1,6 +1,6 @@
 //! From one list to another, and from the first of several that has elements.
 
-use super::ends::{drop_from, pop_to_reply, popped, push_texts, pushed};
+use super::ends::{drop_from, pop_to_reply, popped, propagate_pop, push_texts, pushed};
 use super::{find, limit, view};
 use crate::command::blocking::{self, Wait};
 use crate::command::spec::Keys;
@@ -25,6 +25,10 @@ fn parse_end(word: &[u8]) -> Result<End> {
         b"right" => Ok(End::Back),
         _ => Err(Error::Syntax),
     }
+}
+
+fn end_name(end: End) -> &'static [u8] {
+    if end == End::Front { b"LEFT" } else { b"RIGHT" }
 }
 
 /// RPOPLPUSH says no ends.
@@ -72,6 +76,7 @@ pub(super) fn try_move(ctx: &mut Ctx, request: Request) -> Result {
     if let Some(text) = peek(ctx, source, from)? {
         put(ctx, destination, &text, to)?;
         take(ctx, source, from)?;
+        ctx.propagate(&[b"LMOVE", source.bytes, destination.bytes, end_name(from), end_name(to)]);
         ctx.reply.bulk(&text);
     }
     Ok(())
@@ -94,10 +99,20 @@ async fn move_across(across: Across) -> Result<Vec<u8>> {
     let Some(text) = across.on(source_shard, look).await? else { return Ok(Vec::new()) };
     let put = {
         let text = text.clone();
-        move |ctx: &mut Ctx| put(ctx, ctx.other_key(&destination), &text, to)
+        move |ctx: &mut Ctx| {
+            put(ctx, ctx.other_key(&destination), &text, to)?;
+            ctx.propagate(&[if to == End::Front { b"LPUSH" } else { b"RPUSH" }, &destination, &text]);
+            Ok(())
+        }
     };
     across.on(destination_shard, put).await?;
-    across.on(source_shard, move |ctx| take(ctx, ctx.other_key(&source), from)).await?;
+    let take = move |ctx: &mut Ctx| {
+        let key = ctx.other_key(&source);
+        take(ctx, key, from)?;
+        propagate_pop(ctx, key, from, 1);
+        Ok(())
+    };
+    across.on(source_shard, take).await?;
     Ok(across.reply(|reply| reply.bulk(&text)))
 }
 

@@ -114,10 +114,11 @@ pub(super) fn smove_here(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-fn receive(ctx: &mut Ctx, key: Key, member: &[u8]) -> Result {
+/// Whether the member is new there.
+fn receive(ctx: &mut Ctx, key: Key, member: &[u8]) -> Result<bool> {
     let is_new = add_members(ctx, key, std::iter::once(member))? > 0;
     ctx.commit_if(is_new, key, Event::SAdd);
-    Ok(())
+    Ok(is_new)
 }
 
 /// Both keys are held, so that nobody sees the moment between the steps.
@@ -141,10 +142,18 @@ pub(super) async fn smove_across(across: Across) -> Result<Vec<u8>> {
     if moves {
         let (taken, received) = (member.clone(), member);
         let take = move |ctx: &mut Ctx| {
-            remove_members(ctx, ctx.other_key(&source), std::iter::once(taken.as_slice()), Event::SRem).map(drop)
+            remove_members(ctx, ctx.other_key(&source), std::iter::once(taken.as_slice()), Event::SRem)?;
+            ctx.propagate(&[b"SREM", &source, &taken]);
+            Ok(())
+        };
+        let put = move |ctx: &mut Ctx| {
+            if receive(ctx, ctx.other_key(&destination), &received)? {
+                ctx.propagate(&[b"SADD", &destination, &received]);
+            }
+            Ok(())
         };
         across.on(source_shard, take).await?;
-        across.on(destination_shard, move |ctx| receive(ctx, ctx.other_key(&destination), &received)).await?;
+        across.on(destination_shard, put).await?;
     }
     Ok(across.reply(|reply| reply.int(i64::from(moves))))
 }

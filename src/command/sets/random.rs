@@ -47,8 +47,14 @@ fn take(ctx: &mut Ctx, key: Key, count: usize) -> Result<Vec<Vec<u8>>> {
     if is_all {
         live.edit().remove();
         ctx.commit(key, Change::of(Event::SPop).and(Event::Del));
+        ctx.propagate(&[b"DEL", key.bytes]);
     } else {
         remove_members(ctx, key, members.iter().map(Vec::as_slice), Event::SPop)?;
+        if ctx.is_journaled() {
+            let head: [&[u8]; 2] = [b"SREM", key.bytes];
+            let args: Vec<&[u8]> = head.into_iter().chain(members.iter().map(Vec::as_slice)).collect();
+            ctx.propagate(&args);
+        }
     }
     Ok(members)
 }

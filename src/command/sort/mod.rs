@@ -323,6 +323,7 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> i64 {
     if texts.len() == 0 {
         if ctx.keyspace.remove(ctx.db, key, ctx.now) {
             ctx.commit(key, Event::Del);
+            ctx.propagate(&[b"DEL", bytes]);
         }
         return 0;
     }
@@ -332,6 +333,8 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> i64 {
     };
     ctx.keyspace.insert_owned(ctx.db, key, value, None, ctx.now);
     ctx.commit(key, Event::SortStore);
+    // Equal elements, and those of a set, are in an order that nothing says.
+    ctx.propagate_state(key);
     texts.len() as i64
 }
 

@@ -104,7 +104,8 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
         let id = stream.log.next_id(wanted, wall_ms)?;
         let text_bytes = Log::check_size(pairs.clone())?;
         stream.log.append(id, pairs.clone(), text_bytes, limits);
-        Ok::<_, AppendError>((id, options.trim.map_or(0, |trim| stream.log.trim(trim))))
+        let trimmed = options.trim.map_or(0, |trim| stream.log.trim(trim));
+        Ok::<_, AppendError>((id, trimmed, stream.log.len()))
     };
     let key = ctx.key(request.arg(1));
     let appended = match find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)? {
@@ -119,11 +120,21 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
             Some(appended)
         }
     };
-    let Some((id, trimmed)) = appended.transpose().map_err(Error::err)? else {
+    let Some((id, trimmed, len)) = appended.transpose().map_err(Error::err)? else {
         ctx.reply.nil();
         return Ok(());
     };
     ctx.commit(key, Change::of(Event::XAdd).and_if(trimmed > 0, Event::XTrim));
+    if ctx.is_journaled() {
+        let (id, len) = (id.to_string(), len.to_string());
+        let mut args: Vec<&[u8]> = vec![b"XADD", key.bytes];
+        if trimmed > 0 {
+            args.extend([b"MAXLEN", &b"="[..], len.as_bytes()]);
+        }
+        args.push(id.as_bytes());
+        pairs.for_each(|text| args.push(text));
+        ctx.propagate(&args);
+    }
     reply_id(&mut ctx.reply, id);
     Ok(())
 }
@@ -131,10 +142,13 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
 pub fn xtrim(ctx: &mut Ctx, request: Request) -> Result {
     let options = Options::parse(request, false, ctx.limits)?;
     let key = ctx.key(request.arg(1));
-    let trim = |stream: &mut Stream| options.trim.map_or(0, |trim| stream.log.trim(trim));
+    let trim = |stream: &mut Stream| (options.trim.map_or(0, |trim| stream.log.trim(trim)), stream.log.len());
     let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
-    let trimmed = found.and_then(|live| live.edit().change_node(trim)).unwrap_or(0);
+    let (trimmed, len) = found.and_then(|live| live.edit().change_node(trim)).unwrap_or_default();
     ctx.commit_if(trimmed > 0, key, Change::of(Event::XTrim).times(trimmed));
+    if trimmed > 0 {
+        ctx.propagate_with(&[b"XTRIM", key.bytes, b"MAXLEN", b"="], len as i64);
+    }
     ctx.reply.int(trimmed as i64);
     Ok(())
 }

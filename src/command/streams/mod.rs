@@ -13,6 +13,7 @@
 
 mod entries;
 mod groups;
+mod handed;
 mod info;
 mod pending;
 mod read;

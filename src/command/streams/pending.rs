@@ -1,6 +1,7 @@
 //! What is pending: acknowledged, shown, and claimed by another consumer.
 
 use super::super::Ctx;
+use super::handed::Handed;
 use super::{find, no_group, now_ms, parse_id, parse_ids, parse_interval, reply_entry, reply_id};
 use crate::keyspace::{Change, Event, Touch};
 use crate::resp::{Error, Reply, Request, Result, printable};
@@ -199,7 +200,7 @@ struct Claimant<'c> {
     now_ms: i64,
     /// Known as soon as something is claimed.
     key: Option<ConsumerKey>,
-    created: bool,
+    handed: &'c mut Handed,
     /// Changes so far.
     dirty: u64,
 }
@@ -208,18 +209,23 @@ impl Claimant<'_> {
     fn take(&mut self, id: Id, delivered_ms: i64, deliveries: u64) {
         let key = *self.key.get_or_insert_with(|| {
             let (key, created) = self.group.find_or_create_consumer(self.name, self.now_ms);
-            self.created = created;
+            self.handed.created = created;
             self.group.consumer_mut(key).active_ms = Some(self.now_ms);
             key
         });
-        self.group.assign(id, Pending { consumer: key, delivered_ms, deliveries });
+        let pending = Pending { consumer: key, delivered_ms, deliveries };
+        self.group.assign(id, pending);
+        self.handed.give(id, pending);
         self.dirty += 1;
     }
 
     /// An entry that is gone is pending no more; whether it was.
     fn forget(&mut self, id: Id) -> bool {
         let was_pending = self.group.acknowledge(id);
-        self.dirty += u64::from(was_pending);
+        if was_pending {
+            self.handed.forget(id);
+            self.dirty += 1;
+        }
         was_pending
     }
 
@@ -231,30 +237,32 @@ impl Claimant<'_> {
 /// What came of a claim.
 struct Claimed<R> {
     reply: R,
-    created: bool,
     dirty: u64,
 }
 
 /// Runs a claim by the consumer that is argument 3, in the group that is argument 2.
 fn claim_in_group<R>(ctx: &mut Ctx, request: Request, claim: impl FnOnce(&mut Claimant) -> R) -> Result<R> {
     let key = ctx.key(request.arg(1));
-    let now_ms = now_ms(ctx.now);
+    let (now_ms, mut handed) = (now_ms(ctx.now), Handed::of(ctx.is_journaled()));
     let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
     let claimed = found.and_then(|live| {
         live.edit().change_node(|stream: &mut Stream| {
             let Stream { log, groups } = stream;
             groups.change(request.arg(2), |group| {
-                let mut claimant =
-                    Claimant { log, group, name: request.arg(3), now_ms, key: None, created: false, dirty: 0 };
+                let (name, handed) = (request.arg(3), &mut handed);
+                let mut claimant = Claimant { log, group, name, now_ms, key: None, handed, dirty: 0 };
                 let reply = claim(&mut claimant);
-                Claimed { reply, created: claimant.created, dirty: claimant.dirty }
+                Claimed { reply, dirty: claimant.dirty }
             })
         })
     });
     let claimed = claimed.flatten().ok_or_else(|| no_group(key.bytes, request.arg(2), ""))?;
-    let (count, created) = (claimed.dirty + u64::from(claimed.created), claimed.created);
+    let (count, created) = (claimed.dirty + u64::from(handed.created), handed.created);
     let change = Change::untold().and_if(created, Event::XGroupCreateConsumer).times(count).unseen();
     ctx.commit_if(count > 0, key, change);
+    if count > 0 {
+        handed.propagate(ctx, key, request.arg(2), request.arg(3));
+    }
     Ok(claimed.reply)
 }
 
@@ -266,6 +274,7 @@ pub fn xclaim(ctx: &mut Ctx, request: Request) -> Result {
     let (claimed, items) = claim_in_group(ctx, request, |claimant| {
         if claim.last_id > claimant.group.last_delivered() {
             claimant.group.raise_last_delivered(claim.last_id);
+            claimant.handed.has_moved(claimant.group);
             claimant.dirty += 1;
         }
         let (mut claimed, mut items) = (0, Vec::new());

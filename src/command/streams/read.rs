@@ -13,6 +13,7 @@
 use super::super::blocking::{Blocking, Nil, Wait, milliseconds};
 use super::super::spec::Keys;
 use super::super::{Across, Ctx, OwnedRequest};
+use super::handed::Handed;
 use super::{at_most, find, no_group, now_ms, parse_id, reply_entries, reply_entry, reply_id};
 use crate::command::blocking::both_once;
 use crate::command::hop::each_once;
@@ -194,6 +195,7 @@ impl Read {
     fn serve(&self, ctx: &mut Ctx, request: Request, nth: usize, from: From, reply: &mut Reply) -> bool {
         let bytes = self.key(request, nth);
         let key = ctx.other_key(bytes);
+        let mut handed = Handed::of(ctx.is_journaled());
         // As in Redis, for which this is a second hit or miss.
         let found = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch);
         let Some(live) = found else { return false };
@@ -218,21 +220,25 @@ impl Read {
         let served = live.edit().change_node(|stream: &mut Stream| {
             let Stream { log, groups } = stream;
             groups.change(group, |group| {
-                let delivery = Delivery { log, group, consumer, now_ms, count: self.count };
+                let delivery = Delivery { log, group, consumer, now_ms, count: self.count, handed: &mut handed };
                 match from {
                     From::Pending(id) => {
                         begin(reply);
-                        Some(delivery.again(id, reply))
+                        delivery.again(id, reply);
+                        true
                     }
                     _ => delivery.new_entries(self.no_ack, reply, begin),
                 }
             })
         });
-        let served = served.flatten().flatten();
-        let created = served.as_ref().is_some_and(|served| served.created);
+        let served = served.flatten() == Some(true);
+        let created = handed.created;
         let change = Change::untold().and_if(created, Event::XGroupCreateConsumer).times(1 + u64::from(created));
-        ctx.commit_if(served.is_some(), key, change.unseen());
-        served.is_some()
+        ctx.commit_if(served, key, change.unseen());
+        if served {
+            handed.propagate(ctx, key, group, consumer);
+        }
+        served
     }
 }
 
@@ -243,43 +249,44 @@ struct Delivery<'d> {
     consumer: &'d [u8],
     now_ms: i64,
     count: usize,
-}
-
-struct Delivered {
-    /// The consumer is new.
-    created: bool,
+    handed: &'d mut Handed,
 }
 
 impl Delivery<'_> {
-    /// What the group was not delivered yet; nothing where there is none.
-    fn new_entries(self, no_ack: bool, reply: &mut Reply, begin: impl FnOnce(&mut Reply)) -> Option<Delivered> {
-        let Delivery { log, group, consumer, now_ms, count } = self;
-        let start = group.last_delivered().next()?;
+    /// What the group was not delivered yet; whether there is any.
+    fn new_entries(self, no_ack: bool, reply: &mut Reply, begin: impl FnOnce(&mut Reply)) -> bool {
+        let Delivery { log, group, consumer, now_ms, count, handed } = self;
+        let Some(start) = group.last_delivered().next() else { return false };
         let entries = log.range(start, Id::MAX).take(count);
         if entries.clone().next().is_none() {
             if let Some(key) = group.find_consumer(consumer) {
                 group.consumer_mut(key).seen_ms = now_ms;
             }
-            return None;
+            return false;
         }
         let (key, created) = group.find_or_create_consumer(consumer, now_ms);
+        handed.created = created;
         begin(reply);
         reply.array(entries.clone().count());
         for entry in entries {
             group.advance(log, entry.id);
             if !no_ack {
-                group.assign(entry.id, Pending { consumer: key, delivered_ms: now_ms, deliveries: 1 });
+                let pending = Pending { consumer: key, delivered_ms: now_ms, deliveries: 1 };
+                group.assign(entry.id, pending);
+                handed.give(entry.id, pending);
                 group.consumer_mut(key).active_ms = Some(now_ms);
             }
             reply_entry(reply, entry);
         }
-        Some(Delivered { created })
+        handed.has_moved(group);
+        true
     }
 
     /// What is pending with the consumer behind an id, once more; of entries that were deleted there is only the id.
-    fn again(self, after: Id, reply: &mut Reply) -> Delivered {
-        let Delivery { log, group, consumer, now_ms, count } = self;
+    fn again(self, after: Id, reply: &mut Reply) {
+        let Delivery { log, group, consumer, now_ms, count, handed } = self;
         let (key, created) = group.find_or_create_consumer(consumer, now_ms);
+        handed.created = created;
         let pending = || group.pending_with(key, after.next().unwrap_or(after)).take(count);
         reply.array(pending().count());
         let mut found = Vec::new();
@@ -297,9 +304,10 @@ impl Delivery<'_> {
             }
         }
         for (id, deliveries) in found {
-            group.assign(id, Pending { consumer: key, delivered_ms: now_ms, deliveries });
+            let pending = Pending { consumer: key, delivered_ms: now_ms, deliveries };
+            group.assign(id, pending);
+            handed.give(id, pending);
         }
-        Delivered { created }
     }
 }
 

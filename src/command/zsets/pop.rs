@@ -174,6 +174,7 @@ fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<
     let mut edit = live.edit();
     let (view, reply) = (view(&edit), &mut ctx.reply);
     let ranks = end.ranks(view, count);
+    let popped = ranks.len();
     match shape {
         Shape::Flat => reply.array(ranks.len() * 2),
         Shape::Pairs => reply.array(ranks.len()),
@@ -203,6 +204,8 @@ fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<
     );
     let is_gone = settle(edit);
     ctx.commit(key, Change::removal(end.event(), is_gone));
+    let name: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
+    ctx.propagate_with(&[name, key.bytes], popped as i64);
     Ok(true)
 }
 

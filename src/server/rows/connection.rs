@@ -6,11 +6,11 @@ use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Proto, Request, Result, printable};
-use crate::server::monitor;
 use crate::server::pubsub::publish_counts;
 use crate::server::server::{Run, SessionCtx};
 use crate::server::session::Close;
 use crate::server::watch::unwatch;
+use crate::server::{journal, monitor};
 use std::hint::black_box;
 
 /// Also for strangers, and in whatever state the server is.
@@ -120,6 +120,7 @@ fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
     ctx.server.pubsub.borrow_mut().remove_all(session);
     publish_counts(ctx.server);
     monitor::end(ctx.server, session);
+    journal::end(ctx.server, session);
     unwatch(&ctx.server.shard, session.watched.take());
     session.reset(ctx.server.shard.config().requirepass.is_empty());
     ctx.reply.simple("RESET");

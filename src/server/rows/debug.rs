@@ -11,6 +11,7 @@ use crate::keyspace::{Change, Live, Touch, Value};
 use crate::net;
 use crate::observe::log;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
+use crate::server::journal;
 use crate::server::server::{Run, TaskCtx};
 use crate::shard::{At, CallResult, Shard};
 use crate::value::glob::glob_match;
@@ -52,6 +53,8 @@ const HELP: &[&str] = &[
     "    Return hash table statistics of the specified database, of all shards together.",
     "HTSTATS-KEY <key>",
     "    Like HTSTATS but for the hash table stored at <key>'s value.",
+    "JOURNAL",
+    "    Show all changes from now on, as commands that make them again, in one order.",
     "LOG <message>",
     "    Write <message> to the server log.",
     "OBJECT <key>",
@@ -106,6 +109,11 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"htstats", 3) => slots::of_database(&ctx, request).await,
         (b"htstats-key", 3) => slots::of_key(&ctx, request.arg(2)).await,
         (b"object", 3) => object(&ctx, request.arg(2)).await,
+        (b"journal", 2) if ctx.in_exec => Err(Error::text("ERR DEBUG JOURNAL isn't allowed within EXEC")),
+        (b"journal", 2) => {
+            journal::begin(&ctx.server, ctx.client.id).await?;
+            Ok(ctx.reply(|reply| reply.ok()))
+        }
         (b"log", 3) => {
             log::warning(format_args!("DEBUG LOG: {}", String::from_utf8_lossy(request.arg(2))));
             Ok(ctx.reply(|reply| reply.ok()))
@@ -357,6 +365,7 @@ fn make_key(ctx: &mut Ctx, shard: usize, prefix: &[u8], n: i64, size: usize) {
     }
     ctx.keyspace.insert_new(ctx.db, key, Value::of(&value), None, ctx.now);
     ctx.commit(key, Change::untold());
+    ctx.propagate(&[b"SET", &name, &value]);
 }
 
 /// What is no number counts as 0, as in Redis.

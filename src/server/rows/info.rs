@@ -268,6 +268,7 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("total_forks", 0);
     text.field("slave_expires_tracked_keys", 0);
     text.field("total_error_replies", total.statistics.error_replies);
+    text.field("unreported_changes", total.counters.unreported);
 }
 
 fn write_expiry(text: &mut Text, facts: &Facts) {

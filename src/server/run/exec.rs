@@ -179,7 +179,10 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
         for some in routed.chunks(PREFETCHED) {
             shard.keyspace.borrow().prefetch(some.iter().copied());
         }
-        plan.commands.iter().for_each(|planned| exec_one_here(planned, multi.request(planned.queued), start, turn));
+        shard.as_unit(|| {
+            let run = |planned: &Planned| exec_one_here(planned, multi.request(planned.queued), start, turn);
+            plan.commands.iter().for_each(run);
+        });
         show_queued(multi, plan, turn);
     } else {
         Reply::new(&mut turn.replies.out, proto).nil_array();

@@ -103,7 +103,8 @@ impl ExecSteps {
             Run::Task(task) => {
                 let (server, client) = (server.clone(), self.client.clone());
                 let (proto, began_us) = (self.proto(), store_us());
-                let result = task(TaskCtx { server, client, command: command.id, request, db, proto }).await;
+                let result =
+                    task(TaskCtx { server, client, command: command.id, request, db, proto, in_exec: true }).await;
                 ns.set(store_us().saturating_sub(began_us) * 1_000);
                 out.extend_from_slice(&result?);
             }

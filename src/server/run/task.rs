@@ -25,6 +25,7 @@ pub fn run(turn: &mut Turn, task: fn(TaskCtx) -> TaskFuture, command: CommandId,
         request: OwnedRequest::of(request),
         db: turn.session.db,
         proto: turn.session.proto,
+        in_exec: false,
     };
     spawn(turn, task(ctx), call, muted);
     Progress::Taken

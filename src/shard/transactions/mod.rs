@@ -35,6 +35,7 @@ use super::links::TransactionLinks;
 use super::message::{At, Batch, EVERYTHING, Lock, Message, PART_BYTES, Step, Ticket};
 use crate::clock::{Now, Sequence, sequence_ms};
 use crate::command::{Handler, OwnedRequest};
+use crate::journal::{self, Shards};
 use crate::keyspace::{LATEST, Lookup};
 use crate::resp::Request;
 use locks::{Change, Locks, Place};
@@ -109,8 +110,19 @@ struct Pending {
 
 enum What {
     Parts { held: usize, intent: usize },
-    Hold { origin: usize, started: bool, steps: Vec<Step> },
+    Hold(Hold),
     Command(Box<Deferred>),
+}
+
+/// Keys that a coordinator has here, or is going to have.
+struct Hold {
+    origin: usize,
+    started: bool,
+    /// What came before it was started.
+    steps: Vec<Step>,
+    /// What its steps have said to the journal so far, and the shards that do.
+    said: Vec<journal::Command>,
+    writers: Shards,
 }
 
 /// A command of one shard that found one of its keys locked.
@@ -123,6 +135,15 @@ pub struct Deferred {
     pub origin: usize,
     /// [`Batch::owed`] of the batch in which the reply leaves.
     pub owed: isize,
+}
+
+impl Pending {
+    fn hold(&mut self) -> &mut Hold {
+        match &mut self.what {
+            What::Hold(hold) => hold,
+            What::Parts { .. } | What::Command(_) => unreachable!("it is a hold"),
+        }
+    }
 }
 
 /// Rounds of sending and answering in one turn; what is left then waits for the next.
@@ -214,7 +235,7 @@ impl Shard {
         let holds = |pending: &Pending| {
             let locks =
                 || pending.locks.iter().any(|lock| lock.write && (lock.hash == hash || lock.hash == EVERYTHING));
-            matches!(pending.what, What::Hold { started: true, .. }) && locks()
+            matches!(&pending.what, What::Hold(hold) if hold.started) && locks()
         };
         self.transactions.busy.get() && {
             let waiting = self.transactions.waiting.borrow();
@@ -354,7 +375,13 @@ impl Shard {
         let mut locks: SmallVec<[Lock; 4]> = locks.into();
         let what = match intent.hold {
             0 => What::Parts { held, intent: index },
-            _ => What::Hold { origin: batch.origin, started: false, steps: Vec::new() },
+            _ => What::Hold(Hold {
+                origin: batch.origin,
+                started: false,
+                steps: Vec::new(),
+                said: Vec::new(),
+                writers: intent.writers,
+            }),
         };
         let hold = (intent.hold != 0).then_some((batch.origin, intent.hold));
         if hold.is_some() {
@@ -411,8 +438,8 @@ impl Shard {
         let waiting = &mut *self.transactions.waiting.borrow_mut();
         let sequence = waiting.pending[id].place.sequence;
         match &mut waiting.pending[id].what {
-            What::Hold { started, .. } => {
-                *started = true;
+            What::Hold(hold) => {
+                hold.started = true;
                 return false;
             }
             What::Parts { held, intent } => {
@@ -456,6 +483,7 @@ impl Shard {
         for locks in locks[intent.locks.0 as usize..intent.locks.1 as usize].chunks(crate::keyspace::PREFETCHED) {
             self.keyspace.borrow().prefetch(locks.iter().map(|lock| Lookup::key(db, lock.hash)));
         }
+        self.begin_unit();
         let (mut refused, first) = (false, out.len());
         let mut laps = Laps::default();
         for next in 0..parts.len() {
@@ -474,6 +502,8 @@ impl Shard {
             laps.after(self, parts, next);
         }
         laps.end(self, parts);
+        let part_of = journal::Transaction { number: sequence, shards: intent.writers };
+        self.record(Some(part_of), now, self.end_unit());
     }
 
     /// One more of a batch is done; `answered` is its index where it has a reply. With the last of them the batch goes
@@ -532,9 +562,9 @@ impl Shard {
         let id = {
             let waiting = &mut *self.transactions.waiting.borrow_mut();
             let id = waiting.holds[&(origin, number)];
-            let What::Hold { started, steps, .. } = &mut waiting.pending[id].what else { unreachable!("it is a hold") };
-            steps.push(step);
-            started.then_some(id)
+            let hold = waiting.pending[id].hold();
+            hold.steps.push(step);
+            hold.started.then_some(id)
         };
         if let Some(id) = id {
             self.take_steps(id);
@@ -548,9 +578,10 @@ impl Shard {
             let pending = &mut waiting.pending[id];
             let now = Now::from_ms(sequence_ms(pending.place.sequence));
             self.clock.pass(now);
-            let What::Hold { origin, steps, .. } = &mut pending.what else { unreachable!("it is a hold") };
-            (*origin, now, std::mem::take(steps))
+            let hold = pending.hold();
+            (hold.origin, now, std::mem::take(&mut hold.steps))
         };
+        self.begin_unit();
         for Step { call, work } in steps {
             let result = work(self, now);
             if origin == self.id {
@@ -559,6 +590,10 @@ impl Shard {
                 self.post(origin, Message::Answer { call, result });
             }
         }
+        let said = self.end_unit();
+        if !said.is_empty() {
+            self.transactions.waiting.borrow_mut().pending[id].hold().said.extend(said);
+        }
     }
 
     /// A coordinator lets go of its keys here.
@@ -566,6 +601,11 @@ impl Shard {
         {
             let waiting = &mut *self.transactions.waiting.borrow_mut();
             let id = waiting.holds.remove(&(origin, number)).expect("released once");
+            let pending = &mut waiting.pending[id];
+            let (number, now) = (pending.place.sequence, Now::from_ms(sequence_ms(pending.place.sequence)));
+            let hold = pending.hold();
+            let part_of = journal::Transaction { number, shards: hold.writers };
+            self.record(Some(part_of), now, std::mem::take(&mut hold.said));
             waiting.leave(id);
         }
         // Before anybody else has the keys.
@@ -629,7 +669,7 @@ impl Parked {
                 }
                 Change::Revoked(id) => {
                     debug_assert!(
-                        !matches!(self.pending[id].what, What::Hold { started: true, .. }),
+                        !matches!(&self.pending[id].what, What::Hold(hold) if hold.started),
                         "nothing comes before what the watermark is past"
                     );
                     self.pending[id].missing += 1;

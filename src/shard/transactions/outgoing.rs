@@ -3,6 +3,7 @@
 
 use crate::clock::{Sequence, store_us};
 use crate::command::Handler;
+use crate::journal::Shards;
 use crate::net::Notify;
 use crate::shard::links::TransactionLinks;
 use crate::shard::message::{At, Batch, Intent, Lock, PART_BYTES, Part, Ticket};
@@ -97,12 +98,14 @@ pub struct Builder<'a> {
     outgoing: RefMut<'a, Outgoing>,
     outbox: &'a Outbox,
     shards: SmallVec<[usize; 4]>,
+    /// Those where something may be written.
+    writers: Shards,
     bytes: usize,
 }
 
 impl<'a> Builder<'a> {
     pub fn new(outgoing: RefMut<'a, Outgoing>, outbox: &'a Outbox) -> Builder<'a> {
-        Builder { outgoing, outbox, shards: SmallVec::new(), bytes: 0 }
+        Builder { outgoing, outbox, shards: SmallVec::new(), writers: Shards::default(), bytes: 0 }
     }
 
     /// What was written so far counts for so much until it is answered.
@@ -116,7 +119,13 @@ impl<'a> Builder<'a> {
         if !self.shards.contains(&target) {
             self.shards.push(target);
             let (parts, locks) = (batch.parts.len() as u32, batch.locks.len() as u32);
-            batch.transactions.push(Intent { order, parts: (parts, parts), locks: (locks, locks), hold: 0, shards: 0 });
+            batch.transactions.push(Intent {
+                order,
+                parts: (parts, parts),
+                locks: (locks, locks),
+                hold: 0,
+                writers: Shards::default(),
+            });
         }
         batch
     }
@@ -124,6 +133,9 @@ impl<'a> Builder<'a> {
     /// Begins a command's part on a shard; its arguments follow.
     pub fn part(&mut self, target: usize, handler: Handler, at: At, ticket: Ticket) {
         self.bytes += PART_BYTES;
+        if at.write {
+            self.writers.insert(target);
+        }
         let batch = self.batch(target);
         let spans = batch.spans.len() as u32;
         batch.parts.push(Part { spans: (spans, spans), ..Part::new(handler, at, ticket) });
@@ -154,6 +166,9 @@ impl<'a> Builder<'a> {
     /// A lock of a coordinator's.
     pub fn hold(&mut self, target: usize, number: u64, lock: Lock) {
         self.lock(target, lock);
+        if lock.write {
+            self.writers.insert(target);
+        }
         self.batch(target).last_intent().hold = number;
     }
 
@@ -169,15 +184,15 @@ impl<'a> Builder<'a> {
 impl Drop for Builder<'_> {
     fn drop(&mut self) {
         self.outbox.count_unanswered(self.bytes);
-        let shards = self.shards.len() as u32;
+        let (any, writers) = (!self.shards.is_empty(), self.writers);
         for target in std::mem::take(&mut self.shards) {
             let batch = self.outgoing.batches[target].as_mut().expect("written to");
-            batch.last_intent().shards = shards;
+            batch.last_intent().writers = writers;
             if batch.buffer.len() > FULL_BYTES {
                 let batch = self.outgoing.batches[target].take().expect("written to");
                 self.outgoing.full.push((target, batch));
             }
         }
-        self.outgoing.count += u32::from(shards > 0);
+        self.outgoing.count += u32::from(any);
     }
 }

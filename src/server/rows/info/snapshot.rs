@@ -163,6 +163,7 @@ impl Snapshot {
         self.counters.expired_bytes += other.counters.expired_bytes;
         self.counters.expired_fields += other.counters.expired_fields;
         self.counters.freed_lazily += other.counters.freed_lazily;
+        self.counters.unreported += other.counters.unreported;
         self.garbage_keys += other.garbage_keys;
         self.changes += other.changes;
         self.connections += other.connections;

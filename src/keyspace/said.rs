@@ -1,0 +1,98 @@
+//! What the journal is told of the changes on a shard: commands that make them again, in the order in which they were made.
+//!
+//! Deaths say what they are where they happen. What a command says is known when it has run: itself, or what it said
+//! instead while it ran ([`Said::say`]).
+
+use crate::journal::Command;
+
+/// A database and a key.
+pub type KeyName = (usize, Box<[u8]>);
+
+#[derive(Default)]
+pub struct Said {
+    commands: Vec<Command>,
+    /// Keys that have died one behind the other, and their database: one command takes them all away.
+    dead: Vec<Box<[u8]>>,
+    dead_db: usize,
+    /// Whether the command that runs has to say which keys it changes: it cannot be repeated as it is.
+    names_keys: bool,
+    running: Running,
+}
+
+/// What the command that runs has done.
+#[derive(Default)]
+pub struct Running {
+    pub has_changed: bool,
+    /// It has said what it is to be called instead.
+    pub is_rewritten: bool,
+    /// What it has changed, where that matters.
+    pub keys: Vec<KeyName>,
+}
+
+/// One command takes away no more dead keys than this.
+const DEAD_TOGETHER: usize = 64;
+
+impl Said {
+    /// A command begins to run.
+    pub fn begin(&mut self, names_keys: bool) {
+        self.names_keys = names_keys;
+    }
+
+    /// It has run; what it did.
+    pub fn end(&mut self) -> Running {
+        std::mem::take(&mut self.running)
+    }
+
+    /// It has changed a key.
+    pub fn changed(&mut self, db: usize, key: &[u8]) {
+        self.running.has_changed = true;
+        if self.names_keys && !self.running.keys.iter().any(|(of, name)| (*of, &**name) == (db, key)) {
+            self.running.keys.push((db, key.into()));
+        }
+    }
+
+    /// It is to be called this instead of what it was called, or this beside what it has said already.
+    pub fn say(&mut self, command: Command) {
+        self.running.is_rewritten = true;
+        self.push(command);
+    }
+
+    /// It says nothing but what it says itself.
+    pub fn rewrite(&mut self) {
+        self.running.is_rewritten = true;
+    }
+
+    /// A key has died.
+    pub fn died(&mut self, db: usize, key: &[u8]) {
+        if self.dead_db != db || self.dead.len() == DEAD_TOGETHER {
+            self.bury();
+        }
+        self.dead_db = db;
+        self.dead.push(key.into());
+    }
+
+    /// Fields of a hash have died.
+    pub fn fields_died(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
+        let args: Vec<&[u8]> = [b"HDEL", key].into_iter().chain(fields.iter().map(Vec::as_slice)).collect();
+        self.push(Command::new(db, args.into_iter()));
+    }
+
+    fn push(&mut self, command: Command) {
+        self.bury();
+        self.commands.push(command);
+    }
+
+    fn bury(&mut self) {
+        if !self.dead.is_empty() {
+            let dead = std::mem::take(&mut self.dead);
+            let args: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(dead.iter().map(|key| &**key)).collect();
+            self.commands.push(Command::new(self.dead_db, args.into_iter()));
+        }
+    }
+
+    /// What was said so far.
+    pub fn take(&mut self) -> Vec<Command> {
+        self.bury();
+        std::mem::take(&mut self.commands)
+    }
+}
