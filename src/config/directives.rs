@@ -343,6 +343,15 @@ const OWN: &[Directive] = &[
         field: field!(client_output_buffer_limit),
     },
     Directive {
+        name: "tracking-table-max-keys",
+        group: Group::Limits,
+        default: "1000000",
+        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
+        mutable: true,
+        help: "keys whose readers CLIENT TRACKING remembers; 0 = no limit",
+        field: field!(tracking_table_max_keys),
+    },
+    Directive {
         name: "notify-keyspace-events",
         group: Group::Events,
         default: "",

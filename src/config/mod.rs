@@ -96,6 +96,7 @@ pub struct Config {
     /// Negative: no command is slow.
     pub slowlog_log_slower_than_us: i64,
     pub slowlog_max_len: u64,
+    pub tracking_table_max_keys: u64,
     pub latency_tracking: bool,
     /// 0: no event is counted.
     pub latency_monitor_threshold_ms: u64,
@@ -329,6 +330,7 @@ impl Config {
             notify_keyspace_events: NotifyFlags::NONE,
             slowlog_log_slower_than_us: 0,
             slowlog_max_len: 0,
+            tracking_table_max_keys: 0,
             latency_tracking: false,
             latency_monitor_threshold_ms: 0,
             latency_percentiles: Percentiles::default(),

@@ -6,6 +6,7 @@
 
 use super::change::{Cause, Change, Event};
 use super::said::{KeyName, Said};
+use super::tracking::{Invalidated, Tracker, Tracking};
 use super::watch::Watched;
 use crate::config::NotifyFlags;
 use std::collections::HashMap;
@@ -39,6 +40,8 @@ impl Sinks {
     const EVENTS: u8 = 4;
     /// A journal is kept.
     const JOURNAL: u8 = 8;
+    /// Somebody is remembered who has read a key, or wants to hear of all with a prefix.
+    const TRACKED: u8 = 16;
 
     fn set(&mut self, sink: u8, wants: bool) {
         self.0 = if wants { self.0 | sink } else { self.0 & !sink };
@@ -69,6 +72,10 @@ pub struct Effects {
     open: HashMap<(usize, u64), Box<[u8]>, ahash::RandomState>,
     /// What the journal is told.
     pub said: Said,
+    /// Who is told that what it has read has changed.
+    tracking: Tracking,
+    /// Whose command runs, if it is one that tracks what it reads.
+    pub writer: Option<Tracker>,
 }
 
 impl Effects {
@@ -92,6 +99,11 @@ impl Effects {
                 self.ready(db, key);
             }
         }
+        if self.sinks.has(Sinks::TRACKED) && change.is_seen {
+            let writer = self.writer.filter(|_| change.cause == Cause::Command);
+            self.tracking.changed(key, writer);
+            self.sinks.set(Sinks::TRACKED, self.tracking.is_wanted());
+        }
         if self.sinks.has(Sinks::JOURNAL) {
             match change.cause {
                 Cause::Command => self.said.changed(db, key),
@@ -107,6 +119,43 @@ impl Effects {
     #[inline]
     pub fn is_journaled(&self) -> bool {
         self.sinks.has(Sinks::JOURNAL)
+    }
+
+    /// A connection has read a key: see [`Tracking::remember`].
+    pub fn remember(&mut self, key: &[u8], by: Tracker, max_keys: usize, rng: &mut fastrand::Rng) {
+        self.sinks.set(Sinks::TRACKED, true);
+        self.tracking.remember(key, by, max_keys, rng);
+    }
+
+    /// A connection wants to hear of all keys that begin so.
+    pub fn listen(&mut self, prefix: &[u8], by: Tracker) {
+        self.sinks.set(Sinks::TRACKED, true);
+        self.tracking.listen(prefix, by);
+    }
+
+    pub fn stop_listening(&mut self, prefix: &[u8], client: u64) {
+        self.tracking.stop_listening(prefix, client);
+        self.sinks.set(Sinks::TRACKED, self.tracking.is_wanted());
+    }
+
+    /// A database was emptied, or has another place.
+    pub(super) fn flushed(&mut self) {
+        self.tracking.flushed();
+        self.sinks.set(Sinks::TRACKED, self.tracking.is_wanted());
+    }
+
+    #[inline]
+    pub fn has_invalidated(&self) -> bool {
+        self.tracking.has_news()
+    }
+
+    pub fn take_invalidated(&mut self) -> Invalidated {
+        self.tracking.take()
+    }
+
+    /// See [`Tracking::counts`].
+    pub fn tracking_counts(&self) -> [usize; 3] {
+        self.tracking.counts()
     }
 
     /// To be called between commands.

@@ -21,6 +21,7 @@ mod effects;
 mod live;
 mod nodes;
 mod said;
+mod tracking;
 mod watch;
 
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use effects::{Effects, Notice};
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
 pub use said::KeyName;
+pub use tracking::{Invalidated, Names, Told, Tracker};
 pub use watch::Watch;
 
 use crate::clock::{Now, store_us};
@@ -361,6 +363,7 @@ impl Keyspace {
     pub fn flush(&mut self, db: usize, now: Now) {
         self.effects.dirty += self.live_len(db, now) as u64;
         self.touch_awaited(db, now);
+        self.effects.flushed();
         if self.dbs[db].len() > 0 {
             let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), hash::any_lives));
             self.nodes.take_table(full);
@@ -381,6 +384,7 @@ impl Keyspace {
             // Before and after, since a key may be in one of them only.
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
             self.dbs.swap(a, b);
+            self.effects.flushed();
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
         }
     }

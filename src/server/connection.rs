@@ -10,7 +10,7 @@ use super::server::Server;
 use super::session::{Close, Peer, Session};
 use super::turn::{Progress, Turn};
 use super::watch::unwatch;
-use super::{dispatch, journal, monitor};
+use super::{dispatch, journal, monitor, tracking};
 use crate::clock::store_us;
 use crate::config::PipelineOrder;
 use crate::net::{Line, Transport, sleep};
@@ -62,6 +62,9 @@ impl Line for Connection {
             let mut state = self.client.state.borrow_mut();
             let could_run = state.may_run();
             state.flow.in_flight -= bytes;
+            if state.replies.pushed_bytes > 0 && state.unsent() == 0 {
+                state.replies.pushed_bytes = 0;
+            }
             !could_run || state.flow.finished || !state.replies.out.is_empty()
         };
         if let Some(buffer) = buffer {
@@ -104,6 +107,7 @@ fn forget(server: &Rc<Server>, client: &Client) {
         server.pubsub.borrow_mut().remove_all(session);
         monitor::end(server, session);
         journal::end(server, session);
+        tracking::end(server, session);
     }
     publish_counts(server);
     server.remove_client(client.id);

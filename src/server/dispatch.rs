@@ -32,6 +32,9 @@ pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<Rou
     let progress = start(turn, command, request, key);
     if progress == Progress::Taken {
         count(turn);
+        if turn.session.has_caching {
+            end_caching(turn, command);
+        }
         if turn.session.gate.shows {
             monitor::show(turn.server, turn.session, turn.session.db, command, request);
         }
@@ -97,6 +100,14 @@ fn queue(turn: &mut Turn, command: &Command, request: Request) -> Progress {
     turn.reply(muted, |reply| reply.simple("QUEUED"));
     count(turn);
     Progress::Taken
+}
+
+/// CLIENT CACHING was about this command, unless it is one more CLIENT, or a transaction goes on.
+#[cold]
+fn end_caching(turn: &mut Turn, command: &Command) {
+    if turn.session.multi.is_none() && !command.full_name.starts_with("client") {
+        turn.session.set_caching(false, turn.server.shard.id);
+    }
 }
 
 fn count(turn: &mut Turn) {

@@ -16,6 +16,8 @@ pub struct Global {
     pub subscriptions: Vec<AtomicUsize>,
     /// Connections under MONITOR by shard.
     pub monitors: Vec<AtomicUsize>,
+    /// Connections under CLIENT TRACKING by shard.
+    pub trackers: Vec<AtomicUsize>,
     /// The connection that follows the journal; 0 where there is none.
     pub journal_follower: AtomicU64,
     pub accepted: AtomicU64,
@@ -51,6 +53,7 @@ impl Global {
             connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             subscriptions: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             monitors: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+            trackers: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             journal_follower: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),

@@ -19,11 +19,11 @@
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
 //! | `watch.rs` | WATCH, and what EXEC asks about it |
 //! | `turn.rs` | what a request works with and may change |
-//! | `monitor.rs`, `pubsub.rs`, `journal.rs` | who is told of commands, of messages and events, of changes |
+//! | `monitor.rs`, `pubsub.rs`, `journal.rs`, `tracking.rs` | who is told of commands, of messages and events, of changes, of what it has read |
 //! | `output.rs` | what leaves a connection, and its limits |
 //! | `server.rs` | the state of one shard's server, of which the rest are parts: |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
-//! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `replies.rs` | a connection: its flow, what its commands know, its replies in order |
+//! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `tracks.rs`, `replies.rs` | a connection: its flow, what its commands know, its replies in order |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `gate.rs` | may a command run: words of flags |
 //! | `global.rs`, `files.rs` | the little that shards share; how many clients there may be |
@@ -56,6 +56,8 @@ mod split;
 mod start;
 mod stop;
 mod subscriptions;
+mod tracking;
+mod tracks;
 mod turn;
 mod waits;
 mod watch;

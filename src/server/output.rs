@@ -1,6 +1,7 @@
 //! What leaves a connection: the replies of a turn, what is pushed to it between them, and the limits of both.
 
 use super::client::{Client, ClientRef, State};
+use super::replies::Replies;
 use super::server::Server;
 use super::session::Close;
 use crate::clock::store_us;
@@ -53,6 +54,10 @@ fn let_stalled_go_on(server: &Server, client: u64, state: &mut State) {
 
 /// Puts pushed bytes behind what the connection is about to be sent; they leave with [`send_pushed`].
 pub fn push(server: &Server, client: &ClientRef, bytes: &[u8]) {
+    push_with(server, client, |replies| replies.push(bytes));
+}
+
+fn push_with(server: &Server, client: &ClientRef, push: impl FnOnce(&mut Replies)) {
     if client.closed.get() {
         return;
     }
@@ -61,12 +66,25 @@ pub fn push(server: &Server, client: &ClientRef, bytes: &[u8]) {
         if state.flow.close == Close::Now {
             return;
         }
-        state.replies.push(bytes);
+        push(&mut state.replies);
     }
     let mut pushed = server.pushed.borrow_mut();
     if pushed.last().is_none_or(|last| last.id != client.id) {
         pushed.push(client.clone());
     }
+}
+
+/// The same behind every reply that is still open, but for that of a command that waits for a key: it may be long until
+/// that is there.
+pub fn push_behind(server: &Server, client: &ClientRef, bytes: &[u8]) {
+    let waits = {
+        let flow = &client.state.borrow().flow;
+        flow.blocked && !server.waits.is_decided(client.id)
+    };
+    if waits {
+        return push(server, client, bytes);
+    }
+    push_with(server, client, |replies| replies.push_behind(bytes));
 }
 
 /// Sends what was pushed, once for each connection and turn; one that does not read is ended.
@@ -88,14 +106,19 @@ pub fn check_output(server: &Server, client: &Client) {
         }
         let limit = if state.session.is_told() { limits.pubsub } else { limits.normal };
         let unsent = state.unsent() as u64;
+        // What nobody asked for just now is held to the limit of those who listen, whatever else a connection is sent.
+        let pushed = unsent.min(state.replies.pushed_bytes as u64);
         let now_us = store_us();
-        let soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
+        let is_over = |limit: u64, bytes: u64| limit > 0 && bytes > limit;
+        let soft = is_over(limit.soft_bytes, unsent) || is_over(limits.pubsub.soft_bytes, pushed);
+        let soft_s = if is_over(limit.soft_bytes, unsent) { limit.soft_s } else { limits.pubsub.soft_s };
         let since_us = *state.flow.soft_since_us.get_or_insert(now_us);
         if !soft {
             state.flow.soft_since_us = None;
         }
-        limit.hard_bytes > 0 && unsent > limit.hard_bytes
-            || soft && now_us.saturating_sub(since_us) > limit.soft_s * 1_000_000
+        is_over(limit.hard_bytes, unsent)
+            || is_over(limits.pubsub.hard_bytes, pushed)
+            || soft && now_us.saturating_sub(since_us) > soft_s * 1_000_000
     };
     if over && !client.closed.get() {
         log::warning(format_args!("Client id={} closed for overcoming of output buffer limits.", client.id));

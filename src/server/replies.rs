@@ -29,6 +29,8 @@ pub struct Replies {
     expected_bytes: usize,
     /// What was pushed while nothing may come between the parts of a reply.
     pushes: Option<Vec<u8>>,
+    /// Bytes that were pushed since the other side had taken everything.
+    pub pushed_bytes: usize,
     /// Sequence number of the next slot.
     next: u64,
 }
@@ -67,6 +69,7 @@ impl Default for Replies {
             open_weight: 0,
             expected_bytes: FIRST_GATHERED_BYTES,
             pushes: None,
+            pushed_bytes: 0,
             next: 0,
         }
     }
@@ -320,7 +323,17 @@ impl Replies {
 
     /// Something that answers no request.
     pub fn push(&mut self, bytes: &[u8]) {
+        self.pushed_bytes += bytes.len();
         self.pushes.as_mut().unwrap_or(&mut self.out).extend_from_slice(bytes);
+    }
+
+    /// The same behind all replies that are open.
+    pub fn push_behind(&mut self, bytes: &[u8]) {
+        self.pushed_bytes += bytes.len();
+        match &mut self.pushes {
+            Some(pushes) => pushes.extend_from_slice(bytes),
+            None => self.write(|out| out.extend_from_slice(bytes)),
+        }
     }
 
     /// The reply that comes next contains confirmations: pushes wait until it is there.
@@ -508,6 +521,7 @@ mod tests {
             command: command.id,
             write: false,
             is_quick: true,
+            tracker: None,
         }
     }
 

@@ -2,7 +2,9 @@
 
 use super::gate::{Gate, Standing};
 use super::multi::Multi;
+use super::tracks::Tracks;
 use super::watched::WatchedKeys;
+use crate::keyspace::Tracker;
 use crate::resp::Proto;
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
@@ -64,6 +66,11 @@ pub struct Session {
     pub monitors: bool,
     /// It is shown all changes (DEBUG JOURNAL).
     pub follows: bool,
+    /// It is told when what it has read changes (CLIENT TRACKING): how, and what its commands take along.
+    pub tracks: Option<Box<Tracks>>,
+    pub tracker: Option<Tracker>,
+    /// CLIENT CACHING was about the next command.
+    pub has_caching: bool,
     /// Commands between MULTI and EXEC.
     pub multi: Option<Box<Multi>>,
     /// Which commands may run now.
@@ -95,6 +102,9 @@ impl Session {
             watched: WatchedKeys::default(),
             monitors: false,
             follows: false,
+            tracks: None,
+            tracker: None,
+            has_caching: false,
             multi: None,
             gate: Gate::default(),
             close: Close::No,
@@ -105,6 +115,7 @@ impl Session {
     /// to be ended by the caller, since others know of them.
     pub fn reset(&mut self, authenticated: bool) {
         debug_assert!(self.subscriptions() == 0 && self.watched.is_empty() && !self.monitors && !self.follows);
+        debug_assert!(self.tracks.is_none());
         self.name.clear();
         self.db = 0;
         self.proto = Proto::default();
@@ -113,6 +124,21 @@ impl Session {
         self.no_evict = false;
         self.no_touch = false;
         self.multi = None;
+    }
+
+    /// Tracks what it reads from now on, or not.
+    pub fn set_tracks(&mut self, tracks: Option<Box<Tracks>>, shard: usize) {
+        self.tracker = tracks.as_ref().map(|tracks| tracks.tracker(self.peer.id, shard));
+        self.has_caching = tracks.as_ref().is_some_and(|tracks| tracks.caching);
+        self.tracks = tracks;
+    }
+
+    /// What CLIENT CACHING says of the next command.
+    pub fn set_caching(&mut self, caching: bool, shard: usize) {
+        if let Some(mut tracks) = self.tracks.take() {
+            tracks.caching = caching;
+            self.set_tracks(Some(tracks), shard);
+        }
     }
 
     pub fn subscriptions(&self) -> usize {

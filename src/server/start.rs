@@ -9,11 +9,12 @@ use super::replies::Answer;
 use super::rows;
 use super::server::{Run, Server, Table};
 use super::slowlog::SlowLog;
+use super::tracking;
 use super::turn::log_slow;
 use crate::command;
 use crate::command::spec::Row;
 use crate::journal::Record;
-use crate::keyspace::Notice;
+use crate::keyspace::{Invalidated, Notice};
 use crate::net::Transport;
 use crate::shard::{Batch, Claim, Front, News, Shard, Ticket};
 use std::any::Any;
@@ -112,6 +113,12 @@ impl Front for Server {
     fn journaled(&self, records: Vec<Record>) {
         if let Some(server) = self.me() {
             journal::hand_out(&server, records);
+        }
+    }
+
+    fn invalidated(&self, invalidated: Invalidated) {
+        if let Some(server) = self.me() {
+            tracking::hand_out(&server, invalidated);
         }
     }
 

@@ -132,6 +132,7 @@ pub fn at(command: &Command, session: &Session) -> At {
         command: command.id,
         write: command.writes,
         is_quick: command.is_quick,
+        tracker: session.tracker,
     }
 }
 

@@ -64,6 +64,11 @@ impl Waits {
         self.0.borrow().contains_key(&client)
     }
 
+    /// Whether its reply may be on the way.
+    pub fn is_decided(&self, client: u64) -> bool {
+        self.of(client).is_none_or(|blocked| !blocked.claim.is_waiting())
+    }
+
     /// Ends the wait of a connection that is gone, if it waited.
     pub fn give_up(&self, client: u64) {
         if let Some(blocked) = self.of(client)

@@ -4,9 +4,10 @@ use super::Shard;
 use super::calls::CallResult;
 use super::message::{AnyResult, At, EVERYTHING, Lock, Message, Step};
 use crate::clock::{Now, sequence_ms};
-use crate::command::{Hop, Job};
+use crate::command::spec::flag::READ;
+use crate::command::{Hop, Job, shard_of};
 use crate::keyspace::Hasher;
-use crate::resp::Proto;
+use crate::resp::{Proto, Request};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::Cell;
@@ -44,6 +45,21 @@ impl Transaction {
             self.shard.post(target, Message::Step { origin: self.shard.id, number: self.number, step });
         }
         result
+    }
+
+    /// What a command is about to read is remembered, where its connection tracks that.
+    pub async fn remember(&self, at: At, request: Request<'_>) {
+        let spec = self.shard.spec(at.command);
+        let Some(tracker) = at.tracker.filter(|tracker| tracker.remembers && spec.has(READ)) else { return };
+        let mut by_shard: Vec<(usize, Vec<Box<[u8]>>)> = self.shards.iter().map(|shard| (*shard, Vec::new())).collect();
+        for key in spec.keys.indexes(request).map(|index| request.arg(index)) {
+            let target = shard_of(&self.shard.hasher, key);
+            let of_shard = by_shard.iter_mut().find(|(shard, _)| *shard == target);
+            of_shard.into_iter().for_each(|(_, keys)| keys.push(key.into()));
+        }
+        for (target, keys) in by_shard.into_iter().filter(|(_, keys)| !keys.is_empty()) {
+            self.on(target, move |shard, _| shard.remember(tracker, &keys)).await;
+        }
     }
 }
 

@@ -10,9 +10,10 @@ use super::Shard;
 use super::message::{At, Part};
 use crate::clock::{Now, realtime_us, store_us};
 use crate::command::spec::Spec;
-use crate::command::spec::flag::FAST;
+use crate::command::spec::flag::{FAST, READ};
 use crate::command::{CommandId, Ctx, Handler};
 use crate::config::Config;
+use crate::keyspace::Tracker;
 use crate::observe::{Event, Sample, Spikes, Statistics};
 use crate::resp::{Error, Proto, Reply, Request};
 use smallvec::SmallVec;
@@ -330,6 +331,9 @@ impl Shard {
             ends,
             shards: self.count,
         };
+        if at.tracker.is_some() {
+            ctx.keyspace.effects.writer = at.tracker;
+        }
         let is_journaled = ctx.is_journaled();
         if is_journaled {
             ctx.begin_to_say(request);
@@ -338,9 +342,33 @@ impl Shard {
         debug_assert!(ctx.keyspace.effects.is_closed(), "{}: of a change nothing was said", self.spec(at.command).name);
         if is_journaled {
             ctx.end_saying(request);
-            self.records.end_command(&mut keyspace.effects, now);
+            self.records.end_command(&mut ctx.keyspace.effects, now);
+        }
+        if let Some(tracker) = at.tracker {
+            ctx.keyspace.effects.writer = None;
+            if let Some(request) = request.filter(|_| tracker.remembers) {
+                self.remember_read(&mut ctx, tracker, at, request);
+            }
         }
         result
+    }
+
+    /// A connection that tracks what it reads has read these keys, if its command reads.
+    #[cold]
+    fn remember_read(&self, ctx: &mut Ctx, tracker: Tracker, at: At, request: Request) {
+        let spec = self.spec(at.command);
+        if spec.has(READ) {
+            for index in spec.keys.indexes(request) {
+                ctx.keyspace.effects.remember(request.arg(index), tracker, self.tracked_keys.get(), ctx.rng);
+            }
+        }
+    }
+
+    /// The same for some keys of this shard that a coordinator is about to read.
+    pub fn remember(&self, tracker: Tracker, keys: &[Box<[u8]>]) {
+        let (mut keyspace, most, rng) =
+            (self.keyspace.borrow_mut(), self.tracked_keys.get(), &mut self.rng.borrow_mut());
+        keys.iter().for_each(|key| keyspace.effects.remember(key, tracker, most, rng));
     }
 
     /// Commands of a batch share the time since the last measurement.

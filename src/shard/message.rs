@@ -5,7 +5,7 @@ use super::Shard;
 use crate::clock::Now;
 use crate::command::{CommandId, Handler};
 use crate::journal::Shards;
-use crate::keyspace::Touch;
+use crate::keyspace::{Touch, Tracker};
 use crate::resp::{Proto, Request, Span};
 use std::any::Any;
 use std::future::Future;
@@ -217,11 +217,13 @@ pub struct At {
     pub write: bool,
     /// Whether it takes about as long as reading the clock.
     pub is_quick: bool,
+    /// Whose command it is, where that one tracks what it reads.
+    pub tracker: Option<Tracker>,
 }
 
 impl At {
     /// Where a command only looks, and leaves nothing behind.
     pub fn unseen(command: CommandId, db: usize, proto: Proto) -> At {
-        At { db, proto, touch: Touch::NOTHING, hash: 0, command, write: false, is_quick: true }
+        At { db, proto, touch: Touch::NOTHING, hash: 0, command, write: false, is_quick: true, tracker: None }
     }
 }

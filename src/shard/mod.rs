@@ -57,7 +57,7 @@ use crate::command::spec::Spec;
 use crate::config::{Config, Limits};
 use crate::expiry::{Cycle, Settings};
 use crate::journal::Record;
-use crate::keyspace::{Hasher, Keyspace, Notice};
+use crate::keyspace::{Hasher, Invalidated, Keyspace, Notice};
 use crate::net::{Notify, Transport, note_woken};
 use crate::observe::Event;
 use crate::resp::Request;
@@ -86,6 +86,8 @@ pub trait Front {
     fn notices(&self, notices: Vec<Notice>);
     /// What was changed, for whoever keeps the journal.
     fn journaled(&self, records: Vec<Record>);
+    /// What connections remember does not hold any more.
+    fn invalidated(&self, invalidated: Invalidated);
     /// What has become of a connection's wait for a key.
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News);
     fn as_any(&self) -> &dyn Any;
@@ -110,6 +112,8 @@ pub struct Shard {
     cycle_wakes_ms: Cell<u64>,
     cycle_alarm: Notify,
     garbage_alarm: Notify,
+    /// Keys for which readers are remembered here, at the most.
+    tracked_keys: Cell<usize>,
     waiters: RefCell<Waiters>,
     has_waiters: Cell<bool>,
     /// When the transport's turn began, store microseconds; 0 before it has worked on anything.
@@ -164,6 +168,7 @@ impl Shard {
             cycle_wakes_ms: Cell::new(0),
             cycle_alarm: Notify::default(),
             garbage_alarm: Notify::default(),
+            tracked_keys: Cell::new(0),
             waiters: RefCell::default(),
             has_waiters: Cell::new(false),
             turn_began_us: Cell::new(0),
@@ -210,6 +215,10 @@ impl Shard {
         self.settings.set(expire::settings(&config));
         self.keyspace.borrow_mut().effects.set_wanted(config.notify_keyspace_events);
         self.meter.configure(&config);
+        self.tracked_keys.set(match config.tracking_table_max_keys {
+            0 => usize::MAX,
+            keys => keys.div_ceil(self.count as u64) as usize,
+        });
         self.keyspace.borrow_mut().times_deaths = config.latency_monitor_threshold_ms > 0;
         self.outbox.set_spin(Duration::from_micros(config.spin_us));
         *self.config.borrow_mut() = Rc::new(Config::clone(&config));
@@ -248,6 +257,10 @@ impl Shard {
             self.garbage_alarm.notify();
         }
         let is_journaled = keyspace.effects.is_journaled();
+        if keyspace.effects.has_invalidated() {
+            let invalidated = keyspace.effects.take_invalidated();
+            self.front().invalidated(invalidated);
+        }
         if !keyspace.effects.is_empty() {
             let notices = keyspace.effects.take();
             drop(keyspace);

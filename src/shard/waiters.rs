@@ -67,6 +67,11 @@ impl Claim {
         self.0.store(OVER, Ordering::Release);
     }
 
+    /// Nobody looks whether there is something, nor has found it.
+    pub fn is_waiting(&self) -> bool {
+        self.0.load(Ordering::Acquire) == WAITS
+    }
+
     pub fn is_over(&self) -> bool {
         self.0.load(Ordering::Acquire) == OVER
     }

@@ -10,12 +10,15 @@ use crate::server::output::close_now;
 use crate::server::run::wait;
 use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
 use crate::server::session::{Close, ReplyMode, Session};
+use crate::server::tracks::Mode;
 use crate::server::waits::End;
 use crate::shard::Shard;
 use crate::value::number::parse_i64;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+
+mod tracking;
 
 const OWN: u32 = NO_SCRIPT | LOADING | STALE;
 const OTHERS: u32 = ADMIN | OWN;
@@ -119,6 +122,41 @@ const SUBCOMMANDS: &[Row<Run>] = &[
             ..client_spec("unblock", -3, OTHERS, "5.0.0", "client-id:integer [unblock-type:(TIMEOUT|ERROR)]")
         },
         Run::Task(|ctx| Box::pin(unblock(ctx))),
+    ),
+    Row::new(
+        Spec {
+            summary: "Says whether this connection is told when what it has read changes, and how.",
+            complexity: "O(1), and O(n log n) in the number of prefixes",
+            ..client_spec(
+                "tracking",
+                -3,
+                OWN,
+                "6.0.0",
+                "status:(ON|OFF) [REDIRECT client-id:integer] [PREFIX prefix]... [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+            )
+        },
+        Run::Task(|ctx| Box::pin(tracking::tracking(ctx))),
+    ),
+    Row::new(
+        Spec {
+            summary: "Says whether what the next command reads is tracked.",
+            ..client_spec("caching", 3, OWN, "6.0.0", "mode:(YES|NO)")
+        },
+        Run::Session(tracking::caching),
+    ),
+    Row::new(
+        Spec {
+            summary: "Returns which connection is told in place of this one.",
+            ..client_spec("getredir", 2, OWN, "6.0.0", "")
+        },
+        Run::Session(tracking::getredir),
+    ),
+    Row::new(
+        Spec {
+            summary: "Returns how this connection tracks what it reads.",
+            ..client_spec("trackinginfo", 2, OWN, "6.2.0", "")
+        },
+        Run::Session(tracking::trackinginfo),
     ),
     Row::new(
         Spec {
@@ -336,7 +374,7 @@ fn line(client: &Client) -> String {
          psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
          multi-mem={multi_bytes} \
          rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
-         user=default redir=-1 resp={resp} lib-name={lib_name} lib-ver={lib_ver}\n",
+         user=default redir={redir} resp={resp} lib-name={lib_name} lib-ver={lib_ver}\n",
         id = session.peer.id,
         addr = session.peer.addr,
         laddr = session.peer.laddr,
@@ -360,6 +398,7 @@ fn line(client: &Client) -> String {
         total_bytes = state.memory_bytes(),
         events = if state.flow.in_flight > 0 { "rw" } else { "r" },
         cmd = session.last_command,
+        redir = tracking::redirection(session.tracks.as_deref()),
         resp = if session.proto == Proto::Resp3 { 3 } else { 2 },
         lib_name = String::from_utf8_lossy(&session.lib_name),
         lib_ver = String::from_utf8_lossy(&session.lib_ver),
@@ -376,6 +415,9 @@ fn flags(state: &State) -> String {
         (state.flow.close == Close::AfterReplies, 'c'),
         (session.peer.unix, 'U'),
         (session.no_evict, 'e'),
+        (session.tracks.is_some(), 't'),
+        (session.tracks.as_ref().is_some_and(|tracks| tracks.is_broken), 'R'),
+        (session.tracks.as_ref().is_some_and(|tracks| tracks.mode == Mode::Broadcast), 'B'),
         (session.no_touch, 'T'),
     ];
     let flags: String = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();

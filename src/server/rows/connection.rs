@@ -10,7 +10,7 @@ use crate::server::pubsub::publish_counts;
 use crate::server::server::{Run, SessionCtx};
 use crate::server::session::Close;
 use crate::server::watch::unwatch;
-use crate::server::{journal, monitor};
+use crate::server::{journal, monitor, tracking};
 use std::hint::black_box;
 
 /// Also for strangers, and in whatever state the server is.
@@ -121,6 +121,7 @@ fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
     publish_counts(ctx.server);
     monitor::end(ctx.server, session);
     journal::end(ctx.server, session);
+    tracking::end(ctx.server, session);
     unwatch(&ctx.server.shard, session.watched.take());
     session.reset(ctx.server.shard.config().requirepass.is_empty());
     ctx.reply.simple("RESET");

@@ -193,7 +193,7 @@ fn write_clients(text: &mut Text, facts: &Facts) {
     text.field("cluster_connections", 0);
     text.field("maxclients", facts.config.maxclients);
     text.field("blocked_clients", facts.total.blocked);
-    text.field("tracking_clients", 0);
+    text.field("tracking_clients", facts.total.trackers);
     text.field("pubsub_clients", facts.total.subscribers);
 }
 
@@ -268,6 +268,10 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("total_forks", 0);
     text.field("slave_expires_tracked_keys", 0);
     text.field("total_error_replies", total.statistics.error_replies);
+    let [keys, items, prefixes] = total.tracked;
+    text.field("tracking_total_keys", keys);
+    text.field("tracking_total_items", items);
+    text.field("tracking_total_prefixes", prefixes);
     text.field("unreported_changes", total.counters.unreported);
 }
 

@@ -20,6 +20,9 @@ pub fn run(turn: &mut Turn, across: AcrossFn, at: At, request: Request, routes: 
     let future = async move {
         let locks = routes.into_iter().map(|(hash, target)| (target, Lock { hash, write: at.write }));
         let transaction = if locks.len() > 0 { Some(Rc::new(shard.hold(locks).await)) } else { None };
+        if let Some(transaction) = &transaction {
+            transaction.remember(at, context.request.as_request()).await;
+        }
         across(Across { hop: Rc::new(ShardHop::new(shard, transaction, at, ns)), ..context }).await
     };
     spawn(turn, Box::pin(future), call, muted);

@@ -139,6 +139,7 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
                 locks: plan.locks(shard.count),
                 commands: plan.commands.into_iter().map(|planned| StepCommand::of(planned, multi)).collect(),
                 watched,
+                tracker: turn.session.tracker,
             };
             spawn(turn, Box::pin(steps.run()), call, muted);
         }

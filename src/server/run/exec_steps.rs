@@ -6,6 +6,7 @@ use super::here;
 use super::task::Call;
 use crate::clock::{Now, store_us};
 use crate::command::{self, Across, CommandId, OwnedRequest};
+use crate::keyspace::Tracker;
 use crate::resp::{Proto, Reply, Result};
 use crate::server::client::ClientRef;
 use crate::server::multi::Multi;
@@ -26,6 +27,8 @@ pub struct ExecSteps {
     pub locks: Vec<(usize, Lock)>,
     pub commands: Vec<StepCommand>,
     pub watched: Vec<WatchedKey>,
+    /// Where the connection tracks what it reads.
+    pub tracker: Option<Tracker>,
 }
 
 /// What was planned for a command, for longer than its turn.
@@ -115,8 +118,11 @@ impl ExecSteps {
                     command::Run::Atomic(_, coordinator) if are_apart(&routes) => Some(coordinator),
                     _ => None,
                 };
-                let at = At { db, ..at(command, &self.client.state.borrow().session) };
+                let at = At { db, tracker: self.tracker, ..at(command, &self.client.state.borrow().session) };
                 if let Some(coordinator) = coordinator {
+                    if let Some(transaction) = transaction {
+                        transaction.remember(at, request.as_request()).await;
+                    }
                     let hop = Rc::new(ShardHop::new(shard.clone(), transaction.cloned(), at, ns));
                     let context = across_of(shard, request, at);
                     out.extend_from_slice(&coordinator(Across { hop, ..context }).await?);

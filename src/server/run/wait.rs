@@ -188,6 +188,7 @@ impl Wait {
                 return Ok(Vec::new());
             }
         }
+        transaction.remember(self.at, self.request.as_request()).await;
         // Who is served has missed already, and is no further hit, as in Redis.
         let touch = if called { self.at.touch.uncounted() } else { self.at.touch };
         let at = At { touch, ..self.at };

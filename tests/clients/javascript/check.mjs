@@ -6,10 +6,11 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { createClient } from 'redis';
+import { BasicClientSideCache, createClient } from 'redis';
 
 const LIMIT_MS = 10_000;
 const port = Number(process.argv[2]);
+const url = `redis://127.0.0.1:${port}`;
 const same = assert.deepEqual;
 
 /** What ioredis is asked: it gives replies nearly as they come. */
@@ -211,6 +212,38 @@ const newerChecks = {
   },
 };
 
+/** Its cache, which speaks RESP3. */
+const cacheChecks = {
+  async aCache(r) {
+    const cache = new BasicClientSideCache({ ttl: 0, maxEntries: 1000, evictPolicy: 'LRU', recordStats: true });
+    const cached = await createClient({ url, RESP: 3, clientSideCache: cache }).connect();
+    const becomes = async (key, value) => {
+      const end = Date.now() + LIMIT_MS;
+      while ((await cached.get(key)) !== value) {
+        assert(Date.now() < end, `${key} never becomes ${value}`);
+        await sleep(5);
+      }
+    };
+    await r.mSet({ a: '1', b: '2' });
+    same(await cached.get('a'), '1');
+    same(await cached.get('a'), '1');
+    same(await cached.mGet(['a', 'b']), ['1', '2']);
+    same(cache.stats().hitCount, 1);
+    await r.set('a', '5');
+    await becomes('a', '5');
+    await r.pExpire('b', 30);
+    await becomes('b', null);
+    await r.flushAll();
+    await becomes('a', null);
+    const keys = Array.from({ length: 50 }, (_, n) => `k${n}`);
+    for (let n = 0; n < 20; n++) {
+      await Promise.all([...keys.map((key) => cached.get(key)), ...keys.map((key) => r.set(key, `${n}`))]);
+    }
+    await Promise.all(keys.map((key) => becomes(key, '19')));
+    cached.destroy();
+  },
+};
+
 /** Waits until so many clients wait. */
 async function waiting(r, count) {
   const end = Date.now() + LIMIT_MS;
@@ -240,9 +273,9 @@ const ioredis = new Redis(port);
 await run('ioredis', ioredisChecks, ioredis, () => ioredis.flushall());
 ioredis.disconnect();
 for (const RESP of [2, 3]) {
-  const client = await createClient({ url: `redis://127.0.0.1:${port}`, RESP }).connect();
+  const client = await createClient({ url, RESP }).connect();
   const newer = process.argv.includes('--newer') ? newerChecks : {};
-  await run(`node-redis, RESP${RESP}`, { ...nodeRedisChecks, ...newer }, client, () => client.flushAll());
+  await run(`node-redis, RESP${RESP}`, { ...nodeRedisChecks, ...(RESP === 3 ? cacheChecks : {}), ...newer }, client, () => client.flushAll());
   client.destroy();
 }
 process.exit(failures ? 1 : 0);

@@ -10,6 +10,8 @@ import time
 import traceback
 
 import redis
+from redis.cache import CacheConfig
+from redis.connection import CacheProxyConnection
 
 LIMIT_S = 10
 CHECKS = []
@@ -265,6 +267,35 @@ def waiting_ends(r):
     clients = [client["id"] for client in r.client_list() if client["cmd"] == "blpop" and "b" in client["flags"]]
     same(r.client_unblock(clients[0], error=True), 1)
     assert "UNBLOCKED" in str(thread.result()), thread.result()
+
+
+@check
+def a_cache(r):
+    kwargs = r.connection_pool.connection_kwargs
+    if kwargs["protocol"] == 2:
+        return  # Redis-py caches in RESP3 only.
+    # It wants Redis 7.4 for that, though 7.0 has all that it uses.
+    CacheProxyConnection.MIN_ALLOWED_VERSION = "7.0.0"
+    port = kwargs["port"]
+    cached = redis.Redis(port=port, protocol=3, decode_responses=True, cache_config=CacheConfig())
+    r.mset({"a": 1, "b": 2})
+    same(cached.get("a"), "1")
+    same(cached.mget("a", "b"), ["1", "2"])
+    same(cached.get_cache().size, 2)
+    r.set("a", 5)
+    wait_until(lambda: cached.get("a") == "5")
+    same(cached.get_cache().size, 1)
+    r.pexpire("b", 30)
+    wait_until(lambda: cached.mget("a", "b") == ["5", None])
+    r.flushall()
+    wait_until(lambda: cached.get("a") is None)
+    keys = [f"k{n}" for n in range(50)]
+    for n in range(20):
+        r.mset({key: n for key in keys})
+        for key in keys:
+            cached.get(key)
+    wait_until(lambda: all(cached.get(key) == "19" for key in keys))
+    cached.close()
 
 
 def main():

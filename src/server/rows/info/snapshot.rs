@@ -22,6 +22,9 @@ pub struct Snapshot {
     pub connections: usize,
     pub subscribers: usize,
     pub blocked: usize,
+    /// Connections that track what they read; keys that are remembered for them, for how many, and prefixes.
+    pub trackers: usize,
+    pub tracked: [usize; 3],
     /// Buffers of connections.
     pub client_bytes: u64,
     pub commands: u64,
@@ -109,6 +112,7 @@ impl Snapshot {
         self.counters = keyspace.counters;
         self.garbage_keys = keyspace.garbage_keys();
         self.changes = keyspace.effects.dirty;
+        self.tracked = keyspace.effects.tracking_counts();
         let oldest_ms = keyspace.oldest_due_ms(now);
         self.expiry = Expiry {
             lag: keyspace.lag.clone(),
@@ -126,6 +130,7 @@ impl Snapshot {
             self.client_bytes += state.memory_bytes() as u64;
             self.subscribers += usize::from(state.session.subscriptions() > 0);
             self.blocked += usize::from(state.flow.waits());
+            self.trackers += usize::from(state.session.tracks.is_some());
         }
     }
 
@@ -169,6 +174,10 @@ impl Snapshot {
         self.connections += other.connections;
         self.subscribers += other.subscribers;
         self.blocked += other.blocked;
+        self.trackers += other.trackers;
+        let ([keys, items, prefixes], [more_keys, more_items, others]) = (self.tracked, other.tracked);
+        // Every shard knows all prefixes.
+        self.tracked = [keys + more_keys, items + more_items, prefixes.max(others)];
         self.client_bytes += other.client_bytes;
         self.commands += other.commands;
         self.input_bytes += other.input_bytes;

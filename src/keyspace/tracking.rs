@@ -1,0 +1,330 @@
+//! Which connections have read which keys of this shard, and are to be told when those change (CLIENT TRACKING).
+//!
+//! A connection is remembered under the name of each key that it reads, whatever the database, and told once: what it
+//! reads again is remembered again. Those that want to be told of all keys with a prefix (BCAST) are not remembered.
+
+use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
+use indexmap::IndexMap;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// A connection that tracks what it reads, as its commands take it along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracker {
+    pub client: u64,
+    shard: u16,
+    /// What the running command reads is remembered.
+    pub remembers: bool,
+    /// It is not told of what it changes itself (NOLOOP).
+    pub no_loop: bool,
+}
+
+impl Tracker {
+    pub fn new(client: u64, shard: usize, remembers: bool, no_loop: bool) -> Tracker {
+        Tracker { client, shard: shard as u16, remembers, no_loop }
+    }
+
+    fn reader(self) -> Reader {
+        (self.client, self.shard)
+    }
+}
+
+/// A connection's id, and its shard.
+type Reader = (u64, u16);
+
+/// Names of keys, written as a client gets them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    pub count: usize,
+    pub bytes: Vec<u8>,
+}
+
+impl Names {
+    fn push(&mut self, key: &[u8]) {
+        self.count += 1;
+        self.bytes.push(b'$');
+        self.bytes.extend_from_slice(format_i64(key.len() as i64, &mut [0; I64_TEXT_BYTES_MAX]));
+        self.bytes.extend_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What the connections of one shard are to be told: each some names.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Those that have read a key.
+    pub readers: Vec<(u64, Names)>,
+    /// Those that have asked for a prefix.
+    pub listeners: Vec<(Vec<u64>, Arc<Names>)>,
+}
+
+/// What has changed since this was asked.
+#[derive(Debug, Default)]
+pub struct Invalidated {
+    pub by_shard: BTreeMap<usize, Told>,
+    /// A whole database was emptied, or has another place: nothing that anybody remembers holds.
+    pub flushed: bool,
+}
+
+/// Those who want to hear of all keys that begin alike.
+#[derive(Default)]
+struct Prefix {
+    /// They are told the same.
+    listeners: Vec<Reader>,
+    /// Who is not told of its own changes (NOLOOP) is told apart.
+    no_loop: Vec<Reader>,
+    changed: Names,
+}
+
+#[derive(Default)]
+pub struct Tracking {
+    /// Who has read a key, in the order of their ids.
+    readers: IndexMap<Box<[u8]>, SmallVec<[Reader; 2]>, ahash::RandomState>,
+    /// How many they are, over all keys.
+    items: usize,
+    prefixes: HashMap<Box<[u8]>, Prefix, ahash::RandomState>,
+    /// How many prefixes have a length.
+    lengths: BTreeMap<usize, usize>,
+    /// Who is to be told of what.
+    told: IndexMap<Reader, Names, ahash::RandomState>,
+    /// Prefixes of keys that have changed.
+    changed: Vec<Box<[u8]>>,
+    flushed: bool,
+}
+
+/// So many connections may be remembered for each key that may be, all in all. (Those that are gone are, until the key
+/// changes.)
+const READERS_A_KEY: usize = 8;
+
+impl Tracking {
+    /// Whether anybody wants to know of any change.
+    pub fn is_wanted(&self) -> bool {
+        !self.readers.is_empty() || !self.prefixes.is_empty()
+    }
+
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.flushed || !self.told.is_empty() || !self.changed.is_empty()
+    }
+
+    /// Keys for which anybody is remembered, how many they are, and prefixes that somebody has asked for.
+    pub fn counts(&self) -> [usize; 3] {
+        [self.readers.len(), self.items, self.prefixes.len()]
+    }
+
+    /// A connection has read a key. Where more than `max_keys` would be remembered, some that are drawn are forgotten:
+    /// their readers are told as if they had changed.
+    pub fn remember(&mut self, key: &[u8], by: Tracker, max_keys: usize, rng: &mut fastrand::Rng) {
+        let readers = match self.readers.get_mut(key) {
+            Some(readers) => readers,
+            None => self.readers.entry(key.into()).or_default(),
+        };
+        if let Err(place) = readers.binary_search(&by.reader()) {
+            readers.insert(place, by.reader());
+            self.items += 1;
+        }
+        while self.readers.len() > max_keys || self.items / READERS_A_KEY > max_keys {
+            let drawn = rng.usize(..self.readers.len());
+            if let Some((key, readers)) = self.readers.swap_remove_index(drawn) {
+                self.forget(&key, &readers, None);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: &[u8], readers: &[Reader], writer: Option<Tracker>) {
+        self.items -= readers.len();
+        let own = writer.filter(|writer| writer.no_loop).map(Tracker::reader);
+        for reader in readers.iter().filter(|reader| Some(**reader) != own) {
+            self.told.entry(*reader).or_default().push(key);
+        }
+    }
+
+    /// A key has changed: whoever has read it is told, unless it was the one who changed it and wants no such word.
+    pub fn changed(&mut self, key: &[u8], writer: Option<Tracker>) {
+        if let Some((_, readers)) = self.readers.swap_remove_entry(key) {
+            self.forget(key, &readers, writer);
+        }
+        for len in self.lengths.range(..=key.len()).map(|(len, _)| *len) {
+            let Some(prefix) = self.prefixes.get_mut(&key[..len]) else { continue };
+            if !prefix.listeners.is_empty() {
+                if prefix.changed.count == 0 {
+                    self.changed.push(key[..len].into());
+                }
+                prefix.changed.push(key);
+            }
+            for listener in prefix.no_loop.iter().filter(|(client, _)| writer.is_none_or(|of| of.client != *client)) {
+                self.told.entry(*listener).or_default().push(key);
+            }
+        }
+    }
+
+    /// Nothing that was read holds any more.
+    pub fn flushed(&mut self) {
+        self.readers.clear();
+        self.items = 0;
+        self.flushed = true;
+    }
+
+    /// A connection wants to hear of all keys that begin so.
+    pub fn listen(&mut self, prefix: &[u8], by: Tracker) {
+        if !self.prefixes.contains_key(prefix) {
+            *self.lengths.entry(prefix.len()).or_default() += 1;
+        }
+        let prefix = self.prefixes.entry(prefix.into()).or_default();
+        prefix.leave(by.client);
+        if by.no_loop { prefix.no_loop.push(by.reader()) } else { prefix.listeners.push(by.reader()) }
+    }
+
+    /// It does not any more.
+    pub fn stop_listening(&mut self, name: &[u8], client: u64) {
+        let Some(prefix) = self.prefixes.get_mut(name) else { return };
+        prefix.leave(client);
+        if prefix.listeners.is_empty() && prefix.no_loop.is_empty() {
+            self.prefixes.remove(name);
+            if let Some(count) = self.lengths.get_mut(&name.len()) {
+                *count -= 1;
+                if *count == 0 {
+                    self.lengths.remove(&name.len());
+                }
+            }
+        }
+    }
+
+    /// Who is to be told what since this was asked.
+    pub fn take(&mut self) -> Invalidated {
+        let mut all = Invalidated { flushed: std::mem::take(&mut self.flushed), ..Invalidated::default() };
+        for ((client, shard), names) in std::mem::take(&mut self.told) {
+            all.by_shard.entry(shard.into()).or_default().readers.push((client, names));
+        }
+        for name in std::mem::take(&mut self.changed) {
+            let Some(prefix) = self.prefixes.get_mut(&name) else { continue };
+            let names = Arc::new(std::mem::take(&mut prefix.changed));
+            let mut by_shard: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+            for (client, shard) in &prefix.listeners {
+                by_shard.entry((*shard).into()).or_default().push(*client);
+            }
+            for (shard, clients) in by_shard {
+                all.by_shard.entry(shard).or_default().listeners.push((clients, names.clone()));
+            }
+        }
+        all
+    }
+}
+
+impl Prefix {
+    fn leave(&mut self, client: u64) {
+        self.listeners.retain(|(of, _)| *of != client);
+        self.no_loop.retain(|(of, _)| *of != client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(client: u64) -> Tracker {
+        Tracker::new(client, client as usize % 3, true, false)
+    }
+
+    fn remember(tracking: &mut Tracking, key: &str, by: Tracker) {
+        tracking.remember(key.as_bytes(), by, usize::MAX, &mut fastrand::Rng::with_seed(1));
+    }
+
+    /// What each connection is told, in the order of their ids.
+    fn told(tracking: &mut Tracking) -> Vec<(u64, Vec<String>)> {
+        let names = |names: &Names| {
+            let text = String::from_utf8_lossy(&names.bytes).into_owned();
+            let names: Vec<String> = text.lines().skip(1).step_by(2).map(str::to_owned).collect();
+            names
+        };
+        let mut all: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        for (shard, told) in tracking.take().by_shard {
+            for (client, of) in told.readers {
+                assert_eq!(client as usize % 3, shard);
+                all.entry(client).or_default().extend(names(&of));
+            }
+            for (clients, of) in told.listeners {
+                assert_eq!(of.count, names(&of).len());
+                clients.iter().for_each(|client| all.entry(*client).or_default().extend(names(&of)));
+            }
+        }
+        all.into_iter().collect()
+    }
+
+    fn lines(all: &[(u64, &[&str])]) -> Vec<(u64, Vec<String>)> {
+        all.iter().map(|(client, names)| (*client, names.iter().map(|name| (*name).to_owned()).collect())).collect()
+    }
+
+    #[test]
+    fn who_has_read_a_key_is_told_once() {
+        let mut tracking = Tracking::default();
+        for client in [4, 2, 4] {
+            remember(&mut tracking, "a", reader(client));
+        }
+        remember(&mut tracking, "b", reader(2));
+        assert_eq!(tracking.counts(), [2, 3, 0]);
+        ["a", "a", "b", "c"].iter().for_each(|key| tracking.changed(key.as_bytes(), None));
+        assert_eq!(told(&mut tracking), lines(&[(2, &["a", "b"]), (4, &["a"])]));
+        assert!(!tracking.is_wanted() && !tracking.has_news());
+        assert_eq!(tracking.counts(), [0, 0, 0]);
+    }
+
+    #[test]
+    fn who_wants_no_word_of_its_own_changes_gets_none() {
+        let mut tracking = Tracking::default();
+        let quiet = Tracker { no_loop: true, ..reader(1) };
+        [quiet, reader(2)].iter().for_each(|by| remember(&mut tracking, "a", *by));
+        tracking.changed(b"a", Some(quiet));
+        assert_eq!(told(&mut tracking), lines(&[(2, &["a"])]));
+        [quiet, reader(2)].iter().for_each(|by| remember(&mut tracking, "a", *by));
+        tracking.changed(b"a", Some(reader(2)));
+        assert_eq!(told(&mut tracking), lines(&[(1, &["a"]), (2, &["a"])]));
+        tracking.listen(b"a", quiet);
+        tracking.listen(b"a", reader(2));
+        tracking.changed(b"ab", Some(quiet));
+        assert_eq!(told(&mut tracking), lines(&[(2, &["ab"])]));
+        tracking.changed(b"ab", Some(reader(2)));
+        assert_eq!(told(&mut tracking), lines(&[(1, &["ab"]), (2, &["ab"])]));
+    }
+
+    #[test]
+    fn prefixes_of_any_length() {
+        let mut tracking = Tracking::default();
+        for (prefix, client) in [("", 1), ("user:", 2), ("user:1", 3), ("user:12345", 4), ("x", 5)] {
+            tracking.listen(prefix.as_bytes(), reader(client));
+        }
+        ["user:1", "user:2", "y", ""].iter().for_each(|key| tracking.changed(key.as_bytes(), None));
+        let all: &[(u64, &[&str])] =
+            &[(1, &["user:1", "user:2", "y", ""]), (2, &["user:1", "user:2"]), (3, &["user:1"])];
+        assert_eq!(told(&mut tracking), lines(all));
+        tracking.stop_listening(b"", 1);
+        tracking.stop_listening(b"user:1", 3);
+        tracking.stop_listening(b"user:1", 3);
+        tracking.changed(b"user:1", None);
+        assert_eq!(told(&mut tracking), lines(&[(2, &["user:1"])]));
+        assert_eq!(tracking.lengths.len(), 3);
+    }
+
+    #[test]
+    fn what_is_too_much_is_forgotten_with_a_word_to_its_readers() {
+        let (mut tracking, mut rng) = (Tracking::default(), fastrand::Rng::with_seed(3));
+        (0..1000).for_each(|n: u32| tracking.remember(n.to_string().as_bytes(), reader(1), 100, &mut rng));
+        assert_eq!(tracking.counts(), [100, 100, 0]);
+        let said = told(&mut tracking);
+        assert_eq!(said[0].1.len(), 900);
+        (0..10_000).for_each(|n| tracking.remember(b"hot", reader(n), 100, &mut rng));
+        assert!(tracking.counts()[1] <= (100 + 1) * READERS_A_KEY, "connections that come and go");
+    }
+
+    #[test]
+    fn a_flush_is_told_to_all() {
+        let mut tracking = Tracking::default();
+        remember(&mut tracking, "a", reader(1));
+        tracking.flushed();
+        let all = tracking.take();
+        assert!(all.flushed && all.by_shard.is_empty());
+        assert_eq!(tracking.counts(), [0, 0, 0]);
+    }
+}
