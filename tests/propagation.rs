@@ -22,6 +22,8 @@ mod feed;
 mod generate;
 #[path = "propagation/same.rs"]
 mod same;
+#[path = "propagation/told.rs"]
+mod told;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -160,7 +162,18 @@ fn play(server: &Server, family: Family, extras: Extras, seed: u64, steps: usize
             Step::Elsewhere(..) | Step::Scan(..) | Step::RandomKey => {}
         }
         if rng.u32(..4) == 0 {
-            chunk.push(extras.draw(&mut rng));
+            let args = extras.draw(&mut rng);
+            if args[0] == b"DUMPRESTORE" {
+                // What is in it may be dead by then.
+                send(&mut first, &mut chunk);
+                if let Some(payload) = second.command(&[b"DUMP".as_slice(), &args[1]]).bytes() {
+                    chunk.push(
+                        [b"RESTORE".as_slice(), &args[2], b"0", payload, b"REPLACE"].map(<[u8]>::to_vec).to_vec(),
+                    );
+                }
+            } else {
+                chunk.push(args);
+            }
         }
         if chunk.len() >= 20 {
             send(&mut first, &mut chunk);

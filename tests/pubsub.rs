@@ -33,6 +33,30 @@ fn pmessage(pattern: &str, channel: &str, payload: &str) -> Value {
     Value::Array(vec![bulk("pmessage"), bulk(pattern), bulk(channel), bulk(payload)])
 }
 
+/// What one connection listens to costs nobody else much time, nor does its end.
+#[test]
+fn one_connection_may_listen_to_very_much() {
+    on_embers(&["--client-output-buffer-limit", "pubsub 0 0 0"], |server| {
+        let (mut listener, mut other) = (server.client(), server.client());
+        let mut longest = Duration::ZERO;
+        for thousand in 0..100 {
+            let names = (0..1_000).map(|n| format!("channel:{thousand}:{n}"));
+            let args: Vec<String> = std::iter::once("SUBSCRIBE".to_owned()).chain(names).collect();
+            listener.send_raw(&encode(&args));
+            (0..1_000).for_each(|_| drop(listener.read()));
+            let begin = std::time::Instant::now();
+            assert_eq!(other.call("PING"), simple("PONG"));
+            longest = longest.max(begin.elapsed());
+        }
+        assert_eq!(other.call("PUBLISH channel:77:500 hello"), int(1));
+        assert_eq!(listener.read(), message("channel:77:500", "hello"));
+        drop(listener);
+        let gone = || other.call("PUBSUB NUMSUB channel:77:500").items()[1] == int(0);
+        assert!(wait_until(PATIENCE, gone));
+        eprintln!("others waited for {longest:?} at the most");
+    });
+}
+
 /// A connection that has subscribed and read the confirmation.
 fn subscriber(server: &Server, command: &str) -> Client {
     let mut client = server.client();

@@ -140,6 +140,18 @@ fn fields_that_die_are_told() {
         expect(&mut reader, invalidate(&["h"]));
         assert_eq!(reader.call("HGET h f"), Value::Null);
     });
+    // Before the cycle comes by.
+    on_embers(&["--active-expire-enabled", "no"], |server| {
+        let (mut reader, mut writer) = (server.client3(), server.client());
+        writer.call("HSET h f 1 g 2");
+        writer.call("HPEXPIRE h 5 FIELDS 1 f");
+        reader.call("CLIENT TRACKING ON");
+        reader.call("HGETALL h");
+        assert!(wait_until(SOON, || writer.call("HEXISTS h f") == int(0)));
+        assert_eq!(writer.call("HDEL h f"), int(0));
+        expect(&mut reader, invalidate(&["h"]));
+        assert_eq!(server.info("expired_subkeys").as_deref(), Some("1"));
+    });
 }
 
 #[test]
@@ -189,6 +201,53 @@ fn opting_in_and_out() {
         reader.call("GET c");
         ["a", "b", "c"].iter().for_each(|key| drop(writer.call(&format!("SET {key} 1"))));
         assert_eq!(names(&mut reader, QUIET), ["a", "c"]);
+    });
+}
+
+/// Where commands go from shard to shard, too.
+#[test]
+fn caching_within_a_transaction() {
+    on_every_server(&[], |server| {
+        let (mut reader, mut writer) = (server.client3(), server.client());
+        reader.call("CLIENT TRACKING ON OPTIN");
+        for command in ["MULTI", "GET a", "CLIENT CACHING YES", "GET b", "SINTER c d e f", "EXEC", "GET g"] {
+            reader.call(command);
+        }
+        "abcdefg".chars().for_each(|key| drop(writer.call(&format!("SET {key} 1"))));
+        let told = names(&mut reader, QUIET);
+        assert!(told.contains(&"b".to_owned()) && told.contains(&"f".to_owned()), "{told:?}");
+        assert!(!told.contains(&"g".to_owned()), "{told:?}");
+        reader.call("CLIENT TRACKING OFF");
+        reader.call("CLIENT TRACKING ON OPTOUT");
+        for command in ["MULTI", "CLIENT CACHING NO", "GET a", "EXEC", "GET b", "CLIENT CACHING NO", "NOSUCH", "GET c"]
+        {
+            reader.call(command);
+        }
+        "abc".chars().for_each(|key| drop(writer.call(&format!("SET {key} 1"))));
+        assert_eq!(names(&mut reader, QUIET), ["b", "c"]);
+    });
+}
+
+/// Whatever shard the key is on for which the connection waits.
+#[test]
+fn who_waits_for_a_key_is_told_at_once() {
+    on_every_server(&[], |server| {
+        let mut writer = server.client();
+        for queue in ["q1", "q2", "q3", "q4"] {
+            let mut reader = server.client3();
+            reader.call("CLIENT TRACKING ON");
+            reader.call("MGET a b c");
+            reader.send(&format!("BLPOP {queue} other{queue} 0"));
+            "abc".chars().for_each(|key| drop(writer.call(&format!("SET {key} 1"))));
+            let mut told = Vec::new();
+            wait_until(SOON, || {
+                told.extend(names(&mut reader, Duration::from_millis(10)));
+                told.len() == 3
+            });
+            assert_eq!(told.len(), 3, "{told:?}");
+            writer.call(&format!("RPUSH {queue} x"));
+            assert_eq!(reader.read(), Value::bulks(&[queue, "x"]));
+        }
     });
 }
 

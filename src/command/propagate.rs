@@ -39,7 +39,9 @@ impl Ctx<'_> {
     /// Says of a deadline, in store milliseconds, when it is.
     #[inline]
     pub fn propagate_at(&mut self, args: &[&[u8]], deadline_ms: u64) {
-        self.propagate_with(args, self.clock.to_wall_ms(deadline_ms));
+        if self.is_journaled() {
+            self.propagate_with(args, self.clock.to_wall_ms(deadline_ms));
+        }
     }
 
     /// What the command that runs is called is not said.
@@ -105,7 +107,7 @@ impl Ctx<'_> {
         self.keyspace.effects.said.end();
     }
 
-    fn say_states(&mut self, keys: Vec<KeyName>) {
+    fn say_states(&mut self, keys: impl IntoIterator<Item = KeyName>) {
         for (db, name) in keys {
             self.say_state(db, self.keyspace.hasher().clone().key(&name));
         }

@@ -158,14 +158,15 @@ fn throttle(ctx: &mut Ctx, request: Request) -> Result {
     };
     let decision = quota.decide(arrival_ns, quantity, now_ns);
     if let Some(arrival_ns) = decision.arrival_ns {
-        let mut text = [0; I64_TEXT_BYTES_MAX];
         let wall_ns = i64::try_from(arrival_ns.saturating_add(i128::from(wall_offset_ms) * NS_A_MS))
             .map_err(|_| Error::InvalidExpireTime("cl.throttle"))?;
         let deadline_ms = (arrival_ns + NS_A_MS - 1) / NS_A_MS;
         ctx.keyspace.insert(ctx.db, key, Value::Int(wall_ns), Some(deadline_ms as u64), ctx.now);
         ctx.commit(key, Change::of(Event::Set).and(Event::Expire));
-        let value = format_i64(wall_ns, &mut text);
-        propagate_set(ctx, key, value, Some(deadline_ms as u64));
+        if ctx.is_journaled() {
+            let mut text = [0; I64_TEXT_BYTES_MAX];
+            propagate_set(ctx, key, format_i64(wall_ns, &mut text), Some(deadline_ms as u64));
+        }
     }
     ctx.reply.array(5);
     ctx.reply.int(i64::from(decision.is_limited));

@@ -67,6 +67,8 @@ pub struct Effects {
     ready: Vec<(usize, Box<[u8]>)>,
     /// Changes since the start, expiry included.
     pub dirty: u64,
+    /// Dead fields that commands came upon, since the last CONFIG RESETSTAT.
+    pub fields_expired: u64,
     /// Keys that were changed and of which nothing was recorded yet, by their databases and hashes. (A release keeps none
     /// where no journal is kept.)
     open: HashMap<(usize, u64), Box<[u8]>, ahash::RandomState>,
@@ -88,9 +90,23 @@ impl Effects {
         }
     }
 
-    #[cold]
     #[inline(never)]
     fn deliver(&mut self, db: usize, key: &[u8], change: Change) {
+        if self.sinks.has(Sinks::TRACKED) && change.is_seen {
+            let writer = self.writer.filter(|_| change.cause == Cause::Command);
+            self.tracking.changed(key, writer);
+            if !self.tracking.is_wanted() {
+                self.sinks.set(Sinks::TRACKED, false);
+            }
+        }
+        if self.sinks.has(!Sinks::TRACKED) {
+            self.deliver_to_others(db, key, change);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver_to_others(&mut self, db: usize, key: &[u8], change: Change) {
         if change.is_seen {
             if self.sinks.has(Sinks::WATCHED) && change.cause == Cause::Command {
                 self.watched.changed(db, key);
@@ -98,11 +114,6 @@ impl Effects {
             if self.sinks.has(Sinks::WAITED) {
                 self.ready(db, key);
             }
-        }
-        if self.sinks.has(Sinks::TRACKED) && change.is_seen {
-            let writer = self.writer.filter(|_| change.cause == Cause::Command);
-            self.tracking.changed(key, writer);
-            self.sinks.set(Sinks::TRACKED, self.tracking.is_wanted());
         }
         if self.sinks.has(Sinks::JOURNAL) {
             match change.cause {
@@ -112,7 +123,9 @@ impl Effects {
                 Cause::Expired => self.said.died(db, key),
             }
         }
-        change.events().for_each(|event| self.tell(event, db, key));
+        if self.sinks.has(Sinks::EVENTS) {
+            change.events().for_each(|event| self.tell(event, db, key));
+        }
     }
 
     /// Whether a journal is kept of all changes.
@@ -179,11 +192,16 @@ impl Effects {
     }
 
     /// A key was changed, and it has to be said what the change was.
-    #[inline]
+    #[inline(always)]
     pub(super) fn open<'k>(&mut self, db: usize, hash: u64, key: impl FnOnce() -> &'k [u8]) {
         if self.knows_open() {
-            self.open.entry((db, hash)).or_insert_with(|| key().into());
+            self.keep_open(db, hash, key());
         }
+    }
+
+    #[cold]
+    fn keep_open(&mut self, db: usize, hash: u64, key: &[u8]) {
+        self.open.entry((db, hash)).or_insert_with(|| key.into());
     }
 
     #[inline]
@@ -192,11 +210,16 @@ impl Effects {
     }
 
     /// It is going to be said now, or what was done to the key changed nothing.
-    #[inline]
+    #[inline(always)]
     pub fn close(&mut self, db: usize, hash: u64) {
         if self.knows_open() {
-            self.open.remove(&(db, hash));
+            self.forget_open(db, hash);
         }
+    }
+
+    #[cold]
+    fn forget_open(&mut self, db: usize, hash: u64) {
+        self.open.remove(&(db, hash));
     }
 
     /// A command has failed. Those that fail have changed nothing that anybody can see, though an edit may have begun.

@@ -1,6 +1,7 @@
 //! A live key: a view, to read from it, and an edit, to change it. Who changes it says so afterwards
 //! (`Ctx::commit`).
 
+use super::change::{Change, Event};
 use super::nodes::{Nodes, Owned};
 use super::{ACCESS_CLOCK_MAX, Effects, access_clock};
 use crate::clock::Now;
@@ -250,9 +251,12 @@ impl KeyEdit<'_> {
     /// A field that has died before anybody took it out is about to go, or to come back.
     #[cold]
     pub fn tell_dead_field(&mut self, name: &[u8]) {
+        let (db, key) = (self.0.name.0, self.0.entry().key());
         if self.0.effects.is_journaled() {
-            self.0.effects.said.fields_died(self.0.name.0, self.0.entry().key(), &[name.to_vec()]);
+            self.0.effects.said.fields_died(db, key, &[name.to_vec()]);
         }
+        self.0.effects.fields_expired += 1;
+        self.0.effects.record(db, key, Change::of(Event::HExpired).expired());
     }
 
     /// What has to be said of a value that came from elsewhere and stands here now.

@@ -70,6 +70,9 @@ pub struct Keyspace {
     /// The earliest moment at which somebody still looks: a transaction that waits is older than the clock. What was
     /// alive then is hidden when it is dead, and stays until nobody can see it.
     pub seen_from: Now,
+    /// Nobody but the command that runs looks at its keys, and what it says to the journal holds only where what it finds
+    /// dead is gone: so it goes, whoever is older.
+    pub buries: bool,
     pub effects: Effects,
     pub counters: Counters,
     pub lag: Lag,
@@ -145,6 +148,7 @@ impl Keyspace {
             hasher,
             nodes: Nodes::default(),
             seen_from: LATEST,
+            buries: false,
             effects: Effects::default(),
             counters: Counters::default(),
             lag: Lag::new(),
@@ -209,7 +213,7 @@ impl Keyspace {
     fn live_slot(&mut self, db: usize, key: Key, now: Now) -> Option<Slot> {
         let slot = self.dbs[db].find(key)?;
         if self.dbs[db].is_dead(slot, now.ms) {
-            if self.seen_from >= now || self.dbs[db].is_dead(slot, self.seen_from.ms) {
+            if self.buries || self.seen_from >= now || self.dbs[db].is_dead(slot, self.seen_from.ms) {
                 self.bury(db, slot, now);
             }
             return None;
@@ -784,6 +788,21 @@ mod tests {
         keyspace.swap(0, 1, Now::from_ms(DAY_MS + 2));
         let died = Notice { db: 0, event: Event::Expired, key: b"key".as_slice().into() };
         assert_eq!(keyspace.effects.take(), [died]);
+    }
+
+    #[test]
+    fn what_is_hidden_for_those_who_are_older_goes_where_a_writer_finds_it() {
+        let (mut keyspace, now) = (keyspace(), Now::from_ms(DAY_MS));
+        insert(&mut keyspace, 0, "key", DAY_MS + 1, now);
+        keyspace.effects.close_all();
+        keyspace.effects.set_journaled(true);
+        keyspace.seen_from = now;
+        let (key, later) = (keyspace.hasher().clone().key(b"key"), Now::from_ms(DAY_MS + 2));
+        assert!(keyspace.find(0, key, later, Touch::NOTHING).is_none());
+        assert_eq!((keyspace.len(0), keyspace.effects.said.take().len()), (1, 0), "somebody may look at it");
+        keyspace.buries = true;
+        assert!(keyspace.find(0, key, later, Touch::NOTHING).is_none());
+        assert_eq!((keyspace.len(0), keyspace.effects.said.take().len()), (0, 1));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! instead while it ran ([`Said::say`]).
 
 use crate::journal::Command;
+use indexmap::IndexSet;
 
 /// A database and a key.
 pub type KeyName = (usize, Box<[u8]>);
@@ -26,7 +27,7 @@ pub struct Running {
     /// It has said what it is to be called instead.
     pub is_rewritten: bool,
     /// What it has changed, where that matters.
-    pub keys: Vec<KeyName>,
+    pub keys: IndexSet<KeyName, ahash::RandomState>,
 }
 
 /// One command takes away no more dead keys than this.
@@ -46,8 +47,8 @@ impl Said {
     /// It has changed a key.
     pub fn changed(&mut self, db: usize, key: &[u8]) {
         self.running.has_changed = true;
-        if self.names_keys && !self.running.keys.iter().any(|(of, name)| (*of, &**name) == (db, key)) {
-            self.running.keys.push((db, key.into()));
+        if self.names_keys {
+            self.running.keys.insert((db, key.into()));
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
 use indexmap::IndexMap;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A connection that tracks what it reads, as its commands take it along.
@@ -41,15 +41,37 @@ pub struct Names {
 }
 
 impl Names {
+    #[inline]
     fn push(&mut self, key: &[u8]) {
         self.count += 1;
-        self.bytes.push(b'$');
-        self.bytes.extend_from_slice(format_i64(key.len() as i64, &mut [0; I64_TEXT_BYTES_MAX]));
-        self.bytes.extend_from_slice(b"\r\n");
+        self.bytes.reserve(HEAD_BYTES_MAX + key.len() + 2);
+        match key.len() {
+            // Nearly all; this is done for every write where somebody listens to all of them.
+            len @ 10..100 => {
+                let (tens, units) = (b'0' + (len / 10) as u8, b'0' + (len % 10) as u8);
+                self.bytes.extend_from_slice(&[b'$', tens, units, b'\r', b'\n']);
+            }
+            len => {
+                self.bytes.push(b'$');
+                self.bytes.extend_from_slice(format_i64(len as i64, &mut [0; I64_TEXT_BYTES_MAX]));
+                self.bytes.extend_from_slice(b"\r\n");
+            }
+        }
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(b"\r\n");
     }
+
+    /// Hands them out, and makes room for about as many more.
+    fn take(&mut self) -> Names {
+        let bytes = Vec::with_capacity(self.bytes.len().min(KEPT_BYTES));
+        Names { count: std::mem::take(&mut self.count), bytes: std::mem::replace(&mut self.bytes, bytes) }
+    }
 }
+
+/// A dollar sign, a length, the end of a line.
+const HEAD_BYTES_MAX: usize = 1 + I64_TEXT_BYTES_MAX + 2;
+/// Room that is kept for the names of the next turn.
+const KEPT_BYTES: usize = 64 * 1024;
 
 /// What the connections of one shard are to be told: each some names.
 #[derive(Debug, Default)]
@@ -84,8 +106,11 @@ pub struct Tracking {
     readers: IndexMap<Box<[u8]>, SmallVec<[Reader; 2]>, ahash::RandomState>,
     /// How many they are, over all keys.
     items: usize,
-    prefixes: HashMap<Box<[u8]>, Prefix, ahash::RandomState>,
-    /// How many prefixes have a length.
+    /// Who wants to hear of every key: the prefix that is empty.
+    all: Prefix,
+    /// All others.
+    prefixes: IndexMap<Box<[u8]>, Prefix, ahash::RandomState>,
+    /// How many prefixes have a length: where there are many of them those of a key are looked up by it.
     lengths: BTreeMap<usize, usize>,
     /// Who is to be told of what.
     told: IndexMap<Reader, Names, ahash::RandomState>,
@@ -97,11 +122,15 @@ pub struct Tracking {
 /// So many connections may be remembered for each key that may be, all in all. (Those that are gone are, until the key
 /// changes.)
 const READERS_A_KEY: usize = 8;
+/// So many keys are forgotten at a time, after the limit was lowered.
+const FORGOTTEN_A_READ: usize = 16;
+/// So many prefixes are compared with a key one by one.
+const FEW_PREFIXES: usize = 8;
 
 impl Tracking {
     /// Whether anybody wants to know of any change.
     pub fn is_wanted(&self) -> bool {
-        !self.readers.is_empty() || !self.prefixes.is_empty()
+        !self.readers.is_empty() || !self.all.is_empty() || !self.prefixes.is_empty()
     }
 
     #[inline]
@@ -111,11 +140,11 @@ impl Tracking {
 
     /// Keys for which anybody is remembered, how many they are, and prefixes that somebody has asked for.
     pub fn counts(&self) -> [usize; 3] {
-        [self.readers.len(), self.items, self.prefixes.len()]
+        [self.readers.len(), self.items, self.prefixes.len() + usize::from(!self.all.is_empty())]
     }
 
-    /// A connection has read a key. Where more than `max_keys` would be remembered, some that are drawn are forgotten:
-    /// their readers are told as if they had changed.
+    /// A connection has read a key. Where more than `max_keys` are remembered, some that are drawn are forgotten: their
+    /// readers are told as if they had changed.
     pub fn remember(&mut self, key: &[u8], by: Tracker, max_keys: usize, rng: &mut fastrand::Rng) {
         let readers = match self.readers.get_mut(key) {
             Some(readers) => readers,
@@ -125,7 +154,10 @@ impl Tracking {
             readers.insert(place, by.reader());
             self.items += 1;
         }
-        while self.readers.len() > max_keys || self.items / READERS_A_KEY > max_keys {
+        for _ in 0..FORGOTTEN_A_READ {
+            if self.readers.len() <= max_keys && self.items / READERS_A_KEY <= max_keys {
+                break;
+            }
             let drawn = rng.usize(..self.readers.len());
             if let Some((key, readers)) = self.readers.swap_remove_index(drawn) {
                 self.forget(&key, &readers, None);
@@ -142,20 +174,33 @@ impl Tracking {
     }
 
     /// A key has changed: whoever has read it is told, unless it was the one who changed it and wants no such word.
+    #[inline]
     pub fn changed(&mut self, key: &[u8], writer: Option<Tracker>) {
-        if let Some((_, readers)) = self.readers.swap_remove_entry(key) {
+        if !self.all.is_empty() {
+            self.all.tell(b"", key, writer, &mut self.told, &mut self.changed);
+        }
+        if !self.readers.is_empty() || !self.prefixes.is_empty() {
+            self.changed_for_some(key, writer);
+        }
+    }
+
+    #[inline(never)]
+    fn changed_for_some(&mut self, key: &[u8], writer: Option<Tracker>) {
+        if !self.readers.is_empty()
+            && let Some((_, readers)) = self.readers.swap_remove_entry(key)
+        {
             self.forget(key, &readers, writer);
         }
-        for len in self.lengths.range(..=key.len()).map(|(len, _)| *len) {
-            let Some(prefix) = self.prefixes.get_mut(&key[..len]) else { continue };
-            if !prefix.listeners.is_empty() {
-                if prefix.changed.count == 0 {
-                    self.changed.push(key[..len].into());
-                }
-                prefix.changed.push(key);
+        let Tracking { prefixes, lengths, told, changed, .. } = self;
+        if prefixes.len() <= FEW_PREFIXES {
+            for (name, prefix) in prefixes.iter_mut().filter(|(name, _)| key.starts_with(name)) {
+                prefix.tell(name, key, writer, told, changed);
             }
-            for listener in prefix.no_loop.iter().filter(|(client, _)| writer.is_none_or(|of| of.client != *client)) {
-                self.told.entry(*listener).or_default().push(key);
+            return;
+        }
+        for len in lengths.range(..=key.len()).map(|(len, _)| *len) {
+            if let Some((_, name, prefix)) = prefixes.get_full_mut(&key[..len]) {
+                prefix.tell(name, key, writer, told, changed);
             }
         }
     }
@@ -169,20 +214,26 @@ impl Tracking {
 
     /// A connection wants to hear of all keys that begin so.
     pub fn listen(&mut self, prefix: &[u8], by: Tracker) {
+        if prefix.is_empty() {
+            self.all.enter(by);
+            return;
+        }
         if !self.prefixes.contains_key(prefix) {
             *self.lengths.entry(prefix.len()).or_default() += 1;
         }
-        let prefix = self.prefixes.entry(prefix.into()).or_default();
-        prefix.leave(by.client);
-        if by.no_loop { prefix.no_loop.push(by.reader()) } else { prefix.listeners.push(by.reader()) }
+        self.prefixes.entry(prefix.into()).or_default().enter(by);
     }
 
     /// It does not any more.
     pub fn stop_listening(&mut self, name: &[u8], client: u64) {
+        if name.is_empty() {
+            self.all.leave(client);
+            return;
+        }
         let Some(prefix) = self.prefixes.get_mut(name) else { return };
         prefix.leave(client);
-        if prefix.listeners.is_empty() && prefix.no_loop.is_empty() {
-            self.prefixes.remove(name);
+        if prefix.is_empty() {
+            self.prefixes.swap_remove(name);
             if let Some(count) = self.lengths.get_mut(&name.len()) {
                 *count -= 1;
                 if *count == 0 {
@@ -199,8 +250,10 @@ impl Tracking {
             all.by_shard.entry(shard.into()).or_default().readers.push((client, names));
         }
         for name in std::mem::take(&mut self.changed) {
-            let Some(prefix) = self.prefixes.get_mut(&name) else { continue };
-            let names = Arc::new(std::mem::take(&mut prefix.changed));
+            let prefix = if name.is_empty() { Some(&mut self.all) } else { self.prefixes.get_mut(&name) };
+            let Some(prefix) = prefix else { continue };
+            let names =
+                Arc::new(if name.is_empty() { prefix.changed.take() } else { std::mem::take(&mut prefix.changed) });
             let mut by_shard: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
             for (client, shard) in &prefix.listeners {
                 by_shard.entry((*shard).into()).or_default().push(*client);
@@ -214,6 +267,36 @@ impl Tracking {
 }
 
 impl Prefix {
+    /// A key that begins so has changed.
+    #[inline]
+    fn tell(
+        &mut self,
+        name: &[u8],
+        key: &[u8],
+        writer: Option<Tracker>,
+        told: &mut IndexMap<Reader, Names, ahash::RandomState>,
+        changed: &mut Vec<Box<[u8]>>,
+    ) {
+        if !self.listeners.is_empty() {
+            if self.changed.count == 0 {
+                changed.push(name.into());
+            }
+            self.changed.push(key);
+        }
+        for listener in self.no_loop.iter().filter(|(client, _)| writer.is_none_or(|of| of.client != *client)) {
+            told.entry(*listener).or_default().push(key);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.listeners.is_empty() && self.no_loop.is_empty()
+    }
+
+    fn enter(&mut self, by: Tracker) {
+        self.leave(by.client);
+        if by.no_loop { self.no_loop.push(by.reader()) } else { self.listeners.push(by.reader()) }
+    }
+
     fn leave(&mut self, client: u64) {
         self.listeners.retain(|(of, _)| *of != client);
         self.no_loop.retain(|(of, _)| *of != client);

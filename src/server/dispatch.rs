@@ -33,7 +33,7 @@ pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<Rou
     if progress == Progress::Taken {
         count(turn);
         if turn.session.has_caching {
-            end_caching(turn, command);
+            end_caching(turn, command.full_name);
         }
         if turn.session.gate.shows {
             monitor::show(turn.server, turn.session, turn.session.db, command, request);
@@ -104,8 +104,8 @@ fn queue(turn: &mut Turn, command: &Command, request: Request) -> Progress {
 
 /// CLIENT CACHING was about this command, unless it is one more CLIENT, or a transaction goes on.
 #[cold]
-fn end_caching(turn: &mut Turn, command: &Command) {
-    if turn.session.multi.is_none() && !command.full_name.starts_with("client") {
+fn end_caching(turn: &mut Turn, name: &str) {
+    if turn.session.multi.is_none() && !name.starts_with("client") {
         turn.session.set_caching(false, turn.server.shard.id);
     }
 }
@@ -143,6 +143,13 @@ fn refuse(turn: &mut Turn, found: &Found, mut error: Error) -> Progress {
     }
     let muted = turn.take_muted();
     turn.reply(muted, |reply| reply.error(error));
+    end_caching(
+        turn,
+        match found {
+            Found::Command(command) | Found::UnknownSubcommand(command) => command.full_name,
+            Found::Unknown => "",
+        },
+    );
     Progress::Taken
 }
 

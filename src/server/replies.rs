@@ -336,6 +336,20 @@ impl Replies {
         }
     }
 
+    /// The reply that is open may be long in coming: what was pushed behind it does not wait for it.
+    pub fn let_pushes_pass(&mut self) {
+        let is_push = |slot: &Slot| matches!(slot, Slot::Ready { .. });
+        if self.slots.len() > 1 && self.slots.iter().skip(1).all(is_push) {
+            for slot in self.slots.drain(1..) {
+                let Slot::Ready { start, end } = slot else { continue };
+                self.out.extend_from_slice(&self.held[start..end]);
+                self.held_bytes -= end - start;
+                self.next -= 1;
+            }
+            self.held.clear();
+        }
+    }
+
     /// The reply that comes next contains confirmations: pushes wait until it is there.
     pub fn hold_pushes(&mut self) {
         self.pushes = Some(Vec::new());

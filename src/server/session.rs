@@ -111,8 +111,8 @@ impl Session {
         }
     }
 
-    /// What only the connection itself knows is as it was at the start. Its subscriptions, watched keys and MONITOR are
-    /// to be ended by the caller, since others know of them.
+    /// What only the connection itself knows is as it was at the start. Its subscriptions, watched keys, MONITOR, DEBUG
+    /// JOURNAL and CLIENT TRACKING are to be ended by the caller, since others know of them.
     pub fn reset(&mut self, authenticated: bool) {
         debug_assert!(self.subscriptions() == 0 && self.watched.is_empty() && !self.monitors && !self.follows);
         debug_assert!(self.tracks.is_none());

@@ -16,31 +16,78 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A connection tracks from now on in another way, or not any more.
-pub async fn change(server: &Rc<Server>, client: &ClientRef, tracks: Option<Tracks>) {
-    let (id, before) = (client.id, client.state.borrow_mut().session.tracks.take());
-    let names = |tracks: Option<&Tracks>| tracks.map(|tracks| tracks.prefixes.clone()).unwrap_or_default();
-    let (old, new) = (names(before.as_deref()), names(tracks.as_ref()));
-    let tracker = tracks.as_ref().map(|tracks| tracks.tracker(id, server.shard.id));
-    count(server, before.is_some(), tracks.is_some());
-    client.state.borrow_mut().session.set_tracks(tracks.map(Box::new), server.shard.id);
-    if old.is_empty() && new.is_empty() {
+/// A connection tracks from now on, or in another way: it wants to hear of these prefixes, too.
+pub async fn start(server: &Rc<Server>, client: &ClientRef, mut tracks: Tracks, added: Vec<Box<[u8]>>) {
+    if client.closed.get() {
         return;
     }
-    let (old, new) = (Arc::new(old), Arc::new(new));
-    let of_shard = move |shard: &Rc<Shard>| {
-        let effects = &mut shard.keyspace.borrow_mut().effects;
-        old.iter().filter(|name| !new.contains(*name)).for_each(|name| effects.stop_listening(name, id));
-        if let Some(tracker) = tracker {
-            new.iter().for_each(|name| effects.listen(name, tracker));
-        }
+    let tracker = tracks.tracker(client.id, server.shard.id);
+    let all = {
+        let session = &mut client.state.borrow_mut().session;
+        let before = session.tracks.take();
+        count(server, before.is_some(), true);
+        let is_other = before.as_ref().is_some_and(|before| before.no_loop != tracks.no_loop);
+        tracks.prefixes = before.map(|before| before.prefixes).unwrap_or_default();
+        tracks.prefixes.extend(added.iter().cloned());
+        let all = if is_other { tracks.prefixes.iter().cloned().collect() } else { added };
+        session.set_tracks(Some(Box::new(tracks)), server.shard.id);
+        all
     };
-    server.shard.call_all(of_shard).await;
-    if client.closed.get() {
-        // It has ended meanwhile.
-        end(server, &mut client.state.borrow_mut().session);
+    for some in all.chunks(PREFIXES_A_TURN) {
+        let some: Arc<[Box<[u8]>]> = some.into();
+        let listen = move |shard: &Rc<Shard>| {
+            let effects = &mut shard.keyspace.borrow_mut().effects;
+            some.iter().for_each(|name| effects.listen(name, tracker));
+        };
+        server.shard.call_all(listen).await;
+        if client.closed.get() {
+            // What ended it did not know of these.
+            stop_listening(server.clone(), client.id, all.clone()).await;
+            return;
+        }
     }
 }
+
+/// A connection does not track any more, if it did. When it is told nothing more, others know of it for a moment.
+pub async fn stop(server: &Rc<Server>, client: &ClientRef) {
+    let prefixes = take(server, &mut client.state.borrow_mut().session);
+    stop_listening(server.clone(), client.id, prefixes).await;
+}
+
+/// The same for one that has ended, or begins anew: what it asks for next comes behind that everywhere.
+pub fn end(server: &Server, session: &mut Session) {
+    let (id, shard) = (session.peer.id, &server.shard);
+    for some in take(server, session).chunks(PREFIXES_A_TURN) {
+        let some: Arc<[Box<[u8]>]> = some.into();
+        for target in (0..shard.count).filter(|target| *target != shard.id) {
+            let some = some.clone();
+            shard.tell(target, move |shard| forget(shard, &some, id));
+        }
+        forget(shard, &some, id);
+    }
+}
+
+fn forget(shard: &Shard, prefixes: &[Box<[u8]>], client: u64) {
+    let effects = &mut shard.keyspace.borrow_mut().effects;
+    prefixes.iter().for_each(|name| effects.stop_listening(name, client));
+}
+
+fn take(server: &Server, session: &mut Session) -> Vec<Box<[u8]>> {
+    let Some(tracks) = session.tracks.take() else { return Vec::new() };
+    session.set_tracks(None, server.shard.id);
+    count(server, true, false);
+    tracks.prefixes.into_iter().collect()
+}
+
+async fn stop_listening(server: Rc<Server>, client: u64, prefixes: Vec<Box<[u8]>>) {
+    for some in prefixes.chunks(PREFIXES_A_TURN) {
+        let some: Arc<[Box<[u8]>]> = some.into();
+        server.shard.call_all(move |shard| forget(shard, &some, client)).await;
+    }
+}
+
+/// So many prefixes are noted by a shard before others have their turn.
+const PREFIXES_A_TURN: usize = 1_000;
 
 fn count(server: &Server, before: bool, after: bool) {
     let trackers = &server.global.trackers[server.shard.id];
@@ -49,26 +96,6 @@ fn count(server: &Server, before: bool, after: bool) {
         (true, false) => drop(trackers.fetch_sub(1, Ordering::Release)),
         _ => {}
     }
-}
-
-/// A connection does not track any more, if it did.
-pub fn end(server: &Server, session: &mut Session) {
-    let Some(tracks) = session.tracks.take() else { return };
-    session.set_tracks(None, server.shard.id);
-    count(server, true, false);
-    if tracks.prefixes.is_empty() {
-        return;
-    }
-    let (id, prefixes) = (session.peer.id, Arc::new(tracks.prefixes));
-    let stop = move |shard: &Shard| {
-        let effects = &mut shard.keyspace.borrow_mut().effects;
-        prefixes.iter().for_each(|name| effects.stop_listening(name, id));
-    };
-    for target in (0..server.shard.count).filter(|target| *target != server.shard.id) {
-        let stop = stop.clone();
-        server.shard.tell(target, move |shard| stop(shard));
-    }
-    stop(&server.shard);
 }
 
 /// Sends the names of what has changed on this shard to those who want to know.
@@ -130,7 +157,8 @@ fn push(server: &Rc<Server>, client: &ClientRef, names: Option<&Names>) {
 }
 
 fn invalidate(names: Option<&Names>) -> Vec<u8> {
-    let mut out = Vec::new();
+    const HEAD_BYTES: usize = 64;
+    let mut out = Vec::with_capacity(HEAD_BYTES + names.map_or(0, |names| names.bytes.len()));
     let mut reply = Reply::new(&mut out, Proto::Resp3);
     reply.push(2);
     reply.bulk(b"invalidate");

@@ -280,22 +280,23 @@ impl Shard {
         ends: &mut Vec<usize>,
     ) {
         let (start, first_end) = (out.len(), ends.len());
-        let result = self.on_data(at, now, (out, ends), Some(request), |ctx| match handler(ctx, request) {
-            Ok(()) if ctx.reply.len() - start > ctx.limits.reply_bytes => Err(Error::OutputTooLong),
-            result => result.inspect_err(|_| ctx.keyspace.effects.close_all()),
-        });
-        if let Err(error) = result {
-            out.truncate(start);
-            ends.truncate(first_end);
-            Reply::new(out, at.proto).error(error);
-        }
+        let run = |ctx: &mut Ctx| handler(ctx, request).inspect_err(|_| ctx.keyspace.effects.close_all());
+        let result = self.on_data(at, now, (out, ends), Some(request), run);
+        let error = match result {
+            Ok(()) if out.len() - start <= self.reply_bytes.get() => return,
+            Ok(()) => Error::OutputTooLong,
+            Err(error) => error,
+        };
+        out.truncate(start);
+        ends.truncate(first_end);
+        Reply::new(out, at.proto).error(error);
     }
 
     /// The reply of one of a transaction's commands begins at `start`, the first of theirs at `first`. Where those before
     /// it are too long already, an error takes its place.
     #[inline]
     pub fn keep_short(&self, first: usize, start: usize, proto: Proto, out: &mut Vec<u8>) {
-        if start - first > self.limits.borrow().reply_bytes {
+        if start - first > self.reply_bytes.get() {
             out.truncate(start);
             Reply::new(out, proto).error(Error::OutputTooLong);
         }
@@ -331,40 +332,39 @@ impl Shard {
             ends,
             shards: self.count,
         };
-        if at.tracker.is_some() {
+        let is_told = at.tracker.is_some() || ctx.is_journaled();
+        if is_told {
             ctx.keyspace.effects.writer = at.tracker;
-        }
-        let is_journaled = ctx.is_journaled();
-        if is_journaled {
+            ctx.keyspace.buries = at.write && ctx.is_journaled();
             ctx.begin_to_say(request);
         }
         let result = work(&mut ctx);
         debug_assert!(ctx.keyspace.effects.is_closed(), "{}: of a change nothing was said", self.spec(at.command).name);
-        if is_journaled {
-            ctx.end_saying(request);
-            self.records.end_command(&mut ctx.keyspace.effects, now);
-        }
-        if let Some(tracker) = at.tracker {
-            ctx.keyspace.effects.writer = None;
-            if let Some(request) = request.filter(|_| tracker.remembers) {
-                self.remember_read(&mut ctx, tracker, at, request);
-            }
+        if is_told {
+            self.end_command(&mut ctx, at, request);
         }
         result
     }
 
-    /// A connection that tracks what it reads has read these keys, if its command reads.
+    /// What a command, or a step of one, has changed is told to the journal; what it has read is remembered, where its
+    /// connection tracks that.
     #[cold]
-    fn remember_read(&self, ctx: &mut Ctx, tracker: Tracker, at: At, request: Request) {
-        let spec = self.spec(at.command);
-        if spec.has(READ) {
+    fn end_command(&self, ctx: &mut Ctx, at: At, request: Option<Request>) {
+        if ctx.is_journaled() {
+            ctx.end_saying(request);
+            self.records.end_command(&mut ctx.keyspace.effects, ctx.now);
+        }
+        ctx.keyspace.effects.writer = None;
+        ctx.keyspace.buries = false;
+        let (tracker, spec) = (at.tracker.filter(|tracker| tracker.remembers), self.spec(at.command));
+        if let (Some(tracker), Some(request)) = (tracker, request.filter(|_| spec.has(READ))) {
             for index in spec.keys.indexes(request) {
                 ctx.keyspace.effects.remember(request.arg(index), tracker, self.tracked_keys.get(), ctx.rng);
             }
         }
     }
 
-    /// The same for some keys of this shard that a coordinator is about to read.
+    /// Keys of this shard that a coordinator is about to read are remembered.
     pub fn remember(&self, tracker: Tracker, keys: &[Box<[u8]>]) {
         let (mut keyspace, most, rng) =
             (self.keyspace.borrow_mut(), self.tracked_keys.get(), &mut self.rng.borrow_mut());

@@ -106,6 +106,8 @@ pub struct Shard {
     /// A copy of its own, so that looking at it costs no atomic operation.
     config: RefCell<Rc<Config>>,
     limits: RefCell<Limits>,
+    /// No reply is longer.
+    reply_bytes: Cell<usize>,
     settings: Cell<Settings>,
     pub cycle: RefCell<Cycle>,
     /// The moment the cycle's task sleeps until, store milliseconds.
@@ -162,6 +164,7 @@ impl Shard {
             keyspace: RefCell::new(keyspace),
             rng: RefCell::new(fastrand::Rng::with_seed(seed)),
             limits: RefCell::new(config.feasible_limits()),
+            reply_bytes: Cell::new(0),
             settings: Cell::new(expire::settings(&config)),
             config: RefCell::new(Rc::new(Config::clone(&config))),
             cycle: RefCell::new(Cycle::default()),
@@ -212,6 +215,7 @@ impl Shard {
     /// Takes over a changed configuration.
     pub fn configure(&self, config: Arc<Config>) {
         *self.limits.borrow_mut() = config.feasible_limits();
+        self.reply_bytes.set(self.limits.borrow().reply_bytes);
         self.settings.set(expire::settings(&config));
         self.keyspace.borrow_mut().effects.set_wanted(config.notify_keyspace_events);
         self.meter.configure(&config);
@@ -256,25 +260,26 @@ impl Shard {
         if keyspace.has_garbage() {
             self.garbage_alarm.notify();
         }
-        let is_journaled = keyspace.effects.is_journaled();
-        if keyspace.effects.has_invalidated() {
-            let invalidated = keyspace.effects.take_invalidated();
-            self.front().invalidated(invalidated);
-        }
-        if !keyspace.effects.is_empty() {
-            let notices = keyspace.effects.take();
+        let effects = &mut keyspace.effects;
+        if !effects.is_empty() || effects.has_invalidated() || effects.is_journaled() {
             drop(keyspace);
-            self.front().notices(notices);
-        } else {
-            drop(keyspace);
-        }
-        if is_journaled {
-            self.hand_out_records();
+            self.hand_out();
         }
     }
 
+    /// Tells the front of changes.
     #[cold]
-    fn hand_out_records(&self) {
+    fn hand_out(&self) {
+        let (notices, invalidated) = {
+            let effects = &mut self.keyspace.borrow_mut().effects;
+            (effects.take(), effects.has_invalidated().then(|| effects.take_invalidated()))
+        };
+        if let Some(invalidated) = invalidated {
+            self.front().invalidated(invalidated);
+        }
+        if !notices.is_empty() {
+            self.front().notices(notices);
+        }
         let records = self.take_records();
         if !records.is_empty() {
             self.front().journaled(records);

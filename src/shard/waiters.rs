@@ -2,13 +2,13 @@
 //!
 //! A client that waits for keys on several shards stands in a queue on each. What serves it first claims it: a byte that
 //! the shards share, since nothing else can be taken from a key for a client that has been served meanwhile elsewhere,
-//! timed out or gone. Whoever changes a key for which somebody waits marks it ([`Effects::touched`]); the queue is looked
+//! timed out or gone. Whoever changes a key for which somebody waits marks it ([`Effects::ready`]); the queue is looked
 //! at when the command, or the whole transaction, is done, before anything else runs: not while a coordinator holds it.
 //!
 //! A request whose keys are all here is served here. One that needs keys of other shards, or a key that a transaction has
 //! locked, is called: its coordinator takes the keys and tries, and the queue behind it waits.
 //!
-//! [`Effects::touched`]: crate::keyspace::Effects::touched
+//! [`Effects::ready`]: crate::keyspace::Effects::ready
 
 use super::Shard;
 use super::message::{At, Lock};

@@ -129,6 +129,7 @@ const FIELDS: &[&str] = &[
     "HINCRBY K F N",
     "HINCRBYFLOAT K F 0.5",
     "HDEL K F F",
+    "DUMPRESTORE K K",
 ];
 const SORTED_SETS: &[&str] = &[
     "ZADD K 1 a 2 b 3 c 4 d",

@@ -16,7 +16,7 @@ pub use write::write;
 use super::spec::flag::{DENY_OOM, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
-use crate::keyspace::{Event, Owned, Touch};
+use crate::keyspace::{Event, Kind, Owned, Touch};
 use crate::rdb::payload;
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_i64;
@@ -119,6 +119,7 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
     let deadline_ms = (ttl_ms > 0).then(|| store_deadline_ms(ctx, ttl_ms, options.absolute));
     match value.filter(|_| deadline_ms.is_none_or(|deadline_ms| deadline_ms > ctx.now.ms as i64)) {
         Some(value) => {
+            let is_hash = value.kind() == Kind::Hash;
             ctx.keyspace.insert_owned(ctx.db, key, value, deadline_ms.map(|deadline_ms| deadline_ms as u64), ctx.now);
             if let Some(idle_s) = options.idle_s
                 && let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING)
@@ -126,13 +127,13 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
                 live.set_idle_s(idle_s);
             }
             ctx.commit(key, Event::Restore);
-            let args: [&[u8]; 6] = [b"RESTORE", key.bytes, b"0", request.arg(3), b"REPLACE", b"ABSTTL"];
-            match deadline_ms {
-                Some(deadline_ms) => {
-                    let at_ms = ctx.clock.to_wall_ms(deadline_ms as u64).to_string();
-                    ctx.propagate(&[args[0], args[1], at_ms.as_bytes(), args[3], args[4], args[5]]);
-                }
-                None => ctx.propagate(&args[..5]),
+            if is_hash {
+                // Fields that had died were left out.
+                ctx.propagate_state(key);
+            } else if ctx.is_journaled() {
+                let at_ms = deadline_ms.map_or(0, |deadline_ms| ctx.clock.to_wall_ms(deadline_ms as u64)).to_string();
+                let args: [&[u8]; 6] = [b"RESTORE", key.bytes, at_ms.as_bytes(), request.arg(3), b"REPLACE", b"ABSTTL"];
+                ctx.propagate(&args[..if deadline_ms.is_some() { 6 } else { 5 }]);
             }
         }
         None if replaced => {

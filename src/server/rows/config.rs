@@ -160,6 +160,7 @@ async fn resetstat(ctx: TaskCtx) -> Result<Vec<u8>> {
 fn reset_counters(shard: &Rc<Shard>) {
     let mut keyspace = shard.keyspace.borrow_mut();
     keyspace.counters = Counters::default();
+    keyspace.effects.fields_expired = 0;
     keyspace.lag.reset();
     let mut cycle = shard.cycle.borrow_mut();
     cycle.cpu_ns = 0;

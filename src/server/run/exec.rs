@@ -26,6 +26,7 @@ use crate::server::watch::{check_watched, unwatch, watched_args};
 use crate::server::watched::WatchedKey;
 use crate::shard::{At, Lock};
 use smallvec::SmallVec;
+use std::cell::Cell;
 
 /// Whether a command runs although the connection is between MULTI and EXEC.
 pub fn is_done_at_once(command: &Command) -> bool {
@@ -139,7 +140,7 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
                 locks: plan.locks(shard.count),
                 commands: plan.commands.into_iter().map(|planned| StepCommand::of(planned, multi)).collect(),
                 watched,
-                tracker: turn.session.tracker,
+                tracker: Cell::new(turn.session.tracker),
             };
             spawn(turn, Box::pin(steps.run()), call, muted);
         }

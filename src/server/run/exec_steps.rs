@@ -28,7 +28,7 @@ pub struct ExecSteps {
     pub commands: Vec<StepCommand>,
     pub watched: Vec<WatchedKey>,
     /// Where the connection tracks what it reads.
-    pub tracker: Option<Tracker>,
+    pub tracker: Cell<Option<Tracker>>,
 }
 
 /// What was planned for a command, for longer than its turn.
@@ -76,6 +76,8 @@ impl ExecSteps {
             self.server.shard.keep_short(0, start, self.proto(), &mut out);
             call.end(&self.server, &self.client, &out[start..]);
         }
+        // CLIENT CACHING was about this transaction.
+        self.client.state.borrow_mut().session.set_caching(false, shard.id);
         Ok(out)
     }
 
@@ -99,6 +101,7 @@ impl ExecSteps {
                 let mut state = self.client.state.borrow_mut();
                 let run = || here::call(server, handler, (&mut state.session, true), request.as_request(), out);
                 ns.set(shard.measured(run).1);
+                self.tracker.set(state.session.tracker);
             }
             Run::Container | Run::Data(command::Run::Container) => {
                 here::write_help(command, &mut Reply::new(out, self.proto()), request.as_request());
@@ -109,6 +112,7 @@ impl ExecSteps {
                 let result =
                     task(TaskCtx { server, client, command: command.id, request, db, proto, in_exec: true }).await;
                 ns.set(store_us().saturating_sub(began_us) * 1_000);
+                self.tracker.set(self.client.state.borrow().session.tracker);
                 out.extend_from_slice(&result?);
             }
             Run::Multi(_) => unreachable!("never queued"),
@@ -118,7 +122,7 @@ impl ExecSteps {
                     command::Run::Atomic(_, coordinator) if are_apart(&routes) => Some(coordinator),
                     _ => None,
                 };
-                let at = At { db, tracker: self.tracker, ..at(command, &self.client.state.borrow().session) };
+                let at = At { db, tracker: self.tracker.get(), ..at(command, &self.client.state.borrow().session) };
                 if let Some(coordinator) = coordinator {
                     if let Some(transaction) = transaction {
                         transaction.remember(at, request.as_request()).await;

@@ -201,6 +201,7 @@ impl Wait {
         if called {
             self.blocked.claim.give_back();
             self.on_each_key(Shard::wait_again);
+            self.let_pushes_pass();
             return Ok(bytes);
         }
         *is_lined_up = true;
@@ -210,8 +211,14 @@ impl Wait {
         }
         self.client.state.borrow_mut().flow.blocked = true;
         // It is read on from now, see `may_read`.
-        settle(&self.server, &self.client);
+        self.let_pushes_pass();
         Ok(bytes)
+    }
+
+    /// Nothing is behind the reply that is waited for but what was pushed, which does not wait.
+    fn let_pushes_pass(&self) {
+        self.client.state.borrow_mut().replies.let_pushes_pass();
+        settle(&self.server, &self.client);
     }
 
     /// What takes the client's place in the queues of some keys, all on one shard.

@@ -4,6 +4,7 @@ use crate::resp::{Error, Request, Result};
 use crate::server::server::{Server, SessionCtx, TaskCtx};
 use crate::server::tracking;
 use crate::server::tracks::{Mode, Tracks};
+use std::collections::BTreeSet;
 
 const SWITCHED_BROADCAST: &str = "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and \
                                   then re-enabling it with a different mode.";
@@ -61,8 +62,9 @@ impl<'r> Options<'r> {
         }
     }
 
-    /// How the connection tracks from now on; `before` is how it does already.
-    fn tracks(&self, before: Option<&Tracks>) -> Result<Tracks> {
+    /// How the connection tracks from now on, but for its prefixes, and which of these are new; `before` is how it does
+    /// already.
+    fn tracks(&self, before: Option<&Tracks>) -> Result<(Tracks, Vec<Box<[u8]>>)> {
         let mode = self.mode();
         if !self.broadcast && !self.prefixes.is_empty() {
             return Err(Error::text("ERR PREFIX option requires BCAST mode to be enabled"));
@@ -81,15 +83,15 @@ impl<'r> Options<'r> {
         }) {
             return Err(Error::text(SWITCHED_OPTIONS));
         }
-        let mut tracks = Tracks {
+        let tracks = Tracks {
             mode,
             no_loop: self.no_loop,
             redirect: self.redirect,
             is_broken: false,
             caching: before.is_some_and(|before| before.caching),
-            prefixes: before.map(|before| before.prefixes.clone()).unwrap_or_default(),
+            prefixes: BTreeSet::new(),
         };
-        if let Some((prefix, other, exists)) = tracks.collision(&self.prefixes) {
+        if let Some((prefix, other, exists)) = before.unwrap_or(&tracks).collision(&self.prefixes) {
             let with: &[u8] = if exists { b"an existing" } else { b"another provided" };
             let end = b"'. Prefixes for a single client must not overlap.";
             return Err(Error::quoting(&[
@@ -102,15 +104,15 @@ impl<'r> Options<'r> {
                 end,
             ]));
         }
-        tracks.prefixes.extend(self.prefixes.iter().map(|prefix| Box::from(*prefix)));
+        let mut added: Vec<Box<[u8]>> = self.prefixes.iter().map(|prefix| Box::from(*prefix)).collect();
         if self.broadcast && self.prefixes.is_empty() {
-            tracks.prefixes.insert(Box::default());
+            added.push(Box::default());
         }
-        Ok(tracks)
+        Ok((tracks, added))
     }
 }
 
-/// The connection to be told instead, with its shard; 0 is none.
+/// The connection to be told instead, with its shard.
 async fn redirect(ctx: &TaskCtx, id: i64) -> Result<Option<(u64, usize)>> {
     let unknown = Error::text("ERR The client ID you want redirect to does not exist");
     let Ok(id) = u64::try_from(id) else { return Err(unknown) };
@@ -124,15 +126,14 @@ async fn redirect(ctx: &TaskCtx, id: i64) -> Result<Option<(u64, usize)>> {
 pub async fn tracking(ctx: TaskCtx) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
     let options = Options::parse(&ctx, request).await?;
-    let tracks = if request.is(2, "on") {
-        let before = ctx.client.state.borrow().session.tracks.clone();
-        Some(options.tracks(before.as_deref())?)
+    if request.is(2, "on") {
+        let (tracks, added) = options.tracks(ctx.client.state.borrow().session.tracks.as_deref())?;
+        tracking::start(&ctx.server, &ctx.client, tracks, added).await;
     } else if request.is(2, "off") {
-        None
+        tracking::stop(&ctx.server, &ctx.client).await;
     } else {
         return Err(Error::Syntax);
-    };
-    tracking::change(&ctx.server, &ctx.client, tracks).await;
+    }
     Ok(ctx.reply(|reply| reply.ok()))
 }
 

@@ -110,6 +110,7 @@ impl Snapshot {
         self.databases = (0..keyspace.databases()).map(database).collect();
         self.keyspace_bytes = keyspace.bytes() as u64;
         self.counters = keyspace.counters;
+        self.counters.expired_fields += keyspace.effects.fields_expired;
         self.garbage_keys = keyspace.garbage_keys();
         self.changes = keyspace.effects.dirty;
         self.tracked = keyspace.effects.tracking_counts();

@@ -1,0 +1,176 @@
+//! What DEBUG JOURNAL shows: every change once, as a command that makes it again.
+
+use std::time::Duration;
+
+use crate::common::{Client, Server, Value, error, int, on_embers, simple, wait_until};
+
+const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
+const SOON: Duration = Duration::from_secs(10);
+const QUIET: Duration = Duration::from_millis(50);
+
+fn follower(server: &Server) -> Client {
+    let mut follower = server.client();
+    assert_eq!(follower.call("DEBUG JOURNAL"), Value::ok());
+    follower
+}
+
+/// What is shown until nothing more is, a line a command; times as T.
+fn shown(follower: &mut Client) -> Vec<String> {
+    let is_time = |text: &str| text.len() == 13 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let word = |text: String| if is_time(&text) { "T".to_owned() } else { text };
+    let line = |value: Value| value.items().iter().map(|arg| word(arg.text())).collect::<Vec<_>>().join(" ");
+    follower.drain(QUIET).into_iter().map(line).collect()
+}
+
+#[test]
+fn what_commands_become() {
+    on_embers(DEBUG, |server| {
+        let (mut client, mut follower) = (server.client(), follower(server));
+        let cases: &[(&str, &[&str])] = &[
+            ("SET k v", &["SELECT 0", "SET k v"]),
+            ("GET k", &[]),
+            ("SET k w NX", &[]),
+            ("SET k w XX EX 1000", &["SET k w PXAT T"]),
+            ("PSETEX k 1000000 x", &["SET k x PXAT T"]),
+            ("SET k y PXAT 1000", &["DEL k"]),
+            ("SET k 1 GET", &["SET k 1"]),
+            ("EXPIRE k 1000 NX", &["PEXPIREAT k T"]),
+            ("EXPIRE k 1000 NX", &[]),
+            ("GETEX k PERSIST", &["PERSIST k"]),
+            ("INCRBY k 4", &["INCRBY k 4"]),
+            ("INCRBYFLOAT k 0.5", &["SET k 5.5 KEEPTTL"]),
+            ("GETSET k z", &["SET k z"]),
+            ("EXPIRE k -1", &["DEL k"]),
+            ("DEL k", &[]),
+            ("GETDEL k", &[]),
+            ("CL.THROTTLE limit 0 1 1000 0", &[]),
+            ("RPUSH l a b c d", &["RPUSH l a b c d"]),
+            ("LMPOP 2 none l LEFT", &["LPOP l"]),
+            ("BRPOP none l 1", &["RPOP l"]),
+            ("BLMPOP 1 2 none l LEFT COUNT 5", &["LPOP l 2"]),
+            ("SADD s a b", &["SADD s a b"]),
+            ("SPOP s 5", &["DEL s"]),
+            ("ZADD z 1 a 2 b", &["ZADD z 1 a 2 b"]),
+            ("ZMPOP 2 none z MAX COUNT 2", &["ZPOPMAX z 2"]),
+            ("HSET h f 1 g 2", &["HSET h f 1 g 2"]),
+            ("HEXPIRE h 1000 FIELDS 2 f none", &["HPEXPIREAT h T FIELDS 1 f"]),
+            ("HINCRBYFLOAT h f 0.5", &["HSETEX h KEEPTTL FIELDS 1 f 1.5"]),
+            ("HINCRBYFLOAT h g 0.5", &["HSET h g 2.5"]),
+            ("HGETEX h PERSIST FIELDS 2 f g", &["HPERSIST h FIELDS 1 f"]),
+            ("HSETEX h EX 1000 FIELDS 1 f 2", &["HSETEX h PXAT T FIELDS 1 f 2"]),
+            ("HGETDEL h FIELDS 2 f none", &["HDEL h f"]),
+            ("HPEXPIREAT h 1000 FIELDS 1 g", &["DEL h"]),
+            ("XADD x 7-* f v", &["XADD x 7-0 f v"]),
+            ("XADD x MAXLEN 1 8 f v", &["XADD x MAXLEN = 1 8-0 f v"]),
+            ("XGROUP CREATE x g 0", &["XGROUP CREATE x g 0"]),
+            (
+                "XREADGROUP GROUP g c BLOCK 0 STREAMS x >",
+                &[
+                    "MULTI",
+                    "XGROUP CREATECONSUMER x g c",
+                    "XCLAIM x g c 0 8-0 TIME T RETRYCOUNT 1 FORCE JUSTID",
+                    "XGROUP SETID x g 8-0 ENTRIESREAD 2",
+                    "EXEC",
+                ],
+            ),
+            ("XTRIM x MAXLEN 0", &["XTRIM x MAXLEN = 0"]),
+            ("XAUTOCLAIM x g d 0 0", &["XACK x g 8-0"]),
+            ("FLUSHDB", &["FLUSHDB"]),
+            ("SWAPDB 0 1", &["SWAPDB 0 1"]),
+            ("FLUSHALL ASYNC", &["FLUSHALL ASYNC"]),
+        ];
+        for (command, expected) in cases {
+            assert!(!client.call(command).is_error(), "{command}");
+            assert_eq!(shown(&mut follower), *expected, "{command}");
+        }
+        assert_eq!(server.info("unreported_changes").as_deref(), Some("0"));
+    });
+}
+
+#[test]
+fn what_happens_in_one_moment_is_shown_as_one() {
+    on_embers(DEBUG, |server| {
+        let (mut client, mut follower) = (server.client(), follower(server));
+        client.call("MSET a 1 b 2 c 3 d 4");
+        let mut told = shown(&mut follower);
+        assert_eq!(told.remove(0), "SELECT 0");
+        if told.len() > 1 {
+            assert_eq!((told.remove(0).as_str(), told.pop().as_deref()), ("MULTI", Some("EXEC")));
+        }
+        let words: Vec<&str> = told.iter().flat_map(|line| line.split(' ').skip(1)).collect();
+        let mut pairs: Vec<&[&str]> = words.chunks(2).collect();
+        pairs.sort_unstable();
+        assert_eq!(pairs, [["a", "1"], ["b", "2"], ["c", "3"], ["d", "4"]]);
+        for command in ["MULTI", "SET a 2", "GET b", "FLUSHALL", "SET c 1", "EXEC"] {
+            client.call(command);
+        }
+        assert_eq!(shown(&mut follower), ["MULTI", "SET a 2", "FLUSHALL", "SET c 1", "EXEC"]);
+        client.call("RPUSH l x y");
+        client.call("RENAME l m");
+        client.call("LMOVE m n LEFT LEFT");
+        client.call("SADD s p");
+        client.call("SMOVE s t p");
+        let told = shown(&mut follower).join("\n");
+        assert_eq!(client.call("LRANGE n 0 -1"), Value::bulks(&["x"]));
+        assert!(told.contains("LMOVE m n LEFT LEFT") || told.contains("LPUSH n x"), "{told}");
+        assert!(told.contains("SMOVE s t p") || told.contains("SADD t p"), "{told}");
+    });
+}
+
+#[test]
+fn deaths_are_shown_before_what_finds_them() {
+    on_embers(&["--enable-debug-command", "yes", "--active-expire-enabled", "no"], |server| {
+        let (mut client, mut follower) = (server.client(), follower(server));
+        client.call("SET k 1 PX 5");
+        client.call("HSET h f 1 g 2");
+        client.call("HPEXPIRE h 5 FIELDS 1 f");
+        shown(&mut follower);
+        assert!(wait_until(SOON, || client.call("HEXISTS h f") == int(0)));
+        assert!(wait_until(SOON, || client.call("PTTL k").number() < 0));
+        assert_eq!(shown(&mut follower), ["DEL k"]);
+        client.call("SETNX k 2");
+        client.call("HSETNX h f 3");
+        assert_eq!(shown(&mut follower), ["SETNX k 2", "MULTI", "HDEL h f", "HSETNX h f 3", "EXEC"]);
+    });
+    on_embers(DEBUG, |server| {
+        let (mut client, mut follower) = (server.client(), follower(server));
+        client.call("SET k 1 PX 5");
+        client.call("HSET h f 1 g 2");
+        client.call("HPEXPIRE h 5 FIELDS 2 f g");
+        let mut told = Vec::new();
+        // One command may tell of several.
+        let dead = |told: &[String]| {
+            let dels = told.iter().filter_map(|line| line.strip_prefix("DEL "));
+            let mut keys: Vec<String> = dels.flat_map(|keys| keys.split(' ')).map(str::to_owned).collect();
+            keys.sort_unstable();
+            keys
+        };
+        let all_told = wait_until(SOON, || {
+            told.extend(shown(&mut follower));
+            dead(&told) == ["h", "k"]
+        });
+        assert!(all_told, "{told:?}");
+    });
+}
+
+#[test]
+fn who_is_shown_the_journal() {
+    on_embers(DEBUG, |server| {
+        let mut client = server.client();
+        let follower = follower(server);
+        let refused = client.call("DEBUG JOURNAL");
+        assert_eq!(refused, error("ERR another connection is shown the journal already"));
+        client.call("MULTI");
+        client.call("DEBUG JOURNAL");
+        let within = client.call("EXEC");
+        assert_eq!(within.items()[0], error("ERR DEBUG JOURNAL isn't allowed within EXEC"));
+        drop(follower);
+        let mut next = server.client();
+        assert!(wait_until(SOON, || next.call("DEBUG JOURNAL") == Value::ok()));
+        client.call("SET k v");
+        assert_eq!(shown(&mut next), ["SELECT 0", "SET k v"]);
+        assert_eq!(next.call("RESET"), simple("RESET"));
+        client.call("SET k v");
+        assert_eq!(shown(&mut next), [""; 0]);
+    });
+}
