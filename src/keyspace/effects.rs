@@ -92,7 +92,7 @@ impl Effects {
 
     #[inline(never)]
     fn deliver(&mut self, db: usize, key: &[u8], change: Change) {
-        if self.sinks.has(Sinks::TRACKED) && change.is_seen {
+        if change.is_seen && self.sinks.has(Sinks::TRACKED) {
             let writer = self.writer.filter(|_| change.cause == Cause::Command);
             self.tracking.changed(key, writer);
             if !self.tracking.is_wanted() {

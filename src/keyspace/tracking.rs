@@ -176,10 +176,14 @@ impl Tracking {
     /// A key has changed: whoever has read it is told, unless it was the one who changed it and wants no such word.
     #[inline]
     pub fn changed(&mut self, key: &[u8], writer: Option<Tracker>) {
-        if !self.all.is_empty() {
-            self.all.tell(b"", key, writer, &mut self.told, &mut self.changed);
+        // Done for every write where somebody listens to all keys.
+        if !self.all.listeners.is_empty() {
+            if self.all.changed.count == 0 {
+                self.changed.push(Box::default());
+            }
+            self.all.changed.push(key);
         }
-        if !self.readers.is_empty() || !self.prefixes.is_empty() {
+        if !self.readers.is_empty() || !self.prefixes.is_empty() || !self.all.no_loop.is_empty() {
             self.changed_for_some(key, writer);
         }
     }
@@ -191,7 +195,8 @@ impl Tracking {
         {
             self.forget(key, &readers, writer);
         }
-        let Tracking { prefixes, lengths, told, changed, .. } = self;
+        let Tracking { all, prefixes, lengths, told, changed, .. } = self;
+        all.tell_no_loop(key, writer, told);
         if prefixes.len() <= FEW_PREFIXES {
             for (name, prefix) in prefixes.iter_mut().filter(|(name, _)| key.starts_with(name)) {
                 prefix.tell(name, key, writer, told, changed);
@@ -268,7 +273,6 @@ impl Tracking {
 
 impl Prefix {
     /// A key that begins so has changed.
-    #[inline]
     fn tell(
         &mut self,
         name: &[u8],
@@ -283,6 +287,15 @@ impl Prefix {
             }
             self.changed.push(key);
         }
+        self.tell_no_loop(key, writer, told);
+    }
+
+    fn tell_no_loop(
+        &self,
+        key: &[u8],
+        writer: Option<Tracker>,
+        told: &mut IndexMap<Reader, Names, ahash::RandomState>,
+    ) {
         for listener in self.no_loop.iter().filter(|(client, _)| writer.is_none_or(|of| of.client != *client)) {
             told.entry(*listener).or_default().push(key);
         }

@@ -68,6 +68,7 @@ impl Host for Mail {
 
     fn send_mail(&self, wake: &mut dyn FnMut(usize)) {
         self.shard.end_turn();
+        self.shard.tell_invalidated();
         // Before anything else: steps follow the transaction they belong to.
         self.shard.exchange_transactions(wake);
         let outbox = &self.shard.outbox;

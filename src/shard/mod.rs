@@ -62,6 +62,7 @@ use crate::net::{Notify, Transport, note_woken};
 use crate::observe::Event;
 use crate::resp::Request;
 use batches::Unfinished;
+use glommio::TaskQueueHandle;
 use mail::Mail;
 use outbox::Outbox;
 use pace::LONG_US;
@@ -141,6 +142,8 @@ pub struct Shard {
     unanswered_calls: RefCell<HashMap<u64, Rc<calls::Unanswered>>>,
     next_call: Cell<u64>,
     front: OnceCell<Rc<dyn Front>>,
+    /// In which glommio runs the tasks of serving.
+    serving_queue: OnceCell<TaskQueueHandle>,
 }
 
 impl Shard {
@@ -189,6 +192,7 @@ impl Shard {
             unanswered_calls: RefCell::default(),
             next_call: Cell::new(0),
             front: OnceCell::new(),
+            serving_queue: OnceCell::new(),
         });
         shard.configure(config);
         shard
@@ -261,7 +265,11 @@ impl Shard {
             self.garbage_alarm.notify();
         }
         let effects = &mut keyspace.effects;
-        if !effects.is_empty() || effects.has_invalidated() || effects.is_journaled() {
+        if effects.has_invalidated() {
+            // That is told at the end of the turn, see `tell_invalidated`.
+            self.outbox.kick();
+        }
+        if !effects.is_empty() || effects.is_journaled() {
             drop(keyspace);
             self.hand_out();
         }
@@ -270,19 +278,25 @@ impl Shard {
     /// Tells the front of changes.
     #[cold]
     fn hand_out(&self) {
-        let (notices, invalidated) = {
-            let effects = &mut self.keyspace.borrow_mut().effects;
-            (effects.take(), effects.has_invalidated().then(|| effects.take_invalidated()))
-        };
-        if let Some(invalidated) = invalidated {
-            self.front().invalidated(invalidated);
-        }
+        let notices = self.keyspace.borrow_mut().effects.take();
         if !notices.is_empty() {
             self.front().notices(notices);
         }
         let records = self.take_records();
         if !records.is_empty() {
             self.front().journaled(records);
+        }
+    }
+
+    /// Tells the front what has changed in this turn of what connections have read. To be called before the turn's
+    /// messages leave: so it comes behind the replies that have the old values.
+    fn tell_invalidated(&self) {
+        let invalidated = {
+            let effects = &mut self.keyspace.borrow_mut().effects;
+            effects.has_invalidated().then(|| effects.take_invalidated())
+        };
+        if let Some(invalidated) = invalidated {
+            self.front().invalidated(invalidated);
         }
     }
 
@@ -373,19 +387,24 @@ impl Shard {
         self.outbox.post(target, message);
     }
 
-    /// Runs something in a task of its own, after what runs now; in the order of these calls.
+    /// Runs something in a task of its own, after what runs now; in the order of these calls, whoever makes them: the
+    /// cycle's tasks may be in a queue of their own, whose turns come at other times.
     pub fn defer(&self, work: impl FnOnce() + 'static) {
         note_woken();
-        glommio::spawn_local(async move {
-            // glommio runs a new task at once.
+        let deferred = async move {
+            // glommio may run a new task at once.
+            note_woken();
             futures_lite::future::yield_now().await;
             work();
-        })
-        .detach();
+        };
+        let queue = *self.serving_queue.get().expect("set when the shard starts");
+        glommio::spawn_local_into(deferred, queue).expect("the queue is there").detach();
     }
 
     /// Starts the transport and the cycle.
     pub fn start(self: &Rc<Shard>, links: Links, transport: Transport) {
+        let queue = glommio::executor().current_task_queue();
+        assert!(self.serving_queue.set(queue).is_ok(), "a shard starts once");
         self.outbox.set_transport(transport.clone());
         transport.set_spin(Duration::from_micros(self.config().spin_us));
         glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();

@@ -121,16 +121,16 @@ fn what_happens_in_one_moment_is_shown_as_one() {
 fn deaths_are_shown_before_what_finds_them() {
     on_embers(&["--enable-debug-command", "yes", "--active-expire-enabled", "no"], |server| {
         let (mut client, mut follower) = (server.client(), follower(server));
-        client.call("SET k 1 PX 5");
-        client.call("HSET h f 1 g 2");
-        client.call("HPEXPIRE h 5 FIELDS 1 f");
+        client.call("SET {t}k 1 PX 5");
+        client.call("HSET {t}h f 1 g 2");
+        client.call("HPEXPIRE {t}h 5 FIELDS 1 f");
         shown(&mut follower);
-        assert!(wait_until(SOON, || client.call("HEXISTS h f") == int(0)));
-        assert!(wait_until(SOON, || client.call("PTTL k").number() < 0));
-        assert_eq!(shown(&mut follower), ["DEL k"]);
-        client.call("SETNX k 2");
-        client.call("HSETNX h f 3");
-        assert_eq!(shown(&mut follower), ["SETNX k 2", "MULTI", "HDEL h f", "HSETNX h f 3", "EXEC"]);
+        assert!(wait_until(SOON, || client.call("HEXISTS {t}h f") == int(0)));
+        assert!(wait_until(SOON, || client.call("PTTL {t}k").number() < 0));
+        assert_eq!(shown(&mut follower), ["DEL {t}k"]);
+        client.call("SETNX {t}k 2");
+        client.call("HSETNX {t}h f 3");
+        assert_eq!(shown(&mut follower), ["SETNX {t}k 2", "MULTI", "HDEL {t}h f", "HSETNX {t}h f 3", "EXEC"]);
     });
     on_embers(DEBUG, |server| {
         let (mut client, mut follower) = (server.client(), follower(server));
