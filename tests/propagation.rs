@@ -119,6 +119,42 @@ fn propagate(shards: usize, family: Family, extras: Extras) {
     assert!(told > 0, "nothing was told");
 }
 
+/// What is longer than an argument may be is told in pieces.
+#[test]
+fn large_values_go_from_shard_to_shard() {
+    if !have_tool("redis-server") || !have_tool("cc") {
+        return;
+    }
+    let debug = ["--enable-debug-command", "yes", "--proto-max-bulk-len", "1mb"];
+    let source = Server::start(Kind::Ember { shards: 3 }, &debug);
+    let library = behind(source.folder());
+    let targets = [Kind::Ember { shards: 1 }, Kind::Redis].map(|kind| Server::start_under(&library, kind, &debug));
+    let (mut feed, mut client) = (Feed::start(&source, &targets), source.client());
+    let element = |n: usize| format!("{n}:{}", "x".repeat(500)).into_bytes();
+    for command in ["RPUSH", "SADD", "ZADD", "HSET"] {
+        for piece in 0..30 {
+            let mut args = vec![command.as_bytes().to_vec(), format!("{command}:0").into_bytes()];
+            for n in piece * 100..piece * 100 + 100 {
+                match command {
+                    "ZADD" => args.extend([format!("{n}.5").into_bytes(), element(n)]),
+                    "HSET" => args.extend([element(n), n.to_string().into_bytes()]),
+                    _ => args.push(element(n)),
+                }
+            }
+            assert!(!client.command(&args).is_error());
+        }
+        client.call(&format!("EXPIRE {command}:0 100000"));
+        // To other shards, and back.
+        for n in 0..8 {
+            assert_eq!(client.call(&format!("RENAME {command}:{n} {command}:{}", n + 1)), common::Value::ok());
+        }
+    }
+    feed.catch_up();
+    let differences: Vec<String> = targets.iter().flat_map(|target| same::differences(&source, target)).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    feed.end();
+}
+
 fn setting(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))

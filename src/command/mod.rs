@@ -23,7 +23,7 @@
 //! | `blocking.rs` | what a row says of a command that waits |
 //! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
 //! | `table.rs` | the table: from a name to a command, and its number |
-//! | `propagate.rs` | what the journal is told of a command |
+//! | `propagate.rs`, `pieces.rs` | what the journal is told of a command; large values as commands |
 //! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
 //!
 //! A handler sees one shard ([`Ctx`]) and is synchronous. How its keys are brought together is said by its row's
@@ -42,6 +42,7 @@ pub mod keys;
 pub mod lists;
 mod memory;
 pub mod multi;
+mod pieces;
 mod propagate;
 mod scanning;
 pub mod sets;

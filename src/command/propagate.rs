@@ -6,6 +6,7 @@
 
 use super::Ctx;
 use super::dump::{self, Wall};
+use super::pieces::{has_pieces, pieces};
 use crate::journal::Command;
 use crate::keyspace::{Key, KeyName, Touch};
 use crate::rdb::payload;
@@ -78,12 +79,25 @@ impl Ctx<'_> {
             return self.say(db, &[b"DEL", key.bytes]);
         };
         let (mut value, deadline_ms) = (Vec::new(), live.deadline_ms());
+        if live.bytes() > self.limits.string_bytes / 2 && has_pieces(live.kind()) {
+            let pieces = pieces(db, key.bytes, live.content(), self.now.ms, |ms| self.clock.to_wall_ms(ms));
+            return self.say_pieces(db, key, pieces, deadline_ms);
+        }
         dump::write(&mut value, live.content(), wall);
         payload::seal(&mut value);
         let (mut text, at_ms) = ([0; I64_TEXT_BYTES_MAX], deadline_ms.map(|ms| self.clock.to_wall_ms(ms)));
         let ttl = format_i64(at_ms.unwrap_or(0), &mut text);
         let args: [&[u8]; 6] = [b"RESTORE", key.bytes, ttl, &value, b"REPLACE", b"ABSTTL"];
         self.say(db, &args[..if at_ms.is_some() { 6 } else { 5 }]);
+    }
+
+    fn say_pieces(&mut self, db: usize, key: Key, pieces: Vec<Command>, deadline_ms: Option<u64>) {
+        self.say(db, &[b"DEL", key.bytes]);
+        pieces.into_iter().for_each(|piece| self.keyspace.effects.said.say(piece));
+        if let Some(deadline_ms) = deadline_ms {
+            let at_ms = self.clock.to_wall_ms(deadline_ms).to_string();
+            self.say(db, &[b"PEXPIREAT", key.bytes, at_ms.as_bytes()]);
+        }
     }
 
     /// A command begins, or, where there is no request, a step of one.

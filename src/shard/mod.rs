@@ -391,14 +391,9 @@ impl Shard {
     /// cycle's tasks may be in a queue of their own, whose turns come at other times.
     pub fn defer(&self, work: impl FnOnce() + 'static) {
         note_woken();
-        let deferred = async move {
-            // glommio may run a new task at once.
-            note_woken();
-            futures_lite::future::yield_now().await;
-            work();
-        };
         let queue = *self.serving_queue.get().expect("set when the shard starts");
-        glommio::spawn_local_into(deferred, queue).expect("the queue is there").detach();
+        // (A task that is spawned without a queue is run at once; one like this waits for its turn.)
+        glommio::spawn_local_into(async move { work() }, queue).expect("the queue is there").detach();
     }
 
     /// Starts the transport and the cycle.

@@ -87,11 +87,11 @@ fn restore_tells_of_a_key_stored_or_deleted() {
         client.call("SET source hello");
         let payload = dump(&mut client, "source");
         listener.call("PSUBSCRIBE __keyevent@0__:*");
-        restore(&mut client, "k", "0", &payload, "");
-        restore(&mut client, "k", "0", &payload, "REPLACE");
-        restore(&mut client, "k", "1", &payload, "REPLACE ABSTTL");
-        restore(&mut client, "k", "1", &payload, "REPLACE ABSTTL");
-        client.call("SET last 1");
+        restore(&mut client, "{t}k", "0", &payload, "");
+        restore(&mut client, "{t}k", "0", &payload, "REPLACE");
+        restore(&mut client, "{t}k", "1", &payload, "REPLACE ABSTTL");
+        restore(&mut client, "{t}k", "1", &payload, "REPLACE ABSTTL");
+        client.call("SET {t}last 1");
         let events: Vec<String> = (0..4).map(|_| listener.read().items()[2].text()).collect();
         assert_eq!(events, ["restore", "restore", "del", "set"].map(|event| format!("__keyevent@0__:{event}")));
     });
