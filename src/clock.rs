@@ -11,7 +11,7 @@
 
 mod sequence;
 
-pub use sequence::{Sequence, sequence_ms};
+pub use sequence::{Sequence, first_number_at, sequence_ms};
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -12,8 +12,10 @@
 //!  keyspace    the only door to data; nothing dead ever passes it
 //!  rdb         the codec of values, as DUMP and RESTORE have them
 //!  journal     what the shards have changed, as commands, brought into one order
+//!  script      Lua scripts and functions: kept, called, what they ask for
 //!  net         sockets: a ring of our own, or glommio's
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
+//!  lua         the machine that scripts run on, and its libraries
 //!  value       the types: packs and nodes of hashes, ...; numbers, globs: what they have in common
 //!  table       hash tables with deadlines, for databases and large collections: block, directory, entry
 //!  observe     histograms of lag, calls of commands, counting allocator, log
@@ -53,11 +55,13 @@ pub mod config;
 pub mod expiry;
 pub mod journal;
 pub mod keyspace;
+mod lua;
 pub mod measure;
 pub mod net;
 pub mod observe;
 pub mod rdb;
 pub mod resp;
+mod script;
 pub mod server;
 pub mod shard;
 mod table;

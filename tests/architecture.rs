@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 /// Lowest first. Rooms on one floor do not import each other.
 const FLOORS: &[&[&str]] = &[
-    &["clock", "config"],
+    &["clock", "config", "lua"],
     &["observe"],
     &["table"],
     &["value"],
     &["resp", "net"],
-    &["journal"],
+    &["journal", "script"],
     &["rdb", "keyspace"],
     &["expiry"],
     &["command"],

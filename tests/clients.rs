@@ -6,6 +6,8 @@ mod common;
 mod families;
 #[path = "clients/packages.rs"]
 mod packages;
+#[path = "clients/scripting.rs"]
+mod scripting;
 #[path = "clients/waiting.rs"]
 mod waiting;
 

@@ -40,6 +40,11 @@ pub fn sequence_ms(number: u64) -> u64 {
     number >> COUNTER_BITS
 }
 
+/// The least number that carries this store time.
+pub fn first_number_at(ms: u64) -> u64 {
+    ms << COUNTER_BITS
+}
+
 impl Sequence {
     pub fn new(shards: usize) -> Sequence {
         Sequence {

@@ -218,8 +218,7 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
     }
     if deadline.is_past(ctx.now) {
         live.remove();
-        ctx.commit(key, Event::Del);
-        ctx.propagate(&[b"DEL", key.bytes]);
+        ctx.commit_deletion(key);
     } else {
         live.set_deadline(Some(deadline.store_ms()));
         ctx.commit(key, Event::Expire);

@@ -23,6 +23,7 @@
 //! | `blocking.rs` | what a row says of a command that waits |
 //! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
 //! | `table.rs` | the table: from a name to a command, and its number |
+//! | `undo.rs` | keys as they were, to be put back |
 //! | `propagate.rs`, `pieces.rs` | what the journal is told of a command; large values as commands |
 //! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
 //!
@@ -55,10 +56,13 @@ pub mod table;
 pub mod throttle;
 #[cfg(test)]
 mod trial;
+mod undo;
 pub mod walk;
 mod zsets;
 
 pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, without_repeats};
+
+pub use undo::Saved;
 
 pub use table::{Command, CommandId, Found, Table};
 

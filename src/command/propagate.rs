@@ -8,7 +8,7 @@ use super::Ctx;
 use super::dump::{self, Wall};
 use super::pieces::{has_pieces, pieces};
 use crate::journal::Command;
-use crate::keyspace::{Key, KeyName, Touch};
+use crate::keyspace::{Event, Key, KeyName, Touch};
 use crate::rdb::payload;
 use crate::resp::Request;
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
@@ -51,11 +51,26 @@ impl Ctx<'_> {
         self.keyspace.effects.said.rewrite();
     }
 
+    /// The command has taken a key away, whatever it is called.
+    #[inline]
+    pub fn commit_deletion(&mut self, key: Key) {
+        self.commit(key, Event::Del);
+        self.propagate(&[b"DEL", key.bytes]);
+    }
+
     /// Says what a key is now.
     #[inline]
     pub fn propagate_state(&mut self, key: Key) {
         if self.is_journaled() {
             self.say_state(self.db, key);
+        }
+    }
+
+    /// Says that a value of this form was put under a key, whatever was there.
+    #[inline]
+    pub fn propagate_restored(&mut self, key: Key, payload: &[u8], deadline_ms: Option<u64>) {
+        if self.is_journaled() {
+            self.say_restored(self.db, key, payload, deadline_ms);
         }
     }
 
@@ -85,9 +100,14 @@ impl Ctx<'_> {
         }
         dump::write(&mut value, live.content(), wall);
         payload::seal(&mut value);
+        self.say_restored(db, key, &value, deadline_ms);
+    }
+
+    #[cold]
+    fn say_restored(&mut self, db: usize, key: Key, payload: &[u8], deadline_ms: Option<u64>) {
         let (mut text, at_ms) = ([0; I64_TEXT_BYTES_MAX], deadline_ms.map(|ms| self.clock.to_wall_ms(ms)));
         let ttl = format_i64(at_ms.unwrap_or(0), &mut text);
-        let args: [&[u8]; 6] = [b"RESTORE", key.bytes, ttl, &value, b"REPLACE", b"ABSTTL"];
+        let args: [&[u8]; 6] = [b"RESTORE", key.bytes, ttl, payload, b"REPLACE", b"ABSTTL"];
         self.say(db, &args[..if at_ms.is_some() { 6 } else { 5 }]);
     }
 

@@ -530,8 +530,7 @@ fn getex(ctx: &mut Ctx, request: Request) -> Result {
     match deadline {
         Some(deadline) if deadline.is_past(ctx.now) && deadline.absolute => {
             live.remove();
-            ctx.commit(key, Event::Del);
-            ctx.propagate(&[b"DEL", key.bytes]);
+            ctx.commit_deletion(key);
         }
         Some(deadline) => {
             live.set_deadline(Some(deadline.store_ms()));
@@ -556,8 +555,7 @@ fn getdel(ctx: &mut Ctx, request: Request) -> Result {
         Some(live) => {
             reply_value(&mut ctx.reply, live.value());
             live.edit().remove();
-            ctx.commit(key, Event::Del);
-            ctx.propagate(&[b"DEL", key.bytes]);
+            ctx.commit_deletion(key);
         }
     }
     Ok(())
@@ -576,8 +574,7 @@ fn delex(ctx: &mut Ctx, request: Request) -> Result {
     let deleted = match live {
         Some(live) if holds => {
             live.edit().remove();
-            ctx.commit(key, Event::Del);
-            ctx.propagate(&[b"DEL", key.bytes]);
+            ctx.commit_deletion(key);
             true
         }
         _ => false,

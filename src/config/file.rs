@@ -350,12 +350,22 @@ fn shell_word(arg: &str) -> String {
 
 /// A line's words, quotes and escapes resolved.
 fn split_words(line: &[u8]) -> Result<Vec<String>, Reason> {
+    let words = split_bytes(line)?;
+    words.into_iter().map(|word| String::from_utf8(word).map_err(|_| Reason::NotUtf8)).collect()
+}
+
+/// The same for words of any bytes; `None` where quotes do not match.
+pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    split_bytes(line).ok()
+}
+
+fn split_bytes(line: &[u8]) -> Result<Vec<Vec<u8>>, Reason> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {
         let word;
         (word, rest) = split_word(rest)?;
-        words.push(String::from_utf8(word).map_err(|_| Reason::NotUtf8)?);
+        words.push(word);
         rest = rest.trim_ascii_start();
     }
     Ok(words)

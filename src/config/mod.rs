@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 
 pub use directive::{Directive, Group};
 pub use directives::{DIRECTIVES, SHARDS_MAX};
-pub use file::{Place, Reason, Start, StartError, load};
+pub use file::{Place, Reason, Start, StartError, load, split_arguments};
 pub use help::{markdown_absent_table, markdown_table};
 pub use rewrite::RewriteError;
 pub use types::{
@@ -48,6 +48,9 @@ pub use types::{
     PipelineOrder,
 };
 pub use values::{Kind, ValueError, escape, parse_memory};
+
+/// The version of Redis whose behaviour clients may expect.
+pub const REDIS_VERSION: &str = "7.0.15";
 
 /// Every directive's present value. Field names are the directives' names, units last.
 #[derive(Clone, Debug)]

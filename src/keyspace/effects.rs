@@ -19,6 +19,13 @@ pub struct Notice {
     pub key: Box<[u8]>,
 }
 
+impl Notice {
+    /// Nobody has done it: time has.
+    pub fn is_death(&self) -> bool {
+        matches!(self.event, Event::Expired | Event::HExpired)
+    }
+}
+
 /// A key of a database for which clients wait.
 struct Waited {
     db: usize,
@@ -308,5 +315,19 @@ impl Effects {
 
     pub fn take(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
+    }
+
+    /// Notices so far: what follows can be told later, or never.
+    pub fn mark(&self) -> usize {
+        self.notices.len()
+    }
+
+    pub fn take_from(&mut self, mark: usize) -> Vec<Notice> {
+        self.notices.split_off(mark.min(self.notices.len()))
+    }
+
+    /// Notices that were kept are told now.
+    pub fn tell_kept(&mut self, mut notices: Vec<Notice>) {
+        self.notices.append(&mut notices);
     }
 }

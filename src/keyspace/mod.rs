@@ -16,6 +16,7 @@
 //! Commands use [`Keyspace::find`] and [`Keyspace::insert`] and what they return; the cycle uses
 //! [`Keyspace::earliest`] and [`Keyspace::sweep_earliest`].
 
+mod aside;
 mod change;
 mod effects;
 mod live;
@@ -43,6 +44,7 @@ use crate::observe::Lag;
 use crate::table::block::Block;
 use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker};
 use crate::value::hash;
+use aside::Aside;
 use nodes::Nodes;
 use smallvec::SmallVec;
 
@@ -73,6 +75,8 @@ pub struct Keyspace {
     /// Nobody but the command that runs looks at its keys, and what it says to the journal holds only where what it finds
     /// dead is gone: so it goes, whoever is older.
     pub buries: bool,
+    /// What is dead by the clock, and is not for who holds it.
+    aside: Vec<Aside>,
     pub effects: Effects,
     pub counters: Counters,
     pub lag: Lag,
@@ -149,6 +153,7 @@ impl Keyspace {
             nodes: Nodes::default(),
             seen_from: LATEST,
             buries: false,
+            aside: Vec::new(),
             effects: Effects::default(),
             counters: Counters::default(),
             lag: Lag::new(),

@@ -65,7 +65,7 @@ pub trait Host {
 }
 
 /// A connection's name in its transport. Names of closed connections are not used again soon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineId {
     index: u32,
     generation: u32,

@@ -7,6 +7,7 @@
 //! - [`payload`] is that frame; [`decode`] tells a [`Sink`] what a value holds; [`encode`] writes one.
 //! - [`read`], [`write`]: lengths, strings, floats; [`lzf`]: compressed strings.
 //! - [`listpack`], [`intset`], and, only read, [`ziplist`] and [`zipmap`]: collections in one string.
+//! - [`functions`]: the libraries of functions, for FUNCTION DUMP and RESTORE.
 //! - [`stream`]: streams, whose entries are in listpacks and whose groups are beside them.
 //!
 //! What is read comes from strangers. Nothing here panics, memory follows the bytes that are there and not the numbers
@@ -17,6 +18,7 @@
 
 pub mod decode;
 pub mod encode;
+pub mod functions;
 mod intset;
 mod listpack;
 mod lzf;

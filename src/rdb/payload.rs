@@ -1,4 +1,4 @@
-//! The frame of a DUMP: behind the value its RDB version and a checksum of both.
+//! The frame of a DUMP: behind the value, or the functions, its RDB version and a checksum of both.
 
 use super::kind;
 use crc::{CRC_64_REDIS, Crc, Table};
@@ -30,7 +30,7 @@ pub fn open(payload: &[u8]) -> Result<&[u8], NotAPayload> {
 /// Appends the footer to type and value.
 pub fn seal(value: &mut Vec<u8>) {
     let version = match value.first() {
-        Some(&kind) if kind >= kind::HASH_METADATA => VERSION_OF_FIELD_DEADLINES,
+        Some(&(kind::HASH_METADATA | kind::HASH_LISTPACK_EX)) => VERSION_OF_FIELD_DEADLINES,
         _ => VERSION,
     };
     value.reserve_exact(FOOTER_BYTES);

@@ -63,6 +63,19 @@ pub struct Flow {
     pub soft_since_us: Option<u64>,
 }
 
+impl Client {
+    /// For commands that no connection has sent.
+    pub fn nobody() -> Client {
+        Client {
+            id: 0,
+            line: LineId::default(),
+            state: RefCell::new(State::new(Session::of_nobody())),
+            closed: Cell::new(false),
+            unread: Cell::new(false),
+        }
+    }
+}
+
 impl Flow {
     /// Whether the next request may run, while replies and open requests count for so many bytes.
     #[inline]

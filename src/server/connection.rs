@@ -98,7 +98,7 @@ impl Line for Connection {
 }
 
 /// Forgets a connection whose socket is closed.
-fn forget(server: &Rc<Server>, client: &Client) {
+fn forget(server: &Server, client: &Client) {
     client.closed.set(true);
     server.waits.give_up(client.id);
     {

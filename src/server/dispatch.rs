@@ -3,7 +3,7 @@
 use super::gate::{self, Refusal};
 use super::monitor;
 use super::received::RoutedKey;
-use super::run::{atomic, coordinate, exec, here, scatter, single, task, wait};
+use super::run::{atomic, coordinate, exec, here, scatter, script, single, task, wait};
 use super::server::{Command, Found, Run};
 use super::split;
 use super::turn::{Progress, Turn};
@@ -59,6 +59,7 @@ fn start(turn: &mut Turn, command: &Command, request: Request, key: Option<Route
         Run::Data(command::Run::Container) | Run::Container => here::help(turn, command, request),
         Run::Data(run) => start_several(turn, run, at, request),
         Run::Multi(verb) => exec::run(turn, verb, command.id),
+        Run::Script(calls) => script::run(turn, calls, command, request),
         // All others are barriers: everything before them is answered first.
         _ if !turn.replies.is_idle() => Progress::NotYet,
         Run::Session(handler) => here::run(turn, handler, command, request),

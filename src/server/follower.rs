@@ -1,7 +1,7 @@
 //! Who follows the journal, as one shard's server knows it.
 
 use super::client::ClientRef;
-use crate::journal::{Merger, Record, Unit};
+use crate::journal::{Command, Merger, Record, Unit};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -42,21 +42,25 @@ impl Follower {
     fn show(&mut self, Unit { commands, .. }: &Unit, out: &mut Vec<u8>) {
         if commands.len() > 1 {
             self.select(commands[0].db, out);
-            out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+            say(&[b"MULTI"], out);
         }
         for command in commands {
             self.select(command.db, out);
             out.extend_from_slice(&command.bytes);
         }
         if commands.len() > 1 {
-            out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+            say(&[b"EXEC"], out);
         }
     }
 
     fn select(&mut self, db: usize, out: &mut Vec<u8>) {
         if self.db.replace(db) != Some(db) {
-            let text = db.to_string();
-            out.extend_from_slice(format!("*2\r\n$6\r\nSELECT\r\n${}\r\n{text}\r\n", text.len()).as_bytes());
+            say(&[b"SELECT", db.to_string().as_bytes()], out);
         }
     }
+}
+
+/// Shows a command of the stream's own.
+fn say(args: &[&[u8]], out: &mut Vec<u8>) {
+    out.extend_from_slice(&Command::new(0, args.iter().copied()).bytes);
 }

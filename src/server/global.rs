@@ -3,7 +3,9 @@
 
 use crate::clock::store_us;
 use crate::config::Config;
+use crate::script::{Libraries, Shelf};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +34,12 @@ pub struct Global {
     /// CLIENT PAUSE: until when, store microseconds, and whether reads wait, too.
     pub pause_until_us: AtomicU64,
     pub pause_all: AtomicBool,
+    /// How often a script has held everything, since it touches keys that it does not declare.
+    pub scripts_holding_everything: AtomicU64,
+    /// The sources of all scripts.
+    pub scripts: Arc<Shelf>,
+    /// The sources of all functions.
+    pub libraries: Arc<Libraries>,
     pub stopping: AtomicBool,
     /// What the server listens on.
     pub sockets: Vec<OwnedFd>,
@@ -64,6 +72,9 @@ impl Global {
             slow_commands: AtomicU64::new(0),
             pause_until_us: AtomicU64::new(0),
             pause_all: AtomicBool::new(false),
+            scripts_holding_everything: AtomicU64::new(0),
+            scripts: Arc::default(),
+            libraries: Arc::default(),
             stopping: AtomicBool::new(false),
             sockets,
         }

@@ -49,7 +49,7 @@ pub async fn begin(server: &Rc<Server>, client: u64) -> Result {
 }
 
 /// It is not any more, if it was.
-pub fn end(server: &Rc<Server>, session: &mut Session) {
+pub fn end(server: &Server, session: &mut Session) {
     if std::mem::take(&mut session.follows) {
         server.following.follower.take();
         end_everywhere(server, session.peer.id);
@@ -57,7 +57,7 @@ pub fn end(server: &Rc<Server>, session: &mut Session) {
     }
 }
 
-fn end_everywhere(server: &Rc<Server>, client: u64) {
+fn end_everywhere(server: &Server, client: u64) {
     let end = move |shard: &Shard| {
         let following = &Server::of(shard).following;
         if following.target.get().is_some_and(|(_, of)| of == client) {
@@ -85,7 +85,7 @@ pub fn hand_out(server: &Rc<Server>, records: Vec<Record>) {
     let bytes = records.iter().flat_map(|record| &record.commands).map(|command| command.bytes.len()).sum();
     let on_their_way = server.following.on_their_way.clone();
     let before = on_their_way.fetch_add(bytes, Ordering::Relaxed);
-    let records = (before <= most_bytes(server)).then_some(records);
+    let records = (before <= output::most_pushed_bytes(server)).then_some(records);
     shard.tell(target, move |shard| {
         on_their_way.fetch_sub(bytes, Ordering::Relaxed);
         let server = Server::of(shard);
@@ -94,14 +94,6 @@ pub fn hand_out(server: &Rc<Server>, records: Vec<Record>) {
             None => give_up(&server, client),
         }
     });
-}
-
-/// What may be on its way from a shard to who follows: as much as a connection that does not read may hold.
-fn most_bytes(server: &Server) -> usize {
-    match server.shard.config().client_output_buffer_limit.pubsub.hard_bytes {
-        0 => usize::MAX,
-        bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
-    }
 }
 
 fn show(server: &Rc<Server>, client: u64, from: usize, records: Vec<Record>) {

@@ -15,14 +15,14 @@
 //! | `listen.rs`, `stop.rs` | listening sockets, dealing connections out to the shards; the end |
 //! | `connection.rs`, `received.rs` | one connection's bytes; the requests of one receive, looked up together |
 //! | `dispatch.rs` | one request: may it run, is it queued, which way does it run |
-//! | `run/` | the ways: `single`, `scatter`, `atomic`, `coordinate`, `exec`, `exec_steps`, `wait`, `here`, `task` |
+//! | `run/` | the ways: `single`, `scatter`, `atomic`, `coordinate`, `steps`, `exec`, `exec_steps`, `wait`, `script`, `here`, `task` |
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
 //! | `watch.rs` | WATCH, and what EXEC asks about it |
 //! | `turn.rs` | what a request works with and may change |
 //! | `monitor.rs`, `pubsub.rs`, `journal.rs`, `tracking.rs` | who is told of commands, of messages and events, of changes, of what it has read |
 //! | `output.rs` | what leaves a connection, and its limits |
 //! | `server.rs` | the state of one shard's server, of which the rest are parts: |
-//! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
+//! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs`, `scripting.rs` | who monitors, listens, follows the journal, waits for a key; scripts that run |
 //! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `tracks.rs`, `replies.rs` | a connection: its flow, what its commands know, its replies in order |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `gate.rs` | may a command run: words of flags |
@@ -47,6 +47,7 @@ mod received;
 mod replies;
 mod rows;
 mod run;
+mod scripting;
 #[expect(clippy::module_inception, reason = "the state of the server, among the files about it")]
 mod server;
 mod session;

@@ -40,15 +40,7 @@ pub fn end(server: &Server, session: &mut Session) {
 #[cold]
 pub fn show(server: &Server, session: &Session, db: usize, command: &Command, request: Request) {
     if command.spec.flags & (ADMIN | SKIP_MONITOR) == 0 {
-        server.monitors.write(session, db, request, realtime_us(), most_bytes(server));
-    }
-}
-
-/// What a monitor may hold.
-fn most_bytes(server: &Server) -> usize {
-    match server.shard.config().client_output_buffer_limit.pubsub.hard_bytes {
-        0 => usize::MAX,
-        bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
+        server.monitors.write(session, db, request, realtime_us(), output::most_pushed_bytes(server));
     }
 }
 
@@ -75,7 +67,7 @@ fn hand_to(server: &Server, target: usize, lines: Arc<[u8]>) {
     let bytes = lines.len();
     let on_their_way = server.monitors.on_their_way[target].clone();
     let before = on_their_way.fetch_add(bytes, Ordering::Relaxed);
-    let lines = (before <= most_bytes(server)).then_some(lines);
+    let lines = (before <= output::most_pushed_bytes(server)).then_some(lines);
     server.shard.tell(target, move |shard| {
         on_their_way.fetch_sub(bytes, Ordering::Relaxed);
         let server = Server::of(shard);
@@ -88,7 +80,7 @@ fn hand_to(server: &Server, target: usize, lines: Arc<[u8]>) {
 
 /// This shard's monitors see what some shard's connections did.
 fn see(server: &Rc<Server>, lines: &[u8]) {
-    if lines.len() > most_bytes(server) {
+    if lines.len() > output::most_pushed_bytes(server) {
         // Nobody may hold that.
         end_all(server);
         return;

@@ -87,6 +87,14 @@ pub fn push_behind(server: &Server, client: &ClientRef, bytes: &[u8]) {
     push_with(server, client, |replies| replies.push_behind(bytes));
 }
 
+/// What somebody who is told of what others do may hold, and what may be on its way to him.
+pub fn most_pushed_bytes(server: &Server) -> usize {
+    match server.shard.config().client_output_buffer_limit.pubsub.hard_bytes {
+        0 => usize::MAX,
+        bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
+    }
+}
+
 /// Sends what was pushed, once for each connection and turn; one that does not read is ended.
 pub fn send_pushed(server: &Rc<Server>) {
     let pushed = server.pushed.take();

@@ -13,7 +13,7 @@ use crate::shard::{At, EVERYTHING, Lock};
 use crate::value::number::parse_i64;
 
 /// How a queued command runs: one that waits does not; one whose last key lacks its value answers an error then.
-fn run_of(command: &Command, request: Request) -> Run {
+pub fn run_of(command: &Command, request: Request) -> Run {
     let is_complete = command.spec.keys.are_complete(request);
     match command.run {
         _ if !is_complete => Run::Data(command::Run::Key(wrong_arity)),
@@ -88,7 +88,7 @@ impl<'t> Plan<'t> {
                         _ => false,
                     };
                 }
-                Run::Task(_) | Run::Multi(_) => needs_steps = true,
+                Run::Task(_) | Run::Multi(_) | Run::Script(_) => needs_steps = true,
                 Run::Session(_) | Run::Container => plan.has_session_commands = true,
             }
             planned.routes.iter().for_each(|(_, target)| targets.add(*target));
@@ -112,6 +112,8 @@ impl<'t> Plan<'t> {
             let write = planned.command.spec.has(WRITE);
             let everything = match planned.run {
                 Run::Data(command::Run::Everywhere(..)) => true,
+                // What a script touches is not known before it has run.
+                Run::Script(_) => true,
                 Run::Data(command::Run::Coordinated(_)) => planned.routes.is_empty(),
                 _ => false,
             };

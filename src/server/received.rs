@@ -101,6 +101,12 @@ impl<'t> Item<'t> {
         {
             self.key = Some(RoutedKey::of(&server.shard.hasher, command, request));
             self.element = command.spec.group.sought().element(request);
+        } else if let Found::Command(command) = found
+            && let Run::Script(_) = command.run
+            && request.len() > command.spec.keys.first()
+        {
+            // Its first key, if it has one, to be asked for ahead.
+            self.key = Some(RoutedKey::of(&server.shard.hasher, command, request));
         }
         self.found = Some(found);
     }

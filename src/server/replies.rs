@@ -535,6 +535,7 @@ mod tests {
             command: command.id,
             write: false,
             is_quick: true,
+            is_script: false,
             tracker: None,
         }
     }

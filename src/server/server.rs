@@ -1,10 +1,11 @@
 //! What one shard's server knows. What is done with it stands in the files above.
 
-use super::client::ClientRef;
+use super::client::{Client, ClientRef};
 use super::follower::Following;
 use super::global::Global;
 use super::monitors::Monitors;
 use super::multi::Verb;
+use super::scripting::Scripting;
 use super::session::Session;
 use super::slowlog::SlowLog;
 use super::subscriptions::Subscriptions;
@@ -30,7 +31,27 @@ pub enum Run {
     Task(fn(TaskCtx) -> TaskFuture),
     /// What brackets a transaction.
     Multi(Verb),
+    /// Runs a script or a function.
+    Script(Calls),
     Container,
+}
+
+/// How a command names what it calls, and what it allows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    pub by: By,
+    pub read_only: bool,
+}
+
+/// What a command's first argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A script.
+    Source,
+    /// A script's name.
+    Digest,
+    /// A function's name.
+    Function,
 }
 
 /// All commands.
@@ -90,6 +111,7 @@ pub struct Server {
     pub stats: Stats,
     pub transport: Transport,
     pub slowlog: RefCell<SlowLog>,
+    pub scripting: Scripting,
     pub monitors: Monitors,
     pub pubsub: RefCell<Subscriptions>,
     pub following: Following,
@@ -108,6 +130,8 @@ pub struct Server {
     pub postponed: RefCell<Vec<ClientRef>>,
     /// Connections that something was pushed to in this turn.
     pub pushed: RefCell<Vec<ClientRef>>,
+    /// Whose commands those are that no connection has sent.
+    nobody: ClientRef,
     me: Weak<Server>,
 }
 
@@ -120,6 +144,7 @@ impl Server {
         let (exec, _) = table.by_full_name(b"exec").expect("declared");
         let exec = exec.id;
         Rc::new_cyclic(|me| Server {
+            scripting: Scripting::new(&global),
             global,
             table,
             exec,
@@ -138,6 +163,7 @@ impl Server {
             pause_watch: Notify::default(),
             postponed: RefCell::default(),
             pushed: RefCell::default(),
+            nobody: Rc::new(Client::nobody()),
             me: me.clone(),
             shard,
         })
@@ -156,6 +182,10 @@ impl Server {
 
     pub fn client(&self, id: u64) -> Option<ClientRef> {
         self.clients.borrow().get(&id).cloned()
+    }
+
+    pub fn nobody(&self) -> ClientRef {
+        self.nobody.clone()
     }
 
     /// The connections of this shard, oldest first.

@@ -111,6 +111,12 @@ impl Session {
         }
     }
 
+    /// For commands that no connection has sent.
+    pub fn of_nobody() -> Session {
+        let peer = Peer { id: 0, fd: -1, addr: String::new(), laddr: String::new(), local: true, unix: false };
+        Session::new(peer, 0, true)
+    }
+
     /// What only the connection itself knows is as it was at the start. Its subscriptions, watched keys, MONITOR, DEBUG
     /// JOURNAL and CLIENT TRACKING are to be ended by the caller, since others know of them.
     pub fn reset(&mut self, authenticated: bool) {

@@ -7,6 +7,7 @@ use super::journal;
 use super::pubsub;
 use super::replies::Answer;
 use super::rows;
+use super::run::script;
 use super::server::{Run, Server, Table};
 use super::slowlog::SlowLog;
 use super::tracking;
@@ -16,7 +17,8 @@ use crate::command::spec::Row;
 use crate::journal::Record;
 use crate::keyspace::{Invalidated, Notice};
 use crate::net::Transport;
-use crate::shard::{Batch, Claim, Front, News, Shard, Ticket};
+use crate::resp::Request;
+use crate::shard::{At, Batch, Claim, Front, Later, News, Shard, Ticket};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -120,6 +122,11 @@ impl Front for Server {
         if let Some(server) = self.me() {
             tracking::hand_out(&server, invalidated);
         }
+    }
+
+    fn script(&self, request: Request, at: At, out: &mut Vec<u8>, later: Later) -> bool {
+        let Some(server) = self.me() else { return true };
+        script::begin_for_other(&server, request, at, out, later)
     }
 
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News) {

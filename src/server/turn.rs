@@ -3,7 +3,7 @@
 use super::client::{ClientRef, Flow};
 use super::gate::{Conditions, Gate};
 use super::replies::Replies;
-use super::server::{Command, Server};
+use super::server::{Command, Run, Server};
 use super::session::{Close, ReplyMode, Session};
 use super::slowlog::{Entry, SlowLog};
 use crate::clock::realtime_us;
@@ -132,6 +132,7 @@ pub fn at(command: &Command, session: &Session) -> At {
         command: command.id,
         write: command.writes,
         is_quick: command.is_quick,
+        is_script: matches!(command.run, Run::Script(_)),
         tracker: session.tracker,
     }
 }

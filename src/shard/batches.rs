@@ -1,11 +1,11 @@
 //! Batches of commands that other shards have sent.
 
-use super::Shard;
 use super::execute::{Laps, Meter};
 use super::message::{Batch, Message, PART_BYTES, Part};
 use super::pace::Pace;
 use super::stalled::Answered;
 use super::transactions::Deferred;
+use super::{Later, Shard};
 use crate::command::OwnedRequest;
 use crate::keyspace::{Lookup, PREFETCHED};
 use smallvec::SmallVec;
@@ -74,6 +74,17 @@ impl Shard {
                 let request = OwnedRequest::of(request);
                 self.defer_command(Deferred { handler, request, at, ticket, origin: *origin, owed: bytes });
                 self.stall(ticket.client);
+            } else if at.is_script {
+                let bytes = request.bytes() as isize;
+                if !self.front().script(request, at, out, Later { ticket, origin: *origin, owed: bytes }) {
+                    part.deferred = true;
+                    *owed -= bytes + PART_BYTES as isize;
+                    self.stall(ticket.client);
+                } else if answered.is_much(ticket.client, out.len() - part.out.0) {
+                    part.stalls = true;
+                    self.stall(ticket.client);
+                }
+                self.serve_waiters();
             } else {
                 self.execute(handler, request, at, began, out, ends);
                 self.serve_waiters();

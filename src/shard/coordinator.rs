@@ -3,7 +3,8 @@
 use super::Shard;
 use super::calls::CallResult;
 use super::message::{AnyResult, At, EVERYTHING, Lock, Message, Step};
-use crate::clock::{Now, sequence_ms};
+use super::transactions::Heard;
+use crate::clock::{Now, first_number_at, sequence_ms};
 use crate::command::spec::flag::READ;
 use crate::command::{Hop, Job, shard_of};
 use crate::keyspace::Hasher;
@@ -25,9 +26,16 @@ pub struct Transaction {
     pub now: Now,
     /// Who takes part in it.
     pub shards: SmallVec<[usize; 4]>,
+    may_be_undone: bool,
 }
 
 impl Transaction {
+    /// What it does may turn out to have to be undone: nobody hears of it before it is over.
+    pub fn may_be_undone(mut self) -> Transaction {
+        self.may_be_undone = true;
+        self
+    }
+
     /// Runs `work` on a shard that takes part, when it is this transaction's turn there.
     pub fn on<R: Send + 'static>(
         &self,
@@ -36,7 +44,8 @@ impl Transaction {
     ) -> CallResult<R> {
         debug_assert!(self.shards.contains(&target));
         let (call, result) = self.shard.expect_result();
-        let step = Step { call, work: Box::new(move |shard, now| Box::new(work(shard, now)) as AnyResult) };
+        let work = Box::new(move |shard: &Shard, now| Box::new(work(shard, now)) as AnyResult);
+        let step = Step { call, may_be_undone: self.may_be_undone, work };
         if target == self.shard.id {
             self.shard.catch_up();
             self.shard.step(target, self.number, step);
@@ -45,6 +54,30 @@ impl Transaction {
             self.shard.post(target, Message::Step { origin: self.shard.id, number: self.number, step });
         }
         result
+    }
+
+    /// Runs something on this transaction's own shard, where it has its keys.
+    pub fn here<R>(&self, work: impl FnOnce(&Rc<Shard>, Now) -> R) -> R {
+        self.shard.catch_up();
+        let result = self.shard.in_hold(self.number, self.may_be_undone, |now| work(&self.shard, now));
+        self.shard.after_commands();
+        result
+    }
+
+    /// What it has done on a shard was undone, and nobody hears of it.
+    pub async fn forget(&self, target: usize) {
+        let (origin, number) = (self.shard.id, self.number);
+        self.on(target, move |shard, _| shard.forget_heard(origin, number)).await;
+    }
+
+    /// Holds more keys of its own shard, the only one that takes part, if nobody else wants them.
+    pub fn widen(&self, locks: &[Lock]) -> bool {
+        self.shard.widen(self.number, locks)
+    }
+
+    /// Whether its own shard takes part.
+    pub fn is_here(&self) -> bool {
+        self.shards.contains(&self.shard.id)
     }
 
     /// What a command is about to read is remembered, where its connection tracks that.
@@ -92,7 +125,44 @@ impl Shard {
         };
         start.taken.wait().await;
         let now = Now::from_ms(sequence_ms(start.number.get()));
-        Transaction { shard: self.clone(), number, sequence: start.number.get(), now, shards }
+        Transaction { shard: self.clone(), number, sequence: start.number.get(), now, shards, may_be_undone: false }
+    }
+}
+
+impl Shard {
+    /// Runs something on this shard as one moment, which may turn out to last: see [`Moment`].
+    pub fn moment<R>(self: &Rc<Shard>, work: impl FnOnce() -> (R, bool)) -> (R, Option<Moment>) {
+        let mark = self.begin_to_hear();
+        let (result, lasts) = work();
+        let heard = self.end_to_hear(mark);
+        if lasts {
+            return (result, Some(Moment { shard: self.clone(), heard }));
+        }
+        self.tell_heard(None, self.clock.now(), heard);
+        (result, None)
+    }
+}
+
+/// What has begun at once, on keys that nobody had, and is not done.
+pub struct Moment {
+    shard: Rc<Shard>,
+    heard: Heard,
+}
+
+impl Moment {
+    /// It was undone. What it has found dead is told.
+    pub fn forget(mut self) {
+        self.heard.undo();
+        self.shard.tell_heard(None, self.shard.clock.now(), self.heard);
+    }
+
+    /// Holds these keys until it is done. To be called before anything else has run.
+    pub fn hold(self, locks: &[Lock], now: Now, may_be_undone: bool) -> Transaction {
+        let number = self.shard.transactions.next_hold();
+        self.shard.hold_here(number, locks, now);
+        self.shard.heard_in_hold((self.shard.id, number), self.heard, may_be_undone);
+        let shards = SmallVec::from_slice(&[self.shard.id]);
+        Transaction { shard: self.shard, number, sequence: first_number_at(now.ms), now, shards, may_be_undone }
     }
 }
 

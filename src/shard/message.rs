@@ -65,6 +65,8 @@ pub enum Message {
 /// Work within a transaction, whose result is waited for.
 pub struct Step {
     pub call: u64,
+    /// See [`Transaction::may_be_undone`](super::Transaction::may_be_undone).
+    pub may_be_undone: bool,
     pub work: StepWork,
 }
 
@@ -217,6 +219,8 @@ pub struct At {
     pub write: bool,
     /// Whether it takes about as long as reading the clock.
     pub is_quick: bool,
+    /// It is a script's call, which the room above runs ([`super::Front::script`]).
+    pub is_script: bool,
     /// Whose command it is, where that one tracks what it reads.
     pub tracker: Option<Tracker>,
 }
@@ -224,6 +228,16 @@ pub struct At {
 impl At {
     /// Where a command only looks, and leaves nothing behind.
     pub fn unseen(command: CommandId, db: usize, proto: Proto) -> At {
-        At { db, proto, touch: Touch::NOTHING, hash: 0, command, write: false, is_quick: true, tracker: None }
+        At {
+            db,
+            proto,
+            touch: Touch::NOTHING,
+            hash: 0,
+            command,
+            write: false,
+            is_quick: true,
+            is_script: false,
+            tracker: None,
+        }
     }
 }

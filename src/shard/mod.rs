@@ -42,7 +42,7 @@ mod transactions;
 mod waiters;
 
 pub use calls::CallResult;
-pub use coordinator::{ShardHop, Transaction};
+pub use coordinator::{Moment, ShardHop, Transaction};
 pub use execute::{LONG_REPLY_BYTES, Meter};
 pub use expire::GARBAGE_A_SLICE;
 pub use links::{Links, links};
@@ -89,9 +89,22 @@ pub trait Front {
     fn journaled(&self, records: Vec<Record>);
     /// What connections remember does not hold any more.
     fn invalidated(&self, invalidated: Invalidated);
+    /// A script whose keys are here, and which a connection of another shard has called, or one of this shard's that had
+    /// to wait for them: whether its reply was written. Else it lasts, and has it later ([`Shard::answer_script`]).
+    fn script(&self, request: Request, at: At, out: &mut Vec<u8>, later: Later) -> bool;
     /// What has become of a connection's wait for a key.
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News);
     fn as_any(&self) -> &dyn Any;
+}
+
+/// Where a reply belongs that comes later.
+#[derive(Clone, Copy)]
+pub struct Later {
+    ticket: Ticket,
+    /// The shard of the connection.
+    origin: usize,
+    /// [`Batch::owed`] of the batch in which it leaves.
+    owed: isize,
 }
 
 pub struct Shard {

@@ -8,10 +8,10 @@
 //!
 //! [`Message::GoOn`]: super::Message::GoOn
 
-use super::Shard;
 use super::message::{At, Batch, Message, PART_BYTES, Part, Ticket};
 use super::pace::Pace;
 use super::transactions::Deferred;
+use super::{Later, Shard};
 use crate::command::{Handler, OwnedRequest};
 use crate::resp::Request;
 use std::cell::{Cell, RefCell};
@@ -101,7 +101,10 @@ impl Shard {
                 self.stalled.insert(client, queue);
                 break;
             }
-            let reply_bytes = self.run_deferred(&deferred, &mut batch);
+            let Some(reply_bytes) = self.run_deferred(&deferred, &mut batch) else {
+                self.stalled.insert(client, queue);
+                break;
+            };
             self.serve_waiters();
             let is_much = answered.is_much(client, reply_bytes);
             if is_much || pace.is_long() {
@@ -115,8 +118,9 @@ impl Shard {
         }
     }
 
-    /// Runs a command that had to wait; its reply leaves with `batch`. Returns how long the reply is.
-    pub(super) fn run_deferred(&self, deferred: &Deferred, batch: &mut Batch) -> usize {
+    /// Runs a command that had to wait; its reply leaves with `batch`. Returns how long the reply is, or nothing where it is
+    /// a script that lasts.
+    pub(super) fn run_deferred(&self, deferred: &Deferred, batch: &mut Batch) -> Option<usize> {
         let Deferred { handler, request, at, ticket, origin, owed } = deferred;
         batch.origin = *origin;
         batch.target = self.id as u16;
@@ -125,19 +129,43 @@ impl Shard {
         part.out.0 = batch.out.len();
         part.ends.0 = batch.ends.len();
         let now = self.clock.now();
-        let run = || self.execute(*handler, request.as_request(), *at, now, &mut batch.out, &mut batch.ends);
-        ((), part.ns) = self.measured(run);
+        if at.is_script {
+            let later = Later { ticket: *ticket, origin: *origin, owed: *owed };
+            if !self.front().script(request.as_request(), *at, &mut batch.out, later) {
+                batch.owed -= owed;
+                return None;
+            }
+        } else {
+            let run = || self.execute(*handler, request.as_request(), *at, now, &mut batch.out, &mut batch.ends);
+            ((), part.ns) = self.measured(run);
+        }
         part.out.1 = batch.out.len();
         part.ends.1 = batch.ends.len();
         let reply_bytes = part.out.1 - part.out.0;
         batch.answer(part, self.meter.is_slow(part.ns).then(|| request.as_request()));
-        reply_bytes
+        Some(reply_bytes)
+    }
+
+    /// Sends the reply of a script that has lasted. Its connection has stalled here until now.
+    pub fn answer_script(&self, at: At, Later { ticket, origin, owed }: Later, reply: &[u8], ns: u64) {
+        let mut batch = self.outbox.empty_batch();
+        batch.origin = origin;
+        batch.target = self.id as u16;
+        batch.owed += owed;
+        let mut part = Part::new(|_, _| Ok(()), at, ticket);
+        batch.out.extend_from_slice(reply);
+        part.out = (0, reply.len());
+        part.ns = ns;
+        batch.answer(part, None);
+        self.send_answers(batch);
+        self.go_on_with_stalled(ticket.client);
+        self.after_commands();
     }
 
     /// Runs a command whose locks were granted; whether its connection may go on.
     pub(super) fn run_granted(&self, deferred: &Deferred) -> bool {
         let mut batch = self.outbox.empty_batch();
-        let reply_bytes = self.run_deferred(deferred, &mut batch);
+        let Some(reply_bytes) = self.run_deferred(deferred, &mut batch) else { return false };
         // This shard's own connections have one such command open, and see for themselves.
         let stalls = deferred.origin != self.id && Answered::default().is_much(deferred.ticket.client, reply_bytes);
         batch.parts[0].stalls = stalls;

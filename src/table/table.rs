@@ -212,6 +212,14 @@ impl Table {
         Some(Slot { block, index: found as u16 })
     }
 
+    /// A key with this hash, by what `is_it` says of its bytes.
+    pub fn find_by(&self, hash: u64, is_it: impl Fn(&[u8]) -> bool) -> Option<Slot> {
+        let block = self.block_at(spread(hash));
+        // SAFETY: as above.
+        let found = unsafe { block.as_ref() }.find(Print::of(hash), |entry| is_it(entry.key()))?;
+        Some(Slot { block, index: found as u16 })
+    }
+
     #[inline]
     fn block(&self, slot: Slot) -> &Block {
         // SAFETY: a slot is used only before the next change of the structure, so its block is alive.

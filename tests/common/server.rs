@@ -287,7 +287,8 @@ pub fn start_and_fail_under(kind: Kind, port: u16, flags: &[&str], prepare: impl
 fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
     let mut command = match kind {
         Kind::Ember { shards } => {
-            let mut command = Command::new(EMBERDB);
+            let binary = std::env::var_os("EMBERDB_TEST_SERVER").unwrap_or_else(|| EMBERDB.into());
+            let mut command = Command::new(binary);
             configuration_file(&mut command, flags);
             command.args(["--shards", &shards.to_string()]);
             // `scripts/test` runs the tests of the protocol once over each of the networks.

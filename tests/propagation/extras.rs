@@ -87,6 +87,15 @@ const STRINGS: &[&str] = &[
     "CL.THROTTLE K 3 10 1",
     "CL.THROTTLE K 3 10 60 2",
 ];
+/// Scripts that need no blank: what one has done before an error stands, keys that were not declared may be elsewhere.
+const SCRIPTS: &[&str] = &[
+    "EVAL redis.call('SET',KEYS[1],ARGV[1]);redis.call('RPUSH',KEYS[2],ARGV[1]);redis.call('INCR',KEYS[1]) 2 K K N",
+    "EVAL redis.call('INCRBYFLOAT',KEYS[1],'0.1');redis.call('PEXPIRE',KEYS[1],ARGV[1]) 1 K S",
+    "EVAL redis.pcall('SPOP',KEYS[1]);redis.call('DEL',ARGV[1]);redis.call('SADD',ARGV[1],'x') 1 K K",
+    "EVAL redis.call('SELECT','1');redis.pcall('HSET',KEYS[1],'f',ARGV[1]);redis.pcall('COPY',KEYS[1],KEYS[2]) 2 K K N",
+    "EVAL redis.pcall('MSET',KEYS[1],1,KEYS[2],2);redis.pcall('RENAME',KEYS[1],KEYS[3]) 3 K K K",
+    "EVAL redis.call('SET',KEYS[1],'x');redis.call('EXPIREAT',KEYS[1],1);return(redis.call('KEYS','*')) 1 K",
+];
 const LISTS: &[&str] = &[
     "RPUSH K a b c d",
     "LMPOP 2 K K LEFT COUNT N",
@@ -164,7 +173,7 @@ impl Extras {
             Extras::Fields => &[OF_KEYS, FIELDS, FIELDS, FIELDS],
             Extras::SortedSets => &[OF_KEYS, SORTED_SETS],
             Extras::Streams => &[OF_KEYS, STREAMS],
-            Extras::Everything => &[OF_KEYS, STRINGS, LISTS, SORTED_SETS, STREAMS],
+            Extras::Everything => &[OF_KEYS, STRINGS, LISTS, SORTED_SETS, STREAMS, SCRIPTS],
         }
     }
 

@@ -130,15 +130,12 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
             if is_hash {
                 // Fields that had died were left out.
                 ctx.propagate_state(key);
-            } else if ctx.is_journaled() {
-                let at_ms = deadline_ms.map_or(0, |deadline_ms| ctx.clock.to_wall_ms(deadline_ms as u64)).to_string();
-                let args: [&[u8]; 6] = [b"RESTORE", key.bytes, at_ms.as_bytes(), request.arg(3), b"REPLACE", b"ABSTTL"];
-                ctx.propagate(&args[..if deadline_ms.is_some() { 6 } else { 5 }]);
+            } else {
+                ctx.propagate_restored(key, request.arg(3), deadline_ms.map(|deadline_ms| deadline_ms as u64));
             }
         }
         None if replaced => {
-            ctx.commit(key, Event::Del);
-            ctx.propagate(&[b"DEL", key.bytes]);
+            ctx.commit_deletion(key);
         }
         None => {}
     }

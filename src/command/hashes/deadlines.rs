@@ -267,17 +267,14 @@ fn propagate_deadline<'f>(ctx: &mut Ctx, key: Key, deadline: Option<Deadline>, f
         return;
     }
     let at_ms = deadline.map(|deadline| ctx.clock.to_wall_ms(deadline.store_ms()).to_string());
+    let fields: Vec<&[u8]> = fields.collect();
+    let count = fields.len().to_string();
     let mut args: Vec<&[u8]> = match &at_ms {
         Some(at_ms) => vec![b"HPEXPIREAT", key.bytes, at_ms.as_bytes()],
         None => vec![b"HPERSIST", key.bytes],
     };
-    propagate_fields(ctx, &mut args, fields.collect());
-}
-
-/// A command and behind it FIELDS, their number and the fields.
-fn propagate_fields<'f>(ctx: &mut Ctx, args: &mut Vec<&'f [u8]>, fields: Vec<&'f [u8]>) {
-    let count = fields.len().to_string();
-    let args: Vec<&[u8]> = args.drain(..).chain([&b"FIELDS"[..], count.as_bytes()]).chain(fields).collect();
+    args.extend([b"FIELDS", count.as_bytes()]);
+    args.extend(fields);
     ctx.propagate(&args);
 }
 

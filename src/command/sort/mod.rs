@@ -322,8 +322,7 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> i64 {
     let key = ctx.other_key(bytes);
     if texts.len() == 0 {
         if ctx.keyspace.remove(ctx.db, key, ctx.now) {
-            ctx.commit(key, Event::Del);
-            ctx.propagate(&[b"DEL", bytes]);
+            ctx.commit_deletion(key);
         }
         return 0;
     }

@@ -1,4 +1,4 @@
-//! COMMAND, TIME, SHUTDOWN, EXPIRY, and what is empty still: FUNCTION and SCRIPT.
+//! COMMAND, TIME, SHUTDOWN, EXPIRY.
 
 use super::container_spec;
 use crate::clock::realtime_us;
@@ -72,30 +72,6 @@ pub const ROWS: &[Row<Run>] = &[
             Run::Task(|ctx| Box::pin(purge(ctx))),
         )],
     ),
-    Row::container(
-        Spec {
-            summary: "Groups commands about functions; there are none yet.",
-            group: Group::Scripting,
-            ..container_spec("function", "7.0.0")
-        },
-        Run::Container,
-        &[Row::new(
-            Spec { flags: WRITE | NO_SCRIPT, summary: "Deletes all functions: none so far.", ..flush_spec("7.0.0") },
-            Run::Session(function_flush),
-        )],
-    ),
-    Row::container(
-        Spec {
-            summary: "Groups commands about scripts; there are none yet.",
-            group: Group::Scripting,
-            ..container_spec("script", "2.6.0")
-        },
-        Run::Container,
-        &[Row::new(
-            Spec { flags: NO_SCRIPT, summary: "Forgets all scripts: none so far.", ..flush_spec("2.6.0") },
-            Run::Session(script_flush),
-        )],
-    ),
 ];
 
 const COMMAND_ROWS: &[Row<Run>] = &[
@@ -166,20 +142,6 @@ const fn command_spec(
         complexity,
         summary: "",
         syntax,
-    }
-}
-
-const fn flush_spec(since: &'static str) -> Spec {
-    Spec {
-        name: "flush",
-        arity: -2,
-        flags: 0,
-        keys: Keys::NONE,
-        group: Group::Scripting,
-        since,
-        complexity: "O(1)",
-        summary: "",
-        syntax: "[flush-type:(ASYNC|SYNC)]",
     }
 }
 
@@ -263,30 +225,6 @@ fn time(ctx: &mut SessionCtx, _: Request) -> Result {
     ctx.reply.array(2);
     ctx.reply.bulk_int((now_us / 1_000_000) as i64);
     ctx.reply.bulk_int((now_us % 1_000_000) as i64);
-    Ok(())
-}
-
-fn function_flush(ctx: &mut SessionCtx, request: Request) -> Result {
-    const NO_MODE: Error = Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
-    const TOO_MANY: Error =
-        Error::text("ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.");
-    if request.len() > 3 {
-        return Err(TOO_MANY);
-    }
-    flush(ctx, request, NO_MODE)
-}
-
-fn script_flush(ctx: &mut SessionCtx, request: Request) -> Result {
-    flush(ctx, request, Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"))
-}
-
-fn flush(ctx: &mut SessionCtx, request: Request, no_mode: Error) -> Result {
-    match request.len() {
-        2 => {}
-        3 if request.is(2, "async") || request.is(2, "sync") => {}
-        _ => return Err(no_mode),
-    }
-    ctx.reply.ok();
     Ok(())
 }
 

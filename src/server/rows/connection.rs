@@ -1,10 +1,10 @@
 //! What a connection agrees on with the server: HELLO, AUTH, SELECT, RESET, and PING, ECHO, QUIT.
 
-use super::REDIS_VERSION;
 use super::client::set_name;
 use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED};
 use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::config::REDIS_VERSION;
 use crate::resp::{Error, Proto, Request, Result, printable};
 use crate::server::pubsub::publish_counts;
 use crate::server::server::{Run, SessionCtx};

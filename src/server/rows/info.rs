@@ -3,11 +3,11 @@
 
 mod snapshot;
 
-use super::REDIS_VERSION;
 use crate::clock::{realtime_us, store_us};
 use crate::command::spec::flag::{LOADING, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::config::Config;
+use crate::config::REDIS_VERSION;
 use crate::observe::memory;
 use crate::resp::{Request, Result};
 use crate::server::global::ID_DIGITS;
@@ -209,6 +209,7 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.field("used_memory_dataset", dataset_bytes);
     text.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset_bytes, used_bytes)));
     text.size("total_system_memory", system_bytes());
+    write_script_memory(text, facts);
     text.size("maxmemory", 0);
     text.field("maxmemory_policy", "noeviction");
     text.field("mem_fragmentation_ratio", format_args!("{:.2}", percent(resident_bytes, used_bytes) / 100.0));
@@ -217,6 +218,25 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.field("mem_allocator", "jemalloc");
     text.field("lazyfree_pending_objects", facts.total.garbage_keys);
     text.field("lazyfreed_objects", facts.total.counters.freed_lazily);
+}
+
+/// What Lua uses on all shards, and the sources of scripts and functions, which they share.
+fn write_script_memory(text: &mut Text, facts: &Facts) {
+    let [scripts_bytes, functions_bytes] = facts.total.lua_bytes;
+    let (scripts, source_bytes) = facts.server.global.scripts.size();
+    let catalog = facts.server.global.libraries.catalog();
+    let library_bytes = catalog.bytes();
+    text.field("used_memory_lua", scripts_bytes);
+    text.field("used_memory_vm_eval", scripts_bytes);
+    text.line(format_args!("used_memory_lua_human:{}", human(scripts_bytes)));
+    text.field("used_memory_scripts_eval", source_bytes);
+    text.field("number_of_cached_scripts", scripts);
+    text.field("number_of_functions", catalog.functions());
+    text.field("number_of_libraries", catalog.libraries().len());
+    text.field("used_memory_vm_functions", functions_bytes);
+    text.size("used_memory_vm_total", scripts_bytes + functions_bytes);
+    text.field("used_memory_functions", library_bytes);
+    text.size("used_memory_scripts", (source_bytes + library_bytes) as u64);
 }
 
 /// Nothing is written to disk yet: what Redis says that has never saved anything.
@@ -273,6 +293,8 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("tracking_total_items", items);
     text.field("tracking_total_prefixes", prefixes);
     text.field("unreported_changes", total.counters.unreported);
+    let held = &facts.server.global.scripts_holding_everything;
+    text.field("scripts_holding_everything", held.load(Ordering::Relaxed));
 }
 
 fn write_expiry(text: &mut Text, facts: &Facts) {

@@ -1,8 +1,9 @@
 //! LOLWUT: the version, under a fire.
 
-use super::{REDIS_VERSION, server_spec};
+use super::server_spec;
 use crate::command::spec::flag::{FAST, READ};
 use crate::command::spec::{Row, Spec};
+use crate::config::REDIS_VERSION;
 use crate::resp::{Request, Result};
 use crate::server::server::{Run, SessionCtx};
 

@@ -5,19 +5,18 @@ mod client;
 mod config;
 mod connection;
 mod debug;
+mod functions;
 mod info;
 mod latency;
 mod lolwut;
 mod monitor;
 mod pubsub;
+mod scripting;
 mod slowlog;
 mod transactions;
 
 use super::server::Run;
 use crate::command::spec::{Group, Keys, Row, Spec};
-
-/// The version of Redis whose behaviour clients may expect.
-pub const REDIS_VERSION: &str = "7.0.15";
 
 /// A command about the server, without keys; what is empty is said by its row.
 const fn server_spec(
@@ -49,6 +48,8 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         slowlog::ROWS,
         monitor::ROWS,
         lolwut::ROWS,
+        scripting::ROWS,
+        functions::ROWS,
     ];
     of_all.into_iter().flatten()
 }

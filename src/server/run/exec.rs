@@ -217,13 +217,16 @@ fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut T
             shard.execute(handler, request, at, shard.clock.now(), out, &mut Vec::new());
         }
         Run::Data(command::Run::Spread(handler, merge) | command::Run::Everywhere(handler, merge)) => {
-            run_whole(shard, (handler, merge), at, request, &planned.routes, out);
+            run_whole(shard, (handler, merge), at, request, &planned.routes, shard.clock.now(), out);
         }
         Run::Session(handler) => here::call(server, handler, (turn.session, true), request, out),
         Run::Container | Run::Data(command::Run::Container) => {
             here::write_help(planned.command, &mut Reply::new(out, at.proto), request);
         }
-        Run::Data(command::Run::Coordinated(_) | command::Run::Blocking(_)) | Run::Task(_) | Run::Multi(_) => {
+        Run::Data(command::Run::Coordinated(_) | command::Run::Blocking(_))
+        | Run::Task(_)
+        | Run::Multi(_)
+        | Run::Script(_) => {
             unreachable!("such commands need a coordinator")
         }
     }

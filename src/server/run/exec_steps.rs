@@ -1,22 +1,22 @@
 //! EXEC where a command depends on what another shard has, or asks other shards itself: a coordinator holds all keys and
 //! goes from command to command.
 
-use super::coordinate::across_of;
-use super::here;
+use super::steps::Step;
 use super::task::Call;
-use crate::clock::{Now, store_us};
-use crate::command::{self, Across, CommandId, OwnedRequest};
+use super::{here, script};
+use crate::clock::store_us;
+use crate::command::{self, CommandId, OwnedRequest};
 use crate::keyspace::Tracker;
 use crate::resp::{Proto, Reply, Result};
 use crate::server::client::ClientRef;
 use crate::server::multi::Multi;
-use crate::server::plan::{Planned, are_apart, split_command};
+use crate::server::plan::Planned;
 use crate::server::server::{Run, Server, TaskCtx};
-use crate::server::split::{Routes, Steps};
+use crate::server::split::Routes;
 use crate::server::turn::at;
 use crate::server::watch::are_unchanged;
 use crate::server::watched::WatchedKey;
-use crate::shard::{At, Lock, Shard, ShardHop, Transaction};
+use crate::shard::{At, Lock, Transaction};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -116,68 +116,16 @@ impl ExecSteps {
                 out.extend_from_slice(&result?);
             }
             Run::Multi(_) => unreachable!("never queued"),
-            Run::Data(on_data) => {
-                let coordinator = match on_data {
-                    command::Run::Coordinated(coordinator) => Some(coordinator),
-                    command::Run::Atomic(_, coordinator) if are_apart(&routes) => Some(coordinator),
-                    _ => None,
-                };
+            Run::Script(calls) => {
                 let at = At { db, tracker: self.tracker.get(), ..at(command, &self.client.state.borrow().session) };
-                if let Some(coordinator) = coordinator {
-                    if let Some(transaction) = transaction {
-                        transaction.remember(at, request.as_request()).await;
-                    }
-                    let hop = Rc::new(ShardHop::new(shard.clone(), transaction.cloned(), at, ns));
-                    let context = across_of(shard, request, at);
-                    out.extend_from_slice(&coordinator(Across { hop, ..context }).await?);
-                } else {
-                    ns.set(self.in_steps(run, at, request, routes, transaction, out).await);
-                }
+                let bytes = script::in_transaction(server, &self.client, calls, at, request, transaction).await?;
+                out.extend_from_slice(&bytes);
+            }
+            Run::Data(on_data) => {
+                let at = At { db, tracker: self.tracker.get(), ..at(command, &self.client.state.borrow().session) };
+                Step { shard, at, request, routes, transaction }.run(on_data, out, ns).await?;
             }
         }
         Ok(())
-    }
-
-    /// Returns how long the steps took, in nanoseconds.
-    async fn in_steps(
-        &self,
-        run: Run,
-        at: At,
-        request: OwnedRequest,
-        routes: Routes,
-        transaction: Option<&Rc<Transaction>>,
-        out: &mut Vec<u8>,
-    ) -> u64 {
-        let shard = &self.server.shard;
-        if let Run::Data(command::Run::Atomic(handler, _) | command::Run::Key(handler)) = run
-            && routes.is_empty()
-        {
-            // Without keys it answers an error, for which any shard does.
-            let now = shard.catch_up();
-            let run = || shard.execute(handler, request.as_request(), at, now, out, &mut Vec::new());
-            return shard.measured(run).1;
-        }
-        let mut parts = Steps::default();
-        let keys = shard.spec(at.command).keys;
-        let mut gather = split_command(run, &routes, &mut parts, at, (request.as_request(), keys), shard.count);
-        let (mut results, mut ns) = (Vec::new(), 0);
-        for part in parts.0 {
-            let run = move |shard: &Shard, now: Now| {
-                let (mut out, mut ends) = (Vec::new(), Vec::new());
-                let request = part.request.as_request();
-                let ((), ns) =
-                    shard.measured(|| shard.execute(part.handler, request, part.at, now, &mut out, &mut ends));
-                (out, ends, ns)
-            };
-            let transaction = transaction.expect("commands on data have locks");
-            results.push(transaction.on(part.target, run));
-        }
-        for (part, result) in results.into_iter().enumerate() {
-            let (bytes, ends, part_ns) = result.await;
-            ns += part_ns;
-            gather.add(part, (&bytes, part_ns), ends.into_iter());
-        }
-        gather.write(out);
-        ns
     }
 }

@@ -4,11 +4,15 @@
 //! [`Turn`]: super::turn::Turn
 
 pub mod atomic;
+mod callee;
+mod caller;
 pub mod coordinate;
 pub mod exec;
 pub mod exec_steps;
 pub mod here;
 pub mod scatter;
+pub mod script;
 pub mod single;
+pub mod steps;
 pub mod task;
 pub mod wait;

@@ -1,6 +1,7 @@
 //! Commands in parts that know nothing of each other. Where one shard has all the keys they run there as a whole; else
 //! they are transactions, with a part for each shard.
 
+use crate::clock::Now;
 use crate::command::{Handler, Merge};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Reply, Request};
@@ -80,7 +81,7 @@ fn whole(
     shard.meter.begin();
     turn.replies.write(|out| {
         let start = out.len();
-        run_whole(shard, (handler, merge), at, request, routes, out);
+        run_whole(shard, (handler, merge), at, request, routes, shard.clock.now(), out);
         shard.meter.answered(at.command, &out[start..]);
         if muted {
             out.truncate(start);
@@ -98,10 +99,10 @@ pub fn run_whole(
     at: At,
     request: Request,
     routes: &Routes,
+    now: Now,
     out: &mut Vec<u8>,
 ) {
     let mut ends = Vec::new();
-    let now = shard.clock.now();
     for routes in routes.chunks(PREFETCHED) {
         shard.keyspace.borrow().prefetch(routes.iter().map(|(hash, _)| Lookup::key(at.db, *hash)));
     }

@@ -3,7 +3,7 @@
 use crate::clock::store_us;
 use crate::command::{CommandId, OwnedRequest};
 use crate::net::note_woken;
-use crate::resp::{Reply, Request};
+use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::Client;
 use crate::server::replies::Answer;
 use crate::server::server::{Server, TaskCtx, TaskFuture};
@@ -40,11 +40,7 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
     glommio::spawn_local(async move {
         // glommio runs a new task at once; this one must not before the connection's turn is over.
         yield_now().await;
-        let bytes = future.await.unwrap_or_else(|error| {
-            let mut out = Vec::new();
-            Reply::new(&mut out, proto).error(error);
-            out
-        });
+        let bytes = or_error(future.await, proto);
         let (command, ns) = (call.command, call.ns());
         call.log(&server, &client, ns);
         if client.closed.get() {
@@ -61,6 +57,15 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
         server.postpone(&client);
     })
     .detach();
+}
+
+/// A reply that was made, or the error in its place.
+pub fn or_error(result: Result<Vec<u8>>, proto: Proto) -> Vec<u8> {
+    result.unwrap_or_else(|error| {
+        let mut out = Vec::new();
+        Reply::new(&mut out, proto).error(error);
+        out
+    })
 }
 
 /// A command that runs as a task, or in steps.

@@ -75,6 +75,11 @@ impl Locks {
         self.of_everything > 0
     }
 
+    /// What is locked, as long as that is no more than so much.
+    pub fn hashes(&self, max: usize) -> Option<impl Iterator<Item = u64>> {
+        (self.queues.len() <= max).then(|| self.queues.keys().copied().filter(|hash| *hash != EVERYTHING))
+    }
+
     /// Takes a place in the queue of each lock, which are all different. Returns how many were not granted.
     pub fn enter(&mut self, owner: usize, place: Place, locks: &[Lock], mut tell: impl FnMut(Change)) -> usize {
         let mut missing = 0;

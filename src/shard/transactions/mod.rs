@@ -33,10 +33,10 @@ use super::Shard;
 use super::execute::Laps;
 use super::links::TransactionLinks;
 use super::message::{At, Batch, EVERYTHING, Lock, Message, PART_BYTES, Step, Ticket};
-use crate::clock::{Now, Sequence, sequence_ms};
+use crate::clock::{Now, Sequence, first_number_at, sequence_ms};
 use crate::command::{Handler, OwnedRequest};
 use crate::journal::{self, Shards};
-use crate::keyspace::{LATEST, Lookup};
+use crate::keyspace::{LATEST, Lookup, Notice};
 use crate::resp::Request;
 use locks::{Change, Locks, Place};
 use outgoing::Outgoing;
@@ -102,6 +102,8 @@ struct Held {
 
 struct Pending {
     place: Place,
+    /// The number whose moment it looks at.
+    moment: u64,
     /// Locks that are not granted.
     missing: usize,
     locks: SmallVec<[Lock; 4]>,
@@ -109,9 +111,13 @@ struct Pending {
 }
 
 enum What {
-    Parts { held: usize, intent: usize },
+    Parts {
+        held: usize,
+        intent: usize,
+    },
     Hold(Hold),
-    Command(Box<Deferred>),
+    /// Nothing while it runs.
+    Command(Option<Box<Deferred>>),
 }
 
 /// Keys that a coordinator has here, or is going to have.
@@ -120,10 +126,29 @@ struct Hold {
     started: bool,
     /// What came before it was started.
     steps: Vec<Step>,
-    /// What its steps have said to the journal so far, and the shards that do.
-    said: Vec<journal::Command>,
+    /// What others are to hear of its steps so far.
+    heard: Heard,
+    /// The shards that have something to say to the journal.
     writers: Shards,
 }
+
+/// What others are to hear of what a hold has done, or what may become one: all of it is told together.
+#[derive(Default)]
+pub struct Heard {
+    said: Vec<journal::Command>,
+    notices: Vec<Notice>,
+}
+
+impl Heard {
+    /// It was undone. What was found dead is told.
+    pub fn undo(&mut self) {
+        self.said.clear();
+        self.notices.retain(Notice::is_death);
+    }
+}
+
+/// Where those stand who have their keys already: before everybody.
+const BEFORE_ALL: u64 = 0;
 
 /// A command of one shard that found one of its keys locked.
 pub struct Deferred {
@@ -145,6 +170,9 @@ impl Pending {
         }
     }
 }
+
+/// With more locked keys than this the cycle waits for those who hold them.
+const SET_ASIDE_MAX: usize = 4_096;
 
 /// Rounds of sending and answering in one turn; what is left then waits for the next.
 const ROUNDS: usize = 4;
@@ -264,7 +292,8 @@ impl Shard {
         let mut locks: SmallVec<[Lock; 4]> = self.locks_of(&deferred.at, request).collect();
         locks.push(client_lock(deferred.ticket.client));
         let waiting = &mut *self.transactions.waiting.borrow_mut();
-        waiting.enter(waiting.highest, locks, What::Command(Box::new(deferred)));
+        let place = waiting.highest.max(BEFORE_ALL + 1);
+        waiting.enter(place, place, locks, What::Command(Some(Box::new(deferred))));
         self.transactions.busy.set(true);
     }
 
@@ -285,7 +314,28 @@ impl Shard {
         if !self.transactions.busy.get() {
             return now;
         }
-        now.min(self.transactions.waiting.borrow().seen_from())
+        let waiting = self.transactions.waiting.borrow();
+        let seen_from = waiting.seen_from();
+        let few = if waiting.locks.is_everything_taken() { None } else { waiting.locks.hashes(SET_ASIDE_MAX) };
+        match few {
+            Some(_) if seen_from >= now => now,
+            Some(hashes) => {
+                // Those who wait or hold look at these keys only: the others may go.
+                let is_aside = self.keyspace.borrow_mut().set_aside(hashes, now);
+                if is_aside { now } else { now.min(seen_from) }
+            }
+            None => now.min(seen_from),
+        }
+    }
+
+    /// Before anybody looks who may look at an earlier moment than the clock's.
+    #[inline]
+    fn bring_back(&self) {
+        let mut keyspace = self.keyspace.borrow_mut();
+        if keyspace.has_aside() {
+            let seen_from = keyspace.seen_from;
+            keyspace.bring_back(seen_from.min(self.clock.now()));
+        }
     }
 
     /// Sends what was written in this turn and runs what can run. `wake` rings another shard.
@@ -379,7 +429,7 @@ impl Shard {
                 origin: batch.origin,
                 started: false,
                 steps: Vec::new(),
-                said: Vec::new(),
+                heard: Heard::default(),
                 writers: intent.writers,
             }),
         };
@@ -390,7 +440,7 @@ impl Shard {
         if !ordered {
             locks.clear();
         }
-        let id = waiting.enter(sequence, locks, what);
+        let id = waiting.enter(sequence, sequence, locks, what);
         if let Some(hold) = hold {
             waiting.holds.insert(hold, id);
         }
@@ -401,6 +451,7 @@ impl Shard {
     /// Runs whoever has all locks and is below the watermark.
     fn go_on(&self, watermark: u64) {
         let mine = &self.transactions;
+        self.bring_back();
         {
             let waiting = &mut *mine.waiting.borrow_mut();
             while let Some((sequence, id)) = waiting.early.pop_first() {
@@ -435,7 +486,8 @@ impl Shard {
 
     /// Runs somebody whose turn it is; whether that was all of it. A hold only starts.
     fn run_ready(&self, id: usize) -> bool {
-        let waiting = &mut *self.transactions.waiting.borrow_mut();
+        let mut borrowed = self.transactions.waiting.borrow_mut();
+        let waiting = &mut *borrowed;
         let sequence = waiting.pending[id].place.sequence;
         match &mut waiting.pending[id].what {
             What::Hold(hold) => {
@@ -448,7 +500,10 @@ impl Shard {
                 self.count_done(waiting, held, Some(intent));
             }
             What::Command(deferred) => {
-                if self.run_granted(deferred) {
+                // A script may turn out to hold its keys for longer: it has to find the table of locks.
+                let deferred = deferred.take().expect("it runs once");
+                drop(borrowed);
+                if self.run_granted(&deferred) {
                     self.transactions.may_go_on.borrow_mut().push(deferred.ticket.client);
                 }
             }
@@ -576,13 +631,17 @@ impl Shard {
         let (origin, now, steps) = {
             let waiting = &mut *self.transactions.waiting.borrow_mut();
             let pending = &mut waiting.pending[id];
-            let now = Now::from_ms(sequence_ms(pending.place.sequence));
+            let now = Now::from_ms(sequence_ms(pending.moment));
             self.clock.pass(now);
             let hold = pending.hold();
             (hold.origin, now, std::mem::take(&mut hold.steps))
         };
-        self.begin_unit();
-        for Step { call, work } in steps {
+        self.bring_back();
+        let mark = self.begin_to_hear();
+        let mut may_be_undone = false;
+        for step in steps {
+            let Step { call, work, .. } = step;
+            may_be_undone |= step.may_be_undone;
             let result = work(self, now);
             if origin == self.id {
                 self.answered(call, result);
@@ -590,22 +649,123 @@ impl Shard {
                 self.post(origin, Message::Answer { call, result });
             }
         }
+        let heard = self.end_to_hear(mark);
+        self.keep_heard(id, heard, may_be_undone);
+    }
+
+    /// What runs from now on is told later.
+    pub(super) fn begin_to_hear(&self) -> usize {
+        self.begin_unit();
+        self.keyspace.borrow().effects.mark()
+    }
+
+    /// What has run since then.
+    pub(super) fn end_to_hear(&self, mark: usize) -> Heard {
         let said = self.end_unit();
-        if !said.is_empty() {
-            self.transactions.waiting.borrow_mut().pending[id].hold().said.extend(said);
+        let notices = self.keyspace.borrow_mut().effects.take_from(mark);
+        Heard { said, notices }
+    }
+
+    /// It is told, as a part of this transaction if it is one.
+    pub(super) fn tell_heard(&self, part_of: Option<journal::Transaction>, now: Now, Heard { said, notices }: Heard) {
+        self.record(part_of, now, said);
+        self.keyspace.borrow_mut().effects.tell_kept(notices);
+    }
+
+    /// The journal is told of all that a hold does at once, when it is done. Subscribers hear of each step as soon as it
+    /// is done, as they do of one command's effects before its reply, unless it may be undone.
+    fn keep_heard(&self, id: usize, Heard { said, mut notices }: Heard, may_be_undone: bool) {
+        if !may_be_undone && !notices.is_empty() {
+            self.keyspace.borrow_mut().effects.tell_kept(std::mem::take(&mut notices));
         }
+        if !said.is_empty() || !notices.is_empty() {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let hold = waiting.pending[id].hold();
+            hold.heard.said.extend(said);
+            hold.heard.notices.extend(notices);
+        }
+    }
+
+    /// What a hold has done before it became one.
+    pub(super) fn heard_in_hold(&self, hold: (usize, u64), heard: Heard, may_be_undone: bool) {
+        let id = self.transactions.waiting.borrow().holds[&hold];
+        self.keep_heard(id, heard, may_be_undone);
+    }
+
+    /// What a hold has done was undone: nobody hears of it. (What it has found dead is.)
+    pub fn forget_heard(&self, origin: usize, number: u64) {
+        let waiting = &mut *self.transactions.waiting.borrow_mut();
+        let id = waiting.holds[&(origin, number)];
+        let hold = waiting.pending[id].hold();
+        hold.heard.undo();
+    }
+
+    /// Holds keys of this shard from now on, which nobody has: what has run on them in this moment goes on later, as one.
+    /// `now` is the moment that it looks at.
+    pub(super) fn hold_here(&self, number: u64, locks: &[Lock], now: Now) {
+        let waiting = &mut *self.transactions.waiting.borrow_mut();
+        let what = What::Hold(Hold {
+            origin: self.id,
+            started: true,
+            steps: Vec::new(),
+            heard: Heard::default(),
+            writers: Shards::default(),
+        });
+        let id = waiting.enter(BEFORE_ALL, first_number_at(now.ms), locks.into(), what);
+        debug_assert_eq!(waiting.pending[id].missing, 0, "nobody has these keys");
+        waiting.holds.insert((self.id, number), id);
+        self.transactions.busy.set(true);
+        self.keyspace.borrow_mut().seen_from = waiting.seen_from();
+    }
+
+    /// A hold of this shard's that has started gets more keys, if nobody has them or waits for them.
+    pub(super) fn widen(&self, number: u64, locks: &[Lock]) -> bool {
+        let waiting = &mut *self.transactions.waiting.borrow_mut();
+        let id = waiting.holds[&(self.id, number)];
+        let held = &waiting.pending[id].locks;
+        let new: SmallVec<[Lock; 4]> =
+            locks.iter().filter(|lock| !held.iter().any(|held| held.hash == lock.hash)).copied().collect();
+        if new.iter().any(|lock| waiting.locks.is_taken(*lock)) {
+            return false;
+        }
+        for lock in new {
+            // A command may name a key twice.
+            if !waiting.pending[id].locks.iter().any(|held| held.hash == lock.hash) {
+                let place = waiting.pending[id].place;
+                let missing = waiting.locks.enter(id, place, &[lock], |_| ());
+                debug_assert_eq!(missing, 0, "nobody has these keys");
+                waiting.pending[id].locks.push(lock);
+            }
+        }
+        true
+    }
+
+    /// Runs something for a hold of this shard's that has started.
+    pub(super) fn in_hold<R>(&self, number: u64, may_be_undone: bool, work: impl FnOnce(Now) -> R) -> R {
+        let (id, now) = {
+            let waiting = self.transactions.waiting.borrow();
+            let id = waiting.holds[&(self.id, number)];
+            (id, Now::from_ms(sequence_ms(waiting.pending[id].moment)))
+        };
+        self.bring_back();
+        let mark = self.begin_to_hear();
+        let result = work(now);
+        let heard = self.end_to_hear(mark);
+        self.keep_heard(id, heard, may_be_undone);
+        result
     }
 
     /// A coordinator lets go of its keys here.
     pub(super) fn release(&self, origin: usize, number: u64) {
+        self.bring_back();
         {
             let waiting = &mut *self.transactions.waiting.borrow_mut();
             let id = waiting.holds.remove(&(origin, number)).expect("released once");
             let pending = &mut waiting.pending[id];
-            let (number, now) = (pending.place.sequence, Now::from_ms(sequence_ms(pending.place.sequence)));
+            let (number, now) = (pending.place.sequence, Now::from_ms(sequence_ms(pending.moment)));
             let hold = pending.hold();
             let part_of = journal::Transaction { number, shards: hold.writers };
-            self.record(Some(part_of), now, std::mem::take(&mut hold.said));
+            self.tell_heard(Some(part_of), now, std::mem::take(&mut hold.heard));
             waiting.leave(id);
         }
         // Before anybody else has the keys.
@@ -627,7 +787,7 @@ impl Parked {
     }
 
     /// Takes places in the queues; duplicates among the locks become one.
-    fn enter(&mut self, sequence: u64, mut locks: SmallVec<[Lock; 4]>, what: What) -> usize {
+    fn enter(&mut self, sequence: u64, moment: u64, mut locks: SmallVec<[Lock; 4]>, what: What) -> usize {
         if !locks.iter().any(|lock| lock.hash == EVERYTHING) {
             locks.push(Lock { hash: EVERYTHING, write: false });
         }
@@ -639,9 +799,9 @@ impl Parked {
         let mut changes: SmallVec<[Change; 4]> = SmallVec::new();
         let missing = self.locks.enter(id, place, &locks, |change| changes.push(change));
         if !matches!(what, What::Command(_)) {
-            self.transactions.insert((sequence, id));
+            self.transactions.insert((moment, id));
         }
-        self.pending.insert(Pending { place, missing, locks, what });
+        self.pending.insert(Pending { place, moment, missing, locks, what });
         if missing == 0 {
             self.ready.push_back(id);
         }
@@ -654,7 +814,7 @@ impl Parked {
         let mut changes: SmallVec<[Change; 4]> = SmallVec::new();
         self.locks.leave(pending.place, &pending.locks, |change| changes.push(change));
         self.early.remove(&(pending.place.sequence, id));
-        self.transactions.remove(&(pending.place.sequence, id));
+        self.transactions.remove(&(pending.moment, id));
         self.apply(&changes);
     }
 

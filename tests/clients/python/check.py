@@ -1,44 +1,16 @@
 """redis-py against a server: every family of commands in both protocols, and clients that wait.
 
-usage: check.py PORT [--newer] [CHECK...]    --newer: also what redis-server 7.0 does not have
-Every check runs, on an empty server; the exit status says whether all succeeded.
+usage: check.py PORT [--newer] [CHECK...]    as harness.py says
 """
 
-import sys
 import threading
 import time
-import traceback
 
 import redis
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
 
-LIMIT_S = 10
-CHECKS = []
-NEWER = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def newer(function):
-    NEWER.append(function)
-    return function
-
-
-def same(got, expected):
-    assert got == expected, f"got {got!r}, expected {expected!r}"
-
-
-def fails(code, function, *args):
-    try:
-        reply = function(*args)
-    except redis.ResponseError as error:
-        assert str(error).startswith(code), f"{error} does not begin with {code}"
-    else:
-        raise AssertionError(f"got {reply!r}, expected {code}")
+from harness import LIMIT_S, check, fails, main, newer, same, wait_until
 
 
 @check
@@ -193,13 +165,6 @@ def generic(r):
     same(replies, ["3", 1, {"x"}, 1, {"f": "1"}, None])
 
 
-def wait_until(condition):
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.005)
-
-
 def waits(r, count):
     wait_until(lambda: r.info("clients")["blocked_clients"] == count)
 
@@ -296,24 +261,6 @@ def a_cache(r):
             cached.get(key)
     wait_until(lambda: all(cached.get(key) == "19" for key in keys))
     cached.close()
-
-
-def main():
-    names = [arg for arg in sys.argv[2:] if not arg.startswith("--")]
-    checks = CHECKS + (NEWER if "--newer" in sys.argv else [])
-    failures = 0
-    for protocol in (2, 3):
-        r = redis.Redis(port=int(sys.argv[1]), protocol=protocol, decode_responses=True)
-        for function in checks:
-            if names and function.__name__ not in names:
-                continue
-            r.flushall()
-            try:
-                function(r)
-            except Exception:
-                failures += 1
-                print(f"--- {function.__name__}, RESP{protocol}:\n{traceback.format_exc(limit=2)}")
-    sys.exit(1 if failures else 0)
 
 
 main()

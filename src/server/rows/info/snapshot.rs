@@ -37,6 +37,8 @@ pub struct Snapshot {
     pub shard_channels: HashSet<u64>,
     pub patterns: HashSet<u64>,
     pub expiry: Expiry,
+    /// Bytes that Lua uses for scripts, and for functions.
+    pub lua_bytes: [u64; 2],
 }
 
 /// Live keys of one database.
@@ -90,6 +92,9 @@ impl Snapshot {
         let statistics = shard.meter.statistics();
         snapshot.statistics = if with_latency { statistics.clone() } else { statistics.without_latency() };
         drop(statistics);
+        let scripting = &server.scripting;
+        let of_scripts = scripting.scripts.machine.memory().used();
+        snapshot.lua_bytes = [of_scripts, scripting.functions.machine_bytes()].map(|bytes| bytes as u64);
         let pubsub = server.pubsub.borrow();
         let hashes = |world: World| pubsub.channels(world).map(|name| shard.hasher.hash(name)).collect();
         (snapshot.channels, snapshot.shard_channels) = (hashes(World::Plain), hashes(World::Sharded));
@@ -187,6 +192,7 @@ impl Snapshot {
         self.channels.extend(&other.channels);
         self.shard_channels.extend(&other.shard_channels);
         self.patterns.extend(&other.patterns);
+        self.lua_bytes.iter_mut().zip(other.lua_bytes).for_each(|(own, others)| *own += others);
     }
 }
 

@@ -1,0 +1,86 @@
+//! Keys that are dead by the clock, while somebody who looks at an earlier moment holds them: they are put aside, so that
+//! the cycle need not wait, and brought back before whoever holds them looks again.
+
+use super::{Key, Keyspace, Owned};
+use crate::clock::Now;
+
+/// A key that was put aside.
+pub(super) struct Aside {
+    db: usize,
+    hash: u64,
+    key: Box<[u8]>,
+    value: Owned,
+    deadline_ms: Option<u64>,
+}
+
+impl Keyspace {
+    /// Puts aside what is dead of the keys with these hashes. Not where one of them is a hash with fields that die by
+    /// themselves: then nothing may be deleted that was alive for those who hold it, and the answer is no.
+    #[cold]
+    pub fn set_aside(&mut self, hashes: impl Iterator<Item = u64>, now: Now) -> bool {
+        for hash in hashes {
+            for db in 0..self.dbs.len() {
+                let hasher = &self.hasher;
+                let slot = self.dbs[db].find_by(hash, |key| hasher.hash(key) == hash);
+                if slot.is_some_and(|slot| self.dbs[db].entry(slot).has_fields()) {
+                    return false;
+                }
+                let Some(slot) = slot.filter(|slot| self.dbs[db].is_dead(*slot, now.ms)) else { continue };
+                let key: Box<[u8]> = self.dbs[db].entry(slot).key().into();
+                // As of a moment at which it lives.
+                let live = self.live(db, slot, Now::from_ms(0), hash);
+                let deadline_ms = live.deadline_ms();
+                let value = live.edit().take();
+                self.effects.close(db, hash);
+                self.aside.push(Aside { db, hash, key, value, deadline_ms });
+            }
+        }
+        true
+    }
+
+    #[inline]
+    pub fn has_aside(&self) -> bool {
+        !self.aside.is_empty()
+    }
+
+    /// Brings back what was put aside.
+    #[cold]
+    pub fn bring_back(&mut self, now: Now) {
+        for Aside { db, hash, key, value, deadline_ms } in std::mem::take(&mut self.aside) {
+            let key = Key { bytes: &key, hash };
+            // Nobody is told that it is new.
+            let mark = self.effects.mark();
+            self.insert_owned(db, key, value, deadline_ms, now);
+            self.effects.take_from(mark);
+            self.effects.close(db, hash);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::{Hasher, Touch, Value};
+
+    #[test]
+    fn what_is_dead_is_put_aside_and_comes_back() {
+        let hasher = Hasher::new(1, 1);
+        let mut keyspace = Keyspace::new(2, hasher.clone());
+        let (early, late) = (Now::from_ms(1_000), Now::from_ms(2_000));
+        let key = |name: &'static str| hasher.key(name.as_bytes());
+        for (name, deadline_ms) in [("dying", Some(1_500)), ("living", Some(9_000)), ("lasting", None)] {
+            keyspace.insert(1, key(name), Value::Bytes(b"v"), deadline_ms, early);
+            keyspace.effects.close(1, key(name).hash);
+        }
+        let hashes = ["dying", "living", "lasting", "missing"].map(|name| key(name).hash);
+        assert!(keyspace.set_aside(hashes.into_iter(), late));
+        assert!(keyspace.has_aside() && keyspace.effects.is_closed());
+        assert!(keyspace.find(1, key("dying"), early, Touch::NOTHING).is_none());
+        assert_eq!(keyspace.len(1), 2);
+        keyspace.bring_back(early);
+        assert!(!keyspace.has_aside() && keyspace.effects.is_closed() && keyspace.effects.is_empty());
+        let live = keyspace.find(1, key("dying"), early, Touch::NOTHING).expect("alive at that moment");
+        assert_eq!(live.deadline_ms(), Some(1_500));
+        assert!(keyspace.find(1, key("dying"), late, Touch::NOTHING).is_none());
+    }
+}

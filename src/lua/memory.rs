@@ -1,0 +1,120 @@
+//! Where Lua's memory comes from: counted, and bounded.
+//!
+//! Where there is no more, Lua code fails with `not enough memory`. Lua raises that where it asks: so while a function of
+//! ours runs, over whose frame it must not jump, it gets what it asks for. What that is too much is missing later.
+
+use mlua_sys as ffi;
+use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::cell::Cell;
+use std::ffi::c_void;
+
+/// No string becomes longer, as no value of Redis's does, and no buffer of a function of ours: since memory is not refused
+/// them, they ask here before they ask for it.
+pub const MAX_BYTES: usize = 512 << 20;
+/// As malloc would align it.
+const ALIGN: usize = 16;
+
+thread_local! {
+    /// Whether Lua's own code runs, rather than ours.
+    static IN_LUA: Cell<bool> = const { Cell::new(false) };
+    /// A function of ours was given more than there may be.
+    static EXCEEDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A function of ours begins to run, or goes on.
+#[inline]
+pub fn enter_native() {
+    IN_LUA.set(false);
+}
+
+/// Lua's code begins to run, or goes on.
+#[inline]
+pub fn leave_native() {
+    IN_LUA.set(true);
+}
+
+/// Whether more was given than there may be since this was asked.
+#[inline]
+pub fn was_exceeded() -> bool {
+    EXCEEDED.take()
+}
+
+/// The memory of one machine.
+pub struct Memory {
+    used: Cell<usize>,
+    limit: Cell<usize>,
+    /// Something was refused since this was asked.
+    refused: Cell<bool>,
+}
+
+impl Memory {
+    pub fn new(limit: usize) -> Memory {
+        Memory { used: Cell::new(0), limit: Cell::new(limit), refused: Cell::new(false) }
+    }
+
+    pub fn used(&self) -> usize {
+        self.used.get()
+    }
+
+    pub fn limit(&self) -> usize {
+        self.limit.get()
+    }
+
+    pub fn set_limit(&self, bytes: usize) {
+        self.limit.set(bytes);
+    }
+
+    /// Whether it is high time to collect what nobody needs, where so much was left the last time: Lua does not do that by
+    /// itself before it fails.
+    pub fn is_tight(&self, collected: usize) -> bool {
+        let limit = self.limit.get();
+        let is_much = self.used.get() > limit / 4 * 3 && self.used.get() > collected.saturating_add(limit / 8);
+        self.refused.take() || is_much
+    }
+
+    fn allows(&self, more: usize) -> bool {
+        if self.used.get().saturating_add(more) <= self.limit.get() {
+            return true;
+        }
+        self.refused.set(true);
+        if !IN_LUA.get() {
+            EXCEEDED.set(true);
+        }
+        !IN_LUA.get()
+    }
+
+    /// The function that Lua calls; `memory` is a [`Memory`].
+    pub unsafe extern "C" fn allocate(
+        memory: *mut c_void,
+        block: *mut c_void,
+        old_bytes: usize,
+        new_bytes: usize,
+    ) -> *mut c_void {
+        // SAFETY: the machine that was made with it keeps it; blocks come from here, with the size they were given.
+        unsafe {
+            let memory = &*memory.cast::<Memory>();
+            let layout = |bytes: usize| Layout::from_size_align_unchecked(bytes, ALIGN);
+            if new_bytes == 0 {
+                if !block.is_null() && old_bytes > 0 {
+                    memory.used.set(memory.used.get() - old_bytes);
+                    dealloc(block.cast(), layout(old_bytes));
+                }
+                return std::ptr::null_mut();
+            }
+            let is_new = block.is_null() || old_bytes == 0;
+            let held = if is_new { 0 } else { old_bytes };
+            if new_bytes > held && (new_bytes > isize::MAX as usize - ALIGN || !memory.allows(new_bytes - held)) {
+                return std::ptr::null_mut();
+            }
+            let given =
+                if is_new { alloc(layout(new_bytes)) } else { realloc(block.cast(), layout(old_bytes), new_bytes) };
+            if !given.is_null() {
+                memory.used.set(memory.used.get() - held + new_bytes);
+            }
+            given.cast()
+        }
+    }
+}
+
+/// How Lua knows the function.
+pub const ALLOCATE: ffi::lua_Alloc = Memory::allocate;

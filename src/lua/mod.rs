@@ -1,0 +1,45 @@
+//! The machine on which scripts run: Lua 5.1, whose code can be suspended wherever it is, with the libraries that scripts
+//! know, and nothing by which one of them could harm another.
+//!
+//! | file | what |
+//! |---|---|
+//! | `machine.rs` | a heap, its compiled chunks, and the threads and stacks on which they run |
+//! | `sandbox.rs` | what scripts see of Lua |
+//! | `proxies.rs` | tables that cannot be changed |
+//! | `strings.rs`, `formats.rs`, `search.rs`, `patterns.rs` | `string`, where its own could take for ever, or differs |
+//! | `tables.rs`, `sorting.rs`, `random.rs` | the same of `table` and `math` |
+//! | `cjson/`, `cmsgpack.rs`, `packing.rs`, `bits.rs` | the libraries that Redis adds: cjson, cmsgpack, struct, bit |
+//! | `output.rs` | long strings, piece by piece |
+//! | `run.rs`, `state.rs`, `memory.rs` | code that runs on a stack of its own; its values; where memory comes from |
+//!
+//! This room knows nothing of the others. It speaks to Lua through `mlua-sys`, the bindings that mlua is made of: mlua's
+//! safe layer keeps one running thread at a time in mind and runs each function of ours under a landing pad of its own,
+//! while here runs change places in the middle of functions, and a process that aborts on panic has nothing to land.
+
+mod bits;
+mod cjson;
+mod cmsgpack;
+mod formats;
+mod machine;
+mod memory;
+mod output;
+mod packing;
+mod patterns;
+mod proxies;
+mod random;
+mod run;
+mod sandbox;
+mod search;
+mod sorting;
+mod state;
+mod strings;
+mod tables;
+#[cfg(test)]
+mod trial;
+
+pub use machine::{Busy, Chunk, Machine};
+pub use memory::MAX_BYTES;
+pub use proxies::protect;
+pub use run::{Pause, Run, check_killed, wait};
+pub use sandbox::refuse_unknown;
+pub use state::{GLOBALS, Lua, Raise, Returned, Type, to_integer, upvalue};

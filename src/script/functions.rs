@@ -1,0 +1,144 @@
+//! The functions of one shard: libraries that it has loaded, on a machine of their own.
+
+use super::api;
+use super::libraries::{Catalog, Declared, Function, Heading, Libraries, Library};
+use super::loading::{Closures, Loading, Registered};
+use crate::lua::Machine;
+use crate::resp::{Error, Result};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A library as one shard has it.
+pub struct Loaded {
+    pub library: Arc<Library>,
+    /// In the order of the library's functions.
+    pub(super) closures: Closures,
+}
+
+impl Loaded {
+    /// A library of its own, of what its code has registered.
+    pub fn new(code: &[u8], heading: Heading, (functions, closures): Registered) -> Result<Loaded> {
+        if functions.is_empty() {
+            return Err(Error::text("ERR No functions registered"));
+        }
+        Ok(Loaded { library: Arc::new(Library { name: heading.name, code: code.into(), functions }), closures })
+    }
+
+    /// What the code of a library has registered that another shard has loaded before.
+    pub fn again(library: Arc<Library>, (functions, closures): Registered) -> Result<Loaded> {
+        // Code that is loaded has nothing to ask by which it could tell one shard from another.
+        let names = |functions: &[Declared]| functions.iter().map(|of| of.name.clone()).collect::<Vec<_>>();
+        if names(&functions) != names(&library.functions) {
+            return Err(Error::text("ERR The library registers other functions than before"));
+        }
+        Ok(Loaded { library, closures })
+    }
+}
+
+pub struct Functions {
+    libraries: Arc<Libraries>,
+    memory_limit: usize,
+    /// Made for the first library, and gone with the last.
+    machine: RefCell<Option<Rc<Machine>>>,
+    /// The catalog, and its number.
+    catalog: RefCell<Arc<Catalog>>,
+    changes: Cell<u64>,
+    loaded: RefCell<HashMap<Box<[u8]>, Rc<Loaded>, ahash::RandomState>>,
+}
+
+impl Functions {
+    pub fn new(libraries: Arc<Libraries>, memory_limit: usize) -> Functions {
+        Functions {
+            changes: Cell::new(libraries.changes()),
+            catalog: RefCell::new(libraries.catalog()),
+            libraries,
+            memory_limit,
+            machine: RefCell::default(),
+            loaded: RefCell::default(),
+        }
+    }
+
+    fn machine(&self) -> Rc<Machine> {
+        let mut machine = self.machine.borrow_mut();
+        let new = || Rc::new(Machine::new(self.memory_limit, api::install_for_functions));
+        machine.get_or_insert_with(new).clone()
+    }
+
+    /// All libraries.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.refresh();
+        self.catalog.borrow().clone()
+    }
+
+    pub fn find(&self, name: &[u8]) -> Option<Function> {
+        self.refresh();
+        self.catalog.borrow().function(name).cloned()
+    }
+
+    /// Gives up what was loaded of libraries that are no more.
+    pub fn refresh(&self) {
+        let changes = self.libraries.changes();
+        if self.changes.replace(changes) == changes {
+            return;
+        }
+        let catalog = self.libraries.catalog();
+        let mut loaded = self.loaded.borrow_mut();
+        let count = loaded.len();
+        loaded
+            .retain(|name, loaded| catalog.library(name).is_some_and(|library| Arc::ptr_eq(library, &loaded.library)));
+        if loaded.len() < count {
+            drop(loaded);
+            self.collect();
+        }
+        self.catalog.replace(catalog);
+    }
+
+    /// Gives back the memory of what nobody needs any more.
+    pub fn collect(&self) {
+        let mut machine = self.machine.borrow_mut();
+        if self.loaded.borrow().is_empty() {
+            // Calls that still run keep it until they are over.
+            *machine = None;
+        } else if let Some(machine) = machine.as_ref() {
+            machine.collect();
+        }
+    }
+
+    /// Begins to load code, whose first line is read already.
+    pub fn load(&self, code: &[u8], heading: &Heading) -> Result<Loading> {
+        Loading::new(&self.machine(), &code[heading.bytes..])
+    }
+
+    /// The library as this shard has it, if it has loaded it.
+    pub fn loaded(&self, library: &Arc<Library>) -> Option<Rc<Loaded>> {
+        let loaded = self.loaded.borrow();
+        loaded.get(&library.name).filter(|loaded| Arc::ptr_eq(&loaded.library, library)).cloned()
+    }
+
+    /// Keeps what was loaded of a library, while the library is in the catalog; what was kept first stays.
+    pub fn keep(&self, loaded: Loaded) -> Rc<Loaded> {
+        self.refresh();
+        if let Some(before) = self.loaded(&loaded.library) {
+            return before;
+        }
+        let loaded = Rc::new(loaded);
+        let library = &loaded.library;
+        if self.catalog.borrow().library(&library.name).is_some_and(|of| Arc::ptr_eq(of, library)) {
+            self.loaded.borrow_mut().insert(library.name.clone(), loaded.clone());
+            self.machine.borrow_mut().get_or_insert_with(|| loaded.closures.machine.clone());
+        }
+        loaded
+    }
+
+    /// On which functions run, if there are any.
+    pub fn loaded_machine(&self) -> Option<Rc<Machine>> {
+        self.machine.borrow().clone()
+    }
+
+    /// Bytes that Lua uses for functions here.
+    pub fn machine_bytes(&self) -> usize {
+        self.machine.borrow().as_ref().map_or(0, |machine| machine.memory().used())
+    }
+}

@@ -1,0 +1,137 @@
+//! What a command calls: a script, or a function of a library.
+
+use crate::observe::log;
+use crate::resp::{Error, Request, Result};
+use crate::script::{Called, Flags, Function, Loaded, Script, named};
+use crate::server::server::{By, Calls, Server};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub enum Callee {
+    Script(Rc<Script>),
+    /// A function, and its library as this shard has loaded it.
+    Function(Function, Option<Rc<Loaded>>),
+}
+
+/// What a command asks for, and how many of its arguments are keys, from the third on.
+pub fn find(server: &Server, calls: Calls, request: Request) -> Result<(Callee, usize)> {
+    let (callee, keys) = match calls.by {
+        By::Function => (find_function(server, request)?, count_keys(request, BAD_NUMBER)?),
+        _ => {
+            let keys = count_keys(request, Error::NotAnInteger)?;
+            (Callee::Script(find_script(server, calls, request)?), keys)
+        }
+    };
+    if calls.read_only && callee.may_write() {
+        return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
+    }
+    Ok((callee, keys))
+}
+
+const BAD_NUMBER: Error = Error::text("ERR Bad number of keys provided");
+
+fn count_keys(request: Request, no_number: Error) -> Result<usize> {
+    let count = request.int(2).map_err(|_| no_number)?;
+    if count > request.len() as i64 - 3 {
+        return Err(Error::text("ERR Number of keys can't be greater than number of args"));
+    }
+    usize::try_from(count).map_err(|_| Error::text("ERR Number of keys can't be negative"))
+}
+
+fn find_script(server: &Server, calls: Calls, request: Request) -> Result<Rc<Script>> {
+    if calls.by == By::Source {
+        return server.scripting.scripts.load(request.arg(1), true);
+    }
+    let script = match named(request.arg(1)) {
+        Some(digest) => server.scripting.scripts.find(&digest)?,
+        None => None,
+    };
+    script.ok_or(Error::text("NOSCRIPT No matching script. Please use EVAL."))
+}
+
+fn find_function(server: &Server, request: Request) -> Result<Callee> {
+    let functions = &server.scripting.functions;
+    let function = functions.find(request.arg(1)).ok_or(Error::text("ERR Function not found"))?;
+    let loaded = functions.loaded(&function.library);
+    Ok(Callee::Function(function, loaded))
+}
+
+impl Callee {
+    fn flags(&self) -> Flags {
+        match self {
+            Callee::Script(script) => script.source.header.flags,
+            Callee::Function(function, _) => function.declared().flags,
+        }
+    }
+
+    /// It has promised not to write.
+    pub fn never_writes(&self) -> bool {
+        self.flags().has(Flags::NO_WRITES)
+    }
+
+    /// It could have promised not to write, and has not. (A script without a first line for that is held to nothing.)
+    fn may_write(&self) -> bool {
+        let has_flags = match self {
+            Callee::Script(script) => script.source.header.bytes > 0,
+            Callee::Function(..) => true,
+        };
+        has_flags && !self.never_writes()
+    }
+
+    fn strays_mark(&self) -> &AtomicBool {
+        match self {
+            Callee::Script(script) => &script.source.strays,
+            Callee::Function(function, _) => &function.declared().strays,
+        }
+    }
+
+    /// Whether it has left its keys before, and will do so again.
+    pub fn strays(&self) -> bool {
+        self.strays_mark().load(Ordering::Relaxed)
+    }
+
+    /// It has left its keys: whoever runs the server is told once.
+    pub fn note_strays(&self) {
+        if self.strays_mark().swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let name = match self {
+            Callee::Script(script) => &script.source.digest[..],
+            Callee::Function(function, _) => &function.declared().name,
+        };
+        let name = String::from_utf8_lossy(name);
+        log::notice(format_args!(
+            "Script {name} has touched keys that it has not declared: with several shards it holds everything from now on"
+        ));
+    }
+
+    /// A function's name.
+    pub fn function_name(&self) -> Option<&[u8]> {
+        match self {
+            Callee::Script(_) => None,
+            Callee::Function(function, _) => Some(&function.declared().name),
+        }
+    }
+
+    /// Whether it can be called at once.
+    pub fn is_loaded(&self) -> bool {
+        !matches!(self, Callee::Function(_, None))
+    }
+
+    /// Loads what has to be.
+    pub async fn load(&mut self, server: &Server) -> Result {
+        if let Callee::Function(function, loaded @ None) = self {
+            *loaded = Some(server.scripting.load_again(&function.library).await?);
+        }
+        Ok(())
+    }
+
+    pub fn called(&self, server: &Server) -> Called {
+        match self {
+            Callee::Script(script) => Called::Script(server.scripting.scripts.clone(), script.clone()),
+            Callee::Function(function, loaded) => {
+                Called::Function(loaded.clone().expect("loaded before it is called"), function.index)
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Who runs the commands of a script: at once where it is on this shard and may touch their keys, else it says that
+//! somebody has to.
+
+use super::here;
+use super::scatter::run_whole;
+use crate::clock::{Now, store_us};
+use crate::command::spec::flag::{MAY_REPLICATE, NO_SCRIPT, WRITE};
+use crate::command::{self, Saved};
+use crate::keyspace::{Key, Tracker};
+use crate::resp::{Error, Proto, Reply, Request, Result};
+use crate::script::{Answer, Host};
+use crate::server::gate::{Conditions, Gate, Paused, Refusal, Standing, refusal};
+use crate::server::plan;
+use crate::server::server::{Command, Found, Run, Server};
+use crate::server::session::Session;
+use crate::server::split::{self, Routes};
+use crate::shard::{At, Lock};
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+
+/// Hashes of keys, sorted.
+type Hashes = SmallVec<[u64; 8]>;
+
+/// What a script may touch.
+#[derive(Clone)]
+pub enum Reach {
+    /// Everything, on whichever shard.
+    All,
+    /// The keys it has declared, which are held for it, or which nobody has while it runs.
+    Declared(Hashes),
+}
+
+pub struct Caller {
+    pub server: Rc<Server>,
+    gate: Gate,
+    standing: Standing,
+    conditions: Conditions,
+    read_only: bool,
+    no_touch: bool,
+    tracker: Option<Tracker>,
+    db: Cell<usize>,
+    /// Time stands still for it.
+    pub now: Cell<Now>,
+    reach: RefCell<Reach>,
+    /// What it writes may have to be undone: keys are taken down before their first change.
+    saves: Cell<bool>,
+    saved: RefCell<Vec<(usize, Saved)>>,
+    /// The databases and hashes of these keys.
+    seen: RefCell<HashSet<(usize, u64), ahash::RandomState>>,
+    pub has_written: Cell<bool>,
+    /// It has touched keys that it has not declared.
+    pub has_strayed: Cell<bool>,
+    /// It has asked for what is out of its reach, and must begin again.
+    pub has_left: Cell<bool>,
+    /// Its keys, as it has declared them.
+    declared: Hashes,
+}
+
+/// A command that somebody else has to run.
+pub struct Planned {
+    pub command: command::CommandId,
+    pub run: Run,
+    pub at: At,
+    pub routes: Routes,
+}
+
+impl Caller {
+    /// For a script that is called at this place, with these keys.
+    pub fn new(server: &Rc<Server>, at: At, routes: &Routes) -> Caller {
+        // Whether it may be called was asked already; what stands in the way of that does not in its commands'.
+        let standing = Standing { authenticated: true, ..Standing::default() };
+        let debug = server.shard.config().enable_debug_command;
+        let conditions = Conditions { has_password: false, debug, paused: Paused::No, monitored: false };
+        Caller {
+            server: server.clone(),
+            gate: Gate::of(standing, conditions),
+            standing,
+            conditions,
+            read_only: !at.write,
+            no_touch: !at.touch.uses(),
+            tracker: at.tracker,
+            db: Cell::new(at.db),
+            now: Cell::new(server.shard.clock.now()),
+            reach: RefCell::new(Reach::All),
+            saves: Cell::new(false),
+            saved: RefCell::default(),
+            seen: RefCell::default(),
+            has_written: Cell::new(false),
+            has_strayed: Cell::new(false),
+            has_left: Cell::new(false),
+            declared: sorted(routes.iter().map(|(hash, _)| *hash).collect()),
+        }
+    }
+
+    /// From now on it may touch only what it has declared, and what it writes can be undone, unless it has written already.
+    pub fn confine(&self) {
+        self.reach.replace(Reach::Declared(self.declared.clone()));
+        self.saves.set(!self.has_written.get());
+    }
+
+    /// Whether what it has written can be undone.
+    pub fn can_undo(&self) -> bool {
+        self.saves.get()
+    }
+
+    /// Lets it touch the keys of a command, too, if `lock` gets them for it.
+    pub fn widen(&self, request: Request, lock: impl FnOnce(&[Lock]) -> bool) -> bool {
+        let Ok(Planned { at, routes, run, .. }) = self.plan(request, Proto::Resp2) else { return false };
+        if needs_everything(run) {
+            return false;
+        }
+        // What it reads now it may write later.
+        let write = at.write || !self.read_only;
+        let locks: Vec<Lock> = routes.iter().map(|&(hash, _)| Lock { hash, write }).collect();
+        let has_them = lock(&locks);
+        if let (true, Reach::Declared(hashes)) = (has_them, &mut *self.reach.borrow_mut()) {
+            hashes.extend(routes.iter().map(|(hash, _)| *hash));
+            hashes.sort_unstable();
+        }
+        has_them
+    }
+
+    /// What is asked for, if a script may ask for it.
+    fn admit(&self, request: Request) -> Result<&Command> {
+        let command = match self.server.table.find(request) {
+            Found::Command(command) => command,
+            _ => return Err(Error::text("ERR Unknown Redis command called from script")),
+        };
+        if !command.spec.accepts(request.len()) {
+            return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
+        }
+        if command.spec.has(NO_SCRIPT) {
+            return Err(Error::text("ERR This Redis command is not allowed from script"));
+        }
+        if !self.gate.admits(command.spec.flags)
+            && let Refusal::Error(error) = refusal(self.standing, self.conditions, &command.spec, command.full_name)
+        {
+            return Err(error);
+        }
+        if self.read_only && command.spec.has(WRITE) {
+            return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if let Run::Data(command::Run::Blocking(blocking)) = command.run
+            && !matches!((blocking.wait)(request), Ok(command::blocking::Wait::Never) | Err(_))
+        {
+            let name = command.full_name;
+            return Err(Error::err(format_args!("{name} command is not allowed with BLOCK option from scripts")));
+        }
+        Ok(command)
+    }
+
+    fn at(&self, command: &Command, proto: Proto, routes: &Routes) -> At {
+        At {
+            db: self.db.get(),
+            proto,
+            touch: command.touch(self.no_touch),
+            hash: split::first_hash(routes),
+            command: command.id,
+            write: command.writes,
+            is_quick: command.is_quick,
+            is_script: false,
+            tracker: self.tracker,
+        }
+    }
+
+    /// Whether a command stays within what the script may touch.
+    fn reaches(&self, command: &Command, run: Run, routes: &Routes) -> bool {
+        // What was published cannot be undone.
+        let is_told = self.saves.get() && command.spec.has(MAY_REPLICATE);
+        let within = |hashes: &Hashes| {
+            !is_told && !needs_everything(run) && routes.iter().all(|(hash, _)| hashes.binary_search(hash).is_ok())
+        };
+        match &*self.reach.borrow() {
+            Reach::All => {
+                if !self.has_strayed.get() && !within(&self.declared) {
+                    self.has_strayed.set(true);
+                }
+                true
+            }
+            Reach::Declared(hashes) => within(hashes),
+        }
+    }
+
+    /// A command as it is going to run, elsewhere or later.
+    pub fn plan(&self, request: Request, proto: Proto) -> Result<Planned> {
+        let command = self.admit(request)?;
+        let run = plan::run_of(command, request);
+        let mut routes = split::routes(&self.server.shard.hasher, command.spec.keys, request);
+        if let Run::Data(command::Run::Cursor(..)) = run {
+            routes = [(0, command::walk::cursor_shard(request, self.server.shard.count))].into_iter().collect();
+        }
+        self.has_written.set(self.has_written.get() || command.writes);
+        Ok(Planned { command: command.id, run, at: self.at(command, proto, &routes), routes })
+    }
+
+    fn run_here(
+        &self,
+        command: &Command,
+        run: command::Run,
+        at: At,
+        request: Request,
+        routes: &Routes,
+        out: &mut Vec<u8>,
+    ) {
+        let shard = &self.server.shard;
+        if command.writes {
+            if self.saves.get() {
+                self.save(at, routes, request, command);
+            }
+            self.has_written.set(true);
+        }
+        let began_us = if shard.is_quick(at) { None } else { Some(store_us()) };
+        match run {
+            command::Run::Key(handler) | command::Run::Cursor(handler, _) | command::Run::Atomic(handler, _) => {
+                shard.execute(handler, request, at, self.now.get(), out, &mut Vec::new());
+            }
+            command::Run::Spread(handler, merge) | command::Run::Everywhere(handler, merge) => {
+                run_whole(shard, (handler, merge), at, request, routes, self.now.get(), out);
+            }
+            command::Run::Coordinated(_) | command::Run::Blocking(_) | command::Run::Container => {
+                unreachable!("planned otherwise")
+            }
+        }
+        shard.meter.answered(at.command, out);
+        match began_us {
+            None => shard.meter.note(at.command),
+            Some(began_us) => shard.meter.ran(at.command, store_us().saturating_sub(began_us) * 1_000),
+        }
+    }
+
+    /// Takes down what a command is about to change, if that was not done before.
+    fn save(&self, at: At, routes: &Routes, request: Request, command: &Command) {
+        let shard = &self.server.shard;
+        for (index, &(hash, _)) in command.spec.keys.indexes(request).zip(routes) {
+            if self.is_new(at.db, hash) {
+                let key = Key { bytes: request.arg(index), hash };
+                let (saved, _) = shard.step_of(at, self.now.get(), |ctx| ctx.save(key));
+                self.keep_saved(shard.id, saved);
+            }
+        }
+    }
+
+    /// Whether a key was not taken down before; it is going to be.
+    pub fn is_new(&self, db: usize, hash: u64) -> bool {
+        self.seen.borrow_mut().insert((db, hash))
+    }
+
+    pub fn keep_saved(&self, target: usize, saved: Saved) {
+        self.saved.borrow_mut().push((target, saved));
+    }
+
+    /// What was taken down, by shard.
+    pub fn take_saved(&self) -> Vec<(usize, Saved)> {
+        self.saved.take()
+    }
+
+    /// Puts back what was taken down, all of it here.
+    pub fn put_back(&self, at: At) {
+        for (_, saved) in self.take_saved() {
+            self.server.shard.step_of(at, self.now.get(), |ctx| ctx.put_back(saved));
+        }
+    }
+}
+
+fn sorted(mut hashes: Hashes) -> Hashes {
+    hashes.sort_unstable();
+    hashes
+}
+
+/// Whether a command is about more than the keys that it names.
+fn needs_everything(run: Run) -> bool {
+    matches!(run, Run::Data(command::Run::Everywhere(..) | command::Run::Cursor(..) | command::Run::Coordinated(_)))
+}
+
+impl Host for Caller {
+    fn run(&self, request: Request, proto: Proto, out: &mut Vec<u8>) -> Answer {
+        let command = match self.admit(request) {
+            Ok(command) => command,
+            Err(error) => return Answer::Refused(error),
+        };
+        let shard = &self.server.shard;
+        let routes = split::routes(&shard.hasher, command.spec.keys, request);
+        let run = plan::run_of(command, request);
+        if !self.reaches(command, run, &routes) {
+            self.has_left.set(true);
+            return Answer::Later;
+        }
+        let at = self.at(command, proto, &routes);
+        match run {
+            Run::Container | Run::Data(command::Run::Container) => {
+                here::write_help(command, &mut Reply::new(out, proto), request);
+            }
+            Run::Session(handler) => {
+                let mut session = Session { proto, db: self.db.get(), ..Session::of_nobody() };
+                here::call(&self.server, handler, (&mut session, true), request, out);
+                self.db.set(session.db);
+                shard.meter.note(command.id);
+                shard.meter.answered(command.id, out);
+            }
+            Run::Data(command::Run::Coordinated(_)) | Run::Task(_) | Run::Multi(_) | Run::Script(_) => {
+                return Answer::Later;
+            }
+            Run::Data(run) => {
+                let is_for_all = matches!(run, command::Run::Everywhere(..) | command::Run::Cursor(..));
+                let is_here = routes.iter().all(|(_, target)| *target == shard.id) && (shard.count == 1 || !is_for_all);
+                if !is_here {
+                    return Answer::Later;
+                }
+                self.run_here(command, run, at, request, &routes, out);
+            }
+        }
+        Answer::Written
+    }
+
+    fn knows(&self, request: Request) -> bool {
+        matches!(self.server.table.find(request), Found::Command(_))
+    }
+}

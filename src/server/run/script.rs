@@ -1,0 +1,466 @@
+//! EVAL, FCALL and their kin: a script, or a function, as one moment. What is said of scripts here is true of functions.
+//!
+//! | the script's keys | how it runs |
+//! |---|---|
+//! | all on one shard, and nobody has them | at once there, like one command; where it lasts it holds them and goes on as a task |
+//! | anywhere else | a coordinator holds them, and runs it here |
+//! | it leaves what it has declared | once more, while everything is held |
+//!
+//! A script that has left its keys holds everything from then on. What it had written by then is put back from copies that
+//! were made before each key's first change; nobody has seen it, since its keys were held.
+
+use super::callee::{self, Callee};
+use super::caller::{Caller, Planned};
+use super::single;
+use super::steps::Step;
+use super::task::{self, spawn};
+use crate::clock::{Now, store_us};
+use crate::command::{Ctx, OwnedRequest};
+use crate::keyspace::Key;
+use crate::net::{note_woken, step_back};
+use crate::resp::{Error, Reply, Request, Result};
+use crate::script::{Answer, Asked, Call, Host, Outcome};
+use crate::server::client::ClientRef;
+use crate::server::scripting::{Running as Known, SLICE};
+use crate::server::server::{Calls, Command, Run, Server, TaskCtx, TaskFuture};
+use crate::server::split::{self, Routes};
+use crate::server::turn::{Progress, Turn};
+use crate::shard::{At, EVERYTHING, Later, Lock, Shard, Transaction};
+use futures_lite::future::yield_now;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+/// What a command asks for.
+struct What {
+    callee: Callee,
+    /// How many arguments are keys, from the third on.
+    keys: usize,
+    at: At,
+    routes: Routes,
+}
+
+/// A script that is going to run as a task, perhaps more than once.
+struct Job {
+    server: Rc<Server>,
+    client: ClientRef,
+    what: What,
+    request: Rc<OwnedRequest>,
+}
+
+/// What has become of a script that was begun at once.
+enum Begun {
+    /// It is done: its reply.
+    Done(Vec<u8>),
+    Lasts(TaskFuture),
+}
+
+/// A script that has begun, and holds keys.
+struct Running {
+    call: Call,
+    caller: Caller,
+    transaction: Rc<Transaction>,
+    client: ClientRef,
+    at: At,
+    known: Rc<Known>,
+}
+
+/// Why a script ends that somebody has killed.
+const KILLED: &[u8] = b"Script killed by user with SCRIPT KILL...";
+
+/// The script has asked for keys that it may not touch: it is to begin again with everything held.
+struct Left;
+
+pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -> Progress {
+    let server = turn.server;
+    let shard = &server.shard;
+    let what = match What::of(server, calls, turn.at(command), request) {
+        Ok(what) => what,
+        Err(error) => return turn.fail(command.id, error),
+    };
+    let target = if what.routes.is_empty() { Some(shard.id) } else { split::common_target(&what.routes) };
+    match target {
+        // The shard that has all keys runs it.
+        Some(target) if target != shard.id && !what.callee.strays() => {
+            single::run(turn, not_on_data, target, what.at, request)
+        }
+        Some(target) if target == shard.id && !shard.must_wait(&what.at, request, turn.client.id) => {
+            if !turn.may_start(false) || turn.strict_order_forbids(target) {
+                return Progress::NotYet;
+            }
+            begin(turn, what, request)
+        }
+        _ if !turn.replies.is_idle() => Progress::NotYet,
+        _ => {
+            let job = Job::of(server, turn.client, what, request);
+            let call = task::Call::new(server, command.id, Some(request));
+            let muted = turn.take_muted();
+            let strays = job.what.callee.strays();
+            spawn(turn, Box::pin(async move { job.hold_and_run(strays).await }), call, muted);
+            Progress::Taken
+        }
+    }
+}
+
+/// What a part has for a handler whose command is no handler's: see [`At::is_script`].
+fn not_on_data(_: &mut Ctx, _: Request) -> Result {
+    Err(Error::text("ERR a script is no command on data"))
+}
+
+fn begin(turn: &mut Turn, what: What, request: Request) -> Progress {
+    let (server, at) = (turn.server, what.at);
+    let shard = &server.shard;
+    let began_us = store_us();
+    let begun = match what.begin(server, turn.client, request) {
+        Ok(begun) => begun,
+        Err(error) => return turn.fail(at.command, error),
+    };
+    let muted = turn.take_muted();
+    match begun {
+        Begun::Done(bytes) => {
+            turn.reply(muted, |reply| reply.raw(&bytes));
+            let now_us = store_us();
+            shard.meter.lap(now_us);
+            shard.meter.answered(at.command, &bytes);
+            turn.ran(at.command, request, now_us.saturating_sub(began_us) * 1_000);
+            shard.serve_waiters();
+        }
+        Begun::Lasts(future) => {
+            let call = task::Call::new(server, at.command, Some(request));
+            spawn(turn, future, call, muted);
+        }
+    }
+    Progress::Taken
+}
+
+/// A script that a connection of another shard has called, whose keys are here and nobody has: it is done, and its reply
+/// written, or it lasts.
+pub fn begin_for_other(server: &Rc<Server>, request: Request, at: At, out: &mut Vec<u8>, later: Later) -> bool {
+    let Run::Script(calls) = server.table.get(at.command).run else { unreachable!("sent by `run`") };
+    let client = server.nobody();
+    let begun = What::of(server, calls, at, request).and_then(|what| what.begin(server, &client, request));
+    match begun {
+        Ok(Begun::Done(bytes)) => out.extend_from_slice(&bytes),
+        Ok(Begun::Lasts(future)) => {
+            answer_later(server.shard.clone(), future, at, later);
+            return false;
+        }
+        Err(error) => Reply::new(out, at.proto).error(error),
+    }
+    true
+}
+
+fn answer_later(shard: Rc<Shard>, future: TaskFuture, at: At, later: Later) {
+    let began_us = store_us();
+    note_woken();
+    glommio::spawn_local(async move {
+        // glommio runs a new task at once; this one must not before what runs now is over.
+        yield_now().await;
+        let reply = task::or_error(future.await, at.proto);
+        shard.answer_script(at, later, &reply, store_us().saturating_sub(began_us) * 1_000);
+    })
+    .detach();
+}
+
+/// Collects what scripts have left, if that is much, while others have their turns.
+fn tidy(server: &Rc<Server>) {
+    let scripting = &server.scripting;
+    let of_functions = scripting.functions.loaded_machine();
+    let mut machines = [Some(scripting.scripts.machine.clone()), of_functions].into_iter().flatten();
+    let Some(machine) = machines.find(|machine| machine.wants_collection()) else { return };
+    if scripting.is_collecting.replace(true) {
+        return;
+    }
+    let server = server.clone();
+    note_woken();
+    glommio::spawn_local(async move {
+        yield_now().await;
+        while !machine.collect_some() {
+            step_back().await;
+        }
+        server.scripting.is_collecting.set(false);
+    })
+    .detach();
+}
+
+/// Runs a script within a transaction that holds everything it may touch.
+pub async fn in_transaction(
+    server: &Rc<Server>,
+    client: &ClientRef,
+    calls: Calls,
+    at: At,
+    request: OwnedRequest,
+    transaction: Option<&Rc<Transaction>>,
+) -> Result<Vec<u8>> {
+    let mut what = What::of(server, calls, at, request.as_request())?;
+    what.callee.load(server).await?;
+    let job = Job { server: server.clone(), client: client.clone(), what, request: Rc::new(request) };
+    let transaction = transaction.expect("scripts in a transaction hold keys").clone();
+    match job.begin(transaction, true).await {
+        Ok(result) => result,
+        Err(Left) => unreachable!("it may touch everything"),
+    }
+}
+
+impl What {
+    fn of(server: &Server, calls: Calls, at: At, request: Request) -> Result<What> {
+        let (callee, keys) = callee::find(server, calls, request)?;
+        let routes = split::routes(&server.shard.hasher, server.shard.spec(at.command).keys, request);
+        let write = !calls.read_only && !callee.never_writes();
+        Ok(What { callee, keys, at: At { hash: split::first_hash(&routes), write, ..at }, routes })
+    }
+
+    fn call(&self, server: &Server, request: Request) -> Result<Call> {
+        let limit = server.shard.config().feasible_limits().reply_bytes;
+        let (keys, args) = (request.from(3).take(self.keys), request.from(3 + self.keys));
+        Call::new(self.callee.called(server), keys, args, (self.at.proto, limit))
+    }
+
+    /// Begins at once. Where there is no shard but this one, and nobody holds anything, it may touch all.
+    fn begin(self, server: &Rc<Server>, client: &ClientRef, request: Request) -> Result<Begun> {
+        let (shard, at) = (&server.shard, self.at);
+        let is_alone = shard.count == 1 && !shard.is_busy();
+        let strays = self.callee.strays();
+        if !is_alone && strays || !self.callee.is_loaded() {
+            let job = Job::of(server, client, self, request);
+            return Ok(Begun::Lasts(Box::pin(async move { job.hold_and_run(strays).await })));
+        }
+        let caller = Caller::new(server, at, &self.routes);
+        if !is_alone {
+            caller.confine();
+        }
+        let began_us = store_us();
+        let mut call = self.call(server, request)?;
+        let (outcome, moment) = shard.moment(|| {
+            let outcome = call.go_on(&caller, SLICE);
+            if caller.has_left.get() {
+                caller.put_back(at);
+            }
+            let lasts = !matches!(outcome, Outcome::Done(_));
+            (outcome, lasts)
+        });
+        if caller.has_strayed.get() || caller.has_left.get() {
+            self.callee.note_strays();
+        }
+        let moment = match (outcome, moment) {
+            (Outcome::Done(bytes), _) => {
+                drop(call);
+                tidy(server);
+                return Ok(Begun::Done(bytes));
+            }
+            (outcome, moment) => moment.map(|moment| (outcome, moment)),
+        };
+        let (outcome, moment) = moment.expect("what is not done lasts");
+        let job = Job::of(server, client, self, request);
+        if caller.has_left.get() {
+            drop(call);
+            moment.forget();
+            return Ok(Begun::Lasts(Box::pin(async move { job.hold_and_run(true).await })));
+        }
+        // From now on it holds what it has declared; where it has touched more than that already, everything.
+        let locks: Vec<Lock> = if caller.has_strayed.get() {
+            vec![Lock { hash: EVERYTHING, write: true }]
+        } else {
+            if is_alone {
+                caller.confine();
+            }
+            job.what.routes.iter().map(|&(hash, _)| Lock { hash, write: at.write }).collect()
+        };
+        let transaction = Rc::new(moment.hold(&locks, caller.now.get(), caller.can_undo()));
+        let running = Running::new(&job, call, caller, transaction, began_us);
+        Ok(Begun::Lasts(Box::pin(async move {
+            match running.drive(outcome).await {
+                Ok(bytes) => Ok(bytes),
+                Err(Left) => job.hold_and_run(true).await,
+            }
+        })))
+    }
+}
+
+impl Job {
+    fn of(server: &Rc<Server>, client: &ClientRef, what: What, request: Request) -> Job {
+        Job { server: server.clone(), client: client.clone(), what, request: Rc::new(OwnedRequest::of(request)) }
+    }
+
+    /// Holds the script's keys, or everything, and runs it.
+    async fn hold_and_run(mut self, mut everything: bool) -> Result<Vec<u8>> {
+        self.what.callee.load(&self.server).await?;
+        let shard = self.server.shard.clone();
+        loop {
+            let write = everything || self.what.at.write;
+            let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write }));
+            let declared = self.what.routes.iter().map(|&(hash, target)| (target, Lock { hash, write }));
+            if everything {
+                self.server.global.scripts_holding_everything.fetch_add(1, Ordering::Relaxed);
+            }
+            let transaction =
+                if everything { shard.hold(all).await } else { shard.hold(declared).await.may_be_undone() };
+            match self.begin(Rc::new(transaction), everything).await {
+                Ok(result) => return result,
+                Err(Left) => everything = true,
+            }
+        }
+    }
+
+    /// Runs the script from its beginning in a transaction that holds its keys, or everything.
+    async fn begin(
+        &self,
+        transaction: Rc<Transaction>,
+        everything: bool,
+    ) -> std::result::Result<Result<Vec<u8>>, Left> {
+        let caller = Caller::new(&self.server, self.what.at, &self.what.routes);
+        caller.now.set(transaction.now);
+        if !everything {
+            caller.confine();
+        }
+        let call = match self.what.call(&self.server, self.request.as_request()) {
+            Ok(call) => call,
+            Err(error) => return Ok(Err(error)),
+        };
+        if transaction.is_here() {
+            // Until it is this transaction's turn here.
+            transaction.on(self.server.shard.id, |_, _| ()).await;
+        }
+        let mut running = Running::new(self, call, caller, transaction, store_us());
+        let outcome = running.slice();
+        let result = running.drive(outcome).await;
+        if result.is_err() {
+            self.what.callee.note_strays();
+        }
+        result.map(Ok)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.caller.server.scripting.remove(&self.known);
+        tidy(&self.caller.server);
+    }
+}
+
+impl Running {
+    fn new(job: &Job, call: Call, caller: Caller, transaction: Rc<Transaction>, began_us: u64) -> Running {
+        let known = Rc::new(Known {
+            began_us,
+            function: job.what.callee.function_name().map(Box::from),
+            request: job.request.clone(),
+            has_written: Cell::new(caller.has_written.get()),
+            is_killed: Cell::new(false),
+        });
+        job.server.scripting.add(known.clone());
+        Running { call, caller, transaction, client: job.client.clone(), at: job.what.at, known }
+    }
+
+    fn slice(&mut self) -> Outcome {
+        if self.known.is_killed.get() {
+            self.call.kill(KILLED);
+        }
+        let outcome = self.go_on();
+        self.known.has_written.set(self.caller.has_written.get());
+        outcome
+    }
+
+    fn go_on(&mut self) -> Outcome {
+        let Running { call, caller, transaction, .. } = self;
+        if transaction.is_here() {
+            transaction.here(|_, _| call.go_on(&*caller, SLICE))
+        } else {
+            call.go_on(&*caller, SLICE)
+        }
+    }
+
+    /// Goes on to the end, or until the script has left what it may touch: then it has changed nothing.
+    async fn drive(mut self, mut outcome: Outcome) -> std::result::Result<Vec<u8>, Left> {
+        loop {
+            match outcome {
+                Outcome::Done(bytes) => return Ok(bytes),
+                Outcome::Unfinished => step_back().await,
+                Outcome::Asks(asked) if self.caller.has_left.take() => {
+                    if self.caller.can_undo() {
+                        self.put_back().await;
+                        return Err(Left);
+                    }
+                    self.call.answer(self.widen(&asked));
+                }
+                Outcome::Asks(asked) => {
+                    let result = self.run_elsewhere(&asked).await;
+                    self.call.answer(task::or_error(result, asked.proto));
+                }
+            }
+            outcome = self.slice();
+        }
+    }
+
+    /// A script on the only shard has written before anybody took down what was there: it cannot begin again. Where nobody
+    /// else wants the keys that it asks for, it gets them.
+    fn widen(&self, asked: &Asked) -> Vec<u8> {
+        let mut out = Vec::new();
+        let answer = match self.caller.widen(asked.request(), |locks| self.transaction.widen(locks)) {
+            true => self.transaction.here(|_, _| self.caller.run(asked.request(), asked.proto, &mut out)),
+            false => Answer::Refused(Error::text(
+                "ERR The script asks for keys that it has not declared and that others wait for. It has written already, \
+                 so that it cannot begin again.",
+            )),
+        };
+        if let Answer::Refused(error) = answer {
+            Reply::new(&mut out, asked.proto).error(error);
+        }
+        out
+    }
+
+    /// Runs a command that could not run at once.
+    async fn run_elsewhere(&self, asked: &Asked) -> Result<Vec<u8>> {
+        let server = &self.caller.server;
+        let Planned { command, run, at, routes } = self.caller.plan(asked.request(), asked.proto)?;
+        self.known.has_written.set(self.caller.has_written.get());
+        let (call, ns) = task::Call::in_steps(server, command, None);
+        let request = OwnedRequest::of(asked.request());
+        let result = match run {
+            Run::Task(task) => {
+                let (server, client, db, proto) = (server.clone(), self.client.clone(), at.db, asked.proto);
+                task(TaskCtx { server, client, command, request, db, proto, in_exec: true }).await
+            }
+            Run::Data(run) => {
+                if at.write && self.caller.can_undo() {
+                    self.save(at, &routes, asked.request()).await;
+                }
+                let mut out = Vec::new();
+                let step = Step { shard: &server.shard, at, request, routes, transaction: Some(&self.transaction) };
+                step.run(run, &mut out, ns).await.map(|()| out)
+            }
+            _ => unreachable!("such commands run at once, or not at all"),
+        };
+        if let Err(error) = &result {
+            server.shard.meter.failed(command, &error.to_bytes());
+        }
+        call.end(server, &self.client, result.as_deref().unwrap_or_default());
+        result
+    }
+
+    /// Takes down keys before they are changed for the first time.
+    async fn save(&self, at: At, routes: &Routes, request: Request<'_>) {
+        let keys = self.caller.server.shard.spec(at.command).keys;
+        for (index, &(hash, target)) in keys.indexes(request).zip(routes) {
+            if self.caller.is_new(at.db, hash) {
+                let key: Box<[u8]> = request.arg(index).into();
+                let save =
+                    move |shard: &Shard, now: Now| shard.step_of(at, now, |ctx| ctx.save(Key { bytes: &key, hash })).0;
+                self.caller.keep_saved(target, self.transaction.on(target, save).await);
+            }
+        }
+    }
+
+    /// Makes all keys what they were.
+    async fn put_back(&self) {
+        let at = self.at;
+        for (target, saved) in self.caller.take_saved() {
+            let put_back = move |shard: &Shard, now: Now| {
+                shard.step_of(at, now, |ctx| ctx.put_back(saved));
+            };
+            self.transaction.on(target, put_back).await;
+        }
+        for target in self.transaction.shards.clone() {
+            self.transaction.forget(target).await;
+        }
+    }
+}

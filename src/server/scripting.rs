@@ -1,0 +1,91 @@
+//! The scripts and functions of one shard: those that are there, and those that run for longer than a moment.
+
+use super::global::Global;
+use crate::command::OwnedRequest;
+use crate::net::step_back;
+use crate::resp::Result;
+use crate::script::{Functions, Heading, Library, Loaded, Loading, Registered, Scripts};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes that the scripts of a shard may use together, and its functions.
+const MEMORY_BYTES: usize = 1 << 30;
+/// For how long a script runs before others have their turn.
+pub const SLICE: Duration = Duration::from_micros(400);
+
+/// A script or a function that was suspended, and has more to do.
+pub struct Running {
+    /// When it began, store microseconds.
+    pub began_us: u64,
+    /// The name of a function.
+    pub function: Option<Box<[u8]>>,
+    /// What has called it.
+    pub request: Rc<OwnedRequest>,
+    pub has_written: Cell<bool>,
+    /// Somebody wants it to end.
+    pub is_killed: Cell<bool>,
+}
+
+pub struct Scripting {
+    pub scripts: Rc<Scripts>,
+    pub functions: Functions,
+    running: RefCell<Vec<Rc<Running>>>,
+    /// A task collects what scripts have left.
+    pub is_collecting: Cell<bool>,
+}
+
+impl Scripting {
+    pub fn new(global: &Global) -> Scripting {
+        Scripting {
+            scripts: Rc::new(Scripts::new(global.scripts.clone(), MEMORY_BYTES)),
+            functions: Functions::new(global.libraries.clone(), MEMORY_BYTES),
+            running: RefCell::default(),
+            is_collecting: Cell::new(false),
+        }
+    }
+
+    pub fn add(&self, running: Rc<Running>) {
+        self.running.borrow_mut().push(running);
+    }
+
+    pub fn remove(&self, running: &Rc<Running>) {
+        self.running.borrow_mut().retain(|of| !Rc::ptr_eq(of, running));
+    }
+
+    /// Those that run, oldest first.
+    pub fn running(&self) -> Vec<Rc<Running>> {
+        let mut running = self.running.borrow().clone();
+        running.sort_unstable_by_key(|of| of.began_us);
+        running
+    }
+
+    /// Loads a library that nobody knows yet.
+    pub async fn load_new(&self, code: &[u8], heading: Heading) -> Result<Loaded> {
+        let loaded = match self.functions.load(code, &heading) {
+            Ok(loading) => finish(loading).await.and_then(|registered| Loaded::new(code, heading, registered)),
+            Err(error) => Err(error),
+        };
+        if loaded.is_err() {
+            self.functions.collect();
+        }
+        loaded
+    }
+
+    /// Loads a library that another shard has loaded before.
+    pub async fn load_again(&self, library: &Arc<Library>) -> Result<Rc<Loaded>> {
+        let heading = Heading::parse(&library.code)?;
+        let registered = finish(self.functions.load(&library.code, &heading)?).await?;
+        Ok(self.functions.keep(Loaded::again(library.clone(), registered)?))
+    }
+}
+
+async fn finish(mut loading: Loading) -> Result<Registered> {
+    loop {
+        if let Some(result) = loading.go_on(SLICE) {
+            return result;
+        }
+        step_back().await;
+    }
+}
