@@ -3,6 +3,10 @@
 use super::Ctx;
 use crate::keyspace::{Key, Owned, Touch};
 
+/// No more of a key is copied. A script over several shards that writes a larger one holds everything instead, which
+/// costs some tens of microseconds, as much as this copy.
+const SAVED_BYTES_MAX: usize = 64 << 10;
+
 /// A key as it was.
 pub struct Saved {
     db: usize,
@@ -12,11 +16,14 @@ pub struct Saved {
 }
 
 impl Ctx<'_> {
-    /// Takes down what is under a key.
-    pub fn save(&mut self, key: Key) -> Saved {
+    /// Takes down what is under a key, unless that is so large that copies would cost more than they are worth.
+    pub fn save(&mut self, key: Key) -> Option<Saved> {
         let live = self.keyspace.find(self.db, key, self.now, Touch::NOTHING);
+        if live.as_ref().is_some_and(|live| live.bytes() > SAVED_BYTES_MAX) {
+            return None;
+        }
         let was = live.map(|live| (live.to_owned(), live.deadline_ms()));
-        Saved { db: self.db, key: key.bytes.into(), was }
+        Some(Saved { db: self.db, key: key.bytes.into(), was })
     }
 
     /// Makes a key what it was. Nobody is told: as far as others know it was never anything else.

@@ -3,7 +3,7 @@
 
 use super::directive::{Directive, Field, Group};
 use super::redis;
-use super::types::{Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder};
+use super::types::{Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys};
 use super::values::{Kind, Setting};
 
 /// The row of that name; case does not count.
@@ -404,6 +404,51 @@ const OWN: &[Directive] = &[
         mutable: true,
         help: "percentiles of these histograms that INFO shows",
         field: field!(latency_percentiles),
+    },
+    Directive {
+        name: "busy-reply-threshold",
+        group: Group::Scripts,
+        default: "5000",
+        kind: Kind::Integer { min: 0, max: i64::MAX as u64, unit: "ms" },
+        mutable: true,
+        help: "milliseconds after which a script that still runs is in the way of others, who are told BUSY",
+        field: field!(busy_reply_threshold_ms),
+    },
+    Directive {
+        name: "busy-script-scope",
+        group: Group::Scripts,
+        default: "keys",
+        kind: Kind::Choice(ScriptScope::NAMES),
+        mutable: true,
+        help: "who is told BUSY by then: those who need the keys that it holds, or, as in Redis, everybody",
+        field: field!(busy_script_scope),
+    },
+    Directive {
+        name: "script-undeclared-keys",
+        group: Group::Scripts,
+        default: "allow",
+        kind: Kind::Choice(UndeclaredKeys::NAMES),
+        mutable: true,
+        help: "what becomes of scripts that touch keys which they have not declared: with several shards they hold everything, or the command is refused",
+        field: field!(script_undeclared_keys),
+    },
+    Directive {
+        name: "script-memory-limit",
+        group: Group::Scripts,
+        default: "1gb",
+        kind: Kind::Memory { min: MIB, max: 64 * GIB },
+        mutable: true,
+        help: "memory that the scripts of one shard may use, and its functions",
+        field: field!(script_memory_bytes),
+    },
+    Directive {
+        name: "script-instruction-limit",
+        group: Group::Scripts,
+        default: "0",
+        kind: Kind::Integer { min: 0, max: i64::MAX as u64, unit: "" },
+        mutable: true,
+        help: "Lua instructions after which a script is ended, counted in tens of thousands; 0 = no limit",
+        field: field!(script_instructions),
     },
     Directive {
         name: "active-expire-enabled",

@@ -45,7 +45,7 @@ pub use help::{markdown_absent_table, markdown_table};
 pub use rewrite::RewriteError;
 pub use types::{
     DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, Percentiles, PinShards,
-    PipelineOrder,
+    PipelineOrder, ScriptScope, UndeclaredKeys,
 };
 pub use values::{Kind, ValueError, escape, parse_memory};
 
@@ -104,6 +104,15 @@ pub struct Config {
     /// 0: no event is counted.
     pub latency_monitor_threshold_ms: u64,
     pub latency_percentiles: Percentiles,
+
+    /// A script that runs for longer is in the way of others.
+    pub busy_reply_threshold_ms: u64,
+    pub busy_script_scope: ScriptScope,
+    pub script_undeclared_keys: UndeclaredKeys,
+    /// Of the scripts of one shard, and of its functions.
+    pub script_memory_bytes: usize,
+    /// Of one run; 0: no limit.
+    pub script_instructions: u64,
 
     pub active_expire_enabled: bool,
     /// 0: no automatic cycle.
@@ -337,6 +346,11 @@ impl Config {
             latency_tracking: false,
             latency_monitor_threshold_ms: 0,
             latency_percentiles: Percentiles::default(),
+            busy_reply_threshold_ms: 0,
+            busy_script_scope: ScriptScope::Keys,
+            script_undeclared_keys: UndeclaredKeys::Allow,
+            script_memory_bytes: 0,
+            script_instructions: 0,
             active_expire_enabled: false,
             active_expire_interval_ms: 0,
             active_expire_cpu_percent: 0,

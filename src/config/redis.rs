@@ -199,8 +199,6 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Later "acl-pubsub-default" "resetchannels" Kind::Choice(&["allchannels", "resetchannels"]),
         "channels of new users; there is only the default user, who may use all"),
     kept!(Later "acllog-max-len" "128" LONG_COUNT, "refusals that ACL LOG keeps; nothing is refused to anybody"),
-    kept!(Later "busy-reply-threshold" "5000" Kind::Integer { min: 0, max: I64_MAX, unit: "ms" },
-        "after which others are told that a script runs; there are no scripts"),
     fixed(kept!(Later "enable-module-command" "no" Kind::Choice(DebugCommand::NAMES),
         "who may use MODULE, which is not there")),
     only!(Later "list-compress-depth" "0" COUNT,

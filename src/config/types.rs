@@ -61,6 +61,34 @@ impl Choice for PipelineOrder {
     const ALL: &'static [PipelineOrder] = &[PipelineOrder::Relaxed, PipelineOrder::Strict];
 }
 
+/// Whom a script keeps waiting that runs for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptScope {
+    /// Those who need what it holds.
+    Keys,
+    /// Everybody, as in Redis.
+    Server,
+}
+
+impl Choice for ScriptScope {
+    const NAMES: &'static [&'static str] = &["keys", "server"];
+    const ALL: &'static [ScriptScope] = &[ScriptScope::Keys, ScriptScope::Server];
+}
+
+/// What becomes of a script that touches keys which it has not declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UndeclaredKeys {
+    /// With several shards it holds everything.
+    Allow,
+    /// The command that does it is refused.
+    Deny,
+}
+
+impl Choice for UndeclaredKeys {
+    const NAMES: &'static [&'static str] = &["allow", "deny"];
+    const ALL: &'static [UndeclaredKeys] = &[UndeclaredKeys::Allow, UndeclaredKeys::Deny];
+}
+
 /// Permissions of a file, as chmod(2) takes them; zero leaves them to the umask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FileMode(pub u32);
@@ -379,6 +407,8 @@ mod tests {
         }
         check::<LogLevel>();
         check::<PipelineOrder>();
+        check::<ScriptScope>();
+        check::<UndeclaredKeys>();
         check::<Network>();
         check::<PinShards>();
         check::<DebugCommand>();

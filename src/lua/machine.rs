@@ -69,7 +69,13 @@ impl Machine {
 
     /// Compiles source under a name, as errors show it; or the error.
     pub fn compile(&self, source: &[u8], name: &CStr) -> Result<Chunk, Vec<u8>> {
-        let result = self.main.load(source, name);
+        let mut result = self.main.load(source, name);
+        if result.is_err() && self.memory.is_tight(self.collected.get()) {
+            // Lua collects nothing before it fails.
+            self.main.pop(1);
+            self.collect();
+            result = self.main.load(source, name);
+        }
         if result.is_err() {
             let error = self.main.to_bytes(-1).unwrap_or(b"not enough memory").to_vec();
             self.main.pop(1);

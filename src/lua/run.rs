@@ -19,6 +19,8 @@ const INSTRUCTIONS_A_LOOK: i32 = 10_000;
 /// A function of ours is asked to after so many steps.
 const STEPS_A_LOOK: usize = 50_000;
 
+const TOO_LONG: &[u8] = b"the script has run for more instructions than it may";
+
 /// Why a run stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
@@ -33,6 +35,8 @@ pub enum Pause {
 struct State {
     yielder: Cell<Option<*const Yielder<(), Pause>>>,
     slice_ends: Cell<Option<Instant>>,
+    /// Looks that it has left before it is ended.
+    looks_left: Cell<Option<u64>>,
     /// It must not go on, for this reason.
     killed: RefCell<Option<Rc<[u8]>>>,
 }
@@ -61,6 +65,13 @@ impl Run {
         });
         set_hook(lua, INSTRUCTIONS_A_LOOK);
         Run { coroutine: Some(coroutine), state, lua }
+    }
+
+    /// It is ended after so many instructions, which are counted in steps of [`INSTRUCTIONS_A_LOOK`]; after none where this is
+    /// 0. What functions of ours do counts by the time that it takes.
+    pub fn set_instructions(&self, most: u64) {
+        let looks = most.div_ceil(INSTRUCTIONS_A_LOOK as u64);
+        self.state.looks_left.set((most > 0).then_some(looks));
     }
 
     /// Runs for so long, or until it waits for something: then it is said why it stands still. `None` means that it is
@@ -140,6 +151,12 @@ pub fn spend(steps: usize) -> bool {
 pub fn pause_here(lua: Lua) -> Result<(), Raise> {
     STEPS_LEFT.set(STEPS_A_LOOK);
     with_current(|state| {
+        if let Some(left) = state.looks_left.get() {
+            state.looks_left.set(Some(left.saturating_sub(1)));
+            if left == 0 {
+                state.killed.borrow_mut().get_or_insert_with(|| TOO_LONG.into());
+            }
+        }
         if state.slice_ends.get().is_some_and(|ends| Instant::now() >= ends) {
             suspend(state, Pause::Slice);
         }

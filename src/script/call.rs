@@ -20,6 +20,16 @@ pub enum Outcome {
     Asks(Asked),
 }
 
+/// What a call may use.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    pub reply_bytes: usize,
+    /// Together with all others of its machine.
+    pub memory_bytes: usize,
+    /// Of Lua's; 0: as many as it wants.
+    pub instructions: u64,
+}
+
 /// What is called.
 pub enum Called {
     Script(Rc<Scripts>, Rc<Script>),
@@ -72,9 +82,11 @@ impl Call {
         called: Called,
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
         args: impl ExactSizeIterator<Item = &'a [u8]>,
-        (proto, reply_bytes): (Proto, usize),
+        proto: Proto,
+        bounds: Bounds,
     ) -> Result<Call> {
         let machine = called.machine();
+        machine.memory().set_limit(bounds.memory_bytes);
         let function = called.take_function()?;
         let Ok(worker) = machine.worker() else {
             called.keep_function(function);
@@ -111,12 +123,13 @@ impl Call {
             is_placed: Cell::new(false),
         });
         let of_run = shared.clone();
-        let limits = Limits { proto, bytes: reply_bytes };
+        let limits = Limits { proto, bytes: bounds.reply_bytes };
         let (run, busy) = machine.start(worker, move |lua| {
             let result = lua.call_with(count, 1, 1);
             let reply = reply_to(&of_run, lua, result, limits);
             of_run.reply.replace(reply);
         });
+        run.set_instructions(bounds.instructions);
         Ok(Call { run, busy: Some(busy), shared, called, function })
     }
 

@@ -39,7 +39,7 @@ impl Loaded {
 
 pub struct Functions {
     libraries: Arc<Libraries>,
-    memory_limit: usize,
+    memory_limit: Cell<usize>,
     /// Made for the first library, and gone with the last.
     machine: RefCell<Option<Rc<Machine>>>,
     /// The catalog, and its number.
@@ -54,15 +54,23 @@ impl Functions {
             changes: Cell::new(libraries.changes()),
             catalog: RefCell::new(libraries.catalog()),
             libraries,
-            memory_limit,
+            memory_limit: Cell::new(memory_limit),
             machine: RefCell::default(),
             loaded: RefCell::default(),
         }
     }
 
+    /// What is loaded and called from now on may use so many bytes.
+    pub fn set_memory_limit(&self, bytes: usize) {
+        self.memory_limit.set(bytes);
+        if let Some(machine) = self.machine.borrow().as_ref() {
+            machine.memory().set_limit(bytes);
+        }
+    }
+
     fn machine(&self) -> Rc<Machine> {
         let mut machine = self.machine.borrow_mut();
-        let new = || Rc::new(Machine::new(self.memory_limit, api::install_for_functions));
+        let new = || Rc::new(Machine::new(self.memory_limit.get(), api::install_for_functions));
         machine.get_or_insert_with(new).clone()
     }
 

@@ -28,7 +28,7 @@ mod scripts;
 mod shelf;
 mod values;
 
-pub use call::{Call, Called, Outcome};
+pub use call::{Bounds, Call, Called, Outcome};
 pub use functions::{Functions, Loaded};
 pub use header::{Flags, Header};
 pub use host::{Answer, Asked, Host};

@@ -204,6 +204,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         debug: config.enable_debug_command,
         paused: paused(server),
         monitored: monitor::is_monitored(server),
+        busy: server.global.busy_scripts.any(),
     };
     let strict = config.pipeline_order == PipelineOrder::Strict;
     state.session.gate = Gate::of(state.session.standing(), conditions);

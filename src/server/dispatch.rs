@@ -3,7 +3,7 @@
 use super::gate::{self, Refusal};
 use super::monitor;
 use super::received::RoutedKey;
-use super::run::{atomic, coordinate, exec, here, scatter, script, single, task, wait};
+use super::run::{atomic, coordinate, exec, here, in_the_way, scatter, script, single, task, wait};
 use super::server::{Command, Found, Run};
 use super::split;
 use super::turn::{Progress, Turn};
@@ -18,8 +18,10 @@ pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<Rou
         Ok(command) => command,
         Err(error) => return refuse(turn, found, error),
     };
-    if !turn.session.gate.admits(command.spec.flags) {
-        return do_not_admit(turn, command, found);
+    if !turn.session.gate.admits(command.spec.flags)
+        && let Some(progress) = do_not_admit(turn, command, request, found)
+    {
+        return progress;
     }
     if turn.session.multi.is_some() && !exec::is_done_at_once(command) {
         return queue(turn, command, request);
@@ -117,15 +119,24 @@ fn count(turn: &mut Turn) {
     commands.set(commands.get() + 1);
 }
 
+/// Nothing where it may run in spite of a script that has run for long.
 #[cold]
-fn do_not_admit(turn: &mut Turn, command: &Command, found: &Found) -> Progress {
+fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Found) -> Option<Progress> {
     match gate::refusal(turn.session.standing(), turn.conditions, &command.spec, command.full_name) {
-        Refusal::Error(error) => refuse(turn, found, error),
-        Refusal::Paused => {
-            turn.session.last_command = command.full_name;
-            turn.pause()
-        }
+        Refusal::Error(error) => Some(refuse(turn, found, error)),
+        Refusal::Later => match in_the_way::of(turn, command, request) {
+            Some(script) => Some(refuse(turn, found, Error::text(script.text()))),
+            None => pause(turn, command),
+        },
     }
+}
+
+fn pause(turn: &mut Turn, command: &Command) -> Option<Progress> {
+    if turn.gate_past_scripts().admits(command.spec.flags) {
+        return None;
+    }
+    turn.session.last_command = command.full_name;
+    Some(turn.pause())
 }
 
 /// Answers a request that cannot run. In a transaction, none of it will.

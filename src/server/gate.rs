@@ -7,7 +7,7 @@
 //! [`flag`]: crate::command::spec::flag
 
 use crate::command::spec::Spec;
-use crate::command::spec::flag::{MAY_REPLICATE, NO_AUTH, NO_MULTI, PROTECTED, READ, SUBSCRIBED, WRITE};
+use crate::command::spec::flag::{ALLOW_BUSY, MAY_REPLICATE, NO_AUTH, NO_MULTI, PROTECTED, READ, SUBSCRIBED, WRITE};
 use crate::config::DebugCommand;
 use crate::resp::Error;
 
@@ -59,6 +59,8 @@ pub struct Conditions {
     pub paused: Paused,
     /// Somebody sees all commands.
     pub monitored: bool,
+    /// A script has run for so long that it may be in a command's way.
+    pub busy: bool,
 }
 
 /// Flags that some of several commands have, and flags that some of them lack.
@@ -79,8 +81,8 @@ impl Flags {
 #[derive(Debug)]
 pub enum Refusal {
     Error(Error),
-    /// Later it may.
-    Paused,
+    /// Later it may, or at once, unless one of the scripts that have run for long is in its way.
+    Later,
 }
 
 impl Conditions {
@@ -110,6 +112,9 @@ impl Gate {
         }
         if standing.monitors {
             gate.deny |= DATA;
+        }
+        if conditions.busy {
+            gate.require |= ALLOW_BUSY;
         }
         match conditions.paused {
             Paused::No => {}
@@ -152,7 +157,7 @@ pub fn refusal(standing: Standing, conditions: Conditions, spec: &Spec, full_nam
         // To Redis who monitors is a kind of replica.
         Error::text("ERR Replica can't interact with the keyspace")
     } else {
-        return Refusal::Paused;
+        return Refusal::Later;
     })
 }
 

@@ -1,6 +1,7 @@
 //! What the shards' servers share: a few counters, and the configuration's master copy. Nothing here is written on
 //! the way of an ordinary command.
 
+use super::busy::BusyScripts;
 use crate::clock::store_us;
 use crate::config::Config;
 use crate::script::{Libraries, Shelf};
@@ -36,6 +37,7 @@ pub struct Global {
     pub pause_all: AtomicBool,
     /// How often a script has held everything, since it touches keys that it does not declare.
     pub scripts_holding_everything: AtomicU64,
+    pub busy_scripts: BusyScripts,
     /// The sources of all scripts.
     pub scripts: Arc<Shelf>,
     /// The sources of all functions.
@@ -73,6 +75,7 @@ impl Global {
             pause_until_us: AtomicU64::new(0),
             pause_all: AtomicBool::new(false),
             scripts_holding_everything: AtomicU64::new(0),
+            busy_scripts: BusyScripts::default(),
             scripts: Arc::default(),
             libraries: Arc::default(),
             stopping: AtomicBool::new(false),

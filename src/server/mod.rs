@@ -25,9 +25,10 @@
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs`, `scripting.rs` | who monitors, listens, follows the journal, waits for a key; scripts that run |
 //! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `tracks.rs`, `replies.rs` | a connection: its flow, what its commands know, its replies in order |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
-//! | `gate.rs` | may a command run: words of flags |
+//! | `gate.rs`, `busy.rs` | may a command run: words of flags; scripts that have run for long |
 //! | `global.rs`, `files.rs` | the little that shards share; how many clients there may be |
 
+mod busy;
 mod client;
 mod connection;
 mod dispatch;

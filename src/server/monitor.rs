@@ -4,6 +4,7 @@
 //! and to the shards that have some, in their order.
 
 use super::client::ClientRef;
+use super::monitors::By;
 use super::output::{self, close_now};
 use super::server::{Command, Server};
 use super::session::{Close, Session};
@@ -40,7 +41,22 @@ pub fn end(server: &Server, session: &mut Session) {
 #[cold]
 pub fn show(server: &Server, session: &Session, db: usize, command: &Command, request: Request) {
     if command.spec.flags & (ADMIN | SKIP_MONITOR) == 0 {
-        server.monitors.write(session, db, request, realtime_us(), output::most_pushed_bytes(server));
+        server.monitors.write(By::Client(&session.peer), db, request, realtime_us(), output::most_pushed_bytes(server));
+    }
+}
+
+/// Shows that a script is called, before what it does.
+#[cold]
+pub fn show_call(server: &Server, session: &Session, request: Request) {
+    let (db, most) = (session.db, output::most_pushed_bytes(server));
+    server.monitors.write(By::Client(&session.peer), db, request, realtime_us(), most);
+}
+
+/// Shows a command of a script's.
+#[cold]
+pub fn show_script(server: &Server, db: usize, command: &Command, request: Request) {
+    if command.spec.flags & (ADMIN | SKIP_MONITOR) == 0 {
+        server.monitors.write(By::Script, db, request, realtime_us(), output::most_pushed_bytes(server));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The monitors of one shard, and what it has to say to those of all.
 
 use super::client::ClientRef;
-use super::session::Session;
+use super::session::Peer;
 use super::shown::{self, quote};
 use crate::resp::Request;
 use std::cell::RefCell;
@@ -18,6 +18,14 @@ pub struct Monitors {
     pub on_their_way: Vec<Arc<AtomicUsize>>,
 }
 
+/// Who has sent a command.
+#[derive(Clone, Copy)]
+pub enum By<'p> {
+    Client(&'p Peer),
+    /// A script's call.
+    Script,
+}
+
 impl Monitors {
     pub fn new(shards: usize) -> Monitors {
         Monitors {
@@ -29,11 +37,14 @@ impl Monitors {
 
     /// Writes the line of a command, at a moment of the wall clock. It is cut short when it has more than `most` bytes:
     /// no monitor may hold so much, so it ends, whatever else the line says.
-    pub fn write(&self, session: &Session, db: usize, request: Request, now_us: u64, most: usize) {
+    pub fn write(&self, by: By, db: usize, request: Request, now_us: u64, most: usize) {
         let mut lines = self.lines.borrow_mut();
-        let (unix, addr) = match session.peer.addr.strip_suffix(":0") {
-            Some(path) if session.peer.unix => ("unix:", path),
-            _ => ("", &session.peer.addr[..]),
+        let (unix, addr) = match by {
+            By::Script => ("", "lua"),
+            By::Client(peer) => match peer.addr.strip_suffix(":0") {
+                Some(path) if peer.unix => ("unix:", path),
+                _ => ("", &peer.addr[..]),
+            },
         };
         let (seconds, us) = (now_us / 1_000_000, now_us % 1_000_000);
         write!(lines, "+{seconds}.{us:06} [{db} {unix}{addr}]").expect("writing to memory");

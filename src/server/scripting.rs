@@ -10,8 +10,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that the scripts of a shard may use together, and its functions.
-const MEMORY_BYTES: usize = 1 << 30;
 /// For how long a script runs before others have their turn.
 pub const SLICE: Duration = Duration::from_micros(400);
 
@@ -38,9 +36,10 @@ pub struct Scripting {
 
 impl Scripting {
     pub fn new(global: &Global) -> Scripting {
+        let memory_bytes = global.config().script_memory_bytes;
         Scripting {
-            scripts: Rc::new(Scripts::new(global.scripts.clone(), MEMORY_BYTES)),
-            functions: Functions::new(global.libraries.clone(), MEMORY_BYTES),
+            scripts: Rc::new(Scripts::new(global.scripts.clone(), memory_bytes)),
+            functions: Functions::new(global.libraries.clone(), memory_bytes),
             running: RefCell::default(),
             is_collecting: Cell::new(false),
         }
@@ -62,7 +61,8 @@ impl Scripting {
     }
 
     /// Loads a library that nobody knows yet.
-    pub async fn load_new(&self, code: &[u8], heading: Heading) -> Result<Loaded> {
+    pub async fn load_new(&self, code: &[u8], heading: Heading, memory_bytes: usize) -> Result<Loaded> {
+        self.functions.set_memory_limit(memory_bytes);
         let loaded = match self.functions.load(code, &heading) {
             Ok(loading) => finish(loading).await.and_then(|registered| Loaded::new(code, heading, registered)),
             Err(error) => Err(error),

@@ -104,6 +104,11 @@ impl Turn<'_> {
         self.session.gate = Gate::of(self.session.standing(), self.conditions);
     }
 
+    /// The gate for what no script is in the way of.
+    pub fn gate_past_scripts(&self) -> Gate {
+        Gate::of(self.session.standing(), Conditions { busy: false, ..self.conditions })
+    }
+
     /// In which place a command of this connection runs.
     #[inline]
     pub fn at(&self, command: &Command) -> At {

@@ -70,6 +70,18 @@ impl Transaction {
         self.on(target, move |shard, _| shard.forget_heard(origin, number)).await;
     }
 
+    /// Those who wait for its keys, with commands of one shard, are answered this error instead.
+    pub async fn refuse_waiting(&self, error: &'static str) {
+        let (origin, number) = (self.shard.id, self.number);
+        for target in self.shards.iter().copied() {
+            let refuse = move |shard: &Rc<Shard>| {
+                shard.refuse_waiting(origin, number, error);
+                shard.after_commands();
+            };
+            self.shard.call(target, refuse).await;
+        }
+    }
+
     /// Holds more keys of its own shard, the only one that takes part, if nobody else wants them.
     pub fn widen(&self, locks: &[Lock]) -> bool {
         self.shard.widen(self.number, locks)

@@ -13,7 +13,7 @@ use super::pace::Pace;
 use super::transactions::Deferred;
 use super::{Later, Shard};
 use crate::command::{Handler, OwnedRequest};
-use crate::resp::Request;
+use crate::resp::{Error, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 
@@ -160,6 +160,24 @@ impl Shard {
         self.send_answers(batch);
         self.go_on_with_stalled(ticket.client);
         self.after_commands();
+    }
+
+    /// Answers a command that is not going to run.
+    pub(super) fn answer_refused(&self, deferred: &Deferred, error: Error) {
+        let Deferred { at, ticket, origin, owed, .. } = deferred;
+        let mut batch = self.outbox.empty_batch();
+        batch.origin = *origin;
+        batch.target = self.id as u16;
+        batch.owed += owed;
+        let mut part = Part::new(|_, _| Ok(()), *at, *ticket);
+        self.meter.rejected(Some(at.command), &error.to_bytes());
+        Reply::new(&mut batch.out, at.proto).error(error);
+        part.out = (0, batch.out.len());
+        batch.answer(part, None);
+        self.send_answers(batch);
+        if *origin != self.id {
+            self.go_on_with_stalled(ticket.client);
+        }
     }
 
     /// Runs a command whose locks were granted; whether its connection may go on.

@@ -46,3 +46,87 @@ fn a_script_that_has_not_written_can_be_killed() {
         assert_eq!(other.call("SCRIPT KILL").text(), "NOTBUSY No scripts in execution right now.");
     });
 }
+
+const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+const BUSY_FUNCTION: &str = "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
+
+#[test]
+fn who_needs_the_keys_of_a_long_script_is_told() {
+    on_embers(&["--busy-reply-threshold", "100"], |server| {
+        let (mut client, mut other, mut early) = (server.client(), server.client(), server.client());
+        other.call("SET held v");
+        client.send_raw(&encode(&["EVAL", "while redis.call('GET', KEYS[1]) do end", "1", "held"]));
+        assert!(wait_until(LONG, || other.call("GET held").text() == BUSY));
+        early.send_raw(b"SET held 1\r\nPING\r\nGET held\r\n");
+        assert_eq!(early.read().text(), BUSY);
+        assert_eq!(early.read().text(), "PONG");
+        assert_eq!(early.read().text(), BUSY);
+        for refused in ["SET held 1", "MSET held 1 b 2", "DEL held", "FLUSHALL", "DBSIZE", "RENAME held other"] {
+            assert_eq!(other.call(refused).text(), BUSY, "{refused}");
+        }
+        for n in 0..20 {
+            assert_eq!(other.call(&format!("SET free:{n} {n}")), Value::ok());
+        }
+        other.call("MULTI");
+        assert_eq!(other.call("GET held").text(), BUSY);
+        assert!(other.call("EXEC").text().starts_with("EXECABORT"));
+        other.call("MULTI");
+        assert_eq!(other.call("GET free:1").text(), "QUEUED");
+        assert_eq!(other.call("EXEC"), Value::Array(vec![bulk("1")]));
+        assert_eq!(eval(&mut other, "return redis.call('GET', KEYS[1])", &["free:2"], &[]), bulk("2"));
+        assert_eq!(eval(&mut other, "return redis.call('GET', KEYS[1])", &["held"], &[]).text(), BUSY);
+        assert!(other.call("FUNCTION KILL").text().starts_with(BUSY));
+        assert_eq!(other.call("SCRIPT KILL"), Value::ok());
+        assert!(client.read().text().starts_with("ERR Script killed by user with SCRIPT KILL"));
+        assert_eq!(other.call("GET held"), bulk("v"));
+    });
+}
+
+#[test]
+fn everybody_is_told_where_that_is_wanted() {
+    on_embers(&["--busy-reply-threshold", "50", "--busy-script-scope", "server"], |server| {
+        let (mut client, mut other) = (server.client(), server.client());
+        let library = "#!lua name=l\nredis.register_function{function_name='f', callback=function() while true do end end, \
+                       flags={'no-writes'}}";
+        assert_eq!(other.command(&["FUNCTION", "LOAD", library]), bulk("l"));
+        for (call, kill, busy) in [
+            (&["EVAL", "while true do end", "0"], "SCRIPT KILL", BUSY),
+            (&["FCALL", "f", "0"], "FUNCTION KILL", BUSY_FUNCTION),
+        ] {
+            client.send_raw(&encode(call));
+            assert!(wait_until(LONG, || other.call("PING").text() == busy));
+            for refused in ["GET k", "SET k v", "CONFIG GET port", "INFO", "SUBSCRIBE c", "EVAL \"return 1\" 0"] {
+                assert_eq!(other.call(refused).text(), busy, "{refused}");
+            }
+            assert_eq!(other.call("MULTI"), Value::ok());
+            assert_eq!(other.call("GET k").text(), busy);
+            assert_eq!(other.call("DISCARD"), Value::ok());
+            assert_eq!(other.call("MULTI"), Value::ok());
+            assert_eq!(other.call("EXEC").text(), format!("EXECABORT Transaction discarded because of: {busy}"));
+            assert_eq!(other.call(kill), Value::ok());
+            assert!(client.read().is_error());
+            assert_eq!(other.call("PING").text(), "PONG");
+        }
+    });
+}
+
+#[test]
+fn a_script_has_as_many_instructions_and_as_much_memory_as_it_may() {
+    let limits = ["--script-instruction-limit", "10000000", "--script-memory-limit", "16mb"];
+    on_embers(&limits, |server| {
+        let mut client = server.client();
+        let error = eval(&mut client, "while true do pcall(redis.call, 'GET', 'k') end", &[], &[]).text();
+        assert!(error.starts_with("ERR the script has run for more instructions than it may"), "{error}");
+        let error = eval(&mut client, "local t = {} for i = 1, 100000000 do t[i] = {} end", &[], &[]).text();
+        assert!(error.contains("not enough memory"), "{error}");
+        let count = "local n = 0 for i = 1, 1000000 do n = n + 1 end return n";
+        assert_eq!(eval(&mut client, count, &[], &[]), int(1_000_000));
+        assert_eq!(client.call("CONFIG SET script-instruction-limit 1000 script-memory-limit 64mb"), Value::ok());
+        assert!(eval(&mut client, count, &[], &[]).is_error());
+        assert_eq!(client.call("CONFIG SET script-instruction-limit 0"), Value::ok());
+        assert_eq!(
+            eval(&mut client, "local t = {} for i = 1, 1000000 do t[i] = i end return #t", &[], &[]),
+            int(1_000_000)
+        );
+    });
+}

@@ -146,3 +146,56 @@ fn scripts_wake_those_who_wait() {
         assert_eq!(client.call("LRANGE queue 0 -1"), Value::bulks(&["b"]));
     });
 }
+
+#[test]
+fn keys_that_were_not_declared_can_be_denied() {
+    on_embers(&["--script-undeclared-keys", "deny"], |server| {
+        let mut client = server.client();
+        let denied =
+            "ERR Script attempted to access keys that it has not declared, which script-undeclared-keys denies";
+        assert_eq!(eval(&mut client, "return redis.call('SET', KEYS[1], ARGV[1])", &["a"], &["1"]), Value::ok());
+        assert_eq!(eval(&mut client, "return redis.call('MGET', KEYS[2], KEYS[1])", &["a", "b"], &[]).items().len(), 2);
+        for script in [
+            "return redis.call('SET', 'b', 1)",
+            "return redis.call('MGET', KEYS[1], 'b')",
+            "return redis.call('DBSIZE')",
+            "return redis.call('SCAN', 0)",
+            "return redis.call('SORT', KEYS[1], 'BY', 'x*')",
+            "return redis.call('RANDOMKEY')",
+        ] {
+            let error = eval(&mut client, script, &["a"], &[]).text();
+            assert!(error.starts_with(denied), "{script}: {error}");
+        }
+        let caught = "return redis.pcall('GET', 'b').err";
+        assert!(eval(&mut client, caught, &["a"], &[]).text().contains("has not declared"));
+        // What concerns no key, and what cannot be undone, is done in place.
+        assert_eq!(
+            eval(&mut client, "redis.call('SET', KEYS[1], 2) return redis.call('PUBLISH', 'c', 'm')", &["a"], &[]),
+            int(0)
+        );
+        let held = server.info("scripts_holding_everything").expect("counted");
+        assert_eq!(held, "0");
+    });
+}
+
+/// A script over several shards keeps copies of what it writes; a large value is not copied.
+#[test]
+fn large_values_are_written_without_copies() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        let push = "redis.call('INCR', KEYS[2]) return redis.call('RPUSH', KEYS[1], ARGV[1])";
+        let filled = "for i = 1, 20000 do redis.call('RPUSH', KEYS[1], 'element of the list ' .. i) end";
+        eval(&mut client, filled, &["list"], &[]);
+        for n in 1..=20 {
+            let keys = ["list".to_owned(), format!("other:{n}")];
+            let reply = eval(&mut client, push, &[&keys[0], &keys[1]], &["more"]);
+            assert_eq!(reply, int(20_000 + n));
+            // What was written before the large one was found is written once.
+            assert_eq!(client.call(&format!("GET other:{n}")), bulk("1"));
+        }
+        let leaves =
+            "redis.call('RPUSH', KEYS[1], 'x') redis.call('SET', 'undeclared', 1) return redis.call('LLEN', KEYS[1])";
+        assert_eq!(eval(&mut client, leaves, &["list"], &[]), int(20_021));
+        assert_eq!(client.call("LLEN list"), int(20_021));
+    });
+}

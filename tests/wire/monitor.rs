@@ -208,3 +208,26 @@ fn a_monitor_that_does_not_read_is_ended() {
         assert!(wait_until(PATIENCE, || monitor.is_closed_by_server()));
     }
 }
+
+#[test]
+fn a_script_is_shown_and_then_what_it_does() {
+    on_every_server(&[], |server| {
+        let mut watching = monitor(server);
+        let mut client = server.client();
+        let script = "redis.call('SET', KEYS[1], '1') redis.call('SELECT', 2) return redis.call('GET', KEYS[1])";
+        client.command(&["EVAL", script, "1", "k"]);
+        client.call("MULTI");
+        client.command(&["EVAL", "return redis.call('DEL', KEYS[1])", "1", "k"]);
+        client.call("EXEC");
+        // With a coordinator EXEC is shown when it begins.
+        let lines: Vec<Line> = (0..8).map(|_| next(&mut watching)).collect();
+        assert!(lines.iter().any(|line| line.call == "\"EXEC\""));
+        let is_call = |line: &&Line| line.call.starts_with("\"EVAL\"") && line.addr == address(&client);
+        assert_eq!(lines.iter().filter(is_call).count(), 2, "{lines:?}");
+        let inner: Vec<(&str, &str)> =
+            lines.iter().filter(|line| line.addr == "lua").map(|line| (&line.db[..], &line.call[..])).collect();
+        let expected =
+            [("0", "\"SET\" \"k\" \"1\""), ("0", "\"SELECT\" \"2\""), ("2", "\"GET\" \"k\""), ("0", "\"DEL\" \"k\"")];
+        assert_eq!(inner, expected);
+    });
+}

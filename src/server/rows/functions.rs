@@ -113,13 +113,13 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     let code = request.arg(request.len() - 1);
     let heading = Heading::parse(code)?;
-    let scripting = &ctx.server.scripting;
+    let (scripting, memory_bytes) = (&ctx.server.scripting, ctx.server.shard.config().script_memory_bytes);
     let refuse_second = |catalog: &Catalog, name: &[u8]| match catalog.library(name) {
         Some(_) if !replace => Err(Error::quoting(&[b"ERR Library '", name, b"' already exists"])),
         _ => Ok(()),
     };
     refuse_second(&scripting.functions.catalog(), &heading.name)?;
-    let loaded = scripting.load_new(code, heading).await?;
+    let loaded = scripting.load_new(code, heading, memory_bytes).await?;
     let library = loaded.library.clone();
     ctx.server.global.libraries.change(|catalog| {
         // Others may have been loaded meanwhile.
@@ -270,14 +270,14 @@ async fn restore(ctx: TaskCtx) -> Result<Vec<u8>> {
         _ => return Err(Error::bad_subcommand("FUNCTION", request.arg(1))),
     };
     let codes = rdb::functions::decode(request.arg(2)).map_err(Error::err)?;
-    let scripting = &ctx.server.scripting;
+    let (scripting, memory_bytes) = (&ctx.server.scripting, ctx.server.shard.config().script_memory_bytes);
     let (mut restored, mut all) = (Catalog::default(), Vec::new());
     for code in codes {
         let heading = Heading::parse(&code)?;
         if restored.library(&heading.name).is_some() {
             return Err(Error::quoting(&[b"ERR Library '", &heading.name, b"' already exists"]));
         }
-        let loaded = scripting.load_new(&code, heading).await?;
+        let loaded = scripting.load_new(&code, heading, memory_bytes).await?;
         restored = restored.with(std::slice::from_ref(&loaded.library), false)?;
         all.push(loaded);
     }

@@ -6,15 +6,17 @@ use super::scatter::run_whole;
 use crate::clock::{Now, store_us};
 use crate::command::spec::flag::{MAY_REPLICATE, NO_SCRIPT, WRITE};
 use crate::command::{self, Saved};
+use crate::config::UndeclaredKeys;
 use crate::keyspace::{Key, Tracker};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::script::{Answer, Host};
 use crate::server::gate::{Conditions, Gate, Paused, Refusal, Standing, refusal};
+use crate::server::monitor;
 use crate::server::plan;
 use crate::server::server::{Command, Found, Run, Server};
 use crate::server::session::Session;
 use crate::server::split::{self, Routes};
-use crate::shard::{At, Lock};
+use crate::shard::{At, EVERYTHING, Lock};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -38,6 +40,8 @@ pub struct Caller {
     standing: Standing,
     conditions: Conditions,
     read_only: bool,
+    /// It may not touch what it has not declared.
+    is_strict: bool,
     no_touch: bool,
     tracker: Option<Tracker>,
     db: Cell<usize>,
@@ -71,14 +75,17 @@ impl Caller {
     pub fn new(server: &Rc<Server>, at: At, routes: &Routes) -> Caller {
         // Whether it may be called was asked already; what stands in the way of that does not in its commands'.
         let standing = Standing { authenticated: true, ..Standing::default() };
-        let debug = server.shard.config().enable_debug_command;
-        let conditions = Conditions { has_password: false, debug, paused: Paused::No, monitored: false };
+        let config = server.shard.config();
+        let debug = config.enable_debug_command;
+        let monitored = monitor::is_monitored(server);
+        let conditions = Conditions { has_password: false, debug, paused: Paused::No, monitored, busy: false };
         Caller {
             server: server.clone(),
             gate: Gate::of(standing, conditions),
             standing,
             conditions,
             read_only: !at.write,
+            is_strict: config.script_undeclared_keys == UndeclaredKeys::Deny,
             no_touch: !at.touch.uses(),
             tracker: at.tracker,
             db: Cell::new(at.db),
@@ -94,15 +101,24 @@ impl Caller {
         }
     }
 
-    /// From now on it may touch only what it has declared, and what it writes can be undone, unless it has written already.
+    /// From now on it may touch only what it has declared, and what it writes can be undone, unless it has written already,
+    /// or is refused all else.
     pub fn confine(&self) {
         self.reach.replace(Reach::Declared(self.declared.clone()));
-        self.saves.set(!self.has_written.get());
+        self.saves.set(!self.has_written.get() && !self.is_strict);
     }
 
     /// Whether what it has written can be undone.
     pub fn can_undo(&self) -> bool {
         self.saves.get()
+    }
+
+    /// What others cannot have while it runs.
+    pub fn locks(&self) -> Vec<Lock> {
+        match &*self.reach.borrow() {
+            Reach::All => vec![Lock { hash: EVERYTHING, write: true }],
+            Reach::Declared(hashes) => hashes.iter().map(|&hash| Lock { hash, write: !self.read_only }).collect(),
+        }
     }
 
     /// Lets it touch the keys of a command, too, if `lock` gets them for it.
@@ -169,9 +185,7 @@ impl Caller {
     fn reaches(&self, command: &Command, run: Run, routes: &Routes) -> bool {
         // What was published cannot be undone.
         let is_told = self.saves.get() && command.spec.has(MAY_REPLICATE);
-        let within = |hashes: &Hashes| {
-            !is_told && !needs_everything(run) && routes.iter().all(|(hash, _)| hashes.binary_search(hash).is_ok())
-        };
+        let within = |hashes: &Hashes| !is_told && !needs_everything(run) && are_among(routes, hashes);
         match &*self.reach.borrow() {
             Reach::All => {
                 if !self.has_strayed.get() && !within(&self.declared) {
@@ -181,6 +195,11 @@ impl Caller {
             }
             Reach::Declared(hashes) => within(hashes),
         }
+    }
+
+    /// Whether a command is about nothing but keys that the script has declared.
+    fn has_declared(&self, command: &Command, run: Run, request: Request, routes: &Routes) -> bool {
+        !needs_everything(run) && !command.spec.keys.name_others(request) && are_among(routes, &self.declared)
     }
 
     /// A command as it is going to run, elsewhere or later.
@@ -195,6 +214,7 @@ impl Caller {
         Ok(Planned { command: command.id, run, at: self.at(command, proto, &routes), routes })
     }
 
+    /// Whether it has run: see [`Caller::keep_saved`].
     fn run_here(
         &self,
         command: &Command,
@@ -203,11 +223,11 @@ impl Caller {
         request: Request,
         routes: &Routes,
         out: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         let shard = &self.server.shard;
         if command.writes {
-            if self.saves.get() {
-                self.save(at, routes, request, command);
+            if self.saves.get() && !self.save(at, routes, request, command) {
+                return false;
             }
             self.has_written.set(true);
         }
@@ -228,18 +248,19 @@ impl Caller {
             None => shard.meter.note(at.command),
             Some(began_us) => shard.meter.ran(at.command, store_us().saturating_sub(began_us) * 1_000),
         }
+        true
     }
 
-    /// Takes down what a command is about to change, if that was not done before.
-    fn save(&self, at: At, routes: &Routes, request: Request, command: &Command) {
+    /// Takes down what a command is about to change, if that was not done before; whether that can be done.
+    fn save(&self, at: At, routes: &Routes, request: Request, command: &Command) -> bool {
         let shard = &self.server.shard;
-        for (index, &(hash, _)) in command.spec.keys.indexes(request).zip(routes) {
-            if self.is_new(at.db, hash) {
+        command.spec.keys.indexes(request).zip(routes).all(|(index, &(hash, _))| {
+            !self.is_new(at.db, hash) || {
                 let key = Key { bytes: request.arg(index), hash };
                 let (saved, _) = shard.step_of(at, self.now.get(), |ctx| ctx.save(key));
-                self.keep_saved(shard.id, saved);
+                self.keep_saved(shard.id, saved)
             }
-        }
+        })
     }
 
     /// Whether a key was not taken down before; it is going to be.
@@ -247,8 +268,12 @@ impl Caller {
         self.seen.borrow_mut().insert((db, hash))
     }
 
-    pub fn keep_saved(&self, target: usize, saved: Saved) {
-        self.saved.borrow_mut().push((target, saved));
+    /// Keeps the copy of a key. Where it was too large to be copied the script has to begin again, with everything held.
+    pub fn keep_saved(&self, target: usize, saved: Option<Saved>) -> bool {
+        let is_saved = saved.is_some();
+        self.has_left.set(self.has_left.get() || !is_saved);
+        self.saved.borrow_mut().extend(saved.map(|saved| (target, saved)));
+        is_saved
     }
 
     /// What was taken down, by shard.
@@ -269,6 +294,10 @@ fn sorted(mut hashes: Hashes) -> Hashes {
     hashes
 }
 
+fn are_among(routes: &Routes, hashes: &Hashes) -> bool {
+    routes.iter().all(|(hash, _)| hashes.binary_search(hash).is_ok())
+}
+
 /// Whether a command is about more than the keys that it names.
 fn needs_everything(run: Run) -> bool {
     matches!(run, Run::Data(command::Run::Everywhere(..) | command::Run::Cursor(..) | command::Run::Coordinated(_)))
@@ -283,11 +312,19 @@ impl Host for Caller {
         let shard = &self.server.shard;
         let routes = split::routes(&shard.hasher, command.spec.keys, request);
         let run = plan::run_of(command, request);
+        if self.is_strict && !self.has_declared(command, run, request, &routes) {
+            return Answer::Refused(Error::text(
+                "ERR Script attempted to access keys that it has not declared, which script-undeclared-keys denies",
+            ));
+        }
         if !self.reaches(command, run, &routes) {
             self.has_left.set(true);
             return Answer::Later;
         }
         let at = self.at(command, proto, &routes);
+        if self.gate.shows {
+            monitor::show_script(&self.server, at.db, command, request);
+        }
         match run {
             Run::Container | Run::Data(command::Run::Container) => {
                 here::write_help(command, &mut Reply::new(out, proto), request);
@@ -308,7 +345,9 @@ impl Host for Caller {
                 if !is_here {
                     return Answer::Later;
                 }
-                self.run_here(command, run, at, request, &routes, out);
+                if !self.run_here(command, run, at, request, &routes, out) {
+                    return Answer::Later;
+                }
             }
         }
         Answer::Written

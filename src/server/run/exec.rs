@@ -102,8 +102,9 @@ fn exec(turn: &mut Turn) -> Progress {
 }
 
 fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
-    // None of them was refused when it was queued: what may be in their way by now is a pause.
-    if !turn.session.gate.admits_all(multi.flags) {
+    // None of them was refused when it was queued: what may be in their way by now is a pause. (Scripts are not: EXEC was
+    // admitted.)
+    if !turn.gate_past_scripts().admits_all(multi.flags) {
         return turn.pause();
     }
     let server = turn.server;
@@ -291,11 +292,14 @@ fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn) {
 /// changed, so that it does not.
 fn show_queued(multi: &Multi, plan: &Plan, turn: &Turn) {
     if turn.session.gate.shows {
-        for Planned { command, queued, db, .. } in &plan.commands {
+        for Planned { command, queued, db, run: planned_run, .. } in &plan.commands {
             let request = multi.request(*queued);
             // SELECT is shown with the database that it chooses.
             let db = selects(command, request, turn.server).unwrap_or(*db);
-            monitor::show(turn.server, turn.session, db, command, request);
+            match planned_run {
+                Run::Script(_) => monitor::show_call(turn.server, turn.session, request),
+                _ => monitor::show(turn.server, turn.session, db, command, request),
+            }
         }
     }
 }

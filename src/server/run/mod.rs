@@ -10,6 +10,7 @@ pub mod coordinate;
 pub mod exec;
 pub mod exec_steps;
 pub mod here;
+pub mod in_the_way;
 pub mod scatter;
 pub mod script;
 pub mod single;

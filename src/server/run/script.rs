@@ -19,8 +19,10 @@ use crate::command::{Ctx, OwnedRequest};
 use crate::keyspace::Key;
 use crate::net::{note_woken, step_back};
 use crate::resp::{Error, Reply, Request, Result};
-use crate::script::{Answer, Asked, Call, Host, Outcome};
+use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome};
+use crate::server::busy::BusyScript;
 use crate::server::client::ClientRef;
+use crate::server::monitor;
 use crate::server::scripting::{Running as Known, SLICE};
 use crate::server::server::{Calls, Command, Run, Server, TaskCtx, TaskFuture};
 use crate::server::split::{self, Routes};
@@ -29,6 +31,7 @@ use crate::shard::{At, EVERYTHING, Later, Lock, Shard, Transaction};
 use futures_lite::future::yield_now;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a command asks for.
@@ -63,7 +66,14 @@ struct Running {
     client: ClientRef,
     at: At,
     known: Rc<Known>,
+    /// It has run for so long that others are told.
+    busy: Option<Arc<BusyScript>>,
+    /// When those who wait are told next, store microseconds.
+    tell_us: u64,
 }
+
+/// How often those are told who have begun to wait since.
+const TELL_EVERY_US: u64 = 50_000;
 
 /// Why a script ends that somebody has killed.
 const KILLED: &[u8] = b"Script killed by user with SCRIPT KILL...";
@@ -78,20 +88,32 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -
         Ok(what) => what,
         Err(error) => return turn.fail(command.id, error),
     };
+    let shows = turn.session.gate.shows;
+    let show = |turn: &Turn| {
+        if shows {
+            monitor::show_call(turn.server, turn.session, request);
+        }
+    };
     let target = if what.routes.is_empty() { Some(shard.id) } else { split::common_target(&what.routes) };
     match target {
         // The shard that has all keys runs it.
         Some(target) if target != shard.id && !what.callee.strays() => {
-            single::run(turn, not_on_data, target, what.at, request)
+            let progress = single::run(turn, not_on_data, target, what.at, request);
+            if progress == Progress::Taken {
+                show(turn);
+            }
+            progress
         }
         Some(target) if target == shard.id && !shard.must_wait(&what.at, request, turn.client.id) => {
             if !turn.may_start(false) || turn.strict_order_forbids(target) {
                 return Progress::NotYet;
             }
+            show(turn);
             begin(turn, what, request)
         }
         _ if !turn.replies.is_idle() => Progress::NotYet,
         _ => {
+            show(turn);
             let job = Job::of(server, turn.client, what, request);
             let call = task::Call::new(server, command.id, Some(request));
             let muted = turn.take_muted();
@@ -213,7 +235,12 @@ impl What {
     fn call(&self, server: &Server, request: Request) -> Result<Call> {
         let limit = server.shard.config().feasible_limits().reply_bytes;
         let (keys, args) = (request.from(3).take(self.keys), request.from(3 + self.keys));
-        Call::new(self.callee.called(server), keys, args, (self.at.proto, limit))
+        let bounds = Bounds {
+            reply_bytes: limit,
+            memory_bytes: server.shard.config().script_memory_bytes,
+            instructions: server.shard.config().script_instructions,
+        };
+        Call::new(self.callee.called(server), keys, args, self.at.proto, bounds)
     }
 
     /// Begins at once. Where there is no shard but this one, and nobody holds anything, it may touch all.
@@ -334,6 +361,9 @@ impl Job {
 impl Drop for Running {
     fn drop(&mut self) {
         self.caller.server.scripting.remove(&self.known);
+        if let Some(busy) = self.busy.take() {
+            self.caller.server.global.busy_scripts.remove(&busy);
+        }
         tidy(&self.caller.server);
     }
 }
@@ -348,7 +378,33 @@ impl Running {
             is_killed: Cell::new(false),
         });
         job.server.scripting.add(known.clone());
-        Running { call, caller, transaction, client: job.client.clone(), at: job.what.at, known }
+        let threshold_us = job.server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000);
+        Running {
+            call,
+            caller,
+            transaction,
+            client: job.client.clone(),
+            at: job.what.at,
+            known,
+            busy: None,
+            tell_us: began_us.saturating_add(threshold_us),
+        }
+    }
+
+    /// It has run for long: whoever needs what it holds is told so, those too who have begun to wait.
+    async fn tell_others(&mut self) {
+        let server = &self.caller.server;
+        let busy = self.busy.get_or_insert_with(|| {
+            let busy = Arc::new(BusyScript {
+                is_function: self.known.function.is_some(),
+                scope: server.shard.config().busy_script_scope,
+                locks: self.caller.locks().into(),
+            });
+            server.global.busy_scripts.add(busy.clone());
+            busy
+        });
+        self.transaction.refuse_waiting(busy.text()).await;
+        self.tell_us = store_us().saturating_add(TELL_EVERY_US);
     }
 
     fn slice(&mut self) -> Outcome {
@@ -374,7 +430,12 @@ impl Running {
         loop {
             match outcome {
                 Outcome::Done(bytes) => return Ok(bytes),
-                Outcome::Unfinished => step_back().await,
+                Outcome::Unfinished => {
+                    step_back().await;
+                    if store_us() >= self.tell_us {
+                        self.tell_others().await;
+                    }
+                }
                 Outcome::Asks(asked) if self.caller.has_left.take() => {
                     if self.caller.can_undo() {
                         self.put_back().await;
@@ -384,6 +445,11 @@ impl Running {
                 }
                 Outcome::Asks(asked) => {
                     let result = self.run_elsewhere(&asked).await;
+                    if self.caller.has_left.take() {
+                        // It was about to change what is too large to be copied.
+                        self.put_back().await;
+                        return Err(Left);
+                    }
                     self.call.answer(task::or_error(result, asked.proto));
                 }
             }
@@ -421,8 +487,8 @@ impl Running {
                 task(TaskCtx { server, client, command, request, db, proto, in_exec: true }).await
             }
             Run::Data(run) => {
-                if at.write && self.caller.can_undo() {
-                    self.save(at, &routes, asked.request()).await;
+                if at.write && self.caller.can_undo() && !self.save(at, &routes, asked.request()).await {
+                    return Ok(Vec::new());
                 }
                 let mut out = Vec::new();
                 let step = Step { shard: &server.shard, at, request, routes, transaction: Some(&self.transaction) };
@@ -437,17 +503,20 @@ impl Running {
         result
     }
 
-    /// Takes down keys before they are changed for the first time.
-    async fn save(&self, at: At, routes: &Routes, request: Request<'_>) {
+    /// Takes down keys before they are changed for the first time; whether that can be done.
+    async fn save(&self, at: At, routes: &Routes, request: Request<'_>) -> bool {
         let keys = self.caller.server.shard.spec(at.command).keys;
         for (index, &(hash, target)) in keys.indexes(request).zip(routes) {
             if self.caller.is_new(at.db, hash) {
                 let key: Box<[u8]> = request.arg(index).into();
                 let save =
                     move |shard: &Shard, now: Now| shard.step_of(at, now, |ctx| ctx.save(Key { bytes: &key, hash })).0;
-                self.caller.keep_saved(target, self.transaction.on(target, save).await);
+                if !self.caller.keep_saved(target, self.transaction.on(target, save).await) {
+                    return false;
+                }
             }
         }
+        true
     }
 
     /// Makes all keys what they were.

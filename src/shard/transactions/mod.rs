@@ -37,7 +37,7 @@ use crate::clock::{Now, Sequence, first_number_at, sequence_ms};
 use crate::command::{Handler, OwnedRequest};
 use crate::journal::{self, Shards};
 use crate::keyspace::{LATEST, Lookup, Notice};
-use crate::resp::Request;
+use crate::resp::{Error, Request};
 use locks::{Change, Locks, Place};
 use outgoing::Outgoing;
 use slab::Slab;
@@ -698,6 +698,35 @@ impl Shard {
         let id = waiting.holds[&(origin, number)];
         let hold = waiting.pending[id].hold();
         hold.heard.undo();
+    }
+
+    /// Those who wait for keys of a hold, with commands of one shard, are answered this error instead.
+    pub fn refuse_waiting(&self, origin: usize, number: u64, error: &'static str) {
+        let refused: Vec<Box<Deferred>> = {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let id = waiting.holds[&(origin, number)];
+            let held = waiting.pending[id].locks.clone();
+            let is_held = |lock: &Lock| held.iter().any(|of| of.hash == lock.hash && (of.write || lock.write));
+            let waits = |pending: &Pending| {
+                matches!(pending.what, What::Command(Some(_)))
+                    && pending.missing > 0
+                    && pending.locks.iter().any(is_held)
+            };
+            let ids: Vec<usize> =
+                waiting.pending.iter().filter(|(_, pending)| waits(pending)).map(|(id, _)| id).collect();
+            let take = |id| {
+                let What::Command(deferred) = &mut waiting.pending[id].what else { return None };
+                let deferred = deferred.take();
+                waiting.leave(id);
+                deferred
+            };
+            ids.into_iter().filter_map(take).collect()
+        };
+        for deferred in refused {
+            self.answer_refused(&deferred, Error::text(error));
+        }
+        // Whoever waited for one of them, of the same connection, may have its turn.
+        self.take_in();
     }
 
     /// Holds keys of this shard from now on, which nobody has: what has run on them in this moment goes on later, as one.

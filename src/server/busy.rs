@@ -1,0 +1,108 @@
+//! Scripts that have run for longer than `busy-reply-threshold`: whoever needs what they hold is told so rather than kept
+//! waiting.
+
+use crate::config::ScriptScope;
+use crate::shard::{EVERYTHING, Lock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One of them.
+pub struct BusyScript {
+    pub is_function: bool,
+    /// What others are kept from.
+    pub scope: ScriptScope,
+    pub locks: Box<[Lock]>,
+}
+
+/// Those of all shards.
+#[derive(Default)]
+pub struct BusyScripts {
+    /// How many there are.
+    count: AtomicUsize,
+    scripts: Mutex<Vec<Arc<BusyScript>>>,
+}
+
+/// What a command needs.
+pub struct Needs<'l> {
+    /// It looks at data, or changes them.
+    pub data: bool,
+    /// It is about all keys.
+    pub everything: bool,
+    pub locks: &'l [Lock],
+}
+
+impl BusyScript {
+    /// What those are told who need what it holds.
+    pub fn text(&self) -> &'static str {
+        match self.is_function {
+            true => "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+            false => "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        }
+    }
+
+    fn is_in_the_way(&self, needs: &Needs) -> bool {
+        let has_everything = self.locks.iter().any(|held| held.hash == EVERYTHING);
+        let holds = |lock: &Lock| self.locks.iter().any(|held| held.hash == lock.hash && (held.write || lock.write));
+        self.scope == ScriptScope::Server
+            || needs.data && (has_everything || needs.everything || needs.locks.iter().any(holds))
+    }
+}
+
+impl BusyScripts {
+    /// Whether there are any: where there are none nobody has to look further.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    pub fn add(&self, script: Arc<BusyScript>) {
+        self.change(|scripts| scripts.push(script));
+    }
+
+    pub fn remove(&self, script: &Arc<BusyScript>) {
+        self.change(|scripts| scripts.retain(|of| !Arc::ptr_eq(of, script)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<BusyScript>>)) {
+        let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut scripts);
+        self.count.store(scripts.len(), Ordering::Relaxed);
+    }
+
+    /// One that is in the way of a command.
+    pub fn in_the_way(&self, needs: &Needs) -> Option<Arc<BusyScript>> {
+        let scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        scripts.iter().find(|script| script.is_in_the_way(needs)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(scope: ScriptScope, locks: &[(u64, bool)]) -> BusyScript {
+        let locks = locks.iter().map(|&(hash, write)| Lock { hash, write }).collect();
+        BusyScript { is_function: false, scope, locks }
+    }
+
+    fn refuses(script: &BusyScript, everything: bool, locks: &[(u64, bool)]) -> bool {
+        let locks: Vec<Lock> = locks.iter().map(|&(hash, write)| Lock { hash, write }).collect();
+        script.is_in_the_way(&Needs { data: true, everything, locks: &locks })
+    }
+
+    #[test]
+    fn a_script_is_in_the_way_of_what_it_holds() {
+        let writes = script(ScriptScope::Keys, &[(5, true)]);
+        assert!(refuses(&writes, false, &[(4, true), (5, false)]));
+        assert!(!refuses(&writes, false, &[(4, true)]));
+        assert!(refuses(&writes, true, &[]));
+        let reads = script(ScriptScope::Keys, &[(5, false)]);
+        assert!(refuses(&reads, false, &[(5, true)]));
+        assert!(!refuses(&reads, false, &[(5, false)]));
+        let all = script(ScriptScope::Keys, &[(EVERYTHING, true)]);
+        assert!(refuses(&all, false, &[(4, false)]));
+        let no_data = Needs { data: false, everything: false, locks: &[] };
+        assert!(!all.is_in_the_way(&no_data));
+        assert!(script(ScriptScope::Server, &[]).is_in_the_way(&no_data));
+    }
+}
