@@ -70,6 +70,21 @@ fn four_shards_are_linearizable_without_transactions() {
     record_and_check(Kind::Ember { shards: 4 }, Mix::WithoutTransactions);
 }
 
+#[test]
+fn scripts_are_linearizable_on_one_shard() {
+    record_and_check(Kind::Ember { shards: 1 }, Mix::Scripts);
+}
+
+#[test]
+fn scripts_are_linearizable_on_two_shards() {
+    record_and_check(Kind::Ember { shards: 2 }, Mix::Scripts);
+}
+
+#[test]
+fn scripts_are_linearizable_on_four_shards() {
+    record_and_check(Kind::Ember { shards: 4 }, Mix::Scripts);
+}
+
 /// The test's own test: where this one fails, the model or the search is at fault, not EmberDB.
 #[test]
 fn redis_is_linearizable() {

@@ -12,6 +12,7 @@ use super::server::{Run, Server, Table};
 use super::slowlog::SlowLog;
 use super::tracking;
 use super::turn::log_slow;
+use crate::clock::Now;
 use crate::command;
 use crate::command::spec::Row;
 use crate::journal::Record;
@@ -124,9 +125,9 @@ impl Front for Server {
         }
     }
 
-    fn script(&self, request: Request, at: At, out: &mut Vec<u8>, later: Later) -> bool {
+    fn script(&self, request: Request, at: At, now: Now, out: &mut Vec<u8>, later: Later) -> bool {
         let Some(server) = self.me() else { return true };
-        script::begin_for_other(&server, request, at, out, later)
+        script::begin_for_other(&server, request, at, now, out, later)
     }
 
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News) {

@@ -76,7 +76,8 @@ impl Shard {
                 self.stall(ticket.client);
             } else if at.is_script {
                 let bytes = request.bytes() as isize;
-                if !self.front().script(request, at, out, Later { ticket, origin: *origin, owed: bytes }) {
+                let now = self.clock.now();
+                if !self.front().script(request, at, now, out, Later { ticket, origin: *origin, owed: bytes }) {
                     part.deferred = true;
                     *owed -= bytes + PART_BYTES as isize;
                     self.stall(ticket.client);

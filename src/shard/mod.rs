@@ -51,7 +51,7 @@ pub use pace::{PREEMPT, Pace};
 pub use transactions::{Builder, Deferred};
 pub use waiters::{Claim, News, Waiter};
 
-use crate::clock::{Clock, Sequence};
+use crate::clock::{Clock, Now, Sequence};
 use crate::command::CommandId;
 use crate::command::spec::Spec;
 use crate::config::{Config, Limits};
@@ -91,7 +91,7 @@ pub trait Front {
     fn invalidated(&self, invalidated: Invalidated);
     /// A script whose keys are here, and which a connection of another shard has called, or one of this shard's that had
     /// to wait for them: whether its reply was written. Else it lasts, and has it later ([`Shard::answer_script`]).
-    fn script(&self, request: Request, at: At, out: &mut Vec<u8>, later: Later) -> bool;
+    fn script(&self, request: Request, at: At, now: Now, out: &mut Vec<u8>, later: Later) -> bool;
     /// What has become of a connection's wait for a key.
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News);
     fn as_any(&self) -> &dyn Any;

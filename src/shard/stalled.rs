@@ -12,6 +12,7 @@ use super::message::{At, Batch, Message, PART_BYTES, Part, Ticket};
 use super::pace::Pace;
 use super::transactions::Deferred;
 use super::{Later, Shard};
+use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
 use crate::resp::{Error, Reply, Request};
 use std::cell::{Cell, RefCell};
@@ -101,7 +102,8 @@ impl Shard {
                 self.stalled.insert(client, queue);
                 break;
             }
-            let Some(reply_bytes) = self.run_deferred(&deferred, &mut batch) else {
+            let now = self.clock.now();
+            let Some(reply_bytes) = self.run_deferred(&deferred, now, &mut batch) else {
                 self.stalled.insert(client, queue);
                 break;
             };
@@ -120,7 +122,7 @@ impl Shard {
 
     /// Runs a command that had to wait; its reply leaves with `batch`. Returns how long the reply is, or nothing where it is
     /// a script that lasts.
-    pub(super) fn run_deferred(&self, deferred: &Deferred, batch: &mut Batch) -> Option<usize> {
+    pub(super) fn run_deferred(&self, deferred: &Deferred, now: Now, batch: &mut Batch) -> Option<usize> {
         let Deferred { handler, request, at, ticket, origin, owed } = deferred;
         batch.origin = *origin;
         batch.target = self.id as u16;
@@ -128,10 +130,9 @@ impl Shard {
         let mut part = Part::new(*handler, *at, *ticket);
         part.out.0 = batch.out.len();
         part.ends.0 = batch.ends.len();
-        let now = self.clock.now();
         if at.is_script {
             let later = Later { ticket: *ticket, origin: *origin, owed: *owed };
-            if !self.front().script(request.as_request(), *at, &mut batch.out, later) {
+            if !self.front().script(request.as_request(), *at, now, &mut batch.out, later) {
                 batch.owed -= owed;
                 return None;
             }
@@ -181,9 +182,9 @@ impl Shard {
     }
 
     /// Runs a command whose locks were granted; whether its connection may go on.
-    pub(super) fn run_granted(&self, deferred: &Deferred) -> bool {
+    pub(super) fn run_granted(&self, deferred: &Deferred, now: Now) -> bool {
         let mut batch = self.outbox.empty_batch();
-        let Some(reply_bytes) = self.run_deferred(deferred, &mut batch) else { return false };
+        let Some(reply_bytes) = self.run_deferred(deferred, now, &mut batch) else { return false };
         // This shard's own connections have one such command open, and see for themselves.
         let stalls = deferred.origin != self.id && Answered::default().is_much(deferred.ticket.client, reply_bytes);
         batch.parts[0].stalls = stalls;

@@ -213,7 +213,7 @@ impl Shard {
             self.waiters.borrow_mut().again.insert(name);
             return;
         }
-        let now = self.clock.now();
+        let now = self.moment_before_all(self.hasher.hash(key));
         let (mut index, mut kind) = (0, self.kind_of(db, key, now));
         loop {
             let (claim, handler, request, at, called) = {

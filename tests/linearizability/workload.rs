@@ -39,6 +39,8 @@ pub enum Mix {
     All,
     /// Single commands, of one key and of several, alone and in pipelines.
     WithoutTransactions,
+    /// The same, and scripts that run several commands as one.
+    Scripts,
 }
 
 /// What a client does in one go.
@@ -52,7 +54,31 @@ enum Script {
 enum Item {
     Command(Command),
     Transaction(Vec<Command>),
+    /// A Lua script that runs all of them.
+    Script(Vec<Command>, Called),
 }
+
+/// How a script is called.
+#[derive(Clone, Copy)]
+struct Called {
+    /// Its keys are declared.
+    declares: bool,
+    /// It computes so much between its commands that it is suspended.
+    lasts: bool,
+}
+
+/// Runs the commands in its arguments: how many words each has, and these.
+const RUN_ALL: &str = "\
+local replies, at = {}, 2
+while at <= #ARGV do
+  local count = tonumber(ARGV[at])
+  replies[#replies + 1] = redis.call(unpack(ARGV, at + 1, at + count))
+  at = at + count + 1
+  for i = 1, tonumber(ARGV[1]) do end
+end
+return replies";
+/// Some milliseconds of computing, which others must not see anything of.
+const LASTING_STEPS: &str = "100000";
 
 #[derive(Clone, Copy)]
 enum End {
@@ -146,6 +172,7 @@ impl Recorder<'_> {
                     commands.iter().for_each(|command| bytes.extend(self.encoded(command)));
                     bytes.extend(encode(&["exec"]));
                 }
+                Item::Script(commands, called) => bytes.extend(self.encoded_script(commands, *called)),
             }
         }
         let sent_us = self.now_us();
@@ -161,6 +188,7 @@ impl Recorder<'_> {
                     commands.iter().for_each(|_| self.expect("QUEUED"));
                     self.executed(commands)
                 }
+                Item::Script(commands, _) => self.executed(commands),
             };
             self.note(sent_us, action);
         }
@@ -228,6 +256,26 @@ impl Recorder<'_> {
         encode(&command.words(|key| self.keys.on_the_wire(key).to_string()))
     }
 
+    fn encoded_script(&self, commands: &[Command], called: Called) -> Vec<u8> {
+        let name = |key: Key| self.keys.on_the_wire(key).to_string();
+        let mut keys: Vec<String> = commands.iter().flat_map(Command::keys).map(name).collect();
+        keys.sort();
+        keys.dedup();
+        if !called.declares {
+            keys.clear();
+        }
+        let steps = if called.lasts { LASTING_STEPS } else { "0" };
+        let mut words = vec!["eval".to_owned(), RUN_ALL.to_owned(), keys.len().to_string()];
+        words.extend(keys);
+        words.push(steps.to_owned());
+        for command in commands {
+            let of_command = command.words(name);
+            words.push(of_command.len().to_string());
+            words.extend(of_command);
+        }
+        encode(&words)
+    }
+
     fn note(&mut self, sent_us: i64, action: Action) {
         let (client, pipeline, answered_us) = (self.number, self.pipeline, self.now_us());
         self.operations.push(Operation { client, pipeline, sent_us, answered_us, action });
@@ -252,6 +300,7 @@ impl Recorder<'_> {
                 let commands = self.commands(4);
                 Script::Pipeline(vec![Item::Transaction(commands)])
             }
+            0..7 if self.mix == Mix::Scripts => Script::Pipeline(vec![self.scripted(4)]),
             0..10 => {
                 let command = self.command();
                 Script::Pipeline(vec![Item::Command(command)])
@@ -263,11 +312,16 @@ impl Recorder<'_> {
                 Script::Pipeline(commands.map(Item::Command).into())
             }
             _ => {
-                let items = (0..self.rng.usize(2..=4)).map(|_| match transactions && self.rng.u8(..6) == 0 {
-                    true => Item::Transaction(self.commands(3)),
-                    false => Item::Command(self.command()),
+                let items = (0..self.rng.usize(2..=4)).map(|_| match self.rng.u8(..6) {
+                    0 if transactions => Item::Transaction(self.commands(3)),
+                    _ => Item::Command(self.command()),
                 });
-                Script::Pipeline(items.collect())
+                let mut items: Vec<Item> = items.collect();
+                if self.mix == Mix::Scripts && self.rng.bool() {
+                    // One at most: two that share no key have no order within a pipeline, unlike transactions.
+                    items[0] = self.scripted(3);
+                }
+                Script::Pipeline(items)
             }
         }
     }
@@ -283,6 +337,11 @@ impl Recorder<'_> {
             _ => End::Exec,
         };
         Script::Watched { keys, reads, commands, end }
+    }
+
+    fn scripted(&mut self, max: usize) -> Item {
+        let called = Called { declares: self.rng.u8(..4) != 0, lasts: self.rng.u8(..8) == 0 };
+        Item::Script(self.commands(max), called)
     }
 
     fn commands(&mut self, max: usize) -> Vec<Command> {

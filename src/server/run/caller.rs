@@ -46,7 +46,7 @@ pub struct Caller {
     tracker: Option<Tracker>,
     db: Cell<usize>,
     /// Time stands still for it.
-    pub now: Cell<Now>,
+    pub now: Now,
     reach: RefCell<Reach>,
     /// What it writes may have to be undone: keys are taken down before their first change.
     saves: Cell<bool>,
@@ -72,7 +72,7 @@ pub struct Planned {
 
 impl Caller {
     /// For a script that is called at this place, with these keys.
-    pub fn new(server: &Rc<Server>, at: At, routes: &Routes) -> Caller {
+    pub fn new(server: &Rc<Server>, at: At, routes: &Routes, now: Now) -> Caller {
         // Whether it may be called was asked already; what stands in the way of that does not in its commands'.
         let standing = Standing { authenticated: true, ..Standing::default() };
         let config = server.shard.config();
@@ -89,7 +89,7 @@ impl Caller {
             no_touch: !at.touch.uses(),
             tracker: at.tracker,
             db: Cell::new(at.db),
-            now: Cell::new(server.shard.clock.now()),
+            now,
             reach: RefCell::new(Reach::All),
             saves: Cell::new(false),
             saved: RefCell::default(),
@@ -234,10 +234,10 @@ impl Caller {
         let began_us = if shard.is_quick(at) { None } else { Some(store_us()) };
         match run {
             command::Run::Key(handler) | command::Run::Cursor(handler, _) | command::Run::Atomic(handler, _) => {
-                shard.execute(handler, request, at, self.now.get(), out, &mut Vec::new());
+                shard.execute(handler, request, at, self.now, out, &mut Vec::new());
             }
             command::Run::Spread(handler, merge) | command::Run::Everywhere(handler, merge) => {
-                run_whole(shard, (handler, merge), at, request, routes, self.now.get(), out);
+                run_whole(shard, (handler, merge), at, request, routes, self.now, out);
             }
             command::Run::Coordinated(_) | command::Run::Blocking(_) | command::Run::Container => {
                 unreachable!("planned otherwise")
@@ -257,7 +257,7 @@ impl Caller {
         command.spec.keys.indexes(request).zip(routes).all(|(index, &(hash, _))| {
             !self.is_new(at.db, hash) || {
                 let key = Key { bytes: request.arg(index), hash };
-                let (saved, _) = shard.step_of(at, self.now.get(), |ctx| ctx.save(key));
+                let (saved, _) = shard.step_of(at, self.now, |ctx| ctx.save(key));
                 self.keep_saved(shard.id, saved)
             }
         })
@@ -284,7 +284,7 @@ impl Caller {
     /// Puts back what was taken down, all of it here.
     pub fn put_back(&self, at: At) {
         for (_, saved) in self.take_saved() {
-            self.server.shard.step_of(at, self.now.get(), |ctx| ctx.put_back(saved));
+            self.server.shard.step_of(at, self.now, |ctx| ctx.put_back(saved));
         }
     }
 }

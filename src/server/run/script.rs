@@ -133,7 +133,7 @@ fn begin(turn: &mut Turn, what: What, request: Request) -> Progress {
     let (server, at) = (turn.server, what.at);
     let shard = &server.shard;
     let began_us = store_us();
-    let begun = match what.begin(server, turn.client, request) {
+    let begun = match what.begin(server, turn.client, request, shard.clock.now()) {
         Ok(begun) => begun,
         Err(error) => return turn.fail(at.command, error),
     };
@@ -157,10 +157,17 @@ fn begin(turn: &mut Turn, what: What, request: Request) -> Progress {
 
 /// A script that a connection of another shard has called, whose keys are here and nobody has: it is done, and its reply
 /// written, or it lasts.
-pub fn begin_for_other(server: &Rc<Server>, request: Request, at: At, out: &mut Vec<u8>, later: Later) -> bool {
+pub fn begin_for_other(
+    server: &Rc<Server>,
+    request: Request,
+    at: At,
+    now: Now,
+    out: &mut Vec<u8>,
+    later: Later,
+) -> bool {
     let Run::Script(calls) = server.table.get(at.command).run else { unreachable!("sent by `run`") };
     let client = server.nobody();
-    let begun = What::of(server, calls, at, request).and_then(|what| what.begin(server, &client, request));
+    let begun = What::of(server, calls, at, request).and_then(|what| what.begin(server, &client, request, now));
     match begun {
         Ok(Begun::Done(bytes)) => out.extend_from_slice(&bytes),
         Ok(Begun::Lasts(future)) => {
@@ -244,7 +251,7 @@ impl What {
     }
 
     /// Begins at once. Where there is no shard but this one, and nobody holds anything, it may touch all.
-    fn begin(self, server: &Rc<Server>, client: &ClientRef, request: Request) -> Result<Begun> {
+    fn begin(self, server: &Rc<Server>, client: &ClientRef, request: Request, now: Now) -> Result<Begun> {
         let (shard, at) = (&server.shard, self.at);
         let is_alone = shard.count == 1 && !shard.is_busy();
         let strays = self.callee.strays();
@@ -252,7 +259,7 @@ impl What {
             let job = Job::of(server, client, self, request);
             return Ok(Begun::Lasts(Box::pin(async move { job.hold_and_run(strays).await })));
         }
-        let caller = Caller::new(server, at, &self.routes);
+        let caller = Caller::new(server, at, &self.routes, now);
         if !is_alone {
             caller.confine();
         }
@@ -293,7 +300,7 @@ impl What {
             }
             job.what.routes.iter().map(|&(hash, _)| Lock { hash, write: at.write }).collect()
         };
-        let transaction = Rc::new(moment.hold(&locks, caller.now.get(), caller.can_undo()));
+        let transaction = Rc::new(moment.hold(&locks, caller.now, caller.can_undo()));
         let running = Running::new(&job, call, caller, transaction, began_us);
         Ok(Begun::Lasts(Box::pin(async move {
             match running.drive(outcome).await {
@@ -335,8 +342,7 @@ impl Job {
         transaction: Rc<Transaction>,
         everything: bool,
     ) -> std::result::Result<Result<Vec<u8>>, Left> {
-        let caller = Caller::new(&self.server, self.what.at, &self.what.routes);
-        caller.now.set(transaction.now);
+        let caller = Caller::new(&self.server, self.what.at, &self.what.routes, transaction.now);
         if !everything {
             caller.confine();
         }

@@ -258,6 +258,17 @@ impl Shard {
         self.transactions.busy.get() && self.transactions.waiting.borrow().locks.are_taken(&[lock])
     }
 
+    /// The moment for whoever gets a key before all who wait for it: see [`Parked::moment_before`].
+    pub(super) fn moment_before_all(&self, hash: u64) -> Now {
+        let now = self.clock.now();
+        if !self.is_busy() {
+            return now;
+        }
+        let first = Place { sequence: BEFORE_ALL, arrival: 0 };
+        let locks = [Lock { hash, write: true }, Lock { hash: EVERYTHING, write: false }];
+        self.transactions.waiting.borrow().moment_before(&locks, first, now)
+    }
+
     /// Whether a coordinator has a key, and is not done.
     pub fn is_held(&self, hash: u64) -> bool {
         let holds = |pending: &Pending| {
@@ -502,8 +513,10 @@ impl Shard {
             What::Command(deferred) => {
                 // A script may turn out to hold its keys for longer: it has to find the table of locks.
                 let deferred = deferred.take().expect("it runs once");
+                let Pending { place, locks, .. } = &waiting.pending[id];
+                let now = waiting.moment_before(locks, *place, self.clock.now());
                 drop(borrowed);
-                if self.run_granted(&deferred) {
+                if self.run_granted(&deferred, now) {
                     self.transactions.may_go_on.borrow_mut().push(deferred.ticket.client);
                 }
             }
@@ -813,6 +826,18 @@ impl Parked {
     /// The earliest moment of those who wait.
     fn seen_from(&self) -> Now {
         self.transactions.first().map_or(LATEST, |(number, _)| Now::from_ms(sequence_ms(*number)))
+    }
+
+    /// The moment for somebody with these locks and this place who runs now: not later than that of a transaction behind it
+    /// that wants one of its keys. Else it could find a key dead which that transaction finds alive after it.
+    fn moment_before(&self, locks: &[Lock], place: Place, now: Now) -> Now {
+        let clashes = |lock: &Lock, other: &Lock| lock.hash == other.hash && (lock.write || other.write);
+        let is_behind = |pending: &Pending| {
+            pending.place > place && locks.iter().any(|lock| pending.locks.iter().any(|other| clashes(lock, other)))
+        };
+        let earlier = self.transactions.iter().take_while(|(number, _)| sequence_ms(*number) < now.ms);
+        let mut behind = earlier.filter(|(_, id)| is_behind(&self.pending[*id]));
+        behind.next().map_or(now, |(number, _)| Now::from_ms(sequence_ms(*number)))
     }
 
     /// Takes places in the queues; duplicates among the locks become one.
