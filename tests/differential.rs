@@ -42,7 +42,7 @@ use special::content_command;
 use tally::Tally;
 
 const DEFAULT_STEPS: usize = 20_000;
-/// Of each of the families but strings.
+/// Of each of the families but strings and scripts.
 const FAMILY_STEPS: usize = 3_000;
 /// After so many steps the two keyspaces are compared as a whole; in a long run after more.
 const STEPS_PER_AUDIT: usize = 500;
@@ -94,6 +94,7 @@ families! {
     geo: Geo,
     sort: Sort,
     dump: Dump,
+    scripts: Scripts,
     everything: Everything,
 }
 
@@ -121,7 +122,7 @@ fn compare_with_redis(kind: Kind, hello: &str, family: Family) {
         return;
     }
     let seed = setting("EMBERDB_DIFF_SEED").unwrap_or_else(|| fastrand::u64(..));
-    let usual = if family == Family::Strings { DEFAULT_STEPS } else { FAMILY_STEPS };
+    let usual = if matches!(family, Family::Strings | Family::Scripts) { DEFAULT_STEPS } else { FAMILY_STEPS };
     let wanted = setting("EMBERDB_DIFF_STEPS").map_or(usual, |n| n as usize);
     let steps = if kind == Kind::Redis { wanted.min(LONG_RUN) } else { wanted };
     let mut run = Run::new(kind, seed, hello, family);

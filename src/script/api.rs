@@ -158,7 +158,7 @@ fn run_with(lua: Lua, raises: bool, scratch: &mut Scratch) -> Returned {
         }
     }
     lua.set_top(0);
-    values::push(lua, out)?;
+    values::push(lua, out, proto)?;
     if raises && out.first() == Some(&b'-') {
         return Err(Raise);
     }

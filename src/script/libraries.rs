@@ -1,10 +1,11 @@
 //! The libraries of functions. Shards share their sources; each loads for itself what it calls.
 
 use super::header::Flags;
+use super::shelf::Reach;
 use crate::config::split_arguments;
 use crate::resp::{Error, Result, printable};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a library's code has said of one of its functions.
@@ -12,8 +13,7 @@ pub struct Declared {
     pub name: Box<[u8]>,
     pub description: Option<Box<[u8]>>,
     pub flags: Flags,
-    /// It has left its declared keys: it runs under all of them from now on.
-    pub strays: AtomicBool,
+    pub reach: Reach,
 }
 
 pub struct Library {
@@ -202,7 +202,7 @@ mod tests {
             name: name.as_bytes().into(),
             description: None,
             flags: Flags::default(),
-            strays: AtomicBool::new(false),
+            reach: Reach::default(),
         };
         Arc::new(Library {
             name: name.as_bytes().into(),

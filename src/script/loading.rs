@@ -3,11 +3,11 @@
 use super::api::{install_for_loading, misuse};
 use super::header::Flags;
 use super::libraries::{Declared, NOT_A_NAME, is_name};
+use super::shelf::Reach;
 use crate::lua::{Busy, Chunk, Lua, Machine, Raise, Returned, Run, Type, upvalue};
 use crate::resp::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// For how long a library's code may run.
@@ -130,7 +130,7 @@ fn take_registered(lua: Lua, machine: Rc<Machine>) -> Registered {
         lua.field(entry, "flags");
         let flags = Flags::of_bits(lua.number(-1).unwrap_or_default() as u8);
         lua.field(entry, "callback");
-        functions.push(Declared { name, description, flags, strays: AtomicBool::new(false) });
+        functions.push(Declared { name, description, flags, reach: Reach::default() });
         chunks.push(machine.keep(lua));
     }
     (functions, Closures { machine, chunks })

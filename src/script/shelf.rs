@@ -27,12 +27,20 @@ pub fn named(name: &[u8]) -> Option<Digest> {
     Some(digits)
 }
 
+/// What was seen of the keys that a script, or a function, touches.
+#[derive(Default)]
+pub struct Reach {
+    /// It has left its declared keys: it runs under all of them from now on.
+    pub strays: AtomicBool,
+    /// It has come to its end within them.
+    pub has_stayed: AtomicBool,
+}
+
 pub struct Source {
     pub digest: Digest,
     pub text: Box<[u8]>,
     pub header: Header,
-    /// It has left its declared keys: it runs under all of them from now on.
-    pub strays: AtomicBool,
+    pub reach: Reach,
     /// It was used since somebody looked who was not.
     pub used: AtomicBool,
     /// It stays until SCRIPT FLUSH.
@@ -77,7 +85,7 @@ impl Shelf {
             digest,
             text: text.into(),
             header,
-            strays: AtomicBool::new(false),
+            reach: Reach::default(),
             used: AtomicBool::new(true),
             stays: AtomicBool::new(!by_eval),
         });

@@ -27,6 +27,11 @@ pub fn push_status(lua: Lua, text: &[u8]) {
     push_field(lua, "ok", |lua| lua.push_bytes(text));
 }
 
+/// Redis takes such texts for C's.
+fn until_nul(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 fn push_field(lua: Lua, name: &str, push: impl FnOnce(Lua)) {
     lua.new_table(0, 1);
     push(lua);
@@ -34,12 +39,13 @@ fn push_field(lua: Lua, name: &str, push: impl FnOnce(Lua)) {
 }
 
 /// Pushes what a command has answered, in whichever version of the protocol.
-pub fn push(lua: Lua, reply: &[u8]) -> Result<(), Raise> {
-    Reader { lua, rest: reply }.push()
+pub fn push(lua: Lua, reply: &[u8], proto: Proto) -> Result<(), Raise> {
+    Reader { lua, proto, rest: reply }.push()
 }
 
 struct Reader<'r> {
     lua: Lua,
+    proto: Proto,
     rest: &'r [u8],
 }
 
@@ -105,7 +111,9 @@ impl<'r> Reader<'r> {
     }
 
     fn push_array(&mut self, count: usize) -> Result<(), Raise> {
-        self.lua.new_table(count, 0);
+        // In RESP3 elements may be missing. What Lua then says of the length depends on how the table has grown: as in Redis,
+        // from nothing.
+        self.lua.new_table(if self.proto == Proto::Resp3 { 0 } else { count }, 0);
         for index in 1..=count {
             self.push()?;
             self.lua.raw_set_index(-2, index as i32);
@@ -216,9 +224,9 @@ impl Writer<'_> {
             lua.type_of(-1)
         };
         if field("err") == Type::String {
-            self.reply().error(Error::Bytes(lua.bytes(-1).unwrap_or_default().into()));
+            self.reply().error(Error::Bytes(until_nul(lua.bytes(-1).unwrap_or_default()).into()));
         } else if field("ok") == Type::String {
-            self.write_status(lua.bytes(-1).unwrap_or_default());
+            self.write_status(until_nul(lua.bytes(-1).unwrap_or_default()));
         } else if field("double") == Type::Number {
             self.reply().double(lua.number(-1).unwrap_or_default());
         } else if field("map") == Type::Table {

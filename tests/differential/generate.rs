@@ -131,7 +131,7 @@ impl Generator {
 
     /// Whether values of all types are under the same keys.
     pub fn is_mixed(&self) -> bool {
-        matches!(self.family, Family::Dump | Family::Everything)
+        matches!(self.family, Family::Dump | Family::Scripts | Family::Everything)
     }
 
     /// How many commands to pipeline next.

@@ -2,10 +2,10 @@
 
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
-use crate::script::{Called, Flags, Function, Loaded, Script, named};
+use crate::script::{Called, Flags, Function, Loaded, Reach, Script, named};
 use crate::server::server::{By, Calls, Server};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 pub enum Callee {
     Script(Rc<Script>),
@@ -17,6 +17,8 @@ pub enum Callee {
 pub fn find(server: &Server, calls: Calls, request: Request) -> Result<(Callee, usize)> {
     let (callee, keys) = match calls.by {
         By::Function => (find_function(server, request)?, count_keys(request, BAD_NUMBER)?),
+        // What is no digest is looked at before the number of keys is.
+        By::Digest if named(request.arg(1)).is_none() => return Err(NO_SCRIPT),
         _ => {
             let keys = count_keys(request, Error::NotAnInteger)?;
             (Callee::Script(find_script(server, calls, request)?), keys)
@@ -28,6 +30,7 @@ pub fn find(server: &Server, calls: Calls, request: Request) -> Result<(Callee, 
     Ok((callee, keys))
 }
 
+const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 const BAD_NUMBER: Error = Error::text("ERR Bad number of keys provided");
 
 fn count_keys(request: Request, no_number: Error) -> Result<usize> {
@@ -46,7 +49,7 @@ fn find_script(server: &Server, calls: Calls, request: Request) -> Result<Rc<Scr
         Some(digest) => server.scripting.scripts.find(&digest)?,
         None => None,
     };
-    script.ok_or(Error::text("NOSCRIPT No matching script. Please use EVAL."))
+    script.ok_or(NO_SCRIPT)
 }
 
 fn find_function(server: &Server, request: Request) -> Result<Callee> {
@@ -78,21 +81,32 @@ impl Callee {
         has_flags && !self.never_writes()
     }
 
-    fn strays_mark(&self) -> &AtomicBool {
+    fn reach(&self) -> &Reach {
         match self {
-            Callee::Script(script) => &script.source.strays,
-            Callee::Function(function, _) => &function.declared().strays,
+            Callee::Script(script) => &script.source.reach,
+            Callee::Function(function, _) => &function.declared().reach,
         }
     }
 
     /// Whether it has left its keys before, and will do so again.
     pub fn strays(&self) -> bool {
-        self.strays_mark().load(Ordering::Relaxed)
+        self.reach().strays.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has come to its end within its keys before.
+    pub fn has_stayed(&self) -> bool {
+        self.reach().has_stayed.load(Ordering::Relaxed)
+    }
+
+    pub fn note_stayed(&self) {
+        if !self.has_stayed() {
+            self.reach().has_stayed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// It has left its keys: whoever runs the server is told once.
     pub fn note_strays(&self) {
-        if self.strays_mark().swap(true, Ordering::Relaxed) {
+        if self.reach().strays.swap(true, Ordering::Relaxed) {
             return;
         }
         let name = match self {

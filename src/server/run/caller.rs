@@ -7,7 +7,7 @@ use crate::clock::{Now, store_us};
 use crate::command::spec::flag::{MAY_REPLICATE, NO_SCRIPT, WRITE};
 use crate::command::{self, Saved};
 use crate::config::UndeclaredKeys;
-use crate::keyspace::{Key, Tracker};
+use crate::keyspace::{Key, Kind, Tracker};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::script::{Answer, Host};
 use crate::server::gate::{Conditions, Gate, Paused, Refusal, Standing, refusal};
@@ -144,7 +144,9 @@ impl Caller {
             Found::Command(command) => command,
             _ => return Err(Error::text("ERR Unknown Redis command called from script")),
         };
-        if !command.spec.accepts(request.len()) {
+        // HELP of a container takes no arguments.
+        let is_help = !command.row.subcommands.is_empty();
+        if !command.spec.accepts(request.len()) || is_help && request.len() > 2 {
             return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
         }
         if command.spec.has(NO_SCRIPT) {
@@ -155,13 +157,14 @@ impl Caller {
         {
             return Err(error);
         }
-        if self.read_only && command.spec.has(WRITE) {
+        if self.read_only && command.spec.flags & (WRITE | MAY_REPLICATE) != 0 {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
         if let Run::Data(command::Run::Blocking(blocking)) = command.run
-            && !matches!((blocking.wait)(request), Ok(command::blocking::Wait::Never) | Err(_))
+            && blocking.kind == Kind::Stream
+            && names_block(request)
         {
-            let name = command.full_name;
+            let name = String::from_utf8_lossy(request.arg(0));
             return Err(Error::err(format_args!("{name} command is not allowed with BLOCK option from scripts")));
         }
         Ok(command)
@@ -292,6 +295,23 @@ impl Caller {
 fn sorted(mut hashes: Hashes) -> Hashes {
     hashes.sort_unstable();
     hashes
+}
+
+/// Whether XREAD or XREADGROUP has the option BLOCK.
+fn names_block(request: Request) -> bool {
+    let mut index = 1;
+    while index + 1 < request.len() && !request.is(index, "streams") {
+        match () {
+            () if request.is(index, "block") => return true,
+            () if request.is(index, "group") => index += 3,
+            // A count that is none is an error of its own.
+            () if request.is(index, "count") && request.int(index + 1).is_err() => return false,
+            () if request.is(index, "count") => index += 2,
+            () if request.is(index, "noack") => index += 1,
+            () => return false,
+        }
+    }
+    false
 }
 
 fn are_among(routes: &Routes, hashes: &Hashes) -> bool {

@@ -56,6 +56,8 @@ enum Begun {
     /// It is done: its reply.
     Done(Vec<u8>),
     Lasts(TaskFuture),
+    /// It has left its keys, and was undone: it has to begin again, with everything held.
+    Left(TaskFuture),
 }
 
 /// A script that has begun, and holds keys.
@@ -94,17 +96,27 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -
             monitor::show_call(turn.server, turn.session, request);
         }
     };
+    // It may turn out to touch other keys than it declares: then it must not overtake what was sent before it, nor be
+    // overtaken. Once it has stayed within them it is trusted to.
+    let is_trusted = shard.count == 1 || what.callee.has_stayed();
+    if !is_trusted && !turn.replies.is_idle() {
+        return Progress::NotYet;
+    }
     let target = if what.routes.is_empty() { Some(shard.id) } else { split::common_target(&what.routes) };
     match target {
         // The shard that has all keys runs it.
-        Some(target) if target != shard.id && !what.callee.strays() => {
+        Some(target) if target != shard.id && is_trusted && !what.callee.strays() => {
             let progress = single::run(turn, not_on_data, target, what.at, request);
             if progress == Progress::Taken {
                 show(turn);
             }
             progress
         }
-        Some(target) if target == shard.id && !shard.must_wait(&what.at, request, turn.client.id) => {
+        Some(target)
+            if target == shard.id
+                && what.begins_at_once(server)
+                && !shard.must_wait(&what.at, request, turn.client.id) =>
+        {
             if !turn.may_start(false) || turn.strict_order_forbids(target) {
                 return Progress::NotYet;
             }
@@ -137,6 +149,9 @@ fn begin(turn: &mut Turn, what: What, request: Request) -> Progress {
         Ok(begun) => begun,
         Err(error) => return turn.fail(at.command, error),
     };
+    if matches!(begun, Begun::Left(_)) && !turn.replies.is_idle() {
+        return Progress::NotYet;
+    }
     let muted = turn.take_muted();
     match begun {
         Begun::Done(bytes) => {
@@ -147,7 +162,7 @@ fn begin(turn: &mut Turn, what: What, request: Request) -> Progress {
             turn.ran(at.command, request, now_us.saturating_sub(began_us) * 1_000);
             shard.serve_waiters();
         }
-        Begun::Lasts(future) => {
+        Begun::Lasts(future) | Begun::Left(future) => {
             let call = task::Call::new(server, at.command, Some(request));
             spawn(turn, future, call, muted);
         }
@@ -170,7 +185,7 @@ pub fn begin_for_other(
     let begun = What::of(server, calls, at, request).and_then(|what| what.begin(server, &client, request, now));
     match begun {
         Ok(Begun::Done(bytes)) => out.extend_from_slice(&bytes),
-        Ok(Begun::Lasts(future)) => {
+        Ok(Begun::Lasts(future) | Begun::Left(future)) => {
             answer_later(server.shard.clone(), future, at, later);
             return false;
         }
@@ -231,6 +246,11 @@ pub async fn in_transaction(
     }
 }
 
+/// There is no shard but this one, and nobody holds anything.
+fn is_alone(server: &Server) -> bool {
+    server.shard.count == 1 && !server.shard.is_busy()
+}
+
 impl What {
     fn of(server: &Server, calls: Calls, at: At, request: Request) -> Result<What> {
         let (callee, keys) = callee::find(server, calls, request)?;
@@ -250,12 +270,17 @@ impl What {
         Call::new(self.callee.called(server), keys, args, self.at.proto, bounds)
     }
 
+    /// Whether it is begun before anything was held for it.
+    fn begins_at_once(&self, server: &Server) -> bool {
+        self.callee.is_loaded() && (is_alone(server) || !self.callee.strays())
+    }
+
     /// Begins at once. Where there is no shard but this one, and nobody holds anything, it may touch all.
     fn begin(self, server: &Rc<Server>, client: &ClientRef, request: Request, now: Now) -> Result<Begun> {
         let (shard, at) = (&server.shard, self.at);
-        let is_alone = shard.count == 1 && !shard.is_busy();
+        let is_alone = is_alone(server);
         let strays = self.callee.strays();
-        if !is_alone && strays || !self.callee.is_loaded() {
+        if !self.begins_at_once(server) {
             let job = Job::of(server, client, self, request);
             return Ok(Begun::Lasts(Box::pin(async move { job.hold_and_run(strays).await })));
         }
@@ -278,6 +303,9 @@ impl What {
         }
         let moment = match (outcome, moment) {
             (Outcome::Done(bytes), _) => {
+                if !caller.has_strayed.get() {
+                    self.callee.note_stayed();
+                }
                 drop(call);
                 tidy(server);
                 return Ok(Begun::Done(bytes));
@@ -289,7 +317,7 @@ impl What {
         if caller.has_left.get() {
             drop(call);
             moment.forget();
-            return Ok(Begun::Lasts(Box::pin(async move { job.hold_and_run(true).await })));
+            return Ok(Begun::Left(Box::pin(async move { job.hold_and_run(true).await })));
         }
         // From now on it holds what it has declared; where it has touched more than that already, everything.
         let locks: Vec<Lock> = if caller.has_strayed.get() {
@@ -357,8 +385,10 @@ impl Job {
         let mut running = Running::new(self, call, caller, transaction, store_us());
         let outcome = running.slice();
         let result = running.drive(outcome).await;
-        if result.is_err() {
-            self.what.callee.note_strays();
+        match &result {
+            Err(Left) => self.what.callee.note_strays(),
+            Ok(_) if !everything => self.what.callee.note_stayed(),
+            Ok(_) => {}
         }
         result.map(Ok)
     }

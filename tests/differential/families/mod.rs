@@ -8,6 +8,7 @@ mod hashes;
 mod hyperloglogs;
 mod keys;
 mod lists;
+mod scripts;
 mod session;
 mod sets;
 mod sort;
@@ -30,6 +31,8 @@ pub enum Family {
     Geo,
     Sort,
     Dump,
+    /// Lua scripts that run commands of all of them.
+    Scripts,
     /// All of them on the same keys.
     Everything,
 }
@@ -129,6 +132,7 @@ impl Family {
             Family::Geo => geo::NAMES,
             Family::Sort => sort::NAMES,
             Family::Dump => dump::NAMES,
+            Family::Scripts => scripts::NAMES,
             Family::Everything => {
                 return [strings::NAMES.to_vec(), TYPES.iter().flat_map(|f| f.names()).collect()].concat();
             }
@@ -167,6 +171,7 @@ impl Family {
             Family::Geo => generator.geo(),
             Family::Sort => generator.sort(),
             Family::Dump => generator.dump(),
+            Family::Scripts => return generator.script(),
             Family::Everything => return generator.pick(&TYPES).own_step(generator),
         };
         match step {
