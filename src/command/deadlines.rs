@@ -130,6 +130,18 @@ impl Deadline {
 }
 
 impl Expiry {
+    /// The time that stands behind a word in lower case of SET and its kin.
+    pub fn named(word: &[u8], argument: usize) -> Option<Expiry> {
+        let (unit, absolute) = match word {
+            b"ex" => (Unit::Seconds, false),
+            b"px" => (Unit::Milliseconds, false),
+            b"exat" => (Unit::Seconds, true),
+            b"pxat" => (Unit::Milliseconds, true),
+            _ => return None,
+        };
+        Some(Expiry { unit, absolute, argument })
+    }
+
     /// The deadline of SET and its kin, whose time must be greater than zero.
     pub fn positive_deadline(self, ctx: &Ctx, request: Request, command: &'static str) -> Result<Deadline> {
         if request.int(self.argument)? <= 0 {

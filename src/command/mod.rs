@@ -3,6 +3,7 @@
 //! | file | family |
 //! |---|---|
 //! | `strings.rs` | SET, GET and all that work on one string |
+//! | `increx.rs` | INCREX: counters with bounds and a deadline |
 //! | `bitmaps.rs` | SETBIT, BITCOUNT, BITOP, BITFIELD: strings as bits |
 //! | `hyperloglog.rs` | PFADD, PFCOUNT, PFMERGE: strings that count different elements |
 //! | `throttle.rs` | CL.THROTTLE: rate limits |
@@ -23,6 +24,7 @@
 //! | `blocking.rs` | what a row says of a command that waits |
 //! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
 //! | `table.rs` | the table: from a name to a command, and its number |
+//! | `compare.rs` | what has to hold of a value before it is replaced or deleted |
 //! | `undo.rs` | keys as they were, to be put back |
 //! | `propagate.rs`, `pieces.rs` | what the journal is told of a command; large values as commands |
 //! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
@@ -32,6 +34,7 @@
 
 pub mod bitmaps;
 pub mod blocking;
+mod compare;
 pub mod deadlines;
 pub mod describe;
 pub mod dump;
@@ -39,6 +42,7 @@ mod geo;
 mod hashes;
 mod hop;
 pub mod hyperloglog;
+mod increx;
 pub mod keys;
 pub mod lists;
 mod memory;
@@ -136,6 +140,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
     let families = [
         blocking::ROWS,
         strings::ROWS,
+        increx::ROWS,
         bitmaps::ROWS,
         hyperloglog::ROWS,
         throttle::ROWS,

@@ -1,9 +1,10 @@
 //! Strings under several keys.
 
+use super::compare::Condition;
 use super::deadlines::Deadline;
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
-use super::strings::{Condition, as_bytes, len, parse_options, propagate_set, reply_value, set_dead};
+use super::strings::{as_bytes, len, parse_options, propagate_set, reply_value, set_dead};
 use super::{Across, Ctx, Merge, Run};
 use crate::clock::Now;
 use crate::config::Limits;

@@ -1,5 +1,6 @@
 //! One string under one key: SET, GET, counters, parts of strings.
 
+use super::compare::{self, Condition, is_comparison};
 use super::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
@@ -33,8 +34,9 @@ pub const ROWS: &[Row<Run>] = &[
             since: "1.0.0",
             complexity: "O(1)",
             summary: "Stores a string under a key, whatever was there; the deadline is set anew, kept or cleared.",
-            syntax: "key value [condition:(NX|XX|IFEQ ifeq-value:string|IFNE ifne-value:string)] [GET] [expiration:(EX seconds:integer|PX milliseconds:integer\
-                     |EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)]",
+            syntax: "key value [condition:(NX|XX|IFEQ ifeq-value:string|IFNE ifne-value:string|IFDEQ ifdeq-digest:integer\
+                     |IFDNE ifdne-digest:integer)] [GET] [expiration:(EX seconds:integer|PX milliseconds:integer|EXAT \
+                     unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)]",
         },
         Run::Key(set),
     ),
@@ -117,11 +119,40 @@ pub const ROWS: &[Row<Run>] = &[
             keys: Keys::ONE,
             group: Group::String,
             since: "8.4.0",
-            complexity: "O(1)",
-            summary: "Deletes a key, if its string is, or is not, the one given.",
-            syntax: "key [condition:(IFEQ ifeq-value:string|IFNE ifne-value:string)]",
+            complexity: "O(1), or O(n) in the length of the value for a digest",
+            summary: "Deletes a key, if its string or the digest of it is, or is not, the one given.",
+            syntax: "key [condition:(IFEQ ifeq-value:string|IFNE ifne-value:string|IFDEQ ifdeq-digest:integer|IFDNE \
+                     ifdne-digest:integer)]",
         },
         Run::Key(delex),
+    ),
+    Row::new(
+        Spec {
+            name: "delifeq",
+            arity: 3,
+            flags: WRITE | FAST,
+            keys: Keys::ONE,
+            group: Group::String,
+            since: "9.0.0",
+            complexity: "O(1)",
+            summary: "Deletes a key, if its string is the one given.",
+            syntax: "key value",
+        },
+        Run::Key(delifeq),
+    ),
+    Row::new(
+        Spec {
+            name: "digest",
+            arity: 2,
+            flags: READ | FAST,
+            keys: Keys::ONE,
+            group: Group::String,
+            since: "8.4.0",
+            complexity: "O(n) in the length of the value",
+            summary: "Returns the XXH3 hash of the string under a key, in hexadecimal.",
+            syntax: "key",
+        },
+        Run::Key(digest),
     ),
     Row::new(
         Spec {
@@ -335,43 +366,6 @@ fn get(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-/// What has to hold of the value that is there; arguments by their index.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
-    Absent,
-    Present,
-    Equal(usize),
-    /// Holds where nothing is there, too.
-    NotEqual(usize),
-}
-
-impl Condition {
-    fn holds(self, found: Option<&Live>, request: Request) -> Result<bool> {
-        let equals = |live: &Live, index: usize| {
-            if live.kind() != Kind::String {
-                return Err(Error::WrongType);
-            }
-            Ok(is_text(live.value(), request.arg(index)))
-        };
-        Ok(match (self, found) {
-            (Condition::Absent, found) => found.is_none(),
-            (Condition::Present, found) => found.is_some(),
-            (Condition::Equal(index), Some(live)) => equals(live, index)?,
-            (Condition::NotEqual(index), Some(live)) => !equals(live, index)?,
-            (Condition::Equal(_), None) => false,
-            (Condition::NotEqual(_), None) => true,
-        })
-    }
-}
-
-/// Whether the value reads like this.
-fn is_text(value: Value, text: &[u8]) -> bool {
-    match value {
-        Value::Int(n) => format_i64(n, &mut [0; I64_TEXT_BYTES_MAX]) == text,
-        Value::Bytes(bytes) => bytes == text,
-    }
-}
-
 #[derive(Default)]
 pub struct SetOptions {
     pub condition: Option<Condition>,
@@ -397,20 +391,15 @@ pub fn parse_options(request: Request, start: usize, getex: bool) -> Result<SetO
                 }
                 options.condition = Some(condition);
             }
-            b"ifeq" | b"ifne" if !getex && options.condition.is_none() && index + 1 < request.len() => {
+            word if !getex && options.condition.is_none() && index + 1 < request.len() && is_comparison(word) => {
                 index += 1;
-                let equal = word == b"ifeq";
-                options.condition = Some(if equal { Condition::Equal(index) } else { Condition::NotEqual(index) });
+                options.condition = Condition::comparing(word, index);
             }
             b"get" if !getex => options.get = true,
             b"keepttl" if (free || options.keep_ttl) && !getex => options.keep_ttl = true,
             b"persist" if (free || options.persist) && getex => options.persist = true,
-            b"ex" | b"px" | b"exat" | b"pxat" if index + 1 < request.len() => {
-                let expiry = Expiry {
-                    unit: if word.starts_with(b"e") { Unit::Seconds } else { Unit::Milliseconds },
-                    absolute: word.ends_with(b"at"),
-                    argument: index + 1,
-                };
+            word if index + 1 < request.len() => {
+                let expiry = Expiry::named(word, index + 1).ok_or(Error::Syntax)?;
                 // The same option again overrules itself, as in Redis.
                 let again =
                     options.expiry.is_some_and(|old| (old.unit, old.absolute) == (expiry.unit, expiry.absolute));
@@ -561,25 +550,51 @@ fn getdel(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
+/// What is wrong is found in the order of Redis: a key that is missing answers before its condition is read.
 fn delex(ctx: &mut Ctx, request: Request) -> Result {
-    let condition = match request.len() {
-        2 => None,
-        4 if request.is(2, "ifeq") => Some(Condition::Equal(3)),
-        4 if request.is(2, "ifne") => Some(Condition::NotEqual(3)),
-        _ => return Err(Error::Syntax),
-    };
+    if !matches!(request.len(), 2 | 4) {
+        return Err(Error::WrongArity("delex".to_owned()));
+    }
     let key = ctx.key(request.arg(1));
-    let live = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch);
-    let holds = condition.map_or(Ok(true), |condition| condition.holds(live.as_ref(), request))?;
-    let deleted = match live {
-        Some(live) if holds => {
-            live.edit().remove();
-            ctx.commit_deletion(key);
-            true
-        }
-        _ => false,
+    let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) else {
+        ctx.reply.int(0);
+        return Ok(());
     };
-    ctx.reply.int(i64::from(deleted));
+    let holds = if request.len() == 2 {
+        true
+    } else if live.kind() != Kind::String {
+        return Err(Error::text("ERR Key should be of string type if conditions are specified"));
+    } else {
+        let condition = Condition::comparing(&request.arg(2).to_ascii_lowercase(), 3);
+        let condition = condition.ok_or(Error::text("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"))?;
+        condition.holds(Some(&live), request)?
+    };
+    if holds {
+        live.edit().remove();
+        ctx.commit_deletion(key);
+    }
+    ctx.reply.int(i64::from(holds));
+    Ok(())
+}
+
+fn delifeq(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    let live = find_string(ctx, request)?;
+    let holds = Condition::Equal(2).holds(live.as_ref(), request)?;
+    if let Some(live) = live.filter(|_| holds) {
+        live.edit().remove();
+        ctx.commit_deletion(key);
+    }
+    ctx.reply.int(i64::from(holds));
+    Ok(())
+}
+
+fn digest(ctx: &mut Ctx, request: Request) -> Result {
+    let digest = find_string(ctx, request)?.map(|live| compare::digest(live.value()));
+    match digest {
+        Some(digest) => ctx.reply.bulk(&digest),
+        None => ctx.reply.nil(),
+    }
     Ok(())
 }
 

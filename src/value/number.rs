@@ -333,6 +333,16 @@ impl LongDouble {
         sum.is_finite().then_some(LongDouble(sum))
     }
 
+    /// The difference, as [`LongDouble::checked_add`].
+    pub fn checked_sub(self, other: Self) -> Option<Self> {
+        self.checked_add(LongDouble(-other.0))
+    }
+
+    /// The largest finite number with this one's sign.
+    pub fn largest(self) -> Self {
+        LongDouble(X87DoubleExtended::largest().copy_sign(self.0))
+    }
+
     /// Whether this is one of the infinities, which HINCRBYFLOAT refuses as an increment.
     pub fn is_infinite(self) -> bool {
         self.0.is_infinite()
