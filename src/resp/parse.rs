@@ -4,6 +4,7 @@
 //! arrives in a thousand pieces is read once. Nothing is allocated from a number that a client sent: the list of
 //! spans grows with the arguments that are really there.
 
+use crate::value::duration::parse_duration;
 use crate::value::number::parse_i64;
 use thiserror::Error;
 
@@ -348,6 +349,15 @@ impl<'a> Request<'a> {
 
     pub fn int(self, index: usize) -> super::Result<i64> {
         parse_i64(self.arg(index)).ok_or(super::Error::NotAnInteger)
+    }
+
+    /// A duration such as `1.5h`, in milliseconds.
+    pub fn duration(self, index: usize) -> super::Result<u64> {
+        let text = self.arg(index);
+        parse_duration(text).map_err(|error| {
+            let quoted = super::printable(text, 128);
+            super::Error::quoting(&[b"ERR invalid duration '", quoted, b"': ", error.to_string().as_bytes()])
+        })
     }
 }
 
