@@ -20,6 +20,8 @@ mod cost;
 mod dump;
 #[path = "wire/framing.rs"]
 mod framing;
+#[path = "wire/fresh.rs"]
+mod fresh;
 #[path = "wire/hop.rs"]
 mod hop;
 #[path = "wire/lifecycle.rs"]

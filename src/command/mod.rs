@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `strings.rs` | SET, GET and all that work on one string |
 //! | `increx.rs` | INCREX: counters with bounds and a deadline |
+//! | `fresh.rs` | GETFRESH: strings that one reader computes anew in time |
 //! | `bitmaps.rs` | SETBIT, BITCOUNT, BITOP, BITFIELD: strings as bits |
 //! | `hyperloglog.rs` | PFADD, PFCOUNT, PFMERGE: strings that count different elements |
 //! | `throttle.rs` | CL.THROTTLE: rate limits |
@@ -38,6 +39,7 @@ mod compare;
 pub mod deadlines;
 pub mod describe;
 pub mod dump;
+mod fresh;
 mod geo;
 mod hashes;
 mod hop;
@@ -141,6 +143,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         blocking::ROWS,
         strings::ROWS,
         increx::ROWS,
+        fresh::ROWS,
         bitmaps::ROWS,
         hyperloglog::ROWS,
         throttle::ROWS,

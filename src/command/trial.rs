@@ -28,7 +28,11 @@ impl Trial {
     pub fn run(&mut self, args: &[&[u8]]) -> Vec<u8> {
         let row = rows().find(|row| row.spec.name.as_bytes() == args[0]).expect("a command");
         let handler = match row.run {
-            Run::Key(handler) | Run::Spread(handler, _) | Run::Atomic(handler, _) => handler,
+            Run::Key(handler)
+            | Run::Spread(handler, _)
+            | Run::Everywhere(handler, _)
+            | Run::Cursor(handler, _)
+            | Run::Atomic(handler, _) => handler,
             Run::Blocking(blocking) => blocking.once.0,
             _ => unreachable!("it needs more than one shard"),
         };
@@ -59,6 +63,11 @@ impl Trial {
             Ok(()) => out,
             Err(error) => error.to_string().into_bytes(),
         }
+    }
+
+    /// Moves the clock.
+    pub fn pass_ms(&mut self, ms: u64) {
+        self.clock.advance_ms(ms);
     }
 
     /// The same with words.

@@ -19,6 +19,7 @@
 mod aside;
 mod change;
 mod effects;
+mod leases;
 mod live;
 mod nodes;
 mod said;
@@ -33,6 +34,7 @@ mod story_test;
 pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
 pub use change::{Cause, Change, Event};
 pub use effects::{Effects, Notice};
+pub use leases::Leases;
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
 pub use said::KeyName;
@@ -78,6 +80,8 @@ pub struct Keyspace {
     /// What is dead by the clock, and is not for who holds it.
     aside: Vec<Aside>,
     pub effects: Effects,
+    /// Which keys somebody computes anew.
+    pub leases: Leases,
     pub counters: Counters,
     pub lag: Lag,
     /// Whether deletions of dead keys on access are timed.
@@ -155,6 +159,7 @@ impl Keyspace {
             buries: false,
             aside: Vec::new(),
             effects: Effects::default(),
+            leases: Leases::default(),
             counters: Counters::default(),
             lag: Lag::new(),
             times_deaths: false,
@@ -364,6 +369,7 @@ impl Keyspace {
     /// What has changed of a key, for whoever wants to know.
     #[inline]
     pub fn commit(&mut self, db: usize, key: Key, change: Change) {
+        self.leases.end(db, key.hash);
         self.effects.close(db, key.hash);
         self.effects.record(db, key.bytes, change);
     }
@@ -372,6 +378,7 @@ impl Keyspace {
     pub fn flush(&mut self, db: usize, now: Now) {
         self.effects.dirty += self.live_len(db, now) as u64;
         self.touch_awaited(db, now);
+        self.leases.end_all(db);
         self.effects.flushed();
         if self.dbs[db].len() > 0 {
             let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), hash::any_lives));
@@ -393,6 +400,7 @@ impl Keyspace {
             // Before and after, since a key may be in one of them only.
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
             self.dbs.swap(a, b);
+            self.leases.swap(a, b);
             self.effects.flushed();
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
         }

@@ -54,6 +54,7 @@ fn what_commands_become() {
             ("SET k 1 IFDNE 0000000000000000", &["SET k 1"]),
             ("DIGEST k", &[]),
             ("INCREX k EXAT 1", &["DEL k"]),
+            ("GETFRESH k COST 1s", &[]),
             ("CL.THROTTLE limit 0 1 1000 0", &[]),
             ("RPUSH l a b c d", &["RPUSH l a b c d"]),
             ("LMPOP 2 none l LEFT", &["LPOP l"]),
