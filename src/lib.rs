@@ -8,7 +8,7 @@
 //!  server      listen, connection, gate, dispatch, the ways a request runs, replies in order, rows about the server
 //!  shard       mail, batches, calls; where handlers run; transactions over shards; the tasks of the cycle
 //!  command     the table's rows and the handlers on data
-//!  expiry      the cycle and its budget
+//!  expiry      the cycle and its budget; foresight
 //!  keyspace    the only door to data; nothing dead ever passes it
 //!  rdb         the codec of values, as DUMP and RESTORE have them
 //!  journal     what the shards have changed, as commands, brought into one order

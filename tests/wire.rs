@@ -18,6 +18,8 @@ mod corners;
 mod cost;
 #[path = "wire/dump.rs"]
 mod dump;
+#[path = "wire/foresight.rs"]
+mod foresight;
 #[path = "wire/framing.rs"]
 mod framing;
 #[path = "wire/fresh.rs"]

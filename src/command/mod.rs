@@ -19,6 +19,7 @@
 //! | `memory.rs` | MEMORY USAGE |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
+//! | `foresight.rs` | EXPIRY SCAN: keys by their deadlines |
 //! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
 //! | `hashes/` | HSET, HGET, ...; deadlines of fields |
 //! | `scanning.rs` | what SCAN and its kin have in common |
@@ -39,6 +40,7 @@ mod compare;
 pub mod deadlines;
 pub mod describe;
 pub mod dump;
+pub mod foresight;
 mod fresh;
 mod geo;
 mod hashes;

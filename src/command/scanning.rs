@@ -7,6 +7,16 @@ use crate::value::number::{parse_i64, parse_u64};
 /// The most elements that a call is asked for: more would keep everybody else waiting, as KEYS does.
 const COUNT_MAX: usize = 1 << 17;
 
+/// About as many elements are shown where nobody says how many.
+pub const COUNT_DEFAULT: usize = 10;
+
+/// The argument of COUNT.
+pub fn count(argument: &[u8]) -> Result<usize> {
+    let count = parse_i64(argument).ok_or(Error::NotAnInteger)?;
+    let count = usize::try_from(count).ok().filter(|count| *count >= 1).ok_or(Error::Syntax)?;
+    Ok(count.min(COUNT_MAX))
+}
+
 /// What may follow a cursor.
 pub struct ScanOptions<'r> {
     /// About how many elements a call shows.
@@ -26,7 +36,7 @@ pub fn cursor(request: Request, index: usize) -> Result<u64> {
 impl<'r> ScanOptions<'r> {
     /// The options from an index on; `own` is the option that only one command has.
     pub fn parse(request: Request<'r>, from: usize, own: Own) -> Result<ScanOptions<'r>> {
-        let mut options = ScanOptions { count: 10, pattern: None, kind: None, no_values: false };
+        let mut options = ScanOptions { count: COUNT_DEFAULT, pattern: None, kind: None, no_values: false };
         let mut index = from;
         while index < request.len() {
             if own == Own::NoValues && request.is(index, "novalues") {
@@ -36,9 +46,7 @@ impl<'r> ScanOptions<'r> {
             }
             let Some(argument) = request.get(index + 1) else { return Err(Error::Syntax) };
             if request.is(index, "count") {
-                let count = parse_i64(argument).ok_or(Error::NotAnInteger)?;
-                let count = usize::try_from(count).ok().filter(|count| *count >= 1).ok_or(Error::Syntax)?;
-                options.count = count.min(COUNT_MAX);
+                options.count = count(argument)?;
             } else if request.is(index, "match") {
                 options.pattern = Some(argument).filter(|pattern| *pattern != b"*");
             } else if own == Own::Type && request.is(index, "type") {

@@ -10,5 +10,6 @@
 
 mod budget;
 mod cycle;
+pub mod foresight;
 
 pub use cycle::{Cycle, Form, KEYS_A_SLICE, Outcome, Settings, purge_slice};

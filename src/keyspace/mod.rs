@@ -19,6 +19,7 @@
 mod aside;
 mod change;
 mod effects;
+mod foresight;
 mod leases;
 mod live;
 mod nodes;
@@ -34,6 +35,7 @@ mod story_test;
 pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
 pub use change::{Cause, Change, Event};
 pub use effects::{Effects, Notice};
+pub use foresight::Seen;
 pub use leases::Leases;
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`entry`]: a key and its value, or a member of a collection, in one allocation
-//! - [`block`], [`table`]: extendible hashing; [`minima`]: which block has to be looked at first; [`scan`]: cursors
+//! - [`block`], [`table`]: extendible hashing; [`minima`]: which block has to be looked at first; [`scan`]: cursors; `walk`: slices
 //! - [`dict`]: the elements of one collection
 
 pub mod block;
@@ -18,6 +18,7 @@ mod minima;
 pub mod scan;
 #[allow(clippy::module_inception)]
 mod table;
+mod walk;
 
 pub use block::NEVER_MS;
 pub use dict::{Dict, element_hash};

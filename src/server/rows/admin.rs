@@ -1,19 +1,13 @@
-//! COMMAND, TIME, SHUTDOWN, EXPIRY.
+//! COMMAND, TIME, SHUTDOWN.
 
-use super::container_spec;
 use crate::clock::realtime_us;
 use crate::command::OwnedRequest;
 use crate::command::describe;
-use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE, WRITE};
+use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
-use crate::expiry::{KEYS_A_SLICE, purge_slice};
-use crate::keyspace::DeadWalk;
-use crate::net::step_back;
 use crate::resp::{Error, Request, Result};
 use crate::server::server::{Command, Found, Run, SessionCtx, TaskCtx};
 use crate::server::stop;
-use crate::shard::{CallResult, Shard};
-use std::rc::Rc;
 
 const ANSWERS_ALWAYS: u32 = LOADING | STALE;
 
@@ -53,24 +47,6 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "[save:(NOSAVE|SAVE)] [NOW] [FORCE] [ABORT]",
         },
         Run::Task(|ctx| Box::pin(shutdown(ctx))),
-    ),
-    Row::container(
-        Spec { summary: "Groups what an operator does about deadlines.", ..container_spec("expiry", "0.1.0") },
-        Run::Container,
-        &[Row::new(
-            Spec {
-                name: "purge",
-                arity: -2,
-                flags: WRITE | NO_SCRIPT,
-                keys: Keys::NONE,
-                group: Group::Server,
-                since: "0.1.0",
-                complexity: "O(n) in the number of dead keys, in slices",
-                summary: "Deletes the dead keys that are not deleted yet, all or those with a prefix, and counts them.",
-                syntax: "[PREFIX prefix]",
-            },
-            Run::Task(|ctx| Box::pin(purge(ctx))),
-        )],
     ),
 ];
 
@@ -268,45 +244,6 @@ async fn shutdown(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     stop::shutdown(&ctx.server).await;
     Ok(Vec::new())
-}
-
-async fn purge(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let request = ctx.request.as_request();
-    let prefix: Option<Box<[u8]>> = match request.len() {
-        2 => None,
-        4 if request.is(2, "prefix") => Some(request.arg(3).into()),
-        _ => return Err(Error::Syntax),
-    };
-    let shard = &ctx.server.shard;
-    let start = |target| {
-        let prefix = prefix.clone();
-        shard.call_later(target, move |shard| purge_shard(shard, prefix))
-    };
-    let calls: Vec<CallResult<usize>> = (0..shard.count).map(start).collect();
-    let mut deleted = 0;
-    for call in calls {
-        deleted += call.await;
-    }
-    Ok(ctx.reply(|reply| reply.int(deleted as i64)))
-}
-
-/// Deletes what is dead now, in slices between which the shard serves. What dies meanwhile is left to the cycle, so
-/// that this ends.
-async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>) -> usize {
-    let dead_ms = shard.cycle_now().ms;
-    let (mut walk, mut deleted) = (DeadWalk::default(), 0);
-    loop {
-        let mut now = shard.cycle_now();
-        now.ms = now.ms.min(dead_ms);
-        let swept = match &prefix {
-            None => purge_slice(&mut shard.keyspace.borrow_mut(), now),
-            Some(prefix) => shard.keyspace.borrow_mut().sweep_prefix(&mut walk, prefix, now, KEYS_A_SLICE),
-        };
-        shard.after_commands();
-        let Some(swept) = swept else { return deleted };
-        deleted += swept;
-        step_back().await;
-    }
 }
 
 #[cfg(test)]

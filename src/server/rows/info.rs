@@ -12,7 +12,7 @@ use crate::observe::memory;
 use crate::resp::{Request, Result};
 use crate::server::global::ID_DIGITS;
 use crate::server::server::{Run, Server, TaskCtx};
-use snapshot::Snapshot;
+pub use snapshot::Snapshot;
 use std::fmt::{Display, Write};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

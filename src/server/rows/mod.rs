@@ -5,6 +5,7 @@ mod client;
 mod config;
 mod connection;
 mod debug;
+mod expiry;
 mod functions;
 mod info;
 mod latency;
@@ -44,6 +45,7 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         info::ROWS,
         debug::ROWS,
         admin::ROWS,
+        expiry::ROWS,
         latency::ROWS,
         slowlog::ROWS,
         monitor::ROWS,

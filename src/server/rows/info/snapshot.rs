@@ -56,6 +56,8 @@ pub struct Expiry {
     lag: Lag,
     /// For how long the oldest key has been dead that is not deleted yet; zero where there is none.
     pub oldest_due_us: u64,
+    /// Dead keys that are not deleted yet.
+    pub stale_keys: usize,
     /// Share of dead keys among keys with deadlines, smoothed.
     pub stale_percent: f64,
     pub cycle_cpu_ns: u64,
@@ -123,6 +125,7 @@ impl Snapshot {
         self.expiry = Expiry {
             lag: keyspace.lag.clone(),
             oldest_due_us: oldest_ms.map_or(0, |oldest_ms| now.us.saturating_sub(oldest_ms * 1000)),
+            stale_keys: (0..keyspace.databases()).map(|db| keyspace.len(db)).sum::<usize>() - self.keys(),
             stale_percent: cycle.stale_percent,
             cycle_cpu_ns: cycle.cpu_ns,
             cycles: cycle.cycles,
@@ -146,6 +149,15 @@ impl Snapshot {
 
     pub fn with_deadline(&self) -> usize {
         self.databases.iter().map(|database| database.with_deadline).sum()
+    }
+
+    /// Of all databases.
+    pub fn average_ttl_ms(&self) -> f64 {
+        let average = |(ttl_ms, keys): (f64, usize), database: &Database| {
+            let weights = (keys, database.with_deadline);
+            (weighted((ttl_ms, database.average_ttl_ms), weights), keys + database.with_deadline)
+        };
+        self.databases.iter().fold((0.0, 0), average).0
     }
 
     pub fn expired(&self) -> u64 {
@@ -209,6 +221,7 @@ impl Expiry {
     fn add(&mut self, other: &Expiry, weights: (usize, usize)) {
         self.lag.add(&other.lag);
         self.oldest_due_us = self.oldest_due_us.max(other.oldest_due_us);
+        self.stale_keys += other.stale_keys;
         self.stale_percent = weighted((self.stale_percent, other.stale_percent), weights);
         self.cycle_cpu_ns += other.cycle_cpu_ns;
         self.cycles += other.cycles;

@@ -1,0 +1,72 @@
+//! What lives now and dies later: the live keys of a database with their deadlines, in walks that give way to others.
+
+use super::nodes::Nodes;
+use super::{Cursor, Keyspace, NEVER_MS};
+use crate::clock::Now;
+use crate::table::block::{Block, SLOT_BYTES};
+use crate::table::{Entry, Table};
+
+/// A live key on a walk.
+pub struct Seen<'a> {
+    entry: Entry,
+    nodes: &'a Nodes,
+    /// Store milliseconds.
+    pub deadline_ms: Option<u64>,
+}
+
+impl Seen<'_> {
+    pub fn key(&self) -> &[u8] {
+        self.entry.key()
+    }
+
+    /// Bytes of key and value, as MEMORY USAGE counts them.
+    pub fn bytes(&self) -> usize {
+        SLOT_BYTES + self.entry.allocated_bytes() + self.nodes.bytes_of(self.entry)
+    }
+}
+
+impl Keyspace {
+    /// Shows the live keys of one block whose deadlines are not after `until_ms`; all live keys where that is
+    /// [`NEVER_MS`]. Returns the position of the next block. A walk from position 0 on shows every key that stays exactly
+    /// once, whatever comes and goes meanwhile.
+    pub fn walk(&self, db: usize, position: u64, until_ms: u64, now: Now, mut each: impl FnMut(&Seen)) -> Option<u64> {
+        let table = &self.dbs[db];
+        let is_in = |at_ms: Option<u64>| until_ms == NEVER_MS || at_ms.is_some_and(|at_ms| at_ms <= until_ms);
+        table.walk(position, until_ms, |block, slot| {
+            // What the column says is never later than the deadline, and no entry is read for it.
+            if !is_in(block.column_ms(slot)) || table.is_dead_in(block, slot, now.ms) {
+                return;
+            }
+            let seen = self.seen(table, block, slot);
+            if is_in(seen.deadline_ms) {
+                each(&seen);
+            }
+        })
+    }
+
+    /// No entry is read where the columns say all.
+    fn seen(&self, table: &Table, block: &Block, slot: usize) -> Seen<'_> {
+        let is_exact = table.with_fields() == 0;
+        let deadline_ms = if is_exact { block.column_ms(slot) } else { block.deadline_ms(slot) };
+        Seen { entry: block.entry(slot), nodes: &self.nodes, deadline_ms }
+    }
+
+    /// As [`Keyspace::scan`], with deadlines: shows live keys, those without one, too.
+    pub fn scan_deadlines(
+        &self,
+        db: usize,
+        cursor: Cursor,
+        count: usize,
+        shards: usize,
+        now: Now,
+        mut each: impl FnMut(&Seen),
+    ) -> Option<Cursor> {
+        let table = &self.dbs[db];
+        let show = |block: &Block, slot: usize| {
+            if !table.is_dead_in(block, slot, now.ms) {
+                each(&self.seen(table, block, slot));
+            }
+        };
+        Some(table.scan(cursor, count, show).1).filter(|next| next.shard < shards)
+    }
+}
