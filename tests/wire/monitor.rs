@@ -227,7 +227,7 @@ fn a_script_is_shown_and_then_what_it_does() {
         let inner: Vec<(&str, &str)> =
             lines.iter().filter(|line| line.addr == "lua").map(|line| (&line.db[..], &line.call[..])).collect();
         let expected =
-            [("0", "\"SET\" \"k\" \"1\""), ("0", "\"SELECT\" \"2\""), ("2", "\"GET\" \"k\""), ("0", "\"DEL\" \"k\"")];
+            [("0", "\"SET\" \"k\" \"1\""), ("2", "\"SELECT\" \"2\""), ("2", "\"GET\" \"k\""), ("0", "\"DEL\" \"k\"")];
         assert_eq!(inner, expected);
     });
 }

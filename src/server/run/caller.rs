@@ -343,7 +343,9 @@ impl Host for Caller {
         }
         let at = self.at(command, proto, &routes);
         if self.gate.shows {
-            monitor::show_script(&self.server, at.db, command, request);
+            // SELECT is shown with the database that it chooses.
+            let db = plan::selects(command, request, &self.server).unwrap_or(at.db);
+            monitor::show_script(&self.server, db, command, request);
         }
         match run {
             Run::Container | Run::Data(command::Run::Container) => {

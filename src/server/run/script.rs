@@ -466,12 +466,7 @@ impl Running {
         loop {
             match outcome {
                 Outcome::Done(bytes) => return Ok(bytes),
-                Outcome::Unfinished => {
-                    step_back().await;
-                    if store_us() >= self.tell_us {
-                        self.tell_others().await;
-                    }
-                }
+                Outcome::Unfinished => step_back().await,
                 Outcome::Asks(asked) if self.caller.has_left.take() => {
                     if self.caller.can_undo() {
                         self.put_back().await;
@@ -488,6 +483,9 @@ impl Running {
                     }
                     self.call.answer(task::or_error(result, asked.proto));
                 }
+            }
+            if store_us() >= self.tell_us {
+                self.tell_others().await;
             }
             outcome = self.slice();
         }
