@@ -88,7 +88,7 @@ pub fn is_absolute_ms(moment_ms: i64) -> bool {
 
 /// The same for a moment that EXPIRETIME has rounded to seconds.
 pub fn is_absolute_s(moment_s: i64) -> bool {
-    is_absolute_ms(moment_s * 1000) || is_absolute_ms((moment_s - 1) * 1000)
+    is_absolute_ms(moment_s.saturating_mul(1000)) || is_absolute_ms((moment_s - 1).saturating_mul(1000))
 }
 
 /// A command that finds every dead key, so that Redis no longer counts it.
