@@ -142,3 +142,17 @@ fn who_hangs_up_leaves_nothing_behind() {
     });
     assert!(same, "{:?}", both());
 }
+
+/// On several shards, whichever of them the keys are on.
+#[test]
+fn a_command_whose_last_key_lacks_its_value_is_an_error() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        let script = "return redis.call('MSETNX', KEYS[1], 1, KEYS[2], 2, KEYS[1])";
+        for n in 0..60 {
+            let keys = [format!("a:{n}"), format!("b:{n}")];
+            let error = eval(&mut client, script, &[&keys[0], &keys[1]], &[]).text();
+            assert!(error.starts_with("ERR wrong number of arguments for 'msetnx' command"), "{error}");
+        }
+    });
+}

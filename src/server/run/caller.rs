@@ -205,11 +205,19 @@ impl Caller {
         !needs_everything(run) && !command.spec.keys.name_others(request) && are_among(routes, &self.declared)
     }
 
+    /// None for what answers only that its last key lacks a value: it goes to no shard.
+    fn routes(&self, command: &Command, request: Request) -> Routes {
+        match command.spec.keys.are_complete(request) {
+            true => split::routes(&self.server.shard.hasher, command.spec.keys, request),
+            false => Routes::new(),
+        }
+    }
+
     /// A command as it is going to run, elsewhere or later.
     pub fn plan(&self, request: Request, proto: Proto) -> Result<Planned> {
         let command = self.admit(request)?;
         let run = plan::run_of(command, request);
-        let mut routes = split::routes(&self.server.shard.hasher, command.spec.keys, request);
+        let mut routes = self.routes(command, request);
         if let Run::Data(command::Run::Cursor(..)) = run {
             routes = [(0, command::walk::cursor_shard(request, self.server.shard.count))].into_iter().collect();
         }
@@ -330,7 +338,7 @@ impl Host for Caller {
             Err(error) => return Answer::Refused(error),
         };
         let shard = &self.server.shard;
-        let routes = split::routes(&shard.hasher, command.spec.keys, request);
+        let routes = self.routes(command, request);
         let run = plan::run_of(command, request);
         if self.is_strict && !self.has_declared(command, run, request, &routes) {
             return Answer::Refused(Error::text(

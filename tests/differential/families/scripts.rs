@@ -8,6 +8,7 @@ use super::super::{Generator, Step, args};
 use super::{Family, TYPES, is_sort};
 use crate::compare::Rule;
 use crate::generate::KEYS;
+use sha1::{Digest, Sha1};
 
 pub const NAMES: &[&str] = &["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO"];
 
@@ -482,6 +483,13 @@ impl Generator {
         let mut out = args(name, [script.into(), declared.len().to_string().into()]);
         out.extend(declared.iter().map(|key| key.to_vec()));
         out.extend(called);
+        if self.one_in(10) {
+            // What came by SCRIPT LOAD stays.
+            out[0].splice(4..4, *b"SHA");
+            out[1] = format!("{:x}", Sha1::digest(script)).into();
+            self.queued = Some(Step::Command(out, rule));
+            return Step::of(args("SCRIPT", [b"LOAD".to_vec(), script.into()]));
+        }
         Step::Command(out, rule)
     }
 
