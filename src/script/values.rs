@@ -126,7 +126,8 @@ impl<'r> Reader<'r> {
     fn push_set(&mut self, count: usize) -> Result<(), Raise> {
         let lua = self.lua;
         lua.new_table(0, 1);
-        lua.new_table(0, count);
+        // It grows as in Redis, so that a script walks it in the same order.
+        lua.new_table(0, 0);
         for _ in 0..count {
             self.push()?;
             lua.push_bool(true);
@@ -140,7 +141,7 @@ impl<'r> Reader<'r> {
     fn push_map(&mut self, pairs: usize) -> Result<(), Raise> {
         let lua = self.lua;
         lua.new_table(0, 1);
-        lua.new_table(0, pairs);
+        lua.new_table(0, 0);
         for _ in 0..pairs {
             self.push()?;
             self.push()?;
