@@ -3,7 +3,7 @@
 use super::nodes::Nodes;
 use super::{Cursor, Keyspace, NEVER_MS};
 use crate::clock::Now;
-use crate::table::block::{Block, SLOT_BYTES};
+use crate::table::block::Block;
 use crate::table::{Entry, Table};
 
 /// A live key on a walk.
@@ -19,9 +19,9 @@ impl Seen<'_> {
         self.entry.key()
     }
 
-    /// Bytes of key and value, as MEMORY USAGE counts them.
+    /// See [`Nodes::bytes_of_key`].
     pub fn bytes(&self) -> usize {
-        SLOT_BYTES + self.entry.allocated_bytes() + self.nodes.bytes_of(self.entry)
+        self.nodes.bytes_of_key(self.entry)
     }
 }
 
@@ -62,11 +62,6 @@ impl Keyspace {
         mut each: impl FnMut(&Seen),
     ) -> Option<Cursor> {
         let table = &self.dbs[db];
-        let show = |block: &Block, slot: usize| {
-            if !table.is_dead_in(block, slot, now.ms) {
-                each(&self.seen(table, block, slot));
-            }
-        };
-        Some(table.scan(cursor, count, show).1).filter(|next| next.shard < shards)
+        self.scan_slots(db, cursor, count, shards, now, |block, slot| each(&self.seen(table, block, slot)))
     }
 }

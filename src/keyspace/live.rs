@@ -5,7 +5,6 @@ use super::change::{Change, Event};
 use super::nodes::{Nodes, Owned};
 use super::{ACCESS_CLOCK_MAX, Effects, access_clock};
 use crate::clock::Now;
-use crate::table::block::SLOT_BYTES;
 use crate::table::{Entry, Kind, Slot, Stored, Table, Value};
 use crate::value::pack::Buffer;
 use crate::value::{NodeType, hash};
@@ -144,9 +143,9 @@ impl Live<'_> {
         (self.entry().allocated_bytes(), self.entry().spare_bytes())
     }
 
-    /// Bytes of key and value, what is kept elsewhere and their slot of the table included.
+    /// See [`Nodes::bytes_of_key`].
     pub fn bytes(&self) -> usize {
-        SLOT_BYTES + self.entry().allocated_bytes() + self.nodes.bytes_of(self.entry())
+        self.nodes.bytes_of_key(self.entry())
     }
 }
 

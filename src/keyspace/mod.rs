@@ -504,13 +504,30 @@ impl Keyspace {
         now: Now,
         mut each: impl FnMut(&[u8], Kind),
     ) -> Option<Cursor> {
+        self.scan_slots(db, cursor, count, shards, now, |block, slot| {
+            let entry = block.entry(slot);
+            each(entry.key(), entry.kind());
+        })
+    }
+
+    /// The same, where they are in their table.
+    #[inline]
+    fn scan_slots(
+        &self,
+        db: usize,
+        cursor: Cursor,
+        count: usize,
+        shards: usize,
+        now: Now,
+        mut each: impl FnMut(&Block, usize),
+    ) -> Option<Cursor> {
+        let table = &self.dbs[db];
         let show = |block: &Block, slot: usize| {
-            if !self.dbs[db].is_dead_in(block, slot, now.ms) {
-                let entry = block.entry(slot);
-                each(entry.key(), entry.kind());
+            if !table.is_dead_in(block, slot, now.ms) {
+                each(block, slot);
             }
         };
-        Some(self.dbs[db].scan(cursor, count, show).1).filter(|next| next.shard < shards)
+        Some(table.scan(cursor, count, show).1).filter(|next| next.shard < shards)
     }
 
     /// A moment that is not later than the next one at which the cycle has something to do; cheap.

@@ -1,6 +1,7 @@
 //! Collections that stand outside of their keys' entries, and what is given back in slices: they, when their keys are
 //! gone, and flushed databases.
 
+use crate::table::block::SLOT_BYTES;
 use crate::table::{Dict, Entry, FieldsSwept, Kind, Stored, Table, Value};
 use crate::value::hash::{self, Hash};
 use crate::value::list::List;
@@ -117,6 +118,11 @@ impl Nodes {
     pub fn bytes_of(&self, entry: Entry) -> usize {
         // SAFETY: an entry's node is in use.
         entry.node().map_or(0, |node| unsafe { node_at(entry.kind(), node).as_ref() }.bytes())
+    }
+
+    /// Bytes of key and value, as MEMORY USAGE counts them: what is kept elsewhere and their slot of the table included.
+    pub fn bytes_of_key(&self, entry: Entry) -> usize {
+        SLOT_BYTES + entry.allocated_bytes() + self.bytes_of(entry)
     }
 
     /// The elements of an entry's node, where they are in a dictionary.

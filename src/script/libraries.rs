@@ -1,7 +1,7 @@
 //! The libraries of functions. Shards share their sources; each loads for itself what it calls.
 
 use super::header::Flags;
-use super::shelf::Reach;
+use super::shelf::Conduct;
 use crate::config::split_arguments;
 use crate::resp::{Error, Result, printable};
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +13,7 @@ pub struct Declared {
     pub name: Box<[u8]>,
     pub description: Option<Box<[u8]>>,
     pub flags: Flags,
-    pub reach: Reach,
+    pub conduct: Conduct,
 }
 
 pub struct Library {
@@ -202,7 +202,7 @@ mod tests {
             name: name.as_bytes().into(),
             description: None,
             flags: Flags::default(),
-            reach: Reach::default(),
+            conduct: Conduct::default(),
         };
         Arc::new(Library {
             name: name.as_bytes().into(),

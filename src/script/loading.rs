@@ -3,7 +3,7 @@
 use super::api::{install_for_loading, misuse};
 use super::header::Flags;
 use super::libraries::{Declared, NOT_A_NAME, is_name};
-use super::shelf::Reach;
+use super::shelf::Conduct;
 use crate::lua::{Busy, Chunk, Lua, Machine, Raise, Returned, Run, Type, upvalue};
 use crate::resp::{Error, Result};
 use std::cell::RefCell;
@@ -130,7 +130,7 @@ fn take_registered(lua: Lua, machine: Rc<Machine>) -> Registered {
         lua.field(entry, "flags");
         let flags = Flags::of_bits(lua.number(-1).unwrap_or_default() as u8);
         lua.field(entry, "callback");
-        functions.push(Declared { name, description, flags, reach: Reach::default() });
+        functions.push(Declared { name, description, flags, conduct: Conduct::default() });
         chunks.push(machine.keep(lua));
     }
     (functions, Closures { machine, chunks })

@@ -35,4 +35,4 @@ pub use host::{Answer, Asked, Host};
 pub use libraries::{Catalog, Function, Heading, Libraries, Library};
 pub use loading::{Loading, Registered};
 pub use scripts::{Script, Scripts};
-pub use shelf::{Reach, Shelf, named};
+pub use shelf::{Conduct, Shelf, named};

@@ -29,7 +29,7 @@ pub fn named(name: &[u8]) -> Option<Digest> {
 
 /// What was seen of the keys that a script, or a function, touches.
 #[derive(Default)]
-pub struct Reach {
+pub struct Conduct {
     /// It has left its declared keys: it runs under all of them from now on.
     pub strays: AtomicBool,
     /// It has come to its end within them.
@@ -40,7 +40,7 @@ pub struct Source {
     pub digest: Digest,
     pub text: Box<[u8]>,
     pub header: Header,
-    pub reach: Reach,
+    pub conduct: Conduct,
     /// It was used since somebody looked who was not.
     pub used: AtomicBool,
     /// It stays until SCRIPT FLUSH.
@@ -85,7 +85,7 @@ impl Shelf {
             digest,
             text: text.into(),
             header,
-            reach: Reach::default(),
+            conduct: Conduct::default(),
             used: AtomicBool::new(true),
             stays: AtomicBool::new(!by_eval),
         });

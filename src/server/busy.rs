@@ -22,6 +22,14 @@ pub struct BusyScripts {
     scripts: Mutex<Vec<Arc<BusyScript>>>,
 }
 
+/// What those are told who need what a script holds, or a function.
+pub fn busy_text(is_function: bool) -> &'static str {
+    match is_function {
+        true => "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+        false => "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    }
+}
+
 /// What a command needs.
 pub struct Needs<'l> {
     /// It looks at data, or changes them.
@@ -32,12 +40,8 @@ pub struct Needs<'l> {
 }
 
 impl BusyScript {
-    /// What those are told who need what it holds.
     pub fn text(&self) -> &'static str {
-        match self.is_function {
-            true => "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
-            false => "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-        }
+        busy_text(self.is_function)
     }
 
     fn is_in_the_way(&self, needs: &Needs) -> bool {

@@ -148,37 +148,34 @@ impl Shard {
     }
 
     /// Sends the reply of a script that has lasted. Its connection has stalled here until now.
-    pub fn answer_script(&self, at: At, Later { ticket, origin, owed }: Later, reply: &[u8], ns: u64) {
-        let mut batch = self.outbox.empty_batch();
-        batch.origin = origin;
-        batch.target = self.id as u16;
-        batch.owed += owed;
-        let mut part = Part::new(|_, _| Ok(()), at, ticket);
-        batch.out.extend_from_slice(reply);
-        part.out = (0, reply.len());
-        part.ns = ns;
-        batch.answer(part, None);
-        self.send_answers(batch);
-        self.go_on_with_stalled(ticket.client);
+    pub fn answer_script(&self, at: At, later: Later, reply: &[u8], ns: u64) {
+        self.answer_alone(at, later, ns, |out| out.extend_from_slice(reply));
+        self.go_on_with_stalled(later.ticket.client);
         self.after_commands();
     }
 
     /// Answers a command that is not going to run.
     pub(super) fn answer_refused(&self, deferred: &Deferred, error: Error) {
-        let Deferred { at, ticket, origin, owed, .. } = deferred;
-        let mut batch = self.outbox.empty_batch();
-        batch.origin = *origin;
-        batch.target = self.id as u16;
-        batch.owed += owed;
-        let mut part = Part::new(|_, _| Ok(()), *at, *ticket);
+        let &Deferred { at, ticket, origin, owed, .. } = deferred;
         self.meter.rejected(Some(at.command), &error.to_bytes());
-        Reply::new(&mut batch.out, at.proto).error(error);
-        part.out = (0, batch.out.len());
-        batch.answer(part, None);
-        self.send_answers(batch);
-        if *origin != self.id {
+        self.answer_alone(at, Later { ticket, origin, owed }, 0, |out| Reply::new(out, at.proto).error(error));
+        if origin != self.id {
             self.go_on_with_stalled(ticket.client);
         }
+    }
+
+    /// Sends one reply that does not leave with those of its batch.
+    fn answer_alone(&self, at: At, later: Later, ns: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut batch = self.outbox.empty_batch();
+        batch.origin = later.origin;
+        batch.target = self.id as u16;
+        batch.owed += later.owed;
+        write(&mut batch.out);
+        let mut part = Part::new(|_, _| Ok(()), at, later.ticket);
+        part.out = (0, batch.out.len());
+        part.ns = ns;
+        batch.answer(part, None);
+        self.send_answers(batch);
     }
 
     /// Runs a command whose locks were granted; whether its connection may go on.

@@ -5,6 +5,7 @@ use crate::command::spec::flag::{ALLOW_BUSY, MAY_REPLICATE, MOVABLE_KEYS, NO_SCR
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Request, Result};
 use crate::script::named;
+use crate::server::busy::busy_text;
 use crate::server::scripting::Running;
 use crate::server::server::{By, Calls, Run, Server, SessionCtx, TaskCtx};
 use crate::shard::Shard;
@@ -141,12 +142,9 @@ pub(super) async fn kill(ctx: TaskCtx, functions: bool) -> Result<Vec<u8>> {
     let (wanted, others): (Vec<_>, Vec<_>) = found.partition(|(_, (is_function, ..))| *is_function == functions);
     let oldest = wanted.into_iter().min_by_key(|(_, (_, has_written, began_us))| (*has_written, *began_us));
     let Some((shard, (_, has_written, began_us))) = oldest else {
-        return Err(Error::text(match (others.is_empty(), functions) {
-            (true, _) => "NOTBUSY No scripts in execution right now.",
-            (false, false) => {
-                "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE."
-            }
-            (false, true) => "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        return Err(Error::text(match others.is_empty() {
+            true => "NOTBUSY No scripts in execution right now.",
+            false => busy_text(!functions),
         }));
     };
     // It may have written since it was looked at.

@@ -2,7 +2,7 @@
 
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
-use crate::script::{Called, Flags, Function, Loaded, Reach, Script, named};
+use crate::script::{Called, Conduct, Flags, Function, Loaded, Script, named};
 use crate::server::server::{By, Calls, Server};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -81,32 +81,32 @@ impl Callee {
         has_flags && !self.never_writes()
     }
 
-    fn reach(&self) -> &Reach {
+    fn conduct(&self) -> &Conduct {
         match self {
-            Callee::Script(script) => &script.source.reach,
-            Callee::Function(function, _) => &function.declared().reach,
+            Callee::Script(script) => &script.source.conduct,
+            Callee::Function(function, _) => &function.declared().conduct,
         }
     }
 
     /// Whether it has left its keys before, and will do so again.
     pub fn strays(&self) -> bool {
-        self.reach().strays.load(Ordering::Relaxed)
+        self.conduct().strays.load(Ordering::Relaxed)
     }
 
     /// Whether it has come to its end within its keys before.
     pub fn has_stayed(&self) -> bool {
-        self.reach().has_stayed.load(Ordering::Relaxed)
+        self.conduct().has_stayed.load(Ordering::Relaxed)
     }
 
     pub fn note_stayed(&self) {
         if !self.has_stayed() {
-            self.reach().has_stayed.store(true, Ordering::Relaxed);
+            self.conduct().has_stayed.store(true, Ordering::Relaxed);
         }
     }
 
     /// It has left its keys: whoever runs the server is told once.
     pub fn note_strays(&self) {
-        if self.reach().strays.swap(true, Ordering::Relaxed) {
+        if self.conduct().strays.swap(true, Ordering::Relaxed) {
             return;
         }
         let name = match self {
