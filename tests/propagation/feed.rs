@@ -27,6 +27,8 @@ pub struct Feed {
 struct Shared {
     /// The last marker that all targets have.
     seen: AtomicU64,
+    /// Commands that all targets have run.
+    done: AtomicU64,
     is_over: AtomicBool,
     /// The last commands.
     last: Mutex<VecDeque<Vec<Vec<u8>>>>,
@@ -51,7 +53,12 @@ impl Feed {
         let (shared, thread) = (&self.shared, &self.thread);
         let is_over = || thread.as_ref().is_none_or(JoinHandle::is_finished);
         let seen = || shared.seen.load(Ordering::Acquire) >= self.marker;
-        wait_until(Duration::from_secs(60), || seen() || is_over());
+        // As long as it goes on: much may have been changed since the last time.
+        let mut done = u64::MAX;
+        while !seen() && !is_over() && done != shared.done.load(Ordering::Relaxed) {
+            done = shared.done.load(Ordering::Relaxed);
+            wait_until(Duration::from_secs(60), || seen() || is_over());
+        }
         if !seen() {
             self.end();
             panic!("the marker was never told");
@@ -113,6 +120,7 @@ fn feed(follower: &mut Client, targets: &mut [Client], shared: &Shared) -> u64 {
             last.extend(waiting.drain(..));
             let too_many = last.len().saturating_sub(KEPT);
             last.drain(..too_many);
+            shared.done.store(count, Ordering::Relaxed);
             shared.seen.store(marker, Ordering::Release);
         }
     }
