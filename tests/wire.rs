@@ -42,6 +42,8 @@ mod session;
 mod statistics;
 #[path = "wire/streams.rs"]
 mod streams;
+#[path = "wire/timers.rs"]
+mod timers;
 #[path = "wire/transactions.rs"]
 mod transactions;
 #[path = "wire/watch.rs"]

@@ -465,7 +465,7 @@ const OWN: &[Directive] = &[
         default: "10",
         kind: Kind::Integer { min: 0, max: 60000, unit: "ms" },
         mutable: true,
-        help: "least time between two expiry cycles of a shard; 0 = no automatic cycle",
+        help: "time after which expiry goes on that had no time for all that was due; 0 = no automatic cycle",
         field: field!(active_expire_interval_ms),
     },
     Directive {

@@ -11,7 +11,7 @@ const REFILL_MS: u64 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     pub percent: u32,
-    /// Time between two cycles: what drips in meanwhile has to fit into the store.
+    /// Time until a cycle goes on that ran out: what drips in meanwhile has to fit into the store.
     pub interval_ms: u64,
 }
 

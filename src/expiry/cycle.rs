@@ -6,15 +6,37 @@
 //! of the oldest key's age: so the keys that died first go first, and no block is swept so often that the sweeps
 //! themselves would count. The next cycle continues with what is earliest then; there is no cursor to lose.
 //!
+//! # When it runs
+//! A key's death is a timer: the cycle starts in the first microsecond in which the earliest minimum is past, and not
+//! before. Deadlines are whole milliseconds, and a cycle takes all that are past, so that two cycles are a millisecond
+//! apart, however densely deadlines lie. Only what a cycle has left waits for `interval_ms` to pass: what it had no time
+//! for, and what it may not delete because a transaction still sees it alive. So nothing ever keeps the shard awake that
+//! a cycle cannot change, a minimum that is too early least of all: the sweep that it causes makes it exact.
+//!
 //! Three limits hold at once:
 //! - every form together spends at most `cpu_percent` of each second (`budget.rs`);
-//! - the slow form, `interval_ms` apart, spends at most that share of its interval. Where a random sample of
-//!   `sample_size` keys then shows more than `acceptable_stale_percent` dead, it goes on at once;
+//! - all slow cycles within `interval_ms` together spend at most that share of it. Where a random sample of
+//!   `sample_size` keys then shows more than `acceptable_stale_percent` dead, they go on at once;
 //! - the fast form, where the shard is about to block and the slow one ran out of time, spends at most `fast_us`, and
 //!   two of them are twice that apart.
 //!
-//! Beside that, `hz` times a second while the shard serves, samples keep the published stale share and average lifetimes honest: they do not
-//! depend on what the minima say. (Sampling and the 25 % rule: Redis, `expire.c`.)
+//! Beside that, `hz` times a second while the shard serves, samples keep the published stale share and average lifetimes
+//! honest: they do not depend on what the minima say. (Sampling and the 25 % rule: Redis, `expire.c`.)
+//!
+//! # Why it need not wait until every clock has passed the deadline
+//! The cycle deletes what is dead for an access at the same moment, `deadline_ms < now.ms`, without any time of grace, and
+//! that a key is dead is told as it is deleted. Nobody can see it alive after that, whatever clock he reads:
+//! - Keys are looked at on their own shard alone, by its clock, which never goes back. Other shards' clocks decide nothing
+//!   about them. Whoever took an earlier moment from that clock, and looks after the deletion, finds no key at all.
+//! - A transaction looks at one earlier moment on all its shards: there, a key that it finds dead on one shard must not be
+//!   alive on another. `Shard::cycle_now` therefore is not later than the moment of any transaction that waits here for a
+//!   key (or puts the keys that such transactions may look at aside). And none is on its way with an earlier moment than
+//!   the clock's: a transaction takes its moment from the system's clock while its shard's window in the
+//!   [`Sequence`](crate::clock::Sequence) is open; a clock that moves to a later millisecond looks at the windows after
+//!   it has read the system's, and stops at those that are open; and what was handed over before they were closed is
+//!   taken in before the cycle is told the moment.
+//! - Keys that are found dead by an access are deleted and told by the same rule, at any time: an earlier deletion by the
+//!   cycle shows nothing that an access could not have shown.
 
 use super::budget::{Budget, Share};
 use crate::clock::Now;
@@ -22,8 +44,6 @@ use crate::keyspace::{Keyspace, NEVER_MS};
 
 /// Keys deleted between two looks at the clock and at the work that waits: 20 to 40 us.
 pub const KEYS_A_SLICE: usize = 64;
-/// A key is deleted by the cycle this long after it is dead, so that no cached clock still sees it alive.
-const GRACE_MS: u64 = 1;
 /// Weight of a new sample in the average lifetime, as in Redis.
 const TTL_WEIGHT: f64 = 0.02;
 /// Weight of a new sample in the stale share, as in Redis.
@@ -71,12 +91,17 @@ pub enum Outcome {
 #[derive(Default)]
 pub struct Cycle {
     budget: Budget,
-    /// CPU time this cycle may still spend.
-    left_ns: u64,
-    /// Whether the last slow cycle left something due.
-    ran_out: bool,
-    started_us: u64,
+    /// When the interval began in which slow cycles share their time.
+    interval_from_us: u64,
+    /// CPU time they may still spend in it.
+    slow_left_ns: u64,
     last_fast_us: u64,
+    /// CPU time the last fast cycle may still spend.
+    fast_left_ns: u64,
+    /// Whether the last cycle had no time for all that was due.
+    ran_out: bool,
+    /// The clock when the last cycle started: what was due before, and is due still, it has left.
+    looked_ms: u64,
     next_sample_us: u64,
     pub cpu_ns: u64,
     pub time_cap_reached: u64,
@@ -88,8 +113,8 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// When the task has to look again, as store microseconds: the next deadline, but not before the interval has
-    /// passed; the next sample; or, out of budget, when there is some again.
+    /// When the task has to look again, as store microseconds: as soon as the next deadline is past, or the interval
+    /// where a cycle has left something; for the next sample; or, out of budget, when there is some again.
     pub fn next_wake_us(&mut self, keyspace: &Keyspace, now: Now, settings: &Settings) -> u64 {
         if !settings.automatic() {
             return u64::MAX;
@@ -100,8 +125,7 @@ impl Cycle {
         if due_ms == NEVER_MS {
             return sample_us;
         }
-        let mut wake_us = (due_ms.saturating_add(GRACE_MS + 1).saturating_mul(1000))
-            .max(self.started_us + settings.interval_ms * 1000);
+        let mut wake_us = self.next_slow_us(due_ms, settings);
         if self.budget.left_ns(now.us, settings.share()) == 0 {
             wake_us = wake_us.max(self.budget.refilled_us(settings.share()));
         } else if self.ran_out && due_ms < now.ms {
@@ -110,15 +134,27 @@ impl Cycle {
         wake_us.min(sample_us)
     }
 
+    /// When a slow cycle may start, where the earliest minimum is this.
+    fn next_slow_us(&self, due_ms: u64, settings: &Settings) -> u64 {
+        // A key lives to the end of the millisecond that is its deadline.
+        let dead_us = due_ms.saturating_add(1).saturating_mul(1000);
+        let waits = self.ran_out || self.slow_left_ns == 0 || due_ms < self.looked_ms;
+        if waits { dead_us.max(self.interval_ends_us(settings)) } else { dead_us }
+    }
+
+    fn interval_ends_us(&self, settings: &Settings) -> u64 {
+        self.interval_from_us + settings.interval_ms * 1000
+    }
+
     fn next_fast_us(&self, settings: &Settings) -> u64 {
         if settings.fast_us == 0 { u64::MAX } else { self.last_fast_us + 2 * settings.fast_us }
     }
 
-    /// The form a cycle takes that starts now, if one may.
-    pub fn due_form(&self, now: Now, settings: &Settings) -> Option<Form> {
-        if !settings.automatic() {
+    /// The form a cycle takes that starts now, if one may and the earliest minimum is past.
+    pub fn due_form(&self, due_ms: u64, now: Now, settings: &Settings) -> Option<Form> {
+        if !settings.automatic() || due_ms >= now.ms {
             None
-        } else if now.us >= self.started_us + settings.interval_ms * 1000 {
+        } else if now.us >= self.next_slow_us(due_ms, settings) {
             Some(Form::Slow)
         } else if self.ran_out && now.us >= self.next_fast_us(settings) {
             Some(Form::Fast)
@@ -127,16 +163,20 @@ impl Cycle {
         }
     }
 
+    /// `now` is the shard's clock, which may be later than the moment for which the cycle deletes.
     pub fn start(&mut self, form: Form, now: Now, settings: &Settings) {
         self.cycles += 1;
+        self.looked_ms = now.ms;
         match form {
             Form::Slow => {
-                self.started_us = now.us;
-                self.left_ns = self.slow_ns(settings);
+                if now.us >= self.interval_ends_us(settings) {
+                    self.interval_from_us = now.us;
+                    self.slow_left_ns = self.slow_ns(settings);
+                }
             }
             Form::Fast => {
                 self.last_fast_us = now.us;
-                self.left_ns = settings.fast_us * 1000;
+                self.fast_left_ns = settings.fast_us * 1000;
             }
         }
     }
@@ -144,6 +184,19 @@ impl Cycle {
     /// The slow form's share of its interval.
     fn slow_ns(&self, settings: &Settings) -> u64 {
         settings.interval_ms * 10_000 * u64::from(settings.cpu_percent)
+    }
+
+    fn left_ns(&mut self, form: Form) -> &mut u64 {
+        match form {
+            Form::Slow => &mut self.slow_left_ns,
+            Form::Fast => &mut self.fast_left_ns,
+        }
+    }
+
+    /// CPU time was spent for the cycle's sake.
+    pub fn charge(&mut self, ns: u64) {
+        self.cpu_ns += ns;
+        self.budget.spend(ns);
     }
 
     /// Deletes up to [`KEYS_A_SLICE`] keys. `cpu_ns` reads the CPU time of the thread.
@@ -161,19 +214,16 @@ impl Cycle {
         }
         let started_ns = cpu_ns();
         let more = sweep_earliest(keyspace, now, settings);
-        let mut goes_on = more && form == Form::Slow && self.left_ns <= cpu_ns().saturating_sub(started_ns);
+        let mut goes_on = more && form == Form::Slow && self.slow_left_ns <= cpu_ns().saturating_sub(started_ns);
         if goes_on {
             let stale_percent = self.sample_all(keyspace, rng, now, settings);
             goes_on = stale_percent > f64::from(settings.acceptable_stale_percent);
         }
         let spent_ns = cpu_ns().saturating_sub(started_ns);
-        self.cpu_ns += spent_ns;
-        self.budget.spend(spent_ns);
-        self.left_ns = self.left_ns.saturating_sub(spent_ns);
-        if goes_on {
-            self.left_ns = self.slow_ns(settings);
-        }
-        match (more, self.left_ns) {
+        self.charge(spent_ns);
+        let left_ns = self.left_ns(form).saturating_sub(spent_ns);
+        *self.left_ns(form) = if goes_on { self.slow_ns(settings) } else { left_ns };
+        match (more, *self.left_ns(form)) {
             (false, _) => {
                 self.ran_out = false;
                 Outcome::Done
@@ -192,7 +242,7 @@ impl Cycle {
     }
 
     /// Takes the samples that are due `hz` times a second; where nobody was served since the last one (`idle`), once
-    /// a second, since only time has passed.
+    /// a second, since only time has passed. Whether any was due.
     pub fn sample(
         &mut self,
         keyspace: &Keyspace,
@@ -201,17 +251,16 @@ impl Cycle {
         settings: &Settings,
         idle: bool,
         cpu_ns: impl Fn() -> u64,
-    ) {
+    ) -> bool {
         if now.us < self.next_sample_us {
-            return;
+            return false;
         }
         let hz = if idle { 1 } else { settings.hz.max(1) };
         self.next_sample_us = now.us + 1_000_000 / u64::from(hz);
         let started_ns = cpu_ns();
         self.sample_all(keyspace, rng, now, settings);
-        let spent_ns = cpu_ns().saturating_sub(started_ns);
-        self.cpu_ns += spent_ns;
-        self.budget.spend(spent_ns);
+        self.charge(cpu_ns().saturating_sub(started_ns));
+        true
     }
 
     /// Samples every database; returns the dead share of this sample in percent.
@@ -240,15 +289,13 @@ impl Cycle {
 
 /// Sweeps the earliest blocks for one slice. Whether anything is due still.
 fn sweep_earliest(keyspace: &mut Keyspace, now: Now, settings: &Settings) -> bool {
-    let before_ms = now.ms.saturating_sub(GRACE_MS);
-    let Some((oldest_ms, db, _)) = keyspace.earliest() else { return false };
-    if oldest_ms >= before_ms {
+    let Some((oldest_ms, db, _)) = keyspace.earliest().filter(|(oldest_ms, ..)| *oldest_ms < now.ms) else {
         return false;
-    }
+    };
     // Of what is due, that which is about as old as the oldest.
-    let quantum_ms = ((before_ms - oldest_ms) / 8).max(settings.interval_ms);
-    keyspace.sweep_earliest(db, before_ms.min(oldest_ms + quantum_ms + 1), now, KEYS_A_SLICE);
-    keyspace.next_due_hint_ms() < before_ms
+    let quantum_ms = ((now.ms - oldest_ms) / 8).max(settings.interval_ms);
+    keyspace.sweep_earliest(db, now.ms.min(oldest_ms + quantum_ms + 1), now, KEYS_A_SLICE);
+    keyspace.next_due_hint_ms() < now.ms
 }
 
 /// Deletes everything that is due, a slice at a time; returns the number of keys, or `None` when nothing is left.
@@ -261,7 +308,7 @@ pub fn purge_slice(keyspace: &mut Keyspace, now: Now) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::config::NotifyFlags;
-    use crate::keyspace::{Hasher, Value};
+    use crate::keyspace::{Hasher, LATEST, Value};
     use std::cell::Cell;
 
     const SETTINGS: Settings = Settings {
@@ -281,7 +328,14 @@ mod tests {
         rng: fastrand::Rng,
         now_us: u64,
         cpu_ns: Cell<u64>,
+        /// When each slice was, and what it took.
         spent: Vec<(u64, u64)>,
+        /// When slow cycles started.
+        slow_us: Vec<u64>,
+        /// How often the task looked.
+        wakes: usize,
+        /// A transaction looks at this moment.
+        seen_from: Now,
     }
 
     impl Rig {
@@ -296,6 +350,9 @@ mod tests {
                 now_us: 1_000_000_000,
                 cpu_ns: Cell::new(0),
                 spent: Vec::new(),
+                slow_us: Vec::new(),
+                wakes: 0,
+                seen_from: LATEST,
             }
         }
 
@@ -309,48 +366,181 @@ mod tests {
         fn run(&mut self, for_us: u64, slice_ns: u64, settings: &Settings) {
             let end_us = self.now_us + for_us;
             while self.now_us < end_us {
+                self.wakes += 1;
                 let now = Now::from_us(self.now_us);
-                let Some(form) = self.cycle.due_form(now, settings) else {
-                    let wake_us = self.cycle.next_wake_us(&self.keyspace, now, settings);
-                    self.now_us = wake_us.clamp(self.now_us + 100, end_us.max(self.now_us + 100));
-                    continue;
-                };
-                self.cycle.start(form, now, settings);
-                loop {
-                    let now = Now::from_us(self.now_us);
-                    let before = self.cycle.cpu_ns;
-                    let reads = Cell::new(0);
-                    let outcome = self.cycle.slice(form, &mut self.keyspace, &mut self.rng, now, settings, || {
-                        if reads.replace(reads.get() + 1) > 0 {
-                            self.cpu_ns.set(self.cpu_ns.get() + slice_ns / 3);
-                        }
-                        self.cpu_ns.get()
-                    });
-                    self.spent.push((self.now_us, self.cycle.cpu_ns - before));
-                    self.now_us += slice_ns / 1000;
-                    if outcome != Outcome::More {
-                        break;
-                    }
+                self.cycle.sample(&self.keyspace, &mut self.rng, now, settings, true, || 0);
+                let form = self.cycle.due_form(self.keyspace.next_due_hint_ms(), now, settings);
+                if let Some(form) = form {
+                    self.run_one(form, slice_ns, settings);
                 }
-                let wake_us = self.cycle.next_wake_us(&self.keyspace, Now::from_us(self.now_us), settings);
+                let now = Now::from_us(self.now_us);
+                let wake_us = self.cycle.next_wake_us(&self.keyspace, now, settings);
+                assert!(form.is_some() || wake_us > now.us, "it would look again at once, and do nothing");
                 self.now_us = wake_us.clamp(self.now_us, end_us.max(self.now_us));
             }
+        }
+
+        fn run_one(&mut self, form: Form, slice_ns: u64, settings: &Settings) {
+            self.cycle.start(form, Now::from_us(self.now_us), settings);
+            if form == Form::Slow {
+                self.slow_us.push(self.now_us);
+            }
+            loop {
+                let now = Now::from_us(self.now_us).min(self.seen_from);
+                let before = self.cycle.cpu_ns;
+                let reads = Cell::new(0);
+                let outcome = self.cycle.slice(form, &mut self.keyspace, &mut self.rng, now, settings, || {
+                    if reads.replace(reads.get() + 1) > 0 {
+                        self.cpu_ns.set(self.cpu_ns.get() + slice_ns / 3);
+                    }
+                    self.cpu_ns.get()
+                });
+                self.spent.push((self.now_us, self.cycle.cpu_ns - before));
+                self.now_us += slice_ns / 1000;
+                if outcome != Outcome::More {
+                    break;
+                }
+            }
+        }
+
+        /// What slices took from then on until so much later.
+        fn spent_ns(&self, from_us: u64, for_us: u64) -> u64 {
+            let within = self.spent.iter().filter(|(at_us, _)| (from_us..from_us + for_us).contains(at_us));
+            within.map(|(_, ns)| ns).sum()
         }
     }
 
     #[test]
-    fn due_keys_go_within_the_interval() {
+    fn what_is_due_goes_as_soon_as_it_is_dead() {
         let mut rig = Rig::new();
         for i in 0..1000 {
             rig.insert(&format!("far{i}"), 5_000_000);
             rig.insert(&format!("due{i}"), 1_000_500);
         }
-        rig.run(499_000, 30_000, &SETTINGS);
-        assert_eq!(rig.keyspace.counters.expired_by_cycle, 0);
-        rig.run(50_000, 30_000, &SETTINGS);
+        rig.run(500_999, 30_000, &SETTINGS);
+        assert_eq!(rig.keyspace.counters.expired_by_cycle, 0, "alive to the end of its last millisecond");
+        rig.run(1_001, 30_000, &SETTINGS);
         assert_eq!(rig.keyspace.counters.expired_by_cycle, 1000);
-        assert!(rig.keyspace.lag.max_us() < 20_000, "{}", rig.keyspace.lag.max_us());
         rig.keyspace.check();
+    }
+
+    #[test]
+    fn a_key_dies_within_two_milliseconds_of_its_deadline() {
+        let mut rig = Rig::new();
+        let start_ms = rig.now_us / 1000;
+        for i in 0..5_000 {
+            rig.insert(&format!("far{i}"), 50_000_000);
+        }
+        let deadlines: Vec<u64> = (0..1000).map(|_| start_ms + rig.rng.u64(1..10_000)).collect();
+        for (i, deadline_ms) in deadlines.iter().enumerate() {
+            rig.insert(&format!("timer{i}"), *deadline_ms);
+        }
+        rig.run(10_100_000, 30_000, &SETTINGS);
+        assert_eq!(rig.keyspace.counters.expired_by_cycle, 1000);
+        let lag = &rig.keyspace.lag;
+        assert!(
+            lag.quantile_us(0.0) >= 1_000 && lag.max_us() < 2_000,
+            "{} to {} us",
+            lag.quantile_us(0.0),
+            lag.max_us()
+        );
+        let moments = deadlines.iter().collect::<std::collections::BTreeSet<_>>().len();
+        assert_eq!(rig.slow_us.len(), moments, "a cycle for each moment at which something dies");
+        // A few more for the samples.
+        assert!(rig.wakes <= moments + 20, "{}", rig.wakes);
+        rig.keyspace.check();
+    }
+
+    #[test]
+    fn dense_deadlines_take_one_cycle_a_millisecond() {
+        let mut rig = Rig::new();
+        for i in 0..20_000 {
+            rig.insert(&format!("key{i}"), 1_000_001 + i / 10);
+        }
+        rig.run(2_100_000, 30_000, &SETTINGS);
+        assert_eq!(rig.keyspace.counters.expired_by_cycle, 20_000);
+        assert!(rig.keyspace.lag.max_us() < 2_100, "{}", rig.keyspace.lag.max_us());
+        assert!(rig.slow_us.len() <= 2_000 && rig.wakes <= 2_010, "{} {}", rig.slow_us.len(), rig.wakes);
+    }
+
+    #[test]
+    fn the_interval_bounds_only_cycles_that_ran_out() {
+        let settings = Settings { fast_us: 0, acceptable_stale_percent: 100, ..SETTINGS };
+        let mut rig = Rig::new();
+        for i in 0..3_000 {
+            rig.insert(&format!("burst{i}"), 1_000_050);
+        }
+        rig.insert("before", 1_000_045);
+        rig.insert("after", 1_000_900);
+        rig.insert("soon after", 1_000_902);
+        rig.run(1_000_000, 100_000, &settings);
+        assert_eq!(rig.keyspace.counters.expired_by_cycle, 3_003);
+        let (burst, single): (Vec<u64>, Vec<u64>) = rig.slow_us.iter().partition(|at_us| **at_us < 1_000_900_000);
+        // The burst ran out in the interval that began with the key before it.
+        assert_eq!(burst[..2], [1_000_046_000, 1_000_051_000]);
+        assert_eq!(burst[2], 1_000_056_000);
+        assert!(burst.len() > 5 && burst[1..].windows(2).skip(1).all(|pair| pair[1] - pair[0] >= 10_000), "{burst:?}");
+        assert_eq!(single, [1_000_901_000, 1_000_903_000]);
+    }
+
+    /// Each millisecond has enough to do for more than its share: cycles that are so close together have one share among
+    /// them.
+    #[test]
+    fn all_cycles_within_an_interval_share_its_time() {
+        let settings = Settings { fast_us: 0, acceptable_stale_percent: 100, ..SETTINGS };
+        let slice_ns = 90_000;
+        let mut rig = Rig::new();
+        for i in 0..100_000 {
+            rig.insert(&format!("key{i}"), 1_000_001 + i / 100);
+        }
+        rig.run(3_000_000, slice_ns, &settings);
+        let share_ns = 500_000;
+        for at_us in (1_000_000_000..1_003_000_000).step_by(1_000) {
+            // An interval begins somewhere within it.
+            let spent_ns = rig.spent_ns(at_us, 10_000);
+            assert!(spent_ns <= 2 * (share_ns + slice_ns), "{spent_ns} ns in the interval from {at_us}");
+            let spent_ns = rig.spent_ns(at_us, 1_000_000);
+            assert!(spent_ns <= 50_000_000 + slice_ns, "{spent_ns} ns in the second from {at_us}");
+        }
+    }
+
+    /// Keys whose deadlines were put off, or that were deleted, leave their blocks' minima too early.
+    #[test]
+    fn minima_that_are_too_early_wake_once() {
+        let mut rig = Rig::new();
+        let hasher = rig.keyspace.hasher().clone();
+        for i in 0..20_000 {
+            rig.insert(&format!("key{i}"), 1_000_100 + i % 10);
+        }
+        let now = Now::from_us(rig.now_us);
+        for i in 0..20_000 {
+            if i % 2 == 0 {
+                rig.keyspace.remove(0, hasher.key(format!("key{i}").as_bytes()), now);
+            } else {
+                rig.insert(&format!("key{i}"), 9_000_000);
+            }
+        }
+        rig.run(900_000, 30_000, &SETTINGS);
+        assert_eq!(rig.keyspace.counters.expired_by_cycle, 0);
+        assert!(rig.keyspace.next_due_hint_ms() >= 9_000_000);
+        assert!(rig.wakes <= 25, "{} times for ten moments that never came", rig.wakes);
+        rig.keyspace.check();
+    }
+
+    #[test]
+    fn what_a_transaction_still_sees_stays_and_keeps_nobody_awake() {
+        let mut rig = Rig::new();
+        for (name, deadline_ms) in [("dead before", 1_000_099), ("seen", 1_000_100), ("later", 1_000_101)] {
+            rig.insert(name, deadline_ms);
+        }
+        rig.seen_from = Now::from_ms(1_000_100);
+        rig.run(1_000_000, 30_000, &SETTINGS);
+        assert_eq!(rig.keyspace.counters.expired_by_cycle, 1);
+        assert_eq!(rig.keyspace.len(0), 2);
+        assert!(rig.wakes <= 110, "{} times within a hundred intervals", rig.wakes);
+        rig.seen_from = LATEST;
+        rig.run(10_000, 30_000, &SETTINGS);
+        assert_eq!(rig.keyspace.len(0), 0);
     }
 
     #[test]

@@ -5,8 +5,12 @@
 //! live:
 //!
 //! ```text
-//!  lag <= interval + (due keys x cost of a key) / budget
+//!  lag <  2 ms + due keys x cost of a key                          where a cycle has time for them
+//!  lag <= 2 ms + interval + (due keys x cost of a key) / budget    where they wait for others
 //! ```
+//!
+//! The first of the two milliseconds is the deadline itself, to whose end a key lives; within the second the cycle wakes
+//! up, as soon as the shard has its turn.
 
 mod budget;
 mod cycle;

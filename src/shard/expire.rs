@@ -7,7 +7,7 @@ use crate::clock::{store_us, thread_cpu_ns};
 use crate::config::Config;
 use crate::expiry::{Form, Outcome, Settings};
 use crate::keyspace::NEVER_MS;
-use crate::net::{Notify, Transport, sleep, step_back};
+use crate::net::{Transport, sleep, step_back};
 use crate::observe::Event;
 use futures_lite::future::or;
 use glommio::{Latency, Shares, SharesManager};
@@ -18,6 +18,8 @@ use std::time::Duration;
 pub const GARBAGE_A_SLICE: usize = 256;
 /// A turn of a saturated shard's cycle lasts no longer than this.
 const LONGEST_TURN_US: u64 = 500;
+/// How long to wait for a clock that stands still.
+const CLOCK_HELD: Duration = Duration::from_micros(50);
 
 pub(super) fn settings(config: &Config) -> Settings {
     Settings {
@@ -63,16 +65,18 @@ async fn run_cycle(shard: Rc<Shard>) {
         let now = shard.catch_up();
         let settings = shard.settings();
         if now.us < shard.hold_until_us.get() {
-            sleep_until(&shard.cycle_alarm, shard.hold_until_us.get()).await;
+            sleep_until(&shard, shard.hold_until_us.get()).await;
             continue;
         }
         if settings.automatic() {
             let (keyspace, mut rng) = (shard.keyspace.borrow(), shard.rng.borrow_mut());
-            let idle = std::mem::replace(&mut turns, shard.turns.get()) == shard.turns.get();
-            shard.cycle.borrow_mut().sample(&keyspace, &mut rng, now, &settings, idle, thread_cpu_ns);
+            let idle = turns == shard.turns.get();
+            if shard.cycle.borrow_mut().sample(&keyspace, &mut rng, now, &settings, idle, thread_cpu_ns) {
+                turns = shard.turns.get();
+            }
         }
-        let due = shard.keyspace.borrow().next_due_hint_ms() < now.ms;
-        let form = shard.cycle.borrow().due_form(now, &settings).filter(|_| due);
+        let due_ms = shard.keyspace.borrow().next_due_hint_ms();
+        let form = shard.cycle.borrow().due_form(due_ms, now, &settings);
         if let Some(form) = form {
             run_one(&shard, form, &settings).await;
         }
@@ -82,7 +86,7 @@ async fn run_cycle(shard: Rc<Shard>) {
         let due_ms = shard.keyspace.borrow().next_due_hint_ms();
         let slept_for_ms = if due_ms == NEVER_MS { NEVER_MS } else { due_ms.min(wake_us / 1000) };
         shard.cycle_wakes_ms.set(if shard.settings().automatic() { slept_for_ms } else { 0 });
-        sleep_until(&shard.cycle_alarm, wake_us).await;
+        sleep_until(&shard, wake_us).await;
     }
 }
 
@@ -124,18 +128,22 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
 }
 
 /// Sleeps until then, or until somebody rings.
-async fn sleep_until(alarm: &Notify, wake_us: u64) {
-    let now_us = store_us();
+async fn sleep_until(shard: &Shard, wake_us: u64) {
+    let alarm = &shard.cycle_alarm;
     if wake_us == u64::MAX {
         alarm.wait().await;
         return;
     }
-    let rest = Duration::from_micros(wake_us.saturating_sub(now_us));
-    if rest.is_zero() {
+    let rest = Duration::from_micros(wake_us.saturating_sub(store_us()));
+    if !rest.is_zero() {
+        or(alarm.wait(), sleep(rest)).await;
+    } else if shard.catch_up().us < wake_us {
+        // It waits for a shard that is sending transactions, and whose thread may have lost its core: looking again at
+        // once would be in its way.
+        sleep(CLOCK_HELD).await;
+    } else {
         step_back().await;
-        return;
     }
-    or(alarm.wait(), sleep(rest)).await;
 }
 
 async fn free_garbage(shard: Rc<Shard>) {

@@ -528,7 +528,7 @@ fn pause_for_writes_holds_writes_before_they_are_queued() {
 }
 
 /// Makes every shard take what others send it late.
-fn delay_shards(server: &Server, delay_us: u64) {
+pub fn delay_shards(server: &Server, delay_us: u64) {
     let Kind::Ember { shards } = server.kind() else { return };
     let mut client = server.client();
     for shard in 0..shards {

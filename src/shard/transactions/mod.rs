@@ -33,7 +33,7 @@ use super::Shard;
 use super::execute::Laps;
 use super::links::TransactionLinks;
 use super::message::{At, Batch, EVERYTHING, Lock, Message, PART_BYTES, Step, Ticket};
-use crate::clock::{Now, Sequence, first_number_at, sequence_ms};
+use crate::clock::{Now, Sequence, first_number_at, sequence_ms, thread_cpu_ns};
 use crate::command::{Handler, OwnedRequest};
 use crate::journal::{self, Shards};
 use crate::keyspace::{LATEST, Lookup, Notice};
@@ -332,7 +332,10 @@ impl Shard {
             Some(_) if seen_from >= now => now,
             Some(hashes) => {
                 // Those who wait or hold look at these keys only: the others may go.
+                let began_ns = thread_cpu_ns();
                 let is_aside = self.keyspace.borrow_mut().set_aside(hashes, now);
+                // There may be thousands of them, and the cycle may ask once a millisecond.
+                self.cycle.borrow_mut().charge(thread_cpu_ns().saturating_sub(began_ns));
                 if is_aside { now } else { now.min(seen_from) }
             }
             None => now.min(seen_from),
