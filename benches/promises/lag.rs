@@ -137,7 +137,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// What a server is kept busy with during a round.
-enum Disturbance {
+pub enum Disturbance {
     Quiet,
     Scan { stop: Arc<AtomicBool>, scanner: Option<JoinHandle<io::Result<()>>> },
     Load(Child),
@@ -151,7 +151,7 @@ struct Observed {
 }
 
 impl Disturbance {
-    fn start(options: &Options, server: &Server, variant: &str) -> Result<Disturbance> {
+    pub fn start(options: &Options, server: &Server, variant: &str) -> Result<Disturbance> {
         match variant {
             "scan" => {
                 let stop = Arc::new(AtomicBool::new(false));
@@ -254,7 +254,7 @@ pub fn expired_key(event: &Value) -> Option<&[u8]> {
     }
 }
 
-fn expect_keys(server: &Server, expected: u64) -> Result<()> {
+pub fn expect_keys(server: &Server, expected: u64) -> Result<()> {
     match load::dbsize(server)? {
         keys if keys == expected => Ok(()),
         keys => Err(format!("{} holds {keys} keys after loading {expected}", server.kind().name()).into()),

@@ -30,6 +30,7 @@ mod report;
 mod results;
 mod server;
 mod stale;
+mod timers;
 
 use options::Options;
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ struct Experiment {
 
 const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "lag", about: "deadline to expired event, beside a million live keys", run: lag::run },
+    Experiment { name: "timers", about: "deadlines spread over time, beside ten million live keys", run: timers::run },
     Experiment { name: "mass-expiry", about: "a million keys die at once under half load", run: mass_expiry::run },
     Experiment { name: "budget", about: "CPU share of the cycle, and the order of deaths", run: budget::run },
     Experiment { name: "idle", about: "CPU of a server with nothing to do", run: idle::run },
