@@ -124,7 +124,10 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
             } else {
                 (Transport::Sockets(Sockets::new(index, bells)), Latency::Matters(PREEMPT))
             };
-            let keyspace = Keyspace::new(config.databases, hasher);
+            let mut keyspace = Keyspace::new(config.databases, hasher);
+            for (prefix, policy) in &*config.expiry_policies.lock() {
+                keyspace.set_policy(prefix.as_bytes(), Some(policy.clone()));
+            }
             let shard =
                 Shard::new(index, keyspace, Clock::of_shard(sequence.clone()), sequence, table.specs(), seed, config);
             let network = transport.name();

@@ -75,6 +75,7 @@ families! {
     sort: Sort, Keys;
     dump: Dump, Keys;
     everything: Everything, Everything;
+    policies: Everything, Policies;
 }
 
 fn propagate(shards: usize, family: Family, extras: Extras) {
@@ -87,7 +88,11 @@ fn propagate(shards: usize, family: Family, extras: Extras) {
     let debug = ["--enable-debug-command", "yes"];
     // Whoever reads the feed may fall behind, and is not to be cut off for it.
     let patient = ["--client-output-buffer-limit", "pubsub 0 0 0"];
-    let source = Server::start(Kind::Ember { shards }, &[debug, patient].concat());
+    // Every key gets a deadline, is renewed by use, and its death is written down.
+    let policy =
+        ["--expiry-policy", "", "1h", "JITTER", "50", "MAX", "20h", "SLIDING", "EVENTS", "deaths", "WITHVALUE"];
+    let policies = if extras == Extras::Policies { &policy[..] } else { &[] };
+    let source = Server::start(Kind::Ember { shards }, &[&debug[..], &patient, policies].concat());
     let library = behind(source.folder());
     let mut targets = vec![Server::start_under(&library, Kind::Ember { shards: 4 - shards }, &debug)];
     // What it does not know, deadlines of fields, is fed to an EmberDB only.

@@ -16,6 +16,8 @@ mod connections;
 mod corners;
 #[path = "wire/cost.rs"]
 mod cost;
+#[path = "wire/deaths.rs"]
+mod deaths;
 #[path = "wire/dump.rs"]
 mod dump;
 #[path = "wire/foresight.rs"]
@@ -34,6 +36,8 @@ mod many_keys;
 mod monitor;
 #[path = "wire/newer.rs"]
 mod newer;
+#[path = "wire/policies.rs"]
+mod policies;
 #[path = "wire/pressure.rs"]
 mod pressure;
 #[path = "wire/session.rs"]

@@ -274,19 +274,20 @@ fn read_source<R>(ctx: &mut Ctx, bytes: &[u8], work: impl FnOnce(&[u8]) -> R) ->
 }
 
 /// Puts the result of BITOP where it belongs; returns its length.
-fn store(ctx: &mut Ctx, bytes: &[u8], result: Vec<u8>) -> i64 {
+fn store(ctx: &mut Ctx, bytes: &[u8], result: Vec<u8>) -> Result<i64> {
     let len = result.len() as i64;
     let key = ctx.other_key(bytes);
     if result.is_empty() {
         if ctx.keyspace.remove(ctx.db, key, ctx.now) {
             ctx.commit(key, Event::Del);
         }
-        return 0;
+        return Ok(0);
     }
+    ctx.check_deadline(bytes, false)?;
     // Raw, which OBJECT ENCODING shows.
     ctx.keyspace.insert_owned(ctx.db, key, Owned::Bytes { bytes: result, raw: true }, None, ctx.now);
     ctx.commit(key, Event::Set);
-    len
+    Ok(len)
 }
 
 fn bitop(ctx: &mut Ctx, request: Request) -> Result {
@@ -294,7 +295,7 @@ fn bitop(ctx: &mut Ctx, request: Request) -> Result {
     for source in request.from(3) {
         read_source(ctx, source, |bytes| combined.add(bytes))?;
     }
-    let len = store(ctx, request.arg(2), combined.finish());
+    let len = store(ctx, request.arg(2), combined.finish())?;
     ctx.reply.int(len);
     Ok(())
 }
@@ -319,7 +320,7 @@ async fn bitop_across(across: Across) -> Result<Vec<u8>> {
     }
     let result = combined.finish();
     let shard = across.shard_of(request.as_request().arg(2));
-    let len = across.on(shard, move |ctx| store(ctx, request.as_request().arg(2), result)).await;
+    let len = across.on(shard, move |ctx| store(ctx, request.as_request().arg(2), result)).await?;
     Ok(across.reply(|reply| reply.int(len)))
 }
 

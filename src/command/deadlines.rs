@@ -259,6 +259,7 @@ fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
 
 fn persist(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
+    ctx.check_deadline(key.bytes, false)?;
     let persisted = match ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch) {
         Some(mut live) if live.deadline_ms().is_some() => {
             live.set_deadline(None);

@@ -10,9 +10,9 @@ use super::spec::flag::{FAST, READ};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::reply_value;
 use super::{Ctx, Run};
+use crate::config::LONGEST_DURATION_MS as LONGEST_MS;
 use crate::keyspace::Kind;
 use crate::resp::{Error, Request, Result};
-use crate::value::duration::LONGEST_MS;
 use crate::value::number::parse_f64;
 
 pub const ROWS: &[Row<Run>] = &[Row::new(

@@ -239,6 +239,7 @@ fn merge_into(ctx: &mut Ctx, bytes: &[u8], registers: &Registers) -> Result {
         None => Hll::new(max_bytes),
     };
     hll.merge(registers).map_err(refused)?;
+    ctx.check_kept_deadline(key)?;
     store(ctx, key, hll);
     // As if they had been added one by one.
     ctx.commit(key, Event::PfAdd);

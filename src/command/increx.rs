@@ -1,7 +1,7 @@
 //! INCREX: a counter with bounds and a deadline, in one command as Redis 8.8 has it.
 
 use super::deadlines::Expiry;
-use super::spec::flag::{DENY_OOM, FAST, WRITE};
+use super::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::{as_bytes, find_string, propagate_set};
 use super::{Ctx, Run};
@@ -13,7 +13,7 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {
         name: "increx",
         arity: -2,
-        flags: WRITE | DENY_OOM | FAST,
+        flags: WRITE | DENY_OOM | FAST | OWN_DEADLINE,
         keys: Keys::ONE,
         group: Group::String,
         since: "8.8.0",
@@ -191,7 +191,7 @@ fn increase_int(ctx: &mut Ctx, request: Request, options: &Options) -> Result {
     let sum = add_int(current, increment, &bounds, options.saturate)?;
     if let Some(Sum { value, .. }) = sum {
         let mut text = [0; I64_TEXT_BYTES_MAX];
-        store(ctx, request, Value::Int(value), format_i64(value, &mut text), deadline, Event::IncrBy);
+        store(ctx, request, Value::Int(value), format_i64(value, &mut text), deadline, Event::IncrBy)?;
     }
     let Sum { value, applied } = sum.unwrap_or(Sum { value: current, applied: 0 });
     ctx.reply.array(2);
@@ -221,7 +221,7 @@ fn increase_float(ctx: &mut Ctx, request: Request, options: &Options, index: usi
             sum.value.write(&mut value);
             sum.applied.write(&mut applied);
             // Kept as text even where it looks like an integer, as by INCRBYFLOAT.
-            store(ctx, request, Value::Bytes(&value), &value, deadline, Event::IncrByFloat);
+            store(ctx, request, Value::Bytes(&value), &value, deadline, Event::IncrByFloat)?;
         }
         None => {
             current.write(&mut value);
@@ -261,8 +261,13 @@ impl Deadline {
 }
 
 /// Stores the sum, which reads like `text`. A key whose deadline has passed is deleted instead.
-fn store(ctx: &mut Ctx, request: Request, value: Value, text: &[u8], deadline: Deadline, event: Event) {
+fn store(ctx: &mut Ctx, request: Request, value: Value, text: &[u8], deadline: Deadline, event: Event) -> Result {
     let key = ctx.key(request.arg(1));
+    match deadline {
+        Deadline::Is(..) => {}
+        Deadline::Stays => ctx.check_kept_deadline(key)?,
+        Deadline::Goes => ctx.check_deadline(key.bytes, false)?,
+    }
     let edit = ctx.keyspace.edit(ctx.db, key, ctx.now, Touch::NOTHING);
     let had_deadline = edit.as_ref().is_some_and(|edit| edit.deadline_ms().is_some());
     let deadline = match deadline {
@@ -275,7 +280,7 @@ fn store(ctx: &mut Ctx, request: Request, value: Value, text: &[u8], deadline: D
                 edit.remove();
                 ctx.commit_deletion(key);
             }
-            return;
+            return Ok(());
         }
         Deadline::Is(deadline, _) => Some(deadline.store_ms()),
         Deadline::Stays | Deadline::Goes => None,
@@ -296,6 +301,7 @@ fn store(ctx: &mut Ctx, request: Request, value: Value, text: &[u8], deadline: D
         Deadline::Stays => ctx.propagate(&[b"SET", key.bytes, text, b"KEEPTTL"]),
         Deadline::Goes | Deadline::Is(..) => propagate_set(ctx, key, text, new_ms),
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -240,6 +240,9 @@ fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
         ctx.reply.int(0);
         return Ok(());
     }
+    if !same {
+        check_carried(ctx, from, to.bytes)?;
+    }
     if !same && let Some(carried) = ctx.keyspace.edit(ctx.db, from, ctx.now, Touch::NOTHING).map(Carried::take) {
         carried.put(ctx, ctx.db, to);
         ctx.commit(from, Event::RenameFrom);
@@ -251,6 +254,13 @@ fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
         ctx.reply.ok()
     }
     Ok(())
+}
+
+/// Refuses to bring a key without a deadline to one whose policy requires it.
+fn check_carried(ctx: &mut Ctx, from: Key, to: &[u8]) -> Result {
+    let found = ctx.keyspace.find(ctx.db, from, ctx.now, Touch::NOTHING);
+    let has_deadline = found.is_none_or(|live| live.deadline_ms().is_some());
+    ctx.check_deadline(to, has_deadline)
 }
 
 /// Both keys are held, so that nobody sees the moment between the steps.
@@ -267,13 +277,16 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
     if only_new && across.on(to_shard, exists(to.clone())).await {
         return Ok(across.reply(|reply| reply.int(0)));
     }
+    let name = to.clone();
     let take = move |ctx: &mut Ctx| {
         let key = ctx.other_key(&from);
-        let carried = ctx.keyspace.edit(ctx.db, key, ctx.now, Touch::NOTHING).map(Carried::take)?;
+        check_carried(ctx, key, &name)?;
+        let carried = ctx.keyspace.edit(ctx.db, key, ctx.now, Touch::NOTHING).map(Carried::take);
+        let carried = carried.ok_or(Error::NoSuchKey)?;
         ctx.commit(key, Change::of(Event::RenameFrom).uncounted());
-        Some(carried)
+        Ok(carried)
     };
-    let carried = across.on(from_shard, take).await.ok_or(Error::NoSuchKey)?;
+    let carried = across.on(from_shard, take).await?;
     let put = move |ctx: &mut Ctx| {
         let key = ctx.other_key(&to);
         carried.put(ctx, ctx.db, key);
@@ -325,20 +338,21 @@ pub fn parse_db(text: &[u8], databases: usize) -> Result<usize> {
 }
 
 /// Puts a copy where it belongs, unless something is there that is not to be replaced; whether it did.
-fn put_copy(ctx: &mut Ctx, carried: Carried, to: &[u8], options: &CopyOptions) -> bool {
+fn put_copy(ctx: &mut Ctx, carried: Carried, to: &[u8], options: &CopyOptions) -> Result<bool> {
     let key = ctx.other_key(to);
     if !options.replace && ctx.keyspace.find(options.to_db, key, ctx.now, ctx.writing()).is_some() {
-        return false;
+        return Ok(false);
     }
+    ctx.check_deadline(to, carried.deadline_ms.is_some())?;
     carried.put(ctx, options.to_db, key);
-    ctx.keyspace.commit(options.to_db, key, Event::CopyTo.into());
-    true
+    ctx.commit_in(options.to_db, key, Event::CopyTo.into());
+    Ok(true)
 }
 
 fn copy_here(ctx: &mut Ctx, request: Request) -> Result {
     let options = parse_copy(request, ctx.db, ctx.keyspace.databases())?;
     let read = copied(ctx, ctx.db, request.arg(1));
-    let copied = read.is_some_and(|carried| put_copy(ctx, carried, request.arg(2), &options));
+    let copied = read.map_or(Ok(false), |carried| put_copy(ctx, carried, request.arg(2), &options))?;
     ctx.reply.int(i64::from(copied));
     Ok(())
 }
@@ -352,7 +366,7 @@ async fn copy_across(across: Across) -> Result<Vec<u8>> {
     let Some(carried) = read else {
         return Ok(across.reply(|reply| reply.int(0)));
     };
-    let copied = across.on(to_shard, move |ctx| put_copy(ctx, carried, &to, &options)).await;
+    let copied = across.on(to_shard, move |ctx| put_copy(ctx, carried, &to, &options)).await?;
     Ok(across.reply(|reply| reply.int(i64::from(copied))))
 }
 
@@ -364,12 +378,15 @@ fn move_key(ctx: &mut Ctx, request: Request) -> Result {
     }
     let key = ctx.key(request.arg(1));
     let there = ctx.keyspace.find(to_db, key, ctx.now, ctx.touch).is_some();
+    if !there {
+        check_carried(ctx, key, key.bytes)?;
+    }
     let found = ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch).filter(|_| !there).map(Carried::take);
     let moved = match found {
         Some(carried) => {
             carried.put(ctx, to_db, key);
             ctx.commit(key, Event::MoveFrom);
-            ctx.keyspace.commit(to_db, key, Change::of(Event::MoveTo).uncounted());
+            ctx.commit_in(to_db, key, Change::of(Event::MoveTo).uncounted());
             true
         }
         None => false,

@@ -27,6 +27,8 @@
 //! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
 //! | `table.rs` | the table: from a name to a command, and its number |
 //! | `compare.rs` | what has to hold of a value before it is replaced or deleted |
+//! | `governed.rs` | what expiry policies make of the keys that a command changes or uses |
+//! | `deaths.rs` | deaths as entries of streams |
 //! | `undo.rs` | keys as they were, to be put back |
 //! | `propagate.rs`, `pieces.rs` | what the journal is told of a command; large values as commands |
 //! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
@@ -38,11 +40,13 @@ pub mod bitmaps;
 pub mod blocking;
 mod compare;
 pub mod deadlines;
+pub mod deaths;
 pub mod describe;
 pub mod dump;
 pub mod foresight;
 mod fresh;
 mod geo;
+pub mod governed;
 mod hashes;
 mod hop;
 pub mod hyperloglog;
@@ -209,7 +213,16 @@ impl Ctx<'_> {
     /// Says what this command has changed of a key: the end of every edit.
     #[inline]
     pub fn commit(&mut self, key: Key, change: impl Into<Change>) {
-        self.keyspace.commit(self.db, key, change.into());
+        self.commit_in(self.db, key, change.into());
+    }
+
+    /// The same of a key in any database.
+    #[inline]
+    pub fn commit_in(&mut self, db: usize, key: Key, change: Change) {
+        self.keyspace.commit(db, key, change);
+        if self.keyspace.may_be_governed(key.bytes) {
+            self.govern(db, key);
+        }
     }
 
     /// The same, where the edit may have changed nothing.

@@ -145,6 +145,12 @@ fn parse_msetex(ctx: &Ctx, request: Request) -> Result<ManySets> {
 }
 
 impl ManySets {
+    /// Whether all keys have deadlines afterwards that must have some. Every shard can say it of those of all.
+    fn check_deadlines(&self, ctx: &Ctx, request: Request) -> Result {
+        let has_deadline = self.deadline.is_some();
+        self.pairs.clone().try_for_each(|index| ctx.check_deadline(request.arg(index), has_deadline))
+    }
+
     /// Whether the condition holds for all keys of which `mine` says so.
     fn holds(&self, ctx: &mut Ctx, request: Request, mine: impl Fn(Key) -> bool) -> bool {
         let Some(condition) = self.condition else { return true };
@@ -183,6 +189,7 @@ type ParseSets = fn(&Ctx, Request) -> Result<ManySets>;
 
 fn set_many_here(ctx: &mut Ctx, request: Request, parse: ParseSets) -> Result {
     let sets = parse(ctx, request)?;
+    sets.check_deadlines(ctx, request)?;
     let holds = sets.holds(ctx, request, |_| true);
     if holds {
         sets.store(ctx, request, |_| true);
@@ -203,6 +210,7 @@ async fn set_many_across(across: Across, parse: ParseSets) -> Result<Vec<u8>> {
             let hasher = ctx.keyspace.hasher().clone();
             let mine = |key: Key| hasher.shard_of(key) == shard;
             let sets = parse(ctx, request.as_request())?;
+            sets.check_deadlines(ctx, request.as_request())?;
             let holds = sets.holds(ctx, request.as_request(), mine);
             if holds && sets.condition.is_none() {
                 sets.store(ctx, request.as_request(), mine);

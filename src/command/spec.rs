@@ -82,6 +82,9 @@ pub mod flag {
     /// Only for those whom `enable-debug-command` allows it.
     pub const PROTECTED: u32 = 1 << 22;
 
+    /// Says itself what deadline its key has, and asks whether that may be none.
+    pub const OWN_DEADLINE: u32 = 1 << 23;
+
     /// The names in `COMMAND INFO`.
     pub const NAMES: &[(u32, &str)] = &[
         (WRITE, "write"),

@@ -1,7 +1,7 @@
 //! One string under one key: SET, GET, counters, parts of strings.
 
 use super::compare::{self, Condition, is_comparison};
-use super::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
+use super::spec::flag::{COUNTED, DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
 use crate::keyspace::{Change, Event, Key, Kind, Live, Value};
@@ -28,7 +28,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "set",
             arity: -3,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | DENY_OOM | OWN_DEADLINE,
             keys: Keys::ONE,
             group: Group::String,
             since: "1.0.0",
@@ -44,7 +44,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "setex",
             arity: 4,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | DENY_OOM | OWN_DEADLINE,
             keys: Keys::ONE,
             group: Group::String,
             since: "2.0.0",
@@ -58,7 +58,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "psetex",
             arity: 4,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | DENY_OOM | OWN_DEADLINE,
             keys: Keys::ONE,
             group: Group::String,
             since: "2.6.0",
@@ -158,7 +158,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "getset",
             arity: 3,
-            flags: WRITE | COUNTED | DENY_OOM | FAST,
+            flags: WRITE | COUNTED | DENY_OOM | FAST | OWN_DEADLINE,
             keys: Keys::ONE,
             group: Group::String,
             since: "1.0.0",
@@ -419,6 +419,7 @@ pub fn parse_options(request: Request, start: usize, getex: bool) -> Result<SetO
 fn set(ctx: &mut Ctx, request: Request) -> Result {
     if request.len() == 3 {
         let key = ctx.key(request.arg(1));
+        ctx.check_deadline(key.bytes, false)?;
         ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(2)), None, ctx.now);
         ctx.commit(key, Event::Set);
         ctx.reply.ok();
@@ -465,6 +466,7 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
         Some(deadline) => Some(deadline.store_ms()),
         None => old_deadline_ms.filter(|_| options.keep_ttl),
     };
+    ctx.check_deadline(key.bytes, deadline_ms.is_some())?;
     ctx.keyspace.insert(ctx.db, key, Value::of(value), deadline_ms, ctx.now);
     ctx.commit(key, Change::of(Event::Set).and_if(deadline.is_some(), Event::Expire));
     propagate_set(ctx, key, value, deadline_ms);
@@ -507,6 +509,7 @@ fn setnx(ctx: &mut Ctx, request: Request) -> Result {
 fn getex(ctx: &mut Ctx, request: Request) -> Result {
     let options = parse_options(request, 2, true)?;
     let key = ctx.key(request.arg(1));
+    ctx.check_deadline(key.bytes, !options.persist)?;
     if find_string(ctx, request)?.is_none() {
         ctx.reply.nil();
         return Ok(());
@@ -599,8 +602,9 @@ fn digest(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 fn getset(ctx: &mut Ctx, request: Request) -> Result {
-    get(ctx, request)?;
     let key = ctx.key(request.arg(1));
+    ctx.check_deadline(key.bytes, false)?;
+    get(ctx, request)?;
     ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(2)), None, ctx.now);
     ctx.commit(key, Event::Set);
     propagate_set(ctx, key, request.arg(2), None);

@@ -1,6 +1,6 @@
 //! All commands in one table, whichever room they come from, and their numbers.
 
-use super::spec::{Row, Spec, flag};
+use super::spec::{Group, Row, Spec, flag};
 use crate::keyspace::Touch;
 use crate::resp::Request;
 use std::collections::HashMap;
@@ -11,6 +11,12 @@ use std::sync::Arc;
 pub struct CommandId(u16);
 
 impl CommandId {
+    /// The number of a command that is no subcommand, by what is said of all commands in the order of their numbers.
+    pub fn named(specs: &[Spec], name: &str, group: Group) -> Option<CommandId> {
+        let index = specs.iter().position(|spec| spec.name == name && spec.group == group)?;
+        u16::try_from(index).ok().map(CommandId)
+    }
+
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)

@@ -8,7 +8,7 @@
 //! rounded up to a millisecond: then the limit has nothing to remember and forgets itself. As long as there is a
 //! deadline, it says the milliseconds, since it stands firm when the wall clock is set.
 
-use super::spec::flag::{DENY_OOM, FAST, WRITE};
+use super::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::propagate_set;
 use super::{Ctx, Run};
@@ -20,7 +20,7 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {
         name: "cl.throttle",
         arity: -5,
-        flags: WRITE | DENY_OOM | FAST,
+        flags: WRITE | DENY_OOM | FAST | OWN_DEADLINE,
         keys: Keys::ONE,
         group: Group::Module,
         since: "0.1.0",
@@ -156,13 +156,15 @@ fn throttle(ctx: &mut Ctx, request: Request) -> Result {
         Some(live) => Some(arrival_ns(&live, wall_offset_ms)?),
         None => None,
     };
+    // The deadline is part of the limiter's state: no policy governs it.
+    ctx.keyspace.take_used();
     let decision = quota.decide(arrival_ns, quantity, now_ns);
     if let Some(arrival_ns) = decision.arrival_ns {
         let wall_ns = i64::try_from(arrival_ns.saturating_add(i128::from(wall_offset_ms) * NS_A_MS))
             .map_err(|_| Error::InvalidExpireTime("cl.throttle"))?;
         let deadline_ms = (arrival_ns + NS_A_MS - 1) / NS_A_MS;
         ctx.keyspace.insert(ctx.db, key, Value::Int(wall_ns), Some(deadline_ms as u64), ctx.now);
-        ctx.commit(key, Change::of(Event::Set).and(Event::Expire));
+        ctx.keyspace.commit(ctx.db, key, Change::of(Event::Set).and(Event::Expire));
         if ctx.is_journaled() {
             let mut text = [0; I64_TEXT_BYTES_MAX];
             propagate_set(ctx, key, format_i64(wall_ns, &mut text), Some(deadline_ms as u64));

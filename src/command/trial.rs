@@ -1,5 +1,6 @@
 //! A shard for tests, on which commands run through their rows.
 
+use super::spec::flag::WRITE;
 use super::{Ctx, Run, rows};
 use crate::clock::Clock;
 use crate::config::{Limits, PackLimits};
@@ -59,7 +60,12 @@ impl Trial {
             ends: &mut Vec::new(),
             shards: 1,
         };
-        match handler(&mut ctx, request) {
+        let result = match row.spec.has(WRITE) && ctx.keyspace.has_required_deadlines() {
+            true => ctx.check_required(&row.spec, request).and_then(|()| handler(&mut ctx, request)),
+            false => handler(&mut ctx, request),
+        };
+        ctx.renew_used(ctx.now);
+        match result {
             Ok(()) => out,
             Err(error) => error.to_string().into_bytes(),
         }

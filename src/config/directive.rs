@@ -80,6 +80,11 @@ impl Directive {
         !matches!(self.field, Field::Kept)
     }
 
+    /// Whether a command of its own changes it, and not CONFIG SET.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.kind, Kind::ExpiryPolicy)
+    }
+
     pub(super) fn show(&self, config: &Config) -> String {
         match &self.field {
             Field::Own { show, .. } => show(config),

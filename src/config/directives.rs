@@ -514,6 +514,25 @@ const OWN: &[Directive] = &[
         field: field!(active_expire_effort),
     },
     Directive {
+        name: "expiry-policy",
+        group: Group::Expiry,
+        default: "",
+        kind: Kind::ExpiryPolicy,
+        mutable: false,
+        help: "a prefix and what holds for the deadlines of its keys, such as `sessions: 30m SLIDING`, a line for each \
+               prefix; `EXPIRY POLICY` shows and changes them",
+        field: field!(expiry_policies),
+    },
+    Directive {
+        name: "expiry-event-value-limit",
+        group: Group::Expiry,
+        default: "64kb",
+        kind: Kind::Memory { min: 0, max: 16 * MIB },
+        mutable: true,
+        help: "bytes of a key and its value up to which the streams of policies with WITHVALUE get what has died",
+        field: field!(expiry_event_value_bytes),
+    },
+    Directive {
         name: "hash-max-listpack-entries",
         group: Group::Packing,
         default: "512",
@@ -680,6 +699,7 @@ mod tests {
             Kind::Numbers { count: 0, .. } => Some("1 2".to_string()),
             Kind::Numbers { .. } => Some("1 2 3".to_string()),
             Kind::Words(names) => Some(names[1..].join(" ")),
+            Kind::ExpiryPolicy => Some("a: 1h".to_string()),
             Kind::Only { .. } => None,
         };
         for row in DIRECTIVES {

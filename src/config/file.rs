@@ -14,7 +14,7 @@ use super::directive::Directive;
 use super::directives::{self, DIRECTIVES};
 use super::help::{VERSION, help, version};
 use super::nearest::nearest;
-use super::values::ValueError;
+use super::values::{Kind, ValueError};
 use super::{Config, values};
 
 /// What the command line asks for.
@@ -310,7 +310,10 @@ fn assign(config: &mut Config, directive: &'static Directive, args: &[String]) -
         if words.is_empty() {
             return Err(ValueError::WrongCount);
         }
-        words = words.iter().flat_map(|word| word.split_whitespace()).collect();
+        // (A prefix and its policy are words in their own right: the prefix may be empty.)
+        if !matches!(directive.kind, Kind::ExpiryPolicy) || words.len() == 1 && !words[0].is_empty() {
+            words = words.iter().flat_map(|word| word.split_whitespace()).collect();
+        }
     }
     config.assign(directive, &words)
 }

@@ -16,6 +16,8 @@
 //! | `redis.rs` | its rows about what Redis has and we have not |
 //! | `directive.rs` | what a row is |
 //! | `values.rs` | how a value is parsed, bounded and printed: numbers, memory sizes, booleans, choices |
+//! | `duration.rs` | durations with units, such as `1.5h` |
+//! | `policy.rs`, `policies.rs` | an expiry policy, and all of them |
 //! | `types.rs` | values with a shape of their own: log levels, event flags, output limits |
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
 //! | `rewrite.rs` | `CONFIG REWRITE` |
@@ -27,9 +29,12 @@
 
 mod directive;
 mod directives;
+mod duration;
 mod file;
 mod help;
 mod nearest;
+mod policies;
+mod policy;
 mod redis;
 mod rewrite;
 mod types;
@@ -40,8 +45,11 @@ use std::path::{Path, PathBuf};
 
 pub use directive::{Directive, Group};
 pub use directives::{DIRECTIVES, SHARDS_MAX};
+pub use duration::{LONGEST_MS as LONGEST_DURATION_MS, format_duration, parse_duration};
 pub use file::{Place, Reason, Start, StartError, load, split_arguments};
 pub use help::{markdown_absent_table, markdown_table};
+pub use policies::Policies;
+pub use policy::{DeathStream, Policy, PolicyError};
 pub use rewrite::RewriteError;
 pub use types::{
     DebugCommand, FileMode, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, Percentiles, PinShards,
@@ -122,6 +130,9 @@ pub struct Config {
     pub active_expire_sample_size: u32,
     pub active_expire_acceptable_stale_percent: u32,
     pub active_expire_effort: u32,
+    pub expiry_policies: Policies,
+    /// No longer value is written to the streams of policies.
+    pub expiry_event_value_bytes: usize,
 
     /// Values without effect, as they are shown.
     kept: BTreeMap<&'static str, String>,
@@ -358,6 +369,8 @@ impl Config {
             active_expire_sample_size: 0,
             active_expire_acceptable_stale_percent: 0,
             active_expire_effort: 0,
+            expiry_policies: Policies::default(),
+            expiry_event_value_bytes: 0,
             kept: BTreeMap::new(),
             explicit: BTreeSet::new(),
             file: None,

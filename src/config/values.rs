@@ -31,6 +31,8 @@ pub enum Kind {
     Addresses,
     OutputLimits,
     NotifyFlags,
+    /// A prefix and its expiry policy; each line adds one.
+    ExpiryPolicy,
     /// One or more of these words.
     Words(&'static [&'static str]),
     /// So many numbers, or any number of them where it is 0; both bounds included.
@@ -84,13 +86,18 @@ pub enum ValueError {
     #[error("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]")]
     PercentileBounds,
     #[error("{0}")]
+    Policy(super::policy::PolicyError),
+    #[error("{0}")]
     Unavailable(&'static str),
 }
 
 impl Kind {
     /// Whether the value is a list of words rather than one word.
     pub(super) fn is_list(&self) -> bool {
-        matches!(self, Kind::Addresses | Kind::OutputLimits | Kind::Words(_) | Kind::Numbers { .. })
+        matches!(
+            self,
+            Kind::Addresses | Kind::OutputLimits | Kind::ExpiryPolicy | Kind::Words(_) | Kind::Numbers { .. }
+        )
     }
 
     /// What is valid, in a few words for a table; empty where everything is.
@@ -103,7 +110,7 @@ impl Kind {
             Kind::Octal => "0 to 777, octal".into(),
             Kind::YesNo => "yes, no".into(),
             Kind::Choice(names) => names.join(", "),
-            Kind::Text | Kind::Addresses | Kind::OutputLimits | Kind::NotifyFlags => String::new(),
+            Kind::Text | Kind::Addresses | Kind::OutputLimits | Kind::NotifyFlags | Kind::ExpiryPolicy => String::new(),
             Kind::Words(names) => format!("of {}", names.join(", ")),
             Kind::Numbers { min, max, .. } => format!("each {min} to {max}"),
             Kind::Only { value: "", .. } => "only \"\"".into(),
@@ -137,7 +144,7 @@ impl Kind {
                  replica, pubsub."
                     .into(),
             ),
-            Kind::Text | Kind::Addresses | Kind::NotifyFlags | Kind::Only { .. } => None,
+            Kind::Text | Kind::Addresses | Kind::NotifyFlags | Kind::ExpiryPolicy | Kind::Only { .. } => None,
         }
     }
 
@@ -196,9 +203,12 @@ impl Kind {
                 let kept = like.keep(&[asked.trim()])?;
                 if kept.eq_ignore_ascii_case(value) { Ok(kept) } else { Err(ValueError::Unavailable(why)) }
             }
-            Kind::Text | Kind::Octal | Kind::Addresses | Kind::OutputLimits | Kind::NotifyFlags => {
-                one(args).map(str::to_string)
-            }
+            Kind::Text
+            | Kind::Octal
+            | Kind::Addresses
+            | Kind::OutputLimits
+            | Kind::NotifyFlags
+            | Kind::ExpiryPolicy => one(args).map(str::to_string),
         }
     }
 

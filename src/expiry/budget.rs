@@ -48,6 +48,11 @@ impl Budget {
         self.level_ns.max(0) as u64
     }
 
+    /// Whether little was left when it was last asked for.
+    pub fn is_low(&self, share: Share) -> bool {
+        self.level_ns < share.capacity_ns() as i64 / 2
+    }
+
     pub fn spend(&mut self, ns: u64) {
         self.level_ns -= ns as i64;
     }

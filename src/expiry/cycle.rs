@@ -10,7 +10,8 @@
 //! A key's death is a timer: the cycle starts in the first microsecond in which the earliest minimum is past, and not
 //! before. Deadlines are whole milliseconds, and a cycle takes all that are past, so that two cycles are a millisecond
 //! apart, however densely deadlines lie. Only what a cycle has left waits for `interval_ms` to pass: what it had no time
-//! for, and what it may not delete because a transaction still sees it alive. So nothing ever keeps the shard awake that
+//! for, and what it may not delete because a transaction still sees it alive; and where more than half of the budget is
+//! spent, cycles are so far apart, too. So nothing ever keeps the shard awake that
 //! a cycle cannot change, a minimum that is too early least of all: the sweep that it causes makes it exact.
 //!
 //! Three limits hold at once:
@@ -138,7 +139,9 @@ impl Cycle {
     fn next_slow_us(&self, due_ms: u64, settings: &Settings) -> u64 {
         // A key lives to the end of the millisecond that is its deadline.
         let dead_us = due_ms.saturating_add(1).saturating_mul(1000);
-        let waits = self.ran_out || self.slow_left_ns == 0 || due_ms < self.looked_ms;
+        // Each cycle has a cost of its own: where the budget is scarce it goes to keys, and few cycles take many.
+        let is_scarce = self.budget.is_low(settings.share());
+        let waits = self.ran_out || self.slow_left_ns == 0 || is_scarce || due_ms < self.looked_ms;
         if waits { dead_us.max(self.interval_ends_us(settings)) } else { dead_us }
     }
 
@@ -211,6 +214,11 @@ impl Cycle {
     ) -> Outcome {
         if self.budget.left_ns(now.us, settings.share()) == 0 {
             return self.out_of_time(form);
+        }
+        if keyspace.deaths.is_full() {
+            // They are written to their streams first.
+            self.ran_out = true;
+            return Outcome::OutOfTime;
         }
         let started_ns = cpu_ns();
         let more = sweep_earliest(keyspace, now, settings);
@@ -307,7 +315,7 @@ pub fn purge_slice(keyspace: &mut Keyspace, now: Now) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::NotifyFlags;
+    use crate::config::{NotifyFlags, Policies};
     use crate::keyspace::{Hasher, LATEST, Value};
     use std::cell::Cell;
 
@@ -570,6 +578,28 @@ mod tests {
         }
         assert!(worst < 1200, "a key went {worst} ms after one that died later");
         rig.keyspace.check();
+    }
+
+    /// What a policy wants to be written down is taken by nobody here.
+    #[test]
+    fn deaths_that_wait_to_be_written_are_bounded() {
+        let mut rig = Rig::new();
+        let (_, policy, _) = Policies::parse("key 1h EVENTS deaths".split(' ')).unwrap();
+        rig.keyspace.set_policy(b"key", Some(policy));
+        for i in 0..20_000 {
+            rig.insert(&format!("key{i}"), 1_000_100);
+        }
+        rig.run(2_000_000, 1_000, &SETTINGS);
+        let waiting = rig.keyspace.deaths.len();
+        assert!(rig.keyspace.deaths.is_full() && waiting < 10_000, "{waiting}");
+        assert_eq!(rig.keyspace.len(0), 20_000 - waiting);
+        let mut taken = 0;
+        while taken < 20_000 {
+            taken += rig.keyspace.deaths.take(1000, usize::MAX).len();
+            rig.run(20_000, 1_000, &SETTINGS);
+        }
+        assert_eq!((taken, rig.keyspace.len(0)), (20_000, 0));
+        assert_eq!(rig.cycle.time_cap_reached, 0);
     }
 
     #[test]

@@ -131,6 +131,8 @@ pub struct Change {
     pub cause: Cause,
     /// How often it counts as a change of the data set.
     pub count: u64,
+    /// The journal is told of it now. (Else later, by whoever writes the death down.)
+    pub is_said: bool,
     /// Who watches or waits for the key has something to look at. (Groups of a stream are nothing to them.)
     pub is_seen: bool,
 }
@@ -141,7 +143,7 @@ impl Change {
     /// A change of which no event tells.
     #[inline]
     pub const fn untold() -> Change {
-        Change { events: [None; EVENTS_MAX], cause: Cause::Command, count: 1, is_seen: true }
+        Change { events: [None; EVENTS_MAX], cause: Cause::Command, count: 1, is_said: true, is_seen: true }
     }
 
     #[inline]
@@ -169,6 +171,11 @@ impl Change {
     #[inline]
     pub const fn unseen(self) -> Change {
         Change { is_seen: false, ..self }
+    }
+
+    #[inline]
+    pub const fn unsaid(self) -> Change {
+        Change { is_said: false, ..self }
     }
 
     #[inline]

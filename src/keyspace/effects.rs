@@ -122,7 +122,7 @@ impl Effects {
                 self.ready(db, key);
             }
         }
-        if self.sinks.has(Sinks::JOURNAL) {
+        if self.sinks.has(Sinks::JOURNAL) && change.is_said {
             match change.cause {
                 Cause::Command => self.said.changed(db, key),
                 // Whoever takes dead fields out knows their names, and says them.

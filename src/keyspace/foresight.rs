@@ -25,7 +25,75 @@ impl Seen<'_> {
     }
 }
 
+/// The keys with a prefix.
+#[derive(Clone, Copy, Default)]
+pub struct PrefixCounts {
+    /// Those that live.
+    pub keys: u64,
+    pub with_deadline: u64,
+    /// Those that are dead and not deleted yet.
+    pub stale: u64,
+    left_ms: u128,
+}
+
+impl PrefixCounts {
+    pub fn add(&mut self, other: &PrefixCounts) {
+        self.keys += other.keys;
+        self.with_deadline += other.with_deadline;
+        self.stale += other.stale;
+        self.left_ms += other.left_ms;
+    }
+
+    /// The average remaining life of those with a deadline; zero where there are none.
+    pub fn average_ms(&self) -> u64 {
+        let average_ms = self.left_ms.checked_div(self.with_deadline.into()).unwrap_or(0);
+        average_ms.try_into().unwrap_or(u64::MAX)
+    }
+}
+
 impl Keyspace {
+    /// Counts the keys of one block that begin so, and returns the position of the next, as [`Keyspace::walk`] does.
+    pub fn count_prefix(
+        &self,
+        db: usize,
+        position: u64,
+        prefix: &[u8],
+        now: Now,
+        counts: &mut PrefixCounts,
+    ) -> Option<u64> {
+        let table = &self.dbs[db];
+        table.walk(position, NEVER_MS, |block, slot| {
+            if !block.entry(slot).key().starts_with(prefix) {
+                return;
+            }
+            if table.is_dead_in(block, slot, now.ms) {
+                counts.stale += 1;
+                return;
+            }
+            counts.keys += 1;
+            if let Some(deadline_ms) = self.seen(table, block, slot).deadline_ms {
+                counts.with_deadline += 1;
+                counts.left_ms += u128::from(deadline_ms.saturating_sub(now.ms));
+            }
+        })
+    }
+
+    /// Adds the live keys of one block that begin so and are not as their policies want them.
+    pub fn walk_ungoverned(
+        &self,
+        db: usize,
+        position: u64,
+        prefix: &[u8],
+        now: Now,
+        keys: &mut Vec<Box<[u8]>>,
+    ) -> Option<u64> {
+        self.walk(db, position, NEVER_MS, now, |seen| {
+            if seen.key().starts_with(prefix) && self.is_ungoverned(seen.key(), seen.deadline_ms, now) {
+                keys.push(seen.key().into());
+            }
+        })
+    }
+
     /// Shows the live keys of one block whose deadlines are not after `until_ms`; all live keys where that is
     /// [`NEVER_MS`]. Returns the position of the next block. A walk from position 0 on shows every key that stays exactly
     /// once, whatever comes and goes meanwhile.

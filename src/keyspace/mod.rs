@@ -18,11 +18,13 @@
 
 mod aside;
 mod change;
+mod deaths;
 mod effects;
 mod foresight;
 mod leases;
 mod live;
 mod nodes;
+mod policies;
 mod said;
 mod tracking;
 mod watch;
@@ -34,11 +36,13 @@ mod story_test;
 
 pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
 pub use change::{Cause, Change, Event};
+pub use deaths::{Death, Deaths, LastValue};
 pub use effects::{Effects, Notice};
-pub use foresight::Seen;
+pub use foresight::{PrefixCounts, Seen};
 pub use leases::Leases;
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
+pub use policies::{Tally, Used};
 pub use said::KeyName;
 pub use tracking::{Invalidated, Names, Told, Tracker};
 pub use watch::Watch;
@@ -49,7 +53,9 @@ use crate::table::block::Block;
 use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker};
 use crate::value::hash;
 use aside::Aside;
+use deaths::Mourners;
 use nodes::Nodes;
+use policies::{Dying, Policies};
 use smallvec::SmallVec;
 
 /// Counters of one shard since the last CONFIG RESETSTAT.
@@ -64,6 +70,10 @@ pub struct Counters {
     pub expired_fields: u64,
     /// Keys whose memory was given back later than they were deleted.
     pub freed_lazily: u64,
+    /// Deaths that were written to the streams of policies.
+    pub deaths_written: u64,
+    /// Those that could not be: the stream's key had another type, or there was no room.
+    pub deaths_lost: u64,
     /// Changes of which nothing was said, so that the journal was told of the whole key: defects.
     pub unreported: u64,
 }
@@ -86,6 +96,14 @@ pub struct Keyspace {
     pub leases: Leases,
     pub counters: Counters,
     pub lag: Lag,
+    /// What the operator says of deadlines by prefixes, if anything.
+    policies: Option<Box<Policies>>,
+    /// Deaths that are to be written down.
+    pub deaths: Deaths,
+    /// Whether some policy requires deadlines, or renews lives by use, and the keys that the running command has used.
+    requires: bool,
+    slides: bool,
+    used: Vec<Used>,
     /// Whether deletions of dead keys on access are timed.
     pub times_deaths: bool,
     longest_death_us: u64,
@@ -164,6 +182,11 @@ impl Keyspace {
             leases: Leases::default(),
             counters: Counters::default(),
             lag: Lag::new(),
+            policies: None,
+            deaths: Deaths::default(),
+            requires: false,
+            slides: false,
+            used: Vec::new(),
             times_deaths: false,
             longest_death_us: 0,
         }
@@ -190,6 +213,9 @@ impl Keyspace {
                     // The store is saved where it would say the same, since it dirties a cache line.
                     if entry.clock() != clock {
                         entry.set_clock(clock);
+                    }
+                    if self.slides {
+                        self.note_use(db, key, self.dbs[db].deadline_ms(slot), now);
                     }
                 }
             }
@@ -223,21 +249,44 @@ impl Keyspace {
 
     #[inline]
     fn live_slot(&mut self, db: usize, key: Key, now: Now) -> Option<Slot> {
-        let slot = self.dbs[db].find(key)?;
-        if self.dbs[db].is_dead(slot, now.ms) {
-            if self.buries || self.seen_from >= now || self.dbs[db].is_dead(slot, self.seen_from.ms) {
-                self.bury(db, slot, now);
-            }
-            return None;
+        let slot = self.dbs[db].find(key);
+        if let Some(slot) = slot
+            && !self.dbs[db].is_dead(slot, now.ms)
+        {
+            return Some(slot);
         }
-        Some(slot)
+        self.see_dead(db, key, slot, now);
+        None
+    }
+
+    /// A key is not there, or dead.
+    #[inline]
+    fn see_dead(&mut self, db: usize, key: Key, slot: Option<Slot>, now: Now) {
+        if let Some(slot) = slot
+            && (self.buries || self.seen_from >= now || self.dbs[db].is_dead(slot, self.seen_from.ms))
+            // So many deaths wait to be written that this one stays hidden where it is, for the cycle to find.
+            && (self.buries || !self.deaths.is_full())
+        {
+            self.bury(db, slot, now);
+        }
+        if self.buries && !self.deaths.are_told() {
+            self.tell_death(db, key);
+        }
+    }
+
+    /// What the running command says to the journal stands behind the death of a key that it has not found.
+    #[cold]
+    fn tell_death(&mut self, db: usize, key: Key) {
+        if let Some(name) = self.deaths.tell(db, key.hash) {
+            self.effects.said.died(db, &name);
+        }
     }
 
     #[cold]
     fn bury(&mut self, db: usize, slot: Slot, now: Now) {
         self.counters.expired_by_access += 1;
         let began_us = self.times_deaths.then(store_us);
-        self.remove_dead(db, slot, now);
+        self.remove_dead(db, slot, false, now);
         if let Some(began_us) = began_us {
             self.longest_death_us = self.longest_death_us.max(store_us().saturating_sub(began_us));
         }
@@ -248,19 +297,20 @@ impl Keyspace {
         std::mem::take(&mut self.longest_death_us)
     }
 
-    fn remove_dead(&mut self, db: usize, slot: Slot, now: Now) {
+    fn remove_dead(&mut self, db: usize, slot: Slot, by_cycle: bool, now: Now) {
         let entry = self.dbs[db].entry(slot);
         let own_ms = self.dbs[db].deadline_ms(slot).filter(|own_ms| *own_ms < now.ms);
         // Where it has not passed, all fields are dead: one of them stands for all.
         let deadline_ms = own_ms.or_else(|| hash::some_deadline_ms(entry)).unwrap_or(now.ms);
         self.lag.record(now, deadline_ms);
-        let change = if entry.has_fields() && own_ms.is_none() {
+        if entry.has_fields() && own_ms.is_none() {
             self.counters.expired_fields += hash::View::of(entry.content()).len() as u64;
-            Change::of(Event::HExpired).and(Event::Del)
+            self.effects.record(db, entry.key(), Change::of(Event::HExpired).and(Event::Del).expired());
         } else {
-            Change::of(Event::Expired)
-        };
-        self.effects.record(db, entry.key(), change.expired());
+            let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
+            let mut told = Mourners { effects, policies, deaths, hasher: &self.hasher, db, now };
+            told.died(Dying { entry, deadline_ms, by_cycle }, &self.nodes);
+        }
         self.counters.expired_bytes += self.remove_slot(db, slot) as u64;
     }
 
@@ -308,10 +358,11 @@ impl Keyspace {
         deadline_ms: Option<u64>,
         now: Now,
     ) -> KeyEdit<'_> {
-        if self.seen_from < now
+        if (self.seen_from < now || self.deaths.is_full())
             && let Some(slot) = self.dbs[db].find(key)
         {
-            // Dead, and kept for a transaction. Whoever writes here has waited for all that look at this key.
+            // Dead, and kept for a transaction, or while others wait to be written. Whoever writes here has waited for all
+            // that look at this key.
             self.bury(db, slot, now);
         }
         let target = &mut self.dbs[db];
@@ -361,7 +412,7 @@ impl Keyspace {
 
     /// Bytes of everything, memory of flushed databases that is still to be given back included.
     pub fn bytes(&self) -> usize {
-        self.dbs.iter().map(Table::bytes).sum::<usize>() + self.nodes.all_bytes()
+        self.dbs.iter().map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + self.deaths.bytes()
     }
 
     pub fn shape(&self, db: usize) -> Shape {
@@ -379,8 +430,11 @@ impl Keyspace {
     /// Empties a database at once; its memory is given back by [`Keyspace::collect_garbage`].
     pub fn flush(&mut self, db: usize, now: Now) {
         self.effects.dirty += self.live_len(db, now) as u64;
+        self.tell_deaths();
         self.touch_awaited(db, now);
         self.leases.end_all(db);
+        // Their stream goes, too.
+        self.deaths.forget(db);
         self.effects.flushed();
         if self.dbs[db].len() > 0 {
             let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), hash::any_lives));
@@ -392,6 +446,7 @@ impl Keyspace {
     pub fn swap(&mut self, a: usize, b: usize, now: Now) {
         self.effects.dirty += 1;
         if a != b {
+            self.tell_deaths();
             // What is dead is found now, under the database in which it died.
             for bytes in [a, b].into_iter().flat_map(|db| self.effects.awaited_in(db)).collect::<Vec<_>>() {
                 let key = self.hasher.key(&bytes);
@@ -403,8 +458,16 @@ impl Keyspace {
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
             self.dbs.swap(a, b);
             self.leases.swap(a, b);
+            self.deaths.swap(a, b);
             self.effects.flushed();
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
+        }
+    }
+
+    /// Tells the journal of all deaths that wait to be written, under the databases in which they were.
+    fn tell_deaths(&mut self) {
+        for (db, key) in self.deaths.tell_all() {
+            self.effects.said.died(db, &key);
         }
     }
 
@@ -564,8 +627,9 @@ impl Keyspace {
         sweep: impl FnOnce(&mut Table, &mut Sweeping) -> Swept,
     ) -> Swept {
         debug_assert!(before_ms <= now.ms);
-        let (effects, lag, nodes) = (&mut self.effects, &mut self.lag, &mut self.nodes);
-        let mut sweeping = Sweeping { effects, lag, nodes, fields: 0, db, now };
+        let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
+        let told = Mourners { effects, policies, deaths, hasher: &self.hasher, db, now };
+        let mut sweeping = Sweeping { told, lag: &mut self.lag, nodes: &mut self.nodes, fields: 0 };
         let swept = sweep(&mut self.dbs[db], &mut sweeping);
         self.counters.expired_fields += sweeping.fields;
         self.nodes.adopt(&mut self.dbs[db]);
@@ -583,7 +647,7 @@ impl Keyspace {
             for key in &found.keys {
                 if let Some(slot) = self.dbs[db].find(self.hasher.key(key)) {
                     self.counters.expired_by_cycle += 1;
-                    self.remove_dead(db, slot, now);
+                    self.remove_dead(db, slot, true, now);
                 }
             }
             if found.keys.len() < limit {
@@ -671,24 +735,23 @@ impl Keyspace {
 
 /// What a sweep has to tell whom.
 struct Sweeping<'a> {
-    effects: &'a mut Effects,
+    told: Mourners<'a>,
     lag: &'a mut Lag,
     nodes: &'a mut Nodes,
     /// Dead fields that were taken out.
     fields: u64,
-    db: usize,
-    now: Now,
 }
 
 impl Undertaker for Sweeping<'_> {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) {
-        self.lag.record(self.now, deadline_ms);
-        self.effects.record(self.db, entry.key(), Change::of(Event::Expired).expired());
+        self.lag.record(self.told.now, deadline_ms);
+        self.told.died(Dying { entry, deadline_ms, by_cycle: true }, self.nodes);
     }
 
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
-        let (nodes, lag, now) = (&mut *self.nodes, &mut *self.lag, self.now);
-        let (mut names, is_journaled) = (Vec::new(), self.effects.is_journaled());
+        let (nodes, lag, now, db) = (&mut *self.nodes, &mut *self.lag, self.told.now, self.told.db);
+        let effects = &mut *self.told.effects;
+        let (mut names, is_journaled) = (Vec::new(), effects.is_journaled());
         let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |name, deadline_ms| {
             lag.record(now, deadline_ms);
             if is_journaled {
@@ -699,10 +762,10 @@ impl Undertaker for Sweeping<'_> {
         if swept.deleted > 0 {
             let is_gone = swept.next == Next::Empty;
             if !names.is_empty() && !is_gone {
-                self.effects.said.fields_died(self.db, swept.entry.key(), &names);
+                effects.said.fields_died(db, swept.entry.key(), &names);
             }
             let change = Change::removal(Event::HExpired, is_gone).times(swept.deleted as u64);
-            self.effects.record(self.db, swept.entry.key(), change.expired());
+            effects.record(db, swept.entry.key(), change.expired());
         }
         swept
     }

@@ -185,6 +185,25 @@ impl Owned {
         Owned::Node(unsafe { box_of(kind, node) })
     }
 
+    /// Shows the value as an entry would keep it.
+    pub fn show<R>(&self, to: impl FnOnce(Stored) -> R) -> R {
+        match self {
+            Owned::Int(n) => to(Stored::String(Value::Int(*n))),
+            Owned::Bytes { bytes, .. } => to(Stored::String(Value::Bytes(bytes))),
+            Owned::Packed { kind, marked, bytes } => to(Stored::Packed(*kind, *marked, bytes)),
+            Owned::Node(node) => to(Stored::Node(node.kind(), NonNull::from(&**node).cast())),
+        }
+    }
+
+    /// Bytes of the value.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Owned::Int(_) => size_of::<i64>(),
+            Owned::Bytes { bytes, .. } | Owned::Packed { bytes, .. } => bytes.len(),
+            Owned::Node(node) => node.bytes(),
+        }
+    }
+
     /// Gives the value away as an entry keeps it: whoever gets it owns the node, if it is one.
     pub(super) fn give<R>(self, to: impl FnOnce(Stored) -> R) -> R {
         match self {

@@ -18,6 +18,8 @@ pub struct Said {
     /// Whether the command that runs has to say which keys it changes: it cannot be repeated as it is.
     names_keys: bool,
     running: Running,
+    /// What policies have made of the keys that the running command has changed, to be said behind what it says itself.
+    behind: Vec<Command>,
 }
 
 /// What the command that runs has done.
@@ -61,6 +63,18 @@ impl Said {
     /// It says nothing but what it says itself.
     pub fn rewrite(&mut self) {
         self.running.is_rewritten = true;
+    }
+
+    /// This is to be said behind what the running command says.
+    pub fn say_behind(&mut self, command: Command) {
+        self.behind.push(command);
+    }
+
+    /// See [`Said::say_behind`].
+    pub fn end_behind(&mut self) {
+        for command in std::mem::take(&mut self.behind) {
+            self.push(command);
+        }
     }
 
     /// A key has died.

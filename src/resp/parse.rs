@@ -4,7 +4,7 @@
 //! arrives in a thousand pieces is read once. Nothing is allocated from a number that a client sent: the list of
 //! spans grows with the arguments that are really there.
 
-use crate::value::duration::parse_duration;
+use crate::config::parse_duration;
 use crate::value::number::parse_i64;
 use thiserror::Error;
 

@@ -8,6 +8,7 @@ use super::server::{Command, Found, Run};
 use super::split;
 use super::turn::{Progress, Turn};
 use crate::command;
+use crate::command::governed::{self, refuses_pairs};
 use crate::resp::{Error, Request, Result, printable};
 use crate::shard::At;
 
@@ -75,6 +76,9 @@ fn start_several(turn: &mut Turn, run: command::Run, at: At, request: Request) -
     let shard = &turn.server.shard;
     let routes = || split::routes(&shard.hasher, shard.spec(at.command).keys, request);
     match run {
+        command::Run::Spread(..) if refuses_pairs(&shard.keyspace.borrow(), shard.spec(at.command), request) => {
+            single::run(turn, governed::refuse, shard.id, at, request)
+        }
         command::Run::Spread(handler, merge) => {
             let routes = routes();
             let at = At { hash: split::first_hash(&routes), ..at };

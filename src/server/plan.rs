@@ -5,6 +5,7 @@ use super::replies::Gather;
 use super::server::{Command, Run, Server};
 use super::session::Session;
 use super::split::{self, Parts, Routes, common_target, routes};
+use crate::command::governed::{self, refuses_pairs};
 use crate::command::spec::Keys;
 use crate::command::spec::flag::WRITE;
 use crate::command::{self, Ctx, walk};
@@ -13,10 +14,15 @@ use crate::shard::{At, EVERYTHING, Lock};
 use crate::value::number::parse_i64;
 
 /// How a queued command runs: one that waits does not; one whose last key lacks its value answers an error then.
-pub fn run_of(command: &Command, request: Request) -> Run {
+pub fn run_of(server: &Server, command: &Command, request: Request) -> Run {
     let is_complete = command.spec.keys.are_complete(request);
     match command.run {
         _ if !is_complete => Run::Data(command::Run::Key(wrong_arity)),
+        Run::Data(command::Run::Spread(..))
+            if refuses_pairs(&server.shard.keyspace.borrow(), &command.spec, request) =>
+        {
+            Run::Data(command::Run::Key(governed::refuse))
+        }
         // Nobody waits within a transaction.
         Run::Data(command::Run::Blocking(blocking)) => {
             Run::Data(command::Run::Atomic(blocking.once.0, blocking.once.1))
@@ -68,7 +74,7 @@ impl<'t> Plan<'t> {
         for queued in multi.commands() {
             let command = server.table.get(queued.command);
             let request = multi.request(*queued);
-            let run = run_of(command, request);
+            let run = run_of(server, command, request);
             let mut planned = Planned { command, run, queued: *queued, db, routes: Routes::new() };
             match run {
                 Run::Data(command::Run::Cursor(..)) => {
@@ -175,8 +181,8 @@ pub fn split_command(
     shards: usize,
 ) -> Gather {
     let at = At { hash: split::first_hash(routes), ..at };
-    // Without keys it answers an error, for which any shard does.
-    let target = common_target(routes).unwrap_or(0);
+    // A command that is refused may have keys on several shards, or none: any that takes part answers the error.
+    let target = routes.first().map_or(0, |(_, target)| *target);
     match run {
         Run::Data(command::Run::Key(handler) | command::Run::Atomic(handler, _)) => {
             split::together(parts, (handler, None), at, false, request, target, routes)

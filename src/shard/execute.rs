@@ -280,7 +280,12 @@ impl Shard {
         ends: &mut Vec<usize>,
     ) {
         let (start, first_end) = (out.len(), ends.len());
-        let run = |ctx: &mut Ctx| handler(ctx, request).inspect_err(|_| ctx.keyspace.effects.close_all());
+        let run = |ctx: &mut Ctx| {
+            if at.write && ctx.keyspace.has_required_deadlines() {
+                ctx.check_required(self.spec(at.command), request)?;
+            }
+            handler(ctx, request).inspect_err(|_| ctx.keyspace.effects.close_all())
+        };
         let result = self.on_data(at, now, (out, ends), Some(request), run);
         let error = match result {
             Ok(()) if out.len() - start <= self.reply_bytes.get() => return,
@@ -332,7 +337,7 @@ impl Shard {
             ends,
             shards: self.count,
         };
-        let is_told = at.tracker.is_some() || ctx.is_journaled();
+        let is_told = at.tracker.is_some() || ctx.is_journaled() || ctx.keyspace.has_sliding_lives();
         if is_told {
             ctx.keyspace.effects.writer = at.tracker;
             ctx.keyspace.buries = at.write && ctx.is_journaled();
@@ -352,6 +357,15 @@ impl Shard {
     fn end_command(&self, ctx: &mut Ctx, at: At, request: Option<Request>) {
         if ctx.is_journaled() {
             ctx.end_saying(request);
+        }
+        if ctx.keyspace.has_sliding_lives() {
+            let (latest, is_paused) = (self.clock.now(), self.clock.now().us < self.hold_until_us.get());
+            if is_paused {
+                ctx.keyspace.take_used();
+            }
+            ctx.renew_used(latest);
+        }
+        if ctx.is_journaled() {
             self.records.end_command(&mut ctx.keyspace.effects, ctx.now);
         }
         ctx.keyspace.effects.writer = None;

@@ -13,6 +13,7 @@
 //! | file | what |
 //! |---|---|
 //! | `expire.rs` | the tasks of the cycle and of garbage |
+//! | `deaths.rs` | the task that writes deaths to streams |
 //! | `mail.rs` | the order of a turn: what has come, what leaves |
 //! | `batches.rs`, `stalled.rs` | commands of other shards, and connections of theirs that were answered with much |
 //! | `transactions/` | commands with keys on several shards: their order and their locks |
@@ -29,6 +30,7 @@
 mod batches;
 mod calls;
 mod coordinator;
+mod deaths;
 mod execute;
 mod expire;
 mod links;
@@ -53,7 +55,7 @@ pub use waiters::{Claim, News, Waiter};
 
 use crate::clock::{Clock, Now, Sequence};
 use crate::command::CommandId;
-use crate::command::spec::Spec;
+use crate::command::spec::{Group, Spec};
 use crate::config::{Config, Limits};
 use crate::expiry::{Cycle, Settings};
 use crate::journal::Record;
@@ -128,6 +130,7 @@ pub struct Shard {
     cycle_wakes_ms: Cell<u64>,
     cycle_alarm: Notify,
     garbage_alarm: Notify,
+    deaths_alarm: Notify,
     /// Keys for which readers are remembered here, at the most.
     tracked_keys: Cell<usize>,
     waiters: RefCell<Waiters>,
@@ -187,6 +190,7 @@ impl Shard {
             cycle_wakes_ms: Cell::new(0),
             cycle_alarm: Notify::default(),
             garbage_alarm: Notify::default(),
+            deaths_alarm: Notify::default(),
             tracked_keys: Cell::new(0),
             waiters: RefCell::default(),
             has_waiters: Cell::new(false),
@@ -240,6 +244,7 @@ impl Shard {
             0 => usize::MAX,
             keys => keys.div_ceil(self.count as u64) as usize,
         });
+        self.keyspace.borrow_mut().deaths.value_bytes_max = config.expiry_event_value_bytes;
         self.keyspace.borrow_mut().times_deaths = config.latency_monitor_threshold_ms > 0;
         self.outbox.set_spin(Duration::from_micros(config.spin_us));
         *self.config.borrow_mut() = Rc::new(Config::clone(&config));
@@ -276,6 +281,9 @@ impl Shard {
         }
         if keyspace.has_garbage() {
             self.garbage_alarm.notify();
+        }
+        if !keyspace.deaths.is_empty() {
+            self.deaths_alarm.notify();
         }
         let effects = &mut keyspace.effects;
         if effects.has_invalidated() {
@@ -417,5 +425,8 @@ impl Shard {
         transport.set_spin(Duration::from_micros(self.config().spin_us));
         glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();
         expire::start(self, &transport);
+        if let Some(xadd) = CommandId::named(&self.specs, "xadd", Group::Stream) {
+            glommio::spawn_local(deaths::write_deaths(self.clone(), xadd)).detach();
+        }
     }
 }

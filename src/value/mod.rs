@@ -2,7 +2,6 @@
 //!
 //! - [`number`] reads and writes integers and floats exactly as Redis 7.0.15 does, so that a reply
 //!   can be compared byte for byte.
-//! - [`duration`] reads durations with units, such as `1.5h`.
 //! - [`glob`] matches the patterns of KEYS, SCAN, PSUBSCRIBE and CONFIG GET.
 //! - [`bits`] are strings as arrays of bits and of integers of any width.
 //! - [`hll`] counts different elements approximately, in the representation of Redis.
@@ -14,7 +13,6 @@
 //! its input or by a limit the caller passes.
 
 pub mod bits;
-pub mod duration;
 pub mod geohash;
 pub mod glob;
 pub mod hash;

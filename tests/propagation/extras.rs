@@ -13,6 +13,8 @@ pub enum Extras {
     SortedSets,
     Streams,
     Everything,
+    /// The same, while all keys are governed by an expiry policy.
+    Policies,
 }
 
 /// Deadlines of keys that die during the run.
@@ -182,7 +184,7 @@ impl Extras {
             Extras::Fields => &[OF_KEYS, FIELDS, FIELDS, FIELDS],
             Extras::SortedSets => &[OF_KEYS, SORTED_SETS],
             Extras::Streams => &[OF_KEYS, STREAMS],
-            Extras::Everything => &[OF_KEYS, STRINGS, LISTS, SORTED_SETS, STREAMS, SCRIPTS],
+            Extras::Everything | Extras::Policies => &[OF_KEYS, STRINGS, LISTS, SORTED_SETS, STREAMS, SCRIPTS],
         }
     }
 
@@ -195,9 +197,9 @@ impl Extras {
     /// A command that waits for a moment.
     pub fn draw_blocking(self, rng: &mut Rng) -> Option<Args> {
         let of = match (self, rng.u32(..3)) {
-            (Extras::Lists, _) | (Extras::Everything, 0) => BLOCKING_LISTS,
-            (Extras::SortedSets, _) | (Extras::Everything, 1) => BLOCKING_SORTED_SETS,
-            (Extras::Streams, _) | (Extras::Everything, _) => BLOCKING_STREAMS,
+            (Extras::Lists, _) | (Extras::Everything | Extras::Policies, 0) => BLOCKING_LISTS,
+            (Extras::SortedSets, _) | (Extras::Everything | Extras::Policies, 1) => BLOCKING_SORTED_SETS,
+            (Extras::Streams, _) | (Extras::Everything | Extras::Policies, _) => BLOCKING_STREAMS,
             _ => return None,
         };
         if rng.u32(..50) == 0 {

@@ -13,12 +13,14 @@ mod write;
 pub use wall::Wall;
 pub use write::write;
 
-use super::spec::flag::{DENY_OOM, READ, WRITE};
+use super::spec::flag::{DENY_OOM, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
-use crate::keyspace::{Event, Kind, Owned, Touch};
+use crate::clock::{Clock, Now};
+use crate::keyspace::{Event, Kind, Owned, Stored, Touch};
 use crate::rdb::payload;
 use crate::resp::{Error, Request, Result};
+use crate::value::hash;
 use crate::value::number::parse_i64;
 use build::build;
 
@@ -41,7 +43,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "restore",
             arity: -4,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | DENY_OOM | OWN_DEADLINE,
             keys: Keys::ONE,
             group: Group::Generic,
             since: "2.6.0",
@@ -115,6 +117,7 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
         return Err(Error::text("ERR Invalid TTL value, must be >= 0"));
     }
     let value = read(ctx, request.arg(3))?;
+    ctx.check_deadline(key.bytes, ttl_ms > 0)?;
     let replaced = options.replace && ctx.keyspace.remove(ctx.db, key, ctx.now);
     let deadline_ms = (ttl_ms > 0).then(|| store_deadline_ms(ctx, ttl_ms, options.absolute));
     match value.filter(|_| deadline_ms.is_none_or(|deadline_ms| deadline_ms > ctx.now.ms as i64)) {
@@ -141,6 +144,17 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
     }
     ctx.reply.ok();
     Ok(())
+}
+
+/// A string as it is, or what DUMP gives of another type.
+pub fn plain_or_payload(stored: Stored, now: Now, clock: &Clock) -> Vec<u8> {
+    if let Stored::String(value) = stored {
+        return hash::element(value).to_vec();
+    }
+    let mut payload = Vec::new();
+    write(&mut payload, stored, Wall::at(now, clock));
+    payload::seal(&mut payload);
+    payload
 }
 
 /// The value of a payload; none where all that is in it is dead.

@@ -1,6 +1,6 @@
 //! Times in RDB form, which are those of the wall clock.
 
-use crate::clock::Now;
+use crate::clock::{Clock, Now};
 use crate::command::Ctx;
 
 /// What the wall clock says, the same for all of one value: RDB has times since 1970.
@@ -12,7 +12,11 @@ pub struct Wall {
 
 impl Wall {
     pub fn of(ctx: &Ctx) -> Wall {
-        Wall { now: ctx.now, offset_ms: ctx.clock.wall_offset_ms() }
+        Wall::at(ctx.now, ctx.clock)
+    }
+
+    pub fn at(now: Now, clock: &Clock) -> Wall {
+        Wall { now, offset_ms: clock.wall_offset_ms() }
     }
 
     #[cfg(test)]

@@ -351,7 +351,7 @@ fn search_to_store(ctx: &mut Ctx, request: Request, form: Form) -> Result<Option
 pub fn here(ctx: &mut Ctx, request: Request, form: Form) -> Result {
     if let Some((index, items)) = search_to_store(ctx, request, form)? {
         let key = ctx.other_key(request.arg(index));
-        let stored = store(ctx, key, items, form.event());
+        let stored = store(ctx, key, items, form.event())?;
         if stored > 0 {
             // Which of the points come first where not all are wanted (ANY) is nobody else's to know.
             ctx.propagate_state(key);
@@ -379,6 +379,6 @@ pub async fn across(across: Across, form: Form) -> Result<Vec<u8>> {
     let destination = request.arg(index).to_vec();
     let shard = across.shard_of(&destination);
     let put = move |ctx: &mut Ctx| store(ctx, ctx.other_key(&destination), items, form.event());
-    let stored = across.on(shard, put).await;
+    let stored = across.on(shard, put).await?;
     Ok(across.reply(|reply| reply.int(stored as i64)))
 }

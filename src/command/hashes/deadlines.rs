@@ -3,7 +3,7 @@
 use super::edit::{Edit, deleted};
 use super::{read, reply_value, with_view, write};
 use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
-use crate::command::spec::flag::{DENY_OOM, FAST};
+use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE};
 use crate::command::spec::{Row, Spec};
 use crate::command::{Ctx, Run};
 use crate::keyspace::{Change, Event, Key, NEVER_MS};
@@ -104,7 +104,7 @@ pub const ROWS: &[Row<Run>] = &[
 const A_FIELD: &str = "O(1) for each field";
 
 const fn expire_spec(name: &'static str, summary: &'static str, syntax: &'static str) -> Spec {
-    Spec { summary, complexity: A_FIELD, syntax, ..write(name, -6, DENY_OOM | FAST, "7.4.0") }
+    Spec { summary, complexity: A_FIELD, syntax, ..write(name, -6, DENY_OOM | FAST | OWN_DEADLINE, "7.4.0") }
 }
 
 const fn ttl_spec(name: &'static str, summary: &'static str) -> Spec {

@@ -49,6 +49,7 @@ fn peek(ctx: &mut Ctx, key: Key, end: End) -> Result<Option<Vec<u8>>> {
 
 /// Pushes the element; first, since the lists may be the same.
 fn put(ctx: &mut Ctx, key: Key, text: &[u8], end: End) -> Result {
+    ctx.check_kept_deadline(key)?;
     push_texts(ctx, key, std::iter::once(text), end, false)?;
     ctx.commit(key, pushed(end));
     Ok(())

@@ -128,21 +128,22 @@ pub(super) fn store_here(ctx: &mut Ctx, request: Request, operation: Operation) 
     for member in members {
         form.insert(member.text(&mut text), ctx.limits);
     }
-    let stored = put(ctx, ctx.key(request.arg(1)), form, operation);
+    let stored = put(ctx, ctx.key(request.arg(1)), form, operation)?;
     ctx.reply.int(stored as i64);
     Ok(())
 }
 
 /// Stores a result, which deletes what was there where it is empty; returns the number of members.
-fn put(ctx: &mut Ctx, key: Key, form: Form, operation: Operation) -> usize {
+fn put(ctx: &mut Ctx, key: Key, form: Form, operation: Operation) -> Result<usize> {
     let len = form.view().len();
     if len > 0 {
+        ctx.check_deadline(key.bytes, false)?;
         ctx.keyspace.insert_owned(ctx.db, key, owned(form), None, ctx.now);
         ctx.commit(key, operation.event());
     } else if ctx.keyspace.remove(ctx.db, key, ctx.now) {
         ctx.commit(key, Event::Del);
     }
-    len
+    Ok(len)
 }
 
 /// The keys of SINTERCARD by their indexes, and how many members it counts.
@@ -188,7 +189,7 @@ pub(super) async fn store_across(across: Across, operation: Operation) -> Result
         }
         put(ctx, ctx.other_key(&destination), form, operation)
     };
-    let stored = across.on(shard, store).await;
+    let stored = across.on(shard, store).await?;
     Ok(across.reply(|reply| reply.int(stored as i64)))
 }
 

@@ -107,6 +107,7 @@ pub(super) fn smove_here(ctx: &mut Ctx, request: Request) -> Result {
     }
     let moves = found == Some(true);
     if moves && source.bytes != destination.bytes {
+        ctx.check_kept_deadline(destination)?;
         remove_members(ctx, source, std::iter::once(member), Event::SRem)?;
         receive(ctx, destination, member)?;
     }
@@ -133,12 +134,20 @@ pub(super) async fn smove_across(across: Across) -> Result<Vec<u8>> {
     let found = across.on(source_shard, look).await?;
     let fits = {
         let destination = destination.clone();
-        across.on(destination_shard, move |ctx| find(ctx, ctx.other_key(&destination)).map(drop)).await
+        let look = move |ctx: &mut Ctx| {
+            let key = ctx.other_key(&destination);
+            find(ctx, key).map(drop)?;
+            Ok(ctx.check_kept_deadline(key))
+        };
+        across.on(destination_shard, look).await
     };
-    if found.is_some() {
-        fits?;
-    }
     let moves = found == Some(true);
+    if found.is_some() {
+        let may_receive = fits?;
+        if moves {
+            may_receive?;
+        }
+    }
     if moves {
         let (taken, received) = (member.clone(), member);
         let take = move |ctx: &mut Ctx| {

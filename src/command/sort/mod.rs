@@ -318,14 +318,15 @@ impl Output<'_> {
 }
 
 /// Puts a result where it belongs; returns its length.
-fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> i64 {
+fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> Result<i64> {
     let key = ctx.other_key(bytes);
     if texts.len() == 0 {
         if ctx.keyspace.remove(ctx.db, key, ctx.now) {
             ctx.commit_deletion(key);
         }
-        return 0;
+        return Ok(0);
     }
+    ctx.check_deadline(bytes, false)?;
     let value = match Form::of(texts.iter(), End::Back, list::Limit::of(ctx.limits.list_size)) {
         Form::Packed(packed) => Owned::Packed { kind: Kind::List, marked: false, bytes: packed.into_vec() },
         Form::Node(list) => Owned::node(list),
@@ -334,7 +335,7 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> i64 {
     ctx.commit(key, Event::SortStore);
     // Equal elements, and those of a set, are in an order that nothing says.
     ctx.propagate_state(key);
-    texts.len() as i64
+    Ok(texts.len() as i64)
 }
 
 fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
@@ -352,7 +353,7 @@ fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
     match output.sort.store {
         None => output.reply(&mut ctx.reply),
         Some(target) => {
-            let len = store(ctx, target, &output.texts());
+            let len = store(ctx, target, &output.texts())?;
             ctx.reply.int(len);
         }
     }
@@ -385,6 +386,6 @@ async fn sort_across(across: Across, read_only: bool) -> Result<Vec<u8>> {
         return Ok(across.reply(|reply| output.reply(reply)));
     };
     let (texts, shard) = (output.texts(), across.shard_of(&target));
-    let len = across.on(shard, move |ctx| store(ctx, &target, &texts)).await;
+    let len = across.on(shard, move |ctx| store(ctx, &target, &texts)).await?;
     Ok(across.reply(|reply| reply.int(len)))
 }

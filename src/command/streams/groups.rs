@@ -63,6 +63,7 @@ pub fn create(ctx: &mut Ctx, request: Request) -> Result {
         None => {
             let mut stream = Stream::default();
             create(&mut stream)?;
+            ctx.check_deadline(key.bytes, false)?;
             ctx.keyspace.insert_owned(ctx.db, key, Owned::node(stream), None, ctx.now);
             ctx.commit(key, Event::XGroupCreate);
             ctx.reply.ok();

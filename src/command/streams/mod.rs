@@ -19,7 +19,7 @@ mod pending;
 mod read;
 mod rows;
 
-pub use entries::chunk_limits;
+pub use entries::{chunk_limits, xadd};
 pub use rows::ROWS;
 
 use crate::clock::Now;

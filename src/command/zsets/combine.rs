@@ -482,7 +482,7 @@ fn here(ctx: &mut Ctx, request: Request, command: Command) -> Result {
         Operation::Diff => difference(sources[0], &named.others(), score),
     };
     if command.purpose == Use::Store {
-        let stored = store(ctx, ctx.other_key(request.arg(1)), items, command.operation.stored());
+        let stored = store(ctx, ctx.other_key(request.arg(1)), items, command.operation.stored())?;
         ctx.reply.int(stored as i64);
     } else {
         command.reply(&mut ctx.reply, &items, &options);
@@ -522,7 +522,7 @@ async fn across(across: Across, command: Command) -> Result<Vec<u8>> {
     }
     let destination = request.arg(1).to_vec();
     let put = move |ctx: &mut Ctx| store(ctx, ctx.other_key(&destination), items, command.operation.stored());
-    let stored = across.on(across.shard_of(request.arg(1)), put).await;
+    let stored = across.on(across.shard_of(request.arg(1)), put).await?;
     Ok(across.reply(|reply| reply.int(stored as i64)))
 }
 

@@ -66,14 +66,15 @@ fn settle(live: KeyEdit) -> bool {
 }
 
 /// Stores a result, which deletes what was there where it is empty; returns the number of members.
-pub fn store(ctx: &mut Ctx, key: Key, items: Items, event: Event) -> usize {
+pub fn store(ctx: &mut Ctx, key: Key, items: Items, event: Event) -> Result<usize> {
     let len = items.len();
     if !items.is_empty() {
+        ctx.check_deadline(key.bytes, false)?;
         let value = items.into_value(ctx.limits.zset);
         ctx.keyspace.insert_owned(ctx.db, key, value, None, ctx.now);
         ctx.commit(key, event);
     } else if ctx.keyspace.remove(ctx.db, key, ctx.now) {
         ctx.commit(key, Event::Del);
     }
-    len
+    Ok(len)
 }

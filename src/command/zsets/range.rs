@@ -325,7 +325,7 @@ fn select(ctx: &mut Ctx, request: Request) -> Result<Items> {
 
 fn zrangestore_here(ctx: &mut Ctx, request: Request) -> Result {
     let items = select(ctx, request)?;
-    let stored = store(ctx, ctx.other_key(request.arg(1)), items, Event::ZRangeStore);
+    let stored = store(ctx, ctx.other_key(request.arg(1)), items, Event::ZRangeStore)?;
     ctx.reply.int(stored as i64);
     Ok(())
 }
@@ -338,7 +338,8 @@ async fn zrangestore_across(across: Across) -> Result<Vec<u8>> {
     let shard = across.shard_of(&destination);
     let selecting = across.request.clone();
     let items = across.on(source, move |ctx| select(ctx, selecting.as_request())).await?;
-    let stored = across.on(shard, move |ctx| store(ctx, ctx.other_key(&destination), items, Event::ZRangeStore)).await;
+    let stored =
+        across.on(shard, move |ctx| store(ctx, ctx.other_key(&destination), items, Event::ZRangeStore)).await?;
     Ok(across.reply(|reply| reply.int(stored as i64)))
 }
 

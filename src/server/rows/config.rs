@@ -162,6 +162,7 @@ fn reset_counters(shard: &Rc<Shard>) {
     keyspace.counters = Counters::default();
     keyspace.effects.fields_expired = 0;
     keyspace.lag.reset();
+    keyspace.reset_tallies();
     let mut cycle = shard.cycle.borrow_mut();
     cycle.cpu_ns = 0;
     cycle.time_cap_reached = 0;

@@ -1,20 +1,22 @@
 //! EXPIRY: what operators ask and do about deadlines.
 
-use super::container_spec;
 use super::info::Snapshot;
+use super::policy;
+use super::{SLICE_US, container_spec};
 use crate::clock::store_us;
-use crate::command::spec::flag::{LOADING, NO_SCRIPT, NO_TOUCH, READ, STALE, WRITE};
+use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, NO_TOUCH, READ, STALE, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{self, foresight};
+use crate::config::format_duration;
 use crate::expiry::foresight::{BOUNDS_MS, Forecast, Gather, Histogram, View, Walk};
 use crate::expiry::{KEYS_A_SLICE, purge_slice};
 use crate::keyspace::DeadWalk;
-use crate::net::step_back;
+use crate::net::{sleep, step_back};
 use crate::resp::{Error, Result};
 use crate::server::server::{Run, TaskCtx};
 use crate::shard::{CallResult, Shard};
-use crate::value::duration::format_duration;
 use std::rc::Rc;
+use std::time::Duration;
 
 pub const ROWS: &[Row<Run>] = &[Row::container(
     Spec { summary: "Groups what an operator asks and does about deadlines.", ..container_spec("expiry", "0.1.0") },
@@ -38,6 +40,21 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
         ),
         Row::new(
             Spec {
+                summary: "Says how long the keys with a prefix live, shows what was said, or takes it back.",
+                syntax: "action:(set:(SET prefix life:(duration|NONE) [MAX max] [JITTER percent] [SLIDING] [REQUIRE] \
+                         [events:(EVENTS stream [WITHVALUE] [MAXLEN maxlen:integer])] [APPLY])|GET prefix|LIST|DEL \
+                         prefix)",
+                ..spec(
+                    "policy",
+                    -3,
+                    ADMIN | NO_SCRIPT,
+                    "O(1) in the number of keys; with APPLY O(n), in slices; LIST is O(n) in the number of policies",
+                )
+            },
+            Run::Task(|ctx| Box::pin(policy::policy(ctx))),
+        ),
+        Row::new(
+            Spec {
                 summary: "Deletes the dead keys that are not deleted yet, all or those with a prefix, and counts them.",
                 syntax: "[PREFIX prefix]",
                 ..spec("purge", -2, WRITE | NO_SCRIPT, "O(n) in the number of dead keys, in slices")
@@ -55,12 +72,14 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
         ),
         Row::new(
             Spec {
-                summary: "Tells what became of deadlines, on all shards together.",
+                summary: "Tells what became of deadlines, on all shards together: of all keys, or of those with a prefix.",
+                syntax: "[prefix]",
                 ..spec(
                     "stats",
-                    2,
+                    -2,
                     LOADING | STALE | NO_SCRIPT,
-                    "O(1), and O(n) in the number of dead keys not deleted yet",
+                    "O(1), and O(n) in the number of dead keys not deleted yet; with a prefix O(n) in the number of keys, \
+                     in slices",
                 )
             },
             Run::Task(|ctx| Box::pin(stats(ctx))),
@@ -81,9 +100,6 @@ const fn spec(name: &'static str, arity: i32, flags: u32, complexity: &'static s
         syntax: "",
     }
 }
-
-/// A walk gives way to others when a slice has lasted so long. One block is looked at in less than that again.
-const SLICE_US: u64 = 200;
 
 /// The prefix at the end of a request, from this index on; empty where there is none.
 fn prefix(ctx: &TaskCtx, from: usize) -> Result<Box<[u8]>> {
@@ -164,6 +180,11 @@ async fn walk_shard<G: Gather>(shard: Rc<Shard>, view: View) -> G {
 }
 
 async fn stats(ctx: TaskCtx) -> Result<Vec<u8>> {
+    match ctx.request.as_request().len() {
+        2 => {}
+        3 => return Ok(policy::stats(ctx).await),
+        _ => return Err(Error::Syntax),
+    }
     let shards = ctx.server.shard.call_all(|shard| Snapshot::take(shard, false)).await;
     let (total, settings) = (Snapshot::sum(&shards), ctx.server.shard.settings());
     let expiry = &total.expiry;
@@ -182,6 +203,9 @@ async fn stats(ctx: TaskCtx) -> Result<Vec<u8>> {
         ("cycle_interval_ms", settings.interval_ms),
         ("cycle_cpu_us", expiry.cycle_cpu_ns / 1000),
         ("time_caps_reached", expiry.time_caps),
+        ("events_written", total.counters.deaths_written),
+        ("events_lost", total.counters.deaths_lost),
+        ("events_waiting", total.deaths_waiting as u64),
     ];
     Ok(ctx.reply(|reply| {
         reply.map(facts.len());
@@ -216,6 +240,10 @@ async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>) -> usize {
     let dead_ms = shard.cycle_now().ms;
     let (mut walk, mut deleted) = (DeadWalk::default(), 0);
     loop {
+        while shard.keyspace.borrow().deaths.is_full() {
+            // They are written to their streams first.
+            sleep(Duration::from_millis(1)).await;
+        }
         let mut now = shard.cycle_now();
         now.ms = now.ms.min(dead_ms);
         let swept = match &prefix {

@@ -307,6 +307,9 @@ fn write_expiry(text: &mut Text, facts: &Facts) {
     text.field("expired_bytes", total.counters.expired_bytes);
     text.field("expired_stale_perc", format_args!("{:.2}", expiry.stale_percent));
     text.field("expired_time_cap_reached_count", expiry.time_caps);
+    text.field("expiry_events_written", total.counters.deaths_written);
+    text.field("expiry_events_lost", total.counters.deaths_lost);
+    text.field("expiry_events_waiting", total.deaths_waiting);
     text.field("expire_cycle_cpu_milliseconds", format_args!("{:.3}", expiry.cycle_cpu_ms()));
     text.field("expire_lag_p50_us", expiry.lag_us(0.5));
     text.field("expire_lag_p99_us", expiry.lag_us(0.99));

@@ -11,6 +11,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod monitor;
+mod policy;
 mod pubsub;
 mod scripting;
 mod slowlog;
@@ -18,6 +19,10 @@ mod transactions;
 
 use super::server::Run;
 use crate::command::spec::{Group, Keys, Row, Spec};
+
+/// A walk over all keys gives way to others when a slice has lasted so long. One block is looked at in less than that
+/// again.
+const SLICE_US: u64 = 200;
 
 /// A command about the server, without keys; what is empty is said by its row.
 const fn server_spec(

@@ -216,7 +216,7 @@ impl Caller {
     /// A command as it is going to run, elsewhere or later.
     pub fn plan(&self, request: Request, proto: Proto) -> Result<Planned> {
         let command = self.admit(request)?;
-        let run = plan::run_of(command, request);
+        let run = plan::run_of(&self.server, command, request);
         let mut routes = self.routes(command, request);
         if let Run::Data(command::Run::Cursor(..)) = run {
             routes = [(0, command::walk::cursor_shard(request, self.server.shard.count))].into_iter().collect();
@@ -339,7 +339,7 @@ impl Host for Caller {
         };
         let shard = &self.server.shard;
         let routes = self.routes(command, request);
-        let run = plan::run_of(command, request);
+        let run = plan::run_of(&self.server, command, request);
         if self.is_strict && !self.has_declared(command, run, request, &routes) {
             return Answer::Refused(Error::text(
                 "ERR Script attempted to access keys that it has not declared, which script-undeclared-keys denies",

@@ -29,7 +29,7 @@ pub fn of(turn: &Turn, command: &Command, request: Request) -> Option<Arc<BusySc
 }
 
 fn of_one(turn: &Turn, command: &Command, request: Request) -> Option<Arc<BusyScript>> {
-    let run = plan::run_of(command, request);
+    let run = plan::run_of(turn.server, command, request);
     let data = match run {
         // What they show is not held.
         Run::Data(command::Run::Cursor(..) | command::Run::Container) => false,

@@ -25,6 +25,8 @@ pub struct Snapshot {
     /// Connections that track what they read; keys that are remembered for them, for how many, and prefixes.
     pub trackers: usize,
     pub tracked: [usize; 3],
+    /// Deaths that are to be written to the streams of policies.
+    pub deaths_waiting: usize,
     /// Buffers of connections.
     pub client_bytes: u64,
     pub commands: u64,
@@ -121,6 +123,7 @@ impl Snapshot {
         self.garbage_keys = keyspace.garbage_keys();
         self.changes = keyspace.effects.dirty;
         self.tracked = keyspace.effects.tracking_counts();
+        self.deaths_waiting = keyspace.deaths.len();
         let oldest_ms = keyspace.oldest_due_ms(now);
         self.expiry = Expiry {
             lag: keyspace.lag.clone(),
@@ -187,6 +190,9 @@ impl Snapshot {
         self.counters.expired_fields += other.counters.expired_fields;
         self.counters.freed_lazily += other.counters.freed_lazily;
         self.counters.unreported += other.counters.unreported;
+        self.counters.deaths_written += other.counters.deaths_written;
+        self.counters.deaths_lost += other.counters.deaths_lost;
+        self.deaths_waiting += other.deaths_waiting;
         self.garbage_keys += other.garbage_keys;
         self.changes += other.changes;
         self.connections += other.connections;

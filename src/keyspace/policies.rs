@@ -1,0 +1,464 @@
+//! Expiry policies as a shard knows them: which one governs a key, what that does to the key's deadline, and what has
+//! become of the keys it governs.
+//!
+//! A policy governs the keys that begin with its prefix, unless a longer prefix has one. Most keys have none, which their
+//! first byte tells. A few prefixes are compared one by one; among many, which lengths begin with a byte, and with which
+//! bytes those of a length end, says where hashing a prefix is worth while.
+
+use super::change::{Change, Event};
+use super::{Key, Keyspace};
+use crate::clock::Now;
+use crate::config::{DeathStream, Policy};
+use crate::observe::Lag;
+use crate::table::Entry;
+use smallvec::SmallVec;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Lengths of prefixes from which on they share one bit.
+const LONG: usize = 63;
+/// So many prefixes are faster compared than hashed.
+const FEW: usize = 16;
+
+/// What has become of the keys that a policy governs.
+#[derive(Clone, Default)]
+pub struct Tally {
+    pub expired_by_access: u64,
+    pub expired_by_cycle: u64,
+    pub expired_bytes: u64,
+    /// None before the first death.
+    pub lag: Option<Box<Lag>>,
+}
+
+impl Tally {
+    fn died(&mut self, &Dying { entry, deadline_ms, by_cycle }: &Dying, now: Now) {
+        self.expired_by_cycle += u64::from(by_cycle);
+        self.expired_by_access += u64::from(!by_cycle);
+        self.expired_bytes += entry.allocated_bytes() as u64;
+        self.lag.get_or_insert_default().record(now, deadline_ms);
+    }
+
+    pub fn add(&mut self, other: &Tally) {
+        self.expired_by_access += other.expired_by_access;
+        self.expired_by_cycle += other.expired_by_cycle;
+        self.expired_bytes += other.expired_bytes;
+        if let Some(lag) = &other.lag {
+            self.lag.get_or_insert_default().add(lag);
+        }
+    }
+}
+
+/// A key whose deadline has passed, and which is about to be taken out.
+pub(super) struct Dying {
+    pub entry: Entry,
+    pub deadline_ms: u64,
+    /// The cycle has found it.
+    pub by_cycle: bool,
+}
+
+struct Governed {
+    /// Equal ones are one: among many prefixes it is likely to be in the cache.
+    policy: Arc<Policy>,
+    /// None before the first death.
+    tally: Option<Box<Tally>>,
+}
+
+/// A prefix, with its bytes where the table has it unless it is long.
+type Prefix = SmallVec<[u8; 24]>;
+
+/// One of few prefixes.
+struct Few {
+    /// Its first eight bytes, and which bits of a key's are compared with them.
+    word: u64,
+    mask: u64,
+    prefix: Box<[u8]>,
+    policy: Arc<Policy>,
+}
+
+/// The first eight bytes of a key, with zeros behind a shorter one.
+#[inline]
+fn first_word(key: &[u8]) -> u64 {
+    if let Some(first) = key.first_chunk() {
+        return u64::from_le_bytes(*first);
+    }
+    key.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+impl Few {
+    fn new(prefix: &[u8], policy: &Arc<Policy>) -> Few {
+        let mask = u64::MAX.checked_shr(64 - 8 * prefix.len().min(8) as u32).unwrap_or(0);
+        Few { word: first_word(prefix) & mask, mask, prefix: prefix.into(), policy: policy.clone() }
+    }
+
+    #[inline]
+    fn governs(&self, key: &[u8], word: u64) -> bool {
+        let len = self.prefix.len();
+        word & self.mask == self.word && key.len() >= len && (len <= 8 || key[8..len] == self.prefix[8..])
+    }
+}
+
+pub(super) struct Policies {
+    by_prefix: HashMap<Prefix, Governed, ahash::RandomState>,
+    /// All that differ.
+    different: HashSet<Arc<Policy>, ahash::RandomState>,
+    /// All of them, the longest first, while they are few.
+    few: Vec<Few>,
+    /// That of the empty prefix.
+    of_all: Option<Arc<Policy>>,
+    /// By the first byte of prefixes: a bit for each of their lengths.
+    lengths: [u64; 256],
+    /// By the length of prefixes: a bit for each of their last bytes.
+    ends: [[u64; 4]; LONG],
+    /// The streams to which deaths are written, and how many policies name them.
+    streams: HashMap<Box<str>, usize>,
+    /// Lengths that share the last bit.
+    long: BTreeSet<usize>,
+    /// Prefixes that were taken out since all this was built: their bits are still set.
+    removed: usize,
+    /// How many policies renew on use, and require a deadline.
+    sliding: usize,
+    requiring: usize,
+}
+
+impl Default for Policies {
+    fn default() -> Policies {
+        Policies {
+            by_prefix: HashMap::default(),
+            different: HashSet::default(),
+            few: Vec::new(),
+            of_all: None,
+            lengths: [0; 256],
+            ends: [[0; 4]; LONG],
+            streams: HashMap::new(),
+            long: BTreeSet::new(),
+            removed: 0,
+            sliding: 0,
+            requiring: 0,
+        }
+    }
+}
+
+impl Policies {
+    #[inline]
+    fn lengths_for(&self, key: &[u8]) -> u64 {
+        key.first().map_or(0, |first| self.lengths[usize::from(*first)])
+    }
+
+    #[inline]
+    fn of(&self, key: &[u8]) -> Option<&Policy> {
+        let lengths = self.lengths_for(key);
+        if lengths == 0 {
+            return self.of_all.as_deref();
+        }
+        if !self.few.is_empty() {
+            let word = first_word(key);
+            return self.few.iter().find(|few| few.governs(key, word)).map(|few| &*few.policy);
+        }
+        self.among_many(key, lengths).map(|(_, governed)| &*governed.policy)
+    }
+
+    /// The longest prefix of a key that has a policy.
+    fn prefix_of<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        self.among_many(key, self.lengths_for(key)).map(|(prefix, _)| prefix)
+    }
+
+    fn among_many<'k>(&self, key: &'k [u8], lengths: u64) -> Option<(&'k [u8], &Governed)> {
+        let get = |len: usize| self.by_prefix.get(&key[..len]).map(|governed| (&key[..len], governed));
+        // Bit n stands for prefixes of n bytes: none is longer than the key.
+        let mut lengths = if key.len() < LONG { lengths & ((2 << key.len()) - 1) } else { lengths };
+        if lengths >> LONG != 0 {
+            lengths &= !(1 << LONG);
+            let found = self.long.range(..=key.len()).rev().find_map(|len| get(*len));
+            if found.is_some() {
+                return found;
+            }
+        }
+        while lengths != 0 {
+            let len = LONG - lengths.leading_zeros() as usize;
+            lengths &= !(1 << len);
+            let last = usize::from(key[len - 1]);
+            if self.ends[len][last / 64] & 1 << (last % 64) != 0
+                && let Some(found) = get(len)
+            {
+                return Some(found);
+            }
+        }
+        self.of_all.as_ref().and_then(|_| get(0))
+    }
+
+    /// A policy for a prefix, new or not, or none.
+    fn set(&mut self, prefix: &[u8], policy: Option<Policy>) {
+        let before = self.by_prefix.remove(prefix);
+        if let Some(Governed { policy, .. }) = &before {
+            self.count_stream(policy, false);
+            self.sliding -= usize::from(policy.is_sliding);
+            self.requiring -= usize::from(policy.requires);
+            self.removed += 1;
+        }
+        if let Some(policy) = policy {
+            let policy = self.shared(policy);
+            self.count_stream(&policy, true);
+            self.removed -= usize::from(before.is_some());
+            self.sliding += usize::from(policy.is_sliding);
+            self.requiring += usize::from(policy.requires);
+            self.announce(prefix);
+            let tally = before.and_then(|before| before.tally);
+            self.by_prefix.insert(prefix.into(), Governed { policy, tally });
+        }
+        if self.removed > self.by_prefix.len() {
+            self.rebuild();
+        }
+        if self.different.len() > 2 * self.by_prefix.len() + FEW {
+            self.few.clear();
+            self.different.retain(|policy| Arc::strong_count(policy) > 1);
+        }
+        self.of_all = self.by_prefix.get(&b""[..]).map(|governed| governed.policy.clone());
+        self.few.clear();
+        if self.by_prefix.len() <= FEW {
+            let few = self.by_prefix.iter().map(|(prefix, governed)| Few::new(prefix, &governed.policy));
+            self.few = few.collect();
+            self.few.sort_by_key(|few| std::cmp::Reverse(few.prefix.len()));
+        }
+    }
+
+    /// The policy, as others have it.
+    fn shared(&mut self, policy: Policy) -> Arc<Policy> {
+        if let Some(equal) = self.different.get(&policy) {
+            return equal.clone();
+        }
+        let policy = Arc::new(policy);
+        self.different.insert(policy.clone());
+        policy
+    }
+
+    fn count_stream(&mut self, policy: &Policy, comes: bool) {
+        let Some(events) = &policy.events else { return };
+        let count = self.streams.entry(events.key.clone()).or_default();
+        *count = if comes { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            self.streams.remove(&events.key);
+        }
+    }
+
+    /// Whether a policy writes deaths there. Such a key is governed by none: events would die with it, and its own death
+    /// would be one of them.
+    fn is_stream(&self, key: &[u8]) -> bool {
+        !self.streams.is_empty() && std::str::from_utf8(key).is_ok_and(|key| self.streams.contains_key(key))
+    }
+
+    fn announce(&mut self, prefix: &[u8]) {
+        let (Some(first), Some(last)) = (prefix.first(), prefix.last()) else { return };
+        self.lengths[usize::from(*first)] |= 1 << prefix.len().min(LONG);
+        match self.ends.get_mut(prefix.len()) {
+            Some(ends) => ends[usize::from(*last) / 64] |= 1 << (last % 64),
+            None => _ = self.long.insert(prefix.len()),
+        }
+    }
+
+    fn rebuild(&mut self) {
+        let by_prefix = std::mem::take(&mut self.by_prefix);
+        let (streams, different) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.different));
+        *self =
+            Policies { streams, different, sliding: self.sliding, requiring: self.requiring, ..Policies::default() };
+        by_prefix.keys().for_each(|prefix| self.announce(prefix));
+        self.by_prefix = by_prefix;
+    }
+
+    /// Counts a death where the key is governed; returns where it is to be written.
+    pub fn died(&mut self, dying: &Dying, now: Now) -> Option<Arc<DeathStream>> {
+        let key = dying.entry.key();
+        let governed = self.by_prefix.get_mut(self.prefix_of(key)?)?;
+        governed.tally.get_or_insert_default().died(dying, now);
+        let to = governed.policy.events.clone()?;
+        if self.is_stream(key) { None } else { Some(to) }
+    }
+}
+
+/// A key that was used while its policy renews lives.
+pub struct Used {
+    pub db: usize,
+    pub key: Box<[u8]>,
+    /// When it would have died.
+    deadline_ms: u64,
+}
+
+impl Keyspace {
+    #[inline]
+    pub fn has_policies(&self) -> bool {
+        self.policies.is_some()
+    }
+
+    /// Whether a key may be governed, as far as its first byte tells.
+    #[inline]
+    pub fn may_be_governed(&self, key: &[u8]) -> bool {
+        self.policies.as_ref().is_some_and(|policies| policies.lengths_for(key) != 0 || policies.of_all.is_some())
+    }
+
+    /// Whether some policy requires deadlines.
+    #[inline]
+    pub fn has_required_deadlines(&self) -> bool {
+        self.requires
+    }
+
+    /// Whether some policy renews lives.
+    #[inline]
+    pub fn has_sliding_lives(&self) -> bool {
+        self.slides
+    }
+
+    pub fn set_policy(&mut self, prefix: &[u8], policy: Option<Policy>) {
+        let policies = self.policies.get_or_insert_default();
+        policies.set(prefix, policy);
+        (self.slides, self.requires) = (policies.sliding > 0, policies.requiring > 0);
+        if policies.by_prefix.is_empty() {
+            self.policies = None;
+        }
+    }
+
+    /// Whether a policy writes deaths to this key, see [`Policies::is_stream`].
+    pub fn is_death_stream(&self, key: &[u8]) -> bool {
+        self.policies.as_ref().is_some_and(|policies| policies.is_stream(key))
+    }
+
+    /// The policy that governs a key.
+    pub fn policy_of(&self, key: &[u8]) -> Option<&Policy> {
+        self.policies.as_ref()?.of(key)
+    }
+
+    /// What has become of the keys that the policy of a prefix governs.
+    pub fn tally_of(&self, prefix: &[u8]) -> Option<&Tally> {
+        self.policies.as_ref()?.by_prefix.get(prefix)?.tally.as_deref()
+    }
+
+    /// The counters of policies begin anew.
+    pub fn reset_tallies(&mut self) {
+        let governed = self.policies.iter_mut().flat_map(|policies| policies.by_prefix.values_mut());
+        governed.for_each(|governed| governed.tally = None);
+    }
+
+    /// Sees to it that a key which was just changed has the deadline its policy wants: the default where it has none, and
+    /// none that is further away than allowed. Returns the deadline that was set.
+    pub fn govern(&mut self, db: usize, key: Key, now: Now) -> Option<u64> {
+        let policy = self.policies.as_ref()?.of(key.bytes)?;
+        let slot = self.dbs[db].find(key)?;
+        let deadline_ms = wanted_ms(policy, key.hash, self.dbs[db].deadline_ms(slot), now)?;
+        if self.policies.as_ref()?.is_stream(key.bytes) {
+            return None;
+        }
+        self.set_deadline_by_policy(db, key, deadline_ms, now);
+        Some(deadline_ms)
+    }
+
+    /// Whether a key's policy wants it to have another deadline than it has.
+    pub(super) fn is_ungoverned(&self, key: &[u8], deadline_ms: Option<u64>, now: Now) -> bool {
+        self.policies.as_ref().is_some_and(|policies| {
+            let wanted_ms = policies.of(key).and_then(|policy| wanted_ms(policy, 0, deadline_ms, now));
+            wanted_ms.is_some() && !policies.is_stream(key)
+        })
+    }
+
+    fn set_deadline_by_policy(&mut self, db: usize, key: Key, deadline_ms: u64, now: Now) {
+        let Some(slot) = self.dbs[db].find(key) else { return };
+        self.dbs[db].set_deadline(slot, Some(deadline_ms), now.ms);
+        // The value is what it was: those who watch the key or keep a copy of it have seen no change.
+        self.effects.record(db, key.bytes, Change::of(Event::Expire).uncounted().unseen());
+    }
+
+    /// A key is used. It is renewed when the command is over, which may yet give it another deadline.
+    #[inline(never)]
+    pub(super) fn note_use(&mut self, db: usize, key: Key, deadline_ms: Option<u64>, now: Now) {
+        let Some(policies) = &self.policies else { return };
+        let policy = policies.of(key.bytes).filter(|policy| policy.is_sliding && !policies.is_stream(key.bytes));
+        let life_ms = policy.and_then(|policy| policy.life_ms(key.hash));
+        let (Some(life_ms), Some(deadline_ms)) = (life_ms, deadline_ms) else { return };
+        let renewed_ms = now.ms.saturating_add(life_ms);
+        // Not for every read: each time is a write.
+        if renewed_ms.saturating_sub(deadline_ms) > life_ms / RENEWALS_A_LIFE {
+            self.used.push(Used { db, key: key.bytes.into(), deadline_ms });
+        }
+    }
+
+    pub fn take_used(&mut self) -> Vec<Used> {
+        std::mem::take(&mut self.used)
+    }
+
+    /// Renews the life of a key that was used at `now`, unless it has another deadline by then, or has died meanwhile:
+    /// who looked later has found it dead. Returns the new deadline.
+    pub fn renew(&mut self, used: &Used, now: Now, latest: Now) -> Option<u64> {
+        let key = self.hasher.key(&used.key);
+        let slot = self.dbs[used.db].find(key)?;
+        let is_same = self.dbs[used.db].deadline_ms(slot) == Some(used.deadline_ms);
+        if !is_same || self.dbs[used.db].is_dead(slot, latest.ms.max(now.ms)) {
+            return None;
+        }
+        let deadline_ms = now.ms.saturating_add(self.policy_of(&used.key)?.life_ms(key.hash)?);
+        self.set_deadline_by_policy(used.db, key, deadline_ms, now);
+        self.effects.dirty += 1;
+        Some(deadline_ms)
+    }
+}
+
+/// The deadline that a key shall have instead of the one it has.
+#[inline]
+fn wanted_ms(policy: &Policy, hash: u64, deadline_ms: Option<u64>, now: Now) -> Option<u64> {
+    match deadline_ms {
+        None => Some(now.ms.saturating_add(policy.life_ms(hash)?)),
+        Some(deadline_ms) => {
+            let latest_ms = now.ms.saturating_add(policy.max_ms?);
+            Some(latest_ms).filter(|latest_ms| deadline_ms > *latest_ms)
+        }
+    }
+}
+
+/// A life is renewed no more often than this while it lasts.
+const RENEWALS_A_LIFE: u64 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Policies as Configured;
+
+    fn policy(text: &str) -> Policy {
+        Configured::parse(std::iter::once("").chain(text.split(' '))).unwrap().1
+    }
+
+    /// Against a walk over all prefixes.
+    #[test]
+    fn the_longest_prefix_governs() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut policies = Policies::default();
+        let mut model: std::collections::BTreeMap<Vec<u8>, u64> = std::collections::BTreeMap::new();
+        let text = |rng: &mut fastrand::Rng, most: usize| -> Vec<u8> {
+            let len = [0, rng.usize(..4), rng.usize(..8), rng.usize(..most)][rng.usize(..4)];
+            (0..len).map(|at| if at < 60 { rng.u8(b'a'..=b'c') } else { b'x' }).collect()
+        };
+        for step in 1..if cfg!(miri) { 300 } else { 30_000 } {
+            let prefix = text(&mut rng, 70);
+            if rng.u8(..3) == 0 {
+                policies.set(&prefix, None);
+                model.remove(&prefix);
+            } else {
+                policies.set(&prefix, Some(Policy { default_ms: Some(step), ..Policy::default() }));
+                model.insert(prefix, step);
+            }
+            let key = text(&mut rng, 80);
+            let found = policies.of(&key).and_then(|policy| policy.default_ms);
+            let longest = (0..=key.len()).rev().find_map(|len| model.get(&key[..len]).copied());
+            assert_eq!(found, longest, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn flags_are_known_while_some_policy_has_them() {
+        let mut keyspace = Keyspace::new(1, super::super::Hasher::new(1, 1));
+        keyspace.set_policy(b"a", Some(policy("1h SLIDING")));
+        keyspace.set_policy(b"b", Some(policy("1h REQUIRE")));
+        assert!(keyspace.has_sliding_lives() && keyspace.has_required_deadlines());
+        keyspace.set_policy(b"a", Some(policy("1h")));
+        assert!(!keyspace.has_sliding_lives() && keyspace.has_policies());
+        keyspace.set_policy(b"a", None);
+        keyspace.set_policy(b"b", None);
+        keyspace.set_policy(b"b", None);
+        assert!(!keyspace.has_policies() && !keyspace.has_required_deadlines());
+    }
+}

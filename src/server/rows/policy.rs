@@ -1,0 +1,227 @@
+//! EXPIRY POLICY and EXPIRY STATS of a prefix.
+//!
+//! The policies stand in the configuration, which all shards share; each shard has an index of its own, on which its
+//! commands act. A change is made in the one and then taken over by the others, each of which looks there what holds
+//! now: where several connections change the same prefix, all shards end with the last change.
+
+use super::SLICE_US;
+use crate::clock::store_us;
+use crate::config::{Policies, Policy};
+use crate::keyspace::{PrefixCounts, Tally};
+use crate::net::{sleep, step_back};
+use crate::resp::{Error, Reply, Result};
+use crate::server::server::{Server, TaskCtx};
+use crate::shard::{At, CallResult, Lock, Shard};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long until those are looked at again that transactions hold.
+const HELD_FOR: Duration = Duration::from_millis(1);
+
+pub async fn policy(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    match (request.arg(2).to_ascii_lowercase().as_slice(), request.len()) {
+        (b"set", 5..) => set(ctx).await,
+        (b"get", 4) => get(&ctx),
+        (b"list", 3) => Ok(list(&ctx)),
+        (b"del", 4) => delete(ctx).await,
+        (b"set" | b"get" | b"list" | b"del", _) => Err(Error::WrongArity("expiry|policy".to_owned())),
+        _ => Err(Error::text("ERR unknown action of EXPIRY POLICY: it is SET, GET, LIST or DEL")),
+    }
+}
+
+fn text(word: &[u8]) -> Result<&str> {
+    std::str::from_utf8(word).map_err(|_| Error::text("ERR prefixes and policies are text in UTF-8"))
+}
+
+async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let words: Vec<&str> = ctx.request.as_request().from(3).map(text).collect::<Result<_>>()?;
+    let (prefix, policy, applies) = Policies::parse(words.into_iter()).map_err(Error::err)?;
+    if applies && ctx.in_exec {
+        // The transaction may hold keys that this would have to wait for.
+        return Err(Error::text("ERR APPLY isn't allowed within EXEC"));
+    }
+    ctx.server.shard.config().expiry_policies.lock().insert(prefix.into(), policy);
+    take_over(&ctx.server, prefix).await;
+    if applies {
+        apply(&ctx, prefix).await;
+    }
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let prefix = text(ctx.request.as_request().arg(3))?;
+    let was_there = ctx.server.shard.config().expiry_policies.lock().remove(prefix).is_some();
+    take_over(&ctx.server, prefix).await;
+    Ok(ctx.reply(|reply| reply.int(i64::from(was_there))))
+}
+
+/// Every shard looks what holds for a prefix now.
+async fn take_over(server: &Server, prefix: &str) {
+    let prefix = prefix.to_owned();
+    let take_over = move |shard: &Rc<Shard>| {
+        let policy = shard.config().expiry_policies.lock().get(prefix.as_str()).cloned();
+        shard.keyspace.borrow_mut().set_policy(prefix.as_bytes(), policy);
+    };
+    server.shard.call_all(take_over).await;
+}
+
+fn get(ctx: &TaskCtx) -> Result<Vec<u8>> {
+    let prefix = text(ctx.request.as_request().arg(3))?;
+    let policy = ctx.server.shard.config().expiry_policies.lock().get(prefix).cloned();
+    Ok(ctx.reply(|reply| match policy {
+        None => reply.nil(),
+        Some(policy) => {
+            reply.map(SETTINGS);
+            reply_settings(reply, &policy);
+        }
+    }))
+}
+
+const SETTINGS: usize = 9;
+
+fn reply_settings(reply: &mut Reply, policy: &Policy) {
+    let mut fact = |name: &str, write: &dyn Fn(&mut Reply)| {
+        reply.bulk(name.as_bytes());
+        write(reply);
+    };
+    let ms = |ms: Option<u64>| move |reply: &mut Reply| reply.int(ms.map_or(-1, |ms| ms as i64));
+    let events = policy.events.as_ref();
+    fact("policy", &|reply| reply.bulk(policy.words().join(" ").as_bytes()));
+    fact("default_ms", &ms(policy.default_ms));
+    fact("max_ms", &ms(policy.max_ms));
+    fact("jitter_percent", &|reply| reply.double(f64::from(policy.jitter) / 100.0));
+    fact("sliding", &|reply| reply.int(policy.is_sliding.into()));
+    fact("require", &|reply| reply.int(policy.requires.into()));
+    fact("events", &|reply| match events {
+        None => reply.nil(),
+        Some(events) => reply.bulk(events.key.as_bytes()),
+    });
+    fact("with_value", &|reply| reply.int(events.is_some_and(|events| events.with_value).into()));
+    fact("max_len", &|reply| {
+        reply.int(events.and_then(|events| events.max_len).map_or(-1, |len| len.try_into().unwrap_or(i64::MAX)));
+    });
+}
+
+fn list(ctx: &TaskCtx) -> Vec<u8> {
+    let policies: Vec<(Box<str>, String)> = {
+        let config = ctx.server.shard.config();
+        let policies = config.expiry_policies.lock();
+        policies.iter().map(|(prefix, policy)| (prefix.clone(), policy.words().join(" "))).collect()
+    };
+    ctx.reply(|reply| {
+        reply.map(policies.len());
+        for (prefix, words) in &policies {
+            reply.bulk(prefix.as_bytes());
+            reply.bulk(words.as_bytes());
+        }
+    })
+}
+
+/// Brings the keys that are there under the policy, on all shards at the same time.
+async fn apply(ctx: &TaskCtx, prefix: &str) {
+    let at = At { write: true, ..At::unseen(ctx.command, 0, ctx.proto) };
+    let start = |target| {
+        let prefix = prefix.to_owned();
+        ctx.server.shard.call_later(target, move |shard| apply_on(shard, at, prefix))
+    };
+    let calls: Vec<CallResult<()>> = (0..ctx.server.shard.count).map(start).collect();
+    for call in calls {
+        call.await;
+    }
+}
+
+async fn apply_on(shard: Rc<Shard>, at: At, prefix: String) {
+    let databases = shard.keyspace.borrow().databases();
+    for db in 0..databases {
+        let at = At { db, ..at };
+        let (mut position, mut keys) = (Some(0), Vec::new());
+        while position.is_some() || !keys.is_empty() {
+            step_back().await;
+            let (now, end_us) = (shard.catch_up(), store_us() + SLICE_US);
+            while let Some(next) = position.filter(|_| keys.is_empty()) {
+                position = shard.keyspace.borrow().walk_ungoverned(db, next, prefix.as_bytes(), now, &mut keys);
+                if store_us() >= end_us {
+                    break;
+                }
+            }
+            // A key that a transaction holds has its turn when that is over.
+            let waiting = keys.len();
+            keys.retain(|key| {
+                let hash = shard.hasher.hash(key);
+                let is_later = store_us() >= end_us || shard.is_locked(Lock { hash, write: true });
+                if !is_later {
+                    shard.step_of(At { hash, ..at }, now, |ctx| ctx.apply_policy(ctx.key(key)));
+                }
+                is_later
+            });
+            shard.after_commands();
+            if waiting > 0 && keys.len() == waiting {
+                sleep(HELD_FOR).await;
+            }
+        }
+    }
+}
+
+/// What a shard has to say of the keys with a prefix.
+async fn stats_on(shard: Rc<Shard>, prefix: Box<[u8]>) -> (PrefixCounts, Tally) {
+    let mut counts = PrefixCounts::default();
+    let databases = shard.keyspace.borrow().databases();
+    for db in 0..databases {
+        let mut position = Some(0);
+        while position.is_some() {
+            step_back().await;
+            let (now, end_us) = (shard.clock.refresh(), store_us() + SLICE_US);
+            while let Some(next) = position {
+                position = shard.keyspace.borrow().count_prefix(db, next, &prefix, now, &mut counts);
+                if store_us() >= end_us {
+                    break;
+                }
+            }
+        }
+    }
+    let tally = shard.keyspace.borrow().tally_of(&prefix).cloned().unwrap_or_default();
+    (counts, tally)
+}
+
+pub async fn stats(ctx: TaskCtx) -> Vec<u8> {
+    let (shard, prefix) = (&ctx.server.shard, ctx.request.as_request().arg(2));
+    let start = |target| {
+        let prefix: Box<[u8]> = prefix.into();
+        shard.call_later(target, move |shard| stats_on(shard, prefix))
+    };
+    let calls: Vec<CallResult<(PrefixCounts, Tally)>> = (0..shard.count).map(start).collect();
+    let (mut counts, mut tally) = (PrefixCounts::default(), Tally::default());
+    for call in calls {
+        let (more, of_shard) = call.await;
+        counts.add(&more);
+        tally.add(&of_shard);
+    }
+    let policy =
+        std::str::from_utf8(prefix).ok().and_then(|prefix| shard.config().expiry_policies.lock().get(prefix).cloned());
+    let lag_us = |share| tally.lag.as_ref().map_or(0, |lag| lag.quantile_us(share));
+    let facts = [
+        ("keys", counts.keys),
+        ("keys_with_deadline", counts.with_deadline),
+        ("expired_by_access", tally.expired_by_access),
+        ("expired_by_cycle", tally.expired_by_cycle),
+        ("expired_bytes", tally.expired_bytes),
+        ("stale_keys", counts.stale),
+        ("average_ttl_ms", counts.average_ms()),
+        ("lag_p50_us", lag_us(0.5)),
+        ("lag_p99_us", lag_us(0.99)),
+        ("lag_max_us", tally.lag.as_ref().map_or(0, |lag| lag.max_us())),
+    ];
+    ctx.reply(|reply| {
+        reply.map(1 + policy.as_ref().map_or(0, |_| SETTINGS) + facts.len());
+        reply.bulk(b"has_policy");
+        reply.int(policy.is_some().into());
+        if let Some(policy) = &policy {
+            reply_settings(reply, policy);
+        }
+        for (name, number) in facts {
+            reply.bulk(name.as_bytes());
+            reply.int(number as i64);
+        }
+    })
+}
