@@ -43,6 +43,8 @@ pub struct Command {
     /// It is about the data of all shards (FLUSHALL): each of them says it, in the same place of the same transaction,
     /// and one of them is enough.
     pub is_whole: bool,
+    /// Nobody has done it: time has. So it holds although what found the dead is undone.
+    pub is_death: bool,
     /// As a client sends it.
     pub bytes: Box<[u8]>,
 }
@@ -53,7 +55,7 @@ impl Command {
         let mut reply = Reply::new(&mut bytes, Proto::Resp2);
         reply.array(args.len());
         args.for_each(|arg| reply.bulk(arg));
-        Command { db, is_whole: false, bytes: bytes.into() }
+        Command { db, is_whole: false, is_death: false, bytes: bytes.into() }
     }
 }
 

@@ -89,7 +89,7 @@ impl Said {
     /// Fields of a hash have died.
     pub fn fields_died(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
         let args: Vec<&[u8]> = [b"HDEL", key].into_iter().chain(fields.iter().map(Vec::as_slice)).collect();
-        self.push(Command::new(db, args.into_iter()));
+        self.push(Command { is_death: true, ..Command::new(db, args.into_iter()) });
     }
 
     fn push(&mut self, command: Command) {
@@ -101,7 +101,7 @@ impl Said {
         if !self.dead.is_empty() {
             let dead = std::mem::take(&mut self.dead);
             let args: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(dead.iter().map(|key| &**key)).collect();
-            self.commands.push(Command::new(self.dead_db, args.into_iter()));
+            self.commands.push(Command { is_death: true, ..Command::new(self.dead_db, args.into_iter()) });
         }
     }
 

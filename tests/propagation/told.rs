@@ -165,6 +165,38 @@ fn deaths_are_shown_before_what_finds_them() {
     });
 }
 
+/// A script that keeps to its keys at first is undone when it leaves them. What it has found dead is dead all the same.
+#[test]
+fn deaths_that_an_undone_script_has_found_are_shown() {
+    for policy in [None, Some("EXPIRY POLICY SET k NONE EVENTS deaths")] {
+        on_embers(&["--enable-debug-command", "yes", "--active-expire-enabled", "no"], |server| {
+            let (mut client, mut follower) = (server.client(), follower(server));
+            policy.into_iter().for_each(|policy| assert_eq!(client.call(policy), Value::ok()));
+            let script =
+                "redis.call('HSET', KEYS[1], 'f', '1') for _, key in ipairs(ARGV) do redis.call('GET', key) end";
+            let call = |client: &mut Client, key: &str, others: &[&str]| {
+                let args = [&["EVAL", script, "1", key], others].concat();
+                assert!(!client.command(&args).is_error());
+            };
+            (0..3).for_each(|_| call(&mut client, "other", &[]));
+            for n in 0..6 {
+                let key = format!("k{n}");
+                for name in [&key, "witness"] {
+                    client.call(&format!("HSET {name} gone 1"));
+                    client.call(&format!("PEXPIRE {name} 5"));
+                }
+                assert!(wait_until(SOON, || client.call("EXISTS witness") == int(0)));
+                shown(&mut follower);
+                call(&mut client, &key, &["a", "b", "c", "d"]);
+                let told = shown(&mut follower);
+                let place = |line: &str| told.iter().position(|told| told == line);
+                let (died, set) = (place(&format!("DEL {key}")), place(&format!("HSET {key} f 1")));
+                assert!(died.is_some() && died < set, "{told:?}");
+            }
+        });
+    }
+}
+
 #[test]
 fn who_is_shown_the_journal() {
     on_embers(DEBUG, |server| {

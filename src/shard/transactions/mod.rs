@@ -142,7 +142,7 @@ pub struct Heard {
 impl Heard {
     /// It was undone. What was found dead is told.
     pub fn undo(&mut self) {
-        self.said.clear();
+        self.said.retain(|command| command.is_death);
         self.notices.retain(Notice::is_death);
     }
 }
