@@ -47,16 +47,13 @@ impl Ctx<'_> {
         Command::new(db, [b"PEXPIREAT", key, at_ms.as_bytes()].into_iter())
     }
 
-    /// The same for a key that was there before its policy, and that no command has changed. Returns whether it has got
-    /// another deadline.
-    pub fn apply_policy(&mut self, key: Key) -> bool {
+    /// The same for a key that was there before its policy, and that no command has changed.
+    pub fn apply_policy(&mut self, key: Key) {
         self.propagate_nothing();
-        let deadline_ms = self.keyspace.govern(self.db, key, self.now);
-        if let Some(deadline_ms) = deadline_ms {
+        if let Some(deadline_ms) = self.keyspace.govern(self.db, key, self.now) {
             self.say_deadline(self.db, key.bytes, deadline_ms);
             self.keyspace.effects.dirty += 1;
         }
-        deadline_ms.is_some()
     }
 
     /// The command is over: the lives of the keys it has used are renewed, where their policies want that. `latest` is the

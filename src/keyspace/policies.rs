@@ -10,7 +10,7 @@ use super::{Key, Keyspace};
 use crate::clock::Now;
 use crate::config::{DeathStream, Policy};
 use crate::observe::Lag;
-use crate::table::Entry;
+use crate::table::{Entry, Slot};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -208,12 +208,11 @@ impl Policies {
         if self.removed > self.by_prefix.len() {
             self.rebuild();
         }
+        self.few.clear();
         if self.different.len() > 2 * self.by_prefix.len() + FEW {
-            self.few.clear();
             self.different.retain(|policy| Arc::strong_count(policy) > 1);
         }
         self.of_all = self.by_prefix.get(&b""[..]).map(|governed| governed.policy.clone());
-        self.few.clear();
         if self.by_prefix.len() <= FEW {
             let few = self.by_prefix.iter().map(|(prefix, governed)| Few::new(prefix, &governed.policy));
             self.few = few.collect();
@@ -283,11 +282,6 @@ pub struct Used {
 }
 
 impl Keyspace {
-    #[inline]
-    pub fn has_policies(&self) -> bool {
-        self.policies.is_some()
-    }
-
     /// Whether a key may be governed, as far as its first byte tells.
     #[inline]
     pub fn may_be_governed(&self, key: &[u8]) -> bool {
@@ -345,7 +339,7 @@ impl Keyspace {
         if self.policies.as_ref()?.is_stream(key.bytes) {
             return None;
         }
-        self.set_deadline_by_policy(db, key, deadline_ms, now);
+        self.set_deadline_by_policy(db, (key.bytes, slot), deadline_ms, now);
         Some(deadline_ms)
     }
 
@@ -357,11 +351,10 @@ impl Keyspace {
         })
     }
 
-    fn set_deadline_by_policy(&mut self, db: usize, key: Key, deadline_ms: u64, now: Now) {
-        let Some(slot) = self.dbs[db].find(key) else { return };
+    fn set_deadline_by_policy(&mut self, db: usize, (key, slot): (&[u8], Slot), deadline_ms: u64, now: Now) {
         self.dbs[db].set_deadline(slot, Some(deadline_ms), now.ms);
         // The value is what it was: those who watch the key or keep a copy of it have seen no change.
-        self.effects.record(db, key.bytes, Change::of(Event::Expire).uncounted().unseen());
+        self.effects.record(db, key, Change::of(Event::Expire).uncounted().unseen());
     }
 
     /// A key is used. It is renewed when the command is over, which may yet give it another deadline.
@@ -392,7 +385,7 @@ impl Keyspace {
             return None;
         }
         let deadline_ms = now.ms.saturating_add(self.policy_of(&used.key)?.life_ms(key.hash)?);
-        self.set_deadline_by_policy(used.db, key, deadline_ms, now);
+        self.set_deadline_by_policy(used.db, (&used.key, slot), deadline_ms, now);
         self.effects.dirty += 1;
         Some(deadline_ms)
     }
@@ -455,10 +448,10 @@ mod tests {
         keyspace.set_policy(b"b", Some(policy("1h REQUIRE")));
         assert!(keyspace.has_sliding_lives() && keyspace.has_required_deadlines());
         keyspace.set_policy(b"a", Some(policy("1h")));
-        assert!(!keyspace.has_sliding_lives() && keyspace.has_policies());
+        assert!(!keyspace.has_sliding_lives() && keyspace.policies.is_some());
         keyspace.set_policy(b"a", None);
         keyspace.set_policy(b"b", None);
         keyspace.set_policy(b"b", None);
-        assert!(!keyspace.has_policies() && !keyspace.has_required_deadlines());
+        assert!(keyspace.policies.is_none() && !keyspace.has_required_deadlines());
     }
 }

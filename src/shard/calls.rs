@@ -42,6 +42,19 @@ impl Shard {
         self.send_call(target, Work::Later(Box::new(start)))
     }
 
+    /// The same on every shard at the same time; the results in the order of the shards.
+    pub async fn call_all_later<R: Send + 'static, F: Future<Output = R> + 'static>(
+        self: &Rc<Shard>,
+        work: impl FnOnce(Rc<Shard>) -> F + Send + Clone + 'static,
+    ) -> Vec<R> {
+        let calls: Vec<CallResult<R>> = (0..self.count).map(|target| self.call_later(target, work.clone())).collect();
+        let mut results = Vec::with_capacity(calls.len());
+        for call in calls {
+            results.push(call.await);
+        }
+        results
+    }
+
     /// Runs `work` on every shard at the same time; the results in the order of the shards.
     pub async fn call_all<R: Send + 'static>(
         self: &Rc<Shard>,

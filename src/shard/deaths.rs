@@ -6,7 +6,7 @@ use super::message::{At, Lock};
 use crate::clock::Now;
 use crate::command::deaths::{APPEND, entry_of};
 use crate::command::{CommandId, OwnedRequest};
-use crate::keyspace::{Death, Touch};
+use crate::keyspace::Death;
 use crate::net::sleep;
 use crate::observe::log;
 use crate::resp::{Error, Proto};
@@ -97,7 +97,7 @@ impl Shard {
     fn append_deaths(&self, entries: Entries, xadd: CommandId, now: Now) -> (u64, Vec<Error>) {
         let (mut written, mut errors) = (0, Vec::new());
         for (db, hash, request) in entries {
-            let at = At { write: true, hash, touch: Touch::NOTHING, ..At::unseen(xadd, db, Proto::Resp2) };
+            let at = At { write: true, hash, ..At::unseen(xadd, db, Proto::Resp2) };
             // It is no client's write: nothing is asked of policies.
             match self.step_of(at, now, |ctx| APPEND(ctx, request.as_request())).0 {
                 Ok(()) => written += 1,

@@ -14,7 +14,7 @@ use crate::keyspace::DeadWalk;
 use crate::net::{sleep, step_back};
 use crate::resp::{Error, Result};
 use crate::server::server::{Run, TaskCtx};
-use crate::shard::{CallResult, Shard};
+use crate::shard::Shard;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -155,14 +155,9 @@ async fn histogram(ctx: TaskCtx) -> Result<Vec<u8>> {
 async fn gather<G: Gather>(ctx: &TaskCtx, within_ms: Option<u64>, prefix: Box<[u8]>) -> G {
     let shard = &ctx.server.shard;
     let view = View { db: ctx.db, prefix, from: shard.clock.refresh(), within_ms };
-    let start = |target| {
-        let view = view.clone();
-        shard.call_later(target, move |shard| walk_shard(shard, view))
-    };
-    let calls: Vec<CallResult<G>> = (0..shard.count).map(start).collect();
     let mut all = G::default();
-    for call in calls {
-        all.merge(&call.await);
+    for found in shard.call_all_later(move |shard| walk_shard::<G>(shard, view)).await {
+        all.merge(&found);
     }
     all
 }
@@ -221,16 +216,8 @@ async fn purge(ctx: TaskCtx) -> Result<Vec<u8>> {
         2 => None,
         _ => Some(prefix(&ctx, 2)?),
     };
-    let shard = &ctx.server.shard;
-    let start = |target| {
-        let prefix = prefix.clone();
-        shard.call_later(target, move |shard| purge_shard(shard, prefix))
-    };
-    let calls: Vec<CallResult<usize>> = (0..shard.count).map(start).collect();
-    let mut deleted = 0;
-    for call in calls {
-        deleted += call.await;
-    }
+    let deleted: usize =
+        ctx.server.shard.call_all_later(move |shard| purge_shard(shard, prefix)).await.into_iter().sum();
     Ok(ctx.reply(|reply| reply.int(deleted as i64)))
 }
 

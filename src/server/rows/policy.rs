@@ -11,7 +11,7 @@ use crate::keyspace::{PrefixCounts, Tally};
 use crate::net::{sleep, step_back};
 use crate::resp::{Error, Reply, Result};
 use crate::server::server::{Server, TaskCtx};
-use crate::shard::{At, CallResult, Lock, Shard};
+use crate::shard::{At, Lock, Shard};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -121,14 +121,8 @@ fn list(ctx: &TaskCtx) -> Vec<u8> {
 /// Brings the keys that are there under the policy, on all shards at the same time.
 async fn apply(ctx: &TaskCtx, prefix: &str) {
     let at = At { write: true, ..At::unseen(ctx.command, 0, ctx.proto) };
-    let start = |target| {
-        let prefix = prefix.to_owned();
-        ctx.server.shard.call_later(target, move |shard| apply_on(shard, at, prefix))
-    };
-    let calls: Vec<CallResult<()>> = (0..ctx.server.shard.count).map(start).collect();
-    for call in calls {
-        call.await;
-    }
+    let prefix = prefix.to_owned();
+    ctx.server.shard.call_all_later(move |shard| apply_on(shard, at, prefix)).await;
 }
 
 async fn apply_on(shard: Rc<Shard>, at: At, prefix: String) {
@@ -186,14 +180,9 @@ async fn stats_on(shard: Rc<Shard>, prefix: Box<[u8]>) -> (PrefixCounts, Tally) 
 
 pub async fn stats(ctx: TaskCtx) -> Vec<u8> {
     let (shard, prefix) = (&ctx.server.shard, ctx.request.as_request().arg(2));
-    let start = |target| {
-        let prefix: Box<[u8]> = prefix.into();
-        shard.call_later(target, move |shard| stats_on(shard, prefix))
-    };
-    let calls: Vec<CallResult<(PrefixCounts, Tally)>> = (0..shard.count).map(start).collect();
     let (mut counts, mut tally) = (PrefixCounts::default(), Tally::default());
-    for call in calls {
-        let (more, of_shard) = call.await;
+    let owned: Box<[u8]> = prefix.into();
+    for (more, of_shard) in shard.call_all_later(move |shard| stats_on(shard, owned)).await {
         counts.add(&more);
         tally.add(&of_shard);
     }
