@@ -5,7 +5,7 @@ use emberdb::config::{self, Config, Network, PinShards, Start};
 use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
-use emberdb::observe::memory::Counting;
+use emberdb::observe::memory::{Counting, Jemalloc};
 use emberdb::server::{self, Global, listen, make_room_for, table, watch_signals};
 use emberdb::shard::{PREEMPT, Shard, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
@@ -18,7 +18,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 #[global_allocator]
-static ALLOCATOR: Counting<tikv_jemallocator::Jemalloc> = Counting(tikv_jemallocator::Jemalloc);
+static ALLOCATOR: Counting<Jemalloc> = Counting(Jemalloc);
 
 /// jemalloc's options: threads of its own give free pages back to the system, a second after they became free, so
 /// that no shard stops for it and none has to be active.

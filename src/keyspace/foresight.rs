@@ -8,7 +8,7 @@ use crate::table::{Entry, Table};
 
 /// A live key on a walk.
 pub struct Seen<'a> {
-    entry: Entry,
+    entry: Entry<'a>,
     nodes: &'a Nodes,
     /// Store milliseconds.
     pub deadline_ms: Option<u64>,
@@ -113,7 +113,7 @@ impl Keyspace {
     }
 
     /// No entry is read where the columns say all.
-    fn seen(&self, table: &Table, block: &Block, slot: usize) -> Seen<'_> {
+    fn seen<'a>(&'a self, table: &Table, block: &'a Block, slot: usize) -> Seen<'a> {
         let is_exact = table.with_fields() == 0;
         let deadline_ms = if is_exact { block.column_ms(slot) } else { block.deadline_ms(slot) };
         Seen { entry: block.entry(slot), nodes: &self.nodes, deadline_ms }

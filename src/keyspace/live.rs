@@ -99,7 +99,7 @@ impl Live<'_> {
     }
 
     #[inline]
-    fn entry(&self) -> Entry {
+    fn entry(&self) -> Entry<'_> {
         self.db.entry(self.slot)
     }
 
@@ -140,7 +140,7 @@ impl Live<'_> {
 
     /// Bytes of the one allocation of key and value, and how many of them are spare.
     pub fn entry_bytes(&self) -> (usize, usize) {
-        (self.entry().allocated_bytes(), self.entry().spare_bytes())
+        (self.entry().bytes(), self.entry().spare_bytes())
     }
 
     /// See [`Nodes::bytes_of_key`].
@@ -160,7 +160,7 @@ impl KeyEdit<'_> {
     #[inline]
     pub fn set_deadline(&mut self, deadline_ms: Option<u64>) {
         self.open();
-        self.0.db.set_deadline(self.0.slot, deadline_ms, self.0.now.ms);
+        self.0.slot = self.0.db.set_deadline(self.0.slot, deadline_ms, self.0.now.ms);
     }
 
     /// A new value, and with it a new deadline or none.
@@ -175,7 +175,7 @@ impl KeyEdit<'_> {
     #[inline]
     pub fn set_value<'v>(&mut self, value: impl Into<Stored<'v>>) {
         self.open();
-        self.0.db.set_value(self.0.slot, value, self.0.now.ms);
+        self.0.slot = self.0.db.set_value(self.0.slot, value, self.0.now.ms);
         self.0.nodes.adopt(self.0.db);
     }
 
@@ -186,12 +186,8 @@ impl KeyEdit<'_> {
             let text = n.to_string();
             self.set_value(Value::Bytes(text.as_bytes()));
         }
-        self.0.db.swap_entry(self.0.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer.
-            unsafe { entry.resize_value(len) }
-        });
-        // SAFETY: the only reference to the value, for as long as `self` is borrowed.
-        unsafe { self.entry().bytes_mut() }
+        self.0.slot = self.0.db.resize_value(self.0.slot, len);
+        self.0.db.value_mut(self.0.slot)
     }
 
     /// Takes the key out.
@@ -203,7 +199,7 @@ impl KeyEdit<'_> {
 
     pub fn set_marked(&mut self, marked: bool) {
         self.open();
-        self.entry().set_marked(marked);
+        self.0.db.set_marked(self.0.slot, marked);
     }
 
     /// Changes a collection that is not packed, and keeps the books of its bytes. `None` where it is another type's, or
@@ -225,10 +221,8 @@ impl KeyEdit<'_> {
         self.open();
         self.0.nodes.bytes += node.bytes();
         let node = NonNull::from(Box::leak(Box::new(node))).cast();
-        self.0.db.swap_entry(self.0.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer; what was packed is no node that would be lost.
-            unsafe { entry.with_content(Stored::Node(T::KIND, node)) }
-        });
+        // What was packed is no node that would be lost.
+        self.0.slot = self.0.db.set_content(self.0.slot, Stored::Node(T::KIND, node));
     }
 
     /// Packs a collection anew: the bytes and the mark. The deadline stays; those of fields are the caller's.
@@ -236,21 +230,18 @@ impl KeyEdit<'_> {
         self.open();
         let kind = self.kind();
         debug_assert!(self.packed().is_some());
-        self.0.db.swap_entry(self.0.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer; the bytes are borrowed from elsewhere.
-            unsafe { entry.with_content(Stored::Packed(kind, marked, bytes)) }
-        });
+        self.0.slot = self.0.db.set_content(self.0.slot, Stored::Packed(kind, marked, bytes));
     }
 
     /// Says when the earliest field of a hash dies, if any has a deadline. That follows from the fields, and is no change.
     pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
-        self.0.db.set_fields_deadline(self.0.slot, earliest_ms, self.0.now.ms);
+        self.0.slot = self.0.db.set_fields_deadline(self.0.slot, earliest_ms, self.0.now.ms);
     }
 
     /// A field that has died before anybody took it out is about to go, or to come back.
     #[cold]
     pub fn tell_dead_field(&mut self, name: &[u8]) {
-        let (db, key) = (self.0.name.0, self.0.entry().key());
+        let (db, key) = (self.0.name.0, self.0.db.entry(self.0.slot).key());
         if self.0.effects.is_journaled() {
             self.0.effects.said.fields_died(db, key, &[name.to_vec()]);
         }
@@ -271,16 +262,15 @@ impl KeyEdit<'_> {
     }
 
     /// Takes the key out and hands out its value, without copying a large one.
-    pub fn take(self) -> Owned {
+    pub fn take(mut self) -> Owned {
         let value = match self.entry().node() {
             None => Owned::copy_of(self.entry()),
             Some(node) => {
                 let value = Owned::of_node(self.kind(), node);
                 self.0.nodes.bytes -= value.node_bytes();
-                self.0.db.swap_entry(self.0.slot, |entry| {
-                    // SAFETY: `swap_entry` forgets the old pointer; the node has another owner now.
-                    unsafe { entry.with_content(Stored::Packed(entry.kind(), false, &[])) }
-                });
+                // The node has another owner now.
+                let nothing = Stored::Packed(value.kind(), false, &[]);
+                self.0.slot = self.0.db.set_content(self.0.slot, nothing);
                 value
             }
         };
@@ -297,17 +287,12 @@ impl Buffer for KeyEdit<'_> {
     #[inline]
     fn splice(&mut self, at: Range<usize>, with: &[u8]) {
         self.open();
-        self.0.db.swap_entry(self.0.slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer; `with` is borrowed from elsewhere.
-            unsafe { entry.splice(at, with) }
-        });
+        self.0.slot = self.0.db.splice(self.0.slot, at, with);
     }
 
     #[inline]
     fn write(&mut self, at: usize, with: &[u8]) {
         self.open();
-        // SAFETY: the only reference to the value, for as long as `self` is borrowed.
-        let bytes = unsafe { self.entry().bytes_mut() };
-        bytes[at..at + with.len()].copy_from_slice(with);
+        self.0.db.value_mut(self.0.slot)[at..at + with.len()].copy_from_slice(with);
     }
 }

@@ -50,7 +50,7 @@ pub use watch::Watch;
 use crate::clock::{Now, store_us};
 use crate::observe::Lag;
 use crate::table::block::Block;
-use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker};
+use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker, Upkeep};
 use crate::value::hash;
 use aside::Aside;
 use deaths::Mourners;
@@ -70,6 +70,8 @@ pub struct Counters {
     pub expired_fields: u64,
     /// Keys whose memory was given back later than they were deleted.
     pub freed_lazily: u64,
+    /// What was done so that memory comes back, as far as [`Keyspace::count_upkeep`] was called.
+    pub upkeep: Upkeep,
     /// Deaths that were written to the streams of policies.
     pub deaths_written: u64,
     /// Those that could not be: the stream's key had another type, or there was no room.
@@ -367,11 +369,11 @@ impl Keyspace {
         }
         let target = &mut self.dbs[db];
         debug_assert!(target.find(key).is_none());
-        let slot = target.insert(key, value, access_clock(now));
+        let mut slot = target.insert(key, value, access_clock(now));
         self.effects.tell(Event::New, db, key.bytes);
         self.effects.open(db, key.hash, || key.bytes);
         if deadline_ms.is_some() {
-            target.set_deadline(slot, deadline_ms, now.ms);
+            slot = target.set_deadline(slot, deadline_ms, now.ms);
         }
         self.live(db, slot, now, key.hash).edit()
     }
@@ -437,6 +439,7 @@ impl Keyspace {
         self.deaths.forget(db);
         self.effects.flushed();
         if self.dbs[db].len() > 0 {
+            self.count_upkeep();
             let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), hash::any_lives));
             self.nodes.take_table(full);
         }
@@ -527,6 +530,13 @@ impl Keyspace {
     pub fn collect_garbage(&mut self, limit: usize) -> bool {
         self.counters.freed_lazily += self.nodes.collect(limit) as u64;
         self.nodes.has_garbage()
+    }
+
+    /// Counts what the tables have done since the last time.
+    pub fn count_upkeep(&mut self) {
+        for table in &mut self.dbs {
+            self.counters.upkeep.add(&table.take_upkeep());
+        }
     }
 
     /// Keys that are gone and whose memory is still to be given back.
@@ -705,7 +715,7 @@ impl Keyspace {
             return;
         }
         for level in 0..PREFETCH_LEVELS {
-            lookups.clone().for_each(|lookup| self.dbs[lookup.db].prefetch(lookup.hash, level));
+            lookups.clone().for_each(|lookup| self.dbs[lookup.db].prefetch(lookup.hash, level, lookup.writes));
         }
         if lookups.clone().any(|lookup| lookup.element.is_some()) {
             self.prefetch_elements(lookups);
@@ -762,10 +772,10 @@ impl Undertaker for Sweeping<'_> {
         if swept.deleted > 0 {
             let is_gone = swept.next == Next::Empty;
             if !names.is_empty() && !is_gone {
-                effects.said.fields_died(db, swept.entry.key(), &names);
+                effects.said.fields_died(db, entry.key(), &names);
             }
             let change = Change::removal(Event::HExpired, is_gone).times(swept.deleted as u64);
-            effects.record(db, swept.entry.key(), change.expired());
+            effects.record(db, entry.key(), change.expired());
         }
         swept
     }
@@ -779,11 +789,13 @@ pub struct Lookup {
     pub hash: u64,
     /// [`element_hash`] of what is sought in the key's collection.
     pub element: Option<u64>,
+    /// It is to be changed.
+    pub writes: bool,
 }
 
 impl Lookup {
     pub fn key(db: usize, hash: u64) -> Lookup {
-        Lookup { db, hash, element: None }
+        Lookup { db, hash, element: None, writes: false }
     }
 }
 

@@ -13,7 +13,7 @@ mod model;
 use super::*;
 use crate::clock::Clock;
 use crate::config::NotifyFlags;
-use crate::table::block::{Block, INTO_REACH_MS, REACH_MS};
+use crate::table::block::{EMPTY_BLOCK_BYTES, INTO_REACH_MS, REACH_MS};
 use model::{Id, Model, Stored, key_bytes};
 use std::collections::BTreeSet;
 
@@ -516,7 +516,7 @@ impl World {
             assert_eq!((self.keyspace.live_len(db, self.clock.now()), self.blocks(db)), (0, 1));
         }
         let pointers = DIRECTORY_LEFT * size_of::<usize>();
-        assert!(self.keyspace.bytes() <= DATABASES * (size_of::<Block>() + pointers), "{}", self.keyspace.bytes());
+        assert!(self.keyspace.bytes() <= DATABASES * (EMPTY_BLOCK_BYTES + pointers), "{}", self.keyspace.bytes());
     }
 }
 

@@ -122,12 +122,12 @@ impl Nodes {
 
     /// Bytes of key and value, as MEMORY USAGE counts them: what is kept elsewhere and their slot of the table included.
     pub fn bytes_of_key(&self, entry: Entry) -> usize {
-        SLOT_BYTES + entry.allocated_bytes() + self.bytes_of(entry)
+        SLOT_BYTES + entry.bytes() + self.bytes_of(entry)
     }
 
     /// The elements of an entry's node, where they are in a dictionary.
     #[inline]
-    pub fn dict_of(&self, entry: Entry) -> Option<&Dict> {
+    pub fn dict_of(&self, entry: Entry<'_>) -> Option<&Dict> {
         // SAFETY: an entry's node is in use, and nobody changes it while the books of all are borrowed.
         entry.node().and_then(|node| unsafe { node_at(entry.kind(), node).as_ref() }.dict())
     }
@@ -143,7 +143,7 @@ impl Nodes {
     ) -> FieldsSwept {
         let before = self.bytes_of(entry);
         let swept = hash::sweep(entry, before_ms, now_ms, limit, died);
-        self.bytes = self.bytes + self.bytes_of(swept.entry) - before;
+        self.bytes = self.bytes + self.bytes_of(entry) - before;
         swept
     }
 }

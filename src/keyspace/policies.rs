@@ -34,7 +34,7 @@ impl Tally {
     fn died(&mut self, &Dying { entry, deadline_ms, by_cycle }: &Dying, now: Now) {
         self.expired_by_cycle += u64::from(by_cycle);
         self.expired_by_access += u64::from(!by_cycle);
-        self.expired_bytes += entry.allocated_bytes() as u64;
+        self.expired_bytes += entry.bytes() as u64;
         self.lag.get_or_insert_default().record(now, deadline_ms);
     }
 
@@ -49,8 +49,8 @@ impl Tally {
 }
 
 /// A key whose deadline has passed, and which is about to be taken out.
-pub(super) struct Dying {
-    pub entry: Entry,
+pub(super) struct Dying<'a> {
+    pub entry: Entry<'a>,
     pub deadline_ms: u64,
     /// The cycle has found it.
     pub by_cycle: bool,

@@ -3,6 +3,7 @@
 
 use super::server::{Command, Found, Run, Server};
 use crate::command;
+use crate::command::spec::flag;
 use crate::keyspace::{Hasher, Lookup, PREFETCHED};
 use crate::resp::{Limits, Parsed, Parser, ProtocolError, Request};
 use smallvec::SmallVec;
@@ -22,6 +23,7 @@ pub struct Item<'t> {
     pub key: Option<RoutedKey>,
     /// The element of the key's collection that it looks for, as [`Lookup`] has it.
     element: Option<u64>,
+    writes: bool,
 }
 
 /// What follows them.
@@ -62,7 +64,7 @@ impl<'t> Received<'t> {
                 Ok(Parsed::Request(len)) => {
                     let request = parser.request(rest);
                     let (inline, spans) = (parser.is_inline(), parser.found());
-                    let mut item = Item { len, spans, inline, found: None, key: None, element: None };
+                    let mut item = Item { len, spans, inline, found: None, key: None, element: None, writes: false };
                     if !request.is_empty() {
                         item.look_up(server, request);
                     }
@@ -84,7 +86,7 @@ impl<'t> Received<'t> {
         }
         let lookups = received.items.iter().filter_map(|item| {
             let key = item.key.filter(|key| key.target == server.shard.id)?;
-            Some(Lookup { db, hash: key.hash, element: item.element })
+            Some(Lookup { db, hash: key.hash, element: item.element, writes: item.writes })
         });
         server.shard.keyspace.borrow().prefetch(lookups);
         received
@@ -101,6 +103,7 @@ impl<'t> Item<'t> {
         {
             self.key = Some(RoutedKey::of(&server.shard.hasher, command, request));
             self.element = command.spec.group.sought().element(request);
+            self.writes = command.spec.has(flag::WRITE);
         } else if let Found::Command(command) = found
             && let Run::Script(_) = command.run
             && request.len() > command.spec.keys.first()

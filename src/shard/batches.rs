@@ -7,6 +7,7 @@ use super::stalled::Answered;
 use super::transactions::Deferred;
 use super::{Later, Shard};
 use crate::command::OwnedRequest;
+use crate::command::spec::flag;
 use crate::keyspace::{Lookup, PREFETCHED};
 use smallvec::SmallVec;
 
@@ -48,11 +49,9 @@ impl Shard {
             if next.is_multiple_of(PREFETCHED) {
                 let lookups = parts[next..].iter().take(PREFETCHED).map(|part| {
                     let request = part.request(buffer, spans);
-                    Lookup {
-                        db: part.at.db,
-                        hash: part.at.hash,
-                        element: self.spec(part.at.command).group.sought().element(request),
-                    }
+                    let spec = self.spec(part.at.command);
+                    let element = spec.group.sought().element(request);
+                    Lookup { db: part.at.db, hash: part.at.hash, element, writes: spec.has(flag::WRITE) }
                 });
                 let lookups: SmallVec<[Lookup; PREFETCHED]> = lookups.collect();
                 self.keyspace.borrow().prefetch(lookups.iter().copied());

@@ -7,10 +7,11 @@
 use super::entry::{Entry, Stored};
 use super::hash::Hasher;
 use super::scan::Cursor;
-use super::table::{NO_FIELDS, Swept, Table};
+use super::sweep::Swept;
+use super::table::{NO_FIELDS, Table};
+use super::whole::Whole;
 use super::{Key, NEVER_MS};
 use hashbrown::HashTable;
-use hashbrown::hash_table;
 use std::sync::OnceLock;
 
 /// Elements that are kept without blocks.
@@ -24,6 +25,8 @@ pub struct Dict {
     form: Form,
     /// The latest moment at which a deadline was set: columns count from there.
     now_ms: u64,
+    /// Elements keep their addresses.
+    pinned: bool,
 }
 
 enum Form {
@@ -32,7 +35,7 @@ enum Form {
 }
 
 struct Small {
-    entries: HashTable<Entry>,
+    entries: HashTable<Whole>,
     entry_bytes: usize,
     with_deadline: usize,
     /// Not later than the earliest deadline.
@@ -64,7 +67,12 @@ impl Default for Dict {
 impl Dict {
     pub fn new() -> Dict {
         let small = Small { entries: HashTable::new(), entry_bytes: 0, with_deadline: 0, earliest_ms: NEVER_MS };
-        Dict { form: Form::Small(small), now_ms: 0 }
+        Dict { form: Form::Small(small), now_ms: 0, pinned: false }
+    }
+
+    /// Elements keep their addresses as long as they have values of one length: see [`Dict::add_pinned`].
+    pub fn pinned() -> Dict {
+        Dict { pinned: true, ..Dict::new() }
     }
 
     /// Elements, dead ones that were not taken out yet included.
@@ -97,10 +105,10 @@ impl Dict {
     }
 
     #[inline]
-    pub fn get(&self, member: &[u8]) -> Option<Entry> {
+    pub fn get(&self, member: &[u8]) -> Option<Entry<'_>> {
         let key = hasher().key(member);
         match &self.form {
-            Form::Small(small) => small.entries.find(key.hash, |entry| entry.key() == member).copied(),
+            Form::Small(small) => small.find(key).map(Whole::entry),
             Form::Large(table) => table.find(key).map(|slot| table.entry(slot)),
         }
     }
@@ -109,12 +117,23 @@ impl Dict {
     #[inline]
     pub fn prefetch(&self, element_hash: u64, level: usize) {
         if let Form::Large(table) = &self.form {
-            table.prefetch(element_hash, level);
+            table.prefetch(element_hash, level, false);
+        }
+    }
+
+    /// An element that keeps its address.
+    #[inline]
+    pub fn get_pinned(&self, member: &[u8]) -> Option<Whole> {
+        debug_assert!(self.pinned);
+        let key = hasher().key(member);
+        match &self.form {
+            Form::Small(small) => small.find(key),
+            Form::Large(table) => table.find(key).and_then(|slot| table.whole(slot)),
         }
     }
 
     /// An element and its deadline, store milliseconds.
-    pub fn get_with_deadline(&self, member: &[u8]) -> Option<(Entry, Option<u64>)> {
+    pub fn get_with_deadline(&self, member: &[u8]) -> Option<(Entry<'_>, Option<u64>)> {
         match &self.form {
             Form::Small(_) => self.get(member).map(|entry| (entry, entry.far_deadline_ms())),
             Form::Large(table) => {
@@ -123,8 +142,8 @@ impl Dict {
         }
     }
 
-    /// Sets an element's value; its deadline, if it had one, stays. Returns where it is, and whether it is new.
-    pub fn set<'v>(&mut self, member: &[u8], value: impl Into<Stored<'v>>) -> (Entry, bool) {
+    /// Sets an element's value; its deadline, if it had one, stays. Returns whether it is new.
+    pub fn set<'v>(&mut self, member: &[u8], value: impl Into<Stored<'v>>) -> bool {
         if let Form::Small(small) = &mut self.form {
             if small.entries.len() < SMALL_MAX {
                 return small.set(hasher().key(member), value.into());
@@ -133,49 +152,75 @@ impl Dict {
         }
         let Form::Large(table) = &mut self.form else { unreachable!("it has grown") };
         let key = hasher().key(member);
-        let (slot, new) = match table.find(key) {
+        match table.find(key) {
             Some(slot) => {
-                table.swap_entry(slot, |entry| {
-                    // SAFETY: `swap_entry` forgets the old pointer.
-                    unsafe { entry.replace_value(value) }
-                });
-                (slot, false)
+                table.set_content(slot, value.into());
+                false
             }
-            None => (table.insert(key, value, 0), true),
-        };
-        (table.entry(slot), new)
+            None => {
+                table.insert(key, value, 0);
+                true
+            }
+        }
     }
 
-    /// Adds an element; returns where it is, and whether it is new. One that is there is only read: its cache lines stay
-    /// clean.
-    pub fn add<'v>(&mut self, member: &[u8], value: impl Into<Stored<'v>>) -> (Entry, bool) {
+    /// Adds an element; returns whether it is new. One that is there is only read: its cache lines stay clean.
+    pub fn add<'v>(&mut self, member: &[u8], value: impl Into<Stored<'v>>) -> bool {
         let key = hasher().key(member);
         if let Form::Small(small) = &mut self.form {
-            if let Some(entry) = small.entries.find(key.hash, |entry| entry.key() == member) {
-                return (*entry, false);
+            if small.find(key).is_some() {
+                return false;
             }
             if small.entries.len() < SMALL_MAX {
-                return (small.insert_new(key, value.into()), true);
+                small.insert_new(key, Whole::new(member, value.into(), 0));
+                return true;
             }
             self.grow();
         }
         let Form::Large(table) = &mut self.form else { unreachable!("it has grown") };
-        let (slot, new) = match table.find(key) {
-            Some(slot) => (slot, false),
-            None => (table.insert(key, value, 0), true),
-        };
-        (table.entry(slot), new)
+        let is_new = table.find(key).is_none();
+        if is_new {
+            table.insert(key, value, 0);
+        }
+        is_new
+    }
+
+    /// Adds an element that keeps its address; returns it, and whether it is new.
+    pub fn add_pinned<'v>(&mut self, member: &[u8], value: impl Into<Stored<'v>>) -> (Whole, bool) {
+        if let Some(whole) = self.get_pinned(member) {
+            return (whole, false);
+        }
+        let (key, whole) = (hasher().key(member), Whole::new(member, value.into(), 0));
+        if let Form::Small(small) = &mut self.form {
+            if small.entries.len() < SMALL_MAX {
+                small.insert_new(key, whole);
+                return (whole, true);
+            }
+            self.grow();
+        }
+        let Form::Large(table) = &mut self.form else { unreachable!("it has grown") };
+        table.insert_whole(key.hash, whole);
+        (whole, true)
     }
 
     #[cold]
     fn grow(&mut self) {
-        let mut table = Box::new(Table::new(hasher().clone(), NO_FIELDS));
+        let hasher = hasher();
+        let table = if self.pinned { Table::pinned(hasher.clone()) } else { Table::new(hasher.clone(), NO_FIELDS) };
+        let mut table = Box::new(table);
         if let Form::Small(small) = &mut self.form {
-            for entry in small.entries.drain() {
-                let deadline_ms = entry.far_deadline_ms();
-                // SAFETY: drained, so that this is the only pointer to it.
-                let entry = unsafe { entry.with_far_deadline(None) };
-                let slot = table.insert_entry(hasher().hash(entry.key()), entry);
+            for whole in small.entries.drain() {
+                let entry = whole.entry();
+                let (key, deadline_ms) = (hasher.key(entry.key()), entry.far_deadline_ms());
+                let slot = if self.pinned {
+                    debug_assert!(deadline_ms.is_none());
+                    table.insert_whole(key.hash, whole)
+                } else {
+                    let slot = table.insert(key, entry.content(), 0);
+                    // SAFETY: drained, so that this is the only pointer to it.
+                    unsafe { whole.free() };
+                    slot
+                };
                 if deadline_ms.is_some() {
                     table.set_deadline(slot, deadline_ms, self.now_ms);
                 }
@@ -228,7 +273,7 @@ impl Dict {
     pub fn count_dead(&self, now_ms: u64) -> usize {
         match &self.form {
             Form::Small(small) if small.earliest_ms >= now_ms => 0,
-            Form::Small(small) => small.entries.iter().filter(|entry| is_before(entry, now_ms)).count(),
+            Form::Small(small) => small.iter().filter(|entry| is_before(entry, now_ms)).count(),
             Form::Large(table) => table.count_dead(now_ms),
         }
     }
@@ -239,7 +284,7 @@ impl Dict {
             return true;
         }
         match &self.form {
-            Form::Small(small) => small.entries.iter().any(|entry| !is_before(entry, now_ms)),
+            Form::Small(small) => small.iter().any(|entry| !is_before(&entry, now_ms)),
             Form::Large(table) => {
                 table.blocks().any(|block| block.full_slots().any(|slot| !block.is_due(slot, now_ms)))
             }
@@ -265,40 +310,40 @@ impl Dict {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> + '_ {
         self.iter_with_deadlines().map(|(entry, _)| entry)
     }
 
-    pub fn iter_with_deadlines(&self) -> impl Iterator<Item = (Entry, Option<u64>)> + '_ {
+    pub fn iter_with_deadlines(&self) -> impl Iterator<Item = (Entry<'_>, Option<u64>)> + '_ {
         let (small, large) = match &self.form {
-            Form::Small(small) => (Some(small.entries.iter().map(|entry| (*entry, entry.far_deadline_ms()))), None),
+            Form::Small(small) => (Some(small.iter().map(|entry| (entry, entry.far_deadline_ms()))), None),
             Form::Large(table) => (None, Some(table.entries())),
         };
         small.into_iter().flatten().chain(large.into_iter().flatten())
     }
 
-    /// An element, chosen uniformly among those for which `wanted` holds where these are not too few.
+    /// An element, chosen uniformly among those for whose deadlines `wanted` holds where these are not too few.
     pub fn random(
         &self,
         rng: &mut fastrand::Rng,
-        wanted: impl Fn(Entry, Option<u64>) -> bool,
-    ) -> Option<(Entry, Option<u64>)> {
+        wanted: impl Fn(Option<u64>) -> bool,
+    ) -> Option<(Entry<'_>, Option<u64>)> {
         match &self.form {
             Form::Small(small) => {
-                let alive = || small.entries.iter().map(|entry| (*entry, entry.far_deadline_ms()));
+                let alive = || small.iter().map(|entry| (entry, entry.far_deadline_ms()));
                 let drawn = (0..SMALL_TRIES).find_map(|_| {
-                    let entry = *small.entries.get_bucket(rng.usize(..small.entries.num_buckets().max(1)))?;
-                    Some((entry, entry.far_deadline_ms())).filter(|(entry, deadline_ms)| wanted(*entry, *deadline_ms))
+                    let bucket = rng.usize(..small.entries.num_buckets().max(1));
+                    let entry = small.entries.get_bucket(bucket)?.entry();
+                    Some((entry, entry.far_deadline_ms())).filter(|(_, deadline_ms)| wanted(*deadline_ms))
                 });
                 drawn.or_else(|| {
-                    let count = alive().filter(|(entry, deadline_ms)| wanted(*entry, *deadline_ms)).count();
+                    let count = alive().filter(|(_, deadline_ms)| wanted(*deadline_ms)).count();
                     let nth = (count > 0).then(|| rng.usize(..count))?;
-                    alive().filter(|(entry, deadline_ms)| wanted(*entry, *deadline_ms)).nth(nth)
+                    alive().filter(|(_, deadline_ms)| wanted(*deadline_ms)).nth(nth)
                 })
             }
             Form::Large(table) => {
-                let wanted =
-                    |block: &super::block::Block, index: usize| wanted(block.entry(index), block.deadline_ms(index));
+                let wanted = |block: &super::block::Block, index: usize| wanted(block.deadline_ms(index));
                 let slot = table.random(rng, RANDOM_TRIES, wanted).or_else(|| table.any(rng, wanted))?;
                 Some((table.entry(slot), table.deadline_ms(slot)))
             }
@@ -335,7 +380,7 @@ impl Dict {
 
 impl Clone for Dict {
     fn clone(&self) -> Dict {
-        let mut copy = Dict::new();
+        let mut copy = Dict { pinned: self.pinned, ..Dict::new() };
         for (entry, deadline_ms) in self.iter_with_deadlines() {
             copy.set(entry.key(), entry.content());
             if deadline_ms.is_some() {
@@ -351,57 +396,53 @@ fn is_before(entry: &Entry, at_ms: u64) -> bool {
 }
 
 impl Small {
-    fn set(&mut self, key: Key, value: Stored) -> (Entry, bool) {
-        let found = self.entries.entry(key.hash, |entry| entry.key() == key.bytes, |entry| hasher().hash(entry.key()));
-        match found {
-            hash_table::Entry::Occupied(mut place) => {
-                let old = *place.get();
-                self.entry_bytes -= old.allocated_bytes();
-                // SAFETY: the old pointer is replaced.
-                let new = unsafe { old.replace_value(value) };
-                self.entry_bytes += new.allocated_bytes();
-                *place.get_mut() = new;
-                (new, false)
-            }
-            hash_table::Entry::Vacant(place) => {
-                let new = Entry::new(key.bytes, value, None, 0);
-                self.entry_bytes += new.allocated_bytes();
-                place.insert(new);
-                (new, true)
-            }
-        }
+    #[inline]
+    fn find(&self, key: Key) -> Option<Whole> {
+        self.entries.find(key.hash, |whole| whole.entry().key() == key.bytes).copied()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Entry<'_>> + '_ {
+        self.entries.iter().map(|whole| whole.entry())
+    }
+
+    fn set(&mut self, key: Key, value: Stored) -> bool {
+        let Some(place) = self.entries.find_mut(key.hash, |whole| whole.entry().key() == key.bytes) else {
+            self.insert_new(key, Whole::new(key.bytes, value, 0));
+            return true;
+        };
+        self.entry_bytes -= place.entry().bytes();
+        // SAFETY: the old pointer is replaced.
+        *place = unsafe { place.replace_value(value) };
+        self.entry_bytes += place.entry().bytes();
+        false
     }
 
     /// Adds an element that is not there.
-    fn insert_new(&mut self, key: Key, value: Stored) -> Entry {
-        let new = Entry::new(key.bytes, value, None, 0);
-        self.entry_bytes += new.allocated_bytes();
-        self.entries.insert_unique(key.hash, new, |entry| hasher().hash(entry.key()));
-        new
+    fn insert_new(&mut self, key: Key, whole: Whole) {
+        self.entry_bytes += whole.entry().bytes();
+        self.entries.insert_unique(key.hash, whole, |whole| hasher().hash(whole.entry().key()));
     }
 
     fn remove(&mut self, key: Key) -> bool {
-        let found = self.entries.find_entry(key.hash, |entry| entry.key() == key.bytes);
+        let found = self.entries.find_entry(key.hash, |whole| whole.entry().key() == key.bytes);
         found.is_ok_and(|place| {
-            let entry = place.remove().0;
-            self.with_deadline -= usize::from(entry.far_deadline_ms().is_some());
-            self.entry_bytes -= entry.allocated_bytes();
+            let whole = place.remove().0;
+            self.with_deadline -= usize::from(whole.entry().far_deadline_ms().is_some());
+            self.entry_bytes -= whole.entry().bytes();
             // SAFETY: just taken out.
-            unsafe { entry.free() };
+            unsafe { whole.free() };
             true
         })
     }
 
     fn set_deadline(&mut self, key: Key, deadline_ms: Option<u64>) {
-        let Some(place) = self.entries.find_mut(key.hash, |entry| entry.key() == key.bytes) else { return };
-        let old = *place;
-        self.with_deadline -= usize::from(old.far_deadline_ms().is_some());
+        let Some(place) = self.entries.find_mut(key.hash, |whole| whole.entry().key() == key.bytes) else { return };
+        self.with_deadline -= usize::from(place.entry().far_deadline_ms().is_some());
         self.with_deadline += usize::from(deadline_ms.is_some());
-        self.entry_bytes -= old.allocated_bytes();
+        self.entry_bytes -= place.entry().bytes();
         // SAFETY: the old pointer is replaced.
-        let new = unsafe { old.with_far_deadline(deadline_ms) };
-        self.entry_bytes += new.allocated_bytes();
-        *place = new;
+        *place = unsafe { place.with_far_deadline(deadline_ms) };
+        self.entry_bytes += place.entry().bytes();
         self.earliest_ms = match deadline_ms {
             Some(deadline_ms) => self.earliest_ms.min(deadline_ms),
             None if self.with_deadline == 0 => NEVER_MS,
@@ -414,23 +455,24 @@ impl Small {
         if self.earliest_ms >= before_ms {
             return swept;
         }
-        for entry in self.entries.extract_if(|entry| is_before(entry, before_ms)).take(limit) {
+        for whole in self.entries.extract_if(|whole| is_before(&whole.entry(), before_ms)).take(limit) {
+            let entry = whole.entry();
             each(entry, entry.far_deadline_ms().unwrap_or(before_ms));
             swept.deleted += 1;
-            swept.bytes += entry.allocated_bytes();
+            swept.bytes += entry.bytes();
             // SAFETY: just taken out.
-            unsafe { entry.free() };
+            unsafe { whole.free() };
         }
         self.with_deadline -= swept.deleted;
         self.entry_bytes -= swept.bytes;
-        self.earliest_ms = self.entries.iter().filter_map(|entry| entry.far_deadline_ms()).min().unwrap_or(NEVER_MS);
+        self.earliest_ms = self.iter().filter_map(|entry| entry.far_deadline_ms()).min().unwrap_or(NEVER_MS);
         swept
     }
 
     fn clear(&mut self) {
-        for entry in self.entries.drain() {
+        for whole in self.entries.drain() {
             // SAFETY: just taken out.
-            unsafe { entry.free() };
+            unsafe { whole.free() };
         }
         (self.entry_bytes, self.with_deadline, self.earliest_ms) = (0, 0, NEVER_MS);
     }
@@ -460,11 +502,11 @@ mod tests {
                 match rng.u32(..10) {
                     0 => {
                         let is_new = !model.contains_key(&member);
-                        assert_eq!(dict.add(&member, Value::Int(step)).1, is_new);
+                        assert_eq!(dict.add(&member, Value::Int(step)), is_new);
                         model.entry(member).or_insert((step, None));
                     }
                     1..5 => {
-                        let new = dict.set(&member, Value::Int(step)).1;
+                        let new = dict.set(&member, Value::Int(step));
                         let deadline_ms = model.get(&member).and_then(|(_, deadline_ms)| *deadline_ms);
                         assert_eq!(new, model.insert(member, (step, deadline_ms)).is_none());
                     }
@@ -525,7 +567,7 @@ mod tests {
                 }
             }
             assert_eq!(shown, model.len());
-            if let Some((entry, _)) = dict.random(&mut rng, |_, _| true) {
+            if let Some((entry, _)) = dict.random(&mut rng, |_| true) {
                 assert!(model.contains_key(entry.key()));
             }
             while !dict.free_some(100) {}

@@ -13,7 +13,7 @@
 //! Zero is the start of the first shard and the end of the scan. The top bits stay clear, since some clients keep
 //! cursors in signed integers.
 
-use super::block::{Block, SLOTS};
+use super::block::{Block, SLOTS_MAX};
 use super::table::Table;
 
 const MAX_DEPTH: u32 = 32;
@@ -138,7 +138,7 @@ impl Table {
     /// shown and none behind it, steps of any width may go on from there.
     fn refine(&self, step: &mut Step) {
         let is_clean = step.part == 0 && (step.cuts == 0 || !step.is_halfway());
-        if is_clean && self.is_too_wide(step) && self.len() > BLOCKS_A_STEP * super::block::SPLIT_AT {
+        if is_clean && self.is_too_wide(step) && self.len() > BLOCKS_A_STEP * SLOTS_MAX {
             let spanned = u32::from(self.bits) - step.depth;
             step.depth = (step.depth + spanned).min(MAX_DEPTH);
             step.cuts = step.cuts.saturating_sub(spanned);
@@ -158,8 +158,8 @@ impl Table {
     /// `wanted` keys. Returns where to go on.
     fn look(&self, step: &Step, wanted: usize, each: &mut impl FnMut(&Block, usize)) -> Option<Step> {
         let block = self.block_of(u64::from(step.position) << 32);
-        let depth = u32::from(block.depth);
-        let start = (block.position >> 32) as u32;
+        let depth = u32::from(block.depth());
+        let start = (block.position() >> 32) as u32;
         let behind = (start | !mask(depth)).checked_add(1);
         // Blocks may have merged since the step was left.
         let is_left = |slot| step.position <= start || self.position(block, slot, MAX_DEPTH) >= step.position;
@@ -199,17 +199,10 @@ impl Table {
         next
     }
 
-    /// The first `depth` bits of a key's position, where the block itself knows fewer: from the word if it holds
-    /// enough of them, else from the key.
+    /// The first `depth` bits of a key's position: from the block, where it knows so many, else from the key.
     fn position(&self, block: &Block, slot: usize, depth: u32) -> u32 {
-        let known = u32::from(block.depth & !7) + 8;
-        let position = if depth <= known {
-            let window = (block.window(slot) as u64) << 56 >> (block.depth & !7);
-            // The window repeats bits of the block's own position above its depth.
-            block.position | window
-        } else {
-            self.position_of(block.entry(slot).key())
-        };
+        let is_known = depth <= u32::from(block.depth());
+        let position = if is_known { block.position() } else { self.position_of(block.entry(slot).key()) };
         (position >> 32) as u32 & mask(depth)
     }
 }
@@ -237,7 +230,7 @@ impl Step {
 
 /// How many blocks a call looks at.
 fn most_looks(count: usize) -> usize {
-    BLOCKS_A_STEP + count.saturating_mul(SLOTS_A_KEY) / SLOTS
+    BLOCKS_A_STEP + count.saturating_mul(SLOTS_A_KEY) / SLOTS_MAX
 }
 
 #[cfg(test)]
@@ -301,8 +294,8 @@ mod tests {
             for cursor in [forged, rng.u64(..) & !0xff] {
                 for count in [1, 10, 1000] {
                     let (looks, next) = table.scan(Cursor::from_u64(cursor), count, |_, _| ());
-                    let slots = looks * SLOTS;
-                    assert!(slots <= BLOCKS_A_STEP * SLOTS + 10 * count, "{cursor} COUNT {count}: {slots} slots");
+                    let slots = looks * SLOTS_MAX;
+                    assert!(slots <= BLOCKS_A_STEP * SLOTS_MAX + 10 * count, "{cursor} COUNT {count}: {slots} slots");
                     assert_ne!(next, Cursor::from_u64(cursor), "it goes on");
                 }
             }

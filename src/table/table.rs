@@ -2,116 +2,96 @@
 //! 1979), so that growth never costs more than the split of one block and, seldom, a copy of the directory.
 //!
 //! ```text
-//!  position = spread(hash)            directory (2^bits pointers)           blocks
+//!  position = spread(hash)            directory (2^bits words)              blocks
 //!  |--- bits ---|----------|  ---->   [ a | a | b | c | d | d | d | d ]  -> a (depth 2), b, c (3), d (1)
 //! ```
 //!
-//! Slots are handed out as [`Slot`], valid until the next insert, remove or sweep of the same table.
+//! Slots are handed out as [`Slot`], valid until the next change of the same table: what may move an entry returns where
+//! it is now. Entries are borrowed from the table, so that nobody holds one across a write.
 //!
 //! A table owns its entries but not the nodes that some of them point at: the addresses of those whose entries are gone
 //! are handed to the owner ([`Table::take_orphans`]).
 
 use super::block::{
-    BASE_BEHIND_MS, Block, MERGE_BELOW, MERGED_AT_MOST, Moved, NEVER_MS, Print, REACH_MS, SLOTS, SPLIT_AT, window,
+    BASE_BEHIND_MS, Block, ENTRY_BYTES_MAX, NEVER_MS, Print, REACH_MS, Room, SLOTS_END_MAX, heap_bytes,
 };
-use super::entry::{Entry, Kind, Stored};
+use super::entry::{Entry, Kind, Plan, STUB_BYTES, Stored, write_stub, write_value};
 use super::hash::{Hasher, Key, spread};
 use super::minima::Minima;
-use std::ptr::NonNull;
+use super::whole::Whole;
+use smallvec::SmallVec;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr::{NonNull, copy_nonoverlapping, write_bytes};
 
 pub struct Table {
-    pub(super) directory: Vec<NonNull<Block>>,
+    pub(super) directory: Vec<Block>,
     pub(super) bits: u8,
-    blocks: Vec<Option<NonNull<Block>>>,
-    free_ids: Vec<u32>,
+    pub(super) blocks: Vec<Option<Block>>,
+    pub(super) free_ids: Vec<u32>,
     /// How many blocks there are of each depth.
-    depths: [u32; 65],
-    minima: Minima,
-    hasher: Hasher,
-    len: usize,
-    with_deadline: usize,
+    pub(super) depths: Vec<u32>,
+    pub(super) minima: Minima,
+    pub(super) hasher: Hasher,
+    pub(super) len: usize,
+    pub(super) with_deadline: usize,
     /// Entries whose column speaks of their fields, too.
-    with_fields: usize,
-    entry_bytes: usize,
-    any_field_lives: AnyFieldLives,
+    pub(super) with_fields: usize,
+    /// Bytes of blocks, their heaps included, and of entries that are outside of these.
+    pub(super) block_bytes: usize,
+    whole_bytes: usize,
+    /// Slots of all blocks.
+    pub(super) slots: usize,
+    pub(super) any_field_lives: AnyFieldLives,
+    /// Entries keep their addresses: all are outside of the heaps.
+    pinned: bool,
     orphans: Vec<(Kind, NonNull<u8>)>,
     /// How many blocks the next sweep takes together.
-    sweep_width: usize,
-    /// Room that is used again: what a split moves; blocks of a sweep, the slots that are due there, and where each
-    /// block's end.
-    moved: Vec<Moved>,
-    swept_ids: Vec<u32>,
-    due: Vec<u16>,
-    due_ends: Vec<usize>,
+    pub(super) sweep_width: usize,
+    /// Room that is used again: blocks of a sweep, the slots that are due there, and where each block's end.
+    pub(super) swept_ids: Vec<u32>,
+    pub(super) due: Vec<u16>,
+    pub(super) due_ends: Vec<usize>,
+    pub(super) upkeep: Upkeep,
 }
 
-/// Blocks swept together at most: enough misses to keep the memory busy.
-const WIDEST_SWEEP: usize = 16;
+/// What was done so that memory comes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Pairs of sparse blocks that became one.
+    pub merges: u64,
+    /// Blocks that were built anew, since they were mostly holes.
+    pub compactions: u64,
+    /// Time that both have taken.
+    pub ns: u64,
+}
 
-/// Where an entry is, until the next change of the database's structure.
+impl Upkeep {
+    pub fn add(&mut self, other: &Upkeep) {
+        self.merges += other.merges;
+        self.compactions += other.compactions;
+        self.ns += other.ns;
+    }
+}
+
+/// Where an entry is, until the next change of the table.
 #[derive(Clone, Copy)]
 pub struct Slot {
-    block: NonNull<Block>,
-    index: u16,
+    pub(super) block: Block,
+    pub(super) index: u16,
 }
 
 impl Slot {
-    fn index(self) -> usize {
+    #[inline]
+    pub(super) fn index(self) -> usize {
         self.index as usize
     }
 }
 
 /// Whether a hash with deadlines on its fields has one that is alive at a moment; asked where the earliest is past.
-pub type AnyFieldLives = fn(Entry, u64) -> bool;
+pub type AnyFieldLives = fn(Entry<'_>, u64) -> bool;
 /// For tables whose entries have no fields.
 pub const NO_FIELDS: AnyFieldLives = |_, _| true;
-
-/// Whom a sweep tells of what it finds.
-pub trait Undertaker {
-    /// A key whose deadline has passed; its memory is given back afterwards.
-    fn dead(&mut self, entry: Entry, deadline_ms: u64);
-    /// A hash some of whose fields may be dead: takes out at most `limit` of those with deadlines before `before_ms`.
-    fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept;
-}
-
-/// For sweeps of tables whose entries have no fields.
-impl<F: FnMut(Entry, u64)> Undertaker for F {
-    fn dead(&mut self, entry: Entry, deadline_ms: u64) {
-        self(entry, deadline_ms);
-    }
-
-    fn fields(&mut self, entry: Entry, _: u64, _: usize) -> FieldsSwept {
-        FieldsSwept { deleted: 0, bytes: 0, entry, next: Next::None }
-    }
-}
-
-/// What was done to the fields of a hash.
-pub struct FieldsSwept {
-    pub deleted: usize,
-    pub bytes: usize,
-    /// Where the entry is now.
-    pub entry: Entry,
-    pub next: Next,
-}
-
-/// When a hash has to be looked at again for its fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    At(u64),
-    /// No field has a deadline.
-    None,
-    /// No field is left: the key goes, too.
-    Empty,
-}
-
-/// What a sweep did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
-    pub deleted: usize,
-    pub bytes: usize,
-    /// Blocks from which something was deleted.
-    pub blocks: usize,
-}
 
 /// What a table is made of, for those who measure it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,39 +101,41 @@ pub struct Shape {
     pub directory: usize,
 }
 
-/// What [`Table::dead_at`] found.
-pub struct DeadKeys {
-    pub keys: Vec<Box<[u8]>>,
-    /// The block's keys had to be looked at.
-    pub was_due: bool,
-    /// The position of the next block; none after the last.
-    pub next: Option<u64>,
-}
-
 impl Table {
     pub fn new(hasher: Hasher, any_field_lives: AnyFieldLives) -> Table {
+        Table::of(hasher, any_field_lives, false)
+    }
+
+    /// A table whose entries stay where they are until they are given another value or a deadline out of reach.
+    pub fn pinned(hasher: Hasher) -> Table {
+        Table::of(hasher, NO_FIELDS, true)
+    }
+
+    fn of(hasher: Hasher, any_field_lives: AnyFieldLives, pinned: bool) -> Table {
         let mut table = Table {
             directory: Vec::new(),
             bits: 0,
             blocks: Vec::new(),
             free_ids: Vec::new(),
-            depths: [0; 65],
+            depths: vec![0],
             minima: Minima::new(),
             hasher,
             len: 0,
             with_deadline: 0,
             with_fields: 0,
-            entry_bytes: 0,
+            block_bytes: 0,
+            whole_bytes: 0,
+            slots: 0,
             any_field_lives,
+            pinned,
             orphans: Vec::new(),
             sweep_width: 1,
-            moved: Vec::new(),
             swept_ids: Vec::new(),
             due: Vec::new(),
             due_ends: Vec::new(),
+            upkeep: Upkeep::default(),
         };
-        let block = table.new_block(0, 0, 0);
-        table.directory.push(block);
+        table.begin();
         table
     }
 
@@ -183,68 +165,58 @@ impl Table {
 
     /// Bytes of entries, blocks and directory.
     pub fn bytes(&self) -> usize {
-        self.entry_bytes
-            + self.shape().blocks * size_of::<Block>()
-            + self.directory.capacity() * size_of::<NonNull<Block>>()
+        self.block_bytes + self.whole_bytes + self.directory.capacity() * size_of::<Block>()
     }
 
     pub fn shape(&self) -> Shape {
         let blocks = self.blocks.len() - self.free_ids.len();
-        Shape { blocks, slots: blocks * SLOTS, directory: self.directory.len() }
+        Shape { blocks, slots: self.slots, directory: self.directory.len() }
+    }
+
+    /// What has been done for memory since this was asked.
+    pub fn take_upkeep(&mut self) -> Upkeep {
+        std::mem::take(&mut self.upkeep)
     }
 
     #[inline]
-    fn directory_index(&self, position: u64) -> usize {
+    pub(super) fn directory_index(&self, position: u64) -> usize {
         // Two shifts, since a shift by 64 (no bits) is not a shift.
         ((position >> 1) >> (63 - self.bits)) as usize
     }
 
     #[inline]
-    fn block_at(&self, position: u64) -> NonNull<Block> {
+    pub(super) fn block_at(&self, position: u64) -> Block {
         self.directory[self.directory_index(position)]
     }
 
     #[inline]
     pub fn find(&self, key: Key) -> Option<Slot> {
         let block = self.block_at(spread(key.hash));
-        // SAFETY: the directory points at live blocks, owned by this database.
-        let found = unsafe { block.as_ref() }.find(Print::of(key.hash), |entry| entry.key() == key.bytes)?;
+        let found = block.find(Print::of(key.hash), |entry| entry.key() == key.bytes)?;
         Some(Slot { block, index: found as u16 })
     }
 
     /// A key with this hash, by what `is_it` says of its bytes.
     pub fn find_by(&self, hash: u64, is_it: impl Fn(&[u8]) -> bool) -> Option<Slot> {
         let block = self.block_at(spread(hash));
-        // SAFETY: as above.
-        let found = unsafe { block.as_ref() }.find(Print::of(hash), |entry| is_it(entry.key()))?;
+        let found = block.find(Print::of(hash), |entry| is_it(entry.key()))?;
         Some(Slot { block, index: found as u16 })
     }
 
     #[inline]
-    fn block(&self, slot: Slot) -> &Block {
-        // SAFETY: a slot is used only before the next change of the structure, so its block is alive.
-        unsafe { slot.block.as_ref() }
-    }
-
-    #[inline]
-    fn block_mut(&mut self, mut slot: Slot) -> &mut Block {
-        // SAFETY: as above, and `self` is borrowed mutably.
-        unsafe { slot.block.as_mut() }
-    }
-
-    #[inline]
-    pub fn entry(&self, slot: Slot) -> Entry {
-        self.block(slot).entry(slot.index())
+    pub fn entry(&self, slot: Slot) -> Entry<'_> {
+        // SAFETY: the slot is used before the next change of the table, as long as which this is borrowed.
+        unsafe { Entry::at(slot.block.in_heap(slot.index())) }
     }
 
     #[inline]
     pub fn deadline_ms(&self, slot: Slot) -> Option<u64> {
-        self.block(slot).deadline_ms(slot.index())
+        slot.block.deadline_ms(slot.index())
     }
 
     #[inline]
     pub fn is_dead(&self, slot: Slot, now_ms: u64) -> bool {
-        self.is_dead_in(self.block(slot), slot.index(), now_ms)
+        self.is_dead_in(&slot.block, slot.index(), now_ms)
     }
 
     /// Dead, or a hash all of whose fields are.
@@ -262,56 +234,122 @@ impl Table {
     }
 
     /// Stores a key that is not there yet, without a deadline.
+    #[inline]
     pub fn insert<'v>(&mut self, key: Key, value: impl Into<Stored<'v>>, clock: u32) -> Slot {
-        self.insert_entry(key.hash, Entry::new(key.bytes, value, None, clock))
+        let value = value.into();
+        let plan = Plan::new(key.bytes.len(), &value, clock);
+        let Some(bytes) = heap_bytes(&plan).filter(|_| !self.pinned) else {
+            return self.insert_whole(key.hash, Whole::new(key.bytes, value, clock));
+        };
+        let mut block = self.room_for_new(spread(key.hash), bytes);
+        let place = block.take_room(bytes);
+        // SAFETY: room was taken for what is planned.
+        unsafe { write_value(&value, plan.write_key(block.at_place(place), key.bytes)) };
+        self.fill_slot(key.hash, block, place)
     }
 
-    /// As [`Table::insert`], of an entry that is there already and has no deadline; the table owns it from now on.
-    pub fn insert_entry(&mut self, hash: u64, entry: Entry) -> Slot {
-        self.entry_bytes += entry.allocated_bytes();
+    /// As [`Table::insert`], of an entry that is there already and has no far deadline; the table owns it from now on, and
+    /// leaves it where it is.
+    pub fn insert_whole(&mut self, hash: u64, whole: Whole) -> Slot {
+        let mut block = self.room_for_new(spread(hash), STUB_BYTES);
+        let place = block.take_room(STUB_BYTES);
+        // SAFETY: room was taken for a stub.
+        unsafe { write_stub(block.at_place(place), whole.address()) };
+        self.whole_bytes += whole.entry().bytes();
+        self.fill_slot(hash, block, place)
+    }
+
+    #[inline]
+    fn fill_slot(&mut self, hash: u64, mut block: Block, place: u16) -> Slot {
         self.len += 1;
-        let position = spread(hash);
-        let mut block = self.block_at(position);
-        // SAFETY: a live block of ours, here and after each split.
-        while unsafe { block.as_ref() }.len() >= SPLIT_AT {
-            self.split(block);
-            block = self.block_at(position);
-        }
-        // SAFETY: as above.
-        let target = unsafe { block.as_mut() };
-        let index = target.insert(Print::of(hash), window(position, target.depth), entry);
+        let index = block.insert(Print::of(hash), place);
         Slot { block, index: index as u16 }
+    }
+
+    /// The block at a position, with a free slot and so much room in its open chunk.
+    #[inline]
+    fn room_for_new(&mut self, position: u64, bytes: usize) -> Block {
+        loop {
+            let block = self.block_at(position);
+            if block.is_full() {
+                self.grow(block);
+            } else if self.make_room(block, bytes) {
+                return block;
+            }
+        }
+    }
+
+    /// Whether the block has so much room in its open chunk; else it has been made anew, and may be another.
+    #[inline]
+    fn make_room(&mut self, mut block: Block, bytes: usize) -> bool {
+        let before = block.chunk_bytes();
+        let room = block.make_room(bytes);
+        self.block_bytes += block.chunk_bytes() - before;
+        if room != Room::Open {
+            self.make_anew(block, room, bytes);
+        }
+        room == Room::Open
+    }
+
+    /// Makes room for so many bytes beside what a slot has; returns where that is now.
+    #[inline]
+    fn room_beside(&mut self, slot: Slot, bytes: usize) -> Slot {
+        let before = slot.block.chunk_bytes();
+        let mut block = slot.block;
+        let room = block.make_room(bytes);
+        self.block_bytes += block.chunk_bytes() - before;
+        if room == Room::Open { slot } else { self.room_elsewhere(slot, room, bytes) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn room_elsewhere(&mut self, slot: Slot, room: Room, bytes: usize) -> Slot {
+        let key: SmallVec<[u8; 256]> = self.entry(slot).key().into();
+        let hash = self.hasher.hash(&key);
+        self.make_anew(slot.block, room, bytes);
+        while !self.make_room(self.block_at(spread(hash)), bytes) {}
+        self.find(Key { bytes: &key, hash }).expect("no key is lost where blocks are made anew")
     }
 
     /// Takes a key out; its memory is given back. Returns the bytes.
     pub fn remove(&mut self, slot: Slot) -> usize {
-        let block = self.block_mut(slot);
+        let block = slot.block;
         let had_deadline = block.has_deadline(slot.index());
-        let entry = block.remove(slot.index());
-        let (len, id) = (block.len(), block.id);
-        let emptied_column = had_deadline && block.with_deadline() == 0;
-        if had_deadline {
-            self.with_deadline -= 1;
+        let bytes = self.take_out(slot);
+        if had_deadline && block.with_deadline() == 0 {
+            self.minima.set(block.id(), NEVER_MS);
         }
-        if emptied_column {
-            self.minima.set(id, NEVER_MS);
-        }
-        let bytes = entry.allocated_bytes();
-        self.entry_bytes -= bytes;
-        self.len -= 1;
-        self.leave(entry);
-        // SAFETY: no slot points at it any more.
-        unsafe { entry.free() };
         // Each look at the buddy costs a cache miss: one in sixteen removals is often enough.
-        if len < MERGE_BELOW && len % 16 == 0 {
-            self.merge(slot.block);
-        }
+        self.tidy(block, block.len().is_multiple_of(16));
         bytes
+    }
+
+    /// Empties a slot and gives its entry back, but leaves the block as it is. Returns the bytes.
+    #[inline]
+    pub(super) fn take_out(&mut self, slot: Slot) -> usize {
+        let mut block = slot.block;
+        let mut bytes = block.bytes_in_heap(slot.index());
+        self.leave(slot);
+        self.len -= 1;
+        self.with_deadline -= usize::from(block.has_deadline(slot.index()));
+        if let Some(whole) = block.whole(slot.index()) {
+            bytes += whole.entry().bytes();
+            self.free_whole(whole);
+        }
+        block.remove(slot.index());
+        bytes
+    }
+
+    fn free_whole(&mut self, whole: Whole) {
+        self.whole_bytes -= whole.entry().bytes();
+        // SAFETY: its stub is about to go, and nobody holds an entry across a write.
+        unsafe { whole.free() };
     }
 
     /// An entry, or its value, is about to go.
     #[inline]
-    fn leave(&mut self, entry: Entry) {
+    pub(super) fn leave(&mut self, slot: Slot) {
+        let entry = slot.block.entry(slot.index());
         if !entry.is_string() {
             self.with_fields -= usize::from(entry.has_fields());
             if let Some(node) = entry.node() {
@@ -322,319 +360,291 @@ impl Table {
 
     /// Sets or clears a deadline.
     #[inline]
-    pub fn set_deadline(&mut self, slot: Slot, deadline_ms: Option<u64>, now_ms: u64) {
-        let index = slot.index();
-        let had = self.block(slot).has_deadline(index);
+    pub fn set_deadline(&mut self, mut slot: Slot, deadline_ms: Option<u64>, now_ms: u64) -> Slot {
+        let had = slot.block.has_deadline(slot.index());
         if had && self.entry(slot).has_fields() {
-            self.keep_far(slot, deadline_ms);
+            slot = self.keep_far(slot, deadline_ms);
             if let Some(deadline_ms) = deadline_ms {
                 self.look_at(slot, deadline_ms, now_ms);
             }
-            return;
+            return slot;
         }
-        let block = self.block_mut(slot);
         let Some(deadline_ms) = deadline_ms else {
             if had {
-                block.clear_deadline(index);
+                slot.block.clear_deadline(slot.index());
                 self.with_deadline -= 1;
-                self.keep_far(slot, None);
+                slot = self.keep_far(slot, None);
             }
-            return;
+            return slot;
         };
-        block.refresh_base(base_at(now_ms).min(deadline_ms));
-        let far = !block.in_reach(deadline_ms);
-        let id = block.id;
+        slot.block.refresh_base(base_at(now_ms).min(deadline_ms));
+        let far = !slot.block.in_reach(deadline_ms);
         if far || had {
-            self.keep_far(slot, far.then_some(deadline_ms));
+            slot = self.keep_far(slot, far.then_some(deadline_ms));
         }
-        let look_at_ms = self.block_mut(slot).set_deadline(index, deadline_ms);
+        let look_at_ms = slot.block.set_deadline(slot.index(), deadline_ms);
         self.with_deadline += usize::from(!had);
-        self.minima.lower(id, look_at_ms);
+        self.minima.lower(slot.block.id(), look_at_ms);
+        slot
     }
 
     /// Says when the earliest field of a hash dies, if any has a deadline. Where it has moved later, the slot is looked
     /// at too early once.
-    pub fn set_fields_deadline(&mut self, slot: Slot, earliest_ms: Option<u64>, now_ms: u64) {
-        let entry = self.entry(slot);
+    pub fn set_fields_deadline(&mut self, mut slot: Slot, earliest_ms: Option<u64>, now_ms: u64) -> Slot {
         match earliest_ms {
             Some(earliest_ms) => {
                 let own_ms = self.deadline_ms(slot);
-                if !entry.has_fields() {
-                    self.keep_far(slot, own_ms);
+                if !self.entry(slot).has_fields() {
+                    slot = self.keep_far(slot, own_ms);
                     self.entry(slot).set_fields(true);
                     self.with_fields += 1;
                 }
                 self.look_at(slot, own_ms.map_or(earliest_ms, |own_ms| own_ms.min(earliest_ms)), now_ms);
+                slot
             }
-            None if entry.has_fields() => {
-                let own_ms = entry.far_deadline_ms();
-                entry.set_fields(false);
+            None if self.entry(slot).has_fields() => {
+                let own_ms = self.entry(slot).far_deadline_ms();
+                self.entry(slot).set_fields(false);
                 self.with_fields -= 1;
-                self.set_deadline(slot, own_ms, now_ms);
+                self.set_deadline(slot, own_ms, now_ms)
             }
-            None => {}
+            None => slot,
         }
     }
 
     /// Lowers the column of a hash with fields to this moment, or to the latest it can hold.
-    fn look_at(&mut self, slot: Slot, at_ms: u64, now_ms: u64) {
-        let block = self.block_mut(slot);
-        let had = block.has_deadline(slot.index());
+    pub(super) fn look_at(&mut self, slot: Slot, at_ms: u64, now_ms: u64) {
+        let (mut block, index) = (slot.block, slot.index());
+        let had = block.has_deadline(index);
         block.refresh_base(base_at(now_ms).min(at_ms));
-        let id = block.id;
         if !block.in_reach(at_ms) {
-            self.move_base(id, base_at(now_ms));
+            self.move_base(block, base_at(now_ms));
         }
-        let block = self.block_mut(slot);
-        let at_ms = at_ms.min(block.base_ms + REACH_MS);
-        if !had || block.is_far(slot.index()) || block.column_ms(slot.index()).is_none_or(|column_ms| at_ms < column_ms)
-        {
-            let look_at_ms = block.set_deadline(slot.index(), at_ms);
+        let at_ms = at_ms.min(block.base_ms() + REACH_MS);
+        if !had || block.is_far(index) || block.column_ms(index).is_none_or(|column_ms| at_ms < column_ms) {
+            let look_at_ms = block.set_deadline(index, at_ms);
             self.with_deadline += usize::from(!had);
-            self.minima.lower(id, look_at_ms);
+            self.minima.lower(block.id(), look_at_ms);
         }
     }
 
     /// Keeps the exact deadline in the entry where the column cannot hold it, and only there.
-    fn keep_far(&mut self, slot: Slot, deadline_ms: Option<u64>) {
+    fn keep_far(&mut self, slot: Slot, deadline_ms: Option<u64>) -> Slot {
         let entry = self.entry(slot);
         if entry.far_deadline_ms() == deadline_ms {
-            return;
+            return slot;
         }
-        self.swap_entry(slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer.
-            unsafe { entry.with_far_deadline(deadline_ms) }
-        });
-    }
-
-    /// Changes an entry whose pointer may change with it.
-    #[inline]
-    pub fn swap_entry(&mut self, slot: Slot, change: impl FnOnce(Entry) -> Entry) {
-        let old = self.entry(slot);
-        let old_bytes = old.allocated_bytes();
-        let new = change(old);
-        self.entry_bytes = self.entry_bytes - old_bytes + new.allocated_bytes();
-        self.block_mut(slot).set_entry(slot.index(), new);
-    }
-
-    /// Puts another value into an entry, which keeps its deadline. The value must not be part of the old one.
-    #[inline]
-    pub fn set_value<'v>(&mut self, slot: Slot, value: impl Into<Stored<'v>>, now_ms: u64) {
-        let entry = self.entry(slot);
-        if !entry.is_string() {
-            if entry.has_fields() {
-                self.set_fields_deadline(slot, None, now_ms);
-            }
-            self.leave(self.entry(slot));
-        }
-        self.swap_entry(slot, |entry| {
-            // SAFETY: `swap_entry` forgets the old pointer; the value does not borrow from it.
-            unsafe { entry.replace_value(value) }
-        });
-    }
-
-    /// Deletes keys whose deadline is before `before_ms`, at most `limit`, from the blocks that have to be looked at
-    /// first, and leaves their minima exact (or, where the limit stopped it, early enough). Of hashes that are looked at for
-    /// their fields it deletes those fields.
-    pub fn sweep_earliest(
-        &mut self,
-        before_ms: u64,
-        now_ms: u64,
-        limit: usize,
-        undertaker: &mut impl Undertaker,
-    ) -> Swept {
-        let mut ids = std::mem::take(&mut self.swept_ids);
-        ids.clear();
-        self.minima.take(before_ms, self.sweep_width, &mut ids);
-        let swept = self.sweep(&ids, before_ms, now_ms, limit, undertaker);
-        // As many blocks next time as the limit lets it finish.
-        self.sweep_width = if swept.deleted < limit { (ids.len() * 2).clamp(1, WIDEST_SWEEP) } else { swept.blocks };
-        self.swept_ids = ids;
-        swept
-    }
-
-    /// As [`Table::sweep_earliest`], from these blocks. It goes through them in steps, each of which asks the cache for
-    /// what the next one reads: where few keys of a block are due, a sweep is nothing but cache misses.
-    pub fn sweep(
-        &mut self,
-        ids: &[u32],
-        before_ms: u64,
-        now_ms: u64,
-        limit: usize,
-        undertaker: &mut impl Undertaker,
-    ) -> Swept {
-        let base_ms = base_at(now_ms);
-        for &id in ids {
-            self.with_block(id, |block| block.prefetch_due(before_ms, 0));
-        }
-        for &id in ids {
-            self.take_far_in(id, base_ms);
-            self.with_block(id, |block| block.prefetch_due(before_ms, 1));
-        }
-        let mut due = std::mem::take(&mut self.due);
-        let mut ends = std::mem::take(&mut self.due_ends);
-        due.clear();
-        ends.clear();
-        for &id in ids {
-            let start = due.len();
-            self.with_block(id, |block| {
-                block.due(before_ms, limit - start, &mut due);
-                due[start..].iter().for_each(|&index| block.prefetch_slot(index as usize, 0));
-            });
-            ends.push(due.len());
-        }
-        let mut start = 0;
-        for (&id, &end) in ids.iter().zip(&ends) {
-            let due = &due[start..end];
-            self.with_block(id, |block| due.iter().for_each(|&index| block.prefetch_slot(index as usize, 1)));
-            start = end;
-        }
-        let mut swept = Swept::default();
-        let mut start = 0;
-        for (&id, &end) in ids.iter().zip(&ends) {
-            swept.blocks += usize::from(start < end);
-            for &index in &due[start..end] {
-                let Some(block) = self.blocks[id as usize] else { continue };
-                let slot = Slot { block, index };
-                if self.entry(slot).has_fields()
-                    && self.sweep_fields(slot, before_ms, now_ms, limit, undertaker, &mut swept)
-                {
-                    continue;
-                }
-                let deadline_ms = self.deadline_ms(slot).unwrap_or(before_ms);
-                let entry = self.block_mut(slot).remove(index as usize);
-                undertaker.dead(entry, deadline_ms);
-                swept.deleted += 1;
-                swept.bytes += self.bury(entry);
-            }
-            start = end;
-        }
-        self.due = due;
-        self.due_ends = ends;
-        for &id in ids {
-            let next_ms = self.with_block(id, |block| {
-                block.refresh_base(base_ms);
-                block.next_due_ms(before_ms)
-            });
-            self.minima.set(id, next_ms.unwrap_or(NEVER_MS));
-        }
-        if swept.deleted > 0 {
-            // Last, since a merge takes a block away, perhaps one of these.
-            for &id in ids {
-                if self.with_block(id, |block| block.len() < MERGE_BELOW) == Some(true)
-                    && let Some(block) = self.blocks[id as usize]
-                {
-                    self.merge(block);
-                }
-            }
-        }
-        swept
-    }
-
-    /// Takes dead fields out of a hash that is looked at for them; whether the key stays.
-    fn sweep_fields(
-        &mut self,
-        slot: Slot,
-        before_ms: u64,
-        now_ms: u64,
-        limit: usize,
-        undertaker: &mut impl Undertaker,
-        swept: &mut Swept,
-    ) -> bool {
-        let entry = self.entry(slot);
-        let own_ms = entry.far_deadline_ms();
-        if own_ms.is_some_and(|own_ms| own_ms < before_ms) {
-            return false;
-        }
-        let Some(rest) = limit.checked_sub(swept.deleted).filter(|rest| *rest > 0) else { return true };
-        let old_bytes = entry.allocated_bytes();
-        let fields = undertaker.fields(entry, before_ms, rest);
-        self.entry_bytes = self.entry_bytes - old_bytes + fields.entry.allocated_bytes();
-        self.block_mut(slot).set_entry(slot.index(), fields.entry);
-        swept.deleted += fields.deleted;
-        swept.bytes += fields.bytes;
-        match fields.next {
-            Next::At(at_ms) => {
-                // The column was too early: it is set anew.
-                self.block_mut(slot).clear_deadline(slot.index());
-                self.with_deadline -= 1;
-                self.look_at(slot, own_ms.map_or(at_ms, |own_ms| own_ms.min(at_ms)), now_ms);
-            }
-            Next::None => self.set_fields_deadline(slot, None, now_ms),
-            Next::Empty => {
-                let entry = self.block_mut(slot).remove(slot.index());
-                swept.bytes += self.bury(entry);
-            }
-        }
-        true
-    }
-
-    /// Gives an entry back that had a deadline and was taken out of its block.
-    fn bury(&mut self, entry: Entry) -> usize {
-        let bytes = entry.allocated_bytes();
-        self.len -= 1;
-        self.with_deadline -= 1;
-        self.entry_bytes -= bytes;
-        self.leave(entry);
-        // SAFETY: taken out of its slot just now.
-        unsafe { entry.free() };
-        bytes
-    }
-
-    /// Works on a block, if it is still there.
-    #[inline]
-    fn with_block<T>(&mut self, id: u32, work: impl FnOnce(&mut Block) -> T) -> Option<T> {
-        let mut pointer = self.blocks[id as usize]?;
-        // SAFETY: blocks in the table are alive; the reference does not outlive this call, and `work` cannot reach
-        // the database.
-        Some(work(unsafe { pointer.as_mut() }))
-    }
-
-    /// Takes those far deadlines of a block into its column that have come into reach.
-    fn take_far_in(&mut self, id: u32, base_ms: u64) {
-        if self.with_block(id, |block| block.has_come_into_reach(base_ms)) == Some(true) {
-            self.move_base(id, base_ms);
+        let plan = Plan { far: deadline_ms, ..entry.plan() };
+        match slot.block.whole(slot.index()) {
+            // SAFETY: `change_whole` forgets the old pointer.
+            Some(whole) => self.change_whole(slot, whole, |whole| unsafe { whole.with_far_deadline(deadline_ms) }),
+            None => self.rewrite(slot, plan, |old, to| {
+                // SAFETY: the value stays what it is.
+                unsafe { copy_nonoverlapping(old.stored().as_ptr(), to, plan.value_len) }
+            }),
         }
     }
 
     /// Lets a block's column count from a later moment, as far as what is due there allows.
-    fn move_base(&mut self, id: u32, base_ms: u64) {
-        let Some(pointer) = self.blocks[id as usize] else { return };
+    pub(super) fn move_base(&mut self, mut block: Block, base_ms: u64) {
         let mut taken_in = Vec::new();
-        self.with_block(id, |block| block.move_base(base_ms, |_, slot| taken_in.push(slot)));
+        block.move_base(base_ms, |slot| taken_in.push(slot));
         for index in taken_in {
-            let slot = Slot { block: pointer, index: index as u16 };
+            let slot = Slot { block, index: index as u16 };
             // A hash with fields keeps its own deadline there.
             if !self.entry(slot).has_fields() {
+                // An entry that becomes shorter stays where it is, and its block what it is.
                 self.keep_far(slot, None);
             }
         }
     }
 
-    /// Keys that are dead but not deleted.
-    pub fn count_dead(&self, now_ms: u64) -> usize {
-        let due = self.minima.due(now_ms).filter_map(|id| self.blocks[id as usize]);
-        // SAFETY: blocks in the table are alive.
-        let due = due.map(|block| unsafe { block.as_ref() });
-        if self.with_fields == 0 {
-            return due.map(|block| block.count_dead(now_ms)).sum();
+    /// Changes an entry that is outside of the heap and stays there.
+    fn change_whole(&mut self, slot: Slot, whole: Whole, change: impl FnOnce(Whole) -> Whole) -> Slot {
+        self.whole_bytes -= whole.entry().bytes();
+        let new = change(whole);
+        self.whole_bytes += new.entry().bytes();
+        if new != whole {
+            // SAFETY: the slot has a stub.
+            unsafe { write_stub(slot.block.in_heap(slot.index()), new.address()) };
         }
-        let dead = |block: &Block| block.full_slots().filter(|&slot| self.is_dead_in(block, slot, now_ms)).count();
-        due.map(dead).sum()
+        slot
     }
 
-    /// Dead keys of the block at a position that are `wanted`, at most `limit`.
-    pub fn dead_at(&self, position: u64, now_ms: u64, limit: usize, wanted: impl Fn(&[u8]) -> bool) -> DeadKeys {
-        let block = self.block_of(position);
-        let span = 1u64.checked_shl(64 - u32::from(block.depth));
-        let next = span.and_then(|span| block.position.checked_add(span));
-        if self.minima.get(block.id) >= now_ms {
-            return DeadKeys { keys: Vec::new(), was_due: false, next };
+    /// Lays out anew an entry that is in the heap, there or elsewhere: `fill` writes its value, as long as planned, with
+    /// the old entry before it.
+    fn rewrite(&mut self, slot: Slot, plan: Plan, fill: impl FnOnce(Entry, *mut u8)) -> Slot {
+        let (mut block, index) = (slot.block, slot.index());
+        let (at, old_bytes) = (block.in_heap(index), block.bytes_in_heap(index));
+        let Some(bytes) = heap_bytes(&plan) else {
+            let whole = Whole::planned(plan, self.entry(slot), fill);
+            self.whole_bytes += whole.entry().bytes();
+            block.leave_bytes(block.place(index), old_bytes - STUB_BYTES);
+            // SAFETY: nothing in a heap is shorter than a stub.
+            unsafe { write_stub(at, whole.address()) };
+            return slot;
+        };
+        if bytes <= old_bytes || block.grow_in_place(index, bytes) {
+            let mut copy = MaybeUninit::<[u8; ENTRY_BYTES_MAX]>::uninit();
+            let copy = NonNull::from(&mut copy).cast::<u8>();
+            // SAFETY: no entry in a heap is longer than the copy. Where the entry was are at least as many bytes as planned.
+            unsafe {
+                let old = Entry::at(at);
+                copy_nonoverlapping(at.as_ptr(), copy.as_ptr(), old.bytes());
+                let old = Entry::at(copy);
+                fill(old, plan.write_key(at, old.key()));
+            }
+            if bytes < old_bytes {
+                block.leave_bytes(block.place(index), old_bytes - bytes);
+            }
+            return slot;
         }
-        let dead =
-            block.full_slots().filter(|&slot| self.is_dead_in(block, slot, now_ms)).map(|slot| block.entry(slot).key());
-        let keys = dead.filter(|key| wanted(key)).take(limit).map(Into::into).collect();
-        DeadKeys { keys, was_due: true, next }
+        let slot = self.room_beside(slot, bytes);
+        let (mut block, index) = (slot.block, slot.index());
+        let place = block.take_room(bytes);
+        let old = block.entry(index);
+        // SAFETY: room was taken for what is planned; the old entry is elsewhere.
+        unsafe { fill(old, plan.write_key(block.at_place(place), old.key())) };
+        block.leave_place(index);
+        block.set_place(index, place);
+        slot
+    }
+
+    /// Gives an entry another value, laid out as planned. What is outside of the heap stays there if it has to.
+    #[inline]
+    fn put(&mut self, slot: Slot, plan: Plan, value: Stored, stays_outside: bool) -> Slot {
+        let (mut block, index) = (slot.block, slot.index());
+        let at = block.in_heap(index);
+        if let Some(whole) = block.whole(index) {
+            if self.pinned || stays_outside || heap_bytes(&plan).is_none() {
+                // SAFETY: `change_whole` forgets the old pointer; the value does not borrow from it.
+                return self.change_whole(slot, whole, |whole| unsafe { whole.put(plan, value) });
+            }
+            return self.bring_in(slot, plan, value);
+        }
+        let (old, old_bytes) = (block.entry(index), block.bytes_in_heap(index));
+        if let Some(bytes) = heap_bytes(&plan)
+            && bytes <= old_bytes
+            && old.value_offset() == plan.value_offset()
+        {
+            // SAFETY: the key stays where it is, and there is as much room behind it as planned.
+            unsafe { write_value(&value, plan.write(at).value_at()) };
+            if bytes < old_bytes {
+                block.leave_bytes(block.place(index), old_bytes - bytes);
+            }
+            return slot;
+        }
+        // SAFETY: there is as much room as planned.
+        self.rewrite(slot, plan, |_, to| unsafe { write_value(&value, to) })
+    }
+
+    /// Brings an entry into the heap that was too large for it.
+    #[cold]
+    fn bring_in(&mut self, slot: Slot, plan: Plan, value: Stored) -> Slot {
+        let bytes = heap_bytes(&plan).expect("it fits the heap now");
+        let slot = self.room_beside(slot, bytes);
+        let (mut block, index) = (slot.block, slot.index());
+        let place = block.take_room(bytes);
+        // SAFETY: room was taken for what is planned.
+        unsafe { write_value(&value, plan.write_key(block.at_place(place), block.entry(index).key())) };
+        if let Some(whole) = block.whole(index) {
+            self.free_whole(whole);
+        }
+        block.leave_place(index);
+        block.set_place(index, place);
+        slot
+    }
+
+    /// Puts another value into an entry, which keeps its deadline. The value must not be part of the old one.
+    #[inline]
+    pub fn set_value<'v>(&mut self, mut slot: Slot, value: impl Into<Stored<'v>>, now_ms: u64) -> Slot {
+        let value = value.into();
+        if let Stored::String(text) = value
+            && self.entry(slot).is_string_of(value.len())
+        {
+            // SAFETY: nobody else looks at the value while the table is borrowed mutably, and it does not borrow from itself.
+            unsafe { self.entry(slot).overwrite(text) };
+            return slot;
+        }
+        if !self.entry(slot).is_string() {
+            if self.entry(slot).has_fields() {
+                slot = self.set_fields_deadline(slot, None, now_ms);
+            }
+            self.leave(slot);
+        }
+        let plan = self.entry(slot).plan().with_value(&value);
+        self.put(slot, plan, value, false)
+    }
+
+    /// Another value under the same key, type, deadlines of fields and clock. What was there is not given back, if it was
+    /// a node.
+    pub fn set_content(&mut self, slot: Slot, content: Stored) -> Slot {
+        let entry = self.entry(slot);
+        let plan = entry.plan().with_value(&content).with_fields(entry.has_fields());
+        self.put(slot, plan, content, false)
+    }
+
+    /// As [`Table::set_content`], of a packed collection that becomes no longer: the slot stays where it is.
+    pub(super) fn shrink_content(&mut self, slot: Slot, content: Stored) {
+        let entry = self.entry(slot);
+        debug_assert!(content.len() <= entry.stored().len());
+        let plan = entry.plan().with_value(&content).with_fields(entry.has_fields());
+        self.put(slot, plan, content, true);
+    }
+
+    /// Changes the length of a string that is kept as bytes; new bytes are zero, the value counts as raw from now on.
+    pub fn resize_value(&mut self, slot: Slot, len: usize) -> Slot {
+        let entry = self.entry(slot);
+        debug_assert!(entry.is_string());
+        if let Some(whole) = slot.block.whole(slot.index()) {
+            // SAFETY: `change_whole` forgets the old pointer.
+            return self.change_whole(slot, whole, |whole| unsafe { whole.resize_value(len) });
+        }
+        let plan = Plan { value_len: len, ..entry.plan() }.grown().raw();
+        self.rewrite(slot, plan, |old, to| {
+            let kept = old.stored().len().min(len);
+            // SAFETY: there is room for so many.
+            unsafe {
+                copy_nonoverlapping(old.stored().as_ptr(), to, kept);
+                write_bytes(to.add(kept), 0, len - kept);
+            }
+        })
+    }
+
+    /// Replaces a part of a packed collection with bytes from elsewhere.
+    pub fn splice(&mut self, slot: Slot, at: Range<usize>, with: &[u8]) -> Slot {
+        let entry = self.entry(slot);
+        let len = entry.stored().len();
+        assert!(at.start <= at.end && at.end <= len, "a part of the value");
+        if at.len() == with.len() {
+            self.value_mut(slot)[at].copy_from_slice(with);
+            return slot;
+        }
+        if let Some(whole) = slot.block.whole(slot.index()) {
+            // SAFETY: `change_whole` forgets the old pointer; `with` is borrowed from elsewhere.
+            return self.change_whole(slot, whole, |whole| unsafe { whole.splice(at, with) });
+        }
+        let plan = Plan { value_len: len - at.len() + with.len(), ..entry.plan() }.grown();
+        self.rewrite(slot, plan, |old, to| {
+            let (head, tail) = (&old.stored()[..at.start], &old.stored()[at.end..]);
+            // SAFETY: together they are as long as planned.
+            unsafe {
+                copy_nonoverlapping(head.as_ptr(), to, head.len());
+                copy_nonoverlapping(with.as_ptr(), to.add(head.len()), with.len());
+                copy_nonoverlapping(tail.as_ptr(), to.add(head.len() + with.len()), tail.len());
+            }
+        })
+    }
+
+    /// The bytes of a value that is not an integer, to change in place.
+    pub fn value_mut(&mut self, slot: Slot) -> &mut [u8] {
+        // SAFETY: nobody else looks at the value while the table is borrowed mutably.
+        unsafe { self.entry(slot).stored_mut() }
+    }
+
+    /// Sets the mark of a packed collection.
+    pub fn set_marked(&mut self, slot: Slot, marked: bool) {
+        self.entry(slot).set_marked(marked);
     }
 
     /// A key chosen uniformly among the slots for which `wanted` holds: slots are drawn until one fits. `None` where
@@ -645,18 +655,18 @@ impl Table {
         tries: usize,
         wanted: impl Fn(&Block, usize) -> bool,
     ) -> Option<Slot> {
+        // Blocks have different numbers of slots: those that one has not count as empty.
+        let slots = if let [block] = self.directory[..] { block.slots_end() } else { SLOTS_END_MAX };
         for _ in 0..tries {
             let at = rng.usize(..self.directory.len());
-            let pointer = self.directory[at];
-            // SAFETY: the directory points at live blocks.
-            let block = unsafe { pointer.as_ref() };
+            let block = self.directory[at];
+            let index = rng.usize(..slots);
             // A block stands in the directory once or several times: only the first one counts.
-            if at & ((1 << (self.bits - block.depth)) - 1) != 0 {
+            if at & ((1 << (self.bits - block.depth())) - 1) != 0 {
                 continue;
             }
-            let index = rng.usize(..SLOTS);
-            if block.is_full(index) && wanted(block, index) {
-                return Some(Slot { block: pointer, index: index as u16 });
+            if index < block.slots_end() && block.has_key(index) && wanted(&block, index) {
+                return Some(Slot { block, index: index as u16 });
             }
         }
         None
@@ -666,16 +676,14 @@ impl Table {
     pub fn any(&self, rng: &mut fastrand::Rng, wanted: impl Fn(&Block, usize) -> bool) -> Option<Slot> {
         let start = rng.usize(..self.blocks.len());
         let (before, after) = self.blocks.split_at(start);
-        after.iter().chain(before).flatten().find_map(|&pointer| {
-            // SAFETY: blocks in the table are alive.
-            let block = unsafe { pointer.as_ref() };
+        after.iter().chain(before).flatten().find_map(|block| {
             let index = block.full_slots().find(|&index| wanted(block, index))?;
-            Some(Slot { block: pointer, index: index as u16 })
+            Some(Slot { block: *block, index: index as u16 })
         })
     }
 
     /// Every entry with what its column says.
-    pub fn entries(&self) -> impl Iterator<Item = (Entry, Option<u64>)> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = (Entry<'_>, Option<u64>)> + '_ {
         self.blocks().flat_map(|block| block.full_slots().map(|slot| (block.entry(slot), block.deadline_ms(slot))))
     }
 
@@ -697,40 +705,44 @@ impl Table {
 
     /// Every block, each once.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
-        // SAFETY: blocks in the table are alive while `self` is borrowed.
-        self.blocks.iter().flatten().map(|block| unsafe { block.as_ref() })
+        self.blocks.iter().flatten()
     }
 
     pub(super) fn block_of(&self, position: u64) -> &Block {
-        // SAFETY: the directory points at live blocks.
-        unsafe { self.block_at(position).as_ref() }
+        &self.directory[self.directory_index(position)]
     }
 
     pub(super) fn position_of(&self, key: &[u8]) -> u64 {
         spread(self.hasher.hash(key))
     }
 
-    /// Asks the cache for what a lookup of the key will read, one level a call: 0 directory, 1 group, 2 word,
-    /// 3 entry, 4 the rest of a longer entry. A batch calls each level for all its keys before the next.
+    /// Asks the cache for what a lookup of the key will read, one level a call: 0 directory, 1 group, 2 entry, 3 and 4 the
+    /// rest of a longer entry; where it is to be changed, more of the block. A batch calls each level for all its keys before the next.
     #[inline]
-    pub fn prefetch(&self, key_hash: u64, level: usize) {
+    pub fn prefetch(&self, key_hash: u64, level: usize, writes: bool) {
         let position = spread(key_hash);
         if level == 0 {
             super::block::prefetch(&self.directory[self.directory_index(position)]);
             return;
         }
-        let block = self.block_of(position);
+        let (block, print) = (self.block_of(position), Print::of(key_hash));
         match level {
-            1 => block.prefetch_group(Print::of(key_hash)),
-            2 => block.prefetch_word(Print::of(key_hash)),
-            3 => block.prefetch_entry(Print::of(key_hash)),
-            _ => block.prefetch_value(Print::of(key_hash)),
+            1 => block.prefetch_group(print),
+            2 => block.prefetch_entry(print, writes),
+            3 => block.prefetch_value(print),
+            _ => block.prefetch_whole(print),
         }
+    }
+
+    /// An entry that keeps its address, of a table of such.
+    #[inline]
+    pub fn whole(&self, slot: Slot) -> Option<Whole> {
+        slot.block.whole(slot.index())
     }
 
     /// The entry that the search for a key looks at first: most likely the key's, where it is there.
     #[inline]
-    pub fn candidate(&self, key_hash: u64) -> Option<Entry> {
+    pub fn candidate(&self, key_hash: u64) -> Option<Entry<'_>> {
         let block = self.block_of(spread(key_hash));
         block.candidate(Print::of(key_hash)).map(|slot| block.entry(slot))
     }
@@ -742,181 +754,45 @@ impl Table {
         while freed < limit {
             let Some(block) = self.blocks.pop() else { return (freed, false) };
             let Some(block) = block else {
-                // The place of a block that was merged away: `bytes` counts blocks less such places.
+                // The place of a block that was merged away: `shape` counts blocks less such places.
                 self.free_ids.pop();
                 continue;
             };
-            freed += self.free_block(block);
+            for index in block.full_slots() {
+                self.leave(Slot { block, index: index as u16 });
+                if let Some(whole) = block.whole(index) {
+                    self.free_whole(whole);
+                }
+            }
+            freed += block.len();
+            self.free_block(block);
         }
         (freed, true)
     }
 
-    /// Frees a block with its entries; returns how many there were.
-    fn free_block(&mut self, block: NonNull<Block>) -> usize {
-        // SAFETY: blocks come from `Box::leak`, and this one was taken out of the table.
-        let block = unsafe { Box::from_raw(block.as_ptr()) };
-        for slot in block.full_slots() {
-            let entry = block.entry(slot);
-            self.entry_bytes -= entry.allocated_bytes();
-            self.leave(entry);
-            // SAFETY: the block that owned it goes with it.
-            unsafe { entry.free() };
-        }
-        block.len()
-    }
-
-    fn new_block(&mut self, depth: u8, position: u64, base_ms: u64) -> NonNull<Block> {
-        let id = self.free_ids.pop().unwrap_or_else(|| {
-            self.blocks.push(None);
-            (self.blocks.len() - 1) as u32
-        });
-        self.minima.grow(id);
-        let block = NonNull::from(Box::leak(Block::new(id, depth, position, base_ms)));
-        self.blocks[id as usize] = Some(block);
-        self.depths[depth as usize] += 1;
-        block
-    }
-
-    /// The directory entries of a block: first index and number.
-    fn aliases(&self, block: &Block) -> (usize, usize) {
-        (self.directory_index(block.position), 1 << (self.bits - block.depth))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn split(&mut self, mut pointer: NonNull<Block>) {
-        // SAFETY: a live block of ours; no other reference to it is in use.
-        let block = unsafe { pointer.as_mut() };
-        let depth = block.depth;
-        // A depth past the pointer bits of a position would need 2^40 blocks: the seed keeps keys from agreeing in
-        // that many bits.
-        assert!(depth < 40, "keys agree in {depth} bits of their hashes");
-        if depth == self.bits {
-            self.double();
-        }
-        let mut moved = std::mem::take(&mut self.moved);
-        block.drain(&mut moved);
-        self.depths[depth as usize] -= 1;
-        self.depths[depth as usize + 1] += 1;
-        block.depth = depth + 1;
-        let base_ms = block.base_ms;
-        let mut upper = self.new_block(depth + 1, block.position | 1 << (63 - depth), base_ms);
-        // SAFETY: just made.
-        let upper_block = unsafe { upper.as_mut() };
-        let bit = 7 - (depth & 7);
-        let used_up = bit == 0;
-        if used_up {
-            prefetch_all(&moved);
-        }
-        for one in &mut moved {
-            let goes_up = one.window >> bit & 1 == 1;
-            if used_up {
-                one.window = window(spread(self.hasher.hash(one.entry.key())), depth + 1);
-            }
-            if goes_up { upper_block.take_in(one, base_ms) } else { block.take_in(one, base_ms) }
-        }
-        moved.clear();
-        self.moved = moved;
-        let (start, count) = self.aliases(upper_block);
-        self.directory[start..start + count].fill(upper);
-        self.minima.set(block.id, block.next_due_ms(0));
-        self.minima.set(upper_block.id, upper_block.next_due_ms(0));
-    }
-
-    fn double(&mut self) {
-        self.directory = self.directory.iter().flat_map(|&block| [block, block]).collect();
-        self.bits += 1;
-    }
-
-    /// Merges the block with its buddy while both together are nearly empty.
-    fn merge(&mut self, mut pointer: NonNull<Block>) {
-        loop {
-            // SAFETY: a live block of ours; no other reference to it is in use.
-            let block = unsafe { pointer.as_mut() };
-            let depth = block.depth;
-            if depth == 0 || block.len() >= MERGE_BELOW {
-                return;
-            }
-            let mut other = self.block_at(block.position ^ 1 << (64 - depth));
-            // SAFETY: the buddy is another block, since it stands for another part of the line.
-            let buddy = unsafe { other.as_mut() };
-            if buddy.depth != depth || block.len() + buddy.len() > MERGED_AT_MOST {
-                return;
-            }
-            let base_ms = match (block.with_deadline(), buddy.with_deadline()) {
-                (_, 0) => block.base_ms,
-                (0, _) => buddy.base_ms,
-                _ => block.base_ms.min(buddy.base_ms),
-            };
-            let latest_ms = block.latest_in_column_ms().max(buddy.latest_in_column_ms());
-            if latest_ms.is_some_and(|latest_ms| latest_ms - base_ms > REACH_MS) {
-                return;
-            }
-            let (block_base_ms, buddy_base_ms) = (block.base_ms, buddy.base_ms);
-            let mut moved = std::mem::take(&mut self.moved);
-            block.drain(&mut moved);
-            let of_block = moved.len();
-            buddy.drain(&mut moved);
-            self.free_ids.push(buddy.id);
-            self.minima.set(buddy.id, NEVER_MS);
-            self.blocks[buddy.id as usize] = None;
-            // SAFETY: drained and out of the table; the directory is mended below, before anyone looks.
-            drop(unsafe { Box::from_raw(other.as_ptr()) });
-            self.depths[depth as usize] -= 2;
-            self.depths[depth as usize - 1] += 1;
-            block.depth = depth - 1;
-            block.position &= !(1 << (64 - depth));
-            block.base_ms = base_ms;
-            let coarser = depth & 7 == 0;
-            if coarser {
-                prefetch_all(&moved);
-            }
-            for (index, one) in moved.iter_mut().enumerate() {
-                if coarser {
-                    one.window = window(spread(self.hasher.hash(one.entry.key())), depth - 1);
-                }
-                block.take_in(one, if index < of_block { block_base_ms } else { buddy_base_ms });
-            }
-            moved.clear();
-            self.moved = moved;
-            let (start, count) = self.aliases(block);
-            self.directory[start..start + count].fill(pointer);
-            self.minima.set(block.id, block.next_due_ms(0));
-            self.halve();
-        }
-    }
-
-    /// Shrinks the directory when it has become far larger than the blocks need.
-    fn halve(&mut self) {
-        let blocks = self.shape().blocks;
-        while self.bits > 0 && self.depths[self.bits as usize] == 0 && self.directory.len() > 8 * blocks {
-            self.directory = self.directory.iter().copied().step_by(2).collect();
-            self.bits -= 1;
-        }
-    }
-
     #[cfg(test)]
     pub fn check(&mut self) {
-        let mut len = 0;
-        let mut with_deadline = 0;
-        let mut bytes = 0;
+        let (mut len, mut with_deadline, mut block_bytes, mut whole_bytes, mut slots) = (0, 0, 0, 0, 0);
         for block in self.blocks() {
             block.check();
             len += block.len();
             with_deadline += block.with_deadline();
-            assert!(self.minima.get(block.id) <= block.exact_minimum_ms(), "a minimum is never late");
+            block_bytes += block.column_bytes() + block.chunk_bytes();
+            slots += block.slots();
+            assert!(self.minima.get(block.id()) <= block.exact_minimum_ms(), "a minimum is never late");
             let (start, count) = self.aliases(block);
-            assert!(self.directory[start..start + count].iter().all(|at| std::ptr::eq(at.as_ptr(), block)));
+            assert!(self.directory[start..start + count].iter().all(|at| at == block));
             for slot in block.full_slots() {
                 let entry = block.entry(slot);
-                bytes += entry.allocated_bytes();
+                assert!(!self.pinned || block.whole(slot).is_some());
+                whole_bytes += block.whole(slot).map_or(0, |whole| whole.entry().bytes());
                 let hash = self.hasher.hash(entry.key());
-                assert!(std::ptr::eq(self.block_at(spread(hash)).as_ptr(), block));
+                assert_eq!(self.block_at(spread(hash)), *block);
                 assert_eq!(block.print(slot), Print::of(hash));
-                assert_eq!(block.window(slot), window(spread(hash), block.depth));
             }
         }
-        assert_eq!((len, with_deadline, bytes), (self.len, self.with_deadline, self.entry_bytes));
+        assert_eq!((len, with_deadline, slots), (self.len, self.with_deadline, self.slots));
+        assert_eq!((block_bytes, whole_bytes), (self.block_bytes, self.whole_bytes));
         assert_eq!(self.directory.len(), 1 << self.bits);
     }
 }
@@ -928,12 +804,6 @@ impl Drop for Table {
 }
 
 /// Where a block's column starts to count at this moment.
-fn base_at(now_ms: u64) -> u64 {
+pub(super) fn base_at(now_ms: u64) -> u64 {
     now_ms.saturating_sub(BASE_BEHIND_MS)
-}
-
-fn prefetch_all(moved: &[Moved]) {
-    for one in moved {
-        super::block::prefetch(one.entry.address() as *const u8);
-    }
 }

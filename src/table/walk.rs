@@ -8,14 +8,13 @@ impl Table {
     /// `until_ms`. Returns the position of the next block; none after the last.
     pub fn walk(&self, position: u64, until_ms: u64, mut each: impl FnMut(&Block, usize)) -> Option<u64> {
         let block = self.block_of(position);
-        if self.minimum_ms(block.id) <= until_ms {
+        if self.minimum_ms(block.id()) <= until_ms {
             // Blocks may have merged since the position was left.
             let is_ahead =
-                |slot: &usize| block.position >= position || self.position_of(block.entry(*slot).key()) >= position;
+                |slot: &usize| block.position() >= position || self.position_of(block.entry(*slot).key()) >= position;
             block.full_slots().filter(is_ahead).for_each(|slot| each(block, slot));
         }
-        let span = 1u64.checked_shl(64 - u32::from(block.depth));
-        span.and_then(|span| block.position.checked_add(span))
+        block.next_position()
     }
 }
 

@@ -161,13 +161,13 @@ impl<'a> View<'a> {
     }
 }
 
-fn of_dict<'a>((entry, deadline_ms): (Entry, Option<u64>)) -> Field<'a> {
+fn of_dict((entry, deadline_ms): (Entry<'_>, Option<u64>)) -> Field<'_> {
     let value = element(entry.value());
     Field { name: Element::Bytes(entry.key()), value, deadline_ms: deadline_ms.unwrap_or(NEVER_MS) }
 }
 
 /// A field in a dictionary.
-pub fn dict_field<'a>(entry: Entry, deadline_ms: Option<u64>) -> Field<'a> {
+pub fn dict_field(entry: Entry<'_>, deadline_ms: Option<u64>) -> Field<'_> {
     of_dict((entry, deadline_ms))
 }
 
@@ -360,27 +360,23 @@ pub fn sweep(
                 NEVER_MS => Next::None,
                 at_ms => Next::At(at_ms),
             };
-            FieldsSwept { deleted: swept.deleted, bytes: swept.bytes, entry, next }
+            FieldsSwept { deleted: swept.deleted, bytes: swept.bytes, packed: None, next }
         }
         view => {
-            let before = entry.allocated_bytes();
             view.iter()
                 .filter(|field| field.deadline_ms < before_ms)
                 .for_each(|field| died(field.name, field.deadline_ms));
             let mut kept = view.iter().filter(|field| field.deadline_ms >= before_ms);
             let marked = kept.any(|field| field.deadline_ms < NEVER_MS);
             let bytes = packed_as(view.iter().filter(|field| field.deadline_ms >= before_ms), marked);
-            let old_len = view.len();
-            // SAFETY: the old pointer is given up, and the bytes are elsewhere.
-            let entry = unsafe { entry.with_content(Stored::Packed(Kind::Hash, marked, &bytes)) };
-            let new = View::of(entry.content());
+            let new = View::packed(&bytes, marked);
             let next = match new.earliest_ms() {
                 _ if new.is_empty() => Next::Empty,
                 NEVER_MS => Next::None,
                 at_ms => Next::At(at_ms),
             };
-            let bytes = before.saturating_sub(entry.allocated_bytes());
-            FieldsSwept { deleted: old_len - new.len(), bytes, entry, next }
+            let deleted = view.len() - new.len();
+            FieldsSwept { deleted, bytes: 0, packed: Some((marked, bytes.into_vec())), next }
         }
     }
 }

@@ -49,7 +49,7 @@ impl Node for Set {
 impl Set {
     /// Adds a member; whether it is new.
     pub fn insert(&mut self, member: &[u8]) -> bool {
-        self.members.add(member, Value::Bytes(b"")).1
+        self.members.add(member, Value::Bytes(b""))
     }
 
     fn of(view: View) -> Set {
@@ -151,7 +151,7 @@ impl<'a> View<'a> {
                 let at = pack::skip(bytes, COUNT_BYTES, rng.usize(..pack::count(bytes)));
                 Some(pack::read(bytes, at).0)
             }
-            View::Dict(dict) => dict.random(rng, |_, _| true).map(|(entry, _)| of_entry(entry)),
+            View::Dict(dict) => dict.random(rng, |_| true).map(|(entry, _)| of_entry(entry)),
         }
     }
 
@@ -169,7 +169,7 @@ impl<'a> View<'a> {
     }
 }
 
-fn of_entry<'a>(entry: Entry) -> Element<'a> {
+fn of_entry(entry: Entry<'_>) -> Element<'_> {
     Element::Bytes(entry.key())
 }
 

@@ -84,7 +84,7 @@ impl<'c> Edit<'c> {
         }
         let now_ms = self.now_ms;
         let new = self.live.change_node(|hash: &mut Hash| {
-            let new = hash.fields.set(name, Value::of(value)).1;
+            let new = hash.fields.set(name, Value::of(value));
             if !new && !keep_deadline && found.is_some_and(|deadline_ms| deadline_ms < NEVER_MS) {
                 hash.fields.set_deadline(name, None, now_ms);
             }

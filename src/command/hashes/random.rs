@@ -86,7 +86,7 @@ fn repeated(
     limit: usize,
     rng: &mut fastrand::Rng,
 ) -> Result {
-    let lives = |_, deadline_ms: Option<u64>| deadline_ms.unwrap_or(NEVER_MS) >= now_ms;
+    let lives = |deadline_ms: Option<u64>| deadline_ms.unwrap_or(NEVER_MS) >= now_ms;
     let drawn_from = drawable(view, now_ms);
     let all = if drawn_from.is_some() { Vec::new() } else { alive(view, now_ms) };
     let draw = |rng: &mut fastrand::Rng| match drawn_from {
@@ -108,7 +108,7 @@ fn distinct<'a>(view: View<'a>, now_ms: u64, count: usize, rng: &mut fastrand::R
         let mut drawn = HashSet::new();
         let mut fields = Vec::new();
         for _ in 0..count * 16 {
-            let lives = |_, deadline_ms: Option<u64>| deadline_ms.unwrap_or(NEVER_MS) >= now_ms;
+            let lives = |deadline_ms: Option<u64>| deadline_ms.unwrap_or(NEVER_MS) >= now_ms;
             let Some((entry, deadline_ms)) = dict.random(rng, lives) else { break };
             if drawn.insert(entry.address()) {
                 fields.push(dict_field(entry, deadline_ms));

@@ -159,6 +159,7 @@ async fn resetstat(ctx: TaskCtx) -> Result<Vec<u8>> {
 
 fn reset_counters(shard: &Rc<Shard>) {
     let mut keyspace = shard.keyspace.borrow_mut();
+    keyspace.count_upkeep();
     keyspace.counters = Counters::default();
     keyspace.effects.fields_expired = 0;
     keyspace.lag.reset();

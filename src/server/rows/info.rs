@@ -218,6 +218,10 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.field("mem_allocator", "jemalloc");
     text.field("lazyfree_pending_objects", facts.total.garbage_keys);
     text.field("lazyfreed_objects", facts.total.counters.freed_lazily);
+    let upkeep = facts.total.counters.upkeep;
+    text.field("table_merges", upkeep.merges);
+    text.field("table_compactions", upkeep.compactions);
+    text.field("table_upkeep_us", upkeep.ns / 1000);
 }
 
 /// What Lua uses on all shards, and the sources of scripts and functions, which they share.

@@ -18,7 +18,7 @@ pub use packed::{EMPTY, Packed, fits, packed};
 
 use super::number::I64_TEXT_BYTES_MAX;
 use super::pack::{self, Element};
-use crate::table::{Entry, Kind, Stored};
+use crate::table::{Kind, Stored, Whole};
 use node::score_of;
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
@@ -146,7 +146,7 @@ impl<'a> View<'a> {
             }
             (View::Zset(zset), reverse) => {
                 let mut items = zset.order().iter(ranks);
-                let mut show = |(score, entry): (f64, Entry)| each(Element::Bytes(entry.key()), score);
+                let mut show = |(score, member): (f64, Whole)| each(Element::Bytes(member.entry().key()), score);
                 if reverse { items.rev().try_for_each(show) } else { items.try_for_each(&mut show) }
             }
         };
@@ -162,7 +162,7 @@ impl<'a> View<'a> {
 
     /// One call of a scan: shows about `count` items, all of them where they are packed, and returns where to go on, 0
     /// at the end. The cursor may be any number.
-    pub fn scan(self, cursor: u64, count: usize, mut each: impl FnMut(Element<'a>, f64)) -> u64 {
+    pub fn scan(self, cursor: u64, count: usize, mut each: impl FnMut(Element, f64)) -> u64 {
         match self {
             View::Packed(_) => {
                 self.for_each(each);

@@ -6,30 +6,35 @@ use super::super::pack::Element;
 use super::super::{Node, NodeType};
 use super::{Edit, View};
 use crate::table::block::prefetch;
-use crate::table::{Dict, Entry, Kind, Value};
+use crate::table::{Dict, Entry, Kind, Value, Whole};
 use std::cmp::Ordering;
 use std::ops::Range;
 
 /// An entry of `members` holds a score in eight bytes whatever the score is, so that the entry stays where it is until
 /// its member goes: `order` points at it.
-#[derive(Default)]
 pub struct Zset {
     members: Dict,
-    order: Order<Entry>,
+    order: Order<Whole>,
+}
+
+impl Default for Zset {
+    fn default() -> Zset {
+        Zset { members: Dict::pinned(), order: Order::default() }
+    }
 }
 
 // SAFETY: a sorted set owns what its entries point at, and nothing in them belongs to a thread.
 unsafe impl Send for Zset {}
 
-impl Member for Entry {
+impl Member for Whole {
     #[inline]
     fn bytes(&self) -> &[u8] {
-        self.key()
+        self.entry().key()
     }
 
     #[inline]
     fn prefetch(&self) {
-        prefetch(self.address() as *const u8);
+        prefetch(self.entry().address() as *const u8);
     }
 }
 
@@ -62,7 +67,7 @@ impl Node for Zset {
 impl Clone for Zset {
     fn clone(&self) -> Zset {
         let members = self.members.clone();
-        let copy_of = |(score, entry): (f64, Entry)| members.get(entry.key()).map(|copy| (score, copy));
+        let copy_of = |(score, member): (f64, Whole)| members.get_pinned(member.bytes()).map(|copy| (score, copy));
         let order = Order::from_sorted(self.order.iter(0..self.len()).filter_map(copy_of));
         Zset { members, order }
     }
@@ -86,19 +91,24 @@ fn numeric(score: f64) -> f64 {
 }
 
 /// Makes a sorted set of items that come in order.
-#[derive(Default)]
 pub struct Builder {
     members: Dict,
-    items: Vec<(f64, Entry)>,
+    items: Vec<(f64, Whole)>,
     /// An item came that belonged before another: the order points at members, so that it has to be one.
     mixed: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder { members: Dict::pinned(), items: Vec::new(), mixed: false }
+    }
 }
 
 impl Builder {
     /// Adds an item, unless its member is there.
     pub fn push(&mut self, member: &[u8], score: f64) {
         let score = numeric(score);
-        let (entry, new) = self.members.add(member, value_of(score));
+        let (entry, new) = self.members.add_pinned(member, value_of(score));
         if new {
             self.mixed |= self.items.last().is_some_and(|last| by_item(last, &(score, entry)).is_gt());
             self.items.push((score, entry));
@@ -113,8 +123,8 @@ impl Builder {
     }
 }
 
-fn by_item(a: &(f64, Entry), b: &(f64, Entry)) -> Ordering {
-    compare_f64(a.0, b.0).then_with(|| a.1.key().cmp(b.1.key()))
+fn by_item(a: &(f64, Whole), b: &(f64, Whole)) -> Ordering {
+    compare_f64(a.0, b.0).then_with(|| a.1.bytes().cmp(b.1.bytes()))
 }
 
 impl Zset {
@@ -138,7 +148,7 @@ impl Zset {
         &self.members
     }
 
-    pub(super) fn order(&self) -> &Order<Entry> {
+    pub(super) fn order(&self) -> &Order<Whole> {
         &self.order
     }
 
@@ -149,44 +159,44 @@ impl Zset {
 }
 
 impl Edit for Zset {
-    type Place = Entry;
+    type Place = Whole;
 
     #[inline]
-    fn find(&self, member: &[u8]) -> Option<(Entry, f64)> {
-        self.members.get(member).map(|entry| (entry, score_of(entry)))
+    fn find(&self, member: &[u8]) -> Option<(Whole, f64)> {
+        self.members.get_pinned(member).map(|whole| (whole, score_of(whole.entry())))
     }
 
     fn insert(&mut self, member: &[u8], score: f64) -> bool {
         let score = numeric(score);
-        let (entry, new) = self.members.add(member, value_of(score));
+        let (whole, new) = self.members.add_pinned(member, value_of(score));
         if new {
-            self.order.insert(score, entry);
+            self.order.insert(score, whole);
         } else {
             // A second item would be left behind in the order when the member goes.
-            self.change(entry, member, score);
+            self.change(whole, member, score);
         }
         true
     }
 
-    fn change(&mut self, entry: Entry, _: &[u8], score: f64) {
+    fn change(&mut self, place: Whole, _: &[u8], score: f64) {
         let score = numeric(score);
-        self.order.change(score_of(entry), entry, score);
+        self.order.change(score_of(place.entry()), place, score);
         // SAFETY: the value keeps its length, so that the entry is not moved.
-        let same = unsafe { entry.replace_value(value_of(score)) };
-        debug_assert_eq!(same, entry);
+        let same = unsafe { place.replace_value(value_of(score).into()) };
+        debug_assert_eq!(same, place);
     }
 
-    fn remove(&mut self, entry: Entry, member: &[u8]) {
+    fn remove(&mut self, place: Whole, member: &[u8]) {
         // First out of the order, which reads the member.
-        self.order.remove(score_of(entry), member);
+        self.order.remove(score_of(place.entry()), member);
         self.members.remove(member);
     }
 
     fn remove_range(&mut self, ranks: Range<usize>, mut removed: impl FnMut(Element, f64)) {
         let members = &mut self.members;
         self.order.remove_range(ranks, |score, entry| {
-            removed(Element::Bytes(entry.key()), score);
-            members.remove(entry.key());
+            removed(Element::Bytes(entry.bytes()), score);
+            members.remove(entry.bytes());
         });
     }
 }

@@ -118,6 +118,7 @@ impl Snapshot {
         };
         self.databases = (0..keyspace.databases()).map(database).collect();
         self.keyspace_bytes = keyspace.bytes() as u64;
+        keyspace.count_upkeep();
         self.counters = keyspace.counters;
         self.counters.expired_fields += keyspace.effects.fields_expired;
         self.garbage_keys = keyspace.garbage_keys();
@@ -189,6 +190,7 @@ impl Snapshot {
         self.counters.expired_bytes += other.counters.expired_bytes;
         self.counters.expired_fields += other.counters.expired_fields;
         self.counters.freed_lazily += other.counters.freed_lazily;
+        self.counters.upkeep.add(&other.counters.upkeep);
         self.counters.unreported += other.counters.unreported;
         self.counters.deaths_written += other.counters.deaths_written;
         self.counters.deaths_lost += other.counters.deaths_lost;

@@ -1,0 +1,877 @@
+//! The unit of everything: slots kept in columns, and the heap in which their entries are.
+//!
+//! ```text
+//!  Block (a word)   8 bits: places for chunks | 8 bits: groups | 48 bits: address of
+//!  base_ms    what deadlines count from
+//!  chunks     8 bytes each: the pieces of the heap, see heap.rs
+//!  head       the earliest deadline of each of PARTS parts of the groups, counts
+//!  fill       8 bytes a chunk: how much of it is used
+//!  groups     two cache lines each, of 15 slots:
+//!    tags       15 fingerprints (0 = empty) and one count of keys that overflowed past the group
+//!    places     a slot u16: where in the heap the entry is
+//!    bits       a slot u8: eight more bits of the hash
+//!    deadlines  a slot u32: milliseconds from `base_ms`, or FAR, or NONE
+//! ```
+//!
+//! A search reads the directory, the block's first line, its group's two and the entry. A sweep reads the second lines of
+//! those groups in whose part something is due.
+//!
+//! A key's home group follows from its fingerprint and the eight bits, so that keys can be placed anew without reading
+//! them. Probing is linear over groups and goes on while the group's overflow count is not zero, so there are no
+//! tombstones. How many groups there are follows from the keys: a block grows by the allocator's size classes, so that
+//! its slots are 80 to 95 % full. The counts stand in the word, so that a search need not read the head first.
+//!
+//! A block owns its entries, those included that are whole, outside of its heap ([`super::whole`]).
+
+mod heap;
+mod prefetch;
+
+pub(super) use heap::{CHUNKS_MAX, ENTRY_BYTES_MAX, LIVE_MAX, Room, heap_bytes};
+pub use prefetch::prefetch;
+
+use super::entry::Entry;
+use crate::observe::memory::LASTING_ALIGN as ALIGN;
+use heap::{Chunk, Fill};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+pub const GROUP_SLOTS: usize = 15;
+/// A block has no more groups than this.
+pub const GROUPS_MAX: usize = 38;
+/// Slots are counted as if a group had this many: that divides quickly.
+const STRIDE: usize = 16;
+pub const SLOTS_MAX: usize = GROUPS_MAX * GROUP_SLOTS;
+pub const SLOTS_END_MAX: usize = GROUPS_MAX * STRIDE;
+/// A block that would have to be larger splits: one page and a quarter.
+const BYTES_MAX: usize = 5120;
+/// What a slot takes of its group.
+pub const SLOT_BYTES: usize = GROUP_BYTES / GROUP_SLOTS;
+const GROUP_BYTES: usize = size_of::<Group>();
+/// A block with fewer keys than this looks for its buddy to merge with ...
+pub const MERGE_BELOW: usize = SLOTS_MAX * 2 / 5;
+/// ... if both together stay under this, so that a merge is not undone by the next few inserts.
+pub const MERGED_AT_MOST: usize = SLOTS_MAX * 66 / 100;
+
+/// A block without keys has no more.
+#[cfg(test)]
+pub const EMPTY_BLOCK_BYTES: usize = 256 + 128;
+
+/// The column's mark for "no deadline". Both marks are above every relative deadline in unsigned order.
+pub const NONE: u32 = u32::MAX;
+/// The column's mark for a deadline that is out of the column's reach; its 64 bits are in the entry.
+pub const FAR: u32 = u32::MAX - 1;
+/// The latest deadline the column can hold, in milliseconds from the block's base (49.7 days).
+pub const REACH_MS: u64 = FAR as u64 - 1;
+/// A far deadline counts in the minimum as the moment when only this much is left (24.8 days): moving the base then
+/// brings it into the column for good.
+pub const INTO_REACH_MS: u64 = 1 << 31;
+/// The base stays this far behind the clock: a command may carry a moment that is a little older than what the shard
+/// has seen (a transaction that began elsewhere), and its deadlines must not fall before the base.
+pub const BASE_BEHIND_MS: u64 = 60_000;
+/// "No deadline in this block", as a minimum.
+pub const NEVER_MS: u64 = u64::MAX;
+
+/// A sweep reads only those parts of a block in which something is due.
+const PARTS: usize = 8;
+const PART_GROUPS: usize = GROUPS_MAX.div_ceil(PARTS);
+
+const ADDRESS: u64 = (1 << 48) - 1;
+const GROUPS_SHIFT: u32 = 48;
+const CHUNKS_SHIFT: u32 = 56;
+const OVERFLOW: usize = GROUP_SLOTS;
+
+#[repr(C, align(64))]
+struct Group {
+    tags: Tags,
+    places: [u16; GROUP_SLOTS],
+    bits: [u8; GROUP_SLOTS],
+    /// The last one is never set: so many fill a vector register.
+    deadlines: [u32; GROUP_SLOTS + 1],
+}
+
+impl Group {
+    const EMPTY: Group = Group {
+        tags: Tags([0; 16]),
+        places: [0; GROUP_SLOTS],
+        bits: [0; GROUP_SLOTS],
+        deadlines: [NONE; GROUP_SLOTS + 1],
+    };
+}
+
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+struct Tags([u8; 16]);
+
+#[repr(C)]
+pub(in crate::table) struct Head {
+    /// For each part of the column a value that is not later than its earliest deadline (FAR and NONE are no
+    /// deadlines here); NONE where there are none.
+    earliest: [u32; PARTS],
+    len: u16,
+    with_deadline: u16,
+    /// How many of the deadlines are FAR.
+    far: u16,
+    /// How many bits of a position the block stands for.
+    pub depth: u8,
+    /// Chunks of the heap, and the one that takes new entries.
+    pub chunks: u8,
+    pub open: u8,
+    /// Index in the table's list of blocks and in the minima.
+    pub id: u32,
+    /// Where on the line of positions the block's part starts.
+    pub position: u64,
+    /// Bytes of entries in the heap, of holes that others have left there, and of all chunks.
+    pub live: u32,
+    pub holes: u32,
+    pub capacity: u32,
+}
+
+const _: () = assert!(GROUP_BYTES == 128 && std::mem::offset_of!(Group, deadlines) == 64);
+const _: () = assert!(size_of::<Chunk>() == 8 && size_of::<Fill>() == 8);
+
+/// Bytes in front of the groups.
+#[inline]
+const fn front_bytes(chunks: usize) -> usize {
+    let bytes = size_of::<u64>() + chunks * (size_of::<Chunk>() + size_of::<Fill>()) + size_of::<Head>();
+    bytes.next_multiple_of(ALIGN)
+}
+
+/// How large a block's columns are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::table) struct Shape {
+    groups: usize,
+    chunks: usize,
+}
+
+impl Shape {
+    /// As large as a block can be, where what is usual is too small for what has to go in.
+    pub const LARGEST: Shape = Shape { groups: GROUPS_MAX, chunks: CHUNKS_MAX };
+
+    /// For at least so many keys and chunks: as much as fits the allocator's size class. Nothing where a block does not
+    /// get so large.
+    pub fn of(keys: usize, chunks: usize) -> Option<Shape> {
+        let groups = (keys * 20).div_ceil(GROUP_SLOTS * 19).max(1);
+        let class = size_class(front_bytes(chunks) + groups * GROUP_BYTES);
+        if class > BYTES_MAX || groups > GROUPS_MAX {
+            return None;
+        }
+        let groups = ((class - front_bytes(chunks)) / GROUP_BYTES).min(GROUPS_MAX);
+        let room = class - groups * GROUP_BYTES;
+        let chunks = (chunks..=CHUNKS_MAX).take_while(|&chunks| front_bytes(chunks) <= room).last()?;
+        Some(Shape { groups, chunks })
+    }
+
+    fn bytes(self) -> usize {
+        front_bytes(self.chunks) + self.groups * GROUP_BYTES
+    }
+
+    fn layout(self) -> Layout {
+        Layout::from_size_align(self.bytes(), ALIGN).expect("a block is small")
+    }
+}
+
+/// The next of jemalloc's size classes (four to each doubling), in whole cache lines.
+fn size_class(bytes: usize) -> usize {
+    let bytes = bytes.next_multiple_of(ALIGN);
+    let step = (1 << (bytes - 1).max(1).ilog2().saturating_sub(2)).max(ALIGN);
+    bytes.next_multiple_of(step)
+}
+
+/// The bits of a hash a block needs: fingerprint and eight more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Print {
+    fingerprint: u8,
+    bits: u8,
+}
+
+impl Print {
+    #[inline]
+    pub fn of(hash: u64) -> Print {
+        let fingerprint = (hash >> 8) as u8;
+        Print { fingerprint: if fingerprint == 0 { 1 } else { fingerprint }, bits: hash as u8 }
+    }
+
+    #[inline]
+    fn home(self, groups: usize) -> usize {
+        (((self.bits as usize) << 8 | self.fingerprint as usize) * groups) >> 16
+    }
+}
+
+/// A block, by its address and the size of its columns. The table owns what it points at, and makes it anew where it
+/// grows, shrinks, splits or merges: a block is used until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block(u64);
+
+impl Block {
+    /// An empty block.
+    pub(in crate::table) fn new(shape: Shape, id: u32, depth: u8, position: u64, base_ms: u64) -> Block {
+        // SAFETY: the layout is not empty.
+        let pointer = unsafe { alloc(shape.layout()) };
+        let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(shape.layout()) };
+        let address = pointer.as_ptr().expose_provenance() as u64;
+        debug_assert_eq!(address & !ADDRESS, 0);
+        let block = Block(address | (shape.groups as u64) << GROUPS_SHIFT | (shape.chunks as u64) << CHUNKS_SHIFT);
+        let head = Head {
+            earliest: [NONE; PARTS],
+            len: 0,
+            with_deadline: 0,
+            far: 0,
+            depth,
+            chunks: 0,
+            open: 0,
+            id,
+            position,
+            live: 0,
+            holes: 0,
+            capacity: 0,
+        };
+        // SAFETY: all of it is inside the allocation.
+        unsafe {
+            block.address().cast::<u64>().write(base_ms);
+            block.head_at().write(head);
+            for group in 0..shape.groups {
+                block.group_at(group).write(Group::EMPTY);
+            }
+        }
+        block
+    }
+
+    /// Gives back the columns, not the heap.
+    ///
+    /// # Safety
+    /// Nobody uses the block afterwards.
+    pub(in crate::table) unsafe fn free_columns(self) {
+        // SAFETY: allocated with this layout, which follows from the word.
+        unsafe { dealloc(self.address(), self.shape().layout()) }
+    }
+
+    #[inline]
+    fn address(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut((self.0 & ADDRESS) as usize)
+    }
+
+    #[inline]
+    pub(in crate::table) fn groups(&self) -> usize {
+        (self.0 >> GROUPS_SHIFT) as usize & 0xff
+    }
+
+    /// How many chunks there may be without growing.
+    #[inline]
+    pub(in crate::table) fn chunk_places(&self) -> usize {
+        (self.0 >> CHUNKS_SHIFT) as usize
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        Shape { groups: self.groups(), chunks: self.chunk_places() }
+    }
+
+    /// Bytes of the columns.
+    #[inline]
+    pub(in crate::table) fn column_bytes(&self) -> usize {
+        self.shape().bytes()
+    }
+
+    /// How many keys there is room for.
+    #[inline]
+    pub fn slots(&self) -> usize {
+        self.groups() * GROUP_SLOTS
+    }
+
+    /// What every slot's number is below.
+    #[inline]
+    pub fn slots_end(&self) -> usize {
+        self.groups() * STRIDE
+    }
+
+    /// With this many keys it has to grow before it takes another: 95 % of the slots.
+    #[inline]
+    pub(in crate::table) fn is_full(&self) -> bool {
+        self.len() * 20 >= self.slots() * 19
+    }
+
+    #[inline]
+    fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: inside the allocation, as `Shape::bytes` says.
+        unsafe { self.address().add(offset) }
+    }
+
+    #[inline]
+    fn chunk_at(&self, index: usize) -> *mut Chunk {
+        debug_assert!(index < self.chunk_places());
+        self.at(size_of::<u64>() + index * size_of::<Chunk>()).cast()
+    }
+
+    #[inline]
+    fn head_at(&self) -> *mut Head {
+        self.at(size_of::<u64>() + self.chunk_places() * size_of::<Chunk>()).cast()
+    }
+
+    #[inline]
+    fn fill_at(&self, index: usize) -> *mut Fill {
+        debug_assert!(index < self.chunk_places());
+        let before = size_of::<u64>() + self.chunk_places() * size_of::<Chunk>() + size_of::<Head>();
+        self.at(before + index * size_of::<Fill>()).cast()
+    }
+
+    #[inline]
+    fn group_at(&self, group: usize) -> *mut Group {
+        debug_assert!(group < self.groups());
+        self.at(front_bytes(self.chunk_places()) + group * GROUP_BYTES).cast()
+    }
+
+    #[inline]
+    pub(in crate::table) fn head(&self) -> &Head {
+        // SAFETY: in the block, which lives until the table frees it.
+        unsafe { &*self.head_at() }
+    }
+
+    #[inline]
+    pub(in crate::table) fn head_mut(&mut self) -> &mut Head {
+        // SAFETY: as above; whoever has the block mutably has it alone.
+        unsafe { &mut *self.head_at() }
+    }
+
+    #[inline]
+    fn group(&self, group: usize) -> &Group {
+        // SAFETY: one of the block's groups.
+        unsafe { &*self.group_at(group) }
+    }
+
+    #[inline]
+    fn group_mut(&mut self, group: usize) -> &mut Group {
+        // SAFETY: as above; whoever has the block mutably has it alone.
+        unsafe { &mut *self.group_at(group) }
+    }
+
+    #[inline]
+    fn deadline(&self, slot: usize) -> u32 {
+        self.group(slot / STRIDE).deadlines[slot % STRIDE]
+    }
+
+    #[inline]
+    pub(in crate::table) fn place(&self, slot: usize) -> u16 {
+        self.group(slot / STRIDE).places[slot % STRIDE]
+    }
+
+    #[inline]
+    pub(in crate::table) fn set_place(&mut self, slot: usize, place: u16) {
+        self.group_mut(slot / STRIDE).places[slot % STRIDE] = place;
+    }
+
+    /// The groups of a part; none where the block is too small to have it.
+    #[inline]
+    fn part(&self, part: usize) -> std::ops::Range<usize> {
+        let groups = self.groups();
+        (part * PART_GROUPS).min(groups)..((part + 1) * PART_GROUPS).min(groups)
+    }
+
+    /// The slots of all groups with what their columns say.
+    fn deadlines(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        (0..self.groups()).flat_map(|group| {
+            let column = self.group(group).deadlines[..GROUP_SLOTS].iter().enumerate();
+            column.map(move |(index, deadline)| (group * STRIDE + index, *deadline))
+        })
+    }
+
+    /// The earliest that the columns say.
+    fn earliest_deadline(&self, groups: std::ops::Range<usize>) -> u32 {
+        let least = |group| self.group(group).deadlines.iter().copied().fold(NONE, u32::min);
+        groups.map(least).fold(NONE, u32::min)
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.head().len as usize
+    }
+
+    #[inline]
+    pub fn with_deadline(&self) -> usize {
+        self.head().with_deadline as usize
+    }
+
+    #[inline]
+    pub fn id(&self) -> u32 {
+        self.head().id
+    }
+
+    #[inline]
+    pub fn depth(&self) -> u8 {
+        self.head().depth
+    }
+
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.head().position
+    }
+
+    /// Where the next block's part starts; nothing after the last.
+    pub fn next_position(&self) -> Option<u64> {
+        let span = 1u64.checked_shl(64 - u32::from(self.depth()));
+        span.and_then(|span| self.position().checked_add(span))
+    }
+
+    #[inline]
+    pub fn base_ms(&self) -> u64 {
+        // SAFETY: a block begins with it.
+        unsafe { *self.address().cast() }
+    }
+
+    #[inline]
+    fn set_base_ms(&mut self, base_ms: u64) {
+        // SAFETY: as above; whoever has the block mutably has it alone.
+        unsafe { *self.address().cast() = base_ms }
+    }
+
+    /// The slot of the key with this print for which `is_it` says yes.
+    #[inline]
+    pub fn find(&self, print: Print, mut is_it: impl FnMut(Entry) -> bool) -> Option<usize> {
+        let groups = self.groups();
+        let mut group = print.home(groups);
+        for _ in 0..groups {
+            let slots = self.group(group);
+            let mut candidates = matches(&slots.tags, print.fingerprint);
+            while candidates != 0 {
+                let index = candidates.trailing_zeros() as usize;
+                candidates &= candidates - 1;
+                // SAFETY: a full slot has the place of an entry or a stub.
+                if slots.bits[index] == print.bits && is_it(unsafe { Entry::at(self.at_place(slots.places[index])) }) {
+                    return Some(group * STRIDE + index);
+                }
+            }
+            if slots.tags.0[OVERFLOW] == 0 {
+                return None;
+            }
+            group = if group + 1 == groups { 0 } else { group + 1 };
+        }
+        None
+    }
+
+    /// The first slot with this print: most likely the key's, where it is there.
+    #[inline]
+    pub fn candidate(&self, print: Print) -> Option<usize> {
+        let groups = self.groups();
+        let mut group = print.home(groups);
+        for _ in 0..groups {
+            let slots = self.group(group);
+            let mut candidates = matches(&slots.tags, print.fingerprint);
+            while candidates != 0 {
+                let index = candidates.trailing_zeros() as usize;
+                if slots.bits[index] == print.bits {
+                    return Some(group * STRIDE + index);
+                }
+                candidates &= candidates - 1;
+            }
+            if slots.tags.0[OVERFLOW] == 0 {
+                return None;
+            }
+            group = if group + 1 == groups { 0 } else { group + 1 };
+        }
+        None
+    }
+
+    /// Fills a slot, without a deadline, for an entry at this place. The caller makes sure that there is a free one.
+    #[inline]
+    pub(in crate::table) fn insert(&mut self, print: Print, place: u16) -> usize {
+        let groups = self.groups();
+        let mut group = print.home(groups);
+        loop {
+            let slots = self.group_mut(group);
+            let free = matches(&slots.tags, 0);
+            if free != 0 {
+                let index = free.trailing_zeros() as usize;
+                slots.tags.0[index] = print.fingerprint;
+                slots.places[index] = place;
+                slots.bits[index] = print.bits;
+                self.head_mut().len += 1;
+                return group * STRIDE + index;
+            }
+            slots.tags.0[OVERFLOW] = slots.tags.0[OVERFLOW].saturating_add(1);
+            group = if group + 1 == groups { 0 } else { group + 1 };
+        }
+    }
+
+    /// Takes over all slots of another block with other columns, whose heap it has or gets.
+    pub(in crate::table) fn take_slots(&mut self, from: &Block) {
+        let groups = self.groups();
+        for of in (0..from.groups()).map(|group| from.group(group)) {
+            for index in Bits(!matches(&of.tags, 0) & FULL_GROUP) {
+                let print = Print { fingerprint: of.tags.0[index], bits: of.bits[index] };
+                let mut group = print.home(groups);
+                loop {
+                    let slots = self.group_mut(group);
+                    let free = matches(&slots.tags, 0);
+                    if free != 0 {
+                        let to = free.trailing_zeros() as usize;
+                        slots.tags.0[to] = print.fingerprint;
+                        slots.places[to] = of.places[index];
+                        slots.bits[to] = print.bits;
+                        slots.deadlines[to] = of.deadlines[index];
+                        break;
+                    }
+                    slots.tags.0[OVERFLOW] = slots.tags.0[OVERFLOW].saturating_add(1);
+                    group = if group + 1 == groups { 0 } else { group + 1 };
+                }
+            }
+        }
+        let (old, head) = (from.head(), self.head_mut());
+        (head.len, head.with_deadline, head.far) = (old.len, old.with_deadline, old.far);
+        for part in 0..PARTS {
+            let least = self.earliest_deadline(self.part(part));
+            self.head_mut().earliest[part] = if least < FAR { least } else { NONE };
+        }
+    }
+
+    /// Empties the slot; what it had in the heap becomes a hole.
+    #[inline]
+    pub(in crate::table) fn remove(&mut self, slot: usize) {
+        self.leave_place(slot);
+        let print = self.print(slot);
+        self.clear_deadline(slot);
+        let (group, groups) = (slot / STRIDE, self.groups());
+        self.group_mut(group).tags.0[slot % STRIDE] = 0;
+        self.head_mut().len -= 1;
+        let mut passed = print.home(groups);
+        while passed != group {
+            // A saturated count has forgotten how many there were: it stays until the block is built anew.
+            let overflow = &mut self.group_mut(passed).tags.0[OVERFLOW];
+            if *overflow != u8::MAX {
+                *overflow -= 1;
+            }
+            passed = if passed + 1 == groups { 0 } else { passed + 1 };
+        }
+    }
+
+    /// What is in a slot that is in use, as long as nobody writes in the block.
+    #[inline]
+    pub fn entry(&self, slot: usize) -> Entry<'_> {
+        // SAFETY: a full slot has the place of an entry or a stub.
+        unsafe { Entry::at(self.in_heap(slot)) }
+    }
+
+    #[inline]
+    pub fn has_key(&self, slot: usize) -> bool {
+        slot % STRIDE != OVERFLOW && self.group(slot / STRIDE).tags.0[slot % STRIDE] != 0
+    }
+
+    #[inline]
+    pub fn print(&self, slot: usize) -> Print {
+        let group = self.group(slot / STRIDE);
+        Print { fingerprint: group.tags.0[slot % STRIDE], bits: group.bits[slot % STRIDE] }
+    }
+
+    /// Eight bits of the hash that are independent of the position: they order the keys inside a block for SCAN.
+    #[inline]
+    pub fn hash_bits(&self, slot: usize) -> u8 {
+        self.group(slot / STRIDE).bits[slot % STRIDE]
+    }
+
+    /// The slots in use, in order.
+    pub fn full_slots(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.groups()).flat_map(|group| {
+            Bits(!matches(&self.group(group).tags, 0) & FULL_GROUP).map(move |bit| group * STRIDE + bit)
+        })
+    }
+
+    /// The key's deadline in store milliseconds.
+    #[inline]
+    pub fn deadline_ms(&self, slot: usize) -> Option<u64> {
+        match self.deadline(slot) {
+            NONE => None,
+            FAR => self.entry(slot).far_deadline_ms(),
+            relative => {
+                let entry = self.entry(slot);
+                if entry.has_fields() { entry.far_deadline_ms() } else { Some(self.base_ms() + u64::from(relative)) }
+            }
+        }
+    }
+
+    /// When the slot has to be looked at, for its key or its fields.
+    #[inline]
+    pub fn column_ms(&self, slot: usize) -> Option<u64> {
+        match self.deadline(slot) {
+            NONE => None,
+            FAR => self.entry(slot).far_deadline_ms(),
+            relative => Some(self.base_ms() + u64::from(relative)),
+        }
+    }
+
+    #[inline]
+    pub fn is_far(&self, slot: usize) -> bool {
+        self.deadline(slot) == FAR
+    }
+
+    #[inline]
+    pub fn has_deadline(&self, slot: usize) -> bool {
+        self.deadline(slot) != NONE
+    }
+
+    /// Past what the column says: dead, for access and cycle alike, where it speaks of the key alone. A far deadline is
+    /// checked in the entry, since the base may have stayed behind.
+    #[inline]
+    pub fn is_due(&self, slot: usize, now_ms: u64) -> bool {
+        match self.deadline(slot) {
+            NONE => false,
+            _ => self.column_ms(slot).is_some_and(|at_ms| now_ms > at_ms),
+        }
+    }
+
+    #[inline]
+    pub(in crate::table) fn clear_deadline(&mut self, slot: usize) {
+        let deadline = self.deadline(slot);
+        if deadline != NONE {
+            let head = self.head_mut();
+            head.far -= u16::from(deadline == FAR);
+            head.with_deadline -= 1;
+            self.put(slot, NONE);
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, slot: usize, deadline: u32) {
+        self.group_mut(slot / STRIDE).deadlines[slot % STRIDE] = deadline;
+    }
+
+    /// Sets the column; returns the moment at which the slot has to be looked at, for the block's minimum. Where the
+    /// deadline is out of reach (see [`Block::in_reach`]) the caller has put it into the entry.
+    #[inline]
+    pub(in crate::table) fn set_deadline(&mut self, slot: usize, deadline_ms: u64) -> u64 {
+        self.clear_deadline(slot);
+        self.head_mut().with_deadline += 1;
+        if self.in_reach(deadline_ms) {
+            let base_ms = self.base_ms();
+            let relative = deadline_ms.saturating_sub(base_ms);
+            self.put_deadline(slot, relative as u32);
+            base_ms + relative
+        } else {
+            self.put(slot, FAR);
+            self.head_mut().far += 1;
+            deadline_ms - INTO_REACH_MS
+        }
+    }
+
+    #[inline]
+    fn put_deadline(&mut self, slot: usize, relative: u32) {
+        self.put(slot, relative);
+        let earliest = &mut self.head_mut().earliest[slot / (PART_GROUPS * STRIDE)];
+        *earliest = relative.min(*earliest);
+    }
+
+    #[inline]
+    pub fn in_reach(&self, deadline_ms: u64) -> bool {
+        deadline_ms.saturating_sub(self.base_ms()) <= REACH_MS
+    }
+
+    /// An empty deadline column starts to count anew from here.
+    #[inline]
+    pub(in crate::table) fn refresh_base(&mut self, base_ms: u64) {
+        if self.head().with_deadline == 0 {
+            self.set_base_ms(base_ms);
+            self.head_mut().earliest = [NONE; PARTS];
+        }
+    }
+
+    /// The relative deadline below which something is dead at `before_ms`.
+    #[inline]
+    fn bound(&self, before_ms: u64) -> u32 {
+        before_ms.saturating_sub(self.base_ms()).min(REACH_MS + 1) as u32
+    }
+
+    /// The groups of the parts in which something is earlier than the bound.
+    fn groups_before(&self, bound: u32) -> impl Iterator<Item = usize> + '_ {
+        let earliest = &self.head().earliest;
+        (0..PARTS).filter(move |&part| earliest[part] < bound).flat_map(|part| self.part(part))
+    }
+
+    /// The slots whose deadline is earlier than `before_ms`, at most `limit` of them, are added to `out` in the order
+    /// of slots. Far deadlines are never due here: a block whose minimum comes from one is first brought up to date
+    /// by [`Block::move_base`].
+    pub fn due(&self, before_ms: u64, limit: usize, out: &mut Vec<u16>) {
+        let bound = self.bound(before_ms);
+        let full = out.len() + limit;
+        for group in self.groups_before(bound) {
+            let column = &self.group(group).deadlines;
+            if column.iter().fold(false, |any, deadline| any | (*deadline < bound)) {
+                for (index, &deadline) in column.iter().enumerate() {
+                    if deadline < bound {
+                        if out.len() == full {
+                            return;
+                        }
+                        out.push((group * STRIDE + index) as u16);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the earliest deadlines exact of those parts in which something was due before `before_ms`; returns when
+    /// the block has to be looked at next: the exact minimum, where that is before `before_ms`.
+    pub(in crate::table) fn next_due_ms(&mut self, before_ms: u64) -> u64 {
+        let bound = self.bound(before_ms);
+        for part in 0..PARTS {
+            if self.head().earliest[part] < bound {
+                let least = self.earliest_deadline(self.part(part));
+                self.head_mut().earliest[part] = if least < FAR { least } else { NONE };
+            }
+        }
+        let earliest = self.head().earliest.iter().copied().min().unwrap_or(NONE);
+        let near_ms = if earliest == NONE { NEVER_MS } else { self.base_ms() + u64::from(earliest) };
+        match self.earliest_far_ms() {
+            NEVER_MS => near_ms,
+            far_ms => near_ms.min(far_ms - INTO_REACH_MS),
+        }
+    }
+
+    /// How many slots are due at `now_ms`.
+    pub fn count_dead(&self, now_ms: u64) -> usize {
+        let bound = self.bound(now_ms);
+        let dead = |group| self.group(group).deadlines.iter().map(|&deadline| u32::from(deadline < bound)).sum::<u32>();
+        let near = self.groups_before(bound).map(dead).sum::<u32>() as usize;
+        if self.head().far == 0 {
+            return near;
+        }
+        near + self.far_slots().filter(|&slot| self.is_due(slot, now_ms)).count()
+    }
+
+    fn far_slots(&self) -> impl Iterator<Item = usize> + '_ {
+        self.deadlines().filter(|(_, deadline)| *deadline == FAR).map(|(slot, _)| slot)
+    }
+
+    fn earliest_far_ms(&self) -> u64 {
+        if self.head().far == 0 {
+            return NEVER_MS;
+        }
+        self.far_slots().filter_map(|slot| self.entry(slot).far_deadline_ms()).min().unwrap_or(NEVER_MS)
+    }
+
+    /// Whether far deadlines stand in the column that would be in reach of this base.
+    pub fn has_come_into_reach(&self, base_ms: u64) -> bool {
+        self.head().far > 0 && base_ms > self.base_ms() && self.earliest_far_ms().saturating_sub(base_ms) <= REACH_MS
+    }
+
+    /// Moves the base forward to `to_ms`: relative deadlines become smaller, far ones that came into reach are
+    /// taken into the column. A deadline before `to_ms`, near or far, would become later than it is: the earliest of
+    /// them holds the base back. The entries' copies of the deadlines are left to the caller, whose `taken_in` is
+    /// called with each slot.
+    pub(in crate::table) fn move_base(&mut self, to_ms: u64, mut taken_in: impl FnMut(usize)) {
+        let earliest = self.earliest_deadline(0..self.groups());
+        let mut base_ms = to_ms.min(self.earliest_far_ms());
+        if earliest < FAR {
+            base_ms = base_ms.min(self.base_ms() + u64::from(earliest));
+        }
+        let Some(step) = base_ms.checked_sub(self.base_ms()) else { return };
+        for group in 0..self.groups() {
+            let column = &mut self.group_mut(group).deadlines;
+            column.iter_mut().filter(|deadline| **deadline < FAR).for_each(|deadline| *deadline -= step as u32);
+        }
+        for earliest in self.head_mut().earliest.iter_mut().filter(|earliest| **earliest < FAR) {
+            // What it stands for may be gone, and the base be past it.
+            *earliest = earliest.saturating_sub(step as u32);
+        }
+        self.set_base_ms(base_ms);
+        for slot in 0..self.slots_end() {
+            if self.deadline(slot) != FAR {
+                continue;
+            }
+            let deadline_ms = self.entry(slot).far_deadline_ms().unwrap_or(NEVER_MS);
+            if self.in_reach(deadline_ms) {
+                self.head_mut().far -= 1;
+                self.put_deadline(slot, deadline_ms.saturating_sub(base_ms) as u32);
+                taken_in(slot);
+            }
+        }
+    }
+
+    /// Takes the deadline of another block's slot over, whose column counts from no earlier than this one's, and has
+    /// nothing out of this one's reach.
+    #[inline]
+    pub(in crate::table) fn take_deadline(&mut self, slot: usize, from: &Block, from_slot: usize) {
+        match from.deadline(from_slot) {
+            NONE => return,
+            FAR => {
+                self.put(slot, FAR);
+                self.head_mut().far += 1;
+            }
+            relative => {
+                let step_ms = from.base_ms() - self.base_ms();
+                self.put_deadline(slot, (u64::from(relative) + step_ms) as u32);
+            }
+        }
+        self.head_mut().with_deadline += 1;
+    }
+
+    /// The latest deadline that the column itself holds, to judge whether a merge keeps everything in reach.
+    pub fn latest_in_column_ms(&self) -> Option<u64> {
+        let latest = self.deadlines().map(|(_, deadline)| deadline).filter(|&deadline| deadline < FAR).max()?;
+        Some(self.base_ms() + u64::from(latest))
+    }
+
+    #[cfg(test)]
+    pub fn exact_minimum_ms(&self) -> u64 {
+        let deadlines = self.full_slots().filter_map(|slot| {
+            let deadline_ms = self.column_ms(slot)?;
+            Some(if self.deadline(slot) == FAR { deadline_ms - INTO_REACH_MS } else { deadline_ms })
+        });
+        deadlines.min().unwrap_or(NEVER_MS)
+    }
+
+    #[cfg(test)]
+    pub fn check(&self) {
+        assert_eq!(self.full_slots().count(), self.len());
+        let with = (0..self.slots_end()).filter(|&slot| self.deadline(slot) != NONE).count();
+        assert_eq!(with, self.with_deadline());
+        assert_eq!(self.far_slots().count(), self.head().far as usize);
+        for slot in (0..self.slots_end()).filter(|slot| slot % STRIDE < GROUP_SLOTS) {
+            if !self.has_key(slot) {
+                assert_eq!(self.deadline(slot), NONE, "an empty slot has no deadline");
+            } else if self.deadline(slot) == FAR {
+                assert!(self.entry(slot).far_deadline_ms().is_some());
+            } else {
+                let earliest = self.head().earliest[slot / (PART_GROUPS * STRIDE)];
+                assert!(earliest <= self.deadline(slot), "a part's earliest is never late");
+            }
+        }
+        self.check_heap();
+    }
+}
+
+const FULL_GROUP: u32 = (1 << GROUP_SLOTS) - 1;
+
+/// One bit for each of a group's fingerprints that equals the given one.
+#[inline]
+fn matches(tags: &Tags, fingerprint: u8) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_load_si128, _mm_movemask_epi8, _mm_set1_epi8};
+        // SAFETY: SSE2 is part of x86-64; tags are 16 bytes, aligned to 16.
+        unsafe {
+            let tags = _mm_load_si128(tags.0.as_ptr().cast());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8(fingerprint as i8))) as u32 & FULL_GROUP
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let mut bits = 0;
+        for (index, &tag) in tags.0[..GROUP_SLOTS].iter().enumerate() {
+            bits |= u32::from(tag == fingerprint) << index;
+        }
+        bits
+    }
+}
+
+/// The set bits, lowest first.
+struct Bits(u32);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
