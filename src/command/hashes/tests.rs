@@ -219,7 +219,7 @@ fn fields_and_keys_die_when_they_should() {
         world.sweep();
         // A little of its heap stays with each database.
         let empty_bytes = Keyspace::new(2, Hasher::new(seed, 1)).bytes();
-        assert!(world.keyspace.bytes() <= empty_bytes + 2 * 128, "all memory is given back");
+        assert!(world.keyspace.bytes() <= empty_bytes + 2 * 1024, "all memory is given back");
     }
 }
 

@@ -33,6 +33,9 @@ pub const LIVE_MAX: usize = CHUNKS_MAX * (CHUNK_BYTES - ENTRY_BYTES_MAX);
 /// One part in so many of the heap must be holes before a chunk is packed anew.
 const HOLES_SHARE: usize = 14;
 
+/// A heap that is no larger stays what it is: a database of a few keys that come and go is not built anew each time.
+pub(in crate::table) const SMALL_BYTES: usize = 896;
+
 /// A piece of the heap: where it is, ...
 pub(super) type Chunk = *mut u8;
 
@@ -321,7 +324,7 @@ impl Block {
     #[inline]
     pub(in crate::table) fn is_sparse(&self) -> bool {
         let head = self.head();
-        head.capacity as usize > STEPS[1] && (head.live as usize) * 10 < head.capacity as usize * 6
+        head.capacity as usize > SMALL_BYTES && (head.live as usize) * 10 < head.capacity as usize * 6
     }
 
     /// The size of a block for these keys and bytes of entries, if there is one.

@@ -54,7 +54,7 @@ pub const MERGED_AT_MOST: usize = SLOTS_MAX * 66 / 100;
 
 /// A block without keys has no more.
 #[cfg(test)]
-pub const EMPTY_BLOCK_BYTES: usize = 256 + 128;
+pub const EMPTY_BLOCK_BYTES: usize = 512 + heap::SMALL_BYTES;
 
 /// The column's mark for "no deadline". Both marks are above every relative deadline in unsigned order.
 pub const NONE: u32 = u32::MAX;
