@@ -423,9 +423,9 @@ impl Block {
         unsafe { *self.address().cast() = base_ms }
     }
 
-    /// The slot of the key with this print for which `is_it` says yes.
+    /// The first slot with this print whose place is `wanted`.
     #[inline]
-    pub fn find(&self, print: Print, mut is_it: impl FnMut(Entry) -> bool) -> Option<usize> {
+    fn probe(&self, print: Print, mut wanted: impl FnMut(u16) -> bool) -> Option<usize> {
         let groups = self.groups();
         let mut group = print.home(groups);
         for _ in 0..groups {
@@ -434,8 +434,7 @@ impl Block {
             while candidates != 0 {
                 let index = candidates.trailing_zeros() as usize;
                 candidates &= candidates - 1;
-                // SAFETY: a full slot has the place of an entry or a stub.
-                if slots.bits[index] == print.bits && is_it(unsafe { Entry::at(self.at_place(slots.places[index])) }) {
+                if slots.bits[index] == print.bits && wanted(slots.places[index]) {
                     return Some(group * STRIDE + index);
                 }
             }
@@ -447,27 +446,17 @@ impl Block {
         None
     }
 
-    /// The first slot with this print: most likely the key's, where it is there.
+    /// The slot of the key with this print for which `is_it` says yes.
+    #[inline]
+    pub fn find(&self, print: Print, mut is_it: impl FnMut(Entry) -> bool) -> Option<usize> {
+        // SAFETY: a full slot has the place of an entry or a stub.
+        self.probe(print, |place| is_it(unsafe { Entry::at(self.at_place(place)) }))
+    }
+
+    /// The first slot with this print: most likely the key's, where it is there. Reads no entry.
     #[inline]
     pub fn candidate(&self, print: Print) -> Option<usize> {
-        let groups = self.groups();
-        let mut group = print.home(groups);
-        for _ in 0..groups {
-            let slots = self.group(group);
-            let mut candidates = matches(&slots.tags, print.fingerprint);
-            while candidates != 0 {
-                let index = candidates.trailing_zeros() as usize;
-                if slots.bits[index] == print.bits {
-                    return Some(group * STRIDE + index);
-                }
-                candidates &= candidates - 1;
-            }
-            if slots.tags.0[OVERFLOW] == 0 {
-                return None;
-            }
-            group = if group + 1 == groups { 0 } else { group + 1 };
-        }
-        None
+        self.probe(print, |_| true)
     }
 
     /// Fills a slot, without a deadline, for an entry at this place. The caller makes sure that there is a free one.
