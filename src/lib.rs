@@ -43,7 +43,7 @@
 //! - whether a command may run now: `server/gate.rs`; how it runs: a file of `server/run/`
 //! - what the journal is told of a command: the command itself; where that would do something else elsewhere or later,
 //!   its handler says what (`command/propagate.rs`)
-//! - how keys are kept: `table/block.rs` (slots), `table.rs` (directory), `entry.rs` (bytes of one key)
+//! - how keys are kept: `table/block/` (slots and their heap), `table.rs` (directory), `entry.rs` (bytes of one key)
 //! - how a collection is kept: its file in `value/`, packed in its key's entry while it is small
 //!
 //! # Reading order
