@@ -281,23 +281,27 @@ impl Table {
 
     /// Whether the block has so much room in its open chunk; else it has been made anew, and may be another.
     #[inline]
-    fn make_room(&mut self, mut block: Block, bytes: usize) -> bool {
-        let before = block.chunk_bytes();
-        let room = block.make_room(bytes);
-        self.block_bytes += block.chunk_bytes() - before;
+    fn make_room(&mut self, block: Block, bytes: usize) -> bool {
+        let room = self.ask_for_room(block, bytes);
         if room != Room::Open {
             self.make_anew(block, room, bytes);
         }
         room == Room::Open
     }
 
+    /// Opens a chunk of the block, and keeps the books of its bytes.
+    #[inline]
+    fn ask_for_room(&mut self, mut block: Block, bytes: usize) -> Room {
+        let before = block.chunk_bytes();
+        let room = block.make_room(bytes);
+        self.block_bytes += block.chunk_bytes() - before;
+        room
+    }
+
     /// Makes room for so many bytes beside what a slot has; returns where that is now.
     #[inline]
     fn room_beside(&mut self, slot: Slot, bytes: usize) -> Slot {
-        let before = slot.block.chunk_bytes();
-        let mut block = slot.block;
-        let room = block.make_room(bytes);
-        self.block_bytes += block.chunk_bytes() - before;
+        let room = self.ask_for_room(slot.block, bytes);
         if room == Room::Open { slot } else { self.room_elsewhere(slot, room, bytes) }
     }
 
@@ -579,17 +583,19 @@ impl Table {
     /// Another value under the same key, type, deadlines of fields and clock. What was there is not given back, if it was
     /// a node.
     pub fn set_content(&mut self, slot: Slot, content: Stored) -> Slot {
-        let entry = self.entry(slot);
-        let plan = entry.plan().with_value(&content).with_fields(entry.has_fields());
-        self.put(slot, plan, content, false)
+        self.put_content(slot, content, false)
     }
 
     /// As [`Table::set_content`], of a packed collection that becomes no longer: the slot stays where it is.
     pub(super) fn shrink_content(&mut self, slot: Slot, content: Stored) {
+        debug_assert!(content.len() <= self.entry(slot).stored().len());
+        self.put_content(slot, content, true);
+    }
+
+    fn put_content(&mut self, slot: Slot, content: Stored, stays_outside: bool) -> Slot {
         let entry = self.entry(slot);
-        debug_assert!(content.len() <= entry.stored().len());
         let plan = entry.plan().with_value(&content).with_fields(entry.has_fields());
-        self.put(slot, plan, content, true);
+        self.put(slot, plan, content, stays_outside)
     }
 
     /// Changes the length of a string that is kept as bytes; new bytes are zero, the value counts as raw from now on.

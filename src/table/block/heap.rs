@@ -160,14 +160,7 @@ impl Block {
     /// Opens a chunk with so much room, if there is one or can be.
     #[inline]
     pub(in crate::table) fn make_room(&mut self, bytes: usize) -> Room {
-        let open = self.head().open as usize;
-        if open < self.chunks() {
-            let chunk = self.fill(open);
-            if chunk.used as usize + bytes <= chunk.capacity as usize {
-                return Room::Open;
-            }
-        }
-        self.find_room(bytes)
+        if self.has_room(bytes) { Room::Open } else { self.find_room(bytes) }
     }
 
     #[cold]
@@ -356,6 +349,8 @@ impl Block {
         true
     }
 
+    /// Whether the open chunk has so much.
+    #[inline]
     fn has_room(&self, bytes: usize) -> bool {
         let open = self.head().open as usize;
         open < self.chunks() && {

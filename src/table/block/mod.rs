@@ -462,6 +462,13 @@ impl Block {
     /// Fills a slot, without a deadline, for an entry at this place. The caller makes sure that there is a free one.
     #[inline]
     pub(in crate::table) fn insert(&mut self, print: Print, place: u16) -> usize {
+        self.head_mut().len += 1;
+        self.take_slot(print, place)
+    }
+
+    /// The same, uncounted.
+    #[inline]
+    fn take_slot(&mut self, print: Print, place: u16) -> usize {
         let groups = self.groups();
         let mut group = print.home(groups);
         loop {
@@ -472,7 +479,6 @@ impl Block {
                 slots.tags.0[index] = print.fingerprint;
                 slots.places[index] = place;
                 slots.bits[index] = print.bits;
-                self.head_mut().len += 1;
                 return group * STRIDE + index;
             }
             slots.tags.0[OVERFLOW] = slots.tags.0[OVERFLOW].saturating_add(1);
@@ -482,33 +488,19 @@ impl Block {
 
     /// Takes over all slots of another block with other columns, whose heap it has or gets.
     pub(in crate::table) fn take_slots(&mut self, from: &Block) {
-        let groups = self.groups();
-        for of in (0..from.groups()).map(|group| from.group(group)) {
-            for index in Bits(!matches(&of.tags, 0) & FULL_GROUP) {
-                let print = Print { fingerprint: of.tags.0[index], bits: of.bits[index] };
-                let mut group = print.home(groups);
-                loop {
-                    let slots = self.group_mut(group);
-                    let free = matches(&slots.tags, 0);
-                    if free != 0 {
-                        let to = free.trailing_zeros() as usize;
-                        slots.tags.0[to] = print.fingerprint;
-                        slots.places[to] = of.places[index];
-                        slots.bits[to] = print.bits;
-                        slots.deadlines[to] = of.deadlines[index];
-                        break;
-                    }
-                    slots.tags.0[OVERFLOW] = slots.tags.0[OVERFLOW].saturating_add(1);
-                    group = if group + 1 == groups { 0 } else { group + 1 };
-                }
-            }
+        for slot in from.full_slots() {
+            let to = self.take_slot(from.print(slot), from.place(slot));
+            self.put(to, from.deadline(slot));
         }
         let (old, head) = (from.head(), self.head_mut());
         (head.len, head.with_deadline, head.far) = (old.len, old.with_deadline, old.far);
-        for part in 0..PARTS {
-            let least = self.earliest_deadline(self.part(part));
-            self.head_mut().earliest[part] = if least < FAR { least } else { NONE };
-        }
+        (0..PARTS).for_each(|part| self.refresh_part(part));
+    }
+
+    /// Makes a part's earliest deadline exact.
+    fn refresh_part(&mut self, part: usize) {
+        let least = self.earliest_deadline(self.part(part));
+        self.head_mut().earliest[part] = if least < FAR { least } else { NONE };
     }
 
     /// Empties the slot; what it had in the heap becomes a hole.
@@ -699,8 +691,7 @@ impl Block {
         let bound = self.bound(before_ms);
         for part in 0..PARTS {
             if self.head().earliest[part] < bound {
-                let least = self.earliest_deadline(self.part(part));
-                self.head_mut().earliest[part] = if least < FAR { least } else { NONE };
+                self.refresh_part(part);
             }
         }
         let earliest = self.head().earliest.iter().copied().min().unwrap_or(NONE);

@@ -25,11 +25,7 @@ impl Block {
     pub fn prefetch_slot(&self, slot: usize, level: usize) {
         match level {
             0 => prefetch(self.group_at(slot / STRIDE)),
-            _ => {
-                let at = self.in_heap(slot).as_ptr();
-                prefetch(at);
-                prefetch(at.wrapping_add(LINE * 3 / 4));
-            }
+            _ => self.prefetch_start(slot),
         }
     }
 
@@ -53,11 +49,16 @@ impl Block {
             prefetch(head.wrapping_byte_add(LINE));
         }
         if let Some(slot) = found {
-            // A short entry lies over two lines more often than not.
-            let at = self.in_heap(slot).as_ptr();
-            prefetch(at);
-            prefetch(at.wrapping_add(LINE * 3 / 4));
+            self.prefetch_start(slot);
         }
+    }
+
+    /// A short entry lies over two lines more often than not.
+    #[inline]
+    fn prefetch_start(&self, slot: usize) {
+        let at = self.in_heap(slot).as_ptr();
+        prefetch(at);
+        prefetch(at.wrapping_add(LINE * 3 / 4));
     }
 
     /// Asks the cache for the rest of the first candidate's entry, whose start has come by now, or for where it is
