@@ -200,6 +200,24 @@ fn growing_overwrites_leave_no_holes_behind() {
     assert!(table.bytes() < bytes + bytes / 2, "{} bytes, {bytes} before", table.bytes());
 }
 
+#[test]
+fn shorter_values_give_memory_back() {
+    let hasher = Hasher::new(9, 1);
+    let mut table = Table::new(hasher.clone(), NO_FIELDS);
+    let count = if cfg!(miri) { 300 } else { 5_000u32 };
+    for i in 0..count {
+        table.insert(hasher.key(&i.to_le_bytes()), Value::Bytes(&[1; 400]), 0);
+    }
+    let bytes = table.bytes();
+    for i in 0..count {
+        let slot = table.find(hasher.key(&i.to_le_bytes())).expect("it is there");
+        let slot = table.set_value(slot, Value::Bytes(&[2; 10]), 0);
+        assert_eq!(table.entry(slot).key(), i.to_le_bytes());
+    }
+    table.check();
+    assert!(table.bytes() < bytes / 5, "{} bytes of {bytes}", table.bytes());
+}
+
 /// Every second key goes: the memory of the others is no more than a table of them would take.
 #[test]
 fn what_is_left_of_many_takes_what_it_would_have_taken() {

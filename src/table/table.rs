@@ -577,13 +577,15 @@ impl Table {
             self.leave(slot);
         }
         let plan = self.entry(slot).plan().with_value(&value);
-        self.put(slot, plan, value, false)
+        let slot = self.put(slot, plan, value, false);
+        self.settle(slot)
     }
 
     /// Another value under the same key, type, deadlines of fields and clock. What was there is not given back, if it was
     /// a node.
     pub fn set_content(&mut self, slot: Slot, content: Stored) -> Slot {
-        self.put_content(slot, content, false)
+        let slot = self.put_content(slot, content, false);
+        self.settle(slot)
     }
 
     /// As [`Table::set_content`], of a packed collection that becomes no longer: the slot stays where it is.
@@ -598,6 +600,21 @@ impl Table {
         self.put(slot, plan, content, stays_outside)
     }
 
+    /// After an entry has become shorter: its block is built anew where it is mostly holes. Returns where the entry is.
+    #[inline]
+    fn settle(&mut self, slot: Slot) -> Slot {
+        if slot.block.is_sparse() { self.settle_anew(slot) } else { slot }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_anew(&mut self, slot: Slot) -> Slot {
+        let key: SmallVec<[u8; 256]> = self.entry(slot).key().into();
+        let hash = self.hasher.hash(&key);
+        self.tidy(slot.block, false);
+        self.find(Key { bytes: &key, hash }).expect("no key is lost where blocks are made anew")
+    }
+
     /// Changes the length of a string that is kept as bytes; new bytes are zero, the value counts as raw from now on.
     pub fn resize_value(&mut self, slot: Slot, len: usize) -> Slot {
         let entry = self.entry(slot);
@@ -607,14 +624,15 @@ impl Table {
             return self.change_whole(slot, whole, |whole| unsafe { whole.resize_value(len) });
         }
         let plan = Plan { value_len: len, ..entry.plan() }.grown().raw();
-        self.rewrite(slot, plan, |old, to| {
+        let slot = self.rewrite(slot, plan, |old, to| {
             let kept = old.stored().len().min(len);
             // SAFETY: there is room for so many.
             unsafe {
                 copy_nonoverlapping(old.stored().as_ptr(), to, kept);
                 write_bytes(to.add(kept), 0, len - kept);
             }
-        })
+        });
+        self.settle(slot)
     }
 
     /// Replaces a part of a packed collection with bytes from elsewhere.
@@ -631,7 +649,7 @@ impl Table {
             return self.change_whole(slot, whole, |whole| unsafe { whole.splice(at, with) });
         }
         let plan = Plan { value_len: len - at.len() + with.len(), ..entry.plan() }.grown();
-        self.rewrite(slot, plan, |old, to| {
+        let slot = self.rewrite(slot, plan, |old, to| {
             let (head, tail) = (&old.stored()[..at.start], &old.stored()[at.end..]);
             // SAFETY: together they are as long as planned.
             unsafe {
@@ -639,7 +657,8 @@ impl Table {
                 copy_nonoverlapping(with.as_ptr(), to.add(head.len()), with.len());
                 copy_nonoverlapping(tail.as_ptr(), to.add(head.len() + with.len()), tail.len());
             }
-        })
+        });
+        self.settle(slot)
     }
 
     /// The bytes of a value that is not an integer, to change in place.
