@@ -7,7 +7,7 @@ use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::{Counting, Jemalloc};
 use emberdb::server::{self, Global, listen, make_room_for, table, watch_signals};
-use emberdb::shard::{PREEMPT, Shard, links};
+use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
@@ -96,7 +96,7 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
     let hasher = Hasher::new(fastrand::u64(..), shards);
     let global = Arc::new(Global::new(config.clone(), shards, sockets));
     let table = Arc::new(table());
-    let sequence = Arc::new(Sequence::new(shards));
+    let shared = Shared { sequence: Arc::new(Sequence::new(shards)), ceiling: Ceiling::new(shards) };
     let port = config.port;
     let config = Arc::new(config);
     let mut first = Some((accepted, signals));
@@ -113,7 +113,8 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
     for (index, links) in links(shards).into_iter().enumerate() {
         let placement = if pinned { Placement::Fixed(cores[index % cores.len()].id) } else { Placement::Unbound };
         let (hasher, global, table, bells) = (hasher.clone(), global.clone(), table.clone(), bells.clone());
-        let (config, sequence, seed) = (config.clone(), sequence.clone(), fastrand::u64(..));
+        let (config, shared) = (config.clone(), shared.clone());
+        let seed = fastrand::u64(..);
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
             // The ring yields where it should; over glommio's sockets tasks have to be interrupted.
@@ -128,8 +129,8 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
             for (prefix, policy) in &*config.expiry_policies.lock() {
                 keyspace.set_policy(prefix.as_bytes(), Some(policy.clone()));
             }
-            let shard =
-                Shard::new(index, keyspace, Clock::of_shard(sequence.clone()), sequence, table.specs(), seed, config);
+            let clock = Clock::of_shard(shared.sequence.clone());
+            let shard = Shard::new(index, keyspace, clock, shared, table.specs(), seed, config);
             let network = transport.name();
             let server = server::make(shard.clone(), global, table, transport.clone());
             let queue = glommio::executor().create_task_queue(Shares::Static(1000), latency, "serving");

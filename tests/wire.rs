@@ -10,6 +10,8 @@ mod common;
 mod administration;
 #[path = "wire/blocking.rs"]
 mod blocking;
+#[path = "wire/ceiling.rs"]
+mod ceiling;
 #[path = "wire/connections.rs"]
 mod connections;
 #[path = "wire/corners.rs"]

@@ -3,7 +3,7 @@
 use super::spec::flag::{ALWAYS_TOUCH, COUNTED, DENY_OOM, FAST, NO_MISS_EVENT, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, Ctx, Merge, Run};
-use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live, Owned, Touch, Value};
+use crate::keyspace::{Change, Clocking, Event, Key, KeyEdit, Kind, Live, Owned, Touch, Value};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_i64;
 
@@ -125,10 +125,7 @@ pub const ROWS: &[Row<Run>] = &[
                 object_spec("refcount", "Returns the reference count of the value under a key."),
                 Run::Key(|ctx, request| object(ctx, request, |live| Answer::Int(refcount(live)))),
             ),
-            Row::new(
-                object_spec("idletime", "Returns the seconds since the key was used."),
-                Run::Key(|ctx, request| object(ctx, request, |live| Answer::Int(i64::from(live.idle_s())))),
-            ),
+            Row::new(object_spec("idletime", "Returns the seconds since the key was used."), Run::Key(idletime)),
             Row::new(
                 Spec {
                     since: "4.0.0",
@@ -202,17 +199,18 @@ fn type_of(ctx: &mut Ctx, request: Request) -> Result {
 struct Carried {
     value: Owned,
     deadline_ms: Option<u64>,
-    idle_s: u32,
+    /// The access clock, where it goes with the key.
+    clock: Option<u32>,
 }
 
 impl Carried {
     fn copy_of(live: &Live) -> Carried {
-        Carried { value: live.to_owned(), deadline_ms: live.deadline_ms(), idle_s: 0 }
+        Carried { value: live.to_owned(), deadline_ms: live.deadline_ms(), clock: None }
     }
 
     fn take(live: KeyEdit) -> Carried {
-        let (deadline_ms, idle_s) = (live.deadline_ms(), live.idle_s());
-        Carried { value: live.take(), deadline_ms, idle_s }
+        let (deadline_ms, clock) = (live.deadline_ms(), Some(live.clock()));
+        Carried { value: live.take(), deadline_ms, clock }
     }
 
     /// What stands there goes first: the key is new then, as in Redis.
@@ -222,10 +220,10 @@ impl Carried {
         }
         ctx.keyspace.insert_owned(db, key, self.value, self.deadline_ms, ctx.now);
         // For a client with NO-TOUCH the key is as idle as before.
-        if self.idle_s > 0
+        if let Some(clock) = self.clock
             && let Some(live) = ctx.keyspace.find(db, key, ctx.now, Touch::NOTHING)
         {
-            live.set_idle_s(self.idle_s.into());
+            live.set_clock(clock);
         }
     }
 }
@@ -443,14 +441,33 @@ pub fn refcount(live: &Live) -> i64 {
     }
 }
 
+fn idletime(ctx: &mut Ctx, request: Request) -> Result {
+    let now = ctx.now;
+    answer_clock(ctx, request, false, NO_IDLE_TIMES, |_, clock| Clocking::idle_s(clock, now))
+}
+
 fn freq(ctx: &mut Ctx, request: Request) -> Result {
-    let key = ctx.key(request.arg(2));
-    if ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_none() {
-        ctx.reply.nil();
-        return Ok(());
+    let now = ctx.now;
+    answer_clock(ctx, request, true, NO_FREQUENCIES, |clocking, clock| clocking.frequency(clock, now))
+}
+
+const NO_IDLE_TIMES: &str = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when \
+                             switching between policies at runtime LRU and LFU data will take some time to adjust.";
+const NO_FREQUENCIES: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+                              when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+
+/// What a key's access clock says, where it says what is asked for.
+fn answer_clock(
+    ctx: &mut Ctx,
+    request: Request,
+    of_uses: bool,
+    otherwise: &'static str,
+    says: impl Fn(Clocking, u32) -> u32,
+) -> Result {
+    let clocking = ctx.keyspace.clocking();
+    if ctx.keyspace.find(ctx.db, ctx.key(request.arg(2)), ctx.now, ctx.touch).is_some() && clocking.counts() != of_uses
+    {
+        return Err(Error::text(otherwise));
     }
-    Err(Error::text(
-        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
-         between policies at runtime LRU and LFU data will take some time to adjust.",
-    ))
+    object(ctx, request, |live| Answer::Int(says(clocking, live.clock()).into()))
 }

@@ -85,6 +85,9 @@ pub mod flag {
     /// Says itself what deadline its key has, and asks whether that may be none.
     pub const OWN_DEADLINE: u32 = 1 << 23;
 
+    /// Runs between MULTI and EXEC although memory is short, when nothing may be queued.
+    pub const ENDS_MULTI: u32 = 1 << 24;
+
     /// The names in `COMMAND INFO`.
     pub const NAMES: &[(u32, &str)] = &[
         (WRITE, "write"),

@@ -2,6 +2,7 @@
 //! of `redis.rs` are about what is not there; the others act.
 
 use super::directive::{Directive, Field, Group};
+use super::eviction::MaxmemoryPolicy;
 use super::redis;
 use super::types::{Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys};
 use super::values::{Kind, Setting};
@@ -631,6 +632,60 @@ const OWN: &[Directive] = &[
         help: "a HyperLogLog that would need more bytes than this to be sparse is dense",
         field: field!(limits.hll_sparse_bytes),
     },
+    Directive {
+        name: "maxmemory",
+        group: Group::Eviction,
+        default: "0",
+        kind: Kind::Amount,
+        mutable: true,
+        help: "memory of the process beyond which keys are evicted or writes refused; a part is one of the machine's, or of its control group's; 0 = no limit",
+        field: field!(maxmemory),
+    },
+    Directive {
+        name: "maxmemory-policy",
+        group: Group::Eviction,
+        default: "noeviction",
+        kind: Kind::Choice(MaxmemoryPolicy::NAMES),
+        mutable: true,
+        help: "which keys go where it is reached: all or those with deadlines, the least recently used or modified, the least frequently used, any, or those that die first",
+        field: field!(maxmemory_policy),
+    },
+    Directive {
+        name: "maxmemory-samples",
+        group: Group::Eviction,
+        default: "5",
+        kind: Kind::Integer { min: 1, max: 64, unit: "" },
+        mutable: true,
+        help: "how many keys are compared for one that goes: three for each of these",
+        field: field!(maxmemory_samples),
+    },
+    Directive {
+        name: "maxmemory-eviction-tenacity",
+        group: Group::Eviction,
+        default: "10",
+        kind: Kind::Integer { min: 0, max: 100, unit: "" },
+        mutable: true,
+        help: "how long a command may be kept waiting by evictions: 50 us for each of the first ten, 15 % more for each beyond, 100 = without limit",
+        field: field!(maxmemory_eviction_tenacity),
+    },
+    Directive {
+        name: "lfu-log-factor",
+        group: Group::Eviction,
+        default: "10",
+        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "" },
+        mutable: true,
+        help: "how slowly the count of a key's uses grows",
+        field: field!(lfu_log_factor),
+    },
+    Directive {
+        name: "lfu-decay-time",
+        group: Group::Eviction,
+        default: "1",
+        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "min" },
+        mutable: true,
+        help: "minutes after which that count is lowered by one; 0 = never",
+        field: field!(lfu_decay_time_min),
+    },
 ];
 
 #[cfg(test)]
@@ -700,6 +755,7 @@ mod tests {
             Kind::Numbers { .. } => Some("1 2 3".to_string()),
             Kind::Words(names) => Some(names[1..].join(" ")),
             Kind::ExpiryPolicy => Some("a: 1h".to_string()),
+            Kind::Amount => Some("75%".into()),
             Kind::Only { .. } => None,
         };
         for row in DIRECTIVES {

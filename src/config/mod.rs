@@ -17,6 +17,7 @@
 //! | `directive.rs` | what a row is |
 //! | `values.rs` | how a value is parsed, bounded and printed: numbers, memory sizes, booleans, choices |
 //! | `duration.rs` | durations with units, such as `1.5h` |
+//! | `eviction.rs` | amounts of memory, and which keys go where it is short |
 //! | `policy.rs`, `policies.rs` | an expiry policy, and all of them |
 //! | `types.rs` | values with a shape of their own: log levels, event flags, output limits |
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
@@ -30,6 +31,7 @@
 mod directive;
 mod directives;
 mod duration;
+mod eviction;
 mod file;
 mod help;
 mod nearest;
@@ -46,6 +48,7 @@ use std::path::{Path, PathBuf};
 pub use directive::{Directive, Group};
 pub use directives::{DIRECTIVES, SHARDS_MAX};
 pub use duration::{LONGEST_MS as LONGEST_DURATION_MS, format_duration, parse_duration};
+pub use eviction::{Amount, EvictionOrder, MaxmemoryPolicy};
 pub use file::{Place, Reason, Start, StartError, load, split_arguments};
 pub use help::{markdown_absent_table, markdown_table};
 pub use policies::Policies;
@@ -101,6 +104,15 @@ pub struct Config {
     pub limits: Limits,
     pub client_query_buffer_limit_bytes: usize,
     pub client_output_buffer_limit: OutputLimits,
+
+    /// 0 bytes: no ceiling.
+    pub maxmemory: Amount,
+    pub maxmemory_policy: MaxmemoryPolicy,
+    pub maxmemory_samples: u32,
+    pub maxmemory_eviction_tenacity: u32,
+    pub lfu_log_factor: u64,
+    /// 0: counts of uses do not decay.
+    pub lfu_decay_time_min: u64,
 
     pub notify_keyspace_events: NotifyFlags,
 
@@ -362,6 +374,12 @@ impl Config {
             script_undeclared_keys: UndeclaredKeys::Allow,
             script_memory_bytes: 0,
             script_instructions: 0,
+            maxmemory: Amount::default(),
+            maxmemory_policy: MaxmemoryPolicy::default(),
+            maxmemory_samples: 0,
+            maxmemory_eviction_tenacity: 0,
+            lfu_log_factor: 0,
+            lfu_decay_time_min: 0,
             active_expire_enabled: false,
             active_expire_interval_ms: 0,
             active_expire_cpu_percent: 0,
@@ -461,8 +479,8 @@ mod tests {
     fn what_is_not_there_yet_says_so() {
         assert!(refused(&[("save", "60 1")]).contains("not available yet"));
         assert!(refused(&[("appendonly", "yes")]).contains("not available yet"));
-        assert!(refused(&[("maxmemory", "1gb")]).contains("not available yet"));
-        assert!(refused(&[("maxmemory", "lots")]).ends_with("argument must be a memory value"));
+        assert!(refused(&[("appendonly", "yes")]).contains("not available yet"));
+        assert!(refused(&[("maxmemory", "lots")]).ends_with("argument must be a memory or percent value"));
         Config::default().set(&[("save", ""), ("appendonly", "no")], false).unwrap();
     }
 

@@ -12,22 +12,11 @@ const I64_MAX: u64 = i64::MAX as u64;
 const SECONDS: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "s" };
 const SECONDS_NOT_0: Kind = Kind::Integer { min: 1, max: I32_MAX, unit: "s" };
 const COUNT: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "" };
-const COUNT_NOT_0: Kind = Kind::Integer { min: 1, max: I32_MAX, unit: "" };
 const LONG_COUNT: Kind = Kind::Integer { min: 0, max: I64_MAX, unit: "" };
 const PORT: Kind = Kind::Integer { min: 0, max: 65535, unit: "" };
 const MEMORY: Kind = Kind::Memory { min: 0, max: I64_MAX };
 const MEMORY_NOT_0: Kind = Kind::Memory { min: 1, max: I64_MAX };
 
-const POLICIES: Kind = Kind::Choice(&[
-    "volatile-lru",
-    "volatile-lfu",
-    "volatile-random",
-    "volatile-ttl",
-    "allkeys-lru",
-    "allkeys-lfu",
-    "allkeys-random",
-    "noeviction",
-]);
 const FACILITIES: &[&str] = &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
 
 /// Keeps whatever Redis takes.
@@ -64,6 +53,12 @@ macro_rules! only {
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Directive] = &[
+    only!(Eviction "maxmemory-clients" "0" Kind::Text,
+        "eviction of clients is not available yet: only maxmemory-clients 0 is accepted; client-output-buffer-limit \
+         and client-query-buffer-limit bound each client",
+        "memory of all clients beyond which some are disconnected"),
+    kept!(Eviction "replica-ignore-maxmemory" "yes" Kind::YesNo, "leave eviction to the primary"),
+
     only!(Persistence "save" "" Kind::Text, "snapshots are not available yet: only save \"\" is accepted",
         "when to write a snapshot"),
     kept!(Persistence "rdbcompression" "yes" Kind::YesNo, "compress texts in snapshots"),
@@ -88,21 +83,6 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Persistence "aof-rewrite-incremental-fsync" "yes" Kind::YesNo, "bring a rewritten log to the disk piece by piece"),
     fixed(kept!(Persistence "aof_rewrite_cpulist" "" Kind::Text, "cores of the process that rewrites the log")),
     fixed(kept!(Persistence "bgsave_cpulist" "" Kind::Text, "cores of the process that writes snapshots")),
-
-    only!(Eviction "maxmemory" "0" MEMORY, "eviction is not available yet: only maxmemory 0 (no limit) is accepted",
-        "memory beyond which keys are evicted or writes refused; 0 = no limit"),
-    only!(Eviction "maxmemory-policy" "noeviction" POLICIES,
-        "eviction is not available yet: only maxmemory-policy noeviction is accepted", "which keys are evicted"),
-    only!(Eviction "maxmemory-clients" "0" Kind::Text,
-        "eviction of clients is not available yet: only maxmemory-clients 0 is accepted; client-output-buffer-limit \
-         and client-query-buffer-limit bound each client",
-        "memory of all clients beyond which some are disconnected"),
-    kept!(Eviction "maxmemory-samples" "5" COUNT_NOT_0, "keys compared for one eviction"),
-    kept!(Eviction "maxmemory-eviction-tenacity" "10" Kind::Integer { min: 0, max: 100, unit: "" },
-        "how long a command may be kept waiting by evictions"),
-    kept!(Eviction "replica-ignore-maxmemory" "yes" Kind::YesNo, "leave eviction to the primary"),
-    kept!(Eviction "lfu-log-factor" "10" COUNT, "how slowly the count of accesses grows"),
-    kept!(Eviction "lfu-decay-time" "1" COUNT, "minutes after which that count is lowered"),
 
     fixed(only!(Replication "replicaof" "" Kind::Text,
         "replication is not available yet: leave replicaof and slaveof out", "host and port of the primary")),

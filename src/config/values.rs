@@ -22,6 +22,8 @@ pub enum Kind {
         min: u64,
         max: u64,
     },
+    /// Such a size, or a part (`75%`).
+    Amount,
     /// Permissions of a file.
     Octal,
     YesNo,
@@ -59,6 +61,8 @@ pub enum ValueError {
     NotOctal,
     #[error("argument must be a memory value")]
     NotAMemorySize,
+    #[error("argument must be a memory or percent value")]
+    NotAnAmount,
     #[error("argument must be between {min} and {max} inclusive")]
     OutOfBounds { min: i128, max: i128 },
     #[error("argument must be 'yes' or 'no'")]
@@ -107,6 +111,7 @@ impl Kind {
             Kind::Integer { min, max, unit: "" } => format!("{min} to {max}"),
             Kind::Integer { min, max, unit } => format!("{min} to {max} {unit}"),
             Kind::Memory { min, max } => format!("{} to {}", format_memory(*min), format_memory(*max)),
+            Kind::Amount => "bytes, or 1% to 100%".into(),
             Kind::Octal => "0 to 777, octal".into(),
             Kind::YesNo => "yes, no".into(),
             Kind::Choice(names) => names.join(", "),
@@ -136,6 +141,9 @@ impl Kind {
             }
             Kind::Memory { .. } => {
                 Some(format!("Valid: {}; units are b, k, kb, m, mb, g, gb (1k = 1000, 1kb = 1024).", self.describe()))
+            }
+            Kind::Amount => {
+                Some("Valid: bytes with units b, k, kb, m, mb, g, gb (1k = 1000, 1kb = 1024), or 1% to 100%.".into())
             }
             Kind::YesNo => meant(&["yes", "no"]),
             Kind::Choice(names) | Kind::Words(names) => meant(names),
@@ -204,6 +212,7 @@ impl Kind {
                 if kept.eq_ignore_ascii_case(value) { Ok(kept) } else { Err(ValueError::Unavailable(why)) }
             }
             Kind::Text
+            | Kind::Amount
             | Kind::Octal
             | Kind::Addresses
             | Kind::OutputLimits

@@ -106,6 +106,9 @@ events! {
     EXPIRED {
         Expired "expired",
     }
+    EVICTED {
+        Evicted "evicted",
+    }
     KEY_MISS {
         KeyMiss "keymiss",
     }
@@ -119,6 +122,8 @@ events! {
 pub enum Cause {
     /// A command's doing.
     Command,
+    /// Memory was short. Nobody has done it, but it is a change to those who watch the key.
+    Evicted,
     /// Its deadline, or that of one of its fields, has passed. That is no change to those who watch the key.
     Expired,
 }
@@ -181,6 +186,12 @@ impl Change {
     #[inline]
     pub const fn expired(self) -> Change {
         Change { cause: Cause::Expired, ..self }
+    }
+
+    /// A key that went because memory was short.
+    #[inline]
+    pub const fn evicted() -> Change {
+        Change { cause: Cause::Evicted, count: 0, ..Change::of(Event::Evicted) }
     }
 
     /// With one event more.

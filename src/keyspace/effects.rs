@@ -115,7 +115,7 @@ impl Effects {
     #[inline(never)]
     fn deliver_to_others(&mut self, db: usize, key: &[u8], change: Change) {
         if change.is_seen {
-            if self.sinks.has(Sinks::WATCHED) && change.cause == Cause::Command {
+            if self.sinks.has(Sinks::WATCHED) && change.cause != Cause::Expired {
                 self.watched.changed(db, key);
             }
             if self.sinks.has(Sinks::WAITED) {
@@ -127,7 +127,7 @@ impl Effects {
                 Cause::Command => self.said.changed(db, key),
                 // Whoever takes dead fields out knows their names, and says them.
                 Cause::Expired if change.events().all(|event| event == Event::HExpired) => {}
-                Cause::Expired => self.said.died(db, key),
+                Cause::Expired | Cause::Evicted => self.said.died(db, key),
             }
         }
         if self.sinks.has(Sinks::EVENTS) {

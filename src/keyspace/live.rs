@@ -2,8 +2,9 @@
 //! (`Ctx::commit`).
 
 use super::change::{Change, Event};
+use super::clocking::{Clocked, access_clock};
 use super::nodes::{Nodes, Owned};
-use super::{ACCESS_CLOCK_MAX, Effects, access_clock};
+use super::{Clocking, Effects};
 use crate::clock::Now;
 use crate::table::{Entry, Kind, Slot, Stored, Table, Value};
 use crate::value::pack::Buffer;
@@ -20,6 +21,7 @@ pub struct Live<'a> {
     now: Now,
     /// The database, and the key's hash.
     name: (usize, u64),
+    clocked: Clocked,
 }
 
 /// A live key that is going to be changed.
@@ -32,8 +34,9 @@ impl<'a> Live<'a> {
         slot: Slot,
         now: Now,
         name: (usize, u64),
+        clocked: Clocked,
     ) -> Live<'a> {
-        Live { db, nodes, effects, slot, now, name }
+        Live { db, nodes, effects, slot, now, name, clocked }
     }
 
     /// Changes it.
@@ -82,15 +85,18 @@ impl Live<'_> {
         self.db.entry(self.slot).is_raw()
     }
 
-    /// Seconds since the key was last used.
-    pub fn idle_s(&self) -> u32 {
-        access_clock(self.now).wrapping_sub(self.db.entry(self.slot).clock()) & ACCESS_CLOCK_MAX
+    /// The access clock: see [`Clocking`](super::Clocking).
+    pub fn clock(&self) -> u32 {
+        self.entry().clock()
     }
 
-    /// As if the key had not been used for so long, as far as the access clock can tell.
-    pub fn set_idle_s(&self, idle_s: u64) {
-        let idle_s = idle_s.min(u64::from(ACCESS_CLOCK_MAX)) as u32;
-        self.entry().set_clock(access_clock(self.now).wrapping_sub(idle_s));
+    /// Seconds since the key was used last, or changed, if the clock says that.
+    pub fn idle_s(&self) -> u32 {
+        Clocking::idle_s(self.clock(), self.now)
+    }
+
+    pub fn set_clock(&self, clock: u32) {
+        self.entry().set_clock(clock);
     }
 
     #[inline]
@@ -155,6 +161,9 @@ impl KeyEdit<'_> {
     fn open(&mut self) {
         let ((db, hash), entry) = (self.0.name, self.0.db.entry(self.0.slot));
         self.0.effects.open(db, hash, || entry.key());
+        if self.0.clocked == Clocked::Changes {
+            entry.set_clock(access_clock(self.0.now));
+        }
     }
 
     #[inline]
@@ -167,7 +176,9 @@ impl KeyEdit<'_> {
     #[inline]
     pub fn replace<'v>(mut self, value: impl Into<Stored<'v>>, deadline_ms: Option<u64>) {
         self.set_value(value);
-        self.entry().set_clock(access_clock(self.0.now));
+        if self.0.clocked == Clocked::Uses {
+            self.entry().set_clock(access_clock(self.0.now));
+        }
         self.set_deadline(deadline_ms);
     }
 

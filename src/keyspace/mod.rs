@@ -18,14 +18,17 @@
 
 mod aside;
 mod change;
+mod clocking;
 mod deaths;
 mod effects;
+mod eviction;
 mod foresight;
 mod leases;
 mod live;
 mod nodes;
 mod policies;
 mod said;
+mod touch;
 mod tracking;
 mod watch;
 
@@ -36,14 +39,17 @@ mod story_test;
 
 pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
 pub use change::{Cause, Change, Event};
+pub use clocking::Clocking;
 pub use deaths::{Death, Deaths, LastValue};
 pub use effects::{Effects, Notice};
+pub use eviction::Eviction;
 pub use foresight::{PrefixCounts, Seen};
 pub use leases::Leases;
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
 pub use policies::{Tally, Used};
 pub use said::KeyName;
+pub use touch::Touch;
 pub use tracking::{Invalidated, Names, Told, Tracker};
 pub use watch::Watch;
 
@@ -53,6 +59,7 @@ use crate::table::block::Block;
 use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker, Upkeep};
 use crate::value::hash;
 use aside::Aside;
+use clocking::{Clocked, access_clock};
 use deaths::Mourners;
 use nodes::Nodes;
 use policies::{Dying, Policies};
@@ -76,6 +83,8 @@ pub struct Counters {
     pub deaths_written: u64,
     /// Those that could not be: the stream's key had another type, or there was no room.
     pub deaths_lost: u64,
+    /// Keys that went because memory was short.
+    pub evicted: u64,
     /// Changes of which nothing was said, so that the journal was told of the whole key: defects.
     pub unreported: u64,
 }
@@ -83,6 +92,8 @@ pub struct Counters {
 pub struct Keyspace {
     dbs: Vec<Table>,
     hasher: Hasher,
+    clocking: Clocking,
+    rng: fastrand::Rng,
     /// What stands outside of entries, and what is to be given back.
     nodes: Nodes,
     /// The earliest moment at which somebody still looks: a transaction that waits is older than the clock. What was
@@ -111,49 +122,6 @@ pub struct Keyspace {
     longest_death_us: u64,
 }
 
-/// What looking a key up leaves behind. A command's row decides it, see `Spec::touch`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch(u8);
-
-impl Touch {
-    const USES: u8 = 1;
-    const COUNTS: u8 = 2;
-    const TELLS: u8 = 4;
-    /// Nothing: nobody uses the key, or the same command has looked it up already.
-    pub const NOTHING: Touch = Touch(0);
-
-    /// - `uses`: a key that is there counts as used: its access clock is set
-    /// - `counts`: a hit or a miss is counted
-    /// - `tells`: that a key is missing is an event, if it is counted
-    pub fn new(uses: bool, counts: bool, tells: bool) -> Touch {
-        let bit = |is_set, bit| if is_set { bit } else { 0 };
-        Touch(bit(uses, Touch::USES) | bit(counts, Touch::COUNTS) | bit(tells, Touch::TELLS))
-    }
-
-    #[inline]
-    pub fn uses(self) -> bool {
-        self.0 & Touch::USES != 0
-    }
-
-    #[inline]
-    pub fn counts(self) -> bool {
-        self.0 & Touch::COUNTS != 0
-    }
-
-    #[inline]
-    pub fn tells(self) -> bool {
-        self.0 & Touch::TELLS != 0
-    }
-
-    pub fn counted(self) -> Touch {
-        Touch(self.0 | Touch::COUNTS)
-    }
-
-    pub fn uncounted(self) -> Touch {
-        Touch(self.0 & !Touch::COUNTS)
-    }
-}
-
 /// How far a walk over dead keys has come. It goes by position, which no split or merge changes: a key that is dead
 /// when the walk starts is seen, whatever happens meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -175,7 +143,9 @@ impl Keyspace {
     pub fn new(databases: usize, hasher: Hasher) -> Keyspace {
         Keyspace {
             dbs: (0..databases).map(|_| Table::new(hasher.clone(), hash::any_lives)).collect(),
+            rng: fastrand::Rng::with_seed(hasher.hash(b"keyspace")),
             hasher,
+            clocking: Clocking::default(),
             nodes: Nodes::default(),
             seen_from: LATEST,
             buries: false,
@@ -192,6 +162,15 @@ impl Keyspace {
             times_deaths: false,
             longest_death_us: 0,
         }
+    }
+
+    /// What access clocks say from now on. (Those of keys that are there stay what they are until the keys are used.)
+    pub fn set_clocking(&mut self, clocking: Clocking) {
+        self.clocking = clocking;
+    }
+
+    pub fn clocking(&self) -> Clocking {
+        self.clocking
     }
 
     pub fn databases(&self) -> usize {
@@ -211,10 +190,14 @@ impl Keyspace {
                 self.counters.hits += u64::from(touch.counts());
                 if touch.uses() {
                     let entry = self.dbs[db].entry(slot);
-                    let clock = access_clock(now);
-                    // The store is saved where it would say the same, since it dirties a cache line.
-                    if entry.clock() != clock {
-                        entry.set_clock(clock);
+                    if self.clocking.clocked == Clocked::Uses {
+                        let clock = access_clock(now);
+                        // The store is saved where it would say the same, since it dirties a cache line.
+                        if entry.clock() != clock {
+                            entry.set_clock(clock);
+                        }
+                    } else if self.clocking.counts() {
+                        self.clocking.count(entry, now, &mut self.rng);
                     }
                     if self.slides {
                         self.note_use(db, key, self.dbs[db].deadline_ms(slot), now);
@@ -246,7 +229,8 @@ impl Keyspace {
 
     #[inline]
     fn live(&mut self, db: usize, slot: Slot, now: Now, hash: u64) -> Live<'_> {
-        Live::new((&mut self.dbs[db], &mut self.nodes, &mut self.effects), slot, now, (db, hash))
+        let clocked = self.clocking.clocked;
+        Live::new((&mut self.dbs[db], &mut self.nodes, &mut self.effects), slot, now, (db, hash), clocked)
     }
 
     #[inline]
@@ -335,7 +319,12 @@ impl Keyspace {
         now: Now,
     ) {
         match self.live_slot(db, key, now) {
-            Some(slot) => self.live(db, slot, now, key.hash).edit().replace(value, deadline_ms),
+            Some(slot) => {
+                if self.clocking.counts() {
+                    self.clocking.count(self.dbs[db].entry(slot), now, &mut self.rng);
+                }
+                self.live(db, slot, now, key.hash).edit().replace(value, deadline_ms);
+            }
             None => drop(self.insert_new(db, key, value, deadline_ms, now)),
         }
     }
@@ -369,7 +358,7 @@ impl Keyspace {
         }
         let target = &mut self.dbs[db];
         debug_assert!(target.find(key).is_none());
-        let mut slot = target.insert(key, value, access_clock(now));
+        let mut slot = target.insert(key, value, self.clocking.of_new(now));
         self.effects.tell(Event::New, db, key.bytes);
         self.effects.open(db, key.hash, || key.bytes);
         if deadline_ms.is_some() {
@@ -809,13 +798,6 @@ const PREFETCH_LEVELS: usize = 5;
 const RANDOM_TRIES: usize = 200;
 /// Draws for each key of a sample: a database in which keys with deadlines are thinner than this is sampled less.
 const SAMPLE_TRIES: usize = 16;
-
-/// The 24-bit access clock counts seconds.
-fn access_clock(now: Now) -> u32 {
-    (now.ms / 1000) as u32 & ACCESS_CLOCK_MAX
-}
-
-const ACCESS_CLOCK_MAX: u32 = (1 << 24) - 1;
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,9 @@ use tikv_jemalloc_sys as jemalloc;
 /// Memory that is aligned to this lasts: see [`Jemalloc`].
 pub const LASTING_ALIGN: usize = 64;
 
+/// What is not told, nor bounded: see [`aside`].
+static ASIDE: AtomicI64 = AtomicI64::new(0);
+
 /// Threads that count in a place of their own; those beyond share the last one.
 const PLACES: usize = 128;
 
@@ -71,11 +74,47 @@ fn count(bytes: i64) {
     }
 }
 
+/// Bytes that this thread has allocated, less those that it has given back, whoever had allocated them.
+#[inline]
+pub fn counted_here() -> i64 {
+    match PLACE.get() {
+        usize::MAX => 0,
+        place => COUNTED[place].0.load(Ordering::Relaxed),
+    }
+}
+
+/// Bytes that are counted out as long as this lives.
+#[derive(Default)]
+pub struct Aside(i64);
+
+/// What work allocates and leaves behind, which is on its way to be told and then gone, is counted out: nobody who asks
+/// how much memory there is should have keys evicted by that.
+pub fn aside<R>(work: impl FnOnce() -> R) -> (R, Aside) {
+    let before = counted_here();
+    let result = work();
+    let bytes = counted_here() - before;
+    ASIDE.fetch_add(bytes, Ordering::Relaxed);
+    (result, Aside(bytes))
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        ASIDE.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// As [`used_bytes`], without a thought of the peak: for those who ask often.
+pub fn used_now() -> u64 {
+    let places = NEXT_PLACE.load(Ordering::Relaxed).min(PLACES);
+    let counted = COUNTED[..places].iter().map(|place| place.0.load(Ordering::Relaxed)).sum::<i64>();
+    (counted - ASIDE.load(Ordering::Relaxed)).max(0) as u64
+}
+
 /// Bytes allocated now, as asked for; what the allocator adds is in the resident set.
 pub fn used_bytes() -> u64 {
-    let used = COUNTED.iter().map(|place| place.0.load(Ordering::Relaxed)).sum::<i64>().max(0);
-    PEAK.fetch_max(used, Ordering::Relaxed);
-    used as u64
+    let used = used_now();
+    PEAK.fetch_max(used as i64, Ordering::Relaxed);
+    used
 }
 
 /// The most that [`used_bytes`] has seen; the shards look every second.

@@ -1,7 +1,8 @@
-//! What is counted and measured: histograms of lag, calls of commands, memory, the log. Read by INFO.
+//! What is counted and measured: histograms of lag, calls of commands, memory, the log, the machine. Read by INFO.
 
 mod lag;
 pub mod log;
+pub mod machine;
 pub mod memory;
 mod spikes;
 mod statistics;

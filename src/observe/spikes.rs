@@ -10,6 +10,8 @@ pub const SAMPLES: usize = 160;
 pub enum Event {
     /// A command that is not O(1) or O(log n).
     Command,
+    /// Keys went because memory was short.
+    EvictionCycle,
     ExpireCycle,
     /// A dead key was deleted because somebody asked for it.
     ExpireDel,
@@ -17,11 +19,13 @@ pub enum Event {
 }
 
 impl Event {
-    pub const ALL: [Event; 4] = [Event::Command, Event::ExpireCycle, Event::ExpireDel, Event::FastCommand];
+    pub const ALL: [Event; 5] =
+        [Event::Command, Event::EvictionCycle, Event::ExpireCycle, Event::ExpireDel, Event::FastCommand];
 
     pub fn name(self) -> &'static str {
         match self {
             Event::Command => "command",
+            Event::EvictionCycle => "eviction-cycle",
             Event::ExpireCycle => "expire-cycle",
             Event::ExpireDel => "expire-del",
             Event::FastCommand => "fast-command",

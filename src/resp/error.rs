@@ -51,6 +51,8 @@ pub enum Error {
     WrongPass,
     #[error("NOPROTO unsupported protocol version")]
     NoProto,
+    #[error("OOM command not allowed when used memory > 'maxmemory'.")]
+    OutOfMemory,
     /// Any other text, code included.
     #[error("{0}")]
     Text(Cow<'static, str>),

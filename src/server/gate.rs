@@ -7,7 +7,9 @@
 //! [`flag`]: crate::command::spec::flag
 
 use crate::command::spec::Spec;
-use crate::command::spec::flag::{ALLOW_BUSY, MAY_REPLICATE, NO_AUTH, NO_MULTI, PROTECTED, READ, SUBSCRIBED, WRITE};
+use crate::command::spec::flag::{
+    ALLOW_BUSY, DENY_OOM, ENDS_MULTI, MAY_REPLICATE, NO_AUTH, NO_MULTI, PROTECTED, READ, SUBSCRIBED, WRITE,
+};
 use crate::config::DebugCommand;
 use crate::resp::Error;
 
@@ -61,6 +63,8 @@ pub struct Conditions {
     pub monitored: bool,
     /// A script has run for so long that it may be in a command's way.
     pub busy: bool,
+    /// Memory is above its ceiling, and nobody has anything to give back.
+    pub full: bool,
 }
 
 /// Flags that some of several commands have, and flags that some of them lack.
@@ -71,6 +75,10 @@ pub struct Flags {
 }
 
 impl Flags {
+    pub fn any_has(self, flag: u32) -> bool {
+        self.some_have & flag != 0
+    }
+
     pub fn add(&mut self, flags: u32) {
         self.some_have |= flags;
         self.some_lack |= !flags;
@@ -88,6 +96,11 @@ pub enum Refusal {
 impl Conditions {
     fn is_stranger(self, standing: Standing) -> bool {
         self.has_password && !standing.authenticated
+    }
+
+    /// Whether memory is too short for a command, or to queue it.
+    fn lacks_memory(self, standing: Standing, spec: &Spec) -> bool {
+        self.full && (spec.has(DENY_OOM) || standing.in_multi && !spec.has(ENDS_MULTI))
     }
 
     fn may_debug(self, standing: Standing) -> bool {
@@ -112,6 +125,10 @@ impl Gate {
         }
         if standing.monitors {
             gate.deny |= DATA;
+        }
+        if conditions.full {
+            gate.deny |= DENY_OOM;
+            gate.require |= if standing.in_multi { ENDS_MULTI } else { 0 };
         }
         if conditions.busy {
             gate.require |= ALLOW_BUSY;
@@ -146,6 +163,8 @@ pub fn refusal(standing: Standing, conditions: Conditions, spec: &Spec, full_nam
         )
     } else if conditions.is_stranger(standing) && !spec.has(NO_AUTH) {
         Error::NoAuth
+    } else if conditions.lacks_memory(standing, spec) {
+        Error::OutOfMemory
     } else if standing.in_multi && spec.has(NO_MULTI) {
         Error::text("ERR Command not allowed inside a transaction")
     } else if standing.listens && !spec.has(SUBSCRIBED) {

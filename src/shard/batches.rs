@@ -86,7 +86,7 @@ impl Shard {
                 }
                 self.serve_waiters();
             } else {
-                self.execute(handler, request, at, began, out, ends);
+                self.execute_alone(handler, request, at, began, out, ends);
                 self.serve_waiters();
                 if answered.is_much(ticket.client, out.len() - part.out.0) {
                     part.stalls = true;

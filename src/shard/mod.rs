@@ -13,6 +13,7 @@
 //! | file | what |
 //! |---|---|
 //! | `expire.rs` | the tasks of the cycle and of garbage |
+//! | `room.rs` | the ceiling of memory: who gives what, and the task of it |
 //! | `deaths.rs` | the task that writes deaths to streams |
 //! | `mail.rs` | the order of a turn: what has come, what leaves |
 //! | `batches.rs`, `stalled.rs` | commands of other shards, and connections of theirs that were answered with much |
@@ -39,6 +40,7 @@ mod message;
 mod outbox;
 mod pace;
 mod records;
+mod room;
 mod stalled;
 mod transactions;
 mod waiters;
@@ -50,6 +52,7 @@ pub use expire::GARBAGE_A_SLICE;
 pub use links::{Links, links};
 pub use message::{At, Batch, EVERYTHING, Lock, Message, Part, Ticket};
 pub use pace::{PREEMPT, Pace};
+pub use room::Ceiling;
 pub use transactions::{Builder, Deferred};
 pub use waiters::{Claim, News, Waiter};
 
@@ -69,6 +72,7 @@ use mail::Mail;
 use outbox::Outbox;
 use pace::LONG_US;
 use records::Records;
+use room::Room;
 use stalled::Stalled;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -107,6 +111,13 @@ pub struct Later {
     origin: usize,
     /// [`Batch::owed`] of the batch in which it leaves.
     owed: isize,
+}
+
+/// What all shards have in common.
+#[derive(Clone)]
+pub struct Shared {
+    pub sequence: Arc<Sequence>,
+    pub ceiling: Arc<Ceiling>,
 }
 
 pub struct Shard {
@@ -149,6 +160,7 @@ pub struct Shard {
     /// Store microseconds until which nothing is deleted by the cycle (CLIENT PAUSE).
     hold_until_us: Cell<u64>,
     records: Records,
+    room: Room,
     outbox: Outbox,
     transactions: Transactions,
     stalled: Stalled,
@@ -167,7 +179,7 @@ impl Shard {
         id: usize,
         keyspace: Keyspace,
         clock: Clock,
-        sequence: Arc<Sequence>,
+        Shared { sequence, ceiling }: Shared,
         specs: Arc<[Spec]>,
         seed: u64,
         config: Arc<Config>,
@@ -202,6 +214,7 @@ impl Shard {
             turns: Cell::new(0),
             hold_until_us: Cell::new(0),
             records: Records::default(),
+            room: Room::new(ceiling),
             outbox: Outbox::new(id, count),
             transactions: Transactions::new(id, count, sequence),
             stalled: Stalled::default(),
@@ -247,6 +260,7 @@ impl Shard {
         self.keyspace.borrow_mut().deaths.value_bytes_max = config.expiry_event_value_bytes;
         self.keyspace.borrow_mut().times_deaths = config.latency_monitor_threshold_ms > 0;
         self.outbox.set_spin(Duration::from_micros(config.spin_us));
+        self.configure_room(&config);
         *self.config.borrow_mut() = Rc::new(Config::clone(&config));
         self.cycle_alarm.notify();
     }
@@ -272,6 +286,7 @@ impl Shard {
     #[inline]
     pub fn after_commands(&self) {
         self.serve_waiters();
+        self.tell_means();
         let mut keyspace = self.keyspace.borrow_mut();
         if keyspace.next_due_hint_ms() < self.cycle_wakes_ms.get() {
             self.cycle_alarm.notify();
@@ -425,6 +440,7 @@ impl Shard {
         transport.set_spin(Duration::from_micros(self.config().spin_us));
         glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();
         expire::start(self, &transport);
+        glommio::spawn_local(room::keep_below(self.clone())).detach();
         if let Some(xadd) = CommandId::named(&self.specs, "xadd", Group::Stream) {
             glommio::spawn_local(deaths::write_deaths(self.clone(), xadd)).detach();
         }

@@ -29,6 +29,13 @@ impl Records {
         }
     }
 
+    /// As [`Records::end_deaths`], where a journal is kept.
+    pub fn end_outside(&self, effects: &mut Effects, now: Now) {
+        if effects.is_journaled() {
+            self.end_deaths(effects, now);
+        }
+    }
+
     /// What was said outside of commands stands for itself.
     fn end_deaths(&self, effects: &mut Effects, now: Now) {
         effects.said.take().into_iter().for_each(|command| self.push(None, now, vec![command]));

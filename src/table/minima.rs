@@ -96,6 +96,20 @@ impl Minima {
         Some((earliest_ms, index as u32))
     }
 
+    /// How many levels there are; above the last is one node.
+    pub(super) fn height(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// The nodes of which one of a level is the least; the blocks for the first level.
+    pub(super) fn below(&self, level: usize, index: usize) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let first = index * FAN;
+        self.levels[level - 1][first..first + FAN]
+            .iter()
+            .enumerate()
+            .map(move |(within, at_ms)| (first + within, *at_ms))
+    }
+
     /// Takes out the earliest blocks whose minimum is before `before_ms`, at most `limit`: each has to be set again.
     pub fn take(&mut self, before_ms: u64, limit: usize, out: &mut Vec<u32>) {
         for _ in 0..limit {

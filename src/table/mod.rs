@@ -24,7 +24,7 @@
 //! - [`entry`]: a key and its value as bytes; `whole`: those with an allocation of their own
 //! - [`block`]: slots and their columns, and the heap of their entries
 //! - [`table`]: search, writes; `reshape`: how blocks come and go; `sweep`: what is dead goes; [`minima`]: which block has
-//!   to be looked at first; [`scan`]: cursors; `walk`: slices
+//!   to be looked at first; [`scan`]: cursors; `walk`: slices; `thin`: what goes where memory is short
 //! - [`dict`]: the elements of one collection
 
 pub mod block;
@@ -39,6 +39,7 @@ pub mod scan;
 mod sweep;
 #[allow(clippy::module_inception)]
 mod table;
+mod thin;
 mod walk;
 mod whole;
 
@@ -49,4 +50,5 @@ pub use hash::{Hasher, Key};
 pub use scan::Cursor;
 pub use sweep::{FieldsSwept, Next, Swept, Undertaker};
 pub use table::{Shape, Slot, Table, Upkeep};
+pub use thin::KEYS_AT_ONCE;
 pub use whole::Whole;

@@ -225,14 +225,20 @@ impl Table {
                 self.upkeep.merges += 1;
             }
         }
-        if block.is_sparse() {
-            began.get_or_insert_with(Instant::now);
-            self.rebuild(block, 0);
-            self.upkeep.compactions += 1;
-        }
         if let Some(began) = began {
             self.upkeep.ns += began.elapsed().as_nanos() as u64;
         }
+        if block.is_sparse() {
+            self.compact(block);
+        }
+    }
+
+    /// Builds a block anew whose holes are worth it.
+    pub(super) fn compact(&mut self, block: Block) {
+        let began = Instant::now();
+        self.rebuild(block, 0);
+        self.upkeep.compactions += 1;
+        self.upkeep.ns += began.elapsed().as_nanos() as u64;
     }
 
     /// The block with which this one merges, if it should.

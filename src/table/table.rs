@@ -53,6 +53,7 @@ pub struct Table {
     pub(super) due: Vec<u16>,
     pub(super) due_ends: Vec<usize>,
     pub(super) upkeep: Upkeep,
+    pub(super) next_to_thin: u32,
 }
 
 /// What was done so that memory comes back.
@@ -134,6 +135,7 @@ impl Table {
             due: Vec::new(),
             due_ends: Vec::new(),
             upkeep: Upkeep::default(),
+            next_to_thin: 0,
         };
         table.begin();
         table
@@ -166,6 +168,11 @@ impl Table {
     /// Bytes of entries, blocks and directory.
     pub fn bytes(&self) -> usize {
         self.block_bytes + self.whole_bytes + self.directory.capacity() * size_of::<Block>()
+    }
+
+    /// Bytes of entries that are outside of the blocks.
+    pub(super) fn whole_bytes(&self) -> usize {
+        self.whole_bytes
     }
 
     pub fn shape(&self) -> Shape {

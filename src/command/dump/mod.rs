@@ -17,7 +17,7 @@ use super::spec::flag::{DENY_OOM, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
 use crate::clock::{Clock, Now};
-use crate::keyspace::{Event, Kind, Owned, Stored, Touch};
+use crate::keyspace::{Clocking, Event, Kind, Owned, Stored, Touch};
 use crate::rdb::payload;
 use crate::resp::{Error, Request, Result};
 use crate::value::hash;
@@ -75,8 +75,8 @@ struct Options {
     replace: bool,
     absolute: bool,
     idle_s: Option<u64>,
-    /// Taken as Redis takes it where no policy counts how often keys are used: it has no effect.
-    has_freq: bool,
+    /// Each has an effect where access clocks say that.
+    freq: Option<u32>,
 }
 
 fn parse_options(request: Request) -> Result<Options> {
@@ -88,16 +88,14 @@ fn parse_options(request: Request) -> Result<Options> {
             options.replace = true;
         } else if request.is(index, "absttl") {
             options.absolute = true;
-        } else if request.is(index, "idletime") && has_value && !options.has_freq {
+        } else if request.is(index, "idletime") && has_value && options.freq.is_none() {
             index += 1;
             let idle_s = u64::try_from(request.int(index)?);
             options.idle_s = Some(idle_s.map_err(|_| Error::text("ERR Invalid IDLETIME value, must be >= 0"))?);
         } else if request.is(index, "freq") && has_value && options.idle_s.is_none() {
             index += 1;
-            if !(0..=255).contains(&request.int(index)?) {
-                return Err(Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-            }
-            options.has_freq = true;
+            let freq = u32::try_from(request.int(index)?).ok().filter(|freq| *freq <= 255);
+            options.freq = Some(freq.ok_or(Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255"))?);
         } else {
             return Err(Error::Syntax);
         }
@@ -124,10 +122,16 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
         Some(value) => {
             let is_hash = value.kind() == Kind::Hash;
             ctx.keyspace.insert_owned(ctx.db, key, value, deadline_ms.map(|deadline_ms| deadline_ms as u64), ctx.now);
-            if let Some(idle_s) = options.idle_s
+            let counts = ctx.keyspace.clocking().counts();
+            let clock = match (options.idle_s, options.freq) {
+                (Some(idle_s), _) if !counts => Some(Clocking::of_idle_s(idle_s, ctx.now)),
+                (_, Some(freq)) if counts => Some(Clocking::of_frequency(freq, ctx.now)),
+                _ => None,
+            };
+            if let Some(clock) = clock
                 && let Some(live) = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING)
             {
-                live.set_idle_s(idle_s);
+                live.set_clock(clock);
             }
             ctx.commit(key, Event::Restore);
             if is_hash {

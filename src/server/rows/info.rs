@@ -8,7 +8,7 @@ use crate::command::spec::flag::{LOADING, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::config::Config;
 use crate::config::REDIS_VERSION;
-use crate::observe::memory;
+use crate::observe::{machine, memory};
 use crate::resp::{Request, Result};
 use crate::server::global::ID_DIGITS;
 use crate::server::server::{Run, Server, TaskCtx};
@@ -35,6 +35,8 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
 /// What the sections are written from.
 struct Facts {
     server: Rc<Server>,
+    /// Memory before all of this was gathered.
+    used_bytes: u64,
     config: Rc<Config>,
     shards: Vec<Snapshot>,
     total: Snapshot,
@@ -66,10 +68,11 @@ const DEFAULT: &str = "default";
 const EVERY_SECTION: [&str; 2] = ["all", "everything"];
 
 async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let used_bytes = memory::used_bytes();
     let with_latency = is_wanted(ctx.request.as_request(), LATENCYSTATS);
     let shards = ctx.server.shard.call_all(move |shard| Snapshot::take(shard, with_latency)).await;
-    let facts =
-        Facts { server: ctx.server.clone(), config: ctx.server.shard.config(), total: Snapshot::sum(&shards), shards };
+    let (server, config, total) = (ctx.server.clone(), ctx.server.shard.config(), Snapshot::sum(&shards));
+    let facts = Facts { server, used_bytes, config, total, shards };
     let text = write_sections(ctx.request.as_request(), &facts);
     Ok(ctx.reply(|reply| reply.verbatim("txt", &text)))
 }
@@ -198,7 +201,7 @@ fn write_clients(text: &mut Text, facts: &Facts) {
 }
 
 fn write_memory(text: &mut Text, facts: &Facts) {
-    let (used_bytes, resident_bytes) = (memory::used_bytes(), resident_bytes());
+    let (used_bytes, resident_bytes) = (facts.used_bytes, resident_bytes());
     let peak_bytes = memory::peak_bytes();
     let dataset_bytes = facts.total.keyspace_bytes;
     text.size("used_memory", used_bytes);
@@ -208,10 +211,10 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.field("used_memory_overhead", used_bytes.saturating_sub(dataset_bytes));
     text.field("used_memory_dataset", dataset_bytes);
     text.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset_bytes, used_bytes)));
-    text.size("total_system_memory", system_bytes());
+    text.size("total_system_memory", machine::physical_bytes());
     write_script_memory(text, facts);
-    text.size("maxmemory", 0);
-    text.field("maxmemory_policy", "noeviction");
+    text.size("maxmemory", facts.server.shard.max_bytes());
+    text.field("maxmemory_policy", facts.config.maxmemory_policy.as_str());
     text.field("mem_fragmentation_ratio", format_args!("{:.2}", percent(resident_bytes, used_bytes) / 100.0));
     text.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
     text.field("mem_clients_normal", facts.total.client_bytes);
@@ -281,8 +284,11 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("sync_partial_ok", 0);
     text.field("sync_partial_err", 0);
     write_expiry(text, facts);
-    text.field("evicted_keys", 0);
+    text.field("evicted_keys", total.counters.evicted);
     text.field("evicted_clients", 0);
+    let (exceeded_us, all_exceeded_us) = facts.server.shard.ceiling().exceeded_us();
+    text.field("total_eviction_exceeded_time", all_exceeded_us / 1000);
+    text.field("current_eviction_exceeded_time", exceeded_us / 1000);
     text.field("keyspace_hits", total.counters.hits);
     text.field("keyspace_misses", total.counters.misses);
     text.field("pubsub_channels", total.channels.len());
@@ -406,16 +412,7 @@ fn human(bytes: u64) -> String {
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * system(libc::_SC_PAGESIZE)
-}
-
-fn system_bytes() -> u64 {
-    system(libc::_SC_PHYS_PAGES) * system(libc::_SC_PAGESIZE)
-}
-
-fn system(name: libc::c_int) -> u64 {
-    // SAFETY: takes a number, touches no memory of ours.
-    u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0)
+    pages.unwrap_or(0) * machine::system(libc::_SC_PAGESIZE)
 }
 
 /// CPU time used so far: in the kernel, and outside of it.
@@ -457,7 +454,7 @@ mod tests {
 
     #[test]
     fn the_process_is_measured() {
-        assert!(resident_bytes() > 100_000 && resident_bytes() < system_bytes());
+        assert!(resident_bytes() > 100_000 && resident_bytes() < machine::physical_bytes());
         let (system_us, user_us) = cpu_us(libc::RUSAGE_SELF);
         assert!(system_us + user_us > 0);
     }

@@ -165,6 +165,9 @@ fn report(spikes: &Spikes, threshold_ms: u64, now_s: u64) -> String {
                 "  These commands are short whatever the keys hold: the process was kept from running. Look for busy \
                  neighbours, swapping and virtual machines that are stopped (redis-cli --intrinsic-latency).\n"
             }
+            Event::EvictionCycle => {
+                "  Keys are evicted a few dozen at a time: the process was kept from running, or the keys are very large.\n"
+            }
             Event::ExpireCycle => {
                 "  A slice of the expiry cycle is short: the process was kept from running, or `expired` events go to \
                  very many subscribers.\n"

@@ -1,6 +1,6 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
-use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_SCRIPT, SKIP_SLOWLOG, STALE};
+use crate::command::spec::flag::{ALLOW_BUSY, ENDS_MULTI, FAST, LOADING, NO_SCRIPT, SKIP_SLOWLOG, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Request, Result};
 use crate::server::multi::Verb;
@@ -20,14 +20,14 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         Spec {
             summary: "Runs the queued commands in one moment, unless a watched key has changed.",
-            ..spec("exec", NO_SCRIPT | LOADING | STALE | SKIP_SLOWLOG, "Depends on the commands", "1.2.0")
+            ..spec("exec", NO_SCRIPT | LOADING | STALE | SKIP_SLOWLOG | ENDS_MULTI, "Depends on the commands", "1.2.0")
         },
         Run::Multi(Verb::Exec),
     ),
     Row::new(
         Spec {
             summary: "Forgets the queued commands and the watched keys.",
-            ..spec("discard", ALWAYS | FAST, "O(n) in the number of queued commands", "2.0.0")
+            ..spec("discard", ALWAYS | FAST | ENDS_MULTI, "O(n) in the number of queued commands", "2.0.0")
         },
         Run::Multi(Verb::Discard),
     ),

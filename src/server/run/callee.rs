@@ -81,6 +81,16 @@ impl Callee {
         has_flags && !self.never_writes()
     }
 
+    /// It has said that it may run where memory is short.
+    pub fn allows_oom(&self) -> bool {
+        self.flags().has(Flags::ALLOW_OOM)
+    }
+
+    /// It could have said that it may run where memory is short, or that it does not write, and has not.
+    pub fn needs_memory(&self) -> bool {
+        self.may_write() && !self.allows_oom()
+    }
+
     fn conduct(&self) -> &Conduct {
         match self {
             Callee::Script(script) => &script.source.conduct,

@@ -4,7 +4,7 @@
 use super::here;
 use super::scatter::run_whole;
 use crate::clock::{Now, store_us};
-use crate::command::spec::flag::{MAY_REPLICATE, NO_SCRIPT, WRITE};
+use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, WRITE};
 use crate::command::{self, Saved};
 use crate::config::UndeclaredKeys;
 use crate::keyspace::{Key, Kind, Tracker};
@@ -39,6 +39,7 @@ pub struct Caller {
     gate: Gate,
     standing: Standing,
     conditions: Conditions,
+    allows_oom: bool,
     read_only: bool,
     /// It may not touch what it has not declared.
     is_strict: bool,
@@ -71,19 +72,22 @@ pub struct Planned {
 }
 
 impl Caller {
-    /// For a script that is called at this place, with these keys.
-    pub fn new(server: &Rc<Server>, at: At, routes: &Routes, now: Now) -> Caller {
+    /// For a script that is called at this place, with these keys, and which may say that it runs whatever memory there is.
+    /// Before it begins room is made for it.
+    pub fn new(server: &Rc<Server>, at: At, routes: &Routes, now: Now, allows_oom: bool) -> Caller {
         // Whether it may be called was asked already; what stands in the way of that does not in its commands'.
         let standing = Standing { authenticated: true, ..Standing::default() };
         let config = server.shard.config();
         let debug = config.enable_debug_command;
         let monitored = monitor::is_monitored(server);
-        let conditions = Conditions { has_password: false, debug, paused: Paused::No, monitored, busy: false };
+        let full = !allows_oom && !server.shard.has_room();
+        let conditions = Conditions { has_password: false, debug, paused: Paused::No, monitored, busy: false, full };
         Caller {
             server: server.clone(),
             gate: Gate::of(standing, conditions),
             standing,
             conditions,
+            allows_oom,
             read_only: !at.write,
             is_strict: config.script_undeclared_keys == UndeclaredKeys::Deny,
             no_touch: !at.touch.uses(),
@@ -153,9 +157,12 @@ impl Caller {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
         if !self.gate.admits(command.spec.flags)
-            && let Refusal::Error(error) = refusal(self.standing, self.conditions, &command.spec, command.full_name)
+            && let Refusal::Error(error) = refusal(self.standing, self.conditions(), &command.spec, command.full_name)
         {
             return Err(error);
+        }
+        if command.spec.has(DENY_OOM) && !self.allows_oom && self.server.shard.is_past_bound() {
+            return Err(Error::OutOfMemory);
         }
         if self.read_only && command.spec.flags & (WRITE | MAY_REPLICATE) != 0 {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
@@ -168,6 +175,15 @@ impl Caller {
             return Err(Error::err(format_args!("{name} command is not allowed with BLOCK option from scripts")));
         }
         Ok(command)
+    }
+
+    pub fn is_short_of_memory(&self) -> bool {
+        self.conditions.full
+    }
+
+    /// What has written already may go on where memory is short.
+    fn conditions(&self) -> Conditions {
+        Conditions { full: self.conditions.full && !self.has_written.get(), ..self.conditions }
     }
 
     fn at(&self, command: &Command, proto: Proto, routes: &Routes) -> At {

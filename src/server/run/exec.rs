@@ -11,6 +11,7 @@ use super::here;
 use super::scatter::run_whole;
 use super::task::{Call, spawn};
 use crate::clock::store_us;
+use crate::command::spec::flag::DENY_OOM;
 use crate::command::{self, CommandId};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
@@ -102,6 +103,10 @@ fn exec(turn: &mut Turn) -> Progress {
 }
 
 fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
+    if turn.conditions.full && multi.flags.any_has(DENY_OOM) {
+        let error = abort(turn, &Error::OutOfMemory);
+        return turn.fail(turn.server.exec, error);
+    }
     // None of them was refused when it was queued: what may be in their way by now is a pause. (Scripts are not: EXEC was
     // admitted.)
     if !turn.gate_past_scripts().admits_all(multi.flags) {

@@ -4,7 +4,7 @@
 use crate::clock::Now;
 use crate::command::{Handler, Merge};
 use crate::keyspace::{Lookup, PREFETCHED};
-use crate::resp::{Reply, Request};
+use crate::resp::{Error, Reply, Request};
 use crate::server::replies::Gather;
 use crate::server::split::{self, Routes, Sent};
 use crate::server::turn::{Progress, Turn};
@@ -67,6 +67,9 @@ fn whole(
     }
     if target != shard.id && shard.is_congested() {
         return turn.wait_for_room();
+    }
+    if target == shard.id && !shard.has_room_for(&at, request) {
+        return turn.fail(at.command, Error::OutOfMemory);
     }
     let muted = turn.take_muted();
     if target != shard.id {

@@ -270,6 +270,15 @@ impl What {
         Call::new(self.callee.called(server), keys, args, self.at.proto, bounds)
     }
 
+    /// Who runs its commands, if there is memory for it.
+    fn caller(&self, server: &Rc<Server>, now: Now) -> Result<Caller> {
+        let caller = Caller::new(server, self.at, &self.routes, now, self.callee.allows_oom());
+        if caller.is_short_of_memory() && self.callee.needs_memory() {
+            return Err(Error::OutOfMemory);
+        }
+        Ok(caller)
+    }
+
     /// Whether it is begun before anything was held for it.
     fn begins_at_once(&self, server: &Server) -> bool {
         self.callee.is_loaded() && (is_alone(server) || !self.callee.strays())
@@ -284,7 +293,7 @@ impl What {
             let job = Job::of(server, client, self, request);
             return Ok(Begun::Lasts(Box::pin(async move { job.hold_and_run(strays).await })));
         }
-        let caller = Caller::new(server, at, &self.routes, now);
+        let caller = self.caller(server, now)?;
         if !is_alone {
             caller.confine();
         }
@@ -370,7 +379,10 @@ impl Job {
         transaction: Rc<Transaction>,
         everything: bool,
     ) -> std::result::Result<Result<Vec<u8>>, Left> {
-        let caller = Caller::new(&self.server, self.what.at, &self.what.routes, transaction.now);
+        let caller = match self.what.caller(&self.server, transaction.now) {
+            Ok(caller) => caller,
+            Err(error) => return Ok(Err(error)),
+        };
         if !everything {
             caller.confine();
         }

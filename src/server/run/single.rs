@@ -36,7 +36,7 @@ pub fn run(turn: &mut Turn, handler: Handler, target: usize, at: At, request: Re
     }
     let out = turn.replies.begin();
     let start = out.len();
-    shard.execute(handler, request, at, shard.clock.now(), out, &mut Vec::new());
+    shard.execute_alone(handler, request, at, shard.clock.now(), out, &mut Vec::new());
     let is_long = out.len() - start >= LONG_REPLY_BYTES;
     meter.answered(at.command, &out[start..]);
     if muted {

@@ -62,7 +62,7 @@ pub fn run(turn: &mut Turn, blocking: Blocking, at: At, request: Request) -> Pro
     let try_here = is_here && !shard.must_wait(&at, request, turn.client.id);
     if try_here {
         let mut out = Vec::new();
-        let run = || shard.execute(blocking.attempt.0, request, at, shard.clock.now(), &mut out, &mut Vec::new());
+        let run = || shard.execute_alone(blocking.attempt.0, request, at, shard.clock.now(), &mut out, &mut Vec::new());
         let ((), ns) = shard.measured(run);
         shard.serve_waiters();
         if !out.is_empty() {

@@ -258,6 +258,11 @@ impl Shard {
         self.transactions.busy.get() && self.transactions.waiting.borrow().locks.are_taken(&[lock])
     }
 
+    /// Whether everybody who comes now has to wait; none while the locks change.
+    pub(super) fn is_everything_locked(&self) -> Option<bool> {
+        self.transactions.waiting.try_borrow().ok().map(|waiting| waiting.locks.is_everything_taken())
+    }
+
     /// The moment for whoever gets a key before all who wait for it: see [`Parked::moment_before`].
     pub(super) fn moment_before_all(&self, hash: u64) -> Now {
         let now = self.clock.now();

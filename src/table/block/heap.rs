@@ -320,6 +320,21 @@ impl Block {
         head.capacity as usize > SMALL_BYTES && (head.live as usize) * 10 < head.capacity as usize * 6
     }
 
+    /// How many bytes of entries have to go before the block, built anew, has a chunk less; or, where it has but one, before
+    /// it is sparse. Nothing where it stays as it is.
+    pub(in crate::table) fn bytes_to_free_a_chunk(&self) -> Option<usize> {
+        let (live, capacity) = (self.head().live as usize, self.head().capacity as usize);
+        if capacity <= SMALL_BYTES {
+            return None;
+        }
+        let fits = match (capacity - 1) / CHUNK_BYTES {
+            0 => (capacity * 6 / 10).saturating_sub(1),
+            // The end of a chunk is lost where the next entry is longer.
+            chunks => chunks * (CHUNK_BYTES - ENTRY_BYTES_MAX / 4 - live / self.len().max(1) / 2),
+        };
+        Some(live.saturating_sub(fits))
+    }
+
     /// The size of a block for these keys and bytes of entries, if there is one.
     pub(in crate::table) fn shape_for(keys: usize, live: usize) -> Option<Shape> {
         // The end of a chunk is lost where the next entry is longer.

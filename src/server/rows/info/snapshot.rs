@@ -1,6 +1,7 @@
 //! What one shard knows of itself at one moment, and all shards together.
 
 use crate::keyspace::Counters;
+use crate::observe::memory::{self, Aside};
 use crate::observe::{Lag, Statistics};
 use crate::server::server::Server;
 use crate::server::subscriptions::World;
@@ -41,6 +42,8 @@ pub struct Snapshot {
     pub expiry: Expiry,
     /// Bytes that Lua uses for scripts, and for functions.
     pub lua_bytes: [u64; 2],
+    /// That all this is no part of what it tells.
+    _aside: Aside,
 }
 
 /// Live keys of one database.
@@ -85,6 +88,11 @@ impl Expiry {
 impl Snapshot {
     /// Histograms of latencies are taken where that is asked for.
     pub fn take(shard: &Rc<Shard>, with_latency: bool) -> Snapshot {
+        let (snapshot, aside) = memory::aside(|| Snapshot::look(shard, with_latency));
+        Snapshot { _aside: aside, ..snapshot }
+    }
+
+    fn look(shard: &Rc<Shard>, with_latency: bool) -> Snapshot {
         let server = Server::of(shard);
         let mut snapshot = Snapshot::default();
         snapshot.look_at_keyspace(shard);
@@ -170,9 +178,12 @@ impl Snapshot {
 
     /// All shards together.
     pub fn sum(shards: &[Snapshot]) -> Snapshot {
-        let mut total = Snapshot::default();
-        shards.iter().for_each(|shard| total.add(shard));
-        total
+        let (total, aside) = memory::aside(|| {
+            let mut total = Snapshot::default();
+            shards.iter().for_each(|shard| total.add(shard));
+            total
+        });
+        Snapshot { _aside: aside, ..total }
     }
 
     fn add(&mut self, other: &Snapshot) {
@@ -194,6 +205,7 @@ impl Snapshot {
         self.counters.unreported += other.counters.unreported;
         self.counters.deaths_written += other.counters.deaths_written;
         self.counters.deaths_lost += other.counters.deaths_lost;
+        self.counters.evicted += other.counters.evicted;
         self.deaths_waiting += other.deaths_waiting;
         self.garbage_keys += other.garbage_keys;
         self.changes += other.changes;

@@ -1,0 +1,327 @@
+//! Keys that go before their time, where memory is short: which, and that they go by the way by which all keys go.
+//!
+//! Candidates are the keys of one block, each block in turn: hashes are spread over blocks, so that a block's keys are as
+//! good a sample as any, and lie beside each other. So many go together as give memory back (see `table/thin.rs`), and for each
+//! of them [`LOOKED_AT`] times `maxmemory-samples` are compared. (Redis compares 5 for one, and remembers the best of
+//! those that stayed.) By deadline the keys go exactly in their order, which the tables' minima know.
+
+use super::{Change, Keyspace, Now};
+use crate::config::{EvictionOrder, MaxmemoryPolicy};
+use crate::table::{KEYS_AT_ONCE, Table};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Eviction {
+    pub policy: MaxmemoryPolicy,
+    /// `maxmemory-samples`.
+    pub samples: usize,
+}
+
+/// Keys compared for one that goes, for each of `maxmemory-samples`.
+const LOOKED_AT: usize = 3;
+/// Fewer are never compared.
+const LOOKED_AT_LEAST: usize = 16;
+/// Blocks that are looked into before it is given up to find a key that may go.
+const TRIES: usize = 8;
+
+/// Whether others may not lose a key of this hash now.
+pub type IsHeld<'a> = &'a dyn Fn(u64) -> bool;
+
+impl Keyspace {
+    /// Whether there may be keys that a policy lets go.
+    pub fn has_victims(&self, policy: MaxmemoryPolicy) -> bool {
+        policy.order().is_some() && self.dbs.iter().any(|db| self.candidates(db, policy) > 0)
+    }
+
+    fn candidates(&self, db: &Table, policy: MaxmemoryPolicy) -> usize {
+        if policy.spares_immortal() { db.with_deadline() } else { db.len() }
+    }
+
+    /// Takes keys out so that about so many bytes come back; those of dead keys and of garbage should have come back
+    /// before. How many keys it were: none where there are none that may go.
+    pub fn evict(&mut self, how: Eviction, bytes: usize, now: Now, is_held: IsHeld) -> usize {
+        match how.policy.order() {
+            None => 0,
+            Some(EvictionOrder::Deadline) => self.evict_nearest(bytes, now, is_held),
+            Some(order) => (0..TRIES)
+                .map(|_| self.evict_of_a_block(how, order, bytes, now, is_held))
+                .find(|count| *count > 0)
+                .unwrap_or(0),
+        }
+    }
+
+    fn evict_of_a_block(
+        &mut self,
+        how: Eviction,
+        order: EvictionOrder,
+        bytes: usize,
+        now: Now,
+        is_held: IsHeld,
+    ) -> usize {
+        let Some(db) = self.random_db(how.policy) else { return 0 };
+        let spares_immortal = how.policy.spares_immortal();
+        let Some(block) = self.dbs[db].next_to_thin(spares_immortal) else { return 0 };
+        let (table, rng, clocking) = (&self.dbs[db], &mut self.rng, self.clocking);
+        let average_of_nodes = self.nodes.bytes / table.len().max(1);
+        let of_nodes = if average_of_nodes > 0 { bytes.div_ceil(average_of_nodes) } else { usize::MAX };
+        let wanted = table.keys_to_free(block, bytes).min(of_nodes);
+        let look = (wanted * how.samples * LOOKED_AT).max(LOOKED_AT_LEAST);
+        let mut found: Vec<(u64, u16)> = Vec::new();
+        let mut order_rng = rng.fork();
+        table.look_into(block, rng, look, |block, slot| {
+            if spares_immortal && block.deadline_ms(slot).is_none() || table.is_dead_in(block, slot, now.ms) {
+                return;
+            }
+            let clock = || block.entry(slot).clock();
+            let rank = match order {
+                EvictionOrder::Recency | EvictionOrder::Modified => super::Clocking::idle_s(clock(), now).into(),
+                EvictionOrder::Frequency => u64::MAX - u64::from(clocking.frequency(clock(), now)),
+                EvictionOrder::Random | EvictionOrder::Deadline => order_rng.u64(..),
+            };
+            found.push((rank, slot as u16));
+        });
+        found.sort_unstable_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+        let slots = found.into_iter().map(|(_, slot)| slot).take(wanted);
+        self.take_out_of(db, block, slots, bytes, now, is_held)
+    }
+
+    /// The keys whose deadlines come first, one by one: each is gone before the next is sought.
+    fn evict_nearest(&mut self, bytes: usize, now: Now, is_held: IsHeld) -> usize {
+        let (before, mut count, mut look) = (self.bytes_in_use(), 0, 1);
+        while count < KEYS_AT_ONCE && self.bytes_in_use().saturating_add(bytes) > before {
+            let nearest =
+                |db: usize| self.dbs[db].nearest(look).into_iter().map(move |near| (near.deadline_ms, db, near));
+            let mut all: Vec<_> =
+                (0..self.dbs.len()).filter(|db| self.dbs[*db].with_deadline() > 0).flat_map(nearest).collect();
+            all.sort_unstable();
+            // Those in front are held, or dead and hidden, where nothing goes.
+            let found = all.len();
+            let gone = all.into_iter().any(|(deadline_ms, db, near)| {
+                let gone = self.take_out_of(db, near.block, [near.slot].into_iter(), 1, now, is_held) > 0;
+                self.dbs[db].note_minimum(near.block, deadline_ms.saturating_add(1));
+                gone
+            });
+            count += usize::from(gone);
+            if gone {
+                look = 1;
+            } else if found < look || look >= KEYS_AT_ONCE {
+                break;
+            } else {
+                look *= 4;
+            }
+        }
+        count
+    }
+
+    /// Without what is given back in slices.
+    fn bytes_in_use(&self) -> usize {
+        self.dbs.iter().map(Table::bytes).sum::<usize>() + self.nodes.bytes
+    }
+
+    /// A database with candidates, by chance as many as each has.
+    fn random_db(&mut self, policy: MaxmemoryPolicy) -> Option<usize> {
+        let all: usize = self.dbs.iter().map(|db| self.candidates(db, policy)).sum();
+        let mut at = (all > 0).then(|| self.rng.usize(..all))?;
+        self.dbs.iter().position(|db| {
+            let candidates = self.candidates(db, policy);
+            let is_here = at < candidates;
+            at = at.saturating_sub(candidates);
+            is_here
+        })
+    }
+
+    /// Takes keys of a block out, but those that are held, or dead and seen by somebody.
+    fn take_out_of(
+        &mut self,
+        db: usize,
+        block: u32,
+        slots: impl Iterator<Item = u16>,
+        bytes: usize,
+        now: Now,
+        is_held: IsHeld,
+    ) -> usize {
+        let Keyspace { dbs, hasher, nodes, effects, leases, .. } = self;
+        let table = &mut dbs[db];
+        let may_go: Vec<u16> = slots
+            .filter(|slot| {
+                let found = table.in_slot(block, *slot, now.ms);
+                found.is_some_and(|(entry, is_dead)| !is_dead && !is_held(hasher.hash(entry.key())))
+            })
+            .collect();
+        let count = table.take_out_some(block, may_go.into_iter(), bytes, |entry| {
+            leases.end(db, hasher.hash(entry.key()));
+            effects.record(db, entry.key(), Change::evicted());
+            nodes.bytes_of(entry)
+        });
+        nodes.adopt(table);
+        self.counters.evicted += count as u64;
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, NotifyFlags};
+    use crate::keyspace::{Clocking, Event, Hasher, Notice, Touch, Value};
+
+    const SECOND_MS: u64 = 1000;
+    const NOBODY: IsHeld = &|_| false;
+
+    fn keyspace(policy: MaxmemoryPolicy) -> Keyspace {
+        let mut keyspace = Keyspace::new(3, Hasher::new(5, 1));
+        let mut config = Config::default();
+        config.maxmemory_policy = policy;
+        keyspace.set_clocking(Clocking::of(&config));
+        keyspace
+    }
+
+    fn at(seconds: u64) -> Now {
+        Now::from_ms((1_000_000 + seconds) * SECOND_MS)
+    }
+
+    fn insert(keyspace: &mut Keyspace, name: &str, bytes: usize, deadline_ms: Option<u64>, now: Now) {
+        let hasher = keyspace.hasher().clone();
+        keyspace.insert(0, hasher.key(name.as_bytes()), Value::Bytes(&vec![b'x'; bytes]), deadline_ms, now);
+        keyspace.effects.close_all();
+    }
+
+    fn has(keyspace: &Keyspace, name: &str, now: Now) -> bool {
+        keyspace.peek(0, keyspace.hasher().key(name.as_bytes()), now).is_some()
+    }
+
+    fn how(policy: MaxmemoryPolicy) -> Eviction {
+        Eviction { policy, samples: 5 }
+    }
+
+    /// Evicts until the keyspace has no more than so many bytes; how many keys went.
+    fn shrink(keyspace: &mut Keyspace, policy: MaxmemoryPolicy, to: usize, now: Now) -> usize {
+        let mut count = 0;
+        while keyspace.bytes() > to {
+            let bytes = keyspace.bytes() - to;
+            let gone = keyspace.evict(how(policy), bytes, now, NOBODY);
+            assert!(gone > 0, "there are keys left");
+            while keyspace.collect_garbage(1000) {}
+            count += gone;
+        }
+        keyspace.check();
+        count
+    }
+
+    #[test]
+    fn memory_comes_back_with_about_as_many_keys_as_have_it() {
+        for bytes in [8, 32, 100, 300, 600, 2000] {
+            let mut keyspace = keyspace(MaxmemoryPolicy::AllkeysLru);
+            let count = if cfg!(miri) { 300 } else { 20_000 };
+            (0..count).for_each(|i| insert(&mut keyspace, &format!("key{i}"), bytes, None, at(0)));
+            let before = keyspace.bytes();
+            let gone = shrink(&mut keyspace, MaxmemoryPolicy::AllkeysLru, before * 9 / 10, at(1));
+            assert!(gone * 100 < count * 14, "{gone} of {count} keys of {bytes} bytes for a tenth of the memory");
+            assert_eq!(keyspace.counters.evicted, gone as u64);
+        }
+    }
+
+    #[test]
+    fn those_go_that_were_not_used() {
+        for policy in [MaxmemoryPolicy::AllkeysLru, MaxmemoryPolicy::AllkeysLfu, MaxmemoryPolicy::AllkeysLrm] {
+            let mut keyspace = keyspace(policy);
+            let hasher = keyspace.hasher().clone();
+            (0..20_000).for_each(|i| insert(&mut keyspace, &format!("key{i}"), 32, None, at(0)));
+            let touch = Touch::new(true, false, false);
+            for round in 1..20 {
+                for i in (0..20_000).step_by(2) {
+                    let (name, now) = (format!("key{i}"), at(round));
+                    if policy == MaxmemoryPolicy::AllkeysLrm {
+                        insert(&mut keyspace, &name, 32, None, now);
+                    } else {
+                        assert!(keyspace.find(0, hasher.key(name.as_bytes()), now, touch).is_some());
+                    }
+                }
+            }
+            if policy == MaxmemoryPolicy::AllkeysLrm {
+                // That they are read is nothing to it.
+                for i in (1..20_000).step_by(2) {
+                    assert!(keyspace.find(0, hasher.key(format!("key{i}").as_bytes()), at(20), touch).is_some());
+                }
+            }
+            let to = keyspace.bytes() * 3 / 4;
+            let gone = shrink(&mut keyspace, policy, to, at(20));
+            let used_gone = (0..20_000).step_by(2).filter(|i| !has(&keyspace, &format!("key{i}"), at(20))).count();
+            assert!(used_gone * 100 < gone * 2, "{policy:?}: {used_gone} that were used, of {gone}");
+        }
+    }
+
+    #[test]
+    fn keys_without_deadlines_are_spared() {
+        for policy in [MaxmemoryPolicy::VolatileLru, MaxmemoryPolicy::VolatileRandom, MaxmemoryPolicy::VolatileTtl] {
+            let mut keyspace = keyspace(policy);
+            assert!(!keyspace.has_victims(policy));
+            for i in 0..3000 {
+                let deadline_ms = (i % 300 == 7).then_some(at(1000).ms);
+                insert(&mut keyspace, &format!("key{i}"), 32, deadline_ms, at(0));
+            }
+            assert!(keyspace.has_victims(policy));
+            while keyspace.evict(how(policy), 1, at(1), NOBODY) > 0 {}
+            assert_eq!((keyspace.len(0), keyspace.counters.evicted), (2990, 10), "{policy:?}");
+            keyspace.check();
+        }
+    }
+
+    /// Near deadlines, and those that are out of the columns' reach.
+    #[test]
+    fn deadlines_go_in_their_order() {
+        let policy = MaxmemoryPolicy::VolatileTtl;
+        let mut keyspace = keyspace(policy);
+        let mut rng = fastrand::Rng::with_seed(3);
+        let mut expected = Vec::new();
+        for i in 0..4000u64 {
+            let life_s = match i % 4 {
+                0 => rng.u64(10..1000),
+                1 => rng.u64(10..10_000_000),
+                _ => rng.u64(10..1_000_000_000),
+            };
+            let deadline_ms = at(life_s).ms + i % 1000;
+            insert(&mut keyspace, &format!("key{i}"), 20, Some(deadline_ms), at(0));
+            expected.push(deadline_ms);
+        }
+        expected.sort_unstable();
+        keyspace.effects.set_wanted(NotifyFlags::EVICTED);
+        let hasher = keyspace.hasher().clone();
+        let mut gone: Vec<u64> = Vec::new();
+        while gone.len() < 3500 {
+            let before = gone.len();
+            let names: Vec<(Vec<u8>, u64)> = {
+                let mut all = Vec::new();
+                keyspace.for_each(0, at(1), |key, _, deadline_ms| all.push((key.to_vec(), deadline_ms.unwrap())));
+                all
+            };
+            assert!(keyspace.evict(how(policy), 1, at(1), NOBODY) > 0);
+            let left = |name: &[u8]| keyspace.peek(0, hasher.key(name), at(1)).is_some();
+            let mut now_gone: Vec<u64> =
+                names.iter().filter(|(name, _)| !left(name)).map(|(_, at_ms)| *at_ms).collect();
+            now_gone.sort_unstable();
+            gone.extend(now_gone);
+            assert_eq!(gone, expected[..gone.len()], "behind {before}");
+        }
+        keyspace.check();
+    }
+
+    #[test]
+    fn what_is_held_or_dead_stays_and_all_others_are_told() {
+        let policy = MaxmemoryPolicy::AllkeysRandom;
+        let mut keyspace = keyspace(policy);
+        keyspace.effects.set_wanted(NotifyFlags::EVICTED);
+        let hasher = keyspace.hasher().clone();
+        insert(&mut keyspace, "held", 5000, None, at(0));
+        insert(&mut keyspace, "dead", 5000, Some(at(1).ms), at(0));
+        insert(&mut keyspace, "other", 5000, None, at(0));
+        let watch = keyspace.watch(0, b"other", at(0));
+        let held = hasher.hash(b"held");
+        let is_held = |hash| hash == held;
+        while keyspace.evict(how(policy), 1, at(2), &is_held) > 0 {}
+        assert!(has(&keyspace, "held", at(2)));
+        assert_eq!((keyspace.len(0), keyspace.counters.evicted), (2, 1));
+        assert_eq!(keyspace.effects.take(), [Notice { db: 0, event: Event::Evicted, key: b"other".as_slice().into() }]);
+        let watched = [(0, &b"other"[..], watch)];
+        assert!(!keyspace.end_watches(watched.into_iter(), at(2)), "a key that is watched has changed");
+    }
+}

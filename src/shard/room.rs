@@ -1,0 +1,400 @@
+//! The ceiling: `maxmemory`, one number for the process. Before a command that may need memory runs alone, and for a
+//! transaction before it begins, its shard sees to it that there is room.
+//!
+//! ```text
+//!  counted here <= allowed        yes: nothing is asked
+//!  counted of all <= maxmemory    yes: the shard is allowed a part of the rest
+//!  else what this shard has       garbage, dead keys, then keys that the policy lets go
+//!       what others have          they are asked for it; the command runs while they are about it, up to the bound
+//! ```
+//!
+//! What all threads have allocated is known exactly (`observe/memory.rs`), but to add it up costs a look at each other
+//! thread's counter. So a shard that has looked may grow by a share of what was left before it looks again, and all shares
+//! together are no more than that.
+//!
+//! No live key goes while any shard has a dead one: shards tell each other when their earliest deadline is. Nothing goes
+//! that a transaction holds, nor anything during a transaction that holds nothing since it runs on this shard alone.
+//!
+//! Where nobody has anything to give, commands that may need memory are refused. A command is not kept waiting for longer
+//! than `maxmemory-eviction-tenacity` says: where a ceiling was lowered, the task here goes on, a slice a turn.
+
+use super::Shard;
+use super::message::{At, Lock, Message};
+use crate::clock::{Now, store_us};
+use crate::command::Handler;
+use crate::command::spec::flag::DENY_OOM;
+use crate::config::{Config, MaxmemoryPolicy};
+use crate::keyspace::{Clocking, Eviction, NEVER_MS};
+use crate::net::{Notify, sleep, step_back};
+use crate::observe::{Event, machine, memory};
+use crate::resp::{Error, Reply, Request};
+use futures_lite::future::or;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the shards tell each other.
+pub struct Ceiling {
+    shards: Vec<Means>,
+    /// When memory was seen above the ceiling that could not be brought below it at once, store microseconds; 0 where it
+    /// is below.
+    exceeded_from_us: AtomicU64,
+    exceeded_us: AtomicU64,
+}
+
+/// What a shard has to give.
+#[repr(align(64))]
+#[derive(Default)]
+struct Means {
+    /// When its next key dies, or has died, store milliseconds.
+    due_ms: AtomicU64,
+    /// It has keys that the policy lets go, or garbage.
+    has_some: AtomicBool,
+    /// It was asked, and has not looked yet.
+    is_asked: AtomicBool,
+}
+
+/// A shard's part.
+pub(super) struct Room {
+    ceiling: Arc<Ceiling>,
+    /// 0: there is no ceiling.
+    max_bytes: Cell<u64>,
+    /// What this thread may have allocated before it has to look.
+    allowed: Cell<i64>,
+    policy: Cell<MaxmemoryPolicy>,
+    samples: Cell<usize>,
+    longest_us: Cell<u64>,
+    alarm: Notify,
+}
+
+/// What has become of an attempt to give memory back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gave {
+    Some,
+    /// There is something, which has to stay for now.
+    NotNow,
+    Nothing,
+}
+
+/// The bound is above the ceiling by this part of it, and by no less than so many bytes.
+const SLACK_PART: u64 = 100;
+const SLACK_BYTES: u64 = 5 << 19;
+/// A shard is allowed no more than this part of the ceiling at once.
+const ALLOWED_PART: u64 = 2048;
+/// What is given back together: dead keys, elements of garbage, bytes of live keys.
+const DEAD_AT_ONCE: usize = 64;
+const GARBAGE_AT_ONCE: usize = 256;
+const BYTES_AT_ONCE: u64 = 64 << 10;
+/// How long until the task looks again whether what had to stay may go.
+const NOT_NOW: Duration = Duration::from_millis(5);
+/// A turn of the task.
+const SLICE_US: u64 = 100;
+
+impl Ceiling {
+    pub fn new(shards: usize) -> Arc<Ceiling> {
+        Arc::new(Ceiling {
+            shards: (0..shards).map(|_| Means { due_ms: AtomicU64::new(NEVER_MS), ..Means::default() }).collect(),
+            exceeded_from_us: AtomicU64::new(0),
+            exceeded_us: AtomicU64::new(0),
+        })
+    }
+
+    /// For how long memory was above the ceiling: this time, and in all, in microseconds.
+    pub fn exceeded_us(&self) -> (u64, u64) {
+        let now_us = match self.exceeded_from_us.load(Ordering::Relaxed) {
+            0 => 0,
+            from_us => store_us().saturating_sub(from_us),
+        };
+        (now_us, self.exceeded_us.load(Ordering::Relaxed) + now_us)
+    }
+
+    fn note(&self, is_exceeded: bool) {
+        if is_exceeded {
+            let _ = self.exceeded_from_us.compare_exchange(0, store_us(), Ordering::Relaxed, Ordering::Relaxed);
+        } else if self.exceeded_from_us.load(Ordering::Relaxed) != 0 {
+            let from_us = self.exceeded_from_us.swap(0, Ordering::Relaxed);
+            if from_us != 0 {
+                self.exceeded_us.fetch_add(store_us().saturating_sub(from_us), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Room {
+    pub fn new(ceiling: Arc<Ceiling>) -> Room {
+        Room {
+            ceiling,
+            max_bytes: Cell::new(0),
+            allowed: Cell::new(i64::MAX),
+            policy: Cell::default(),
+            samples: Cell::new(1),
+            longest_us: Cell::new(0),
+            alarm: Notify::default(),
+        }
+    }
+
+    pub fn configure(&self, config: &Config) {
+        self.max_bytes.set(config.maxmemory.of(machine::memory_bytes()));
+        self.policy.set(config.maxmemory_policy);
+        self.samples.set(config.maxmemory_samples as usize);
+        self.longest_us.set(match config.maxmemory_eviction_tenacity {
+            tenacity @ ..=10 => u64::from(tenacity) * 50,
+            100.. => u64::MAX,
+            tenacity => (500.0 * 1.15f64.powi(tenacity as i32 - 10)) as u64,
+        });
+        // Everybody looks anew.
+        self.allowed.set(if self.is_bounded() { i64::MIN } else { i64::MAX });
+        self.ceiling.note(false);
+        self.alarm.notify();
+    }
+
+    #[inline]
+    fn is_bounded(&self) -> bool {
+        self.max_bytes.get() > 0
+    }
+
+    fn bound(&self) -> u64 {
+        let max_bytes = self.max_bytes.get();
+        max_bytes.saturating_add((max_bytes / SLACK_PART).max(SLACK_BYTES))
+    }
+
+    /// So much is used, which is not too much: the shard may grow by a share of the rest.
+    fn allow(&self, used: u64) {
+        let (max_bytes, shards) = (self.max_bytes.get(), self.ceiling.shards.len() as u64);
+        let share = (max_bytes.saturating_sub(used) / (2 * shards)).min(max_bytes / ALLOWED_PART);
+        self.allowed.set(memory::counted_here().saturating_add(share as i64));
+        self.ceiling.note(false);
+    }
+
+    fn means(&self, shard: usize) -> &Means {
+        &self.ceiling.shards[shard]
+    }
+}
+
+impl Shard {
+    /// The ceiling in bytes; 0 where there is none.
+    pub fn max_bytes(&self) -> u64 {
+        self.room.max_bytes.get()
+    }
+
+    pub fn ceiling(&self) -> &Ceiling {
+        &self.room.ceiling
+    }
+
+    pub(super) fn configure_room(&self, config: &Config) {
+        self.room.configure(config);
+        self.keyspace.borrow_mut().set_clocking(Clocking::of(config));
+    }
+
+    /// Whether there is room for commands that may need memory, or will be soon.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        memory::counted_here() <= self.room.allowed.get() || !self.room.is_bounded() || self.make_room(0)
+    }
+
+    /// Whether a command that runs alone may run.
+    #[inline]
+    pub fn has_room_for(&self, at: &At, request: Request) -> bool {
+        !at.write
+            || memory::counted_here() <= self.room.allowed.get()
+            || !self.room.is_bounded()
+            || !self.spec(at.command).has(DENY_OOM)
+            || self.make_room(request.bytes())
+    }
+
+    /// Whether memory is so far above the ceiling that not even what has begun may go on to need more.
+    #[inline]
+    pub fn is_past_bound(&self) -> bool {
+        memory::counted_here() > self.room.allowed.get()
+            && self.room.is_bounded()
+            && memory::used_now() > self.room.bound()
+    }
+
+    /// Runs a command that is not part of something larger, if there is room for it.
+    #[inline]
+    pub fn execute_alone(
+        &self,
+        handler: Handler,
+        request: Request,
+        at: At,
+        now: Now,
+        out: &mut Vec<u8>,
+        ends: &mut Vec<usize>,
+    ) {
+        if !self.has_room_for(&at, request) {
+            Reply::new(out, at.proto).error(Error::OutOfMemory);
+            return;
+        }
+        self.execute(handler, request, at, now, out, ends);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, needed: usize) -> bool {
+        let (room, now) = (&self.room, self.clock.now());
+        let (max_bytes, bound) = (room.max_bytes.get(), room.bound());
+        let mut used = memory::used_now();
+        if used <= max_bytes || now.us < self.hold_until_us.get() {
+            room.allow(used);
+            return true;
+        }
+        let (began_us, was_over) = (store_us(), used > bound);
+        while used > max_bytes {
+            let bytes = (used - max_bytes).min(BYTES_AT_ONCE) as usize + needed;
+            match self.give_some(bytes, used > bound, now) {
+                Gave::Some => {}
+                Gave::NotNow => {
+                    self.ask_others(now);
+                    return used <= bound;
+                }
+                Gave::Nothing => {
+                    room.ceiling.note(true);
+                    return self.ask_others(now) && used <= bound;
+                }
+            }
+            used = memory::used_now();
+            // Where the ceiling was lowered, each command makes up for itself, and the task for the rest.
+            if was_over || store_us().saturating_sub(began_us) > room.longest_us.get() {
+                room.ceiling.note(used > max_bytes);
+                room.alarm.notify();
+                return true;
+            }
+        }
+        room.allow(used);
+        true
+    }
+
+    /// Gives some memory back: garbage first, then dead keys, then, where no shard has dead ones or it has to be, live
+    /// ones.
+    fn give_some(&self, bytes: usize, at_any_price: bool, now: Now) -> Gave {
+        let Ok(mut keyspace) = self.keyspace.try_borrow_mut() else { return Gave::NotNow };
+        if keyspace.has_garbage() {
+            keyspace.collect_garbage(GARBAGE_AT_ONCE);
+            return Gave::Some;
+        }
+        if !self.is_busy() && keyspace.next_due_hint_ms() < now.ms && !keyspace.deaths.is_full() {
+            while let Some((_, db, _)) = keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) {
+                if keyspace.sweep_earliest(db, now.ms, now, DEAD_AT_ONCE).deleted > 0 {
+                    self.records.end_outside(&mut keyspace.effects, now);
+                    return Gave::Some;
+                }
+            }
+        }
+        let how = Eviction { policy: self.room.policy.get(), samples: self.room.samples.get() };
+        if !keyspace.has_victims(how.policy) {
+            return Gave::Nothing;
+        }
+        if !at_any_price && self.others().any(|other| other.is_due(now)) {
+            return Gave::NotNow;
+        }
+        let began_us = store_us();
+        let count = match self.locks_taken() {
+            Some(is_held) => keyspace.evict(how, bytes, now, &is_held),
+            None => 0,
+        };
+        self.meter.count_event(Event::EvictionCycle, store_us().saturating_sub(began_us).saturating_mul(1_000));
+        self.records.end_outside(&mut keyspace.effects, now);
+        match count {
+            0 if self.is_busy() => Gave::NotNow,
+            0 => Gave::Nothing,
+            _ => Gave::Some,
+        }
+    }
+
+    /// Whether somebody holds a key of this hash; none where everything is held.
+    fn locks_taken(&self) -> Option<impl Fn(u64) -> bool> {
+        let is_free = !self.is_busy() || !self.is_everything_locked()?;
+        is_free.then_some(move |hash| self.is_locked(Lock { hash, write: true }))
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Means> {
+        (0..self.count).filter(|other| *other != self.id).map(|other| self.room.means(other))
+    }
+
+    /// Asks other shards to give what they have, if they have something.
+    fn ask_others(&self, now: Now) -> bool {
+        let mut any = false;
+        for other in (0..self.count).filter(|other| *other != self.id) {
+            let means = self.room.means(other);
+            if means.is_due(now) || means.has_some.load(Ordering::Relaxed) {
+                any = true;
+                if !means.is_asked.swap(true, Ordering::Relaxed) {
+                    self.post(other, Message::Tell(Box::new(|shard| shard.room.alarm.notify())));
+                }
+            }
+        }
+        any
+    }
+
+    /// Tells the others what this shard has to give, and the task that memory is short. To be called after commands have
+    /// run.
+    #[inline]
+    pub(super) fn tell_means(&self) {
+        if self.room.is_bounded() {
+            self.tell_means_now();
+        }
+    }
+
+    #[inline(never)]
+    fn tell_means_now(&self) {
+        let (keyspace, means) = (self.keyspace.borrow(), self.room.means(self.id));
+        let has_some = keyspace.has_garbage() || keyspace.has_victims(self.room.policy.get());
+        means.has_some.store(has_some, Ordering::Relaxed);
+        let due_ms = keyspace.next_due_hint_ms();
+        means.due_ms.store(due_ms, Ordering::Relaxed);
+        // What is not a write may need memory, too.
+        if memory::counted_here() > self.room.allowed.get() && (has_some || due_ms < self.clock.now().ms) {
+            self.room.alarm.notify();
+        }
+    }
+}
+
+impl Means {
+    fn is_due(&self, now: Now) -> bool {
+        self.due_ms.load(Ordering::Relaxed) < now.ms
+    }
+}
+
+/// The task that brings memory below the ceiling, whoever needs it.
+pub(super) async fn keep_below(shard: Rc<Shard>) {
+    loop {
+        shard.room.alarm.wait().await;
+        while shard.room.is_bounded() {
+            let now = shard.catch_up();
+            if now.us < shard.hold_until_us.get() {
+                or(shard.room.alarm.wait(), sleep(NOT_NOW)).await;
+                continue;
+            }
+            let began_us = store_us();
+            let (mut gave, mut used) = (Gave::Nothing, memory::used_now());
+            while used > shard.room.max_bytes.get() {
+                let bytes = (used - shard.room.max_bytes.get()).min(BYTES_AT_ONCE) as usize;
+                gave = shard.give_some(bytes, false, now);
+                used = memory::used_now();
+                if gave != Gave::Some || store_us().saturating_sub(began_us) > SLICE_US {
+                    break;
+                }
+            }
+            shard.after_commands();
+            if used <= shard.room.max_bytes.get() {
+                shard.room.allow(used);
+                break;
+            }
+            match gave {
+                Gave::Some => step_back().await,
+                Gave::NotNow => {
+                    shard.ask_others(now);
+                    or(shard.room.alarm.wait(), sleep(NOT_NOW)).await;
+                }
+                Gave::Nothing => {
+                    shard.room.ceiling.note(true);
+                    shard.ask_others(now);
+                    break;
+                }
+            }
+        }
+        shard.room.means(shard.id).is_asked.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,150 @@
+//! Keys that go before their time, where memory is short: candidates, and how they are taken out so that memory comes
+//! back with them.
+//!
+//! What an entry leaves in its block's heap is a hole, and holes are no memory that others could have. So keys go
+//! together, as many of one block as free a chunk of its heap, and the block is built anew then; where they have
+//! allocations of their own, each gives back what it takes.
+
+use super::block::{Block, NEVER_MS};
+use super::entry::Entry;
+use super::table::{Slot, Table};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A key by its deadline, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Near {
+    pub deadline_ms: u64,
+    pub block: u32,
+    pub slot: u16,
+}
+
+impl Table {
+    /// The next block in turn that has keys, or keys whose column says a deadline: so each gives its share before one is
+    /// asked again.
+    pub fn next_to_thin(&mut self, with_deadline: bool) -> Option<u32> {
+        let count = self.blocks.len() as u32;
+        let start = if self.next_to_thin < count { self.next_to_thin } else { 0 };
+        let is_likely = |id: &u32| !with_deadline || self.minima.get(*id) != NEVER_MS;
+        let found = (start..count).chain(0..start).filter(is_likely).find(|&id| match &self.blocks[id as usize] {
+            Some(block) if with_deadline => block.with_deadline() > 0,
+            Some(block) => block.len() > 0,
+            None => false,
+        });
+        self.next_to_thin = found.map_or(0, |id| id + 1);
+        found
+    }
+
+    /// Shows slots of a block from a random one on, `look` at most.
+    pub fn look_into(&self, id: u32, rng: &mut fastrand::Rng, look: usize, mut each: impl FnMut(&Block, usize)) {
+        let Some(block) = &self.blocks[id as usize] else { return };
+        let start = rng.usize(..block.slots_end());
+        let (before, after): (Vec<usize>, Vec<usize>) = block.full_slots().partition(|slot| *slot < start);
+        let chosen = after.into_iter().chain(before).take(look);
+        chosen.clone().for_each(|slot| block.prefetch_slot(slot, 0));
+        chosen.for_each(|slot| each(block, slot));
+    }
+
+    /// How many keys of a block have to go before memory comes back, where so many bytes are wanted: one to a few dozens.
+    pub fn keys_to_free(&self, id: u32, bytes: usize) -> usize {
+        let Some(block) = &self.blocks[id as usize] else { return 0 };
+        let average = (block.head().live as usize / block.len().max(1)).max(1);
+        let of_heap = block.bytes_to_free_a_chunk().map_or(1, |bytes| bytes.div_ceil(average));
+        let average_outside = self.whole_bytes() / self.len().max(1);
+        let outside = if average_outside > 0 { bytes.div_ceil(average_outside) } else { usize::MAX };
+        of_heap.min(outside).clamp(1, KEYS_AT_ONCE)
+    }
+
+    /// Takes keys of a block out, in this order, until memory comes back with them: `bytes` outside of the block, or a chunk
+    /// of its heap. `gone` sees each before, and says what it has elsewhere. How many it were.
+    pub fn take_out_some(
+        &mut self,
+        id: u32,
+        slots: impl Iterator<Item = u16>,
+        bytes: usize,
+        mut gone: impl FnMut(Entry) -> usize,
+    ) -> usize {
+        let (mut freed, mut count) = (0, 0);
+        for index in slots {
+            let Some(block) = self.blocks[id as usize] else { break };
+            let slot = Slot { block, index };
+            let entry = self.entry(slot);
+            freed += gone(entry) + self.whole(slot).map_or(0, |whole| whole.entry().bytes());
+            self.take_out(slot);
+            count += 1;
+            if freed >= bytes || block.bytes_to_free_a_chunk().is_none_or(|bytes| bytes == 0) {
+                break;
+            }
+        }
+        if let Some(block) = self.blocks[id as usize].filter(|_| count > 0) {
+            if block.with_deadline() == 0 {
+                self.minima.set(id, NEVER_MS);
+            }
+            if block.len() > 0 && block.bytes_to_free_a_chunk() == Some(0) {
+                self.compact(block);
+            } else {
+                self.tidy(block, true);
+            }
+        }
+        count
+    }
+
+    /// The keys whose own deadlines come first, at most so many, in that order.
+    pub fn nearest(&self, count: usize) -> Vec<Near> {
+        let mut nearest: BinaryHeap<Near> = BinaryHeap::new();
+        for (at_ms, id) in self.minima.in_order() {
+            // No deadline of a block is before its minimum.
+            if nearest.len() == count && nearest.peek().is_some_and(|last| last.deadline_ms <= at_ms) {
+                break;
+            }
+            let Some(block) = &self.blocks[id as usize] else { continue };
+            for slot in block.full_slots().filter(|slot| block.has_deadline(*slot)) {
+                let slot = Slot { block: *block, index: slot as u16 };
+                let Some(deadline_ms) = self.deadline_ms(slot) else { continue };
+                nearest.push(Near { deadline_ms, block: id, slot: slot.index });
+                if nearest.len() > count {
+                    nearest.pop();
+                }
+            }
+        }
+        nearest.into_sorted_vec()
+    }
+
+    /// The column of a block is looked at, so that its minimum is exact where that is before a moment.
+    pub fn note_minimum(&mut self, id: u32, before_ms: u64) {
+        if let Some(mut block) = self.blocks[id as usize]
+            && block.with_deadline() > 0
+        {
+            let next_ms = block.next_due_ms(before_ms);
+            self.minima.set(id, next_ms);
+        }
+    }
+
+    /// The key in a slot of a block, and whether it is dead.
+    pub fn in_slot(&self, id: u32, slot: u16, now_ms: u64) -> Option<(Entry<'_>, bool)> {
+        let block = self.blocks[id as usize].as_ref().filter(|block| block.has_key(slot.into()))?;
+        Some((block.entry(slot.into()), self.is_dead_in(block, slot.into(), now_ms)))
+    }
+}
+
+/// No more keys go together: as many as fill a chunk, where they are small.
+pub const KEYS_AT_ONCE: usize = 192;
+
+impl super::minima::Minima {
+    /// All blocks with a minimum, the earliest first.
+    fn in_order(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let mut ahead = BinaryHeap::from([Reverse((self.earliest_ms(), self.height(), 0))]);
+        std::iter::from_fn(move || {
+            loop {
+                let Reverse((at_ms, level, index)) = ahead.pop()?;
+                if at_ms == NEVER_MS {
+                    return None;
+                }
+                if level == 0 {
+                    return Some((at_ms, index as u32));
+                }
+                ahead.extend(self.below(level, index).map(|(index, at_ms)| Reverse((at_ms, level - 1, index))));
+            }
+        })
+    }
+}
