@@ -5,7 +5,7 @@ use emberdb::config::{self, Config, Network, PinShards, Start};
 use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
-use emberdb::observe::memory::{Counting, Jemalloc};
+use emberdb::observe::memory::{self, Counting, Jemalloc};
 use emberdb::server::{self, Global, listen, make_room_for, table, watch_signals};
 use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
@@ -140,6 +140,7 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
                 if let Some((accepted, signals)) = first {
                     watch_signals(&server, signals);
                     listen::start(&server, accepted);
+                    memory::note_startup();
                     log::notice(format_args!(
                         "Ready to accept connections: port {port}, {shards} shards, {network} network"
                     ));

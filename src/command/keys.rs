@@ -119,11 +119,11 @@ pub const ROWS: &[Row<Run>] = &[
         &[
             Row::new(
                 object_spec("encoding", "Returns how the value under a key is kept."),
-                Run::Key(|ctx, request| object(ctx, request, |live| Answer::Text(encoding(live)))),
+                Run::Key(|ctx, request| object(ctx, request, |live| Ok(Answer::Text(encoding(live))))),
             ),
             Row::new(
                 object_spec("refcount", "Returns the reference count of the value under a key."),
-                Run::Key(|ctx, request| object(ctx, request, |live| Answer::Int(refcount(live)))),
+                Run::Key(|ctx, request| object(ctx, request, |live| Ok(Answer::Int(refcount(live))))),
             ),
             Row::new(object_spec("idletime", "Returns the seconds since the key was used."), Run::Key(idletime)),
             Row::new(
@@ -394,11 +394,11 @@ fn move_key(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 /// Answers about the value under a key; nil where there is none.
-fn object(ctx: &mut Ctx, request: Request, answer: impl Fn(&Live) -> Answer) -> Result {
+fn object(ctx: &mut Ctx, request: Request, answer: impl Fn(&Live) -> Result<Answer>) -> Result {
     let key = ctx.key(request.arg(2));
     match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         None => ctx.reply.nil(),
-        Some(live) => match answer(&live) {
+        Some(live) => match answer(&live)? {
             Answer::Text(text) => ctx.reply.bulk(text.as_bytes()),
             Answer::Int(n) => ctx.reply.int(n),
         },
@@ -465,9 +465,8 @@ fn answer_clock(
     says: impl Fn(Clocking, u32) -> u32,
 ) -> Result {
     let clocking = ctx.keyspace.clocking();
-    if ctx.keyspace.find(ctx.db, ctx.key(request.arg(2)), ctx.now, ctx.touch).is_some() && clocking.counts() != of_uses
-    {
-        return Err(Error::text(otherwise));
-    }
-    object(ctx, request, |live| Answer::Int(says(clocking, live.clock()).into()))
+    object(ctx, request, |live| match clocking.counts() == of_uses {
+        true => Ok(Answer::Int(says(clocking, live.clock()).into())),
+        false => Err(Error::text(otherwise)),
+    })
 }

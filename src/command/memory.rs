@@ -1,42 +1,25 @@
-//! MEMORY: what keys take.
+//! MEMORY USAGE: what a key takes. (The rest of MEMORY is about the server.)
 
+use super::Ctx;
 use super::spec::flag::{NO_TOUCH, READ};
-use super::spec::{Group, Keys, Row, Spec};
-use super::{Ctx, Run};
+use super::spec::{Group, Keys, Spec};
 use crate::keyspace::Touch;
 use crate::resp::{Error, Request, Result};
 
-pub const ROWS: &[Row<Run>] = &[Row::container(
-    Spec {
-        name: "memory",
-        arity: -2,
-        flags: 0,
-        keys: Keys::NONE,
-        group: Group::Server,
-        since: "4.0.0",
-        complexity: "Depends on the subcommand",
-        summary: "Groups questions about memory.",
-        syntax: "",
-    },
-    Run::Container,
-    &[Row::new(
-        Spec {
-            name: "usage",
-            arity: -3,
-            flags: READ | NO_TOUCH,
-            keys: Keys::SECOND,
-            group: Group::Server,
-            since: "4.0.0",
-            complexity: "O(1)",
-            summary: "Returns the bytes that a key and its value take, whatever the samples.",
-            syntax: "key [SAMPLES count:integer]",
-        },
-        Run::Key(usage),
-    )],
-)];
+pub const USAGE: Spec = Spec {
+    name: "usage",
+    arity: -3,
+    flags: READ | NO_TOUCH,
+    keys: Keys::SECOND,
+    group: Group::Server,
+    since: "4.0.0",
+    complexity: "O(1)",
+    summary: "Returns the bytes that a key and its value take, whatever the samples.",
+    syntax: "key [SAMPLES count:integer]",
+};
 
 /// The books are kept with every change, so that nothing is estimated from samples.
-fn usage(ctx: &mut Ctx, request: Request) -> Result {
+pub fn usage(ctx: &mut Ctx, request: Request) -> Result {
     let mut index = 3;
     while index < request.len() {
         if !request.is(index, "samples") || index + 1 == request.len() {

@@ -53,7 +53,7 @@ pub mod hyperloglog;
 mod increx;
 pub mod keys;
 pub mod lists;
-mod memory;
+pub mod memory;
 pub mod multi;
 mod pieces;
 mod propagate;
@@ -158,7 +158,6 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         sets::ROWS,
         keys::ROWS,
         dump::ROWS,
-        memory::ROWS,
         walk::ROWS,
         deadlines::ROWS,
         hashes::ROWS,

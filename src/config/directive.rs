@@ -65,7 +65,7 @@ impl Group {
     /// Why what its directives say has no effect; none where it has.
     pub fn absence(self) -> Option<&'static str> {
         match self {
-            Group::Persistence | Group::Eviction | Group::Replication | Group::Cluster | Group::Tls | Group::Later => {
+            Group::Persistence | Group::Replication | Group::Cluster | Group::Tls | Group::Later => {
                 Some("Not available yet: what would turn it on is refused, the rest is kept without effect.")
             }
             Group::Hint => Some("Nothing here corresponds: any value is kept, without effect."),

@@ -53,12 +53,6 @@ macro_rules! only {
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Directive] = &[
-    only!(Eviction "maxmemory-clients" "0" Kind::Text,
-        "eviction of clients is not available yet: only maxmemory-clients 0 is accepted; client-output-buffer-limit \
-         and client-query-buffer-limit bound each client",
-        "memory of all clients beyond which some are disconnected"),
-    kept!(Eviction "replica-ignore-maxmemory" "yes" Kind::YesNo, "leave eviction to the primary"),
-
     only!(Persistence "save" "" Kind::Text, "snapshots are not available yet: only save \"\" is accepted",
         "when to write a snapshot"),
     kept!(Persistence "rdbcompression" "yes" Kind::YesNo, "compress texts in snapshots"),
@@ -86,6 +80,7 @@ pub(super) const ROWS: &[Directive] = &[
 
     fixed(only!(Replication "replicaof" "" Kind::Text,
         "replication is not available yet: leave replicaof and slaveof out", "host and port of the primary")),
+    kept!(Replication "replica-ignore-maxmemory" "yes" Kind::YesNo, "leave eviction to the primary"),
     kept!(Replication "masterauth" "" Kind::Text, "password for the primary"),
     kept!(Replication "masteruser" "" Kind::Text, "user name for the primary"),
     only!(Replication "min-replicas-to-write" "0" COUNT,
@@ -181,6 +176,10 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Later "acllog-max-len" "128" LONG_COUNT, "refusals that ACL LOG keeps; nothing is refused to anybody"),
     fixed(kept!(Later "enable-module-command" "no" Kind::Choice(DebugCommand::NAMES),
         "who may use MODULE, which is not there")),
+    only!(Later "maxmemory-clients" "0" Kind::Text,
+        "eviction of clients is not available yet: only maxmemory-clients 0 is accepted; client-output-buffer-limit \
+         and client-query-buffer-limit bound each client",
+        "memory of all clients beyond which some are disconnected"),
     only!(Later "list-compress-depth" "0" COUNT,
         "compressed lists are not available: only list-compress-depth 0 is accepted",
         "elements of a list from either end on that are compressed; 0 = none"),

@@ -12,6 +12,13 @@ pub fn physical_bytes() -> u64 {
     system(libc::_SC_PHYS_PAGES) * system(libc::_SC_PAGESIZE)
 }
 
+/// Bytes of this process that are in memory.
+pub fn resident_bytes() -> u64 {
+    let statm = read("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * system(libc::_SC_PAGESIZE)
+}
+
 /// A number that the system knows; 0 where it does not.
 pub fn system(name: libc::c_int) -> u64 {
     // SAFETY: takes a number, touches no memory of ours.

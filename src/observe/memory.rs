@@ -5,7 +5,9 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use tikv_jemalloc_sys as jemalloc;
 
 /// Memory that is aligned to this lasts: see [`Jemalloc`].
@@ -22,6 +24,7 @@ struct Place(AtomicI64);
 
 static COUNTED: [Place; PLACES] = [const { Place(AtomicI64::new(0)) }; PLACES];
 static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
+static STARTUP: AtomicU64 = AtomicU64::new(0);
 static PEAK: AtomicI64 = AtomicI64::new(0);
 
 thread_local! {
@@ -115,6 +118,36 @@ pub fn used_bytes() -> u64 {
     let used = used_now();
     PEAK.fetch_max(used as i64, Ordering::Relaxed);
     used
+}
+
+/// What is used now is what the server needs before anybody has stored anything.
+pub fn note_startup() {
+    STARTUP.store(used_now(), Ordering::Relaxed);
+}
+
+pub fn startup_bytes() -> u64 {
+    STARTUP.load(Ordering::Relaxed)
+}
+
+/// Gives pages that nobody uses back to the system, whichever thread had used them.
+pub fn purge() {
+    // SAFETY: a command of all arenas, which takes and returns nothing.
+    unsafe { jemalloc::mallctl(PURGE_ALL.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
+}
+
+/// `MALLCTL_ARENAS_ALL` is 4096.
+const PURGE_ALL: &CStr = c"arena.4096.purge";
+
+/// What jemalloc tells of itself.
+pub fn allocator_report() -> String {
+    unsafe extern "C" fn add(text: *mut c_void, part: *const c_char) {
+        // SAFETY: it is the vector below, which nobody else uses meanwhile, and a text that ends in zero.
+        unsafe { (*text.cast::<Vec<u8>>()).extend_from_slice(CStr::from_ptr(part).to_bytes()) };
+    }
+    let mut text: Vec<u8> = Vec::new();
+    // SAFETY: `add` is called with this vector before the call returns, and never again.
+    unsafe { jemalloc::malloc_stats_print(Some(add), (&raw mut text).cast(), std::ptr::null()) };
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The most that [`used_bytes`] has seen; the shards look every second.

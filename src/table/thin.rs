@@ -11,6 +11,9 @@ use super::table::{Slot, Table};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// So many entries ahead the cache is asked for one: as many misses as there can be at a time.
+const LOOK_AHEAD: usize = 12;
+
 /// A key by its deadline, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Near {
@@ -39,10 +42,17 @@ impl Table {
     pub fn look_into(&self, id: u32, rng: &mut fastrand::Rng, look: usize, mut each: impl FnMut(&Block, usize)) {
         let Some(block) = &self.blocks[id as usize] else { return };
         let start = rng.usize(..block.slots_end());
-        let (before, after): (Vec<usize>, Vec<usize>) = block.full_slots().partition(|slot| *slot < start);
-        let chosen = after.into_iter().chain(before).take(look);
-        chosen.clone().for_each(|slot| block.prefetch_slot(slot, 0));
-        chosen.for_each(|slot| each(block, slot));
+        let mut slots: Vec<u16> = Vec::with_capacity(block.len());
+        slots.extend(block.full_slots().map(|slot| slot as u16));
+        let before = slots.partition_point(|slot| usize::from(*slot) < start);
+        slots.rotate_left(before);
+        slots.truncate(look);
+        for (at, slot) in slots.iter().enumerate() {
+            if let Some(ahead) = slots.get(at + LOOK_AHEAD) {
+                block.prefetch_slot(usize::from(*ahead), 1);
+            }
+            each(block, (*slot).into());
+        }
     }
 
     /// How many keys of a block have to go before memory comes back, where so many bytes are wanted: one to a few dozens.

@@ -51,6 +51,7 @@ const READS: &[&str] = &[
     "OBJECT ENCODING @no",
     "OBJECT REFCOUNT @str",
     "OBJECT REFCOUNT @no",
+    "OBJECT IDLETIME @str",
     "OBJECT IDLETIME @no",
     "OBJECT FREQ @str",
     "OBJECT FREQ @no",

@@ -201,13 +201,14 @@ fn write_clients(text: &mut Text, facts: &Facts) {
 }
 
 fn write_memory(text: &mut Text, facts: &Facts) {
-    let (used_bytes, resident_bytes) = (facts.used_bytes, resident_bytes());
+    let (used_bytes, resident_bytes) = (facts.used_bytes, machine::resident_bytes());
     let peak_bytes = memory::peak_bytes();
     let dataset_bytes = facts.total.keyspace_bytes;
     text.size("used_memory", used_bytes);
     text.size("used_memory_rss", resident_bytes);
     text.size("used_memory_peak", peak_bytes);
     text.field("used_memory_peak_perc", format_args!("{:.2}%", percent(used_bytes, peak_bytes)));
+    text.field("used_memory_startup", memory::startup_bytes());
     text.field("used_memory_overhead", used_bytes.saturating_sub(dataset_bytes));
     text.field("used_memory_dataset", dataset_bytes);
     text.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset_bytes, used_bytes)));
@@ -216,6 +217,7 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.size("maxmemory", facts.server.shard.max_bytes());
     text.field("maxmemory_policy", facts.config.maxmemory_policy.as_str());
     text.field("mem_fragmentation_ratio", format_args!("{:.2}", percent(resident_bytes, used_bytes) / 100.0));
+    text.field("mem_not_counted_for_evict", 0);
     text.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
     text.field("mem_clients_normal", facts.total.client_bytes);
     text.field("mem_allocator", "jemalloc");
@@ -395,7 +397,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 /// As Redis prints sizes: `1.50K`.
-fn human(bytes: u64) -> String {
+pub(super) fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes}B");
     }
@@ -409,12 +411,6 @@ fn human(bytes: u64) -> String {
 }
 
 /// The resident set, as the kernel counts it.
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * machine::system(libc::_SC_PAGESIZE)
-}
-
 /// CPU time used so far: in the kernel, and outside of it.
 fn cpu_us(who: libc::c_int) -> (u64, u64) {
     // SAFETY: all-zero bytes are a valid `rusage` (integers only).
@@ -454,7 +450,7 @@ mod tests {
 
     #[test]
     fn the_process_is_measured() {
-        assert!(resident_bytes() > 100_000 && resident_bytes() < machine::physical_bytes());
+        assert!(machine::resident_bytes() > 100_000 && machine::resident_bytes() < machine::physical_bytes());
         let (system_us, user_us) = cpu_us(libc::RUSAGE_SELF);
         assert!(system_us + user_us > 0);
     }

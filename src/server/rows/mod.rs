@@ -10,6 +10,7 @@ mod functions;
 mod info;
 mod latency;
 mod lolwut;
+mod memory;
 mod monitor;
 mod policy;
 mod pubsub;
@@ -52,6 +53,7 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         admin::ROWS,
         expiry::ROWS,
         latency::ROWS,
+        memory::ROWS,
         slowlog::ROWS,
         monitor::ROWS,
         lolwut::ROWS,
