@@ -50,5 +50,5 @@ pub use hash::{Hasher, Key};
 pub use scan::Cursor;
 pub use sweep::{FieldsSwept, Next, Swept, Undertaker};
 pub use table::{Shape, Slot, Table, Upkeep};
-pub use thin::KEYS_AT_ONCE;
+pub use thin::{KEYS_AT_ONCE, Near};
 pub use whole::Whole;

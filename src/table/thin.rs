@@ -99,35 +99,98 @@ impl Table {
         count
     }
 
-    /// The keys whose own deadlines come first, at most so many, in that order.
-    pub fn nearest(&self, count: usize) -> Vec<Near> {
-        let mut nearest: BinaryHeap<Near> = BinaryHeap::new();
+    /// Keys whose own deadlines come first, in that order, and before when there are no others; about so many, and more
+    /// where many blocks had to be looked into. None of them are there only where no key has a deadline.
+    pub fn nearest(&mut self, count: usize) -> (Vec<Near>, u64) {
+        (0..TRIES)
+            .find_map(|_| self.nearest_of_blocks(count))
+            .or_else(|| self.nearest_within(count, count * BLOCKS_A_KEY))
+            .or_else(|| self.nearest_within(KEYS_AT_ONCE, usize::MAX))
+            .unwrap_or_default()
+    }
+
+    /// What dies in the first blocks no later than anything does in the others; none where minima were too early, or stand for
+    /// far deadlines.
+    fn nearest_of_blocks(&mut self, count: usize) -> Option<(Vec<Near>, u64)> {
+        let mut first: Vec<(u64, u32)> = self.minima.in_order().take(count + 1).collect();
+        let (until_ms, _) = first.pop().filter(|_| first.len() == count)?;
+        let (mut nearest, mut due): (Vec<Near>, Vec<u16>) = (Vec::new(), Vec::new());
+        for (_, id) in first {
+            let Some(mut block) = self.blocks[id as usize] else { continue };
+            if block.has_far_before(until_ms) {
+                return None;
+            }
+            due.clear();
+            block.due(until_ms.saturating_add(1), usize::MAX, &mut due);
+            for &slot in &due {
+                let own_ms = self.own_deadline_ms(&block, slot.into()).filter(|own_ms| *own_ms <= until_ms);
+                nearest.extend(own_ms.map(|deadline_ms| Near { deadline_ms, block: id, slot }));
+            }
+            let next_ms = block.next_due_ms(until_ms.saturating_add(1));
+            self.minima.set(id, next_ms);
+        }
+        nearest.sort_unstable();
+        (!nearest.is_empty()).then_some((nearest, until_ms))
+    }
+
+    #[inline]
+    fn own_deadline_ms(&self, block: &Block, slot: usize) -> Option<u64> {
+        // The entry is read only where it may say something else.
+        if self.with_fields == 0 { block.column_ms(slot) } else { block.deadline_ms(slot) }
+    }
+
+    /// None where more than `limit` blocks would have to be looked into: their minima were too early, or say when far
+    /// deadlines come into reach.
+    fn nearest_within(&mut self, count: usize, limit: usize) -> Option<(Vec<Near>, u64)> {
+        let mut nearest: BinaryHeap<Near> = BinaryHeap::with_capacity(count + 1);
+        let mut seen: Vec<(u32, u64)> = Vec::new();
+        let mut is_whole = true;
         for (at_ms, id) in self.minima.in_order() {
+            let last_ms = nearest.peek().filter(|_| nearest.len() == count).map(|last| last.deadline_ms);
             // No deadline of a block is before its minimum.
-            if nearest.len() == count && nearest.peek().is_some_and(|last| last.deadline_ms <= at_ms) {
+            if last_ms.is_some_and(|last_ms| last_ms <= at_ms) {
                 break;
             }
-            let Some(block) = &self.blocks[id as usize] else { continue };
-            for slot in block.full_slots().filter(|slot| block.has_deadline(*slot)) {
-                let slot = Slot { block: *block, index: slot as u16 };
-                let Some(deadline_ms) = self.deadline_ms(slot) else { continue };
-                nearest.push(Near { deadline_ms, block: id, slot: slot.index });
+            if seen.len() == limit {
+                is_whole = false;
+                break;
+            }
+            seen.push((id, last_ms.unwrap_or(at_ms)));
+            let Some(block) = self.blocks[id as usize] else { continue };
+            for (index, column_ms) in block.columns_ms() {
+                let is_later =
+                    |at_ms| nearest.len() == count && nearest.peek().is_some_and(|last| last.deadline_ms <= at_ms);
+                if is_later(column_ms) {
+                    continue;
+                }
+                let own_ms = self.own_deadline_ms(&block, index);
+                let Some(deadline_ms) = own_ms.filter(|own_ms| !is_later(*own_ms)) else { continue };
+                nearest.push(Near { deadline_ms, block: id, slot: index as u16 });
                 if nearest.len() > count {
                     nearest.pop();
                 }
             }
         }
-        nearest.into_sorted_vec()
+        for (id, at_ms) in seen {
+            if let Some(mut block) = self.blocks[id as usize] {
+                let next_ms = block.next_due_ms(at_ms.saturating_add(1));
+                self.minima.set(id, next_ms);
+            }
+        }
+        is_whole.then(|| {
+            let is_full = nearest.len() == count;
+            let nearest = nearest.into_sorted_vec();
+            let until_ms = nearest.last().filter(|_| is_full).map_or(NEVER_MS, |last| last.deadline_ms);
+            (nearest, until_ms)
+        })
     }
 
-    /// The column of a block is looked at, so that its minimum is exact where that is before a moment.
-    pub fn note_minimum(&mut self, id: u32, before_ms: u64) {
-        if let Some(mut block) = self.blocks[id as usize]
-            && block.with_deadline() > 0
-        {
-            let next_ms = block.next_due_ms(before_ms);
-            self.minima.set(id, next_ms);
-        }
+    /// Whether the key that was found there is there still, or another that dies at the same moment.
+    pub fn has(&self, near: Near) -> bool {
+        let block = self.blocks[near.block as usize]
+            .as_ref()
+            .filter(|block| usize::from(near.slot) < block.slots_end() && block.has_key(near.slot.into()));
+        block.is_some_and(|block| block.deadline_ms(near.slot.into()) == Some(near.deadline_ms))
     }
 
     /// The key in a slot of a block, and whether it is dead.
@@ -139,6 +202,10 @@ impl Table {
 
 /// No more keys go together: as many as fill a chunk, where they are small.
 pub const KEYS_AT_ONCE: usize = 192;
+/// Minima are too early where keys have just gone; these are mended by a try.
+const TRIES: usize = 4;
+/// So many blocks are looked into for each of few keys.
+const BLOCKS_A_KEY: usize = 8;
 
 impl super::minima::Minima {
     /// All blocks with a minimum, the earliest first.

@@ -374,6 +374,15 @@ impl Block {
         })
     }
 
+    /// The slots with a deadline, and when each has to be looked at.
+    pub fn columns_ms(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let base_ms = self.base_ms();
+        self.deadlines().filter(|(_, deadline)| *deadline != NONE).filter_map(move |(slot, deadline)| match deadline {
+            FAR => Some((slot, self.entry(slot).far_deadline_ms()?)),
+            relative => Some((slot, base_ms + u64::from(relative))),
+        })
+    }
+
     /// The earliest that the columns say.
     fn earliest_deadline(&self, groups: std::ops::Range<usize>) -> u32 {
         let least = |group| self.group(group).deadlines.iter().copied().fold(NONE, u32::min);
@@ -711,6 +720,11 @@ impl Block {
             return near;
         }
         near + self.far_slots().filter(|&slot| self.is_due(slot, now_ms)).count()
+    }
+
+    /// Whether far deadlines may be before this moment.
+    pub fn has_far_before(&self, before_ms: u64) -> bool {
+        self.head().far > 0 && !self.in_reach(before_ms)
     }
 
     fn far_slots(&self) -> impl Iterator<Item = usize> + '_ {
