@@ -12,6 +12,8 @@ mod administration;
 mod blocking;
 #[path = "wire/ceiling.rs"]
 mod ceiling;
+#[path = "wire/client_eviction.rs"]
+mod client_eviction;
 #[path = "wire/connections.rs"]
 mod connections;
 #[path = "wire/corners.rs"]

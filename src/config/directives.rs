@@ -642,6 +642,15 @@ const OWN: &[Directive] = &[
         field: field!(maxmemory),
     },
     Directive {
+        name: "maxmemory-clients",
+        group: Group::Eviction,
+        default: "0",
+        kind: Kind::Amount,
+        mutable: true,
+        help: "memory of all connections beyond which those that hold most are ended; a part is one of maxmemory; 0 = no limit",
+        field: field!(maxmemory_clients),
+    },
+    Directive {
         name: "maxmemory-policy",
         group: Group::Eviction,
         default: "noeviction",

@@ -107,6 +107,7 @@ pub struct Config {
 
     /// 0 bytes: no ceiling.
     pub maxmemory: Amount,
+    pub maxmemory_clients: Amount,
     pub maxmemory_policy: MaxmemoryPolicy,
     pub maxmemory_samples: u32,
     pub maxmemory_eviction_tenacity: u32,
@@ -375,6 +376,7 @@ impl Config {
             script_memory_bytes: 0,
             script_instructions: 0,
             maxmemory: Amount::default(),
+            maxmemory_clients: Amount::default(),
             maxmemory_policy: MaxmemoryPolicy::default(),
             maxmemory_samples: 0,
             maxmemory_eviction_tenacity: 0,

@@ -176,10 +176,6 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Later "acllog-max-len" "128" LONG_COUNT, "refusals that ACL LOG keeps; nothing is refused to anybody"),
     fixed(kept!(Later "enable-module-command" "no" Kind::Choice(DebugCommand::NAMES),
         "who may use MODULE, which is not there")),
-    only!(Later "maxmemory-clients" "0" Kind::Text,
-        "eviction of clients is not available yet: only maxmemory-clients 0 is accepted; client-output-buffer-limit \
-         and client-query-buffer-limit bound each client",
-        "memory of all clients beyond which some are disconnected"),
     only!(Later "list-compress-depth" "0" COUNT,
         "compressed lists are not available: only list-compress-depth 0 is accepted",
         "elements of a list from either end on that are compressed; 0 = none"),

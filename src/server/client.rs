@@ -35,6 +35,8 @@ pub struct State {
     /// Bytes received and not yet used, from `at` on.
     pub input: Vec<u8>,
     pub at: usize,
+    /// What it held when that was counted last.
+    pub counted_bytes: usize,
 }
 
 /// What keeps a connection's requests waiting.
@@ -98,6 +100,7 @@ impl State {
             flow: Flow::default(),
             input: Vec::new(),
             at: 0,
+            counted_bytes: 0,
         }
     }
 
@@ -142,7 +145,10 @@ impl State {
 
     /// Bytes this connection holds.
     pub fn memory_bytes(&self) -> usize {
-        let queued = self.session.multi.as_ref().map_or(0, |multi| multi.bytes());
-        size_of::<State>() + self.input.capacity() + self.replies.memory_bytes() + self.flow.in_flight + queued
+        size_of::<State>()
+            + self.input.capacity()
+            + self.replies.memory_bytes()
+            + self.flow.in_flight
+            + self.session.memory_bytes()
     }
 }

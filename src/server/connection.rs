@@ -65,6 +65,7 @@ impl Line for Connection {
             if state.replies.pushed_bytes > 0 && state.unsent() == 0 {
                 state.replies.pushed_bytes = 0;
             }
+            self.server.client_memory.count(&mut state);
             !could_run || state.flow.finished || !state.replies.out.is_empty()
         };
         if let Some(buffer) = buffer {
@@ -127,6 +128,7 @@ fn leave_nothing(server: &Server, client: &Client) {
     state.input = Vec::new();
     state.at = 0;
     state.replies = Replies::default();
+    server.client_memory.forget(&mut state);
 }
 
 /// Runs what a connection has sent, `fresh` included, as far as it can run now, and sends the replies.

@@ -21,6 +21,11 @@ pub struct Global {
     pub monitors: Vec<AtomicUsize>,
     /// Connections under CLIENT TRACKING by shard.
     pub trackers: Vec<AtomicUsize>,
+    /// Bytes that connections hold by shard, counted where `maxmemory-clients` bounds them.
+    pub client_bytes: Vec<AtomicU64>,
+    /// A shard is about to end connections that hold too much.
+    pub evicts_clients: AtomicBool,
+    pub evicted_clients: AtomicU64,
     /// The connection that follows the journal; 0 where there is none.
     pub journal_follower: AtomicU64,
     pub accepted: AtomicU64,
@@ -64,6 +69,9 @@ impl Global {
             subscriptions: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             monitors: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             trackers: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+            client_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            evicts_clients: AtomicBool::new(false),
+            evicted_clients: AtomicU64::new(0),
             journal_follower: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),

@@ -20,9 +20,11 @@
 //! | `watch.rs` | WATCH, and what EXEC asks about it |
 //! | `turn.rs` | what a request works with and may change |
 //! | `monitor.rs`, `pubsub.rs`, `journal.rs`, `tracking.rs` | who is told of commands, of messages and events, of changes, of what it has read |
+//! | `client_eviction.rs` | who goes where connections hold too much in all |
 //! | `output.rs` | what leaves a connection, and its limits |
 //! | `server.rs` | the state of one shard's server, of which the rest are parts: |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs`, `scripting.rs` | who monitors, listens, follows the journal, waits for a key; scripts that run |
+//! | `client_memory.rs` | what the connections of a shard hold |
 //! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `tracks.rs`, `replies.rs` | a connection: its flow, what its commands know, its replies in order |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `gate.rs`, `busy.rs` | may a command run: words of flags; scripts that have run for long |
@@ -30,6 +32,8 @@
 
 mod busy;
 mod client;
+mod client_eviction;
+mod client_memory;
 mod connection;
 mod dispatch;
 mod files;

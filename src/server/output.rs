@@ -19,6 +19,7 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
             let_stalled_go_on(server, client.id, &mut state);
         }
         let ready = !state.replies.out.is_empty();
+        server.client_memory.count(&mut state);
         let backlog = state.unsent() > state.replies.out.len();
         (ready, backlog, state.may_read(), state.is_over())
     };
@@ -137,6 +138,10 @@ pub fn check_output(server: &Server, client: &Client) {
 /// Ends a connection: what it still had to say or to hear is lost.
 pub fn close_now(server: &Server, client: &Client) {
     server.waits.give_up(client.id);
-    client.state.borrow_mut().flow.close = Close::Now;
+    {
+        let mut state = client.state.borrow_mut();
+        state.flow.close = Close::Now;
+        server.client_memory.count(&mut state);
+    }
     server.transport.shut(client.line);
 }

@@ -1,6 +1,7 @@
 //! What one shard's server knows. What is done with it stands in the files above.
 
 use super::client::{Client, ClientRef};
+use super::client_memory::ClientMemory;
 use super::follower::Following;
 use super::global::Global;
 use super::monitors::Monitors;
@@ -117,6 +118,7 @@ pub struct Server {
     pub following: Following,
     /// Connections that wait for a key.
     pub waits: Waits,
+    pub client_memory: ClientMemory,
     clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
     /// Buffers for replies that no connection needs at the moment.
     spare: RefCell<Vec<Vec<u8>>>,
@@ -145,6 +147,7 @@ impl Server {
         let exec = exec.id;
         Rc::new_cyclic(|me| Server {
             scripting: Scripting::new(&global),
+            client_memory: ClientMemory::new(global.clone(), shard.id),
             global,
             table,
             exec,

@@ -61,6 +61,8 @@ pub struct Session {
     pub channels: BTreeSet<Box<[u8]>>,
     pub patterns: BTreeSet<Box<[u8]>>,
     pub shard_channels: BTreeSet<Box<[u8]>>,
+    /// What the names of all of them take.
+    pub heard_bytes: usize,
     pub watched: WatchedKeys,
     /// It sees all commands (MONITOR).
     pub monitors: bool,
@@ -68,6 +70,7 @@ pub struct Session {
     pub follows: bool,
     /// It is told when what it has read changes (CLIENT TRACKING): how, and what its commands take along.
     pub tracks: Option<Box<Tracks>>,
+    pub tracks_bytes: usize,
     pub tracker: Option<Tracker>,
     /// CLIENT CACHING was about the next command.
     pub has_caching: bool,
@@ -77,6 +80,12 @@ pub struct Session {
     pub gate: Gate,
     /// A command has ended the connection.
     pub close: Close,
+}
+
+/// What a name takes that a connection has given, here and where it is looked for.
+pub fn name_bytes(name: &[u8]) -> usize {
+    const ENTRIES_BYTES: usize = 96;
+    ENTRIES_BYTES + 2 * name.len()
 }
 
 impl Session {
@@ -99,10 +108,12 @@ impl Session {
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             shard_channels: BTreeSet::new(),
+            heard_bytes: 0,
             watched: WatchedKeys::default(),
             monitors: false,
             follows: false,
             tracks: None,
+            tracks_bytes: 0,
             tracker: None,
             has_caching: false,
             multi: None,
@@ -136,7 +147,15 @@ impl Session {
     pub fn set_tracks(&mut self, tracks: Option<Box<Tracks>>, shard: usize) {
         self.tracker = tracks.as_ref().map(|tracks| tracks.tracker(self.peer.id, shard));
         self.has_caching = tracks.as_ref().is_some_and(|tracks| tracks.caching);
+        let prefixes = tracks.iter().flat_map(|tracks| &tracks.prefixes);
+        self.tracks_bytes = prefixes.map(|prefix| name_bytes(prefix)).sum();
         self.tracks = tracks;
+    }
+
+    /// What it has sent, and what others know of it, but for its input and output.
+    pub fn memory_bytes(&self) -> usize {
+        let queued = self.multi.as_ref().map_or(0, |multi| multi.bytes());
+        queued + self.watched.bytes() + self.heard_bytes + self.tracks_bytes + self.name.capacity()
     }
 
     /// What CLIENT CACHING says of the next command.

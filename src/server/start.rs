@@ -1,6 +1,7 @@
 //! How the server begins: its table of commands, its tasks, and what the shard calls it for.
 
 use super::client::ClientRef;
+use super::client_eviction;
 use super::connection::{self, advance};
 use super::global::Global;
 use super::journal;
@@ -39,6 +40,7 @@ fn on_data(row: &'static Row<command::Run>) -> Row<Run> {
 pub fn make(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>, transport: Transport) -> Rc<Server> {
     let server = Server::new(shard, global, table, transport);
     server.shard.set_front(server.clone());
+    client_eviction::configure(&server);
     server
 }
 
@@ -47,6 +49,7 @@ pub fn start(server: &Rc<Server>) {
     glommio::spawn_local(connection::resume_paused(server.clone())).detach();
     glommio::spawn_local(connection::look_after(server.clone())).detach();
     glommio::spawn_local(connection::resume_unread(server.clone())).detach();
+    glommio::spawn_local(client_eviction::keep_below(server.clone())).detach();
 }
 
 impl Front for Server {

@@ -75,6 +75,7 @@ impl Subscriptions {
         for (to, names) in all {
             std::mem::take(names).iter().for_each(|name| self.remove(to, name, session.peer.id));
         }
+        session.heard_bytes = 0;
     }
 
     fn listened(&self, world: World) -> &Listeners {

@@ -29,11 +29,17 @@ pub struct WatchedKeys {
     /// Where they are in `keys`.
     places: HashTable<usize>,
     hasher: RandomState,
+    key_bytes: usize,
 }
 
 impl WatchedKeys {
     pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// What they take here and with the shards.
+    pub fn bytes(&self) -> usize {
+        2 * (self.keys.len() * size_of::<WatchedKey>() + self.key_bytes)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -51,7 +57,8 @@ impl WatchedKeys {
 
     /// One more, which is not there.
     pub fn add(&mut self, key: WatchedKey) {
-        let WatchedKeys { keys, places, hasher } = self;
+        let WatchedKeys { keys, places, hasher, key_bytes } = self;
+        *key_bytes += key.key.len();
         let hash = |of: &WatchedKey| hasher.hash_one((of.db, &*of.key));
         places.insert_unique(hash(&key), keys.len(), |place| hash(&keys[*place]));
         keys.push(key);

@@ -328,7 +328,6 @@ fn a_file_of_redis_fails_only_where_it_asks_for_what_is_not_there() {
         ("daemonize yes", "in the background is not available yet"),
         ("save 3600 1", "snapshots are not available yet"),
         ("supervised systemd", "talking to a supervisor is not available yet"),
-        ("maxmemory-clients 1gb", "eviction of clients is not available yet"),
         ("replicaof 10.0.0.1 6379", "replication is not available yet"),
         ("tls-cert-file redis.crt", "TLS is not available yet"),
         ("rename-command CONFIG \"\"", "renaming and disabling commands is not available yet"),

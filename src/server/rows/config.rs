@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::keyspace::Counters;
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
+use crate::server::client_eviction;
 use crate::server::files::make_room_for;
 use crate::server::global::Global;
 use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
@@ -148,6 +149,7 @@ fn change_directory(config: &mut Config) -> Result {
 fn take_over(shard: &Rc<Shard>) {
     let config = Server::of(shard).global.config().clone();
     shard.configure(Arc::new(config));
+    client_eviction::configure(&Server::of(shard));
 }
 
 async fn resetstat(ctx: TaskCtx) -> Result<Vec<u8>> {

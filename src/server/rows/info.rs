@@ -287,7 +287,7 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("sync_partial_err", 0);
     write_expiry(text, facts);
     text.field("evicted_keys", total.counters.evicted);
-    text.field("evicted_clients", 0);
+    text.field("evicted_clients", facts.server.global.evicted_clients.load(Ordering::Relaxed));
     let (exceeded_us, all_exceeded_us) = facts.server.shard.ceiling().exceeded_us();
     text.field("total_eviction_exceeded_time", all_exceeded_us / 1000);
     text.field("current_eviction_exceeded_time", exceeded_us / 1000);

@@ -5,6 +5,7 @@ use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Request, Result};
 use crate::server::pubsub::{publish, publish_counts};
 use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
+use crate::server::session::name_bytes;
 use crate::server::subscriptions::{To, World};
 use crate::value::glob::glob_match;
 use std::collections::BTreeSet;
@@ -184,6 +185,7 @@ fn subscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
     for name in request.from(1) {
         if names(ctx, to).insert(name.into()) {
             let id = ctx.session.peer.id;
+            ctx.session.heard_bytes += name_bytes(name);
             ctx.server.pubsub.borrow_mut().add(to, name, id);
         }
         confirm(ctx, to, word, Some(name));
@@ -207,6 +209,7 @@ fn unsubscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
     for name in &named {
         if names(ctx, to).remove(name) {
             let id = ctx.session.peer.id;
+            ctx.session.heard_bytes -= name_bytes(name);
             ctx.server.pubsub.borrow_mut().remove(to, name, id);
         }
         confirm(ctx, to, word, Some(name));

@@ -1,0 +1,99 @@
+//! Where connections hold more than `maxmemory-clients` in all, those that hold most are ended, on whichever shard, but
+//! for those under CLIENT NO-EVICT.
+
+use super::client::ClientRef;
+use super::output::close_now;
+use super::server::Server;
+use super::session::Close;
+use crate::observe::log;
+use std::cmp::Reverse;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+/// So many of each shard are compared at a time.
+const COMPARED: usize = 64;
+
+/// A connection by what it holds; the last field is its shard.
+type Holder = (usize, u64, usize);
+
+/// The limit may have changed.
+pub fn configure(server: &Server) {
+    let config = server.shard.config();
+    server.client_memory.set_limit(config.maxmemory_clients.of(server.shard.max_bytes()));
+    if server.client_memory.is_bounded() {
+        for client in server.clients() {
+            if let Ok(mut state) = client.state.try_borrow_mut() {
+                server.client_memory.count(&mut state);
+            }
+        }
+    }
+}
+
+/// The task that ends connections. That of one shard is at it at a time.
+pub async fn keep_below(server: Rc<Server>) {
+    loop {
+        server.client_memory.alarm.wait().await;
+        while server.client_memory.excess_bytes() > 0 {
+            if server.global.evicts_clients.swap(true, Ordering::Acquire) {
+                // Who is at it looks again before it stops.
+                break;
+            }
+            let ended = end_some(&server).await;
+            server.global.evicts_clients.store(false, Ordering::Release);
+            if ended == 0 {
+                break;
+            }
+        }
+    }
+}
+
+async fn end_some(server: &Rc<Server>) -> usize {
+    let holders = server.shard.call_all(|shard| largest(&Server::of(shard))).await;
+    let mut holders: Vec<Holder> = holders.into_iter().flatten().collect();
+    holders.sort_unstable_by_key(|holder| Reverse(*holder));
+    let mut excess = server.client_memory.excess_bytes();
+    let count = holders.iter().take_while(|(bytes, ..)| {
+        let goes = excess > 0;
+        excess = excess.saturating_sub(*bytes as u64);
+        goes
+    });
+    let count = count.count();
+    holders.truncate(count);
+    for shard in 0..server.shard.count {
+        let ids: Vec<u64> = holders.iter().filter(|(.., of)| *of == shard).map(|(_, id, _)| *id).collect();
+        if !ids.is_empty() {
+            // A shard that is gone ends all of its connections itself.
+            let _ = server.shard.call(shard, move |shard| end(&Server::of(shard), &ids)).await;
+        }
+    }
+    count
+}
+
+/// The connections of a shard that hold most, of those that may go.
+fn largest(server: &Server) -> Vec<Holder> {
+    let may_go = |client: &ClientRef| {
+        let state = client.state.try_borrow().ok()?;
+        let goes = !state.session.no_evict && !state.session.follows && state.flow.close != Close::Now;
+        goes.then_some((state.counted_bytes, client.id, server.shard.id))
+    };
+    let mut holders: Vec<Holder> = server.clients().iter().filter_map(may_go).collect();
+    if holders.len() > COMPARED {
+        holders.select_nth_unstable_by_key(COMPARED - 1, |holder| Reverse(*holder));
+        holders.truncate(COMPARED);
+    }
+    holders
+}
+
+fn end(server: &Server, ids: &[u64]) {
+    for client in ids.iter().filter_map(|id| server.client(*id)) {
+        {
+            let state = client.state.borrow();
+            log::notice(format_args!(
+                "Evicting client: id={} addr={} tot-mem={}",
+                client.id, state.session.peer.addr, state.counted_bytes
+            ));
+        }
+        close_now(server, &client);
+        server.global.evicted_clients.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,75 @@
+//! What the connections of a shard hold, where `maxmemory-clients` bounds what all connections do.
+//!
+//! It is counted at the end of a connection's turns, and at no other time, so that nothing is counted where there is no bound.
+
+use super::client::State;
+use super::global::Global;
+use super::session::Close;
+use crate::net::Notify;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub struct ClientMemory {
+    global: Arc<Global>,
+    shard: usize,
+    /// For the connections of all shards; 0: none.
+    limit_bytes: Cell<u64>,
+    /// Somebody has to go.
+    pub alarm: Notify,
+}
+
+impl ClientMemory {
+    pub fn new(global: Arc<Global>, shard: usize) -> ClientMemory {
+        ClientMemory { global, shard, limit_bytes: Cell::new(0), alarm: Notify::default() }
+    }
+
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit_bytes.set(bytes);
+    }
+
+    #[inline]
+    pub fn is_bounded(&self) -> bool {
+        self.limit_bytes.get() > 0
+    }
+
+    /// Counts what a connection holds now.
+    #[inline]
+    pub fn count(&self, state: &mut State) {
+        if self.is_bounded() {
+            self.count_now(state);
+        }
+    }
+
+    #[inline(never)]
+    fn count_now(&self, state: &mut State) {
+        let bytes = if state.flow.close == Close::Now { 0 } else { state.memory_bytes() };
+        self.replace(state, bytes);
+        if self.excess_bytes() > 0 {
+            self.alarm.notify();
+        }
+    }
+
+    /// A connection is gone.
+    pub fn forget(&self, state: &mut State) {
+        self.replace(state, 0);
+    }
+
+    fn replace(&self, state: &mut State, bytes: usize) {
+        let before = std::mem::replace(&mut state.counted_bytes, bytes);
+        if before != bytes {
+            // No other thread writes it.
+            let total = &self.global.client_bytes[self.shard];
+            total.store(total.load(Ordering::Relaxed) + bytes as u64 - before as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// By how much the connections of all shards hold more than they may.
+    pub fn excess_bytes(&self) -> u64 {
+        if !self.is_bounded() {
+            return 0;
+        }
+        let held: u64 = self.global.client_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        held.saturating_sub(self.limit_bytes.get())
+    }
+}
