@@ -36,6 +36,8 @@ mod hop;
 mod lifecycle;
 #[path = "wire/many_keys.rs"]
 mod many_keys;
+#[path = "wire/memory.rs"]
+mod memory;
 #[path = "wire/monitor.rs"]
 mod monitor;
 #[path = "wire/newer.rs"]

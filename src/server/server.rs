@@ -210,6 +210,11 @@ impl Server {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
+    /// Bytes that are kept for reuse, for replies and for messages to other shards.
+    pub fn kept_bytes(&self) -> usize {
+        self.spare.borrow().iter().map(Vec::capacity).sum::<usize>() + self.shard.kept_bytes()
+    }
+
     pub fn keep_buffer(&self, mut buffer: Vec<u8>) {
         let mut spare = self.spare.borrow_mut();
         if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES && spare.len() < SPARE_BUFFERS {

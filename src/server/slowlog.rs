@@ -48,6 +48,10 @@ impl SlowLog {
         args
     }
 
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Without what the log has no room for: entries past so many, and bytes.
     pub fn push(&mut self, entry: Entry, most: u64) {
         self.bytes += entry.bytes();

@@ -265,6 +265,11 @@ impl Shard {
         self.cycle_alarm.notify();
     }
 
+    /// Bytes of messages that are kept for reuse.
+    pub fn kept_bytes(&self) -> usize {
+        self.outbox.kept_bytes()
+    }
+
     pub fn settings(&self) -> Settings {
         self.settings.get()
     }

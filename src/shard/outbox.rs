@@ -128,6 +128,11 @@ impl Outbox {
         self.kick();
     }
 
+    /// Bytes of boxes that are kept for reuse.
+    pub fn kept_bytes(&self) -> usize {
+        self.pool_bytes.get()
+    }
+
     /// A batch of this shard's has come back with its replies.
     pub fn recycle(&self, mut batch: Box<Batch>) {
         let answered = batch.unanswered_bytes();

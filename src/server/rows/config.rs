@@ -6,7 +6,7 @@ use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Spec};
 use crate::config::Config;
 use crate::keyspace::Counters;
-use crate::observe::log;
+use crate::observe::{log, machine, memory};
 use crate::resp::{Error, Request, Result};
 use crate::server::client_eviction;
 use crate::server::files::make_room_for;
@@ -105,6 +105,15 @@ fn change(global: &Global, request: Request, local: bool) -> Result {
         change_directory(&mut changed)?;
     }
     log::configure(&changed);
+    let max_bytes = changed.maxmemory.of(machine::memory_bytes());
+    if changed.maxmemory != master.maxmemory && (1..memory::used_bytes()).contains(&max_bytes) {
+        log::warning(format_args!(
+            "WARNING: the new maxmemory value set via CONFIG SET ({max_bytes}) is smaller than the current memory usage \
+             ({}). This will result in key eviction and/or the inability to accept new write commands depending on the \
+             maxmemory-policy.",
+            memory::used_bytes()
+        ));
+    }
     *master = changed;
     Ok(())
 }

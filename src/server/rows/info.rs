@@ -220,6 +220,8 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.field("mem_not_counted_for_evict", 0);
     text.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
     text.field("mem_clients_normal", facts.total.client_bytes);
+    text.field("mem_kept_buffers", facts.total.kept_bytes);
+    text.field("mem_slowlog", facts.total.slowlog_bytes);
     text.field("mem_allocator", "jemalloc");
     text.field("lazyfree_pending_objects", facts.total.garbage_keys);
     text.field("lazyfreed_objects", facts.total.counters.freed_lazily);

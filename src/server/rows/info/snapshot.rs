@@ -30,6 +30,9 @@ pub struct Snapshot {
     pub deaths_waiting: usize,
     /// Buffers of connections.
     pub client_bytes: u64,
+    /// Buffers that are kept for reuse; the slow log.
+    pub kept_bytes: u64,
+    pub slowlog_bytes: u64,
     pub commands: u64,
     pub input_bytes: u64,
     pub output_bytes: u64,
@@ -98,6 +101,8 @@ impl Snapshot {
         snapshot.look_at_keyspace(shard);
         snapshot.look_at_clients(&server);
         snapshot.connections = server.global.connections[shard.id].load(Ordering::Relaxed);
+        snapshot.kept_bytes = server.kept_bytes() as u64;
+        snapshot.slowlog_bytes = server.slowlog.borrow().bytes() as u64;
         snapshot.commands = server.stats.commands.get();
         snapshot.input_bytes = server.stats.input_bytes.get();
         snapshot.output_bytes = server.stats.output_bytes.get();
@@ -217,6 +222,8 @@ impl Snapshot {
         // Every shard knows all prefixes.
         self.tracked = [keys + more_keys, items + more_items, prefixes.max(others)];
         self.client_bytes += other.client_bytes;
+        self.kept_bytes += other.kept_bytes;
+        self.slowlog_bytes += other.slowlog_bytes;
         self.commands += other.commands;
         self.input_bytes += other.input_bytes;
         self.output_bytes += other.output_bytes;
