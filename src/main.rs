@@ -94,7 +94,7 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
     let signals = signal_thread(&bells).map_err(|error| format!("Can't handle signals: {error}"))?;
     let accepted = listen::accept(&sockets, &bells).map_err(|error| format!("Can't accept connections: {error}"))?;
     let hasher = Hasher::new(fastrand::u64(..), shards);
-    let global = Arc::new(Global::new(config.clone(), shards, sockets));
+    let global = Arc::new(Global::new(config.clone(), bells.clone(), sockets));
     let table = Arc::new(table());
     let shared = Shared { sequence: Arc::new(Sequence::new(shards)), ceiling: Ceiling::new(shards) };
     let port = config.port;
@@ -141,6 +141,7 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
                     watch_signals(&server, signals);
                     listen::start(&server, accepted);
                     memory::note_startup();
+                    server::load_at_start(&server).await;
                     log::notice(format_args!(
                         "Ready to accept connections: port {port}, {shards} shards, {network} network"
                     ));

@@ -19,7 +19,7 @@ const FLOORS: &[&[&str]] = &[
     &["resp", "net"],
     &["journal", "script"],
     &["rdb", "keyspace"],
-    &["expiry"],
+    &["expiry", "persist"],
     &["command"],
     &["shard"],
     &["server"],

@@ -106,6 +106,11 @@ pub struct Config {
     pub client_output_buffer_limit: OutputLimits,
 
     /// 0 bytes: no ceiling.
+    pub dbfilename: String,
+    pub rdbchecksum: bool,
+    pub rdb_save_incremental_fsync: bool,
+    /// What has died while the server was down is told after a snapshot is loaded.
+    pub expired_while_down: bool,
     pub maxmemory: Amount,
     pub maxmemory_clients: Amount,
     pub maxmemory_policy: MaxmemoryPolicy,
@@ -375,6 +380,10 @@ impl Config {
             script_undeclared_keys: UndeclaredKeys::Allow,
             script_memory_bytes: 0,
             script_instructions: 0,
+            dbfilename: String::new(),
+            rdbchecksum: false,
+            rdb_save_incremental_fsync: false,
+            expired_while_down: false,
             maxmemory: Amount::default(),
             maxmemory_clients: Amount::default(),
             maxmemory_policy: MaxmemoryPolicy::default(),

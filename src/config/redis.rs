@@ -53,13 +53,10 @@ macro_rules! only {
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Directive] = &[
-    only!(Persistence "save" "" Kind::Text, "snapshots are not available yet: only save \"\" is accepted",
+    only!(Persistence "save" "" Kind::Text, "snapshots by themselves are not available yet: only save \"\" is accepted; SAVE writes one",
         "when to write a snapshot"),
     kept!(Persistence "rdbcompression" "yes" Kind::YesNo, "compress texts in snapshots"),
-    fixed(kept!(Persistence "rdbchecksum" "yes" Kind::YesNo, "end a snapshot with its checksum")),
-    kept!(Persistence "dbfilename" "dump.rdb" Kind::Text, "the file for snapshots"),
     kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),
-    kept!(Persistence "rdb-save-incremental-fsync" "yes" Kind::YesNo, "bring a snapshot to the disk piece by piece"),
     kept!(Persistence "stop-writes-on-bgsave-error" "yes" Kind::YesNo, "refuse writes after a snapshot has failed"),
     only!(Persistence "appendonly" "no" Kind::YesNo,
         "the append-only log is not available yet: only appendonly no is accepted", "log every write to disk"),

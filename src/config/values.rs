@@ -29,6 +29,8 @@ pub enum Kind {
     YesNo,
     Choice(&'static [&'static str]),
     Text,
+    /// One without a folder.
+    FileName,
     /// A list of addresses to listen on.
     Addresses,
     OutputLimits,
@@ -69,6 +71,8 @@ pub enum ValueError {
     NotYesNo,
     #[error("argument(s) must be one of the following: {}", .0.join(", "))]
     NotAChoice(&'static [&'static str]),
+    #[error("dbfilename can't be a path, just a filename")]
+    NotAFileName,
     #[error("wrong number of arguments")]
     WrongCount,
     #[error("Too many bind addresses specified.")]
@@ -115,7 +119,12 @@ impl Kind {
             Kind::Octal => "0 to 777, octal".into(),
             Kind::YesNo => "yes, no".into(),
             Kind::Choice(names) => names.join(", "),
-            Kind::Text | Kind::Addresses | Kind::OutputLimits | Kind::NotifyFlags | Kind::ExpiryPolicy => String::new(),
+            Kind::Text
+            | Kind::FileName
+            | Kind::Addresses
+            | Kind::OutputLimits
+            | Kind::NotifyFlags
+            | Kind::ExpiryPolicy => String::new(),
             Kind::Words(names) => format!("of {}", names.join(", ")),
             Kind::Numbers { min, max, .. } => format!("each {min} to {max}"),
             Kind::Only { value: "", .. } => "only \"\"".into(),
@@ -152,7 +161,12 @@ impl Kind {
                  replica, pubsub."
                     .into(),
             ),
-            Kind::Text | Kind::Addresses | Kind::NotifyFlags | Kind::ExpiryPolicy | Kind::Only { .. } => None,
+            Kind::Text
+            | Kind::FileName
+            | Kind::Addresses
+            | Kind::NotifyFlags
+            | Kind::ExpiryPolicy
+            | Kind::Only { .. } => None,
         }
     }
 
@@ -212,6 +226,7 @@ impl Kind {
                 if kept.eq_ignore_ascii_case(value) { Ok(kept) } else { Err(ValueError::Unavailable(why)) }
             }
             Kind::Text
+            | Kind::FileName
             | Kind::Amount
             | Kind::Octal
             | Kind::Addresses
@@ -309,8 +324,12 @@ impl Setting for bool {
 }
 
 impl Setting for String {
-    fn read(&mut self, _kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
-        *self = one(args)?.to_string();
+    fn read(&mut self, kind: &Kind, args: &[&str]) -> Result<(), ValueError> {
+        let text = one(args)?;
+        if matches!(kind, Kind::FileName) && (text.is_empty() || text.contains('/')) {
+            return Err(ValueError::NotAFileName);
+        }
+        *self = text.to_string();
         Ok(())
     }
 

@@ -28,6 +28,7 @@ mod live;
 mod nodes;
 mod policies;
 mod said;
+mod snapshot;
 mod touch;
 mod tracking;
 mod watch;

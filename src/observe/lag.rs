@@ -9,6 +9,7 @@ const HIGHEST_US: u64 = 10 * 24 * 3600 * 1_000_000;
 #[derive(Clone)]
 pub struct Lag {
     histogram: Histogram<u64>,
+    from_us: u64,
 }
 
 impl Default for Lag {
@@ -20,12 +21,18 @@ impl Default for Lag {
 impl Lag {
     pub fn new() -> Lag {
         let histogram = Histogram::new_with_bounds(1, HIGHEST_US, 2).expect("constant bounds are valid");
-        Lag { histogram }
+        Lag { histogram, from_us: 0 }
     }
 
     #[inline]
     pub fn record(&mut self, now: Now, deadline_ms: u64) {
-        self.histogram.saturating_record(now.us.saturating_sub(deadline_ms.saturating_mul(1000)).max(1));
+        let due_us = deadline_ms.saturating_mul(1000).max(self.from_us);
+        self.histogram.saturating_record(now.us.saturating_sub(due_us).max(1));
+    }
+
+    /// What was due before this moment could not be deleted earlier.
+    pub fn count_from(&mut self, now: Now) {
+        self.from_us = now.us;
     }
 
     pub fn add(&mut self, other: &Lag) {

@@ -37,6 +37,15 @@ pub fn decode(reader: &mut Reader, sink: &mut impl Sink) -> Result {
             let earliest_ms = reader.time_ms()?;
             each(reader, |reader| field_with_deadline(reader, Some(earliest_ms), sink))
         }
+        kind::HASH_OF_VALKEY => each(reader, |reader| {
+            let (field, value) = (reader.text()?, reader.text()?);
+            let deadline_ms = match i64::from_le_bytes(reader.array()?) {
+                -1 => None,
+                deadline => Some(u64::try_from(deadline).ok().filter(|ms| *ms <= DEADLINE_MS_MAX).ok_or(LATE)?),
+            };
+            sink.field(field.element(), value.element(), deadline_ms);
+            Ok(())
+        }),
         kind::HASH_LISTPACK_EX_PRE_GA => fields_by_deadline(&reader.blob()?, sink),
         kind::HASH_LISTPACK_EX => {
             // The earliest deadline, which is among the fields, too.

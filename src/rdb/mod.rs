@@ -7,6 +7,7 @@
 //! - [`payload`] is that frame; [`decode`] tells a [`Sink`] what a value holds; [`encode`] writes one.
 //! - [`read`], [`write`]: lengths, strings, floats; [`lzf`]: compressed strings.
 //! - [`listpack`], [`intset`], and, only read, [`ziplist`] and [`zipmap`]: collections in one string.
+//! - [`file`]: snapshots: a head, keys with their deadlines and values, an end; [`skip`] finds the ends of values in them.
 //! - [`functions`]: the libraries of functions, for FUNCTION DUMP and RESTORE.
 //! - [`stream`]: streams, whose entries are in listpacks and whose groups are beside them.
 //!
@@ -18,6 +19,7 @@
 
 pub mod decode;
 pub mod encode;
+pub mod file;
 pub mod functions;
 mod intset;
 mod listpack;
@@ -25,6 +27,7 @@ mod lzf;
 pub mod payload;
 mod read;
 mod sink;
+mod skip;
 pub mod stream;
 mod write;
 mod ziplist;
@@ -60,6 +63,8 @@ mod kind {
     pub const ZSET: u8 = 3;
     pub const HASH: u8 = 4;
     pub const ZSET_2: u8 = 5;
+    pub const MODULE: u8 = 6;
+    pub const MODULE_2: u8 = 7;
     pub const HASH_ZIPMAP: u8 = 9;
     pub const LIST_ZIPLIST: u8 = 10;
     pub const SET_INTSET: u8 = 11;
@@ -77,6 +82,9 @@ mod kind {
     pub const HASH_LISTPACK_EX_PRE_GA: u8 = 23;
     pub const HASH_METADATA: u8 = 24;
     pub const HASH_LISTPACK_EX: u8 = 25;
+    /// What Valkey 9 gives the number of [`HASH_METADATA_PRE_GA`]: a deadline behind each value, or -1. It has this number
+    /// here alone.
+    pub const HASH_OF_VALKEY: u8 = 200;
 }
 
 /// How a node of a list is kept.

@@ -36,6 +36,11 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    /// What is not read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(TRUNCATED)?;
         self.rest = rest;
@@ -98,6 +103,21 @@ impl<'a> Reader<'a> {
             }
             Length::Encoding(_) => return Err(Error::Corrupt("an encoding of strings")),
         })
+    }
+
+    /// Passes over a string, whatever it is.
+    pub fn pass_text(&mut self) -> Result {
+        let len = match self.length()? {
+            Length::Plain(len) => self.checked_len(len)?,
+            Length::Encoding(bits @ 0..=2) => 1 << bits,
+            Length::Encoding(3) => {
+                let compressed = self.len_bytes()?;
+                self.len_bytes()?;
+                compressed
+            }
+            Length::Encoding(_) => return Err(Error::Corrupt("an encoding of strings")),
+        };
+        self.take(len).map(drop)
     }
 
     /// A string that is no text but the bytes of something.

@@ -208,6 +208,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         monitored: monitor::is_monitored(server),
         busy: server.global.busy_scripts.any(),
         full: !server.shard.has_room(),
+        loading: server.global.snapshots.is_loading(),
     };
     let strict = config.pipeline_order == PipelineOrder::Strict;
     state.session.gate = Gate::of(state.session.standing(), conditions);

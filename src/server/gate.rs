@@ -8,7 +8,7 @@
 
 use crate::command::spec::Spec;
 use crate::command::spec::flag::{
-    ALLOW_BUSY, DENY_OOM, ENDS_MULTI, MAY_REPLICATE, NO_AUTH, NO_MULTI, PROTECTED, READ, SUBSCRIBED, WRITE,
+    ALLOW_BUSY, DENY_OOM, ENDS_MULTI, LOADING, MAY_REPLICATE, NO_AUTH, NO_MULTI, PROTECTED, READ, SUBSCRIBED, WRITE,
 };
 use crate::config::DebugCommand;
 use crate::resp::Error;
@@ -65,6 +65,8 @@ pub struct Conditions {
     pub busy: bool,
     /// Memory is above its ceiling, and nobody has anything to give back.
     pub full: bool,
+    /// A snapshot is loaded.
+    pub loading: bool,
 }
 
 /// Flags that some of several commands have, and flags that some of them lack.
@@ -130,6 +132,9 @@ impl Gate {
             gate.deny |= DENY_OOM;
             gate.require |= if standing.in_multi { ENDS_MULTI } else { 0 };
         }
+        if conditions.loading {
+            gate.require |= LOADING;
+        }
         if conditions.busy {
             gate.require |= ALLOW_BUSY;
         }
@@ -165,6 +170,8 @@ pub fn refusal(standing: Standing, conditions: Conditions, spec: &Spec, full_nam
         Error::NoAuth
     } else if conditions.lacks_memory(standing, spec) {
         Error::OutOfMemory
+    } else if conditions.loading && !spec.has(LOADING) {
+        Error::text("LOADING Redis is loading the dataset in memory")
     } else if standing.in_multi && spec.has(NO_MULTI) {
         Error::text("ERR Command not allowed inside a transaction")
     } else if standing.listens && !spec.has(SUBSCRIBED) {

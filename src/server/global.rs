@@ -2,8 +2,10 @@
 //! the way of an ordinary command.
 
 use super::busy::BusyScripts;
+use super::snapshots::Snapshots;
 use crate::clock::store_us;
 use crate::config::Config;
+use crate::net::Bell;
 use crate::script::{Libraries, Shelf};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -47,6 +49,9 @@ pub struct Global {
     pub scripts: Arc<Shelf>,
     /// The sources of all functions.
     pub libraries: Arc<Libraries>,
+    pub snapshots: Snapshots,
+    /// Who has something for a shard from outside rings.
+    pub bells: Arc<[Bell]>,
     pub stopping: AtomicBool,
     /// What the server listens on.
     pub sockets: Vec<OwnedFd>,
@@ -60,8 +65,10 @@ fn random_id(rng: &mut fastrand::Rng) -> String {
 }
 
 impl Global {
-    pub fn new(config: Config, shards: usize, sockets: Vec<OwnedFd>) -> Global {
+    pub fn new(config: Config, bells: Arc<[Bell]>, sockets: Vec<OwnedFd>) -> Global {
+        let shards = bells.len();
         let mut rng = fastrand::Rng::new();
+        let snapshots = Snapshots::of(&config);
         Global {
             config: Mutex::new(config),
             next_client: AtomicU64::new(1),
@@ -86,6 +93,8 @@ impl Global {
             busy_scripts: BusyScripts::default(),
             scripts: Arc::default(),
             libraries: Arc::default(),
+            snapshots,
+            bells,
             stopping: AtomicBool::new(false),
             sockets,
         }

@@ -13,6 +13,7 @@
 //! | `start.rs` | the table of commands, the shard's upcalls, the tasks |
 //! | `rows/` | the commands of this room, a file a family |
 //! | `listen.rs`, `stop.rs` | listening sockets, dealing connections out to the shards; the end |
+//! | `loading.rs`, `saving.rs` | snapshots: from the disk, and to it |
 //! | `connection.rs`, `received.rs` | one connection's bytes; the requests of one receive, looked up together |
 //! | `dispatch.rs` | one request: may it run, is it queued, which way does it run |
 //! | `run/` | the ways: `single`, `scatter`, `atomic`, `coordinate`, `steps`, `exec`, `exec_steps`, `wait`, `script`, `here`, `task` |
@@ -28,7 +29,7 @@
 //! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `tracks.rs`, `replies.rs` | a connection: its flow, what its commands know, its replies in order |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `gate.rs`, `busy.rs` | may a command run: words of flags; scripts that have run for long |
-//! | `global.rs`, `files.rs` | the little that shards share; how many clients there may be |
+//! | `global.rs`, `snapshots.rs`, `files.rs` | the little that shards share; how many clients there may be |
 
 mod busy;
 mod client;
@@ -42,6 +43,7 @@ mod gate;
 mod global;
 mod journal;
 pub mod listen;
+mod loading;
 mod monitor;
 mod monitors;
 mod multi;
@@ -52,12 +54,14 @@ mod received;
 mod replies;
 mod rows;
 mod run;
+mod saving;
 mod scripting;
 #[expect(clippy::module_inception, reason = "the state of the server, among the files about it")]
 mod server;
 mod session;
 mod shown;
 mod slowlog;
+mod snapshots;
 mod split;
 mod start;
 mod stop;
@@ -71,6 +75,7 @@ mod watched;
 
 pub use files::make_room_for;
 pub use global::Global;
+pub use loading::load_at_start;
 pub use server::Server;
 pub use start::{make, start, table};
 pub use stop::watch_signals;

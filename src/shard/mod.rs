@@ -41,6 +41,7 @@ mod outbox;
 mod pace;
 mod records;
 mod room;
+pub mod snapshot;
 mod stalled;
 mod transactions;
 mod waiters;
@@ -263,6 +264,12 @@ impl Shard {
         self.configure_room(&config);
         *self.config.borrow_mut() = Rc::new(Config::clone(&config));
         self.cycle_alarm.notify();
+    }
+
+    /// Looks what policy holds for a prefix now.
+    pub fn take_over_policy(&self, prefix: &str) {
+        let policy = self.config().expiry_policies.lock().get(prefix).cloned();
+        self.keyspace.borrow_mut().set_policy(prefix.as_bytes(), policy);
     }
 
     /// Bytes of messages that are kept for reuse.

@@ -67,6 +67,22 @@ impl Server {
         Server::start_in(kind, flags, folder, Port::claim())
     }
 
+    /// A server in whose folder there is a copy of a file.
+    #[track_caller]
+    pub fn start_with_file(kind: Kind, flags: &[&str], file: &Path, name: &str) -> Server {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::copy(file, folder.path().join(name)).expect("a copy");
+        Server::start_in(kind, flags, folder, Port::claim())
+    }
+
+    /// A server in this folder, which may be long in coming.
+    #[track_caller]
+    pub fn start_without_waiting(kind: Kind, flags: &[&str], folder: tempfile::TempDir) -> Server {
+        let port = Port::claim();
+        let command = command(kind, port.number(), flags);
+        Server::spawn(command, kind, folder, port)
+    }
+
     /// A server whose process ended, to be started again with the same folder and port and these flags alone.
     #[track_caller]
     pub fn restart(mut self, flags: &[&str]) -> Server {
@@ -103,23 +119,22 @@ impl Server {
     }
 
     #[track_caller]
-    fn start_command(
-        mut command: Command,
-        kind: Kind,
-        flags: &[&str],
-        folder: tempfile::TempDir,
-        port: Port,
-    ) -> Server {
+    fn start_command(command: Command, kind: Kind, flags: &[&str], folder: tempfile::TempDir, port: Port) -> Server {
+        let mut server = Server::spawn(command, kind, folder, port);
+        let answers = wait_until(START_LIMIT, || server.answers() || server.has_ended());
+        assert!(answers && !server.has_ended(), "{kind:?} with {flags:?} does not answer");
+        server
+    }
+
+    #[track_caller]
+    fn spawn(mut command: Command, kind: Kind, folder: tempfile::TempDir, port: Port) -> Server {
         let child = command
             .current_dir(folder.path())
             .stdout(File::create(folder.path().join("stdout")).expect("a file for output"))
             .stderr(File::create(folder.path().join("stderr")).expect("a file for errors"))
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {kind:?}: {error}"));
-        let mut server = Server { kind, child, port, folder };
-        let answers = wait_until(START_LIMIT, || server.answers() || server.has_ended());
-        assert!(answers && !server.has_ended(), "{kind:?} with {flags:?} does not answer");
-        server
+        Server { kind, child, port, folder }
     }
 
     fn answers(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::value::set;
 use crate::value::stream::{Id, RunTexts};
 use std::collections::HashSet;
 
-/// The value in a payload; none where all that is in it is dead.
+/// The value in a payload, or of a file; none where all that is in it is dead.
 pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
     let mut builder = Builder { limits, wall, gathered: None };
     decode(&mut Reader::new(value, limits.string_bytes), &mut builder)?;

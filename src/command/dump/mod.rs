@@ -10,6 +10,7 @@ mod streams;
 mod wall;
 mod write;
 
+pub use build::build;
 pub use wall::Wall;
 pub use write::write;
 
@@ -22,7 +23,6 @@ use crate::rdb::payload;
 use crate::resp::{Error, Request, Result};
 use crate::value::hash;
 use crate::value::number::parse_i64;
-use build::build;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(

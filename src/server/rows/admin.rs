@@ -6,6 +6,7 @@ use crate::command::describe;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Request, Result};
+use crate::server::saving;
 use crate::server::server::{Command, Found, Run, SessionCtx, TaskCtx};
 use crate::server::stop;
 
@@ -239,8 +240,8 @@ async fn shutdown(ctx: TaskCtx) -> Result<Vec<u8>> {
     if options.abort {
         return Err(Error::text("ERR No shutdown in progress."));
     }
-    if options.save {
-        return Err(Error::text("ERR SHUTDOWN SAVE is not available yet: there are no snapshots"));
+    if options.save && saving::save(&ctx.server).await.is_err() && !options.force {
+        return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
     stop::shutdown(&ctx.server).await;
     Ok(Vec::new())

@@ -11,8 +11,11 @@ use crate::keyspace::{Change, Live, Touch, Value};
 use crate::net;
 use crate::observe::log;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
-use crate::server::journal;
+use crate::script::Catalog;
+use crate::server::server::Server;
 use crate::server::server::{Run, TaskCtx};
+use crate::server::{journal, loading, saving};
+use crate::shard::snapshot::TakeIn;
 use crate::shard::{At, CallResult, Shard};
 use crate::value::glob::glob_match;
 use crate::value::number::{parse_f64, parse_i64};
@@ -70,6 +73,10 @@ const HELP: &[&str] = &[
     "    Reply with a test value of the specified type. <type> can be: string,",
     "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
     "    true, false.",
+    "RELOAD [option ...]",
+    "    Save the dataset on disk and reload it back to memory. Options are: MERGE",
+    "    (keys of the file replace those that are there), NOFLUSH (what is there stays),",
+    "    NOSAVE (the file that is there is loaded).",
     "SDSLEN <key>",
     "    Show the lengths of `key` and of its string, and the memory they have. They are",
     "    in one allocation: what is not the key counts as the value's.",
@@ -114,6 +121,11 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
             journal::begin(&ctx.server, ctx.client.id).await?;
             Ok(ctx.reply(|reply| reply.ok()))
         }
+        (b"reload", _) if ctx.in_exec => Err(Error::text("ERR DEBUG RELOAD isn't allowed within EXEC")),
+        (b"reload", _) => {
+            reload(&ctx.server, request).await?;
+            Ok(ctx.reply(|reply| reply.ok()))
+        }
         (b"log", 3) => {
             log::warning(format_args!("DEBUG LOG: {}", String::from_utf8_lossy(request.arg(2))));
             Ok(ctx.reply(|reply| reply.ok()))
@@ -123,7 +135,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"replybuffer", 4) if request.is(2, "peak-reset-time") => reply_buffer_reset(&ctx, request),
         (b"replybuffer", 4) if request.is(2, "resizing") => Ok(ctx.reply(|reply| reply.ok())),
         (b"populate", 3..=5) => populate(&ctx, request).await,
-        (b"reload" | b"loadaof", _) => Err(Error::quoting(&[
+        (b"loadaof", _) => Err(Error::quoting(&[
             b"ERR DEBUG ",
             &subcommand.to_ascii_uppercase(),
             b" needs persistence, which this server does not have yet",
@@ -143,6 +155,40 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
             printable(request.arg(1), 128),
             b"'. Try DEBUG HELP.",
         ])),
+    }
+}
+
+/// Nobody sees anything between the old and the new.
+async fn reload(server: &Rc<Server>, request: Request<'_>) -> Result {
+    let (mut saves, mut flushes, mut merges) = (true, true, false);
+    for index in 2..request.len() {
+        let options = [("nosave", &mut saves, false), ("noflush", &mut flushes, false), ("merge", &mut merges, true)];
+        let named = options.into_iter().find(|(word, ..)| request.is(index, word));
+        let (_, option, value) =
+            named.ok_or(Error::text("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options."))?;
+        *option = value;
+    }
+    let transaction = saving::hold_everything(&server.shard).await;
+    if saves {
+        saving::save_held(server).await?;
+    }
+    if flushes {
+        let flush = |shard: &Rc<Shard>| {
+            let (mut keyspace, now) = (shard.keyspace.borrow_mut(), shard.clock.now());
+            (0..keyspace.databases()).for_each(|db| keyspace.flush(db, now));
+        };
+        server.shard.call_all(flush).await;
+        server.global.libraries.change(|_| Ok(Catalog::default()))?;
+    }
+    let how = TakeIn { replace: merges, drop_dead: false };
+    let loaded = loading::load_held(server, how).await;
+    drop(transaction);
+    match loaded {
+        Ok(_) => Ok(()),
+        Err(reason) => {
+            log::warning(format_args!("Error trying to load the RDB dump: {reason}"));
+            Err(Error::text("ERR Error trying to load the RDB dump"))
+        }
     }
 }
 

@@ -9,13 +9,14 @@ use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::config::Config;
 use crate::config::REDIS_VERSION;
 use crate::observe::{machine, memory};
+use crate::persist::Progress;
 use crate::resp::{Request, Result};
 use crate::server::global::ID_DIGITS;
 use crate::server::server::{Run, Server, TaskCtx};
 pub use snapshot::Snapshot;
 use std::fmt::{Display, Write};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {
@@ -250,21 +251,21 @@ fn write_script_memory(text: &mut Text, facts: &Facts) {
     text.size("used_memory_scripts", (source_bytes + library_bytes) as u64);
 }
 
-/// Nothing is written to disk yet: what Redis says that has never saved anything.
 fn write_persistence(text: &mut Text, facts: &Facts) {
-    let uptime_us = store_us().saturating_sub(facts.server.global.started_us);
-    text.field("loading", 0);
+    let snapshots = &facts.server.global.snapshots;
+    let number = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    text.field("loading", u8::from(snapshots.is_loading()));
     text.field("async_loading", 0);
-    text.field("rdb_changes_since_last_save", facts.total.changes);
+    text.field("rdb_changes_since_last_save", facts.total.changes.saturating_sub(number(&snapshots.saved_changes)));
     text.field("rdb_bgsave_in_progress", 0);
-    text.field("rdb_last_save_time", realtime_us().saturating_sub(uptime_us) / 1_000_000);
+    text.field("rdb_last_save_time", number(&snapshots.last_save_s));
     text.field("rdb_last_bgsave_status", "ok");
     text.field("rdb_last_bgsave_time_sec", -1);
     text.field("rdb_current_bgsave_time_sec", -1);
-    text.field("rdb_saves", 0);
+    text.field("rdb_saves", number(&snapshots.saves));
     text.field("rdb_last_cow_size", 0);
-    text.field("rdb_last_load_keys_expired", 0);
-    text.field("rdb_last_load_keys_loaded", 0);
+    text.field("rdb_last_load_keys_expired", number(&snapshots.loaded_dead));
+    text.field("rdb_last_load_keys_loaded", number(&snapshots.loaded_keys));
     text.field("aof_enabled", 0);
     text.field("aof_rewrite_in_progress", 0);
     text.field("aof_rewrite_scheduled", 0);
@@ -275,6 +276,22 @@ fn write_persistence(text: &mut Text, facts: &Facts) {
     text.field("aof_rewrites_consecutive_failures", 0);
     text.field("aof_last_write_status", "ok");
     text.field("aof_last_cow_size", 0);
+    if snapshots.is_loading() {
+        write_loading(text, &snapshots.progress);
+    }
+}
+
+/// How far the file is, and how long the rest will take.
+fn write_loading(text: &mut Text, progress: &Progress) {
+    let number = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    let (bytes, of_bytes, began_s) = (number(&progress.bytes), number(&progress.of_bytes), number(&progress.began_s));
+    let lasts_s = (realtime_us() / 1_000_000).saturating_sub(began_s);
+    text.field("loading_start_time", began_s);
+    text.field("loading_total_bytes", of_bytes);
+    text.field("loading_rdb_used_mem", 0);
+    text.field("loading_loaded_bytes", bytes);
+    text.field("loading_loaded_perc", format_args!("{:.2}", percent(bytes, of_bytes)));
+    text.field("loading_eta_seconds", (lasts_s * of_bytes.saturating_sub(bytes)).checked_div(bytes).unwrap_or(1));
 }
 
 fn write_stats(text: &mut Text, facts: &Facts) {

@@ -12,6 +12,7 @@ mod latency;
 mod lolwut;
 mod memory;
 mod monitor;
+mod persistence;
 mod policy;
 mod pubsub;
 mod scripting;
@@ -54,6 +55,7 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         expiry::ROWS,
         latency::ROWS,
         memory::ROWS,
+        persistence::ROWS,
         slowlog::ROWS,
         monitor::ROWS,
         lolwut::ROWS,

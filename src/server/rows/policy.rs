@@ -59,11 +59,7 @@ async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// Every shard looks what holds for a prefix now.
 async fn take_over(server: &Server, prefix: &str) {
     let prefix = prefix.to_owned();
-    let take_over = move |shard: &Rc<Shard>| {
-        let policy = shard.config().expiry_policies.lock().get(prefix.as_str()).cloned();
-        shard.keyspace.borrow_mut().set_policy(prefix.as_bytes(), policy);
-    };
-    server.shard.call_all(take_over).await;
+    server.shard.call_all(move |shard| shard.take_over_policy(&prefix)).await;
 }
 
 fn get(ctx: &TaskCtx) -> Result<Vec<u8>> {

@@ -81,7 +81,8 @@ impl Caller {
         let debug = config.enable_debug_command;
         let monitored = monitor::is_monitored(server);
         let full = !allows_oom && !server.shard.has_room();
-        let conditions = Conditions { has_password: false, debug, paused: Paused::No, monitored, busy: false, full };
+        let conditions =
+            Conditions { has_password: false, debug, paused: Paused::No, monitored, busy: false, full, loading: false };
         Caller {
             server: server.clone(),
             gate: Gate::of(standing, conditions),

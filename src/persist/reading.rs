@@ -1,0 +1,214 @@
+//! Reading a file: the bytes that are there decide how much memory it takes, not the numbers in them.
+
+use super::Progress;
+use crate::rdb::file::{self, Checksum, Dialect, Item, NoItem};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum LoadError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("Wrong signature trying to load DB from file")]
+    Signature,
+    #[error("Can't handle RDB format version {0}")]
+    Version(String),
+    #[error("Short read: the file ends at byte {0}, in the middle")]
+    Short(u64),
+    #[error("Wrong RDB checksum expected: ({expected:x}) but got ({found:x})")]
+    Checksum { expected: u64, found: u64 },
+    #[error("at byte {at}: {what}")]
+    Corrupt { at: u64, what: String },
+    /// Whoever gets the keys does not want more.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What is read at a time, and at the least.
+const READ_BYTES: usize = 1 << 20;
+/// A batch is sent when it has so many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+/// The first version with a checksum.
+const VERSION_OF_CHECKSUMS: u16 = 5;
+
+/// Keys of one shard, in the order of the file.
+#[derive(Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    pub keys: Vec<LoadedKey>,
+}
+
+pub struct LoadedKey {
+    pub db: usize,
+    /// Milliseconds since 1970.
+    pub deadline_ms: Option<u64>,
+    pub idle_s: Option<u64>,
+    pub frequency: Option<u8>,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Batch {
+    pub fn key(&self, of: &LoadedKey) -> &[u8] {
+        &self.bytes[of.key.clone()]
+    }
+
+    /// The value with its type in front.
+    pub fn value(&self, of: &LoadedKey) -> &[u8] {
+        &self.bytes[of.value.clone()]
+    }
+
+    fn add(&mut self, db: usize, item: &file::KeyItem) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&item.key);
+        let key = start..self.bytes.len();
+        self.bytes.push(item.kind);
+        self.bytes.extend_from_slice(item.value);
+        let value = key.end..self.bytes.len();
+        let (deadline_ms, idle_s, frequency) = (item.deadline_ms, item.idle_s, item.frequency);
+        self.keys.push(LoadedKey { db, deadline_ms, idle_s, frequency, key, value });
+    }
+}
+
+/// What a file holds beside keys.
+#[derive(Default)]
+pub struct Beside {
+    pub libraries: Vec<Vec<u8>>,
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What may be in a file, and what is checked.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub text_bytes: usize,
+    pub databases: usize,
+    /// The checksum at its end is looked at.
+    pub checksum: bool,
+    pub shards: usize,
+}
+
+/// Reads a file from its head to its end. Its keys go where `route` says, in batches, until `send` refuses one.
+pub fn read(
+    path: &Path,
+    limits: Limits,
+    progress: &Progress,
+    route: impl Fn(&[u8]) -> usize,
+    mut send: impl FnMut(usize, Batch) -> Result<(), String>,
+) -> Result<Beside, LoadError> {
+    let mut window = Window { file: File::open(path)?, bytes: Vec::new(), at: 0, passed: 0 };
+    let (version, dialect) = read_head(&mut window)?;
+    let mut checksum = Checksum::default();
+    checksum.update(&window.bytes[..file::HEAD_BYTES]);
+    window.pass(file::HEAD_BYTES);
+    let (mut beside, mut db) = (Beside::default(), 0);
+    let mut batches: Vec<Batch> = (0..limits.shards).map(|_| Batch::default()).collect();
+    loop {
+        let (item, len) = match file::read_item(window.rest(), dialect, limits.text_bytes) {
+            Ok(found) => found,
+            Err(NoItem::Incomplete) => {
+                window.read_more()?;
+                continue;
+            }
+            Err(NoItem::Error(what)) => return Err(LoadError::Corrupt { at: window.passed, what }),
+        };
+        let is_end = item == Item::End;
+        match item {
+            Item::Key(item) => {
+                let target = route(&item.key);
+                let batch = &mut batches[target];
+                batch.add(db, &item);
+                if batch.bytes.len() >= BATCH_BYTES {
+                    send(target, std::mem::take(batch)).map_err(LoadError::Refused)?;
+                    progress.bytes.store(window.passed, Ordering::Relaxed);
+                }
+            }
+            Item::Db(number) => {
+                db = usize::try_from(number).ok().filter(|db| *db < limits.databases).ok_or(LoadError::Corrupt {
+                    at: window.passed,
+                    what: format!("database {number} of a server that has more than {} databases", limits.databases),
+                })?;
+            }
+            Item::Library(code) => beside.libraries.push(code.into_owned()),
+            Item::Field(name, value) => beside.fields.push((name.into_owned(), value.into_owned())),
+            Item::Nothing | Item::End => {}
+        }
+        checksum.update(&window.rest()[..len]);
+        window.pass(len);
+        if is_end {
+            break;
+        }
+    }
+    if version >= VERSION_OF_CHECKSUMS {
+        while window.rest().len() < file::CHECKSUM_BYTES {
+            window.read_more()?;
+        }
+        let expected = window.rest().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        // Zero: it was written without.
+        if limits.checksum && expected != 0 && expected != checksum.get() {
+            return Err(LoadError::Checksum { expected, found: checksum.get() });
+        }
+    }
+    for (target, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.keys.is_empty()) {
+        send(target, batch).map_err(LoadError::Refused)?;
+    }
+    progress.bytes.store(window.passed, Ordering::Relaxed);
+    Ok(beside)
+}
+
+fn read_head(window: &mut Window) -> Result<(u16, Dialect), LoadError> {
+    while window.rest().len() < file::HEAD_BYTES {
+        window.read_more()?;
+    }
+    let Some(head) = window.rest().first_chunk() else { return Err(LoadError::Short(0)) };
+    file::read_head(head).map_err(|_| match head.starts_with(b"REDIS") || head.starts_with(b"VALKEY") {
+        true => LoadError::Version(head.escape_ascii().to_string()),
+        false => LoadError::Signature,
+    })
+}
+
+/// A part of a file.
+struct Window {
+    file: File,
+    bytes: Vec<u8>,
+    at: usize,
+    /// Bytes of the file before what is left.
+    passed: u64,
+}
+
+impl Window {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    fn pass(&mut self, len: usize) {
+        self.at += len;
+        self.passed += len as u64;
+    }
+
+    /// Reads as much again as is left, so that what is long is not looked at too often before it is there.
+    fn read_more(&mut self) -> Result<(), LoadError> {
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        let before = self.bytes.len();
+        let wanted = before.max(READ_BYTES);
+        self.bytes.resize(before + wanted, 0);
+        let mut end = before;
+        while end < self.bytes.len() {
+            match self.file.read(&mut self.bytes[end..]) {
+                Ok(0) => break,
+                Ok(count) => end += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.bytes.truncate(end);
+        if end == before {
+            return Err(LoadError::Short(self.passed + end as u64));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! A snapshot's file becomes keys: at the start, and by DEBUG RELOAD.
+
+use super::saving::{POLICY, hold_everything};
+use super::server::Server;
+use crate::clock::{realtime_us, store_us};
+use crate::command::shard_of;
+use crate::config::Policies;
+use crate::net::{Bell, next_from_outside};
+use crate::observe::log;
+use crate::persist::reading::{self, Beside, Limits, LoadError};
+use crate::script::{Catalog, Heading, Library};
+use crate::shard::Shard;
+use crate::shard::snapshot::{TakeIn, TakenIn};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+
+/// Batches that wait for a shard; who reads the file waits then.
+const BATCHES: usize = 4;
+
+/// Loads what is there before anybody sees data, or ends the process: to begin without it would be to lose it.
+pub async fn load_at_start(server: &Rc<Server>) {
+    if !server.global.snapshots.is_loading() {
+        return;
+    }
+    let began_us = store_us();
+    let config = server.shard.config();
+    let how = TakeIn { replace: false, drop_dead: !config.expired_while_down };
+    let transaction = hold_everything(&server.shard).await;
+    match load_held(server, how).await {
+        Ok(taken) => {
+            log::notice(format_args!("Done loading RDB, keys loaded: {}, keys expired: {}.", taken.keys, taken.dead));
+            let seconds = (store_us() - began_us) as f64 / 1e6;
+            log::notice(format_args!("DB loaded from disk: {seconds:.3} seconds"));
+        }
+        Err(reason) => {
+            log::warning(format_args!(
+                "Fatal error loading the DB from '{}': {reason}. Exiting. (Another dbfilename begins without it.)",
+                config.dbfilename
+            ));
+            log::flush();
+            std::process::exit(1);
+        }
+    }
+    drop(transaction);
+    server.global.snapshots.loading.store(false, Ordering::Relaxed);
+}
+
+/// Loads the file that `dbfilename` names, for somebody who holds everything.
+pub async fn load_held(server: &Rc<Server>, how: TakeIn) -> Result<TakenIn, String> {
+    let (shard, config) = (&server.shard, server.shard.config());
+    let path = config.dbfilename.clone();
+    let of_bytes = std::fs::metadata(&path).map_err(|error| error.to_string())?.len();
+    server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
+    let limits = Limits {
+        text_bytes: config.limits.string_bytes,
+        databases: config.databases,
+        checksum: config.rdbchecksum,
+        shards: shard.count,
+    };
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..shard.count).map(|_| mpsc::sync_channel(BATCHES)).unzip();
+    let (tell, told) = mpsc::channel::<Result<Beside, LoadError>>();
+    let (global, hasher) = (server.global.clone(), shard.hasher.clone());
+    let read = move || {
+        let send = |target: usize, batch| {
+            let sent = senders[target].send(batch).map_err(|_| "a shard does not take it".to_owned());
+            global.bells[target].ring_from_outside();
+            sent
+        };
+        let route = |key: &[u8]| shard_of(&hasher, key);
+        let outcome = reading::read(Path::new(&path), limits, &global.snapshots.progress, route, send);
+        // The shards see that there is no more.
+        drop(senders);
+        // Where nobody waits for it any more there is nobody to be told.
+        let _ = tell.send(outcome);
+        global.bells.iter().for_each(Bell::ring_from_outside);
+    };
+    std::thread::Builder::new().name("loading".to_owned()).spawn(read).map_err(|error| error.to_string())?;
+    let mut calls = Vec::new();
+    for (target, batches) in receivers.into_iter().enumerate() {
+        calls.push(shard.call_later(target, move |shard: Rc<Shard>| shard.load_from(batches, how)));
+    }
+    let mut all = TakenIn::default();
+    let mut refused = None;
+    for call in calls {
+        match call.await {
+            Ok(taken) => {
+                all.keys += taken.keys;
+                all.dead += taken.dead;
+            }
+            Err(reason) => refused = refused.or(Some(reason)),
+        }
+    }
+    let read = next_from_outside(&told).await;
+    if let Some(reason) = refused {
+        return Err(reason);
+    }
+    let beside = match read {
+        Some(read) => read.map_err(|error| error.to_string())?,
+        None => return Err("the thread that reads it has ended".to_owned()),
+    };
+    take_policies(server, &beside).await;
+    load_libraries(server, beside.libraries, how.replace).await?;
+    let changes = server.shard.call_all(|shard| shard.end_loading()).await;
+    let snapshots = &server.global.snapshots;
+    snapshots.saved_changes.store(changes.into_iter().sum(), Ordering::Relaxed);
+    snapshots.loaded_keys.store(all.keys, Ordering::Relaxed);
+    snapshots.loaded_dead.store(all.dead, Ordering::Relaxed);
+    Ok(all)
+}
+
+/// Policies of the file, where the configuration has no other for that prefix.
+async fn take_policies(server: &Rc<Server>, beside: &Beside) {
+    for (_, value) in beside.fields.iter().filter(|(name, _)| name == POLICY.as_bytes()) {
+        let words = std::str::from_utf8(value).ok().map(|text| text.split('\0'));
+        let parsed = words.and_then(|words| Policies::parse(words).ok());
+        let parsed = parsed.map(|(prefix, policy, _)| (prefix.to_owned(), policy));
+        let Some((prefix, policy)) = parsed else {
+            log::warning(format_args!("A policy in the file is none: '{}'", value.escape_ascii()));
+            continue;
+        };
+        let config = server.shard.config();
+        config.expiry_policies.lock().entry(prefix.as_str().into()).or_insert(policy);
+        server.shard.call_all(move |shard| shard.take_over_policy(&prefix)).await;
+    }
+}
+
+async fn load_libraries(server: &Rc<Server>, codes: Vec<Vec<u8>>, replace: bool) -> Result<(), String> {
+    let memory_bytes = server.shard.config().script_memory_bytes;
+    let mut loaded_all = Vec::new();
+    for code in codes {
+        let loaded = match Heading::parse(&code) {
+            Ok(heading) => server.scripting.load_new(&code, heading, memory_bytes).await,
+            Err(error) => Err(error),
+        };
+        loaded_all.push(loaded.map_err(|error| String::from_utf8_lossy(&error.to_bytes()).into_owned())?);
+    }
+    let libraries: Vec<Arc<Library>> = loaded_all.iter().map(|loaded| loaded.library.clone()).collect();
+    let with = |catalog: &Catalog| catalog.with(&libraries, replace);
+    let changed = server.global.libraries.change(with);
+    changed.map_err(|error| String::from_utf8_lossy(&error.to_bytes()).into_owned())?;
+    loaded_all.into_iter().for_each(|loaded| drop(server.scripting.functions.keep(loaded)));
+    server.shard.call_all(|shard| Server::of(shard).scripting.functions.refresh()).await;
+    Ok(())
+}

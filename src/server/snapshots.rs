@@ -1,0 +1,57 @@
+//! What all shards know of snapshots: whether one is loaded or written, and what has become of the last.
+
+use crate::clock::realtime_us;
+use crate::config::Config;
+use crate::persist::Progress;
+use crate::persist::claim::{Claim, claim};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+#[derive(Default)]
+pub struct Snapshots {
+    /// One is loaded: whoever wants data is told so.
+    pub loading: AtomicBool,
+    pub progress: Progress,
+    pub is_saving: AtomicBool,
+    /// Seconds since 1970; first the start's.
+    pub last_save_s: AtomicU64,
+    /// Changes, of all shards, that it has.
+    pub saved_changes: AtomicU64,
+    pub saves: AtomicU64,
+    pub has_failed: AtomicBool,
+    /// Of the last that was loaded: keys, and keys that had died by then.
+    pub loaded_keys: AtomicU64,
+    pub loaded_dead: AtomicU64,
+    /// The file that is this server's, and nobody else's.
+    claimed: Mutex<Option<(String, Claim)>>,
+}
+
+impl Snapshots {
+    /// At the start: one is to be loaded, if it is there.
+    pub fn of(config: &Config) -> Snapshots {
+        Snapshots {
+            loading: AtomicBool::new(Path::new(&config.dbfilename).exists()),
+            last_save_s: AtomicU64::new(realtime_us() / 1_000_000),
+            ..Snapshots::default()
+        }
+    }
+
+    pub fn is_loading(&self) -> bool {
+        self.loading.load(Ordering::Relaxed)
+    }
+
+    /// Claims the file that `dbfilename` is in the folder `dir`; whether it is this server's.
+    pub fn claim(&self, dir: &str, name: &str) -> io::Result<bool> {
+        let path = format!("{dir}/{name}");
+        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        if claimed.as_ref().is_none_or(|(of, _)| *of != path) {
+            match claim(&path)? {
+                Some(lock) => *claimed = Some((path, lock)),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}

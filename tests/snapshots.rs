@@ -1,0 +1,309 @@
+//! Snapshots: files from Redis and to it, restarts, what is wrong with files, and who may see what meanwhile.
+
+mod common;
+
+use common::server::start_and_fail;
+use common::{Client, Kind, Server, Value, bulk, error, have_tool, int, wait_until, words};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
+const FILE: &str = "dump.rdb";
+
+/// Keys of every type, in every form, with deadlines and without, in several databases.
+fn fill(client: &mut Client) {
+    let text = "some text that is longer than others ".repeat(30);
+    let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
+    let mut add = |line: String| commands.push(words(&line));
+    for i in 0..2000 {
+        add(format!("SET string:{i} value{i}"));
+        add(format!("SET number:{i} {} EX {}", i * 7919, 1000 + i));
+        add(format!("HSET small:{} field{i} {i}", i % 100));
+        add(format!("HSET hash field{i} value{i}"));
+        add(format!("SADD set member{i}"));
+        add(format!("SADD ints {}", i * 3));
+        add(format!("ZADD zset {} member{i}", f64::from(i) / 7.0));
+        add(format!("RPUSH list element{i}"));
+        add(format!("XADD stream {}-1 field {i} other{} x", i + 1, i % 3));
+    }
+    for i in 0..50 {
+        add(format!("RPUSH lists:{i} a b c {i} {}", &text.replace(' ', "-")[..i * 7]));
+        add(format!("SADD sets:{i} a b c {i}"));
+        add(format!("SADD int-sets:{i} 1 2 {i} -70000 5000000000"));
+        add(format!("ZADD zsets:{i} 1 a 2.5 b inf c -inf d {i} e"));
+        add(format!("PEXPIRE lists:{i} {}", 10_000_000 + i));
+        add(format!("PFADD hll:{} {i}", i % 5));
+    }
+    commands.push(vec![b"SET".to_vec(), b"large".to_vec(), text.repeat(100).into_bytes()]);
+    commands.push(vec![b"SET".to_vec(), b"\x00\xff\r\n".to_vec(), b"\x00binary\xff".to_vec()]);
+    let mut add = |line: &str| commands.push(words(line));
+    add("XGROUP CREATE stream group 0");
+    add("XREADGROUP GROUP group consumer COUNT 20 STREAMS stream >");
+    add("XACK stream group 3-1");
+    add("XDEL stream 5-1");
+    add("SELECT 9");
+    add("SET elsewhere 1");
+    add("HSET there f v");
+    add("SELECT 0");
+    for some in commands.chunks(500) {
+        let replies = client.pipeline(some);
+        assert!(replies.iter().all(|reply| !reply.is_error()), "{replies:?}");
+    }
+}
+
+fn digest(server: &Server) -> Value {
+    let digest = server.client().call("DEBUG DIGEST");
+    assert!(!digest.is_error());
+    digest
+}
+
+/// Starts a server with a file.
+fn start_with(kind: Kind, file: &Path, flags: &[&str]) -> Server {
+    Server::start_with_file(kind, &[&DEBUG, flags].concat(), file, FILE)
+}
+
+fn saved_by(server: &Server) -> std::path::PathBuf {
+    assert_eq!(server.client().call("SAVE"), Value::ok());
+    server.folder().join(FILE)
+}
+
+#[test]
+fn files_go_from_redis_here_and_back() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    for flags in [&[][..], &["--hash-max-listpack-entries", "0", "--zset-max-listpack-entries", "0"]] {
+        let first = Server::start(Kind::Redis, &[&DEBUG[..], flags].concat());
+        fill(&mut first.client());
+        let expected = digest(&first);
+        let mut file = saved_by(&first);
+        let mut servers = vec![first];
+        for kind in
+            [Kind::Ember { shards: 1 }, Kind::Redis, Kind::Ember { shards: 3 }, Kind::Ember { shards: 2 }, Kind::Redis]
+        {
+            let server = start_with(kind, &file, &[]);
+            assert_eq!(digest(&server), expected, "{kind:?}");
+            assert_eq!(server.client().call("XPENDING stream group").items()[0], int(19), "{kind:?}");
+            file = saved_by(&server);
+            servers.push(server);
+        }
+    }
+}
+
+#[test]
+fn a_restart_with_other_shards_finds_everything() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &DEBUG);
+    let mut client = server.client();
+    fill(&mut client);
+    assert_eq!(client.call("HSET limits a 1 b 2 c 3"), int(3));
+    assert_eq!(client.call("HPEXPIRE limits 100000000 FIELDS 1 b").items(), [int(1)]);
+    let library = "#!lua name=lib\nredis.register_function('answer', function() return 42 end)";
+    assert_eq!(client.command(&["FUNCTION", "LOAD", library]), bulk("lib"));
+    assert_eq!(client.call("EXPIRY POLICY SET sessions: 30m JITTER 10"), Value::ok());
+    let (expected, deadline) = (digest(&server), client.call("HPEXPIRETIME limits FIELDS 1 b"));
+    client.send("SHUTDOWN SAVE");
+    let mut server = server;
+    assert!(server.wait_for_end(PATIENCE).is_some_and(|(status, _)| status.success()));
+    for _ in 0..3 {
+        server = server.restart(&DEBUG);
+        let mut client = server.client();
+        assert_eq!(digest(&server), expected);
+        assert_eq!(client.call("HPEXPIRETIME limits FIELDS 1 b"), deadline);
+        assert_eq!(client.call("FCALL answer 0"), int(42));
+        assert!(format!("{:?}", client.call("EXPIRY POLICY GET sessions:")).contains("30m"));
+        assert_eq!(client.call("DEBUG RELOAD"), Value::ok());
+        assert_eq!(digest(&server), expected);
+        assert_eq!(client.call("FCALL answer 0"), int(42));
+    }
+    assert_eq!(server.info("rdb_changes_since_last_save").as_deref(), Some("0"));
+    assert_eq!(server.client().call("SET one 1"), Value::ok());
+    assert_eq!(server.info("rdb_changes_since_last_save").as_deref(), Some("1"));
+}
+
+/// They were alive in the file, and are dead now: nobody sees them, and each is told as a death.
+#[test]
+fn what_has_died_meanwhile_is_hidden_and_told() {
+    for (flags, told) in [(&[][..], 300), (&["--expired-while-down", "no"], 0)] {
+        let server = Server::start(Kind::Ember { shards: 2 }, &["--active-expire-enabled", "no"]);
+        let mut client = server.client();
+        for i in 0..300 {
+            assert_eq!(client.call(&format!("SET short:{i} 1 PX 1")), Value::ok());
+            assert_eq!(client.call(&format!("SET long:{i} 1 EX 1000")), Value::ok());
+        }
+        let file = saved_by(&server);
+        assert!(wait_until(PATIENCE, || client.call("EXISTS short:299") == int(0)));
+        let again = start_with(Kind::Ember { shards: 3 }, &file, flags);
+        let mut client = again.client();
+        assert_eq!(client.call("DBSIZE"), int(300));
+        assert!(client.call("KEYS short:*").items().is_empty());
+        assert!(wait_until(PATIENCE, || again.info("expired_keys") == Some(told.to_string())));
+        assert_eq!(again.info("rdb_last_load_keys_expired").as_deref(), Some("300"));
+        assert_eq!(again.info("rdb_last_load_keys_loaded").as_deref(), Some("300"));
+    }
+}
+
+/// The file comes slowly: it is a pipe.
+#[test]
+fn nobody_sees_data_before_all_is_there() {
+    let source = Server::start(Kind::Ember { shards: 1 }, &DEBUG);
+    fill(&mut source.client());
+    let (expected, bytes) = (digest(&source), fs::read(saved_by(&source)).expect("a file"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join(FILE);
+    assert!(Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()));
+    let server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &DEBUG, folder);
+    let mut file = fs::File::options().write(true).open(&pipe).expect("the server reads");
+    file.write_all(&bytes[..bytes.len() / 2]).expect("a reader");
+    assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
+    let loading = error("LOADING Redis is loading the dataset in memory");
+    let mut client = server.client();
+    for refused in ["PING", "GET string:1", "SET a 1", "EVAL return(1) 0", "DBSIZE"] {
+        assert_eq!(client.call(refused), loading, "{refused}");
+    }
+    assert_eq!(client.call("MULTI"), Value::ok());
+    assert_eq!(client.call("GET string:1"), loading);
+    assert!(client.call("EXEC").text().starts_with("EXECABORT"));
+    assert_eq!(server.info("loading").as_deref(), Some("1"));
+    assert!(server.info("loading_loaded_bytes").is_some());
+    file.write_all(&bytes[bytes.len() / 2..]).expect("a reader");
+    drop(file);
+    assert!(wait_until(PATIENCE, || client.call("PING") != loading));
+    assert_eq!(server.info("loading").as_deref(), Some("0"));
+    assert_eq!(digest(&server), expected);
+}
+
+#[test]
+fn files_that_are_wrong_are_said_to_be_and_change_nothing_else() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &DEBUG);
+    let mut client = server.client();
+    fill(&mut client);
+    let path = saved_by(&server);
+    let whole = fs::read(&path).expect("a file");
+    let mut rng = fastrand::Rng::with_seed(17);
+    let mut reload = |bytes: &[u8]| {
+        fs::write(&path, bytes).expect("a file");
+        client.call("DEBUG RELOAD NOSAVE NOFLUSH MERGE")
+    };
+    let wrong = error("ERR Error trying to load the RDB dump");
+    for _ in 0..100 {
+        let mut bytes = whole.clone();
+        match rng.u8(..4) {
+            0 => bytes.truncate(rng.usize(..whole.len())),
+            1 => drop(bytes.drain(rng.usize(9..500)..rng.usize(500..whole.len()))),
+            2 => drop(bytes.splice(9..9, whole[rng.usize(..100)..200].iter().copied())),
+            _ => bytes[rng.usize(..whole.len() - 8)] ^= 1 << rng.u8(..8),
+        }
+        if bytes != whole {
+            assert_eq!(reload(&bytes), wrong);
+        }
+    }
+    assert_eq!(reload(b""), wrong);
+    assert_eq!(reload(b"REDIS0099"), wrong);
+    assert_eq!(reload(b"no such file at all"), wrong);
+    // A string of 2^60 bytes, of which there are five.
+    assert_eq!(reload(b"REDIS0010\x00\x01k\x81\x10\x00\x00\x00\x00\x00\x00\x00hello"), wrong);
+    assert_eq!(reload(&whole), Value::ok());
+    assert_eq!(client.call("GET string:7"), bulk("value7"));
+}
+
+#[test]
+fn a_start_with_a_wrong_file_fails_and_leaves_it_alone() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &[]);
+    fill(&mut server.client());
+    let whole = fs::read(saved_by(&server)).expect("a file");
+    for (bytes, reason) in [
+        (&whole[..whole.len() / 2], "Short read"),
+        (b"REDIS0099 and more".as_slice(), "Can't handle RDB format version"),
+        (b"something else".as_slice(), "Wrong signature"),
+        (b"".as_slice(), "Short read"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join(FILE), bytes).expect("a file");
+        let dir = folder.path().to_str().expect("a name");
+        let failed = start_and_fail(Kind::Ember { shards: 2 }, 0, &["--dir", dir, "--unixsocket", &format!("{dir}/s")]);
+        assert!(!failed.status.success() && failed.output.contains(reason), "{reason}: {}", failed.output);
+        assert_eq!(fs::read(folder.path().join(FILE)).expect("a file"), bytes);
+    }
+}
+
+#[test]
+fn a_save_that_fails_leaves_the_old_file_and_the_server() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &["--enable-protected-configs", "yes"]);
+    let mut client = server.client();
+    assert_eq!(client.call("SET k old"), Value::ok());
+    let path = saved_by(&server);
+    let old = fs::read(&path).expect("a file");
+    fs::create_dir(server.folder().join("folder")).expect("a folder");
+    fs::write(server.folder().join("folder/x"), "").expect("a file");
+    assert_eq!(client.call("CONFIG SET dbfilename folder"), Value::ok());
+    let failed = client.call("SAVE").text();
+    assert!(failed.starts_with("ERR Error saving DB on disk: "), "{failed}");
+    assert_eq!(client.call("SET k new"), Value::ok());
+    assert_eq!(fs::read(&path).expect("a file"), old);
+    let left = || fs::read_dir(server.folder()).expect("a folder").flatten().map(|of| of.file_name());
+    assert!(left().all(|name| !name.to_string_lossy().starts_with("temp")), "{:?}", left().collect::<Vec<_>>());
+    let wrong = client.call("CONFIG SET dbfilename a/b").text();
+    assert!(wrong.contains("dbfilename can't be a path, just a filename"), "{wrong}");
+    assert_eq!(client.call("CONFIG SET dbfilename dump.rdb"), Value::ok());
+    assert_eq!(client.call("SAVE"), Value::ok());
+    assert_ne!(fs::read(&path).expect("a file"), old);
+}
+
+#[test]
+fn a_file_has_one_server() {
+    let first = Server::start(Kind::Ember { shards: 1 }, &[]);
+    let dir = first.folder().to_str().expect("a name").to_owned();
+    let second = Server::start(Kind::Ember { shards: 2 }, &["--dir", &dir]);
+    let mut client = second.client();
+    assert_eq!(first.client().call("SAVE"), Value::ok());
+    let refused = client.call("SAVE").text();
+    assert!(refused.contains("belongs to another server"), "{refused}");
+    assert_eq!(client.call("SET a 1"), Value::ok());
+}
+
+/// Those who write while it is written see it as one moment.
+#[test]
+fn a_file_is_of_one_moment() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &DEBUG);
+    let mut client = server.client();
+    const ACCOUNTS: usize = 300;
+    for i in 0..ACCOUNTS {
+        assert_eq!(client.call(&format!("SET account:{i} 1000")), Value::ok());
+    }
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (server, stop) = (&server, &stop);
+            scope.spawn(move || {
+                let (mut client, mut rng) = (server.client(), fastrand::Rng::with_seed(seed));
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let (from, to, sum) = (rng.usize(..ACCOUNTS), rng.usize(..ACCOUNTS), rng.u32(1..50));
+                    let transfer = [
+                        words("MULTI"),
+                        words(&format!("DECRBY account:{from} {sum}")),
+                        words(&format!("INCRBY account:{to} {sum}")),
+                        words("EXEC"),
+                    ];
+                    assert!(client.pipeline(&transfer).iter().all(|reply| !reply.is_error()));
+                }
+            });
+        }
+        for _ in 0..10 {
+            let file = saved_by(&server);
+            let folder = tempfile::tempdir().expect("a folder");
+            let copy = folder.path().join(FILE);
+            fs::copy(&file, &copy).expect("a copy");
+            let read = start_with(Kind::Ember { shards: 2 }, &copy, &[]);
+            let mut client = read.client();
+            let sum: i64 = (0..ACCOUNTS)
+                .map(|i| client.call(&format!("GET account:{i}")).text().parse::<i64>().expect("a number"))
+                .sum();
+            assert_eq!(sum, 1000 * ACCOUNTS as i64);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
