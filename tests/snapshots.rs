@@ -265,6 +265,104 @@ fn a_file_has_one_server() {
     assert_eq!(client.call("SET a 1"), Value::ok());
 }
 
+/// A command at random, on keys of all types, of which the large ones last.
+fn any_command(rng: &mut fastrand::Rng) -> Vec<Vec<u8>> {
+    let key = |rng: &mut fastrand::Rng, kind: &str| format!("{kind}:{}", rng.u32(..40));
+    let n = rng.u32(..100_000);
+    let line = match rng.u32(..34) {
+        0 => format!("SET {} value{n}", key(rng, "s")),
+        1 => format!("SET {} {n} EX {}", key(rng, "s"), 1000 + n),
+        2 => format!("APPEND {} x{n}", key(rng, "a")),
+        3 => format!("INCRBY {} {n}", key(rng, "n")),
+        4 => format!("SETRANGE {} {} x{n}", key(rng, "a"), n % 300),
+        5 => format!("GETDEL {}", key(rng, "s")),
+        6 => format!("DEL {} {}", key(rng, "s"), key(rng, "h")),
+        7 => format!("EXPIRE {} {}", key(rng, "s"), 1000 + n),
+        8 => format!("PERSIST {}", key(rng, "s")),
+        9 => format!("HSET {} f{} v{n}", key(rng, "h"), n % 1000),
+        10 => format!("HDEL {} f{}", key(rng, "h"), n % 1000),
+        11 => format!("HINCRBY {} count {n}", key(rng, "h")),
+        12 => format!("HPEXPIRE {} {} FIELDS 1 f{}", key(rng, "h"), 10_000_000 + n, n % 1000),
+        13 => format!("RPUSH {} e{n} f{n}", key(rng, "l")),
+        14 => format!("LPOP {} 3", key(rng, "l")),
+        15 => format!("LSET {} 0 changed{n}", key(rng, "l")),
+        16 => format!("LMOVE {} {} LEFT RIGHT", key(rng, "l"), key(rng, "l")),
+        17 => format!("SADD {} m{n} {n}", key(rng, "t")),
+        18 => format!("SPOP {}", key(rng, "t")),
+        19 => format!("SUNIONSTORE {} {} {}", key(rng, "t"), key(rng, "t"), key(rng, "t")),
+        20 => format!("ZADD {} {n} m{}", key(rng, "z"), n % 1000),
+        21 => format!("ZPOPMIN {}", key(rng, "z")),
+        22 => format!("ZINCRBY {} 3 m{}", key(rng, "z"), n % 1000),
+        23 => format!("XADD {} * f {n}", key(rng, "x")),
+        24 => format!("XTRIM {} MAXLEN {}", key(rng, "x"), n % 50),
+        25 => format!("RENAME {} {}", key(rng, "s"), key(rng, "s")),
+        26 => format!("COPY {} {} REPLACE", key(rng, "h"), key(rng, "h")),
+        27 => format!("SETBIT {} {} 1", key(rng, "b"), n % 3000),
+        28 => format!("PFADD {} {n}", key(rng, "p")),
+        29 => format!("MSET {} 1 {} 2 {} 3", key(rng, "s"), key(rng, "s"), key(rng, "n")),
+        30 => format!("HSET huge f{} v{n}", n % 5000),
+        31 => format!("ZADD huge-z {n} m{}", n % 5000),
+        32 => format!("LREM huge-l 1 e{n}"),
+        _ => format!("DEL key:{n}"),
+    };
+    words(&line)
+}
+
+/// While it is written everything goes on changing, in every way; the file has what was there when BGSAVE was answered.
+#[test]
+fn a_file_is_what_was_there_when_it_began() {
+    let begun = Value::Simple("Background saving started".into());
+    for (shards, seed) in [(1, 1), (3, 2), (2, 3)] {
+        let server = Server::start(Kind::Ember { shards }, &DEBUG);
+        let mut client = server.client();
+        assert_eq!(client.call("DEBUG POPULATE 150000 key 40"), Value::ok());
+        for i in (0..5000).step_by(10) {
+            let pushed: Vec<String> = (i..i + 10).map(|i| format!("e{i}")).collect();
+            assert!(!client.call(&format!("RPUSH huge-l {}", pushed.join(" "))).is_error());
+        }
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut load = |client: &mut Client, count: usize| {
+            let commands: Vec<_> = (0..count).map(|_| any_command(&mut rng)).collect();
+            client.pipeline(&commands);
+        };
+        let mut meanwhile = 0;
+        for round in 0..4 {
+            (0..20).for_each(|_| load(&mut client, 100));
+            let expected = digest(&server);
+            assert_eq!(client.call("BGSAVE"), begun);
+            while server.info("rdb_bgsave_in_progress").as_deref() == Some("1") {
+                load(&mut client, 200);
+                meanwhile += 200;
+            }
+            assert_eq!(server.info("rdb_last_bgsave_status").as_deref(), Some("ok"));
+            let read = start_with(Kind::Ember { shards: 2 }, &server.folder().join(FILE), &[]);
+            assert_eq!(digest(&read), expected, "round {round} on {shards} shards");
+        }
+        assert!(meanwhile > 0, "nothing has changed while it was written");
+    }
+}
+
+/// There is nothing any more of what was to be written: it begins anew, with what is there then.
+#[test]
+fn databases_may_be_emptied_and_change_places_meanwhile() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &DEBUG);
+    let mut client = server.client();
+    for command in ["FLUSHALL", "FLUSHDB", "SWAPDB 0 3"] {
+        assert_eq!(client.call("DEBUG POPULATE 100000 key 40"), Value::ok());
+        assert_eq!(client.call("SET other 1"), Value::ok());
+        let saves = server.info("rdb_saves");
+        assert!(!client.call("BGSAVE").is_error());
+        assert_eq!(client.call("SAVE"), error("ERR Background save already in progress"));
+        assert_eq!(client.call(command), Value::ok());
+        assert_eq!(client.call("SET last 1"), Value::ok());
+        assert!(wait_until(PATIENCE, || server.info("rdb_bgsave_in_progress").as_deref() == Some("0")));
+        assert_ne!(server.info("rdb_saves"), saves);
+        let read = start_with(Kind::Ember { shards: 1 }, &server.folder().join(FILE), &[]);
+        assert_eq!(read.client().call("EXISTS key:7"), int(0), "{command}");
+        assert_eq!(client.call("FLUSHALL"), Value::ok());
+    }
+}
+
 /// Those who write while it is written see it as one moment.
 #[test]
 fn a_file_is_of_one_moment() {
@@ -292,8 +390,16 @@ fn a_file_is_of_one_moment() {
                 }
             });
         }
-        for _ in 0..10 {
-            let file = saved_by(&server);
+        for round in 0..10 {
+            let file = match round % 2 {
+                0 => saved_by(&server),
+                _ => {
+                    assert!(!client.call("BGSAVE").is_error());
+                    let goes_on = || server.info("rdb_bgsave_in_progress").as_deref() == Some("1");
+                    assert!(wait_until(PATIENCE, || !goes_on()));
+                    server.folder().join(FILE)
+                }
+            };
             let folder = tempfile::tempdir().expect("a folder");
             let copy = folder.path().join(FILE);
             fs::copy(&file, &copy).expect("a copy");

@@ -53,7 +53,7 @@ macro_rules! only {
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Directive] = &[
-    only!(Persistence "save" "" Kind::Text, "snapshots by themselves are not available yet: only save \"\" is accepted; SAVE writes one",
+    only!(Persistence "save" "" Kind::Text, "snapshots by themselves are not available yet: only save \"\" is accepted; SAVE and BGSAVE write them",
         "when to write a snapshot"),
     kept!(Persistence "rdbcompression" "yes" Kind::YesNo, "compress texts in snapshots"),
     kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),

@@ -6,9 +6,11 @@
 
 use super::change::{Cause, Change, Event};
 use super::said::{KeyName, Said};
+use super::snapshot::Saving;
 use super::tracking::{Invalidated, Tracker, Tracking};
 use super::watch::Watched;
 use crate::config::NotifyFlags;
+use crate::table::Stored;
 use std::collections::HashMap;
 
 /// One keyspace notification.
@@ -83,6 +85,8 @@ pub struct Effects {
     pub said: Said,
     /// Who is told that what it has read has changed.
     tracking: Tracking,
+    /// A snapshot that is made, which has to have what changes before it does.
+    pub saving: Option<Box<Saving>>,
     /// Whose command runs, if it is one that tracks what it reads.
     pub writer: Option<Tracker>,
 }
@@ -160,6 +164,9 @@ impl Effects {
 
     /// A database was emptied, or has another place.
     pub(super) fn flushed(&mut self) {
+        if let Some(saving) = &mut self.saving {
+            saving.void();
+        }
         self.tracking.flushed();
         self.sinks.set(Sinks::TRACKED, self.tracking.is_wanted());
     }
@@ -214,6 +221,20 @@ impl Effects {
     #[inline]
     fn knows_open(&self) -> bool {
         cfg!(debug_assertions) || self.is_journaled()
+    }
+
+    /// A snapshot that is made has what is about to change, as it is: content and deadline, if it is there.
+    #[inline(always)]
+    pub(super) fn save_first<'k>(
+        &mut self,
+        db: usize,
+        hash: u64,
+        key: impl FnOnce() -> &'k [u8],
+        was: impl FnOnce() -> Option<(Stored<'k>, Option<u64>)>,
+    ) {
+        if let Some(saving) = &mut self.saving {
+            saving.before_change(db, hash, key(), was());
+        }
     }
 
     /// It is going to be said now, or what was done to the key changed nothing.

@@ -156,8 +156,10 @@ impl Keyspace {
                 found.is_some_and(|(entry, is_dead)| !is_dead && !is_held(hasher.hash(entry.key())))
             })
             .collect();
-        let count = table.take_out_some(block, may_go.into_iter(), bytes, |entry| {
-            leases.end(db, hasher.hash(entry.key()));
+        let count = table.take_out_some(block, may_go.into_iter(), bytes, |entry, deadline_ms| {
+            let hash = hasher.hash(entry.key());
+            leases.end(db, hash);
+            effects.save_first(db, hash, || entry.key(), || Some((entry.content(), deadline_ms)));
             effects.record(db, entry.key(), Change::evicted());
             nodes.bytes_of(entry)
         });

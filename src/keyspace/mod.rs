@@ -28,7 +28,7 @@ mod live;
 mod nodes;
 mod policies;
 mod said;
-mod snapshot;
+pub mod snapshot;
 mod touch;
 mod tracking;
 mod watch;
@@ -361,6 +361,7 @@ impl Keyspace {
         debug_assert!(target.find(key).is_none());
         let mut slot = target.insert(key, value, self.clocking.of_new(now));
         self.effects.tell(Event::New, db, key.bytes);
+        self.effects.save_first(db, key.hash, || key.bytes, || None);
         self.effects.open(db, key.hash, || key.bytes);
         if deadline_ms.is_some() {
             slot = target.set_deadline(slot, deadline_ms, now.ms);
@@ -371,6 +372,9 @@ impl Keyspace {
     /// Deletes a key; whether it was there and alive.
     pub fn remove(&mut self, db: usize, key: Key, now: Now) -> bool {
         self.live_slot(db, key, now).is_some_and(|slot| {
+            let table = &self.dbs[db];
+            let was = || Some((table.entry(slot).content(), table.deadline_ms(slot)));
+            self.effects.save_first(db, key.hash, || key.bytes, was);
             self.effects.open(db, key.hash, || key.bytes);
             self.remove_slot(db, slot);
             true

@@ -107,16 +107,18 @@ pub fn write_sizes(out: &mut Vec<u8>, keys: u64, with_deadline: u64) {
     write::len(out, with_deadline);
 }
 
-/// A key, its deadline in milliseconds since 1970, and its value with the type in front.
-pub fn write_key(out: &mut Vec<u8>, key: &[u8], deadline_ms: Option<u64>, value: &[u8]) {
-    let Some((kind, value)) = value.split_first() else { return };
+/// A key, its deadline in milliseconds since 1970, and its value, which `value` appends with the type in front.
+pub fn write_key(out: &mut Vec<u8>, key: &[u8], deadline_ms: Option<u64>, value: impl FnOnce(&mut Vec<u8>)) {
     if let Some(deadline_ms) = deadline_ms {
         out.push(opcode::EXPIRES_AT_MS);
         out.extend_from_slice(&deadline_ms.to_le_bytes());
     }
-    out.push(*kind);
-    write::blob(out, key);
-    out.extend_from_slice(value);
+    let start = out.len();
+    value(out);
+    // The key stands between the type and the rest.
+    let mut name = Vec::new();
+    write::blob(&mut name, key);
+    out.splice(start + 1..start + 1, name);
 }
 
 pub fn write_end(out: &mut Vec<u8>) {
@@ -272,8 +274,8 @@ mod tests {
         write_db(&mut out, 300);
         write_sizes(&mut out, 5, 2);
         write_library(&mut out, b"#!lua name=l");
-        write_key(&mut out, b"k", Some(1_700_000_000_123), b"\x00\x05hello");
-        write_key(&mut out, b"l", None, b"\x00\xc0\x01");
+        write_key(&mut out, b"k", Some(1_700_000_000_123), |out| out.extend_from_slice(b"\x00\x05hello"));
+        write_key(&mut out, b"l", None, |out| out.extend_from_slice(b"\x00\xc0\x01"));
         write_end(&mut out);
         let mut items = Vec::new();
         let mut at = 0;

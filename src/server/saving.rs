@@ -1,4 +1,5 @@
-//! SAVE: all shards write what they have, while nobody changes anything, into one file.
+//! SAVE and BGSAVE: all shards write what they have at one moment into one file, while nobody changes anything, or while
+//! all go on.
 
 use super::server::Server;
 use crate::clock::realtime_us;
@@ -7,7 +8,7 @@ use crate::observe::{log, memory};
 use crate::persist::writing::{self, How, Offered, Pieces};
 use crate::rdb::file;
 use crate::resp::{Error, Result};
-use crate::shard::snapshot::Sizes;
+use crate::shard::snapshot::{Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -31,7 +32,10 @@ pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
     transaction
 }
 
-/// Writes the file that `dbfilename` names, as of one moment of all shards.
+/// How often it is begun anew where databases are emptied meanwhile.
+const ATTEMPTS: usize = 16;
+
+/// Writes the file that `dbfilename` names, as of one moment of all shards; nobody touches anything until it is done.
 pub async fn save(server: &Rc<Server>) -> Result {
     let transaction = hold_everything(&server.shard).await;
     let saved = save_held(server).await;
@@ -41,18 +45,78 @@ pub async fn save(server: &Rc<Server>) -> Result {
 
 /// The same for somebody who holds everything.
 pub async fn save_held(server: &Rc<Server>) -> Result {
-    let snapshots = &server.global.snapshots;
-    if snapshots.is_saving.swap(true, Ordering::Relaxed) {
-        return Err(Error::text("ERR Background save already in progress"));
+    begin(server)?;
+    let begun = begin_parts(server).await;
+    let saved = write(server, begun).await;
+    end(server, false, saved)
+}
+
+/// The same, while others go on. Returns when the moment was.
+pub async fn save_beside(server: &Rc<Server>) -> Result {
+    begin(server)?;
+    let begun = begin_beside(server).await;
+    go_on_beside(server, Some(begun));
+    Ok(())
+}
+
+/// The same for somebody who holds keys: the moment is when they are free.
+pub fn save_later(server: &Rc<Server>) -> Result {
+    begin(server)?;
+    go_on_beside(server, None);
+    Ok(())
+}
+
+fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
+    server.global.snapshots.began_s.store(realtime_us() / 1_000_000, Ordering::Relaxed);
+    log::notice(format_args!("Background saving started"));
+    let server = server.clone();
+    glommio::spawn_local(async move {
+        let mut saved = Ok(None);
+        for _ in 0..ATTEMPTS {
+            let begun = match begun.take() {
+                Some(begun) => begun,
+                None => begin_beside(&server).await,
+            };
+            saved = write(&server, begun).await;
+            if saved != Ok(None) {
+                break;
+            }
+        }
+        // Its log says what has become of it, and INFO.
+        let _ = end(&server, true, saved);
+    })
+    .detach();
+}
+
+/// One moment for all shards; from then on they see to it themselves.
+async fn begin_beside(server: &Rc<Server>) -> Begun {
+    let transaction = hold_everything(&server.shard).await;
+    let begun = begin_parts(server).await;
+    drop(transaction);
+    begun
+}
+
+fn begin(server: &Server) -> Result {
+    match server.global.snapshots.is_saving.swap(true, Ordering::Relaxed) {
+        true => Err(Error::text("ERR Background save already in progress")),
+        false => Ok(()),
     }
-    let saved = write(server).await;
-    snapshots.is_saving.store(false, Ordering::Relaxed);
-    snapshots.has_failed.store(saved.is_err(), Ordering::Relaxed);
-    match saved {
+}
+
+fn end(server: &Server, is_beside: bool, saved: std::result::Result<Option<u64>, String>) -> Result {
+    let snapshots = &server.global.snapshots;
+    let now_s = realtime_us() / 1_000_000;
+    let saved = saved.and_then(|changes| changes.ok_or_else(|| "databases were emptied all the time".to_owned()));
+    if is_beside {
+        snapshots.lasted_s.store(now_s.saturating_sub(snapshots.began_s.load(Ordering::Relaxed)), Ordering::Relaxed);
+        snapshots.has_failed.store(saved.is_err(), Ordering::Relaxed);
+    }
+    let result = match saved {
         Ok(changes) => {
             snapshots.saved_changes.store(changes, Ordering::Relaxed);
-            snapshots.last_save_s.store(realtime_us() / 1_000_000, Ordering::Relaxed);
+            snapshots.last_save_s.store(now_s, Ordering::Relaxed);
             snapshots.saves.fetch_add(1, Ordering::Relaxed);
+            snapshots.has_failed.store(false, Ordering::Relaxed);
             log::notice(format_args!("DB saved on disk"));
             Ok(())
         }
@@ -60,31 +124,60 @@ pub async fn save_held(server: &Rc<Server>) -> Result {
             log::warning(format_args!("Error saving DB on disk: {reason}"));
             Err(Error::err(format_args!("Error saving DB on disk: {reason}")))
         }
-    }
+    };
+    snapshots.began_s.store(0, Ordering::Relaxed);
+    snapshots.is_saving.store(false, Ordering::Relaxed);
+    result
 }
 
-/// How many changes the file has.
-async fn write(server: &Rc<Server>) -> std::result::Result<u64, String> {
+/// A snapshot whose moment has been.
+struct Begun {
+    /// What stands before the keys.
+    head: Vec<u8>,
+    /// Changes that it has.
+    changes: u64,
+}
+
+/// While everything is held: each shard keeps what it has at this moment.
+async fn begin_parts(server: &Rc<Server>) -> Begun {
+    let begin = |shard: &Rc<Shard>| {
+        shard.begin_saving();
+        shard.sizes()
+    };
+    let sizes = server.shard.call_all(begin).await;
+    Begun { head: head(server, &sizes), changes: sizes.iter().map(|sizes| sizes.changes).sum() }
+}
+
+/// How many changes the file has; none where it has to begin anew.
+async fn write(server: &Rc<Server>, begun: Begun) -> std::result::Result<Option<u64>, String> {
+    let written = write_parts(server, begun.head).await;
+    server.shard.call_all(|shard| shard.stop_saving()).await;
+    written.map(|is_whole| is_whole.then_some(begun.changes))
+}
+
+async fn write_parts(server: &Rc<Server>, head: Vec<u8>) -> std::result::Result<bool, String> {
     let (shard, config) = (&server.shard, server.shard.config());
     let is_ours = server.global.snapshots.claim(&config.dir, &config.dbfilename).map_err(|error| error.to_string())?;
     if !is_ours {
         return Err(format!("'{}' in '{}' belongs to another server that runs", config.dbfilename, config.dir));
     }
-    let sizes = shard.call_all(|shard| shard.sizes()).await;
     let how = How { checksum: config.rdbchecksum, in_steps: config.rdb_save_incremental_fsync };
     let (bells, me) = (server.global.bells.clone(), shard.id);
     let begun = writing::begin(&config.dbfilename, how, move || bells[me].ring_from_outside());
     let (pieces, outcome) = begun.map_err(|error| error.to_string())?;
-    if send(&pieces, head(server, &sizes)).await {
+    let mut is_void = false;
+    if send(&pieces, head).await {
         let of_all = pieces.clone();
-        let written = shard.call_all_later(move |shard| shard.write_down(of_all)).await;
-        while written.iter().all(|written| *written) && !pieces.end() {
+        let wrote = shard.call_all_later(move |shard| shard.write_down(of_all)).await;
+        is_void = wrote.contains(&Wrote::Nothing);
+        while wrote.iter().all(|wrote| *wrote == Wrote::All) && !pieces.end() {
             sleep(FULL).await;
         }
     }
     drop(pieces);
     match next_from_outside(&outcome).await {
-        Some(Ok(_)) => Ok(sizes.iter().map(|sizes| sizes.changes).sum()),
+        Some(Ok(_)) => Ok(true),
+        Some(Err(_)) if is_void => Ok(false),
         Some(Err(error)) => Err(error.to_string()),
         None => Err("the thread that writes it has ended".to_owned()),
     }

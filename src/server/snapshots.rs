@@ -20,6 +20,9 @@ pub struct Snapshots {
     /// Changes, of all shards, that it has.
     pub saved_changes: AtomicU64,
     pub saves: AtomicU64,
+    /// When one began that is made beside others' work, seconds since 1970, or 0; how long the last lasted.
+    pub began_s: AtomicU64,
+    pub lasted_s: AtomicU64,
     pub has_failed: AtomicBool,
     /// Of the last that was loaded: keys, and keys that had died by then.
     pub loaded_keys: AtomicU64,
@@ -34,6 +37,7 @@ impl Snapshots {
         Snapshots {
             loading: AtomicBool::new(Path::new(&config.dbfilename).exists()),
             last_save_s: AtomicU64::new(realtime_us() / 1_000_000),
+            lasted_s: AtomicU64::new(u64::MAX),
             ..Snapshots::default()
         }
     }

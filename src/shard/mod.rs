@@ -162,6 +162,8 @@ pub struct Shard {
     hold_until_us: Cell<u64>,
     records: Records,
     room: Room,
+    /// A snapshot's part.
+    written: RefCell<Option<Rc<RefCell<snapshot::Written>>>>,
     outbox: Outbox,
     transactions: Transactions,
     stalled: Stalled,
@@ -216,6 +218,7 @@ impl Shard {
             hold_until_us: Cell::new(0),
             records: Records::default(),
             room: Room::new(ceiling),
+            written: RefCell::default(),
             outbox: Outbox::new(id, count),
             transactions: Transactions::new(id, count, sequence),
             stalled: Stalled::default(),

@@ -4,10 +4,12 @@ use super::Shard;
 use crate::clock::store_us;
 use crate::command::dump::{self, Wall};
 use crate::keyspace::Clocking;
+use crate::keyspace::snapshot::{Kept, Saved};
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::persist::reading::{Batch, LoadedKey};
 use crate::persist::writing::{Offered, Pieces};
 use crate::rdb::{self, file};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -46,6 +48,34 @@ pub struct TakeIn {
     pub drop_dead: bool,
 }
 
+/// What has become of a shard's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrote {
+    All,
+    /// The disk does not take it.
+    NoRoom,
+    /// A database was emptied, or has changed places with another: there is no such moment any more.
+    Nothing,
+}
+
+/// What is written down and did not leave yet.
+#[derive(Default)]
+pub(super) struct Written {
+    bytes: Vec<u8>,
+    /// Whose keys they are that come last. Another shard's piece may come next, so each says so anew.
+    db: Option<usize>,
+}
+
+impl Written {
+    fn add(&mut self, db: usize, kept: &Kept, wall: Wall) {
+        if self.db.replace(db) != Some(db) {
+            file::write_db(&mut self.bytes, db);
+        }
+        let deadline_ms = kept.deadline_ms.map(|ms| wall.of_store_ms(ms));
+        file::write_key(&mut self.bytes, kept.key, deadline_ms, |out| dump::write(out, kept.content, wall));
+    }
+}
+
 impl Shard {
     pub fn sizes(&self) -> Sizes {
         let keyspace = self.keyspace.borrow();
@@ -57,46 +87,44 @@ impl Shard {
         }
     }
 
-    /// Writes all keys down, while somebody sees to it that nothing changes. Whether there was room for all.
-    pub async fn write_down(self: Rc<Shard>, pieces: Pieces) -> bool {
-        let databases = self.keyspace.borrow().databases();
-        let (mut out, mut value) = (Vec::new(), Vec::new());
-        for db in 0..databases {
-            let mut position = Some(0);
-            let mut is_said = false;
-            while let Some(from) = position {
-                let began_us = store_us();
-                let (now, mut next) = (self.clock.now(), Some(from));
-                let wall = Wall::at(now, &self.clock);
-                while let Some(at) = next
-                    && out.len() < PIECE_BYTES
-                    && store_us() - began_us < SLICE_US
-                {
-                    next = self.keyspace.borrow().keep(db, at, now, |kept| {
-                        if !std::mem::replace(&mut is_said, true) {
-                            file::write_db(&mut out, db);
-                        }
-                        value.clear();
-                        dump::write(&mut value, kept.content, wall);
-                        file::write_key(&mut out, kept.key, kept.deadline_ms.map(|ms| wall.of_store_ms(ms)), &value);
-                    });
-                }
-                position = next;
-                if out.len() >= PIECE_BYTES {
-                    if !send(&pieces, std::mem::take(&mut out)).await {
-                        return false;
-                    }
-                    // Another shard's piece may come next.
-                    is_said = false;
-                } else {
-                    step_back().await;
-                }
+    /// What there is at this moment is going to be written down, whatever becomes of it. To be called while somebody holds
+    /// everything.
+    pub fn begin_saving(&self) {
+        let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
+        let (into, wall) = (written.clone(), Wall::at(now, &self.clock));
+        let keep = move |db: usize, kept: Kept| into.borrow_mut().add(db, &kept, wall);
+        self.keyspace.borrow_mut().begin_saving(now, Box::new(keep));
+        *self.written.borrow_mut() = Some(written);
+    }
+
+    /// Writes it down, a slice at a time.
+    pub async fn write_down(self: Rc<Shard>, pieces: Pieces) -> Wrote {
+        let Some(written) = self.written.borrow().clone() else { return Wrote::Nothing };
+        loop {
+            let began_us = store_us();
+            let saved = self
+                .keyspace
+                .borrow_mut()
+                .save_some(|| written.borrow().bytes.len() < PIECE_BYTES && store_us() - began_us < SLICE_US);
+            if saved == Saved::Void {
+                return Wrote::Nothing;
             }
-            if !out.is_empty() && !send(&pieces, std::mem::take(&mut out)).await {
-                return false;
+            let is_piece = saved == Saved::All || written.borrow().bytes.len() >= PIECE_BYTES;
+            let piece = if is_piece { std::mem::take(&mut *written.borrow_mut()).bytes } else { Vec::new() };
+            if !piece.is_empty() && !send(&pieces, piece).await {
+                return Wrote::NoRoom;
             }
+            if saved == Saved::All {
+                return Wrote::All;
+            }
+            step_back().await;
         }
-        true
+    }
+
+    /// It is written, or nobody wants it.
+    pub fn stop_saving(&self) {
+        self.keyspace.borrow_mut().stop_saving();
+        *self.written.borrow_mut() = None;
     }
 
     /// Takes in what comes until nothing more does, while somebody sees to it that no one else changes anything. What is

@@ -72,14 +72,14 @@ impl Table {
         id: u32,
         slots: impl Iterator<Item = u16>,
         bytes: usize,
-        mut gone: impl FnMut(Entry) -> usize,
+        mut gone: impl FnMut(Entry, Option<u64>) -> usize,
     ) -> usize {
         let (mut freed, mut count) = (0, 0);
         for index in slots {
             let Some(block) = self.blocks[id as usize] else { break };
             let slot = Slot { block, index };
             let entry = self.entry(slot);
-            freed += gone(entry) + self.whole(slot).map_or(0, |whole| whole.entry().bytes());
+            freed += gone(entry, self.deadline_ms(slot)) + self.whole(slot).map_or(0, |whole| whole.entry().bytes());
             self.take_out(slot);
             count += 1;
             if freed >= bytes || block.bytes_to_free_a_chunk().is_none_or(|bytes| bytes == 0) {

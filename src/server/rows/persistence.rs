@@ -1,4 +1,4 @@
-//! SAVE, LASTSAVE.
+//! SAVE, BGSAVE, LASTSAVE.
 
 use super::server_spec;
 use crate::command::spec::flag::{ADMIN, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
@@ -18,13 +18,11 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            summary: "Is to write everything to disk while others are served, and is not available yet.",
+            summary: "Begins to write everything to disk, as of this moment, while others are served.",
             syntax: "[schedule:SCHEDULE]",
             ..server_spec("bgsave", -1, ADMIN | NO_SCRIPT, "1.0.0", "O(1)")
         },
-        Run::Session(|_, _| {
-            Err(Error::text("ERR BGSAVE is not available yet: SAVE writes a snapshot while others wait"))
-        }),
+        Run::Task(|ctx| Box::pin(bgsave(ctx))),
     ),
     Row::new(
         Spec {
@@ -38,6 +36,19 @@ pub const ROWS: &[Row<Run>] = &[
         }),
     ),
 ];
+
+/// (There is no rewriting of a log that SCHEDULE would have to wait for.)
+async fn bgsave(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    if request.len() > 2 || request.len() == 2 && !request.is(1, "schedule") {
+        return Err(Error::Syntax);
+    }
+    match ctx.in_exec {
+        true => saving::save_later(&ctx.server)?,
+        false => saving::save_beside(&ctx.server).await?,
+    }
+    Ok(ctx.reply(|reply| reply.simple("Background saving started")))
+}
 
 async fn save(ctx: TaskCtx) -> Result<Vec<u8>> {
     saving::save(&ctx.server).await?;
