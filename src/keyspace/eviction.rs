@@ -20,8 +20,9 @@ pub struct Eviction {
 const LOOKED_AT: usize = 3;
 /// Fewer are never compared.
 const LOOKED_AT_LEAST: usize = 16;
-/// Blocks that are looked into before it is given up to find a key that may go.
+/// Blocks that are looked into before it is given up to find a key that may go: as many as there are, within bounds.
 const TRIES: usize = 8;
+const TRIES_MOST: usize = 1 << 16;
 
 /// Keys that are sought together by their deadlines.
 const NEAREST_AT_ONCE: usize = 16;
@@ -45,10 +46,13 @@ impl Keyspace {
         match how.policy.order() {
             None => 0,
             Some(EvictionOrder::Deadline) => self.evict_nearest(bytes, now, is_held),
-            Some(order) => (0..TRIES)
-                .map(|_| self.evict_of_a_block(how, order, bytes, now, is_held))
-                .find(|count| *count > 0)
-                .unwrap_or(0),
+            Some(order) => {
+                // Once around, at the least: then there are none, or all are held.
+                let blocks = self.dbs.iter().map(Table::block_count).max().unwrap_or(0);
+                let mut tries = (0..blocks.clamp(TRIES, TRIES_MOST))
+                    .map(|_| self.evict_of_a_block(how, order, bytes, now, is_held));
+                tries.find(|count| *count > 0).unwrap_or(0)
+            }
         }
     }
 
@@ -70,7 +74,7 @@ impl Keyspace {
         let look = (wanted * how.samples * LOOKED_AT).max(LOOKED_AT_LEAST);
         let mut found: Vec<(u64, u16)> = Vec::new();
         let mut order_rng = rng.fork();
-        table.look_into(block, rng, look, |block, slot| {
+        table.look_into(block, rng, look, spares_immortal, |block, slot| {
             if spares_immortal && block.deadline_ms(slot).is_none() || table.is_dead_in(block, slot, now.ms) {
                 return;
             }

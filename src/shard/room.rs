@@ -24,11 +24,10 @@ use crate::clock::{Now, store_us};
 use crate::command::Handler;
 use crate::command::spec::flag::DENY_OOM;
 use crate::config::{Config, MaxmemoryPolicy};
-use crate::keyspace::{Clocking, Eviction, NEVER_MS};
+use crate::keyspace::{Clocking, Eviction, Keyspace, NEVER_MS};
 use crate::net::{Notify, sleep, step_back};
 use crate::observe::{Event, machine, memory};
 use crate::resp::{Error, Reply, Request};
-use futures_lite::future::or;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,6 +41,8 @@ pub struct Ceiling {
     /// is below.
     exceeded_from_us: AtomicU64,
     exceeded_us: AtomicU64,
+    /// Somebody has seen memory above the ceiling: whoever may need more looks, too.
+    is_short: AtomicBool,
 }
 
 /// What a shard has to give.
@@ -66,6 +67,11 @@ pub(super) struct Room {
     policy: Cell<MaxmemoryPolicy>,
     samples: Cell<usize>,
     longest_us: Cell<u64>,
+    /// What was used when the ceiling was set, where that was more, and what has been made of it since: no command may bring
+    /// it above that again.
+    left_bytes: Cell<u64>,
+    /// How many changes there were when this shard had nothing to give: nothing, until there are others.
+    empty_at: Cell<Option<u64>>,
     alarm: Notify,
 }
 
@@ -98,6 +104,7 @@ impl Ceiling {
             shards: (0..shards).map(|_| Means { due_ms: AtomicU64::new(NEVER_MS), ..Means::default() }).collect(),
             exceeded_from_us: AtomicU64::new(0),
             exceeded_us: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
         })
     }
 
@@ -108,6 +115,19 @@ impl Ceiling {
             from_us => store_us().saturating_sub(from_us),
         };
         (now_us, self.exceeded_us.load(Ordering::Relaxed) + now_us)
+    }
+
+    /// From now on (CONFIG RESETSTAT).
+    pub fn reset(&self) {
+        self.exceeded_us.store(0, Ordering::Relaxed);
+        let from_us = &self.exceeded_from_us;
+        let _ = from_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |from_us| (from_us > 0).then(store_us));
+    }
+
+    fn note_short(&self, is_short: bool) {
+        if self.is_short.load(Ordering::Relaxed) != is_short {
+            self.is_short.store(is_short, Ordering::Relaxed);
+        }
     }
 
     fn note(&self, is_exceeded: bool) {
@@ -131,12 +151,14 @@ impl Room {
             policy: Cell::default(),
             samples: Cell::new(1),
             longest_us: Cell::new(0),
+            left_bytes: Cell::new(0),
+            empty_at: Cell::new(None),
             alarm: Notify::default(),
         }
     }
 
     pub fn configure(&self, config: &Config) {
-        self.max_bytes.set(config.maxmemory.of(machine::memory_bytes()));
+        let before = self.max_bytes.replace(config.maxmemory.of(machine::memory_bytes()));
         self.policy.set(config.maxmemory_policy);
         self.samples.set(config.maxmemory_samples as usize);
         self.longest_us.set(match config.maxmemory_eviction_tenacity {
@@ -146,7 +168,12 @@ impl Room {
         });
         // Everybody looks anew.
         self.allowed.set(if self.is_bounded() { i64::MIN } else { i64::MAX });
-        self.ceiling.note(false);
+        self.empty_at.set(None);
+        if before != self.max_bytes.get() {
+            self.left_bytes.set(memory::used_now());
+            self.ceiling.note(false);
+            self.ceiling.note_short(false);
+        }
         self.alarm.notify();
     }
 
@@ -165,7 +192,24 @@ impl Room {
         let (max_bytes, shards) = (self.max_bytes.get(), self.ceiling.shards.len() as u64);
         let share = (max_bytes.saturating_sub(used) / (2 * shards)).min(max_bytes / ALLOWED_PART);
         self.allowed.set(memory::counted_here().saturating_add(share as i64));
+        self.left_bytes.set(0);
         self.ceiling.note(false);
+        self.ceiling.note_short(false);
+    }
+
+    /// So much more is used than may be. What may be used at the most for commands to run: the bound, or what a lowered
+    /// ceiling has left.
+    fn limit(&self, used: u64) -> u64 {
+        self.ceiling.note_short(true);
+        self.left_bytes.set(self.left_bytes.get().min(used));
+        self.bound().max(self.left_bytes.get().saturating_add(SLACK_BYTES))
+    }
+
+    /// Whether this shard is as sure as it can be, without looking, that there is room.
+    #[inline]
+    fn is_ample(&self) -> bool {
+        !self.is_bounded()
+            || memory::counted_here() <= self.allowed.get() && !self.ceiling.is_short.load(Ordering::Relaxed)
     }
 
     fn means(&self, shard: usize) -> &Means {
@@ -191,25 +235,19 @@ impl Shard {
     /// Whether there is room for commands that may need memory, or will be soon.
     #[inline]
     pub fn has_room(&self) -> bool {
-        memory::counted_here() <= self.room.allowed.get() || !self.room.is_bounded() || self.make_room(0)
+        self.room.is_ample() || self.make_room(0)
     }
 
     /// Whether a command that runs alone may run.
     #[inline]
     pub fn has_room_for(&self, at: &At, request: Request) -> bool {
-        !at.write
-            || memory::counted_here() <= self.room.allowed.get()
-            || !self.room.is_bounded()
-            || !self.spec(at.command).has(DENY_OOM)
-            || self.make_room(request.bytes())
+        !at.write || self.room.is_ample() || !self.spec(at.command).has(DENY_OOM) || self.make_room(request.bytes())
     }
 
     /// Whether memory is so far above the ceiling that not even what has begun may go on to need more.
     #[inline]
     pub fn is_past_bound(&self) -> bool {
-        memory::counted_here() > self.room.allowed.get()
-            && self.room.is_bounded()
-            && memory::used_now() > self.room.bound()
+        !self.room.is_ample() && memory::used_now() > self.room.bound()
     }
 
     /// Runs a command that is not part of something larger, if there is room for it.
@@ -240,26 +278,27 @@ impl Shard {
             room.allow(used);
             return true;
         }
-        let (began_us, was_over) = (store_us(), used > bound);
+        let (began_us, was_over, limit) = (store_us(), used > bound, room.limit(used));
         while used > max_bytes {
             let bytes = (used - max_bytes).min(BYTES_AT_ONCE) as usize + needed;
             match self.give_some(bytes, used > bound, now) {
                 Gave::Some => {}
                 Gave::NotNow => {
                     self.ask_others(now);
-                    return used <= bound;
+                    return used <= limit;
                 }
                 Gave::Nothing => {
                     room.ceiling.note(true);
-                    return self.ask_others(now) && used <= bound;
+                    return self.ask_others(now) && used <= limit;
                 }
             }
             used = memory::used_now();
             // Where the ceiling was lowered, each command makes up for itself, and the task for the rest.
-            if was_over || store_us().saturating_sub(began_us) > room.longest_us.get() {
+            let is_late = store_us().saturating_sub(began_us) > room.longest_us.get();
+            if is_late || was_over && used <= limit {
                 room.ceiling.note(used > max_bytes);
                 room.alarm.notify();
-                return true;
+                return used <= limit;
             }
         }
         room.allow(used);
@@ -282,12 +321,14 @@ impl Shard {
                 }
             }
         }
-        let how = Eviction { policy: self.room.policy.get(), samples: self.room.samples.get() };
-        if !keyspace.has_victims(how.policy) {
-            return Gave::Nothing;
-        }
-        if !at_any_price && self.others().any(|other| other.is_due(now)) {
+        let is_due = keyspace.earliest().is_some_and(|(at_ms, ..)| at_ms < now.ms);
+        if !at_any_price && (is_due || self.others().any(|other| other.is_due(now))) {
+            // Dead ones are held, or still to be told; or another shard has them.
             return Gave::NotNow;
+        }
+        let how = Eviction { policy: self.room.policy.get(), samples: self.room.samples.get() };
+        if !self.has_victims(&keyspace) {
+            return Gave::Nothing;
         }
         let began_us = store_us();
         let count = match self.locks_taken() {
@@ -297,10 +338,18 @@ impl Shard {
         self.meter.count_event(Event::EvictionCycle, store_us().saturating_sub(began_us).saturating_mul(1_000));
         self.records.end_outside(&mut keyspace.effects, now);
         match count {
-            0 if self.is_busy() => Gave::NotNow,
-            0 => Gave::Nothing,
+            0 if self.is_busy() || is_due => Gave::NotNow,
+            0 => {
+                self.room.empty_at.set(Some(keyspace.effects.dirty));
+                Gave::Nothing
+            }
             _ => Gave::Some,
         }
+    }
+
+    /// Whether there may be keys that go; not where none was found and nothing has changed since.
+    fn has_victims(&self, keyspace: &Keyspace) -> bool {
+        self.room.empty_at.get() != Some(keyspace.effects.dirty) && keyspace.has_victims(self.room.policy.get())
     }
 
     /// Whether somebody holds a key of this hash; none where everything is held.
@@ -340,13 +389,21 @@ impl Shard {
     #[inline(never)]
     fn tell_means_now(&self) {
         let (keyspace, means) = (self.keyspace.borrow(), self.room.means(self.id));
-        let has_some = keyspace.has_garbage() || keyspace.has_victims(self.room.policy.get());
+        let has_some = keyspace.has_garbage() || self.has_victims(&keyspace);
         means.has_some.store(has_some, Ordering::Relaxed);
         let due_ms = keyspace.next_due_hint_ms();
         means.due_ms.store(due_ms, Ordering::Relaxed);
-        // What is not a write may need memory, too.
-        if memory::counted_here() > self.room.allowed.get() && (has_some || due_ms < self.clock.now().ms) {
-            self.room.alarm.notify();
+        // What is not a write may need memory, too, and what is part of a transaction does not ask.
+        if memory::counted_here() > self.room.allowed.get() {
+            let used = memory::used_now();
+            if used <= self.room.max_bytes.get() {
+                self.room.allow(used);
+                return;
+            }
+            self.room.ceiling.note_short(true);
+            if has_some || due_ms < self.clock.now().ms {
+                self.room.alarm.notify();
+            }
         }
     }
 }
@@ -364,7 +421,7 @@ pub(super) async fn keep_below(shard: Rc<Shard>) {
         while shard.room.is_bounded() {
             let now = shard.catch_up();
             if now.us < shard.hold_until_us.get() {
-                or(shard.room.alarm.wait(), sleep(NOT_NOW)).await;
+                sleep(NOT_NOW).await;
                 continue;
             }
             let began_us = store_us();
@@ -384,13 +441,15 @@ pub(super) async fn keep_below(shard: Rc<Shard>) {
             }
             match gave {
                 Gave::Some => step_back().await,
+                // Not by the alarm, which this task may have rung itself: others have to have their turns.
                 Gave::NotNow => {
                     shard.ask_others(now);
-                    or(shard.room.alarm.wait(), sleep(NOT_NOW)).await;
+                    sleep(NOT_NOW).await;
                 }
                 Gave::Nothing => {
                     shard.room.ceiling.note(true);
                     shard.ask_others(now);
+                    sleep(NOT_NOW).await;
                     break;
                 }
             }

@@ -38,12 +38,25 @@ impl Table {
         found
     }
 
-    /// Shows slots of a block from a random one on, `look` at most.
-    pub fn look_into(&self, id: u32, rng: &mut fastrand::Rng, look: usize, mut each: impl FnMut(&Block, usize)) {
+    /// How many blocks [`Table::next_to_thin`] goes through.
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Shows slots of a block from a random one on, `look` at most: of all keys, or of those whose column says a deadline.
+    pub fn look_into(
+        &self,
+        id: u32,
+        rng: &mut fastrand::Rng,
+        look: usize,
+        with_deadline: bool,
+        mut each: impl FnMut(&Block, usize),
+    ) {
         let Some(block) = &self.blocks[id as usize] else { return };
         let start = rng.usize(..block.slots_end());
         let mut slots: Vec<u16> = Vec::with_capacity(block.len());
-        slots.extend(block.full_slots().map(|slot| slot as u16));
+        let is_meant = |slot: &usize| !with_deadline || block.has_deadline(*slot);
+        slots.extend(block.full_slots().filter(is_meant).map(|slot| slot as u16));
         let before = slots.partition_point(|slot| usize::from(*slot) < start);
         slots.rotate_left(before);
         slots.truncate(look);
@@ -105,8 +118,7 @@ impl Table {
         (0..TRIES)
             .find_map(|_| self.nearest_of_blocks(count))
             .or_else(|| self.nearest_within(count, count * BLOCKS_A_KEY))
-            .or_else(|| self.nearest_within(KEYS_AT_ONCE, usize::MAX))
-            .unwrap_or_default()
+            .unwrap_or_else(|| self.nearest_at_all())
     }
 
     /// What dies in the first blocks no later than anything does in the others; none where minima were too early, or stand for
@@ -142,6 +154,21 @@ impl Table {
     /// None where more than `limit` blocks would have to be looked into: their minima were too early, or say when far
     /// deadlines come into reach.
     fn nearest_within(&mut self, count: usize, limit: usize) -> Option<(Vec<Near>, u64)> {
+        let (nearest, until_ms, is_whole) = self.nearest_up_to(count, limit, usize::MAX);
+        is_whole.then_some((nearest, until_ms))
+    }
+
+    /// However many blocks have to be looked into, but for those with far deadlines: what minima say of these is weeks too
+    /// early and cannot be mended, so that of such deadlines those of the first blocks are taken for the nearest.
+    fn nearest_at_all(&mut self) -> (Vec<Near>, u64) {
+        let (nearest, until_ms, is_whole) = self.nearest_up_to(KEYS_AT_ONCE, usize::MAX, FAR_BLOCKS);
+        (nearest, if is_whole { until_ms } else { NEVER_MS })
+    }
+
+    /// The nearest, until when there are no others, and whether that is so: `limit` blocks are looked into, `limit_of_far` of
+    /// those that have far deadlines.
+    fn nearest_up_to(&mut self, count: usize, limit: usize, limit_of_far: usize) -> (Vec<Near>, u64, bool) {
+        let mut far_blocks = 0;
         let mut nearest: BinaryHeap<Near> = BinaryHeap::with_capacity(count + 1);
         let mut seen: Vec<(u32, u64)> = Vec::new();
         let mut is_whole = true;
@@ -151,12 +178,16 @@ impl Table {
             if last_ms.is_some_and(|last_ms| last_ms <= at_ms) {
                 break;
             }
-            if seen.len() == limit {
+            if seen.len() + far_blocks == limit || far_blocks == limit_of_far {
                 is_whole = false;
                 break;
             }
-            seen.push((id, last_ms.unwrap_or(at_ms)));
             let Some(block) = self.blocks[id as usize] else { continue };
+            if block.has_far() {
+                far_blocks += 1;
+            } else {
+                seen.push((id, last_ms.unwrap_or(at_ms)));
+            }
             for (index, column_ms) in block.columns_ms() {
                 let is_later =
                     |at_ms| nearest.len() == count && nearest.peek().is_some_and(|last| last.deadline_ms <= at_ms);
@@ -177,12 +208,10 @@ impl Table {
                 self.minima.set(id, next_ms);
             }
         }
-        is_whole.then(|| {
-            let is_full = nearest.len() == count;
-            let nearest = nearest.into_sorted_vec();
-            let until_ms = nearest.last().filter(|_| is_full).map_or(NEVER_MS, |last| last.deadline_ms);
-            (nearest, until_ms)
-        })
+        let is_full = nearest.len() == count;
+        let nearest = nearest.into_sorted_vec();
+        let until_ms = nearest.last().filter(|_| is_full).map_or(NEVER_MS, |last| last.deadline_ms);
+        (nearest, until_ms, is_whole)
     }
 
     /// Whether the key that was found there is there still, or another that dies at the same moment.
@@ -204,6 +233,8 @@ impl Table {
 pub const KEYS_AT_ONCE: usize = 192;
 /// Minima are too early where keys have just gone; these are mended by a try.
 const TRIES: usize = 4;
+/// Blocks with far deadlines that are looked into where nothing else is left.
+const FAR_BLOCKS: usize = 64;
 /// So many blocks are looked into for each of few keys.
 const BLOCKS_A_KEY: usize = 8;
 

@@ -1,7 +1,7 @@
 //! `maxmemory`: what is answered where memory is short, which keys go and who is told, and that the ceiling holds.
 
 use crate::common::{
-    Client, Kind, Server, Value, bulk, error, int, on_embers, on_every_server, simple, wait_until, words,
+    Client, Kind, Server, Value, bulk, encode, error, int, on_embers, on_every_server, simple, wait_until, words,
 };
 use std::thread;
 use std::time::{Duration, Instant};
@@ -204,6 +204,135 @@ fn a_shard_may_use_what_another_does_not() {
     }
     assert_eq!(refused, 0);
     assert!(number(&server, "evicted_keys") > 5_000);
+}
+
+/// Nothing may go that a script holds, and it holds everything: others are served all the same, and it ends.
+#[test]
+fn a_script_that_fills_memory_stops_nobody() {
+    for policy in ["allkeys-lru", "noeviction", "volatile-ttl"] {
+        on_embers(&["--maxmemory-policy", policy], |server| {
+            let (mut client, mut other) = (server.client(), server.client());
+            assert_eq!(fill(&mut client, "there:", 5_000, " EX 1000"), 0);
+            leave(server, MIB);
+            client.send_raw(&encode(&[
+                "EVAL",
+                "for i = 1, 200000 do redis.call('set', 'k' .. i, string.rep('x', 100)) end",
+                "0",
+            ]));
+            for _ in 0..20 {
+                assert_eq!(other.call("PING"), simple("PONG"), "{policy}");
+            }
+            let answer = client.read();
+            assert!(answer.is_null() || answer.text().starts_with("OOM"), "{policy}: {answer:?}");
+            assert!(number(server, "used_memory") < number(server, "maxmemory") + 8 * MIB, "{policy}");
+        });
+    }
+}
+
+/// Dead keys that cannot go while keys are held.
+#[test]
+fn keys_that_are_held_stop_nobody_else() {
+    let flags = ["--active-expire-enabled", "no", "--enable-debug-command", "yes"];
+    on_embers(&flags, |server| {
+        let (mut client, mut other) = (server.client(), server.client());
+        assert_eq!(fill(&mut client, "dead:", 5_000, " PX 1"), 0);
+        let hold = "local n = 0 for i = 1, 20000000 do n = n + i end redis.call('set', KEYS[1], n) return 'done'";
+        client.send_raw(&encode(&["EVAL", hold, "1", "held"]));
+        assert_eq!(other.call("CONFIG SET maxmemory 1"), Value::ok());
+        for _ in 0..20 {
+            assert_eq!(other.call("PING"), simple("PONG"));
+            assert!(!other.call("SET a 1").text().is_empty());
+        }
+        let answer = client.read();
+        assert!(answer == bulk("done") || answer.text().starts_with("OOM"), "{answer:?}");
+        assert_eq!(other.call("CONFIG SET maxmemory 0"), Value::ok());
+        assert_eq!(other.call("SET a 1"), Value::ok());
+    });
+}
+
+/// They have no deadline of their own, and so do not go.
+#[test]
+fn hashes_whose_fields_alone_have_deadlines_do_not_go() {
+    for policy in ["volatile-lru", "volatile-ttl", "volatile-random"] {
+        on_embers(&["--maxmemory-policy", policy], |server| {
+            let mut client = server.client();
+            for i in 0..500 {
+                assert_eq!(client.call(&format!("HSET h{i} f v")), int(1));
+                assert_eq!(client.call(&format!("HEXPIRE h{i} 1000 FIELDS 1 f")).items(), [int(1)]);
+            }
+            assert_eq!(client.call("CONFIG SET maxmemory 1"), Value::ok());
+            for _ in 0..50 {
+                assert_eq!(client.call("SET a b"), error(OOM));
+                assert_eq!(client.call("PING"), simple("PONG"));
+            }
+            assert_eq!(client.call("CONFIG SET maxmemory 0"), Value::ok());
+            assert_eq!(client.call("DBSIZE"), int(500));
+        });
+    }
+}
+
+/// Few keys may go, among many that may not.
+#[test]
+fn those_that_may_go_are_found_wherever_they_are() {
+    for policy in ["volatile-lru", "volatile-random", "volatile-ttl"] {
+        let server = Server::start(Kind::Ember { shards: 1 }, &["--maxmemory-policy", policy]);
+        let mut client = server.client();
+        let value = "x".repeat(1000);
+        for first in (0..20_000).step_by(100) {
+            let sets: Vec<_> = (first..first + 100)
+                .map(|i| words(&format!("SET k{i} {value}{}", if i % 40 == 7 { " EX 1000" } else { "" })))
+                .collect();
+            assert!(client.pipeline(&sets).iter().all(|reply| *reply == Value::ok()));
+        }
+        leave(&server, 0);
+        for i in 0..300 {
+            assert_eq!(client.call(&format!("SET more{i} {value}")), Value::ok(), "{policy}: {i}");
+        }
+        assert!(number(&server, "evicted_keys") >= 250);
+    }
+}
+
+/// What one shard's connections have others do counts as well.
+#[test]
+fn parts_of_transactions_find_the_ceiling_too() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &[]);
+    let value = "x".repeat(1000);
+    for (number_of, tag) in ["{a}", "{b}", "{c}", "{d}", "{e}"].into_iter().enumerate() {
+        let mut client = server.client();
+        let ceiling = leave(&server, MIB);
+        let mut refused = false;
+        for i in 0..20_000 {
+            let transaction = [words("MULTI"), words(&format!("SET {tag}{i} {value}")), words("EXEC")];
+            refused = client.pipeline(&transaction).iter().any(Value::is_error);
+            if refused {
+                break;
+            }
+        }
+        assert!(refused, "{number_of}");
+        let used = number(&server, "used_memory");
+        assert!(used < ceiling + 6 * MIB, "{number_of}: {used} of {ceiling}");
+        assert_eq!(client.call("CONFIG SET maxmemory 0"), Value::ok());
+        assert_eq!(client.call("FLUSHALL"), Value::ok());
+    }
+}
+
+/// Each copy is more than what comes back while a command waits.
+#[test]
+fn large_collections_do_not_outrun_what_is_freed() {
+    on_embers(&["--maxmemory-policy", "allkeys-lru"], |server| {
+        let mut client = server.client();
+        for first in (0..50_000).step_by(1000) {
+            let members: Vec<String> = (first..first + 1000).map(|i| format!("member{i}")).collect();
+            assert!(!client.call(&format!("SADD set {}", members.join(" "))).is_error());
+        }
+        let ceiling = leave(server, 20 * MIB);
+        for i in 0..100 {
+            let reply = client.call(&format!("COPY set copy{i}"));
+            assert!(reply == int(1) || reply == int(0) || reply == error(OOM), "{reply:?}");
+            let used = number(server, "used_memory");
+            assert!(used < ceiling + 12 * MIB, "{i}: {used} of {ceiling}");
+        }
+    });
 }
 
 #[test]

@@ -165,6 +165,8 @@ async fn resetstat(ctx: TaskCtx) -> Result<Vec<u8>> {
     ctx.server.shard.call_all(reset_counters).await;
     ctx.server.global.accepted.store(0, Ordering::Relaxed);
     ctx.server.global.rejected.store(0, Ordering::Relaxed);
+    ctx.server.global.evicted_clients.store(0, Ordering::Relaxed);
+    ctx.server.shard.ceiling().reset();
     Ok(ctx.reply(|reply| reply.ok()))
 }
 

@@ -722,6 +722,10 @@ impl Block {
         near + self.far_slots().filter(|&slot| self.is_due(slot, now_ms)).count()
     }
 
+    pub fn has_far(&self) -> bool {
+        self.head().far > 0
+    }
+
     /// Whether far deadlines may be before this moment.
     pub fn has_far_before(&self, before_ms: u64) -> bool {
         self.head().far > 0 && !self.in_reach(before_ms)
