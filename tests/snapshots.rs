@@ -263,6 +263,9 @@ fn a_file_has_one_server() {
     let refused = client.call("SAVE").text();
     assert!(refused.contains("belongs to another server"), "{refused}");
     assert_eq!(client.call("SET a 1"), Value::ok());
+    let flags = ["--dir", &dir, "--save", "60 1", "--unixsocket", "third"];
+    let failed = start_and_fail(Kind::Ember { shards: 1 }, 0, &flags);
+    assert!(!failed.status.success() && failed.output.contains("belongs to another server"), "{}", failed.output);
 }
 
 /// A command at random, on keys of all types, of which the large ones last.
@@ -412,4 +415,55 @@ fn a_file_is_of_one_moment() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+#[test]
+fn save_points_write_by_themselves() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &["--save", "3600 1", "--save", "1 3"]);
+    let mut client = server.client();
+    assert_eq!(client.call("CONFIG GET save").items()[1], bulk("3600 1 1 3"));
+    assert_eq!(client.call("MSET a 1 b 2 c 3 d 4"), Value::ok());
+    assert!(wait_until(PATIENCE, || server.info("rdb_saves").as_deref() == Some("1")));
+    assert!(server.output().contains("3 changes in 1 seconds. Saving..."));
+    assert_eq!(server.info("rdb_changes_since_last_save").as_deref(), Some("0"));
+    for wrong in ["CONFIG SET save x", "CONFIG SET save 60"] {
+        assert!(client.call(wrong).text().contains("Invalid save parameters"), "{wrong}");
+    }
+    assert_eq!(client.command(&["CONFIG", "SET", "save", ""]), Value::ok());
+    assert_eq!(client.call("CONFIG GET save").items()[1], bulk(""));
+    assert_eq!(client.command(&["CONFIG", "SET", "save", "900 1 300 10"]), Value::ok());
+    // Whoever asks it to end has it saved.
+    assert_eq!(client.call("SET last 1"), Value::ok());
+    let mut server = server;
+    server.signal("TERM");
+    assert!(server.wait_for_end(PATIENCE).is_some_and(|(status, _)| status.success()));
+    let again = server.restart(&[]);
+    assert_eq!(again.client().call("GET last"), bulk("1"));
+}
+
+/// Where what is written would not come to the disk, nothing is, until it does.
+#[test]
+fn writes_stop_after_a_snapshot_has_failed() {
+    let flags = ["--save", "1 1", "--enable-protected-configs", "yes"];
+    let server = Server::start(Kind::Ember { shards: 2 }, &flags);
+    let mut client = server.client();
+    fs::create_dir(server.folder().join("folder")).expect("a folder");
+    fs::write(server.folder().join("folder/x"), "").expect("a file");
+    assert_eq!(client.call("CONFIG SET dbfilename folder"), Value::ok());
+    assert_eq!(client.call("SET a 1"), Value::ok());
+    let misconf =
+        |reply: &Value| reply.is_error() && reply.text().starts_with("MISCONF Redis is configured to save RDB");
+    assert!(wait_until(PATIENCE, || misconf(&client.call("SET other 2"))));
+    assert_eq!(server.info("rdb_last_bgsave_status").as_deref(), Some("err"));
+    assert!(misconf(&client.call("PING")) && misconf(&client.call("DEL a")));
+    assert!(client.command(&["EVAL", "return redis.call('set', KEYS[1], 1)", "1", "a"]).text().starts_with("MISCONF"));
+    assert_eq!(client.call("GET a"), bulk("1"));
+    assert_eq!(client.call("CONFIG SET stop-writes-on-bgsave-error no"), Value::ok());
+    assert_eq!(client.call("SET a 2"), Value::ok());
+    assert_eq!(client.call("CONFIG SET stop-writes-on-bgsave-error yes"), Value::ok());
+    assert!(misconf(&client.call("SET a 3")));
+    assert_eq!(client.call("CONFIG SET dbfilename dump.rdb"), Value::ok());
+    assert!(!client.call("BGSAVE").is_error());
+    assert!(wait_until(PATIENCE, || client.call("SET a 3") == Value::ok()));
+    assert_eq!(server.info("rdb_last_bgsave_status").as_deref(), Some("ok"));
 }

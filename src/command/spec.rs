@@ -87,6 +87,8 @@ pub mod flag {
 
     /// Runs between MULTI and EXEC although memory is short, when nothing may be queued.
     pub const ENDS_MULTI: u32 = 1 << 24;
+    /// Tells whoever asks whether the server is well that it cannot write to disk.
+    pub const TELLS_HEALTH: u32 = 1 << 25;
 
     /// The names in `COMMAND INFO`.
     pub const NAMES: &[(u32, &str)] = &[

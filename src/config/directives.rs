@@ -633,6 +633,24 @@ const OWN: &[Directive] = &[
         field: field!(limits.hll_sparse_bytes),
     },
     Directive {
+        name: "save",
+        group: Group::Snapshots,
+        default: "",
+        kind: Kind::SavePoints,
+        mutable: true,
+        help: "seconds and changes after which a snapshot is written, as in `3600 1 300 100`; each line adds some, an empty one clears them",
+        field: field!(save),
+    },
+    Directive {
+        name: "stop-writes-on-bgsave-error",
+        group: Group::Snapshots,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "refuse writes after one has failed that was written by itself, until another succeeds",
+        field: field!(stop_writes_on_bgsave_error),
+    },
+    Directive {
         name: "dbfilename",
         group: Group::Snapshots,
         default: "dump.rdb",
@@ -801,6 +819,7 @@ mod tests {
             Kind::Words(names) => Some(names[1..].join(" ")),
             Kind::ExpiryPolicy => Some("a: 1h".to_string()),
             Kind::Amount => Some("75%".into()),
+            Kind::SavePoints => Some("60 1".into()),
             Kind::Only { .. } => None,
         };
         for row in DIRECTIVES {

@@ -307,7 +307,7 @@ fn assign(config: &mut Config, directive: &'static Directive, args: &[String]) -
     let mut words: Vec<&str> = args.iter().map(String::as_str).collect();
     if directive.kind.is_list() {
         // One quoted word may hold the whole list, as in `--bind "127.0.0.1 ::1"`; an empty one is an empty list.
-        if words.is_empty() {
+        if words.is_empty() && !matches!(directive.kind, Kind::SavePoints) {
             return Err(ValueError::WrongCount);
         }
         // (A prefix and its policy are words in their own right: the prefix may be empty.)

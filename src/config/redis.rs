@@ -53,11 +53,8 @@ macro_rules! only {
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Directive] = &[
-    only!(Persistence "save" "" Kind::Text, "snapshots by themselves are not available yet: only save \"\" is accepted; SAVE and BGSAVE write them",
-        "when to write a snapshot"),
     kept!(Persistence "rdbcompression" "yes" Kind::YesNo, "compress texts in snapshots"),
     kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),
-    kept!(Persistence "stop-writes-on-bgsave-error" "yes" Kind::YesNo, "refuse writes after a snapshot has failed"),
     only!(Persistence "appendonly" "no" Kind::YesNo,
         "the append-only log is not available yet: only appendonly no is accepted", "log every write to disk"),
     fixed(kept!(Persistence "appendfilename" "appendonly.aof" Kind::Text, "begin of the names of the log's files")),

@@ -31,6 +31,8 @@ pub enum Kind {
     Text,
     /// One without a folder.
     FileName,
+    /// Pairs of seconds and changes; each line adds some.
+    SavePoints,
     /// A list of addresses to listen on.
     Addresses,
     OutputLimits,
@@ -71,6 +73,8 @@ pub enum ValueError {
     NotYesNo,
     #[error("argument(s) must be one of the following: {}", .0.join(", "))]
     NotAChoice(&'static [&'static str]),
+    #[error("Invalid save parameters")]
+    SavePoint,
     #[error("dbfilename can't be a path, just a filename")]
     NotAFileName,
     #[error("wrong number of arguments")]
@@ -104,7 +108,12 @@ impl Kind {
     pub(super) fn is_list(&self) -> bool {
         matches!(
             self,
-            Kind::Addresses | Kind::OutputLimits | Kind::ExpiryPolicy | Kind::Words(_) | Kind::Numbers { .. }
+            Kind::Addresses
+                | Kind::OutputLimits
+                | Kind::ExpiryPolicy
+                | Kind::SavePoints
+                | Kind::Words(_)
+                | Kind::Numbers { .. }
         )
     }
 
@@ -121,6 +130,7 @@ impl Kind {
             Kind::Choice(names) => names.join(", "),
             Kind::Text
             | Kind::FileName
+            | Kind::SavePoints
             | Kind::Addresses
             | Kind::OutputLimits
             | Kind::NotifyFlags
@@ -163,6 +173,7 @@ impl Kind {
             ),
             Kind::Text
             | Kind::FileName
+            | Kind::SavePoints
             | Kind::Addresses
             | Kind::NotifyFlags
             | Kind::ExpiryPolicy
@@ -227,6 +238,7 @@ impl Kind {
             }
             Kind::Text
             | Kind::FileName
+            | Kind::SavePoints
             | Kind::Amount
             | Kind::Octal
             | Kind::Addresses

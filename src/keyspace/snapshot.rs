@@ -114,6 +114,11 @@ impl Keyspace {
         Saved::Void
     }
 
+    /// It is not to be completed.
+    pub fn give_up_saving(&mut self) {
+        self.effects.saving.iter_mut().for_each(|saving| saving.void());
+    }
+
     /// Nobody wants the rest.
     pub fn stop_saving(&mut self) {
         self.effects.saving = None;

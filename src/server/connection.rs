@@ -209,6 +209,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         busy: server.global.busy_scripts.any(),
         full: !server.shard.has_room(),
         loading: server.global.snapshots.is_loading(),
+        unsaved: server.global.snapshots.stops_writes(&config),
     };
     let strict = config.pipeline_order == PipelineOrder::Strict;
     state.session.gate = Gate::of(state.session.standing(), conditions);

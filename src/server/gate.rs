@@ -8,7 +8,8 @@
 
 use crate::command::spec::Spec;
 use crate::command::spec::flag::{
-    ALLOW_BUSY, DENY_OOM, ENDS_MULTI, LOADING, MAY_REPLICATE, NO_AUTH, NO_MULTI, PROTECTED, READ, SUBSCRIBED, WRITE,
+    ALLOW_BUSY, DENY_OOM, ENDS_MULTI, LOADING, MAY_REPLICATE, NO_AUTH, NO_MULTI, PROTECTED, READ, SUBSCRIBED,
+    TELLS_HEALTH, WRITE,
 };
 use crate::config::DebugCommand;
 use crate::resp::Error;
@@ -67,6 +68,8 @@ pub struct Conditions {
     pub full: bool,
     /// A snapshot is loaded.
     pub loading: bool,
+    /// The last snapshot has failed, and writes are to stop then.
+    pub unsaved: bool,
 }
 
 /// Flags that some of several commands have, and flags that some of them lack.
@@ -132,6 +135,9 @@ impl Gate {
             gate.deny |= DENY_OOM;
             gate.require |= if standing.in_multi { ENDS_MULTI } else { 0 };
         }
+        if conditions.unsaved {
+            gate.deny |= WRITE | TELLS_HEALTH;
+        }
         if conditions.loading {
             gate.require |= LOADING;
         }
@@ -170,6 +176,13 @@ pub fn refusal(standing: Standing, conditions: Conditions, spec: &Spec, full_nam
         Error::NoAuth
     } else if conditions.lacks_memory(standing, spec) {
         Error::OutOfMemory
+    } else if conditions.unsaved && spec.flags & (WRITE | TELLS_HEALTH) != 0 {
+        Error::text(
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that \
+             may modify the data set are disabled, because this instance is configured to report errors during writes if \
+             RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about \
+             the RDB error.",
+        )
     } else if conditions.loading && !spec.has(LOADING) {
         Error::text("LOADING Redis is loading the dataset in memory")
     } else if standing.in_multi && spec.has(NO_MULTI) {

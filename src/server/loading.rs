@@ -19,13 +19,20 @@ use std::sync::{Arc, mpsc};
 /// Batches that wait for a shard; who reads the file waits then.
 const BATCHES: usize = 4;
 
-/// Loads what is there before anybody sees data, or ends the process: to begin without it would be to lose it.
+/// Loads what is there before anybody sees data, or ends the process: to begin without it would be to lose it. So would be
+/// to begin where another server writes it.
 pub async fn load_at_start(server: &Rc<Server>) {
+    let config = server.shard.config();
+    if !config.save.is_empty() && !matches!(server.global.snapshots.claim(&config.dir, &config.dbfilename), Ok(true)) {
+        give_up(&format!(
+            "Can't save to '{}' in '{}': it belongs to another server that runs, or cannot be claimed",
+            config.dbfilename, config.dir
+        ));
+    }
     if !server.global.snapshots.is_loading() {
         return;
     }
     let began_us = store_us();
-    let config = server.shard.config();
     let how = TakeIn { replace: false, drop_dead: !config.expired_while_down };
     let transaction = hold_everything(&server.shard).await;
     match load_held(server, how).await {
@@ -35,16 +42,20 @@ pub async fn load_at_start(server: &Rc<Server>) {
             log::notice(format_args!("DB loaded from disk: {seconds:.3} seconds"));
         }
         Err(reason) => {
-            log::warning(format_args!(
+            give_up(&format!(
                 "Fatal error loading the DB from '{}': {reason}. Exiting. (Another dbfilename begins without it.)",
                 config.dbfilename
             ));
-            log::flush();
-            std::process::exit(1);
         }
     }
     drop(transaction);
     server.global.snapshots.loading.store(false, Ordering::Relaxed);
+}
+
+fn give_up(reason: &str) -> ! {
+    log::warning(format_args!("{reason}"));
+    log::flush();
+    std::process::exit(1);
 }
 
 /// Loads the file that `dbfilename` names, for somebody who holds everything.

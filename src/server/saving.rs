@@ -3,6 +3,7 @@
 
 use super::server::Server;
 use crate::clock::realtime_us;
+use crate::config::SavePoint;
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, memory};
 use crate::persist::writing::{self, How, Offered, Pieces};
@@ -16,6 +17,9 @@ use std::time::Duration;
 
 /// How long to wait for the disk.
 const FULL: Duration = Duration::from_millis(1);
+/// How often it is looked whether a save point is reached, and how long after a failure it is tried again.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const RETRY_S: u64 = 5;
 /// The field in which a policy stands: its prefix and its words, with zero bytes between them.
 pub const POLICY: &str = "emberdb-policy";
 /// The version of Redis that understands what is written.
@@ -78,7 +82,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
                 None => begin_beside(&server).await,
             };
             saved = write(&server, begun).await;
-            if saved != Ok(None) {
+            if saved != Ok(None) || server.global.snapshots.gives_up.load(Ordering::Relaxed) {
                 break;
             }
         }
@@ -94,6 +98,45 @@ async fn begin_beside(server: &Rc<Server>) -> Begun {
     let begun = begin_parts(server).await;
     drop(transaction);
     begun
+}
+
+/// Before the server ends: one that is being made is given up, and another one is made.
+pub async fn save_last(server: &Rc<Server>) -> Result {
+    let snapshots = &server.global.snapshots;
+    snapshots.gives_up.store(true, Ordering::Relaxed);
+    while snapshots.is_saving.load(Ordering::Relaxed) {
+        server.shard.call_all(|shard| shard.give_up_saving()).await;
+        sleep(FULL).await;
+    }
+    snapshots.gives_up.store(false, Ordering::Relaxed);
+    save(server).await
+}
+
+/// The task that writes them by itself.
+pub async fn watch_save_points(server: Rc<Server>) {
+    loop {
+        sleep(LOOK_EVERY).await;
+        let (config, snapshots) = (server.shard.config(), &server.global.snapshots);
+        let is_idle = config.save.is_empty() || snapshots.is_loading() || snapshots.is_saving.load(Ordering::Relaxed);
+        if is_idle {
+            continue;
+        }
+        let changes: u64 = server.shard.call_all(|shard| shard.changes()).await.into_iter().sum();
+        let changes = changes.saturating_sub(snapshots.saved_changes.load(Ordering::Relaxed));
+        let now_s = realtime_us() / 1_000_000;
+        let elapsed_s = now_s.saturating_sub(snapshots.last_save_s.load(Ordering::Relaxed));
+        let since_try_s = now_s.saturating_sub(snapshots.tried_s.load(Ordering::Relaxed));
+        if snapshots.has_failed.load(Ordering::Relaxed) && since_try_s < RETRY_S {
+            continue;
+        }
+        let is_due = |point: &&SavePoint| changes >= point.changes && elapsed_s > point.seconds;
+        if let Some(point) = config.save.0.iter().find(is_due) {
+            log::notice(format_args!("{} changes in {} seconds. Saving...", point.changes, point.seconds));
+            snapshots.tried_s.store(now_s, Ordering::Relaxed);
+            // What has begun meanwhile is as good.
+            let _ = save_beside(&server).await;
+        }
+    }
 }
 
 fn begin(server: &Server) -> Result {

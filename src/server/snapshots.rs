@@ -23,6 +23,10 @@ pub struct Snapshots {
     /// When one began that is made beside others' work, seconds since 1970, or 0; how long the last lasted.
     pub began_s: AtomicU64,
     pub lasted_s: AtomicU64,
+    /// When one was last begun because of a save point.
+    pub tried_s: AtomicU64,
+    /// It is to be given up: the server ends.
+    pub gives_up: AtomicBool,
     pub has_failed: AtomicBool,
     /// Of the last that was loaded: keys, and keys that had died by then.
     pub loaded_keys: AtomicU64,
@@ -44,6 +48,12 @@ impl Snapshots {
 
     pub fn is_loading(&self) -> bool {
         self.loading.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is to be changed any more, since it would not come to the disk.
+    #[inline]
+    pub fn stops_writes(&self, config: &Config) -> bool {
+        self.has_failed.load(Ordering::Relaxed) && config.stop_writes_on_bgsave_error && !config.save.is_empty()
     }
 
     /// Claims the file that `dbfilename` is in the folder `dir`; whether it is this server's.

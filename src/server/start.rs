@@ -9,6 +9,7 @@ use super::pubsub;
 use super::replies::Answer;
 use super::rows;
 use super::run::script;
+use super::saving;
 use super::server::{Run, Server, Table};
 use super::slowlog::SlowLog;
 use super::tracking;
@@ -50,6 +51,9 @@ pub fn start(server: &Rc<Server>) {
     glommio::spawn_local(connection::look_after(server.clone())).detach();
     glommio::spawn_local(connection::resume_unread(server.clone())).detach();
     glommio::spawn_local(client_eviction::keep_below(server.clone())).detach();
+    if server.shard.id == 0 {
+        glommio::spawn_local(saving::watch_save_points(server.clone())).detach();
+    }
 }
 
 impl Front for Server {

@@ -1,6 +1,7 @@
 //! The end: SIGTERM, SIGINT and SHUTDOWN stop accepting, let replies leave, and end the process within a second.
 
 use super::output::settle;
+use super::saving;
 use super::server::Server;
 use super::session::Close;
 use crate::net::{next_from_outside, sleep};
@@ -19,8 +20,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub fn watch_signals(server: &Rc<Server>, signals: Receiver<i32>) {
     let server = server.clone();
     glommio::spawn_local(async move {
-        if let Some(signal) = next_from_outside(&signals).await {
+        while let Some(signal) = next_from_outside(&signals).await {
             log::warning(format_args!("Received {}, scheduling shutdown...", name(signal)));
+            if !server.shard.config().save.is_empty() && saving::save_last(&server).await.is_err() {
+                log::warning(format_args!("Error trying to save the DB, can't exit."));
+                continue;
+            }
             shutdown(&server).await;
         }
     })

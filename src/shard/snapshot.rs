@@ -121,6 +121,16 @@ impl Shard {
         }
     }
 
+    /// It is not to be completed.
+    pub fn give_up_saving(&self) {
+        self.keyspace.borrow_mut().give_up_saving();
+    }
+
+    /// Changes so far.
+    pub fn changes(&self) -> u64 {
+        self.keyspace.borrow().effects.dirty
+    }
+
     /// It is written, or nobody wants it.
     pub fn stop_saving(&self) {
         self.keyspace.borrow_mut().stop_saving();

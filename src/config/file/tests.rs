@@ -195,7 +195,6 @@ fn a_wrong_value_is_told_what_is_valid() {
         let text = refused(args);
         assert!(text.ends_with(&format!("'\n{end}")), "{text}");
     }
-    assert!(refused(&["--save", "3600", "1"]).contains("snapshots by themselves are not available yet"));
 
     let file = TempFile::new("comment", "port 7000 # ours\n");
     assert!(refused(&[file.path()]).ends_with("A comment needs a line of its own."));
@@ -326,7 +325,6 @@ fn a_file_of_redis_fails_only_where_it_asks_for_what_is_not_there() {
     assert!(!config.without_effect().contains(&"appendfsync"), "as it is by default");
     let own = [
         ("daemonize yes", "in the background is not available yet"),
-        ("save 3600 1", "snapshots by themselves are not available yet"),
         ("supervised systemd", "talking to a supervisor is not available yet"),
         ("replicaof 10.0.0.1 6379", "replication is not available yet"),
         ("tls-cert-file redis.crt", "TLS is not available yet"),

@@ -240,7 +240,8 @@ async fn shutdown(ctx: TaskCtx) -> Result<Vec<u8>> {
     if options.abort {
         return Err(Error::text("ERR No shutdown in progress."));
     }
-    if options.save && saving::save(&ctx.server).await.is_err() && !options.force {
+    let saves = options.save || !options.no_save && !ctx.server.shard.config().save.is_empty();
+    if saves && saving::save_last(&ctx.server).await.is_err() && !options.force {
         return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
     stop::shutdown(&ctx.server).await;

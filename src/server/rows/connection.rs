@@ -2,7 +2,7 @@
 
 use super::client::set_name;
 use crate::command::keys::parse_db;
-use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED};
+use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED, TELLS_HEALTH};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::config::REDIS_VERSION;
 use crate::resp::{Error, Proto, Request, Result, printable};
@@ -21,7 +21,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Answers PONG, or the message.",
             syntax: "[message]",
-            ..connection_spec("ping", -1, FAST | SUBSCRIBED, "1.0.0")
+            ..connection_spec("ping", -1, FAST | SUBSCRIBED | TELLS_HEALTH, "1.0.0")
         },
         Run::Session(ping),
     ),

@@ -81,8 +81,17 @@ impl Caller {
         let debug = config.enable_debug_command;
         let monitored = monitor::is_monitored(server);
         let full = !allows_oom && !server.shard.has_room();
-        let conditions =
-            Conditions { has_password: false, debug, paused: Paused::No, monitored, busy: false, full, loading: false };
+        let unsaved = server.global.snapshots.stops_writes(&config);
+        let conditions = Conditions {
+            has_password: false,
+            debug,
+            paused: Paused::No,
+            monitored,
+            busy: false,
+            full,
+            loading: false,
+            unsaved,
+        };
         Caller {
             server: server.clone(),
             gate: Gate::of(standing, conditions),
