@@ -197,7 +197,7 @@ fn debug_has_what_tests_of_clients_use() {
         assert_ne!(id(), before);
     });
     on_embers(&["--enable-debug-command", "yes"], |server| {
-        let reply = server.client().call("DEBUG RELOAD").text();
+        let reply = server.client().call("DEBUG LOADAOF").text();
         assert!(reply.contains("needs persistence"), "{reply}");
         assert_eq!(server.client().call("DEBUG STRINGMATCH-LEN a* abc"), int(1));
     });
