@@ -48,10 +48,11 @@ pub async fn keep_below(server: Rc<Server>) {
 }
 
 async fn end_some(server: &Rc<Server>) -> usize {
-    let holders = server.shard.call_all(|shard| largest(&Server::of(shard))).await;
-    let mut holders: Vec<Holder> = holders.into_iter().flatten().collect();
+    let of_all = server.shard.call_all(|shard| largest(&Server::of(shard))).await;
+    // As of when they were looked at: they may hold more by now.
+    let mut excess = server.client_memory.excess_of(of_all.iter().map(|(_, held)| held).sum());
+    let mut holders: Vec<Holder> = of_all.into_iter().flat_map(|(holders, _)| holders).collect();
     holders.sort_unstable_by_key(|holder| Reverse(*holder));
-    let mut excess = server.client_memory.excess_bytes();
     let count = holders.iter().take_while(|(bytes, ..)| {
         let goes = excess > 0;
         excess = excess.saturating_sub(*bytes as u64);
@@ -69,8 +70,8 @@ async fn end_some(server: &Rc<Server>) -> usize {
     count
 }
 
-/// The connections of a shard that hold most, of those that may go.
-fn largest(server: &Server) -> Vec<Holder> {
+/// The connections of a shard that hold most, of those that may go; and what all of its connections hold.
+fn largest(server: &Server) -> (Vec<Holder>, u64) {
     let may_go = |client: &ClientRef| {
         let state = client.state.try_borrow().ok()?;
         let goes = !state.session.no_evict && !state.session.follows && state.flow.close != Close::Now;
@@ -81,7 +82,7 @@ fn largest(server: &Server) -> Vec<Holder> {
         holders.select_nth_unstable_by_key(COMPARED - 1, |holder| Reverse(*holder));
         holders.truncate(COMPARED);
     }
-    holders
+    (holders, server.client_memory.held_here())
 }
 
 fn end(server: &Server, ids: &[u64]) {

@@ -64,12 +64,18 @@ impl ClientMemory {
         }
     }
 
+    /// What the connections of this shard hold.
+    pub fn held_here(&self) -> u64 {
+        self.global.client_bytes[self.shard].load(Ordering::Relaxed)
+    }
+
     /// By how much the connections of all shards hold more than they may.
     pub fn excess_bytes(&self) -> u64 {
-        if !self.is_bounded() {
-            return 0;
-        }
-        let held: u64 = self.global.client_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
-        held.saturating_sub(self.limit_bytes.get())
+        self.excess_of(self.global.client_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum())
+    }
+
+    /// By how much so many bytes are more.
+    pub fn excess_of(&self, held: u64) -> u64 {
+        if self.is_bounded() { held.saturating_sub(self.limit_bytes.get()) } else { 0 }
     }
 }
