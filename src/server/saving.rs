@@ -18,7 +18,7 @@ use std::time::Duration;
 /// How long to wait for the disk.
 const FULL: Duration = Duration::from_millis(1);
 /// How often it is looked whether a save point is reached, and how long after a failure it is tried again.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 const RETRY_S: u64 = 5;
 /// The field in which a policy stands: its prefix and its words, with zero bytes between them.
 pub const POLICY: &str = "emberdb-policy";
@@ -121,14 +121,18 @@ pub async fn watch_save_points(server: Rc<Server>) {
         if is_idle {
             continue;
         }
-        let changes: u64 = server.shard.call_all(|shard| shard.changes()).await.into_iter().sum();
-        let changes = changes.saturating_sub(snapshots.saved_changes.load(Ordering::Relaxed));
         let now_s = realtime_us() / 1_000_000;
         let elapsed_s = now_s.saturating_sub(snapshots.last_save_s.load(Ordering::Relaxed));
         let since_try_s = now_s.saturating_sub(snapshots.tried_s.load(Ordering::Relaxed));
         if snapshots.has_failed.load(Ordering::Relaxed) && since_try_s < RETRY_S {
             continue;
         }
+        // Shards that sleep are not woken before it may matter what they say.
+        if config.save.0.iter().all(|point| elapsed_s <= point.seconds) {
+            continue;
+        }
+        let changes: u64 = server.shard.call_all(|shard| shard.changes()).await.into_iter().sum();
+        let changes = changes.saturating_sub(snapshots.saved_changes.load(Ordering::Relaxed));
         let is_due = |point: &&SavePoint| changes >= point.changes && elapsed_s > point.seconds;
         if let Some(point) = config.save.0.iter().find(is_due) {
             log::notice(format_args!("{} changes in {} seconds. Saving...", point.changes, point.seconds));
