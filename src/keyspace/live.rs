@@ -276,6 +276,7 @@ impl KeyEdit<'_> {
 
     /// Takes the key out and hands out its value, without copying a large one.
     pub fn take(mut self) -> Owned {
+        self.open();
         let value = match self.entry().node() {
             None => Owned::copy_of(self.entry()),
             Some(node) => {

@@ -161,7 +161,8 @@ impl Keyspace {
 mod tests {
     use super::*;
     use crate::config::{Config, MaxmemoryPolicy};
-    use crate::keyspace::{Clocking, Eviction, Hasher, Touch, Value};
+    use crate::keyspace::{Clocking, Eviction, Hasher, Kind, Owned, Touch, Value};
+    use crate::value::zset::{self, Edit, Zset};
     use std::cell::RefCell;
     use std::collections::BTreeMap;
     use std::rc::Rc;
@@ -173,7 +174,7 @@ mod tests {
     fn value_of(content: Stored) -> Vec<u8> {
         match content {
             Stored::String(value) => hash::element(value).to_vec(),
-            _ => unreachable!("they are strings"),
+            _ => zset::View::of(content).at(0).expect("a sorted set of one").0.to_vec(),
         }
     }
 
@@ -193,14 +194,16 @@ mod tests {
         let key = hasher.key(name.as_bytes());
         let text = vec![b'x'; rng.usize(..200)];
         let touch = Touch::NOTHING;
-        match rng.u32(..8) {
+        match rng.u32(..10) {
             0..=2 => {
                 let deadline_ms = rng.bool().then(|| NOW_MS + rng.u64(1_000..9_000_000));
                 keyspace.insert(db, key, Value::Bytes(&text), deadline_ms, now);
             }
             3 => drop(keyspace.remove(db, key, now)),
             4 => {
-                if let Some(mut edit) = keyspace.edit(db, key, now, touch) {
+                if let Some(mut edit) = keyspace.edit(db, key, now, touch)
+                    && edit.kind() == Kind::String
+                {
                     edit.resize(text.len() + 1).fill(b'y');
                 }
             }
@@ -212,6 +215,22 @@ mod tests {
             6 => {
                 if let Some(edit) = keyspace.edit(db, key, now, touch) {
                     edit.remove();
+                }
+            }
+            7 => {
+                let mut zset = Zset::default();
+                zset.insert(&text, 1.0);
+                keyspace.remove(db, key, now);
+                keyspace.insert_owned(db, key, Owned::node(zset), None, now);
+            }
+            8 => {
+                // As RENAME does.
+                if let Some(edit) = keyspace.edit(db, key, now, touch) {
+                    let value = edit.take();
+                    let other = format!("key{}", rng.u32(..keys));
+                    let other = hasher.key(other.as_bytes());
+                    keyspace.remove(db, other, now);
+                    keyspace.insert_owned(db, other, value, None, now);
                 }
             }
             _ => {
