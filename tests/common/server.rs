@@ -255,7 +255,8 @@ impl Drop for Server {
         let _ = self.child.wait();
         if std::thread::panicking() {
             let output = self.output();
-            let start = output.len().saturating_sub(4000);
+            let panic = output.find("panicked at").map(|at| at.saturating_sub(200));
+            let start = panic.unwrap_or(output.len()).min(output.len().saturating_sub(4000));
             let tail = output.get(start..).unwrap_or(&output);
             eprintln!("--- output of {:?} ---\n{tail}---", self.kind);
         }
