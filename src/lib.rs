@@ -9,7 +9,7 @@
 //!  shard       mail, batches, calls; where handlers run; transactions over shards; the tasks of the cycle
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget; foresight
-//!  persist     snapshots on the disk: files read and written beside the shards
+//!  persist     snapshots and the log on the disk: files read and written beside the shards
 //!  keyspace    the only door to data; nothing dead ever passes it
 //!  rdb         the codec of values, as DUMP and RESTORE have them
 //!  journal     what the shards have changed, as commands, brought into one order

@@ -4,7 +4,9 @@
 use super::directive::{Directive, Field, Group};
 use super::eviction::MaxmemoryPolicy;
 use super::redis;
-use super::types::{Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys};
+use super::types::{
+    Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
+};
 use super::values::{Kind, Setting};
 
 /// The row of that name; case does not count.
@@ -685,6 +687,87 @@ const OWN: &[Directive] = &[
         mutable: true,
         help: "tell of keys that died between the snapshot and the start, as soon as connections are served; else they are left out",
         field: field!(expired_while_down),
+    },
+    Directive {
+        name: "appendonly",
+        group: Group::Log,
+        default: "no",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "keep a log of every change, from which everything is there again after a restart or a crash",
+        field: field!(appendonly),
+    },
+    Directive {
+        name: "appendfsync",
+        group: Group::Log,
+        default: "everysec",
+        kind: Kind::Choice(Fsync::NAMES),
+        mutable: true,
+        help: "when it is on the disk for certain: before a change is acknowledged, a second later, or when the system writes it",
+        field: field!(appendfsync),
+    },
+    Directive {
+        name: "appendfilename",
+        group: Group::Log,
+        default: "appendonly.aof",
+        kind: Kind::FileName,
+        mutable: false,
+        help: "begin of the names of its files",
+        field: field!(appendfilename),
+    },
+    Directive {
+        name: "appenddirname",
+        group: Group::Log,
+        default: "appendonlydir",
+        kind: Kind::FileName,
+        mutable: false,
+        help: "the folder of its files, in the folder of dir",
+        field: field!(appenddirname),
+    },
+    Directive {
+        name: "no-appendfsync-on-rewrite",
+        group: Group::Log,
+        default: "no",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "leave everysec out while it is rewritten",
+        field: field!(no_appendfsync_on_rewrite),
+    },
+    Directive {
+        name: "auto-aof-rewrite-percentage",
+        group: Group::Log,
+        default: "100",
+        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
+        mutable: true,
+        help: "growth since it was rewritten, in percent, after which it is rewritten again; 0 = never",
+        field: field!(auto_aof_rewrite_percentage),
+    },
+    Directive {
+        name: "auto-aof-rewrite-min-size",
+        group: Group::Log,
+        default: "64mb",
+        kind: Kind::Memory { min: 0, max: u64::MAX / 2 },
+        mutable: true,
+        help: "size below which it is not",
+        field: field!(auto_aof_rewrite_min_size),
+    },
+    Directive {
+        name: "aof-load-truncated",
+        group: Group::Log,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "begin with a log whose end a crash has torn, without that end",
+        field: field!(aof_load_truncated),
+    },
+    Directive {
+        name: "aof-rewrite-incremental-fsync",
+        group: Group::Log,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "bring a rewritten log to the disk piece by piece",
+        field: field!(aof_rewrite_incremental_fsync),
     },
     Directive {
         name: "maxmemory",

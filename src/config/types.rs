@@ -61,6 +61,21 @@ impl Choice for PipelineOrder {
     const ALL: &'static [PipelineOrder] = &[PipelineOrder::Relaxed, PipelineOrder::Strict];
 }
 
+/// When the log is brought to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before a change is acknowledged.
+    Always,
+    EverySecond,
+    /// When the system does.
+    No,
+}
+
+impl Choice for Fsync {
+    const NAMES: &'static [&'static str] = &["always", "everysec", "no"];
+    const ALL: &'static [Fsync] = &[Fsync::Always, Fsync::EverySecond, Fsync::No];
+}
+
 /// Whom a script keeps waiting that runs for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptScope {

@@ -410,7 +410,7 @@ pub(super) fn format_memory(bytes: u64) -> String {
 }
 
 /// A value in the quotes of redis.conf.
-pub(super) fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     let mut quoted = Vec::with_capacity(text.len() + 2);
     quoted.push(b'"');
     for byte in text.bytes() {

@@ -71,6 +71,11 @@ impl Merger {
         self.queues.iter().map(|queue| queue.records.len()).sum()
     }
 
+    /// How many records of a shard have left.
+    pub fn left(&self, shard: usize) -> u64 {
+        self.queues[shard].left
+    }
+
     /// What leaves next, if what has come allows anything to.
     pub fn pop(&mut self) -> Option<Unit> {
         let shards = self.queues.len();

@@ -11,8 +11,10 @@
 //! parts of a transaction over several shards: [`Merger`] brings those together, so that whoever follows sees all of them
 //! or none.
 
+mod encoder;
 mod merge;
 
+pub use encoder::Encoder;
 pub use merge::{Merger, Unit};
 
 use crate::config::SHARDS_MAX;
@@ -45,6 +47,8 @@ pub struct Command {
     pub is_whole: bool,
     /// Nobody has done it: time has. So it holds although what found the dead is undone.
     pub is_death: bool,
+    /// It is several of one shard, each with the database that it is about, already in the form of [`Encoder`].
+    pub is_run: bool,
     /// As a client sends it.
     pub bytes: Box<[u8]>,
 }
@@ -55,7 +59,12 @@ impl Command {
         let mut reply = Reply::new(&mut bytes, Proto::Resp2);
         reply.array(args.len());
         args.for_each(|arg| reply.bulk(arg));
-        Command { db, is_whole: false, is_death: false, bytes: bytes.into() }
+        Command { db, is_whole: false, is_death: false, is_run: false, bytes: bytes.into() }
+    }
+
+    /// Commands of one shard that stand alone, in the form of an [`Encoder`] of their own.
+    pub fn run(bytes: Vec<u8>) -> Command {
+        Command { db: 0, is_whole: false, is_death: false, is_run: true, bytes: bytes.into() }
     }
 }
 

@@ -23,7 +23,7 @@ mod watchdog;
 
 pub use bell::Bell;
 pub use notify::{Notify, note_woken, step_back};
-pub use outside::next_from_outside;
+pub use outside::{next_from_outside, rung_outside};
 pub use ring::{Ring, available};
 pub use sockets::Sockets;
 pub use timers::{Sleep, sleep};

@@ -4,7 +4,7 @@
 //! [`Bell::ring_from_outside`]: super::Bell::ring_from_outside
 
 use super::notify::note_woken;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 
 thread_local! {
     static WAITING: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+    static RUNG: Cell<u64> = const { Cell::new(0) };
 }
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -33,11 +34,25 @@ pub(super) fn beside(work: Work) -> io::Result<()> {
 
 /// Some thread has rung: all who wait for one look.
 pub(super) fn rung() {
+    RUNG.set(RUNG.get() + 1);
     let waiting = WAITING.take();
     if !waiting.is_empty() {
         note_woken();
         waiting.into_iter().for_each(Waker::wake);
     }
+}
+
+/// Waits until some thread has rung since it was looked last, which `looked` counts.
+pub async fn rung_outside(looked: &mut u64) {
+    poll_fn(|cx| {
+        let rung = RUNG.get();
+        if std::mem::replace(looked, rung) != rung {
+            return Poll::Ready(());
+        }
+        WAITING.with_borrow_mut(|waiting| waiting.push(cx.waker().clone()));
+        Poll::Pending
+    })
+    .await;
 }
 
 /// The next that another thread sends; None when nothing will come any more. The sender rings after each.

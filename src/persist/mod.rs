@@ -1,12 +1,17 @@
-//! Snapshots on the disk: files in the form of `rdb/file.rs`, read and written by threads of their own, so that no shard
-//! waits for the disk.
+//! What is on the disk, read and written by threads of their own, so that no shard waits for it: snapshots in the form of
+//! `rdb/file.rs`, and the log of all changes.
 //!
 //! - [`reading`]: a file from its head to its end; its keys are dealt out in batches, each to the shard that has it
 //! - [`writing`]: pieces from all shards, in whatever order they come, become a file that is there whole or not at all
+//! - [`aof`]: the append-only log
+//! - [`disk`], [`window`]: what the system is asked for, so that a test can be a disk that fails; a file that is read
 //! - [`claim`]: whose files they are, where several servers share a folder
 
+pub mod aof;
 pub mod claim;
+pub mod disk;
 pub mod reading;
+mod window;
 pub mod writing;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Reading a file: the bytes that are there decide how much memory it takes, not the numbers in them.
 
 use super::Progress;
+use super::window::Window;
 use crate::rdb::file::{self, Checksum, Dialect, Item, NoItem};
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -28,8 +28,6 @@ pub enum LoadError {
     Refused(String),
 }
 
-/// What is read at a time, and at the least.
-const READ_BYTES: usize = 1 << 20;
 /// A batch is sent when it has so many bytes.
 const BATCH_BYTES: usize = 256 << 10;
 /// The first version with a checksum.
@@ -77,6 +75,8 @@ impl Batch {
 /// What a file holds beside keys.
 #[derive(Default)]
 pub struct Beside {
+    /// Where the snapshot ends in its file.
+    pub end: u64,
     pub libraries: Vec<Vec<u8>>,
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -99,10 +99,10 @@ pub fn read(
     route: impl Fn(&[u8]) -> usize,
     mut send: impl FnMut(usize, Batch) -> Result<(), String>,
 ) -> Result<Beside, LoadError> {
-    let mut window = Window { file: File::open(path)?, bytes: Vec::new(), at: 0, passed: 0 };
+    let mut window = Window::open(path)?;
     let (version, dialect) = read_head(&mut window)?;
     let mut checksum = Checksum::default();
-    checksum.update(&window.bytes[..file::HEAD_BYTES]);
+    checksum.update(&window.rest()[..file::HEAD_BYTES]);
     window.pass(file::HEAD_BYTES);
     let (mut beside, mut db) = (Beside::default(), 0);
     let mut batches: Vec<Batch> = (0..limits.shards).map(|_| Batch::default()).collect();
@@ -110,10 +110,10 @@ pub fn read(
         let (item, len) = match file::read_item(window.rest(), dialect, limits.text_bytes) {
             Ok(found) => found,
             Err(NoItem::Incomplete) => {
-                window.read_more()?;
+                more(&mut window)?;
                 continue;
             }
-            Err(NoItem::Error(what)) => return Err(LoadError::Corrupt { at: window.passed, what }),
+            Err(NoItem::Error(what)) => return Err(LoadError::Corrupt { at: window.passed(), what }),
         };
         let is_end = item == Item::End;
         match item {
@@ -123,12 +123,12 @@ pub fn read(
                 batch.add(db, &item);
                 if batch.bytes.len() >= BATCH_BYTES {
                     send(target, std::mem::take(batch)).map_err(LoadError::Refused)?;
-                    progress.bytes.store(window.passed, Ordering::Relaxed);
+                    progress.bytes.store(window.passed(), Ordering::Relaxed);
                 }
             }
             Item::Db(number) => {
                 db = usize::try_from(number).ok().filter(|db| *db < limits.databases).ok_or(LoadError::Corrupt {
-                    at: window.passed,
+                    at: window.passed(),
                     what: format!("database {number} of a server that has more than {} databases", limits.databases),
                 })?;
             }
@@ -144,7 +144,7 @@ pub fn read(
     }
     if version >= VERSION_OF_CHECKSUMS {
         while window.rest().len() < file::CHECKSUM_BYTES {
-            window.read_more()?;
+            more(&mut window)?;
         }
         let expected = window.rest().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         // Zero: it was written without.
@@ -152,16 +152,17 @@ pub fn read(
             return Err(LoadError::Checksum { expected, found: checksum.get() });
         }
     }
+    beside.end = window.passed() + if version >= VERSION_OF_CHECKSUMS { file::CHECKSUM_BYTES as u64 } else { 0 };
     for (target, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.keys.is_empty()) {
         send(target, batch).map_err(LoadError::Refused)?;
     }
-    progress.bytes.store(window.passed, Ordering::Relaxed);
+    progress.bytes.store(window.passed(), Ordering::Relaxed);
     Ok(beside)
 }
 
 fn read_head(window: &mut Window) -> Result<(u16, Dialect), LoadError> {
     while window.rest().len() < file::HEAD_BYTES {
-        window.read_more()?;
+        more(window)?;
     }
     let Some(head) = window.rest().first_chunk() else { return Err(LoadError::Short(0)) };
     file::read_head(head).map_err(|_| match head.starts_with(b"REDIS") || head.starts_with(b"VALKEY") {
@@ -170,45 +171,6 @@ fn read_head(window: &mut Window) -> Result<(u16, Dialect), LoadError> {
     })
 }
 
-/// A part of a file.
-struct Window {
-    file: File,
-    bytes: Vec<u8>,
-    at: usize,
-    /// Bytes of the file before what is left.
-    passed: u64,
-}
-
-impl Window {
-    fn rest(&self) -> &[u8] {
-        &self.bytes[self.at..]
-    }
-
-    fn pass(&mut self, len: usize) {
-        self.at += len;
-        self.passed += len as u64;
-    }
-
-    /// Reads as much again as is left, so that what is long is not looked at too often before it is there.
-    fn read_more(&mut self) -> Result<(), LoadError> {
-        self.bytes.drain(..self.at);
-        self.at = 0;
-        let before = self.bytes.len();
-        let wanted = before.max(READ_BYTES);
-        self.bytes.resize(before + wanted, 0);
-        let mut end = before;
-        while end < self.bytes.len() {
-            match self.file.read(&mut self.bytes[end..]) {
-                Ok(0) => break,
-                Ok(count) => end += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        self.bytes.truncate(end);
-        if end == before {
-            return Err(LoadError::Short(self.passed + end as u64));
-        }
-        Ok(())
-    }
+fn more(window: &mut Window) -> Result<(), LoadError> {
+    if window.read_more()? { Ok(()) } else { Err(LoadError::Short(window.passed() + window.rest().len() as u64)) }
 }

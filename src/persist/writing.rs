@@ -1,5 +1,6 @@
 //! Writing a file: to another name first, brought to the disk, then put in place of what was there.
 
+use super::disk::sync_folder_of;
 use crate::rdb::file::{self, Checksum};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -111,9 +112,7 @@ fn fill(path: &Path, pieces: &Receiver<Piece>, how: How) -> io::Result<u64> {
 
 fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
-    // Only then is the name on the disk, too.
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    sync_folder_of(to)
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub struct Client {
     pub closed: Cell<bool>,
     /// It is not read until less waits for other shards.
     pub unread: Cell<bool>,
+    /// It has no socket: what it says comes from a log, and nobody hears the answers.
+    pub replays: bool,
 }
 
 pub type ClientRef = Rc<Client>;
@@ -74,7 +76,13 @@ impl Client {
             state: RefCell::new(State::new(Session::of_nobody())),
             closed: Cell::new(false),
             unread: Cell::new(false),
+            replays: false,
         }
+    }
+
+    /// Who says what is in a log.
+    pub fn replaying(id: u64) -> Client {
+        Client { id, replays: true, ..Client::nobody() }
     }
 }
 

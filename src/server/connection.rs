@@ -13,7 +13,7 @@ use super::watch::unwatch;
 use super::{dispatch, journal, monitor, tracking};
 use crate::clock::store_us;
 use crate::config::PipelineOrder;
-use crate::net::{Line, Transport, sleep};
+use crate::net::{Line, Transport, rung_outside, sleep};
 use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
 use crate::shard::Pace;
@@ -28,7 +28,8 @@ pub fn serve(server: &Rc<Server>, peer: Peer) {
     let (id, line) = (peer.id, server.transport.open(peer.fd));
     let session = Session::new(peer, store_us(), server.shard.config().requirepass.is_empty());
     let state = RefCell::new(State::new(session));
-    let client = Rc::new(Client { id, line, state, closed: Cell::new(false), unread: Cell::new(false) });
+    let client =
+        Rc::new(Client { id, line, state, closed: Cell::new(false), unread: Cell::new(false), replays: false });
     server.add_client(client.clone());
     server.transport.start(line, Rc::new(Connection { server: server.clone(), client }));
 }
@@ -138,6 +139,7 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
     }
     // What comes in then may answer this connection, too.
     server.shard.begin_turn();
+    server.shard.durable.take_shown();
     {
         let mut state = client.state.borrow_mut();
         let state = &mut *state;
@@ -158,6 +160,7 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             tidy_input(state);
         }
         state.parser.trim();
+        state.replies.for_disk.show((server.shard.id as u16, server.shard.durable.take_shown()));
         check_input(server, state);
         if state.replies.out.is_empty() {
             server.keep_buffer(std::mem::take(&mut state.replies.out));
@@ -210,8 +213,11 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         full: !server.shard.has_room(),
         loading: server.global.snapshots.is_loading(),
         unsaved: server.global.snapshots.stops_writes(&config),
+        unlogged: server.global.log.has_failed(),
     };
     let strict = config.pipeline_order == PipelineOrder::Strict;
+    // Nothing is in the way of what has been.
+    let conditions = if client.replays { Conditions::none() } else { conditions };
     state.session.gate = Gate::of(state.session.standing(), conditions);
     state.session.used_us = server.shard.clock.now().us;
     state.flow.waiting = false;
@@ -314,6 +320,33 @@ pub async fn resume_unread(server: Rc<Server>) {
         if !rest.is_empty() {
             server.unread.replace(rest);
             server.unread_watch.notify();
+        }
+    }
+}
+
+/// Lets connections go on as the disk does.
+pub async fn follow_disk(server: Rc<Server>) {
+    let mut looked = 0;
+    loop {
+        rung_outside(&mut looked).await;
+        if !server.logging.is_awaited() {
+            continue;
+        }
+        server.logging.await_disk();
+        server.logging.sound_alarms();
+        let waiting = server.logging.waiting.take();
+        for client in waiting {
+            let (is_ready, waits_on) = {
+                let replies = &mut client.state.borrow_mut().replies;
+                let is_ready = replies.let_out(|shows| server.logging.keep_missing(shows));
+                (is_ready, !replies.for_disk.is_empty())
+            };
+            if waits_on && !client.closed.get() {
+                server.logging.waiting.borrow_mut().push(client.clone());
+            }
+            if is_ready {
+                advance(&server, &client, &[]);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who follows the journal, as one shard's server knows it.
 
 use super::client::ClientRef;
-use crate::journal::{Command, Merger, Record, Unit};
+use crate::journal::{Encoder, Merger, Record};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -20,13 +20,12 @@ pub struct Following {
 pub struct Follower {
     pub client: ClientRef,
     merger: Merger,
-    /// The database that was chosen last.
-    db: Option<usize>,
+    encoder: Encoder,
 }
 
 impl Follower {
     pub fn new(client: ClientRef, shards: usize) -> Follower {
-        Follower { client, merger: Merger::new(shards), db: None }
+        Follower { client, merger: Merger::new(shards), encoder: Encoder::default() }
     }
 
     /// Takes in what has come from a shard; what can be shown now.
@@ -34,33 +33,8 @@ impl Follower {
         records.into_iter().for_each(|record| self.merger.push(shard, record));
         let mut out = Vec::new();
         while let Some(unit) = self.merger.pop() {
-            self.show(&unit, &mut out);
+            self.encoder.unit(&unit, &mut out);
         }
         out
     }
-
-    fn show(&mut self, Unit { commands, .. }: &Unit, out: &mut Vec<u8>) {
-        if commands.len() > 1 {
-            self.select(commands[0].db, out);
-            say(&[b"MULTI"], out);
-        }
-        for command in commands {
-            self.select(command.db, out);
-            out.extend_from_slice(&command.bytes);
-        }
-        if commands.len() > 1 {
-            say(&[b"EXEC"], out);
-        }
-    }
-
-    fn select(&mut self, db: usize, out: &mut Vec<u8>) {
-        if self.db.replace(db) != Some(db) {
-            say(&[b"SELECT", db.to_string().as_bytes()], out);
-        }
-    }
-}
-
-/// Shows a command of the stream's own.
-fn say(args: &[&[u8]], out: &mut Vec<u8>) {
-    out.extend_from_slice(&Command::new(0, args.iter().copied()).bytes);
 }

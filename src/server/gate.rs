@@ -70,6 +70,8 @@ pub struct Conditions {
     pub loading: bool,
     /// The last snapshot has failed, and writes are to stop then.
     pub unsaved: bool,
+    /// The log cannot be written.
+    pub unlogged: bool,
 }
 
 /// Flags that some of several commands have, and flags that some of them lack.
@@ -99,6 +101,21 @@ pub enum Refusal {
 }
 
 impl Conditions {
+    /// Nothing is said.
+    pub fn none() -> Conditions {
+        Conditions {
+            has_password: false,
+            debug: DebugCommand::No,
+            paused: Paused::No,
+            monitored: false,
+            busy: false,
+            full: false,
+            loading: false,
+            unsaved: false,
+            unlogged: false,
+        }
+    }
+
     fn is_stranger(self, standing: Standing) -> bool {
         self.has_password && !standing.authenticated
     }
@@ -135,7 +152,7 @@ impl Gate {
             gate.deny |= DENY_OOM;
             gate.require |= if standing.in_multi { ENDS_MULTI } else { 0 };
         }
-        if conditions.unsaved {
+        if conditions.unsaved || conditions.unlogged {
             gate.deny |= WRITE | TELLS_HEALTH;
         }
         if conditions.loading {
@@ -182,6 +199,11 @@ pub fn refusal(standing: Standing, conditions: Conditions, spec: &Spec, full_nam
              may modify the data set are disabled, because this instance is configured to report errors during writes if \
              RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about \
              the RDB error.",
+        )
+    } else if conditions.unlogged && spec.flags & (WRITE | TELLS_HEALTH) != 0 {
+        Error::text(
+            "MISCONF Errors writing to the AOF file. Commands that may modify the data set are disabled until it can be \
+             written again: the server's log and INFO persistence have the cause.",
         )
     } else if conditions.loading && !spec.has(LOADING) {
         Error::text("LOADING Redis is loading the dataset in memory")

@@ -1,11 +1,13 @@
 //! What the shards' servers share: a few counters, and the configuration's master copy. Nothing here is written on
 //! the way of an ordinary command.
 
+use super::appending::Appending;
 use super::busy::BusyScripts;
 use super::snapshots::Snapshots;
 use crate::clock::store_us;
 use crate::config::Config;
 use crate::net::Bell;
+use crate::persist::aof::log::Log;
 use crate::script::{Libraries, Shelf};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -50,6 +52,9 @@ pub struct Global {
     /// The sources of all functions.
     pub libraries: Arc<Libraries>,
     pub snapshots: Snapshots,
+    /// The log of all changes, and what is done about it.
+    pub log: Arc<Log>,
+    pub appending: Appending,
     /// Who has something for a shard from outside rings.
     pub bells: Arc<[Bell]>,
     pub stopping: AtomicBool,
@@ -94,6 +99,8 @@ impl Global {
             scripts: Arc::default(),
             libraries: Arc::default(),
             snapshots,
+            log: Log::new(bells.clone()),
+            appending: Appending::default(),
             bells,
             stopping: AtomicBool::new(false),
             sockets,

@@ -1,6 +1,6 @@
 //! A snapshot's file becomes keys: at the start, and by DEBUG RELOAD.
 
-use super::saving::{POLICY, hold_everything};
+use super::saving::{LOG_POSITION, POLICY, hold_everything};
 use super::server::Server;
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
@@ -19,9 +19,8 @@ use std::sync::{Arc, mpsc};
 /// Batches that wait for a shard; who reads the file waits then.
 const BATCHES: usize = 4;
 
-/// Loads what is there before anybody sees data, or ends the process: to begin without it would be to lose it. So would be
-/// to begin where another server writes it.
-pub async fn load_at_start(server: &Rc<Server>) {
+/// To begin where another server writes the snapshot would be to lose it.
+pub fn claim_at_start(server: &Rc<Server>) {
     let config = server.shard.config();
     if !config.save.is_empty() && !matches!(server.global.snapshots.claim(&config.dir, &config.dbfilename), Ok(true)) {
         give_up(&format!(
@@ -29,7 +28,13 @@ pub async fn load_at_start(server: &Rc<Server>) {
             config.dbfilename, config.dir
         ));
     }
-    if !server.global.snapshots.is_loading() {
+}
+
+/// Loads the snapshot that is there before anybody sees data, or ends the process: to begin without it would be to lose
+/// it.
+pub async fn load_at_start(server: &Rc<Server>) {
+    let config = server.shard.config();
+    if !Path::new(&config.dbfilename).exists() {
         return;
     }
     let began_us = store_us();
@@ -49,10 +54,9 @@ pub async fn load_at_start(server: &Rc<Server>) {
         }
     }
     drop(transaction);
-    server.global.snapshots.loading.store(false, Ordering::Relaxed);
 }
 
-fn give_up(reason: &str) -> ! {
+pub fn give_up(reason: &str) -> ! {
     log::warning(format_args!("{reason}"));
     log::flush();
     std::process::exit(1);
@@ -60,8 +64,23 @@ fn give_up(reason: &str) -> ! {
 
 /// Loads the file that `dbfilename` names, for somebody who holds everything.
 pub async fn load_held(server: &Rc<Server>, how: TakeIn) -> Result<TakenIn, String> {
+    let name = server.shard.config().dbfilename.clone();
+    load_file(server, how, &name).await.map(|loaded| loaded.taken)
+}
+
+/// What was loaded.
+pub struct Loaded {
+    pub taken: TakenIn,
+    /// Where the snapshot ends in its file.
+    pub end: u64,
+    /// Where in the log what stands behind it begins.
+    pub log_position: Option<u64>,
+}
+
+/// Loads a file for somebody who holds everything.
+pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<Loaded, String> {
     let (shard, config) = (&server.shard, server.shard.config());
-    let path = config.dbfilename.clone();
+    let path = name.to_owned();
     let of_bytes = std::fs::metadata(&path).map_err(|error| error.to_string())?.len();
     server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
     let limits = Limits {
@@ -111,6 +130,9 @@ pub async fn load_held(server: &Rc<Server>, how: TakeIn) -> Result<TakenIn, Stri
         Some(read) => read.map_err(|error| error.to_string())?,
         None => return Err("the thread that reads it has ended".to_owned()),
     };
+    let end = beside.end;
+    let field = beside.fields.iter().find(|(name, _)| name == LOG_POSITION.as_bytes());
+    let log_position = field.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
     take_policies(server, &beside).await;
     load_libraries(server, beside.libraries, how.replace).await?;
     let changes = server.shard.call_all(|shard| shard.end_loading()).await;
@@ -118,7 +140,7 @@ pub async fn load_held(server: &Rc<Server>, how: TakeIn) -> Result<TakenIn, Stri
     snapshots.saved_changes.store(changes.into_iter().sum(), Ordering::Relaxed);
     snapshots.loaded_keys.store(all.keys, Ordering::Relaxed);
     snapshots.loaded_dead.store(all.dead, Ordering::Relaxed);
-    Ok(all)
+    Ok(Loaded { taken: all, end, log_position })
 }
 
 /// Policies of the file, where the configuration has no other for that prefix.

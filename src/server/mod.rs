@@ -13,7 +13,8 @@
 //! | `start.rs` | the table of commands, the shard's upcalls, the tasks |
 //! | `rows/` | the commands of this room, a file a family |
 //! | `listen.rs`, `stop.rs` | listening sockets, dealing connections out to the shards; the end |
-//! | `loading.rs`, `saving.rs` | snapshots: from the disk, and to it |
+//! | `rewriting.rs` | the log: taken up, begun, made anew |
+//! | `replay.rs`, `loading.rs`, `saving.rs` | what a log says is done; snapshots: from the disk, and to it |
 //! | `connection.rs`, `received.rs` | one connection's bytes; the requests of one receive, looked up together |
 //! | `dispatch.rs` | one request: may it run, is it queued, which way does it run |
 //! | `run/` | the ways: `single`, `scatter`, `atomic`, `coordinate`, `steps`, `exec`, `exec_steps`, `wait`, `script`, `here`, `task` |
@@ -25,12 +26,13 @@
 //! | `output.rs` | what leaves a connection, and its limits |
 //! | `server.rs` | the state of one shard's server, of which the rest are parts: |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs`, `scripting.rs` | who monitors, listens, follows the journal, waits for a key; scripts that run |
-//! | `client_memory.rs` | what the connections of a shard hold |
-//! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `tracks.rs`, `replies.rs` | a connection: its flow, what its commands know, its replies in order |
+//! | `client_memory.rs`, `logging.rs` | what the connections of a shard hold; what it has changed, on its way to the log |
+//! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `tracks.rs`, `replies.rs`, `for_disk.rs` | a connection: its flow, what its commands know, its replies in order, those that wait for the disk |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `gate.rs`, `busy.rs` | may a command run: words of flags; scripts that have run for long |
-//! | `global.rs`, `snapshots.rs`, `files.rs` | the little that shards share; how many clients there may be |
+//! | `global.rs`, `snapshots.rs`, `appending.rs`, `files.rs` | the little that shards share; how many clients there may be |
 
+mod appending;
 mod busy;
 mod client;
 mod client_eviction;
@@ -39,11 +41,13 @@ mod connection;
 mod dispatch;
 mod files;
 mod follower;
+mod for_disk;
 mod gate;
 mod global;
 mod journal;
 pub mod listen;
 mod loading;
+mod logging;
 mod monitor;
 mod monitors;
 mod multi;
@@ -51,7 +55,9 @@ mod output;
 mod plan;
 mod pubsub;
 mod received;
+mod replay;
 mod replies;
+mod rewriting;
 mod rows;
 mod run;
 mod saving;
@@ -75,7 +81,7 @@ mod watched;
 
 pub use files::make_room_for;
 pub use global::Global;
-pub use loading::load_at_start;
+pub use rewriting::load_at_start;
 pub use server::Server;
 pub use start::{make, start, table};
 pub use stop::watch_signals;

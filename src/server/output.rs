@@ -13,11 +13,16 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     if client.closed.get() {
         return;
     }
+    if client.replays {
+        client.state.borrow_mut().replies.out.clear();
+        return;
+    }
     let (ready, backlog, reads, over) = {
         let mut state = client.state.borrow_mut();
         if !state.flow.stalled_shards.is_empty() {
             let_stalled_go_on(server, client.id, &mut state);
         }
+        hold_for_disk(server, client, &mut state);
         let ready = !state.replies.out.is_empty();
         server.client_memory.count(&mut state);
         let backlog = state.unsent() > state.replies.out.len();
@@ -38,6 +43,45 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     }
     if backlog {
         check_output(server, client);
+    }
+}
+
+/// What is ready stays where it shows changes that are not on the disk for certain (`appendfsync always`), and where
+/// something before it does.
+#[inline]
+pub fn hold_for_disk(server: &Server, client: &ClientRef, state: &mut State) {
+    let for_disk = &state.replies.for_disk;
+    if !for_disk.shows.is_empty() || !for_disk.is_empty() {
+        hold_what_shows(server, client, state);
+    }
+}
+
+#[cold]
+fn hold_what_shows(server: &Server, client: &ClientRef, state: &mut State) {
+    let replies = &mut state.replies;
+    if replies.out.is_empty() {
+        return;
+    }
+    server.logging.keep_missing(&mut replies.for_disk.shows);
+    if replies.for_disk.shows.is_empty() && replies.for_disk.is_empty() {
+        return;
+    }
+    if replies.for_disk.is_empty() {
+        server.logging.waiting.borrow_mut().push(client.clone());
+    }
+    replies.hold_for_disk();
+    server.logging.await_disk();
+    server.global.log.count_held();
+    // It may have come before that was said.
+    replies.let_out(|shows| server.logging.keep_missing(shows));
+}
+
+/// What a reply shows that was made of what several shards have said: whatever they have handed over by now.
+pub fn show_everything(server: &Server, state: &mut State) {
+    let own = server.shard.durable.everything();
+    if own > 0 {
+        state.replies.for_disk.show((server.shard.id as u16, own));
+        server.logging.pushed_by_others().for_each(|push| state.replies.for_disk.show(push));
     }
 }
 
@@ -68,6 +112,7 @@ fn push_with(server: &Server, client: &ClientRef, push: impl FnOnce(&mut Replies
             return;
         }
         push(&mut state.replies);
+        show_everything(server, &mut state);
     }
     let mut pushed = server.pushed.borrow_mut();
     if pushed.last().is_none_or(|last| last.id != client.id) {

@@ -9,6 +9,7 @@
 //! While no slot is open, replies go straight into `out`. Everything a connection has here counts, what its open slots
 //! are going to bring included (see [`Replies::bytes`]): past a limit its next request waits.
 
+use super::for_disk::{ForDisk, Push};
 use crate::command::{CommandId, Merge};
 use crate::resp::{Proto, Reply};
 use crate::shard::{At, Meter};
@@ -17,6 +18,8 @@ use std::collections::VecDeque;
 pub struct Replies {
     /// What is ready to be sent.
     pub out: Vec<u8>,
+    /// What is ready but for the disk, see [`Replies::hold_for_disk`].
+    pub for_disk: ForDisk,
     slots: VecDeque<Slot>,
     /// Replies that wait for earlier ones, and how many of these bytes still do.
     held: Vec<u8>,
@@ -62,6 +65,7 @@ impl Default for Replies {
     fn default() -> Replies {
         Replies {
             out: Vec::new(),
+            for_disk: ForDisk::default(),
             slots: VecDeque::new(),
             held: Vec::new(),
             held_bytes: 0,
@@ -276,6 +280,16 @@ fn integer(bytes: &[u8]) -> i64 {
 }
 
 impl Replies {
+    /// What is ready waits until the disk has what it shows, and for what waits before it.
+    pub fn hold_for_disk(&mut self) {
+        self.for_disk.hold(&mut self.out);
+    }
+
+    /// Lets out what the disk has, see [`ForDisk::let_out`].
+    pub fn let_out(&mut self, keep_missing: impl Fn(&mut Vec<Push>)) -> bool {
+        self.for_disk.let_out(&mut self.out, keep_missing)
+    }
+
     /// Whether every reply so far is in `out`.
     #[inline]
     pub fn is_idle(&self) -> bool {
@@ -285,7 +299,8 @@ impl Replies {
     /// Bytes of replies and pushes that are here, in whatever order they came.
     #[inline]
     pub fn bytes_here(&self) -> usize {
-        self.out.len() + self.held_bytes + self.gathered_bytes + self.pushes.as_ref().map_or(0, Vec::len)
+        let pushes_bytes = self.pushes.as_ref().map_or(0, Vec::len);
+        self.out.len() + self.for_disk.bytes() + self.held_bytes + self.gathered_bytes + pushes_bytes
     }
 
     /// What counts against the connection: what is here, and what its open requests stand for.
@@ -293,7 +308,7 @@ impl Replies {
     pub fn bytes(&self) -> usize {
         // Nearly always, and asked before each request: nothing is open, so nothing else is here.
         if self.slots.is_empty() {
-            return self.out.len();
+            return self.out.len() + self.for_disk.bytes();
         }
         self.bytes_here() + self.open_weight + self.slots.len() * size_of::<Slot>()
     }
@@ -306,6 +321,7 @@ impl Replies {
     /// Memory that is allocated for all of this.
     pub fn memory_bytes(&self) -> usize {
         self.out.capacity()
+            + self.for_disk.bytes()
             + self.held.capacity()
             + self.gathered_bytes
             + self.pushes.as_ref().map_or(0, Vec::capacity)

@@ -17,11 +17,12 @@ use std::time::Duration;
 
 /// How long to wait for the disk.
 const FULL: Duration = Duration::from_millis(1);
-/// How often it is looked whether a save point is reached, and how long after a failure it is tried again.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long after a failure one is tried again that a save point has asked for.
 const RETRY_S: u64 = 5;
 /// The field in which a policy stands: its prefix and its words, with zero bytes between them.
 pub const POLICY: &str = "emberdb-policy";
+/// The field that says where in the log the files begin whose base it is.
+pub const LOG_POSITION: &str = "emberdb-log-position";
 /// The version of Redis that understands what is written.
 const REDIS_VERSION: &[u8] = b"7.0.15";
 
@@ -50,7 +51,7 @@ pub async fn save(server: &Rc<Server>) -> Result {
 /// The same for somebody who holds everything.
 pub async fn save_held(server: &Rc<Server>) -> Result {
     begin(server)?;
-    let begun = begin_parts(server).await;
+    let begun = begin_parts(server, false).await;
     let saved = write(server, begun).await;
     end(server, false, saved)
 }
@@ -95,7 +96,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
 /// One moment for all shards; from then on they see to it themselves.
 async fn begin_beside(server: &Rc<Server>) -> Begun {
     let transaction = hold_everything(&server.shard).await;
-    let begun = begin_parts(server).await;
+    let begun = begin_parts(server, false).await;
     drop(transaction);
     begun
 }
@@ -112,38 +113,42 @@ pub async fn save_last(server: &Rc<Server>) -> Result {
     save(server).await
 }
 
-/// The task that writes them by itself.
-pub async fn watch_save_points(server: Rc<Server>) {
-    loop {
-        sleep(LOOK_EVERY).await;
-        let (config, snapshots) = (server.shard.config(), &server.global.snapshots);
-        let is_idle = config.save.is_empty() || snapshots.is_loading() || snapshots.is_saving.load(Ordering::Relaxed);
-        if is_idle {
-            continue;
-        }
-        let now_s = realtime_us() / 1_000_000;
-        let elapsed_s = now_s.saturating_sub(snapshots.last_save_s.load(Ordering::Relaxed));
-        let since_try_s = now_s.saturating_sub(snapshots.tried_s.load(Ordering::Relaxed));
-        if snapshots.has_failed.load(Ordering::Relaxed) && since_try_s < RETRY_S {
-            continue;
-        }
-        // Shards that sleep are not woken before it may matter what they say.
-        if config.save.0.iter().all(|point| elapsed_s <= point.seconds) {
-            continue;
-        }
-        let changes: u64 = server.shard.call_all(|shard| shard.changes()).await.into_iter().sum();
-        let changes = changes.saturating_sub(snapshots.saved_changes.load(Ordering::Relaxed));
-        let is_due = |point: &&SavePoint| changes >= point.changes && elapsed_s > point.seconds;
-        if let Some(point) = config.save.0.iter().find(is_due) {
-            log::notice(format_args!("{} changes in {} seconds. Saving...", point.changes, point.seconds));
-            snapshots.tried_s.store(now_s, Ordering::Relaxed);
-            // What has begun meanwhile is as good.
-            let _ = save_beside(&server).await;
-        }
+/// Once a second: is a save point reached?
+pub async fn look(server: &Rc<Server>) {
+    let (config, snapshots) = (server.shard.config(), &server.global.snapshots);
+    if snapshots.is_loading() || snapshots.is_saving.load(Ordering::Relaxed) {
+        return;
+    }
+    if snapshots.is_scheduled.swap(false, Ordering::Relaxed) {
+        let _ = save_beside(server).await;
+        return;
+    }
+    if config.save.is_empty() {
+        return;
+    }
+    let now_s = realtime_us() / 1_000_000;
+    let elapsed_s = now_s.saturating_sub(snapshots.last_save_s.load(Ordering::Relaxed));
+    let since_try_s = now_s.saturating_sub(snapshots.tried_s.load(Ordering::Relaxed));
+    if snapshots.has_failed.load(Ordering::Relaxed) && since_try_s < RETRY_S {
+        return;
+    }
+    // Shards that sleep are not woken before it may matter what they say.
+    if config.save.0.iter().all(|point| elapsed_s <= point.seconds) {
+        return;
+    }
+    let changes: u64 = server.shard.call_all(|shard| shard.changes()).await.into_iter().sum();
+    let changes = changes.saturating_sub(snapshots.saved_changes.load(Ordering::Relaxed));
+    let is_due = |point: &&SavePoint| changes >= point.changes && elapsed_s > point.seconds;
+    if let Some(point) = config.save.0.iter().find(is_due) {
+        log::notice(format_args!("{} changes in {} seconds. Saving...", point.changes, point.seconds));
+        snapshots.tried_s.store(now_s, Ordering::Relaxed);
+        // What has begun meanwhile is as good.
+        let _ = save_beside(server).await;
     }
 }
 
-fn begin(server: &Server) -> Result {
+/// From now on one is made, which is the only one.
+pub fn begin(server: &Server) -> Result {
     match server.global.snapshots.is_saving.swap(true, Ordering::Relaxed) {
         true => Err(Error::text("ERR Background save already in progress")),
         false => Ok(()),
@@ -178,39 +183,52 @@ fn end(server: &Server, is_beside: bool, saved: std::result::Result<Option<u64>,
 }
 
 /// A snapshot whose moment has been.
-struct Begun {
+pub struct Begun {
     /// What stands before the keys.
     head: Vec<u8>,
     /// Changes that it has.
     changes: u64,
 }
 
-/// While everything is held: each shard keeps what it has at this moment.
-async fn begin_parts(server: &Rc<Server>) -> Begun {
+/// While everything is held: each shard keeps what it has at this moment. It may be the base of a log.
+pub async fn begin_parts(server: &Rc<Server>, is_base: bool) -> Begun {
     let begin = |shard: &Rc<Shard>| {
         shard.begin_saving();
         shard.sizes()
     };
     let sizes = server.shard.call_all(begin).await;
-    Begun { head: head(server, &sizes), changes: sizes.iter().map(|sizes| sizes.changes).sum() }
+    Begun { head: head(server, &sizes, is_base), changes: sizes.iter().map(|sizes| sizes.changes).sum() }
+}
+
+/// Writes the file that `dbfilename` names, where that is this server's.
+async fn write(server: &Rc<Server>, begun: Begun) -> std::result::Result<Option<u64>, String> {
+    let config = server.shard.config();
+    let is_ours = server.global.snapshots.claim(&config.dir, &config.dbfilename).map_err(|error| error.to_string());
+    if is_ours != Ok(true) {
+        server.shard.call_all(|shard| shard.stop_saving()).await;
+        let stranger = format!("'{}' in '{}' belongs to another server that runs", config.dbfilename, config.dir);
+        return Err(is_ours.err().unwrap_or(stranger));
+    }
+    let how = How { checksum: config.rdbchecksum, in_steps: config.rdb_save_incremental_fsync };
+    write_file(server, begun, config.dbfilename.clone(), how).await
 }
 
 /// How many changes the file has; none where it has to begin anew.
-async fn write(server: &Rc<Server>, begun: Begun) -> std::result::Result<Option<u64>, String> {
-    let written = write_parts(server, begun.head).await;
+pub async fn write_file(
+    server: &Rc<Server>,
+    begun: Begun,
+    name: String,
+    how: How,
+) -> std::result::Result<Option<u64>, String> {
+    let written = write_parts(server, begun.head, &name, how).await;
     server.shard.call_all(|shard| shard.stop_saving()).await;
     written.map(|is_whole| is_whole.then_some(begun.changes))
 }
 
-async fn write_parts(server: &Rc<Server>, head: Vec<u8>) -> std::result::Result<bool, String> {
-    let (shard, config) = (&server.shard, server.shard.config());
-    let is_ours = server.global.snapshots.claim(&config.dir, &config.dbfilename).map_err(|error| error.to_string())?;
-    if !is_ours {
-        return Err(format!("'{}' in '{}' belongs to another server that runs", config.dbfilename, config.dir));
-    }
-    let how = How { checksum: config.rdbchecksum, in_steps: config.rdb_save_incremental_fsync };
+async fn write_parts(server: &Rc<Server>, head: Vec<u8>, name: &str, how: How) -> std::result::Result<bool, String> {
+    let shard = &server.shard;
     let (bells, me) = (server.global.bells.clone(), shard.id);
-    let begun = writing::begin(&config.dbfilename, how, move || bells[me].ring_from_outside());
+    let begun = writing::begin(name, how, move || bells[me].ring_from_outside());
     let (pieces, outcome) = begun.map_err(|error| error.to_string())?;
     let mut is_void = false;
     if send(&pieces, head).await {
@@ -244,7 +262,7 @@ async fn send(pieces: &Pieces, mut bytes: Vec<u8>) -> bool {
 }
 
 /// What stands before the keys.
-fn head(server: &Server, sizes: &[Sizes]) -> Vec<u8> {
+fn head(server: &Server, sizes: &[Sizes], is_base: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let has_field_deadlines = sizes.iter().any(|sizes| sizes.has_field_deadlines);
     file::write_head(&mut out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
@@ -252,7 +270,10 @@ fn head(server: &Server, sizes: &[Sizes]) -> Vec<u8> {
     file::write_field(&mut out, "redis-bits", b"64");
     file::write_field(&mut out, "ctime", (realtime_us() / 1_000_000).to_string().as_bytes());
     file::write_field(&mut out, "used-mem", memory::used_bytes().to_string().as_bytes());
-    file::write_field(&mut out, "aof-base", b"0");
+    file::write_field(&mut out, "aof-base", if is_base { b"1" } else { b"0" });
+    if is_base {
+        file::write_field(&mut out, LOG_POSITION, server.global.log.position().to_string().as_bytes());
+    }
     file::write_field(&mut out, "emberdb-ver", env!("CARGO_PKG_VERSION").as_bytes());
     for (prefix, policy) in &*server.shard.config().expiry_policies.lock() {
         let words: Vec<String> = std::iter::once(prefix.to_string()).chain(policy.words()).collect();

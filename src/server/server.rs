@@ -4,6 +4,7 @@ use super::client::{Client, ClientRef};
 use super::client_memory::ClientMemory;
 use super::follower::Following;
 use super::global::Global;
+use super::logging::Logging;
 use super::monitors::Monitors;
 use super::multi::Verb;
 use super::scripting::Scripting;
@@ -119,6 +120,7 @@ pub struct Server {
     /// Connections that wait for a key.
     pub waits: Waits,
     pub client_memory: ClientMemory,
+    pub logging: Logging,
     clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
     /// Buffers for replies that no connection needs at the moment.
     spare: RefCell<Vec<Vec<u8>>>,
@@ -148,6 +150,7 @@ impl Server {
         Rc::new_cyclic(|me| Server {
             scripting: Scripting::new(&global),
             client_memory: ClientMemory::new(global.clone(), shard.id),
+            logging: Logging::new(global.clone(), shard.id),
             global,
             table,
             exec,
@@ -193,7 +196,8 @@ impl Server {
 
     /// The connections of this shard, oldest first.
     pub fn clients(&self) -> Vec<ClientRef> {
-        let mut clients: Vec<ClientRef> = self.clients.borrow().values().cloned().collect();
+        let mut clients: Vec<ClientRef> =
+            self.clients.borrow().values().filter(|client| !client.replays).cloned().collect();
         clients.sort_unstable_by_key(|client| client.id);
         clients
     }

@@ -25,6 +25,8 @@ pub struct Snapshots {
     pub lasted_s: AtomicU64,
     /// When one was last begun because of a save point.
     pub tried_s: AtomicU64,
+    /// One is to be begun as soon as the log is made anew.
+    pub is_scheduled: AtomicBool,
     /// It is to be given up: the server ends.
     pub gives_up: AtomicBool,
     pub has_failed: AtomicBool,
@@ -39,7 +41,7 @@ impl Snapshots {
     /// At the start: one is to be loaded, if it is there.
     pub fn of(config: &Config) -> Snapshots {
         Snapshots {
-            loading: AtomicBool::new(Path::new(&config.dbfilename).exists()),
+            loading: AtomicBool::new(config.appendonly || Path::new(&config.dbfilename).exists()),
             last_save_s: AtomicU64::new(realtime_us() / 1_000_000),
             lasted_s: AtomicU64::new(u64::MAX),
             ..Snapshots::default()

@@ -7,6 +7,7 @@ use super::global::Global;
 use super::journal;
 use super::pubsub;
 use super::replies::Answer;
+use super::rewriting;
 use super::rows;
 use super::run::script;
 use super::saving;
@@ -19,12 +20,13 @@ use crate::command;
 use crate::command::spec::Row;
 use crate::journal::Record;
 use crate::keyspace::{Invalidated, Notice};
-use crate::net::Transport;
+use crate::net::{Transport, sleep};
 use crate::resp::Request;
 use crate::shard::{At, Batch, Claim, Front, Later, News, Shard, Ticket};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The table of all commands: those on data first.
 pub fn table() -> Table {
@@ -51,8 +53,18 @@ pub fn start(server: &Rc<Server>) {
     glommio::spawn_local(connection::look_after(server.clone())).detach();
     glommio::spawn_local(connection::resume_unread(server.clone())).detach();
     glommio::spawn_local(client_eviction::keep_below(server.clone())).detach();
+    glommio::spawn_local(connection::follow_disk(server.clone())).detach();
     if server.shard.id == 0 {
-        glommio::spawn_local(saving::watch_save_points(server.clone())).detach();
+        glommio::spawn_local(look_after_files(server.clone())).detach();
+    }
+}
+
+/// Snapshots and logs that are made by themselves.
+async fn look_after_files(server: Rc<Server>) {
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        saving::look(&server).await;
+        rewriting::look(&server);
     }
 }
 
@@ -78,6 +90,9 @@ impl Front for Server {
             let Ticket { reply, part: number, .. } = part.ticket;
             let answer = Answer { reply, part: number, bytes, command: part.at.command, ns: part.ns };
             state.replies.fill(&self.shard.meter, answer, ends);
+            if batch.shows > 0 && self.shard.durable.is_kept() {
+                state.replies.for_disk.show((batch.target, batch.shows));
+            }
             if self.shard.meter.is_slow(part.ns) {
                 log_slow(
                     &server,
@@ -121,8 +136,19 @@ impl Front for Server {
     }
 
     fn journaled(&self, records: Vec<Record>) {
+        if self.logging.is_on() {
+            self.logging.take_in(&records);
+        }
         if let Some(server) = self.me() {
             journal::hand_out(&server, records);
+        }
+    }
+
+    fn leaves(&self) {
+        if self.logging.is_on()
+            && let Some(push) = self.logging.end_turn(self.shard.durable.take_promise())
+        {
+            self.shard.durable.pushed(push);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The end: SIGTERM, SIGINT and SHUTDOWN stop accepting, let replies leave, and end the process within a second.
 
 use super::output::settle;
+use super::rewriting;
 use super::saving;
 use super::server::Server;
 use super::session::Close;
@@ -71,6 +72,9 @@ pub async fn shutdown(server: &Rc<Server>) {
             break;
         }
         sleep(LOOK_EVERY).await;
+    }
+    if let Err(error) = rewriting::end_log(server).await {
+        log::warning(format_args!("The append only file is not on the disk: {error}"));
     }
     log::warning(format_args!("EmberDB is now ready to exit, bye bye..."));
     let config = server.shard.config();

@@ -1,6 +1,7 @@
 //! The connections of one shard that wait for a key.
 
 use crate::net::Notify;
+use crate::resp::Error;
 use crate::shard::{Claim, News};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -28,6 +29,9 @@ pub enum End {
     /// The connection is gone.
     Gone,
 }
+
+/// The answer of a command whose wait CLIENT UNBLOCK has ended with an error.
+pub const UNBLOCKED: Error = Error::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 
 impl Blocked {
     /// Ends the wait, unless somebody is about to serve it: from now on nobody does. Whether it did.

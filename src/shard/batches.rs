@@ -39,6 +39,7 @@ impl Shard {
     /// waits until others had their turn.
     pub(super) fn run_batch(&self, mut unfinished: Unfinished) {
         let began = self.clock.now();
+        self.durable.take_shown();
         let Batch { origin, target, buffer, spans, parts, out, ends, owed, .. } = &mut *unfinished.batch;
         let mut pace = Pace::new(began.us);
         let mut answered = Answered::default();
@@ -100,13 +101,16 @@ impl Shard {
             if pace.is_long() && unfinished.done < parts.len() {
                 let origin = *origin;
                 laps.end(self, &mut parts[..=next]);
-                self.post(origin, Message::Replies(unfinished.take_done(self.outbox.empty_batch(), &self.meter)));
+                let mut answered = unfinished.take_done(self.outbox.empty_batch(), &self.meter);
+                answered.shows = self.durable.take_shown();
+                self.post(origin, Message::Replies(answered));
                 self.unfinished.borrow_mut()[origin].push_front(unfinished);
                 self.unfinished_batches.set(self.unfinished_batches.get() + 1);
                 return;
             }
         }
         laps.end(self, parts);
+        unfinished.batch.shows = self.durable.take_shown();
         self.post(unfinished.batch.origin, Message::Replies(unfinished.batch));
     }
 

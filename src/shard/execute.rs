@@ -14,7 +14,7 @@ use crate::command::spec::flag::{FAST, READ};
 use crate::command::{CommandId, Ctx, Handler};
 use crate::config::Config;
 use crate::keyspace::Tracker;
-use crate::observe::{Event, Sample, Spikes, Statistics};
+use crate::observe::{Event, Sample, Spikes, Statistics, log};
 use crate::resp::{Error, Proto, Reply, Request};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, RefMut};
@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// A reply of this size is written for so long that its command is measured alone.
 pub const LONG_REPLY_BYTES: usize = 16 * 1024;
+/// Errors that a log's commands answer, as far as they are told.
+const COMPLAINTS: usize = 10;
 /// Below this threshold of the slow log every command is measured alone, in microseconds.
 const EXACT_BELOW_US: i64 = 1_000;
 
@@ -43,6 +45,8 @@ pub struct Meter {
     /// What takes at least as long is a latency spike.
     spike_ns: Cell<u64>,
     spikes: RefCell<Spikes>,
+    /// Errors that are told in the server's log, since nobody else hears of them.
+    complains: Cell<usize>,
     /// The last calls, if they took the same time: those that share it do.
     last: Cell<Option<(CommandId, u64, u64)>>,
     statistics: RefCell<Statistics>,
@@ -218,6 +222,14 @@ impl Meter {
     /// It has failed with this error.
     #[cold]
     pub fn failed(&self, command: CommandId, error: &[u8]) {
+        if let Some(left) = self.complains.get().checked_sub(1) {
+            self.complains.set(left);
+            let name = self.specs.get(command.index()).map_or("", |spec| spec.name);
+            log::warning(format_args!(
+                "A command of the log, {name}, has answered {}",
+                error.trim_ascii().escape_ascii()
+            ));
+        }
         self.statistics.borrow_mut().failed(command.index(), error);
     }
 
@@ -324,6 +336,8 @@ impl Shard {
         work: impl FnOnce(&mut Ctx) -> R,
     ) -> R {
         let (limits, mut keyspace) = (&*self.limits.borrow(), self.keyspace.borrow_mut());
+        let now = if self.is_replaying.get() { Now::from_ms(0) } else { now };
+        let changes = keyspace.effects.dirty;
         let mut ctx = Ctx {
             keyspace: &mut keyspace,
             db: at.db,
@@ -348,7 +362,30 @@ impl Shard {
         if is_told {
             self.end_command(&mut ctx, at, request);
         }
+        if self.durable.is_kept() {
+            self.note_shown(at, request, ctx.keyspace.effects.dirty != changes);
+        }
         result
+    }
+
+    /// Remembers which push the reply of a command waits for.
+    #[cold]
+    fn note_shown(&self, at: At, request: Option<Request>, has_changed: bool) {
+        let keys = self.spec(at.command).keys;
+        let names_one = request.is_some_and(|request| keys.indexes(request).count() == 1);
+        let hash = Some(at.hash).filter(|hash| names_one && *hash != 0);
+        match has_changed {
+            true => self.durable.changed(hash),
+            false => self.durable.read(hash),
+        }
+    }
+
+    /// From now on commands come from a log, and no key is dead before it says so, or not any more.
+    pub fn set_replaying(&self, wants: bool) {
+        self.is_replaying.set(wants);
+        self.meter.complains.set(if wants { COMPLAINTS } else { 0 });
+        self.hold_expiry_until(if wants { u64::MAX } else { 0 });
+        self.serve_waiters();
     }
 
     /// What a command, or a step of one, has changed is told to the journal; what it has read is remembered, where its

@@ -71,6 +71,7 @@ impl Host for Mail {
         self.shard.tell_invalidated();
         // Before anything else: steps follow the transaction they belong to.
         self.shard.exchange_transactions(wake);
+        self.shard.hand_over_records();
         let outbox = &self.shard.outbox;
         outbox.send_batches();
         if outbox.waiting.get() == 0 {

@@ -89,6 +89,8 @@ pub struct Batch {
     /// What its commands count for beside what it holds: negative for those whose replies come later, in a batch for
     /// which it is positive.
     pub owed: isize,
+    /// What its replies show is on the disk when this push of the shard that ran it is ([`super::Durable`]).
+    pub shows: u64,
 }
 
 /// One command in a batch.
@@ -166,6 +168,7 @@ impl Batch {
         self.transactions.clear();
         self.locks.clear();
         self.owed = 0;
+        self.shows = 0;
     }
 
     pub fn capacity_bytes(&self) -> usize {

@@ -21,6 +21,7 @@
 //! | `coordinator.rs`, `calls.rs` | keys that a coordinator holds, and its way to them; work for a task of another shard |
 //! | `waiters.rs` | who waits for keys of this shard |
 //! | `records.rs` | what has changed, on its way to the journal |
+//! | `durable.rs` | what of it is not on the disk for certain |
 //! | `execute.rs` | where handlers run, and are measured |
 //! | `outbox.rs`, `links.rs`, `message.rs` | messages between shards: on their way out, their queues, what they are |
 //! | `pace.rs` | for how long something may go on |
@@ -32,6 +33,7 @@ mod batches;
 mod calls;
 mod coordinator;
 mod deaths;
+mod durable;
 mod execute;
 mod expire;
 mod links;
@@ -48,6 +50,7 @@ mod waiters;
 
 pub use calls::CallResult;
 pub use coordinator::{Moment, ShardHop, Transaction};
+pub use durable::Durable;
 pub use execute::{LONG_REPLY_BYTES, Meter};
 pub use expire::GARBAGE_A_SLICE;
 pub use links::{Links, links};
@@ -94,6 +97,8 @@ pub trait Front {
     fn notices(&self, notices: Vec<Notice>);
     /// What was changed, for whoever keeps the journal.
     fn journaled(&self, records: Vec<Record>);
+    /// What was changed in a turn is complete, and what was said in it is about to leave.
+    fn leaves(&self);
     /// What connections remember does not hold any more.
     fn invalidated(&self, invalidated: Invalidated);
     /// A script whose keys are here, and which a connection of another shard has called, or one of this shard's that had
@@ -160,7 +165,10 @@ pub struct Shard {
     turns: Cell<u64>,
     /// Store microseconds until which nothing is deleted by the cycle (CLIENT PAUSE).
     hold_until_us: Cell<u64>,
+    /// What runs comes from a log: no key is dead before the log says so.
+    is_replaying: Cell<bool>,
     records: Records,
+    pub durable: Durable,
     room: Room,
     /// A snapshot's part.
     written: RefCell<Option<Rc<RefCell<snapshot::Written>>>>,
@@ -216,7 +224,9 @@ impl Shard {
             postponed: Cell::new(false),
             turns: Cell::new(0),
             hold_until_us: Cell::new(0),
+            is_replaying: Cell::new(false),
             records: Records::default(),
+            durable: Durable::default(),
             room: Room::new(ceiling),
             written: RefCell::default(),
             outbox: Outbox::new(id, count),

@@ -49,8 +49,29 @@ impl Shard {
 
     /// Begins to keep a journal, or ends it. To be called where all shards do so in one moment.
     pub fn set_journaled(&self, wants: bool) {
-        self.keyspace.borrow_mut().effects.set_journaled(wants);
-        self.records.ready.take();
+        if wants != self.is_journaled() {
+            self.keyspace.borrow_mut().effects.set_journaled(wants);
+            self.records.ready.take();
+        }
+    }
+
+    /// What this turn has changed is handed over before anything of it can be seen. To be called when nothing else is going
+    /// to run in it.
+    pub fn hand_over_records(&self) {
+        if self.is_journaled() {
+            let records = self.take_records();
+            if !records.is_empty() {
+                self.front().journaled(records);
+            }
+            self.front().leaves();
+        }
+    }
+
+    /// Something that is not about data.
+    pub fn record_command(&self, command: Command) {
+        if self.is_journaled() {
+            self.records.push(None, self.clock.now(), vec![command]);
+        }
     }
 
     /// Runs several commands whose changes are one record.

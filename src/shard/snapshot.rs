@@ -163,6 +163,17 @@ impl Shard {
         changes
     }
 
+    /// The same where nobody asks for the changes.
+    pub fn end_loading_of(shard: &std::rc::Rc<Shard>) {
+        shard.end_loading();
+    }
+
+    /// Empties all databases, for what is loaded in their place.
+    pub fn empty(shard: &std::rc::Rc<Shard>) {
+        let (mut keyspace, now) = (shard.keyspace.borrow_mut(), shard.clock.now());
+        (0..keyspace.databases()).for_each(|db| keyspace.flush(db, now));
+    }
+
     fn load_some(
         &self,
         batch: &Batch,

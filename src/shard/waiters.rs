@@ -178,7 +178,8 @@ impl Shard {
     /// Serves those who wait for keys that have changed. To be called when a command, or a transaction, is done.
     #[inline]
     pub fn serve_waiters(&self) {
-        if self.has_waiters.get() {
+        // What a log says is in it already; when it has been said those are served who still find something.
+        if self.has_waiters.get() && !self.is_replaying.get() {
             self.serve_ready();
         }
     }

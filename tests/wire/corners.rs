@@ -198,7 +198,7 @@ fn debug_has_what_tests_of_clients_use() {
     });
     on_embers(&["--enable-debug-command", "yes"], |server| {
         let reply = server.client().call("DEBUG LOADAOF").text();
-        assert!(reply.contains("needs persistence"), "{reply}");
+        assert!(reply.contains("append only file is off"), "{reply}");
         assert_eq!(server.client().call("DEBUG STRINGMATCH-LEN a* abc"), int(1));
     });
 }

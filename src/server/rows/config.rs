@@ -11,6 +11,7 @@ use crate::resp::{Error, Request, Result};
 use crate::server::client_eviction;
 use crate::server::files::make_room_for;
 use crate::server::global::Global;
+use crate::server::rewriting;
 use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
 use crate::shard::Shard;
 use crate::value::glob::glob_match;
@@ -86,6 +87,9 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     let local = ctx.client.state.borrow().session.peer.local;
     change(&ctx.server.global, ctx.request.as_request(), local)?;
     ctx.server.shard.call_all(take_over).await;
+    if !ctx.server.global.snapshots.is_loading() {
+        rewriting::take_over(&ctx.server).await?;
+    }
     Ok(ctx.reply(|reply| reply.ok()))
 }
 

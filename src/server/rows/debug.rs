@@ -14,7 +14,7 @@ use crate::resp::{Error, Proto, Reply, Request, Result, printable};
 use crate::script::Catalog;
 use crate::server::server::Server;
 use crate::server::server::{Run, TaskCtx};
-use crate::server::{journal, loading, saving};
+use crate::server::{journal, loading, rewriting, saving};
 use crate::shard::snapshot::TakeIn;
 use crate::shard::{At, CallResult, Shard};
 use crate::value::glob::glob_match;
@@ -58,6 +58,8 @@ const HELP: &[&str] = &[
     "    Like HTSTATS but for the hash table stored at <key>'s value.",
     "JOURNAL",
     "    Show all changes from now on, as commands that make them again, in one order.",
+    "LOADAOF",
+    "    Load the append-only log in place of what there is. Others are answered LOADING.",
     "LOG <message>",
     "    Write <message> to the server log.",
     "OBJECT <key>",
@@ -126,6 +128,11 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
             reload(&ctx.server, request).await?;
             Ok(ctx.reply(|reply| reply.ok()))
         }
+        (b"loadaof", 2) if ctx.in_exec => Err(Error::text("ERR DEBUG LOADAOF isn't allowed within EXEC")),
+        (b"loadaof", 2) => {
+            rewriting::load_again(&ctx.server).await?;
+            Ok(ctx.reply(|reply| reply.ok()))
+        }
         (b"log", 3) => {
             log::warning(format_args!("DEBUG LOG: {}", String::from_utf8_lossy(request.arg(2))));
             Ok(ctx.reply(|reply| reply.ok()))
@@ -135,11 +142,6 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"replybuffer", 4) if request.is(2, "peak-reset-time") => reply_buffer_reset(&ctx, request),
         (b"replybuffer", 4) if request.is(2, "resizing") => Ok(ctx.reply(|reply| reply.ok())),
         (b"populate", 3..=5) => populate(&ctx, request).await,
-        (b"loadaof", _) => Err(Error::quoting(&[
-            b"ERR DEBUG ",
-            &subcommand.to_ascii_uppercase(),
-            b" needs persistence, which this server does not have yet",
-        ])),
         (b"stringmatch-len", 4) => {
             let matches = glob_match(request.arg(2), request.arg(3), false);
             Ok(ctx.reply(|reply| reply.int(matches.into())))
@@ -173,11 +175,7 @@ async fn reload(server: &Rc<Server>, request: Request<'_>) -> Result {
         saving::save_held(server).await?;
     }
     if flushes {
-        let flush = |shard: &Rc<Shard>| {
-            let (mut keyspace, now) = (shard.keyspace.borrow_mut(), shard.clock.now());
-            (0..keyspace.databases()).for_each(|db| keyspace.flush(db, now));
-        };
-        server.shard.call_all(flush).await;
+        server.shard.call_all(Shard::empty).await;
         server.global.libraries.change(|_| Ok(Catalog::default()))?;
     }
     let how = TakeIn { replace: merges, drop_dead: false };

@@ -5,6 +5,7 @@ use super::{container_spec, server_spec};
 use crate::clock::store_us;
 use crate::command::spec::flag::{ALLOW_BUSY, DENY_OOM, MAY_REPLICATE, NO_SCRIPT, READ, WRITE};
 use crate::command::spec::{Group, Row, Spec};
+use crate::journal::Command;
 use crate::rdb;
 use crate::resp::{Error, Reply, Request, Result, printable};
 use crate::script::{Catalog, Heading, Library};
@@ -128,6 +129,7 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
     })?;
     scripting.functions.keep(loaded);
     give_up_old(&ctx.server).await;
+    record(&ctx.server, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
     Ok(ctx.reply(|reply| reply.bulk(&library.name)))
 }
 
@@ -136,11 +138,17 @@ async fn give_up_old(server: &Server) {
     server.shard.call_all(|shard| Server::of(shard).scripting.functions.refresh()).await;
 }
 
+/// Tells the journal of a change of the catalog.
+fn record(server: &Server, args: &[&[u8]]) {
+    server.shard.record_command(Command::new(0, args.iter().copied()));
+}
+
 async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
     let name = ctx.request.as_request().arg(2);
     let without = |catalog: &Catalog| catalog.without(name).ok_or(Error::text("ERR Library not found"));
     ctx.server.global.libraries.change(without)?;
     give_up_old(&ctx.server).await;
+    record(&ctx.server, &[b"FUNCTION", b"DELETE", name]);
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
@@ -154,6 +162,7 @@ async fn flush(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     ctx.server.global.libraries.change(|_| Ok(Catalog::default()))?;
     give_up_old(&ctx.server).await;
+    record(&ctx.server, &[b"FUNCTION", b"FLUSH"]);
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
@@ -288,5 +297,7 @@ async fn restore(ctx: TaskCtx) -> Result<Vec<u8>> {
     })?;
     all.into_iter().for_each(|loaded| drop(scripting.functions.keep(loaded)));
     give_up_old(&ctx.server).await;
+    let request: Vec<&[u8]> = ctx.request.as_request().from(0).collect();
+    record(&ctx.server, &request);
     Ok(ctx.reply(|reply| reply.ok()))
 }

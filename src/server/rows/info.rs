@@ -16,7 +16,7 @@ use crate::server::server::{Run, Server, TaskCtx};
 pub use snapshot::Snapshot;
 use std::fmt::{Display, Write};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {
@@ -270,18 +270,39 @@ fn write_persistence(text: &mut Text, facts: &Facts) {
     text.field("rdb_last_cow_size", 0);
     text.field("rdb_last_load_keys_expired", number(&snapshots.loaded_dead));
     text.field("rdb_last_load_keys_loaded", number(&snapshots.loaded_keys));
-    text.field("aof_enabled", 0);
-    text.field("aof_rewrite_in_progress", 0);
-    text.field("aof_rewrite_scheduled", 0);
-    text.field("aof_last_rewrite_time_sec", -1);
-    text.field("aof_current_rewrite_time_sec", -1);
-    text.field("aof_last_bgrewrite_status", "ok");
-    text.field("aof_rewrites", 0);
-    text.field("aof_rewrites_consecutive_failures", 0);
-    text.field("aof_last_write_status", "ok");
-    text.field("aof_last_cow_size", 0);
+    write_log(text, facts);
     if snapshots.is_loading() {
         write_loading(text, &snapshots.progress);
+    }
+}
+
+fn write_log(text: &mut Text, facts: &Facts) {
+    let (log, appending) = (&facts.server.global.log, &facts.server.global.appending);
+    let number = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    let flag = |of: &AtomicBool| u8::from(of.load(Ordering::Relaxed));
+    let (began_s, lasted_s) = (number(&appending.began_s), number(&appending.lasted_s));
+    let lasts_s = (realtime_us() / 1_000_000).saturating_sub(began_s) as i64;
+    let status = |has_failed: bool| if has_failed { "err" } else { "ok" };
+    text.field("aof_enabled", u8::from(log.is_on()));
+    text.field("aof_rewrite_in_progress", flag(&appending.is_rewriting));
+    text.field("aof_rewrite_scheduled", flag(&appending.is_scheduled));
+    text.field("aof_last_rewrite_time_sec", i64::try_from(lasted_s).unwrap_or(-1));
+    text.field("aof_current_rewrite_time_sec", if began_s > 0 { lasts_s } else { -1 });
+    text.field("aof_last_bgrewrite_status", status(appending.has_failed.load(Ordering::Relaxed)));
+    text.field("aof_rewrites", number(&appending.rewrites));
+    text.field("aof_rewrites_consecutive_failures", number(&appending.failures));
+    text.field("aof_last_write_status", status(log.has_failed()));
+    text.field("aof_last_cow_size", 0);
+    if let Some(trouble) = log.trouble() {
+        text.field("aof_last_write_error", trouble.reason);
+    }
+    if log.is_on() {
+        text.field("aof_current_size", number(&log.bytes));
+        text.field("aof_base_size", number(&appending.base_bytes));
+        text.field("aof_pending_rewrite", 0);
+        text.field("aof_buffer_length", log.waiting_bytes());
+        text.field("aof_pending_bio_fsync", u8::from(log.syncs()));
+        text.field("aof_delayed_fsync", number(&log.delayed_syncs));
     }
 }
 

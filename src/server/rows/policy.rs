@@ -9,6 +9,7 @@ use crate::clock::store_us;
 use crate::config::{Policies, Policy};
 use crate::keyspace::{PrefixCounts, Tally};
 use crate::net::{sleep, step_back};
+use crate::persist::aof::batch;
 use crate::resp::{Error, Reply, Result};
 use crate::server::server::{Server, TaskCtx};
 use crate::shard::{At, Lock, Shard};
@@ -41,7 +42,13 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         // The transaction may hold keys that this would have to wait for.
         return Err(Error::text("ERR APPLY isn't allowed within EXEC"));
     }
+    let log = &ctx.server.global.log;
+    let said: Vec<String> = ["POLICY", prefix].map(str::to_owned).into_iter().chain(policy.words()).collect();
+    if log.is_on() && !batch::can_note(&said) {
+        return Err(Error::text("ERR the policy is too long to be kept in the append only file"));
+    }
     ctx.server.shard.config().expiry_policies.lock().insert(prefix.into(), policy);
+    log.note(said);
     take_over(&ctx.server, prefix).await;
     if applies {
         apply(&ctx, prefix).await;
@@ -52,6 +59,7 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
 async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
     let prefix = text(ctx.request.as_request().arg(3))?;
     let was_there = ctx.server.shard.config().expiry_policies.lock().remove(prefix).is_some();
+    ctx.server.global.log.note(["NOPOLICY", prefix].map(str::to_owned).to_vec());
     take_over(&ctx.server, prefix).await;
     Ok(ctx.reply(|reply| reply.int(i64::from(was_there))))
 }

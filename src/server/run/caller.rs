@@ -91,6 +91,7 @@ impl Caller {
             full,
             loading: false,
             unsaved,
+            unlogged: server.global.log.has_failed(),
         };
         Caller {
             server: server.clone(),

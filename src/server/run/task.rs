@@ -5,6 +5,7 @@ use crate::command::{CommandId, OwnedRequest};
 use crate::net::note_woken;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::Client;
+use crate::server::output::{hold_for_disk, show_everything};
 use crate::server::replies::Answer;
 use crate::server::server::{Server, TaskCtx, TaskFuture};
 use crate::server::session::Close;
@@ -41,6 +42,10 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
         // glommio runs a new task at once; this one must not before the connection's turn is over.
         yield_now().await;
         let bytes = or_error(future.await, proto);
+        if server.shard.durable.is_kept() {
+            // Whoever has let go of its keys by now has handed over what has changed.
+            server.shard.call_all(|_| ()).await;
+        }
         let (command, ns) = (call.command, call.ns());
         call.log(&server, &client, ns);
         if client.closed.get() {
@@ -50,6 +55,8 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
             let mut state = client.state.borrow_mut();
             let answer = Answer { reply, part: 0, bytes: &bytes, command, ns };
             state.replies.fill(&server.shard.meter, answer, std::iter::empty());
+            show_everything(&server, &mut state);
+            hold_for_disk(&server, &client, &mut state);
             if state.session.close != Close::No {
                 state.flow.close = state.session.close;
             }

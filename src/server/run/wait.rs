@@ -12,13 +12,13 @@ use crate::clock::{Now, store_us};
 use crate::command::blocking::{Blocking, Wait as Timeout};
 use crate::command::{self, Across, OwnedRequest, without_repeats};
 use crate::net::sleep;
-use crate::resp::{Error, Reply, Request, Result};
+use crate::resp::{Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::output::{close_now, settle};
 use crate::server::server::{Server, TaskFuture};
 use crate::server::split::{self, Routes};
 use crate::server::turn::{Progress, Turn};
-use crate::server::waits::{Blocked, End};
+use crate::server::waits::{Blocked, End, UNBLOCKED};
 use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
 use futures_lite::future::or;
 use std::cell::Cell;
@@ -167,7 +167,7 @@ impl Wait {
         let mut reply = Reply::new(&mut out, self.at.proto);
         match end {
             End::Timeout => self.blocking.nil.write(&mut reply),
-            End::Error => reply.error(Error::text("UNBLOCKED client unblocked via CLIENT UNBLOCK")),
+            End::Error => reply.error(UNBLOCKED),
             End::Gone => {}
         }
         out

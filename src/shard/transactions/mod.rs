@@ -624,7 +624,9 @@ impl Shard {
         }
     }
 
-    pub(super) fn send_answers(&self, batch: Box<Batch>) {
+    pub(super) fn send_answers(&self, mut batch: Box<Batch>) {
+        batch.target = self.id as u16;
+        batch.shows = self.durable.everything();
         if batch.origin == self.id {
             self.transactions.answered.borrow_mut().push(batch);
             self.outbox.kick();

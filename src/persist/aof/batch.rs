@@ -1,0 +1,199 @@
+//! How a log is written: in batches, each with a head that says what it is.
+//!
+//! ```text
+//! #EMBERDB <checksum> <bytes> <position> <synced>[ <note>]\r\n
+//! commands, as clients send them
+//! ```
+//!
+//! Such a line is a comment to redis-server and redis-check-aof, which read the commands. The checksum is CRC-32C of the
+//! rest of the line and of the commands. `position` is where the batch begins in the log, over all its files: one that was
+//! put elsewhere is noticed. `synced` is how much of the log was on the disk for certain when the batch was written. So it
+//! can be told from what stands behind a batch that is broken whether it was lost in a crash or damaged later: where a
+//! whole batch says that the broken one was on the disk already, it was damaged.
+
+use std::fmt::Write;
+
+/// What every head begins with.
+pub const MARK: &[u8] = b"#EMBERDB ";
+/// redis-server reads comments up to this length.
+const HEAD_BYTES_MAX: usize = 1_000;
+const CHECKSUM_DIGITS: usize = 8;
+
+/// What a head says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    checksum: u32,
+    /// Of the commands.
+    pub bytes: u64,
+    pub position: u64,
+    pub synced: u64,
+    /// What only this server understands: words, with zero bytes between them. Percent signs and what ends a line are
+    /// written as in addresses of the web.
+    pub note: Option<Vec<u8>>,
+    /// From the mark to the end of the line.
+    pub head_bytes: usize,
+    signed: Vec<u8>,
+}
+
+impl Head {
+    /// Where the next batch begins.
+    pub fn end(&self) -> u64 {
+        self.position + self.head_bytes as u64 + self.bytes
+    }
+
+    /// Whether these are its commands, unchanged.
+    pub fn vouches_for(&self, commands: &[u8]) -> bool {
+        commands.len() as u64 == self.bytes && checksum(&self.signed, commands) == self.checksum
+    }
+}
+
+fn checksum(signed: &[u8], commands: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(signed), commands)
+}
+
+/// The head for these commands.
+pub fn head(commands: &[u8], position: u64, synced: u64) -> Vec<u8> {
+    write(format!("{} {position} {synced}", commands.len()).as_bytes(), commands)
+}
+
+/// A batch without commands, whose head says something; none where that is too long.
+pub fn note(words: &[&str], position: u64, synced: u64) -> Option<Vec<u8>> {
+    let mut signed = format!("0 {position} {synced} ");
+    for (index, word) in words.iter().enumerate() {
+        if index > 0 {
+            signed.push_str("%00");
+        }
+        for byte in word.bytes() {
+            match byte {
+                b'%' | b'\r' | b'\n' | 0 => write!(signed, "%{byte:02x}").expect("writing to memory"),
+                _ if byte.is_ascii() => signed.push(char::from(byte)),
+                _ => write!(signed, "%{byte:02x}").expect("writing to memory"),
+            }
+        }
+    }
+    (signed.len() < HEAD_BYTES_MAX).then(|| write(signed.as_bytes(), b""))
+}
+
+/// Whether these words are short enough for a note.
+pub fn can_note(words: &[String]) -> bool {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    note(&words, u64::MAX, u64::MAX).is_some()
+}
+
+fn write(signed: &[u8], commands: &[u8]) -> Vec<u8> {
+    let mut out = MARK.to_vec();
+    out.extend_from_slice(format!("{:0CHECKSUM_DIGITS$x} ", checksum(signed, commands)).as_bytes());
+    out.extend_from_slice(signed);
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// What stands in place of a head.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoHead {
+    /// The bytes end too early to tell.
+    Incomplete,
+    /// It is none.
+    Malformed,
+}
+
+/// Reads the head with which `bytes` begin.
+pub fn read(bytes: &[u8]) -> Result<Head, NoHead> {
+    let within = &bytes[..bytes.len().min(HEAD_BYTES_MAX + MARK.len() + CHECKSUM_DIGITS + 4)];
+    if !MARK.starts_with(&within[..within.len().min(MARK.len())]) {
+        return Err(NoHead::Malformed);
+    }
+    let Some(end) = memchr::memchr(b'\n', within) else {
+        return Err(if within.len() < bytes.len() { NoHead::Malformed } else { NoHead::Incomplete });
+    };
+    let line = within[..end].strip_suffix(b"\r").and_then(|line| line.strip_prefix(MARK)).ok_or(NoHead::Malformed)?;
+    parse(line, end + 1).ok_or(NoHead::Malformed)
+}
+
+fn parse(line: &[u8], head_bytes: usize) -> Option<Head> {
+    let (digits, signed) = line.split_at_checked(CHECKSUM_DIGITS)?;
+    let checksum = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    let signed = signed.strip_prefix(b" ")?;
+    let mut words = std::str::from_utf8(signed).ok()?.splitn(4, ' ');
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (bytes, position, synced) = (number()?, number()?, number()?);
+    let note = match words.next() {
+        Some(text) => Some(unescape(text)?),
+        None => None,
+    };
+    // No sum of these passes what a number can hold.
+    let is_sane = bytes < 1 << 60 && position < 1 << 60;
+    is_sane.then(|| Head { checksum, bytes, position, synced, note, head_bytes, signed: signed.to_vec() })
+}
+
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut parts = text.split('%');
+    let mut out = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        out.push(u8::from_str_radix(digits, 16).ok()?);
+        out.extend_from_slice(rest.as_bytes());
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let commands = b"*1\r\n$4\r\nPING\r\n";
+        let written = head(commands, 70, 30);
+        let read = read(&written).expect("a head");
+        assert_eq!((read.bytes, read.position, read.synced, &read.note), (14, 70, 30, &None));
+        assert_eq!(read.end(), 70 + written.len() as u64 + 14);
+        assert!(read.vouches_for(commands));
+        assert!(!read.vouches_for(b"*1\r\n$4\r\nPONG\r\n"));
+        assert!(!read.vouches_for(b""));
+    }
+
+    #[test]
+    fn notes_are_one_line() {
+        let words = ["a b", "100%\r\n", "\u{e9}", ""];
+        let written = note(&words, 7, 7).expect("short enough");
+        assert_eq!(written.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let read = read(&written).expect("a head");
+        assert!(read.vouches_for(b""));
+        assert_eq!(read.note.expect("a note"), words.join("\0").as_bytes());
+        assert_eq!(note(&["x".repeat(2_000).as_str()], 0, 0), None);
+    }
+
+    #[test]
+    fn what_is_cut_is_incomplete() {
+        let written = head(b"*1\r\n", 70, 30);
+        for end in 0..written.len() {
+            assert_eq!(read(&written[..end]), Err(NoHead::Incomplete), "{end}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_else_is_a_head(bytes in any::<Vec<u8>>(), behind_mark in any::<bool>()) {
+            let bytes = if behind_mark { [MARK, &bytes].concat() } else { bytes };
+            if let Ok(head) = read(&bytes) {
+                prop_assert!(!head.vouches_for(b"") || head.bytes == 0);
+            }
+        }
+
+        #[test]
+        fn a_flipped_bit_is_seen(at in 0_usize..40, bit in 0_u8..8) {
+            let commands = b"*1\r\n$4\r\nPING\r\n";
+            let mut written = [head(commands, 70, 30), commands.to_vec()].concat();
+            let at = at % written.len();
+            written[at] ^= 1 << bit;
+            let is_whole = read(&written).is_ok_and(|head| {
+                let rest = &written[head.head_bytes..];
+                head.vouches_for(&rest[..rest.len().min(head.bytes as usize)])
+            });
+            // Digits of the checksum may be written in two cases.
+            prop_assert!(!is_whole || bit == 5 && at < MARK.len() + CHECKSUM_DIGITS);
+        }
+    }
+}

@@ -1,0 +1,720 @@
+//! The log that is written: what the shards hand over, in one order, in the last of its files.
+//!
+//! ```text
+//!  shard 0: push ─┐            ready               file            disk
+//!  shard 1: push ─┼─ merger ── commands, encoded ── a batch ─ sync ─ for certain
+//!  shard 2: push ─┘
+//! ```
+//!
+//! Each shard hands over, once a turn and before anything of that turn leaves it, what it has changed: that is one push,
+//! and they are numbered. Under `everysec` and `no` it also writes what is ready, whoever it came from, so that a process
+//! that is killed loses nothing; but for the moments in which the disk is slow: then a thread does that, and no shard
+//! waits. Under `always` that thread writes and syncs, and tells each shard how far its pushes are on the disk.
+//!
+//! All shards write one stream, in which every transaction stands whole and in one piece. So whatever a crash leaves of
+//! it, a prefix of whole batches, is a state that there was.
+
+use super::batch;
+use crate::config::Fsync;
+use crate::journal::{Encoder, Merger, Record};
+use crate::net::Bell;
+use crate::observe::log;
+use crate::persist::disk::Appendable;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often the disk is brought up to date under `everysec`, and how soon it is tried again after a failure.
+const EVERY: Duration = Duration::from_secs(1);
+/// While a sync has lasted for longer than this nobody writes: that would wait for it.
+const SLOW: Duration = Duration::from_millis(20);
+/// How long a sync may be put off so that those whose replies the last one has let out take part in the next: not longer
+/// than a quarter of what one lasts, and never longer than this.
+const GATHERED_WITHIN: Duration = Duration::from_millis(1);
+/// Under `always` so much room is made at a time for what is to come. Where a file does not become longer, a sync need not
+/// write down its length as well.
+const ROOM_BYTES: u64 = 256 << 10;
+/// More than this is not kept for a slow disk: who has more writes, and waits.
+const KEPT_BYTES: usize = 64 << 20;
+/// A buffer that is kept for what comes next.
+const REUSED_BYTES: usize = 1 << 20;
+
+/// How far one shard's pushes are.
+#[derive(Default)]
+struct Mark {
+    /// Handed over.
+    pushed: AtomicU64,
+    /// On the disk.
+    synced: AtomicU64,
+    /// Somebody there waits for that.
+    awaits: AtomicBool,
+}
+
+/// The file that is written.
+struct Open {
+    file: Appendable,
+    bytes: u64,
+    /// How long it is: there are zeros behind what was written.
+    room: u64,
+}
+
+impl Open {
+    fn new(file: Appendable, bytes: u64) -> Open {
+        Open { file, bytes, room: bytes }
+    }
+
+    /// Cuts off the room: what stays of it after a crash is cut when the log is read.
+    fn trim(&mut self) -> io::Result<()> {
+        if self.room > self.bytes {
+            self.file.cut(self.bytes)?;
+            self.room = self.bytes;
+        }
+        Ok(())
+    }
+}
+
+struct State {
+    merger: Merger,
+    encoder: Encoder,
+    /// Commands that have their place and were not written.
+    ready: Vec<u8>,
+    spare: Vec<u8>,
+    /// Of each shard: the records that it has pushed by the end of each push that has not its place, and how many have.
+    ends: Vec<VecDeque<u64>>,
+    records: Vec<u64>,
+    placed: Vec<u64>,
+    /// Pushes of which everything is in the file.
+    written: Vec<u64>,
+    open: Option<Open>,
+    /// Files that were written before this one and are not on the disk for certain.
+    former: Vec<Appendable>,
+    /// Somebody writes.
+    is_writing: bool,
+    syncs_since: Option<Instant>,
+    /// Where the next batch begins, and how much is on the disk.
+    position: u64,
+    synced: u64,
+    /// Nothing is written to the file any more: what was, may be lost.
+    is_broken: bool,
+    /// What was pushed before the file was begun is not certain before a base is that has it; those pushes, and those that
+    /// would be certain then.
+    awaits_base: bool,
+    based: Vec<u64>,
+    certain: Vec<u64>,
+    /// Notes that wait for their place behind what is ready.
+    notes: Vec<Vec<String>>,
+    /// The thread waits until it is woken.
+    is_idle: bool,
+    /// It waits until so many replies wait.
+    gathers: Option<u64>,
+    /// Replies that waited when the last sync began, how many those were that it let out, and how long it lasted.
+    waited: u64,
+    group: u64,
+    lasted: Duration,
+    ends_now: bool,
+}
+
+pub struct Log {
+    state: Mutex<State>,
+    /// For the thread.
+    wake: Condvar,
+    /// For whoever waits until nobody writes.
+    written: Condvar,
+    marks: Box<[Mark]>,
+    bells: Arc<[Bell]>,
+    fsync: AtomicU8,
+    has_started: AtomicBool,
+    /// Changes are handed over.
+    is_on: AtomicBool,
+    /// Replies that have had to wait so far.
+    held: AtomicU64,
+    /// Why nothing can be written at the moment.
+    failure: Mutex<Option<String>>,
+    has_failed: AtomicBool,
+    /// Bytes of the file that is written, and of files before it.
+    pub bytes: AtomicU64,
+    pub delayed_syncs: AtomicU64,
+    /// The disk is left to others: `everysec` waits.
+    pub rests: AtomicBool,
+}
+
+/// What is wrong with the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub reason: String,
+    /// Another file is needed.
+    pub is_broken: bool,
+}
+
+impl Log {
+    /// The log of so many shards as there are bells; it is off.
+    pub fn new(bells: Arc<[Bell]>) -> Arc<Log> {
+        let shards = bells.len();
+        Arc::new(Log {
+            state: Mutex::new(State {
+                merger: Merger::new(shards),
+                encoder: Encoder::default(),
+                ready: Vec::new(),
+                spare: Vec::new(),
+                ends: (0..shards).map(|_| VecDeque::new()).collect(),
+                records: vec![0; shards],
+                placed: vec![0; shards],
+                written: vec![0; shards],
+                open: None,
+                former: Vec::new(),
+                is_writing: false,
+                syncs_since: None,
+                position: 0,
+                synced: 0,
+                is_broken: false,
+                awaits_base: false,
+                based: vec![0; shards],
+                certain: vec![0; shards],
+                notes: Vec::new(),
+                is_idle: false,
+                gathers: None,
+                waited: 0,
+                group: 0,
+                lasted: Duration::ZERO,
+                ends_now: false,
+            }),
+            wake: Condvar::new(),
+            written: Condvar::new(),
+            marks: (0..shards).map(|_| Mark::default()).collect(),
+            bells,
+            fsync: AtomicU8::new(Fsync::EverySecond as u8),
+            has_started: AtomicBool::new(false),
+            is_on: AtomicBool::new(false),
+            held: AtomicU64::new(0),
+            failure: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
+            delayed_syncs: AtomicU64::new(0),
+            rests: AtomicBool::new(false),
+        })
+    }
+
+    /// Starts the thread that writes and syncs, if it does not run.
+    ///
+    /// # Errors
+    /// There can be no more threads.
+    pub fn start(self: &Arc<Log>) -> io::Result<()> {
+        if self.has_started.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let log = self.clone();
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || log.keep()).map(drop)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_fsync(&self, fsync: Fsync) {
+        self.fsync.store(fsync as u8, Ordering::Release);
+        self.wake.notify_all();
+    }
+
+    fn fsync(&self) -> Fsync {
+        match self.fsync.load(Ordering::Acquire) {
+            of if of == Fsync::Always as u8 => Fsync::Always,
+            of if of == Fsync::EverySecond as u8 => Fsync::EverySecond,
+            _ => Fsync::No,
+        }
+    }
+
+    /// Whether changes are handed over.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Whether replies wait for the disk.
+    #[inline]
+    pub fn holds_replies(&self) -> bool {
+        self.is_on() && self.fsync.load(Ordering::Relaxed) == Fsync::Always as u8
+    }
+
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong, if anything is.
+    pub fn trouble(&self) -> Option<Trouble> {
+        let is_broken = self.lock().is_broken;
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone().map(|reason| Trouble { reason, is_broken })
+    }
+
+    fn fail(&self, what: &str, error: &io::Error) {
+        let reason = super::reason(error);
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_none() {
+            log::warning(format_args!("Error {what} the AOF file: {reason}"));
+        }
+        *failure = Some(reason);
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    fn recover(&self) {
+        if self.has_failed.swap(false, Ordering::Relaxed) {
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            log::warning(format_args!("AOF write error looks solved, can write again."));
+        }
+    }
+
+    /// What a shard has changed in a turn. The number of this push.
+    pub fn push(&self, shard: usize, records: Vec<Record>) -> u64 {
+        let mut state = self.lock();
+        state.records[shard] += records.len() as u64;
+        records.into_iter().for_each(|record| state.merger.push(shard, record));
+        let end = state.records[shard];
+        state.ends[shard].push_back(end);
+        state.place();
+        let number = self.marks[shard].pushed.load(Ordering::Relaxed) + 1;
+        self.marks[shard].pushed.store(number, Ordering::Release);
+        if self.fsync() == Fsync::Always {
+            self.settle(&mut state);
+            let is_enough = state.gathers.is_none_or(|enough| self.held.load(Ordering::Relaxed) >= enough);
+            drop(state);
+            if is_enough {
+                self.wake.notify_all();
+            }
+        } else {
+            let mut state = self.write(state);
+            self.settle(&mut state);
+        }
+        number
+    }
+
+    /// Something that only this server understands, behind what has its place.
+    pub fn note(&self, words: Vec<String>) {
+        if !self.is_on() {
+            return;
+        }
+        let mut state = self.lock();
+        state.notes.push(words);
+        drop(self.write(state));
+    }
+
+    /// The number of a shard's last push.
+    #[inline]
+    pub fn pushed(&self, shard: usize) -> u64 {
+        self.marks[shard].pushed.load(Ordering::Acquire)
+    }
+
+    /// How many of a shard's pushes are on the disk.
+    #[inline]
+    pub fn synced(&self, shard: usize) -> u64 {
+        self.marks[shard].synced.load(Ordering::SeqCst)
+    }
+
+    /// Replies of a connection wait for the disk.
+    pub fn count_held(&self) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A shard wants to hear when more is on the disk: its bell is rung once. It looks again after this.
+    pub fn await_sync(&self, shard: usize) {
+        self.marks[shard].awaits.store(true, Ordering::SeqCst);
+    }
+
+    /// Writes what is ready, if nobody does and the disk is not slow.
+    fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let is_slow = state.syncs_since.is_some_and(|since| since.elapsed() > SLOW);
+        if is_slow && state.ready.len() < KEPT_BYTES {
+            return state;
+        }
+        while !state.is_writing && state.has_ready() && !self.has_failed() {
+            state = self.write_batch(state).0;
+        }
+        state
+    }
+
+    /// Writes one batch; whether that succeeded.
+    fn write_batch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
+        let Some(open) = &state.open else { return (state, false) };
+        let (file, bytes, mut room) = (open.file.clone(), open.bytes, open.room);
+        let spare = std::mem::take(&mut state.spare);
+        let commands = std::mem::replace(&mut state.ready, spare);
+        // Each batch stands for itself.
+        state.encoder.forget();
+        let (position, synced, placed) = (state.position, state.synced, state.placed.clone());
+        let notes = std::mem::take(&mut state.notes);
+        state.is_writing = true;
+        drop(state);
+        let mut head = if commands.is_empty() { Vec::new() } else { batch::head(&commands, position, synced) };
+        let mut end = Vec::new();
+        for words in &notes {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let at = position + (head.len() + commands.len() + end.len()) as u64;
+            end.extend(batch::note(&words, at, synced).unwrap_or_default());
+        }
+        if commands.is_empty() {
+            head = std::mem::take(&mut end);
+        }
+        let mut commands = commands;
+        let commands_len = commands.len();
+        commands.extend_from_slice(&end);
+        let end = bytes + (head.len() + commands.len()) as u64;
+        let is_roomy = self.fsync() != Fsync::Always || end <= room || {
+            room = end.next_multiple_of(ROOM_BYTES);
+            file.make_room(bytes, room).is_ok()
+        };
+        let written = match is_roomy {
+            true => append(&*file, &head, &commands),
+            false => file.cut(bytes).and_then(|()| append(&*file, &head, &commands)),
+        };
+        let mut state = self.lock();
+        state.is_writing = false;
+        let is_written = written.is_ok();
+        match written {
+            Ok(()) => {
+                state.position += end - bytes;
+                state.written = placed;
+                if let Some(open) = &mut state.open {
+                    open.bytes = end;
+                    open.room = if is_roomy { room.max(end) } else { end };
+                }
+                self.bytes.fetch_add(end - bytes, Ordering::Relaxed);
+                if commands.capacity() <= REUSED_BYTES {
+                    commands.clear();
+                    state.spare = commands;
+                }
+            }
+            Err(error) => {
+                // What has come meanwhile goes behind it. Its database need not be the one that was chosen last then.
+                commands.truncate(commands_len);
+                commands.extend_from_slice(&state.ready);
+                state.ready = commands;
+                state.notes.splice(0..0, notes);
+                let cut = file.cut(bytes);
+                if let Some(open) = &mut state.open {
+                    open.room = bytes;
+                }
+                if let Err(error) = cut {
+                    // A part of the batch may be there, and nothing can be put behind it.
+                    state.is_broken = true;
+                    self.fail("truncating", &error);
+                }
+                self.fail("writing to", &error);
+            }
+        }
+        self.written.notify_all();
+        if state.is_idle {
+            self.wake.notify_all();
+        }
+        (state, is_written)
+    }
+
+    fn until_written<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.is_writing {
+            state = self.written.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// The thread's work.
+    fn keep(&self) {
+        let mut state = self.lock();
+        let mut synced_at = Instant::now();
+        while !state.ends_now {
+            let rests = self.rests.load(Ordering::Relaxed);
+            let wait = match self.fsync() {
+                Fsync::EverySecond if rests && state.position > state.synced => EVERY,
+                Fsync::Always if state.has_work() && !self.has_failed() && state.open.is_some() => Duration::ZERO,
+                Fsync::EverySecond if state.position > state.synced => EVERY.saturating_sub(synced_at.elapsed()),
+                _ if self.has_failed() => EVERY,
+                // Nothing is to be done until somebody says so.
+                _ => Duration::MAX,
+            };
+            if wait > Duration::ZERO {
+                state.is_idle = wait == Duration::MAX;
+                state = match wait {
+                    Duration::MAX => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    wait => self.wake.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0,
+                };
+                state.is_idle = false;
+                if self.has_failed() && synced_at.elapsed() >= EVERY && !state.is_broken {
+                    synced_at = Instant::now();
+                    state = self.retry(state);
+                }
+                let rests = self.rests.load(Ordering::Relaxed);
+                let is_due = self.fsync() == Fsync::EverySecond && synced_at.elapsed() >= EVERY && !rests;
+                if !is_due || state.position == state.synced {
+                    continue;
+                }
+            }
+            if state.is_writing {
+                state = self.until_written(state);
+                continue;
+            }
+            if self.fsync() == Fsync::Always && state.has_ready() {
+                state = self.gather(state);
+                state = self.write_batch(state).0;
+            }
+            if state.position > state.synced && !state.is_broken {
+                state = self.sync(state);
+            }
+            synced_at = Instant::now();
+            if self.fsync() != Fsync::Always {
+                // What could not be written meanwhile.
+                state = self.write(state);
+            }
+        }
+    }
+
+    /// Whom the last sync has let go on has the next request ready in no time: one sync for all of them is better than two
+    /// in turns.
+    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let enough = state.waited + state.group;
+        let (began, limit) = (Instant::now(), (state.lasted / 4).min(GATHERED_WITHIN));
+        while state.group > 1 && self.held.load(Ordering::Relaxed) < enough && !state.ends_now {
+            let Some(left) = limit.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else { break };
+            state.gathers = Some(enough);
+            state = self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.gathers = None;
+        let held = self.held.load(Ordering::Relaxed);
+        state.group = held - state.waited;
+        state.waited = held;
+        state
+    }
+
+    /// There may be room again.
+    fn retry<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.is_writing {
+            return state;
+        }
+        let (state, is_written) = self.write_batch(state);
+        if is_written {
+            self.recover();
+        }
+        state
+    }
+
+    /// Brings what is written to the disk.
+    fn sync<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let Some(open) = &state.open else { return state };
+        let (file, former) = (open.file.clone(), state.former.clone());
+        let (position, written) = (state.position, state.written.clone());
+        state.syncs_since = Some(Instant::now());
+        drop(state);
+        let synced = former.iter().chain([&file]).try_for_each(|file| file.sync());
+        let mut state = self.lock();
+        state.lasted = state.syncs_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        if state.lasted > SLOW {
+            self.delayed_syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        match synced {
+            Ok(()) => {
+                state.former.retain(|of| !former.iter().any(|done| Arc::ptr_eq(of, done)));
+                state.synced = state.synced.max(position);
+                state.certain = written;
+                self.settle(&mut state);
+                if !state.awaits_base {
+                    self.tell(&state.certain);
+                }
+            }
+            Err(error) => {
+                // What the system has tried to write and could not it may have forgotten: nothing that is written to
+                // this file from now on would be certain.
+                state.is_broken = true;
+                self.fail("fsyncing", &error);
+            }
+        }
+        state
+    }
+
+    /// Where nothing waits for the disk, pushes that have changed nothing do not either.
+    fn settle(&self, state: &mut State) {
+        let is_idle = !state.has_ready() && !state.is_writing && state.position == state.synced;
+        if is_idle && state.certain != state.placed {
+            state.certain.clone_from(&state.placed);
+            if !state.awaits_base {
+                self.tell(&state.certain);
+            }
+        }
+    }
+
+    /// So many pushes of each shard are on the disk.
+    fn tell(&self, synced: &[u64]) {
+        for (mark, synced) in self.marks.iter().zip(synced) {
+            mark.synced.fetch_max(*synced, Ordering::SeqCst);
+        }
+        // Who waits may wait for any shard: it is rung for when all of them are up to date.
+        for (mark, bell) in self.marks.iter().zip(&*self.bells) {
+            if mark.awaits.swap(false, Ordering::SeqCst) {
+                bell.ring_from_outside();
+            }
+        }
+    }
+
+    /// The file in which the log has ended is written again.
+    pub fn go_on_in(&self, file: Appendable, bytes: u64) {
+        let mut state = self.lock();
+        state.open = Some(Open::new(file, bytes));
+        state.encoder.forget();
+    }
+
+    /// From now on this file is written, which begins at a position of the log. What was ready before goes to the file
+    /// before it.
+    pub fn write_to(&self, file: Appendable, bytes: u64) -> io::Result<()> {
+        let mut state = self.lock();
+        state = self.until_written(state);
+        let is_used = state.open.is_some() && !state.is_broken && self.is_on();
+        if is_used && state.has_ready() {
+            let (left, is_written) = self.write_batch(state);
+            state = left;
+            if !is_written {
+                return Err(io::Error::other("the file before it cannot be written"));
+            }
+        }
+        if let Some(open) = state.open.as_mut().filter(|_| is_used) {
+            open.trim()?;
+        }
+        let before = state.open.replace(Open::new(file, bytes));
+        if is_used {
+            state.former.extend(before.map(|open| open.file));
+        } else {
+            // Whoever begins a file so writes down all that there is.
+            state.former.clear();
+            state.ready.clear();
+            state.notes.clear();
+            state.is_broken = false;
+            state.awaits_base = true;
+            state.based = state.placed.clone();
+        }
+        state.encoder.forget();
+        drop(state);
+        self.recover();
+        Ok(())
+    }
+
+    /// Changes are handed over from now on, or not any more. To be called while nothing changes on any shard.
+    pub fn set_on(&self, wants: bool) {
+        self.is_on.store(wants, Ordering::Release);
+        if !wants {
+            let state = self.until_written(self.lock());
+            let mut state = if state.open.is_some() { self.write(state) } else { state };
+            if let Some(open) = &mut state.open {
+                // Should the room stay, then it is cut off by whoever reads the file.
+                let _ = open.trim();
+            }
+            let state = if state.open.is_some() { self.sync(state) } else { state };
+            let all: Vec<u64> = (0..self.marks.len()).map(|shard| self.pushed(shard)).collect();
+            drop(state);
+            // Nobody waits for it for ever.
+            self.tell(&all);
+            self.recover();
+        }
+        self.wake.notify_all();
+    }
+
+    /// There is a base on the disk that has whatever was pushed before the file was begun.
+    pub fn is_based(&self) {
+        let mut state = self.lock();
+        if std::mem::take(&mut state.awaits_base) {
+            self.tell(&state.based);
+            self.tell(&state.certain);
+        }
+    }
+
+    /// Where what is pushed next will be, unless something waits.
+    pub fn position(&self) -> u64 {
+        self.lock().position
+    }
+
+    /// The log goes on at this position.
+    pub fn begin_at(&self, position: u64) {
+        let mut state = self.lock();
+        state.position = position;
+        state.synced = position;
+    }
+
+    /// Brings everything to the disk; nothing comes behind it.
+    pub fn end(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        while state.is_writing || state.syncs_since.is_some() {
+            state = self.written.wait_timeout(state, SLOW).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.open.is_none() || !self.is_on() {
+            return Ok(());
+        }
+        while state.has_ready() {
+            let (left, is_written) = self.write_batch(state);
+            state = left;
+            if !is_written {
+                return Err(io::Error::other("it cannot be written"));
+            }
+        }
+        if let Some(open) = &mut state.open {
+            open.trim()?;
+        }
+        state = self.sync(state);
+        state.ends_now = true;
+        self.wake.notify_all();
+        match state.is_broken {
+            true => Err(io::Error::other("it cannot be brought to the disk")),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes that wait for the disk in memory.
+    pub fn waiting_bytes(&self) -> usize {
+        self.lock().ready.len()
+    }
+
+    /// Whether a sync is under way.
+    pub fn syncs(&self) -> bool {
+        self.lock().syncs_since.is_some()
+    }
+}
+
+impl State {
+    fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.notes.is_empty()
+    }
+
+    /// Whether something is not on the disk.
+    fn has_work(&self) -> bool {
+        self.has_ready() || self.position > self.synced
+    }
+
+    /// Gives what was pushed its place, as far as it has one.
+    fn place(&mut self) {
+        while let Some(unit) = self.merger.pop() {
+            self.encoder.unit(&unit, &mut self.ready);
+        }
+        for (shard, ends) in self.ends.iter_mut().enumerate() {
+            while ends.front().is_some_and(|end| *end <= self.merger.left(shard)) {
+                ends.pop_front();
+                self.placed[shard] += 1;
+            }
+        }
+    }
+}
+
+/// Appends all of it.
+fn append(file: &dyn crate::persist::disk::Appended, head: &[u8], commands: &[u8]) -> io::Result<()> {
+    let (mut start, mut end) = (head, commands);
+    while !start.is_empty() || !end.is_empty() {
+        match file.append(start, end) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                let of_start = count.min(start.len());
+                start = &start[of_start..];
+                end = &end[count - of_start..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,275 @@
+//! The log on a disk that fails: what is told to be certain is there whatever happens.
+
+use super::super::reading::{self, Item};
+use super::*;
+use crate::journal::{Command, Shards, Transaction};
+use crate::persist::Progress;
+use crate::persist::disk::Appended;
+use crate::resp::Limits;
+use fastrand::Rng;
+use std::time::Duration;
+
+/// A file whose end may be lost, on a disk that fails when it is told to.
+#[derive(Default)]
+struct Fake {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    /// What is appended goes there: zeros may stand behind it.
+    end: usize,
+    /// What a power cut leaves for certain.
+    synced: Vec<u8>,
+    fails_to_write: bool,
+    fails_to_sync: bool,
+    rng: Option<Rng>,
+}
+
+impl Fake {
+    fn with<R>(&self, work: impl FnOnce(&mut Kept) -> R) -> R {
+        work(&mut self.kept.lock().expect("no panic"))
+    }
+}
+
+impl Kept {
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.end + bytes.len();
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        self.bytes[self.end..end].copy_from_slice(bytes);
+        self.end = end;
+    }
+
+    /// What a power cut leaves: of what was not synced any pages in any order.
+    fn after_power_cut(&self, rng: &mut Rng) -> Vec<u8> {
+        const PAGE_BYTES: usize = 64;
+        let len = rng.usize(self.synced.len().min(self.bytes.len())..=self.bytes.len());
+        let mut left = self.bytes[..len].to_vec();
+        for (page, bytes) in left.chunks_mut(PAGE_BYTES).enumerate() {
+            if rng.bool() {
+                let synced = self.synced.get(page * PAGE_BYTES..).unwrap_or_default();
+                let kept = bytes.len().min(synced.len());
+                bytes[..kept].copy_from_slice(&synced[..kept]);
+                bytes[kept..].fill(0);
+            }
+        }
+        left
+    }
+}
+
+impl Appended for Fake {
+    fn append(&self, start: &[u8], end: &[u8]) -> io::Result<usize> {
+        self.with(|kept| {
+            if kept.fails_to_write {
+                // A part may be there in spite of it.
+                let some = start.len() / 2;
+                kept.put(&start[..some]);
+                kept.fails_to_write = some == 0;
+                return match some {
+                    0 => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                    some => {
+                        kept.fails_to_write = true;
+                        Ok(some)
+                    }
+                };
+            }
+            let all = [start, end].concat();
+            let count = kept.rng.as_mut().map_or(all.len(), |rng| rng.usize(1..=all.len()));
+            kept.put(&all[..count]);
+            Ok(count)
+        })
+    }
+
+    fn make_room(&self, from: u64, to: u64) -> io::Result<()> {
+        self.with(|kept| {
+            let (from, to) = (usize::try_from(from).expect("short"), usize::try_from(to).expect("short"));
+            if kept.fails_to_write {
+                kept.bytes.resize(from + (to - from) / 2, 0);
+                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
+            kept.bytes.resize(to, 0);
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.with(|kept| {
+            if kept.fails_to_sync {
+                return Err(io::Error::from_raw_os_error(libc::EIO));
+            }
+            kept.synced = kept.bytes.clone();
+            Ok(())
+        })
+    }
+
+    fn cut(&self, bytes: u64) -> io::Result<()> {
+        self.with(|kept| {
+            kept.end = usize::try_from(bytes).expect("short");
+            kept.bytes.truncate(kept.end);
+        });
+        Ok(())
+    }
+}
+
+fn record(text: &str) -> Record {
+    Record {
+        part_of: None,
+        now_ms: 0,
+        commands: vec![Command::new(0, ["SET", text, "1"].map(str::as_bytes).into_iter())],
+    }
+}
+
+fn part(number: u64, text: &str) -> Record {
+    let part_of = Some(Transaction { number, shards: [0, 1].into_iter().collect::<Shards>() });
+    Record { part_of, ..record(text) }
+}
+
+fn log_in(file: &Arc<Fake>, fsync: Fsync) -> Arc<Log> {
+    let log = Log::new(Bell::for_all(2).expect("bells"));
+    log.set_fsync(fsync);
+    log.go_on_in(file.clone(), 0);
+    log.set_on(true);
+    log.start().expect("a thread");
+    log
+}
+
+fn wait_until(what: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not come to that");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn is_synced(log: &Log, shard: usize, push: u64) -> bool {
+    log.synced(shard) >= push
+}
+
+/// The names of the keys that a file sets, as far as it is whole.
+fn keys_in(bytes: &[u8]) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log");
+    std::fs::write(&path, bytes).expect("a file");
+    let mut text = String::new();
+    let mut send = |item| {
+        if let Item::Commands(bytes) = item {
+            text.push_str(&String::from_utf8(bytes).expect("text"));
+        }
+        Ok(())
+    };
+    let limits = Limits { bulk_bytes: 1 << 20, authenticated: true };
+    reading::read(&[(path, 0)], None, limits, true, &Progress::default(), &mut send).expect("no damage");
+    let lines: Vec<&str> = text.lines().collect();
+    lines.windows(3).filter(|lines| lines[0] == "SET").map(|lines| lines[2].to_owned()).collect()
+}
+
+#[test]
+fn what_is_certain_survives_a_power_cut() {
+    for seed in 0..50 {
+        let mut rng = Rng::with_seed(seed);
+        let file = Arc::new(Fake::default());
+        file.with(|kept| kept.rng = Some(Rng::with_seed(seed)));
+        let log = log_in(&file, Fsync::Always);
+        let mut pushed: Vec<(usize, u64, String)> = Vec::new();
+        let mut half: Option<(usize, u64)> = None;
+        for number in 0..60 {
+            let shard = rng.usize(..2);
+            let name = format!("key{number}");
+            let record = match half.take() {
+                // The other part of a transaction.
+                Some((other, of)) if other != shard => part(of, &name),
+                Some(waits) => {
+                    half = Some(waits);
+                    record(&name)
+                }
+                None if rng.u32(..4) == 0 => {
+                    half = Some((shard, number));
+                    part(number, &name)
+                }
+                None => record(&name),
+            };
+            let push = log.push(shard, vec![record]);
+            pushed.push((shard, push, name));
+            if rng.bool() {
+                std::thread::sleep(Duration::from_micros(rng.u64(..300)));
+            }
+        }
+        // What is certain is looked at first: more may become so meanwhile.
+        let certain: Vec<&String> =
+            pushed.iter().filter(|(shard, push, _)| is_synced(&log, *shard, *push)).map(|(_, _, name)| name).collect();
+        let left = file.with(|kept| kept.after_power_cut(&mut rng));
+        let found = keys_in(&left);
+        for name in &certain {
+            assert!(found.contains(name), "seed {seed}: {name} of {certain:?} is not in {found:?}");
+        }
+        drop(log.end());
+        let all = keys_in(&file.with(|kept| kept.bytes.clone()));
+        // A transaction that is not complete holds up what stands behind its parts, and nothing else.
+        assert!(half.is_some() || all.len() == pushed.len(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_full_disk_holds_it_up_and_nothing_is_written_twice() {
+    for fsync in [Fsync::Always, Fsync::EverySecond, Fsync::No] {
+        let file = Arc::new(Fake::default());
+        let log = log_in(&file, fsync);
+        log.push(0, vec![record("first")]);
+        wait_until(|| file.with(|kept| !kept.bytes.is_empty()));
+        file.with(|kept| kept.fails_to_write = true);
+        let push = log.push(0, vec![record("second")]);
+        wait_until(|| log.has_failed());
+        assert_eq!(log.trouble().map(|trouble| trouble.is_broken), Some(false));
+        assert!(log.trouble().is_some_and(|trouble| trouble.reason.contains("No space left")));
+        log.push(1, vec![record("third")]);
+        assert!(!is_synced(&log, 0, push));
+        file.with(|kept| kept.fails_to_write = false);
+        wait_until(|| !log.has_failed() && log.waiting_bytes() == 0);
+        assert_eq!(keys_in(&file.with(|kept| kept.bytes.clone())), ["first", "second", "third"], "{fsync:?}");
+    }
+}
+
+#[test]
+fn after_a_sync_that_failed_another_file_is_needed() {
+    let file = Arc::new(Fake::default());
+    let log = log_in(&file, Fsync::Always);
+    let first = log.push(0, vec![record("first")]);
+    wait_until(|| is_synced(&log, 0, first));
+    file.with(|kept| kept.fails_to_sync = true);
+    let second = log.push(0, vec![record("second")]);
+    wait_until(|| log.trouble().is_some_and(|trouble| trouble.is_broken));
+    file.with(|kept| kept.fails_to_sync = false);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!is_synced(&log, 0, second), "what the disk has lost is not told to be there");
+    let other = Arc::new(Fake::default());
+    log.write_to(other.clone(), 0).expect("a file");
+    let third = log.push(1, vec![record("third")]);
+    wait_until(|| other.with(|kept| !kept.synced.is_empty()));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!is_synced(&log, 1, third), "the base is not there");
+    log.is_based();
+    wait_until(|| is_synced(&log, 0, second) && is_synced(&log, 1, third));
+    assert!(!log.has_failed());
+    assert_eq!(keys_in(&other.with(|kept| kept.bytes.clone())), ["third"]);
+}
+
+#[test]
+fn pushes_without_changes_do_not_wait() {
+    let file = Arc::new(Fake::default());
+    let log = log_in(&file, Fsync::Always);
+    let push = log.push(0, Vec::new());
+    assert!(is_synced(&log, 0, push));
+    let push = log.push(1, vec![record("one")]);
+    let empty = log.push(1, Vec::new());
+    wait_until(|| is_synced(&log, 1, push) && is_synced(&log, 1, empty));
+}
+
+#[test]
+fn under_everysec_it_is_written_at_once() {
+    let file = Arc::new(Fake::default());
+    let log = log_in(&file, Fsync::EverySecond);
+    log.push(0, vec![record("one")]);
+    assert_eq!(keys_in(&file.with(|kept| kept.bytes.clone())), ["one"]);
+    wait_until(|| file.with(|kept| kept.synced == kept.bytes));
+}

@@ -1,0 +1,567 @@
+//! Reading a log: what is whole, in its order, and where that ends.
+//!
+//! A log that this server has written consists of batches, each of which vouches for itself ([`super::batch`]). What
+//! redis-server has written does not: there it is known that a command is cut short, and no more. Both may stand in one
+//! file.
+
+use super::batch::{self, Head, NoHead};
+use crate::persist::Progress;
+use crate::persist::window::Window;
+use crate::resp::{Limits, Parsed, Parser, Request};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use thiserror::Error;
+
+/// What a log says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Whole commands, as clients send them; every transaction in them is whole.
+    Commands(Vec<u8>),
+    /// See [`super::batch::Head::note`].
+    Note(Vec<u8>),
+}
+
+#[derive(Debug, Error)]
+pub enum LogError {
+    #[error("{0}: {1}")]
+    Io(String, io::Error),
+    /// What was on the disk is not any more.
+    #[error(
+        "the append only file {file} is damaged at byte {at}: {what}. What stands behind it was on the disk already, so \
+         this was no crash. Bring back a copy of the file, or, to lose all that was written since, cut it there and \
+         remove the files behind it from the manifest"
+    )]
+    Damaged { file: String, at: u64, what: &'static str },
+    #[error(
+        "Bad file format reading the append only file {file} at byte {at}: {what}. Make a backup of your AOF file, then \
+         use redis-check-aof --fix"
+    )]
+    Format { file: String, at: u64, what: String },
+    #[error(
+        "Unexpected end of file reading the append only file {file} at byte {at}. You can: 1) Make a backup of your AOF \
+         file, then use redis-check-aof --fix. 2) Alternatively you can set the 'aof-load-truncated' configuration option \
+         to yes and restart the server"
+    )]
+    Truncated { file: String, at: u64 },
+    /// Whoever gets the commands does not want more.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What was read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Where the log goes on.
+    pub position: u64,
+    pub cut: Option<Cut>,
+}
+
+/// The end of a log that a crash has torn.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Which of the files, and where in it the whole part ends.
+    pub index: usize,
+    pub at: u64,
+    /// Bytes behind that, in all files.
+    pub lost_bytes: u64,
+    /// Nothing was ever written there: room was made for it.
+    pub is_empty: bool,
+}
+
+/// Commands of other servers are handed on in pieces of about this size.
+const PIECE_BYTES: usize = 256 << 10;
+
+struct Broken {
+    at: u64,
+    what: &'static str,
+    /// It may be that a batch is there whose end is missing: else it is no log at this place.
+    is_batch: bool,
+}
+
+struct Reader<'a> {
+    limits: Limits,
+    send: &'a mut dyn FnMut(Item) -> Result<(), String>,
+    progress: &'a Progress,
+    /// Where in the log it is, as soon as a batch has said so.
+    position: Option<u64>,
+}
+
+/// Reads files from the first to the last, each from the given byte on. `position` is where in the log the first begins,
+/// where that is known.
+pub fn read(
+    files: &[(PathBuf, u64)],
+    position: Option<u64>,
+    limits: Limits,
+    loads_truncated: bool,
+    progress: &Progress,
+    send: &mut dyn FnMut(Item) -> Result<(), String>,
+) -> Result<Read, LogError> {
+    let mut reader = Reader { limits, send, progress, position };
+    let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
+    for (index, (path, from)) in files.iter().enumerate() {
+        let broken = reader.read_file(path, *from)?;
+        let next_is_gap = match (&broken, paths.get(index + 1)) {
+            (None, Some(next)) => reader.misses_before(next)?,
+            _ => false,
+        };
+        let broken = match broken {
+            None if next_is_gap => {
+                Broken { at: length(path)?, what: "its end is missing, and there is more behind it", is_batch: true }
+            }
+            None => continue,
+            Some(broken) => broken,
+        };
+        return reader.end_at(&paths, index, broken, loads_truncated);
+    }
+    Ok(Read { position: reader.position.unwrap_or(0), cut: None })
+}
+
+fn length(path: &Path) -> Result<u64, LogError> {
+    Ok(std::fs::metadata(path).map_err(|error| LogError::Io(name(path), error))?.len())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+impl Reader<'_> {
+    /// Reads a file as far as it is whole.
+    fn read_file(&mut self, path: &Path, from: u64) -> Result<Option<Broken>, LogError> {
+        let io = |error| LogError::Io(name(path), error);
+        let before_bytes = self.progress.bytes.load(Ordering::Relaxed);
+        let mut window = Window::open(path).map_err(io)?;
+        window.pass_to(from).map_err(io)?;
+        let of_bytes = length(path)?;
+        let mut foreign = Foreign::default();
+        loop {
+            if !window.has(1).map_err(io)? {
+                break;
+            }
+            let is_batch = batch::MARK.starts_with(&window.rest()[..window.rest().len().min(batch::MARK.len())]);
+            self.progress.bytes.store(before_bytes + window.passed(), Ordering::Relaxed);
+            let first = window.rest()[0];
+            let len = match first {
+                b'#' if is_batch => match next_batch(&mut window, of_bytes, self.position).map_err(io)? {
+                    Ok(head) => {
+                        foreign.end(self)?;
+                        self.take_batch(&window, &head)?;
+                        self.position = Some(head.end());
+                        window.pass(head.head_bytes + head.bytes as usize);
+                        continue;
+                    }
+                    Err(what) => return Ok(Some(foreign.give_up(window.passed(), what, self))),
+                },
+                // Where batches are, redis-server puts no other comments than the time.
+                b'#' if self.position.is_some() && !is_time(&mut window).map_err(io)? => Err("a head that is none"),
+                b'#' => comment(&mut window).map_err(io)?,
+                b'*' => foreign.command(&mut window, self.limits).map_err(io)?,
+                _ => Err("neither a command nor a batch"),
+            };
+            match len {
+                Ok(len) => {
+                    if let Some(position) = &mut self.position {
+                        *position += len as u64;
+                    }
+                    window.pass(len);
+                    foreign.flush(self)?;
+                }
+                Err("short") => return foreign.cut_short(window.passed(), self).map(Some),
+                // Behind a batch it may be what a crash has left of the next.
+                Err(what) if self.position.is_some() => {
+                    return Ok(Some(foreign.give_up(window.passed(), what, self)));
+                }
+                Err(what) => return Err(LogError::Format { file: name(path), at: window.passed(), what: what.into() }),
+            }
+        }
+        match foreign.transaction {
+            Some(_) => foreign.cut_short(window.passed(), self).map(Some),
+            None => foreign.end(self).map(|()| None),
+        }
+    }
+
+    fn take_batch(&mut self, window: &Window, head: &Head) -> Result<(), LogError> {
+        if let Some(note) = &head.note {
+            (self.send)(Item::Note(note.clone())).map_err(LogError::Refused)?;
+        }
+        if head.bytes > 0 {
+            let commands = &window.rest()[head.head_bytes..][..head.bytes as usize];
+            (self.send)(Item::Commands(commands.to_vec())).map_err(LogError::Refused)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file begins behind the place where the one before it has ended.
+    fn misses_before(&self, next: &Path) -> Result<bool, LogError> {
+        let io = |error| LogError::Io(name(next), error);
+        let mut window = Window::open(next).map_err(io)?;
+        let of_bytes = length(next)?;
+        let Some(position) = self.position else { return Ok(false) };
+        if !window.has(batch::MARK.len()).map_err(io)? || !window.rest().starts_with(batch::MARK) {
+            return Ok(false);
+        }
+        Ok(next_batch(&mut window, of_bytes, None).map_err(io)?.is_ok_and(|head| head.position > position))
+    }
+
+    /// The log is whole up to there. Whether that is because of a crash.
+    fn end_at(&self, files: &[PathBuf], index: usize, broken: Broken, loads_truncated: bool) -> Result<Read, LogError> {
+        let Broken { at, what, is_batch } = broken;
+        let file = name(&files[index]);
+        let position = self.position.unwrap_or(0);
+        let (mut lost_bytes, mut is_empty) = (0, true);
+        for (number, path) in files.iter().enumerate().skip(index) {
+            let from = if number == index { at } else { 0 };
+            lost_bytes += length(path)? - from;
+            let place = Some(position).filter(|_| number == index);
+            let behind = look_behind(path, from, place).map_err(|error| LogError::Io(name(path), error))?;
+            is_empty &= behind.is_zero;
+            if behind.synced > position && is_batch {
+                return Err(LogError::Damaged { file, at, what });
+            }
+            if behind.has_batches && !is_batch {
+                return Err(LogError::Format {
+                    file,
+                    at,
+                    what: "a command is cut short, and more stands behind it".into(),
+                });
+            }
+        }
+        // What redis-server has written may end too early in the last of its files only.
+        let is_last = files[index + 1..].iter().all(|path| length(path).is_ok_and(|bytes| bytes == 0));
+        if !is_batch && !is_last || !is_empty && !loads_truncated {
+            return Err(LogError::Truncated { file, at });
+        }
+        Ok(Read { position, cut: Some(Cut { index, at, lost_bytes, is_empty }) })
+    }
+}
+
+/// The batch that comes next, all of which is in memory then; what is wrong with it.
+fn next_batch(window: &mut Window, of_bytes: u64, expected: Option<u64>) -> io::Result<Result<Head, &'static str>> {
+    let head = loop {
+        match batch::read(window.rest()) {
+            Ok(head) => break head,
+            Err(NoHead::Malformed) => return Ok(Err("a head that is none")),
+            Err(NoHead::Incomplete) if !window.read_more()? => return Ok(Err("a head that is cut short")),
+            Err(NoHead::Incomplete) => {}
+        }
+    };
+    let left = of_bytes.saturating_sub(window.passed());
+    if (head.head_bytes as u64).saturating_add(head.bytes) > left
+        || !window.has(head.head_bytes + head.bytes as usize)?
+    {
+        return Ok(Err("a batch that is cut short"));
+    }
+    if !head.vouches_for(&window.rest()[head.head_bytes..][..head.bytes as usize]) {
+        return Ok(Err("a batch whose checksum does not match"));
+    }
+    Ok(match expected {
+        Some(position) if position != head.position => Err("a batch that belongs somewhere else"),
+        _ => Ok(head),
+    })
+}
+
+/// Whether a line says what time it was.
+fn is_time(window: &mut Window) -> io::Result<bool> {
+    const TIME: &[u8] = b"#TS:";
+    Ok(window.has(TIME.len())? && window.rest().starts_with(TIME))
+}
+
+/// The length of a line that says nothing.
+fn comment(window: &mut Window) -> io::Result<Result<usize, &'static str>> {
+    /// Redis reads lines up to this length.
+    const LINE_BYTES_MAX: usize = 1_024;
+    loop {
+        let rest = &window.rest()[..window.rest().len().min(LINE_BYTES_MAX)];
+        if let Some(end) = memchr::memchr(b'\n', rest) {
+            return Ok(Ok(end + 1));
+        }
+        if rest.len() == LINE_BYTES_MAX {
+            return Ok(Err("a comment without an end"));
+        }
+        if !window.read_more()? {
+            return Ok(Err("short"));
+        }
+    }
+}
+
+/// Commands that stand for themselves, as redis-server writes them.
+#[derive(Default)]
+struct Foreign {
+    parser: Parser,
+    /// What was read and not handed on, and where that begins in the file.
+    piece: Vec<u8>,
+    piece_at: u64,
+    /// Where a transaction has begun that has not ended, in the file and in the piece.
+    transaction: Option<(u64, usize)>,
+}
+
+impl Foreign {
+    /// Takes the command that comes next; its length.
+    fn command(&mut self, window: &mut Window, limits: Limits) -> io::Result<Result<usize, &'static str>> {
+        loop {
+            match self.parser.parse(window.rest(), limits) {
+                Ok(Parsed::Request(len)) => {
+                    let request = self.parser.request(window.rest());
+                    let is = |word: &str| !request.is_empty() && Request::is(request, 0, word);
+                    if request.is_empty() {
+                        return Ok(Err("a command without a name"));
+                    }
+                    if is("multi") {
+                        self.transaction.get_or_insert((window.passed(), self.piece.len()));
+                    } else if is("exec") {
+                        self.transaction = None;
+                    }
+                    if self.piece.is_empty() {
+                        self.piece_at = window.passed();
+                    }
+                    self.piece.extend_from_slice(&window.rest()[..len]);
+                    return Ok(Ok(len));
+                }
+                Ok(Parsed::Incomplete) => {
+                    if !window.read_more()? {
+                        return Ok(Err("short"));
+                    }
+                }
+                Err(_) => return Ok(Err("a command that is malformed")),
+            }
+        }
+    }
+
+    /// Hands on what there is, where it is much.
+    fn flush(&mut self, reader: &mut Reader) -> Result<(), LogError> {
+        if self.piece.len() >= PIECE_BYTES && self.transaction.is_none() {
+            (reader.send)(Item::Commands(std::mem::take(&mut self.piece))).map_err(LogError::Refused)?;
+        }
+        Ok(())
+    }
+
+    /// What stands behind what was read last is broken. Where batches stand before it, that may be a part of it.
+    fn give_up(&mut self, passed: u64, what: &'static str, reader: &mut Reader) -> Broken {
+        let at = if self.piece.is_empty() { passed } else { self.piece_at };
+        self.piece.clear();
+        if let Some(position) = &mut reader.position {
+            *position -= passed - at;
+        }
+        Broken { at, what, is_batch: true }
+    }
+
+    /// The file ends in the middle of a command or of a transaction: what stands before that is handed on.
+    fn cut_short(&mut self, passed: u64, reader: &mut Reader) -> Result<Broken, LogError> {
+        let (at, len) = self.transaction.take().unwrap_or((passed, self.piece.len()));
+        self.piece.truncate(len);
+        self.end(reader)?;
+        if let Some(position) = &mut reader.position {
+            *position -= passed - at;
+        }
+        Ok(Broken { at, what: "a command that is cut short", is_batch: reader.position.is_some() })
+    }
+
+    /// Hands on what there is.
+    fn end(&mut self, reader: &mut Reader) -> Result<(), LogError> {
+        if !self.piece.is_empty() {
+            (reader.send)(Item::Commands(std::mem::take(&mut self.piece))).map_err(LogError::Refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// What stands behind a place of a file.
+struct Behind {
+    /// How much of the log was on the disk, as the whole batches say.
+    synced: u64,
+    has_batches: bool,
+    is_zero: bool,
+}
+
+/// `position` is where in the log `from` is; of another file its first batch says where it begins. What stands elsewhere
+/// than it says is a part of somebody's value.
+fn look_behind(path: &Path, from: u64, mut position: Option<u64>) -> io::Result<Behind> {
+    let mut window = Window::open(path)?;
+    let of_bytes = std::fs::metadata(path)?.len();
+    let mut behind = Behind { synced: 0, has_batches: false, is_zero: true };
+    window.pass_to(from)?;
+    while window.has(batch::MARK.len())? {
+        let found = memchr::memmem::find(window.rest(), batch::MARK);
+        let passed = found.unwrap_or(window.rest().len() - (batch::MARK.len() - 1));
+        behind.is_zero &= window.rest()[..passed].iter().all(|byte| *byte == 0);
+        window.pass(passed);
+        if found.is_none() {
+            continue;
+        }
+        behind.is_zero = false;
+        let head = next_batch(&mut window, of_bytes, None)?;
+        if let (None, Ok(head), 0) = (position, &head, window.passed()) {
+            position = Some(head.position);
+        }
+        let here = position.map(|position| position + (window.passed() - from));
+        let step = match head {
+            Ok(head) if here == Some(head.position) => {
+                behind.synced = behind.synced.max(head.synced);
+                behind.has_batches = true;
+                head.head_bytes + head.bytes as usize
+            }
+            _ => 1,
+        };
+        window.pass(step);
+    }
+    behind.is_zero &= window.rest().iter().all(|byte| *byte == 0);
+    Ok(behind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    const LIMITS: Limits = Limits { bulk_bytes: 1 << 20, authenticated: true };
+
+    fn command(number: usize) -> Vec<u8> {
+        let value = format!("value{number}");
+        format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len()).into_bytes()
+    }
+
+    /// Where a batch stands: its file, its start in the file, its position in the log, and what it says was synced.
+    type Place = (usize, usize, u64, u64);
+
+    /// A log of batches in so many files, and the place of each.
+    fn write(batches: usize, files: usize, synced_by: usize) -> (Vec<Vec<u8>>, Vec<Place>) {
+        let (mut all, mut places, mut position) = (vec![Vec::new(); files], Vec::new(), 0);
+        for number in 0..batches {
+            let file = number * files / batches;
+            let commands = command(number);
+            let synced = number
+                .checked_sub(synced_by)
+                .map_or(0, |earlier: usize| places.get(earlier).map_or(0, |(_, _, position, _)| *position));
+            places.push((file, all[file].len(), position, synced));
+            let head = batch::head(&commands, position, synced);
+            position += (head.len() + commands.len()) as u64;
+            all[file].extend_from_slice(&head);
+            all[file].extend_from_slice(&commands);
+        }
+        (all, places)
+    }
+
+    fn read_all(files: &[Vec<u8>], position: Option<u64>, loads_truncated: bool) -> (Vec<u8>, Result<Read, LogError>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths: Vec<(PathBuf, u64)> =
+            (0..files.len()).map(|file| (folder.path().join(file.to_string()), 0)).collect();
+        files.iter().zip(&paths).for_each(|(bytes, (path, _))| fs::write(path, bytes).expect("a file"));
+        let mut all = Vec::new();
+        let mut send = |item| {
+            if let Item::Commands(bytes) = item {
+                all.extend_from_slice(&bytes);
+            }
+            Ok(())
+        };
+        let read = read(&paths, position, LIMITS, loads_truncated, &Progress::default(), &mut send);
+        (all, read)
+    }
+
+    fn commands(count: usize) -> Vec<u8> {
+        (0..count).flat_map(command).collect()
+    }
+
+    #[derive(Clone, Debug)]
+    enum Damage {
+        Cut,
+        Flip(u8),
+        Zeros(usize),
+        Lost(usize),
+        Twice(usize),
+    }
+
+    fn damage() -> impl Strategy<Value = Damage> {
+        prop_oneof![
+            Just(Damage::Cut),
+            (0_u8..8).prop_map(Damage::Flip),
+            (1_usize..200).prop_map(Damage::Zeros),
+            (1_usize..200).prop_map(Damage::Lost),
+            // (A whole command might have been added by redis-server.)
+            (1_usize..25).prop_map(Damage::Twice),
+        ]
+    }
+
+    proptest! {
+        /// What is read is a whole number of batches from the start, and nothing that was on the disk is skipped in silence.
+        #[test]
+        fn damage_is_noticed(
+            batches in 1_usize..30, files in 1_usize..4, synced_by in 1_usize..5,
+            at in any::<prop::sample::Index>(), how in damage(),
+        ) {
+            let files = files.min(batches);
+            let (mut all, places) = write(batches, files, synced_by);
+            let file = at.index(files);
+            let at = at.index(all[file].len());
+            let len = all[file].len();
+            let before = all[file].clone();
+            match how {
+                Damage::Cut => all[file].truncate(at),
+                Damage::Flip(bit) => all[file][at] ^= 1 << bit,
+                Damage::Zeros(count) => all[file][at..(at + count).min(len)].fill(0),
+                Damage::Lost(count) => drop(all[file].drain(at..(at + count).min(len))),
+                Damage::Twice(count) => {
+                    let again = all[file][at..(at + count).min(len)].to_vec();
+                    all[file].splice(at..at, again);
+                }
+            }
+            let (found, read) = read_all(&all, Some(0), true);
+            prop_assert!(commands(batches).starts_with(&found));
+            let whole = (0..=batches).find(|count| commands(*count) == found);
+            let whole = whole.expect("whole batches");
+            match read {
+                Ok(Read { position, cut }) => {
+                    // Nobody behind it has said that it was on the disk.
+                    if let Some((_, _, lost, _)) = places.get(whole) {
+                        prop_assert!(cut.is_some() || before == all[file] || matches!(how, Damage::Cut | Damage::Lost(_)));
+                        prop_assert_eq!(position, *lost);
+                        let is_whole = |(of, start, _, _): &Place| {
+                            *of != file || start + 200 < at && !matches!(how, Damage::Lost(_))
+                        };
+                        let vouched = places[whole..].iter().filter(|place| is_whole(place)).any(|(_, _, _, synced)| synced > lost);
+                        prop_assert!(!vouched, "{:?}", places);
+                    } else {
+                        prop_assert!(cut.is_none() || matches!(how, Damage::Twice(_) | Damage::Flip(_)));
+                    }
+                }
+                Err(LogError::Damaged { .. } | LogError::Format { .. } | LogError::Truncated { .. }) => {}
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+
+        #[test]
+        fn anything_is_read_without_a_panic(bytes in any::<Vec<u8>>(), marks in 0_usize..3) {
+            let bytes = [&batch::MARK.repeat(marks)[..], &bytes].concat();
+            let _ = read_all(&[bytes], None, true);
+        }
+
+        #[test]
+        fn what_redis_writes_may_end_anywhere(count in 1_usize..10, end in any::<prop::sample::Index>()) {
+            let all = [&b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n"[..], &commands(count)].concat();
+            let end = end.index(all.len() + 1);
+            let (found, read) = read_all(&[all[..end].to_vec()], None, true);
+            prop_assert!(all.starts_with(&found));
+            let cut = read.expect("no damage").cut;
+            prop_assert_eq!(cut.map_or(end as u64, |cut| cut.at), found.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_transaction_without_an_end_is_cut() {
+        let set = String::from_utf8(command(1)).expect("text");
+        let text = format!("{set}*1\r\n$5\r\nMULTI\r\n{set}");
+        let (found, read) = read_all(&[text.clone().into_bytes()], None, true);
+        assert_eq!(found, set.as_bytes());
+        assert_eq!(read.expect("no damage").cut.map(|cut| cut.at), Some(set.len() as u64));
+        let (_, read) = read_all(&[text.into_bytes()], None, false);
+        assert!(matches!(read, Err(LogError::Truncated { .. })));
+    }
+
+    #[test]
+    fn what_redis_would_refuse_is_refused() {
+        for text in ["PING\r\n", "*1\r\n+4\r\n", "*x\r\n", "*1\r\n$4\r\nPING\r\nrubbish", "\x00\x00"] {
+            let (_, read) = read_all(&[text.as_bytes().to_vec()], None, true);
+            assert!(matches!(read, Err(LogError::Format { .. })), "{text:?}: {read:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A shard's way to the append-only log: what it has changed in a turn, and which connections wait for the disk.
+
+use super::client::ClientRef;
+use super::for_disk::Push;
+use super::global::Global;
+use super::waits::Blocked;
+use crate::journal::{Command, Encoder, Record};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub struct Logging {
+    global: Arc<Global>,
+    shard: usize,
+    turn: RefCell<Turn>,
+    /// Connections with replies that wait for the disk.
+    pub waiting: RefCell<Vec<ClientRef>>,
+    /// Connections in a WAITAOF.
+    alarms: RefCell<HashMap<u64, Rc<Blocked>>>,
+}
+
+/// What a turn has changed.
+#[derive(Default)]
+struct Turn {
+    /// Commands that stand alone, since the last record.
+    run: Vec<u8>,
+    encoder: Encoder,
+    records: Vec<Record>,
+}
+
+impl Turn {
+    fn end_run(&mut self) {
+        if !self.run.is_empty() {
+            let commands = vec![Command::run(std::mem::take(&mut self.run))];
+            self.encoder.forget();
+            self.records.push(Record { part_of: None, now_ms: 0, commands });
+        }
+    }
+}
+
+impl Logging {
+    pub fn new(global: Arc<Global>, shard: usize) -> Logging {
+        Logging { global, shard, turn: RefCell::default(), waiting: RefCell::default(), alarms: RefCell::default() }
+    }
+
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.global.log.is_on()
+    }
+
+    /// Takes in what has changed.
+    pub fn take_in(&self, records: &[Record]) {
+        let turn = &mut *self.turn.borrow_mut();
+        for record in records {
+            if record.part_of.is_none() {
+                turn.encoder.commands(&record.commands, &mut turn.run);
+            } else {
+                turn.end_run();
+                turn.records.push(record.clone());
+            }
+        }
+    }
+
+    /// The turn is over: hands over what it has changed, where there is anything or somebody waits for it. The number of
+    /// that push.
+    pub fn end_turn(&self, is_promised: bool) -> Option<u64> {
+        let turn = &mut *self.turn.borrow_mut();
+        turn.end_run();
+        let is_due = is_promised || !turn.records.is_empty();
+        is_due.then(|| self.global.log.push(self.shard, std::mem::take(&mut turn.records)))
+    }
+
+    /// What has not reached the disk of these.
+    pub fn keep_missing(&self, pushes: &mut Vec<Push>) {
+        pushes.retain(|(shard, push)| self.global.log.synced(usize::from(*shard)) < *push);
+    }
+
+    /// This shard hears when more has reached the disk, of any shard.
+    pub fn await_disk(&self) {
+        self.global.log.await_sync(self.shard);
+    }
+
+    /// Whether anybody here waits for the disk.
+    pub fn is_awaited(&self) -> bool {
+        !self.waiting.borrow().is_empty() || !self.alarms.borrow().is_empty()
+    }
+
+    /// Alarms the wait of a client whenever more has reached the disk.
+    pub fn add_alarm(&self, client: u64, blocked: Rc<Blocked>) {
+        self.alarms.borrow_mut().insert(client, blocked);
+    }
+
+    pub fn remove_alarm(&self, client: u64) {
+        self.alarms.borrow_mut().remove(&client);
+    }
+
+    pub fn sound_alarms(&self) {
+        self.alarms.borrow().values().for_each(|blocked| blocked.alarm.notify());
+    }
+
+    /// What every other shard has handed over by now.
+    pub fn pushed_by_others(&self) -> impl Iterator<Item = Push> {
+        let shards = (0..self.global.bells.len()).filter(|shard| *shard != self.shard);
+        shards.map(|shard| (shard as u16, self.global.log.pushed(shard)))
+    }
+}

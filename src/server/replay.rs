@@ -1,0 +1,131 @@
+//! A log becomes data again: a connection of the server's own says what is in it.
+//!
+//! While that goes on no key is dead, however late it is: the log says of each when it has died
+//! ([`Shard::set_replaying`](crate::shard::Shard::set_replaying)). Policies do not hold, since what they have done is in
+//! the log.
+
+use super::client::{Client, ClientRef};
+use super::connection::advance;
+use super::server::Server;
+use super::session::ReplyMode;
+use crate::clock::realtime_us;
+use crate::config::{Policies, Policy};
+use crate::net::{next_from_outside, step_back};
+use crate::observe::log;
+use crate::persist::aof::reading::{self, Item, LogError, Read};
+use crate::resp::Limits;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::mpsc;
+
+/// Pieces that wait for the shards; who reads the files waits then.
+const PIECES: usize = 4;
+/// What the connection has not done of them, at the most.
+const BACKLOG_BYTES: usize = 1 << 20;
+
+/// Does what these files say, in their order, each from a byte on; the first begins at this position of the log, where that
+/// is known.
+pub async fn replay(server: &Rc<Server>, files: Vec<(PathBuf, u64)>, position: Option<u64>) -> Result<Read, String> {
+    let config = server.shard.config();
+    let of_bytes = files.iter().filter_map(|(path, _)| Some(std::fs::metadata(path).ok()?.len())).sum();
+    server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
+    suspend_policies(server, true).await;
+    let (sender, items) = mpsc::sync_channel(PIECES);
+    let (tell, told) = mpsc::channel::<Result<Read, LogError>>();
+    let (global, me) = (server.global.clone(), server.shard.id);
+    let limits = Limits { bulk_bytes: config.limits.string_bytes, authenticated: true };
+    let loads_truncated = config.aof_load_truncated;
+    let read = move || {
+        let mut send = |item| {
+            let sent = sender.send(item).map_err(|_| "nobody takes it".to_owned());
+            global.bells[me].ring_from_outside();
+            sent
+        };
+        let read = reading::read(&files, position, limits, loads_truncated, &global.snapshots.progress, &mut send);
+        drop(sender);
+        // Where nobody waits for it any more there is nobody to be told.
+        let _ = tell.send(read);
+        global.bells[me].ring_from_outside();
+    };
+    std::thread::Builder::new().name("loading".to_owned()).spawn(read).map_err(|error| error.to_string())?;
+    let errors_before = error_replies(server).await;
+    let client = Rc::new(Client::replaying(server.global.next_client_id()));
+    client.state.borrow_mut().session.reply_mode = ReplyMode::Off;
+    server.add_client(client.clone());
+    while let Some(item) = next_from_outside(&items).await {
+        match item {
+            Item::Commands(bytes) => {
+                until_done(&client, BACKLOG_BYTES).await;
+                advance(server, &client, &bytes);
+            }
+            Item::Note(words) => {
+                until_done(&client, 0).await;
+                take_note(server, &words);
+            }
+        }
+    }
+    until_done(&client, 0).await;
+    server.remove_client(client.id);
+    let errors = error_replies(server).await - errors_before;
+    if errors > 0 {
+        log::warning(format_args!("{errors} commands of the append only log have answered errors"));
+    }
+    suspend_policies(server, false).await;
+    match next_from_outside(&told).await {
+        Some(read) => read.map_err(|error| error.to_string()),
+        None => Err("the thread that reads it has ended".to_owned()),
+    }
+}
+
+async fn error_replies(server: &Rc<Server>) -> u64 {
+    server.shard.call_all(|shard| shard.meter.statistics().error_replies).await.into_iter().sum()
+}
+
+/// Waits until no more than so many bytes of what it was given are to be done.
+async fn until_done(client: &ClientRef, bytes: usize) {
+    loop {
+        {
+            let state = client.state.borrow();
+            let left = state.input.len() - state.at;
+            if left <= bytes && (bytes > 0 || state.replies.is_idle() && !state.flow.barrier) {
+                return;
+            }
+        }
+        step_back().await;
+    }
+}
+
+/// Takes all policies out of the shards, or puts them back.
+async fn suspend_policies(server: &Rc<Server>, wants: bool) {
+    let all: Vec<(String, Policy)> = {
+        let config = server.shard.config();
+        let policies = config.expiry_policies.lock();
+        policies.iter().map(|(prefix, policy)| (prefix.to_string(), policy.clone())).collect()
+    };
+    for (prefix, policy) in all {
+        let policy = Some(policy).filter(|_| !wants);
+        let set = move |shard: &Rc<crate::shard::Shard>| {
+            shard.keyspace.borrow_mut().set_policy(prefix.as_bytes(), policy.clone());
+        };
+        server.shard.call_all(set).await;
+    }
+}
+
+/// What of EXPIRY POLICY was said.
+fn take_note(server: &Server, words: &[u8]) {
+    let config = server.shard.config();
+    let text = std::str::from_utf8(words).unwrap_or_default();
+    let taken = match text.split_once('\0') {
+        Some(("POLICY", words)) => Policies::parse(words.split('\0')).ok().map(|(prefix, policy, _)| {
+            config.expiry_policies.lock().insert(prefix.into(), policy);
+        }),
+        Some(("NOPOLICY", prefix)) => {
+            config.expiry_policies.lock().remove(prefix);
+            Some(())
+        }
+        _ => None,
+    };
+    if taken.is_none() {
+        log::warning(format_args!("A note in the append only log says nothing: '{}'", words.escape_ascii()));
+    }
+}

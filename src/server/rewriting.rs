@@ -1,0 +1,465 @@
+//! The append-only log as a whole: how it is begun, taken up at the start, made anew from what there is, and ended.
+//!
+//! To make it anew a new file is begun in a moment in which somebody holds everything, and that moment is written down as a
+//! snapshot beside the work of others. When that is on the disk it takes the place of all files before the new one.
+
+use super::appending::Files;
+use super::loading::{self, claim_at_start, give_up, load_file};
+use super::replay::replay;
+use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
+use super::server::Server;
+use crate::clock::{realtime_us, store_us};
+use crate::observe::log;
+use crate::persist::aof::manifest::{Entry, Manifest, Role};
+use crate::persist::aof::reading::Read;
+use crate::persist::disk::Appendable;
+use crate::persist::writing::How;
+use crate::resp::{Error, Result};
+use crate::script::Catalog;
+use crate::shard::Shard;
+use crate::shard::snapshot::TakeIn;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+/// How often a rewrite is begun anew where databases are emptied meanwhile.
+const ATTEMPTS: usize = 16;
+/// How soon one that is due by the log's size is tried again after a failure.
+const RETRY_S: u64 = 5;
+
+/// At the start, before anybody sees data: the log is taken up, or, where there is none, the snapshot, of which a log is
+/// made if there is to be one. Ends the process where that fails: to begin without it would be to lose it.
+pub async fn load_at_start(server: &Rc<Server>) {
+    claim_at_start(server);
+    if !take_up(server).await {
+        loading::load_at_start(server).await;
+        begin_first(server).await;
+    }
+    server.global.snapshots.loading.store(false, Ordering::Relaxed);
+}
+
+/// Whether there was a log.
+async fn take_up(server: &Rc<Server>) -> bool {
+    let began_us = store_us();
+    match begin_with(server).await {
+        Ok(true) => {
+            let seconds = (store_us() - began_us) as f64 / 1e6;
+            log::notice(format_args!("DB loaded from append only file: {seconds:.3} seconds"));
+            true
+        }
+        Ok(false) => false,
+        Err(reason) => give_up(&format!("Fatal error loading the append only file: {reason}. Exiting.")),
+    }
+}
+
+async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
+    let config = server.shard.config();
+    server.global.log.set_fsync(config.appendfsync);
+    if !config.appendonly {
+        return Ok(false);
+    }
+    server.global.log.start().map_err(|error| error.to_string())?;
+    let mut files = Files::claim(&config).map_err(|error| error.to_string())?;
+    let found = find(&mut files, &config.dir)?;
+    if !found {
+        *server.global.appending.files() = Some(files);
+        return Ok(false);
+    }
+    go_on_with(server, files).await?;
+    Ok(true)
+}
+
+/// Loads these files, and writes on in the last.
+async fn go_on_with(server: &Rc<Server>, mut files: Files) -> std::result::Result<(), String> {
+    load(server, &mut files).await?;
+    let (file, bytes) = files.last_increment().map_err(|error| error.to_string())?;
+    let all_bytes = files.bytes();
+    *server.global.appending.files() = Some(files);
+    server.global.appending.base_bytes.store(all_bytes, Ordering::Relaxed);
+    server.global.log.bytes.store(all_bytes, Ordering::Relaxed);
+    server.global.log.go_on_in(file, bytes);
+    switch_on(server).await;
+    Ok(())
+}
+
+/// Looks which files there are, and takes over what an old redis-server has left.
+fn find(files: &mut Files, dir: &str) -> std::result::Result<bool, String> {
+    let path = files.manifest_path();
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            files.manifest = Manifest::parse(&text)?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let old = Path::new(dir).join(&files.stem);
+            if !old.is_file() {
+                return Ok(false);
+            }
+            let name = files.stem.clone();
+            let base = Some(Entry { name: name.clone(), number: 1, role: Role::Base });
+            files.set_manifest(Manifest { base, ..Manifest::default() }).map_err(|error| error.to_string())?;
+            files.disk.rename(&old, &files.path(&name)).map_err(|error| error.to_string())?;
+            log::notice(format_args!(
+                "Successfully migrated an old-style AOF configuration ({name}) into the AOF directory."
+            ));
+            Ok(true)
+        }
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(), String> {
+    let (mut sources, mut position): (Vec<(PathBuf, u64)>, _) = (Vec::new(), None);
+    // From here on: what is late in the base may have been given more time since.
+    server.shard.call_all(|shard| shard.set_replaying(true)).await;
+    for entry in files.manifest.files() {
+        let path = files.path(&entry.name);
+        let mut from = 0;
+        if entry.role == Role::Base && is_snapshot(&path).map_err(|error| format!("{}: {error}", path.display()))? {
+            let transaction = hold_everything(&server.shard).await;
+            let how = TakeIn { replace: false, drop_dead: false };
+            let loaded = load_file(server, how, &path.to_string_lossy()).await;
+            drop(transaction);
+            let loaded = loaded.map_err(|reason| format!("{}: {reason}", entry.name))?;
+            position = loaded.log_position;
+            from = loaded.end;
+            if from == std::fs::metadata(&path).map_err(|error| error.to_string())?.len() {
+                continue;
+            }
+        }
+        sources.push((path, from));
+    }
+    let paths: Vec<PathBuf> = sources.iter().map(|(path, _)| path.clone()).collect();
+    let read = replay(server, sources, position).await?;
+    cut(files, &paths, &read).map_err(|error| error.to_string())?;
+    server.global.log.begin_at(read.position);
+    server.shard.call_all(Shard::end_loading_of).await;
+    Ok(())
+}
+
+fn is_snapshot(path: &Path) -> io::Result<bool> {
+    let mut head = [0; 6];
+    let mut file = std::fs::File::open(path)?;
+    let read = io::Read::read(&mut file, &mut head)?;
+    Ok(head[..read].starts_with(b"REDIS") || head[..read].starts_with(b"VALKEY"))
+}
+
+/// Takes away what a crash has left behind the whole part.
+fn cut(files: &Files, paths: &[PathBuf], read: &Read) -> io::Result<()> {
+    let Some(cut) = &read.cut else { return Ok(()) };
+    let path = &paths[cut.index];
+    if !cut.is_empty {
+        log::warning(format_args!(
+            "!!! Warning: short read while loading the AOF file {}!!! It is cut at byte {}: {} bytes that a crash has left \
+             behind that are lost",
+            path.file_name().unwrap_or_default().to_string_lossy(),
+            cut.at,
+            cut.lost_bytes
+        ));
+    }
+    for (index, path) in paths.iter().enumerate().skip(cut.index) {
+        let file = files.disk.open(path)?;
+        file.cut(if index == cut.index { cut.at } else { 0 })?;
+        file.sync()?;
+    }
+    Ok(())
+}
+
+/// From now on every change is handed over to the log.
+async fn switch_on(server: &Rc<Server>) {
+    let transaction = hold_everything(&server.shard).await;
+    server.global.log.set_on(true);
+    server.shard.call_all(follow_log).await;
+    // What dies from now on is said to the log.
+    server.shard.call_all(|shard| shard.set_replaying(false)).await;
+    drop(transaction);
+}
+
+/// DEBUG LOADAOF: what the log says takes the place of what there is. Others are answered LOADING meanwhile.
+pub async fn load_again(server: &Rc<Server>) -> Result {
+    if !server.global.log.is_on() {
+        return Err(Error::text("ERR the append only file is off"));
+    }
+    saving::begin(server)?;
+    let loaded = empty_and_load(server).await;
+    server.global.snapshots.is_saving.store(false, Ordering::Relaxed);
+    loaded
+}
+
+async fn empty_and_load(server: &Rc<Server>) -> Result {
+    let (global, shard) = (&server.global, &server.shard);
+    global.snapshots.loading.store(true, Ordering::Relaxed);
+    // What passed the gate before that has been sent to its shard after one round, and is there after the second.
+    for _ in 0..2 {
+        shard.call_all(|_| ()).await;
+    }
+    let transaction = hold_everything(shard).await;
+    shard.call_all(|shard| shard.hand_over_records()).await;
+    let log = global.log.clone();
+    let ended = server.transport.beside(move || {
+        log.set_on(false);
+        log.trouble().map(|trouble| trouble.reason)
+    });
+    if let Some(reason) = ended.await.unwrap_or_else(|error| Some(error.to_string())) {
+        global.log.set_on(true);
+        global.snapshots.loading.store(false, Ordering::Relaxed);
+        return Err(Error::err(format_args!("The append only file cannot be written: {reason}")));
+    }
+    shard.call_all(follow_log).await;
+    shard.call_all(Shard::empty).await;
+    drop(global.libraries.change(|_| Ok(Catalog::default())));
+    drop(transaction);
+    let files = global.appending.files().take();
+    let loaded = match files {
+        Some(files) => go_on_with(server, files).await,
+        None => Err("there is none".to_owned()),
+    };
+    if let Err(reason) = loaded {
+        give_up(&format!("Fatal error loading the append only file: {reason}. Exiting."));
+    }
+    global.snapshots.loading.store(false, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A shard hands over, or not any more, and its replies wait for the disk, or do not.
+fn follow_log(shard: &Rc<Shard>) {
+    let server = Server::of(shard);
+    let log = &server.global.log;
+    shard.hand_over_records();
+    shard.set_journaled(log.is_on() || server.following.target.get().is_some());
+    shard.durable.set_kept(log.holds_replies(), log.pushed(shard.id));
+}
+
+/// Makes the first log of data that is there, before anybody changes it.
+async fn begin_first(server: &Rc<Server>) {
+    if !server.shard.config().appendonly {
+        return;
+    }
+    if let Err(reason) = rewrite_now(server, true).await {
+        give_up(&format!("Can't begin the append only file: {reason}. Exiting."));
+    }
+}
+
+/// BGREWRITEAOF; whether it has begun, or waits for a snapshot.
+pub fn rewrite_beside(server: &Rc<Server>) -> Result<bool> {
+    let appending = &server.global.appending;
+    if appending.is_rewriting.load(Ordering::Relaxed) {
+        return Err(Error::text("ERR Background append only file rewriting already in progress"));
+    }
+    if server.global.snapshots.is_saving.load(Ordering::Relaxed) {
+        appending.is_scheduled.store(true, Ordering::Relaxed);
+        return Ok(false);
+    }
+    if !server.global.log.is_on() {
+        return Err(Error::text("ERR the append only file is off: CONFIG SET appendonly yes writes one"));
+    }
+    spawn(server, false);
+    Ok(true)
+}
+
+fn spawn(server: &Rc<Server>, begins: bool) {
+    let server = server.clone();
+    let appending = server.global.appending.is_rewriting.swap(true, Ordering::Relaxed);
+    if appending {
+        return;
+    }
+    glommio::spawn_local(async move {
+        // Its log says what has become of it, and INFO.
+        let _ = rewrite(&server, begins).await;
+    })
+    .detach();
+}
+
+async fn rewrite_now(server: &Rc<Server>, begins: bool) -> std::result::Result<(), String> {
+    server.global.appending.is_rewriting.store(true, Ordering::Relaxed);
+    rewrite(server, begins).await
+}
+
+/// The task's work, once it is said that it is under way.
+async fn rewrite(server: &Rc<Server>, begins: bool) -> std::result::Result<(), String> {
+    let appending = &server.global.appending;
+    let began_s = realtime_us() / 1_000_000;
+    appending.is_scheduled.store(false, Ordering::Relaxed);
+    appending.began_s.store(began_s, Ordering::Relaxed);
+    log::notice(format_args!("Background append only file rewriting started"));
+    if server.shard.config().no_appendfsync_on_rewrite {
+        server.global.log.rests.store(true, Ordering::Relaxed);
+    }
+    let mut written = saving::begin(server).map_err(|error| error.to_string()).map(|()| false);
+    if written.is_ok() {
+        for _ in 0..ATTEMPTS {
+            written = rewrite_once(server, begins).await;
+            if written != Ok(false) || server.global.snapshots.gives_up.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        server.global.snapshots.is_saving.store(false, Ordering::Relaxed);
+    }
+    server.global.log.rests.store(false, Ordering::Relaxed);
+    let outcome = match written {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("databases were emptied all the time".to_owned()),
+        Err(reason) => Err(reason),
+    };
+    match &outcome {
+        Ok(()) => {
+            log::notice(format_args!("Background AOF rewrite finished successfully"));
+            appending.rewrites.fetch_add(1, Ordering::Relaxed);
+            appending.failures.store(0, Ordering::Relaxed);
+        }
+        Err(reason) => {
+            log::warning(format_args!("Background AOF rewrite failed: {reason}"));
+            appending.failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    appending.has_failed.store(outcome.is_err(), Ordering::Relaxed);
+    appending.lasted_s.store((realtime_us() / 1_000_000).saturating_sub(began_s), Ordering::Relaxed);
+    appending.began_s.store(0, Ordering::Relaxed);
+    appending.is_rewriting.store(false, Ordering::Relaxed);
+    outcome
+}
+
+/// Whether it is complete: else it has to begin anew.
+async fn rewrite_once(server: &Rc<Server>, begins: bool) -> std::result::Result<bool, String> {
+    let config = server.shard.config();
+    let global = server.global.clone();
+    let is_begun = global.log.is_on();
+    // The disk is asked while nobody waits for it.
+    let prepared = server.transport.beside(move || {
+        global.appending.with_files(|files| {
+            let mut manifest = files.manifest.clone();
+            let name = manifest.add_increment(&files.stem);
+            let path = files.path(&name);
+            let file = files.disk.open(&path)?;
+            file.cut(0)?;
+            if is_begun {
+                // It is a part of the log from the moment in which something is in it.
+                files.set_manifest(manifest.clone())?;
+            } else {
+                files.manifest = manifest.clone();
+            }
+            let (base, number) = manifest.next_base(&files.stem, true);
+            Ok((file, manifest, base.clone(), number, files.path(&base)))
+        })
+    });
+    let prepared = prepared.await.and_then(|prepared| prepared).map_err(|error| error.to_string())?;
+    let (file, manifest, base, number, path) = prepared;
+    let begun = begin_part(server, file).await?;
+    let how = How { checksum: config.rdbchecksum, in_steps: config.aof_rewrite_incremental_fsync };
+    let name = path.to_string_lossy().into_owned();
+    let is_whole = write_file(server, begun, name, how).await?.is_some();
+    if !is_whole {
+        return Ok(false);
+    }
+    let global = server.global.clone();
+    let kept = manifest.rebased(base, number, 1);
+    let done = server.transport.beside(move || {
+        global.appending.with_files(|files| {
+            files.set_manifest(kept)?;
+            global.log.is_based();
+            let bytes = files.bytes();
+            global.appending.base_bytes.store(bytes, Ordering::Relaxed);
+            global.log.bytes.store(bytes, Ordering::Relaxed);
+            files.delete_history()
+        })
+    });
+    done.await.and_then(|done| done).map_err(|error| error.to_string())?;
+    if begins {
+        log::notice(format_args!("The append only file is on"));
+    }
+    Ok(true)
+}
+
+/// The moment: what was changed before goes to the file before, what is changed later to this one, and what there is now
+/// is going to be written down.
+async fn begin_part(server: &Rc<Server>, file: Appendable) -> std::result::Result<Begun, String> {
+    let transaction = hold_everything(&server.shard).await;
+    server.shard.call_all(|shard| shard.hand_over_records()).await;
+    let begun = match server.global.log.write_to(file, 0) {
+        Ok(()) => {
+            server.global.log.set_on(true);
+            server.shard.call_all(follow_log).await;
+            Ok(begin_parts(server, true).await)
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    drop(transaction);
+    begun
+}
+
+/// Takes over a changed configuration: the log is begun or ended, and replies wait for the disk or do not.
+pub async fn take_over(server: &Rc<Server>) -> Result {
+    let (config, log) = (server.shard.config(), &server.global.log);
+    log.set_fsync(config.appendfsync);
+    if config.appendonly && !log.is_on() {
+        begin_anew(server).map_err(|error| Error::err(format_args!("Can't begin the append only file: {error}")))?;
+        spawn(server, true);
+    } else if !config.appendonly && log.is_on() {
+        end(server).await;
+    } else if log.is_on() {
+        server.shard.call_all(follow_log).await;
+    }
+    Ok(())
+}
+
+/// What a log that was there before has said does not matter any more once the new one is complete.
+fn begin_anew(server: &Rc<Server>) -> io::Result<()> {
+    server.global.log.start()?;
+    let mut files = server.global.appending.files();
+    if files.is_none() {
+        let mut claimed = Files::claim(&server.shard.config())?;
+        if let Ok(text) = std::fs::read_to_string(claimed.manifest_path()) {
+            claimed.manifest = Manifest::parse(&text).map_err(io::Error::other)?;
+        }
+        *files = Some(claimed);
+    }
+    Ok(())
+}
+
+async fn end(server: &Rc<Server>) {
+    let transaction = hold_everything(&server.shard).await;
+    server.shard.call_all(|shard| shard.hand_over_records()).await;
+    let log = server.global.log.clone();
+    // (The disk may take its time.)
+    let _ = server.transport.beside(move || log.set_on(false)).await;
+    server.shard.call_all(follow_log).await;
+    drop(transaction);
+    *server.global.appending.files() = None;
+    log::notice(format_args!("The append only file is off"));
+}
+
+/// Before the server ends: everything is on the disk.
+pub async fn end_log(server: &Rc<Server>) -> io::Result<()> {
+    server.shard.call_all(|shard| shard.hand_over_records()).await;
+    let log = server.global.log.clone();
+    server.transport.beside(move || log.end()).await.and_then(|ended| ended)
+}
+
+/// Once a second: is it time to make it anew?
+pub fn look(server: &Rc<Server>) {
+    let (global, config) = (&server.global, server.shard.config());
+    let appending = &global.appending;
+    let is_busy = appending.is_rewriting.load(Ordering::Relaxed) || global.snapshots.is_saving.load(Ordering::Relaxed);
+    if !global.log.is_on() || is_busy || global.snapshots.is_loading() {
+        return;
+    }
+    let now_s = realtime_us() / 1_000_000;
+    let since_try_s = now_s.saturating_sub(appending.tried_s.load(Ordering::Relaxed));
+    if appending.has_failed.load(Ordering::Relaxed) && since_try_s < RETRY_S {
+        return;
+    }
+    let (bytes, base) = (global.log.bytes.load(Ordering::Relaxed), appending.base_bytes.load(Ordering::Relaxed).max(1));
+    let grown = bytes.saturating_sub(base).saturating_mul(100) / base;
+    let percentage = config.auto_aof_rewrite_percentage;
+    let is_large = percentage > 0 && bytes > config.auto_aof_rewrite_min_size && grown >= percentage;
+    // Nothing can be written behind what may be lost.
+    let is_broken = global.log.trouble().is_some_and(|trouble| trouble.is_broken);
+    if is_large && !is_broken {
+        log::notice(format_args!("Starting automatic rewriting of AOF on {grown}% growth"));
+    }
+    if is_large || is_broken || appending.is_scheduled.load(Ordering::Relaxed) {
+        appending.tried_s.store(now_s, Ordering::Relaxed);
+        spawn(server, false);
+    }
+}

@@ -1,0 +1,8 @@
+//! The append-only log: what is there again after a restart, and after a process was killed at any moment.
+
+mod common;
+
+#[path = "aof/crash.rs"]
+mod crash;
+#[path = "aof/files.rs"]
+mod files;

@@ -1,0 +1,359 @@
+//! The files of the log: what Redis makes of them, what is made of Redis's, and what is wrong with them.
+
+use crate::common::{Client, Kind, Server, Value, bulk, have_tool, int, wait_until};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const ON: [&str; 4] = ["--appendonly", "yes", "--enable-debug-command", "yes"];
+
+fn folder(server: &Server) -> PathBuf {
+    server.folder().join("appendonlydir")
+}
+
+fn until_loaded(server: &Server) {
+    assert!(wait_until(PATIENCE, || server.info("loading").as_deref() == Some("0")), "it is not loaded");
+}
+
+fn fill(client: &mut Client) {
+    for line in [
+        "SET plain 1",
+        "SET late 2 EX 1000",
+        "INCR plain",
+        "MSET a 1 b 2 c 3 d 4",
+        "HSET h f 1 g 2",
+        "LPUSH l 1 2 3",
+        "SADD s a b c",
+        "ZADD z 1 a 2 b",
+        "XADD x 5-1 f v",
+        "RENAME a a2",
+        "SUNIONSTORE s2 s none",
+        "EXPIRE h 5000",
+        "SELECT 3",
+        "SET elsewhere 1",
+        "SELECT 0",
+        "SWAPDB 3 4",
+    ] {
+        assert!(!client.call(line).is_error(), "{line}");
+    }
+    let script = "redis.call('SET', KEYS[1], 1) redis.call('SET', KEYS[2], 2) return 1";
+    assert_eq!(client.command(&["EVAL", script, "2", "e1", "e2"]), int(1));
+}
+
+fn digest(server: &Server) -> Value {
+    server.client().call("DEBUG DIGEST")
+}
+
+#[test]
+fn a_restart_finds_everything_and_so_does_redis() {
+    for shards in [1, 3] {
+        let server = Server::start(Kind::Ember { shards }, &ON);
+        until_loaded(&server);
+        fill(&mut server.client());
+        let (expected, late) = (digest(&server), server.client().call("PEXPIRETIME late"));
+        server.signal("KILL");
+        let server = server.restart(&["--appendonly", "yes", "--enable-debug-command", "yes", "--shards", "2"]);
+        until_loaded(&server);
+        assert_eq!(digest(&server), expected);
+        assert_eq!(server.client().call("PEXPIRETIME late"), late);
+        if !have_tool("redis-server") {
+            continue;
+        }
+        for rewritten in [false, true] {
+            if rewritten {
+                let mut client = server.client();
+                assert!(!client.call("BGREWRITEAOF").is_error());
+                let is_done = || server.info("aof_rewrite_in_progress").as_deref() == Some("0");
+                assert!(wait_until(PATIENCE, is_done));
+                assert_eq!(server.info("aof_last_bgrewrite_status").as_deref(), Some("ok"));
+                // The database is empty by then, and full again.
+                assert_eq!(client.call("FLUSHALL"), Value::ok());
+                fill(&mut client);
+            }
+            let checked = Command::new("redis-check-aof").arg(folder(&server).join("appendonly.aof.manifest")).output();
+            let checked = checked.expect("redis-check-aof");
+            assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+            let copy = tempfile::tempdir().expect("a folder");
+            let target = copy.path().join("appendonlydir");
+            fs::create_dir(&target).expect("a folder");
+            for entry in fs::read_dir(folder(&server)).expect("a folder") {
+                let entry = entry.expect("an entry");
+                fs::copy(entry.path(), target.join(entry.file_name())).expect("a copy");
+            }
+            let expected = digest(&server);
+            let redis = Server::start_without_waiting(Kind::Redis, &ON, copy);
+            assert!(wait_until(PATIENCE, || Client::connect(redis.port()).is_ok()));
+            until_loaded(&redis);
+            assert_eq!(digest(&redis), expected);
+        }
+    }
+}
+
+#[test]
+fn what_redis_has_written_is_read() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    for preamble in ["yes", "no"] {
+        let redis = Server::start(Kind::Redis, &[&ON[..], &["--aof-use-rdb-preamble", preamble]].concat());
+        let mut client = redis.client();
+        fill(&mut client);
+        assert!(!client.call("BGREWRITEAOF").is_error());
+        assert!(wait_until(PATIENCE, || redis.info("aof_rewrite_in_progress").as_deref() == Some("0")));
+        assert_eq!(client.call("INCR plain"), int(3));
+        let expected = digest(&redis);
+        assert_eq!(client.call("CONFIG SET appendfsync always"), Value::ok());
+        let copy = tempfile::tempdir().expect("a folder");
+        let target = copy.path().join("appendonlydir");
+        fs::create_dir(&target).expect("a folder");
+        for entry in fs::read_dir(folder(&redis)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            fs::copy(entry.path(), target.join(entry.file_name())).expect("a copy");
+        }
+        let server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &ON, copy);
+        assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
+        until_loaded(&server);
+        assert_eq!(digest(&server), expected);
+        // It goes on in the same files.
+        assert_eq!(server.client().call("INCR plain"), int(4));
+        server.signal("KILL");
+        let server = server.restart(&ON);
+        until_loaded(&server);
+        assert_eq!(server.client().call("GET plain"), bulk("4"));
+    }
+}
+
+#[test]
+fn an_old_single_file_is_taken_over() {
+    let home = tempfile::tempdir().expect("a folder");
+    fs::write(
+        home.path().join("appendonly.aof"),
+        "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n",
+    )
+    .expect("a file");
+    let server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &ON, home);
+    assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
+    until_loaded(&server);
+    assert_eq!(server.client().call("GET a"), bulk("1"));
+    assert!(folder(&server).join("appendonly.aof").exists());
+    assert!(!server.folder().join("appendonly.aof").exists());
+}
+
+fn last_increment(server: &Server) -> PathBuf {
+    let text = fs::read_to_string(folder(server).join("appendonly.aof.manifest")).expect("a manifest");
+    let line = text.lines().rfind(|line| line.ends_with("type i")).expect("an increment");
+    folder(server).join(line.split(' ').nth(1).expect("a name"))
+}
+
+#[test]
+fn a_torn_end_is_cut_and_damage_in_the_middle_is_not() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &[&ON[..], &["--appendfsync", "always"]].concat());
+    until_loaded(&server);
+    let mut client = server.client();
+    for i in 0..20 {
+        assert_eq!(client.call(&format!("SET key:{i} {i}")), Value::ok());
+    }
+    server.signal("KILL");
+    let path = last_increment(&server);
+    // Room was made ahead of what was written: the batches end before it.
+    let mut whole = fs::read(&path).expect("a file");
+    let written = whole.iter().rposition(|&byte| byte != 0).expect("a batch") + 1;
+    whole.truncate(written);
+    let mut torn = server;
+    for (lost, left) in [(1, 19), (40, 19), (100, 19)] {
+        fs::write(&path, &whole[..whole.len() - lost]).expect("a file");
+        torn = torn.restart(&ON);
+        until_loaded(&torn);
+        let found = torn.client().call("DBSIZE");
+        assert!(found == int(left) || found == int(left - 1), "{lost} bytes less: {found:?}");
+        assert!(torn.output().contains("short read while loading the AOF file"), "{}", torn.output());
+        // What is written now stands behind what is whole.
+        assert_eq!(torn.client().call("SET again 1"), Value::ok());
+        torn.signal("KILL");
+        torn = torn.restart(&ON);
+        until_loaded(&torn);
+        assert_eq!(torn.client().call("GET again"), bulk("1"));
+        torn.signal("KILL");
+    }
+    // Zeros at the end are room that was made.
+    fs::write(&path, [&whole[..], &[0; 5000]].concat()).expect("a file");
+    torn = torn.restart(&ON);
+    until_loaded(&torn);
+    assert_eq!(torn.client().call("DBSIZE"), int(20));
+    torn.signal("KILL");
+    for at in [10, whole.len() / 2] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&path, &damaged).expect("a file");
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = folder.path().join("appendonlydir");
+        fs::create_dir(&target).expect("a folder");
+        for entry in fs::read_dir(path.parent().expect("a folder")).expect("a folder") {
+            let entry = entry.expect("an entry");
+            fs::copy(entry.path(), target.join(entry.file_name())).expect("a copy");
+        }
+        let mut server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &ON, folder);
+        let (status, _) = server.wait_for_end(PATIENCE).expect("it does not start");
+        assert!(!status.success());
+        let output = server.output();
+        assert!(output.contains("is damaged at byte") && output.contains("incr.aof"), "{output}");
+        assert_eq!(fs::read(last_increment(&server)).expect("a file"), damaged, "nothing was changed");
+    }
+}
+
+#[test]
+fn it_is_turned_on_and_off_while_the_server_runs() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    fill(&mut client);
+    assert_eq!(client.call("CONFIG SET appendonly yes"), Value::ok());
+    assert!(wait_until(PATIENCE, || server.info("aof_rewrites").as_deref() == Some("1")));
+    assert_eq!(client.call("SET behind 1"), Value::ok());
+    assert_eq!(client.call("WAITAOF 1 0 0").items(), [int(1), int(0)]);
+    let expected = digest(&server);
+    server.signal("KILL");
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    assert_eq!(digest(&server), expected);
+    let mut client = server.client();
+    assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
+    assert_eq!(server.info("aof_enabled").as_deref(), Some("0"));
+    assert_eq!(client.call("SET unlogged 1"), Value::ok());
+    assert!(client.call("WAITAOF 1 0 0").is_error());
+    server.signal("KILL");
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    assert_eq!(digest(&server), expected);
+}
+
+#[test]
+fn a_second_server_does_not_write_the_same_files() {
+    let server = Server::start(Kind::Ember { shards: 1 }, &ON);
+    until_loaded(&server);
+    let other = Server::start(Kind::Ember { shards: 1 }, &["--enable-protected-configs", "yes"]);
+    let mut client = other.client();
+    let dir = server.folder().display().to_string();
+    assert_eq!(client.command(&["CONFIG", "SET", "dir", &dir]), Value::ok());
+    assert!(client.call("CONFIG SET appendonly yes").is_error());
+    assert_eq!(other.info("aof_enabled").as_deref(), Some("0"));
+}
+
+#[test]
+fn functions_and_policies_are_there_again() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &ON);
+    until_loaded(&server);
+    let mut client = server.client();
+    let library =
+        |name: &str| format!("#!lua name={name}\nredis.register_function('{name}', function() return 42 end)");
+    for name in ["one", "two"] {
+        assert_eq!(client.command(&["FUNCTION", "LOAD", &library(name)]), bulk(name));
+    }
+    assert_eq!(client.call("FUNCTION DELETE two"), Value::ok());
+    assert_eq!(client.call("EXPIRY POLICY SET sessions: 30m"), Value::ok());
+    assert_eq!(client.call("EXPIRY POLICY SET gone: 30m"), Value::ok());
+    assert_eq!(client.call("EXPIRY POLICY DEL gone:"), int(1));
+    assert_eq!(client.call("SET sessions:1 x"), Value::ok());
+    assert_eq!(client.call("SET sessions:2 x"), Value::ok());
+    assert!(!client.call("PERSIST sessions:2").is_error());
+    let (policies, late) = (client.call("EXPIRY POLICY LIST"), client.call("PEXPIRETIME sessions:1"));
+    server.signal("KILL");
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    let mut client = server.client();
+    assert_eq!(client.call("FCALL one 0"), int(42));
+    assert!(client.call("FCALL two 0").is_error());
+    assert_eq!(client.call("EXPIRY POLICY LIST"), policies);
+    assert_eq!(client.call("PEXPIRETIME sessions:1"), late);
+}
+
+#[test]
+fn what_has_died_meanwhile_stays_dead_and_is_told() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &ON);
+    until_loaded(&server);
+    let mut client = server.client();
+    // A number that counts on while it is alive, and dies while nobody is there.
+    assert_eq!(client.call("SET count 1 PX 300"), Value::ok());
+    for i in 2..50 {
+        assert_eq!(client.call("INCR count"), int(i));
+    }
+    assert_eq!(client.call("SET kept 1 PX 300"), Value::ok());
+    assert_eq!(client.call("PERSIST kept"), int(1));
+    server.signal("KILL");
+    std::thread::sleep(Duration::from_millis(350));
+    let server = server.restart(&[&ON[..], &["--notify-keyspace-events", "Ex"]].concat());
+    until_loaded(&server);
+    let mut client = server.client();
+    assert_eq!(client.call("GET count"), Value::NullBulk);
+    assert_eq!(client.call("GET kept"), bulk("1"));
+    assert!(wait_until(PATIENCE, || server.info("expired_keys").as_deref() == Some("1")));
+    // Its death is in the log by now.
+    server.signal("KILL");
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    assert_eq!(server.client().call("DBSIZE"), int(1));
+}
+
+#[test]
+fn the_log_is_loaded_in_place_of_what_there_is() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &ON);
+    until_loaded(&server);
+    let mut client = server.client();
+    fill(&mut client);
+    for line in ["RPUSH queue 1", "LPOP queue", "RPUSH other 1", "LPOP other"] {
+        assert!(!client.call(line).is_error(), "{line}");
+    }
+    let mut waiting = server.client();
+    waiting.send("BLPOP queue other 0");
+    assert!(wait_until(PATIENCE, || server.info("blocked_clients").as_deref() == Some("1")));
+    let expected = digest(&server);
+    for round in 1..4 {
+        assert_eq!(client.call("DEBUG LOADAOF"), Value::ok());
+        assert_eq!(digest(&server), expected, "round {round}");
+    }
+    // Nobody was given what the log has pushed and taken again.
+    assert_eq!(server.info("blocked_clients").as_deref(), Some("1"));
+    assert_eq!(client.call("RPUSH queue 2"), int(1));
+    assert_eq!(waiting.read().items(), [bulk("queue"), bulk("2")]);
+    assert_eq!(digest(&server), expected);
+    assert_eq!(client.call("SELECT 4"), Value::ok());
+    assert_eq!(client.call("SET behind 1"), Value::ok());
+    let expected = digest(&server);
+    server.signal("KILL");
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    assert_eq!(digest(&server), expected);
+    let mut client = server.client();
+    assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
+    assert!(client.call("DEBUG LOADAOF").is_error());
+}
+
+#[test]
+fn a_wait_for_the_disk_ends() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &ON);
+    until_loaded(&server);
+    let mut client = server.client();
+    let blocked = |expected: &str| wait_until(PATIENCE, || server.info("blocked_clients").as_deref() == Some(expected));
+    let mut waiting = server.client();
+    let id = waiting.call("CLIENT ID").number();
+    // There is no replica that it could wait for.
+    assert_eq!(waiting.call("WAITAOF 0 1 10").items(), [int(1), int(0)]);
+    waiting.send("WAITAOF 1 1 0");
+    assert!(blocked("1"));
+    assert_eq!(client.call(&format!("CLIENT UNBLOCK {id}")), int(1));
+    assert_eq!(waiting.read().items(), [int(1), int(0)]);
+    waiting.send("WAITAOF 1 1 0");
+    assert!(blocked("1"));
+    assert_eq!(client.call(&format!("CLIENT UNBLOCK {id} ERROR")), int(1));
+    assert_eq!(waiting.read().text(), "UNBLOCKED client unblocked via CLIENT UNBLOCK");
+    waiting.send("WAITAOF 1 1 0");
+    assert!(blocked("1"));
+    drop(waiting);
+    assert!(blocked("0"));
+    let mut waiting = server.client();
+    waiting.send("WAITAOF 1 1 0");
+    assert!(blocked("1"));
+    assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
+    assert!(waiting.read().is_error());
+}
