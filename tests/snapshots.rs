@@ -95,6 +95,45 @@ fn files_go_from_redis_here_and_back() {
 }
 
 #[test]
+fn long_strings_are_compressed_where_that_is_wanted() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &[&DEBUG[..], &["--appendonly", "yes"]].concat());
+    let mut client = server.client();
+    fill(&mut client);
+    let mut rng = fastrand::Rng::with_seed(3);
+    for (i, len) in [19, 20, 21, 30, 100, 70_000, 3_000_000].into_iter().enumerate() {
+        let random: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
+        for (kind, value) in [("same", vec![b'x'; len]), ("random", random)] {
+            let args = [b"SET".to_vec(), format!("{kind}:{i}").into_bytes(), value.clone()];
+            assert_eq!(client.command(&args), Value::ok());
+            let args = [b"HSET".to_vec(), format!("hash:{kind}:{i}").into_bytes(), value, b"value".repeat(len / 5)];
+            assert_eq!(client.command(&args), int(1));
+        }
+    }
+    let expected = digest(&server);
+    let mut sizes = Vec::new();
+    for compression in ["yes", "no"] {
+        assert_eq!(client.call(&format!("CONFIG SET rdbcompression {compression}")), Value::ok());
+        let file = saved_by(&server);
+        let rewrites = server.info("aof_rewrites");
+        assert!(!client.call("BGREWRITEAOF").is_error());
+        assert!(wait_until(PATIENCE, || server.info("aof_rewrites") != rewrites));
+        let logs = fs::read_dir(server.folder().join("appendonlydir")).expect("a folder").flatten();
+        let bases = logs.map(|file| file.path()).filter(|path| path.to_string_lossy().ends_with(".base.rdb"));
+        let written = |path: &std::path::PathBuf| fs::metadata(path).and_then(|of| of.modified()).ok();
+        for file in [&file, &bases.max_by_key(written).expect("a base")] {
+            sizes.push(fs::metadata(file).expect("a file").len());
+            let mut kinds = vec![Kind::Ember { shards: 1 }];
+            kinds.extend(have_tool("redis-server").then_some(Kind::Redis));
+            for kind in kinds {
+                assert_eq!(digest(&start_with(kind, file, &[])), expected, "{compression}, {kind:?}");
+            }
+        }
+    }
+    let (least, most) = (sizes.iter().min().expect("a size"), sizes.iter().max().expect("a size"));
+    assert!(most - least > 2 * 3_000_000, "{sizes:?}");
+}
+
+#[test]
 fn a_restart_with_other_shards_finds_everything() {
     let server = Server::start(Kind::Ember { shards: 3 }, &DEBUG);
     let mut client = server.client();
@@ -351,7 +390,8 @@ fn databases_may_be_emptied_and_change_places_meanwhile() {
     let server = Server::start(Kind::Ember { shards: 2 }, &DEBUG);
     let mut client = server.client();
     for command in ["FLUSHALL", "FLUSHDB", "SWAPDB 0 3"] {
-        assert_eq!(client.call("DEBUG POPULATE 100000 key 40"), Value::ok());
+        // So much that the disk is behind.
+        assert_eq!(client.call("DEBUG POPULATE 100000 key 500"), Value::ok());
         assert_eq!(client.call("SET other 1"), Value::ok());
         let saves = server.info("rdb_saves");
         assert!(!client.call("BGSAVE").is_error());

@@ -662,6 +662,15 @@ const OWN: &[Directive] = &[
         field: field!(dbfilename),
     },
     Directive {
+        name: "rdbcompression",
+        group: Group::Snapshots,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "compress its strings of more than 20 bytes where that makes them shorter",
+        field: field!(rdbcompression),
+    },
+    Directive {
         name: "rdbchecksum",
         group: Group::Snapshots,
         default: "yes",

@@ -111,6 +111,7 @@ pub struct Config {
     pub save: SavePoints,
     pub stop_writes_on_bgsave_error: bool,
     pub dbfilename: String,
+    pub rdbcompression: bool,
     pub rdbchecksum: bool,
     pub rdb_save_incremental_fsync: bool,
     /// What has died while the server was down is told after a snapshot is loaded.
@@ -400,6 +401,7 @@ impl Config {
             save: SavePoints::default(),
             stop_writes_on_bgsave_error: false,
             dbfilename: String::new(),
+            rdbcompression: false,
             rdbchecksum: false,
             rdb_save_incremental_fsync: false,
             expired_while_down: false,

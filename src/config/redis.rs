@@ -53,7 +53,6 @@ macro_rules! only {
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Directive] = &[
-    kept!(Persistence "rdbcompression" "yes" Kind::YesNo, "compress texts in snapshots"),
     kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),
     only!(Persistence "aof-use-rdb-preamble" "yes" Kind::YesNo,
         "a rewritten log without a snapshot at its begin is not available yet: only aof-use-rdb-preamble yes is accepted",

@@ -95,7 +95,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Only then is a name on the disk, too.
-pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }

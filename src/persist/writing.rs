@@ -1,10 +1,11 @@
 //! Writing a file: to another name first, brought to the disk, then put in place of what was there.
 
-use super::disk::sync_folder_of;
+use super::disk::{Appended, Disk};
+use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 
 /// Pieces that wait for the disk; who has more waits.
@@ -12,51 +13,56 @@ const PIECES: usize = 8;
 /// So many bytes are brought to the disk at a time, where that is wanted: else the end would take long.
 const SYNCED_BYTES: usize = 4 << 20;
 
-enum Piece {
-    Bytes(Vec<u8>),
+enum Next {
+    Piece(Piece),
     End,
 }
 
 /// Where the pieces of a file go.
 #[derive(Clone)]
-pub struct Pieces(SyncSender<Piece>);
+pub struct Pieces(SyncSender<Next>);
 
 /// What has become of a piece.
 pub enum Offered {
     Taken,
     /// Later there is room for it.
-    Full(Vec<u8>),
+    Full(Piece),
     /// Writing has failed.
     Over,
 }
 
 impl Pieces {
-    pub fn offer(&self, bytes: Vec<u8>) -> Offered {
-        match self.0.try_send(Piece::Bytes(bytes)) {
+    pub fn offer(&self, piece: Piece) -> Offered {
+        match self.0.try_send(Next::Piece(piece)) {
             Ok(()) => Offered::Taken,
-            Err(TrySendError::Full(Piece::Bytes(bytes))) => Offered::Full(bytes),
+            Err(TrySendError::Full(Next::Piece(piece))) => Offered::Full(piece),
             Err(_) => Offered::Over,
         }
     }
 
     /// There are no more: the file is complete. Whether that was taken: where not, there is no room at the moment.
     pub fn end(&self) -> bool {
-        !matches!(self.0.try_send(Piece::End), Err(TrySendError::Full(_)))
+        !matches!(self.0.try_send(Next::End), Err(TrySendError::Full(_)))
     }
 }
 
 /// How a file is written.
 #[derive(Clone, Copy)]
 pub struct How {
+    /// Long strings are compressed.
+    pub compresses: bool,
     /// It ends with its checksum.
     pub checksum: bool,
     /// It is brought to the disk piece by piece.
     pub in_steps: bool,
+    /// It is brought to the disk at all: it is to be there after a crash.
+    pub lasts: bool,
 }
 
 /// Starts to write a file. What becomes of it comes through the receiver, after which `ring` is called: its length, or
 /// why the old one is still there. Where all [`Pieces`] are gone before the end there will be none.
 pub fn begin(
+    disk: Arc<dyn Disk>,
     name: &str,
     how: How,
     ring: impl FnOnce() + Send + 'static,
@@ -65,10 +71,11 @@ pub fn begin(
     let (sender, pieces) = mpsc::sync_channel(PIECES);
     let (tell, told) = mpsc::channel();
     std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
-        let temporary = path.with_file_name(format!("temp-{}.rdb", std::process::id()));
-        let written = fill(&temporary, &pieces, how).and_then(|bytes| put_in_place(&temporary, &path).map(|()| bytes));
+        let temporary = temporary_in(path.parent().unwrap_or(Path::new("")));
+        let filled = fill(&*disk, &temporary, &pieces, how);
+        let written = filled.and_then(|bytes| disk.rename(&temporary, &path).map(|()| bytes));
         if written.is_err() {
-            let _ = fs::remove_file(&temporary);
+            let _ = disk.remove(&temporary);
         }
         drop(pieces);
         // Where nobody waits for it any more there is nobody to be told.
@@ -78,20 +85,28 @@ pub fn begin(
     Ok((Pieces(sender), told))
 }
 
-fn fill(path: &Path, pieces: &Receiver<Piece>, how: How) -> io::Result<u64> {
-    let mut file = File::create(path)?;
+/// What a file of this folder is called until it is complete.
+pub fn temporary_in(folder: &Path) -> PathBuf {
+    folder.join(format!("temp-{}.rdb", std::process::id()))
+}
+
+fn fill(disk: &dyn Disk, path: &Path, pieces: &Receiver<Next>, how: How) -> io::Result<u64> {
+    let file = disk.open(path)?;
+    // One of that name may be left of a process that was killed.
+    file.cut(0)?;
     let (mut checksum, mut written, mut unsynced) = (Checksum::default(), 0, 0);
     loop {
         let (bytes, is_end) = match pieces.recv() {
-            Ok(Piece::Bytes(bytes)) => (bytes, false),
-            Ok(Piece::End) => {
+            Ok(Next::Piece(piece)) if how.compresses => (piece.into_compressed(), false),
+            Ok(Next::Piece(piece)) => (piece.into_bytes(), false),
+            Ok(Next::End) => {
                 let mut end = Vec::new();
                 file::write_end(&mut end);
                 (end, true)
             }
             Err(_) => return Err(io::Error::other("it was given up")),
         };
-        file.write_all(&bytes)?;
+        append_all(&*file, &bytes)?;
         if how.checksum {
             checksum.update(&bytes);
         }
@@ -99,32 +114,45 @@ fn fill(path: &Path, pieces: &Receiver<Piece>, how: How) -> io::Result<u64> {
         unsynced += bytes.len();
         if is_end {
             let checksum = if how.checksum { checksum.get() } else { 0 };
-            file.write_all(&checksum.to_le_bytes())?;
-            file.sync_all()?;
+            append_all(&*file, &checksum.to_le_bytes())?;
+            if how.lasts {
+                file.sync()?;
+            }
             return Ok(written + file::CHECKSUM_BYTES as u64);
         }
         if how.in_steps && unsynced >= SYNCED_BYTES {
-            file.sync_data()?;
+            file.sync()?;
             unsynced = 0;
         }
     }
 }
 
-fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
-    fs::rename(from, to)?;
-    sync_folder_of(to)
+fn append_all(file: &dyn Appended, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.append(bytes, &[]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::disk::{Appendable, RealDisk};
     use super::*;
+    use std::fs::{self, File};
 
-    fn write(name: &str, pieces: &[&[u8]], ends: bool) -> io::Result<u64> {
-        let (sender, told) = begin(name, How { checksum: true, in_steps: true }, || ())?;
+    const HOW: How = How { compresses: true, checksum: true, in_steps: true, lasts: true };
+
+    fn write(disk: Arc<dyn Disk>, name: &str, pieces: &[&[u8]], ends: bool) -> io::Result<u64> {
+        let (sender, told) = begin(disk, name, HOW, || ())?;
         for piece in pieces {
-            let mut bytes = piece.to_vec();
-            while let Offered::Full(again) = sender.offer(bytes) {
-                bytes = again;
+            let mut piece = Piece::from(piece.to_vec());
+            while let Offered::Full(again) = sender.offer(piece) {
+                piece = again;
                 std::thread::yield_now();
             }
         }
@@ -135,20 +163,116 @@ mod tests {
         told.recv().expect("an outcome")
     }
 
+    fn write_well(name: &str, pieces: &[&[u8]], ends: bool) -> io::Result<u64> {
+        write(Arc::new(RealDisk), name, pieces, ends)
+    }
+
     #[test]
     fn a_file_is_there_whole_or_not_at_all() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("dump.rdb");
         let name = path.to_str().expect("a name");
-        assert!(write(name, &[b"REDIS0010"], false).is_err());
+        assert!(write_well(name, &[b"REDIS0010"], false).is_err());
         assert!(!path.exists());
-        assert_eq!(write(name, &[b"REDIS", b"0010"], true).ok(), Some(18));
+        assert_eq!(write_well(name, &[b"REDIS", b"0010"], true).ok(), Some(18));
         let whole = fs::read(&path).expect("a file");
         assert_eq!(whole[..10], *b"REDIS0010\xff");
-        assert!(write(name, &[b"x"], false).is_err());
+        assert!(write_well(name, &[b"x"], false).is_err());
         assert_eq!(fs::read(&path).expect("a file"), whole);
         let left: Vec<_> = fs::read_dir(folder.path()).expect("a folder").collect();
         assert_eq!(left.len(), 1, "no temporary file is left");
-        assert!(write(folder.path().join("none/dump.rdb").to_str().expect("a name"), &[b"x"], true).is_err());
+        assert!(write_well(folder.path().join("none/dump.rdb").to_str().expect("a name"), &[b"x"], true).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_process_has_left_is_not_in_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("dump.rdb");
+        let left = folder.path().join(format!("temp-{}.rdb", std::process::id()));
+        fs::write(&left, [b'x'; 1000]).expect("a file");
+        assert_eq!(write_well(path.to_str().expect("a name"), &[b"REDIS0010"], true).ok(), Some(18));
+        assert_eq!(fs::read(&path).expect("a file").len(), 18);
+    }
+
+    /// What goes wrong.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Fault {
+        Open,
+        /// The disk is full in the middle of a piece.
+        Full,
+        Write,
+        Sync,
+        Rename,
+    }
+
+    struct BadDisk(Fault);
+
+    struct BadFile(File, Fault);
+
+    fn eio() -> io::Error {
+        io::Error::from_raw_os_error(libc::EIO)
+    }
+
+    impl Disk for BadDisk {
+        fn open(&self, path: &Path) -> io::Result<Appendable> {
+            if self.0 == Fault::Open {
+                return Err(eio());
+            }
+            Ok(Arc::new(BadFile(File::create(path)?, self.0)))
+        }
+
+        fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+            RealDisk.replace(path, content)
+        }
+
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            if self.0 == Fault::Rename { Err(eio()) } else { RealDisk.rename(from, to) }
+        }
+
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            RealDisk.remove(path)
+        }
+    }
+
+    impl Appended for BadFile {
+        fn append(&self, start: &[u8], end: &[u8]) -> io::Result<usize> {
+            const ROOM_BYTES: u64 = 100_000;
+            let written = self.0.metadata()?.len();
+            match self.1 {
+                Fault::Write if written > 0 => Err(eio()),
+                Fault::Full if written >= ROOM_BYTES => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                Fault::Full => Appended::append(&self.0, &start[..start.len().min(1000)], &[]),
+                _ => Appended::append(&self.0, start, end),
+            }
+        }
+
+        fn make_room(&self, from: u64, to: u64) -> io::Result<()> {
+            self.0.make_room(from, to)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            if self.1 == Fault::Sync { Err(eio()) } else { Appended::sync(&self.0) }
+        }
+
+        fn cut(&self, bytes: u64) -> io::Result<()> {
+            self.0.cut(bytes)
+        }
+    }
+
+    /// Whatever fails: the reason is told, whoever has pieces does not wait for ever, the old file stays, and nothing else.
+    #[test]
+    fn a_disk_that_fails_leaves_the_old_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("dump.rdb");
+        fs::write(&path, b"old").expect("a file");
+        let piece = vec![b'x'; 10_000];
+        for fault in [Fault::Open, Fault::Full, Fault::Write, Fault::Sync, Fault::Rename] {
+            let pieces = vec![&piece[..]; 100];
+            let error = write(Arc::new(BadDisk(fault)), path.to_str().expect("a name"), &pieces, true).err();
+            let expected = if fault == Fault::Full { libc::ENOSPC } else { libc::EIO };
+            assert_eq!(error.and_then(|error| error.raw_os_error()), Some(expected), "{fault:?}");
+            assert_eq!(fs::read(&path).expect("a file"), b"old");
+            assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "{fault:?}");
+        }
     }
 }

@@ -116,9 +116,7 @@ pub fn write_key(out: &mut Vec<u8>, key: &[u8], deadline_ms: Option<u64>, value:
     let start = out.len();
     value(out);
     // The key stands between the type and the rest.
-    let mut name = Vec::new();
-    write::blob(&mut name, key);
-    out.splice(start + 1..start + 1, name);
+    write::insert(out, start + 1, |name| write::blob(name, key));
 }
 
 pub fn write_end(out: &mut Vec<u8>) {

@@ -8,6 +8,7 @@
 //! - [`read`], [`write`]: lengths, strings, floats; [`lzf`]: compressed strings.
 //! - [`listpack`], [`intset`], and, only read, [`ziplist`] and [`zipmap`]: collections in one string.
 //! - [`file`]: snapshots: a head, keys with their deadlines and values, an end; [`skip`] finds the ends of values in them.
+//! - [`piece`]: a part of a file, whose strings are compressed later
 //! - [`functions`]: the libraries of functions, for FUNCTION DUMP and RESTORE.
 //! - [`stream`]: streams, whose entries are in listpacks and whose groups are beside them.
 //!
@@ -25,6 +26,7 @@ mod intset;
 mod listpack;
 mod lzf;
 pub mod payload;
+mod piece;
 mod read;
 mod sink;
 mod skip;
@@ -39,6 +41,7 @@ mod fuzz_test;
 mod model_test;
 
 pub use decode::decode;
+pub use piece::Piece;
 pub use read::Reader;
 pub use sink::{EntryTexts, Sink};
 

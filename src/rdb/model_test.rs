@@ -112,59 +112,65 @@ fn element(text: &Text) -> Element<'_> {
 
 /// The ways of writing a value, those of Redis 7.0 first.
 pub fn written(value: &Value) -> Vec<Vec<u8>> {
-    let write = |write: &dyn Fn(&mut Vec<u8>)| {
+    let mut ways = Vec::new();
+    for_each_way(value, &mut |write| {
         let mut out = Vec::new();
         write(&mut out);
-        out
-    };
+        ways.push(out);
+    });
+    ways
+}
+
+/// Gets functions that append a value.
+type TakeWay<'a> = dyn FnMut(&dyn Fn(&mut Vec<u8>)) + 'a;
+
+/// The same, as functions that append it.
+pub fn for_each_way(value: &Value, way: &mut TakeWay) {
     match value {
-        Value::String(text) => vec![write(&|out| encode::string(out, element(text)))],
-        Value::List(list) => vec![write(&|out| encode::list(out, list.iter().map(element)))],
+        Value::String(text) => way(&|out| encode::string(out, element(text))),
+        Value::List(list) => way(&|out| encode::list(out, list.iter().map(element))),
         Value::Set(set) => {
-            let mut ways = vec![write(&|out| encode::set(out, set.len(), set.iter().map(element)))];
+            way(&|out| encode::set(out, set.len(), set.iter().map(element)));
             let ints: Option<BTreeSet<i64>> = set.iter().map(|text| crate::value::number::parse_i64(text)).collect();
             if let Some(ints) = ints {
                 let ints: Vec<i64> = ints.into_iter().collect();
-                ways.push(write(&|out| encode::set_of_integers(out, &ints)));
+                way(&|out| encode::set_of_integers(out, &ints));
             }
-            ways
         }
         Value::Zset(zset) => {
             let mut members: Vec<_> = zset.iter().map(|(member, score)| (element(member), *score)).collect();
             members.sort_by(|a, b| a.1.total_cmp(&b.1));
-            vec![
-                write(&|out| {
-                    encode::zset_packed(out, |item| members.iter().for_each(|(member, score)| item(*member, *score)))
-                }),
-                write(&|out| {
-                    encode::zset(out, members.len(), |item| {
-                        members.iter().rev().for_each(|(member, score)| item(*member, *score))
-                    })
-                }),
-            ]
+            way(&|out| {
+                encode::zset_packed(out, |item| members.iter().for_each(|(member, score)| item(*member, *score)));
+            });
+            way(&|out| {
+                encode::zset(out, members.len(), |item| {
+                    members.iter().rev().for_each(|(member, score)| item(*member, *score));
+                });
+            });
         }
         Value::Hash(hash) => {
             let earliest_ms = hash.values().filter_map(|(_, deadline)| *deadline).min();
             let pairs = || hash.iter().map(|(field, (value, _))| (element(field), element(value)));
             match earliest_ms {
-                None => vec![
-                    write(&|out| encode::hash_packed(out, pairs())),
-                    write(&|out| encode::hash(out, hash.len(), pairs())),
-                ],
-                Some(earliest_ms) => vec![write(&|out| {
+                None => {
+                    way(&|out| encode::hash_packed(out, pairs()));
+                    way(&|out| encode::hash(out, hash.len(), pairs()));
+                }
+                Some(earliest_ms) => way(&|out| {
                     let fields =
                         hash.iter().map(|(field, (value, deadline))| (element(field), element(value), *deadline));
                     encode::hash_with_deadlines(out, hash.len(), earliest_ms, fields);
-                })],
+                }),
             }
         }
-        Value::Stream(entries, stream) => vec![write(&|out| {
+        Value::Stream(entries, stream) => way(&|out| {
             let mut writer = StreamWriter::new(out);
             for (id, fields) in entries {
                 writer.entry(*id, EntryTexts::Pairs(&fields.iter().map(element).collect::<Vec<_>>()));
             }
             writer.finish(stream);
-        })],
+        }),
     }
 }
 

@@ -91,6 +91,12 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// A string that stands there as it is.
+    pub(super) fn plain(&mut self) -> Result<&'a [u8]> {
+        let len = self.len_bytes()?;
+        self.take(len)
+    }
+
     pub fn text(&mut self) -> Result<Text<'a>> {
         Ok(match self.length()? {
             Length::Plain(len) => Text::Bytes(self.take(self.checked_len(len)?)?),

@@ -1,14 +1,45 @@
 //! Writing what values are made of.
 
 use super::lzf;
+use super::read::Reader;
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, parse_i64};
 use crate::value::pack::Element;
+use std::cell::RefCell;
 
 /// Redis looks for an integer in texts up to this long, and compresses longer ones.
 const INT_BYTES_MAX: usize = 11;
 const UNCOMPRESSED_BYTES_MAX: usize = 20;
 /// Compressing has to save this much.
 const SAVED_BYTES_MIN: usize = 4;
+
+thread_local! {
+    /// Where long strings begin in what is written, while they are to be compressed later. None: they are at once.
+    static STRINGS: RefCell<Option<Vec<usize>>> = const { RefCell::new(None) };
+}
+
+/// Runs `write`, which writes to one buffer and compresses nothing; where in it long strings begin is added to `strings`.
+pub(super) fn without_compressing<R>(strings: &mut Vec<usize>, write: impl FnOnce() -> R) -> R {
+    let before = STRINGS.replace(Some(std::mem::take(strings)));
+    let result = write();
+    *strings = STRINGS.replace(before).unwrap_or_default();
+    result
+}
+
+/// Compresses the strings that begin at these places, where that is shorter.
+pub(super) fn compress_at(bytes: &[u8], strings: &mut [usize]) -> Vec<u8> {
+    strings.sort_unstable();
+    let (mut out, mut copied) = (Vec::with_capacity(bytes.len()), 0);
+    for &at in &*strings {
+        let mut reader = Reader::new(&bytes[at..], usize::MAX);
+        if let Ok(string) = reader.plain() {
+            out.extend_from_slice(&bytes[copied..at]);
+            blob(&mut out, string);
+            copied = bytes.len() - reader.rest().len();
+        }
+    }
+    out.extend_from_slice(&bytes[copied..]);
+    out
+}
 
 pub fn len(out: &mut Vec<u8>, len: u64) {
     if len < 1 << 6 {
@@ -26,9 +57,24 @@ pub fn len(out: &mut Vec<u8>, len: u64) {
 
 /// Puts a length in front of what follows from there.
 pub fn len_at(out: &mut Vec<u8>, at: usize, n: u64) {
+    insert(out, at, |written| len(written, n));
+}
+
+/// Puts what `write` writes in front of what follows from there.
+pub fn insert(out: &mut Vec<u8>, at: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    let known = with_strings(|strings| strings.len()).unwrap_or(0);
     let mut written = Vec::new();
-    len(&mut written, n);
+    write(&mut written);
+    with_strings(|strings| {
+        let (behind, inserted) = strings.split_at_mut(known);
+        behind.iter_mut().rev().take_while(|string| **string >= at).for_each(|string| *string += written.len());
+        inserted.iter_mut().for_each(|string| *string += at);
+    });
     out.splice(at..at, written);
+}
+
+fn with_strings<R>(work: impl FnOnce(&mut Vec<usize>) -> R) -> Option<R> {
+    STRINGS.with_borrow_mut(|strings| strings.as_mut().map(work))
 }
 
 /// A string, as an integer if that is shorter.
@@ -63,9 +109,10 @@ fn small_int(out: &mut Vec<u8>, n: i64) -> bool {
 
 /// Bytes that are no text, compressed if that is shorter.
 pub fn blob(out: &mut Vec<u8>, bytes: &[u8]) {
-    let limit = bytes.len().saturating_sub(SAVED_BYTES_MIN);
-    let compressed = if bytes.len() > UNCOMPRESSED_BYTES_MAX { lzf::compress(bytes, limit) } else { None };
-    match compressed {
+    if bytes.len() <= UNCOMPRESSED_BYTES_MAX || with_strings(|strings| strings.push(out.len())).is_some() {
+        return plain(out, bytes);
+    }
+    match lzf::compress(bytes, bytes.len() - SAVED_BYTES_MIN) {
         None => plain(out, bytes),
         Some(compressed) => {
             out.push(0xc3);

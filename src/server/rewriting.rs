@@ -346,7 +346,12 @@ async fn rewrite_once(server: &Rc<Server>, begins: bool) -> std::result::Result<
     let prepared = prepared.await.and_then(|prepared| prepared).map_err(|error| error.to_string())?;
     let (file, manifest, base, number, path) = prepared;
     let begun = begin_part(server, file).await?;
-    let how = How { checksum: config.rdbchecksum, in_steps: config.aof_rewrite_incremental_fsync };
+    let how = How {
+        compresses: config.rdbcompression,
+        checksum: config.rdbchecksum,
+        in_steps: config.aof_rewrite_incremental_fsync,
+        lasts: true,
+    };
     let name = path.to_string_lossy().into_owned();
     let is_whole = write_file(server, begun, name, how).await?.is_some();
     if !is_whole {

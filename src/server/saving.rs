@@ -6,12 +6,15 @@ use crate::clock::realtime_us;
 use crate::config::SavePoint;
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, memory};
+use crate::persist::disk::RealDisk;
 use crate::persist::writing::{self, How, Offered, Pieces};
+use crate::rdb::Piece;
 use crate::rdb::file;
 use crate::resp::{Error, Result};
 use crate::shard::snapshot::{Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -185,7 +188,7 @@ fn end(server: &Server, is_beside: bool, saved: std::result::Result<Option<u64>,
 /// A snapshot whose moment has been.
 pub struct Begun {
     /// What stands before the keys.
-    head: Vec<u8>,
+    head: Piece,
     /// Changes that it has.
     changes: u64,
 }
@@ -197,7 +200,9 @@ pub async fn begin_parts(server: &Rc<Server>, is_base: bool) -> Begun {
         shard.sizes()
     };
     let sizes = server.shard.call_all(begin).await;
-    Begun { head: head(server, &sizes, is_base), changes: sizes.iter().map(|sizes| sizes.changes).sum() }
+    let mut head = Piece::default();
+    head.write(|out| write_head(out, server, &sizes, is_base));
+    Begun { head, changes: sizes.iter().map(|sizes| sizes.changes).sum() }
 }
 
 /// Writes the file that `dbfilename` names, where that is this server's.
@@ -209,7 +214,12 @@ async fn write(server: &Rc<Server>, begun: Begun) -> std::result::Result<Option<
         let stranger = format!("'{}' in '{}' belongs to another server that runs", config.dbfilename, config.dir);
         return Err(is_ours.err().unwrap_or(stranger));
     }
-    let how = How { checksum: config.rdbchecksum, in_steps: config.rdb_save_incremental_fsync };
+    let how = How {
+        compresses: config.rdbcompression,
+        checksum: config.rdbchecksum,
+        in_steps: config.rdb_save_incremental_fsync,
+        lasts: true,
+    };
     write_file(server, begun, config.dbfilename.clone(), how).await
 }
 
@@ -225,10 +235,10 @@ pub async fn write_file(
     written.map(|is_whole| is_whole.then_some(begun.changes))
 }
 
-async fn write_parts(server: &Rc<Server>, head: Vec<u8>, name: &str, how: How) -> std::result::Result<bool, String> {
+async fn write_parts(server: &Rc<Server>, head: Piece, name: &str, how: How) -> std::result::Result<bool, String> {
     let shard = &server.shard;
     let (bells, me) = (server.global.bells.clone(), shard.id);
-    let begun = writing::begin(name, how, move || bells[me].ring_from_outside());
+    let begun = writing::begin(Arc::new(RealDisk), name, how, move || bells[me].ring_from_outside());
     let (pieces, outcome) = begun.map_err(|error| error.to_string())?;
     let mut is_void = false;
     if send(&pieces, head).await {
@@ -248,13 +258,13 @@ async fn write_parts(server: &Rc<Server>, head: Vec<u8>, name: &str, how: How) -
     }
 }
 
-async fn send(pieces: &Pieces, mut bytes: Vec<u8>) -> bool {
+async fn send(pieces: &Pieces, mut piece: Piece) -> bool {
     loop {
-        match pieces.offer(bytes) {
+        match pieces.offer(piece) {
             Offered::Taken => return true,
             Offered::Over => return false,
             Offered::Full(again) => {
-                bytes = again;
+                piece = again;
                 sleep(FULL).await;
             }
         }
@@ -262,34 +272,41 @@ async fn send(pieces: &Pieces, mut bytes: Vec<u8>) -> bool {
 }
 
 /// What stands before the keys.
-fn head(server: &Server, sizes: &[Sizes], is_base: bool) -> Vec<u8> {
-    let mut out = Vec::new();
+fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], is_base: bool) {
     let has_field_deadlines = sizes.iter().any(|sizes| sizes.has_field_deadlines);
-    file::write_head(&mut out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
-    file::write_field(&mut out, "redis-ver", REDIS_VERSION);
-    file::write_field(&mut out, "redis-bits", b"64");
-    file::write_field(&mut out, "ctime", (realtime_us() / 1_000_000).to_string().as_bytes());
-    file::write_field(&mut out, "used-mem", memory::used_bytes().to_string().as_bytes());
-    file::write_field(&mut out, "aof-base", if is_base { b"1" } else { b"0" });
+    file::write_head(out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
+    write_fields(out, is_base);
     if is_base {
-        file::write_field(&mut out, LOG_POSITION, server.global.log.position().to_string().as_bytes());
+        file::write_field(out, LOG_POSITION, server.global.log.position().to_string().as_bytes());
     }
-    file::write_field(&mut out, "emberdb-ver", env!("CARGO_PKG_VERSION").as_bytes());
     for (prefix, policy) in &*server.shard.config().expiry_policies.lock() {
         let words: Vec<String> = std::iter::once(prefix.to_string()).chain(policy.words()).collect();
-        file::write_field(&mut out, POLICY, words.join("\0").as_bytes());
+        file::write_field(out, POLICY, words.join("\0").as_bytes());
     }
-    for library in server.scripting.functions.catalog().libraries() {
-        file::write_library(&mut out, &library.code);
-    }
+    write_libraries(out, server);
     let databases = sizes.first().map_or(0, |sizes| sizes.databases.len());
     for db in 0..databases {
         let of_all = sizes.iter().map(|sizes| sizes.databases[db]);
         let (keys, with_deadline) = of_all.fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
         if keys > 0 {
-            file::write_db(&mut out, db);
-            file::write_sizes(&mut out, keys, with_deadline);
+            file::write_db(out, db);
+            file::write_sizes(out, keys, with_deadline);
         }
     }
-    out
+}
+
+/// What is said of the file itself.
+fn write_fields(out: &mut Vec<u8>, is_base: bool) {
+    file::write_field(out, "redis-ver", REDIS_VERSION);
+    file::write_field(out, "redis-bits", b"64");
+    file::write_field(out, "ctime", (realtime_us() / 1_000_000).to_string().as_bytes());
+    file::write_field(out, "used-mem", memory::used_bytes().to_string().as_bytes());
+    file::write_field(out, "aof-base", if is_base { b"1" } else { b"0" });
+    file::write_field(out, "emberdb-ver", env!("CARGO_PKG_VERSION").as_bytes());
+}
+
+fn write_libraries(out: &mut Vec<u8>, server: &Server) {
+    for library in server.scripting.functions.catalog().libraries() {
+        file::write_library(out, &library.code);
+    }
 }

@@ -8,7 +8,7 @@ use crate::keyspace::snapshot::{Kept, Saved};
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::persist::reading::{Batch, LoadedKey};
 use crate::persist::writing::{Offered, Pieces};
-use crate::rdb::{self, file};
+use crate::rdb::{self, Piece, file};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
@@ -61,7 +61,7 @@ pub enum Wrote {
 /// What is written down and did not leave yet.
 #[derive(Default)]
 pub(super) struct Written {
-    bytes: Vec<u8>,
+    piece: Piece,
     /// Whose keys they are that come last. Another shard's piece may come next, so each says so anew.
     db: Option<usize>,
 }
@@ -69,10 +69,12 @@ pub(super) struct Written {
 impl Written {
     fn add(&mut self, db: usize, kept: &Kept, wall: Wall) {
         if self.db.replace(db) != Some(db) {
-            file::write_db(&mut self.bytes, db);
+            self.piece.write(|out| file::write_db(out, db));
         }
         let deadline_ms = kept.deadline_ms.map(|ms| wall.of_store_ms(ms));
-        file::write_key(&mut self.bytes, kept.key, deadline_ms, |out| dump::write(out, kept.content, wall));
+        self.piece.write(|out| {
+            file::write_key(out, kept.key, deadline_ms, |out| dump::write(out, kept.content, wall));
+        });
     }
 }
 
@@ -105,12 +107,12 @@ impl Shard {
             let saved = self
                 .keyspace
                 .borrow_mut()
-                .save_some(|| written.borrow().bytes.len() < PIECE_BYTES && store_us() - began_us < SLICE_US);
+                .save_some(|| written.borrow().piece.len() < PIECE_BYTES && store_us() - began_us < SLICE_US);
             if saved == Saved::Void {
                 return Wrote::Nothing;
             }
-            let is_piece = saved == Saved::All || written.borrow().bytes.len() >= PIECE_BYTES;
-            let piece = if is_piece { std::mem::take(&mut *written.borrow_mut()).bytes } else { Vec::new() };
+            let is_piece = saved == Saved::All || written.borrow().piece.len() >= PIECE_BYTES;
+            let piece = if is_piece { std::mem::take(&mut *written.borrow_mut()).piece } else { Piece::default() };
             if !piece.is_empty() && !send(&pieces, piece).await {
                 return Wrote::NoRoom;
             }
@@ -220,13 +222,13 @@ impl Shard {
     }
 }
 
-async fn send(pieces: &Pieces, mut bytes: Vec<u8>) -> bool {
+async fn send(pieces: &Pieces, mut piece: Piece) -> bool {
     loop {
-        match pieces.offer(bytes) {
+        match pieces.offer(piece) {
             Offered::Taken => return true,
             Offered::Over => return false,
             Offered::Full(again) => {
-                bytes = again;
+                piece = again;
                 sleep(FULL).await;
             }
         }
