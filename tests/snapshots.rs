@@ -2,6 +2,9 @@
 
 mod common;
 
+#[path = "snapshots/sync.rs"]
+mod sync;
+
 use common::server::start_and_fail;
 use common::{Client, Kind, Server, Value, bulk, error, have_tool, int, wait_until, words};
 use std::fs;
@@ -200,7 +203,7 @@ fn nobody_sees_data_before_all_is_there() {
     assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
     let loading = error("LOADING Redis is loading the dataset in memory");
     let mut client = server.client();
-    for refused in ["PING", "GET string:1", "SET a 1", "EVAL return(1) 0", "DBSIZE"] {
+    for refused in ["PING", "GET string:1", "SET a 1", "EVAL return(1) 0", "DBSIZE", "SYNC", "PSYNC ? -1"] {
         assert_eq!(client.call(refused), loading, "{refused}");
     }
     assert_eq!(client.call("MULTI"), Value::ok());

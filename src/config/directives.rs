@@ -689,6 +689,15 @@ const OWN: &[Directive] = &[
         field: field!(rdb_save_incremental_fsync),
     },
     Directive {
+        name: "repl-timeout",
+        group: Group::Snapshots,
+        default: "60",
+        kind: Kind::Integer { min: 1, max: SECONDS_MAX, unit: "s" },
+        mutable: true,
+        help: "time without reading after which a connection is closed that has asked for a snapshot (SYNC)",
+        field: field!(repl_timeout_s),
+    },
+    Directive {
         name: "expired-while-down",
         group: Group::Snapshots,
         default: "yes",

@@ -114,6 +114,7 @@ pub struct Config {
     pub rdbcompression: bool,
     pub rdbchecksum: bool,
     pub rdb_save_incremental_fsync: bool,
+    pub repl_timeout_s: u64,
     /// What has died while the server was down is told after a snapshot is loaded.
     pub expired_while_down: bool,
     pub appendonly: bool,
@@ -404,6 +405,7 @@ impl Config {
             rdbcompression: false,
             rdbchecksum: false,
             rdb_save_incremental_fsync: false,
+            repl_timeout_s: 0,
             expired_while_down: false,
             appendonly: false,
             appendfsync: Fsync::EverySecond,

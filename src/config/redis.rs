@@ -86,7 +86,6 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Replication "repl-diskless-load" "disabled" Kind::Choice(&["disabled", "on-empty-db", "swapdb"]),
         "load a snapshot without writing it to disk"),
     kept!(Replication "repl-ping-replica-period" "10" SECONDS_NOT_0, "how often replicas are pinged"),
-    kept!(Replication "repl-timeout" "60" SECONDS_NOT_0, "silence after which a link is given up"),
     kept!(Replication "repl-disable-tcp-nodelay" "no" Kind::YesNo, "fewer packets to replicas, which come later"),
     kept!(Replication "repl-backlog-size" "1mb" MEMORY_NOT_0, "what is kept for replicas that come back"),
     kept!(Replication "repl-backlog-ttl" "3600" Kind::Integer { min: 0, max: I64_MAX, unit: "s" },

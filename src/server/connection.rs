@@ -368,7 +368,9 @@ pub async fn look_after(server: Rc<Server>) {
             let (idle_us, waits, unsent) = {
                 let state = client.state.borrow();
                 let idle_us = now_us.saturating_sub(state.session.used_us);
-                (idle_us, state.session.is_told() || state.flow.waits(), state.unsent())
+                let session = &state.session;
+                let waits = session.is_told() || session.is_sent_snapshot || state.flow.waits();
+                (idle_us, waits, state.unsent())
             };
             if timed && !waits && idle_us > config.timeout_s * 1_000_000 {
                 log::verbose(format_args!("Closing idle client id={}", client.id));

@@ -14,6 +14,7 @@
 //! | `rows/` | the commands of this room, a file a family |
 //! | `listen.rs`, `stop.rs` | listening sockets, dealing connections out to the shards; the end |
 //! | `rewriting.rs` | the log: taken up, begun, made anew |
+//! | `sync.rs` | snapshots that are sent to tools |
 //! | `replay.rs`, `loading.rs`, `saving.rs` | what a log says is done; snapshots: from the disk, and to it |
 //! | `connection.rs`, `received.rs` | one connection's bytes; the requests of one receive, looked up together |
 //! | `dispatch.rs` | one request: may it run, is it queued, which way does it run |
@@ -72,6 +73,7 @@ mod split;
 mod start;
 mod stop;
 mod subscriptions;
+mod sync;
 mod tracking;
 mod tracks;
 mod turn;

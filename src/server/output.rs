@@ -155,7 +155,8 @@ pub fn check_output(server: &Server, client: &Client) {
     let limits = server.shard.config().client_output_buffer_limit;
     let over = {
         let mut state = client.state.borrow_mut();
-        if state.flow.close == Close::Now {
+        if state.flow.close == Close::Now || state.session.is_sent_snapshot {
+            // Of a snapshot it is sent no more than it reads.
             return;
         }
         let limit = if state.session.is_told() { limits.pubsub } else { limits.normal };

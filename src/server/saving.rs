@@ -2,6 +2,7 @@
 //! all go on.
 
 use super::server::Server;
+use super::session::Contents;
 use crate::clock::realtime_us;
 use crate::config::SavePoint;
 use crate::net::{next_from_outside, sleep};
@@ -9,10 +10,11 @@ use crate::observe::{log, memory};
 use crate::persist::disk::RealDisk;
 use crate::persist::writing::{self, How, Offered, Pieces};
 use crate::rdb::Piece;
-use crate::rdb::file;
+use crate::rdb::file::{self, Checksum};
 use crate::resp::{Error, Result};
 use crate::shard::snapshot::{Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +43,7 @@ pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
 }
 
 /// How often it is begun anew where databases are emptied meanwhile.
-const ATTEMPTS: usize = 16;
+pub const ATTEMPTS: usize = 16;
 
 /// Writes the file that `dbfilename` names, as of one moment of all shards; nobody touches anything until it is done.
 pub async fn save(server: &Rc<Server>) -> Result {
@@ -54,6 +56,10 @@ pub async fn save(server: &Rc<Server>) -> Result {
 /// The same for somebody who holds everything.
 pub async fn save_held(server: &Rc<Server>) -> Result {
     begin(server)?;
+    save_begun(server).await
+}
+
+async fn save_begun(server: &Rc<Server>) -> Result {
     let begun = begin_parts(server, false).await;
     let saved = write(server, begun).await;
     end(server, false, saved)
@@ -97,7 +103,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
 }
 
 /// One moment for all shards; from then on they see to it themselves.
-async fn begin_beside(server: &Rc<Server>) -> Begun {
+pub async fn begin_beside(server: &Rc<Server>) -> Begun {
     let transaction = hold_everything(&server.shard).await;
     let begun = begin_parts(server, false).await;
     drop(transaction);
@@ -108,12 +114,35 @@ async fn begin_beside(server: &Rc<Server>) -> Begun {
 pub async fn save_last(server: &Rc<Server>) -> Result {
     let snapshots = &server.global.snapshots;
     snapshots.gives_up.store(true, Ordering::Relaxed);
-    while snapshots.is_saving.load(Ordering::Relaxed) {
+    while begin(server).is_err() {
         server.shard.call_all(|shard| shard.give_up_saving()).await;
         sleep(FULL).await;
     }
-    snapshots.gives_up.store(false, Ordering::Relaxed);
-    save(server).await
+    let transaction = hold_everything(&server.shard).await;
+    let saved = save_begun(server).await;
+    drop(transaction);
+    // Otherwise the server ends, and nobody begins another one before that.
+    if saved.is_err() {
+        snapshots.gives_up.store(false, Ordering::Relaxed);
+    }
+    saved
+}
+
+/// The server ends: nobody finds what was not complete. Whoever still writes it has no name for it any more.
+pub fn leave_nothing(server: &Server) {
+    if server.global.snapshots.is_saving.load(Ordering::Relaxed) {
+        let config = server.shard.config();
+        let folder = Path::new(&config.dir);
+        let snapshot = writing::temporary_in(folder);
+        for path in [snapshot, writing::temporary_in(&folder.join(&config.appenddirname)), for_tools(&config.dir)] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Where a snapshot is made that is only sent.
+pub fn for_tools(dir: &str) -> PathBuf {
+    Path::new(dir).join(format!("temp-sync-{}.rdb", std::process::id()))
 }
 
 /// Once a second: is a save point reached?
@@ -269,6 +298,25 @@ async fn send(pieces: &Pieces, mut piece: Piece) -> bool {
             }
         }
     }
+}
+
+/// A snapshot that has no keys.
+pub fn without_keys(server: &Server, contents: Contents) -> Vec<u8> {
+    let mut out = Vec::new();
+    file::write_head(&mut out, file::VERSION);
+    write_fields(&mut out, false);
+    if contents != Contents::Nothing {
+        write_libraries(&mut out, server);
+    }
+    file::write_end(&mut out);
+    let mut checksum = Checksum::default();
+    if server.shard.config().rdbchecksum {
+        checksum.update(&out);
+        out.extend_from_slice(&checksum.get().to_le_bytes());
+    } else {
+        out.extend_from_slice(&[0; file::CHECKSUM_BYTES]);
+    }
+    out
 }
 
 /// What stands before the keys.

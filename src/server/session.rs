@@ -41,6 +41,23 @@ pub enum ReplyMode {
     SkipNext,
 }
 
+/// What of everything a snapshot has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contents {
+    #[default]
+    Everything,
+    Functions,
+    Nothing,
+}
+
+/// What a connection wants of SYNC (REPLCONF).
+#[derive(Clone, Copy, Default)]
+pub struct Asked {
+    /// A snapshot, and no changes after it.
+    pub rdb_only: bool,
+    pub contents: Contents,
+}
+
 pub struct Session {
     pub peer: Peer,
     pub created_us: u64,
@@ -74,6 +91,9 @@ pub struct Session {
     pub tracker: Option<Tracker>,
     /// CLIENT CACHING was about the next command.
     pub has_caching: bool,
+    /// It is sent a snapshot (SYNC): what, and that it is.
+    pub asked: Asked,
+    pub is_sent_snapshot: bool,
     /// Commands between MULTI and EXEC.
     pub multi: Option<Box<Multi>>,
     /// Which commands may run now.
@@ -116,6 +136,8 @@ impl Session {
             tracks_bytes: 0,
             tracker: None,
             has_caching: false,
+            asked: Asked::default(),
+            is_sent_snapshot: false,
             multi: None,
             gate: Gate::default(),
             close: Close::No,
@@ -140,6 +162,7 @@ impl Session {
         self.reply_mode = ReplyMode::On;
         self.no_evict = false;
         self.no_touch = false;
+        self.asked = Asked::default();
         self.multi = None;
     }
 

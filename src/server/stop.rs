@@ -44,6 +44,8 @@ fn name(signal: i32) -> &'static str {
 /// Stops the server; the process ends before this returns.
 pub async fn shutdown(server: &Rc<Server>) {
     server.global.stopping.store(true, Ordering::Relaxed);
+    // No snapshot is begun any more.
+    server.global.snapshots.gives_up.store(true, Ordering::Relaxed);
     super::listen::stop(&server.global.sockets);
     log::notice(format_args!("User requested shutdown..."));
     let deadline = Instant::now() + DRAIN;
@@ -83,6 +85,7 @@ pub async fn shutdown(server: &Rc<Server>) {
             let _ = std::fs::remove_file(file);
         }
     }
+    saving::leave_nothing(server);
     log::flush();
     std::process::exit(0);
 }

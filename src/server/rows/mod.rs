@@ -15,6 +15,7 @@ mod monitor;
 mod persistence;
 mod policy;
 mod pubsub;
+mod replication;
 mod scripting;
 mod slowlog;
 mod transactions;
@@ -56,6 +57,7 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         latency::ROWS,
         memory::ROWS,
         persistence::ROWS,
+        replication::ROWS,
         slowlog::ROWS,
         monitor::ROWS,
         lolwut::ROWS,

@@ -1,0 +1,113 @@
+//! SYNC, PSYNC, REPLCONF, ROLE: as far as tools need them that want a snapshot. There are no replicas.
+
+use super::server_spec;
+use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
+use crate::command::spec::{Row, Spec};
+use crate::resp::{Error, Request, Result, printable};
+use crate::server::server::{Run, SessionCtx, TaskCtx};
+use crate::server::session::Contents;
+use crate::server::sync;
+
+pub const ROWS: &[Row<Run>] = &[
+    Row::new(
+        Spec {
+            summary: "Sends a snapshot as of this moment to who has said REPLCONF rdb-only 1.",
+            ..server_spec("sync", 1, ADMIN | NO_SCRIPT | NO_MULTI, "1.0.0", "O(n) in the bytes of all keys")
+        },
+        Run::Task(|ctx| Box::pin(sync(ctx))),
+    ),
+    Row::new(
+        Spec {
+            summary: "Sends a snapshot, as SYNC does, behind a line that names it.",
+            syntax: "replicationid:string offset:integer",
+            ..server_spec("psync", -3, ADMIN | NO_SCRIPT | NO_MULTI, "2.8.0", "O(n) in the bytes of all keys")
+        },
+        Run::Task(|ctx| Box::pin(psync(ctx))),
+    ),
+    Row::new(
+        Spec {
+            summary: "Says what the connection wants of SYNC.",
+            ..server_spec("replconf", -1, ADMIN | NO_SCRIPT | LOADING | STALE | ALLOW_BUSY, "3.0.0", "O(1)")
+        },
+        Run::Session(replconf),
+    ),
+    Row::new(
+        Spec {
+            summary: "Returns the role of the server: a primary, without replicas.",
+            ..server_spec("role", 1, NO_SCRIPT | LOADING | STALE | FAST, "2.8.12", "O(1)")
+        },
+        Run::Session(|ctx, _| {
+            ctx.reply.array(3);
+            ctx.reply.bulk(b"master");
+            ctx.reply.int(0);
+            ctx.reply.array(0);
+            Ok(())
+        }),
+    ),
+];
+
+async fn sync(ctx: TaskCtx) -> Result<Vec<u8>> {
+    sync::send(&ctx, b"").await
+}
+
+async fn psync(ctx: TaskCtx) -> Result<Vec<u8>> {
+    // Nothing goes on from any offset; but it has to be one.
+    ctx.request.as_request().int(2)?;
+    let first = format!("+FULLRESYNC {} 0\r\n", ctx.server.global.replication_id());
+    sync::send(&ctx, first.as_bytes()).await
+}
+
+/// The longest address that Redis takes.
+const ADDRESS_BYTES_MAX: usize = 255;
+
+fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
+    if request.len().is_multiple_of(2) {
+        return Err(Error::Syntax);
+    }
+    let mut asked = ctx.session.asked;
+    for index in (1..request.len()).step_by(2) {
+        let value = request.arg(index + 1);
+        if request.is(index, "listening-port") {
+            // Nobody connects to a replica here.
+            request.int(index + 1)?;
+        } else if request.is(index, "ip-address") {
+            if value.len() > ADDRESS_BYTES_MAX {
+                let bytes = value.len();
+                return Err(Error::err(format_args!(
+                    "REPLCONF ip-address provided by replica instance is too long: {bytes} bytes"
+                )));
+            }
+        } else if request.is(index, "capa") {
+            // A snapshot comes with its length, which everybody understands.
+        } else if request.is(index, "ack") || request.is(index, "getack") {
+            // These have no reply.
+            return Ok(());
+        } else if request.is(index, "rdb-only") {
+            asked.rdb_only = match request.int(index + 1)? {
+                0 => false,
+                1 => true,
+                _ => return Err(Error::text("ERR value is out of range, value must between 0 and 1")),
+            };
+        } else if request.is(index, "rdb-filter-only") {
+            asked.contents = filtered(value)?;
+        } else {
+            let name = printable(request.arg(index), 128);
+            return Err(Error::quoting(&[b"ERR Unrecognized REPLCONF option: ", name]));
+        }
+        ctx.session.asked = asked;
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// What is wanted of a snapshot: these words, and nothing else.
+fn filtered(words: &[u8]) -> Result<Contents> {
+    let mut contents = Contents::Nothing;
+    for word in words.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
+        if !word.eq_ignore_ascii_case(b"functions") {
+            return Err(Error::quoting(&[b"ERR Unsupported rdb-filter-only option: ", printable(word, 128)]));
+        }
+        contents = Contents::Functions;
+    }
+    Ok(contents)
+}
