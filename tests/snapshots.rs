@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "snapshots/disk.rs"]
+mod disk;
 #[path = "snapshots/sync.rs"]
 mod sync;
 

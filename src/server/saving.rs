@@ -206,6 +206,9 @@ fn end(server: &Server, is_beside: bool, saved: std::result::Result<Option<u64>,
         }
         Err(reason) => {
             log::warning(format_args!("Error saving DB on disk: {reason}"));
+            if is_beside {
+                snapshots.set_failure(&reason);
+            }
             Err(Error::err(format_args!("Error saving DB on disk: {reason}")))
         }
     };

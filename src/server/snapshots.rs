@@ -30,6 +30,8 @@ pub struct Snapshots {
     /// It is to be given up: the server ends.
     pub gives_up: AtomicBool,
     pub has_failed: AtomicBool,
+    /// Why the last that was made beside others' work has failed, where it has.
+    failure: Mutex<String>,
     /// Of the last that was loaded: keys, and keys that had died by then.
     pub loaded_keys: AtomicU64,
     pub loaded_dead: AtomicU64,
@@ -56,6 +58,14 @@ impl Snapshots {
     #[inline]
     pub fn stops_writes(&self, config: &Config) -> bool {
         self.has_failed.load(Ordering::Relaxed) && config.stop_writes_on_bgsave_error && !config.save.is_empty()
+    }
+
+    pub fn set_failure(&self, reason: &str) {
+        reason.clone_into(&mut self.failure.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub fn failure(&self) -> String {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Claims the file that `dbfilename` is in the folder `dir`; whether it is this server's.

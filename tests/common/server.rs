@@ -16,7 +16,9 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Ember { shards: usize },
+    Ember {
+        shards: usize,
+    },
     Redis,
 }
 
@@ -102,6 +104,40 @@ impl Server {
         let mut limited = Command::new("prlimit");
         limited.arg(format!("--nofile={limit}:{limit}")).arg(command.get_program()).args(command.get_args());
         Server::start_command(limited, kind, flags, tempfile::tempdir().expect("a temporary folder"), port)
+    }
+
+    /// A server whose folder is a disk of its own, of so many megabytes, which nobody else sees ([`Server::own_disk`]), with a
+    /// copy of a snapshot on it. None where this process may not mount one.
+    #[track_caller]
+    pub fn start_on_own_disk(kind: Kind, flags: &[&str], megabytes: usize, file: Option<&Path>) -> Option<Server> {
+        let may_mount = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+        if !may_mount.is_ok_and(|run| run.status.success()) {
+            eprintln!("skipped: a disk of its own takes root");
+            return None;
+        }
+        let (folder, port) = (tempfile::tempdir().expect("a temporary folder"), Port::claim());
+        fs::create_dir(folder.path().join("disk")).expect("a folder");
+        let command = command(kind, port.number(), flags);
+        let copy = file.map_or(String::new(), |file| format!("cp {} disk/dump.rdb && ", file.display()));
+        let script = format!("mount -t tmpfs -o size={megabytes}m tmpfs disk && {copy} cd disk && exec \"$@\"");
+        let mut mounted = Command::new("unshare");
+        mounted.args(["-m", "sh", "-c", &script, "sh"]).arg(command.get_program()).args(command.get_args());
+        Some(Server::start_command(mounted, kind, flags, folder, port))
+    }
+
+    /// Its disk, as it sees it.
+    pub fn own_disk(&self) -> PathBuf {
+        let inside = self.folder().join("disk");
+        Path::new(&format!("/proc/{}/root", self.pid())).join(inside.strip_prefix("/").expect("an absolute path"))
+    }
+
+    /// Mounts that disk anew: `ro`, `rw`, `size=8m`.
+    #[track_caller]
+    pub fn remount_own_disk(&self, options: &str) {
+        let mut remount = Command::new("nsenter");
+        remount.args(["-m", "-t", &self.pid().to_string(), "mount", "-o"]);
+        let status = remount.arg(format!("remount,{options}")).arg(self.folder().join("disk")).status();
+        assert!(status.expect("nsenter").success());
     }
 
     /// A server under a library that is loaded before all others.

@@ -263,6 +263,9 @@ fn write_persistence(text: &mut Text, facts: &Facts) {
     text.field("rdb_last_save_time", number(&snapshots.last_save_s));
     let has_failed = snapshots.has_failed.load(Ordering::Relaxed);
     text.field("rdb_last_bgsave_status", if has_failed { "err" } else { "ok" });
+    if has_failed {
+        text.field("rdb_last_bgsave_error", snapshots.failure());
+    }
     text.field("rdb_last_bgsave_time_sec", i64::try_from(lasted_s).unwrap_or(-1));
     let lasts_s = (realtime_us() / 1_000_000).saturating_sub(began_s) as i64;
     text.field("rdb_current_bgsave_time_sec", if is_beside { lasts_s } else { -1 });
