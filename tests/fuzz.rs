@@ -38,6 +38,11 @@ fn values_in_rdb_form_are_read_or_refused() {
     drive("rdb", 50_000, properties::rdb::check);
 }
 
+#[test]
+fn files_of_snapshots_are_read_or_refused() {
+    drive("snapshot", 15_000, properties::snapshot::check);
+}
+
 /// Checks every input of the corpus, then as many mutated ones.
 fn drive(name: &str, cases: usize, check: impl Fn(&[u8]) + RefUnwindSafe) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(name);

@@ -11,3 +11,4 @@ pub mod meter;
 pub mod number;
 pub mod parse;
 pub mod rdb;
+pub mod snapshot;
