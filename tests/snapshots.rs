@@ -318,7 +318,7 @@ fn a_file_has_one_server() {
 fn any_command(rng: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     let key = |rng: &mut fastrand::Rng, kind: &str| format!("{kind}:{}", rng.u32(..40));
     let n = rng.u32(..100_000);
-    let line = match rng.u32(..34) {
+    let line = match rng.u32(..48) {
         0 => format!("SET {} value{n}", key(rng, "s")),
         1 => format!("SET {} {n} EX {}", key(rng, "s"), 1000 + n),
         2 => format!("APPEND {} x{n}", key(rng, "a")),
@@ -349,12 +349,45 @@ fn any_command(rng: &mut fastrand::Rng) -> Vec<Vec<u8>> {
         27 => format!("SETBIT {} {} 1", key(rng, "b"), n % 3000),
         28 => format!("PFADD {} {n}", key(rng, "p")),
         29 => format!("MSET {} 1 {} 2 {} 3", key(rng, "s"), key(rng, "s"), key(rng, "n")),
-        30 => format!("HSET huge f{} v{n}", n % 5000),
-        31 => format!("ZADD huge-z {n} m{}", n % 5000),
+        30 => format!("HSET huge-h f{} v{n}", n % 40_000),
+        31 => format!("ZADD huge-z {n} m{}", n % 40_000),
         32 => format!("LREM huge-l 1 e{n}"),
+        33 => format!("HDEL huge-h f{}", n % 40_000),
+        34 => format!("HPEXPIRE huge-h {} FIELDS 1 f{}", 10_000_000 + n, n % 40_000),
+        35 => format!("ZREM huge-z m{}", n % 40_000),
+        36 => format!("ZREMRANGEBYRANK huge-z {} {}", n % 20_000, n % 20_000 + 50),
+        37 => format!("LSET huge-l {} changed{n}", n % 10_000),
+        38 => format!("LINSERT huge-l BEFORE e{} inserted", n % 30_000),
+        39 => format!("LPOP huge-l {}", n % 30),
+        40 => format!("RPUSH huge-l e{n} f{n} g{n}"),
+        41 => format!("SADD huge-t m{n}"),
+        42 => format!("SREM huge-t m{n}"),
+        43 => format!("XADD huge-x * f {n}"),
+        44 => format!("XDEL huge-x {}-1", n % 10_000),
+        45 => format!("SETRANGE huge-s {} changed{n}", n * 20),
+        46 if n < 3_000 => format!("RENAME huge-t{} huge-t{}", "x".repeat(n as usize % 3), "x".repeat(n as usize % 2)),
+        46 if n < 5_000 => {
+            ["DEL huge-z", "XTRIM huge-x MAXLEN 2000", "SET huge-s x", "LTRIM huge-l 100 -1"][n as usize % 4].into()
+        }
         _ => format!("DEL key:{n}"),
     };
     words(&line)
+}
+
+/// Values that are written in parts.
+fn fill_huge(client: &mut Client) {
+    let mut commands = vec![words(&format!("SETRANGE huge-s {} x", 3 << 20))];
+    for from in (0..40_000).step_by(100) {
+        let all = |text: fn(i32) -> String| (from..from + 100).map(text).collect::<Vec<_>>().join(" ");
+        commands.push(words(&format!("RPUSH huge-l {}", all(|i| format!("e{i}")))));
+        commands.push(words(&format!("SADD huge-t {}", all(|i| format!("m{i}")))));
+        commands.push(words(&format!("ZADD huge-z {}", all(|i| format!("{i} m{i}")))));
+        commands.push(words(&format!("HSET huge-h {}", all(|i| format!("f{i} v{i}")))));
+    }
+    (1..10_000).for_each(|i| commands.push(words(&format!("XADD huge-x {i}-1 f {i}"))));
+    for some in commands.chunks(500) {
+        assert!(client.pipeline(some).iter().all(|reply| !reply.is_error()));
+    }
 }
 
 /// While it is written everything goes on changing, in every way; the file has what was there when BGSAVE was answered.
@@ -365,10 +398,7 @@ fn a_file_is_what_was_there_when_it_began() {
         let server = Server::start(Kind::Ember { shards }, &DEBUG);
         let mut client = server.client();
         assert_eq!(client.call("DEBUG POPULATE 150000 key 40"), Value::ok());
-        for i in (0..5000).step_by(10) {
-            let pushed: Vec<String> = (i..i + 10).map(|i| format!("e{i}")).collect();
-            assert!(!client.call(&format!("RPUSH huge-l {}", pushed.join(" "))).is_error());
-        }
+        fill_huge(&mut client);
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut load = |client: &mut Client, count: usize| {
             let commands: Vec<_> = (0..count).map(|_| any_command(&mut rng)).collect();

@@ -10,8 +10,9 @@ use super::snapshot::Saving;
 use super::tracking::{Invalidated, Tracker, Tracking};
 use super::watch::Watched;
 use crate::config::NotifyFlags;
-use crate::table::Stored;
+use crate::table::{Entry, Stored};
 use std::collections::HashMap;
+use std::ptr::NonNull;
 
 /// One keyspace notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -234,6 +235,21 @@ impl Effects {
     ) {
         if let Some(saving) = &mut self.saving {
             saving.before_change(db, hash, key(), was());
+        }
+    }
+
+    /// A key is about to be taken out since it is dead.
+    #[inline]
+    pub(super) fn dies(&mut self, db: usize, entry: Entry) {
+        if let Some(saving) = &mut self.saving {
+            saving.before_death(db, entry);
+        }
+    }
+
+    /// A collection is about to be taken elsewhere, where nobody can show it to a snapshot.
+    pub(super) fn leaves(&mut self, node: NonNull<u8>) {
+        if let Some(saving) = &mut self.saving {
+            saving.before_leaving(node);
         }
     }
 

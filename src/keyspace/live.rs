@@ -280,6 +280,7 @@ impl KeyEdit<'_> {
         let value = match self.entry().node() {
             None => Owned::copy_of(self.entry()),
             Some(node) => {
+                self.0.effects.leaves(node);
                 let value = Owned::of_node(self.kind(), node);
                 self.0.nodes.bytes -= value.node_bytes();
                 // The node has another owner now.

@@ -10,6 +10,7 @@ use crate::value::set::Set;
 use crate::value::stream::Stream;
 use crate::value::zset::Zset;
 use crate::value::{Node, NodeType};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 #[derive(Default)]
@@ -18,18 +19,44 @@ pub(super) struct Nodes {
     pub bytes: usize,
     /// Bytes of those that are not.
     garbage_bytes: usize,
-    garbage: Vec<Box<dyn Node>>,
+    garbage: Vec<Garbage>,
     /// Databases that were flushed and still have memory to give back.
     tables: Vec<Table>,
     /// Keys of those, and of the garbage.
     pub garbage_keys: usize,
 }
 
+/// A node that nobody uses any more. A snapshot that shows it piece by piece may still point at it.
+struct Garbage(NonNull<dyn Node>);
+
+impl Deref for Garbage {
+    type Target = dyn Node;
+
+    fn deref(&self) -> &(dyn Node + 'static) {
+        // SAFETY: the node is there until this is dropped.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Garbage {
+    fn deref_mut(&mut self) -> &mut (dyn Node + 'static) {
+        // SAFETY: the same, and whoever else points at it uses it at other times.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for Garbage {
+    fn drop(&mut self) {
+        // SAFETY: it comes from the box of a node, whose owner this is.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
 /// A node that is no larger is freed at once.
 const SMALL_BYTES: usize = 8 * 1024;
 
 /// What a pointer to a node of a kind points at.
-fn node_at(kind: Kind, node: NonNull<u8>) -> NonNull<dyn Node> {
+pub(super) fn node_at(kind: Kind, node: NonNull<u8>) -> NonNull<dyn Node> {
     match kind {
         Kind::Hash => node.cast::<Hash>() as NonNull<dyn Node>,
         Kind::Zset => node.cast::<Zset>(),
@@ -61,13 +88,13 @@ impl Nodes {
     #[cold]
     fn take_orphans(&mut self, table: &mut Table, in_use: bool) {
         for (kind, node) in table.take_orphans() {
-            // SAFETY: an orphan has no entry any more, and is handed out once.
-            let node = unsafe { box_of(kind, node) };
+            // An orphan has no entry any more, and is handed out once.
+            let node = Garbage(node_at(kind, node));
             let bytes = node.bytes();
             if in_use {
                 self.bytes -= bytes;
             }
-            if bytes > SMALL_BYTES {
+            if bytes > SMALL_BYTES || node.is_saved() {
                 self.garbage_bytes += bytes;
                 self.garbage.push(node);
                 self.garbage_keys += 1;
@@ -87,18 +114,20 @@ impl Nodes {
 
     #[inline]
     pub fn has_garbage(&self) -> bool {
-        !self.garbage.is_empty() || !self.tables.is_empty()
+        self.garbage.iter().any(|node| !node.is_saved()) || !self.tables.is_empty()
     }
 
     /// Frees about `limit` entries or elements; how many keys are done with.
     pub fn collect(&mut self, limit: usize) -> usize {
         let mut keys = 0;
-        if let Some(node) = self.garbage.last_mut() {
+        // What a snapshot has not written yet waits for it.
+        if let Some(index) = self.garbage.iter().rposition(|node| !node.is_saved()) {
+            let node = &mut self.garbage[index];
             let before = node.bytes();
             let done = node.free_some(limit);
             self.garbage_bytes = (self.garbage_bytes + node.bytes()).saturating_sub(before);
             if done {
-                let bytes = self.garbage.pop().map_or(0, |node| node.bytes());
+                let bytes = self.garbage.swap_remove(index).bytes();
                 self.garbage_bytes = self.garbage_bytes.saturating_sub(bytes);
                 keys = 1;
             }

@@ -5,8 +5,8 @@ use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Pieces that wait for the disk; who has more waits.
 const PIECES: usize = 8;
@@ -20,7 +20,11 @@ enum Next {
 
 /// Where the pieces of a file go.
 #[derive(Clone)]
-pub struct Pieces(SyncSender<Next>);
+pub struct Pieces {
+    sender: SyncSender<Next>,
+    /// Whose piece has to come next, since a value of its does not end with its last one.
+    owner: Arc<Mutex<Option<usize>>>,
+}
 
 /// What has become of a piece.
 pub enum Offered {
@@ -32,9 +36,19 @@ pub enum Offered {
 }
 
 impl Pieces {
-    pub fn offer(&self, piece: Piece) -> Offered {
-        match self.0.try_send(Next::Piece(piece)) {
-            Ok(()) => Offered::Taken,
+    /// Hands a piece over. Where it `goes_on` it ends within a value: there is no room for others until the rest of that
+    /// is there.
+    pub fn offer(&self, from: usize, piece: Piece, goes_on: bool) -> Offered {
+        // Nobody waits with this lock in hand.
+        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        if owner.is_some_and(|owner| owner != from) {
+            return Offered::Full(piece);
+        }
+        match self.sender.try_send(Next::Piece(piece)) {
+            Ok(()) => {
+                *owner = goes_on.then_some(from);
+                Offered::Taken
+            }
             Err(TrySendError::Full(Next::Piece(piece))) => Offered::Full(piece),
             Err(_) => Offered::Over,
         }
@@ -42,7 +56,7 @@ impl Pieces {
 
     /// There are no more: the file is complete. Whether that was taken: where not, there is no room at the moment.
     pub fn end(&self) -> bool {
-        !matches!(self.0.try_send(Next::End), Err(TrySendError::Full(_)))
+        !matches!(self.sender.try_send(Next::End), Err(TrySendError::Full(_)))
     }
 }
 
@@ -82,7 +96,7 @@ pub fn begin(
         let _ = tell.send(written);
         ring();
     })?;
-    Ok((Pieces(sender), told))
+    Ok((Pieces { sender, owner: Arc::default() }, told))
 }
 
 /// What a file of this folder is called until it is complete.
@@ -151,7 +165,7 @@ mod tests {
         let (sender, told) = begin(disk, name, HOW, || ())?;
         for piece in pieces {
             let mut piece = Piece::from(piece.to_vec());
-            while let Offered::Full(again) = sender.offer(piece) {
+            while let Offered::Full(again) = sender.offer(0, piece, false) {
                 piece = again;
                 std::thread::yield_now();
             }

@@ -17,6 +17,12 @@ pub fn string(out: &mut Vec<u8>, value: Element) {
     write::element(out, value);
 }
 
+/// What stands before the bytes of a string of this length, which are written as they are.
+pub fn string_head(out: &mut Vec<u8>, bytes: usize) {
+    out.push(kind::STRING);
+    write::len(out, bytes as u64);
+}
+
 /// Elements from the left, one at least.
 pub fn list<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = Element<'a>>) {
     out.push(kind::LIST_QUICKLIST_2);
@@ -34,6 +40,19 @@ pub fn list<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = Element<'a>>) 
     write::len_at(out, nodes_at, nodes + 1);
 }
 
+/// What stands before so many times [`list_part`].
+pub fn list_head(out: &mut Vec<u8>, parts: usize) {
+    out.push(kind::LIST_QUICKLIST_2);
+    write::len(out, parts as u64);
+}
+
+/// Elements of a list, one at least.
+pub fn list_part<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = Element<'a>>) {
+    let mut node = Listpack::new();
+    elements.for_each(|element| node.push(element));
+    list_node(out, node);
+}
+
 fn list_node(out: &mut Vec<u8>, node: Listpack) {
     write::len(out, container::PACKED);
     write::blob(out, &node.finish());
@@ -47,9 +66,18 @@ pub fn set_of_integers(out: &mut Vec<u8>, members: &[i64]) {
 
 /// So many members, one at least.
 pub fn set<'a>(out: &mut Vec<u8>, len: usize, members: impl Iterator<Item = Element<'a>>) {
+    set_head(out, len);
+    members.for_each(|member| set_part(out, member));
+}
+
+/// What stands before so many times [`set_part`].
+pub fn set_head(out: &mut Vec<u8>, len: usize) {
     out.push(kind::SET);
     write::len(out, len as u64);
-    members.for_each(|member| write::element(out, member));
+}
+
+pub fn set_part(out: &mut Vec<u8>, member: Element) {
+    write::element(out, member);
 }
 
 /// Members by score, one at least, as `members` passes them on: for few, and for short ones.
@@ -72,12 +100,19 @@ pub fn zset_packed(out: &mut Vec<u8>, members: impl FnOnce(&mut dyn FnMut(Elemen
 
 /// So many members, one at least; Redis begins with the greatest score.
 pub fn zset(out: &mut Vec<u8>, len: usize, members: impl FnOnce(&mut dyn FnMut(Element, f64))) {
+    zset_head(out, len);
+    members(&mut |member, score| zset_part(out, member, score));
+}
+
+/// What stands before so many times [`zset_part`].
+pub fn zset_head(out: &mut Vec<u8>, len: usize) {
     out.push(kind::ZSET_2);
     write::len(out, len as u64);
-    members(&mut |member, score| {
-        write::element(out, member);
-        out.extend_from_slice(&score.to_le_bytes());
-    });
+}
+
+pub fn zset_part(out: &mut Vec<u8>, member: Element, score: f64) {
+    write::element(out, member);
+    out.extend_from_slice(&score.to_le_bytes());
 }
 
 /// Fields and values, one pair at least: for few, and for short ones.
@@ -93,12 +128,8 @@ pub fn hash_packed<'a>(out: &mut Vec<u8>, fields: impl Iterator<Item = (Element<
 
 /// So many fields and values, one pair at least.
 pub fn hash<'a>(out: &mut Vec<u8>, len: usize, fields: impl Iterator<Item = (Element<'a>, Element<'a>)>) {
-    out.push(kind::HASH);
-    write::len(out, len as u64);
-    for (field, value) in fields {
-        write::element(out, field);
-        write::element(out, value);
-    }
+    hash_head(out, len, None);
+    fields.for_each(|(field, value)| hash_part(out, None, field, value, None));
 }
 
 /// So many fields, values and deadlines in milliseconds since 1970, none of which is before `earliest_ms`; one at least
@@ -109,12 +140,30 @@ pub fn hash_with_deadlines<'a>(
     earliest_ms: u64,
     fields: impl Iterator<Item = (Element<'a>, Element<'a>, Option<u64>)>,
 ) {
-    out.push(kind::HASH_METADATA);
-    out.extend_from_slice(&earliest_ms.to_le_bytes());
-    write::len(out, len as u64);
-    for (field, value, deadline_ms) in fields {
-        write::len(out, deadline_ms.map_or(0, |deadline| deadline - earliest_ms + 1));
-        write::element(out, field);
-        write::element(out, value);
+    hash_head(out, len, Some(earliest_ms));
+    fields.for_each(|(field, value, deadline_ms)| hash_part(out, Some(earliest_ms), field, value, deadline_ms));
+}
+
+/// What stands before so many times [`hash_part`], of which none has a deadline where there is no earliest one.
+pub fn hash_head(out: &mut Vec<u8>, len: usize, earliest_ms: Option<u64>) {
+    out.push(if earliest_ms.is_some() { kind::HASH_METADATA } else { kind::HASH });
+    if let Some(earliest_ms) = earliest_ms {
+        out.extend_from_slice(&earliest_ms.to_le_bytes());
     }
+    write::len(out, len as u64);
+}
+
+/// A field, its value and its deadline.
+pub fn hash_part(
+    out: &mut Vec<u8>,
+    earliest_ms: Option<u64>,
+    field: Element,
+    value: Element,
+    deadline_ms: Option<u64>,
+) {
+    if let Some(earliest_ms) = earliest_ms {
+        write::len(out, deadline_ms.map_or(0, |deadline_ms| deadline_ms.saturating_sub(earliest_ms) + 1));
+    }
+    write::element(out, field);
+    write::element(out, value);
 }

@@ -15,6 +15,13 @@ impl Piece {
         write::without_compressing(&mut self.strings, || write(&mut self.bytes));
     }
 
+    /// Puts another piece behind what is there.
+    pub fn append(&mut self, mut other: Piece) {
+        let start = self.bytes.len();
+        self.strings.extend(other.strings.iter().map(|at| start + at));
+        self.bytes.append(&mut other.bytes);
+    }
+
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -54,6 +61,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(5);
         for _ in 0..if cfg!(miri) { 5 } else { 300 } {
             let (mut piece, mut again, mut at_once) = (Piece::default(), Piece::default(), Vec::new());
+            let mut parts = Vec::new();
             for _ in 0..rng.usize(1..20) {
                 let value = any_value(&mut rng);
                 let key = [b"key".repeat(rng.usize(..20)), rng.u32(..).to_string().into_bytes()].concat();
@@ -62,11 +70,17 @@ mod tests {
                     file::write_key(&mut at_once, &key, deadline_ms, write);
                     piece.write(|out| file::write_key(out, &key, deadline_ms, write));
                     again.write(|out| file::write_key(out, &key, deadline_ms, write));
+                    let mut part = Piece::default();
+                    part.write(|out| file::write_key(out, &key, deadline_ms, write));
+                    parts.push(part);
                 });
             }
             let plain = again.into_bytes();
             assert!(plain.len() >= at_once.len());
             assert_eq!(piece.into_compressed(), at_once);
+            let mut together = Piece::default();
+            parts.into_iter().for_each(|part| together.append(part));
+            assert_eq!(together.into_compressed(), at_once);
             for bytes in [&plain, &at_once] {
                 let mut at = 0;
                 while at < bytes.len() {

@@ -273,7 +273,7 @@ async fn write_parts(server: &Rc<Server>, head: Piece, name: &str, how: How) -> 
     let begun = writing::begin(Arc::new(RealDisk), name, how, move || bells[me].ring_from_outside());
     let (pieces, outcome) = begun.map_err(|error| error.to_string())?;
     let mut is_void = false;
-    if send(&pieces, head).await {
+    if send(&pieces, me, head).await {
         let of_all = pieces.clone();
         let wrote = shard.call_all_later(move |shard| shard.write_down(of_all)).await;
         is_void = wrote.contains(&Wrote::Nothing);
@@ -290,9 +290,9 @@ async fn write_parts(server: &Rc<Server>, head: Piece, name: &str, how: How) -> 
     }
 }
 
-async fn send(pieces: &Pieces, mut piece: Piece) -> bool {
+async fn send(pieces: &Pieces, from: usize, mut piece: Piece) -> bool {
     loop {
-        match pieces.offer(piece) {
+        match pieces.offer(from, piece, false) {
             Offered::Taken => return true,
             Offered::Over => return false,
             Offered::Full(again) => {

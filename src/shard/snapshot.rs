@@ -4,11 +4,12 @@ use super::Shard;
 use crate::clock::store_us;
 use crate::command::dump::{self, Wall};
 use crate::keyspace::Clocking;
-use crate::keyspace::snapshot::{Kept, Saved};
+use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Part, Saved};
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::persist::reading::{Batch, LoadedKey};
 use crate::persist::writing::{Offered, Pieces};
 use crate::rdb::{self, Piece, file};
+use crate::value::Portion;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
@@ -61,20 +62,123 @@ pub enum Wrote {
 /// What is written down and did not leave yet.
 #[derive(Default)]
 pub(super) struct Written {
+    /// Keys with their values.
     piece: Piece,
     /// Whose keys they are that come last. Another shard's piece may come next, so each says so anew.
     db: Option<usize>,
+    /// A value that comes in parts.
+    part: Piece,
+    /// What has become of it.
+    parts: Parts,
+}
+
+/// A value that comes in parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Parts {
+    #[default]
+    None,
+    /// Parts of it are to come, and none has left.
+    Begun,
+    /// Some have left.
+    Leaving,
+    /// The same, and the last one is there.
+    Ending,
+}
+
+/// What leaves next.
+struct Leaving {
+    piece: Piece,
+    /// It ends within a value: no other shard's piece may come before the rest of that.
+    goes_on: bool,
 }
 
 impl Written {
-    fn add(&mut self, db: usize, kept: &Kept, wall: Wall) {
-        if self.db.replace(db) != Some(db) {
-            self.piece.write(|out| file::write_db(out, db));
+    /// Whether something is to leave before more is written.
+    fn is_full(&self) -> bool {
+        match self.parts {
+            Parts::None => self.piece.len() >= PIECE_BYTES,
+            Parts::Begun | Parts::Leaving => self.part.len() >= PIECE_BYTES,
+            // The next value is none of this one's parts.
+            Parts::Ending => true,
         }
-        let deadline_ms = kept.deadline_ms.map(|ms| wall.of_store_ms(ms));
-        self.piece.write(|out| {
-            file::write_key(out, kept.key, deadline_ms, |out| dump::write(out, kept.content, wall));
+    }
+
+    fn take(&mut self, all: bool) -> Option<Leaving> {
+        let is_piece = self.is_full();
+        match self.parts {
+            Parts::Begun | Parts::Leaving if is_piece => {
+                self.parts = Parts::Leaving;
+                Some(Leaving { piece: std::mem::take(&mut self.part), goes_on: true })
+            }
+            Parts::Ending => {
+                self.parts = Parts::None;
+                Some(Leaving { piece: std::mem::take(&mut self.part), goes_on: false })
+            }
+            Parts::None if is_piece || all && !self.piece.is_empty() => {
+                self.db = None;
+                Some(Leaving { piece: std::mem::take(&mut self.piece), goes_on: false })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Writes keys down in the form of the file.
+struct Writer {
+    written: Rc<RefCell<Written>>,
+    wall: Wall,
+}
+
+impl Keeper for Writer {
+    fn key(&mut self, db: usize, kept: Kept) {
+        let Written { piece, db: last, .. } = &mut *self.written.borrow_mut();
+        let is_new_db = last.replace(db) != Some(db);
+        let deadline_ms = kept.deadline_ms.map(|ms| self.wall.of_store_ms(ms));
+        piece.write(|out| {
+            if is_new_db {
+                file::write_db(out, db);
+            }
+            file::write_key(out, kept.key, deadline_ms, |out| dump::write(out, kept.content, self.wall));
         });
+    }
+
+    fn frame(&self, kept: &Kept) -> Frame {
+        let (mut head, mut frame) = (Vec::new(), Frame::default());
+        let deadline_ms = kept.deadline_ms.map(|ms| self.wall.of_store_ms(ms));
+        file::write_key(&mut head, kept.key, deadline_ms, |out| frame = dump::frame(kept.content, self.wall, out));
+        Frame { head, ..frame }
+    }
+
+    fn encode(&self, frame: &Frame, portion: Portion, out: &mut Vec<u8>) {
+        let mut piece = Piece::default();
+        piece.write(|out| dump::write_part(out, frame, portion, self.wall));
+        out.append(&mut piece.into_bytes());
+    }
+
+    fn part(&mut self, db: usize, frame: &Frame, fill: &mut Fill) -> bool {
+        let written = &mut *self.written.borrow_mut();
+        let (mut has_more, is_first) = (false, written.parts == Parts::None);
+        written.part.write(|out| {
+            if is_first {
+                file::write_db(out, db);
+            }
+            has_more = fill(&mut |part| match part {
+                Part::Bytes(bytes) => out.extend_from_slice(bytes),
+                Part::Portion(portion) => dump::write_part(out, frame, portion, self.wall),
+            });
+        });
+        written.parts = match written.parts {
+            Parts::None | Parts::Begun if has_more => Parts::Begun,
+            Parts::Leaving | Parts::Ending if has_more => Parts::Leaving,
+            Parts::Leaving | Parts::Ending => Parts::Ending,
+            // It is short enough to go with others.
+            Parts::None | Parts::Begun => {
+                written.piece.append(std::mem::take(&mut written.part));
+                written.db = Some(db);
+                Parts::None
+            }
+        };
+        has_more
     }
 }
 
@@ -93,9 +197,8 @@ impl Shard {
     /// everything.
     pub fn begin_saving(&self) {
         let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
-        let (into, wall) = (written.clone(), Wall::at(now, &self.clock));
-        let keep = move |db: usize, kept: Kept| into.borrow_mut().add(db, &kept, wall);
-        self.keyspace.borrow_mut().begin_saving(now, Box::new(keep));
+        let writer = Writer { written: written.clone(), wall: Wall::at(now, &self.clock) };
+        self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
         *self.written.borrow_mut() = Some(written);
     }
 
@@ -107,14 +210,14 @@ impl Shard {
             let saved = self
                 .keyspace
                 .borrow_mut()
-                .save_some(|| written.borrow().piece.len() < PIECE_BYTES && store_us() - began_us < SLICE_US);
+                .save_some(|| !written.borrow().is_full() && store_us() - began_us < SLICE_US);
             if saved == Saved::Void {
                 return Wrote::Nothing;
             }
-            let is_piece = saved == Saved::All || written.borrow().piece.len() >= PIECE_BYTES;
-            let piece = if is_piece { std::mem::take(&mut *written.borrow_mut()).piece } else { Piece::default() };
-            if !piece.is_empty() && !send(&pieces, piece).await {
-                return Wrote::NoRoom;
+            while let Some(leaving) = { written.borrow_mut().take(saved == Saved::All) } {
+                if !send(&pieces, self.id, leaving).await {
+                    return Wrote::NoRoom;
+                }
             }
             if saved == Saved::All {
                 return Wrote::All;
@@ -222,9 +325,10 @@ impl Shard {
     }
 }
 
-async fn send(pieces: &Pieces, mut piece: Piece) -> bool {
+async fn send(pieces: &Pieces, from: usize, leaving: Leaving) -> bool {
+    let (mut piece, goes_on) = (leaving.piece, leaving.goes_on);
     loop {
-        match pieces.offer(piece) {
+        match pieces.offer(from, piece, goes_on) {
             Offered::Taken => return true,
             Offered::Over => return false,
             Offered::Full(again) => {

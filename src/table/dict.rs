@@ -6,6 +6,7 @@
 
 use super::entry::{Entry, Stored};
 use super::hash::Hasher;
+use super::saving::{Saving, ShowElement};
 use super::scan::Cursor;
 use super::sweep::Swept;
 use super::table::{NO_FIELDS, Table};
@@ -27,6 +28,8 @@ pub struct Dict {
     now_ms: u64,
     /// Elements keep their addresses.
     pinned: bool,
+    /// What it had at a moment is shown in slices.
+    saving: Option<Box<Saving>>,
 }
 
 enum Form {
@@ -67,7 +70,7 @@ impl Default for Dict {
 impl Dict {
     pub fn new() -> Dict {
         let small = Small { entries: HashTable::new(), entry_bytes: 0, with_deadline: 0, earliest_ms: NEVER_MS };
-        Dict { form: Form::Small(small), now_ms: 0, pinned: false }
+        Dict { form: Form::Small(small), now_ms: 0, pinned: false, saving: None }
     }
 
     /// Elements keep their addresses as long as they have values of one length: see [`Dict::add_pinned`].
@@ -86,6 +89,14 @@ impl Dict {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// An element is about to change: who shows what there was may need it as it is.
+    #[inline]
+    fn save_first(&mut self, key: Key) {
+        if let (Some(saving), Form::Large(table)) = (&mut self.saving, &self.form) {
+            saving.before_change(key, || table.find(key).map(|slot| (table.entry(slot), table.deadline_ms(slot))));
+        }
     }
 
     /// Slots in which elements are or could be.
@@ -150,8 +161,9 @@ impl Dict {
             }
             self.grow();
         }
-        let Form::Large(table) = &mut self.form else { unreachable!("it has grown") };
         let key = hasher().key(member);
+        self.save_first(key);
+        let Form::Large(table) = &mut self.form else { unreachable!("it has grown") };
         match table.find(key) {
             Some(slot) => {
                 table.set_content(slot, value.into());
@@ -180,6 +192,9 @@ impl Dict {
         let Form::Large(table) = &mut self.form else { unreachable!("it has grown") };
         let is_new = table.find(key).is_none();
         if is_new {
+            if let Some(saving) = &mut self.saving {
+                saving.before_change(key, || None);
+            }
             table.insert(key, value, 0);
         }
         is_new
@@ -233,6 +248,7 @@ impl Dict {
     /// Takes an element out; whether it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let key = hasher().key(member);
+        self.save_first(key);
         match &mut self.form {
             Form::Small(small) => small.remove(key),
             Form::Large(table) => table.find(key).map(|slot| table.remove(slot)).is_some(),
@@ -243,6 +259,7 @@ impl Dict {
     pub fn set_deadline(&mut self, member: &[u8], deadline_ms: Option<u64>, now_ms: u64) {
         let key = hasher().key(member);
         self.now_ms = now_ms;
+        self.save_first(key);
         match &mut self.form {
             Form::Small(small) => small.set_deadline(key, deadline_ms),
             Form::Large(table) => {
@@ -298,10 +315,16 @@ impl Dict {
             Form::Small(small) => small.sweep(before_ms, limit, each),
             Form::Large(table) => {
                 let mut all = Swept::default();
+                let mut saving = self.saving.as_deref_mut();
+                let mut dead = |entry: Entry, at_ms: u64| {
+                    if let Some(saving) = &mut saving {
+                        saving.before_change(hasher().key(entry.key()), || Some((entry, Some(at_ms))));
+                    }
+                    each(entry, at_ms);
+                };
                 while all.deleted < limit && table.next_due_hint_ms() < before_ms {
                     let rest = limit - all.deleted;
-                    let swept = table
-                        .sweep_earliest(before_ms, now_ms, rest, &mut |entry: Entry, at_ms: u64| each(entry, at_ms));
+                    let swept = table.sweep_earliest(before_ms, now_ms, rest, &mut dead);
                     all.deleted += swept.deleted;
                     all.bytes += swept.bytes;
                 }
@@ -364,6 +387,30 @@ impl Dict {
                 if next.shard > 0 { 0 } else { next.to_u64() }
             }
         }
+    }
+
+    /// What is there now is shown from now on, by [`Dict::save_some`], whatever becomes of it. Whether it is: where there
+    /// are few elements, they can be shown at once.
+    pub fn begin_saving(&mut self) -> bool {
+        self.saving = matches!(self.form, Form::Large(_)).then(|| Box::new(Saving::new()));
+        self.is_saved()
+    }
+
+    /// Shows some elements, each once, with their values and deadlines; whether there may be more.
+    pub fn save_some(&mut self, each: &mut ShowElement) -> bool {
+        match (&mut self.saving, &self.form) {
+            (Some(saving), Form::Large(table)) => saving.show(table, each),
+            _ => false,
+        }
+    }
+
+    pub fn stop_saving(&mut self) {
+        self.saving = None;
+    }
+
+    #[inline]
+    pub fn is_saved(&self) -> bool {
+        self.saving.is_some()
     }
 
     /// Gives back about `limit` elements of a collection that is not used any more; whether nothing is left.

@@ -25,7 +25,7 @@
 //! - [`block`]: slots and their columns, and the heap of their entries
 //! - [`table`]: search, writes; `reshape`: how blocks come and go; `sweep`: what is dead goes; [`minima`]: which block has
 //!   to be looked at first; [`scan`]: cursors; `walk`: slices; `thin`: what goes where memory is short
-//! - [`dict`]: the elements of one collection
+//! - [`dict`]: the elements of one collection; `saving`: what it had at a moment
 
 pub mod block;
 pub mod dict;
@@ -35,6 +35,7 @@ mod minima;
 #[cfg(test)]
 mod model_test;
 mod reshape;
+mod saving;
 pub mod scan;
 mod sweep;
 #[allow(clippy::module_inception)]
@@ -47,6 +48,7 @@ pub use block::NEVER_MS;
 pub use dict::{Dict, element_hash};
 pub use entry::{Entry, Kind, Stored, Value};
 pub use hash::{Hasher, Key};
+pub use saving::Changed;
 pub use scan::Cursor;
 pub use sweep::{FieldsSwept, Next, Swept, Undertaker};
 pub use table::{Shape, Slot, Table, Upkeep};

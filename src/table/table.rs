@@ -744,8 +744,12 @@ impl Table {
         &self.directory[self.directory_index(position)]
     }
 
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash(key)
+    }
+
     pub(super) fn position_of(&self, key: &[u8]) -> u64 {
-        spread(self.hasher.hash(key))
+        spread(self.hash(key))
     }
 
     /// Asks the cache for what a lookup of the key will read, one level a call: 0 directory, 1 group, 2 entry, 3 and 4 the

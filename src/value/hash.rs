@@ -9,7 +9,7 @@
 //! them. A field whose deadline has passed may still stand there; whoever reads says what the time is.
 
 use super::pack::{self, Buffer, Element, Encoded, Item, Out};
-use super::{Node, NodeType};
+use super::{Node, NodeType, Portion};
 use crate::table::{Dict, Entry, FieldsSwept, Kind, NEVER_MS, Next, Stored, Value};
 
 const EARLIEST_AT: usize = pack::COUNT_BYTES;
@@ -49,6 +49,22 @@ impl Node for Hash {
 
     fn dict(&self) -> Option<&Dict> {
         Some(&self.fields)
+    }
+
+    fn begin_saving(&mut self) -> bool {
+        self.fields.begin_saving()
+    }
+
+    fn save_some(&mut self, to: &mut dyn FnMut(Portion)) -> bool {
+        self.fields.save_some(&mut |name, value, deadline_ms| to(Portion::Field(name, value, deadline_ms)))
+    }
+
+    fn stop_saving(&mut self) {
+        self.fields.stop_saving();
+    }
+
+    fn is_saved(&self) -> bool {
+        self.fields.is_saved()
     }
 }
 

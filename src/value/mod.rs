@@ -29,6 +29,7 @@ pub mod zset;
 
 use crate::table::{Dict, Kind, Value};
 use number::parse_i64;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A collection that does not stand in its key's entry: it is kept behind a pointer there.
 pub trait Node: Send {
@@ -42,6 +43,36 @@ pub trait Node: Send {
     fn dict(&self) -> Option<&Dict> {
         None
     }
+    /// What it holds now is shown from now on, by [`Node::save_some`], whatever becomes of it. Whether it is: a small one
+    /// can be shown at once.
+    fn begin_saving(&mut self) -> bool;
+    /// Shows a little of that: nothing comes twice, and the elements of a list and the entries of a stream come in their
+    /// order. Whether there may be more.
+    fn save_some(&mut self, to: &mut dyn FnMut(Portion)) -> bool;
+    /// The rest is not wanted.
+    fn stop_saving(&mut self);
+    /// Whether it is being shown.
+    fn is_saved(&self) -> bool;
+}
+
+/// A portion of a collection.
+#[derive(Clone, Copy)]
+pub enum Portion<'a> {
+    Member(&'a [u8]),
+    Scored(&'a [u8], f64),
+    /// A field of a hash, its value and its deadline in store milliseconds.
+    Field(&'a [u8], Value<'a>, Option<u64>),
+    /// Elements of a list that are kept together, one at the least.
+    Elements(list::Together<'a>),
+    /// Entries of a stream that are kept together.
+    Entries(&'a stream::Chunk),
+}
+
+/// Numbers the occasions on which collections are shown piece by piece, so that a chunk can say on which it was settled.
+/// None is 0.
+fn next_era() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
 }
 
 /// A type of node.

@@ -10,7 +10,7 @@
 
 use super::number::{I64_TEXT_BYTES_MAX, parse_i64};
 use super::pack::{self, Buffer, COUNT_BYTES, COUNT_MAX, Element, Encoded, Item, has_room};
-use super::{Node, NodeType, intset};
+use super::{Node, NodeType, Portion, intset};
 use crate::config::Limits;
 use crate::table::{Dict, Entry, Kind, Stored, Value};
 
@@ -43,6 +43,22 @@ impl Node for Set {
 
     fn dict(&self) -> Option<&Dict> {
         Some(&self.members)
+    }
+
+    fn begin_saving(&mut self) -> bool {
+        self.members.begin_saving()
+    }
+
+    fn save_some(&mut self, to: &mut dyn FnMut(Portion)) -> bool {
+        self.members.save_some(&mut |member, _, _| to(Portion::Member(member)))
+    }
+
+    fn stop_saving(&mut self) {
+        self.members.stop_saving();
+    }
+
+    fn is_saved(&self) -> bool {
+        self.members.is_saved()
     }
 }
 

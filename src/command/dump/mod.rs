@@ -2,15 +2,18 @@
 //!
 //! - `write.rs`: a value to bytes
 //! - `build.rs`: a value from bytes that anybody may have made
+//! - `parts.rs`: a large value to bytes, part by part
 //! - `streams.rs`: both for streams
 //! - `wall.rs`: times, which are those of the wall clock there
 
 mod build;
+mod parts;
 mod streams;
 mod wall;
 mod write;
 
 pub use build::build;
+pub use parts::{frame, write_part};
 pub use wall::Wall;
 pub use write::write;
 

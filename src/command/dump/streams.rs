@@ -6,7 +6,7 @@ use crate::rdb::stream::{self, StreamWriter};
 use crate::rdb::{EntryTexts, Error, Result};
 use crate::value::pack::Element;
 use crate::value::stream::{
-    CHUNK_BYTES_MAX, ChunkLimits, Consumer, ConsumerKey, Group, Id, Log, Pending, Run, RunTexts, Stream,
+    CHUNK_BYTES_MAX, Chunk, ChunkLimits, Consumer, ConsumerKey, Group, Groups, Id, Log, Pending, Run, RunTexts, Stream,
 };
 
 /// Appends type and value.
@@ -28,12 +28,38 @@ pub fn write(out: &mut Vec<u8>, Stream { log, groups }: &Stream, wall: Wall) {
             }
         }
     }
-    writer.finish(&stream::Stream {
+    writer.finish(&beside_entries(log, groups, wall));
+}
+
+/// All that is not in the entries.
+fn beside_entries(log: &Log, groups: &Groups, wall: Wall) -> stream::Stream {
+    stream::Stream {
         last_id: log.last_id(),
         max_deleted_id: log.max_deleted_id(),
         entries_added: log.entries_added() as u64,
         groups: groups.iter().map(|(name, group)| group_to_rdb(name, group, wall)).collect(),
+    }
+}
+
+/// What stands before and behind the chunks of a stream.
+pub fn frame(head: &mut Vec<u8>, foot: &mut Vec<u8>, Stream { log, groups }: &Stream, wall: Wall) {
+    stream::head(head, log.chunk_count());
+    stream::foot(foot, log.len(), log.first_id(), &beside_entries(log, groups, wall));
+}
+
+/// Appends a chunk.
+pub fn part(out: &mut Vec<u8>, chunk: &Chunk) {
+    let fields: Vec<Element> = chunk.fields().collect();
+    let entries = chunk.entries().map(|entry| {
+        let shares_fields = entry.shares_fields();
+        let texts = if shares_fields {
+            entry.pairs().map(|(_, value)| value).collect()
+        } else {
+            entry.pairs().flat_map(|(field, value)| [field, value]).collect()
+        };
+        (entry.id, shares_fields, texts)
     });
+    stream::node(out, chunk.first(), &fields, entries);
 }
 
 fn group_to_rdb(name: &[u8], group: &Group, wall: Wall) -> stream::Group {

@@ -5,6 +5,7 @@ use super::super::{EntryTexts, kind, write};
 use super::{Group, SAME_FIELDS, Stream, UNKNOWN};
 use crate::value::pack::Element;
 use crate::value::stream::Id;
+use smallvec::SmallVec;
 
 /// Redis' defaults of `stream-node-max-bytes` and `stream-node-max-entries`.
 const NODE_BYTES_MAX: usize = 4096;
@@ -101,8 +102,7 @@ impl<'o> StreamWriter<'o> {
 
     fn end_node(&mut self) {
         let Some(node) = self.node.take() else { return };
-        write::blob(self.out, &id_bytes(node.master));
-        write::blob(self.out, &node.finish());
+        node.write(self.out);
         self.nodes += 1;
     }
 
@@ -110,39 +110,69 @@ impl<'o> StreamWriter<'o> {
     pub fn finish(mut self, stream: &Stream) {
         self.end_node();
         write::len_at(self.out, self.nodes_at, self.nodes);
-        write::len(self.out, self.entries);
-        self.id(stream.last_id);
-        self.id(self.first_id);
-        self.id(stream.max_deleted_id);
-        write::len(self.out, stream.entries_added);
-        write::len(self.out, stream.groups.len() as u64);
-        stream.groups.iter().for_each(|group| self.group(group));
+        foot(self.out, self.entries, self.first_id, stream);
     }
+}
 
-    fn id(&mut self, id: Id) {
-        write::len(self.out, id.ms);
-        write::len(self.out, id.seq);
+/// What stands before so many times [`node`].
+pub fn head(out: &mut Vec<u8>, nodes: usize) {
+    out.push(kind::STREAM_LISTPACKS_2);
+    write::len(out, nodes as u64);
+}
+
+/// Entries that are kept together, one at least, all in one node, with the fields that some of them share: of each its
+/// id, whether its texts are the values of those, and the texts.
+pub fn node<'a>(
+    out: &mut Vec<u8>,
+    master: Id,
+    fields: &[Element<'a>],
+    entries: impl Iterator<Item = (Id, bool, SmallVec<[Element<'a>; 16]>)>,
+) {
+    let mut node = Node::new(master, listpack(fields.iter()));
+    for (id, shares_fields, texts) in entries {
+        if shares_fields {
+            node.values(id, texts.into_iter());
+        } else {
+            node.pairs(id, texts.iter().copied());
+        }
     }
+    node.write(out);
+}
 
-    fn group(&mut self, group: &Group) {
-        write::element(self.out, Element::Bytes(&group.name));
-        self.id(group.last_id);
-        write::len(self.out, group.entries_read.unwrap_or(UNKNOWN));
-        write::len(self.out, group.pending.len() as u64);
-        for pending in &group.pending {
-            self.out.extend_from_slice(&id_bytes(pending.id));
-            self.out.extend_from_slice(&pending.delivered_ms.to_le_bytes());
-            write::len(self.out, pending.deliveries);
-        }
-        let mut owned = vec![Vec::new(); group.consumers.len()];
-        group.pending.iter().for_each(|pending| owned[pending.owner].push(pending.id));
-        write::len(self.out, group.consumers.len() as u64);
-        for (consumer, owned) in group.consumers.iter().zip(owned) {
-            write::element(self.out, Element::Bytes(&consumer.name));
-            self.out.extend_from_slice(&consumer.seen_ms.to_le_bytes());
-            write::len(self.out, owned.len() as u64);
-            owned.into_iter().for_each(|id| self.out.extend_from_slice(&id_bytes(id)));
-        }
+/// What stands behind the nodes, which have so many entries; the first one has this id.
+pub fn foot(out: &mut Vec<u8>, entries: u64, first_id: Id, stream: &Stream) {
+    write::len(out, entries);
+    id(out, stream.last_id);
+    id(out, first_id);
+    id(out, stream.max_deleted_id);
+    write::len(out, stream.entries_added);
+    write::len(out, stream.groups.len() as u64);
+    stream.groups.iter().for_each(|of| group(out, of));
+}
+
+fn id(out: &mut Vec<u8>, id: Id) {
+    write::len(out, id.ms);
+    write::len(out, id.seq);
+}
+
+fn group(out: &mut Vec<u8>, group: &Group) {
+    write::element(out, Element::Bytes(&group.name));
+    id(out, group.last_id);
+    write::len(out, group.entries_read.unwrap_or(UNKNOWN));
+    write::len(out, group.pending.len() as u64);
+    for pending in &group.pending {
+        out.extend_from_slice(&id_bytes(pending.id));
+        out.extend_from_slice(&pending.delivered_ms.to_le_bytes());
+        write::len(out, pending.deliveries);
+    }
+    let mut owned = vec![Vec::new(); group.consumers.len()];
+    group.pending.iter().for_each(|pending| owned[pending.owner].push(pending.id));
+    write::len(out, group.consumers.len() as u64);
+    for (consumer, owned) in group.consumers.iter().zip(owned) {
+        write::element(out, Element::Bytes(&consumer.name));
+        out.extend_from_slice(&consumer.seen_ms.to_le_bytes());
+        write::len(out, owned.len() as u64);
+        owned.into_iter().for_each(|id| out.extend_from_slice(&id_bytes(id)));
     }
 }
 
@@ -197,10 +227,11 @@ impl Node {
         head
     }
 
-    fn finish(self) -> Vec<u8> {
+    fn write(self, out: &mut Vec<u8>) {
         let mut listpack = self.head();
         listpack.append(&self.body);
-        listpack.finish()
+        write::blob(out, &id_bytes(self.master));
+        write::blob(out, &listpack.finish());
     }
 }
 

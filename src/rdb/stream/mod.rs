@@ -14,7 +14,7 @@ mod encode;
 
 pub use super::sink::{Consumer, Group, Pending, Stream};
 pub(super) use decode::{Version, decode};
-pub use encode::StreamWriter;
+pub use encode::{StreamWriter, foot, head, node};
 
 /// Flags of an entry.
 const DELETED: i64 = 1;

@@ -1,6 +1,7 @@
 //! One allocation of a list: a linked sequence with room at either end.
 
 use crate::value::pack::{Element, link};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Shape of the bytes: `gap | elements | room`, the room being the vector's spare capacity.
@@ -10,6 +11,10 @@ pub(super) struct Chunk {
     /// Bytes of the gap.
     gap: u32,
     count: u32,
+    /// See `saving.rs`: when it was shown, or copied to be shown, or came to be, and what is to be shown before it.
+    pub era: u32,
+    #[expect(clippy::box_collection, reason = "hardly any chunk has this, and each has room for it")]
+    pub kept: Option<Box<VecDeque<Chunk>>>,
 }
 
 /// Bytes a chunk begins with, where there may be more.
@@ -18,14 +23,14 @@ const BYTES_MIN: usize = 64;
 impl Chunk {
     /// A chunk of a linked sequence.
     pub fn of(sequence: &[u8], count: usize) -> Chunk {
-        Chunk { data: sequence.to_vec(), gap: 0, count: count as u32 }
+        Chunk { data: sequence.to_vec(), count: count as u32, ..Chunk::default() }
     }
 
     /// A chunk of one element.
     pub fn single(element: Element) -> Chunk {
         let mut data = Vec::with_capacity(link::encoded_len(element));
         link::encode(element, &mut data);
-        Chunk { data, gap: 0, count: 1 }
+        Chunk { data, count: 1, ..Chunk::default() }
     }
 
     /// The linked sequence.

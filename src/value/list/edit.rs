@@ -136,7 +136,7 @@ impl List {
     fn tidy(&mut self, segment: usize, chunk: usize, limit: Limit) {
         let found = &self.segments[segment].chunks[chunk];
         if found.count() == 0 {
-            self.remove_chunk(segment, chunk);
+            self.drop_chunk(segment, chunk);
         } else if limit.quarters(1).allows(found.bytes().len(), found.count()) {
             let room = limit.quarters(3);
             let _ = self.join(segment, chunk, room) || chunk > 0 && self.join(segment, chunk - 1, room);

@@ -13,6 +13,7 @@
 //! - `chunk.rs`: one chunk
 //! - `edit.rs`: what changes a list in its middle
 //! - `packed.rs`: what changes a list that is packed
+//! - `saving.rs`: what a list had at a moment, shown in slices while it changes
 //! - `view.rs`: reading lists, small ones included
 //!
 //! Invariants: no chunk and no segment is empty; a chunk of several elements keeps to the [`Limit`] it was made with.
@@ -20,17 +21,20 @@
 mod chunk;
 mod edit;
 pub mod packed;
+mod saving;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
+pub use saving::Together;
 pub use view::{Direction, Iter, View};
 
 use super::pack::{self, COUNT_BYTES, COUNT_MAX, Element, link};
-use super::{Node, NodeType};
+use super::{Node, NodeType, Portion};
 use crate::table::Kind;
 use chunk::Chunk;
+use saving::Saving;
 use std::collections::VecDeque;
 
 /// How large a chunk, or a packed list, may be.
@@ -52,12 +56,16 @@ pub struct List {
     len: usize,
     /// Bytes of the chunks and of the tables that lead to them.
     bytes: usize,
+    /// What it had at a moment is shown in slices.
+    saving: Option<Box<Saving>>,
 }
 
 #[derive(Default)]
 struct Segment {
     chunks: VecDeque<Chunk>,
     len: usize,
+    /// When nothing was left to be shown of its chunks: see `saving.rs`.
+    shown: u32,
 }
 
 /// Chunks of a segment that is full.
@@ -140,6 +148,22 @@ impl Node for List {
     fn boxed_clone(&self) -> Box<dyn Node> {
         Box::new(self.clone())
     }
+
+    fn begin_saving(&mut self) -> bool {
+        saving::begin(self)
+    }
+
+    fn save_some(&mut self, to: &mut dyn FnMut(Portion)) -> bool {
+        saving::save_some(self, to)
+    }
+
+    fn stop_saving(&mut self) {
+        saving::stop(self);
+    }
+
+    fn is_saved(&self) -> bool {
+        self.saving.is_some()
+    }
 }
 
 impl Default for List {
@@ -150,7 +174,7 @@ impl Default for List {
 
 impl List {
     pub fn new() -> List {
-        List { segments: VecDeque::new(), len: 0, bytes: size_of::<List>() }
+        List { segments: VecDeque::new(), len: 0, bytes: size_of::<List>(), saving: None }
     }
 
     /// A list of the elements of a packed one.
@@ -216,7 +240,7 @@ impl List {
             let found = &self.segments[segment].chunks[chunk];
             if left >= found.count() {
                 left -= found.count();
-                self.remove_chunk(segment, chunk);
+                self.drop_chunk(segment, chunk);
                 continue;
             }
             let range = match end {
@@ -246,6 +270,9 @@ impl List {
 
     /// Changes a chunk and keeps the books; it may be left empty only to be removed next.
     fn edit_chunk<R>(&mut self, segment: usize, chunk: usize, edit: impl FnOnce(&mut Chunk) -> R) -> R {
+        if self.saving.is_some() {
+            self.keep_chunk(segment, chunk);
+        }
         let home = &mut self.segments[segment];
         let chunk = &mut home.chunks[chunk];
         let (bytes, count) = (chunk.allocated(), chunk.count());
@@ -258,7 +285,8 @@ impl List {
 
     /// Puts a chunk in front of that of an index within a segment. A segment that is full gets a new neighbour, or
     /// gives half of its chunks away.
-    fn insert_chunk(&mut self, segment: usize, index: usize, chunk: Chunk) {
+    fn insert_chunk(&mut self, segment: usize, index: usize, mut chunk: Chunk) {
+        chunk.era = self.saving.as_ref().map_or(0, |saving| saving.era);
         self.bytes += chunk.allocated();
         self.len += chunk.count();
         let (mut segment, mut index) = (segment, index);
@@ -289,13 +317,33 @@ impl List {
             let chunks = home.chunks.split_off(home.chunks.len() / 2);
             let len = chunks.iter().map(Chunk::count).sum();
             home.len -= len;
-            Segment { chunks, len }
+            Segment { chunks, len, shown: home.shown }
         });
         self.insert_segment(segment + 1, back);
     }
 
-    /// Takes a chunk away, and its segment where that was its last one.
+    /// Takes a chunk away, whose elements are wanted elsewhere.
     fn remove_chunk(&mut self, segment: usize, index: usize) -> Chunk {
+        if self.saving.is_some() {
+            self.keep_chunk(segment, index);
+        }
+        let mut removed = self.take_chunk(segment, index);
+        if let Some(kept) = removed.kept.take() {
+            self.pass_on(segment, index, *kept);
+        }
+        removed
+    }
+
+    /// Takes a chunk away with all that is in it.
+    fn drop_chunk(&mut self, segment: usize, index: usize) {
+        let removed = self.take_chunk(segment, index);
+        if self.saving.is_some() {
+            self.keep_dropped(segment, index, removed);
+        }
+    }
+
+    /// Takes a chunk out, and its segment where that was its last one.
+    fn take_chunk(&mut self, segment: usize, index: usize) -> Chunk {
         let removed = self.edit_segment(segment, |home| {
             let removed = home.chunks.remove(index).expect("the index of a chunk");
             home.len -= removed.count();

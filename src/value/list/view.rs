@@ -33,6 +33,14 @@ pub struct Iter<'a> {
 }
 
 impl<'a> View<'a> {
+    /// How many pieces its elements are kept in.
+    pub fn chunk_count(self) -> usize {
+        match self {
+            View::Packed(_) => 1,
+            View::Node(list) => list.chunk_count(),
+        }
+    }
+
     /// The list that is kept like this.
     pub fn of(content: Stored<'a>) -> View<'a> {
         match content {

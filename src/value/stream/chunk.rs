@@ -53,6 +53,8 @@ pub struct Chunk {
     /// Where the first entry is that is not deleted: what is trimmed entry by entry is not walked over again.
     begin: usize,
     buffer: Vec<u8>,
+    /// See `saving.rs`: when it was shown, or copied to be shown, or came to be.
+    pub(super) era: u32,
 }
 
 /// An entry as it stands in its chunk.
@@ -83,7 +85,7 @@ impl Chunk {
         for field in fields {
             Element::of(field).encode(&mut buffer);
         }
-        Chunk { first: id, last: id, live: 0, dead: 0, dead_bytes: 0, begin: buffer.len(), buffer }
+        Chunk { first: id, last: id, live: 0, dead: 0, dead_bytes: 0, begin: buffer.len(), buffer, era: 0 }
     }
 
     /// Whether an entry with so many bytes of text belongs into the next chunk.

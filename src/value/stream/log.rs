@@ -8,7 +8,9 @@
 use super::chunk::{CHUNK_BYTES_MAX, Chunk, ChunkLimits, Entry};
 use super::id::{Id, NewId};
 use super::map_bytes;
+use super::saving::Saving;
 use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
 use thiserror::Error;
 
 /// Why an entry is not appended.
@@ -66,6 +68,8 @@ pub struct Log {
     entries_added: i64,
     /// Of all chunks.
     chunk_bytes: usize,
+    /// What it had at a moment is shown in slices.
+    saving: Option<Box<Saving>>,
 }
 
 /// Entries on their way into a stream that were kept together, with the fields that some of them share.
@@ -169,6 +173,7 @@ impl Log {
         limits: ChunkLimits,
     ) {
         debug_assert!(id > self.last_id && pairs.len().is_multiple_of(2));
+        self.keep_tail();
         if let Some(tail) = self.tail.as_mut().filter(|tail| tail.last() >= id) {
             tail.drop_dead_end();
         }
@@ -193,6 +198,7 @@ impl Log {
         limits: ChunkLimits,
     ) {
         debug_assert!(id > self.last_id);
+        self.keep_tail();
         let own_bytes = match &texts {
             RunTexts::Values(texts) | RunTexts::Pairs(texts) => texts.clone().map(<[u8]>::len).sum(),
         };
@@ -214,7 +220,8 @@ impl Log {
     }
 
     /// The last chunk grows no more; this one does.
-    fn begin_chunk(&mut self, chunk: Chunk) {
+    fn begin_chunk(&mut self, mut chunk: Chunk) {
+        chunk.era = self.saving.as_ref().map_or(0, |saving| saving.era);
         if let Some(mut full) = self.tail.take() {
             self.chunk_bytes -= full.bytes();
             full.close();
@@ -231,6 +238,36 @@ impl Log {
         self.last_id = id;
         if self.len == 1 {
             self.first_id = id;
+        }
+    }
+
+    /// See [`Node::begin_saving`](crate::value::Node::begin_saving).
+    pub fn begin_saving(&mut self) -> bool {
+        self.saving = Saving::begin(self.chunk_count());
+        self.is_saved()
+    }
+
+    /// Shows a chunk; whether there may be more.
+    pub fn save_some(&mut self, to: &mut dyn FnMut(&Chunk)) -> bool {
+        let Log { chunks, tail, saving: Some(saving), .. } = self else { return false };
+        let in_place = chunks.range_mut((saving.from(), Bound::Unbounded)).map(|(_, chunk)| chunk).chain(tail);
+        saving.save_some(in_place, to)
+    }
+
+    pub fn stop_saving(&mut self) {
+        self.saving = None;
+    }
+
+    #[inline]
+    pub fn is_saved(&self) -> bool {
+        self.saving.is_some()
+    }
+
+    /// The last chunk is about to change.
+    #[inline]
+    fn keep_tail(&mut self) {
+        if let (Some(saving), Some(tail)) = (&mut self.saving, &mut self.tail) {
+            saving.before_change(tail);
         }
     }
 
@@ -275,6 +312,9 @@ impl Log {
         let chunk =
             if in_tail { self.tail.as_mut() } else { self.chunks.range_mut(..=id).next_back().map(|(_, chunk)| chunk) };
         let Some(chunk) = chunk else { return false };
+        if let Some(saving) = &mut self.saving {
+            saving.before_change(chunk);
+        }
         let before = chunk.bytes();
         if !chunk.delete(id) {
             return false;
@@ -389,6 +429,9 @@ impl Log {
         let in_tail = self.chunks.is_empty();
         let chunk = self.chunks.first_entry().map(btree_map::OccupiedEntry::into_mut).or(self.tail.as_mut());
         let Some(chunk) = chunk else { return };
+        if let Some(saving) = &mut self.saving {
+            saving.before_change(chunk);
+        }
         let (before, mut len) = (chunk.bytes(), self.len);
         chunk.trim(|id| {
             let more = match to {
@@ -418,7 +461,10 @@ impl Log {
                 std::mem::replace(&mut self.tail, before)
             }
         };
-        self.chunk_bytes -= dropped.map_or(0, |chunk| chunk.bytes());
+        self.chunk_bytes -= dropped.as_ref().map_or(0, |chunk| chunk.bytes());
+        if let (Some(saving), Some(chunk)) = (&mut self.saving, dropped) {
+            saving.keep_dropped(chunk);
+        }
     }
 
     fn find_first_id(&mut self) {
@@ -428,7 +474,7 @@ impl Log {
 
 impl Clone for Log {
     fn clone(&self) -> Log {
-        let mut log = Log { chunks: self.chunks.clone(), tail: self.tail.clone(), ..*self };
+        let mut log = Log { chunks: self.chunks.clone(), tail: self.tail.clone(), saving: None, ..*self };
         // A copy has no room to spare.
         log.chunk_bytes = log.all_chunks().map(Chunk::bytes).sum();
         log

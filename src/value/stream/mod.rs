@@ -10,6 +10,7 @@
 //! | `id.rs` | ids, and their texts |
 //! | `chunk.rs` | entries in bytes |
 //! | `log.rs` | the entries in order: append, range, delete, trim; the counters behind a group's lag |
+//! | `saving.rs` | the entries as of one moment, shown in slices while they change |
 //! | `group.rs` | groups, consumers, what is pending |
 //!
 //! Appending is O(1), finding an id O(log n) in the number of chunks and O(n) in the entries of one. Times are store
@@ -19,13 +20,14 @@ mod chunk;
 mod group;
 mod id;
 mod log;
+mod saving;
 
 #[cfg(test)]
 mod model_test;
 
-use super::{Node, NodeType};
+use super::{Node, NodeType, Portion};
 use crate::table::{Kind, Stored};
-pub use chunk::{CHUNK_BYTES_MAX, ChunkLimits, Entry, Pairs};
+pub use chunk::{CHUNK_BYTES_MAX, Chunk, ChunkLimits, Entry, Pairs};
 pub use group::{Consumer, ConsumerKey, Group, Groups, Pending};
 pub use id::{ID_TEXT_BYTES_MAX, Id, IdError, NewId};
 
@@ -64,6 +66,22 @@ impl Node for Stream {
 
     fn boxed_clone(&self) -> Box<dyn Node> {
         Box::new(self.clone())
+    }
+
+    fn begin_saving(&mut self) -> bool {
+        self.log.begin_saving()
+    }
+
+    fn save_some(&mut self, to: &mut dyn FnMut(Portion)) -> bool {
+        self.log.save_some(&mut |chunk| to(Portion::Entries(chunk)))
+    }
+
+    fn stop_saving(&mut self) {
+        self.log.stop_saving();
+    }
+
+    fn is_saved(&self) -> bool {
+        self.log.is_saved()
     }
 }
 

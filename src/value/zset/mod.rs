@@ -9,6 +9,7 @@
 
 mod node;
 mod packed;
+mod saving;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,8 @@
 use super::super::number::{I64_TEXT_BYTES_MAX, compare_f64};
 use super::super::order::{Member, Order};
 use super::super::pack::Element;
-use super::super::{Node, NodeType};
+use super::super::{Node, NodeType, Portion};
+use super::saving::Saving;
 use super::{Edit, View};
 use crate::table::block::prefetch;
 use crate::table::{Dict, Entry, Kind, Value, Whole};
@@ -15,11 +16,13 @@ use std::ops::Range;
 pub struct Zset {
     members: Dict,
     order: Order<Whole>,
+    /// What it had at a moment is shown in slices.
+    saving: Option<Box<Saving>>,
 }
 
 impl Default for Zset {
     fn default() -> Zset {
-        Zset { members: Dict::pinned(), order: Order::default() }
+        Zset { members: Dict::pinned(), order: Order::default(), saving: None }
     }
 }
 
@@ -62,6 +65,24 @@ impl Node for Zset {
     fn dict(&self) -> Option<&Dict> {
         Some(&self.members)
     }
+
+    fn begin_saving(&mut self) -> bool {
+        self.saving = Saving::begin(self.len());
+        self.is_saved()
+    }
+
+    fn save_some(&mut self, to: &mut dyn FnMut(Portion)) -> bool {
+        let Zset { order, saving, .. } = self;
+        saving.as_mut().is_some_and(|saving| saving.save_some(order, to))
+    }
+
+    fn stop_saving(&mut self) {
+        self.saving = None;
+    }
+
+    fn is_saved(&self) -> bool {
+        self.saving.is_some()
+    }
 }
 
 impl Clone for Zset {
@@ -69,7 +90,7 @@ impl Clone for Zset {
         let members = self.members.clone();
         let copy_of = |(score, member): (f64, Whole)| members.get_pinned(member.bytes()).map(|copy| (score, copy));
         let order = Order::from_sorted(self.order.iter(0..self.len()).filter_map(copy_of));
-        Zset { members, order }
+        Zset { members, order, saving: None }
     }
 }
 
@@ -119,7 +140,7 @@ impl Builder {
         if self.mixed {
             self.items.sort_unstable_by(by_item);
         }
-        Zset { members: self.members, order: Order::from_sorted(self.items.into_iter()) }
+        Zset { members: self.members, order: Order::from_sorted(self.items.into_iter()), saving: None }
     }
 }
 
@@ -170,6 +191,9 @@ impl Edit for Zset {
         let score = numeric(score);
         let (whole, new) = self.members.add_pinned(member, value_of(score));
         if new {
+            if let Some(saving) = &mut self.saving {
+                saving.before_change(member, None);
+            }
             self.order.insert(score, whole);
         } else {
             // A second item would be left behind in the order when the member goes.
@@ -180,6 +204,9 @@ impl Edit for Zset {
 
     fn change(&mut self, place: Whole, _: &[u8], score: f64) {
         let score = numeric(score);
+        if let Some(saving) = &mut self.saving {
+            saving.before_change(place.bytes(), Some(score_of(place.entry())));
+        }
         self.order.change(score_of(place.entry()), place, score);
         // SAFETY: the value keeps its length, so that the entry is not moved.
         let same = unsafe { place.replace_value(value_of(score).into()) };
@@ -187,14 +214,20 @@ impl Edit for Zset {
     }
 
     fn remove(&mut self, place: Whole, member: &[u8]) {
+        if let Some(saving) = &mut self.saving {
+            saving.before_change(member, Some(score_of(place.entry())));
+        }
         // First out of the order, which reads the member.
         self.order.remove(score_of(place.entry()), member);
         self.members.remove(member);
     }
 
     fn remove_range(&mut self, ranks: Range<usize>, mut removed: impl FnMut(Element, f64)) {
-        let members = &mut self.members;
-        self.order.remove_range(ranks, |score, entry| {
+        let Zset { members, order, saving } = self;
+        order.remove_range(ranks, |score, entry| {
+            if let Some(saving) = saving {
+                saving.before_change(entry.bytes(), Some(score));
+            }
             removed(Element::Bytes(entry.bytes()), score);
             members.remove(entry.bytes());
         });

@@ -1,0 +1,48 @@
+//! Large values in RDB form, part by part: a snapshot writes them while they go on changing.
+
+use super::{Wall, streams};
+use crate::keyspace::snapshot::Frame;
+use crate::keyspace::{Kind, NEVER_MS, Stored, Value};
+use crate::rdb::encode;
+use crate::value::pack::Element;
+use crate::value::stream::Stream;
+use crate::value::{Portion, hash, list, set, zset};
+
+/// What stands before and behind the parts of a value: a string that comes as it is, or a collection that has begun to be
+/// shown piece by piece. `head` already has what stands before the value.
+pub fn frame(content: Stored, wall: Wall, head: &mut Vec<u8>) -> Frame {
+    let mut frame = Frame::default();
+    match content.kind() {
+        Kind::String => {
+            if let Stored::String(Value::Bytes(bytes)) = content {
+                encode::string_head(head, bytes.len());
+            }
+        }
+        Kind::List => encode::list_head(head, list::View::of(content).chunk_count()),
+        Kind::Set => encode::set_head(head, set::View::of(content).len()),
+        Kind::Zset => encode::zset_head(head, zset::View::of(content).len()),
+        Kind::Hash => {
+            let view = hash::View::of(content);
+            // Dead fields that are still there are written, too: whoever reads them sees that they have died.
+            let earliest_ms = Some(view.earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS);
+            frame.earliest_ms = earliest_ms.map(|earliest_ms| wall.of_store_ms(earliest_ms));
+            encode::hash_head(head, view.len(), frame.earliest_ms);
+        }
+        Kind::Stream => streams::frame(head, &mut frame.foot, Stream::of(content), wall),
+    }
+    frame
+}
+
+/// Appends a part of a collection.
+pub fn write_part(out: &mut Vec<u8>, frame: &Frame, portion: Portion, wall: Wall) {
+    match portion {
+        Portion::Member(member) => encode::set_part(out, Element::Bytes(member)),
+        Portion::Scored(member, score) => encode::zset_part(out, Element::Bytes(member), score),
+        Portion::Field(name, value, deadline_ms) => {
+            let deadline_ms = deadline_ms.map(|deadline_ms| wall.of_store_ms(deadline_ms));
+            encode::hash_part(out, frame.earliest_ms, Element::Bytes(name), hash::element(value), deadline_ms);
+        }
+        Portion::Elements(elements) => encode::list_part(out, elements.iter()),
+        Portion::Entries(chunk) => streams::part(out, chunk),
+    }
+}
