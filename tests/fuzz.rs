@@ -43,6 +43,11 @@ fn files_of_snapshots_are_read_or_refused() {
     drive("snapshot", 15_000, properties::snapshot::check);
 }
 
+#[test]
+fn logs_are_read_up_to_where_they_are_whole() {
+    drive("log", 10_000, properties::log::check);
+}
+
 /// Checks every input of the corpus, then as many mutated ones.
 fn drive(name: &str, cases: usize, check: impl Fn(&[u8]) + RefUnwindSafe) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(name);

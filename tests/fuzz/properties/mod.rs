@@ -7,6 +7,7 @@
 #![allow(dead_code)]
 
 pub mod config;
+pub mod log;
 pub mod meter;
 pub mod number;
 pub mod parse;
