@@ -126,7 +126,8 @@ fn count(turn: &mut Turn) {
 /// Nothing where it may run in spite of a script that has run for long.
 #[cold]
 fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Found) -> Option<Progress> {
-    match gate::refusal(turn.session.standing(), turn.conditions, &command.spec, command.full_name) {
+    let log_trouble = || turn.server.global.log.failure();
+    match gate::refusal(turn.session.standing(), turn.conditions, &command.spec, command.full_name, log_trouble) {
         Refusal::Error(error) => Some(refuse(turn, found, error)),
         Refusal::Later => match in_the_way::of(turn, command, request) {
             Some(script) => Some(refuse(turn, found, Error::text(script.text()))),

@@ -180,9 +180,16 @@ impl Gate {
     }
 }
 
-/// Why a gate does not admit a command; the first reason in the order in which Redis asks for them.
+/// Why a gate does not admit a command; the first reason in the order in which Redis asks for them. `log_trouble` says why
+/// the log cannot be written.
 #[cold]
-pub fn refusal(standing: Standing, conditions: Conditions, spec: &Spec, full_name: &str) -> Refusal {
+pub fn refusal(
+    standing: Standing,
+    conditions: Conditions,
+    spec: &Spec,
+    full_name: &str,
+    log_trouble: impl FnOnce() -> String,
+) -> Refusal {
     Refusal::Error(if spec.has(PROTECTED) && !conditions.may_debug(standing) {
         Error::text(
             "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
@@ -201,10 +208,7 @@ pub fn refusal(standing: Standing, conditions: Conditions, spec: &Spec, full_nam
              the RDB error.",
         )
     } else if conditions.unlogged && spec.flags & (WRITE | TELLS_HEALTH) != 0 {
-        Error::text(
-            "MISCONF Errors writing to the AOF file. Commands that may modify the data set are disabled until it can be \
-             written again: the server's log and INFO persistence have the cause.",
-        )
+        Error::quoting(&[b"MISCONF Errors writing to the AOF file: ", log_trouble().as_bytes()])
     } else if conditions.loading && !spec.has(LOADING) {
         Error::text("LOADING Redis is loading the dataset in memory")
     } else if standing.in_multi && spec.has(NO_MULTI) {

@@ -249,6 +249,12 @@ impl Log {
         failure.clone().map(|reason| Trouble { reason, is_broken })
     }
 
+    /// Why it could not be written last. (By now it may be written again.)
+    pub fn failure(&self) -> String {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone().unwrap_or_else(|| "Success".to_owned())
+    }
+
     fn fail(&self, what: &str, error: &io::Error) {
         let reason = super::reason(error);
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);

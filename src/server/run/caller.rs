@@ -167,10 +167,12 @@ impl Caller {
         if command.spec.has(NO_SCRIPT) {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
-        if !self.gate.admits(command.spec.flags)
-            && let Refusal::Error(error) = refusal(self.standing, self.conditions(), &command.spec, command.full_name)
-        {
-            return Err(error);
+        if !self.gate.admits(command.spec.flags) {
+            let log_trouble = || self.server.global.log.failure();
+            let (conditions, name) = (self.conditions(), command.full_name);
+            if let Refusal::Error(error) = refusal(self.standing, conditions, &command.spec, name, log_trouble) {
+                return Err(error);
+            }
         }
         if command.spec.has(DENY_OOM) && !self.allows_oom && self.server.shard.is_past_bound() {
             return Err(Error::OutOfMemory);
