@@ -57,8 +57,6 @@ pub(super) const ROWS: &[Directive] = &[
     only!(Persistence "aof-use-rdb-preamble" "yes" Kind::YesNo,
         "a rewritten log without a snapshot at its begin is not available yet: only aof-use-rdb-preamble yes is accepted",
         "begin a rewritten log with a snapshot"),
-    only!(Persistence "aof-timestamp-enabled" "no" Kind::YesNo,
-        "times in the log are not available yet: only aof-timestamp-enabled no is accepted", "write the time into the log"),
     kept!(Persistence "aof-disable-auto-gc" "no" Kind::YesNo, "keep old files of the log"),
     fixed(kept!(Persistence "aof_rewrite_cpulist" "" Kind::Text, "cores of the process that rewrites the log")),
     fixed(kept!(Persistence "bgsave_cpulist" "" Kind::Text, "cores of the process that writes snapshots")),

@@ -12,7 +12,7 @@ use crate::clock::realtime_us;
 use crate::config::{Policies, Policy};
 use crate::net::{next_from_outside, step_back};
 use crate::observe::log;
-use crate::persist::aof::reading::{self, Item, LogError, Read};
+use crate::persist::aof::reading::{self, Item, LogError, Read, Tolerance};
 use crate::resp::Limits;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -34,14 +34,14 @@ pub async fn replay(server: &Rc<Server>, files: Vec<(PathBuf, u64)>, position: O
     let (tell, told) = mpsc::channel::<Result<Read, LogError>>();
     let (global, me) = (server.global.clone(), server.shard.id);
     let limits = Limits { bulk_bytes: config.limits.string_bytes, authenticated: true };
-    let loads_truncated = config.aof_load_truncated;
+    let tolerance = Tolerance { torn: config.aof_load_truncated, damaged_bytes: config.aof_load_corrupt_tail_max_size };
     let read = move || {
         let mut send = |item| {
             let sent = sender.send(item).map_err(|_| "nobody takes it".to_owned());
             global.bells[me].ring_from_outside();
             sent
         };
-        let read = reading::read(&files, position, limits, loads_truncated, &global.snapshots.progress, &mut send);
+        let read = reading::read(&files, position, limits, tolerance, &global.snapshots.progress, &mut send);
         drop(sender);
         // Where nobody waits for it any more there is nobody to be told.
         let _ = tell.send(read);

@@ -55,7 +55,7 @@ async fn take_up(server: &Rc<Server>) -> bool {
 
 async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
     let config = server.shard.config();
-    server.global.log.set_fsync(config.appendfsync);
+    configure_log(server);
     if !config.appendonly {
         return Ok(false);
     }
@@ -149,14 +149,19 @@ fn is_snapshot(path: &Path) -> io::Result<bool> {
 fn cut(files: &Files, paths: &[PathBuf], read: &Read) -> io::Result<()> {
     let Some(cut) = &read.cut else { return Ok(()) };
     let path = &paths[cut.index];
-    if !cut.is_empty {
-        log::warning(format_args!(
-            "!!! Warning: short read while loading the AOF file {}!!! It is cut at byte {}: {} bytes that a crash has left \
-             behind that are lost",
-            path.file_name().unwrap_or_default().to_string_lossy(),
-            cut.at,
-            cut.lost_bytes
-        ));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match cut.damage {
+        Some(what) => log::warning(format_args!(
+            "!!! Warning: the AOF file {name} is damaged at byte {}: {what}!!! It is cut there: {} bytes are lost, which \
+             aof-load-corrupt-tail-max-size allows",
+            cut.at, cut.lost_bytes
+        )),
+        None if cut.is_empty => {}
+        None => log::warning(format_args!(
+            "!!! Warning: short read while loading the AOF file {name}!!! It is cut at byte {}: {} bytes that a crash has \
+             left behind that are lost",
+            cut.at, cut.lost_bytes
+        )),
     }
     for (index, path) in paths.iter().enumerate().skip(cut.index) {
         let file = files.disk.open(path)?;
@@ -393,10 +398,16 @@ async fn begin_part(server: &Rc<Server>, file: Appendable) -> std::result::Resul
     begun
 }
 
+fn configure_log(server: &Server) {
+    let (config, log) = (server.shard.config(), &server.global.log);
+    log.set_fsync(config.appendfsync);
+    log.tells_time.store(config.aof_timestamp_enabled, Ordering::Relaxed);
+}
+
 /// Takes over a changed configuration: the log is begun or ended, and replies wait for the disk or do not.
 pub async fn take_over(server: &Rc<Server>) -> Result {
     let (config, log) = (server.shard.config(), &server.global.log);
-    log.set_fsync(config.appendfsync);
+    configure_log(server);
     if config.appendonly && !log.is_on() {
         begin_anew(server).map_err(|error| Error::err(format_args!("Can't begin the append only file: {error}")))?;
         spawn(server, true);

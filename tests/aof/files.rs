@@ -357,3 +357,65 @@ fn a_wait_for_the_disk_ends() {
     assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
     assert!(waiting.read().is_error());
 }
+
+/// What redis-check-aof cuts off behind a moment is not read, and what is left is whole.
+#[test]
+fn times_are_in_the_log_and_it_can_be_cut_at_one() {
+    let times = ["--aof-timestamp-enabled", "yes"];
+    let server = Server::start(Kind::Ember { shards: 2 }, &[&ON[..], &times].concat());
+    until_loaded(&server);
+    let mut client = server.client();
+    let second = |client: &mut Client| client.call("TIME").items()[0].text().parse::<u64>().expect("a time");
+    assert_eq!(client.call("SET before 1"), Value::ok());
+    let began_s = second(&mut client);
+    assert!(wait_until(PATIENCE, || second(&mut client) > began_s + 1));
+    for i in 0..20 {
+        assert_eq!(client.call(&format!("SET behind:{i} 1")), Value::ok());
+    }
+    server.signal("KILL");
+    let text = fs::read(last_increment(&server)).expect("a file");
+    assert!(text.starts_with(b"#TS:"), "{}", text.escape_ascii());
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    assert_eq!(server.client().call("DBSIZE"), int(21));
+    server.signal("KILL");
+    if !have_tool("redis-check-aof") {
+        return;
+    }
+    let manifest = folder(&server).join("appendonly.aof.manifest");
+    let mut command = Command::new("redis-check-aof");
+    let checked = command.args(["--truncate-to-timestamp", &began_s.to_string()]).arg(manifest).output();
+    let checked = checked.expect("redis-check-aof");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    assert_eq!(server.client().call("DBSIZE"), int(1));
+    assert!(!server.output().contains("Warning"), "{}", server.output());
+}
+
+/// Where somebody says how much may be lost, a damaged log is read up to the damage.
+#[test]
+fn a_damaged_end_is_given_up_where_that_is_allowed() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &[&ON[..], &["--appendfsync", "always"]].concat());
+    until_loaded(&server);
+    let mut client = server.client();
+    for i in 0..20 {
+        assert_eq!(client.call(&format!("SET key:{i} {i}")), Value::ok());
+    }
+    server.signal("KILL");
+    let path = last_increment(&server);
+    let mut damaged = fs::read(&path).expect("a file");
+    let at = memchr::memmem::find(&damaged, b"key:7").expect("it is there");
+    damaged[at] ^= 1;
+    fs::write(&path, &damaged).expect("a file");
+    let server = server.restart(&[&ON[..], &["--aof-load-corrupt-tail-max-size", "1mb"]].concat());
+    until_loaded(&server);
+    assert_eq!(server.client().call("DBSIZE"), int(7));
+    let output = server.output();
+    assert!(output.contains("is damaged at byte") && output.contains("incr.aof"), "{output}");
+    assert_eq!(server.client().call("SET again 1"), Value::ok());
+    server.signal("KILL");
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    assert_eq!(server.client().call("DBSIZE"), int(8));
+}

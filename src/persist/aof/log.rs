@@ -15,6 +15,7 @@
 //! it, a prefix of whole batches, is a state that there was.
 
 use super::batch;
+use crate::clock::realtime_us;
 use crate::config::Fsync;
 use crate::journal::{Encoder, Merger, Record};
 use crate::net::Bell;
@@ -103,6 +104,8 @@ struct State {
     awaits_base: bool,
     based: Vec<u64>,
     certain: Vec<u64>,
+    /// The last time that stands in the file, seconds since 1970.
+    told_s: u64,
     /// Notes that wait for their place behind what is ready.
     notes: Vec<Vec<String>>,
     /// The thread waits until it is woken.
@@ -125,6 +128,8 @@ pub struct Log {
     marks: Box<[Mark]>,
     bells: Arc<[Bell]>,
     fsync: AtomicU8,
+    /// The time is told where it has changed.
+    pub tells_time: AtomicBool,
     has_started: AtomicBool,
     /// Changes are handed over.
     is_on: AtomicBool,
@@ -172,6 +177,7 @@ impl Log {
                 awaits_base: false,
                 based: vec![0; shards],
                 certain: vec![0; shards],
+                told_s: 0,
                 notes: Vec::new(),
                 is_idle: false,
                 gathers: None,
@@ -185,6 +191,7 @@ impl Log {
             marks: (0..shards).map(|_| Mark::default()).collect(),
             bells,
             fsync: AtomicU8::new(Fsync::EverySecond as u8),
+            tells_time: AtomicBool::new(false),
             has_started: AtomicBool::new(false),
             is_on: AtomicBool::new(false),
             held: AtomicU64::new(0),
@@ -348,7 +355,8 @@ impl Log {
         let commands = std::mem::replace(&mut state.ready, spare);
         // Each batch stands for itself.
         state.encoder.forget();
-        let (position, synced, placed) = (state.position, state.synced, state.placed.clone());
+        let time = if self.tells_time.load(Ordering::Relaxed) { state.time() } else { Vec::new() };
+        let (position, synced, placed) = (state.position + time.len() as u64, state.synced, state.placed.clone());
         let notes = std::mem::take(&mut state.notes);
         state.is_writing = true;
         drop(state);
@@ -362,6 +370,7 @@ impl Log {
         if commands.is_empty() {
             head = std::mem::take(&mut end);
         }
+        head.splice(0..0, time);
         let mut commands = commands;
         let commands_len = commands.len();
         commands.extend_from_slice(&end);
@@ -393,6 +402,7 @@ impl Log {
             }
             Err(error) => {
                 // What has come meanwhile goes behind it. Its database need not be the one that was chosen last then.
+                state.told_s = 0;
                 commands.truncate(commands_len);
                 commands.extend_from_slice(&state.ready);
                 state.ready = commands;
@@ -582,6 +592,7 @@ impl Log {
         if let Some(open) = state.open.as_mut().filter(|_| is_used) {
             open.trim()?;
         }
+        state.told_s = 0;
         let before = state.open.replace(Open::new(file, bytes));
         if is_used {
             state.former.extend(before.map(|open| open.file));
@@ -683,6 +694,16 @@ impl Log {
 impl State {
     fn has_ready(&self) -> bool {
         !self.ready.is_empty() || !self.notes.is_empty()
+    }
+
+    /// The line that says what time it is, where that has not been said.
+    fn time(&mut self) -> Vec<u8> {
+        let now_s = realtime_us() / 1_000_000;
+        if now_s <= self.told_s {
+            return Vec::new();
+        }
+        self.told_s = now_s;
+        format!("#TS:{now_s}\r\n").into_bytes()
     }
 
     /// Whether something is not on the disk.

@@ -29,15 +29,16 @@ pub enum LogError {
     /// What was on the disk is not any more.
     #[error(
         "the append only file {file} is damaged at byte {at}: {what}. What stands behind it was on the disk already, so \
-         this was no crash. Bring back a copy of the file, or, to lose all that was written since, cut it there and \
-         remove the files behind it from the manifest"
+         this was no crash. Bring back a copy of the file, or, to lose the {lost_bytes} bytes that were written since, \
+         start once with 'aof-load-corrupt-tail-max-size' {lost_bytes}"
     )]
-    Damaged { file: String, at: u64, what: &'static str },
+    Damaged { file: String, at: u64, what: &'static str, lost_bytes: u64 },
     #[error(
-        "Bad file format reading the append only file {file} at byte {at}: {what}. Make a backup of your AOF file, then \
-         use redis-check-aof --fix"
+        "Bad file format reading the append only file {file} at byte {at}: {what}. You can: 1) Make a backup of your AOF \
+         file, then use redis-check-aof --fix. 2) To lose the {lost_bytes} bytes from there on, start once with \
+         'aof-load-corrupt-tail-max-size' {lost_bytes}"
     )]
-    Format { file: String, at: u64, what: String },
+    Format { file: String, at: u64, what: &'static str, lost_bytes: u64 },
     #[error(
         "Unexpected end of file reading the append only file {file} at byte {at}. You can: 1) Make a backup of your AOF \
          file, then use redis-check-aof --fix. 2) Alternatively you can set the 'aof-load-truncated' configuration option \
@@ -67,6 +68,17 @@ pub struct Cut {
     pub lost_bytes: u64,
     /// Nothing was ever written there: room was made for it.
     pub is_empty: bool,
+    /// What is wrong there, where no crash has done that.
+    pub damage: Option<&'static str>,
+}
+
+/// What may be wrong with the end of a log that is read all the same, without that end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tolerance {
+    /// A crash may have torn it.
+    pub torn: bool,
+    /// It may be damaged, where it has no more bytes than this.
+    pub damaged_bytes: u64,
 }
 
 /// Commands of other servers are handed on in pieces of about this size.
@@ -75,8 +87,17 @@ const PIECE_BYTES: usize = 256 << 10;
 struct Broken {
     at: u64,
     what: &'static str,
-    /// It may be that a batch is there whose end is missing: else it is no log at this place.
-    is_batch: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It may be that a batch is there whose end is missing.
+    Batch,
+    /// A command of another server is cut short.
+    Command,
+    /// It is no log at this place.
+    Stranger,
 }
 
 struct Reader<'a> {
@@ -93,7 +114,7 @@ pub fn read(
     files: &[(PathBuf, u64)],
     position: Option<u64>,
     limits: Limits,
-    loads_truncated: bool,
+    tolerance: Tolerance,
     progress: &Progress,
     send: &mut dyn FnMut(Item) -> Result<(), String>,
 ) -> Result<Read, LogError> {
@@ -107,12 +128,13 @@ pub fn read(
         };
         let broken = match broken {
             None if next_is_gap => {
-                Broken { at: length(path)?, what: "its end is missing, and there is more behind it", is_batch: true }
+                let what = "its end is missing, and there is more behind it";
+                Broken { at: length(path)?, what, kind: Kind::Batch }
             }
             None => continue,
             Some(broken) => broken,
         };
-        return reader.end_at(&paths, index, broken, loads_truncated);
+        return reader.end_at(&paths, index, broken, tolerance);
     }
     Ok(Read { position: reader.position.unwrap_or(0), cut: None })
 }
@@ -171,7 +193,7 @@ impl Reader<'_> {
                 Err(what) if self.position.is_some() => {
                     return Ok(Some(foreign.give_up(window.passed(), what, self)));
                 }
-                Err(what) => return Err(LogError::Format { file: name(path), at: window.passed(), what: what.into() }),
+                Err(what) => return foreign.end_before(window.passed(), what, Kind::Stranger, self).map(Some),
             }
         }
         match foreign.transaction {
@@ -197,6 +219,7 @@ impl Reader<'_> {
         let mut window = Window::open(next).map_err(io)?;
         let of_bytes = length(next)?;
         let Some(position) = self.position else { return Ok(false) };
+        let position = position + pass_times(&mut window).map_err(io)?;
         if !window.has(batch::MARK.len()).map_err(io)? || !window.rest().starts_with(batch::MARK) {
             return Ok(false);
         }
@@ -204,34 +227,44 @@ impl Reader<'_> {
     }
 
     /// The log is whole up to there. Whether that is because of a crash.
-    fn end_at(&self, files: &[PathBuf], index: usize, broken: Broken, loads_truncated: bool) -> Result<Read, LogError> {
-        let Broken { at, what, is_batch } = broken;
+    fn end_at(&self, files: &[PathBuf], index: usize, broken: Broken, tolerance: Tolerance) -> Result<Read, LogError> {
+        let Broken { at, mut what, kind } = broken;
         let file = name(&files[index]);
         let position = self.position.unwrap_or(0);
         let (mut lost_bytes, mut is_empty) = (0, true);
+        let (mut was_synced, mut has_batches) = (false, false);
         for (number, path) in files.iter().enumerate().skip(index) {
             let from = if number == index { at } else { 0 };
             lost_bytes += length(path)? - from;
             let place = Some(position).filter(|_| number == index);
             let behind = look_behind(path, from, place).map_err(|error| LogError::Io(name(path), error))?;
             is_empty &= behind.is_zero;
-            if behind.synced > position && is_batch {
-                return Err(LogError::Damaged { file, at, what });
-            }
-            if behind.has_batches && !is_batch {
-                return Err(LogError::Format {
-                    file,
-                    at,
-                    what: "a command is cut short, and more stands behind it".into(),
-                });
-            }
+            was_synced |= behind.synced > position;
+            has_batches |= behind.has_batches;
+        }
+        if kind == Kind::Command && has_batches {
+            what = "a command is cut short, and more stands behind it";
+        }
+        let is_damaged = match kind {
+            Kind::Batch => was_synced,
+            Kind::Command => has_batches,
+            Kind::Stranger => true,
+        };
+        if is_damaged {
+            return match (lost_bytes <= tolerance.damaged_bytes, kind) {
+                (true, _) => {
+                    Ok(Read { position, cut: Some(Cut { index, at, lost_bytes, is_empty, damage: Some(what) }) })
+                }
+                (false, Kind::Batch) => Err(LogError::Damaged { file, at, what, lost_bytes }),
+                (false, _) => Err(LogError::Format { file, at, what, lost_bytes }),
+            };
         }
         // What redis-server has written may end too early in the last of its files only.
         let is_last = files[index + 1..].iter().all(|path| length(path).is_ok_and(|bytes| bytes == 0));
-        if !is_batch && !is_last || !is_empty && !loads_truncated {
+        if kind != Kind::Batch && !is_last || !is_empty && !tolerance.torn {
             return Err(LogError::Truncated { file, at });
         }
-        Ok(Read { position, cut: Some(Cut { index, at, lost_bytes, is_empty }) })
+        Ok(Read { position, cut: Some(Cut { index, at, lost_bytes, is_empty, damage: None }) })
     }
 }
 
@@ -264,6 +297,18 @@ fn next_batch(window: &mut Window, of_bytes: u64, expected: Option<u64>) -> io::
 fn is_time(window: &mut Window) -> io::Result<bool> {
     const TIME: &[u8] = b"#TS:";
     Ok(window.has(TIME.len())? && window.rest().starts_with(TIME))
+}
+
+/// Passes the lines that say what time it was; how long they are.
+fn pass_times(window: &mut Window) -> io::Result<u64> {
+    let before = window.passed();
+    while is_time(window)? {
+        match comment(window)? {
+            Ok(len) => window.pass(len),
+            Err(_) => break,
+        }
+    }
+    Ok(window.passed() - before)
 }
 
 /// The length of a line that says nothing.
@@ -342,18 +387,30 @@ impl Foreign {
         if let Some(position) = &mut reader.position {
             *position -= passed - at;
         }
-        Broken { at, what, is_batch: true }
+        Broken { at, what, kind: Kind::Batch }
     }
 
     /// The file ends in the middle of a command or of a transaction: what stands before that is handed on.
     fn cut_short(&mut self, passed: u64, reader: &mut Reader) -> Result<Broken, LogError> {
+        let kind = if reader.position.is_some() { Kind::Batch } else { Kind::Command };
+        self.end_before(passed, "a command that is cut short", kind, reader)
+    }
+
+    /// What stands before the command, or the transaction, that something is wrong with is handed on.
+    fn end_before(
+        &mut self,
+        passed: u64,
+        what: &'static str,
+        kind: Kind,
+        reader: &mut Reader,
+    ) -> Result<Broken, LogError> {
         let (at, len) = self.transaction.take().unwrap_or((passed, self.piece.len()));
         self.piece.truncate(len);
         self.end(reader)?;
         if let Some(position) = &mut reader.position {
             *position -= passed - at;
         }
-        Ok(Broken { at, what: "a command that is cut short", is_batch: reader.position.is_some() })
+        Ok(Broken { at, what, kind })
     }
 
     /// Hands on what there is.
@@ -380,6 +437,11 @@ fn look_behind(path: &Path, from: u64, mut position: Option<u64>) -> io::Result<
     let of_bytes = std::fs::metadata(path)?.len();
     let mut behind = Behind { synced: 0, has_batches: false, is_zero: true };
     window.pass_to(from)?;
+    let mut first = None;
+    if position.is_none() {
+        behind.is_zero &= pass_times(&mut window)? == 0;
+        first = Some(window.passed());
+    }
     while window.has(batch::MARK.len())? {
         let found = memchr::memmem::find(window.rest(), batch::MARK);
         let passed = found.unwrap_or(window.rest().len() - (batch::MARK.len() - 1));
@@ -390,8 +452,8 @@ fn look_behind(path: &Path, from: u64, mut position: Option<u64>) -> io::Result<
         }
         behind.is_zero = false;
         let head = next_batch(&mut window, of_bytes, None)?;
-        if let (None, Ok(head), 0) = (position, &head, window.passed()) {
-            position = Some(head.position);
+        if let (None, Ok(head), true) = (position, &head, first == Some(window.passed())) {
+            position = head.position.checked_sub(window.passed() - from);
         }
         let here = position.map(|position| position + (window.passed() - from));
         let step = match head {
@@ -442,7 +504,11 @@ mod tests {
         (all, places)
     }
 
-    fn read_all(files: &[Vec<u8>], position: Option<u64>, loads_truncated: bool) -> (Vec<u8>, Result<Read, LogError>) {
+    fn read_all(files: &[Vec<u8>], position: Option<u64>, torn: bool) -> (Vec<u8>, Result<Read, LogError>) {
+        read_with(files, position, Tolerance { torn, damaged_bytes: 0 })
+    }
+
+    fn read_with(files: &[Vec<u8>], position: Option<u64>, tolerance: Tolerance) -> (Vec<u8>, Result<Read, LogError>) {
         let folder = tempfile::tempdir().expect("a folder");
         let paths: Vec<(PathBuf, u64)> =
             (0..files.len()).map(|file| (folder.path().join(file.to_string()), 0)).collect();
@@ -454,7 +520,7 @@ mod tests {
             }
             Ok(())
         };
-        let read = read(&paths, position, LIMITS, loads_truncated, &Progress::default(), &mut send);
+        let read = read(&paths, position, LIMITS, tolerance, &Progress::default(), &mut send);
         (all, read)
     }
 
@@ -563,5 +629,30 @@ mod tests {
             let (_, read) = read_all(&[text.as_bytes().to_vec()], None, true);
             assert!(matches!(read, Err(LogError::Format { .. })), "{text:?}: {read:?}");
         }
+    }
+
+    /// So many bytes may be lost, and no more.
+    #[test]
+    fn a_damaged_end_is_cut_where_it_is_short_enough() {
+        let (mut all, places) = write(10, 2, 1);
+        let (file, start, position, _) = places[4];
+        all[file][start + 60] ^= 1;
+        let lost_bytes = (all[0].len() - start + all[1].len()) as u64;
+        let (found, read) = read_with(&all, Some(0), Tolerance { torn: true, damaged_bytes: lost_bytes - 1 });
+        assert_eq!((file, found), (0, commands(4)));
+        let text = read.expect_err("it is longer").to_string();
+        assert!(text.contains(&format!("'aof-load-corrupt-tail-max-size' {lost_bytes}")), "{text}");
+        let (found, read) = read_with(&all, Some(0), Tolerance { torn: false, damaged_bytes: lost_bytes });
+        let Read { position: end, cut: Some(cut) } = read.expect("it is not longer") else { panic!("it is cut") };
+        assert_eq!(
+            (found, end, cut.index, cut.at, cut.lost_bytes),
+            (commands(4), position, 0, start as u64, lost_bytes)
+        );
+        assert!(cut.damage.is_some());
+        // What redis-server has written: a transaction goes as a whole.
+        let text = format!("{}*1\r\n$5\r\nMULTI\r\n{}rubbish", "*1\r\n$4\r\nPING\r\n", "*1\r\n$4\r\nPING\r\n");
+        let (found, read) = read_with(&[text.into()], None, Tolerance { torn: false, damaged_bytes: 100 });
+        let cut = read.expect("it is short").cut.expect("it is cut");
+        assert_eq!((&found[..], cut.at, cut.lost_bytes), (&b"*1\r\n$4\r\nPING\r\n"[..], 14, 36));
     }
 }

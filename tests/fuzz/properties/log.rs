@@ -4,7 +4,7 @@
 use std::fs;
 
 use emberdb::persist::Progress;
-use emberdb::persist::aof::reading::{Item, read};
+use emberdb::persist::aof::reading::{Item, Tolerance, read};
 use emberdb::resp::Limits;
 
 use super::meter::measured;
@@ -19,7 +19,9 @@ pub fn check(bytes: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("log");
     fs::write(&path, bytes).expect("a file");
-    for loads_truncated in [false, true] {
+    let none = Tolerance::default();
+    let torn = Tolerance { torn: true, ..none };
+    for tolerance in [none, torn, Tolerance { damaged_bytes: 50, ..torn }] {
         let mut commands = Vec::new();
         let mut send = |item| {
             match item {
@@ -29,13 +31,16 @@ pub fn check(bytes: &[u8]) {
             Ok(())
         };
         let files = [(path.clone(), 0)];
-        let (result, memory) = measured(|| read(&files, None, LIMITS, loads_truncated, &Progress::default(), &mut send));
+        let (result, memory) = measured(|| read(&files, None, LIMITS, tolerance, &Progress::default(), &mut send));
         assert!(memory <= MEMORY_BYTES + MEMORY_A_BYTE * bytes.len(), "{memory} bytes");
         assert!(commands.len() <= bytes.len());
         if let Ok(read) = result
             && let Some(cut) = read.cut
         {
-            assert!(loads_truncated || cut.is_empty, "it was not to be cut");
+            match cut.damage {
+                Some(_) => assert!(cut.lost_bytes <= tolerance.damaged_bytes, "too much is cut"),
+                None => assert!(tolerance.torn || cut.is_empty, "it was not to be cut"),
+            }
             assert_eq!(cut.at + cut.lost_bytes, bytes.len() as u64);
             assert!(!cut.is_empty || bytes[cut.at as usize..].iter().all(|byte| *byte == 0));
         }

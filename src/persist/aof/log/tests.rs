@@ -159,7 +159,8 @@ fn keys_in(bytes: &[u8]) -> Vec<String> {
         Ok(())
     };
     let limits = Limits { bulk_bytes: 1 << 20, authenticated: true };
-    reading::read(&[(path, 0)], None, limits, true, &Progress::default(), &mut send).expect("no damage");
+    let torn = reading::Tolerance { torn: true, damaged_bytes: 0 };
+    reading::read(&[(path, 0)], None, limits, torn, &Progress::default(), &mut send).expect("no damage");
     let lines: Vec<&str> = text.lines().collect();
     lines.windows(3).filter(|lines| lines[0] == "SET").map(|lines| lines[2].to_owned()).collect()
 }
