@@ -4,5 +4,7 @@ mod common;
 
 #[path = "aof/crash.rs"]
 mod crash;
+#[path = "aof/deaths.rs"]
+mod deaths;
 #[path = "aof/files.rs"]
 mod files;

@@ -135,6 +135,9 @@ impl Ctx<'_> {
             Some(request) => self.keyspace.effects.said.say(Command::new(self.db, request.from(0))),
             None => self.say_states(running.keys),
         }
+        if self.keyspace.deaths.has_news() {
+            self.say_of_deaths();
+        }
         self.keyspace.effects.said.end_behind();
         let unreported = self.keyspace.effects.take_open();
         self.keyspace.counters.unreported += unreported.len() as u64;

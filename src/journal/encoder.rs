@@ -6,21 +6,36 @@ use super::{Command, Unit};
 pub struct Encoder {
     /// The database that was chosen last, where that is known.
     db: Option<usize>,
+    /// What is made is a log, which has lines beside the commands.
+    has_asides: bool,
 }
 
 impl Encoder {
+    /// Makes a log of this server's.
+    pub fn of_log() -> Encoder {
+        Encoder { db: None, has_asides: true }
+    }
+
     pub fn unit(&mut self, Unit { commands, .. }: &Unit, out: &mut Vec<u8>) {
         self.commands(commands, out);
     }
 
     /// Commands that belong together. (A run stands within no transaction, as it may be made of some.)
     pub fn commands(&mut self, commands: &[Command], out: &mut Vec<u8>) {
-        let is_transaction = commands.len() > 1 && !commands.iter().any(|command| command.is_run);
-        if is_transaction {
-            self.select(commands[0].db, out);
+        let mut real = commands.iter().filter(|command| !command.is_aside);
+        let first = real.next();
+        let is_transaction = real.next().is_some() && !commands.iter().any(|command| command.is_run);
+        if let Some(first) = first.filter(|_| is_transaction) {
+            self.select(first.db, out);
             say(&[b"MULTI"], out);
         }
         for command in commands {
+            if command.is_aside {
+                if self.has_asides {
+                    out.extend_from_slice(&command.bytes);
+                }
+                continue;
+            }
             if command.is_run {
                 self.db = None;
             } else {

@@ -11,6 +11,7 @@
 //! parts of a transaction over several shards: [`Merger`] brings those together, so that whoever follows sees all of them
 //! or none.
 
+pub mod aside;
 mod encoder;
 mod merge;
 
@@ -49,6 +50,8 @@ pub struct Command {
     pub is_death: bool,
     /// It is several of one shard, each with the database that it is about, already in the form of [`Encoder`].
     pub is_run: bool,
+    /// It is no command, but a line beside them that only this server's log has (see [`aside`]).
+    pub is_aside: bool,
     /// As a client sends it.
     pub bytes: Box<[u8]>,
 }
@@ -59,12 +62,12 @@ impl Command {
         let mut reply = Reply::new(&mut bytes, Proto::Resp2);
         reply.array(args.len());
         args.for_each(|arg| reply.bulk(arg));
-        Command { db, is_whole: false, is_death: false, is_run: false, bytes: bytes.into() }
+        Command { db, is_whole: false, is_death: false, is_run: false, is_aside: false, bytes: bytes.into() }
     }
 
     /// Commands of one shard that stand alone, in the form of an [`Encoder`] of their own.
     pub fn run(bytes: Vec<u8>) -> Command {
-        Command { db: 0, is_whole: false, is_death: false, is_run: true, bytes: bytes.into() }
+        Command { db: 0, is_whole: false, is_death: false, is_run: true, is_aside: false, bytes: bytes.into() }
     }
 }
 

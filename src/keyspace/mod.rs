@@ -41,7 +41,7 @@ mod story_test;
 pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
 pub use change::{Cause, Change, Event};
 pub use clocking::Clocking;
-pub use deaths::{Death, Deaths, LastValue};
+pub use deaths::{Death, Deaths, LastValue, News, Taken};
 pub use effects::{Effects, Notice};
 pub use eviction::Eviction;
 pub use foresight::{PrefixCounts, Seen};
@@ -426,11 +426,10 @@ impl Keyspace {
     /// Empties a database at once; its memory is given back by [`Keyspace::collect_garbage`].
     pub fn flush(&mut self, db: usize, now: Now) {
         self.effects.dirty += self.live_len(db, now) as u64;
-        self.tell_deaths();
         self.touch_awaited(db, now);
         self.leases.end_all(db);
         // Their stream goes, too.
-        self.deaths.forget(db);
+        self.deaths.forget(db, self.effects.is_journaled());
         self.effects.flushed();
         if self.dbs[db].len() > 0 {
             self.count_upkeep();
@@ -443,7 +442,6 @@ impl Keyspace {
     pub fn swap(&mut self, a: usize, b: usize, now: Now) {
         self.effects.dirty += 1;
         if a != b {
-            self.tell_deaths();
             // What is dead is found now, under the database in which it died.
             for bytes in [a, b].into_iter().flat_map(|db| self.effects.awaited_in(db)).collect::<Vec<_>>() {
                 let key = self.hasher.key(&bytes);
@@ -455,16 +453,9 @@ impl Keyspace {
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
             self.dbs.swap(a, b);
             self.leases.swap(a, b);
-            self.deaths.swap(a, b);
+            self.deaths.swap(a, b, self.effects.is_journaled());
             self.effects.flushed();
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
-        }
-    }
-
-    /// Tells the journal of all deaths that wait to be written, under the databases in which they were.
-    fn tell_deaths(&mut self) {
-        for (db, key) in self.deaths.tell_all() {
-            self.effects.said.died(db, &key);
         }
     }
 

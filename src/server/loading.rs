@@ -1,5 +1,6 @@
 //! A snapshot's file becomes keys: at the start, and by DEBUG RELOAD.
 
+use super::replay::WaitingDeaths;
 use super::saving::{LOG_POSITION, POLICY, hold_everything};
 use super::server::Server;
 use crate::clock::{realtime_us, store_us};
@@ -10,7 +11,7 @@ use crate::observe::log;
 use crate::persist::reading::{self, Beside, Limits, LoadError};
 use crate::script::{Catalog, Heading, Library};
 use crate::shard::Shard;
-use crate::shard::snapshot::{TakeIn, TakenIn};
+use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -65,7 +66,9 @@ pub fn give_up(reason: &str) -> ! {
 /// Loads the file that `dbfilename` names, for somebody who holds everything.
 pub async fn load_held(server: &Rc<Server>, how: TakeIn) -> Result<TakenIn, String> {
     let name = server.shard.config().dbfilename.clone();
-    load_file(server, how, &name).await.map(|loaded| loaded.taken)
+    let loaded = load_file(server, how, &name).await?;
+    loaded.deaths.put_back(server).await;
+    Ok(loaded.taken)
 }
 
 /// What was loaded.
@@ -75,6 +78,8 @@ pub struct Loaded {
     pub end: u64,
     /// Where in the log what stands behind it begins.
     pub log_position: Option<u64>,
+    /// What had died before it, and was not written to its stream.
+    pub deaths: WaitingDeaths,
 }
 
 /// Loads a file for somebody who holds everything.
@@ -133,6 +138,10 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
     let end = beside.end;
     let field = beside.fields.iter().find(|(name, _)| name == LOG_POSITION.as_bytes());
     let log_position = field.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
+    let mut deaths = WaitingDeaths::default();
+    for (_, note) in beside.fields.iter().filter(|(name, _)| name == DEATH.as_bytes()) {
+        deaths.add(server, note.clone());
+    }
     take_policies(server, &beside).await;
     load_libraries(server, beside.libraries, how.replace).await?;
     let changes = server.shard.call_all(|shard| shard.end_loading()).await;
@@ -140,7 +149,7 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
     snapshots.saved_changes.store(changes.into_iter().sum(), Ordering::Relaxed);
     snapshots.loaded_keys.store(all.keys, Ordering::Relaxed);
     snapshots.loaded_dead.store(all.dead, Ordering::Relaxed);
-    Ok(Loaded { taken: all, end, log_position })
+    Ok(Loaded { taken: all, end, log_position, deaths })
 }
 
 /// Policies of the file, where the configuration has no other for that prefix.

@@ -21,12 +21,17 @@ pub struct Logging {
 }
 
 /// What a turn has changed.
-#[derive(Default)]
 struct Turn {
     /// Commands that stand alone, since the last record.
     run: Vec<u8>,
     encoder: Encoder,
     records: Vec<Record>,
+}
+
+impl Default for Turn {
+    fn default() -> Turn {
+        Turn { run: Vec::new(), encoder: Encoder::of_log(), records: Vec::new() }
+    }
 }
 
 impl Turn {

@@ -9,11 +9,14 @@ use super::connection::advance;
 use super::server::Server;
 use super::session::ReplyMode;
 use crate::clock::realtime_us;
+use crate::command::deaths::death_of;
 use crate::config::{Policies, Policy};
+use crate::journal::aside::{self, Aside};
 use crate::net::{next_from_outside, step_back};
 use crate::observe::log;
 use crate::persist::aof::reading::{self, Item, LogError, Read, Tolerance};
 use crate::resp::Limits;
+use indexmap::IndexMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -23,9 +26,59 @@ const PIECES: usize = 4;
 /// What the connection has not done of them, at the most.
 const BACKLOG_BYTES: usize = 1 << 20;
 
+/// Deaths of keys whose entries are still to be written, by their numbers, in the order in which the keys have died.
+#[derive(Default)]
+pub struct WaitingDeaths {
+    notes: IndexMap<u64, Vec<u8>>,
+    /// Pieces of one that is not complete.
+    pieces: Vec<u8>,
+}
+
+impl WaitingDeaths {
+    pub fn add(&mut self, server: &Server, note: Vec<u8>) {
+        let shard = &server.shard;
+        match death_of(&note, shard.config().databases, &shard.hasher, &shard.clock) {
+            Some(death) => drop(self.notes.insert(death.number, note)),
+            None => log::warning(format_args!("A death that waits says nothing: '{}'", note.escape_ascii())),
+        }
+    }
+
+    fn take_line(&mut self, server: &Server, line: &[u8]) {
+        match Aside::parse(line) {
+            Some(Aside::Told(number)) => drop(self.notes.shift_remove(&number)),
+            Some(Aside::Death(left, piece)) => {
+                self.pieces.extend_from_slice(&piece);
+                if left == 0 {
+                    let pieces = std::mem::take(&mut self.pieces);
+                    self.add(server, aside::unescape(&pieces).unwrap_or(pieces));
+                }
+            }
+            None => {
+                log::warning(format_args!("A line in the append only log says nothing: '{}'", line.escape_ascii()));
+            }
+        }
+    }
+
+    /// Those that wait are written by the shards of their keys.
+    pub async fn put_back(self, server: &Rc<Server>) {
+        let shard = &server.shard;
+        for note in self.notes.into_values() {
+            if let Some(death) = death_of(&note, shard.config().databases, &shard.hasher, &shard.clock) {
+                let target = shard.hasher.shard_of(shard.hasher.key(&death.key));
+                shard.call(target, move |shard| shard.put_back_death(death)).await;
+            }
+        }
+    }
+}
+
 /// Does what these files say, in their order, each from a byte on; the first begins at this position of the log, where that
-/// is known.
-pub async fn replay(server: &Rc<Server>, files: Vec<(PathBuf, u64)>, position: Option<u64>) -> Result<Read, String> {
+/// is known. `deaths` wait from what was before.
+pub async fn replay(
+    server: &Rc<Server>,
+    files: Vec<(PathBuf, u64)>,
+    position: Option<u64>,
+    deaths: &mut WaitingDeaths,
+) -> Result<Read, String> {
     let config = server.shard.config();
     let of_bytes = files.iter().filter_map(|(path, _)| Some(std::fs::metadata(path).ok()?.len())).sum();
     server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
@@ -58,6 +111,7 @@ pub async fn replay(server: &Rc<Server>, files: Vec<(PathBuf, u64)>, position: O
                 until_done(&client, BACKLOG_BYTES).await;
                 advance(server, &client, &bytes);
             }
+            Item::Aside(line) => deaths.take_line(server, &line),
             Item::Note(words) => {
                 until_done(&client, 0).await;
                 take_note(server, &words);

@@ -5,7 +5,7 @@
 
 use super::appending::Files;
 use super::loading::{self, claim_at_start, give_up, load_file};
-use super::replay::replay;
+use super::replay::{WaitingDeaths, replay};
 use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
 use super::server::Server;
 use crate::clock::{realtime_us, store_us};
@@ -111,6 +111,7 @@ fn find(files: &mut Files, dir: &str) -> std::result::Result<bool, String> {
 
 async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(), String> {
     let (mut sources, mut position): (Vec<(PathBuf, u64)>, _) = (Vec::new(), None);
+    let mut deaths = WaitingDeaths::default();
     // From here on: what is late in the base may have been given more time since.
     server.shard.call_all(|shard| shard.set_replaying(true)).await;
     for entry in files.manifest.files() {
@@ -123,6 +124,7 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(),
             drop(transaction);
             let loaded = loaded.map_err(|reason| format!("{}: {reason}", entry.name))?;
             position = loaded.log_position;
+            deaths = loaded.deaths;
             from = loaded.end;
             if from == std::fs::metadata(&path).map_err(|error| error.to_string())?.len() {
                 continue;
@@ -131,9 +133,10 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(),
         sources.push((path, from));
     }
     let paths: Vec<PathBuf> = sources.iter().map(|(path, _)| path.clone()).collect();
-    let read = replay(server, sources, position).await?;
+    let read = replay(server, sources, position, &mut deaths).await?;
     cut(files, &paths, &read).map_err(|error| error.to_string())?;
     server.global.log.begin_at(read.position);
+    deaths.put_back(server).await;
     server.shard.call_all(Shard::end_loading_of).await;
     Ok(())
 }

@@ -3,10 +3,11 @@
 
 use super::Shard;
 use super::message::{At, Lock};
+use super::transactions::client_lock;
 use crate::clock::Now;
-use crate::command::deaths::{APPEND, entry_of};
+use crate::command::deaths::{APPEND, entry_of, note_of};
 use crate::command::{CommandId, OwnedRequest};
-use crate::keyspace::Death;
+use crate::keyspace::{Death, Taken};
 use crate::net::sleep;
 use crate::observe::log;
 use crate::resp::{Error, Proto};
@@ -18,50 +19,55 @@ use std::time::Duration;
 const LOT: usize = 128;
 /// The same in bytes of their values.
 const LOT_BYTES: usize = 256 << 10;
+/// No connection has this number.
+const NOBODY: u64 = 0;
 /// How long until it is looked again whether a pause is over.
 const PAUSED_FOR: Duration = Duration::from_millis(1);
 
-/// The entries for one shard: each a database, the hash of the stream and the request.
-type Entries = Vec<(usize, u64, OwnedRequest)>;
+/// An entry for a stream.
+struct Entry {
+    /// The shard of the stream, and its hash.
+    target: usize,
+    hash: u64,
+    db: usize,
+    request: OwnedRequest,
+}
 
 pub(super) async fn write_deaths(shard: Rc<Shard>, xadd: CommandId) {
     loop {
         shard.deaths_alarm.wait().await;
-        loop {
-            // While clients are paused nothing is written.
-            while shard.catch_up().us < shard.hold_until_us.get() {
-                sleep(PAUSED_FOR).await;
+        // While clients are paused nothing is written.
+        while !shard.keyspace.borrow().deaths.is_empty() {
+            match shard.catch_up().us < shard.hold_until_us.get() {
+                true => sleep(PAUSED_FOR).await,
+                false => write_lot(&shard, xadd).await,
             }
-            let deaths = shard.keyspace.borrow_mut().deaths.take(LOT, LOT_BYTES);
-            if deaths.is_empty() {
-                break;
-            }
-            write_lot(&shard, deaths, xadd).await;
         }
     }
 }
 
-async fn write_lot(shard: &Rc<Shard>, deaths: Vec<Death>, xadd: CommandId) {
-    let mut by_shard: BTreeMap<usize, Entries> = BTreeMap::new();
-    let mut locks: Vec<(usize, Lock)> = Vec::new();
-    for death in &deaths {
+/// Writes the first of those that wait. They wait until nobody else holds their streams: until then they are seen by whoever
+/// notes down what waits, and gone where a database is emptied.
+async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
+    let mut numbers = Vec::new();
+    let mut locks: BTreeMap<(usize, u64), Lock> = BTreeMap::new();
+    for death in shard.keyspace.borrow().deaths.first(LOT, LOT_BYTES) {
         let stream = shard.hasher.key(death.to.key.as_bytes());
-        let target = shard.hasher.shard_of(stream);
-        let entries = by_shard.entry(target).or_default();
-        if !entries.iter().any(|(_, hash, _)| *hash == stream.hash) {
-            locks.push((target, Lock { hash: stream.hash, write: true }));
-        }
-        entries.push((death.db, stream.hash, entry_of(death, &shard.clock)));
+        locks.insert((shard.hasher.shard_of(stream), stream.hash), Lock { hash: stream.hash, write: true });
+        numbers.push(death.number);
     }
-    if shard.is_journaled() {
-        // Who writes to such a key meanwhile tells of its death first, and needs not wait.
-        locks.push((shard.id, Lock { hash: deaths[0].hash, write: true }));
+    // This shard takes part, with a key that nobody has. Who writes to one of the dead meanwhile tells of its death first,
+    // and needs not wait.
+    let nobody = client_lock(NOBODY);
+    locks.insert((shard.id, nobody.hash), nobody);
+    let transaction = shard.hold(locks.into_iter().map(|((target, _), lock)| (target, lock))).await;
+    for target in transaction.shards.clone() {
+        // Until it is this transaction's turn there.
+        transaction.on(target, |_, _| ()).await;
     }
-    let transaction = shard.hold(locks.into_iter()).await;
-    if transaction.shards.contains(&shard.id) {
-        let names: Vec<(usize, u64)> = deaths.iter().map(|death| (death.db, death.hash)).collect();
-        transaction.on(shard.id, move |shard, now| shard.tell_of_deaths(&names, xadd, now)).await;
-    }
+    let entries = shard.entries_of(&numbers);
+    let mut by_shard: BTreeMap<usize, Vec<Entry>> = BTreeMap::new();
+    entries.into_iter().for_each(|entry| by_shard.entry(entry.target).or_default().push(entry));
     let (mut written, mut lost) = (0, 0);
     let mut results = Vec::new();
     for (target, entries) in by_shard {
@@ -75,28 +81,46 @@ async fn write_lot(shard: &Rc<Shard>, deaths: Vec<Death>, xadd: CommandId) {
             log::warning(format_args!("{} deaths could not be written to their stream: {error}", errors.len()));
         }
     }
+    // Who has written to one of the dead meanwhile has told of it first. This is said when the transaction is over, which is
+    // now: nobody writes in between.
+    transaction.on(shard.id, move |shard, now| shard.take_deaths(&numbers, xadd, now)).await;
+    drop(transaction);
     let mut keyspace = shard.keyspace.borrow_mut();
     keyspace.counters.deaths_written += written;
     keyspace.counters.deaths_lost += lost;
 }
 
 impl Shard {
-    /// Tells the journal of deaths that it does not know of yet.
-    fn tell_of_deaths(&self, names: &[(usize, u64)], xadd: CommandId, now: Now) {
+    /// The entries of those of these deaths that still wait.
+    fn entries_of(&self, numbers: &[u64]) -> Vec<Entry> {
+        let keyspace = self.keyspace.borrow();
+        let entry = |death: &Death| {
+            let stream = self.hasher.key(death.to.key.as_bytes());
+            let target = self.hasher.shard_of(stream);
+            Entry { target, hash: stream.hash, db: death.db, request: entry_of(death, &self.clock) }
+        };
+        keyspace.deaths.these(numbers).map(entry).collect()
+    }
+
+    /// They are written, and wait no more: the journal is told of those that it does not know of.
+    fn take_deaths(&self, numbers: &[u64], xadd: CommandId, now: Now) {
         let at = At { write: true, ..At::unseen(xadd, 0, Proto::Resp2) };
         self.step_of(at, now, |ctx| {
-            for &(db, hash) in names {
-                if let Some(key) = ctx.keyspace.deaths.tell(db, hash) {
-                    ctx.keyspace.effects.said.died(db, &key);
+            for Taken { death, is_untold } in ctx.keyspace.deaths.take(numbers) {
+                if is_untold {
+                    ctx.keyspace.effects.said.died(death.db, &death.key);
+                }
+                if death.is_noted {
+                    ctx.say_written(death.number);
                 }
             }
         });
     }
 
     /// Appends entries to streams of this shard; how many, and the errors of the others.
-    fn append_deaths(&self, entries: Entries, xadd: CommandId, now: Now) -> (u64, Vec<Error>) {
+    fn append_deaths(&self, entries: Vec<Entry>, xadd: CommandId, now: Now) -> (u64, Vec<Error>) {
         let (mut written, mut errors) = (0, Vec::new());
-        for (db, hash, request) in entries {
+        for Entry { hash, db, request, .. } in entries {
             let at = At { write: true, hash, ..At::unseen(xadd, db, Proto::Resp2) };
             // It is no client's write: nothing is asked of policies.
             match self.step_of(at, now, |ctx| APPEND(ctx, request.as_request())).0 {
@@ -105,5 +129,16 @@ impl Shard {
             }
         }
         (written, errors)
+    }
+
+    /// All deaths that wait, as a log or a snapshot has them.
+    pub(super) fn note_deaths(&self) -> Vec<Vec<u8>> {
+        self.keyspace.borrow_mut().deaths.note_all().map(|death| note_of(death, &self.clock)).collect()
+    }
+
+    /// A log or a snapshot had this death of a key of this shard, whose entry is still to be written.
+    pub fn put_back_death(&self, death: Death) {
+        self.keyspace.borrow_mut().deaths.put_back(death);
+        self.deaths_alarm.notify();
     }
 }

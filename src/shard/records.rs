@@ -50,7 +50,12 @@ impl Shard {
     /// Begins to keep a journal, or ends it. To be called where all shards do so in one moment.
     pub fn set_journaled(&self, wants: bool) {
         if wants != self.is_journaled() {
-            self.keyspace.borrow_mut().effects.set_journaled(wants);
+            let mut keyspace = self.keyspace.borrow_mut();
+            keyspace.effects.set_journaled(wants);
+            if !wants {
+                keyspace.deaths.end_telling();
+            }
+            drop(keyspace);
             self.records.ready.take();
         }
     }

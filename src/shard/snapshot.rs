@@ -19,6 +19,8 @@ use std::time::Duration;
 const SLICE_US: u64 = 500;
 /// A piece of a file is about so long.
 const PIECE_BYTES: usize = 256 << 10;
+/// The field in which a death stands that waits to be written to its stream.
+pub const DEATH: &str = "emberdb-death";
 /// How long to wait for the disk.
 const FULL: Duration = Duration::from_millis(1);
 
@@ -197,6 +199,9 @@ impl Shard {
     /// everything.
     pub fn begin_saving(&self) {
         let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
+        for note in self.note_deaths() {
+            written.borrow_mut().piece.write(|out| file::write_field(out, DEATH, &note));
+        }
         let writer = Writer { written: written.clone(), wall: Wall::at(now, &self.clock) };
         self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
         *self.written.borrow_mut() = Some(written);

@@ -160,7 +160,7 @@ impl Log {
         Arc::new(Log {
             state: Mutex::new(State {
                 merger: Merger::new(shards),
-                encoder: Encoder::default(),
+                encoder: Encoder::of_log(),
                 ready: Vec::new(),
                 spare: Vec::new(),
                 ends: (0..shards).map(|_| VecDeque::new()).collect(),

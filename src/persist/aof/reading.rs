@@ -5,6 +5,7 @@
 //! file.
 
 use super::batch::{self, Head, NoHead};
+use crate::journal::aside::ASIDE;
 use crate::persist::Progress;
 use crate::persist::window::Window;
 use crate::resp::{Limits, Parsed, Parser, Request};
@@ -20,6 +21,8 @@ pub enum Item {
     Commands(Vec<u8>),
     /// See [`super::batch::Head::note`].
     Note(Vec<u8>),
+    /// A line that stood between commands, without its end; see [`crate::journal::aside`].
+    Aside(Vec<u8>),
 }
 
 #[derive(Debug, Error)]
@@ -208,9 +211,37 @@ impl Reader<'_> {
         }
         if head.bytes > 0 {
             let commands = &window.rest()[head.head_bytes..][..head.bytes as usize];
+            if memchr::memmem::find(commands, ASIDE).is_some() {
+                return self.take_with_asides(commands);
+            }
             (self.send)(Item::Commands(commands.to_vec())).map_err(LogError::Refused)?;
         }
         Ok(())
+    }
+
+    /// Hands on commands, and what may stand between them.
+    fn take_with_asides(&mut self, mut bytes: &[u8]) -> Result<(), LogError> {
+        let (mut commands, mut parser) = (Vec::with_capacity(bytes.len()), Parser::default());
+        while !bytes.is_empty() {
+            let line = memchr::memchr(b'\n', bytes).filter(|_| bytes.starts_with(ASIDE));
+            let len = match (line, parser.parse(bytes, self.limits)) {
+                (Some(end), _) => {
+                    (self.send)(Item::Aside(bytes[..end].trim_ascii_end().to_vec())).map_err(LogError::Refused)?;
+                    end + 1
+                }
+                (None, Ok(Parsed::Request(len))) => {
+                    commands.extend_from_slice(&bytes[..len]);
+                    len
+                }
+                // (The connection that runs it says what is wrong with it.)
+                (None, _) => {
+                    commands.extend_from_slice(bytes);
+                    bytes.len()
+                }
+            };
+            bytes = &bytes[len..];
+        }
+        (self.send)(Item::Commands(commands)).map_err(LogError::Refused)
     }
 
     /// Whether a file begins behind the place where the one before it has ended.

@@ -905,7 +905,7 @@ impl Parked {
 }
 
 /// Keeps a connection's commands on one shard in their order while one of them waits.
-fn client_lock(client: u64) -> Lock {
+pub(super) fn client_lock(client: u64) -> Lock {
     // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4); zero locks everything.
     Lock { hash: (client + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15), write: true }
 }

@@ -26,7 +26,7 @@ pub fn check(bytes: &[u8]) {
         let mut send = |item| {
             match item {
                 Item::Commands(piece) => commands.extend_from_slice(&piece),
-                Item::Note(note) => assert!(note.len() <= bytes.len()),
+                Item::Note(note) | Item::Aside(note) => assert!(note.len() <= bytes.len()),
             }
             Ok(())
         };
