@@ -260,7 +260,7 @@ impl Mourners<'_> {
     #[inline]
     pub fn died(&mut self, dying: Dying, nodes: &Nodes) {
         let change = Change::of(Event::Expired).expired();
-        self.effects.dies(self.db, dying.entry);
+        self.effects.dies(self.db, dying.entry, self.hasher);
         if self.policies.is_none() {
             self.effects.record(self.db, dying.entry.key(), change);
         } else {

@@ -10,7 +10,7 @@ use super::snapshot::Saving;
 use super::tracking::{Invalidated, Tracker, Tracking};
 use super::watch::Watched;
 use crate::config::NotifyFlags;
-use crate::table::{Entry, Stored};
+use crate::table::{Entry, Hasher, Stored};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
@@ -240,9 +240,9 @@ impl Effects {
 
     /// A key is about to be taken out since it is dead.
     #[inline]
-    pub(super) fn dies(&mut self, db: usize, entry: Entry) {
+    pub(super) fn dies(&mut self, db: usize, entry: Entry, hasher: &Hasher) {
         if let Some(saving) = &mut self.saving {
-            saving.before_death(db, entry);
+            saving.before_death(db, entry, || hasher.hash(entry.key()));
         }
     }
 

@@ -149,8 +149,11 @@ impl Saving {
 
     /// A key is about to go since it is dead. It may, unless a part of it was written.
     #[cold]
-    pub(super) fn before_death(&mut self, db: usize, entry: Entry) {
-        self.copy_rest(db, entry.key(), entry.content());
+    pub(super) fn before_death(&mut self, db: usize, entry: Entry, hash: impl FnOnce() -> u64) {
+        if self.copy_rest(db, entry.key(), entry.content()) {
+            let name = self.name(db, hash(), entry.key());
+            self.waiting.remove(&name);
+        }
     }
 
     /// A collection is about to be taken elsewhere.
