@@ -39,8 +39,16 @@ pub struct Machine {
     /// The functions and tables that every script sees, in the registry.
     visible: i32,
     spare: RefCell<Vec<Worker>>,
-    /// What was used when a round of collecting was over.
+    /// What was used when all that nobody needed had been collected.
     collected: Cell<usize>,
+    /// The same when nothing ran: what a run still had in use says nothing once it is over.
+    collected_idle: Cell<usize>,
+    /// Runs that have begun and are not over.
+    running: Cell<usize>,
+    /// The round of collecting that goes on is the second one: see [`Machine::collect_some`].
+    is_second_round: Cell<bool>,
+    /// Much has been given up.
+    wants_collection: Cell<bool>,
 }
 
 /// Less than this is not worth a round of collecting.
@@ -59,18 +67,37 @@ impl Machine {
         sandbox::open(main, install);
         let visible = main.keep();
         memory.set_limit(limit);
-        let collected = Cell::new(memory.used());
-        Machine { main, memory, visible, spare: RefCell::default(), collected }
+        let used = memory.used();
+        Machine {
+            main,
+            memory,
+            visible,
+            spare: RefCell::default(),
+            collected: Cell::new(used),
+            collected_idle: Cell::new(used),
+            running: Cell::new(0),
+            is_second_round: Cell::new(false),
+            wants_collection: Cell::new(false),
+        }
     }
 
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Compiles source under a name, as errors show it; or the error.
+    /// Compiles source under a name, as errors show it; or the error. It may have an eighth more memory than runs may have:
+    /// a heap that a run has filled is collected in slices, and until that is done sources are compiled all the same.
     pub fn compile(&self, source: &[u8], name: &CStr) -> Result<Chunk, Vec<u8>> {
+        let limit = self.memory.limit();
+        self.memory.set_limit(limit.saturating_add(limit / 8));
+        let result = self.compile_within(source, name);
+        self.memory.set_limit(limit);
+        result
+    }
+
+    fn compile_within(&self, source: &[u8], name: &CStr) -> Result<Chunk, Vec<u8>> {
         let mut result = self.main.load(source, name);
-        if result.is_err() && self.memory.is_tight(self.collected.get()) {
+        if result.is_err() && self.is_tight() {
             // Lua collects nothing before it fails.
             self.main.pop(1);
             self.collect();
@@ -109,11 +136,9 @@ impl Machine {
         sandbox::fill_globals(lua);
     }
 
-    /// A thread and a stack for a run.
+    /// A thread and a stack for a run. Before it begins all that nobody needs should be collected where that
+    /// [is tight](Machine::is_tight).
     pub fn worker(&self) -> std::io::Result<Worker> {
-        if self.memory.is_tight(self.collected.get()) {
-            self.collect();
-        }
         if let Some(worker) = self.spare.borrow_mut().pop() {
             return Ok(worker);
         }
@@ -129,11 +154,17 @@ impl Machine {
     /// Starts something on a worker.
     pub fn start(&self, worker: Worker, body: impl FnOnce(Lua) + 'static) -> (Run, Busy) {
         let Worker { lua, stack, thread, globals } = worker;
+        self.running.set(self.running.get() + 1);
         (Run::new(lua, stack, body), Busy { thread, globals })
     }
 
     /// Takes back the worker of a run that is over.
     pub fn take_back(&self, run: &mut Run, Busy { thread, globals }: Busy) {
+        self.running.set(self.running.get() - 1);
+        if self.running.get() == 0 {
+            self.collected.set(self.collected_idle.get());
+            self.is_second_round.set(false);
+        }
         if let Some((lua, stack)) = run.take_parts() {
             lua.set_top(0);
             let mut spare = self.spare.borrow_mut();
@@ -146,28 +177,58 @@ impl Machine {
         self.main.drop_kept(globals);
     }
 
-    /// A slice of collecting what nobody needs; whether that was the last of a round.
+    /// A slice of collecting what nobody needs; whether that was the last one. What was in use when a round began is left
+    /// by it, so that there is a second one where the first has left much.
     pub fn collect_some(&self) -> bool {
         enter_native();
         // SAFETY: no value of ours has a finaliser, so that no code runs.
         let is_over = unsafe { ffi::lua_gc(self.main.0, ffi::LUA_GCSTEP, 64) == 1 };
-        if is_over {
-            self.collected.set(self.memory.used());
+        if !is_over {
+            return false;
         }
-        is_over
+        if self.is_much() && !self.is_second_round.replace(true) {
+            return false;
+        }
+        self.note_collected();
+        true
     }
 
-    /// Whether so much was used since all that nobody needs was collected that it is time to do so again.
+    /// Whether it is time to collect what nobody needs.
     pub fn wants_collection(&self) -> bool {
+        self.wants_collection.get() || self.is_much()
+    }
+
+    /// What nobody needs is to be collected soon, since it may be much.
+    pub fn want_collection(&self) {
+        self.wants_collection.set(true);
+    }
+
+    /// Whether there may be too little memory for another run before all that nobody needs is collected.
+    pub fn is_tight(&self) -> bool {
+        self.memory.is_tight(self.collected.get())
+    }
+
+    /// Whether much was used since all that nobody needs was collected.
+    fn is_much(&self) -> bool {
         self.memory.used() > self.collected.get() * 2 + COLLECTION_BYTES
     }
 
-    /// Collects all that nobody needs.
-    pub fn collect(&self) {
+    fn note_collected(&self) {
+        self.collected.set(self.memory.used());
+        if self.running.get() == 0 {
+            self.collected_idle.set(self.memory.used());
+        }
+        self.is_second_round.set(false);
+        self.wants_collection.set(false);
+        self.memory.note_collected();
+    }
+
+    /// Collects all that nobody needs, in one go.
+    fn collect(&self) {
         enter_native();
         // SAFETY: as above.
         unsafe { ffi::lua_gc(self.main.0, ffi::LUA_GCCOLLECT, 0) };
-        self.collected.set(self.memory.used());
+        self.note_collected();
     }
 }
 
@@ -184,5 +245,73 @@ impl Drop for Machine {
         enter_native();
         // SAFETY: nobody runs on it any more, since runs are owned by those who own the machine.
         unsafe { ffi::lua_close(self.main.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::trial::eval_on;
+    use super::*;
+
+    const LIMIT: usize = 64 << 20;
+    const FILL: &str = "local t = {} for i = 1, 1e9 do t[i] = 'value' .. i end";
+
+    fn filled() -> Machine {
+        let machine = Machine::new(LIMIT, |_| ());
+        assert_eq!(eval_on(&machine, FILL, |_| ()), "error: not enough memory");
+        assert!(machine.is_tight());
+        machine
+    }
+
+    /// Collects everything; in how many slices.
+    fn collect(machine: &Machine) -> usize {
+        let mut slices = 1;
+        while !machine.collect_some() {
+            slices += 1;
+        }
+        slices
+    }
+
+    #[test]
+    fn a_full_heap_is_collected_in_slices_and_never_in_one_go() {
+        let machine = filled();
+        let before = machine.memory().used();
+        let chunk = machine.compile(b"return 1", c"@user_script").expect("there is some memory for sources");
+        let worker = machine.worker().expect("a worker");
+        assert!(machine.memory().used() > before / 8 * 7, "a new run does not collect it");
+        drop((chunk, worker));
+        assert!(collect(&machine) > 20);
+        assert!(machine.memory().used() < LIMIT / 8, "{} bytes are left", machine.memory().used());
+        assert!(!machine.is_tight() && !machine.wants_collection());
+        assert_eq!(eval_on(&machine, "return 1", |_| ()), "1");
+    }
+
+    #[test]
+    fn what_was_in_use_when_collecting_began_is_collected_too() {
+        for slices in [1, 10, 100, 300] {
+            let machine = Machine::new(LIMIT, |_| ());
+            let hold = "local t = {} for i = 1, 300000 do t[i] = 'value' .. i end \
+                        for i = 1, 1e6 do t[i] = i end";
+            let mut left = slices;
+            eval_on(&machine, hold, |machine| {
+                if machine.memory().used() > LIMIT / 4 && left > 0 {
+                    left -= 1;
+                    machine.collect_some();
+                }
+            });
+            assert_eq!(left, 0, "it was suspended often enough");
+            collect(&machine);
+            assert!(machine.memory().used() < LIMIT / 8, "{} bytes are left", machine.memory().used());
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_is_collected_soon() {
+        let machine = Machine::new(LIMIT, |_| ());
+        assert!(!machine.wants_collection());
+        machine.want_collection();
+        assert!(machine.wants_collection());
+        collect(&machine);
+        assert!(!machine.wants_collection());
     }
 }

@@ -43,7 +43,7 @@ pub fn was_exceeded() -> bool {
 pub struct Memory {
     used: Cell<usize>,
     limit: Cell<usize>,
-    /// Something was refused since this was asked.
+    /// Something was refused since all that nobody needs was collected.
     refused: Cell<bool>,
 }
 
@@ -69,7 +69,12 @@ impl Memory {
     pub fn is_tight(&self, collected: usize) -> bool {
         let limit = self.limit.get();
         let is_much = self.used.get() > limit / 4 * 3 && self.used.get() > collected.saturating_add(limit / 8);
-        self.refused.take() || is_much
+        self.refused.get() || is_much
+    }
+
+    /// All that nobody needs is collected.
+    pub fn note_collected(&self) {
+        self.refused.set(false);
     }
 
     fn allows(&self, more: usize) -> bool {

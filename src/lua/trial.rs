@@ -9,7 +9,11 @@ use std::time::Duration;
 /// What a script returns, as text: its first value, or the error that it ends with. It is suspended whenever that is
 /// possible.
 pub fn eval(source: &str) -> String {
-    let machine = Machine::new(64 << 20, |_| ());
+    eval_on(&Machine::new(64 << 20, |_| ()), source, |_| ())
+}
+
+/// The same on a machine that is there, of which something is asked whenever the script is suspended.
+pub fn eval_on(machine: &Machine, source: &str, mut meanwhile: impl FnMut(&Machine)) -> String {
     let chunk = match machine.compile(source.as_bytes(), c"@user_script") {
         Ok(chunk) => chunk,
         Err(error) => return String::from_utf8_lossy(&error).into_owned(),
@@ -25,7 +29,9 @@ pub fn eval(source: &str) -> String {
         let text = if lua.call(0, 1).is_ok() { text(lua) } else { format!("error: {}", text(lua)) };
         of_run.replace(text);
     });
-    while run.go_on(Some(Duration::ZERO)).is_some() {}
+    while run.go_on(Some(Duration::ZERO)).is_some() {
+        meanwhile(machine);
+    }
     machine.take_back(&mut run, busy);
     machine.forget(chunk);
     result.take()

@@ -48,6 +48,9 @@ pub struct Functions {
     loaded: RefCell<HashMap<Box<[u8]>, Rc<Loaded>, ahash::RandomState>>,
 }
 
+/// A machine with more is not given up in one go, which would take long: its garbage is collected, a slice at a time.
+const CLOSED_AT_ONCE_BYTES: usize = 16 << 20;
+
 impl Functions {
     pub fn new(libraries: Arc<Libraries>, memory_limit: usize) -> Functions {
         Functions {
@@ -103,14 +106,15 @@ impl Functions {
         self.catalog.replace(catalog);
     }
 
-    /// Gives back the memory of what nobody needs any more.
+    /// Gives back the memory of what nobody needs any more, or sees to it that it is collected soon.
     pub fn collect(&self) {
-        let mut machine = self.machine.borrow_mut();
-        if self.loaded.borrow().is_empty() {
+        let mut kept = self.machine.borrow_mut();
+        let Some(machine) = kept.as_ref() else { return };
+        if self.loaded.borrow().is_empty() && machine.memory().used() < CLOSED_AT_ONCE_BYTES {
             // Calls that still run keep it until they are over.
-            *machine = None;
-        } else if let Some(machine) = machine.as_ref() {
-            machine.collect();
+            *kept = None;
+        } else {
+            machine.want_collection();
         }
     }
 

@@ -103,7 +103,7 @@ impl Scripts {
         let flushes = self.shelf.flushes();
         if self.flushes.replace(flushes) != flushes {
             self.compiled.take().into_values().for_each(|script| self.drop_functions(&script));
-            self.machine.collect();
+            self.machine.want_collection();
         }
     }
 

@@ -25,6 +25,7 @@
 //! | `monitor.rs`, `pubsub.rs`, `journal.rs`, `tracking.rs` | who is told of commands, of messages and events, of changes, of what it has read |
 //! | `client_eviction.rs` | who goes where connections hold too much in all |
 //! | `output.rs` | what leaves a connection, and its limits |
+//! | `tidying.rs` | what scripts have left is collected |
 //! | `server.rs` | the state of one shard's server, of which the rest are parts: |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs`, `scripting.rs` | who monitors, listens, follows the journal, waits for a key; scripts that run |
 //! | `client_memory.rs`, `logging.rs` | what the connections of a shard hold; what it has changed, on its way to the log |
@@ -74,6 +75,7 @@ mod start;
 mod stop;
 mod subscriptions;
 mod sync;
+mod tidying;
 mod tracking;
 mod tracks;
 mod turn;

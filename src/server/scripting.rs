@@ -2,6 +2,7 @@
 
 use super::global::Global;
 use crate::command::OwnedRequest;
+use crate::lua::Machine;
 use crate::net::step_back;
 use crate::resp::Result;
 use crate::script::{Functions, Heading, Library, Loaded, Loading, Registered, Scripts};
@@ -53,6 +54,12 @@ impl Scripting {
         self.running.borrow_mut().retain(|of| !Rc::ptr_eq(of, running));
     }
 
+    /// A machine whose garbage is to be collected.
+    pub fn untidy(&self) -> Option<Rc<Machine>> {
+        let machines = [Some(self.scripts.machine.clone()), self.functions.loaded_machine()];
+        machines.into_iter().flatten().find(|machine| machine.wants_collection())
+    }
+
     /// Those that run, oldest first.
     pub fn running(&self) -> Vec<Rc<Running>> {
         let mut running = self.running.borrow().clone();
@@ -63,6 +70,7 @@ impl Scripting {
     /// Loads a library that nobody knows yet.
     pub async fn load_new(&self, code: &[u8], heading: Heading, memory_bytes: usize) -> Result<Loaded> {
         self.functions.set_memory_limit(memory_bytes);
+        self.make_room_for_library().await;
         let loaded = match self.functions.load(code, &heading) {
             Ok(loading) => finish(loading).await.and_then(|registered| Loaded::new(code, heading, registered)),
             Err(error) => Err(error),
@@ -73,11 +81,32 @@ impl Scripting {
         loaded
     }
 
+    async fn make_room_for_library(&self) {
+        if let Some(machine) = self.functions.loaded_machine() {
+            make_room(&machine).await;
+        }
+    }
+
     /// Loads a library that another shard has loaded before.
     pub async fn load_again(&self, library: &Arc<Library>) -> Result<Rc<Loaded>> {
         let heading = Heading::parse(&library.code)?;
+        self.make_room_for_library().await;
         let registered = finish(self.functions.load(&library.code, &heading)?).await?;
         Ok(self.functions.keep(Loaded::again(library.clone(), registered)?))
+    }
+}
+
+/// Waits until all that nobody needs is collected, where another run might find too little memory before that.
+pub async fn make_room(machine: &Machine) {
+    if machine.is_tight() {
+        collect(machine).await;
+    }
+}
+
+/// Collects all that nobody needs while others have their turns.
+pub async fn collect(machine: &Machine) {
+    while !machine.collect_some() {
+        step_back().await;
     }
 }
 

@@ -130,3 +130,21 @@ fn a_script_has_as_many_instructions_and_as_much_memory_as_it_may() {
         );
     });
 }
+
+/// Once it was collected by the next script, in one go, which nobody else was served beside; and if none came, never.
+#[test]
+fn what_a_script_has_left_is_collected_without_another_one() {
+    let limits = ["--script-memory-limit", "96mb", "--maxmemory", "64mb"];
+    on_embers(&limits, |server| {
+        let (mut client, mut other) = (server.client(), server.client());
+        let fill = "local t = {} for i = 1, 100000000 do t[i] = 'value' .. i end";
+        let error = eval(&mut client, fill, &[], &[]).text();
+        assert!(error.contains("not enough memory"), "{error}");
+        assert!(wait_until(LONG, || other.call("SET k v") == Value::ok()), "there is room again");
+        let error = eval(&mut client, fill, &[], &[]).text();
+        assert!(error.contains("not enough memory"), "{error}");
+        let build = "local t = {} for i = 1, 100000 do t[i] = 'value' .. i end return #t";
+        assert_eq!(eval(&mut client, build, &[], &[]), int(100_000), "the next one has room at once");
+        assert!(wait_until(LONG, || other.call("SET k v") == Value::ok()));
+    });
+}

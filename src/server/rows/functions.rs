@@ -10,6 +10,7 @@ use crate::rdb;
 use crate::resp::{Error, Reply, Request, Result, printable};
 use crate::script::{Catalog, Heading, Library};
 use crate::server::server::{By, Calls, Run, Server, SessionCtx, TaskCtx};
+use crate::server::tidying::tidy;
 use crate::shard::Shard;
 use crate::value::glob::glob_match;
 use std::rc::Rc;
@@ -120,7 +121,9 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
         _ => Ok(()),
     };
     refuse_second(&scripting.functions.catalog(), &heading.name)?;
-    let loaded = scripting.load_new(code, heading, memory_bytes).await?;
+    let loaded = scripting.load_new(code, heading, memory_bytes).await;
+    tidy(&ctx.server);
+    let loaded = loaded?;
     let library = loaded.library.clone();
     ctx.server.global.libraries.change(|catalog| {
         // Others may have been loaded meanwhile.
@@ -135,7 +138,12 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
 
 /// Every shard gives up what it has loaded of libraries that are no more.
 async fn give_up_old(server: &Server) {
-    server.shard.call_all(|shard| Server::of(shard).scripting.functions.refresh()).await;
+    let refresh = |shard: &Rc<Shard>| {
+        let server = Server::of(shard);
+        server.scripting.functions.refresh();
+        tidy(&server);
+    };
+    server.shard.call_all(refresh).await;
 }
 
 /// Tells the journal of a change of the catalog.
@@ -286,7 +294,9 @@ async fn restore(ctx: TaskCtx) -> Result<Vec<u8>> {
         if restored.library(&heading.name).is_some() {
             return Err(Error::quoting(&[b"ERR Library '", &heading.name, b"' already exists"]));
         }
-        let loaded = scripting.load_new(&code, heading, memory_bytes).await?;
+        let loaded = scripting.load_new(&code, heading, memory_bytes).await;
+        tidy(&ctx.server);
+        let loaded = loaded?;
         restored = restored.with(std::slice::from_ref(&loaded.library), false)?;
         all.push(loaded);
     }

@@ -1,5 +1,6 @@
 //! What a command calls: a script, or a function of a library.
 
+use crate::lua::Machine;
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
 use crate::script::{Called, Conduct, Flags, Function, Loaded, Script, named};
@@ -134,6 +135,14 @@ impl Callee {
         match self {
             Callee::Script(_) => None,
             Callee::Function(function, _) => Some(&function.declared().name),
+        }
+    }
+
+    /// On which it runs; none where its library is to be loaded first.
+    pub fn machine(&self, server: &Server) -> Option<Rc<Machine>> {
+        match self {
+            Callee::Script(_) => Some(server.scripting.scripts.machine.clone()),
+            Callee::Function(..) => server.scripting.functions.loaded_machine(),
         }
     }
 

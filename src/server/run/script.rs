@@ -23,9 +23,10 @@ use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome};
 use crate::server::busy::BusyScript;
 use crate::server::client::ClientRef;
 use crate::server::monitor;
-use crate::server::scripting::{Running as Known, SLICE};
+use crate::server::scripting::{Running as Known, SLICE, make_room};
 use crate::server::server::{Calls, Command, Run, Server, TaskCtx, TaskFuture};
 use crate::server::split::{self, Routes};
+use crate::server::tidying::tidy;
 use crate::server::turn::{Progress, Turn};
 use crate::shard::{At, EVERYTHING, Later, Lock, Shard, Transaction};
 use futures_lite::future::yield_now;
@@ -206,27 +207,6 @@ fn answer_later(shard: Rc<Shard>, future: TaskFuture, at: At, later: Later) {
     .detach();
 }
 
-/// Collects what scripts have left, if that is much, while others have their turns.
-fn tidy(server: &Rc<Server>) {
-    let scripting = &server.scripting;
-    let of_functions = scripting.functions.loaded_machine();
-    let mut machines = [Some(scripting.scripts.machine.clone()), of_functions].into_iter().flatten();
-    let Some(machine) = machines.find(|machine| machine.wants_collection()) else { return };
-    if scripting.is_collecting.replace(true) {
-        return;
-    }
-    let server = server.clone();
-    note_woken();
-    glommio::spawn_local(async move {
-        yield_now().await;
-        while !machine.collect_some() {
-            step_back().await;
-        }
-        server.scripting.is_collecting.set(false);
-    })
-    .detach();
-}
-
 /// Runs a script within a transaction that holds everything it may touch.
 pub async fn in_transaction(
     server: &Rc<Server>,
@@ -281,7 +261,8 @@ impl What {
 
     /// Whether it is begun before anything was held for it.
     fn begins_at_once(&self, server: &Server) -> bool {
-        self.callee.is_loaded() && (is_alone(server) || !self.callee.strays())
+        let is_tight = self.callee.machine(server).is_some_and(|machine| machine.is_tight());
+        self.callee.is_loaded() && (is_alone(server) || !self.callee.strays()) && !is_tight
     }
 
     /// Begins at once. Where there is no shard but this one, and nobody holds anything, it may touch all.
@@ -379,6 +360,9 @@ impl Job {
         transaction: Rc<Transaction>,
         everything: bool,
     ) -> std::result::Result<Result<Vec<u8>>, Left> {
+        if let Some(machine) = self.what.callee.machine(&self.server) {
+            make_room(&machine).await;
+        }
         let caller = match self.what.caller(&self.server, transaction.now) {
             Ok(caller) => caller,
             Err(error) => return Ok(Err(error)),
