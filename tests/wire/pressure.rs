@@ -7,7 +7,9 @@ use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, Kind, Server, Value, bulk, encode, error, int, on_embers, simple, wait_until, words};
+use crate::common::{
+    Client, Kind, Server, Value, bulk, encode, error, int, on_embers, on_every_server, simple, wait_until, words,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -116,6 +118,30 @@ fn held_replies_count_for_the_limits_of_output() {
     });
     assert!(seen, "held replies show in CLIENT LIST");
     assert!(client.is_closed_by_server(), "eight replies of 300 KB pass the limit of 512 KB");
+}
+
+/// What the kernel does not take was counted, and ended the connection, but CLIENT LIST said that nothing waits.
+#[test]
+fn who_does_not_read_is_seen_in_the_list_of_clients() {
+    on_every_server(&["--client-output-buffer-limit", "pubsub 2mb 0 0"], |server| {
+        let (mut silent, mut publisher) = (server.client(), server.client());
+        silent.call("CLIENT SETNAME silent");
+        silent.call("SUBSCRIBE news");
+        let message = vec![b'm'; 20_000];
+        let waits = wait_until(PATIENCE, || {
+            publisher.command(&[&b"PUBLISH"[..], b"news", &message]);
+            let list = publisher.call("CLIENT LIST").text();
+            let line = list.lines().find(|line| line.contains("name=silent")).expect("it is not ended before that");
+            let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)?.parse::<u64>().ok());
+            field("omem=").expect("omem") > 200_000
+        });
+        assert!(waits, "{:?}", publisher.call("CLIENT LIST"));
+        let gone = wait_until(PATIENCE, || {
+            publisher.command(&[&b"PUBLISH"[..], b"news", &message]);
+            !publisher.call("CLIENT LIST").text().contains("name=silent")
+        });
+        assert!(gone, "2 MB is its limit");
+    });
 }
 
 /// One that waited for a key was not read past 64 KiB, and so nobody saw that it had hung up.

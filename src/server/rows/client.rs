@@ -361,6 +361,10 @@ async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.verbatim("txt", &line)))
 }
 
+/// So much of what is to be sent has room in the buffer that each connection of Redis has (`obl`); what is beyond is said
+/// apart (`omem`), and is how one finds who does not read.
+const OUTPUT_BUFFER_BYTES: usize = 16 * 1024;
+
 /// A connection as CLIENT LIST shows it, the end of the line included. Fields that mean nothing here have the value
 /// that says so in Redis.
 fn line(client: &Client) -> String {
@@ -369,6 +373,7 @@ fn line(client: &Client) -> String {
     let now_us = store_us();
     let seconds_since = |us: u64| now_us.saturating_sub(us) / 1_000_000;
     let qbuf_bytes = state.input.len() - state.at;
+    let omem_bytes = state.unsent().saturating_sub(OUTPUT_BUFFER_BYTES);
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
          psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
@@ -392,9 +397,8 @@ fn line(client: &Client) -> String {
         multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),
         qbuf_free_bytes = state.input.capacity() - qbuf_bytes,
         rbs_bytes = state.replies.out.capacity(),
-        obl_bytes = state.replies.out.len() + state.flow.in_flight,
+        obl_bytes = state.unsent() - omem_bytes,
         oll = state.replies.open_slots(),
-        omem_bytes = state.unsent() - state.replies.out.len() - state.flow.in_flight,
         total_bytes = state.memory_bytes(),
         events = if state.flow.in_flight > 0 { "rw" } else { "r" },
         cmd = session.last_command,
