@@ -273,6 +273,27 @@ fn listeners_hear_of_all_keys_with_their_prefixes() {
     });
 }
 
+/// What it read before it tracked in another way was noted, and was told a second time.
+#[test]
+fn who_listens_now_is_not_told_of_what_it_had_read() {
+    on_every_server(&[], |server| {
+        let (mut client, mut writer) = (server.client3(), server.client());
+        client.call("CLIENT TRACKING ON");
+        client.call("MGET user:1 item:1");
+        client.call("CLIENT TRACKING OFF");
+        client.call("CLIENT TRACKING ON BCAST PREFIX user:");
+        writer.call("SET user:1 1");
+        expect(&mut client, invalidate(&["user:1"]));
+        writer.call("SET item:1 1");
+        assert_eq!(client.read_within(QUIET), None);
+        // Nor is it told less where it wants no word of its own changes.
+        client.call("CLIENT TRACKING OFF");
+        client.call("CLIENT TRACKING ON BCAST PREFIX user: NOLOOP");
+        writer.call("SET user:1 2");
+        expect(&mut client, invalidate(&["user:1"]));
+    });
+}
+
 #[test]
 fn another_connection_is_told_instead() {
     on_every_server(&[], |server| {

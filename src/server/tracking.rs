@@ -8,7 +8,7 @@ use super::client::ClientRef;
 use super::output;
 use super::server::Server;
 use super::session::Session;
-use super::tracks::Tracks;
+use super::tracks::{Mode, Tracks};
 use crate::keyspace::{Invalidated, Names, Told};
 use crate::resp::{Proto, Reply};
 use crate::shard::Shard;
@@ -123,14 +123,24 @@ fn on_shard(server: &Rc<Server>, target: usize, work: impl FnOnce(&Rc<Server>) +
 }
 
 fn tell(server: &Rc<Server>, Told { readers, listeners }: &Told) {
-    let each = readers.iter().map(|(id, names)| (*id, names));
-    let all = listeners.iter().flat_map(|(ids, names)| ids.iter().map(|id| (*id, &**names)));
-    for (id, names) in each.chain(all) {
-        if let Some(client) = server.client(id) {
-            push(server, &client, Some(names));
-        }
+    // What a connection has read before it asked for prefixes is still noted where it was read, and means nothing now. (Who
+    // asks for prefixes and wants no word of its own changes is told in the way of those that read.)
+    let reads = |tracks: &Tracks| tracks.mode != Mode::Broadcast || tracks.no_loop;
+    let listens = |tracks: &Tracks| tracks.mode == Mode::Broadcast;
+    let each = readers.iter().filter_map(|(id, names)| Some((tracking(server, *id, reads)?, names)));
+    let all = listeners.iter().flat_map(|(ids, names)| ids.iter().map(move |id| (*id, &**names)));
+    let all = all.filter_map(|(id, names)| Some((tracking(server, id, listens)?, names)));
+    for (client, names) in each.chain(all) {
+        push(server, &client, Some(names));
     }
     output::send_pushed(server);
+}
+
+/// A connection, where it tracks like that.
+fn tracking(server: &Server, id: u64, like: impl Fn(&Tracks) -> bool) -> Option<ClientRef> {
+    let client = server.client(id)?;
+    let is_like = client.state.borrow().session.tracks.as_deref().is_some_and(like);
+    is_like.then_some(client)
 }
 
 fn tell_all(server: &Rc<Server>) {
