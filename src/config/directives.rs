@@ -788,6 +788,15 @@ const OWN: &[Directive] = &[
         field: field!(aof_load_corrupt_tail_max_size),
     },
     Directive {
+        name: "aof-use-rdb-preamble",
+        group: Group::Log,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "begin a rewritten log with a snapshot, which is shorter and loaded sooner; else with commands",
+        field: field!(aof_use_rdb_preamble),
+    },
+    Directive {
         name: "aof-timestamp-enabled",
         group: Group::Log,
         default: "no",

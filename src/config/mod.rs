@@ -126,6 +126,7 @@ pub struct Config {
     pub auto_aof_rewrite_min_size: u64,
     pub aof_load_truncated: bool,
     pub aof_load_corrupt_tail_max_size: u64,
+    pub aof_use_rdb_preamble: bool,
     pub aof_timestamp_enabled: bool,
     pub aof_rewrite_incremental_fsync: bool,
     pub maxmemory: Amount,
@@ -418,6 +419,7 @@ impl Config {
             auto_aof_rewrite_min_size: 0,
             aof_load_truncated: false,
             aof_load_corrupt_tail_max_size: 0,
+            aof_use_rdb_preamble: false,
             aof_timestamp_enabled: false,
             aof_rewrite_incremental_fsync: false,
             maxmemory: Amount::default(),
@@ -525,7 +527,7 @@ mod tests {
     #[test]
     fn what_is_not_there_yet_says_so() {
         assert!(refused(&[("save", "60")]).ends_with("Invalid save parameters"));
-        assert!(refused(&[("aof-use-rdb-preamble", "no")]).contains("not available yet"));
+        assert!(refused(&[("list-compress-depth", "1")]).contains("not available"));
         assert!(refused(&[("maxmemory", "lots")]).ends_with("argument must be a memory or percent value"));
         Config::default().set(&[("save", ""), ("appendonly", "no")], false).unwrap();
     }

@@ -54,9 +54,6 @@ macro_rules! only {
 #[rustfmt::skip]
 pub(super) const ROWS: &[Directive] = &[
     kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),
-    only!(Persistence "aof-use-rdb-preamble" "yes" Kind::YesNo,
-        "a rewritten log without a snapshot at its begin is not available yet: only aof-use-rdb-preamble yes is accepted",
-        "begin a rewritten log with a snapshot"),
     kept!(Persistence "aof-disable-auto-gc" "no" Kind::YesNo, "keep old files of the log"),
     fixed(kept!(Persistence "aof_rewrite_cpulist" "" Kind::Text, "cores of the process that rewrites the log")),
     fixed(kept!(Persistence "bgsave_cpulist" "" Kind::Text, "cores of the process that writes snapshots")),

@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_was_in_use_when_collecting_began_is_collected_too() {
-        for slices in [1, 10, 100, 300] {
+        for slices in [1, 10, 100, 150] {
             let machine = Machine::new(LIMIT, |_| ());
             let hold = "local t = {} for i = 1, 300000 do t[i] = 'value' .. i end \
                         for i = 1, 1e6 do t[i] = i end";

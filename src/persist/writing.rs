@@ -1,5 +1,6 @@
 //! Writing a file: to another name first, brought to the disk, then put in place of what was there.
 
+use super::aof::batch;
 use super::disk::{Appended, Disk};
 use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
@@ -61,8 +62,10 @@ impl Pieces {
 }
 
 /// How a file is written.
-#[derive(Clone, Copy)]
+#[derive(Clone, Default)]
 pub struct How {
+    /// It consists of commands: see [`Base`].
+    pub base: Option<Base>,
     /// Long strings are compressed.
     pub compresses: bool,
     /// It ends with its checksum.
@@ -71,6 +74,39 @@ pub struct How {
     pub in_steps: bool,
     /// It is brought to the disk at all: it is to be there after a crash.
     pub lasts: bool,
+}
+
+/// The base of a log that consists of commands. Each piece is a batch of its own.
+#[derive(Clone, Default)]
+pub struct Base {
+    /// What it begins with: see [`batch::note`].
+    pub notes: Vec<Vec<String>>,
+    /// Where in the log the files begin whose base it is.
+    pub position: u64,
+}
+
+impl Base {
+    /// All of it was on the disk before it was the base: what is broken in it is damaged.
+    const SYNCED: u64 = u64::MAX;
+
+    fn begin(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for words in &self.notes {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            out.append(&mut batch::note(&words, out.len() as u64, Base::SYNCED).unwrap_or_default());
+        }
+        out
+    }
+
+    fn batch(bytes: &[u8], written: u64) -> Vec<u8> {
+        let mut batch = batch::head(bytes, written, Base::SYNCED);
+        batch.extend_from_slice(bytes);
+        batch
+    }
+
+    fn end(&self, written: u64) -> Vec<u8> {
+        batch::note(&[batch::BASE, &self.position.to_string()], written, Base::SYNCED).unwrap_or_default()
+    }
 }
 
 /// Starts to write a file. What becomes of it comes through the receiver, after which `ring` is called: its length, or
@@ -109,36 +145,51 @@ fn fill(disk: &dyn Disk, path: &Path, pieces: &Receiver<Next>, how: How) -> io::
     // One of that name may be left of a process that was killed.
     file.cut(0)?;
     let (mut checksum, mut written, mut unsynced) = (Checksum::default(), 0, 0);
-    loop {
-        let (bytes, is_end) = match pieces.recv() {
-            Ok(Next::Piece(piece)) if how.compresses => (piece.into_compressed(), false),
-            Ok(Next::Piece(piece)) => (piece.into_bytes(), false),
-            Ok(Next::End) => {
-                let mut end = Vec::new();
-                file::write_end(&mut end);
-                (end, true)
-            }
-            Err(_) => return Err(io::Error::other("it was given up")),
-        };
-        append_all(&*file, &bytes)?;
-        if how.checksum {
-            checksum.update(&bytes);
-        }
+    let mut append = |bytes: &[u8]| {
+        append_all(&*file, bytes)?;
         written += bytes.len() as u64;
         unsynced += bytes.len();
-        if is_end {
-            let checksum = if how.checksum { checksum.get() } else { 0 };
-            append_all(&*file, &checksum.to_le_bytes())?;
-            if how.lasts {
-                file.sync()?;
-            }
-            return Ok(written + file::CHECKSUM_BYTES as u64);
-        }
         if how.in_steps && unsynced >= SYNCED_BYTES {
             file.sync()?;
             unsynced = 0;
         }
+        io::Result::Ok(written)
+    };
+    let mut length = match &how.base {
+        Some(base) => append(&base.begin())?,
+        None => 0,
+    };
+    loop {
+        let piece = match pieces.recv() {
+            Ok(Next::Piece(piece)) => piece,
+            Ok(Next::End) => break,
+            Err(_) => return Err(io::Error::other("it was given up")),
+        };
+        let bytes = match (&how.base, how.compresses) {
+            (Some(_), _) => Base::batch(&piece.into_bytes(), length),
+            (None, true) => piece.into_compressed(),
+            (None, false) => piece.into_bytes(),
+        };
+        if how.checksum {
+            checksum.update(&bytes);
+        }
+        length = append(&bytes)?;
     }
+    let end = match &how.base {
+        Some(base) => base.end(length),
+        None => {
+            let mut end = Vec::new();
+            file::write_end(&mut end);
+            checksum.update(&end);
+            end.extend_from_slice(&if how.checksum { checksum.get() } else { 0 }.to_le_bytes());
+            end
+        }
+    };
+    length = append(&end)?;
+    if how.lasts {
+        file.sync()?;
+    }
+    Ok(length)
 }
 
 fn append_all(file: &dyn Appended, mut bytes: &[u8]) -> io::Result<()> {
@@ -159,10 +210,12 @@ mod tests {
     use super::*;
     use std::fs::{self, File};
 
-    const HOW: How = How { compresses: true, checksum: true, in_steps: true, lasts: true };
+    fn how() -> How {
+        How { base: None, compresses: true, checksum: true, in_steps: true, lasts: true }
+    }
 
     fn write(disk: Arc<dyn Disk>, name: &str, pieces: &[&[u8]], ends: bool) -> io::Result<u64> {
-        let (sender, told) = begin(disk, name, HOW, || ())?;
+        let (sender, told) = begin(disk, name, how(), || ())?;
         for piece in pieces {
             let mut piece = Piece::from(piece.to_vec());
             while let Offered::Full(again) = sender.offer(0, piece, false) {

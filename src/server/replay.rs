@@ -14,6 +14,7 @@ use crate::config::{Policies, Policy};
 use crate::journal::aside::{self, Aside};
 use crate::net::{next_from_outside, step_back};
 use crate::observe::log;
+use crate::persist::aof::batch;
 use crate::persist::aof::reading::{self, Item, LogError, Read, Tolerance};
 use crate::resp::Limits;
 use indexmap::IndexMap;
@@ -173,6 +174,8 @@ fn take_note(server: &Server, words: &[u8]) {
         Some(("POLICY", words)) => Policies::parse(words.split('\0')).ok().map(|(prefix, policy, _)| {
             config.expiry_policies.lock().insert(prefix.into(), policy);
         }),
+        // What it says is for those who read the files.
+        Some((batch::BASE, _)) => Some(()),
         Some(("NOPOLICY", prefix)) => {
             config.expiry_policies.lock().remove(prefix);
             Some(())

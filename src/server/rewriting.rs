@@ -10,6 +10,7 @@ use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
 use super::server::Server;
 use crate::clock::{realtime_us, store_us};
 use crate::observe::log;
+use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest, Role};
 use crate::persist::aof::reading::Read;
 use crate::persist::disk::Appendable;
@@ -111,6 +112,7 @@ fn find(files: &mut Files, dir: &str) -> std::result::Result<bool, String> {
 
 async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(), String> {
     let (mut sources, mut position): (Vec<(PathBuf, u64)>, _) = (Vec::new(), None);
+    let mut is_based = false;
     let mut deaths = WaitingDeaths::default();
     // From here on: what is late in the base may have been given more time since.
     server.shard.call_all(|shard| shard.set_replaying(true)).await;
@@ -130,10 +132,15 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(),
                 continue;
             }
         }
+        is_based |= entry.role == Role::Base && begins_with(&path, batch::MARK).unwrap_or(false);
         sources.push((path, from));
     }
     let paths: Vec<PathBuf> = sources.iter().map(|(path, _)| path.clone()).collect();
     let read = replay(server, sources, position, &mut deaths).await?;
+    if let Some(cut) = read.cut.as_ref().filter(|cut| is_based && cut.index == 0) {
+        // It was on the disk as a whole before anything stood behind it: no crash has torn it.
+        return Err(format!("the base {} is damaged at byte {}", paths[0].display(), cut.at));
+    }
     cut(files, &paths, &read).map_err(|error| error.to_string())?;
     server.global.log.begin_at(read.position);
     deaths.put_back(server).await;
@@ -142,10 +149,14 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(),
 }
 
 fn is_snapshot(path: &Path) -> io::Result<bool> {
-    let mut head = [0; 6];
-    let mut file = std::fs::File::open(path)?;
-    let read = io::Read::read(&mut file, &mut head)?;
-    Ok(head[..read].starts_with(b"REDIS") || head[..read].starts_with(b"VALKEY"))
+    Ok(begins_with(path, b"REDIS")? || begins_with(path, b"VALKEY")?)
+}
+
+fn begins_with(path: &Path, text: &[u8]) -> io::Result<bool> {
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path)?;
+    io::Read::read_to_end(&mut io::Read::take(file, text.len() as u64), &mut head)?;
+    Ok(head == text)
 }
 
 /// Takes away what a crash has left behind the whole part.
@@ -333,6 +344,7 @@ async fn rewrite_once(server: &Rc<Server>, begins: bool) -> std::result::Result<
     let config = server.shard.config();
     let global = server.global.clone();
     let is_begun = global.log.is_on();
+    let is_snapshot = config.aof_use_rdb_preamble;
     // The disk is asked while nobody waits for it.
     let prepared = server.transport.beside(move || {
         global.appending.with_files(|files| {
@@ -347,18 +359,24 @@ async fn rewrite_once(server: &Rc<Server>, begins: bool) -> std::result::Result<
             } else {
                 files.manifest = manifest.clone();
             }
-            let (base, number) = manifest.next_base(&files.stem, true);
+            let (base, number) = manifest.next_base(&files.stem, is_snapshot);
             Ok((file, manifest, base.clone(), number, files.path(&base)))
         })
     });
     let prepared = prepared.await.and_then(|prepared| prepared).map_err(|error| error.to_string())?;
     let (file, manifest, base, number, path) = prepared;
     let begun = begin_part(server, file).await?;
+    if begun.is_snapshot() != is_snapshot {
+        // It was set otherwise meanwhile, and the file has the wrong name.
+        server.shard.call_all(|shard| shard.stop_saving()).await;
+        return Ok(false);
+    }
     let how = How {
         compresses: config.rdbcompression,
         checksum: config.rdbchecksum,
         in_steps: config.aof_rewrite_incremental_fsync,
         lasts: true,
+        base: None,
     };
     let name = path.to_string_lossy().into_owned();
     let is_whole = write_file(server, begun, name, how).await?.is_some();
@@ -390,10 +408,11 @@ async fn begin_part(server: &Rc<Server>, file: Appendable) -> std::result::Resul
     let transaction = hold_everything(&server.shard).await;
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let begun = match server.global.log.write_to(file, 0) {
-        Ok(()) => {
+        Ok(position) => {
             server.global.log.set_on(true);
             server.shard.call_all(follow_log).await;
-            Ok(begin_parts(server, true).await)
+            // (What dies from here on is in the file already, though the shards have still to write down what there is.)
+            Ok(begin_parts(server, Some(position)).await)
         }
         Err(error) => Err(error.to_string()),
     };

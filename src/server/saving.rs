@@ -4,15 +4,16 @@
 use super::server::Server;
 use super::session::Contents;
 use crate::clock::realtime_us;
-use crate::config::SavePoint;
+use crate::command::dump;
+use crate::config::{Policy, SavePoint};
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, memory};
 use crate::persist::disk::RealDisk;
-use crate::persist::writing::{self, How, Offered, Pieces};
+use crate::persist::writing::{self, Base, How, Offered, Pieces};
 use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
 use crate::resp::{Error, Result};
-use crate::shard::snapshot::{Sizes, Wrote};
+use crate::shard::snapshot::{Form, Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -60,7 +61,7 @@ pub async fn save_held(server: &Rc<Server>) -> Result {
 }
 
 async fn save_begun(server: &Rc<Server>) -> Result {
-    let begun = begin_parts(server, false).await;
+    let begun = begin_parts(server, None).await;
     let saved = write(server, begun).await;
     end(server, false, saved)
 }
@@ -105,7 +106,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
 /// One moment for all shards; from then on they see to it themselves.
 pub async fn begin_beside(server: &Rc<Server>) -> Begun {
     let transaction = hold_everything(&server.shard).await;
-    let begun = begin_parts(server, false).await;
+    let begun = begin_parts(server, None).await;
     drop(transaction);
     begun
 }
@@ -223,18 +224,48 @@ pub struct Begun {
     head: Piece,
     /// Changes that it has.
     changes: u64,
+    /// What is written where it is commands.
+    base: Option<Base>,
 }
 
-/// While everything is held: each shard keeps what it has at this moment. It may be the base of a log.
-pub async fn begin_parts(server: &Rc<Server>, is_base: bool) -> Begun {
-    let begin = |shard: &Rc<Shard>| {
-        shard.begin_saving();
+impl Begun {
+    /// Whether it is written as a snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.base.is_none()
+    }
+}
+
+/// While everything is held: each shard keeps what it has at this moment. It may be the base of the files that begin at a
+/// position of the log.
+pub async fn begin_parts(server: &Rc<Server>, base_of: Option<u64>) -> Begun {
+    let is_commands = base_of.is_some() && !server.shard.config().aof_use_rdb_preamble;
+    let form = if is_commands { Form::Commands } else { Form::Snapshot };
+    let begin = move |shard: &Rc<Shard>| {
+        shard.begin_saving(form);
         shard.sizes()
     };
     let sizes = server.shard.call_all(begin).await;
+    let changes = sizes.iter().map(|sizes| sizes.changes).sum();
     let mut head = Piece::default();
-    head.write(|out| write_head(out, server, &sizes, is_base));
-    Begun { head, changes: sizes.iter().map(|sizes| sizes.changes).sum() }
+    let base = base_of.filter(|_| is_commands).map(|position| Base { notes: notes(server), position });
+    head.write(|out| match form {
+        Form::Snapshot => write_head(out, server, &sizes, base_of),
+        Form::Commands => {
+            let catalog = server.scripting.functions.catalog();
+            catalog.libraries().for_each(|library| dump::load_library(out, &library.code));
+        }
+    });
+    Begun { head, changes, base }
+}
+
+/// The policies, as the log has them.
+fn notes(server: &Server) -> Vec<Vec<String>> {
+    let config = server.shard.config();
+    let policies = config.expiry_policies.lock();
+    let words = |prefix: &str, policy: &Policy| -> Vec<String> {
+        ["POLICY".to_owned(), prefix.to_owned()].into_iter().chain(policy.words()).collect()
+    };
+    policies.iter().map(|(prefix, policy)| words(prefix, policy)).collect()
 }
 
 /// Writes the file that `dbfilename` names, where that is this server's.
@@ -251,6 +282,7 @@ async fn write(server: &Rc<Server>, begun: Begun) -> std::result::Result<Option<
         checksum: config.rdbchecksum,
         in_steps: config.rdb_save_incremental_fsync,
         lasts: true,
+        base: None,
     };
     write_file(server, begun, config.dbfilename.clone(), how).await
 }
@@ -262,6 +294,7 @@ pub async fn write_file(
     name: String,
     how: How,
 ) -> std::result::Result<Option<u64>, String> {
+    let how = How { base: begun.base, ..how };
     let written = write_parts(server, begun.head, &name, how).await;
     server.shard.call_all(|shard| shard.stop_saving()).await;
     written.map(|is_whole| is_whole.then_some(begun.changes))
@@ -273,7 +306,7 @@ async fn write_parts(server: &Rc<Server>, head: Piece, name: &str, how: How) -> 
     let begun = writing::begin(Arc::new(RealDisk), name, how, move || bells[me].ring_from_outside());
     let (pieces, outcome) = begun.map_err(|error| error.to_string())?;
     let mut is_void = false;
-    if send(&pieces, me, head).await {
+    if head.is_empty() || send(&pieces, me, head).await {
         let of_all = pieces.clone();
         let wrote = shard.call_all_later(move |shard| shard.write_down(of_all)).await;
         is_void = wrote.contains(&Wrote::Nothing);
@@ -323,12 +356,12 @@ pub fn without_keys(server: &Server, contents: Contents) -> Vec<u8> {
 }
 
 /// What stands before the keys.
-fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], is_base: bool) {
+fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], base_of: Option<u64>) {
     let has_field_deadlines = sizes.iter().any(|sizes| sizes.has_field_deadlines);
     file::write_head(out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
-    write_fields(out, is_base);
-    if is_base {
-        file::write_field(out, LOG_POSITION, server.global.log.position().to_string().as_bytes());
+    write_fields(out, base_of.is_some());
+    if let Some(position) = base_of {
+        file::write_field(out, LOG_POSITION, position.to_string().as_bytes());
     }
     for (prefix, policy) in &*server.shard.config().expiry_policies.lock() {
         let words: Vec<String> = std::iter::once(prefix.to_string()).chain(policy.words()).collect();

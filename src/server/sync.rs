@@ -134,7 +134,7 @@ async fn make(server: &Rc<Server>, client: &Client, contents: Contents) -> Resul
 async fn make_file(server: &Rc<Server>, client: &Client) -> Result<Option<Made>> {
     let config = server.shard.config();
     // The disk need not have it: it is read at once, and nobody wants it later.
-    let how = How { compresses: config.rdbcompression, checksum: config.rdbchecksum, in_steps: false, lasts: false };
+    let how = How { compresses: config.rdbcompression, checksum: config.rdbchecksum, ..How::default() };
     let path = saving::for_tools(&config.dir);
     let name = path.to_string_lossy().into_owned();
     let failed = |reason: &dyn std::fmt::Display| Error::err(format_args!("Error making a snapshot: {reason}"));
@@ -147,7 +147,7 @@ async fn make_file(server: &Rc<Server>, client: &Client) -> Result<Option<Made>>
             return Err(STOPPING);
         }
         let begun = saving::begin_beside(server).await;
-        let written = saving::write_file(server, begun, name.clone(), how).await;
+        let written = saving::write_file(server, begun, name.clone(), how.clone()).await;
         is_whole = written.map_err(|reason| failed(&reason))?.is_some();
         if is_whole {
             break;

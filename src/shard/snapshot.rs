@@ -2,7 +2,8 @@
 
 use super::Shard;
 use crate::clock::store_us;
-use crate::command::dump::{self, Wall};
+use crate::command::dump::{self, Commands, Wall};
+use crate::journal::aside;
 use crate::keyspace::Clocking;
 use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Part, Saved};
 use crate::net::{next_from_outside, sleep, step_back};
@@ -125,26 +126,54 @@ impl Written {
     }
 }
 
+/// What a file consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Snapshot,
+    /// Commands, as the base of a log.
+    Commands,
+}
+
 /// Writes keys down in the form of the file.
 struct Writer {
     written: Rc<RefCell<Written>>,
     wall: Wall,
+    form: Form,
+}
+
+impl Writer {
+    fn select(&self, out: &mut Vec<u8>, db: usize) {
+        match self.form {
+            Form::Snapshot => file::write_db(out, db),
+            Form::Commands => dump::select(out, db),
+        }
+    }
 }
 
 impl Keeper for Writer {
     fn key(&mut self, db: usize, kept: Kept) {
         let Written { piece, db: last, .. } = &mut *self.written.borrow_mut();
         let is_new_db = last.replace(db) != Some(db);
-        let deadline_ms = kept.deadline_ms.map(|ms| self.wall.of_store_ms(ms));
         piece.write(|out| {
             if is_new_db {
-                file::write_db(out, db);
+                self.select(out, db);
             }
+            if self.form == Form::Commands {
+                return dump::write_commands(out, kept.key, kept.content, kept.deadline_ms, self.wall);
+            }
+            let deadline_ms = kept.deadline_ms.map(|ms| self.wall.of_store_ms(ms));
             file::write_key(out, kept.key, deadline_ms, |out| dump::write(out, kept.content, self.wall));
         });
     }
 
+    fn parts_strings(&self) -> bool {
+        self.form == Form::Snapshot
+    }
+
     fn frame(&self, kept: &Kept) -> Frame {
+        if self.form == Form::Commands {
+            return dump::frame_of_commands(kept.key, kept.content, kept.deadline_ms, self.wall);
+        }
         let (mut head, mut frame) = (Vec::new(), Frame::default());
         let deadline_ms = kept.deadline_ms.map(|ms| self.wall.of_store_ms(ms));
         file::write_key(&mut head, kept.key, deadline_ms, |out| frame = dump::frame(kept.content, self.wall, out));
@@ -152,6 +181,11 @@ impl Keeper for Writer {
     }
 
     fn encode(&self, frame: &Frame, portion: Portion, out: &mut Vec<u8>) {
+        if self.form == Form::Commands {
+            let mut commands = Commands::new(out, &frame.key, self.wall);
+            commands.add(portion);
+            return commands.end();
+        }
         let mut piece = Piece::default();
         piece.write(|out| dump::write_part(out, frame, portion, self.wall));
         out.append(&mut piece.into_bytes());
@@ -162,12 +196,23 @@ impl Keeper for Writer {
         let (mut has_more, is_first) = (false, written.parts == Parts::None);
         written.part.write(|out| {
             if is_first {
-                file::write_db(out, db);
+                self.select(out, db);
             }
-            has_more = fill(&mut |part| match part {
-                Part::Bytes(bytes) => out.extend_from_slice(bytes),
-                Part::Portion(portion) => dump::write_part(out, frame, portion, self.wall),
-            });
+            has_more = match self.form {
+                Form::Snapshot => fill(&mut |part| match part {
+                    Part::Bytes(bytes) => out.extend_from_slice(bytes),
+                    Part::Portion(portion) => dump::write_part(out, frame, portion, self.wall),
+                }),
+                Form::Commands => {
+                    let mut commands = Commands::new(out, &frame.key, self.wall);
+                    let has_more = fill(&mut |part| match part {
+                        Part::Bytes(bytes) => commands.as_they_are(bytes),
+                        Part::Portion(portion) => commands.add(portion),
+                    });
+                    commands.end();
+                    has_more
+                }
+            };
         });
         written.parts = match written.parts {
             Parts::None | Parts::Begun if has_more => Parts::Begun,
@@ -197,12 +242,15 @@ impl Shard {
 
     /// What there is at this moment is going to be written down, whatever becomes of it. To be called while somebody holds
     /// everything.
-    pub fn begin_saving(&self) {
+    pub fn begin_saving(&self, form: Form) {
         let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
         for note in self.note_deaths() {
-            written.borrow_mut().piece.write(|out| file::write_field(out, DEATH, &note));
+            written.borrow_mut().piece.write(|out| match form {
+                Form::Snapshot => file::write_field(out, DEATH, &note),
+                Form::Commands => out.extend_from_slice(&aside::death(&note).bytes),
+            });
         }
-        let writer = Writer { written: written.clone(), wall: Wall::at(now, &self.clock) };
+        let writer = Writer { written: written.clone(), wall: Wall::at(now, &self.clock), form };
         self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
         *self.written.borrow_mut() = Some(written);
     }

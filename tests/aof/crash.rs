@@ -246,9 +246,10 @@ fn nothing_that_was_acknowledged_is_lost() {
         let flags = ["--databases", DATABASES, "--enable-debug-command", "yes", "--shards", &shards];
         flags.into_iter().map(str::to_owned).collect()
     };
-    let with_log = |shards: usize| -> Vec<String> {
+    let with_log = |shards: usize, preamble: bool| -> Vec<String> {
         let more = ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-min-size", "200kb"];
-        flags(shards).into_iter().chain(more.into_iter().map(str::to_owned)).collect()
+        let base = ["--aof-use-rdb-preamble", if preamble { "yes" } else { "no" }];
+        flags(shards).into_iter().chain(more.into_iter().chain(base).map(str::to_owned)).collect()
     };
     let start = |server: Option<Server>, flags: &[String]| {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -259,7 +260,7 @@ fn nothing_that_was_acknowledged_is_lost() {
         until_loaded(&server);
         server
     };
-    let mut server = start(None, &with_log(2));
+    let mut server = start(None, &with_log(2, true));
     let oracle = start(None, &flags(1));
     let mut counted = 0;
     for round in 0..rounds() {
@@ -294,7 +295,7 @@ fn nothing_that_was_acknowledged_is_lost() {
         });
         counted = last_count.max(counted);
         let requests: usize = done.iter().map(|done| done.acknowledged.len()).sum();
-        server = start(Some(server), &with_log(rng.usize(1..5)));
+        server = start(Some(server), &with_log(rng.usize(1..5), rng.bool()));
         thread::sleep(Duration::from_millis(2 * SHORT_MS));
         let mut client = server.client();
         let output = server.output();

@@ -236,7 +236,8 @@ fn deaths_are_in_their_streams_once_after_a_crash() {
             loads.into_iter().map(|load| load.join().expect("a load")).collect::<Vec<Told>>()
         });
         shards = rng.usize(1..5);
-        server = start(Some(server), &flags(shards, &log));
+        let base = ["--aof-use-rdb-preamble", ["yes", "no"][rng.usize(..2)]];
+        server = start(Some(server), &flags(shards, &[&log[..], &base].concat()));
         check_round(&server, &dbs, &told, &format!("seed {seed}, round {round}, {between}"));
     }
 }

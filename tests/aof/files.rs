@@ -1,5 +1,6 @@
 //! The files of the log: what Redis makes of them, what is made of Redis's, and what is wrong with them.
 
+use crate::common::server::start_and_fail;
 use crate::common::{Client, Kind, Server, Value, bulk, have_tool, int, wait_until};
 use std::fs;
 use std::path::PathBuf;
@@ -46,6 +47,119 @@ fn digest(server: &Server) -> Value {
     server.client().call("DEBUG DIGEST")
 }
 
+fn rewrite(server: &Server) {
+    assert!(!server.client().call("BGREWRITEAOF").is_error());
+    assert!(wait_until(PATIENCE, || server.info("aof_rewrite_in_progress").as_deref() == Some("0")));
+    assert_eq!(server.info("aof_last_bgrewrite_status").as_deref(), Some("ok"));
+}
+
+fn redis_finds_the_same(server: &Server) {
+    let checked = Command::new("redis-check-aof").arg(folder(server).join("appendonly.aof.manifest")).output();
+    let checked = checked.expect("redis-check-aof");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    let copy = tempfile::tempdir().expect("a folder");
+    let target = copy.path().join("appendonlydir");
+    fs::create_dir(&target).expect("a folder");
+    for entry in fs::read_dir(folder(server)).expect("a folder") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), target.join(entry.file_name())).expect("a copy");
+    }
+    let expected = digest(server);
+    let redis = Server::start_without_waiting(Kind::Redis, &ON, copy);
+    assert!(wait_until(PATIENCE, || Client::connect(redis.port()).is_ok()));
+    until_loaded(&redis);
+    assert_eq!(digest(&redis), expected);
+}
+
+/// Collections that are written in parts, and what streams have beside their entries.
+fn fill_more(client: &mut Client) {
+    for from in (0..3_000).step_by(100) {
+        let all = |text: fn(i32) -> String| (from..from + 100).map(text).collect::<Vec<_>>().join(" ");
+        for line in [
+            format!("RPUSH big:l {}", all(|i| format!("element{i}"))),
+            format!("SADD big:s {}", all(|i| format!("member{i}"))),
+            format!("ZADD big:z {}", all(|i| format!("{}.5 member{i}", i % 70))),
+            format!("HSET big:h {}", all(|i| format!("field{i} value{i}"))),
+        ] {
+            assert!(!client.call(&line).is_error());
+        }
+    }
+    for i in 1..2_000 {
+        assert!(!client.call(&format!("XADD big:x {i}-1 field{} value{i}", i % 3)).is_error());
+    }
+    for line in [
+        "EXPIRE big:l 5000",
+        "XDEL big:x 7-1 1999-1",
+        "XGROUP CREATE big:x readers 5-0",
+        "XREADGROUP GROUP readers one COUNT 30 STREAMS big:x >",
+        "XREADGROUP GROUP readers two COUNT 3 STREAMS big:x >",
+        "XACK big:x readers 9-1",
+        "XGROUP CREATECONSUMER big:x readers idle",
+        "XADD empty:x 5-5 a b",
+        "XDEL empty:x 5-5",
+        "XGROUP CREATE never:x readers $ MKSTREAM",
+        "SET text 0",
+        "SETRANGE text 2000000 end",
+        "SETBIT bits 9000 1",
+    ] {
+        assert!(!client.call(line).is_error(), "{line}");
+    }
+}
+
+/// The base is a file of commands where that is wanted, which redis-server reads as well.
+#[test]
+fn the_base_may_be_commands() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &[&ON[..], &["--aof-use-rdb-preamble", "no"]].concat());
+    until_loaded(&server);
+    let mut client = server.client();
+    fill(&mut client);
+    fill_more(&mut client);
+    rewrite(&server);
+    assert_eq!(client.call("SET after 1"), Value::ok());
+    if have_tool("redis-server") {
+        redis_finds_the_same(&server);
+    }
+    // (Fields of hashes with deadlines are none of redis-server 7.0's.)
+    assert!(!client.call("HPEXPIRE big:h 10000000 FIELDS 2 field1 field2").is_error());
+    rewrite(&server);
+    let base = folder(&server).join("appendonly.aof.3.base.aof");
+    let bytes = fs::read(&base).expect("the base");
+    assert!(bytes.starts_with(b"#EMBERDB "));
+    let asked = [
+        "XINFO STREAM empty:x",
+        "XINFO GROUPS big:x",
+        "XPENDING big:x readers",
+        "XPENDING big:x readers - + 100 two",
+        "XINFO GROUPS never:x",
+        "PEXPIRETIME big:l",
+        "HPEXPIRETIME big:h FIELDS 3 field1 field2 field3",
+    ];
+    let shown = |server: &Server| {
+        let mut client = server.client();
+        let mut replies: Vec<String> = asked.iter().map(|line| format!("{:?}", client.call(line))).collect();
+        // How long ago entries were delivered goes on.
+        replies[3] = replies[3].split("Int").filter(|part| !part.contains("Bulk")).count().to_string();
+        replies
+    };
+    let (expected, replies) = (digest(&server), shown(&server));
+    server.signal("KILL");
+    let server = server.restart(&[&ON[..], &["--shards", "2"]].concat());
+    until_loaded(&server);
+    assert_eq!((digest(&server), shown(&server)), (expected, replies));
+    server.signal("KILL");
+    // All of it was there before it was the base, so that no crash has torn it.
+    let folder = server.folder().to_owned();
+    for (from, to) in [(bytes.len() / 2, bytes.len() / 2 + 1), (bytes.len() - 20, bytes.len())] {
+        let mut damaged = bytes.clone();
+        damaged[from..to].iter_mut().for_each(|byte| *byte ^= 1);
+        fs::write(&base, &damaged).expect("a file");
+        let dir = folder.to_str().expect("a name");
+        let failed =
+            start_and_fail(Kind::Ember { shards: 2 }, 0, &[&ON[..], &["--dir", dir, "--unixsocket", "s"]].concat());
+        assert!(failed.output.contains("damaged at byte"), "{}", failed.output);
+    }
+}
+
 #[test]
 fn a_restart_finds_everything_and_so_does_redis() {
     for shards in [1, 3] {
@@ -64,29 +178,12 @@ fn a_restart_finds_everything_and_so_does_redis() {
         for rewritten in [false, true] {
             if rewritten {
                 let mut client = server.client();
-                assert!(!client.call("BGREWRITEAOF").is_error());
-                let is_done = || server.info("aof_rewrite_in_progress").as_deref() == Some("0");
-                assert!(wait_until(PATIENCE, is_done));
-                assert_eq!(server.info("aof_last_bgrewrite_status").as_deref(), Some("ok"));
+                rewrite(&server);
                 // The database is empty by then, and full again.
                 assert_eq!(client.call("FLUSHALL"), Value::ok());
                 fill(&mut client);
             }
-            let checked = Command::new("redis-check-aof").arg(folder(&server).join("appendonly.aof.manifest")).output();
-            let checked = checked.expect("redis-check-aof");
-            assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
-            let copy = tempfile::tempdir().expect("a folder");
-            let target = copy.path().join("appendonlydir");
-            fs::create_dir(&target).expect("a folder");
-            for entry in fs::read_dir(folder(&server)).expect("a folder") {
-                let entry = entry.expect("an entry");
-                fs::copy(entry.path(), target.join(entry.file_name())).expect("a copy");
-            }
-            let expected = digest(&server);
-            let redis = Server::start_without_waiting(Kind::Redis, &ON, copy);
-            assert!(wait_until(PATIENCE, || Client::connect(redis.port()).is_ok()));
-            until_loaded(&redis);
-            assert_eq!(digest(&redis), expected);
+            redis_finds_the_same(&server);
         }
     }
 }
@@ -258,14 +355,21 @@ fn functions_and_policies_are_there_again() {
     assert_eq!(client.call("SET sessions:2 x"), Value::ok());
     assert!(!client.call("PERSIST sessions:2").is_error());
     let (policies, late) = (client.call("EXPIRY POLICY LIST"), client.call("PEXPIRETIME sessions:1"));
-    server.signal("KILL");
-    let server = server.restart(&ON);
-    until_loaded(&server);
-    let mut client = server.client();
-    assert_eq!(client.call("FCALL one 0"), int(42));
-    assert!(client.call("FCALL two 0").is_error());
-    assert_eq!(client.call("EXPIRY POLICY LIST"), policies);
-    assert_eq!(client.call("PEXPIRETIME sessions:1"), late);
+    let mut server = server;
+    for base in [None, Some("no"), Some("yes")] {
+        if let Some(preamble) = base {
+            assert_eq!(server.client().call(&format!("CONFIG SET aof-use-rdb-preamble {preamble}")), Value::ok());
+            rewrite(&server);
+        }
+        server.signal("KILL");
+        server = server.restart(&ON);
+        until_loaded(&server);
+        let mut client = server.client();
+        assert_eq!(client.call("FCALL one 0"), int(42));
+        assert!(client.call("FCALL two 0").is_error());
+        assert_eq!(client.call("EXPIRY POLICY LIST"), policies);
+        assert_eq!(client.call("PEXPIRETIME sessions:1"), late);
+    }
 }
 
 #[test]

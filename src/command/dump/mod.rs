@@ -2,17 +2,20 @@
 //!
 //! - `write.rs`: a value to bytes
 //! - `build.rs`: a value from bytes that anybody may have made
+//! - `commands.rs`: a key as commands that make it
 //! - `parts.rs`: a large value to bytes, part by part
 //! - `streams.rs`: both for streams
 //! - `wall.rs`: times, which are those of the wall clock there
 
 mod build;
+mod commands;
 mod parts;
 mod streams;
 mod wall;
 mod write;
 
 pub use build::build;
+pub use commands::{Commands, frame_of_commands, load_library, select, write_commands};
 pub use parts::{frame, write_part};
 pub use wall::Wall;
 pub use write::write;

@@ -6,11 +6,12 @@ use crate::rdb::stream::{self, StreamWriter};
 use crate::rdb::{EntryTexts, Error, Result};
 use crate::value::pack::Element;
 use crate::value::stream::{
-    CHUNK_BYTES_MAX, Chunk, ChunkLimits, Consumer, ConsumerKey, Group, Groups, Id, Log, Pending, Run, RunTexts, Stream,
+    CHUNK_BYTES_MAX, Chunk, ChunkLimits, Consumer, ConsumerKey, Group, Id, Log, Pending, Run, RunTexts, Stream,
 };
 
 /// Appends type and value.
-pub fn write(out: &mut Vec<u8>, Stream { log, groups }: &Stream, wall: Wall) {
+pub fn write(out: &mut Vec<u8>, stream: &Stream, wall: Wall) {
+    let log = &stream.log;
     let mut writer = StreamWriter::new(out);
     let mut texts: Vec<Element> = Vec::new();
     for chunk in log.chunks() {
@@ -28,11 +29,11 @@ pub fn write(out: &mut Vec<u8>, Stream { log, groups }: &Stream, wall: Wall) {
             }
         }
     }
-    writer.finish(&beside_entries(log, groups, wall));
+    writer.finish(&beside_entries(stream, wall));
 }
 
 /// All that is not in the entries.
-fn beside_entries(log: &Log, groups: &Groups, wall: Wall) -> stream::Stream {
+pub fn beside_entries(Stream { log, groups }: &Stream, wall: Wall) -> stream::Stream {
     stream::Stream {
         last_id: log.last_id(),
         max_deleted_id: log.max_deleted_id(),
@@ -42,9 +43,9 @@ fn beside_entries(log: &Log, groups: &Groups, wall: Wall) -> stream::Stream {
 }
 
 /// What stands before and behind the chunks of a stream.
-pub fn frame(head: &mut Vec<u8>, foot: &mut Vec<u8>, Stream { log, groups }: &Stream, wall: Wall) {
-    stream::head(head, log.chunk_count());
-    stream::foot(foot, log.len(), log.first_id(), &beside_entries(log, groups, wall));
+pub fn frame(head: &mut Vec<u8>, foot: &mut Vec<u8>, of: &Stream, wall: Wall) {
+    stream::head(head, of.log.chunk_count());
+    stream::foot(foot, of.log.len(), of.log.first_id(), &beside_entries(of, wall));
 }
 
 /// Appends a chunk.

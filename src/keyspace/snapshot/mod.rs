@@ -54,6 +54,8 @@ impl Kept<'_> {
 /// What is written of a value in parts beside them.
 #[derive(Debug, Default)]
 pub struct Frame {
+    /// Where each part names it.
+    pub key: Vec<u8>,
     pub head: Vec<u8>,
     pub foot: Vec<u8>,
     /// No field's deadline is before this, where there are any: milliseconds since 1970.
@@ -73,6 +75,8 @@ pub type Fill<'f> = dyn FnMut(&mut dyn FnMut(Part)) -> bool + 'f;
 /// Whoever writes down what a database has.
 pub trait Keeper {
     fn key(&mut self, db: usize, kept: Kept);
+    /// Whether a long string can be written in parts.
+    fn parts_strings(&self) -> bool;
     /// What stands before and behind the portions of a value, as it is at this moment.
     fn frame(&self, kept: &Kept) -> Frame;
     /// Appends a portion of it.
@@ -195,7 +199,7 @@ impl Saving {
             }
         }
         match kept.content {
-            Stored::String(Value::Bytes(bytes)) if bytes.len() > TEXT_BYTES => {
+            Stored::String(Value::Bytes(bytes)) if bytes.len() > TEXT_BYTES && self.keeper.parts_strings() => {
                 let source = if changes { Source::Bytes(bytes.to_vec()) } else { Source::Text(kept.key.into()) };
                 let frame = self.keeper.frame(&kept);
                 self.large.push_back(Large::new(db, frame, source));

@@ -71,6 +71,10 @@ impl Keeper for Recorder {
         self.keep(db, kept.key, value_of(kept.content), kept.deadline_ms);
     }
 
+    fn parts_strings(&self) -> bool {
+        true
+    }
+
     fn frame(&self, kept: &Kept) -> Frame {
         let deadline_ms = kept.deadline_ms.unwrap_or(NEVER_MS).to_string();
         let kind = match kept.content.kind() {

@@ -15,6 +15,8 @@ use std::fmt::Write;
 
 /// What every head begins with.
 pub const MARK: &[u8] = b"#EMBERDB ";
+/// The first word of the note with which a base of commands ends: behind it stands where in the log the next file begins.
+pub const BASE: &str = "BASE";
 /// redis-server reads comments up to this length.
 const HEAD_BYTES_MAX: usize = 1_000;
 const CHECKSUM_DIGITS: usize = 8;
@@ -38,7 +40,13 @@ pub struct Head {
 impl Head {
     /// Where the next batch begins.
     pub fn end(&self) -> u64 {
-        self.position + self.head_bytes as u64 + self.bytes
+        self.ends_base().unwrap_or(self.position + self.head_bytes as u64 + self.bytes)
+    }
+
+    /// Where in the log the next file begins, where this is the end of a base of commands.
+    pub fn ends_base(&self) -> Option<u64> {
+        let words = std::str::from_utf8(self.note.as_deref()?).ok()?;
+        words.strip_prefix(BASE)?.strip_prefix('\0')?.parse().ok()
     }
 
     /// Whether these are its commands, unchanged.

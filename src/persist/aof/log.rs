@@ -576,9 +576,9 @@ impl Log {
         state.encoder.forget();
     }
 
-    /// From now on this file is written, which begins at a position of the log. What was ready before goes to the file
-    /// before it.
-    pub fn write_to(&self, file: Appendable, bytes: u64) -> io::Result<()> {
+    /// From now on this file is written; returns at which position of the log it begins. What was ready before goes to the
+    /// file before it.
+    pub fn write_to(&self, file: Appendable, bytes: u64) -> io::Result<u64> {
         let mut state = self.lock();
         state = self.until_written(state);
         let is_used = state.open.is_some() && !state.is_broken && self.is_on();
@@ -606,9 +606,10 @@ impl Log {
             state.based = state.placed.clone();
         }
         state.encoder.forget();
+        let position = state.position;
         drop(state);
         self.recover();
-        Ok(())
+        Ok(position)
     }
 
     /// Changes are handed over from now on, or not any more. To be called while nothing changes on any shard.

@@ -84,6 +84,9 @@ pub struct Tolerance {
     pub damaged_bytes: u64,
 }
 
+/// What is whole was written as it stands there: no crash has put it in a wrong place.
+const ELSEWHERE: &str = "a batch that belongs somewhere else";
+
 /// Commands of other servers are handed on in pieces of about this size.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -175,7 +178,13 @@ impl Reader<'_> {
                         window.pass(head.head_bytes + head.bytes as usize);
                         continue;
                     }
-                    Err(what) => return Ok(Some(foreign.give_up(window.passed(), what, self))),
+                    Err(what) => {
+                        let mut broken = foreign.give_up(window.passed(), what, self);
+                        if what == ELSEWHERE {
+                            broken.kind = Kind::Stranger;
+                        }
+                        return Ok(Some(broken));
+                    }
                 },
                 // Where batches are, redis-server puts no other comments than the time.
                 b'#' if self.position.is_some() && !is_time(&mut window).map_err(io)? => Err("a head that is none"),
@@ -319,7 +328,7 @@ fn next_batch(window: &mut Window, of_bytes: u64, expected: Option<u64>) -> io::
         return Ok(Err("a batch whose checksum does not match"));
     }
     Ok(match expected {
-        Some(position) if position != head.position => Err("a batch that belongs somewhere else"),
+        Some(position) if position != head.position => Err(ELSEWHERE),
         _ => Ok(head),
     })
 }
