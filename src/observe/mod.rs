@@ -1,12 +1,14 @@
-//! What is counted and measured: histograms of lag, calls of commands, memory, the log, the machine. Read by INFO.
+//! What is counted and measured: histograms of lag, calls of commands, rates, memory, the log, the machine. Read by INFO.
 
 mod lag;
 pub mod log;
 pub mod machine;
 pub mod memory;
+mod rates;
 mod spikes;
 mod statistics;
 
 pub use lag::Lag;
+pub use rates::Rates;
 pub use spikes::{Event, SAMPLES, Sample, Series, Spikes};
 pub use statistics::{Calls, Statistics};

@@ -43,6 +43,7 @@ impl Line for Connection {
     fn received(&self, bytes: &[u8]) {
         let stats = &self.server.stats;
         stats.input_bytes.set(stats.input_bytes.get() + bytes.len() as u64);
+        stats.reads.set(stats.reads.get() + 1);
         advance(&self.server, &self.client, bytes);
     }
 
@@ -59,6 +60,7 @@ impl Line for Connection {
     fn sent(&self, bytes: usize, buffer: Option<Vec<u8>>) {
         let stats = &self.server.stats;
         stats.output_bytes.set(stats.output_bytes.get() + bytes as u64);
+        stats.writes.set(stats.writes.get() + 1);
         let waits = {
             let mut state = self.client.state.borrow_mut();
             let could_run = state.may_run();
@@ -352,10 +354,12 @@ pub async fn follow_disk(server: Rc<Server>) {
 }
 
 /// Once a second: connections that are idle for longer than `timeout`, output limits that go by time, the peak of
-/// memory.
+/// memory, the rates that INFO tells.
 pub async fn look_after(server: Rc<Server>) {
+    server.stats.sample(store_us());
     loop {
         sleep(Duration::from_secs(1)).await;
+        server.stats.sample(store_us());
         memory::used_bytes();
         let config = server.shard.config();
         let timed = config.timeout_s > 0;

@@ -14,6 +14,7 @@ use super::subscriptions::Subscriptions;
 use super::waits::Waits;
 use crate::command::{self, CommandId};
 use crate::net::{Notify, Transport};
+use crate::observe::Rates;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::shard::Shard;
 use std::cell::{Cell, RefCell};
@@ -101,6 +102,26 @@ pub struct Stats {
     pub commands: Cell<u64>,
     pub input_bytes: Cell<u64>,
     pub output_bytes: Cell<u64>,
+    /// How often something was received, and how often something was sent.
+    pub reads: Cell<u64>,
+    pub writes: Cell<u64>,
+    /// Of commands and of bytes received and sent.
+    pub rates: RefCell<Rates<3>>,
+}
+
+impl Stats {
+    /// Once a second.
+    pub fn sample(&self, now_us: u64) {
+        let counts = [&self.commands, &self.input_bytes, &self.output_bytes].map(Cell::get);
+        self.rates.borrow_mut().sample(now_us, counts);
+    }
+
+    pub fn reset(&self) {
+        for counter in [&self.commands, &self.input_bytes, &self.output_bytes, &self.reads, &self.writes] {
+            counter.set(0);
+        }
+        self.rates.borrow_mut().reset();
+    }
 }
 
 /// One shard's part of the server.

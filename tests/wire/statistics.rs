@@ -1,8 +1,9 @@
 //! What the server counts: calls, errors and latencies of each command, and the slow log.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::common::{Client, Server, Value, error, int, on_embers, simple};
+use crate::common::{Client, Kind, Server, Value, error, int, on_embers, simple, wait_until, words};
 
 /// How often each command was asked for, and what became of it.
 #[derive(Default)]
@@ -238,4 +239,39 @@ fn what_takes_long_is_counted_by_kind_of_event() {
         assert_eq!(client.call("LATENCY LATEST"), Value::Array(vec![]));
         assert!(client.call("LATENCY DOCTOR").text().starts_with("Latency is not monitored"));
     });
+}
+
+/// What INFO tells of the last seconds: commands, and kilobytes received and sent, a second.
+fn rates(client: &mut Client) -> [f64; 3] {
+    let text = client.call("INFO stats").text();
+    ["ops_per_sec", "input_kbps", "output_kbps"].map(|name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("instantaneous_{name}:")));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+    })
+}
+
+#[test]
+fn rates_are_those_of_the_last_seconds() {
+    /// INFO is a command, too: who asks more often is seen in what it says.
+    const ASKED_EVERY: Duration = Duration::from_secs(5);
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let server = Server::start(Kind::Ember { shards: 3 }, &[]);
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    let burst = vec![words("SET k 0123456789"); 100];
+    let is_seen = |client: &mut Client| rates(client).iter().all(|rate| *rate > 0.0);
+    assert!(wait_until(PATIENCE, || {
+        clients.iter_mut().for_each(|client| drop(client.pipeline(&burst)));
+        is_seen(&mut clients[0])
+    }));
+    for name in ["input_repl", "output_repl"] {
+        assert_eq!(server.info(&format!("instantaneous_{name}_kbps")).as_deref(), Some("0.00"));
+    }
+    for name in ["total_reads_processed", "total_writes_processed"] {
+        assert!(server.info(name).is_some_and(|count| count.parse::<u64>().is_ok_and(|count| count > 3)), "{name}");
+    }
+    let mut asking = clients.pop().expect("a client");
+    assert!(wait_until(PATIENCE, || {
+        std::thread::sleep(ASKED_EVERY);
+        rates(&mut asking) == [0.0; 3]
+    }));
 }

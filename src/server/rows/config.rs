@@ -186,10 +186,7 @@ fn reset_counters(shard: &Rc<Shard>) {
     cycle.time_cap_reached = 0;
     cycle.cycles = 0;
     shard.meter.statistics().reset();
-    let stats = &Server::of(shard).stats;
-    for counter in [&stats.commands, &stats.input_bytes, &stats.output_bytes] {
-        counter.set(0);
-    }
+    Server::of(shard).stats.reset();
 }
 
 /// Held while the file is rewritten, so that of two the later one wins.

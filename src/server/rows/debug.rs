@@ -1,6 +1,7 @@
 //! DEBUG: what tests need, where `enable-debug-command` allows it. Not a container, since whether it is allowed is
 //! asked before anything else.
 
+use super::LRU_CLOCK_BITS;
 use crate::command::dump::{self, Wall};
 use crate::command::keys::{encoding, refcount};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, PROTECTED, STALE};
@@ -279,11 +280,10 @@ fn find<'c>(ctx: &'c mut Ctx, bytes: &[u8]) -> Option<Live<'c>> {
 }
 
 fn describe(live: &Live, wall: Wall) -> String {
-    const CLOCK_BITS: u32 = 24;
     let mut serialized = Vec::new();
     dump::write(&mut serialized, live.content(), wall);
     let idle_s = live.idle_s();
-    let lru = (wall.now_ms() / 1000).wrapping_sub(u64::from(idle_s)) & ((1 << CLOCK_BITS) - 1);
+    let lru = (wall.now_ms() / 1000).wrapping_sub(u64::from(idle_s)) & ((1 << LRU_CLOCK_BITS) - 1);
     format!(
         "Value at:{:#x} refcount:{} encoding:{} serializedlength:{} lru:{lru} lru_seconds_idle:{idle_s}",
         live.address(),

@@ -3,6 +3,7 @@
 
 mod snapshot;
 
+use super::LRU_CLOCK_BITS;
 use crate::clock::{realtime_us, store_us};
 use crate::command::spec::flag::{LOADING, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
@@ -182,8 +183,10 @@ fn write_server(text: &mut Text, facts: &Facts) {
     text.field("uptime_in_days", uptime_s / (24 * 3600));
     text.field("hz", config.hz);
     text.field("configured_hz", config.hz);
+    text.field("lru_clock", (realtime_us() / 1_000_000) & ((1 << LRU_CLOCK_BITS) - 1));
     text.field("executable", &global.executable);
     text.field("config_file", config.file().map(|path| path.display().to_string()).unwrap_or_default());
+    text.field("io_threads_active", 0);
     text.field("shards", facts.shards.len());
 }
 
@@ -223,6 +226,7 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.field("mem_clients_normal", facts.total.client_bytes);
     text.field("mem_kept_buffers", facts.total.kept_bytes);
     text.field("mem_slowlog", facts.total.slowlog_bytes);
+    text.field("mem_aof_buffer", facts.server.global.log.waiting_bytes());
     text.field("mem_allocator", "jemalloc");
     text.field("lazyfree_pending_objects", facts.total.garbage_keys);
     text.field("lazyfreed_objects", facts.total.counters.freed_lazily);
@@ -256,6 +260,10 @@ fn write_persistence(text: &mut Text, facts: &Facts) {
     let number = |of: &AtomicU64| of.load(Ordering::Relaxed);
     text.field("loading", u8::from(snapshots.is_loading()));
     text.field("async_loading", 0);
+    // Nothing is copied when written: there is no fork.
+    for name in ["peak", "size", "size_age"] {
+        text.line(format_args!("current_cow_{name}:0"));
+    }
     text.field("rdb_changes_since_last_save", facts.total.changes.saturating_sub(number(&snapshots.saved_changes)));
     let (began_s, lasted_s) = (number(&snapshots.began_s), number(&snapshots.lasted_s));
     let is_beside = began_s > 0;
@@ -325,9 +333,18 @@ fn write_loading(text: &mut Text, progress: &Progress) {
 fn write_stats(text: &mut Text, facts: &Facts) {
     let (global, total) = (&facts.server.global, &facts.total);
     text.field("total_connections_received", global.accepted.load(Ordering::Relaxed));
+    // Averages over the last three seconds. Commands are told in whole numbers, as in Redis.
+    let [commands_per_s, input_per_s, output_per_s] = total.rates;
     text.field("total_commands_processed", total.commands);
+    text.field("instantaneous_ops_per_sec", commands_per_s as u64);
     text.field("total_net_input_bytes", total.input_bytes);
     text.field("total_net_output_bytes", total.output_bytes);
+    let of_clients = [("input", input_per_s), ("output", output_per_s)];
+    // There are no replicas yet.
+    let of_replicas = [("input_repl", 0.0), ("output_repl", 0.0)];
+    for (name, bytes_per_s) in of_clients.into_iter().chain(of_replicas) {
+        text.line(format_args!("instantaneous_{name}_kbps:{:.2}", bytes_per_s / 1024.0));
+    }
     text.field("rejected_connections", global.rejected.load(Ordering::Relaxed));
     text.field("sync_full", 0);
     text.field("sync_partial_ok", 0);
@@ -347,6 +364,8 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("total_forks", 0);
     text.field("slave_expires_tracked_keys", 0);
     text.field("total_error_replies", total.statistics.error_replies);
+    text.field("total_reads_processed", total.reads);
+    text.field("total_writes_processed", total.writes);
     let [keys, items, prefixes] = total.tracked;
     text.field("tracking_total_keys", keys);
     text.field("tracking_total_items", items);

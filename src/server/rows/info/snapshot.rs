@@ -36,6 +36,10 @@ pub struct Snapshot {
     pub commands: u64,
     pub input_bytes: u64,
     pub output_bytes: u64,
+    pub reads: u64,
+    pub writes: u64,
+    /// Commands, and bytes received and sent, a second.
+    pub rates: [f64; 3],
     /// What was called, and what failed.
     pub statistics: Statistics,
     /// Hashes of the names that somebody listens to: the same name on several shards counts once.
@@ -106,6 +110,9 @@ impl Snapshot {
         snapshot.commands = server.stats.commands.get();
         snapshot.input_bytes = server.stats.input_bytes.get();
         snapshot.output_bytes = server.stats.output_bytes.get();
+        snapshot.reads = server.stats.reads.get();
+        snapshot.writes = server.stats.writes.get();
+        snapshot.rates = server.stats.rates.borrow().per_second();
         let statistics = shard.meter.statistics();
         snapshot.statistics = if with_latency { statistics.clone() } else { statistics.without_latency() };
         drop(statistics);
@@ -227,6 +234,9 @@ impl Snapshot {
         self.commands += other.commands;
         self.input_bytes += other.input_bytes;
         self.output_bytes += other.output_bytes;
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.rates.iter_mut().zip(other.rates).for_each(|(own, others)| *own += others);
         self.statistics.add(&other.statistics);
         self.channels.extend(&other.channels);
         self.shard_channels.extend(&other.shard_channels);
