@@ -48,6 +48,8 @@ mod policies;
 mod pressure;
 #[path = "wire/session.rs"]
 mod session;
+#[path = "wire/standalone.rs"]
+mod standalone;
 #[path = "wire/statistics.rs"]
 mod statistics;
 #[path = "wire/streams.rs"]

@@ -226,6 +226,7 @@ pub const CATEGORIES: &[&str] = &[
 
 /// Categories for which the group does not stand, by the name of the command or of its container.
 const GROUP_CATEGORIES: &[(&str, &[&str])] = &[
+    ("asking", &["@connection"]),
     ("command", &["@connection"]),
     ("dbsize", &["@keyspace"]),
     ("flushall", &["@keyspace", "@dangerous"]),
@@ -234,6 +235,8 @@ const GROUP_CATEGORIES: &[(&str, &[&str])] = &[
     ("keys", &["@keyspace", "@dangerous"]),
     ("lastsave", &["@admin", "@dangerous"]),
     ("migrate", &["@keyspace", "@dangerous"]),
+    ("readonly", &["@connection"]),
+    ("readwrite", &["@connection"]),
     ("restore", &["@keyspace", "@dangerous"]),
     ("role", &["@admin", "@dangerous"]),
     ("sort", &["@set", "@sortedset", "@list", "@dangerous"]),
@@ -823,6 +826,8 @@ mod tests {
         assert_eq!(of(spec("info", LOADING, Group::Connection), Some("client")), "@slow @connection");
         assert_eq!(of(spec("docs", LOADING, Group::Server), Some("command")), "@slow @connection");
         assert_eq!(of(spec("wait", LOADING, Group::Generic), None), "@slow @connection");
+        assert_eq!(of(spec("asking", FAST, Group::Cluster), None), "@fast @connection");
+        assert_eq!(of(spec("nodes", LOADING, Group::Cluster), Some("cluster")), "@slow");
         assert_eq!(of(spec("lolwut", flag::READ | FAST, Group::Server), None), "@read @fast");
         assert_eq!(of(spec("time", FAST | LOADING, Group::Server), None), "@fast");
     }

@@ -128,6 +128,7 @@ pub enum Group {
     Bitmap,
     HyperLogLog,
     Geo,
+    Cluster,
     Module,
 }
 
@@ -181,6 +182,7 @@ impl Group {
             Group::Bitmap => "bitmap",
             Group::HyperLogLog => "hyperloglog",
             Group::Geo => "geo",
+            Group::Cluster => "cluster",
             Group::Module => "module",
         }
     }

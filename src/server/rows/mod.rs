@@ -2,6 +2,7 @@
 
 mod admin;
 mod client;
+mod cluster;
 mod config;
 mod connection;
 mod debug;
@@ -11,6 +12,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod modules;
 mod monitor;
 mod persistence;
 mod policy;
@@ -66,6 +68,8 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         lolwut::ROWS,
         scripting::ROWS,
         functions::ROWS,
+        cluster::ROWS,
+        modules::ROWS,
     ];
     of_all.into_iter().flatten()
 }

@@ -1,4 +1,4 @@
-//! SYNC, PSYNC, REPLCONF, ROLE: as far as tools need them that want a snapshot. There are no replicas.
+//! SYNC, PSYNC, REPLCONF, ROLE, as far as tools need them that want a snapshot, and FAILOVER. There are no replicas.
 
 use super::server_spec;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
@@ -44,7 +44,44 @@ pub const ROWS: &[Row<Run>] = &[
             Ok(())
         }),
     ),
+    Row::new(
+        Spec {
+            summary: "Is refused: there is no replica to take over.",
+            syntax: "[TO target:(host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds:integer]",
+            ..server_spec("failover", -1, ADMIN | NO_SCRIPT | STALE, "6.2.0", "O(1)")
+        },
+        Run::Session(failover),
+    ),
 ];
+
+/// Mistakes are found before it is said that there are no replicas, as in Redis.
+fn failover(_: &mut SessionCtx, request: Request) -> Result {
+    if request.len() == 2 && request.is(1, "abort") {
+        return Err(Error::text("ERR No failover in progress."));
+    }
+    let (mut has_target, mut has_timeout, mut is_forced) = (false, false, false);
+    let mut at = 1;
+    while at < request.len() {
+        let more = request.len() - at - 1;
+        if request.is(at, "timeout") && more >= 1 && !has_timeout {
+            if request.int(at + 1)? <= 0 {
+                return Err(Error::text("ERR FAILOVER timeout must be greater than 0"));
+            }
+            has_timeout = true;
+            at += 2;
+        } else if request.is(at, "to") && more >= 2 && !has_target {
+            request.int(at + 2)?;
+            has_target = true;
+            at += 3;
+        } else if request.is(at, "force") && !is_forced {
+            is_forced = true;
+            at += 1;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    Err(Error::text("ERR FAILOVER requires connected replicas."))
+}
 
 async fn sync(ctx: TaskCtx) -> Result<Vec<u8>> {
     sync::send(&ctx, b"").await
