@@ -6,6 +6,8 @@
 
 mod common;
 
+#[path = "wire/acl.rs"]
+mod acl;
 #[path = "wire/administration.rs"]
 mod administration;
 #[path = "wire/blocking.rs"]

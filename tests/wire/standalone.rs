@@ -113,7 +113,7 @@ fn the_table_says_what_redis_says_of_them() {
         return;
     }
     let (ours, redis) = (Server::start(Kind::Ember { shards: 1 }, &[]), Server::start(Kind::Redis, &[]));
-    for command in ["cluster", "readonly", "readwrite", "asking", "module", "failover"] {
+    for command in ["cluster", "readonly", "readwrite", "asking", "module", "failover", "acl"] {
         assert_eq!(described(&ours, command), described(&redis, command));
     }
 }

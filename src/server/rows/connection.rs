@@ -150,7 +150,8 @@ fn auth(ctx: &mut SessionCtx, request: Request) -> Result {
     Ok(())
 }
 
-const DEFAULT_USER: &[u8] = b"default";
+/// The only user there is.
+pub(super) const DEFAULT_USER: &[u8] = b"default";
 
 /// Without a configured password any will do. Who fails stays who they were.
 fn authenticate(ctx: &mut SessionCtx, user: &[u8], password: &[u8]) -> Result {

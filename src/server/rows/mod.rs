@@ -1,5 +1,6 @@
 //! The commands about connections and the server, a file a family.
 
+mod acl;
 mod admin;
 mod client;
 mod cluster;
@@ -70,6 +71,7 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         functions::ROWS,
         cluster::ROWS,
         modules::ROWS,
+        acl::ROWS,
     ];
     of_all.into_iter().flatten()
 }
