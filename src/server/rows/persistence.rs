@@ -6,7 +6,7 @@ use crate::command::spec::flag::{ADMIN, BLOCKING, FAST, LOADING, NO_MULTI, NO_SC
 use crate::command::spec::{Row, Spec};
 use crate::net::sleep;
 use crate::resp::{Error, Result};
-use crate::server::output::close_now;
+use crate::server::output::{close_now, settle};
 use crate::server::server::{Run, TaskCtx};
 use crate::server::waits::{Blocked, End, UNBLOCKED};
 use crate::server::{rewriting, saving};
@@ -141,6 +141,8 @@ async fn wait_until(ctx: &TaskCtx, until_us: u64, is_done: impl Fn() -> bool) ->
     if client.state.borrow().flow.finished {
         close_now(server, client);
     }
+    // It is read on from now, however much it has said: nothing else would tell that it has hung up.
+    settle(server, client);
     loop {
         server.logging.await_disk();
         if is_done() || blocked.end.get().is_some() || store_us() >= until_us {
