@@ -641,11 +641,6 @@ impl Log {
         }
     }
 
-    /// Where what is pushed next will be, unless something waits.
-    pub fn position(&self) -> u64 {
-        self.lock().position
-    }
-
     /// The log goes on at this position.
     pub fn begin_at(&self, position: u64) {
         let mut state = self.lock();
