@@ -12,12 +12,15 @@ use crate::persist::writing::{Offered, Pieces};
 use crate::rdb::{self, Piece, file};
 use crate::value::Portion;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// Others have their turn after so long.
-const SLICE_US: u64 = 500;
+/// Others have their turn after so long: what is written down at a time, beside what they ask for.
+const SAVING_SLICE_US: u64 = 150;
+/// And what is taken in, while few ask for anything.
+const LOADING_SLICE_US: u64 = 500;
 /// A piece of a file is about so long.
 const PIECE_BYTES: usize = 256 << 10;
 /// The field in which a death stands that waits to be written to its stream.
@@ -65,9 +68,12 @@ pub enum Wrote {
 /// What is written down and did not leave yet.
 #[derive(Default)]
 pub(super) struct Written {
-    /// Keys with their values.
+    /// Keys with their values, as much as goes together. One vector for all of them would stop the shard whenever it
+    /// grows, where many keys change and the disk is slow.
+    pieces: VecDeque<Piece>,
+    /// What came last.
     piece: Piece,
-    /// Whose keys they are that come last. Another shard's piece may come next, so each says so anew.
+    /// Whose keys they are that it ends with. Another shard's piece may come next, so each says so anew.
     db: Option<usize>,
     /// A value that comes in parts.
     part: Piece,
@@ -99,27 +105,43 @@ impl Written {
     /// Whether something is to leave before more is written.
     fn is_full(&self) -> bool {
         match self.parts {
-            Parts::None => self.piece.len() >= PIECE_BYTES,
-            Parts::Begun | Parts::Leaving => self.part.len() >= PIECE_BYTES,
+            Parts::None => !self.pieces.is_empty(),
+            Parts::Begun => !self.pieces.is_empty() || self.part.len() >= PIECE_BYTES,
+            Parts::Leaving => self.part.len() >= PIECE_BYTES,
             // The next value is none of this one's parts.
             Parts::Ending => true,
         }
     }
 
+    /// What was written into the last piece may be enough.
+    fn wrote(&mut self) {
+        if self.piece.len() >= PIECE_BYTES {
+            self.close_piece();
+        }
+    }
+
+    fn close_piece(&mut self) {
+        if !self.piece.is_empty() {
+            self.pieces.push_back(std::mem::take(&mut self.piece));
+            self.db = None;
+        }
+    }
+
     fn take(&mut self, all: bool) -> Option<Leaving> {
-        let is_piece = self.is_full();
+        if self.parts == Parts::None && all {
+            self.close_piece();
+        }
         match self.parts {
-            Parts::Begun | Parts::Leaving if is_piece => {
+            Parts::None | Parts::Begun if !self.pieces.is_empty() => {
+                self.pieces.pop_front().map(|piece| Leaving { piece, goes_on: false })
+            }
+            Parts::Begun | Parts::Leaving if self.part.len() >= PIECE_BYTES => {
                 self.parts = Parts::Leaving;
                 Some(Leaving { piece: std::mem::take(&mut self.part), goes_on: true })
             }
             Parts::Ending => {
                 self.parts = Parts::None;
                 Some(Leaving { piece: std::mem::take(&mut self.part), goes_on: false })
-            }
-            Parts::None if is_piece || all && !self.piece.is_empty() => {
-                self.db = None;
-                Some(Leaving { piece: std::mem::take(&mut self.piece), goes_on: false })
             }
             _ => None,
         }
@@ -152,9 +174,9 @@ impl Writer {
 
 impl Keeper for Writer {
     fn key(&mut self, db: usize, kept: Kept) {
-        let Written { piece, db: last, .. } = &mut *self.written.borrow_mut();
-        let is_new_db = last.replace(db) != Some(db);
-        piece.write(|out| {
+        let written = &mut *self.written.borrow_mut();
+        let is_new_db = written.db.replace(db) != Some(db);
+        written.piece.write(|out| {
             if is_new_db {
                 self.select(out, db);
             }
@@ -164,6 +186,7 @@ impl Keeper for Writer {
             let deadline_ms = kept.deadline_ms.map(|ms| self.wall.of_store_ms(ms));
             file::write_key(out, kept.key, deadline_ms, |out| dump::write(out, kept.content, self.wall));
         });
+        written.wrote();
     }
 
     fn parts_strings(&self) -> bool {
@@ -222,6 +245,7 @@ impl Keeper for Writer {
             Parts::None | Parts::Begun => {
                 written.piece.append(std::mem::take(&mut written.part));
                 written.db = Some(db);
+                written.wrote();
                 Parts::None
             }
         };
@@ -245,10 +269,12 @@ impl Shard {
     pub fn begin_saving(&self, form: Form) {
         let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
         for note in self.note_deaths() {
-            written.borrow_mut().piece.write(|out| match form {
+            let written = &mut *written.borrow_mut();
+            written.piece.write(|out| match form {
                 Form::Snapshot => file::write_field(out, DEATH, &note),
                 Form::Commands => out.extend_from_slice(&aside::death(&note).bytes),
             });
+            written.wrote();
         }
         let writer = Writer { written: written.clone(), wall: Wall::at(now, &self.clock), form };
         self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
@@ -263,7 +289,7 @@ impl Shard {
             let saved = self
                 .keyspace
                 .borrow_mut()
-                .save_some(|| !written.borrow().is_full() && store_us() - began_us < SLICE_US);
+                .save_some(|| !written.borrow().is_full() && store_us() - began_us < SAVING_SLICE_US);
             if saved == Saved::Void {
                 return Wrote::Nothing;
             }
@@ -369,7 +395,7 @@ impl Shard {
             };
             keyspace.put_back(loaded.db, key, value, deadline_ms, clock, now);
             taken.keys += u64::from(!is_dead);
-            if store_us() - began_us > SLICE_US {
+            if store_us() - began_us > LOADING_SLICE_US {
                 break;
             }
         }

@@ -392,7 +392,7 @@ impl Dict {
     /// What is there now is shown from now on, by [`Dict::save_some`], whatever becomes of it. Whether it is: where there
     /// are few elements, they can be shown at once.
     pub fn begin_saving(&mut self) -> bool {
-        self.saving = matches!(self.form, Form::Large(_)).then(|| Box::new(Saving::new()));
+        self.saving = matches!(self.form, Form::Large(_)).then(|| Box::new(Saving::new(self.len())));
         self.is_saved()
     }
 

@@ -25,9 +25,11 @@
 //! - [`block`]: slots and their columns, and the heap of their entries
 //! - [`table`]: search, writes; `reshape`: how blocks come and go; `sweep`: what is dead goes; [`minima`]: which block has
 //!   to be looked at first; [`scan`]: cursors; `walk`: slices; `thin`: what goes where memory is short
-//! - [`dict`]: the elements of one collection; `saving`: what it had at a moment
+//! - [`dict`]: the elements of one collection; `saving`: what it had at a moment; [`changed`](Changed): what a walk has to know
+//!   of changes meanwhile
 
 pub mod block;
+mod changed;
 pub mod dict;
 pub mod entry;
 pub mod hash;
@@ -45,10 +47,10 @@ mod walk;
 mod whole;
 
 pub use block::NEVER_MS;
+pub use changed::{Changed, Lots};
 pub use dict::{Dict, element_hash};
 pub use entry::{Entry, Kind, Stored, Value};
 pub use hash::{Hasher, Key};
-pub use saving::Changed;
 pub use scan::Cursor;
 pub use sweep::{FieldsSwept, Next, Swept, Undertaker};
 pub use table::{Shape, Slot, Table, Upkeep};

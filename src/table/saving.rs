@@ -3,44 +3,23 @@
 //! From that moment on a walk goes through the blocks in the order of positions. An element that the walk has not come to
 //! is copied before it changes for the first time, and the walk passes over it.
 
+use super::changed::{Changed, Lots};
 use super::entry::{Entry, Value};
 use super::hash::spread;
 use super::table::Table;
 use super::{Key, NEVER_MS};
-use ahash::RandomState;
-use std::collections::HashSet;
-
-/// Copies that are shown in one slice.
-const KEPT_AT_ONCE: usize = 256;
-
-/// Elements that have changed, by two hashes: two elements that are alike in both are not to be expected.
-#[derive(Default)]
-pub struct Changed(HashSet<(u64, u64), RandomState>);
-
-impl Changed {
-    /// Whether it is the first change of this element.
-    pub fn insert(&mut self, hash: u64, name: &[u8]) -> bool {
-        let name = (hash, self.0.hasher().hash_one(name));
-        self.0.insert(name)
-    }
-
-    pub fn contains(&self, hash: impl FnOnce() -> u64, name: &[u8]) -> bool {
-        !self.0.is_empty() && self.0.contains(&(hash(), self.0.hasher().hash_one(name)))
-    }
-}
 
 /// Takes an element: its name, its value and its deadline.
 pub type ShowElement<'t> = dyn FnMut(&[u8], Value, Option<u64>) + 't;
 
 /// Where such a walk is.
-#[derive(Default)]
 pub(super) struct Saving {
     /// Everything before this position was shown; none: all was.
     at: Option<u64>,
     /// What has changed behind it.
     changed: Changed,
     /// As it was, as far as it was not shown.
-    kept: Vec<Kept>,
+    kept: Lots<Kept>,
 }
 
 struct Kept {
@@ -72,8 +51,8 @@ impl Kept {
 }
 
 impl Saving {
-    pub fn new() -> Saving {
-        Saving { at: Some(0), ..Saving::default() }
+    pub fn new(elements: usize) -> Saving {
+        Saving { at: Some(0), changed: Changed::among(elements), kept: Lots::default() }
     }
 
     /// An element is about to change, to come or to go; `was` is what it is until then.
@@ -89,9 +68,8 @@ impl Saving {
 
     /// Shows some elements, with their values and deadlines; whether there may be more.
     pub fn show(&mut self, table: &Table, each: &mut ShowElement) -> bool {
-        if !self.kept.is_empty() {
-            let from = self.kept.len().saturating_sub(KEPT_AT_ONCE);
-            self.kept.drain(from..).for_each(|kept| each(&kept.name, kept.value(), kept.deadline_ms));
+        if let Some(kept) = self.kept.pop() {
+            kept.iter().for_each(|kept| each(&kept.name, kept.value(), kept.deadline_ms));
         } else if let Some(at) = self.at {
             let changed = &self.changed;
             self.at = table.walk(at, NEVER_MS, |block, slot| {
@@ -100,6 +78,7 @@ impl Saving {
                     each(entry.key(), entry.value(), block.deadline_ms(slot));
                 }
             });
+            self.changed.forget_before(self.at.unwrap_or(u64::MAX));
         }
         self.at.is_some() || !self.kept.is_empty()
     }

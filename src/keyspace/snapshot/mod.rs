@@ -18,7 +18,7 @@ use super::{Keyspace, Kind, Owned, Stored};
 use crate::clock::Now;
 use crate::table::block::NEVER_MS;
 use crate::table::hash::{Key, spread};
-use crate::table::{Entry, Hasher, Table, Value};
+use crate::table::{Changed, Entry, Hasher, Table, Value};
 use crate::value::{Portion, hash};
 use ahash::RandomState;
 use large::{Large, Source};
@@ -89,8 +89,8 @@ pub trait Keeper {
 pub struct Saving {
     /// Everything before this database, and in it before this position, was written down or put aside.
     at: (usize, u64),
-    /// What has changed behind that since the moment.
-    changed: HashSet<Name, RandomState>,
+    /// What has changed behind that since the moment, of each database.
+    changed: Vec<Changed>,
     /// Keys that were put aside, in the order in which they are written.
     aside: VecDeque<(usize, Box<[u8]>)>,
     /// Those among them that have not changed since, and the string that is being written in parts.
@@ -116,10 +116,10 @@ pub enum Saved {
 }
 
 impl Saving {
-    fn new(moment: Now, keeper: Box<dyn Keeper>) -> Saving {
+    fn new(dbs: &[Table], moment: Now, keeper: Box<dyn Keeper>) -> Saving {
         Saving {
             at: (0, 0),
-            changed: HashSet::default(),
+            changed: dbs.iter().map(|db| Changed::among(db.len())).collect(),
             aside: VecDeque::new(),
             waiting: HashSet::default(),
             large: VecDeque::new(),
@@ -136,12 +136,11 @@ impl Saving {
         if self.is_void {
             return;
         }
-        let name = self.name(db, hash, key);
         if (db, spread(hash)) < self.at {
-            if self.waiting.is_empty() || !self.waiting.remove(&name) {
+            if self.waiting.is_empty() || !self.waiting.remove(&self.name(db, hash, key)) {
                 return;
             }
-        } else if !self.changed.insert(name) {
+        } else if !self.changed[db].insert(hash, key) {
             return;
         }
         if let Some((content, deadline_ms)) = was
@@ -170,7 +169,7 @@ impl Saving {
     pub(super) fn void(&mut self) {
         self.detach();
         self.is_void = true;
-        self.changed = HashSet::default();
+        self.changed.clear();
         self.waiting = HashSet::default();
         self.aside = VecDeque::new();
     }
@@ -181,11 +180,7 @@ impl Saving {
     }
 
     fn name(&self, db: usize, hash: u64, key: &[u8]) -> Name {
-        (db, hash, self.changed.hasher().hash_one(key))
-    }
-
-    fn has_changed(&self, db: usize, hash: impl FnOnce() -> u64, key: &[u8]) -> bool {
-        !self.changed.is_empty() && self.changed.contains(&self.name(db, hash(), key))
+        (db, hash, self.waiting.hasher().hash_one(key))
     }
 
     /// Writes a key down, or the first part of it. One that is going to change is copied where it is long.
@@ -263,7 +258,7 @@ impl Saving {
         let next = table.walk(position, NEVER_MS, |block, slot| {
             let entry = block.entry(slot);
             let (key, deadline_ms) = (entry.key(), block.deadline_ms(slot));
-            if self.has_changed(db, || hasher.hash(key), key) {
+            if self.changed[db].contains(|| hasher.hash(key), key) {
                 return;
             }
             let kept = Kept { key, content: entry.content(), deadline_ms };
@@ -276,6 +271,7 @@ impl Saving {
                 self.keep(db, kept, false);
             }
         });
+        self.changed[db].forget_before(next.unwrap_or(u64::MAX));
         self.at = next.map_or((db + 1, 0), |next| (db, next));
         true
     }
@@ -289,7 +285,7 @@ fn is_dead_hash(content: Stored, moment: Now) -> bool {
 impl Keyspace {
     /// What is there now is written down from now on, with [`Keyspace::save_some`], whatever becomes of it.
     pub fn begin_saving(&mut self, moment: Now, keeper: Box<dyn Keeper>) {
-        self.effects.saving = Some(Box::new(Saving::new(moment, keeper)));
+        self.effects.saving = Some(Box::new(Saving::new(&self.dbs, moment, keeper)));
     }
 
     /// Writes down some, as long as `goes_on` says; a little at the least.

@@ -6,7 +6,7 @@
 use super::super::Portion;
 use super::super::number::compare_f64;
 use super::super::order::{AtItem, Member, Order};
-use crate::table::{Changed, Whole, element_hash};
+use crate::table::{Changed, Lots, Whole, element_hash};
 
 /// Items that are shown in one slice.
 const ITEMS_AT_ONCE: usize = 256;
@@ -14,7 +14,6 @@ const ITEMS_AT_ONCE: usize = 256;
 const ITEMS_MIN: usize = 1024;
 
 /// Where such a walk is.
-#[derive(Default)]
 pub struct Saving {
     /// The least item that was shown.
     at: Option<(f64, Box<[u8]>)>,
@@ -23,7 +22,7 @@ pub struct Saving {
     /// Members that have changed since the moment.
     changed: Changed,
     /// What they were, as far as it was not shown.
-    kept: Vec<(Box<[u8]>, f64)>,
+    kept: Lots<(Box<[u8]>, f64)>,
 }
 
 impl Saving {
@@ -46,14 +45,15 @@ impl Saving {
 impl Saving {
     /// A walk through so many items, unless they can be shown at once.
     pub fn begin(items: usize) -> Option<Box<Saving>> {
-        (items > ITEMS_MIN).then(Box::default)
+        (items > ITEMS_MIN).then(|| {
+            Box::new(Saving { at: None, is_done: false, changed: Changed::among(items), kept: Lots::default() })
+        })
     }
 
     /// Shows some items; whether there may be more.
     pub fn save_some(&mut self, order: &Order<Whole>, to: &mut dyn FnMut(Portion)) -> bool {
-        if !self.kept.is_empty() {
-            let from = self.kept.len().saturating_sub(ITEMS_AT_ONCE);
-            self.kept.drain(from..).for_each(|(member, score)| to(Portion::Scored(&member, score)));
+        if let Some(kept) = self.kept.pop() {
+            kept.iter().for_each(|(member, score)| to(Portion::Scored(member, *score)));
         } else if !self.is_done {
             self.walk(order, to);
         }
