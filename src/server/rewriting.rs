@@ -250,12 +250,23 @@ fn follow_log(shard: &Rc<Shard>) {
     shard.durable.set_kept(log.holds_replies(), log.pushed(shard.id));
 }
 
+/// Why what there is is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// It takes the place of a log that has grown.
+    Anew,
+    /// It is what a log begins with.
+    Begins,
+    /// The log is off: that is all there is of it, for a server that starts with it on.
+    Alone,
+}
+
 /// Makes the first log of data that is there, before anybody changes it.
 async fn begin_first(server: &Rc<Server>) {
     if !server.shard.config().appendonly {
         return;
     }
-    if let Err(reason) = rewrite_now(server, true).await {
+    if let Err(reason) = rewrite_now(server).await {
         give_up(&format!("Can't begin the append only file: {reason}. Exiting."));
     }
 }
@@ -270,14 +281,19 @@ pub fn rewrite_beside(server: &Rc<Server>) -> Result<bool> {
         appending.is_scheduled.store(true, Ordering::Relaxed);
         return Ok(false);
     }
-    if !server.global.log.is_on() {
-        return Err(Error::text("ERR the append only file is off: CONFIG SET appendonly yes writes one"));
-    }
-    spawn(server, false);
+    spawn(server, purpose_now(server)?);
     Ok(true)
 }
 
-fn spawn(server: &Rc<Server>, begins: bool) {
+fn purpose_now(server: &Rc<Server>) -> Result<Purpose> {
+    if server.global.log.is_on() {
+        return Ok(Purpose::Anew);
+    }
+    claim_files(server).map_err(|error| Error::err(format_args!("Can't write an append only file: {error}")))?;
+    Ok(Purpose::Alone)
+}
+
+fn spawn(server: &Rc<Server>, purpose: Purpose) {
     let server = server.clone();
     let appending = server.global.appending.is_rewriting.swap(true, Ordering::Relaxed);
     if appending {
@@ -285,18 +301,30 @@ fn spawn(server: &Rc<Server>, begins: bool) {
     }
     glommio::spawn_local(async move {
         // Its log says what has become of it, and INFO.
-        let _ = rewrite(&server, begins).await;
+        let _ = rewrite(&server, purpose).await;
+        if purpose == Purpose::Alone && !server.global.log.is_on() {
+            after_alone(&server);
+        }
     })
     .detach();
 }
 
-async fn rewrite_now(server: &Rc<Server>, begins: bool) -> std::result::Result<(), String> {
+/// The log may have been turned on meanwhile, which had to wait for the files.
+fn after_alone(server: &Rc<Server>) {
+    if server.shard.config().appendonly {
+        spawn(server, Purpose::Begins);
+    } else {
+        *server.global.appending.files() = None;
+    }
+}
+
+async fn rewrite_now(server: &Rc<Server>) -> std::result::Result<(), String> {
     server.global.appending.is_rewriting.store(true, Ordering::Relaxed);
-    rewrite(server, begins).await
+    rewrite(server, Purpose::Begins).await
 }
 
 /// The task's work, once it is said that it is under way.
-async fn rewrite(server: &Rc<Server>, begins: bool) -> std::result::Result<(), String> {
+async fn rewrite(server: &Rc<Server>, purpose: Purpose) -> std::result::Result<(), String> {
     let appending = &server.global.appending;
     let began_s = realtime_us() / 1_000_000;
     appending.is_scheduled.store(false, Ordering::Relaxed);
@@ -308,7 +336,7 @@ async fn rewrite(server: &Rc<Server>, begins: bool) -> std::result::Result<(), S
     let mut written = saving::begin(server).map_err(|error| error.to_string()).map(|()| false);
     if written.is_ok() {
         for _ in 0..ATTEMPTS {
-            written = rewrite_once(server, begins).await;
+            written = rewrite_once(server, purpose).await;
             if written != Ok(false) || server.global.snapshots.gives_up.load(Ordering::Relaxed) {
                 break;
             }
@@ -340,19 +368,17 @@ async fn rewrite(server: &Rc<Server>, begins: bool) -> std::result::Result<(), S
 }
 
 /// Whether it is complete: else it has to begin anew.
-async fn rewrite_once(server: &Rc<Server>, begins: bool) -> std::result::Result<bool, String> {
+async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Result<bool, String> {
     let config = server.shard.config();
     let global = server.global.clone();
     let is_begun = global.log.is_on();
+    let is_alone = purpose == Purpose::Alone;
     let is_snapshot = config.aof_use_rdb_preamble;
     // The disk is asked while nobody waits for it.
     let prepared = server.transport.beside(move || {
         global.appending.with_files(|files| {
             let mut manifest = files.manifest.clone();
-            let name = manifest.add_increment(&files.stem);
-            let path = files.path(&name);
-            let file = files.disk.open(&path)?;
-            file.cut(0)?;
+            let increment = if is_alone { None } else { Some(add_increment(files, &mut manifest)?) };
             if is_begun {
                 // It is a part of the log from the moment in which something is in it.
                 files.set_manifest(manifest.clone())?;
@@ -360,12 +386,12 @@ async fn rewrite_once(server: &Rc<Server>, begins: bool) -> std::result::Result<
                 files.manifest = manifest.clone();
             }
             let (base, number) = manifest.next_base(&files.stem, is_snapshot);
-            Ok((file, manifest, base.clone(), number, files.path(&base)))
+            Ok((increment, manifest, base.clone(), number, files.path(&base)))
         })
     });
     let prepared = prepared.await.and_then(|prepared| prepared).map_err(|error| error.to_string())?;
-    let (file, manifest, base, number, path) = prepared;
-    let begun = begin_part(server, file).await?;
+    let (increment, manifest, base, number, path) = prepared;
+    let begun = begin_part(server, increment).await?;
     if begun.is_snapshot() != is_snapshot {
         // It was set otherwise meanwhile, and the file has the wrong name.
         server.shard.call_all(|shard| shard.stop_saving()).await;
@@ -384,40 +410,58 @@ async fn rewrite_once(server: &Rc<Server>, begins: bool) -> std::result::Result<
         return Ok(false);
     }
     let global = server.global.clone();
-    let kept = manifest.rebased(base, number, 1);
+    let kept = manifest.rebased(base, number, usize::from(!is_alone));
     let done = server.transport.beside(move || {
         global.appending.with_files(|files| {
             files.set_manifest(kept)?;
-            global.log.is_based();
-            let bytes = files.bytes();
-            global.appending.base_bytes.store(bytes, Ordering::Relaxed);
-            global.log.bytes.store(bytes, Ordering::Relaxed);
+            if !is_alone {
+                global.log.is_based();
+                let bytes = files.bytes();
+                global.appending.base_bytes.store(bytes, Ordering::Relaxed);
+                global.log.bytes.store(bytes, Ordering::Relaxed);
+            }
             files.delete_history()
         })
     });
     done.await.and_then(|done| done).map_err(|error| error.to_string())?;
-    if begins {
+    if purpose == Purpose::Begins {
         log::notice(format_args!("The append only file is on"));
     }
     Ok(true)
 }
 
+/// The file that is written from now on.
+fn add_increment(files: &Files, manifest: &mut Manifest) -> io::Result<Appendable> {
+    let name = manifest.add_increment(&files.stem);
+    let file = files.disk.open(&files.path(&name))?;
+    file.cut(0)?;
+    Ok(file)
+}
+
 /// The moment: what was changed before goes to the file before, what is changed later to this one, and what there is now
 /// is going to be written down.
-async fn begin_part(server: &Rc<Server>, file: Appendable) -> std::result::Result<Begun, String> {
+async fn begin_part(server: &Rc<Server>, increment: Option<Appendable>) -> std::result::Result<Begun, String> {
     let transaction = hold_everything(&server.shard).await;
     server.shard.call_all(|shard| shard.hand_over_records()).await;
-    let begun = match server.global.log.write_to(file, 0) {
-        Ok(position) => {
-            server.global.log.set_on(true);
-            server.shard.call_all(follow_log).await;
-            // (What dies from here on is in the file already, though the shards have still to write down what there is.)
-            Ok(begin_parts(server, Some(position)).await)
-        }
+    let position = match increment {
+        Some(file) => begin_increment(server, file).await,
+        None => Ok(0),
+    };
+    let begun = match position {
+        // (What dies from here on is in the file already, though the shards have still to write down what there is.)
+        Ok(position) => Ok(begin_parts(server, Some(position)).await),
         Err(error) => Err(error.to_string()),
     };
     drop(transaction);
     begun
+}
+
+/// Where in the log it begins.
+async fn begin_increment(server: &Rc<Server>, file: Appendable) -> io::Result<u64> {
+    let position = server.global.log.write_to(file, 0)?;
+    server.global.log.set_on(true);
+    server.shard.call_all(follow_log).await;
+    Ok(position)
 }
 
 fn configure_log(server: &Server) {
@@ -432,7 +476,7 @@ pub async fn take_over(server: &Rc<Server>) -> Result {
     configure_log(server);
     if config.appendonly && !log.is_on() {
         begin_anew(server).map_err(|error| Error::err(format_args!("Can't begin the append only file: {error}")))?;
-        spawn(server, true);
+        spawn(server, Purpose::Begins);
     } else if !config.appendonly && log.is_on() {
         end(server).await;
     } else if log.is_on() {
@@ -444,6 +488,10 @@ pub async fn take_over(server: &Rc<Server>) -> Result {
 /// What a log that was there before has said does not matter any more once the new one is complete.
 fn begin_anew(server: &Rc<Server>) -> io::Result<()> {
     server.global.log.start()?;
+    claim_files(server)
+}
+
+fn claim_files(server: &Rc<Server>) -> io::Result<()> {
     let mut files = server.global.appending.files();
     if files.is_none() {
         let mut claimed = Files::claim(&server.shard.config())?;
@@ -479,7 +527,15 @@ pub fn look(server: &Rc<Server>) {
     let (global, config) = (&server.global, server.shard.config());
     let appending = &global.appending;
     let is_busy = appending.is_rewriting.load(Ordering::Relaxed) || global.snapshots.is_saving.load(Ordering::Relaxed);
-    if !global.log.is_on() || is_busy || global.snapshots.is_loading() {
+    if is_busy || global.snapshots.is_loading() {
+        return;
+    }
+    if !global.log.is_on() {
+        if appending.is_scheduled.swap(false, Ordering::Relaxed)
+            && let Ok(purpose) = purpose_now(server)
+        {
+            spawn(server, purpose);
+        }
         return;
     }
     let now_s = realtime_us() / 1_000_000;
@@ -498,6 +554,6 @@ pub fn look(server: &Rc<Server>) {
     }
     if is_large || is_broken || appending.is_scheduled.load(Ordering::Relaxed) {
         appending.tried_s.store(now_s, Ordering::Relaxed);
-        spawn(server, false);
+        spawn(server, Purpose::Anew);
     }
 }

@@ -326,6 +326,58 @@ fn it_is_turned_on_and_off_while_the_server_runs() {
 }
 
 #[test]
+fn it_can_be_written_once_while_it_is_off() {
+    for preamble in ["yes", "no"] {
+        let options = ["--enable-debug-command", "yes", "--aof-use-rdb-preamble", preamble];
+        let server = Server::start(Kind::Ember { shards: 2 }, &options);
+        let mut client = server.client();
+        fill(&mut client);
+        let expected = digest(&server);
+        for _ in 0..2 {
+            rewrite(&server);
+            assert_eq!(server.info("aof_enabled").as_deref(), Some("0"));
+            let names =
+                fs::read_dir(folder(&server)).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+            let names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+            assert!(!names.iter().any(|name| name.contains(".incr.")), "{names:?}");
+            assert_eq!(names.iter().filter(|name| name.contains(".base.")).count(), 1, "{names:?}");
+            redis_finds_the_same(&server);
+        }
+        assert_eq!(client.call("SET unlogged 1"), Value::ok());
+        server.signal("KILL");
+        let server = server.restart(&ON);
+        until_loaded(&server);
+        assert_eq!(digest(&server), expected);
+        assert_eq!(server.client().call("SET behind 1"), Value::ok());
+        let expected = digest(&server);
+        server.signal("KILL");
+        let server = server.restart(&ON);
+        until_loaded(&server);
+        assert_eq!(digest(&server), expected);
+    }
+}
+
+/// The files are being written when the log is turned on.
+#[test]
+fn it_is_turned_on_while_it_is_written_once() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    assert_eq!(client.call("DEBUG POPULATE 200000"), Value::ok());
+    assert!(!client.call("BGREWRITEAOF").is_error());
+    assert_eq!(client.call("CONFIG SET appendonly yes"), Value::ok());
+    let is_on = || server.info("aof_enabled").as_deref() == Some("1");
+    let is_there = || server.info("aof_rewrite_in_progress").as_deref() == Some("0");
+    assert!(wait_until(PATIENCE, || is_on() && is_there()));
+    assert_eq!(client.call("SET behind 1"), Value::ok());
+    assert_eq!(client.call("WAITAOF 1 0 0").items(), [int(1), int(0)]);
+    let expected = digest(&server);
+    server.signal("KILL");
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    assert_eq!(digest(&server), expected);
+}
+
+#[test]
 fn a_second_server_does_not_write_the_same_files() {
     let server = Server::start(Kind::Ember { shards: 1 }, &ON);
     until_loaded(&server);
