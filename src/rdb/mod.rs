@@ -5,7 +5,7 @@
 //! ```
 //!
 //! - [`payload`] is that frame; [`decode`] tells a [`Sink`] what a value holds; [`encode`] writes one.
-//! - [`read`], [`write`]: lengths, strings, floats; [`lzf`]: compressed strings.
+//! - [`read`], [`write`]: lengths, strings, floats.
 //! - [`listpack`], [`intset`], and, only read, [`ziplist`] and [`zipmap`]: collections in one string.
 //! - [`file`]: snapshots: a head, keys with their deadlines and values, an end; [`skip`] finds the ends of values in them.
 //! - [`piece`]: a part of a file, whose strings are compressed later
@@ -24,7 +24,6 @@ pub mod file;
 pub mod functions;
 mod intset;
 mod listpack;
-mod lzf;
 pub mod payload;
 mod piece;
 mod read;

@@ -1,6 +1,7 @@
 //! Reading what values are made of: lengths, strings, floats, times.
 
-use super::{Error, Result, lzf};
+use super::{Error, Result};
+use crate::value::lzf;
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, parse_f64};
 use crate::value::pack::Element;
 use std::borrow::Cow;
@@ -105,7 +106,8 @@ impl<'a> Reader<'a> {
             Length::Encoding(2) => Text::Int(i64::from(i32::from_le_bytes(self.array()?))),
             Length::Encoding(3) => {
                 let (compressed, len) = (self.len_bytes()?, self.len_bytes()?);
-                Text::Expanded(lzf::expand(self.take(compressed)?, len)?)
+                let expanded = lzf::expand(self.take(compressed)?, len);
+                Text::Expanded(expanded.map_err(|_| Error::Corrupt("a compressed string"))?)
             }
             Length::Encoding(_) => return Err(Error::Corrupt("an encoding of strings")),
         })

@@ -1,7 +1,7 @@
 //! Writing what values are made of.
 
-use super::lzf;
 use super::read::Reader;
+use crate::value::lzf;
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, parse_i64};
 use crate::value::pack::Element;
 use std::cell::RefCell;

@@ -6,6 +6,7 @@
 //! - [`bits`] are strings as arrays of bits and of integers of any width.
 //! - [`hll`] counts different elements approximately, in the representation of Redis.
 //! - [`lcs`] is the longest common subsequence behind the LCS command.
+//! - [`lzf`] is the compression of RDB's strings and of lists.
 //! - [`pack`] is how sequences of small elements are kept in plain bytes.
 //!
 //! Everything here is a pure function of its arguments: no clock, no keyspace, no I/O. Every input
@@ -20,6 +21,7 @@ pub mod hll;
 pub mod intset;
 pub mod lcs;
 pub mod list;
+pub mod lzf;
 pub mod number;
 pub mod order;
 pub mod pack;

@@ -1,5 +1,5 @@
-//! LZF, the compression of long strings in RDB: Marc Lehmann's format, and the choices of the compressor that Redis
-//! uses, so that what is written here is byte for byte what Redis writes.
+//! LZF, the compression of long strings in RDB and of the inner chunks of lists: Marc Lehmann's format, and the choices of
+//! the compressor that Redis uses, so that what is written here is byte for byte what Redis writes.
 //!
 //! ```text
 //! 000lllll                      l + 1 literal bytes follow                            1 to 32
@@ -7,8 +7,8 @@
 //! 111ooooo llllllll oooooooo    l + 9 bytes as they stand o + 1 bytes back            9 to 264
 //! ```
 
-use super::Error;
 use std::cell::RefCell;
+use thiserror::Error;
 
 const HASH_BITS: u32 = 16;
 const LITERALS_MAX: usize = 32;
@@ -18,6 +18,11 @@ const COPY_MAX: usize = (1 << 8) + (1 << 3);
 const EXPANSION_MAX: usize = COPY_MAX / 3;
 /// Of what is left to match, Redis compares this much before it minds the end.
 const UNROLLED: usize = 16;
+
+/// What was to be expanded is not what [`compress`] gives for a text of that length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not valid: a compressed string")]
+pub struct Corrupt;
 
 /// Where each hash of three bytes was seen last, as `base` + position: what is below `base` is from an earlier text,
 /// so that no text pays for clearing the table.
@@ -165,34 +170,40 @@ fn match_len(input: &[u8], from: usize, at: usize) -> usize {
 }
 
 /// Expands to exactly `len` bytes. Memory follows what the input can expand to, not what was announced.
-pub fn expand(input: &[u8], len: usize) -> Result<Vec<u8>, Error> {
-    const CORRUPT: Error = Error::Corrupt("a compressed string");
+pub fn expand(input: &[u8], len: usize) -> Result<Vec<u8>, Corrupt> {
+    let mut out = Vec::new();
+    expand_to(input, len, &mut out).map(|()| out)
+}
+
+/// The same in a buffer that is there already; what is in it goes.
+pub fn expand_to(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), Corrupt> {
+    out.clear();
     if len > input.len().saturating_mul(EXPANSION_MAX) {
-        return Err(CORRUPT);
+        return Err(Corrupt);
     }
-    let mut out = Vec::with_capacity(len);
+    out.reserve_exact(len);
     let mut rest = input;
     while let Some((&control, after)) = rest.split_first() {
         if usize::from(control) < LITERALS_MAX {
-            let (literals, after) = after.split_at_checked(usize::from(control) + 1).ok_or(CORRUPT)?;
+            let (literals, after) = after.split_at_checked(usize::from(control) + 1).ok_or(Corrupt)?;
             out.extend_from_slice(literals);
             rest = after;
         } else {
             let (long, after) = match control >> 5 {
-                7 => after.split_first().map(|(more, after)| (7 + usize::from(*more), after)).ok_or(CORRUPT)?,
+                7 => after.split_first().map(|(more, after)| (7 + usize::from(*more), after)).ok_or(Corrupt)?,
                 short => (usize::from(short), after),
             };
-            let (low, after) = after.split_first().ok_or(CORRUPT)?;
+            let (low, after) = after.split_first().ok_or(Corrupt)?;
             let back = (usize::from(control & 0x1f) << 8 | usize::from(*low)) + 1;
-            let from = out.len().checked_sub(back).ok_or(CORRUPT)?;
-            copy_within(&mut out, from, long + 2);
+            let from = out.len().checked_sub(back).ok_or(Corrupt)?;
+            copy_within(out, from, long + 2);
             rest = after;
         }
         if out.len() > len {
-            return Err(CORRUPT);
+            return Err(Corrupt);
         }
     }
-    if out.len() == len { Ok(out) } else { Err(CORRUPT) }
+    if out.len() == len { Ok(()) } else { Err(Corrupt) }
 }
 
 /// Appends bytes from within, which may be among those appended.
