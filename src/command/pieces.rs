@@ -4,7 +4,7 @@
 use crate::journal::Command;
 use crate::keyspace::{Kind, NEVER_MS, Stored};
 use crate::value::hash::View as Hash;
-use crate::value::list::{self, Direction};
+use crate::value::list;
 use crate::value::number::write_f64;
 use crate::value::pack::Element;
 use crate::value::set::View as Set;
@@ -32,7 +32,7 @@ pub fn pieces(db: usize, key: &[u8], content: Stored, now_ms: u64, to_wall_ms: i
         Pieces { db, head: [name.as_bytes().to_vec(), key.to_vec()], args: Vec::new(), bytes: 0, all: vec![] };
     match content.kind() {
         Kind::List => {
-            list::View::of(content).iter(0, Direction::Forward).for_each(|element| pieces.add(&[element.to_vec()]));
+            list::View::of(content).for_each(|element| pieces.add(&[element.to_vec()]));
         }
         Kind::Set => Set::of(content).iter().for_each(|member| pieces.add(&[member.to_vec()])),
         Kind::Zset => {

@@ -23,19 +23,19 @@ pub fn string_head(out: &mut Vec<u8>, bytes: usize) {
     write::len(out, bytes as u64);
 }
 
-/// Elements from the left, one at least.
-pub fn list<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = Element<'a>>) {
+/// Elements from the left, one at least, as `elements` passes them on.
+pub fn list(out: &mut Vec<u8>, elements: impl FnOnce(&mut dyn FnMut(Element))) {
     out.push(kind::LIST_QUICKLIST_2);
     let nodes_at = out.len();
     let mut nodes = 0;
     let mut node = Listpack::new();
-    for element in elements {
+    elements(&mut |element| {
         if node.count() > 0 && node.len() + element.text_len() + ELEMENT_BYTES > NODE_BYTES_MAX {
             list_node(out, std::mem::replace(&mut node, Listpack::new()));
             nodes += 1;
         }
         node.push(element);
-    }
+    });
     list_node(out, node);
     write::len_at(out, nodes_at, nodes + 1);
 }
@@ -46,10 +46,10 @@ pub fn list_head(out: &mut Vec<u8>, parts: usize) {
     write::len(out, parts as u64);
 }
 
-/// Elements of a list, one at least.
-pub fn list_part<'a>(out: &mut Vec<u8>, elements: impl Iterator<Item = Element<'a>>) {
+/// Elements of a list, one at least, as `elements` passes them on.
+pub fn list_part(out: &mut Vec<u8>, elements: impl FnOnce(&mut dyn FnMut(Element))) {
     let mut node = Listpack::new();
-    elements.for_each(|element| node.push(element));
+    elements(&mut |element| node.push(element));
     list_node(out, node);
 }
 

@@ -128,7 +128,7 @@ type TakeWay<'a> = dyn FnMut(&dyn Fn(&mut Vec<u8>)) + 'a;
 pub fn for_each_way(value: &Value, way: &mut TakeWay) {
     match value {
         Value::String(text) => way(&|out| encode::string(out, element(text))),
-        Value::List(list) => way(&|out| encode::list(out, list.iter().map(element))),
+        Value::List(list) => way(&|out| encode::list(out, |each| list.iter().map(element).for_each(each))),
         Value::Set(set) => {
             way(&|out| encode::set(out, set.len(), set.iter().map(element)));
             let ints: Option<BTreeSet<i64>> = set.iter().map(|text| crate::value::number::parse_i64(text)).collect();

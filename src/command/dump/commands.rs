@@ -5,7 +5,6 @@ use crate::keyspace::snapshot::Frame;
 use crate::keyspace::{Kind, NEVER_MS, Stored};
 use crate::rdb::stream;
 use crate::resp::{Proto, Reply};
-use crate::value::list::Direction;
 use crate::value::number::write_f64;
 use crate::value::pack::Element;
 use crate::value::stream::{Chunk, Id, Stream};
@@ -45,7 +44,7 @@ impl<'o, 'k> Commands<'o, 'k> {
                 self.deadlines.extend(deadline_ms.map(|deadline_ms| (name.to_vec(), deadline_ms)));
                 self.put("HSET", [name.to_vec(), hash::element(value).to_vec()]);
             }
-            Portion::Elements(elements) => elements.iter().for_each(|element| self.put("RPUSH", [element.to_vec()])),
+            Portion::Elements(elements) => elements.for_each(|element| self.put("RPUSH", [element.to_vec()])),
             Portion::Entries(chunk) => self.entries(chunk),
         }
     }
@@ -185,8 +184,7 @@ pub fn write_commands(out: &mut Vec<u8>, key: &[u8], content: Stored, deadline_m
             }
         }
         Kind::List => {
-            let elements = list::View::of(content).iter(0, Direction::Forward);
-            elements.for_each(|element| commands.put("RPUSH", [element.to_vec()]));
+            list::View::of(content).for_each(|element| commands.put("RPUSH", [element.to_vec()]));
         }
         Kind::Set => {
             set::View::of(content).iter().for_each(|member| commands.add(Portion::Member(&member.to_vec())));

@@ -42,7 +42,7 @@ pub fn write_part(out: &mut Vec<u8>, frame: &Frame, portion: Portion, wall: Wall
             let deadline_ms = deadline_ms.map(|deadline_ms| wall.of_store_ms(deadline_ms));
             encode::hash_part(out, frame.earliest_ms, Element::Bytes(name), hash::element(value), deadline_ms);
         }
-        Portion::Elements(elements) => encode::list_part(out, elements.iter()),
+        Portion::Elements(elements) => encode::list_part(out, |each| elements.for_each(each)),
         Portion::Entries(chunk) => streams::part(out, chunk),
     }
 }

@@ -4,7 +4,7 @@ use super::{Wall, streams};
 use crate::keyspace::{Kind, NEVER_MS, Stored};
 use crate::rdb::encode;
 use crate::value::hash::{self, Field};
-use crate::value::list::{self, Direction};
+use crate::value::list;
 use crate::value::pack::Element;
 use crate::value::stream::Stream;
 use crate::value::{set, zset};
@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 pub fn write(out: &mut Vec<u8>, content: Stored, wall: Wall) {
     match content.kind() {
         Kind::String => write_string(out, content),
-        Kind::List => encode::list(out, list::View::of(content).iter(0, Direction::Forward)),
+        Kind::List => encode::list(out, |each| list::View::of(content).for_each(each)),
         Kind::Set => write_set(out, set::View::of(content)),
         Kind::Zset => write_zset(out, zset::View::of(content)),
         Kind::Hash => write_hash(out, hash::View::of(content), wall),

@@ -109,7 +109,7 @@ pub(super) fn pop_to_reply(
         End::Front => (0, Direction::Forward),
         End::Back => (view.len() - 1, Direction::Backward),
     };
-    view.iter(first, direction).take(count).for_each(|element| reply_element(&mut ctx.reply, element));
+    view.some(first, direction, count, |element| reply_element(&mut ctx.reply, element));
     if count > 0 {
         let is_gone = drop_from(live.edit(), end, count, limit);
         ctx.commit(key, Change::removal(popped(end), is_gone));

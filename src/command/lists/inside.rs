@@ -7,6 +7,7 @@ use crate::keyspace::{Change, Event, Live};
 use crate::resp::{Error, Request, Result};
 use crate::value::list::{Direction, End, View, packed};
 use crate::value::pack::Element;
+use std::ops::ControlFlow;
 
 pub(super) fn llen(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
@@ -34,8 +35,9 @@ pub(super) fn lindex(ctx: &mut Ctx, request: Request) -> Result {
         return Ok(());
     };
     let view = view(&live);
-    match place(request.int(2)?, view.len()).and_then(|index| view.get(index)) {
-        Some(element) => reply_element(&mut ctx.reply, element),
+    let place = place(request.int(2)?, view.len());
+    match place.and_then(|index| view.get(index, |element| reply_element(&mut ctx.reply, element))) {
+        Some(()) => {}
         None => ctx.reply.nil(),
     }
     Ok(())
@@ -69,7 +71,7 @@ pub(super) fn linsert(ctx: &mut Ctx, request: Request) -> Result {
         return Ok(());
     };
     let pivot = Element::of(request.arg(3));
-    let Some(index) = view(&live).iter(0, Direction::Forward).position(|element| element == pivot) else {
+    let Some(index) = Search::FIRST.matches(view(&live), pivot).pop() else {
         ctx.reply.int(-1);
         return Ok(());
     };
@@ -94,8 +96,7 @@ pub(super) fn lrange(ctx: &mut Ctx, request: Request) -> Result {
     let view = view(&live);
     let places = places(start, stop, view.len());
     ctx.reply.array(places.len());
-    let elements = view.iter(places.start, Direction::Forward).take(places.len());
-    elements.for_each(|element| reply_element(&mut ctx.reply, element));
+    view.some(places.start, Direction::Forward, places.len(), |element| reply_element(&mut ctx.reply, element));
     Ok(())
 }
 
@@ -134,7 +135,7 @@ pub(super) fn ltrim(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-/// What LPOS is asked for.
+/// What LPOS is asked for, and LINSERT.
 struct Search {
     direction: Direction,
     /// Matches that are passed over.
@@ -151,7 +152,7 @@ const ZERO_RANK: Error = Error::text(
 );
 
 fn parse_search(request: Request) -> Result<Search> {
-    let mut search = Search { direction: Direction::Forward, passed: 0, count: None, max_len: usize::MAX };
+    let mut search = Search::FIRST;
     let not_negative = |index, error| {
         let n = request.int(index).ok().and_then(|n| usize::try_from(n).ok()).ok_or(Error::text(error))?;
         Ok(if n == 0 { usize::MAX } else { n })
@@ -184,18 +185,25 @@ fn parse_search(request: Request) -> Result<Search> {
 }
 
 impl Search {
+    const FIRST: Search = Search { direction: Direction::Forward, passed: 0, count: None, max_len: usize::MAX };
+
     /// The indexes of the elements that are looked for.
     fn matches(&self, view: View, element: Element) -> Vec<usize> {
         let last = view.len().saturating_sub(1);
         let backward = self.direction == Direction::Backward;
-        view.iter(if backward { last } else { 0 }, self.direction)
-            .take(self.max_len)
-            .enumerate()
-            .filter(|(_, found)| *found == element)
-            .skip(self.passed)
-            .take(self.count.unwrap_or(1))
-            .map(|(seen, _)| if backward { last - seen } else { seen })
-            .collect()
+        let (mut seen, mut to_pass, mut indexes) = (0, self.passed, Vec::new());
+        view.walk(if backward { last } else { 0 }, self.direction, |found| {
+            if found == element {
+                match to_pass.checked_sub(1) {
+                    Some(rest) => to_pass = rest,
+                    None => indexes.push(if backward { last - seen } else { seen }),
+                }
+            }
+            seen += 1;
+            let is_over = seen == self.max_len || indexes.len() == self.count.unwrap_or(1);
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        indexes
     }
 }
 

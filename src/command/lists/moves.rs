@@ -44,7 +44,7 @@ fn peek(ctx: &mut Ctx, key: Key, end: End) -> Result<Option<Vec<u8>>> {
     let Some(live) = find(ctx, key)? else { return Ok(None) };
     let view = view(&live);
     let index = if end == End::Front { 0 } else { view.len() - 1 };
-    Ok(view.get(index).map(|element| element.to_vec()))
+    Ok(view.get(index, |element| element.to_vec()))
 }
 
 /// Pushes the element; first, since the lists may be the same.

@@ -154,7 +154,7 @@ fn read_elements(ctx: &mut Ctx, request: Request, sort: &Sort) -> Result<Element
                 }
                 shown => (shown.start, Direction::Forward, shown.len()),
             };
-            view.iter(first, direction).take(count).for_each(|element| read.push(element));
+            view.some(first, direction, count, |element| read.push(element));
         }
         Kind::Set => set::View::of(live.content()).iter().for_each(|element| read.push(element)),
         Kind::Zset => {

@@ -2,7 +2,7 @@ use super::*;
 use crate::config::{Config, MaxmemoryPolicy};
 use crate::keyspace::{Clocking, Eviction, Hasher, Kind, NEVER_MS, Owned, Touch, Value};
 use crate::value::hash::Hash;
-use crate::value::list::{self, Direction, End, Limit, List};
+use crate::value::list::{self, End, Limit, List};
 use crate::value::pack::Element;
 use crate::value::set::Set;
 use crate::value::stream::{ChunkLimits, Id, Stream, Trim, TrimTo};
@@ -29,8 +29,7 @@ fn value_of(content: Stored) -> Vec<u8> {
     match content {
         Stored::String(value) => return hash::element(value).to_vec(),
         _ if content.kind() == Kind::List => {
-            let elements = list::View::of(content).iter(0, Direction::Forward);
-            elements.for_each(|element| all.push(element.to_vec()));
+            list::View::of(content).for_each(|element| all.push(element.to_vec()));
         }
         _ if content.kind() == Kind::Set => {
             crate::value::set::View::of(content).iter().for_each(|member| all.push(member.to_vec()));
@@ -94,7 +93,7 @@ impl Keeper for Recorder {
             Portion::Member(member) => put(member),
             Portion::Scored(member, score) => put(&line(member, score)),
             Portion::Field(name, value, deadline_ms) => put(&line(name, (hash::element(value).to_vec(), deadline_ms))),
-            Portion::Elements(elements) => elements.iter().for_each(|element| put(&element.to_vec())),
+            Portion::Elements(elements) => elements.for_each(|element| put(&element.to_vec())),
             Portion::Entries(chunk) => chunk.entries().for_each(|entry| put(format!("{:?}", entry.id).as_bytes())),
         }
     }

@@ -28,7 +28,7 @@ mod view;
 mod tests;
 
 pub use saving::Together;
-pub use view::{Direction, Iter, View};
+pub use view::{Direction, View};
 
 use super::pack::{self, COUNT_BYTES, COUNT_MAX, Element, link};
 use super::{Node, NodeType, Portion};
@@ -202,12 +202,6 @@ impl List {
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    pub fn get(&self, index: usize) -> Option<Element<'_>> {
-        let place = self.locate(index);
-        let chunk = self.segments.get(place.segment)?.chunks.get(place.chunk)?;
-        Some(link::read(chunk.bytes(), chunk.offset(place.index)).0)
     }
 
     /// Puts an element at an end.

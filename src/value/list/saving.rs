@@ -25,9 +25,9 @@ pub(super) struct Saving {
 #[derive(Clone, Copy)]
 pub struct Together<'a>(&'a Chunk);
 
-impl<'a> Together<'a> {
-    pub fn iter(self) -> impl Iterator<Item = Element<'a>> {
-        link::iter(self.0.bytes(), 0).map(|(_, element)| element)
+impl Together<'_> {
+    pub fn for_each(self, mut each: impl FnMut(Element)) {
+        link::iter(self.0.bytes(), 0).for_each(|(_, element)| each(element));
     }
 }
 

@@ -20,24 +20,26 @@ fn random_text(rng: &mut fastrand::Rng) -> Vec<u8> {
     }
 }
 
-fn texts(iter: Iter) -> Vec<Vec<u8>> {
-    iter.map(Element::to_vec).collect()
+fn texts(view: View, index: usize, direction: Direction) -> Vec<Vec<u8>> {
+    let mut texts = Vec::new();
+    view.some(index, direction, usize::MAX, |element| texts.push(element.to_vec()));
+    texts
 }
 
 fn assert_same(list: &List, model: &Model, limit: Limit) {
     list.check(limit);
     assert_eq!(list.len(), model.len());
-    assert_eq!(texts(list.iter(0, Direction::Forward)), Vec::from_iter(model.iter().cloned()));
+    assert_eq!(texts(View::Node(list), 0, Direction::Forward), Vec::from_iter(model.iter().cloned()));
 }
 
 fn assert_reads(view: View, model: &Model, rng: &mut fastrand::Rng) {
     assert_eq!(view.len(), model.len());
     let index = rng.usize(..=model.len());
-    assert_eq!(view.get(index).map(Element::to_vec), model.get(index).cloned());
-    assert_eq!(texts(view.iter(index, Direction::Forward)), Vec::from_iter(model.iter().skip(index).cloned()));
+    assert_eq!(view.get(index, |element| element.to_vec()), model.get(index).cloned());
+    assert_eq!(texts(view, index, Direction::Forward), Vec::from_iter(model.iter().skip(index).cloned()));
     let backward = if index < model.len() { index + 1 } else { 0 };
     let expected: Vec<_> = model.iter().take(backward).rev().cloned().collect();
-    assert_eq!(texts(view.iter(index, Direction::Backward)), expected);
+    assert_eq!(texts(view, index, Direction::Backward), expected);
 }
 
 fn model_remove_equal(model: &mut Model, text: &[u8], max: usize, from: End) -> usize {

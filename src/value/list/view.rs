@@ -1,9 +1,10 @@
-//! Reading lists, packed ones and those of chunks alike.
+//! Reading lists, packed ones and those of chunks alike. Elements are shown to whoever reads, not lent.
 
 use super::packed::offset as packed_offset;
-use super::{Chunk, List, Place};
+use super::{List, Place};
 use crate::table::{Kind, Stored};
 use crate::value::pack::{self, COUNT_BYTES, Element, link};
+use std::ops::ControlFlow;
 
 /// A list, however it is kept.
 #[derive(Clone, Copy)]
@@ -17,19 +18,6 @@ pub enum View<'a> {
 pub enum Direction {
     Forward,
     Backward,
-}
-
-/// Elements from an index on, one way.
-#[derive(Clone)]
-pub struct Iter<'a> {
-    /// Where there are other chunks than the one of `bytes`.
-    list: Option<&'a List>,
-    segment: usize,
-    chunk: usize,
-    bytes: &'a [u8],
-    /// Where the next element begins on the way forward, ends on the way backward.
-    at: usize,
-    direction: Direction,
 }
 
 impl<'a> View<'a> {
@@ -62,84 +50,89 @@ impl<'a> View<'a> {
         self.len() == 0
     }
 
-    pub fn get(self, index: usize) -> Option<Element<'a>> {
-        match self {
-            View::Packed(packed) if index < pack::count(packed) => {
-                Some(link::read(packed, packed_offset(packed, index)).0)
-            }
-            View::Packed(_) => None,
-            View::Node(list) => list.get(index),
-        }
+    /// What `read` makes of the element of an index, where there is one.
+    pub fn get<R>(self, index: usize, read: impl FnOnce(Element) -> R) -> Option<R> {
+        let mut read = Some(read);
+        let mut result = None;
+        self.walk(index, Direction::Forward, |element| {
+            result = read.take().map(|read| read(element));
+            ControlFlow::Break(())
+        });
+        result
     }
 
-    /// The elements from an index to the end on that way; none where there is no such index.
-    pub fn iter(self, index: usize, direction: Direction) -> Iter<'a> {
+    /// All elements from the front.
+    pub fn for_each(self, mut each: impl FnMut(Element)) {
+        self.walk(0, Direction::Forward, |element| {
+            each(element);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// `count` elements, or as many as there are, from an index on.
+    pub fn some(self, index: usize, direction: Direction, count: usize, mut each: impl FnMut(Element)) {
+        if count == 0 {
+            return;
+        }
+        let mut left = count;
+        self.walk(index, direction, |element| {
+            each(element);
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+    }
+
+    /// The elements from an index on, to the end on that way or until there is a break; none where there is no such index.
+    pub fn walk(self, index: usize, direction: Direction, each: impl FnMut(Element) -> ControlFlow<()>) {
         match self {
-            View::Packed(packed) => {
-                let after = direction == Direction::Backward;
-                let at = match index < pack::count(packed) {
-                    true => packed_offset(packed, index + usize::from(after)),
-                    false if after => COUNT_BYTES,
-                    false => packed.len(),
-                };
+            View::Packed(packed) if index < pack::count(packed) => {
+                let at = packed_offset(packed, index + usize::from(direction == Direction::Backward));
                 // Without the count, so that both ways end at the end of the bytes.
-                Iter {
-                    list: None,
-                    segment: 0,
-                    chunk: 0,
-                    bytes: &packed[COUNT_BYTES..],
-                    at: at - COUNT_BYTES,
-                    direction,
-                }
+                let _ = walk_sequence(&packed[COUNT_BYTES..], at - COUNT_BYTES, direction, each);
             }
-            View::Node(list) => list.iter(index, direction),
+            View::Packed(_) => {}
+            View::Node(list) => list.walk(index, direction, each),
         }
     }
 }
 
 impl List {
-    /// The elements from an index to the end on that way; none where there is no such index.
-    pub fn iter(&self, index: usize, direction: Direction) -> Iter<'_> {
-        let Place { segment, chunk, index } = self.locate(index);
-        let found = self.segments.get(segment).and_then(|segment| segment.chunks.get(chunk));
-        let at = found.map_or(0, |found| found.offset(index + usize::from(direction == Direction::Backward)));
-        let list = found.map(|_| self);
-        Iter { list, segment, chunk, bytes: found.map_or(&[], Chunk::bytes), at, direction }
-    }
-}
-
-impl<'a> Iterator for Iter<'a> {
-    type Item = Element<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Element<'a>> {
-        let (end, forward) = match self.direction {
-            Direction::Forward => (self.bytes.len(), true),
-            Direction::Backward => (0, false),
-        };
-        if self.at == end && !self.next_chunk(forward) {
-            return None;
-        }
-        if forward {
-            let (element, next) = link::read(self.bytes, self.at);
-            self.at = next;
-            Some(element)
-        } else {
-            self.at = link::before(self.bytes, self.at);
-            Some(pack::read(self.bytes, self.at).0)
+    fn walk(&self, index: usize, direction: Direction, mut each: impl FnMut(Element) -> ControlFlow<()>) {
+        let is_forward = direction == Direction::Forward;
+        let Place { mut segment, mut chunk, index } = self.locate(index);
+        let Some(found) = self.segments.get(segment).and_then(|segment| segment.chunks.get(chunk)) else { return };
+        let mut bytes = found.bytes();
+        let mut at = found.offset(index + usize::from(!is_forward));
+        while walk_sequence(bytes, at, direction, &mut each).is_continue() {
+            let Some(next) = self.chunk_after(segment, chunk, is_forward) else { break };
+            (segment, chunk) = next;
+            bytes = self.segments[segment].chunks[chunk].bytes();
+            at = if is_forward { 0 } else { bytes.len() };
         }
     }
 }
 
-impl Iter<'_> {
-    /// Goes on to the next chunk on the way, if there is one.
-    #[cold]
-    fn next_chunk(&mut self, forward: bool) -> bool {
-        let Some(list) = self.list else { return false };
-        let Some((segment, chunk)) = list.chunk_after(self.segment, self.chunk, forward) else { return false };
-        (self.segment, self.chunk) = (segment, chunk);
-        self.bytes = list.segments[segment].chunks[chunk].bytes();
-        self.at = if forward { 0 } else { self.bytes.len() };
-        true
+/// The elements of a linked sequence that begin at an offset or behind it or, backward, that end there or before it.
+fn walk_sequence(
+    bytes: &[u8],
+    mut at: usize,
+    direction: Direction,
+    mut each: impl FnMut(Element) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    match direction {
+        Direction::Forward => {
+            while at < bytes.len() {
+                let (element, next) = link::read(bytes, at);
+                each(element)?;
+                at = next;
+            }
+        }
+        Direction::Backward => {
+            while at > 0 {
+                at = link::before(bytes, at);
+                each(pack::read(bytes, at).0)?;
+            }
+        }
     }
+    ControlFlow::Continue(())
 }

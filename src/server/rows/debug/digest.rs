@@ -12,7 +12,7 @@
 //! ```
 
 use crate::keyspace::{Kind, Stored, Value};
-use crate::value::list::{self, Direction};
+use crate::value::list;
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64, write_f64};
 use crate::value::stream::{Id, Stream};
 use crate::value::{hash, set, zset};
@@ -54,7 +54,7 @@ impl Digest {
             (_, Stored::String(Value::Bytes(bytes))) => self.mix(bytes),
             (_, Stored::String(Value::Int(n))) => self.mix(format_i64(n, &mut text)),
             (Kind::List, list) => {
-                list::View::of(list).iter(0, Direction::Forward).for_each(|element| self.mix(element.text(&mut text)));
+                list::View::of(list).for_each(|element| self.mix(element.text(&mut text)));
             }
             (Kind::Set, set) => set::View::of(set).iter().for_each(|member| self.xor(member.text(&mut text))),
             (Kind::Zset, zset) => zset::View::of(zset).for_each(|member, score| {
