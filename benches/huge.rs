@@ -73,8 +73,9 @@ fn main() -> Result<(), Box<dyn error::Error>> {
         results::machine()
     );
     for way in [Way::Delete, Way::Overwrite, Way::Expire] {
-        report("list", elements, way, &mut page, List::new(), |list, _| {
-            list.push(End::Back, Element::Bytes(VALUE), Limit::of(-2));
+        let limit = Limit::of(-2, 0);
+        report("list", elements, way, &mut page, List::new(limit), |list, _| {
+            list.push(End::Back, Element::Bytes(VALUE), limit);
         });
         report("set", elements, way, &mut page, Set::default(), |set, n| assert!(set.insert(&name(n))));
         report("hash", elements, way, &mut page, Hash::default(), |hash, n| {

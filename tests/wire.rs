@@ -16,6 +16,8 @@ mod blocking;
 mod ceiling;
 #[path = "wire/client_eviction.rs"]
 mod client_eviction;
+#[path = "wire/compressed_lists.rs"]
+mod compressed_lists;
 #[path = "wire/connections.rs"]
 mod connections;
 #[path = "wire/corners.rs"]

@@ -563,6 +563,15 @@ const OWN: &[Directive] = &[
         field: field!(limits.list_size),
     },
     Directive {
+        name: "list-compress-depth",
+        group: Group::Packing,
+        default: "0",
+        kind: Kind::Integer { min: 0, max: i32::MAX as u64, unit: "" },
+        mutable: true,
+        help: "compress all of a new list but so many packs at either end; 0 = nothing",
+        field: field!(limits.list_compress_depth),
+    },
+    Directive {
         name: "set-max-intset-entries",
         group: Group::Packing,
         default: "512",

@@ -190,6 +190,8 @@ pub struct Limits {
     pub zset: PackLimits,
     /// Elements of one pack of a list, or its bytes where negative: -1 to -5 are 4 to 64 KiB.
     pub list_size: i32,
+    /// Chunks at either end of a list that are not compressed while all others are; 0: none is.
+    pub list_compress_depth: u32,
     pub intset_entries: usize,
     /// 0: no limit.
     pub stream_node_bytes: usize,
@@ -527,7 +529,7 @@ mod tests {
     #[test]
     fn what_is_not_there_yet_says_so() {
         assert!(refused(&[("save", "60")]).ends_with("Invalid save parameters"));
-        assert!(refused(&[("list-compress-depth", "1")]).contains("not available"));
+        assert!(refused(&[("crash-log-enabled", "yes")]).contains("not available"));
         assert!(refused(&[("maxmemory", "lots")]).ends_with("argument must be a memory or percent value"));
         Config::default().set(&[("save", ""), ("appendonly", "no")], false).unwrap();
     }

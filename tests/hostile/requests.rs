@@ -46,6 +46,7 @@ pub const HARMLESS_DIRECTIVES: &[&str] = &[
     "hash-max-listpack-value",
     "hll-sparse-max-bytes",
     "hz",
+    "list-compress-depth",
     "list-max-listpack-size",
     "notify-keyspace-events",
     "pipeline-order",

@@ -117,7 +117,9 @@ fn commands_do_what_they_do_to_deques() {
     for seed in 0..60 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let list_size = [-1, -2, 1, 4, 20][seed as usize % 5];
-        let mut trial = Trial::new(seed, Limits { list_size, string_bytes: 1 << 20, ..Limits::default() });
+        let list_compress_depth = seed as u32 % 4;
+        let limits = Limits { list_size, list_compress_depth, string_bytes: 1 << 20, ..Limits::default() };
+        let mut trial = Trial::new(seed, limits);
         let mut model = Model::new();
         for _ in 0..600 {
             let name = step(&mut trial, &mut model, &mut rng);

@@ -229,7 +229,7 @@ fn what_is_emptied_is_no_moment_any_more() {
     keyspace.effects.close_all();
 }
 
-const LIMIT: Limit = Limit { bytes: 256, count: 1_000 };
+const LIMIT: Limit = Limit { bytes: 256, count: 1_000, compress_depth: 1 };
 const CHUNKS: ChunkLimits = ChunkLimits { bytes: 256, entries: 10 };
 const TYPES: [&[u8]; 5] = [b"list", b"set", b"zset", b"hash", b"stream"];
 
@@ -237,8 +237,8 @@ fn large_value(kind: &[u8], rng: &mut fastrand::Rng) -> Owned {
     let members = || (0..3_000).map(|n| format!("member{n}").into_bytes());
     match kind {
         b"list" => {
-            let mut list = List::new();
-            (0..3_000).for_each(|n| list.push(End::Back, Element::Int(n), LIMIT));
+            let mut list = List::new(LIMIT);
+            members().for_each(|member| list.push(End::Back, Element::Bytes(&member), LIMIT));
             Owned::node(list)
         }
         b"set" => {
@@ -306,7 +306,7 @@ fn change_large(keyspace: &mut Keyspace, rng: &mut fastrand::Rng, now: Now) {
             60..75 => drop(list.set(rng.usize(..len), Element::Bytes(&member), LIMIT)),
             75..88 => list.insert(rng.usize(..len), Element::Bytes(&member), LIMIT),
             88..98 => list.remove(rng.usize(..len), LIMIT),
-            98 => drop(list.remove_equal(Element::Int(rng.i64(..3_000)), 10, End::Back, LIMIT)),
+            98 => drop(list.remove_equal(Element::Bytes(&member), 10, End::Back, LIMIT)),
             _ => list.drop_from(End::Front, rng.usize(1..1_000)),
         }
     });

@@ -1,15 +1,20 @@
-//! One allocation of a list: a linked sequence with room at either end.
+//! One allocation of a list: a linked sequence with room at either end, or one that is compressed.
 
+use crate::value::lzf;
 use crate::value::pack::{Element, link};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Shape of the bytes: `gap | elements | room`, the room being the vector's spare capacity.
+/// Shape of the bytes: `gap | elements | room`, the room being the vector's spare capacity. Compressed they have neither
+/// gap nor room, and only [`Chunk::read`], [`Chunk::len`], [`Chunk::clone`] and what is not about the bytes may be asked
+/// for.
 #[derive(Default)]
 pub(super) struct Chunk {
     data: Vec<u8>,
     /// Bytes of the gap.
     gap: u32,
+    /// Bytes of the sequence where it is compressed, else 0.
+    expanded_len: u32,
     count: u32,
     /// See `saving.rs`: when it was shown, or copied to be shown, or came to be, and what is to be shown before it.
     pub era: u32,
@@ -19,6 +24,12 @@ pub(super) struct Chunk {
 
 /// Bytes a chunk begins with, where there may be more.
 const BYTES_MIN: usize = 64;
+/// As in Redis, nothing shorter is compressed, and nothing that would save less.
+const COMPRESSED_MIN: usize = 48;
+const SAVED_MIN: usize = 9;
+/// Longer chunks, which are those of one huge element, stay as they are: everybody else would wait for them. A quarter of
+/// a megabyte takes about a millisecond.
+const COMPRESSED_MAX: usize = 1 << 18;
 
 impl Chunk {
     /// A chunk of a linked sequence.
@@ -36,7 +47,58 @@ impl Chunk {
     /// The linked sequence.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
+        debug_assert!(!self.is_compressed());
         &self.data[self.gap as usize..]
+    }
+
+    /// The linked sequence, which is in the buffer where the chunk is compressed.
+    #[inline]
+    pub fn read<'a>(&'a self, buffer: &'a mut Vec<u8>) -> &'a [u8] {
+        if self.is_compressed() {
+            self.expand_to(buffer);
+            return buffer;
+        }
+        self.bytes()
+    }
+
+    /// Bytes of the linked sequence.
+    #[inline]
+    pub fn len(&self) -> usize {
+        if self.is_compressed() { self.expanded_len as usize } else { self.data.len() - self.gap as usize }
+    }
+
+    #[inline]
+    pub fn is_compressed(&self) -> bool {
+        self.expanded_len > 0
+    }
+
+    /// Compresses the chunk, where that is worth while.
+    #[cold]
+    pub fn compress(&mut self) {
+        let len = self.len();
+        if self.is_compressed() || !(COMPRESSED_MIN..=COMPRESSED_MAX).contains(&len) {
+            return;
+        }
+        if let Some(mut compressed) = lzf::compress(self.bytes(), len - SAVED_MIN) {
+            compressed.shrink_to_fit();
+            (self.data, self.gap, self.expanded_len) = (compressed, 0, len as u32);
+        }
+    }
+
+    /// Makes a chunk as it was before it was compressed.
+    #[cold]
+    pub fn expand(&mut self) {
+        if self.is_compressed() {
+            let mut data = Vec::new();
+            self.expand_to(&mut data);
+            (self.data, self.expanded_len) = (data, 0);
+        }
+    }
+
+    #[cold]
+    fn expand_to(&self, buffer: &mut Vec<u8>) {
+        let expanded = lzf::expand_to(&self.data, self.expanded_len as usize, buffer);
+        expanded.expect("what a chunk compressed can be expanded");
     }
 
     #[inline]
@@ -52,7 +114,12 @@ impl Chunk {
 
     /// Where the element of this index is, from the nearer end; the end for the index behind the last one.
     pub fn offset(&self, index: usize) -> usize {
-        let (bytes, count) = (self.bytes(), self.count());
+        self.offset_in(self.bytes(), index)
+    }
+
+    /// The same where these are the chunk's bytes.
+    pub fn offset_in(&self, bytes: &[u8], index: usize) -> usize {
+        let count = self.count();
         if index * 2 <= count {
             link::skip(bytes, 0, index)
         } else {
@@ -197,6 +264,10 @@ impl Chunk {
 
 impl Clone for Chunk {
     fn clone(&self) -> Chunk {
+        if self.is_compressed() {
+            let (data, expanded_len, count) = (self.data.clone(), self.expanded_len, self.count);
+            return Chunk { data, expanded_len, count, ..Chunk::default() };
+        }
         Chunk::of(self.bytes(), self.count())
     }
 }

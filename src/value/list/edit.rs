@@ -12,11 +12,17 @@ impl List {
             return false;
         }
         let place = self.locate(index);
-        let chunk = &self.segments[place.segment].chunks[place.chunk];
-        let at = chunk.offset(place.index);
-        let bytes = chunk.bytes().len() - link::linked_len_at(chunk.bytes(), at) + link::encoded_len(element);
-        if chunk.count() == 1 || limit.allows(bytes, chunk.count()) {
-            self.edit_chunk(place.segment, place.chunk, |chunk| chunk.replace(at, element, limit.bytes));
+        let is_set = self.edit_chunk(place.segment, place.chunk, |chunk| {
+            let at = chunk.offset(place.index);
+            let bytes = chunk.len() - link::linked_len_at(chunk.bytes(), at) + link::encoded_len(element);
+            let fits = chunk.count() == 1 || limit.allows(bytes, chunk.count());
+            if fits {
+                chunk.replace(at, element, limit.bytes);
+            }
+            fits
+        });
+        if is_set {
+            self.close_chunk(place.segment, place.chunk);
         } else {
             self.insert(index, element, limit);
             self.remove(index + 1, limit);
@@ -47,13 +53,15 @@ impl List {
     /// Removes the elements equal to this one, the first `max` seen from an end; returns how many.
     pub fn remove_equal(&mut self, element: Element, max: usize, from: End, limit: Limit) -> usize {
         let mut left = max;
-        let mut touched = Vec::new();
+        let (mut touched, mut buffer) = (Vec::new(), Vec::new());
         let mut next = self.chunk_at(from);
         while let Some((segment, chunk)) = next.filter(|_| left > 0) {
-            let offsets = equal_offsets(self.segments[segment].chunks[chunk].bytes(), element, left, from);
+            let bytes = self.segments[segment].chunks[chunk].read(&mut buffer);
+            let offsets = equal_offsets(bytes, element, left, from);
             if !offsets.is_empty() {
                 left -= offsets.len();
                 self.edit_chunk(segment, chunk, |chunk| chunk.remove_each(&offsets));
+                self.close_chunk(segment, chunk);
                 touched.push((segment, chunk));
             }
             next = self.chunk_after(segment, chunk, from == End::Front);
@@ -83,23 +91,28 @@ impl List {
     fn insert_inside(&mut self, place: Place, element: Element, limit: Limit) {
         let Place { segment, chunk, index } = place;
         let need = link::encoded_len(element);
-        let fits = |chunk: &Chunk| limit.allows(chunk.bytes().len() + need, chunk.count() + 1);
+        let fits = |chunk: &Chunk| limit.allows(chunk.len() + need, chunk.count() + 1);
         let home = &self.segments[segment];
-        let found = &home.chunks[chunk];
-        let at = found.offset(index);
-        if fits(found) {
-            self.edit_chunk(segment, chunk, |chunk| chunk.insert(at, element, limit.bytes));
+        if fits(&home.chunks[chunk]) {
+            self.edit_chunk(segment, chunk, |chunk| chunk.insert(chunk.offset(index), element, limit.bytes));
+            self.close_chunk(segment, chunk);
             return;
         }
         if index == 0 {
             match chunk.checked_sub(1).filter(|before| fits(&home.chunks[*before])) {
-                Some(before) => self.push_to_chunk(segment, before, element, limit),
-                None => self.insert_chunk(segment, chunk, Chunk::single(element)),
+                Some(before) => {
+                    self.push_to_chunk(segment, before, element, limit);
+                    self.close_chunk(segment, before);
+                }
+                None => {
+                    let (segment, chunk) = self.put_chunk(segment, chunk, Chunk::single(element));
+                    self.close_chunk(segment, chunk);
+                }
             }
             return;
         }
         let (segment, chunk) = self.reserve_chunks(segment, chunk);
-        let mut rest = self.edit_chunk(segment, chunk, |chunk| chunk.split_off(at, index));
+        let mut rest = self.edit_chunk(segment, chunk, |chunk| chunk.split_off(chunk.offset(index), index));
         let front = &self.segments[segment].chunks[chunk];
         let mut behind = chunk + 1;
         if fits(front) && (front.count() <= rest.count() || !fits(&rest)) {
@@ -107,15 +120,23 @@ impl List {
         } else if fits(&rest) {
             rest.insert(0, element, limit.bytes);
         } else {
-            self.insert_chunk(segment, behind, Chunk::single(element));
+            self.put_chunk(segment, behind, Chunk::single(element));
             behind += 1;
         }
-        self.insert_chunk(segment, behind, rest);
+        self.put_chunk(segment, behind, rest);
         let room = limit.quarters(3);
         self.join(segment, behind, room);
         if chunk > 0 {
             self.join(segment, chunk - 1, room);
         }
+        let end = self.segments[segment].chunks.len().min(behind + 1);
+        (chunk.saturating_sub(1)..end).for_each(|chunk| self.close_chunk(segment, chunk));
+    }
+
+    fn put_chunk(&mut self, segment: usize, index: usize, chunk: Chunk) -> (usize, usize) {
+        let (segment, index) = self.insert_chunk(segment, index, chunk);
+        self.chunk_came(segment, index);
+        (segment, index)
     }
 
     /// Splits a segment that has no room for two more chunks; where a chunk of it is then.
@@ -129,7 +150,7 @@ impl List {
     }
 
     fn push_to_chunk(&mut self, segment: usize, chunk: usize, element: Element, limit: Limit) {
-        self.edit_chunk(segment, chunk, |chunk| chunk.insert(chunk.bytes().len(), element, limit.bytes));
+        self.edit_chunk(segment, chunk, |chunk| chunk.insert(chunk.len(), element, limit.bytes));
     }
 
     /// Removes a chunk that is empty; one that has become small joins a neighbour, if both together leave room.
@@ -137,22 +158,26 @@ impl List {
         let found = &self.segments[segment].chunks[chunk];
         if found.count() == 0 {
             self.drop_chunk(segment, chunk);
-        } else if limit.quarters(1).allows(found.bytes().len(), found.count()) {
-            let room = limit.quarters(3);
-            let _ = self.join(segment, chunk, room) || chunk > 0 && self.join(segment, chunk - 1, room);
+            self.chunk_went();
+            return;
         }
+        let (is_small, room) = (limit.quarters(1).allows(found.len(), found.count()), limit.quarters(3));
+        let joins_before =
+            is_small && !self.join(segment, chunk, room) && chunk > 0 && self.join(segment, chunk - 1, room);
+        self.close_chunk(segment, chunk - usize::from(joins_before));
     }
 
     /// Puts what is in the chunk behind another one into that one, where it keeps to the limit; whether it did.
     fn join(&mut self, segment: usize, chunk: usize, limit: Limit) -> bool {
         let chunks = &self.segments[segment].chunks;
         let Some(behind) = chunks.get(chunk + 1) else { return false };
-        let (bytes, count) =
-            (chunks[chunk].bytes().len() + behind.bytes().len(), chunks[chunk].count() + behind.count());
+        let (bytes, count) = (chunks[chunk].len() + behind.len(), chunks[chunk].count() + behind.count());
         let joins = limit.allows(bytes, count);
         if joins {
-            let behind = self.remove_chunk(segment, chunk + 1);
+            let mut behind = self.remove_chunk(segment, chunk + 1);
+            behind.expand();
             self.edit_chunk(segment, chunk, |chunk| chunk.append(&behind, limit.bytes));
+            self.chunk_went();
         }
         joins
     }

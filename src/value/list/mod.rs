@@ -11,14 +11,17 @@
 //! one of their own. Each chunk is an allocation that can be replaced by itself.
 //!
 //! - `chunk.rs`: one chunk
+//! - `compress.rs`: which chunks are compressed
 //! - `edit.rs`: what changes a list in its middle
 //! - `packed.rs`: what changes a list that is packed
 //! - `saving.rs`: what a list had at a moment, shown in slices while it changes
 //! - `view.rs`: reading lists, small ones included
 //!
-//! Invariants: no chunk and no segment is empty; a chunk of several elements keeps to the [`Limit`] it was made with.
+//! Invariants: no chunk and no segment is empty; a chunk of several elements keeps to the [`Limit`] it was made with; the
+//! first and the last chunk are never compressed.
 
 mod chunk;
+mod compress;
 mod edit;
 pub mod packed;
 mod saving;
@@ -37,11 +40,13 @@ use chunk::Chunk;
 use saving::Saving;
 use std::collections::VecDeque;
 
-/// How large a chunk, or a packed list, may be.
+/// How large a chunk, or a packed list, may be, and which chunks of a new list are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub bytes: usize,
-    pub count: usize,
+    pub count: u32,
+    /// Chunks at either end that are not compressed while all others are; 0: none is. A list goes on as it was made.
+    pub compress_depth: u32,
 }
 
 /// An end of a list.
@@ -56,6 +61,8 @@ pub struct List {
     len: usize,
     /// Bytes of the chunks and of the tables that lead to them.
     bytes: usize,
+    /// See [`Limit::compress_depth`].
+    depth: u32,
     /// What it had at a moment is shown in slices.
     saving: Option<Box<Saving>>,
 }
@@ -70,7 +77,7 @@ struct Segment {
 
 /// Chunks of a segment that is full.
 const CHUNKS_MAX: usize = 256;
-const COUNT_UNLIMITED: usize = u32::MAX as usize;
+const COUNT_UNLIMITED: u32 = u32::MAX;
 /// Header and end mark of a listpack, which ours have not.
 const LISTPACK_BYTES: usize = 7;
 
@@ -84,11 +91,12 @@ struct Place {
 }
 
 impl Limit {
-    /// What `list-max-listpack-size` says: elements where positive, 4 to 64 KiB where -1 to -5.
-    pub fn of(size: i32) -> Limit {
+    /// What `list-max-listpack-size` says, elements where positive, 4 to 64 KiB where -1 to -5, and
+    /// `list-compress-depth`.
+    pub fn of(size: i32, compress_depth: u32) -> Limit {
         match size {
-            ..0 => Limit { bytes: 2048 << size.unsigned_abs().min(5), count: COUNT_UNLIMITED },
-            _ => Limit { bytes: 8192, count: size.max(1) as usize },
+            ..0 => Limit { bytes: 2048 << size.unsigned_abs().min(5), count: COUNT_UNLIMITED, compress_depth },
+            _ => Limit { bytes: 8192, count: size.max(1) as u32, compress_depth },
         }
     }
 
@@ -109,11 +117,12 @@ impl Limit {
     /// Whether a chunk that has so many bytes and elements has room for more.
     #[inline]
     fn allows(self, bytes: usize, count: usize) -> bool {
-        bytes <= self.bytes && count <= self.count
+        bytes <= self.bytes && count <= self.count as usize
     }
 
     fn quarters(self, quarters: usize) -> Limit {
-        Limit { bytes: self.bytes * quarters / 4, count: self.count * quarters / 4 }
+        let count = self.count as usize * quarters / 4;
+        Limit { bytes: self.bytes * quarters / 4, count: count as u32, ..self }
     }
 }
 
@@ -166,20 +175,19 @@ impl Node for List {
     }
 }
 
-impl Default for List {
-    fn default() -> List {
-        List::new()
-    }
-}
-
 impl List {
-    pub fn new() -> List {
-        List { segments: VecDeque::new(), len: 0, bytes: size_of::<List>(), saving: None }
+    /// A list without elements; of the limit it takes which chunks are compressed.
+    pub fn new(limit: Limit) -> List {
+        List::of_depth(limit.compress_depth)
+    }
+
+    fn of_depth(depth: u32) -> List {
+        List { segments: VecDeque::new(), len: 0, bytes: size_of::<List>(), depth, saving: None }
     }
 
     /// A list of the elements of a packed one.
     pub fn from_packed(packed: &[u8], limit: Limit) -> List {
-        let mut list = List::new();
+        let mut list = List::new(limit);
         let (sequence, count) = (&packed[COUNT_BYTES..], pack::count(packed));
         if count > 0 && limit.allows(sequence.len(), count) {
             list.insert_chunk(0, 0, Chunk::of(sequence, count));
@@ -209,8 +217,8 @@ impl List {
         let need = link::encoded_len(element);
         if let Some((segment, chunk)) = self.chunk_at(end) {
             let last = &self.segments[segment].chunks[chunk];
-            if limit.allows(last.bytes().len() + need, last.count() + 1) {
-                let at = if end == End::Front { 0 } else { last.bytes().len() };
+            if limit.allows(last.len() + need, last.count() + 1) {
+                let at = if end == End::Front { 0 } else { last.len() };
                 self.edit_chunk(segment, chunk, |chunk| chunk.insert(at, element, limit.bytes));
                 return;
             }
@@ -222,27 +230,33 @@ impl List {
             End::Front => self.insert_chunk(0, 0, chunk),
             End::Back => {
                 let last = self.segments.len().saturating_sub(1);
-                self.insert_chunk(last, self.segments.get(last).map_or(0, |segment| segment.chunks.len()), chunk);
+                self.insert_chunk(last, self.segments.get(last).map_or(0, |segment| segment.chunks.len()), chunk)
             }
+        };
+        if self.depth > 0 {
+            self.compress_behind(end);
         }
     }
 
     /// Takes `count` elements from an end; work goes with the chunks they are in.
     pub fn drop_from(&mut self, end: End, count: usize) {
-        let mut left = count.min(self.len);
-        while let Some((segment, chunk)) = self.chunk_at(end).filter(|_| left > 0) {
+        let (mut left, mut dropped) = (count.min(self.len), 0);
+        while let Some((segment, chunk)) = self.chunk_at(end) {
+            let Some(rest) = left.checked_sub(self.segments[segment].chunks[chunk].count()) else { break };
+            left = rest;
+            self.drop_chunk(segment, chunk);
+            dropped += 1;
+        }
+        if self.depth > 0 {
+            self.expand_near(end, dropped);
+        }
+        if let Some((segment, chunk)) = self.chunk_at(end).filter(|_| left > 0) {
             let found = &self.segments[segment].chunks[chunk];
-            if left >= found.count() {
-                left -= found.count();
-                self.drop_chunk(segment, chunk);
-                continue;
-            }
             let range = match end {
                 End::Front => 0..found.offset(left),
-                End::Back => found.offset(found.count() - left)..found.bytes().len(),
+                End::Back => found.offset(found.count() - left)..found.len(),
             };
             self.edit_chunk(segment, chunk, |chunk| chunk.remove(range, left));
-            left = 0;
         }
     }
 
@@ -262,10 +276,11 @@ impl List {
         Place { segment, chunk, index }
     }
 
-    /// Changes a chunk and keeps the books; it may be left empty only to be removed next.
+    /// Changes a chunk and keeps the books; it may be left empty only to be removed next. One that is not at an end is
+    /// closed when all changes of it are done.
     fn edit_chunk<R>(&mut self, segment: usize, chunk: usize, edit: impl FnOnce(&mut Chunk) -> R) -> R {
-        if self.saving.is_some() {
-            self.keep_chunk(segment, chunk);
+        if self.saving.is_some() || self.depth > 0 {
+            self.open_chunk(segment, chunk);
         }
         let home = &mut self.segments[segment];
         let chunk = &mut home.chunks[chunk];
@@ -278,8 +293,8 @@ impl List {
     }
 
     /// Puts a chunk in front of that of an index within a segment. A segment that is full gets a new neighbour, or
-    /// gives half of its chunks away.
-    fn insert_chunk(&mut self, segment: usize, index: usize, mut chunk: Chunk) {
+    /// gives half of its chunks away. Returns where the chunk is then.
+    fn insert_chunk(&mut self, segment: usize, index: usize, mut chunk: Chunk) -> (usize, usize) {
         chunk.era = self.saving.as_ref().map_or(0, |saving| saving.era);
         self.bytes += chunk.allocated();
         self.len += chunk.count();
@@ -303,6 +318,7 @@ impl List {
             home.len += chunk.count();
             home.chunks.insert(index, chunk);
         });
+        (segment, index)
     }
 
     /// Puts the second half of a segment's chunks into a new one behind it.
@@ -386,8 +402,8 @@ impl List {
             len += segment.len;
             for chunk in &segment.chunks {
                 assert!(chunk.count() > 0);
-                assert_eq!(link::iter(chunk.bytes(), 0).count(), chunk.count());
-                assert!(chunk.count() == 1 || limit.allows(chunk.bytes().len(), chunk.count()));
+                assert_eq!(link::iter(chunk.read(&mut Vec::new()), 0).count(), chunk.count());
+                assert!(chunk.count() == 1 || limit.allows(chunk.len(), chunk.count()));
                 bytes += chunk.allocated();
             }
         }
@@ -430,7 +446,7 @@ fn position<T>(parts: &VecDeque<T>, len: usize, index: usize, count: impl Fn(&T)
 
 impl Clone for List {
     fn clone(&self) -> List {
-        let mut clone = List::new();
+        let mut clone = List::of_depth(self.depth);
         for chunk in self.segments.iter().flat_map(|segment| &segment.chunks) {
             let last = clone.segments.len().saturating_sub(1);
             let index = clone.segments.get(last).map_or(0, |segment| segment.chunks.len());

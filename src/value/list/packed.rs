@@ -18,7 +18,7 @@ impl Form {
             encode(texts, end, &mut packed);
             Form::Packed(packed)
         } else {
-            let mut list = List::new();
+            let mut list = List::new(limit);
             texts.for_each(|text| list.push(end, Element::of(text), limit));
             Form::Node(list)
         }

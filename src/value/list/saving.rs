@@ -27,7 +27,7 @@ pub struct Together<'a>(&'a Chunk);
 
 impl Together<'_> {
     pub fn for_each(self, mut each: impl FnMut(Element)) {
-        link::iter(self.0.bytes(), 0).for_each(|(_, element)| each(element));
+        link::iter(self.0.read(&mut Vec::new()), 0).for_each(|(_, element)| each(element));
     }
 }
 
@@ -92,7 +92,7 @@ impl List {
         let chunk = &mut self.segments[segment].chunks[index];
         if chunk.era != saving.era {
             chunk.era = saving.era;
-            let copy = Chunk::of(chunk.bytes(), chunk.count());
+            let copy = chunk.clone();
             chunk.kept.get_or_insert_default().push_back(copy);
         }
     }

@@ -3,10 +3,10 @@ use crate::value::Node;
 use std::collections::VecDeque;
 
 const LIMITS: [Limit; 4] = [
-    Limit { bytes: 64, count: usize::MAX / 4 },
-    Limit { bytes: 300, count: usize::MAX / 4 },
-    Limit { bytes: 8192, count: 1 },
-    Limit { bytes: 8192, count: 5 },
+    Limit { bytes: 64, count: COUNT_UNLIMITED, compress_depth: 0 },
+    Limit { bytes: 300, count: COUNT_UNLIMITED, compress_depth: 0 },
+    Limit { bytes: 8192, count: 1, compress_depth: 0 },
+    Limit { bytes: 8192, count: 5, compress_depth: 0 },
 ];
 
 type Model = VecDeque<Vec<u8>>;
@@ -28,6 +28,7 @@ fn texts(view: View, index: usize, direction: Direction) -> Vec<Vec<u8>> {
 
 fn assert_same(list: &List, model: &Model, limit: Limit) {
     list.check(limit);
+    list.check_compressed();
     assert_eq!(list.len(), model.len());
     assert_eq!(texts(View::Node(list), 0, Direction::Forward), Vec::from_iter(model.iter().cloned()));
 }
@@ -96,8 +97,8 @@ fn step(list: &mut List, model: &mut Model, rng: &mut fastrand::Rng, limit: Limi
 fn edits_are_those_of_a_model() {
     for seed in 0..if cfg!(miri) { 3 } else { 120 } {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let limit = LIMITS[rng.usize(..LIMITS.len())];
-        let (mut list, mut model) = (List::new(), Model::new());
+        let limit = Limit { compress_depth: rng.u32(..4), ..LIMITS[rng.usize(..LIMITS.len())] };
+        let (mut list, mut model) = (List::new(limit), Model::new());
         for phase in 0..4 {
             for _ in 0..rng.usize(..if cfg!(miri) { 50 } else { 400 }) {
                 step(&mut list, &mut model, &mut rng, limit, phase % 2 == 0);
@@ -120,8 +121,10 @@ fn edits_are_those_of_a_model() {
 fn lists_of_many_segments() {
     for seed in 0..6 {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let limit = [LIMITS[2], LIMITS[0]][seed as usize % 2];
-        let (mut list, mut model) = (List::new(), Model::new());
+        // Some depths are within the first segments, some not.
+        let compress_depth = [0, 1, 200, 600, 3, 2_000_000_000][seed as usize];
+        let limit = Limit { compress_depth, ..[LIMITS[2], LIMITS[0]][seed as usize % 2] };
+        let (mut list, mut model) = (List::new(limit), Model::new());
         for _ in 0..1500 {
             step(&mut list, &mut model, &mut rng, limit, true);
             let index = rng.usize(..=model.len().min(700));
@@ -158,7 +161,7 @@ fn count_fives(model: &Model) -> usize {
 fn packed_lists_read_like_others_and_turn_into_them() {
     for seed in 0..if cfg!(miri) { 5 } else { 200 } {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let limit = LIMITS[rng.usize(..LIMITS.len())];
+        let limit = Limit { compress_depth: rng.u32(..3), ..LIMITS[rng.usize(..LIMITS.len())] };
         let model: Model = (0..rng.usize(..30)).map(|_| random_text(&mut rng)).collect();
         let mut packed = (model.len() as u16).to_le_bytes().to_vec();
         for text in &model {
@@ -179,10 +182,10 @@ fn packed_lists_read_like_others_and_turn_into_them() {
 #[test]
 #[cfg_attr(miri, ignore = "about bytes of long lists")]
 fn full_chunks_waste_little() {
-    let limit = Limit::of(-2);
+    let limit = Limit::of(-2, 0);
     for len in [3, 30, 300, 3000, 6000, 9000] {
         for end in [End::Front, End::Back] {
-            let mut list = List::new();
+            let mut list = List::new(limit);
             let text = vec![b'x'; len];
             (0..2_000_000 / len).for_each(|_| list.push(end, Element::of(&text), limit));
             list.check(limit);
@@ -195,9 +198,9 @@ fn full_chunks_waste_little() {
 #[test]
 #[cfg_attr(miri, ignore = "about bytes of long lists")]
 fn a_queue_keeps_its_size() {
-    let limit = Limit::of(-2);
+    let limit = Limit::of(-2, 0);
     for length in [1, 10, 400, 1000] {
-        let mut list = List::new();
+        let mut list = List::new(limit);
         (0..length).for_each(|_| list.push(End::Back, Element::Int(1_000_000), limit));
         for n in 0..20_000 {
             list.push(End::Back, Element::Int(1_000_000 + n), limit);
@@ -210,9 +213,9 @@ fn a_queue_keeps_its_size() {
 
 #[test]
 fn limits_are_those_of_the_directive() {
-    assert_eq!(Limit::of(-1).bytes, 4096);
-    assert_eq!(Limit::of(-5).bytes, 65536);
-    assert_eq!(Limit::of(i32::MIN).bytes, 65536);
-    assert_eq!(Limit::of(0).count, 1);
-    assert_eq!(Limit::of(128), Limit { bytes: 8192, count: 128 });
+    assert_eq!(Limit::of(-1, 0).bytes, 4096);
+    assert_eq!(Limit::of(-5, 0).bytes, 65536);
+    assert_eq!(Limit::of(i32::MIN, 0).bytes, 65536);
+    assert_eq!(Limit::of(0, 0).count, 1);
+    assert_eq!(Limit::of(128, 3), Limit { bytes: 8192, count: 128, compress_depth: 3 });
 }

@@ -101,12 +101,13 @@ impl List {
         let is_forward = direction == Direction::Forward;
         let Place { mut segment, mut chunk, index } = self.locate(index);
         let Some(found) = self.segments.get(segment).and_then(|segment| segment.chunks.get(chunk)) else { return };
-        let mut bytes = found.bytes();
-        let mut at = found.offset(index + usize::from(!is_forward));
+        let mut buffer = Vec::new();
+        let mut bytes = found.read(&mut buffer);
+        let mut at = found.offset_in(bytes, index + usize::from(!is_forward));
         while walk_sequence(bytes, at, direction, &mut each).is_continue() {
             let Some(next) = self.chunk_after(segment, chunk, is_forward) else { break };
             (segment, chunk) = next;
-            bytes = self.segments[segment].chunks[chunk].bytes();
+            bytes = self.segments[segment].chunks[chunk].read(&mut buffer);
             at = if is_forward { 0 } else { bytes.len() };
         }
     }
