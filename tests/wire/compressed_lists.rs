@@ -38,7 +38,7 @@ fn cost(server: &Server, client: &mut Client, key: &str) -> i64 {
 
 fn same(client: &mut Client, commands: &[&str]) {
     for command in commands {
-        let [plain, compressed] = ["plain", "compressed"].map(|key| client.call(&command.replace("KEY", key)));
+        let [plain, compressed] = ["{k}plain", "{k}compressed"].map(|key| client.call(&command.replace("KEY", key)));
         assert!(plain == compressed, "{command}");
         assert!(!plain.is_error(), "{command}: {plain:?}");
     }
@@ -74,17 +74,17 @@ fn the_depth_is_a_number_that_can_be_changed() {
 fn a_compressed_list_takes_less_and_is_the_same() {
     on_every_server(&DEBUG, |server| {
         let mut client = server.client();
-        // What the first of all makes room for: buffers, tables.
+        // What the first list on a shard makes room for: buffers, the table of the compressor. All are on one shard.
         assert_eq!(set_depth(&mut client, "1"), Value::ok());
-        fill(&mut client, "first");
-        client.call("DEL first");
+        fill(&mut client, "{k}first");
+        client.call("DEL {k}first");
         assert!(wait_until(PATIENCE, || number(server, "lazyfree_pending_objects") == 0));
 
-        let compressed = cost(server, &mut client, "compressed");
+        let compressed = cost(server, &mut client, "{k}compressed");
         assert_eq!(set_depth(&mut client, "0"), Value::ok());
-        let plain = cost(server, &mut client, "plain");
+        let plain = cost(server, &mut client, "{k}plain");
         assert!(compressed * 2 < plain, "{compressed} bytes instead of {plain}");
-        let usage = client.call("MEMORY USAGE compressed").number();
+        let usage = client.call("MEMORY USAGE {k}compressed").number();
         if server.kind().is_ember() {
             assert!((usage - compressed).abs() < 300_000, "{usage} bytes, {compressed} by the allocator");
         }
@@ -118,20 +118,20 @@ fn a_compressed_list_takes_less_and_is_the_same() {
             ],
         );
         if server.kind().is_ember() {
-            assert!(client.call("MEMORY USAGE compressed").number() < usage);
+            assert!(client.call("MEMORY USAGE {k}compressed").number() < usage);
             same(&mut client, &["DUMP KEY"]);
         }
-        let digest = client.call("DEBUG DIGEST-VALUE compressed");
-        assert_eq!(client.call("COPY compressed copied"), int(1));
-        assert_eq!(client.call("DEBUG DIGEST-VALUE copied"), digest);
-        let payload = client.call("DUMP compressed").bytes().expect("a payload").to_vec();
+        let digest = client.call("DEBUG DIGEST-VALUE {k}compressed");
+        assert_eq!(client.call("COPY {k}compressed {k}copied"), int(1));
+        assert_eq!(client.call("DEBUG DIGEST-VALUE {k}copied"), digest);
+        let payload = client.call("DUMP {k}compressed").bytes().expect("a payload").to_vec();
         assert_eq!(set_depth(&mut client, "3"), Value::ok());
-        assert_eq!(client.command(&[&b"RESTORE"[..], b"restored", b"0", &payload]), Value::ok());
-        assert_eq!(client.call("DEBUG DIGEST-VALUE restored"), digest);
+        assert_eq!(client.command(&[&b"RESTORE"[..], b"{k}restored", b"0", &payload]), Value::ok());
+        assert_eq!(client.call("DEBUG DIGEST-VALUE {k}restored"), digest);
         let bytes = |client: &mut Client, key: &str| client.call(&format!("MEMORY USAGE {key}")).number();
         if server.kind().is_ember() {
-            assert!(bytes(&mut client, "restored") * 2 < bytes(&mut client, "plain"));
-            assert!(bytes(&mut client, "copied") * 2 < bytes(&mut client, "plain"));
+            assert!(bytes(&mut client, "{k}restored") * 2 < bytes(&mut client, "{k}plain"));
+            assert!(bytes(&mut client, "{k}copied") * 2 < bytes(&mut client, "{k}plain"));
         }
 
         let all = client.call("DEBUG DIGEST");
@@ -139,7 +139,7 @@ fn a_compressed_list_takes_less_and_is_the_same() {
         assert_eq!(client.call("DEBUG RELOAD"), Value::ok());
         assert_eq!(client.call("DEBUG DIGEST"), all);
         assert!(wait_until(PATIENCE, || number(server, "used_memory") < before), "the plain one is compressed, too");
-        assert_eq!(client.call("DEBUG DIGEST-VALUE compressed"), digest);
+        assert_eq!(client.call("DEBUG DIGEST-VALUE {k}compressed"), digest);
     });
 }
 
