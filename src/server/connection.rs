@@ -16,7 +16,7 @@ use crate::config::PipelineOrder;
 use crate::net::{Line, Transport, rung_outside, sleep};
 use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
-use crate::shard::Pace;
+use crate::shard::{Pace, Space};
 use futures_lite::future::or;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -206,13 +206,15 @@ fn check_input(server: &Server, state: &mut State) {
 /// Runs requests from `bytes` until one must wait; returns how many bytes are done with.
 fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8]) -> usize {
     let config = server.shard.config();
+    let space = server.shard.space();
     let conditions = Conditions {
         has_password: !config.requirepass.is_empty(),
         debug: config.enable_debug_command,
         paused: paused(server),
         monitored: monitor::is_monitored(server),
         busy: server.global.busy_scripts.any(),
-        full: !server.shard.has_room(),
+        full: space == Space::None,
+        short: space == Space::Soon,
         loading: server.global.snapshots.is_loading(),
         unsaved: server.global.snapshots.stops_writes(&config),
         unlogged: server.global.log.has_failed(),
@@ -303,16 +305,17 @@ pub async fn resume_paused(server: Rc<Server>) {
     }
 }
 
-/// Lets connections go on that had to wait because too much was on its way to other shards.
+/// Lets connections go on that had to wait because too much was on its way to other shards, or memory was short.
 pub async fn resume_unread(server: Rc<Server>) {
     loop {
         server.unread_watch.wait().await;
         server.shard.decongested().await;
+        server.shard.room_made().await;
         let mut unread = server.unread.take().into_iter();
         for client in unread.by_ref() {
             client.unread.set(false);
             advance(&server, &client, &[]);
-            if server.shard.is_congested() {
+            if server.shard.is_congested() || server.shard.awaits_room() {
                 break;
             }
         }
@@ -361,6 +364,7 @@ pub async fn look_after(server: Rc<Server>) {
         sleep(Duration::from_secs(1)).await;
         server.stats.sample(store_us());
         memory::used_bytes();
+        server.shard.trim_kept();
         let config = server.shard.config();
         let timed = config.timeout_s > 0;
         let limits = config.client_output_buffer_limit;

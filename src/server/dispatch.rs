@@ -129,6 +129,7 @@ fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Fo
     let log_trouble = || turn.server.global.log.failure();
     match gate::refusal(turn.session.standing(), turn.conditions, &command.spec, command.full_name, log_trouble) {
         Refusal::Error(error) => Some(refuse(turn, found, error)),
+        Refusal::WithRoom => Some(turn.wait_for_room()),
         Refusal::Later => match in_the_way::of(turn, command, request) {
             Some(script) => Some(refuse(turn, found, Error::text(script.text()))),
             None => pause(turn, command),

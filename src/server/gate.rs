@@ -66,6 +66,8 @@ pub struct Conditions {
     pub busy: bool,
     /// Memory is above its ceiling, and nobody has anything to give back.
     pub full: bool,
+    /// Memory is above its ceiling, and others are about to bring it below.
+    pub short: bool,
     /// A snapshot is loaded.
     pub loading: bool,
     /// The last snapshot has failed, and writes are to stop then.
@@ -98,6 +100,8 @@ pub enum Refusal {
     Error(Error),
     /// Later it may, or at once, unless one of the scripts that have run for long is in its way.
     Later,
+    /// When there is room for it.
+    WithRoom,
 }
 
 impl Conditions {
@@ -110,6 +114,7 @@ impl Conditions {
             monitored: false,
             busy: false,
             full: false,
+            short: false,
             loading: false,
             unsaved: false,
             unlogged: false,
@@ -122,7 +127,7 @@ impl Conditions {
 
     /// Whether memory is too short for a command, or to queue it.
     fn lacks_memory(self, standing: Standing, spec: &Spec) -> bool {
-        self.full && (spec.has(DENY_OOM) || standing.in_multi && !spec.has(ENDS_MULTI))
+        (self.full || self.short) && (spec.has(DENY_OOM) || standing.in_multi && !spec.has(ENDS_MULTI))
     }
 
     fn may_debug(self, standing: Standing) -> bool {
@@ -148,7 +153,7 @@ impl Gate {
         if standing.monitors {
             gate.deny |= DATA;
         }
-        if conditions.full {
+        if conditions.full || conditions.short {
             gate.deny |= DENY_OOM;
             gate.require |= if standing.in_multi { ENDS_MULTI } else { 0 };
         }
@@ -199,6 +204,9 @@ pub fn refusal(
     } else if conditions.is_stranger(standing) && !spec.has(NO_AUTH) {
         Error::NoAuth
     } else if conditions.lacks_memory(standing, spec) {
+        if !conditions.full {
+            return Refusal::WithRoom;
+        }
         Error::OutOfMemory
     } else if conditions.unsaved && spec.flags & (WRITE | TELLS_HEALTH) != 0 {
         Error::text(

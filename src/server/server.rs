@@ -144,7 +144,6 @@ pub struct Server {
     pub logging: Logging,
     clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
     /// Buffers for replies that no connection needs at the moment.
-    spare: RefCell<Vec<Vec<u8>>>,
     /// Connections that wait, and are not read, because too much is on its way to other shards.
     pub unread: RefCell<Vec<ClientRef>>,
     pub unread_watch: Notify,
@@ -159,10 +158,6 @@ pub struct Server {
     nobody: ClientRef,
     me: Weak<Server>,
 }
-
-/// Buffers for replies that are kept, and the largest that is.
-const SPARE_BUFFERS: usize = 64;
-const SPARE_BYTES: usize = 64 * 1024;
 
 impl Server {
     pub fn new(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>, transport: Transport) -> Rc<Server> {
@@ -183,7 +178,6 @@ impl Server {
             following: Following::default(),
             waits: Waits::default(),
             clients: RefCell::default(),
-            spare: RefCell::default(),
             unread: RefCell::default(),
             unread_watch: Notify::default(),
             paused: RefCell::default(),
@@ -232,23 +226,15 @@ impl Server {
     }
 
     pub fn spare_buffer(&self) -> Vec<u8> {
-        self.spare.borrow_mut().pop().unwrap_or_default()
-    }
-
-    /// Bytes that are kept for reuse, for replies and for messages to other shards.
-    pub fn kept_bytes(&self) -> usize {
-        self.spare.borrow().iter().map(Vec::capacity).sum::<usize>() + self.shard.kept_bytes()
+        self.shard.spare.take().unwrap_or_default()
     }
 
     pub fn keep_buffer(&self, mut buffer: Vec<u8>) {
-        let mut spare = self.spare.borrow_mut();
-        if buffer.capacity() > 0 && buffer.capacity() <= SPARE_BYTES && spare.len() < SPARE_BUFFERS {
-            buffer.clear();
-            spare.push(buffer);
-        }
+        buffer.clear();
+        self.shard.spare.put(buffer);
     }
 
-    /// A connection goes on, and is read again, when less waits for other shards.
+    /// A connection goes on, and is read again, when less waits for other shards, and there is memory for it.
     pub fn go_on_later(&self, client: &ClientRef) {
         if !client.unread.replace(true) {
             self.unread.borrow_mut().push(client.clone());

@@ -106,7 +106,7 @@ impl Turn<'_> {
 
     /// The gate for what no script is in the way of.
     pub fn gate_past_scripts(&self) -> Gate {
-        Gate::of(self.session.standing(), Conditions { busy: false, full: false, ..self.conditions })
+        Gate::of(self.session.standing(), Conditions { busy: false, full: false, short: false, ..self.conditions })
     }
 
     /// In which place a command of this connection runs.

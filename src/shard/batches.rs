@@ -5,7 +5,7 @@ use super::message::{Batch, Message, PART_BYTES, Part};
 use super::pace::Pace;
 use super::stalled::Answered;
 use super::transactions::Deferred;
-use super::{Later, Shard};
+use super::{Later, Shard, Space};
 use crate::command::OwnedRequest;
 use crate::command::spec::flag;
 use crate::keyspace::{Lookup, PREFETCHED};
@@ -86,6 +86,9 @@ impl Shard {
                     self.stall(ticket.client);
                 }
                 self.serve_waiters();
+            } else if self.space_for(&at, request) == Space::Soon {
+                part.deferred = true;
+                self.wait_for_room(handler, request, at, ticket, *origin);
             } else {
                 self.execute_alone(handler, request, at, began, out, ends);
                 self.serve_waiters();

@@ -2,6 +2,7 @@
 //! runs it and sends the same box back with the replies.
 
 use super::Shard;
+use super::pool::Kept;
 use crate::clock::Now;
 use crate::command::{CommandId, Handler};
 use crate::journal::Shards;
@@ -171,10 +172,6 @@ impl Batch {
         self.shows = 0;
     }
 
-    pub fn capacity_bytes(&self) -> usize {
-        self.buffer.capacity() + self.out.capacity()
-    }
-
     /// What its commands count for while they are not answered.
     pub fn unanswered_bytes(&self) -> isize {
         (self.buffer.len() + self.parts.len() * PART_BYTES) as isize + self.owed
@@ -183,6 +180,19 @@ impl Batch {
     /// The share of the transaction that is being written.
     pub fn last_intent(&mut self) -> &mut Intent {
         self.transactions.last_mut().expect("written to")
+    }
+}
+
+impl Kept for Box<Batch> {
+    fn capacity_bytes(&self) -> usize {
+        size_of::<Batch>()
+            + self.buffer.capacity()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.parts.capacity() * PART_BYTES
+            + self.out.capacity()
+            + self.ends.capacity() * size_of::<usize>()
+            + self.transactions.capacity() * size_of::<Intent>()
+            + self.locks.capacity() * size_of::<Lock>()
     }
 }
 

@@ -24,6 +24,7 @@
 //! | `durable.rs` | what of it is not on the disk for certain |
 //! | `execute.rs` | where handlers run, and are measured |
 //! | `outbox.rs`, `links.rs`, `message.rs` | messages between shards: on their way out, their queues, what they are |
+//! | `pool.rs` | what is kept for reuse |
 //! | `pace.rs` | for how long something may go on |
 //!
 //! Nothing here is shared with another thread: shards talk by messages, and nobody who receives awaits. What the
@@ -41,6 +42,7 @@ mod mail;
 mod message;
 mod outbox;
 mod pace;
+mod pool;
 mod records;
 mod room;
 pub mod snapshot;
@@ -56,7 +58,7 @@ pub use expire::GARBAGE_A_SLICE;
 pub use links::{Links, links};
 pub use message::{At, Batch, EVERYTHING, Lock, Message, Part, Ticket};
 pub use pace::{PREEMPT, Pace};
-pub use room::Ceiling;
+pub use room::{Ceiling, Space};
 pub use transactions::{Builder, Deferred};
 pub use waiters::{Claim, News, Waiter};
 
@@ -75,6 +77,7 @@ use glommio::TaskQueueHandle;
 use mail::Mail;
 use outbox::Outbox;
 use pace::LONG_US;
+use pool::Pool;
 use records::Records;
 use room::Room;
 use stalled::Stalled;
@@ -173,6 +176,8 @@ pub struct Shard {
     /// A snapshot's part.
     written: RefCell<Option<Rc<RefCell<snapshot::Written>>>>,
     outbox: Outbox,
+    /// Buffers for replies that are kept for reuse.
+    pub spare: Pool<Vec<u8>>,
     transactions: Transactions,
     stalled: Stalled,
     /// Messages are taken as late as this, by chance, in microseconds (DEBUG SHARD-DELAY).
@@ -184,6 +189,9 @@ pub struct Shard {
     /// In which glommio runs the tasks of serving.
     serving_queue: OnceCell<TaskQueueHandle>,
 }
+
+/// Buffers for replies that are kept for reuse.
+const SPARE: pool::Limits = pool::Limits { count: 64, item_bytes: 64 * 1024, bytes: 4 << 20 };
 
 impl Shard {
     pub fn new(
@@ -230,6 +238,7 @@ impl Shard {
             room: Room::new(ceiling),
             written: RefCell::default(),
             outbox: Outbox::new(id, count),
+            spare: Pool::new(SPARE),
             transactions: Transactions::new(id, count, sequence),
             stalled: Stalled::default(),
             delay_us: Cell::new(0),
@@ -285,9 +294,23 @@ impl Shard {
         self.keyspace.borrow_mut().set_policy(prefix.as_bytes(), policy);
     }
 
-    /// Bytes of messages that are kept for reuse.
+    /// Bytes that are kept for reuse, for replies and for messages to other shards.
     pub fn kept_bytes(&self) -> usize {
-        self.outbox.kept_bytes()
+        self.spare.bytes() + self.outbox.pool.bytes()
+    }
+
+    /// Gives back what was kept for reuse and has not been needed since the last time.
+    pub fn trim_kept(&self) {
+        self.spare.trim();
+        self.outbox.pool.trim();
+    }
+
+    /// Gives back all that is kept for reuse; whether there was any.
+    fn drop_kept(&self) -> bool {
+        let any = self.kept_bytes() > 0;
+        self.spare.clear();
+        self.outbox.pool.clear();
+        any
     }
 
     pub fn settings(&self) -> Settings {
@@ -466,6 +489,7 @@ impl Shard {
         glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();
         expire::start(self, &transport);
         glommio::spawn_local(room::keep_below(self.clone())).detach();
+        glommio::spawn_local(stalled::go_on_with_room(self.clone())).detach();
         if let Some(xadd) = CommandId::named(&self.specs, "xadd", Group::Stream) {
             glommio::spawn_local(deaths::write_deaths(self.clone(), xadd)).detach();
         }

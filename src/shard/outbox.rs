@@ -4,6 +4,7 @@
 //! of this shard are not read until it has shrunk.
 
 use super::message::{Batch, Message, PART_BYTES, Part};
+use super::pool::{Limits, Pool};
 use crate::net::{Notify, Transport};
 use crate::resp::Request;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -14,18 +15,14 @@ use std::time::Duration;
 const CONGESTED_AT: usize = 64;
 /// ... or bytes of commands that were written for others, or wait for their turn here, and were not answered.
 const UNANSWERED_BYTES: usize = 4 << 20;
-/// Boxes kept for reuse, the largest that is kept, and the bytes of all of them.
-const POOLED: usize = 64;
-const POOLED_BYTES: usize = 256 * 1024;
-const POOL_BYTES: usize = 1 << 20;
+/// Boxes kept for reuse.
+const POOLED: Limits = Limits { count: 64, item_bytes: 512 * 1024, bytes: 2 << 20 };
 
 pub struct Outbox {
     id: usize,
     batches: RefCell<Vec<Option<Box<Batch>>>>,
     /// Boxes that travel between shards, kept as such.
-    #[allow(clippy::vec_box)]
-    pool: RefCell<Vec<Box<Batch>>>,
-    pool_bytes: Cell<usize>,
+    pub pool: Pool<Box<Batch>>,
     pub queues: Vec<RefCell<VecDeque<Message>>>,
     pub waiting: Cell<usize>,
     /// Bytes of batches that are on their way.
@@ -40,8 +37,7 @@ impl Outbox {
         Outbox {
             id,
             batches: RefCell::new((0..shards).map(|_| None).collect()),
-            pool: RefCell::default(),
-            pool_bytes: Cell::new(0),
+            pool: Pool::new(POOLED),
             queues: (0..shards).map(|_| RefCell::default()).collect(),
             waiting: Cell::new(0),
             unanswered_bytes: Cell::new(0),
@@ -92,9 +88,7 @@ impl Outbox {
 
     /// An empty box, from the pool where there is one.
     pub fn empty_batch(&self) -> Box<Batch> {
-        let batch = self.pool.borrow_mut().pop().unwrap_or_default();
-        self.pool_bytes.set(self.pool_bytes.get() - batch.capacity_bytes());
-        batch
+        self.pool.take().unwrap_or_default()
     }
 
     /// So many bytes of commands are written for others, or wait for their turn here.
@@ -128,23 +122,12 @@ impl Outbox {
         self.kick();
     }
 
-    /// Bytes of boxes that are kept for reuse.
-    pub fn kept_bytes(&self) -> usize {
-        self.pool_bytes.get()
-    }
-
     /// A batch of this shard's has come back with its replies.
     pub fn recycle(&self, mut batch: Box<Batch>) {
         let answered = batch.unanswered_bytes();
         self.relieve(|| self.unanswered_bytes.set(self.unanswered_bytes.get().strict_sub_signed(answered)));
-        let mut pool = self.pool.borrow_mut();
-        let bytes = batch.capacity_bytes();
-        let pool_bytes = self.pool_bytes.get() + bytes;
-        if pool.len() < POOLED && bytes <= POOLED_BYTES && pool_bytes <= POOL_BYTES {
-            batch.clear();
-            pool.push(batch);
-            self.pool_bytes.set(pool_bytes);
-        }
+        batch.clear();
+        self.pool.put(batch);
     }
 
     /// Whether anything waits to be sent, a batch that is being filled included.

@@ -15,8 +15,10 @@
 //! No live key goes while any shard has a dead one: shards tell each other when their earliest deadline is. Nothing goes
 //! that a transaction holds, nor anything during a transaction that holds nothing since it runs on this shard alone.
 //!
-//! Where nobody has anything to give, commands that may need memory are refused. A command is not kept waiting for longer
-//! than `maxmemory-eviction-tenacity` says: where a ceiling was lowered, the task here goes on, a slice a turn.
+//! Where memory is past the bound while others are still about to give, commands that may need memory wait for that.
+//! Buffers that are kept for reuse go where no key does. Where nobody has anything to give, those commands are refused.
+//! A command is not kept waiting by what its own shard evicts for longer than `maxmemory-eviction-tenacity` says: where a
+//! ceiling was lowered, the task here goes on, a slice a turn.
 
 use super::Shard;
 use super::message::{At, Lock, Message};
@@ -53,6 +55,9 @@ struct Means {
     due_ms: AtomicU64,
     /// It has keys that the policy lets go, or garbage.
     has_some: AtomicBool,
+    /// It keeps buffers for reuse. It is asked for them, but that is no reason to hope: new ones come with what it is
+    /// asked to do next.
+    keeps_buffers: AtomicBool,
     /// It was asked, and has not looked yet.
     is_asked: AtomicBool,
 }
@@ -72,7 +77,18 @@ pub(super) struct Room {
     left_bytes: Cell<u64>,
     /// How many changes there were when this shard had nothing to give: nothing, until there are others.
     empty_at: Cell<Option<u64>>,
+    /// Since when commands wait here for others to make room, store microseconds; 0 where none has to.
+    awaited_from_us: Cell<u64>,
     alarm: Notify,
+}
+
+/// Whether there is room for what may need memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    Enough,
+    /// There is none yet, but somebody is about to make some: what needs it waits.
+    Soon,
+    None,
 }
 
 /// What has become of an attempt to give memory back.
@@ -95,6 +111,11 @@ const GARBAGE_AT_ONCE: usize = 256;
 const BYTES_AT_ONCE: u64 = 64 << 10;
 /// How long until the task looks again whether what had to stay may go.
 const NOT_NOW: Duration = Duration::from_millis(5);
+/// How long until those look again who wait for others to make room.
+const SOON: Duration = Duration::from_micros(500);
+/// Where memory has been past the limit for so long whatever others had to give, commands are refused: what they have is
+/// held, by a script maybe that goes on for long.
+const AWAITED_US: u64 = 1_000_000;
 /// A turn of the task.
 const SLICE_US: u64 = 100;
 
@@ -153,6 +174,7 @@ impl Room {
             longest_us: Cell::new(0),
             left_bytes: Cell::new(0),
             empty_at: Cell::new(None),
+            awaited_from_us: Cell::new(0),
             alarm: Notify::default(),
         }
     }
@@ -193,6 +215,7 @@ impl Room {
         let share = (max_bytes.saturating_sub(used) / (2 * shards)).min(max_bytes / ALLOWED_PART);
         self.allowed.set(memory::counted_here().saturating_add(share as i64));
         self.left_bytes.set(0);
+        self.awaited_from_us.set(0);
         self.ceiling.note(false);
         self.ceiling.note_short(false);
     }
@@ -203,6 +226,23 @@ impl Room {
         self.ceiling.note_short(true);
         self.left_bytes.set(self.left_bytes.get().min(used));
         self.bound().max(self.left_bytes.get().saturating_add(SLACK_BYTES))
+    }
+
+    /// What that means for commands, where so much is used and somebody is about to give something back, or nobody is.
+    fn space(&self, used: u64, limit: u64, comes: bool) -> Space {
+        if used <= limit || !comes {
+            self.awaited_from_us.set(0);
+            return if used <= limit { Space::Enough } else { Space::None };
+        }
+        if self.awaited_from_us.get() == 0 {
+            self.awaited_from_us.set(store_us());
+        }
+        if self.is_awaited() { Space::Soon } else { Space::None }
+    }
+
+    fn is_awaited(&self) -> bool {
+        let from_us = self.awaited_from_us.get();
+        from_us > 0 && store_us().saturating_sub(from_us) < AWAITED_US
     }
 
     /// Whether this shard is as sure as it can be, without looking, that there is room.
@@ -232,16 +272,31 @@ impl Shard {
         self.keyspace.borrow_mut().set_clocking(Clocking::of(config));
     }
 
-    /// Whether there is room for commands that may need memory, or will be soon.
+    /// Whether there is room for commands that may need memory.
     #[inline]
-    pub fn has_room(&self) -> bool {
-        self.room.is_ample() || self.make_room(0)
+    pub fn space(&self) -> Space {
+        if self.room.is_ample() { Space::Enough } else { self.make_room(0) }
     }
 
-    /// Whether a command that runs alone may run.
+    /// Whether there is room for a command that runs alone.
     #[inline]
-    pub fn has_room_for(&self, at: &At, request: Request) -> bool {
-        !at.write || self.room.is_ample() || !self.spec(at.command).has(DENY_OOM) || self.make_room(request.bytes())
+    pub fn space_for(&self, at: &At, request: Request) -> Space {
+        if !at.write || self.room.is_ample() || !self.spec(at.command).has(DENY_OOM) {
+            return Space::Enough;
+        }
+        self.make_room(request.bytes())
+    }
+
+    /// Whether commands have to wait here for others to make room.
+    pub fn awaits_room(&self) -> bool {
+        self.room.is_awaited()
+    }
+
+    /// Returns when there is room, or none to come.
+    pub async fn room_made(&self) {
+        while self.awaits_room() && self.space() == Space::Soon {
+            sleep(SOON).await;
+        }
     }
 
     /// Whether memory is so far above the ceiling that not even what has begun may go on to need more.
@@ -261,7 +316,7 @@ impl Shard {
         out: &mut Vec<u8>,
         ends: &mut Vec<usize>,
     ) {
-        if !self.has_room_for(&at, request) {
+        if self.space_for(&at, request) == Space::None {
             Reply::new(out, at.proto).error(Error::OutOfMemory);
             return;
         }
@@ -270,13 +325,13 @@ impl Shard {
 
     #[cold]
     #[inline(never)]
-    fn make_room(&self, needed: usize) -> bool {
+    fn make_room(&self, needed: usize) -> Space {
         let (room, now) = (&self.room, self.clock.now());
         let (max_bytes, bound) = (room.max_bytes.get(), room.bound());
         let mut used = memory::used_now();
         if used <= max_bytes || now.us < self.hold_until_us.get() {
             room.allow(used);
-            return true;
+            return Space::Enough;
         }
         let (began_us, was_over, limit) = (store_us(), used > bound, room.limit(used));
         while used > max_bytes {
@@ -285,11 +340,12 @@ impl Shard {
                 Gave::Some => {}
                 Gave::NotNow => {
                     self.ask_others(now);
-                    return used <= limit;
+                    return room.space(used, limit, true);
                 }
                 Gave::Nothing => {
                     room.ceiling.note(true);
-                    return self.ask_others(now) && used <= limit;
+                    let comes = self.ask_others(now);
+                    return if comes { room.space(used, limit, true) } else { room.space(u64::MAX, limit, false) };
                 }
             }
             used = memory::used_now();
@@ -298,11 +354,11 @@ impl Shard {
             if is_late || was_over && used <= limit {
                 room.ceiling.note(used > max_bytes);
                 room.alarm.notify();
-                return used <= limit;
+                return room.space(used, limit, true);
             }
         }
         room.allow(used);
-        true
+        Space::Enough
     }
 
     /// Gives some memory back: garbage first, then dead keys, then, where no shard has dead ones or it has to be, live
@@ -328,7 +384,7 @@ impl Shard {
         }
         let how = Eviction { policy: self.room.policy.get(), samples: self.room.samples.get() };
         if !self.has_victims(&keyspace) {
-            return Gave::Nothing;
+            return self.give_kept();
         }
         let began_us = store_us();
         let count = match self.locks_taken() {
@@ -341,10 +397,15 @@ impl Shard {
             0 if self.is_busy() || is_due => Gave::NotNow,
             0 => {
                 self.room.empty_at.set(Some(keyspace.effects.dirty));
-                Gave::Nothing
+                self.give_kept()
             }
             _ => Gave::Some,
         }
+    }
+
+    /// Where no key goes, buffers do that are kept for reuse.
+    fn give_kept(&self) -> Gave {
+        if self.drop_kept() { Gave::Some } else { Gave::Nothing }
     }
 
     /// Whether there may be keys that go; not where none was found and nothing has changed since.
@@ -367,11 +428,11 @@ impl Shard {
         let mut any = false;
         for other in (0..self.count).filter(|other| *other != self.id) {
             let means = self.room.means(other);
-            if means.is_due(now) || means.has_some.load(Ordering::Relaxed) {
-                any = true;
-                if !means.is_asked.swap(true, Ordering::Relaxed) {
-                    self.post(other, Message::Tell(Box::new(|shard| shard.room.alarm.notify())));
-                }
+            let gives = means.is_due(now) || means.has_some.load(Ordering::Relaxed);
+            any |= gives;
+            let is_of_use = gives || means.keeps_buffers.load(Ordering::Relaxed);
+            if is_of_use && !means.is_asked.swap(true, Ordering::Relaxed) {
+                self.post(other, Message::Tell(Box::new(|shard| shard.room.alarm.notify())));
             }
         }
         any
@@ -391,6 +452,7 @@ impl Shard {
         let (keyspace, means) = (self.keyspace.borrow(), self.room.means(self.id));
         let has_some = keyspace.has_garbage() || self.has_victims(&keyspace);
         means.has_some.store(has_some, Ordering::Relaxed);
+        means.keeps_buffers.store(self.kept_bytes() > 0, Ordering::Relaxed);
         let due_ms = keyspace.next_due_hint_ms();
         means.due_ms.store(due_ms, Ordering::Relaxed);
         // What is not a write may need memory, too, and what is part of a transaction does not ask.

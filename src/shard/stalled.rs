@@ -3,20 +3,22 @@
 //! A command runs here before its connection's shard knows how large the reply is. Where a connection was answered with
 //! much, it stalls until its shard says that there is room for more ([`Message::GoOn`]), which it does when enough has
 //! left. It stalls, too, while one of its commands waits for a key that a transaction has locked, so that its commands
-//! keep their order. The queue is the connection's own, and whoever stands in it has locked nothing: a reader that never
-//! reads holds nobody up.
+//! keep their order; and until there is room for a command, which others are about to make. The queue is the
+//! connection's own, and whoever stands in it has locked nothing: a reader that never reads holds nobody up.
 //!
 //! [`Message::GoOn`]: super::Message::GoOn
 
 use super::message::{At, Batch, Message, PART_BYTES, Part, Ticket};
 use super::pace::Pace;
 use super::transactions::Deferred;
-use super::{Later, Shard};
+use super::{Later, Shard, Space};
 use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
+use crate::net::{Notify, step_back};
 use crate::resp::{Error, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
 /// Bytes of replies to one connection, one after the other, with which it stalls.
 const MUCH_BYTES: usize = 64 * 1024;
@@ -26,12 +28,21 @@ pub(super) struct Stalled {
     /// The commands that wait, by connection.
     queues: RefCell<HashMap<u64, VecDeque<Deferred>, ahash::RandomState>>,
     any: Cell<bool>,
+    /// Connections that go on when there is room.
+    for_room: RefCell<Vec<u64>>,
+    for_room_alarm: Notify,
 }
 
 impl Stalled {
     fn insert(&self, client: u64, queue: VecDeque<Deferred>) {
         self.queues.borrow_mut().insert(client, queue);
         self.any.set(true);
+    }
+
+    fn await_room(&self, client: u64, queue: VecDeque<Deferred>) {
+        self.insert(client, queue);
+        self.for_room.borrow_mut().push(client);
+        self.for_room_alarm.notify();
     }
 
     fn remove(&self, client: u64) -> VecDeque<Deferred> {
@@ -79,6 +90,13 @@ impl Shard {
         self.stalled.queues.borrow_mut().entry(ticket.client).or_default().push_back(deferred);
     }
 
+    /// A command for which there is no room yet waits, and so does what its connection sends behind it.
+    #[cold]
+    pub(super) fn wait_for_room(&self, handler: Handler, request: Request, at: At, ticket: Ticket, origin: usize) {
+        self.stalled.await_room(ticket.client, VecDeque::new());
+        self.hold_back(handler, request, at, ticket, origin);
+    }
+
     /// Lets a connection of this shard go on that has stalled on another, or drops its commands there.
     pub fn let_go_on(&self, target: u16, client: u64, ended: bool) {
         self.post(usize::from(target), Message::GoOn { client, ended });
@@ -100,6 +118,11 @@ impl Shard {
             if self.must_wait(&deferred.at, deferred.request.as_request(), client) {
                 self.defer_command(deferred);
                 self.stalled.insert(client, queue);
+                break;
+            }
+            if self.space_for(&deferred.at, deferred.request.as_request()) == Space::Soon {
+                queue.push_front(deferred);
+                self.stalled.await_room(client, queue);
                 break;
             }
             let now = self.clock.now();
@@ -187,6 +210,20 @@ impl Shard {
         batch.parts[0].stalls = stalls;
         self.send_answers(batch);
         deferred.origin != self.id && !stalls
+    }
+}
+
+/// The task in which connections go on that have waited for room.
+pub(super) async fn go_on_with_room(shard: Rc<Shard>) {
+    loop {
+        shard.stalled.for_room_alarm.wait().await;
+        for client in shard.stalled.for_room.take() {
+            shard.room_made().await;
+            shard.catch_up();
+            shard.go_on_with_stalled(client);
+            shard.after_commands();
+            step_back().await;
+        }
     }
 }
 

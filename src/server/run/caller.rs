@@ -16,7 +16,7 @@ use crate::server::plan;
 use crate::server::server::{Command, Found, Run, Server};
 use crate::server::session::Session;
 use crate::server::split::{self, Routes};
-use crate::shard::{At, EVERYTHING, Lock};
+use crate::shard::{At, EVERYTHING, Lock, Space};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -80,7 +80,7 @@ impl Caller {
         let config = server.shard.config();
         let debug = config.enable_debug_command;
         let monitored = monitor::is_monitored(server);
-        let full = !allows_oom && !server.shard.has_room();
+        let full = !allows_oom && server.shard.space() == Space::None;
         let unsaved = server.global.snapshots.stops_writes(&config);
         let conditions = Conditions {
             has_password: false,
@@ -89,6 +89,7 @@ impl Caller {
             monitored,
             busy: false,
             full,
+            short: false,
             loading: false,
             unsaved,
             unlogged: server.global.log.has_failed(),

@@ -107,6 +107,9 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
         let error = abort(turn, &Error::OutOfMemory);
         return turn.fail(turn.server.exec, error);
     }
+    if turn.conditions.short && multi.flags.any_has(DENY_OOM) {
+        return turn.wait_for_room();
+    }
     // None of them was refused when it was queued: what may be in their way by now is a pause. (Scripts are not: EXEC was
     // admitted.)
     if !turn.gate_past_scripts().admits_all(multi.flags) {

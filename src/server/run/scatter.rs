@@ -8,7 +8,7 @@ use crate::resp::{Error, Reply, Request};
 use crate::server::replies::Gather;
 use crate::server::split::{self, Routes, Sent};
 use crate::server::turn::{Progress, Turn};
-use crate::shard::{At, Part, Shard, Ticket};
+use crate::shard::{At, Part, Shard, Space, Ticket};
 
 /// Each shard gets its own keys.
 pub fn spread(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, routes: &Routes) -> Progress {
@@ -68,8 +68,12 @@ fn whole(
     if target != shard.id && shard.is_congested() {
         return turn.wait_for_room();
     }
-    if target == shard.id && !shard.has_room_for(&at, request) {
-        return turn.fail(at.command, Error::OutOfMemory);
+    if target == shard.id {
+        match shard.space_for(&at, request) {
+            Space::Enough => {}
+            Space::Soon => return turn.wait_for_room(),
+            Space::None => return turn.fail(at.command, Error::OutOfMemory),
+        }
     }
     let muted = turn.take_muted();
     if target != shard.id {

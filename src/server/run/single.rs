@@ -4,7 +4,7 @@
 use crate::command::Handler;
 use crate::resp::Request;
 use crate::server::turn::{Progress, Turn};
-use crate::shard::{At, LONG_REPLY_BYTES, Part, Ticket};
+use crate::shard::{At, LONG_REPLY_BYTES, Part, Space, Ticket};
 
 #[inline]
 pub fn run(turn: &mut Turn, handler: Handler, target: usize, at: At, request: Request) -> Progress {
@@ -28,6 +28,9 @@ pub fn run(turn: &mut Turn, handler: Handler, target: usize, at: At, request: Re
         let ticket = ticket(turn, target, request);
         shard.defer_own_command(handler, request, at, ticket);
         return Progress::Taken;
+    }
+    if shard.space_for(&at, request) == Space::Soon {
+        return turn.wait_for_room();
     }
     let muted = turn.take_muted();
     let (meter, is_quick) = (&shard.meter, shard.is_quick(at));

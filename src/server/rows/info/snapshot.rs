@@ -105,7 +105,7 @@ impl Snapshot {
         snapshot.look_at_keyspace(shard);
         snapshot.look_at_clients(&server);
         snapshot.connections = server.global.connections[shard.id].load(Ordering::Relaxed);
-        snapshot.kept_bytes = server.kept_bytes() as u64;
+        snapshot.kept_bytes = server.shard.kept_bytes() as u64;
         snapshot.slowlog_bytes = server.slowlog.borrow().bytes() as u64;
         snapshot.commands = server.stats.commands.get();
         snapshot.input_bytes = server.stats.input_bytes.get();
