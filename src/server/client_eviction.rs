@@ -1,5 +1,6 @@
 //! Where connections hold more than `maxmemory-clients` in all, those that hold most are ended, on whichever shard, but
-//! for those under CLIENT NO-EVICT.
+//! for those under CLIENT NO-EVICT. Until they are, others wait that have sent much or are owed something: what they would
+//! be answered would be held, too.
 
 use super::client::ClientRef;
 use super::output::close_now;
@@ -15,6 +16,16 @@ const COMPARED: usize = 64;
 
 /// A connection by what it holds; the last field is its shard.
 type Holder = (usize, u64, usize);
+
+/// What a shard says of its connections.
+struct Held {
+    /// Those that hold most, of those that may go.
+    holders: Vec<Holder>,
+    /// There are others that hold as much as this, or less.
+    others_bytes: usize,
+    /// What all of its connections hold.
+    bytes: u64,
+}
 
 /// The limit may have changed.
 pub fn configure(server: &Server) {
@@ -33,6 +44,7 @@ pub fn configure(server: &Server) {
 pub async fn keep_below(server: Rc<Server>) {
     loop {
         server.client_memory.alarm.wait().await;
+        server.client_memory.is_called.set(false);
         while server.client_memory.excess_bytes() > 0 {
             if server.global.evicts_clients.swap(true, Ordering::Acquire) {
                 // Who is at it looks again before it stops.
@@ -50,11 +62,13 @@ pub async fn keep_below(server: Rc<Server>) {
 async fn end_some(server: &Rc<Server>) -> usize {
     let of_all = server.shard.call_all(|shard| largest(&Server::of(shard))).await;
     // As of when they were looked at: they may hold more by now.
-    let mut excess = server.client_memory.excess_of(of_all.iter().map(|(_, held)| held).sum());
-    let mut holders: Vec<Holder> = of_all.into_iter().flat_map(|(holders, _)| holders).collect();
+    let mut excess = server.client_memory.excess_of(of_all.iter().map(|held| held.bytes).sum());
+    // Those that hold less have to wait until the others of their shards were looked at.
+    let least = of_all.iter().map(|held| held.others_bytes).max().unwrap_or(0);
+    let mut holders: Vec<Holder> = of_all.into_iter().flat_map(|held| held.holders).collect();
     holders.sort_unstable_by_key(|holder| Reverse(*holder));
     let count = holders.iter().take_while(|(bytes, ..)| {
-        let goes = excess > 0;
+        let goes = excess > 0 && *bytes >= least;
         excess = excess.saturating_sub(*bytes as u64);
         goes
     });
@@ -70,19 +84,20 @@ async fn end_some(server: &Rc<Server>) -> usize {
     count
 }
 
-/// The connections of a shard that hold most, of those that may go; and what all of its connections hold.
-fn largest(server: &Server) -> (Vec<Holder>, u64) {
+fn largest(server: &Server) -> Held {
     let may_go = |client: &ClientRef| {
         let state = client.state.try_borrow().ok()?;
         let goes = !state.session.no_evict && !state.session.follows && state.flow.close != Close::Now;
         goes.then_some((state.counted_bytes, client.id, server.shard.id))
     };
     let mut holders: Vec<Holder> = server.clients().iter().filter_map(may_go).collect();
+    let mut others_bytes = 0;
     if holders.len() > COMPARED {
-        holders.select_nth_unstable_by_key(COMPARED - 1, |holder| Reverse(*holder));
+        let (_, least, _) = holders.select_nth_unstable_by_key(COMPARED - 1, |holder| Reverse(*holder));
+        others_bytes = least.0;
         holders.truncate(COMPARED);
     }
-    (holders, server.client_memory.held_here())
+    Held { holders, others_bytes, bytes: server.client_memory.held_here() }
 }
 
 fn end(server: &Server, ids: &[u64]) {

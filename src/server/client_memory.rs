@@ -5,10 +5,17 @@
 use super::client::State;
 use super::global::Global;
 use super::session::Close;
-use crate::net::Notify;
+use crate::net::{Notify, sleep};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long until those look again who wait for others to be ended.
+const ENDED_SOON: Duration = Duration::from_micros(200);
+/// Who has sent no more than this has said little, and does not wait while the excess is no more than this part of the limit.
+const MODEST_BYTES: usize = 512;
+const MODEST_PART: u64 = 4;
 
 pub struct ClientMemory {
     global: Arc<Global>,
@@ -17,11 +24,13 @@ pub struct ClientMemory {
     limit_bytes: Cell<u64>,
     /// Somebody has to go.
     pub alarm: Notify,
+    /// The task was called, and has not looked yet.
+    pub is_called: Cell<bool>,
 }
 
 impl ClientMemory {
     pub fn new(global: Arc<Global>, shard: usize) -> ClientMemory {
-        ClientMemory { global, shard, limit_bytes: Cell::new(0), alarm: Notify::default() }
+        ClientMemory { global, shard, limit_bytes: Cell::new(0), alarm: Notify::default(), is_called: Cell::new(false) }
     }
 
     pub fn set_limit(&self, bytes: u64) {
@@ -46,7 +55,34 @@ impl ClientMemory {
         let bytes = if state.flow.close == Close::Now { 0 } else { state.memory_bytes() };
         self.replace(state, bytes);
         if self.excess_bytes() > 0 {
+            self.is_called.set(true);
             self.alarm.notify();
+        }
+    }
+
+    /// Whether connections hold too much, and some of them are about to be ended: what others would be answered waits
+    /// until that has been done. (Where none may be ended, nobody waits.)
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.is_bounded() && self.ends_some_beyond(0)
+    }
+
+    /// Whether a connection has to wait for that, which has sent so many bytes and is owed as many. Those that have said
+    /// little, and hear what they are answered, are not kept waiting by a crowd that does not; there is a bound to this, too.
+    pub fn must_wait(&self, sent_bytes: usize, owed_bytes: usize) -> bool {
+        let is_modest = sent_bytes <= MODEST_BYTES && owed_bytes == 0;
+        self.ends_some_beyond(if is_modest { self.limit_bytes.get() / MODEST_PART } else { 0 })
+    }
+
+    #[inline(never)]
+    fn ends_some_beyond(&self, excess: u64) -> bool {
+        (self.is_called.get() || self.global.evicts_clients.load(Ordering::Relaxed)) && self.excess_bytes() > excess
+    }
+
+    /// Returns when that has been done.
+    pub async fn not_full(&self) {
+        while self.is_full() {
+            sleep(ENDED_SOON).await;
         }
     }
 

@@ -205,6 +205,11 @@ fn check_input(server: &Server, state: &mut State) {
 
 /// Runs requests from `bytes` until one must wait; returns how many bytes are done with.
 fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8]) -> usize {
+    if server.client_memory.is_bounded() && must_wait_for_memory(server, client, state, bytes) {
+        state.flow.waiting = true;
+        server.go_on_later(client);
+        return 0;
+    }
     let config = server.shard.config();
     let space = server.shard.space();
     let conditions = Conditions {
@@ -274,6 +279,12 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     used
 }
 
+/// Whether a connection has to wait until others are ended that hold too much.
+fn must_wait_for_memory(server: &Server, client: &Client, state: &State, bytes: &[u8]) -> bool {
+    let is_spared = client.replays || state.session.no_evict || state.session.follows;
+    !is_spared && server.client_memory.must_wait(bytes.len(), state.unsent())
+}
+
 fn paused(server: &Server) -> Paused {
     let global = &server.global;
     if global.pause_until_us.load(Ordering::Relaxed) <= server.shard.clock.now().us {
@@ -305,17 +316,19 @@ pub async fn resume_paused(server: Rc<Server>) {
     }
 }
 
-/// Lets connections go on that had to wait because too much was on its way to other shards, or memory was short.
+/// Lets connections go on that had to wait because too much was on its way to other shards, or memory was short,
+/// or connections held too much.
 pub async fn resume_unread(server: Rc<Server>) {
     loop {
         server.unread_watch.wait().await;
         server.shard.decongested().await;
         server.shard.room_made().await;
+        server.client_memory.not_full().await;
         let mut unread = server.unread.take().into_iter();
         for client in unread.by_ref() {
             client.unread.set(false);
             advance(&server, &client, &[]);
-            if server.shard.is_congested() || server.shard.awaits_room() {
+            if server.shard.is_congested() || server.shard.awaits_room() || server.client_memory.is_full() {
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! `maxmemory-clients`: connections that hold too much in all are ended, the largest first.
 
 use crate::common::{Client, Server, Value, encode, int, on_embers, on_every_server, simple, wait_until, words};
+use socket2::SockRef;
 use std::io::Read;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -148,5 +149,38 @@ fn nobody_is_too_large_for_himself_where_there_is_room() {
             assert_eq!(client.call(&format!("STRLEN {key}")), int(1 << 20));
         }
         assert_eq!(evicted(server), 0);
+    });
+}
+
+/// Hundreds of connections that ask for much and read nothing: as much is held as may be and not much more, others are
+/// answered, and it all comes back.
+#[test]
+fn a_crowd_that_never_reads_is_held_to_the_limit() {
+    const LIMIT: u64 = 20 << 20;
+    on_embers(&["--maxmemory-clients", &LIMIT.to_string()], |server| {
+        let mut quiet = named(server, "quiet");
+        assert_eq!(quiet.command(&[b"SET".as_slice(), b"big", &[b'x'; 10_240]]), Value::ok());
+        let before = server.resident_bytes();
+        let asks = encode(&words("GET big")).repeat(500);
+        let crowd: Vec<Client> = (0..200)
+            .map(|_| {
+                let mut client = server.client();
+                SockRef::from(client.stream()).set_recv_buffer_size(4096).expect("a smaller buffer");
+                // It may have been ended before all is sent.
+                let _ = client.try_send_raw(&asks);
+                assert_eq!(quiet.call("PING"), simple("PONG"));
+                client
+            })
+            .collect();
+        assert!(wait_until(PATIENCE, || evicted(server) > 0));
+        assert!(wait_until(PATIENCE, || (held_by_all(&mut quiet) as u64) <= LIMIT));
+        // What each of a few shards was about to write when the limit was reached, and what the allocator adds.
+        let grown = server.peak_bytes().saturating_sub(before);
+        assert!(grown < 5 * LIMIT, "{grown} bytes for {LIMIT}");
+        drop(crowd);
+        assert!(wait_until(PATIENCE, || server.info("connected_clients").is_some_and(|count| count == "2")));
+        let used = || server.info("used_memory").and_then(|bytes| bytes.parse::<u64>().ok()).expect("a number");
+        assert!(wait_until(PATIENCE, || used() < 10 << 20), "{} bytes are used", used());
+        assert_eq!(quiet.call("PING"), simple("PONG"));
     });
 }
