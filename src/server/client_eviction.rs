@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// So many of each shard are compared at a time.
-const COMPARED: usize = 64;
+/// So many of each shard are compared at a time: each time looks at all connections, of which there may be ten thousand.
+const COMPARED: usize = 1024;
 
 /// A connection by what it holds; the last field is its shard.
 type Holder = (usize, u64, usize);
