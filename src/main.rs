@@ -139,6 +139,8 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
                 server::start(&server);
                 if let Some((accepted, signals)) = first {
                     watch_signals(&server, signals);
+                    // Nobody is served until all shards are there: what is used before that says little.
+                    server.shard.call_all(|_| ()).await;
                     listen::start(&server, accepted);
                     memory::note_startup();
                     server::load_at_start(&server).await;

@@ -305,12 +305,10 @@ impl Shard {
         self.outbox.pool.trim();
     }
 
-    /// Gives back all that is kept for reuse; whether there was any.
-    fn drop_kept(&self) -> bool {
-        let any = self.kept_bytes() > 0;
+    /// Gives back all that is kept for reuse.
+    fn drop_kept(&self) {
         self.spare.clear();
         self.outbox.pool.clear();
-        any
     }
 
     pub fn settings(&self) -> Settings {

@@ -342,6 +342,7 @@ impl Shard {
                     self.ask_others(now);
                     return room.space(used, limit, true);
                 }
+                Gave::Nothing if memory::used_now() <= max_bytes => break,
                 Gave::Nothing => {
                     room.ceiling.note(true);
                     let comes = self.ask_others(now);
@@ -357,7 +358,7 @@ impl Shard {
                 return room.space(used, limit, true);
             }
         }
-        room.allow(used);
+        room.allow(memory::used_now());
         Space::Enough
     }
 
@@ -403,9 +404,11 @@ impl Shard {
         }
     }
 
-    /// Where no key goes, buffers do that are kept for reuse.
+    /// Where no key goes, buffers do that are kept for reuse. That may be enough, but it is no progress: there will be new
+    /// ones after the next command.
     fn give_kept(&self) -> Gave {
-        if self.drop_kept() { Gave::Some } else { Gave::Nothing }
+        self.drop_kept();
+        Gave::Nothing
     }
 
     /// Whether there may be keys that go; not where none was found and nothing has changed since.
