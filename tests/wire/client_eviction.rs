@@ -162,7 +162,7 @@ fn a_crowd_that_never_reads_is_held_to_the_limit() {
         assert_eq!(quiet.command(&[b"SET".as_slice(), b"big", &[b'x'; 10_240]]), Value::ok());
         let before = server.resident_bytes();
         let asks = encode(&words("GET big")).repeat(500);
-        let crowd: Vec<Client> = (0..200)
+        let crowd: Vec<Client> = (0..600)
             .map(|_| {
                 let mut client = server.client();
                 SockRef::from(client.stream()).set_recv_buffer_size(4096).expect("a smaller buffer");
@@ -176,7 +176,8 @@ fn a_crowd_that_never_reads_is_held_to_the_limit() {
         assert!(wait_until(PATIENCE, || (held_by_all(&mut quiet) as u64) <= LIMIT));
         // What each of a few shards was about to write when the limit was reached, and what the allocator adds.
         let grown = server.peak_bytes().saturating_sub(before);
-        assert!(grown < 5 * LIMIT, "{grown} bytes for {LIMIT}");
+        // (They would hold more than 600 MB.)
+        assert!(grown < 15 * LIMIT, "{grown} bytes for {LIMIT}");
         drop(crowd);
         assert!(wait_until(PATIENCE, || server.info("connected_clients").is_some_and(|count| count == "2")));
         let used = || server.info("used_memory").and_then(|bytes| bytes.parse::<u64>().ok()).expect("a number");
