@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const ON: [&str; 4] = ["--appendonly", "yes", "--enable-debug-command", "yes"];
@@ -53,10 +54,16 @@ fn rewrite(server: &Server) {
     assert_eq!(server.info("aof_last_bgrewrite_status").as_deref(), Some("ok"));
 }
 
-fn redis_finds_the_same(server: &Server) {
-    let checked = Command::new("redis-check-aof").arg(folder(server).join("appendonly.aof.manifest")).output();
-    let checked = checked.expect("redis-check-aof");
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+/// Ends the server without a word, and starts it with the log on.
+fn killed(server: Server) -> Server {
+    server.signal("KILL");
+    let server = server.restart(&ON);
+    until_loaded(&server);
+    server
+}
+
+/// A folder with a copy of the log.
+fn copy_of(server: &Server) -> TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     let target = copy.path().join("appendonlydir");
     fs::create_dir(&target).expect("a folder");
@@ -64,10 +71,23 @@ fn redis_finds_the_same(server: &Server) {
         let entry = entry.expect("an entry");
         fs::copy(entry.path(), target.join(entry.file_name())).expect("a copy");
     }
+    copy
+}
+
+fn start_in(home: TempDir, kind: Kind) -> Server {
+    let server = Server::start_without_waiting(kind, &ON, home);
+    assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
+    until_loaded(&server);
+    server
+}
+
+fn redis_finds_the_same(server: &Server) {
+    let checked = Command::new("redis-check-aof").arg(folder(server).join("appendonly.aof.manifest")).output();
+    let checked = checked.expect("redis-check-aof");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    let copy = copy_of(server);
     let expected = digest(server);
-    let redis = Server::start_without_waiting(Kind::Redis, &ON, copy);
-    assert!(wait_until(PATIENCE, || Client::connect(redis.port()).is_ok()));
-    until_loaded(&redis);
+    let redis = start_in(copy, Kind::Redis);
     assert_eq!(digest(&redis), expected);
 }
 
@@ -202,22 +222,12 @@ fn what_redis_has_written_is_read() {
         assert_eq!(client.call("INCR plain"), int(3));
         let expected = digest(&redis);
         assert_eq!(client.call("CONFIG SET appendfsync always"), Value::ok());
-        let copy = tempfile::tempdir().expect("a folder");
-        let target = copy.path().join("appendonlydir");
-        fs::create_dir(&target).expect("a folder");
-        for entry in fs::read_dir(folder(&redis)).expect("a folder") {
-            let entry = entry.expect("an entry");
-            fs::copy(entry.path(), target.join(entry.file_name())).expect("a copy");
-        }
-        let server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &ON, copy);
-        assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
-        until_loaded(&server);
+        let copy = copy_of(&redis);
+        let server = start_in(copy, Kind::Ember { shards: 2 });
         assert_eq!(digest(&server), expected);
         // It goes on in the same files.
         assert_eq!(server.client().call("INCR plain"), int(4));
-        server.signal("KILL");
-        let server = server.restart(&ON);
-        until_loaded(&server);
+        let server = killed(server);
         assert_eq!(server.client().call("GET plain"), bulk("4"));
     }
 }
@@ -230,9 +240,7 @@ fn an_old_single_file_is_taken_over() {
         "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n",
     )
     .expect("a file");
-    let server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &ON, home);
-    assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
-    until_loaded(&server);
+    let server = start_in(home, Kind::Ember { shards: 2 });
     assert_eq!(server.client().call("GET a"), bulk("1"));
     assert!(folder(&server).join("appendonly.aof").exists());
     assert!(!server.folder().join("appendonly.aof").exists());
@@ -268,9 +276,7 @@ fn a_torn_end_is_cut_and_damage_in_the_middle_is_not() {
         assert!(torn.output().contains("short read while loading the AOF file"), "{}", torn.output());
         // What is written now stands behind what is whole.
         assert_eq!(torn.client().call("SET again 1"), Value::ok());
-        torn.signal("KILL");
-        torn = torn.restart(&ON);
-        until_loaded(&torn);
+        torn = killed(torn);
         assert_eq!(torn.client().call("GET again"), bulk("1"));
         torn.signal("KILL");
     }
@@ -310,18 +316,14 @@ fn it_is_turned_on_and_off_while_the_server_runs() {
     assert_eq!(client.call("SET behind 1"), Value::ok());
     assert_eq!(client.call("WAITAOF 1 0 0").items(), [int(1), int(0)]);
     let expected = digest(&server);
-    server.signal("KILL");
-    let server = server.restart(&ON);
-    until_loaded(&server);
+    let server = killed(server);
     assert_eq!(digest(&server), expected);
     let mut client = server.client();
     assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
     assert_eq!(server.info("aof_enabled").as_deref(), Some("0"));
     assert_eq!(client.call("SET unlogged 1"), Value::ok());
     assert!(client.call("WAITAOF 1 0 0").is_error());
-    server.signal("KILL");
-    let server = server.restart(&ON);
-    until_loaded(&server);
+    let server = killed(server);
     assert_eq!(digest(&server), expected);
 }
 
@@ -344,15 +346,11 @@ fn it_can_be_written_once_while_it_is_off() {
             redis_finds_the_same(&server);
         }
         assert_eq!(client.call("SET unlogged 1"), Value::ok());
-        server.signal("KILL");
-        let server = server.restart(&ON);
-        until_loaded(&server);
+        let server = killed(server);
         assert_eq!(digest(&server), expected);
         assert_eq!(server.client().call("SET behind 1"), Value::ok());
         let expected = digest(&server);
-        server.signal("KILL");
-        let server = server.restart(&ON);
-        until_loaded(&server);
+        let server = killed(server);
         assert_eq!(digest(&server), expected);
     }
 }
@@ -371,9 +369,7 @@ fn it_is_turned_on_while_it_is_written_once() {
     assert_eq!(client.call("SET behind 1"), Value::ok());
     assert_eq!(client.call("WAITAOF 1 0 0").items(), [int(1), int(0)]);
     let expected = digest(&server);
-    server.signal("KILL");
-    let server = server.restart(&ON);
-    until_loaded(&server);
+    let server = killed(server);
     assert_eq!(digest(&server), expected);
 }
 
@@ -413,9 +409,7 @@ fn functions_and_policies_are_there_again() {
             assert_eq!(server.client().call(&format!("CONFIG SET aof-use-rdb-preamble {preamble}")), Value::ok());
             rewrite(&server);
         }
-        server.signal("KILL");
-        server = server.restart(&ON);
-        until_loaded(&server);
+        server = killed(server);
         let mut client = server.client();
         assert_eq!(client.call("FCALL one 0"), int(42));
         assert!(client.call("FCALL two 0").is_error());
@@ -445,9 +439,7 @@ fn what_has_died_meanwhile_stays_dead_and_is_told() {
     assert_eq!(client.call("GET kept"), bulk("1"));
     assert!(wait_until(PATIENCE, || server.info("expired_keys").as_deref() == Some("1")));
     // Its death is in the log by now.
-    server.signal("KILL");
-    let server = server.restart(&ON);
-    until_loaded(&server);
+    let server = killed(server);
     assert_eq!(server.client().call("DBSIZE"), int(1));
 }
 
@@ -476,9 +468,7 @@ fn the_log_is_loaded_in_place_of_what_there_is() {
     assert_eq!(client.call("SELECT 4"), Value::ok());
     assert_eq!(client.call("SET behind 1"), Value::ok());
     let expected = digest(&server);
-    server.signal("KILL");
-    let server = server.restart(&ON);
-    until_loaded(&server);
+    let server = killed(server);
     assert_eq!(digest(&server), expected);
     let mut client = server.client();
     assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
@@ -570,8 +560,6 @@ fn a_damaged_end_is_given_up_where_that_is_allowed() {
     let output = server.output();
     assert!(output.contains("is damaged at byte") && output.contains("incr.aof"), "{output}");
     assert_eq!(server.client().call("SET again 1"), Value::ok());
-    server.signal("KILL");
-    let server = server.restart(&ON);
-    until_loaded(&server);
+    let server = killed(server);
     assert_eq!(server.client().call("DBSIZE"), int(8));
 }
