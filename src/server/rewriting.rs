@@ -285,6 +285,7 @@ pub fn rewrite_beside(server: &Rc<Server>) -> Result<bool> {
     Ok(true)
 }
 
+/// What a rewrite is for as things stand; while the log is off its files are claimed for it.
 fn purpose_now(server: &Rc<Server>) -> Result<Purpose> {
     if server.global.log.is_on() {
         return Ok(Purpose::Anew);

@@ -143,7 +143,6 @@ pub struct Server {
     pub client_memory: ClientMemory,
     pub logging: Logging,
     clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
-    /// Buffers for replies that no connection needs at the moment.
     /// Connections that wait, and are not read, because too much is on its way to other shards.
     pub unread: RefCell<Vec<ClientRef>>,
     pub unread_watch: Notify,

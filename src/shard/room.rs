@@ -228,11 +228,11 @@ impl Room {
         self.bound().max(self.left_bytes.get().saturating_add(SLACK_BYTES))
     }
 
-    /// What that means for commands, where so much is used and somebody is about to give something back, or nobody is.
-    fn space(&self, used: u64, limit: u64, comes: bool) -> Space {
-        if used <= limit || !comes {
+    /// What that means for commands, where so much is used and somebody is about to give something back.
+    fn space(&self, used: u64, limit: u64) -> Space {
+        if used <= limit {
             self.awaited_from_us.set(0);
-            return if used <= limit { Space::Enough } else { Space::None };
+            return Space::Enough;
         }
         if self.awaited_from_us.get() == 0 {
             self.awaited_from_us.set(store_us());
@@ -340,13 +340,21 @@ impl Shard {
                 Gave::Some => {}
                 Gave::NotNow => {
                     self.ask_others(now);
-                    return room.space(used, limit, true);
+                    return room.space(used, limit);
                 }
-                Gave::Nothing if memory::used_now() <= max_bytes => break,
                 Gave::Nothing => {
+                    // Buffers may have gone. Only where that is enough does it count as room.
+                    let left = memory::used_now();
+                    if left <= max_bytes {
+                        used = left;
+                        break;
+                    }
                     room.ceiling.note(true);
-                    let comes = self.ask_others(now);
-                    return if comes { room.space(used, limit, true) } else { room.space(u64::MAX, limit, false) };
+                    if self.ask_others(now) {
+                        return room.space(used, limit);
+                    }
+                    room.awaited_from_us.set(0);
+                    return Space::None;
                 }
             }
             used = memory::used_now();
@@ -355,10 +363,10 @@ impl Shard {
             if is_late || was_over && used <= limit {
                 room.ceiling.note(used > max_bytes);
                 room.alarm.notify();
-                return room.space(used, limit, true);
+                return room.space(used, limit);
             }
         }
-        room.allow(memory::used_now());
+        room.allow(used);
         Space::Enough
     }
 

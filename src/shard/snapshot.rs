@@ -94,7 +94,14 @@ enum Parts {
     Ending,
 }
 
-/// What leaves next.
+/// Of what is written, what leaves next.
+enum Next {
+    Piece,
+    Part,
+    LastPart,
+}
+
+/// What leaves.
 struct Leaving {
     piece: Piece,
     /// It ends within a value: no other shard's piece may come before the rest of that.
@@ -104,12 +111,17 @@ struct Leaving {
 impl Written {
     /// Whether something is to leave before more is written.
     fn is_full(&self) -> bool {
+        self.next().is_some()
+    }
+
+    /// What leaves next, where there is enough of it.
+    fn next(&self) -> Option<Next> {
         match self.parts {
-            Parts::None => !self.pieces.is_empty(),
-            Parts::Begun => !self.pieces.is_empty() || self.part.len() >= PIECE_BYTES,
-            Parts::Leaving => self.part.len() >= PIECE_BYTES,
+            Parts::None | Parts::Begun if !self.pieces.is_empty() => Some(Next::Piece),
+            Parts::Begun | Parts::Leaving if self.part.len() >= PIECE_BYTES => Some(Next::Part),
             // The next value is none of this one's parts.
-            Parts::Ending => true,
+            Parts::Ending => Some(Next::LastPart),
+            _ => None,
         }
     }
 
@@ -131,20 +143,16 @@ impl Written {
         if self.parts == Parts::None && all {
             self.close_piece();
         }
-        match self.parts {
-            Parts::None | Parts::Begun if !self.pieces.is_empty() => {
-                self.pieces.pop_front().map(|piece| Leaving { piece, goes_on: false })
-            }
-            Parts::Begun | Parts::Leaving if self.part.len() >= PIECE_BYTES => {
-                self.parts = Parts::Leaving;
-                Some(Leaving { piece: std::mem::take(&mut self.part), goes_on: true })
-            }
-            Parts::Ending => {
-                self.parts = Parts::None;
-                Some(Leaving { piece: std::mem::take(&mut self.part), goes_on: false })
-            }
-            _ => None,
+        match self.next()? {
+            Next::Piece => self.pieces.pop_front().map(|piece| Leaving { piece, goes_on: false }),
+            Next::Part => Some(self.leave_part(Parts::Leaving)),
+            Next::LastPart => Some(self.leave_part(Parts::None)),
         }
+    }
+
+    fn leave_part(&mut self, then: Parts) -> Leaving {
+        self.parts = then;
+        Leaving { piece: std::mem::take(&mut self.part), goes_on: then == Parts::Leaving }
     }
 }
 

@@ -150,7 +150,7 @@ fn check_different<'a>(texts: impl ExactSizeIterator<Item = &'a [u8]>) -> Result
 }
 
 fn list(elements: &Texts, limits: &Limits) -> Owned {
-    let limit = Limit::of(limits.list_size, limits.list_compress_depth);
+    let limit = Limit::configured(limits);
     match packed_list::Form::of(elements.iter(), End::Back, limit) {
         packed_list::Form::Packed(bytes) => Owned::Packed { kind: Kind::List, marked: false, bytes: bytes.into_vec() },
         packed_list::Form::Node(list) => Owned::node(list),

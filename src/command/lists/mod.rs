@@ -400,7 +400,7 @@ fn view<'l>(live: &'l Live) -> View<'l> {
 }
 
 fn limit(ctx: &Ctx) -> Limit {
-    Limit::of(ctx.limits.list_size, ctx.limits.list_compress_depth)
+    Limit::configured(ctx.limits)
 }
 
 /// Changes the list of chunks that a list is from now on, if it was not.

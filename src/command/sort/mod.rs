@@ -327,7 +327,7 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> Result<i64> {
         return Ok(0);
     }
     ctx.check_deadline(bytes, false)?;
-    let limit = list::Limit::of(ctx.limits.list_size, ctx.limits.list_compress_depth);
+    let limit = list::Limit::configured(ctx.limits);
     let value = match Form::of(texts.iter(), End::Back, limit) {
         Form::Packed(packed) => Owned::Packed { kind: Kind::List, marked: false, bytes: packed.into_vec() },
         Form::Node(list) => Owned::node(list),

@@ -35,6 +35,7 @@ pub use view::{Direction, View};
 
 use super::pack::{self, COUNT_BYTES, COUNT_MAX, Element, link};
 use super::{Node, NodeType, Portion};
+use crate::config::Limits;
 use crate::table::Kind;
 use chunk::Chunk;
 use saving::Saving;
@@ -98,6 +99,11 @@ impl Limit {
             ..0 => Limit { bytes: 2048 << size.unsigned_abs().min(5), count: COUNT_UNLIMITED, compress_depth },
             _ => Limit { bytes: 8192, count: size.max(1) as u32, compress_depth },
         }
+    }
+
+    /// What the configuration says.
+    pub fn configured(limits: &Limits) -> Limit {
+        Limit::of(limits.list_size, limits.list_compress_depth)
     }
 
     /// Whether a list of a sequence of so many bytes and elements is packed; as in Redis 7.2, whose listpacks have a
