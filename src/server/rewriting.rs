@@ -290,6 +290,10 @@ fn purpose_now(server: &Rc<Server>) -> Result<Purpose> {
     if server.global.log.is_on() {
         return Ok(Purpose::Anew);
     }
+    if server.shard.config().appendonly {
+        begin_anew(server)?;
+        return Ok(Purpose::Begins);
+    }
     claim_files(server).map_err(|error| Error::err(format_args!("Can't write an append only file: {error}")))?;
     Ok(Purpose::Alone)
 }
@@ -303,20 +307,12 @@ fn spawn(server: &Rc<Server>, purpose: Purpose) {
     glommio::spawn_local(async move {
         // Its log says what has become of it, and INFO.
         let _ = rewrite(&server, purpose).await;
-        if purpose == Purpose::Alone && !server.global.log.is_on() {
-            after_alone(&server);
+        let is_wanted = server.global.log.is_on() || server.global.config().appendonly;
+        if purpose == Purpose::Alone && !is_wanted {
+            *server.global.appending.files() = None;
         }
     })
     .detach();
-}
-
-/// The log may have been turned on meanwhile, which had to wait for the files.
-fn after_alone(server: &Rc<Server>) {
-    if server.shard.config().appendonly {
-        spawn(server, Purpose::Begins);
-    } else {
-        *server.global.appending.files() = None;
-    }
 }
 
 async fn rewrite_now(server: &Rc<Server>) -> std::result::Result<(), String> {
@@ -476,8 +472,13 @@ pub async fn take_over(server: &Rc<Server>) -> Result {
     let (config, log) = (server.shard.config(), &server.global.log);
     configure_log(server);
     if config.appendonly && !log.is_on() {
-        begin_anew(server).map_err(|error| Error::err(format_args!("Can't begin the append only file: {error}")))?;
-        spawn(server, Purpose::Begins);
+        begin_anew(server)?;
+        if server.global.snapshots.is_saving.load(Ordering::Relaxed) {
+            server.global.appending.is_scheduled.store(true, Ordering::Relaxed);
+            log::notice(format_args!("The append only file begins when what is being written to disk now is there"));
+        } else {
+            spawn(server, Purpose::Begins);
+        }
     } else if !config.appendonly && log.is_on() {
         end(server).await;
     } else if log.is_on() {
@@ -487,9 +488,9 @@ pub async fn take_over(server: &Rc<Server>) -> Result {
 }
 
 /// What a log that was there before has said does not matter any more once the new one is complete.
-fn begin_anew(server: &Rc<Server>) -> io::Result<()> {
-    server.global.log.start()?;
-    claim_files(server)
+fn begin_anew(server: &Rc<Server>) -> Result {
+    let begun = server.global.log.start().and_then(|()| claim_files(server));
+    begun.map_err(|error| Error::err(format_args!("Can't begin the append only file: {error}")))
 }
 
 fn claim_files(server: &Rc<Server>) -> io::Result<()> {
@@ -506,6 +507,9 @@ fn claim_files(server: &Rc<Server>) -> io::Result<()> {
 
 async fn end(server: &Rc<Server>) {
     let transaction = hold_everything(&server.shard).await;
+    if !server.global.log.is_on() {
+        return;
+    }
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let log = server.global.log.clone();
     // (The disk may take its time.)
@@ -523,25 +527,30 @@ pub async fn end_log(server: &Rc<Server>) -> io::Result<()> {
     server.transport.beside(move || log.end()).await.and_then(|ended| ended)
 }
 
-/// Once a second: is it time to make it anew?
-pub fn look(server: &Rc<Server>) {
+/// Once a second: is it time to make it anew, to begin or to end it?
+pub async fn look(server: &Rc<Server>) {
     let (global, config) = (&server.global, server.shard.config());
     let appending = &global.appending;
     let is_busy = appending.is_rewriting.load(Ordering::Relaxed) || global.snapshots.is_saving.load(Ordering::Relaxed);
     if is_busy || global.snapshots.is_loading() {
         return;
     }
-    if !global.log.is_on() {
-        if appending.is_scheduled.swap(false, Ordering::Relaxed)
-            && let Ok(purpose) = purpose_now(server)
-        {
-            spawn(server, purpose);
-        }
-        return;
+    if global.log.is_on() && !config.appendonly {
+        // It was turned off again while it began.
+        return end(server).await;
     }
     let now_s = realtime_us() / 1_000_000;
     let since_try_s = now_s.saturating_sub(appending.tried_s.load(Ordering::Relaxed));
     if appending.has_failed.load(Ordering::Relaxed) && since_try_s < RETRY_S {
+        return;
+    }
+    if !global.log.is_on() {
+        // One that is wanted and could not begin is tried again until it does.
+        let is_wanted = appending.is_scheduled.swap(false, Ordering::Relaxed) || config.appendonly;
+        if is_wanted && let Ok(purpose) = purpose_now(server) {
+            appending.tried_s.store(now_s, Ordering::Relaxed);
+            spawn(server, purpose);
+        }
         return;
     }
     let (bytes, base) = (global.log.bytes.load(Ordering::Relaxed), appending.base_bytes.load(Ordering::Relaxed).max(1));

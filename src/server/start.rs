@@ -64,7 +64,7 @@ async fn look_after_files(server: Rc<Server>) {
     loop {
         sleep(Duration::from_secs(1)).await;
         saving::look(&server).await;
-        rewriting::look(&server);
+        rewriting::look(&server).await;
     }
 }
 

@@ -355,22 +355,37 @@ fn it_can_be_written_once_while_it_is_off() {
     }
 }
 
-/// The files are being written when the log is turned on.
+/// Its files, or a snapshot, are being written when the log is turned on.
 #[test]
-fn it_is_turned_on_while_it_is_written_once() {
+fn it_is_turned_on_while_something_is_written() {
+    for writes in ["BGREWRITEAOF", "BGSAVE"] {
+        let server = Server::start(Kind::Ember { shards: 2 }, &["--enable-debug-command", "yes"]);
+        let mut client = server.client();
+        assert_eq!(client.call("DEBUG POPULATE 200000"), Value::ok());
+        assert!(!client.call(writes).is_error());
+        assert_eq!(client.call("CONFIG SET appendonly yes"), Value::ok());
+        let is_on = || server.info("aof_enabled").as_deref() == Some("1");
+        let is_there = || server.info("aof_rewrite_in_progress").as_deref() == Some("0");
+        assert!(wait_until(PATIENCE, || is_on() && is_there()), "{writes}");
+        assert_eq!(client.call("SET behind 1"), Value::ok());
+        assert_eq!(client.call("WAITAOF 1 0 0").items(), [int(1), int(0)]);
+        let expected = digest(&server);
+        let server = killed(server);
+        assert_eq!(digest(&server), expected);
+    }
+}
+
+#[test]
+fn it_is_off_where_it_was_turned_off_while_it_began() {
     let server = Server::start(Kind::Ember { shards: 2 }, &["--enable-debug-command", "yes"]);
     let mut client = server.client();
     assert_eq!(client.call("DEBUG POPULATE 200000"), Value::ok());
-    assert!(!client.call("BGREWRITEAOF").is_error());
     assert_eq!(client.call("CONFIG SET appendonly yes"), Value::ok());
-    let is_on = || server.info("aof_enabled").as_deref() == Some("1");
-    let is_there = || server.info("aof_rewrite_in_progress").as_deref() == Some("0");
-    assert!(wait_until(PATIENCE, || is_on() && is_there()));
-    assert_eq!(client.call("SET behind 1"), Value::ok());
-    assert_eq!(client.call("WAITAOF 1 0 0").items(), [int(1), int(0)]);
-    let expected = digest(&server);
-    let server = killed(server);
-    assert_eq!(digest(&server), expected);
+    assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
+    let is = |field: &str| server.info(field).as_deref() == Some("1");
+    assert!(wait_until(PATIENCE, || !is("aof_enabled") && !is("aof_rewrite_in_progress")));
+    assert_eq!(client.call("CONFIG SET appendonly yes"), Value::ok());
+    assert!(wait_until(PATIENCE, || is("aof_enabled") && !is("aof_rewrite_in_progress")));
 }
 
 #[test]
@@ -383,6 +398,7 @@ fn a_second_server_does_not_write_the_same_files() {
     assert_eq!(client.command(&["CONFIG", "SET", "dir", &dir]), Value::ok());
     assert!(client.call("CONFIG SET appendonly yes").is_error());
     assert_eq!(other.info("aof_enabled").as_deref(), Some("0"));
+    assert_eq!(client.call("CONFIG GET appendonly").items()[1], bulk("no"));
 }
 
 #[test]

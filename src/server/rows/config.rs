@@ -87,8 +87,13 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     let local = ctx.client.state.borrow().session.peer.local;
     change(&ctx.server.global, ctx.request.as_request(), local)?;
     ctx.server.shard.call_all(take_over).await;
-    if !ctx.server.global.snapshots.is_loading() {
-        rewriting::take_over(&ctx.server).await?;
+    if !ctx.server.global.snapshots.is_loading()
+        && let Err(error) = rewriting::take_over(&ctx.server).await
+    {
+        // The log cannot begin: it is off, and who asks is told so.
+        ctx.server.global.config().appendonly = false;
+        ctx.server.shard.call_all(take_over).await;
+        return Err(error);
     }
     Ok(ctx.reply(|reply| reply.ok()))
 }
