@@ -233,7 +233,7 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
         ctx.commit_deletion(key);
     } else {
         live.set_deadline(Some(deadline.store_ms()));
-        ctx.commit(key, Event::Expire);
+        ctx.commit_dated(key, Event::Expire, Some(deadline.store_ms()));
         ctx.propagate_at(&[b"PEXPIREAT", key.bytes], deadline.store_ms());
     }
     ctx.reply.int(1);

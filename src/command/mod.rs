@@ -224,6 +224,16 @@ impl Ctx<'_> {
         }
     }
 
+    /// The same, where it is known which deadline the key has now: most policies have nothing to say of it, and the key
+    /// need not be looked up once more.
+    #[inline]
+    pub fn commit_dated(&mut self, key: Key, change: impl Into<Change>, deadline_ms: Option<u64>) {
+        self.keyspace.commit(self.db, key, change.into());
+        if self.keyspace.may_be_governed(key.bytes) && self.keyspace.is_ungoverned(key.bytes, deadline_ms, self.now) {
+            self.govern(self.db, key);
+        }
+    }
+
     /// The same, where the edit may have changed nothing.
     #[inline]
     pub fn commit_if(&mut self, has_changed: bool, key: Key, change: impl Into<Change>) {

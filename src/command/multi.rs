@@ -179,7 +179,7 @@ impl ManySets {
                 None => None,
             };
             ctx.keyspace.insert(ctx.db, key, Value::of(request.arg(index + 1)), deadline_ms, ctx.now);
-            ctx.commit(key, Change::of(Event::Set).and_if(self.deadline.is_some(), Event::Expire));
+            ctx.commit_dated(key, Change::of(Event::Set).and_if(self.deadline.is_some(), Event::Expire), deadline_ms);
             propagate_set(ctx, key, request.arg(index + 1), deadline_ms);
         }
     }

@@ -468,7 +468,7 @@ fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, nam
     };
     ctx.check_deadline(key.bytes, deadline_ms.is_some())?;
     ctx.keyspace.insert(ctx.db, key, Value::of(value), deadline_ms, ctx.now);
-    ctx.commit(key, Change::of(Event::Set).and_if(deadline.is_some(), Event::Expire));
+    ctx.commit_dated(key, Change::of(Event::Set).and_if(deadline.is_some(), Event::Expire), deadline_ms);
     propagate_set(ctx, key, value, deadline_ms);
     if !options.get {
         ctx.reply.ok();
@@ -526,7 +526,7 @@ fn getex(ctx: &mut Ctx, request: Request) -> Result {
         }
         Some(deadline) => {
             live.set_deadline(Some(deadline.store_ms()));
-            ctx.commit(key, Event::Expire);
+            ctx.commit_dated(key, Event::Expire, Some(deadline.store_ms()));
             ctx.propagate_at(&[b"PEXPIREAT", key.bytes], deadline.store_ms());
         }
         None if options.persist && live.deadline_ms().is_some() => {

@@ -344,7 +344,8 @@ impl Keyspace {
     }
 
     /// Whether a key's policy wants it to have another deadline than it has.
-    pub(super) fn is_ungoverned(&self, key: &[u8], deadline_ms: Option<u64>, now: Now) -> bool {
+    #[inline(never)]
+    pub fn is_ungoverned(&self, key: &[u8], deadline_ms: Option<u64>, now: Now) -> bool {
         self.policies.as_ref().is_some_and(|policies| {
             let wanted_ms = policies.of(key).and_then(|policy| wanted_ms(policy, 0, deadline_ms, now));
             wanted_ms.is_some() && !policies.is_stream(key)
