@@ -74,6 +74,7 @@ impl<T: Kept> Pool<T> {
     }
 
     /// Drops what nobody has needed since the last time.
+    #[cold]
     pub fn trim(&self) {
         let mut items = self.items.borrow_mut();
         for unused in items.drain(..self.fewest.get()) {

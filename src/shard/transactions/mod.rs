@@ -385,14 +385,21 @@ impl Shard {
     }
 
     /// Hands replies to this shard's own connections; whether there were any.
+    #[inline]
     pub(super) fn deliver_answers(&self) -> bool {
-        let answered = self.transactions.answered.take();
-        let any = !answered.is_empty();
-        for batch in answered {
+        let any = !self.transactions.answered.borrow().is_empty();
+        if any {
+            self.deliver_all();
+        }
+        any
+    }
+
+    #[cold]
+    fn deliver_all(&self) {
+        for batch in self.transactions.answered.take() {
             self.front().replies(&batch);
             self.outbox.recycle(batch);
         }
-        any
     }
 
     #[cold]
