@@ -19,7 +19,7 @@ pub enum LoadError {
     Version(String),
     #[error("Short read: the file ends at byte {0}, in the middle")]
     Short(u64),
-    #[error("Wrong RDB checksum expected: ({expected:x}) but got ({found:x})")]
+    #[error("RDB CRC error: Wrong RDB checksum expected: ({expected:x}) but got ({found:x})")]
     Checksum { expected: u64, found: u64 },
     #[error("at byte {at}: {what}")]
     Corrupt { at: u64, what: String },

@@ -89,6 +89,21 @@ fn there_is_no_replica_to_take_over() {
     });
 }
 
+#[test]
+fn a_server_without_replication_follows_no_one() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        for line in ["REPLICAOF NO ONE", "slaveof no one"] {
+            assert_eq!(client.call(line), Value::ok(), "{line}");
+        }
+        for line in ["REPLICAOF h x", "REPLICAOF h 65536", "SLAVEOF NO TWO", "REPLICAOF h -1"] {
+            assert_eq!(client.call(line), error("ERR Invalid master port"), "{line}");
+        }
+        assert_eq!(client.call("ROLE").items()[0].text(), "master");
+    });
+    on_embers(&[], |server| assert!(server.client().call("REPLICAOF localhost 6379").is_error()));
+}
+
 /// Arity, flags and categories of a command and its subcommands, by name. What Redis alone has is left out.
 fn described(server: &Server, command: &str) -> BTreeMap<String, Vec<String>> {
     let info = server.client3().call(&format!("COMMAND INFO {command}")).items()[0].clone();
@@ -113,7 +128,7 @@ fn the_table_says_what_redis_says_of_them() {
         return;
     }
     let (ours, redis) = (Server::start(Kind::Ember { shards: 1 }, &[]), Server::start(Kind::Redis, &[]));
-    for command in ["cluster", "readonly", "readwrite", "asking", "module", "failover", "acl"] {
+    for command in ["cluster", "readonly", "readwrite", "asking", "module", "failover", "replicaof", "slaveof", "acl"] {
         assert_eq!(described(&ours, command), described(&redis, command));
     }
 }

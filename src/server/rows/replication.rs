@@ -1,4 +1,5 @@
-//! SYNC, PSYNC, REPLCONF, ROLE, as far as tools need them that want a snapshot, and FAILOVER. There are no replicas.
+//! SYNC, PSYNC, REPLCONF, ROLE, as far as tools need them that want a snapshot, and FAILOVER and REPLICAOF. There are no
+//! replicas.
 
 use super::server_spec;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
@@ -52,7 +53,34 @@ pub const ROWS: &[Row<Run>] = &[
         },
         Run::Session(failover),
     ),
+    Row::new(
+        Spec {
+            summary: "Is refused, but for NO ONE, which the server follows already.",
+            syntax: "host:string port:integer",
+            ..server_spec("replicaof", 3, ADMIN | NO_SCRIPT | STALE, "5.0.0", "O(1)")
+        },
+        Run::Session(replicaof),
+    ),
+    Row::new(
+        Spec {
+            summary: "Is REPLICAOF, by its old name.",
+            syntax: "host:string port:integer",
+            ..server_spec("slaveof", 3, ADMIN | NO_SCRIPT | STALE, "1.0.0", "O(1)")
+        },
+        Run::Session(replicaof),
+    ),
 ];
+
+fn replicaof(ctx: &mut SessionCtx, request: Request) -> Result {
+    if request.is(1, "no") && request.is(2, "one") {
+        ctx.reply.ok();
+        return Ok(());
+    }
+    match request.int(2) {
+        Ok(0..=65_535) => Err(Error::text("ERR replication is not supported: this server follows no other one")),
+        _ => Err(Error::text("ERR Invalid master port")),
+    }
+}
 
 /// Mistakes are found before it is said that there are no replicas, as in Redis.
 fn failover(_: &mut SessionCtx, request: Request) -> Result {
