@@ -99,7 +99,7 @@ fn shards_without_an_order_of_transactions_are_not_linearizable() {
     let server = start(Kind::Ember { shards: 2 });
     debug(&mut server.client(), "DEBUG SET-TRANSACTION-ORDER 0");
     let keys = Keys::on_every_shard(&server, KEYS);
-    delay(&server, DELAY_US);
+    server.delay_shards(DELAY_US);
     for seed in seeds(UNORDERED_HISTORIES) {
         let history = workload::record(&server, &keys, seed, Mix::All);
         if let Verdict::Violation { places, why } = check::check(&history) {
@@ -127,7 +127,7 @@ fn record_and_check(kind: Kind, mix: Mix) {
     let server = start(kind);
     let keys = Keys::on_every_shard(&server, KEYS);
     if kind.is_ember() {
-        delay(&server, DELAY_US);
+        server.delay_shards(DELAY_US);
     }
     for seed in seeds(setting("EMBERDB_TEST_HISTORIES").unwrap_or(HISTORIES)) {
         // Every other history leaves what is dead to those who look at it.
@@ -159,15 +159,6 @@ fn record_and_check(kind: Kind, mix: Mix) {
 
 fn start(kind: Kind) -> Server {
     Server::start(kind, &["--enable-debug-command", "yes"])
-}
-
-/// Every shard of a server sleeps up to so many microseconds before it handles what another sent it.
-fn delay(server: &Server, us: u64) {
-    let Kind::Ember { shards } = server.kind() else {
-        return;
-    };
-    let mut client = server.client();
-    (0..shards).for_each(|shard| debug(&mut client, &format!("DEBUG SHARD-DELAY {shard} {us}")));
 }
 
 #[track_caller]

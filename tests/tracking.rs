@@ -405,7 +405,7 @@ fn what_is_asked_for_wrongly() {
 fn what_is_told_takes_its_place_behind_the_replies_that_are_open() {
     let server = Server::start(Kind::Ember { shards: 3 }, &["--enable-debug-command", "yes"]);
     let (mut reader, mut writer) = (server.client3(), server.client());
-    (0..3).for_each(|shard| assert_eq!(writer.call(&format!("DEBUG SHARD-DELAY {shard} 300")), Value::ok()));
+    server.delay_shards(300);
     let keys: Vec<String> = (0..12).map(|n| format!("key{n}")).collect();
     keys.iter().for_each(|key| drop(writer.call(&format!("SET {key} 0"))));
     reader.call("CLIENT TRACKING ON");

@@ -2,7 +2,9 @@
 //! cycle takes in a second; how much it takes in a turn follows from how long the others had theirs.
 
 use super::Shard;
+use super::message::EVERYTHING;
 use super::pace::PREEMPT;
+use super::transactions::HELD_FOR;
 use crate::clock::{store_us, thread_cpu_ns};
 use crate::config::Config;
 use crate::expiry::{Form, Outcome, Settings};
@@ -68,6 +70,10 @@ async fn run_cycle(shard: Rc<Shard>) {
             sleep_until(&shard, shard.hold_until_us.get()).await;
             continue;
         }
+        if shard.is_held(EVERYTHING) {
+            sleep(HELD_FOR).await;
+            continue;
+        }
         if settings.automatic() {
             let (keyspace, mut rng) = (shard.keyspace.borrow(), shard.rng.borrow_mut());
             let idle = turns == shard.turns.get();
@@ -105,7 +111,7 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
             }
         }
         let began_us = store_us();
-        let now = shard.cycle_now();
+        let Some(now) = shard.cycle_now() else { return };
         let outcome = {
             let (mut keyspace, mut rng) = (shard.keyspace.borrow_mut(), shard.rng.borrow_mut());
             let mut cycle = shard.cycle.borrow_mut();

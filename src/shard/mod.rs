@@ -59,7 +59,7 @@ pub use links::{Links, links};
 pub use message::{At, Batch, EVERYTHING, Lock, Message, Part, Ticket};
 pub use pace::{PREEMPT, Pace};
 pub use room::{Ceiling, Space};
-pub use transactions::{Builder, Deferred};
+pub use transactions::{Builder, Deferred, HELD_FOR};
 pub use waiters::{Claim, News, Waiter};
 
 use crate::clock::{Clock, Now, Sequence};

@@ -188,16 +188,13 @@ fn seed() -> u64 {
 }
 
 /// Each round begins with empty databases, and the shards do not hear of each other at once.
-fn begin_round(server: &Server, rng: &mut Rng, dbs: &[usize], shards: usize) {
+fn begin_round(server: &Server, rng: &mut Rng, dbs: &[usize]) {
     let mut client = server.client();
     for db in dbs {
         assert_eq!(client.call(&format!("SELECT {db}")), Value::ok());
         assert_eq!(client.call("FLUSHDB"), Value::ok());
     }
-    let delay_us = [0, 200, 2_000][rng.usize(..3)];
-    for shard in 0..shards {
-        assert_eq!(client.call(&format!("DEBUG SHARD-DELAY {shard} {delay_us}")), Value::ok());
-    }
+    server.delay_shards([0, 200, 2_000][rng.usize(..3)]);
 }
 
 fn check_round(server: &Server, dbs: &[usize], told: &[Told], what: &str) {
@@ -219,7 +216,7 @@ fn deaths_are_in_their_streams_once_after_a_crash() {
     let mut server = start(None, &flags(shards, &log));
     for round in 0..rounds() {
         let dbs: Vec<usize> = (0..CLIENTS).map(|client| 1 + (round % 4) * CLIENTS + client).collect();
-        begin_round(&server, &mut rng, &dbs, shards);
+        begin_round(&server, &mut rng, &dbs);
         let (port, lasts) = (server.port(), Duration::from_millis(rng.u64(20..300)));
         let between = ["BGREWRITEAOF", "BGSAVE", "PING"][rng.usize(..3)];
         let seeds: Vec<u64> = dbs.iter().map(|_| rng.u64(..)).collect();
@@ -251,7 +248,7 @@ fn a_snapshot_has_every_death_once() {
     let mut server = start(None, &flags(shards, &[]));
     for round in 0..rounds() {
         let dbs: Vec<usize> = (0..CLIENTS).map(|client| 1 + (round % 4) * CLIENTS + client).collect();
-        begin_round(&server, &mut rng, &dbs, shards);
+        begin_round(&server, &mut rng, &dbs);
         let (port, requests) = (server.port(), rng.usize(10..300));
         let seeds: Vec<u64> = dbs.iter().map(|_| rng.u64(..)).collect();
         let told = thread::scope(|scope| {

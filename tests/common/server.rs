@@ -191,6 +191,15 @@ impl Server {
         self.kind
     }
 
+    /// Every shard sleeps up to so many microseconds before it handles what another sent it.
+    pub fn delay_shards(&self, us: u64) {
+        let Kind::Ember { shards } = self.kind else { return };
+        let mut client = self.client();
+        for shard in 0..shards {
+            assert_eq!(client.call(&format!("DEBUG SHARD-DELAY {shard} {us}")), Value::ok());
+        }
+    }
+
     pub fn port(&self) -> u16 {
         self.port.number()
     }

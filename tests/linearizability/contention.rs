@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::keys::Keys;
-use super::{delay, start};
+use super::start;
 use crate::common::{Client, Kind, Server, Value, bulk, have_tool, int, words};
 
 const CLIENTS: usize = 16;
@@ -24,7 +24,7 @@ fn everybody_gets_a_turn_on_two_shards() {
 #[test]
 fn everybody_gets_a_turn_while_shards_are_delayed() {
     let server = start(Kind::Ember { shards: 4 });
-    delay(&server, DELAY_US);
+    server.delay_shards(DELAY_US);
     contend(&server);
 }
 

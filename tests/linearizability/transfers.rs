@@ -9,7 +9,7 @@ use fastrand::Rng;
 use socket2::SockRef;
 
 use super::keys::Keys;
-use super::{delay, seeds, setting, start};
+use super::{seeds, setting, start};
 use crate::common::{Client, Kind, Server, Value, encode, have_tool, int, words};
 
 /// How many transfers a test makes; the long form is a million.
@@ -37,7 +37,7 @@ fn the_sum_stays_on_four_shards() {
 #[test]
 fn the_sum_stays_while_shards_are_delayed() {
     let server = start(Kind::Ember { shards: 4 });
-    delay(&server, DELAY_US);
+    server.delay_shards(DELAY_US);
     transfer(&server, transfers() / 10);
 }
 

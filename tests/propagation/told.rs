@@ -197,6 +197,37 @@ fn deaths_that_an_undone_script_has_found_are_shown() {
     }
 }
 
+/// Deaths that nobody's command has found are told under the database in which they were at that moment: a transaction
+/// that has exchanged databases, and is not over, comes before them or behind them, never between.
+#[test]
+fn deaths_beside_databases_that_change_places() {
+    on_embers(&["--enable-debug-command", "yes", "--active-expire-enabled", "no"], |server| {
+        let (mut client, mut other, mut follower) = (server.client(), server.client(), follower(server));
+        client.call("MSET a 1 b 1 c 1 d 1");
+        (0..40).for_each(|n| drop(client.call(&format!("SET dead:{n}: 1 PX 5"))));
+        client.call("SET witness 1 PX 5");
+        assert!(wait_until(SOON, || client.call("EXISTS witness") == int(0)));
+        shown(&mut follower);
+        server.delay_shards(20_000);
+        let commands = ["MULTI", "SWAPDB 0 1", "RENAME a e", "RENAME b f", "RENAME c g", "RENAME d h", "EXEC"];
+        commands.iter().for_each(|command| client.send(command));
+        (0..40).for_each(|n| drop(other.call(&format!("EXPIRY PURGE PREFIX dead:{n}:"))));
+        commands.iter().for_each(|_| drop(client.read()));
+        server.delay_shards(0);
+        let (mut told, mut db) = (shown(&mut follower), "0");
+        told.extend(shown(&mut follower));
+        let swap = told.iter().position(|line| line == "SWAPDB 0 1").expect("it was told");
+        for (nth, line) in told.iter().enumerate() {
+            if let Some(chosen) = line.strip_prefix("SELECT ") {
+                db = ["0", "1"].into_iter().find(|name| *name == chosen).expect("one of two");
+            }
+            if line.starts_with("DEL dead:") {
+                assert_eq!(db, if nth < swap { "0" } else { "1" }, "{told:?}");
+            }
+        }
+    });
+}
+
 #[test]
 fn who_is_shown_the_journal() {
     on_embers(DEBUG, |server| {
@@ -204,10 +235,10 @@ fn who_is_shown_the_journal() {
         let follower = follower(server);
         let refused = client.call("DEBUG JOURNAL");
         assert_eq!(refused, error("ERR another connection is shown the journal already"));
-        client.call("MULTI");
-        client.call("DEBUG JOURNAL");
-        let within = client.call("EXEC");
-        assert_eq!(within.items()[0], error("ERR DEBUG JOURNAL isn't allowed within EXEC"));
+        let commands = ["MULTI", "DEBUG JOURNAL", "DEBUG POPULATE 3", "EXEC"];
+        let [.., within] = commands.map(|command| client.call(command));
+        let refused = ["JOURNAL", "POPULATE"].map(|of| error(&format!("ERR DEBUG {of} isn't allowed within EXEC")));
+        assert_eq!(within.items(), refused);
         drop(follower);
         let mut next = server.client();
         assert!(wait_until(SOON, || next.call("DEBUG JOURNAL") == Value::ok()));

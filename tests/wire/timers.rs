@@ -1,7 +1,7 @@
 //! Deadlines as timers: a key's death is told as soon as it is dead, not before, and nobody sees the key after that.
 
 use crate::common::{Client, Server, Value, simple, wait_until, words};
-use crate::transactions::{delay_shards, on_shards};
+use crate::transactions::on_shards;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,7 +46,7 @@ fn keys_that_die_together_are_seen_all_or_none() {
         let mut readers: Vec<Client> = (0..READERS).map(|_| server.client()).collect();
         for round in 0..40 {
             // Transactions that are long on their way have moments that other shards' clocks would have passed.
-            delay_shards(server, if round % 2 == 0 { 0 } else { 300 });
+            server.delay_shards(if round % 2 == 0 { 0 } else { 300 });
             let names: Vec<String> = (0..KEYS).map(|i| format!("{round}:{i}")).collect();
             let all = format!("MGET {}", names.join(" "));
             let none = |client: &mut Client| {
@@ -73,7 +73,7 @@ fn keys_that_die_together_are_seen_all_or_none() {
                 assert!(none(&mut client), "seen after its death was told");
             });
         }
-        delay_shards(server, 0);
+        server.delay_shards(0);
         eprintln!(
             "deleted by the cycle: {:?}, in all: {:?}",
             server.info("expired_keys_active"),

@@ -527,15 +527,6 @@ fn pause_for_writes_holds_writes_before_they_are_queued() {
     });
 }
 
-/// Makes every shard take what others send it late.
-pub fn delay_shards(server: &Server, delay_us: u64) {
-    let Kind::Ember { shards } = server.kind() else { return };
-    let mut client = server.client();
-    for shard in 0..shards {
-        assert_eq!(client.call(&format!("DEBUG SHARD-DELAY {shard} {delay_us}")), Value::ok());
-    }
-}
-
 /// What there is of connections other than the one that asks, which is watched by nobody.
 fn assert_nobody_is_left(server: &Server) {
     let mut client = server.client();
@@ -552,7 +543,7 @@ fn who_leaves_in_the_middle_of_a_transaction_leaves_nothing() {
         let all = names.join(" ");
         let mset = |value: &str| names.iter().fold("MSET".to_string(), |line, key| format!("{line} {key} {value}"));
         let bytes = |lines: &[&str]| lines.iter().flat_map(|line| encode(&words(line))).collect::<Vec<u8>>();
-        delay_shards(server, 2_000);
+        server.delay_shards(2_000);
         let mut rng = fastrand::Rng::with_seed(11);
         let mut watcher = server.client();
         assert_eq!(watcher.call("WATCH untouched"), Value::ok());
@@ -580,7 +571,7 @@ fn who_leaves_in_the_middle_of_a_transaction_leaves_nothing() {
             }
             drop(client);
             if round % 10 == 9 {
-                delay_shards(server, 0);
+                server.delay_shards(0);
                 let mut bystander = server.client();
                 for key in &names {
                     bystander.send(&format!("APPEND {key} ."));
@@ -588,10 +579,10 @@ fn who_leaves_in_the_middle_of_a_transaction_leaves_nothing() {
                 }
                 bystander.send(&format!("MGET {all}"));
                 assert!(bystander.read_within(AT_ONCE).is_some(), "keys are locked after round {round}");
-                delay_shards(server, 2_000);
+                server.delay_shards(2_000);
             }
         }
-        delay_shards(server, 0);
+        server.delay_shards(0);
         let list = server.client().call("CLIENT LIST").text();
         assert_eq!(list.matches(" watch=1 ").count(), 1, "{list}");
         assert_eq!(exec(&mut watcher, &["GET untouched"]), Value::Array(vec![Value::NullBulk]));
@@ -608,7 +599,7 @@ fn an_abandoned_exec_is_done_whole_or_not_at_all() {
         let all = names.join(" ");
         let mut reader = server.client();
         for round in 0..40 {
-            delay_shards(server, if round % 2 == 0 { 1_000 } else { 0 });
+            server.delay_shards(if round % 2 == 0 { 1_000 } else { 0 });
             let mset = names.iter().fold("MSET".to_string(), |line, key| format!("{line} {key} {round}"));
             let mut client = server.client();
             // CONFIG SET needs a coordinator.
@@ -621,7 +612,7 @@ fn an_abandoned_exec_is_done_whole_or_not_at_all() {
                 assert!(values.items().windows(2).all(|pair| pair[0] == pair[1]), "half of it: {values:?}");
             }
         }
-        delay_shards(server, 0);
+        server.delay_shards(0);
         drop(reader);
         assert_nobody_is_left(server);
     });

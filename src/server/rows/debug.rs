@@ -2,6 +2,7 @@
 //! asked before anything else.
 
 use super::LRU_CLOCK_BITS;
+use crate::clock::Now;
 use crate::command::dump::{self, Wall};
 use crate::command::keys::{encoding, refcount};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, PROTECTED, STALE};
@@ -142,6 +143,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"quicklist-packed-threshold", 3) => quicklist_packed_threshold(&ctx, request.arg(2)),
         (b"replybuffer", 4) if request.is(2, "peak-reset-time") => reply_buffer_reset(&ctx, request),
         (b"replybuffer", 4) if request.is(2, "resizing") => Ok(ctx.reply(|reply| reply.ok())),
+        (b"populate", _) if ctx.in_exec => Err(Error::text("ERR DEBUG POPULATE isn't allowed within EXEC")),
         (b"populate", 3..=5) => populate(&ctx, request).await,
         (b"stringmatch-len", 4) => {
             let matches = glob_match(request.arg(2), request.arg(3), false);
@@ -267,7 +269,7 @@ fn on_key<R: Send + 'static>(
     let at = At::unseen(ctx.command, ctx.db, ctx.proto);
     shard.call(shard_of(&shard.hasher, &key), move |shard| {
         // As the cycle: a dead key that a transaction may still see stays.
-        let now = shard.cycle_now();
+        let now = shard.cycle_now().unwrap_or(Now::from_ms(0));
         let (result, _) = shard.step_of(at, now, |ctx| work(ctx, &key));
         shard.after_commands();
         result
@@ -384,14 +386,14 @@ async fn populate(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
     let shard = &ctx.server.shard;
     let at = At::unseen(ctx.command, ctx.db, ctx.proto);
     for start in (0..count).step_by(POPULATED_A_TURN as usize) {
-        let (prefix, end) = (prefix.to_vec(), count.min(start + POPULATED_A_TURN));
-        let of_shard = move |shard: &Rc<Shard>| {
-            let now = shard.catch_up();
-            let make = |ctx: &mut Ctx| (start..end).for_each(|n| make_key(ctx, shard.id, &prefix, n, size));
-            shard.step_of(at, now, make);
-            shard.after_commands();
-        };
-        shard.call_all(of_shard).await;
+        // Nobody else's transaction, which is told when it is over, has these keys or moves their database meanwhile.
+        let transaction = saving::hold_everything(shard).await;
+        let end = count.min(start + POPULATED_A_TURN);
+        for target in 0..shard.count {
+            let prefix = prefix.to_vec();
+            let make = move |ctx: &mut Ctx| (start..end).for_each(|n| make_key(ctx, target, &prefix, n, size));
+            transaction.on(target, move |shard, now| shard.step_of(at, now, make)).await;
+        }
     }
     Ok(ctx.reply(|reply| reply.ok()))
 }

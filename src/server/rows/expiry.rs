@@ -14,7 +14,7 @@ use crate::keyspace::DeadWalk;
 use crate::net::{sleep, step_back};
 use crate::resp::{Error, Result};
 use crate::server::server::{Run, TaskCtx};
-use crate::shard::Shard;
+use crate::shard::{HELD_FOR, Shard};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -216,22 +216,31 @@ async fn purge(ctx: TaskCtx) -> Result<Vec<u8>> {
         2 => None,
         _ => Some(prefix(&ctx, 2)?),
     };
+    let waits = !ctx.in_exec;
     let deleted: usize =
-        ctx.server.shard.call_all_later(move |shard| purge_shard(shard, prefix)).await.into_iter().sum();
+        ctx.server.shard.call_all_later(move |shard| purge_shard(shard, prefix, waits)).await.into_iter().sum();
     Ok(ctx.reply(|reply| reply.int(deleted as i64)))
 }
 
 /// Deletes what is dead now, in slices between which the shard serves. What dies meanwhile is left to the cycle, so
-/// that this ends.
-async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>) -> usize {
-    let dead_ms = shard.cycle_now().ms;
+/// that this ends. Whoever holds everything is waited for, unless it may be the caller itself: then what is dead is left to
+/// the cycle.
+async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>, waits: bool) -> usize {
+    let dead_ms = shard.catch_up().ms;
     let (mut walk, mut deleted) = (DeadWalk::default(), 0);
     loop {
         while shard.keyspace.borrow().deaths.is_full() {
             // They are written to their streams first.
             sleep(Duration::from_millis(1)).await;
         }
-        let mut now = shard.cycle_now();
+        let mut now = match shard.cycle_now() {
+            Some(now) => now,
+            None if waits => {
+                sleep(HELD_FOR).await;
+                continue;
+            }
+            None => return deleted,
+        };
         now.ms = now.ms.min(dead_ms);
         let swept = match &prefix {
             None => purge_slice(&mut shard.keyspace.borrow_mut(), now),

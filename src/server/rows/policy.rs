@@ -12,12 +12,8 @@ use crate::net::{sleep, step_back};
 use crate::persist::aof::batch;
 use crate::resp::{Error, Reply, Result};
 use crate::server::server::{Server, TaskCtx};
-use crate::shard::{At, Lock, Shard};
+use crate::shard::{At, HELD_FOR, Lock, Shard};
 use std::rc::Rc;
-use std::time::Duration;
-
-/// How long until those are looked at again that transactions hold.
-const HELD_FOR: Duration = Duration::from_millis(1);
 
 pub async fn policy(ctx: TaskCtx) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();

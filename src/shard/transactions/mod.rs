@@ -46,6 +46,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub struct Transactions {
     sequence: Arc<Sequence>,
@@ -173,6 +174,9 @@ impl Pending {
 
 /// With more locked keys than this the cycle waits for those who hold them.
 const SET_ASIDE_MAX: usize = 4_096;
+
+/// How long until somebody looks again who waits for what a transaction holds without a place in the queue.
+pub const HELD_FOR: Duration = Duration::from_millis(1);
 
 /// Rounds of sending and answering in one turn; what is left then waits for the next.
 const ROUNDS: usize = 4;
@@ -325,15 +329,20 @@ impl Shard {
     }
 
     /// The moment for which the cycle may delete: transactions that wait may look at an earlier one than the clock's.
-    pub fn cycle_now(&self) -> Now {
+    /// None while one holds everything: it is told when it is over, and may have moved the databases in which the dead
+    /// would be told before that.
+    pub fn cycle_now(&self) -> Option<Now> {
         let now = self.catch_up();
         if !self.transactions.busy.get() {
-            return now;
+            return Some(now);
+        }
+        if self.is_held(EVERYTHING) {
+            return None;
         }
         let waiting = self.transactions.waiting.borrow();
         let seen_from = waiting.seen_from();
         let few = if waiting.locks.is_everything_taken() { None } else { waiting.locks.hashes(SET_ASIDE_MAX) };
-        match few {
+        Some(match few {
             Some(_) if seen_from >= now => now,
             Some(hashes) => {
                 // Those who wait or hold look at these keys only: the others may go.
@@ -344,7 +353,7 @@ impl Shard {
                 if is_aside { now } else { now.min(seen_from) }
             }
             None => now.min(seen_from),
-        }
+        })
     }
 
     /// Before anybody looks who may look at an earlier moment than the clock's.
