@@ -71,7 +71,7 @@ impl Aside {
     }
 }
 
-/// What the pieces of a death say together.
+/// What the pieces of a death, or another text whose bytes were written as `%25`, say together.
 pub fn unescape(pieces: &[u8]) -> Option<Vec<u8>> {
     let mut parts = std::str::from_utf8(pieces).ok()?.split('%');
     let mut out = parts.next()?.as_bytes().to_vec();

@@ -11,6 +11,7 @@
 //! can be told from what stands behind a batch that is broken whether it was lost in a crash or damaged later: where a
 //! whole batch says that the broken one was on the disk already, it was damaged.
 
+use crate::journal::aside;
 use std::fmt::Write;
 
 /// What every head begins with.
@@ -126,23 +127,12 @@ fn parse(line: &[u8], head_bytes: usize) -> Option<Head> {
     let mut number = || words.next()?.parse::<u64>().ok();
     let (bytes, position, synced) = (number()?, number()?, number()?);
     let note = match words.next() {
-        Some(text) => Some(unescape(text)?),
+        Some(text) => Some(aside::unescape(text.as_bytes())?),
         None => None,
     };
     // No sum of these passes what a number can hold.
     let is_sane = bytes < 1 << 60 && position < 1 << 60;
     is_sane.then(|| Head { checksum, bytes, position, synced, note, head_bytes, signed: signed.to_vec() })
-}
-
-fn unescape(text: &str) -> Option<Vec<u8>> {
-    let mut parts = text.split('%');
-    let mut out = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        out.push(u8::from_str_radix(digits, 16).ok()?);
-        out.extend_from_slice(rest.as_bytes());
-    }
-    Some(out)
 }
 
 #[cfg(test)]
