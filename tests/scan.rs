@@ -66,6 +66,46 @@ fn assert_each_stable_key_once(seen: &BTreeMap<String, usize>) {
     assert!(m + r == 0, "{m} keys missing ({missing:?}), {r} returned more than once ({repeated:?})");
 }
 
+/// Clients of JavaScript keep cursors in doubles, and so do scripts, which print 14 digits of them.
+#[test]
+fn cursors_survive_as_doubles() {
+    const WALK: &str = "local seen, calls, cursor = {}, 0, '0' \
+         repeat \
+             local command = {ARGV[1], cursor} \
+             if KEYS[1] then table.insert(command, 2, KEYS[1]) end \
+             local reply = redis.call(unpack(command)) \
+             for index = 1, #reply[2], tonumber(ARGV[2]) do seen[#seen + 1] = reply[2][index] end \
+             cursor = tostring(tonumber(reply[1])) \
+             calls = calls + 1 \
+             assert(redis.call(ARGV[1], unpack(KEYS[1] and {KEYS[1], tonumber(reply[1])} or {tonumber(reply[1])}))) \
+         until cursor == '0' \
+         return seen";
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        let names = || (0..10_000).map(|n| format!("name:{n:04}"));
+        for (add, value) in [("SADD set", ""), ("HSET hash", " 1"), ("ZADD sorted", "")] {
+            let score = if add.starts_with('Z') { "1 " } else { "" };
+            let elements: Vec<String> = names().map(|name| format!("{score}{name}{value}")).collect();
+            client.call(&format!("{add} {}", elements.join(" ")));
+        }
+        let mut walk = |keys: &[&str], scan: &str, step: &str| {
+            let count = keys.len().to_string();
+            let args = [&["EVAL", WALK, &count], keys, &[scan, step]].concat();
+            let reply = client.command(&args);
+            let mut seen: Vec<String> = reply.items().iter().map(Value::text).collect();
+            seen.sort_unstable();
+            seen
+        };
+        let expected: Vec<String> = names().collect();
+        for (scan, key, step) in [("SSCAN", "set", "1"), ("HSCAN", "hash", "2"), ("ZSCAN", "sorted", "2")] {
+            assert_eq!(walk(&[key], scan, step), expected, "{scan}");
+        }
+        fill(&mut server.client(), (0..STABLE_KEYS).map(stable_key));
+        let seen = walk(&[], "SCAN", "1");
+        (0..STABLE_KEYS).map(stable_key).for_each(|key| assert!(seen.binary_search(&key).is_ok(), "{key}"));
+    });
+}
+
 /// A connection that runs commands in the background until it is dropped.
 struct Writer {
     stop: Arc<AtomicBool>,

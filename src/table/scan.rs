@@ -8,16 +8,18 @@
 //! come to span sixteen blocks is it divided otherwise, at a boundary where no key can be missed.
 //!
 //! ```text
-//!  cursor  | 0..8 shard | 8..12 cuts | 12..18 depth | 18..26 part | 26..58 position (upper 32 bits) | 58 started |
+//!  cursor  | 0..8 shard | 8..17 widths: 9 * depth + cuts | 17.. part (as many bits as cuts), position (backwards) |
 //! ```
-//! Zero is the start of the first shard and the end of the scan. The top bits stay clear, since some clients keep
-//! cursors in signed integers.
+//! Zero is the start of the first shard and the end of the scan. The position is written backwards, from its first bit
+//! up, since its last ones are zero: so a cursor has 17 bits more than there are bits in the number of steps. Some clients
+//! keep cursors in doubles, which lose the end of what is above 2^53, and scripts print no more than 14 digits of a number.
 
 use super::block::{Block, SLOTS_MAX};
 use super::table::Table;
 
 const MAX_DEPTH: u32 = 32;
 const MAX_CUTS: u32 = 8;
+const WIDTHS_A_DEPTH: u32 = MAX_CUTS + 1;
 /// A step that spans more blocks than this is cut finer.
 const BLOCKS_A_STEP: usize = 16;
 /// Slots a call looks at for each key asked for, and those of a whole step beside them.
@@ -56,29 +58,27 @@ impl Cursor {
     /// Any number a client sends is a cursor: what it could not have got from here is bent into range.
     pub fn from_u64(cursor: u64) -> Cursor {
         let shard = (cursor & 0xff) as usize;
-        if cursor >> 58 & 1 == 0 {
-            return Cursor { shard, at: At::Start { bits: (cursor >> 12 & 0x3f) as u32 } };
-        }
-        let cuts = (cursor >> 8 & 0xf).min(u64::from(MAX_CUTS)) as u32;
-        let depth = (cursor >> 12 & 0x3f).min(u64::from(MAX_DEPTH)) as u32;
-        let position = (cursor >> 26) as u32;
-        let part = (cursor >> 18 & 0xff) as u32 & ((1 << cuts) - 1);
-        Cursor { shard, at: At::Step(Step { position, depth, cuts, part }) }
+        let widths = (cursor >> 8 & 0x1ff) as u32;
+        let (depth, cuts) = ((widths / WIDTHS_A_DEPTH).min(MAX_DEPTH), widths % WIDTHS_A_DEPTH);
+        let place = cursor >> 17;
+        let part = place as u32 & ((1 << cuts) - 1);
+        let position = ((place >> cuts) as u32).reverse_bits();
+        let at = match (position, part) {
+            (0, 0) => At::Start { bits: widths.min(MAX_DEPTH + MAX_CUTS) },
+            _ => At::Step(Step { position, depth, cuts, part }),
+        };
+        Cursor { shard, at }
     }
 
     pub fn to_u64(self) -> u64 {
-        let shard = self.shard as u64;
-        match self.at {
-            At::Start { bits } => shard | u64::from(bits) << 12,
-            At::Step(step) => {
-                shard
-                    | u64::from(step.cuts) << 8
-                    | u64::from(step.depth) << 12
-                    | u64::from(step.part) << 18
-                    | u64::from(step.position) << 26
-                    | 1 << 58
+        let (widths, place) = match self.at {
+            At::Start { bits } => (bits, 0),
+            At::Step(Step { position, depth, cuts, part }) => {
+                debug_assert_ne!((position, part), (0, 0), "a start");
+                (depth * WIDTHS_A_DEPTH + cuts, u64::from(position.reverse_bits()) << cuts | u64::from(part))
             }
-        }
+        };
+        self.shard as u64 | u64::from(widths) << 8 | place << 17
     }
 
     /// The same place, for what has no shards.
@@ -247,7 +247,7 @@ mod tests {
         for _ in 0..100_000 {
             let cursor = Cursor::from_u64(rng.u64(..));
             assert_eq!(Cursor::from_u64(cursor.to_u64()), cursor);
-            assert!(cursor.to_u64() < 1 << 59);
+            assert!(cursor.to_u64() < 1 << 57);
         }
         assert_eq!(Cursor::from_u64(0), Cursor::start(0));
         assert_eq!(Cursor::start(2).to_u64(), 2);
@@ -256,8 +256,7 @@ mod tests {
     /// Whatever a client sends, a call looks at a bounded number of steps, and the calls come to an end.
     #[test]
     fn a_cursor_from_nowhere_and_any_count_end() {
-        let finest = 1 << 58 | 32 << 12 | 8 << 8;
-        assert_eq!(finest, 288_230_376_151_844_864);
+        let finest = Cursor { shard: 0, at: At::Step(Step { position: 0, depth: 32, cuts: 8, part: 0 }) };
         for keys in [0, 1, 100, 5000] {
             let hasher = Hasher::new(keys, 1);
             let mut table = Table::new(hasher.clone(), NO_FIELDS);
@@ -265,7 +264,7 @@ mod tests {
                 table.insert(hasher.key(&i.to_le_bytes()), Value::Int(1), 0);
             }
             for count in [1, 10, 1000, usize::MAX] {
-                let (mut cursor, mut seen, mut calls) = (Cursor::from_u64(finest), 0, 0);
+                let (mut cursor, mut seen, mut calls) = (finest, 0, 0);
                 while cursor.shard == 0 {
                     cursor = table.scan(cursor, count, |_, _| seen += 1).1;
                     calls += 1;
@@ -288,9 +287,9 @@ mod tests {
         }
         let mut rng = fastrand::Rng::with_seed(9);
         for _ in 0..20_000 {
-            let (cuts, depth, part) = (rng.u64(0..=8), rng.u64(0..=32), rng.u64(0..256));
+            let (widths, part) = (rng.u64(0..=32 * 9 + 8), rng.u64(0..256));
             let position = rng.u64(0..1 << 32) >> rng.u32(0..32) << rng.u32(0..32) & u64::from(u32::MAX);
-            let forged = 1 << 58 | position << 26 | part << 18 | depth << 12 | cuts << 8;
+            let forged = (position << (widths % 9) | part) << 17 | widths << 8;
             for cursor in [forged, rng.u64(..) & !0xff] {
                 for count in [1, 10, 1000] {
                     let (looks, next) = table.scan(Cursor::from_u64(cursor), count, |_, _| ());
@@ -418,6 +417,7 @@ mod tests {
                 let (_, next) = table.scan(cursor, count, |_, _| shown += 1);
                 most = most.max(shown);
                 total += shown;
+                assert!(next.to_u64() < 1 << 36, "{next:?}");
                 if next.shard > 0 {
                     break;
                 }

@@ -41,7 +41,7 @@ fn peak_bytes(server: &Server) -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
 }
 
-/// `SCAN 288230376151844864 COUNT 9223372036854775807` stepped through an empty database 2^40 times.
+/// The finest steps there are, 2^40 of them, and all keys asked for.
 #[test]
 fn a_scan_ends_whatever_its_cursor_and_its_count() {
     on_shards(&["--enable-debug-command", "yes"], |server| {
@@ -49,7 +49,7 @@ fn a_scan_ends_whatever_its_cursor_and_its_count() {
         fill(&mut client, &["SADD", "set"], (0..20_000).map(|n| format!("m{n}")));
         fill(&mut client, &["HSET", "hash"], (0..20_000).flat_map(|n| [format!("m{n}"), "v".into()]));
         fill(&mut client, &["ZADD", "zset"], (0..20_000).flat_map(|n| ["1".into(), format!("m{n}")]));
-        for cursor in ["288230376151844864", "18446744073709551615", "288230376151711744", "4095"] {
+        for cursor in ["206848", "18446744073709551615", "131072", "4095"] {
             for scan in ["SCAN", "SSCAN set", "HSCAN hash", "ZSCAN zset"] {
                 for count in ["1", "9223372036854775807"] {
                     let reply = client.call(&format!("{scan} {cursor} COUNT {count}"));
@@ -58,7 +58,7 @@ fn a_scan_ends_whatever_its_cursor_and_its_count() {
             }
         }
         // Of few bits, with a part that is not the first: such a step is the whole table.
-        let halves = "288230376151974144";
+        let halves = "131328";
         assert_eq!(client.call("DEBUG POPULATE 300000"), Value::ok());
         for (scan, most) in [("SCAN", 600), ("SSCAN set", 600), ("HSCAN hash", 2 * 600), ("ZSCAN zset", 2 * 600)] {
             let shown = client.call(&format!("{scan} {halves} COUNT 1")).items()[1].items().len();
