@@ -90,6 +90,8 @@ fn start(mut config: Config) -> Result<(), String> {
 
 /// Starts a thread for each shard and waits for them; they end with the process.
 fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets: Vec<OwnedFd>) -> Result<(), String> {
+    let (version, id) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    log::notice(format_args!("EmberDB {version} is starting, PID: {id}"));
     let bells = Bell::for_all(shards).map_err(|error| format!("Can't start the shards: {error}"))?;
     let signals = signal_thread(&bells).map_err(|error| format!("Can't handle signals: {error}"))?;
     let accepted = listen::accept(&sockets, &bells).map_err(|error| format!("Can't accept connections: {error}"))?;

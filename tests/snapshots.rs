@@ -518,6 +518,22 @@ fn save_points_write_by_themselves() {
     assert_eq!(again.client().call("GET last"), bulk("1"));
 }
 
+/// What FLUSHALL has deleted does not come back from an older file, however far away the next save point is.
+#[test]
+fn what_was_deleted_with_all_keys_does_not_come_back() {
+    let mut server = Server::start(Kind::Ember { shards: 2 }, &["--save", "3600 100000"]);
+    let mut client = server.client();
+    assert_eq!(client.call("MSET a 1 b 2 c 3 d 4"), Value::ok());
+    assert_eq!(client.call("SAVE"), Value::ok());
+    assert_eq!(client.call("FLUSHALL"), Value::ok());
+    assert!(wait_until(PATIENCE, || server.info("rdb_saves").as_deref() == Some("2")));
+    assert_eq!(server.info("rdb_changes_since_last_save").as_deref(), Some("0"));
+    server.signal("KILL");
+    assert!(server.wait_for_end(PATIENCE).is_some());
+    let again = server.restart(&[]);
+    assert_eq!(again.client().call("DBSIZE"), int(0));
+}
+
 /// Where what is written would not come to the disk, nothing is, until it does.
 #[test]
 fn writes_stop_after_a_snapshot_has_failed() {

@@ -137,6 +137,7 @@ fn flush(ctx: &mut Ctx, request: Request, all: bool) -> Result {
     for db in dbs {
         ctx.keyspace.flush(db, ctx.now);
     }
+    ctx.keyspace.was_emptied |= all;
     ctx.propagate_whole(request);
     ctx.reply.ok();
     Ok(())

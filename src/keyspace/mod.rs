@@ -109,6 +109,8 @@ pub struct Keyspace {
     /// Which keys somebody computes anew.
     pub leases: Leases,
     pub counters: Counters,
+    /// Somebody has deleted everything: what a snapshot still has is not to come back.
+    pub was_emptied: bool,
     pub lag: Lag,
     /// What the operator says of deadlines by prefixes, if anything.
     policies: Option<Box<Policies>>,
@@ -162,6 +164,7 @@ impl Keyspace {
             used: Vec::new(),
             times_deaths: false,
             longest_death_us: 0,
+            was_emptied: false,
         }
     }
 

@@ -146,7 +146,7 @@ pub fn for_tools(dir: &str) -> PathBuf {
     Path::new(dir).join(format!("temp-sync-{}.rdb", std::process::id()))
 }
 
-/// Once a second: is a save point reached?
+/// Once a second: is a save point reached, or has everything been deleted?
 pub async fn look(server: &Rc<Server>) {
     let (config, snapshots) = (server.shard.config(), &server.global.snapshots);
     if snapshots.is_loading() || snapshots.is_saving.load(Ordering::Relaxed) {
@@ -163,6 +163,13 @@ pub async fn look(server: &Rc<Server>) {
     let elapsed_s = now_s.saturating_sub(snapshots.last_save_s.load(Ordering::Relaxed));
     let since_try_s = now_s.saturating_sub(snapshots.tried_s.load(Ordering::Relaxed));
     if snapshots.has_failed.load(Ordering::Relaxed) && since_try_s < RETRY_S {
+        return;
+    }
+    if std::mem::take(&mut server.shard.keyspace.borrow_mut().was_emptied) {
+        log::notice(format_args!("All keys were deleted. Saving..."));
+        snapshots.tried_s.store(now_s, Ordering::Relaxed);
+        // Where this fails, a save point asks for the next one.
+        let _ = save_beside(server).await;
         return;
     }
     // Shards that sleep are not woken before it may matter what they say.

@@ -385,6 +385,7 @@ impl Shard {
         self.is_replaying.set(wants);
         self.meter.complains.set(if wants { COMPLAINTS } else { 0 });
         self.hold_expiry_until(if wants { u64::MAX } else { 0 });
+        self.keyspace.borrow_mut().was_emptied = false;
         self.serve_waiters();
     }
 

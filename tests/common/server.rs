@@ -95,7 +95,9 @@ impl Server {
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a folder"));
         let claim = self.port.0.try_clone();
         let port = Port(claim.expect("a second handle of the socket"));
-        Server::start_in(self.kind, flags, folder, port)
+        let shards = flags.windows(2).find(|pair| pair[0] == "--shards").map(|pair| pair[1].parse().expect("a number"));
+        let kind = shards.map_or(self.kind, |shards| Kind::Ember { shards });
+        Server::start_in(kind, flags, folder, port)
     }
 
     /// A server whose limit of open files is this from the start.

@@ -43,7 +43,7 @@ impl Manifest {
                 continue;
             }
             if line.trim().is_empty() {
-                return Err("Found an empty line in the AOF manifest file".to_owned());
+                return Err("Invalid AOF manifest file format: there is an empty line".to_owned());
             }
             if line.len() > LINE_BYTES_MAX {
                 return Err("The AOF manifest file contains too long line".to_owned());

@@ -170,6 +170,10 @@ fn write_server(text: &mut Text, facts: &Facts) {
     let (global, config) = (&facts.server.global, &facts.config);
     let uptime_s = store_us().saturating_sub(global.started_us) / 1_000_000;
     text.field("redis_version", REDIS_VERSION);
+    // The build of redis-server that this is: none.
+    text.field("redis_git_sha1", "00000000");
+    text.field("redis_git_dirty", 0);
+    text.field("redis_build_id", "0000000000000000");
     text.field("emberdb_version", env!("CARGO_PKG_VERSION"));
     text.field("redis_mode", "standalone");
     text.field("os", format_args!("{} {} {}", kernel("ostype"), kernel("osrelease"), std::env::consts::ARCH));

@@ -75,16 +75,17 @@ async fn bgsave(ctx: TaskCtx) -> Result<Vec<u8>> {
         global.snapshots.is_scheduled.store(true, Ordering::Relaxed);
         return Ok(ctx.reply(|reply| reply.simple("Background saving scheduled")));
     }
-    match ctx.in_exec {
-        true => saving::save_later(&ctx.server)?,
-        false => saving::save_beside(&ctx.server).await?,
-    }
-    Ok(ctx.reply(|reply| reply.simple("Background saving started")))
+    let text = match ctx.in_exec {
+        true => saving::save_later(&ctx.server).map(|()| "scheduled"),
+        false => saving::save_beside(&ctx.server).await.map(|()| "started"),
+    }?;
+    Ok(ctx.reply(|reply| reply.simple(&format!("Background saving {text}"))))
 }
 
 async fn bgrewriteaof(ctx: TaskCtx) -> Result<Vec<u8>> {
     let has_begun = rewriting::rewrite_beside(&ctx.server)?;
-    let text = if has_begun { "started" } else { "scheduled" };
+    // Within a transaction it begins when that is over.
+    let text = if has_begun && !ctx.in_exec { "started" } else { "scheduled" };
     Ok(ctx.reply(|reply| reply.simple(&format!("Background append only file rewriting {text}"))))
 }
 
