@@ -141,6 +141,9 @@ fn key_indexes(spec: &Spec, request: Request) -> Result<Vec<usize>> {
         return Err(WRONG_NUMBER_OF_ARGUMENTS);
     }
     let told = spec.keys.told(request);
+    if told.is_empty() && spec.has(flag::NO_MANDATORY_KEYS) {
+        return Ok(told);
+    }
     if !spec.keys.are_counted_right(request) || spec.keys.apart == Apart::Streams && told.is_empty() {
         return Err(Error::text("ERR Invalid arguments specified for command"));
     }
@@ -798,6 +801,7 @@ mod tests {
         assert_eq!(used("bitfield", "bitfield a set u8 0 1"), Ok("*1 *2 a ~3 +RW +access +update".into()));
         assert_eq!(used("sort", "sort a store b"), Ok("*2 *2 a ~2 +RO +access *2 b ~2 +OW +update".into()));
         assert_eq!(used("scan", "scan 0"), Err(NO_KEYS));
+        assert!(names(row("zunion"), "zunion 0 a").is_err(), "it has to name one");
         let encoding = ask(sub("object", "encoding"), "object encoding a", Some(Some("object")));
         assert_eq!(encoding, Ok("*1 *2 a ~1 +RO".into()));
     }

@@ -89,6 +89,8 @@ pub mod flag {
     pub const ENDS_MULTI: u32 = 1 << 24;
     /// Tells whoever asks whether the server is well that it cannot write to disk.
     pub const TELLS_HEALTH: u32 = 1 << 25;
+    /// May name no keys at all, which is no mistake.
+    pub const NO_MANDATORY_KEYS: u32 = 1 << 26;
 
     /// The names in `COMMAND INFO`.
     pub const NAMES: &[(u32, &str)] = &[
@@ -108,6 +110,7 @@ pub mod flag {
         (MOVABLE_KEYS, "movablekeys"),
         (NO_MULTI, "no_multi"),
         (ALLOW_BUSY, "allow_busy"),
+        (NO_MANDATORY_KEYS, "no_mandatory_keys"),
     ];
 }
 
