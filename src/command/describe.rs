@@ -141,16 +141,12 @@ fn key_indexes(spec: &Spec, request: Request) -> Result<Vec<usize>> {
         return Err(WRONG_NUMBER_OF_ARGUMENTS);
     }
     let told = spec.keys.told(request);
-    if !told.is_empty() && spec.keys.are_counted_right(request) {
-        return Ok(told);
+    let is_wrong = !spec.keys.are_counted_right(request) || spec.keys.apart == Apart::Streams && told.is_empty();
+    match is_wrong {
+        false => Ok(told),
+        true if spec.has(flag::NO_MANDATORY_KEYS) => Ok(Vec::new()),
+        true => Err(Error::text("ERR Invalid arguments specified for command")),
     }
-    if spec.has(flag::NO_MANDATORY_KEYS) {
-        return Ok(Vec::new());
-    }
-    if !spec.keys.are_counted_right(request) || spec.keys.apart == Apart::Streams {
-        return Err(Error::text("ERR Invalid arguments specified for command"));
-    }
-    Ok(told)
 }
 
 /// What COMMAND LIST is asked for.

@@ -2,7 +2,6 @@
 //! cycle takes in a second; how much it takes in a turn follows from how long the others had theirs.
 
 use super::Shard;
-use super::message::EVERYTHING;
 use super::pace::PREEMPT;
 use super::transactions::HELD_FOR;
 use crate::clock::{store_us, thread_cpu_ns};
@@ -70,7 +69,7 @@ async fn run_cycle(shard: Rc<Shard>) {
             sleep_until(&shard, shard.hold_until_us.get()).await;
             continue;
         }
-        if shard.is_held(EVERYTHING) {
+        if shard.is_everything_held() {
             sleep(HELD_FOR).await;
             continue;
         }

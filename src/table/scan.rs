@@ -11,8 +11,9 @@
 //!  cursor  | 0..8 shard | 8..17 widths: 9 * depth + cuts | 17.. part (as many bits as cuts), position (backwards) |
 //! ```
 //! Zero is the start of the first shard and the end of the scan. The position is written backwards, from its first bit
-//! up, since its last ones are zero: so a cursor has 17 bits more than there are bits in the number of steps. Some clients
-//! keep cursors in doubles, which lose the end of what is above 2^53, and scripts print no more than 14 digits of a number.
+//! up, since its last ones are zero: so a cursor has 17 bits more than there are bits in the number of steps. Some
+//! clients keep cursors in doubles, which lose the end of what is above 2^53, and scripts print no more than 14 digits of
+//! a number.
 
 use super::block::{Block, SLOTS_MAX};
 use super::table::Table;

@@ -214,9 +214,13 @@ fn deaths_beside_databases_that_change_places() {
         (0..40).for_each(|n| drop(other.call(&format!("EXPIRY PURGE PREFIX dead:{n}:"))));
         commands.iter().for_each(|_| drop(client.read()));
         server.delay_shards(0);
-        let (mut told, mut db) = (shown(&mut follower), "0");
-        told.extend(shown(&mut follower));
-        let swap = told.iter().position(|line| line == "SWAPDB 0 1").expect("it was told");
+        let (mut told, mut db) = (Vec::new(), "0");
+        let is_swap = |line: &String| line == "SWAPDB 0 1";
+        assert!(wait_until(SOON, || {
+            told.extend(shown(&mut follower));
+            told.iter().any(is_swap)
+        }));
+        let swap = told.iter().position(is_swap).expect("it was told");
         for (nth, line) in told.iter().enumerate() {
             if let Some(chosen) = line.strip_prefix("SELECT ") {
                 db = ["0", "1"].into_iter().find(|name| *name == chosen).expect("one of two");

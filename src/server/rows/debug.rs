@@ -389,10 +389,15 @@ async fn populate(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
         // Nobody else's transaction, which is told when it is over, has these keys or moves their database meanwhile.
         let transaction = saving::hold_everything(shard).await;
         let end = count.min(start + POPULATED_A_TURN);
-        for target in 0..shard.count {
+        let on_shard = |target| {
             let prefix = prefix.to_vec();
             let make = move |ctx: &mut Ctx| (start..end).for_each(|n| make_key(ctx, target, &prefix, n, size));
-            transaction.on(target, move |shard, now| shard.step_of(at, now, make)).await;
+            transaction.on(target, move |shard, now| shard.step_of(at, now, make))
+        };
+        // All shards at the same time.
+        let steps: Vec<_> = (0..shard.count).map(on_shard).collect();
+        for step in steps {
+            step.await;
         }
     }
     Ok(ctx.reply(|reply| reply.ok()))

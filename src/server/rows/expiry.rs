@@ -223,8 +223,8 @@ async fn purge(ctx: TaskCtx) -> Result<Vec<u8>> {
 }
 
 /// Deletes what is dead now, in slices between which the shard serves. What dies meanwhile is left to the cycle, so
-/// that this ends. Whoever holds everything is waited for, unless it may be the caller itself: then what is dead is left to
-/// the cycle.
+/// that this ends. Whoever holds everything is waited for, unless it may be the caller itself: then what is dead is left
+/// to the cycle.
 async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>, waits: bool) -> usize {
     let dead_ms = shard.catch_up().ms;
     let (mut walk, mut deleted) = (DeadWalk::default(), 0);

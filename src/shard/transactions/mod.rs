@@ -291,6 +291,12 @@ impl Shard {
         }
     }
 
+    /// Whether a coordinator has everything, and is not done. (All holds are looked at only where one of them may be it:
+    /// the cycle asks before each slice, and there may be thousands.)
+    pub(super) fn is_everything_held(&self) -> bool {
+        self.is_busy() && self.is_everything_locked() == Some(true) && self.is_held(EVERYTHING)
+    }
+
     fn locks_of<'r>(&'r self, at: &At, request: Request<'r>) -> impl Iterator<Item = Lock> + use<'r> {
         let write = at.write;
         self.spec(at.command)
@@ -336,7 +342,7 @@ impl Shard {
         if !self.transactions.busy.get() {
             return Some(now);
         }
-        if self.is_held(EVERYTHING) {
+        if self.is_everything_held() {
             return None;
         }
         let waiting = self.transactions.waiting.borrow();
