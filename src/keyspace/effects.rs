@@ -181,6 +181,11 @@ impl Effects {
         self.tracking.take()
     }
 
+    /// See [`Tracking::count_transient`].
+    pub fn count_transient(&mut self) {
+        self.tracking.count_transient();
+    }
+
     /// See [`Tracking::counts`].
     pub fn tracking_counts(&self) -> [usize; 3] {
         self.tracking.counts()

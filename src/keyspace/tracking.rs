@@ -3,6 +3,7 @@
 //! A connection is remembered under the name of each key that it reads, whatever the database, and told once: what it
 //! reads again is remembered again. Those that want to be told of all keys with a prefix (BCAST) are not remembered.
 
+use crate::observe::memory::Transient;
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
 use indexmap::IndexMap;
 use smallvec::SmallVec;
@@ -41,8 +42,10 @@ pub struct Names {
 }
 
 impl Names {
+    /// Returns how many more bytes that has allocated.
     #[inline]
-    fn push(&mut self, key: &[u8]) {
+    fn push(&mut self, key: &[u8]) -> usize {
+        let before = self.bytes.capacity();
         self.count += 1;
         self.bytes.reserve(HEAD_BYTES_MAX + key.len() + 2);
         match key.len() {
@@ -59,6 +62,7 @@ impl Names {
         }
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(b"\r\n");
+        self.bytes.capacity() - before
     }
 
     /// Hands them out, and makes room for about as many more.
@@ -76,10 +80,20 @@ const KEPT_BYTES: usize = 64 * 1024;
 /// What the connections of one shard are to be told: each some names.
 #[derive(Debug, Default)]
 pub struct Told {
+    transient: Transient,
     /// Those that have read a key.
     pub readers: Vec<(u64, Names)>,
     /// Those that have asked for a prefix.
     pub listeners: Vec<(Vec<u64>, Arc<Names>)>,
+}
+
+impl Told {
+    fn count_transient(&mut self) {
+        let readers = self.readers.iter().map(|(_, names)| names.bytes.capacity());
+        // One shard frees what all are told alike.
+        let listeners = self.listeners.iter().map(|(_, names)| names.bytes.capacity() / Arc::strong_count(names).max(1));
+        self.transient.set(readers.chain(listeners).sum());
+    }
 }
 
 /// What has changed since this was asked.
@@ -117,6 +131,9 @@ pub struct Tracking {
     /// Prefixes of keys that have changed.
     changed: Vec<Box<[u8]>>,
     flushed: bool,
+    /// What the names of what has changed have allocated, and how much of it others know of.
+    changed_bytes: usize,
+    transient: Transient,
 }
 
 /// So many connections may be remembered for each key that may be, all in all. (Those that are gone are, until the key
@@ -169,8 +186,13 @@ impl Tracking {
         self.items -= readers.len();
         let own = writer.filter(|writer| writer.no_loop).map(Tracker::reader);
         for reader in readers.iter().filter(|reader| Some(**reader) != own) {
-            self.told.entry(*reader).or_default().push(key);
+            self.changed_bytes += self.told.entry(*reader).or_default().push(key);
         }
+    }
+
+    /// What there is to be told now is on its way out: nothing has to make room for it.
+    pub fn count_transient(&mut self) {
+        self.transient.set(self.changed_bytes);
     }
 
     /// A key has changed: whoever has read it is told, unless it was the one who changed it and wants no such word.
@@ -181,7 +203,7 @@ impl Tracking {
             if self.all.changed.count == 0 {
                 self.changed.push(Box::default());
             }
-            self.all.changed.push(key);
+            self.changed_bytes += self.all.changed.push(key);
         }
         if !self.readers.is_empty() || !self.prefixes.is_empty() || !self.all.no_loop.is_empty() {
             self.changed_for_some(key, writer);
@@ -195,17 +217,17 @@ impl Tracking {
         {
             self.forget(key, &readers, writer);
         }
-        let Tracking { all, prefixes, lengths, told, changed, .. } = self;
-        all.tell_no_loop(key, writer, told);
+        let Tracking { all, prefixes, lengths, told, changed, changed_bytes, .. } = self;
+        *changed_bytes += all.tell_no_loop(key, writer, told);
         if prefixes.len() <= FEW_PREFIXES {
             for (name, prefix) in prefixes.iter_mut().filter(|(name, _)| key.starts_with(name)) {
-                prefix.tell(name, key, writer, told, changed);
+                *changed_bytes += prefix.tell(name, key, writer, told, changed);
             }
             return;
         }
         for len in lengths.range(..=key.len()).map(|(len, _)| *len) {
             if let Some((_, name, prefix)) = prefixes.get_full_mut(&key[..len]) {
-                prefix.tell(name, key, writer, told, changed);
+                *changed_bytes += prefix.tell(name, key, writer, told, changed);
             }
         }
     }
@@ -251,6 +273,8 @@ impl Tracking {
     /// Who is to be told what since this was asked.
     pub fn take(&mut self) -> Invalidated {
         let mut all = Invalidated { flushed: std::mem::take(&mut self.flushed), ..Invalidated::default() };
+        self.changed_bytes = 0;
+        self.transient.set(0);
         for ((client, shard), names) in std::mem::take(&mut self.told) {
             all.by_shard.entry(shard.into()).or_default().readers.push((client, names));
         }
@@ -267,12 +291,13 @@ impl Tracking {
                 all.by_shard.entry(shard).or_default().listeners.push((clients, names.clone()));
             }
         }
+        all.by_shard.values_mut().for_each(Told::count_transient);
         all
     }
 }
 
 impl Prefix {
-    /// A key that begins so has changed.
+    /// A key that begins so has changed. Returns how many more bytes its name has allocated.
     fn tell(
         &mut self,
         name: &[u8],
@@ -280,14 +305,15 @@ impl Prefix {
         writer: Option<Tracker>,
         told: &mut IndexMap<Reader, Names, ahash::RandomState>,
         changed: &mut Vec<Box<[u8]>>,
-    ) {
+    ) -> usize {
+        let mut bytes = 0;
         if !self.listeners.is_empty() {
             if self.changed.count == 0 {
                 changed.push(name.into());
             }
-            self.changed.push(key);
+            bytes += self.changed.push(key);
         }
-        self.tell_no_loop(key, writer, told);
+        bytes + self.tell_no_loop(key, writer, told)
     }
 
     fn tell_no_loop(
@@ -295,10 +321,9 @@ impl Prefix {
         key: &[u8],
         writer: Option<Tracker>,
         told: &mut IndexMap<Reader, Names, ahash::RandomState>,
-    ) {
-        for listener in self.no_loop.iter().filter(|(client, _)| writer.is_none_or(|of| of.client != *client)) {
-            told.entry(*listener).or_default().push(key);
-        }
+    ) -> usize {
+        let listeners = self.no_loop.iter().filter(|(client, _)| writer.is_none_or(|of| of.client != *client));
+        listeners.map(|listener| told.entry(*listener).or_default().push(key)).sum()
     }
 
     fn is_empty(&self) -> bool {

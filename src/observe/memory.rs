@@ -106,6 +106,43 @@ impl Drop for Aside {
     }
 }
 
+/// Memory that is there only to tell somebody of something: it is gone when that is said. It counts as used, but nothing
+/// has to make room for it.
+#[derive(Debug, Default)]
+pub struct Transient(usize);
+
+static TRANSIENT: AtomicI64 = AtomicI64::new(0);
+
+impl Transient {
+    pub fn new(bytes: usize) -> Transient {
+        let mut transient = Transient::default();
+        transient.set(bytes);
+        transient
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.0
+    }
+
+    pub fn set(&mut self, bytes: usize) {
+        if bytes != self.0 {
+            TRANSIENT.fetch_add(bytes as i64 - self.0 as i64, Ordering::Relaxed);
+            self.0 = bytes;
+        }
+    }
+}
+
+impl Drop for Transient {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// What all [`Transient`]s stand for.
+pub fn transient_bytes() -> u64 {
+    TRANSIENT.load(Ordering::Relaxed).max(0) as u64
+}
+
 /// As [`used_bytes`], without a thought of the peak: for those who ask often.
 pub fn used_now() -> u64 {
     let places = NEXT_PLACE.load(Ordering::Relaxed).min(PLACES);

@@ -61,17 +61,21 @@ impl Line for Connection {
         let stats = &self.server.stats;
         stats.output_bytes.set(stats.output_bytes.get() + bytes as u64);
         stats.writes.set(stats.writes.get() + 1);
-        let waits = {
+        let (waits, is_transient) = {
             let mut state = self.client.state.borrow_mut();
+            let is_transient = state.replies.transient.bytes() > 0;
             let could_run = state.may_run();
             state.flow.in_flight -= bytes;
             if state.replies.pushed_bytes > 0 && state.unsent() == 0 {
                 state.replies.pushed_bytes = 0;
+                state.replies.transient.set(0);
             }
             self.server.client_memory.count(&mut state);
-            !could_run || state.flow.finished || !state.replies.out.is_empty()
+            (!could_run || state.flow.finished || !state.replies.out.is_empty(), is_transient)
         };
-        if let Some(buffer) = buffer {
+        if let Some(buffer) = buffer
+            && !is_transient
+        {
             self.server.keep_buffer(buffer);
         }
         if waits {

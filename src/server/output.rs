@@ -127,10 +127,14 @@ pub fn push_behind(server: &Server, client: &ClientRef, bytes: &[u8]) {
         let flow = &client.state.borrow().flow;
         flow.blocked && !server.waits.is_decided(client.id)
     };
-    if waits {
-        return push(server, client, bytes);
-    }
-    push_with(server, client, |replies| replies.push_behind(bytes));
+    push_with(server, client, |replies| {
+        let before_bytes = replies.memory_bytes();
+        if waits { replies.push(bytes) } else { replies.push_behind(bytes) }
+        // If keys had to go for the names of keys that have gone, there would be no end of it.
+        if server.shard.max_bytes() > 0 {
+            replies.note_transient(before_bytes);
+        }
+    });
 }
 
 /// What somebody who is told of what others do may hold, and what may be on its way to him.

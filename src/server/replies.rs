@@ -11,6 +11,7 @@
 
 use super::for_disk::{ForDisk, Push};
 use crate::command::{CommandId, Merge};
+use crate::observe::memory::Transient;
 use crate::resp::{Proto, Reply};
 use crate::shard::{At, Meter};
 use std::collections::VecDeque;
@@ -34,6 +35,8 @@ pub struct Replies {
     pushes: Option<Vec<u8>>,
     /// Bytes that were pushed since the other side had taken everything.
     pub pushed_bytes: usize,
+    /// What names of changed keys have allocated here since then, see [`Replies::note_transient`].
+    pub transient: Transient,
     /// Sequence number of the next slot.
     next: u64,
 }
@@ -74,6 +77,7 @@ impl Default for Replies {
             expected_bytes: FIRST_GATHERED_BYTES,
             pushes: None,
             pushed_bytes: 0,
+            transient: Transient::default(),
             next: 0,
         }
     }
@@ -352,6 +356,12 @@ impl Replies {
         }
     }
 
+    /// What a push has allocated, where there was so much before, is on its way out; not for ever, where nobody reads it.
+    pub fn note_transient(&mut self, before_bytes: usize) {
+        let bytes = self.transient.bytes() + self.memory_bytes().saturating_sub(before_bytes);
+        self.transient.set(bytes.min(TRANSIENT_BYTES));
+    }
+
     /// The reply that is open may be long in coming: what was pushed behind it does not wait for it.
     pub fn let_pushes_pass(&mut self) {
         let is_push = |slot: &Slot| matches!(slot, Slot::Ready { .. });
@@ -528,6 +538,8 @@ impl Replies {
     }
 }
 
+/// So much that is pushed to a connection has no need of room.
+const TRANSIENT_BYTES: usize = 64 * 1024;
 /// Room for held replies, and for replies that are expected, that a connection keeps.
 const HELD_BYTES: usize = 4 * 1024;
 const SLOTS: usize = 64;

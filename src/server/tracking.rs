@@ -122,7 +122,7 @@ fn on_shard(server: &Rc<Server>, target: usize, work: impl FnOnce(&Rc<Server>) +
     }
 }
 
-fn tell(server: &Rc<Server>, Told { readers, listeners }: &Told) {
+fn tell(server: &Rc<Server>, Told { readers, listeners, .. }: &Told) {
     // What a connection has read before it asked for prefixes is still noted where it was read, and means nothing now. (Who
     // asks for prefixes and wants no word of its own changes is told in the way of those that read.)
     let reads = |tracks: &Tracks| tracks.mode != Mode::Broadcast || tracks.no_loop;

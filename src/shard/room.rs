@@ -12,6 +12,8 @@
 //! thread's counter. So a shard that has looked may grow by a share of what was left before it looks again, and all shares
 //! together are no more than that.
 //!
+//! What is on its way to those who are told that keys have gone is no reason for more to go: it counts only past the bound.
+//!
 //! No live key goes while any shard has a dead one: shards tell each other when their earliest deadline is. Nothing goes
 //! that a transaction holds, nor anything during a transaction that holds nothing since it runs on this shard alone.
 //!
@@ -192,7 +194,7 @@ impl Room {
         self.allowed.set(if self.is_bounded() { i64::MIN } else { i64::MAX });
         self.empty_at.set(None);
         if before != self.max_bytes.get() {
-            self.left_bytes.set(memory::used_now());
+            self.left_bytes.set(self.used());
             self.ceiling.note(false);
             self.ceiling.note_short(false);
         }
@@ -207,6 +209,13 @@ impl Room {
     fn bound(&self) -> u64 {
         let max_bytes = self.max_bytes.get();
         max_bytes.saturating_add((max_bytes / SLACK_PART).max(SLACK_BYTES))
+    }
+
+    /// What counts against the ceiling: all that is used but what is only on its way to be told, as far as that is no more
+    /// than may be above it.
+    fn used(&self) -> u64 {
+        let above = self.bound() - self.max_bytes.get();
+        memory::used_now().saturating_sub(memory::transient_bytes().min(above))
     }
 
     /// So much is used, which is not too much: the shard may grow by a share of the rest.
@@ -302,7 +311,7 @@ impl Shard {
     /// Whether memory is so far above the ceiling that not even what has begun may go on to need more.
     #[inline]
     pub fn is_past_bound(&self) -> bool {
-        !self.room.is_ample() && memory::used_now() > self.room.bound()
+        !self.room.is_ample() && self.room.used() > self.room.bound()
     }
 
     /// Runs a command that is not part of something larger, if there is room for it.
@@ -328,7 +337,7 @@ impl Shard {
     fn make_room(&self, needed: usize) -> Space {
         let (room, now) = (&self.room, self.clock.now());
         let (max_bytes, bound) = (room.max_bytes.get(), room.bound());
-        let mut used = memory::used_now();
+        let mut used = room.used();
         if used <= max_bytes || now.us < self.hold_until_us.get() {
             room.allow(used);
             return Space::Enough;
@@ -344,7 +353,7 @@ impl Shard {
                 }
                 Gave::Nothing => {
                     // Buffers may have gone. Only where that is enough does it count as room.
-                    let left = memory::used_now();
+                    let left = room.used();
                     if left <= max_bytes {
                         used = left;
                         break;
@@ -357,7 +366,7 @@ impl Shard {
                     return Space::None;
                 }
             }
-            used = memory::used_now();
+            used = room.used();
             // Where the ceiling was lowered, each command makes up for itself, and the task for the rest.
             let is_late = store_us().saturating_sub(began_us) > room.longest_us.get();
             if is_late || was_over && used <= limit {
@@ -402,6 +411,7 @@ impl Shard {
         };
         self.meter.count_event(Event::EvictionCycle, store_us().saturating_sub(began_us).saturating_mul(1_000));
         self.records.end_outside(&mut keyspace.effects, now);
+        keyspace.effects.count_transient();
         match count {
             0 if self.is_busy() || is_due => Gave::NotNow,
             0 => {
@@ -468,7 +478,7 @@ impl Shard {
         means.due_ms.store(due_ms, Ordering::Relaxed);
         // What is not a write may need memory, too, and what is part of a transaction does not ask.
         if memory::counted_here() > self.room.allowed.get() {
-            let used = memory::used_now();
+            let used = self.room.used();
             if used <= self.room.max_bytes.get() {
                 self.room.allow(used);
                 return;
@@ -498,11 +508,11 @@ pub(super) async fn keep_below(shard: Rc<Shard>) {
                 continue;
             }
             let began_us = store_us();
-            let (mut gave, mut used) = (Gave::Nothing, memory::used_now());
+            let (mut gave, mut used) = (Gave::Nothing, shard.room.used());
             while used > shard.room.max_bytes.get() {
                 let bytes = (used - shard.room.max_bytes.get()).min(BYTES_AT_ONCE) as usize;
                 gave = shard.give_some(bytes, false, now);
-                used = memory::used_now();
+                used = shard.room.used();
                 if gave != Gave::Some || store_us().saturating_sub(began_us) > SLICE_US {
                     break;
                 }

@@ -400,6 +400,27 @@ fn evictions_are_changes() {
     });
 }
 
+/// Ten connections have a copy of each key, and are told which ones go. That takes ten times the memory that comes back.
+#[test]
+fn telling_of_evicted_keys_evicts_no_more_of_them() {
+    const KEYS: usize = 300;
+    on_embers(&["--maxmemory-policy", "allkeys-lru"], |server| {
+        let mut client = server.client();
+        let mut readers: Vec<Client> = (0..10).map(|_| server.client3()).collect();
+        readers.iter_mut().for_each(|reader| assert_eq!(reader.call("CLIENT TRACKING ON"), Value::ok()));
+        let name = |n: usize| format!("{n}{}", "x".repeat(1_000));
+        for n in 0..KEYS {
+            assert_eq!(client.call(&format!("SET {} x", name(n))), Value::ok());
+            readers.iter_mut().for_each(|reader| assert_eq!(reader.call(&format!("GET {}", name(n))), bulk("x")));
+        }
+        let ceiling = number(server, "used_memory") - 40_000;
+        assert_eq!(client.call(&format!("CONFIG SET maxmemory {ceiling}")), Value::ok());
+        assert!(wait_until(PATIENCE, || number(server, "used_memory") <= ceiling));
+        assert!(number(server, "evicted_keys") > 0);
+        assert!(client.call("DBSIZE").number() > KEYS as i64 / 2);
+    });
+}
+
 #[test]
 fn a_lowered_ceiling_drains_while_others_are_served() {
     on_embers(&["--maxmemory-policy", "allkeys-lru"], |server| {
