@@ -91,7 +91,8 @@ impl Told {
     fn count_transient(&mut self) {
         let readers = self.readers.iter().map(|(_, names)| names.bytes.capacity());
         // One shard frees what all are told alike.
-        let listeners = self.listeners.iter().map(|(_, names)| names.bytes.capacity() / Arc::strong_count(names).max(1));
+        let listeners =
+            self.listeners.iter().map(|(_, names)| names.bytes.capacity() / Arc::strong_count(names).max(1));
         self.transient.set(readers.chain(listeners).sum());
     }
 }

@@ -1,6 +1,6 @@
 //! One request: whether it may run, whether it is queued, and which way it runs.
 
-use super::gate::{self, Refusal};
+use super::gate::{self, Paused, Refusal};
 use super::monitor;
 use super::received::RoutedKey;
 use super::run::{atomic, coordinate, exec, here, in_the_way, scatter, script, single, task, wait};
@@ -132,13 +132,20 @@ fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Fo
         Refusal::WithRoom => Some(turn.wait_for_room()),
         Refusal::Later => match in_the_way::of(turn, command, request) {
             Some(script) => Some(refuse(turn, found, Error::text(script.text()))),
-            None => pause(turn, command),
+            None => pause(turn, command, request),
         },
     }
 }
 
-fn pause(turn: &mut Turn, command: &Command) -> Option<Progress> {
+fn pause(turn: &mut Turn, command: &Command, request: Request) -> Option<Progress> {
     if turn.gate_past_scripts().admits(command.spec.flags) {
+        return None;
+    }
+    // What says of itself that it does not write is no write, whatever it is called with.
+    if turn.conditions.paused == Paused::Writes
+        && let Run::Script(calls) = command.run
+        && script::never_writes(turn.server, calls, request)
+    {
         return None;
     }
     turn.session.last_command = command.full_name;

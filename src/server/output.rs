@@ -129,7 +129,11 @@ pub fn push_behind(server: &Server, client: &ClientRef, bytes: &[u8]) {
     };
     push_with(server, client, |replies| {
         let before_bytes = replies.memory_bytes();
-        if waits { replies.push(bytes) } else { replies.push_behind(bytes) }
+        if waits {
+            replies.push(bytes)
+        } else {
+            replies.push_behind(bytes)
+        }
         // If keys had to go for the names of keys that have gone, there would be no end of it.
         if server.shard.max_bytes() > 0 {
             replies.note_transient(before_bytes);

@@ -176,7 +176,6 @@ fn debug_has_what_tests_of_clients_use() {
             "REPLYBUFFER RESIZING 0",
             "QUICKLIST-PACKED-THRESHOLD 100b",
             "PAUSE-CRON 0",
-            "SET-DISABLE-DENY-SCRIPTS 0",
             "CHANGE-REPL-ID",
             "LOG hello",
             "POPULATE 3",

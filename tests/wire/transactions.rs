@@ -527,6 +527,40 @@ fn pause_for_writes_holds_writes_before_they_are_queued() {
     });
 }
 
+/// Only what a script has promised before it runs counts.
+#[test]
+fn pause_for_writes_holds_scripts_that_may_write() {
+    on_shards_and_redis(&[], |server| {
+        let mut admin = server.client();
+        let library = "#!lua name=l\nredis.register_function{function_name='reads', callback=function(keys) return \
+                       redis.call('get', keys[1]) end, flags={'no-writes'}}\n\
+                       redis.register_function('writes', function() return 1 end)";
+        assert_eq!(admin.command(&["FUNCTION", "LOAD", library]), bulk("l"));
+        let reads = "#!lua flags=no-writes\nreturn redis.call('get', KEYS[1])";
+        assert_eq!(admin.call("SET a 1"), Value::ok());
+        for (call, what, held) in [
+            ("EVAL", reads, false),
+            ("FCALL", "reads", false),
+            ("FCALL_RO", "reads", false),
+            ("EVAL_RO", "return redis.call('get', KEYS[1])", false),
+            ("EVAL", "return redis.call('get', KEYS[1])", true),
+            ("EVAL", "#!lua\nreturn redis.call('get', KEYS[1])", true),
+            ("FCALL", "writes", true),
+            ("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", true),
+        ] {
+            let mut client = server.client();
+            assert_eq!(admin.call("CLIENT PAUSE 100000 WRITE"), Value::ok());
+            client.send_raw(&encode(&[call, what, "1", "a"]));
+            if held {
+                assert_eq!(client.read_within(HELD), None, "{call} {what}");
+                assert_eq!(admin.call("CLIENT UNPAUSE"), Value::ok());
+            }
+            assert!(client.read_within(AT_ONCE).is_some(), "{call} {what}");
+            assert_eq!(admin.call("CLIENT UNPAUSE"), Value::ok());
+        }
+    });
+}
+
 /// What there is of connections other than the one that asks, which is watched by nobody.
 fn assert_nobody_is_left(server: &Server) {
     let mut client = server.client();

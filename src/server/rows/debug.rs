@@ -66,7 +66,7 @@ const HELP: &[&str] = &[
     "    Write <message> to the server log.",
     "OBJECT <key>",
     "    Show low level info about `key` and associated value.",
-    "PAUSE-CRON <0|1>, QUICKLIST-PACKED-THRESHOLD <size>, SET-DISABLE-DENY-SCRIPTS <0|1>,",
+    "PAUSE-CRON <0|1>, QUICKLIST-PACKED-THRESHOLD <size>,",
     "REPLYBUFFER PEAK-RESET-TIME <NEVER|RESET|time>, REPLYBUFFER RESIZING <0|1>",
     "    Accepted and without effect: there is nothing of the kind here.",
     "POPULATE <count> [<prefix>] [<size>]",
@@ -139,7 +139,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
             log::warning(format_args!("DEBUG LOG: {}", String::from_utf8_lossy(request.arg(2))));
             Ok(ctx.reply(|reply| reply.ok()))
         }
-        (b"pause-cron" | b"set-disable-deny-scripts", 3) => Ok(ctx.reply(|reply| reply.ok())),
+        (b"pause-cron", 3) => Ok(ctx.reply(|reply| reply.ok())),
         (b"quicklist-packed-threshold", 3) => quicklist_packed_threshold(&ctx, request.arg(2)),
         (b"replybuffer", 4) if request.is(2, "peak-reset-time") => reply_buffer_reset(&ctx, request),
         (b"replybuffer", 4) if request.is(2, "resizing") => Ok(ctx.reply(|reply| reply.ok())),
