@@ -35,6 +35,15 @@ impl Ctx<'_> {
         }
     }
 
+    /// The same for a key of which it is known which deadline it has.
+    #[inline(never)]
+    pub(super) fn govern_dated(&mut self, key: Key, deadline_ms: Option<u64>) {
+        if let Some(wanted_ms) = self.keyspace.wanted_ms(key, deadline_ms, self.now) {
+            self.keyspace.give_wanted(self.db, key, wanted_ms, self.now);
+            self.say_deadline(self.db, key.bytes, wanted_ms);
+        }
+    }
+
     fn say_deadline(&mut self, db: usize, key: &[u8], deadline_ms: u64) {
         if self.is_journaled() {
             let command = self.deadline_command(db, key, deadline_ms);

@@ -229,8 +229,8 @@ impl Ctx<'_> {
     #[inline]
     pub fn commit_dated(&mut self, key: Key, change: impl Into<Change>, deadline_ms: Option<u64>) {
         self.keyspace.commit(self.db, key, change.into());
-        if self.keyspace.may_be_governed(key.bytes) && self.keyspace.is_ungoverned(key.bytes, deadline_ms, self.now) {
-            self.govern(self.db, key);
+        if self.keyspace.may_be_governed(key.bytes) {
+            self.govern_dated(key, deadline_ms);
         }
     }
 

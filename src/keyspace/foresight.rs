@@ -88,7 +88,9 @@ impl Keyspace {
         keys: &mut Vec<Box<[u8]>>,
     ) -> Option<u64> {
         self.walk(db, position, NEVER_MS, now, |seen| {
-            if seen.key().starts_with(prefix) && self.is_ungoverned(seen.key(), seen.deadline_ms, now) {
+            if seen.key().starts_with(prefix)
+                && self.wanted_ms(self.hasher.key(seen.key()), seen.deadline_ms, now).is_some()
+            {
                 keys.push(seen.key().into());
             }
         })

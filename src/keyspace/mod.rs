@@ -17,6 +17,7 @@
 //! [`Keyspace::earliest`] and [`Keyspace::sweep_earliest`].
 
 mod aside;
+mod by_prefix;
 mod change;
 mod clocking;
 mod deaths;

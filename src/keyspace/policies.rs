@@ -5,13 +5,13 @@
 //! first byte tells. A few prefixes are compared one by one; among many, which lengths begin with a byte, and with which
 //! bytes those of a length end, says where hashing a prefix is worth while.
 
+use super::by_prefix::ByPrefix;
 use super::change::{Change, Event};
 use super::{Key, Keyspace};
 use crate::clock::Now;
 use crate::config::{DeathStream, Policy};
 use crate::observe::Lag;
 use crate::table::{Entry, Slot};
-use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -63,9 +63,6 @@ struct Governed {
     tally: Option<Box<Tally>>,
 }
 
-/// A prefix, with its bytes where the table has it unless it is long.
-type Prefix = SmallVec<[u8; 24]>;
-
 /// One of few prefixes.
 struct Few {
     /// Its first eight bytes, and which bits of a key's are compared with them.
@@ -84,6 +81,12 @@ fn first_word(key: &[u8]) -> u64 {
     key.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
+/// Of the lengths of prefixes, of which bit n stands for n bytes, those that are not longer than the key.
+#[inline]
+fn within(key: &[u8], lengths: u64) -> u64 {
+    if key.len() < LONG { lengths & ((2 << key.len()) - 1) } else { lengths }
+}
+
 impl Few {
     fn new(prefix: &[u8], policy: &Arc<Policy>) -> Few {
         let mask = u64::MAX.checked_shr(64 - 8 * prefix.len().min(8) as u32).unwrap_or(0);
@@ -98,7 +101,7 @@ impl Few {
 }
 
 pub(super) struct Policies {
-    by_prefix: HashMap<Prefix, Governed, ahash::RandomState>,
+    by_prefix: ByPrefix<Governed>,
     /// All that differ.
     different: HashSet<Arc<Policy>, ahash::RandomState>,
     /// All of them, the longest first, while they are few.
@@ -123,7 +126,7 @@ pub(super) struct Policies {
 impl Default for Policies {
     fn default() -> Policies {
         Policies {
-            by_prefix: HashMap::default(),
+            by_prefix: ByPrefix::default(),
             different: HashSet::default(),
             few: Vec::new(),
             of_all: None,
@@ -164,8 +167,7 @@ impl Policies {
 
     fn among_many<'k>(&self, key: &'k [u8], lengths: u64) -> Option<(&'k [u8], &Governed)> {
         let get = |len: usize| self.by_prefix.get(&key[..len]).map(|governed| (&key[..len], governed));
-        // Bit n stands for prefixes of n bytes: none is longer than the key.
-        let mut lengths = if key.len() < LONG { lengths & ((2 << key.len()) - 1) } else { lengths };
+        let mut lengths = within(key, lengths);
         if lengths >> LONG != 0 {
             lengths &= !(1 << LONG);
             let found = self.long.range(..=key.len()).rev().find_map(|len| get(*len));
@@ -173,17 +175,35 @@ impl Policies {
                 return found;
             }
         }
-        while lengths != 0 {
-            let len = LONG - lengths.leading_zeros() as usize;
-            lengths &= !(1 << len);
-            let last = usize::from(key[len - 1]);
-            if self.ends[len][last / 64] & 1 << (last % 64) != 0
-                && let Some(found) = get(len)
-            {
+        while let Some(len) = self.longest(key, &mut lengths) {
+            if let Some(found) = get(len) {
                 return Some(found);
             }
         }
         self.of_all.as_ref().and_then(|_| get(0))
+    }
+
+    /// The longest of these lengths that some prefix has which ends as it would; it is taken out, and all that are longer.
+    #[inline]
+    fn longest(&self, key: &[u8], lengths: &mut u64) -> Option<usize> {
+        while *lengths != 0 {
+            let len = LONG - lengths.leading_zeros() as usize;
+            *lengths &= !(1 << len);
+            let last = usize::from(key[len - 1]);
+            if self.ends[len][last / 64] & 1 << (last % 64) != 0 {
+                return Some(len);
+            }
+        }
+        None
+    }
+
+    /// Asks the cache for the longest prefix of a key that may have a policy.
+    #[inline]
+    fn prefetch(&self, key: &[u8]) {
+        let mut lengths = within(key, self.lengths_for(key)) & !(1 << LONG);
+        if let Some(len) = self.longest(key, &mut lengths) {
+            self.by_prefix.prefetch(&key[..len]);
+        }
     }
 
     /// A policy for a prefix, new or not, or none.
@@ -203,7 +223,7 @@ impl Policies {
             self.requiring += usize::from(policy.requires);
             self.announce(prefix);
             let tally = before.and_then(|before| before.tally);
-            self.by_prefix.insert(prefix.into(), Governed { policy, tally });
+            self.by_prefix.insert(prefix, Governed { policy, tally });
         }
         if self.removed > self.by_prefix.len() {
             self.rebuild();
@@ -212,7 +232,7 @@ impl Policies {
         if self.different.len() > 2 * self.by_prefix.len() + FEW {
             self.different.retain(|policy| Arc::strong_count(policy) > 1);
         }
-        self.of_all = self.by_prefix.get(&b""[..]).map(|governed| governed.policy.clone());
+        self.of_all = self.by_prefix.get(b"").map(|governed| governed.policy.clone());
         if self.by_prefix.len() <= FEW {
             let few = self.by_prefix.iter().map(|(prefix, governed)| Few::new(prefix, &governed.policy));
             self.few = few.collect();
@@ -259,7 +279,7 @@ impl Policies {
         let (streams, different) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.different));
         *self =
             Policies { streams, different, sliding: self.sliding, requiring: self.requiring, ..Policies::default() };
-        by_prefix.keys().for_each(|prefix| self.announce(prefix));
+        by_prefix.iter().for_each(|(prefix, _)| self.announce(prefix));
         self.by_prefix = by_prefix;
     }
 
@@ -286,6 +306,19 @@ impl Keyspace {
     #[inline]
     pub fn may_be_governed(&self, key: &[u8]) -> bool {
         self.policies.as_ref().is_some_and(|policies| policies.lengths_for(key) != 0 || policies.of_all.is_some())
+    }
+
+    /// Whether policies are so many that to find a key's is to wait for memory.
+    #[inline]
+    pub fn has_many_policies(&self) -> bool {
+        self.policies.as_ref().is_some_and(|policies| policies.by_prefix.len() > FEW)
+    }
+
+    /// Asks the cache for the policies of several keys.
+    #[inline(never)]
+    pub fn prefetch_policies<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let Some(policies) = &self.policies else { return };
+        keys.for_each(|key| policies.prefetch(key));
     }
 
     /// Whether some policy requires deadlines.
@@ -333,23 +366,24 @@ impl Keyspace {
     /// Sees to it that a key which was just changed has the deadline its policy wants: the default where it has none, and
     /// none that is further away than allowed. Returns the deadline that was set.
     pub fn govern(&mut self, db: usize, key: Key, now: Now) -> Option<u64> {
-        let policy = self.policies.as_ref()?.of(key.bytes)?;
         let slot = self.dbs[db].find(key)?;
-        let deadline_ms = wanted_ms(policy, key.hash, self.dbs[db].deadline_ms(slot), now)?;
-        if self.policies.as_ref()?.is_stream(key.bytes) {
-            return None;
-        }
+        let deadline_ms = self.wanted_ms(key, self.dbs[db].deadline_ms(slot), now)?;
         self.set_deadline_by_policy(db, (key.bytes, slot), deadline_ms, now);
         Some(deadline_ms)
     }
 
-    /// Whether a key's policy wants it to have another deadline than it has.
-    #[inline(never)]
-    pub fn is_ungoverned(&self, key: &[u8], deadline_ms: Option<u64>, now: Now) -> bool {
-        self.policies.as_ref().is_some_and(|policies| {
-            let wanted_ms = policies.of(key).and_then(|policy| wanted_ms(policy, 0, deadline_ms, now));
-            wanted_ms.is_some() && !policies.is_stream(key)
-        })
+    /// The deadline that a key's policy wants it to have, where that is another one than it has.
+    pub fn wanted_ms(&self, key: Key, deadline_ms: Option<u64>, now: Now) -> Option<u64> {
+        let policies = self.policies.as_ref()?;
+        let wanted_ms = wanted_ms(policies.of(key.bytes)?, key.hash, deadline_ms, now)?;
+        if policies.is_stream(key.bytes) { None } else { Some(wanted_ms) }
+    }
+
+    /// Gives a key the deadline that its policy wants.
+    pub fn give_wanted(&mut self, db: usize, key: Key, wanted_ms: u64, now: Now) {
+        if let Some(slot) = self.dbs[db].find(key) {
+            self.set_deadline_by_policy(db, (key.bytes, slot), wanted_ms, now);
+        }
     }
 
     fn set_deadline_by_policy(&mut self, db: usize, (key, slot): (&[u8], Slot), deadline_ms: u64, now: Now) {

@@ -88,7 +88,20 @@ impl<'t> Received<'t> {
             let key = item.key.filter(|key| key.target == server.shard.id)?;
             Some(Lookup { db, hash: key.hash, element: item.element, writes: item.writes })
         });
-        server.shard.keyspace.borrow().prefetch(lookups);
+        let keyspace = server.shard.keyspace.borrow();
+        keyspace.prefetch(lookups);
+        if keyspace.has_many_policies() {
+            let mut at = 0;
+            let keys = received.items.iter().filter_map(|item| {
+                let rest = &bytes[at..];
+                at += item.len;
+                let is_here = item.key.is_some_and(|key| key.target == server.shard.id);
+                let wants_policy = is_here && !item.inline && (item.writes || keyspace.has_sliding_lives());
+                let Some(Found::Command(command)) = item.found.filter(|_| wants_policy) else { return None };
+                Some(parser.request_at(item.spans, rest).arg(command.spec.keys.first()))
+            });
+            keyspace.prefetch_policies(keys);
+        }
         received
     }
 }
