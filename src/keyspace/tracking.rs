@@ -90,7 +90,7 @@ pub struct Told {
 impl Told {
     fn count_transient(&mut self) {
         let readers = self.readers.iter().map(|(_, names)| names.bytes.capacity());
-        // One shard frees what all are told alike.
+        // What all shards are told alike is one: each counts its part of it.
         let listeners =
             self.listeners.iter().map(|(_, names)| names.bytes.capacity() / Arc::strong_count(names).max(1));
         self.transient.set(readers.chain(listeners).sum());
