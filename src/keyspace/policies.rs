@@ -379,11 +379,11 @@ impl Keyspace {
         if policies.is_stream(key.bytes) { None } else { Some(wanted_ms) }
     }
 
-    /// Gives a key the deadline that its policy wants.
-    pub fn give_wanted(&mut self, db: usize, key: Key, wanted_ms: u64, now: Now) {
-        if let Some(slot) = self.dbs[db].find(key) {
-            self.set_deadline_by_policy(db, (key.bytes, slot), wanted_ms, now);
-        }
+    /// Gives a key the deadline that its policy wants, if it is there.
+    pub fn give_wanted(&mut self, db: usize, key: Key, wanted_ms: u64, now: Now) -> bool {
+        let Some(slot) = self.dbs[db].find(key) else { return false };
+        self.set_deadline_by_policy(db, (key.bytes, slot), wanted_ms, now);
+        true
     }
 
     fn set_deadline_by_policy(&mut self, db: usize, (key, slot): (&[u8], Slot), deadline_ms: u64, now: Now) {

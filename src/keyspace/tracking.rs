@@ -274,8 +274,6 @@ impl Tracking {
     /// Who is to be told what since this was asked.
     pub fn take(&mut self) -> Invalidated {
         let mut all = Invalidated { flushed: std::mem::take(&mut self.flushed), ..Invalidated::default() };
-        self.changed_bytes = 0;
-        self.transient.set(0);
         for ((client, shard), names) in std::mem::take(&mut self.told) {
             all.by_shard.entry(shard.into()).or_default().readers.push((client, names));
         }
@@ -293,6 +291,8 @@ impl Tracking {
             }
         }
         all.by_shard.values_mut().for_each(Told::count_transient);
+        self.changed_bytes = 0;
+        self.transient.set(0);
         all
     }
 }

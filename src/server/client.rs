@@ -3,6 +3,7 @@
 use super::replies::Replies;
 use super::session::{Close, Session};
 use crate::net::LineId;
+use crate::observe::memory::Transient;
 use crate::resp::Parser;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -54,6 +55,8 @@ pub struct Flow {
     pub waiting: bool,
     /// Bytes of the output that the transport has and has not sent yet.
     pub in_flight: usize,
+    /// What of it are names of changed keys, see [`Replies::note_transient`].
+    pub transient: Transient,
     /// Shards that run none of this connection's commands until they are told that there is room for the replies.
     pub stalled_shards: SmallVec<[u16; 2]>,
     /// The other side says no more: what it said is answered, then the connection ends.

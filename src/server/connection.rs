@@ -54,6 +54,7 @@ impl Line for Connection {
         }
         let out = std::mem::take(&mut state.replies.out);
         state.flow.in_flight = out.len();
+        state.flow.transient = std::mem::take(&mut state.replies.transient);
         Some(out)
     }
 
@@ -63,12 +64,14 @@ impl Line for Connection {
         stats.writes.set(stats.writes.get() + 1);
         let (waits, is_transient) = {
             let mut state = self.client.state.borrow_mut();
-            let is_transient = state.replies.transient.bytes() > 0;
+            let is_transient = state.flow.transient.bytes() > 0;
             let could_run = state.may_run();
             state.flow.in_flight -= bytes;
             if state.replies.pushed_bytes > 0 && state.unsent() == 0 {
                 state.replies.pushed_bytes = 0;
-                state.replies.transient.set(0);
+            }
+            if state.flow.in_flight == 0 {
+                state.flow.transient.set(0);
             }
             self.server.client_memory.count(&mut state);
             (!could_run || state.flow.finished || !state.replies.out.is_empty(), is_transient)
@@ -135,6 +138,7 @@ fn leave_nothing(server: &Server, client: &Client) {
     state.input = Vec::new();
     state.at = 0;
     state.replies = Replies::default();
+    state.flow.transient.set(0);
     server.client_memory.forget(&mut state);
 }
 
@@ -391,7 +395,9 @@ pub async fn look_after(server: Rc<Server>) {
         let now_us = store_us();
         for client in server.clients() {
             let (idle_us, waits, unsent) = {
-                let state = client.state.borrow();
+                let mut state = client.state.borrow_mut();
+                // What has not left by now is read by nobody.
+                state.flow.transient.set(0);
                 let idle_us = now_us.saturating_sub(state.session.used_us);
                 let session = &state.session;
                 let waits = session.is_told() || session.is_sent_snapshot || state.flow.waits();

@@ -3,7 +3,7 @@
 use super::gate::{self, Paused, Refusal};
 use super::monitor;
 use super::received::RoutedKey;
-use super::run::{atomic, coordinate, exec, here, in_the_way, scatter, script, single, task, wait};
+use super::run::{atomic, callee, coordinate, exec, here, in_the_way, scatter, script, single, task, wait};
 use super::server::{Command, Found, Run};
 use super::split;
 use super::turn::{Progress, Turn};
@@ -144,7 +144,7 @@ fn pause(turn: &mut Turn, command: &Command, request: Request) -> Option<Progres
     // What says of itself that it does not write is no write, whatever it is called with.
     if turn.conditions.paused == Paused::Writes
         && let Run::Script(calls) = command.run
-        && script::never_writes(turn.server, calls, request)
+        && callee::never_writes(turn.server, calls, request)
     {
         return None;
     }

@@ -35,7 +35,7 @@ pub struct Replies {
     pushes: Option<Vec<u8>>,
     /// Bytes that were pushed since the other side had taken everything.
     pub pushed_bytes: usize,
-    /// What names of changed keys have allocated here since then, see [`Replies::note_transient`].
+    /// What names of changed keys have allocated that wait here to be sent, see [`Replies::note_transient`].
     pub transient: Transient,
     /// Sequence number of the next slot.
     next: u64,
@@ -356,7 +356,8 @@ impl Replies {
         }
     }
 
-    /// What a push has allocated, where there was so much before, is on its way out; not for ever, where nobody reads it.
+    /// What a push has allocated, where there was so much before, is on its way out: as far as it is not so much that
+    /// nobody can be reading it.
     pub fn note_transient(&mut self, before_bytes: usize) {
         let bytes = self.transient.bytes() + self.memory_bytes().saturating_sub(before_bytes);
         self.transient.set(bytes.min(TRANSIENT_BYTES));

@@ -10,6 +10,7 @@ use super::server::Server;
 use super::session::Session;
 use super::tracks::{Mode, Tracks};
 use crate::keyspace::{Invalidated, Names, Told};
+use crate::observe::memory::Transient;
 use crate::resp::{Proto, Reply};
 use crate::shard::Shard;
 use std::rc::Rc;
@@ -161,7 +162,11 @@ fn push(server: &Rc<Server>, client: &ClientRef, names: Option<&Names>) {
         None => {}
         Some((to, target)) => {
             let (names, from) = (names.cloned(), (client.id, server.shard.id));
-            on_shard(server, target, move |server| redirected(server, to, from, names.as_ref()));
+            let transient = Transient::new(names.as_ref().map_or(0, |names| names.bytes.capacity()));
+            on_shard(server, target, move |server| {
+                redirected(server, to, from, names.as_ref());
+                drop(transient);
+            });
         }
     }
 }

@@ -12,7 +12,8 @@
 //! thread's counter. So a shard that has looked may grow by a share of what was left before it looks again, and all shares
 //! together are no more than that.
 //!
-//! What is on its way to those who are told that keys have gone is no reason for more to go: it counts only past the bound.
+//! Names of changed keys that are on their way to those who keep copies are no reason for more keys to go: they count
+//! against the bound only.
 //!
 //! No live key goes while any shard has a dead one: shards tell each other when their earliest deadline is. Nothing goes
 //! that a transaction holds, nor anything during a transaction that holds nothing since it runs on this shard alone.
@@ -194,7 +195,7 @@ impl Room {
         self.allowed.set(if self.is_bounded() { i64::MIN } else { i64::MAX });
         self.empty_at.set(None);
         if before != self.max_bytes.get() {
-            self.left_bytes.set(self.used());
+            self.left_bytes.set(memory::used_now());
             self.ceiling.note(false);
             self.ceiling.note_short(false);
         }
@@ -211,11 +212,14 @@ impl Room {
         max_bytes.saturating_add((max_bytes / SLACK_PART).max(SLACK_BYTES))
     }
 
-    /// What counts against the ceiling: all that is used but what is only on its way to be told, as far as that is no more
-    /// than may be above it.
+    /// What counts against the ceiling: all that is used but what is not counted.
     fn used(&self) -> u64 {
-        let above = self.bound() - self.max_bytes.get();
-        memory::used_now().saturating_sub(memory::transient_bytes().min(above))
+        memory::used_now().saturating_sub(self.uncounted())
+    }
+
+    /// What is only on its way to be told, as far as that is no more than may be above the ceiling.
+    fn uncounted(&self) -> u64 {
+        memory::transient_bytes().min(self.bound() - self.max_bytes.get())
     }
 
     /// So much is used, which is not too much: the shard may grow by a share of the rest.
@@ -311,7 +315,7 @@ impl Shard {
     /// Whether memory is so far above the ceiling that not even what has begun may go on to need more.
     #[inline]
     pub fn is_past_bound(&self) -> bool {
-        !self.room.is_ample() && self.room.used() > self.room.bound()
+        !self.room.is_ample() && memory::used_now() > self.room.bound()
     }
 
     /// Runs a command that is not part of something larger, if there is room for it.
@@ -337,46 +341,65 @@ impl Shard {
     fn make_room(&self, needed: usize) -> Space {
         let (room, now) = (&self.room, self.clock.now());
         let (max_bytes, bound) = (room.max_bytes.get(), room.bound());
-        let mut used = room.used();
+        let mut used = self.used_for_ceiling();
         if used <= max_bytes || now.us < self.hold_until_us.get() {
             room.allow(used);
             return Space::Enough;
         }
-        let (began_us, was_over, limit) = (store_us(), used > bound, room.limit(used));
+        let all = memory::used_now();
+        let (began_us, was_over, limit) = (store_us(), all > bound, room.limit(all));
         while used > max_bytes {
             let bytes = (used - max_bytes).min(BYTES_AT_ONCE) as usize + needed;
-            match self.give_some(bytes, used > bound, now) {
+            match self.give_some(bytes, memory::used_now() > bound, now) {
                 Gave::Some => {}
                 Gave::NotNow => {
                     self.ask_others(now);
-                    return room.space(used, limit);
+                    return room.space(memory::used_now(), limit);
                 }
                 Gave::Nothing => {
                     // Buffers may have gone. Only where that is enough does it count as room.
-                    let left = room.used();
+                    let left = self.used_for_ceiling();
                     if left <= max_bytes {
                         used = left;
                         break;
                     }
                     room.ceiling.note(true);
                     if self.ask_others(now) {
-                        return room.space(used, limit);
+                        return room.space(memory::used_now(), limit);
                     }
                     room.awaited_from_us.set(0);
                     return Space::None;
                 }
             }
-            used = room.used();
+            used = self.used_for_ceiling();
+            let all = memory::used_now();
             // Where the ceiling was lowered, each command makes up for itself, and the task for the rest.
             let is_late = store_us().saturating_sub(began_us) > room.longest_us.get();
-            if is_late || was_over && used <= limit {
+            if is_late || was_over && all <= limit {
                 room.ceiling.note(used > max_bytes);
                 room.alarm.notify();
-                return room.space(used, limit);
+                return room.space(all, limit);
             }
         }
         room.allow(used);
         Space::Enough
+    }
+
+    /// See [`Room::used`], with what has changed in this turn.
+    fn used_for_ceiling(&self) -> u64 {
+        self.count_transient();
+        self.room.used()
+    }
+
+    fn count_transient(&self) {
+        if let Ok(mut keyspace) = self.keyspace.try_borrow_mut() {
+            keyspace.effects.count_transient();
+        }
+    }
+
+    /// What of all that is used does not count against the ceiling.
+    pub fn uncounted_bytes(&self) -> u64 {
+        if self.room.is_bounded() { self.room.uncounted() } else { 0 }
     }
 
     /// Gives some memory back: garbage first, then dead keys, then, where no shard has dead ones or it has to be, live
@@ -411,7 +434,6 @@ impl Shard {
         };
         self.meter.count_event(Event::EvictionCycle, store_us().saturating_sub(began_us).saturating_mul(1_000));
         self.records.end_outside(&mut keyspace.effects, now);
-        keyspace.effects.count_transient();
         match count {
             0 if self.is_busy() || is_due => Gave::NotNow,
             0 => {
@@ -470,6 +492,7 @@ impl Shard {
 
     #[inline(never)]
     fn tell_means_now(&self) {
+        self.count_transient();
         let (keyspace, means) = (self.keyspace.borrow(), self.room.means(self.id));
         let has_some = keyspace.has_garbage() || self.has_victims(&keyspace);
         means.has_some.store(has_some, Ordering::Relaxed);
@@ -508,11 +531,11 @@ pub(super) async fn keep_below(shard: Rc<Shard>) {
                 continue;
             }
             let began_us = store_us();
-            let (mut gave, mut used) = (Gave::Nothing, shard.room.used());
+            let (mut gave, mut used) = (Gave::Nothing, shard.used_for_ceiling());
             while used > shard.room.max_bytes.get() {
                 let bytes = (used - shard.room.max_bytes.get()).min(BYTES_AT_ONCE) as usize;
                 gave = shard.give_some(bytes, false, now);
-                used = shard.room.used();
+                used = shard.used_for_ceiling();
                 if gave != Gave::Some || store_us().saturating_sub(began_us) > SLICE_US {
                     break;
                 }

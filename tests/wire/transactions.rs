@@ -548,14 +548,20 @@ fn pause_for_writes_holds_scripts_that_may_write() {
             ("FCALL", "writes", true),
             ("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", true),
         ] {
-            let mut client = server.client();
+            let mut alone = server.client();
+            let mut queued_before = server.client();
+            assert_eq!(queued_before.call("MULTI"), Value::ok());
+            assert_eq!(queued_before.command(&[call, what, "1", "a"]), queued());
             assert_eq!(admin.call("CLIENT PAUSE 100000 WRITE"), Value::ok());
-            client.send_raw(&encode(&[call, what, "1", "a"]));
+            alone.send_raw(&encode(&[call, what, "1", "a"]));
+            queued_before.send("EXEC");
             if held {
-                assert_eq!(client.read_within(HELD), None, "{call} {what}");
+                assert_eq!(alone.read_within(HELD), None, "{call} {what}");
+                assert_eq!(queued_before.read_within(HELD), None, "{call} {what} in EXEC");
                 assert_eq!(admin.call("CLIENT UNPAUSE"), Value::ok());
             }
-            assert!(client.read_within(AT_ONCE).is_some(), "{call} {what}");
+            assert!(alone.read_within(AT_ONCE).is_some(), "{call} {what}");
+            assert!(queued_before.read_within(AT_ONCE).is_some(), "{call} {what} in EXEC");
             assert_eq!(admin.call("CLIENT UNPAUSE"), Value::ok());
         }
     });

@@ -225,7 +225,7 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.size("maxmemory", facts.server.shard.max_bytes());
     text.field("maxmemory_policy", facts.config.maxmemory_policy.as_str());
     text.field("mem_fragmentation_ratio", format_args!("{:.2}", percent(resident_bytes, used_bytes) / 100.0));
-    text.field("mem_not_counted_for_evict", memory::transient_bytes());
+    text.field("mem_not_counted_for_evict", facts.server.shard.uncounted_bytes());
     text.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
     text.field("mem_clients_normal", facts.total.client_bytes);
     text.field("mem_kept_buffers", facts.total.kept_bytes);

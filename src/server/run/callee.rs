@@ -3,7 +3,7 @@
 use crate::lua::Machine;
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
-use crate::script::{Called, Conduct, Flags, Function, Loaded, Script, named};
+use crate::script::{Called, Conduct, Flags, Function, Header, Loaded, Script, named};
 use crate::server::server::{By, Calls, Server};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -29,6 +29,15 @@ pub fn find(server: &Server, calls: Calls, request: Request) -> Result<(Callee, 
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
     }
     Ok((callee, keys))
+}
+
+/// Whether a command calls something that has promised not to write.
+pub fn never_writes(server: &Server, calls: Calls, request: Request) -> bool {
+    if calls.by == By::Source {
+        // It may not come to be called: it is not kept for that.
+        return Header::parse(request.arg(1)).is_ok_and(|header| header.flags.has(Flags::NO_WRITES));
+    }
+    find(server, calls, request).is_ok_and(|(callee, _)| callee.never_writes())
 }
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");

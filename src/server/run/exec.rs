@@ -6,12 +6,13 @@
 //! | anywhere, and each shard can do its part alone | one transaction, a message to each shard |
 //! | else (RENAME between shards, keys watched elsewhere, CONFIG SET) | a coordinator, see `exec_steps.rs` |
 
+use super::callee;
 use super::exec_steps::{ExecSteps, StepCommand};
 use super::here;
 use super::scatter::run_whole;
 use super::task::{Call, spawn};
 use crate::clock::store_us;
-use crate::command::spec::flag::DENY_OOM;
+use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE};
 use crate::command::{self, CommandId};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
@@ -36,13 +37,18 @@ pub fn is_done_at_once(command: &Command) -> bool {
 
 /// Queues a command of a connection that is between MULTI and EXEC.
 pub fn queue(turn: &mut Turn, command: &Command, request: Request) {
+    let flags = match command.run {
+        // See `dispatch::pause`.
+        Run::Script(calls) if callee::never_writes(turn.server, calls, request) => command.spec.flags & !MAY_REPLICATE,
+        _ => command.spec.flags,
+    };
     let Some(multi) = &mut turn.session.multi else { return };
     let limit = turn.server.shard.config().client_query_buffer_limit_bytes;
     if multi.bytes() + request.bytes() > limit {
         // As a client whose unfinished request is too long.
         turn.flow.close = Close::Now;
     } else if !multi.broken {
-        multi.push(command.id, command.spec.flags, request);
+        multi.push(command.id, flags, request);
     }
 }
 

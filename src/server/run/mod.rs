@@ -4,7 +4,7 @@
 //! [`Turn`]: super::turn::Turn
 
 pub mod atomic;
-mod callee;
+pub mod callee;
 mod caller;
 pub mod coordinate;
 pub mod exec;

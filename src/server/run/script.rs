@@ -137,11 +137,6 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -
     }
 }
 
-/// Whether a command calls something that has promised not to write.
-pub fn never_writes(server: &Server, calls: Calls, request: Request) -> bool {
-    callee::find(server, calls, request).is_ok_and(|(callee, _)| callee.never_writes())
-}
-
 /// What a part has for a handler whose command is no handler's: see [`At::is_script`].
 fn not_on_data(_: &mut Ctx, _: Request) -> Result {
     Err(Error::text("ERR a script is no command on data"))
