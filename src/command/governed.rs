@@ -38,10 +38,8 @@ impl Ctx<'_> {
     /// The same for a key of which it is known which deadline it has.
     #[inline(never)]
     pub(super) fn govern_dated(&mut self, key: Key, deadline_ms: Option<u64>) {
-        if let Some(wanted_ms) = self.keyspace.wanted_ms(key, deadline_ms, self.now)
-            && self.keyspace.give_wanted(self.db, key, wanted_ms, self.now)
-        {
-            self.say_deadline(self.db, key.bytes, wanted_ms);
+        if let Some(deadline_ms) = self.keyspace.govern_dated(self.db, key, deadline_ms, self.now) {
+            self.say_deadline(self.db, key.bytes, deadline_ms);
         }
     }
 

@@ -30,8 +30,12 @@ impl<V> Slot<V> {
     }
 }
 
+fn empty_slots<V>(count: usize) -> Vec<Slot<V>> {
+    std::iter::repeat_with(Slot::empty).take(count).collect()
+}
+
 pub(super) struct ByPrefix<V> {
-    /// None, or a power of two, of which at least a quarter is empty.
+    /// A power of two, of which at least a quarter is empty.
     slots: Vec<Slot<V>>,
     count: usize,
     long: HashMap<Box<[u8]>, V, ahash::RandomState>,
@@ -40,7 +44,12 @@ pub(super) struct ByPrefix<V> {
 
 impl<V> Default for ByPrefix<V> {
     fn default() -> ByPrefix<V> {
-        ByPrefix { slots: Vec::new(), count: 0, long: HashMap::default(), state: ahash::RandomState::default() }
+        ByPrefix {
+            slots: empty_slots(SLOTS_MIN),
+            count: 0,
+            long: HashMap::default(),
+            state: ahash::RandomState::default(),
+        }
     }
 }
 
@@ -53,13 +62,13 @@ impl<V> ByPrefix<V> {
         self.len() == 0
     }
 
-    /// Where a short prefix belongs. To be asked where there are slots.
+    /// Where a short prefix belongs.
     #[inline]
     fn home(&self, prefix: &[u8]) -> usize {
         self.state.hash_one(prefix) as usize & (self.slots.len() - 1)
     }
 
-    /// Where a short prefix is, or would be. To be asked where there are slots.
+    /// Where a short prefix is, or would be.
     #[inline]
     fn place(&self, prefix: &[u8]) -> usize {
         let mut at = self.home(prefix);
@@ -77,7 +86,7 @@ impl<V> ByPrefix<V> {
     /// Asks the cache for what [`ByPrefix::get`] will look at.
     #[inline]
     pub fn prefetch(&self, prefix: &[u8]) {
-        if prefix.len() <= SHORT && !self.slots.is_empty() {
+        if prefix.len() <= SHORT {
             prefetch(&raw const self.slots[self.home(prefix)]);
         }
     }
@@ -87,15 +96,12 @@ impl<V> ByPrefix<V> {
         if prefix.len() > SHORT {
             return self.long.get(prefix);
         }
-        if self.slots.is_empty() { None } else { self.slots[self.place(prefix)].value.as_ref() }
+        self.slots[self.place(prefix)].value.as_ref()
     }
 
     pub fn get_mut(&mut self, prefix: &[u8]) -> Option<&mut V> {
         if prefix.len() > SHORT {
             return self.long.get_mut(prefix);
-        }
-        if self.slots.is_empty() {
-            return None;
         }
         let at = self.place(prefix);
         self.slots[at].value.as_mut()
@@ -107,7 +113,7 @@ impl<V> ByPrefix<V> {
             return self.long.insert(prefix.into(), value);
         }
         if 4 * (self.count + 1) > 3 * self.slots.len() {
-            self.resize((2 * self.slots.len()).max(SLOTS_MIN));
+            self.resize(2 * self.slots.len());
         }
         let at = self.place(prefix);
         let slot = &mut self.slots[at];
@@ -123,9 +129,6 @@ impl<V> ByPrefix<V> {
     pub fn remove(&mut self, prefix: &[u8]) -> Option<V> {
         if prefix.len() > SHORT {
             return self.long.remove(prefix);
-        }
-        if self.slots.is_empty() {
-            return None;
         }
         let mut gap = self.place(prefix);
         let before = self.slots[gap].value.take()?;
@@ -148,8 +151,7 @@ impl<V> ByPrefix<V> {
     }
 
     fn resize(&mut self, slots: usize) {
-        let empty = std::iter::repeat_with(Slot::empty).take(slots).collect();
-        for slot in std::mem::replace(&mut self.slots, empty) {
+        for slot in std::mem::replace(&mut self.slots, empty_slots(slots)) {
             if slot.value.is_some() {
                 let at = self.place(slot.prefix());
                 self.slots[at] = slot;

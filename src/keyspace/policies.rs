@@ -265,6 +265,19 @@ impl Policies {
         !self.streams.is_empty() && std::str::from_utf8(key).is_ok_and(|key| self.streams.contains_key(key))
     }
 
+    /// The deadline that a key shall have by this policy instead of the one it has.
+    #[inline]
+    fn wanted_ms(&self, policy: &Policy, key: Key, deadline_ms: Option<u64>, now: Now) -> Option<u64> {
+        let wanted_ms = match deadline_ms {
+            None => now.ms.saturating_add(policy.life_ms(key.hash)?),
+            Some(deadline_ms) => {
+                let latest_ms = now.ms.saturating_add(policy.max_ms?);
+                Some(latest_ms).filter(|latest_ms| deadline_ms > *latest_ms)?
+            }
+        };
+        if self.is_stream(key.bytes) { None } else { Some(wanted_ms) }
+    }
+
     fn announce(&mut self, prefix: &[u8]) {
         let (Some(first), Some(last)) = (prefix.first(), prefix.last()) else { return };
         self.lengths[usize::from(*first)] |= 1 << prefix.len().min(LONG);
@@ -314,11 +327,12 @@ impl Keyspace {
         self.policies.as_ref().is_some_and(|policies| policies.by_prefix.len() > FEW)
     }
 
-    /// Asks the cache for the policies of several keys.
+    /// Asks the cache for a key's policy.
     #[inline(never)]
-    pub fn prefetch_policies<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        let Some(policies) = &self.policies else { return };
-        keys.for_each(|key| policies.prefetch(key));
+    pub fn prefetch_policy(&self, key: &[u8]) {
+        if let Some(policies) = &self.policies {
+            policies.prefetch(key);
+        }
     }
 
     /// Whether some policy requires deadlines.
@@ -366,24 +380,26 @@ impl Keyspace {
     /// Sees to it that a key which was just changed has the deadline its policy wants: the default where it has none, and
     /// none that is further away than allowed. Returns the deadline that was set.
     pub fn govern(&mut self, db: usize, key: Key, now: Now) -> Option<u64> {
+        let policies = self.policies.as_ref()?;
+        let policy = policies.of(key.bytes)?;
         let slot = self.dbs[db].find(key)?;
-        let deadline_ms = self.wanted_ms(key, self.dbs[db].deadline_ms(slot), now)?;
-        self.set_deadline_by_policy(db, (key.bytes, slot), deadline_ms, now);
-        Some(deadline_ms)
+        let wanted_ms = policies.wanted_ms(policy, key, self.dbs[db].deadline_ms(slot), now)?;
+        self.set_deadline_by_policy(db, (key.bytes, slot), wanted_ms, now);
+        Some(wanted_ms)
     }
 
-    /// The deadline that a key's policy wants it to have, where that is another one than it has.
+    /// The same for a key of which it is known which deadline it has.
+    pub fn govern_dated(&mut self, db: usize, key: Key, deadline_ms: Option<u64>, now: Now) -> Option<u64> {
+        let wanted_ms = self.wanted_ms(key, deadline_ms, now)?;
+        let slot = self.dbs[db].find(key)?;
+        self.set_deadline_by_policy(db, (key.bytes, slot), wanted_ms, now);
+        Some(wanted_ms)
+    }
+
+    /// The deadline that a key's policy wants it to have instead of the one it has.
     pub fn wanted_ms(&self, key: Key, deadline_ms: Option<u64>, now: Now) -> Option<u64> {
         let policies = self.policies.as_ref()?;
-        let wanted_ms = wanted_ms(policies.of(key.bytes)?, key.hash, deadline_ms, now)?;
-        if policies.is_stream(key.bytes) { None } else { Some(wanted_ms) }
-    }
-
-    /// Gives a key the deadline that its policy wants, if it is there.
-    pub fn give_wanted(&mut self, db: usize, key: Key, wanted_ms: u64, now: Now) -> bool {
-        let Some(slot) = self.dbs[db].find(key) else { return false };
-        self.set_deadline_by_policy(db, (key.bytes, slot), wanted_ms, now);
-        true
+        policies.wanted_ms(policies.of(key.bytes)?, key, deadline_ms, now)
     }
 
     fn set_deadline_by_policy(&mut self, db: usize, (key, slot): (&[u8], Slot), deadline_ms: u64, now: Now) {
@@ -423,18 +439,6 @@ impl Keyspace {
         self.set_deadline_by_policy(used.db, (&used.key, slot), deadline_ms, now);
         self.effects.dirty += 1;
         Some(deadline_ms)
-    }
-}
-
-/// The deadline that a key shall have instead of the one it has.
-#[inline]
-fn wanted_ms(policy: &Policy, hash: u64, deadline_ms: Option<u64>, now: Now) -> Option<u64> {
-    match deadline_ms {
-        None => Some(now.ms.saturating_add(policy.life_ms(hash)?)),
-        Some(deadline_ms) => {
-            let latest_ms = now.ms.saturating_add(policy.max_ms?);
-            Some(latest_ms).filter(|latest_ms| deadline_ms > *latest_ms)
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One request: whether it may run, whether it is queued, and which way it runs.
 
-use super::gate::{self, Paused, Refusal};
+use super::gate::{self, Refusal};
 use super::monitor;
 use super::received::RoutedKey;
 use super::run::{atomic, callee, coordinate, exec, here, in_the_way, scatter, script, single, task, wait};
@@ -138,14 +138,7 @@ fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Fo
 }
 
 fn pause(turn: &mut Turn, command: &Command, request: Request) -> Option<Progress> {
-    if turn.gate_past_scripts().admits(command.spec.flags) {
-        return None;
-    }
-    // What says of itself that it does not write is no write, whatever it is called with.
-    if turn.conditions.paused == Paused::Writes
-        && let Run::Script(calls) = command.run
-        && callee::never_writes(turn.server, calls, request)
-    {
+    if turn.gate_past_scripts().admits(callee::flags_of(turn.server, command, request)) {
         return None;
     }
     turn.session.last_command = command.full_name;

@@ -94,6 +94,15 @@ pub enum Space {
     None,
 }
 
+/// How much memory is used.
+#[derive(Clone, Copy)]
+struct Used {
+    /// What counts against the bound.
+    all: u64,
+    /// What counts against the ceiling, see [`Room::uncounted`].
+    counted: u64,
+}
+
 /// What has become of an attempt to give memory back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gave {
@@ -212,9 +221,9 @@ impl Room {
         max_bytes.saturating_add((max_bytes / SLACK_PART).max(SLACK_BYTES))
     }
 
-    /// What counts against the ceiling: all that is used but what is not counted.
-    fn used(&self) -> u64 {
-        memory::used_now().saturating_sub(self.uncounted())
+    fn used(&self) -> Used {
+        let all = memory::used_now();
+        Used { all, counted: all.saturating_sub(self.uncounted()) }
     }
 
     /// What is only on its way to be told, as far as that is no more than may be above the ceiling.
@@ -341,60 +350,53 @@ impl Shard {
     fn make_room(&self, needed: usize) -> Space {
         let (room, now) = (&self.room, self.clock.now());
         let (max_bytes, bound) = (room.max_bytes.get(), room.bound());
-        let mut used = self.used_for_ceiling();
-        if used <= max_bytes || now.us < self.hold_until_us.get() {
-            room.allow(used);
+        let mut used = self.used();
+        if used.counted <= max_bytes || now.us < self.hold_until_us.get() {
+            room.allow(used.counted);
             return Space::Enough;
         }
-        let all = memory::used_now();
-        let (began_us, was_over, limit) = (store_us(), all > bound, room.limit(all));
-        while used > max_bytes {
-            let bytes = (used - max_bytes).min(BYTES_AT_ONCE) as usize + needed;
-            match self.give_some(bytes, memory::used_now() > bound, now) {
+        let (began_us, was_over, limit) = (store_us(), used.all > bound, room.limit(used.all));
+        while used.counted > max_bytes {
+            let bytes = (used.counted - max_bytes).min(BYTES_AT_ONCE) as usize + needed;
+            match self.give_some(bytes, used.all > bound, now) {
                 Gave::Some => {}
                 Gave::NotNow => {
                     self.ask_others(now);
-                    return room.space(memory::used_now(), limit);
+                    return room.space(used.all, limit);
                 }
                 Gave::Nothing => {
                     // Buffers may have gone. Only where that is enough does it count as room.
-                    let left = self.used_for_ceiling();
-                    if left <= max_bytes {
-                        used = left;
+                    used = self.used();
+                    if used.counted <= max_bytes {
                         break;
                     }
                     room.ceiling.note(true);
                     if self.ask_others(now) {
-                        return room.space(memory::used_now(), limit);
+                        return room.space(used.all, limit);
                     }
                     room.awaited_from_us.set(0);
                     return Space::None;
                 }
             }
-            used = self.used_for_ceiling();
-            let all = memory::used_now();
+            used = self.used();
             // Where the ceiling was lowered, each command makes up for itself, and the task for the rest.
             let is_late = store_us().saturating_sub(began_us) > room.longest_us.get();
-            if is_late || was_over && all <= limit {
-                room.ceiling.note(used > max_bytes);
+            if is_late || was_over && used.all <= limit {
+                room.ceiling.note(used.counted > max_bytes);
                 room.alarm.notify();
-                return room.space(all, limit);
+                return room.space(used.all, limit);
             }
         }
-        room.allow(used);
+        room.allow(used.counted);
         Space::Enough
     }
 
-    /// See [`Room::used`], with what has changed in this turn.
-    fn used_for_ceiling(&self) -> u64 {
-        self.count_transient();
-        self.room.used()
-    }
-
-    fn count_transient(&self) {
+    /// How much is used, what has changed in this turn included.
+    fn used(&self) -> Used {
         if let Ok(mut keyspace) = self.keyspace.try_borrow_mut() {
             keyspace.effects.count_transient();
         }
+        self.room.used()
     }
 
     /// What of all that is used does not count against the ceiling.
@@ -492,8 +494,8 @@ impl Shard {
 
     #[inline(never)]
     fn tell_means_now(&self) {
-        self.count_transient();
-        let (keyspace, means) = (self.keyspace.borrow(), self.room.means(self.id));
+        let (mut keyspace, means) = (self.keyspace.borrow_mut(), self.room.means(self.id));
+        keyspace.effects.count_transient();
         let has_some = keyspace.has_garbage() || self.has_victims(&keyspace);
         means.has_some.store(has_some, Ordering::Relaxed);
         means.keeps_buffers.store(self.kept_bytes() > 0, Ordering::Relaxed);
@@ -501,7 +503,7 @@ impl Shard {
         means.due_ms.store(due_ms, Ordering::Relaxed);
         // What is not a write may need memory, too, and what is part of a transaction does not ask.
         if memory::counted_here() > self.room.allowed.get() {
-            let used = self.room.used();
+            let used = self.room.used().counted;
             if used <= self.room.max_bytes.get() {
                 self.room.allow(used);
                 return;
@@ -531,11 +533,11 @@ pub(super) async fn keep_below(shard: Rc<Shard>) {
                 continue;
             }
             let began_us = store_us();
-            let (mut gave, mut used) = (Gave::Nothing, shard.used_for_ceiling());
+            let (mut gave, mut used) = (Gave::Nothing, shard.used().counted);
             while used > shard.room.max_bytes.get() {
                 let bytes = (used - shard.room.max_bytes.get()).min(BYTES_AT_ONCE) as usize;
                 gave = shard.give_some(bytes, false, now);
-                used = shard.used_for_ceiling();
+                used = shard.used().counted;
                 if gave != Gave::Some || store_us().saturating_sub(began_us) > SLICE_US {
                     break;
                 }

@@ -1,10 +1,11 @@
 //! What a command calls: a script, or a function of a library.
 
+use crate::command::spec::flag::MAY_REPLICATE;
 use crate::lua::Machine;
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
 use crate::script::{Called, Conduct, Flags, Function, Header, Loaded, Script, named};
-use crate::server::server::{By, Calls, Server};
+use crate::server::server::{By, Calls, Command, Run, Server};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -31,8 +32,17 @@ pub fn find(server: &Server, calls: Calls, request: Request) -> Result<(Callee, 
     Ok((callee, keys))
 }
 
-/// Whether a command calls something that has promised not to write.
-pub fn never_writes(server: &Server, calls: Calls, request: Request) -> bool {
+/// A command's flags, as the gate looks at them: a call of what has promised not to write is no change, whatever its
+/// command may do.
+pub fn flags_of(server: &Server, command: &Command, request: Request) -> u32 {
+    match command.run {
+        Run::Script(calls) if never_writes(server, calls, request) => command.spec.flags & !MAY_REPLICATE,
+        _ => command.spec.flags,
+    }
+}
+
+/// Whether what is called has promised not to write.
+fn never_writes(server: &Server, calls: Calls, request: Request) -> bool {
     if calls.by == By::Source {
         // It may not come to be called: it is not kept for that.
         return Header::parse(request.arg(1)).is_ok_and(|header| header.flags.has(Flags::NO_WRITES));

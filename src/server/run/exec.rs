@@ -12,7 +12,7 @@ use super::here;
 use super::scatter::run_whole;
 use super::task::{Call, spawn};
 use crate::clock::store_us;
-use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE};
+use crate::command::spec::flag::DENY_OOM;
 use crate::command::{self, CommandId};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
@@ -37,11 +37,7 @@ pub fn is_done_at_once(command: &Command) -> bool {
 
 /// Queues a command of a connection that is between MULTI and EXEC.
 pub fn queue(turn: &mut Turn, command: &Command, request: Request) {
-    let flags = match command.run {
-        // See `dispatch::pause`.
-        Run::Script(calls) if callee::never_writes(turn.server, calls, request) => command.spec.flags & !MAY_REPLICATE,
-        _ => command.spec.flags,
-    };
+    let flags = callee::flags_of(turn.server, command, request);
     let Some(multi) = &mut turn.session.multi else { return };
     let limit = turn.server.shard.config().client_query_buffer_limit_bytes;
     if multi.bytes() + request.bytes() > limit {
