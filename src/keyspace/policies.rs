@@ -327,12 +327,11 @@ impl Keyspace {
         self.policies.as_ref().is_some_and(|policies| policies.by_prefix.len() > FEW)
     }
 
-    /// Asks the cache for a key's policy.
+    /// Asks the cache for the policies of several keys.
     #[inline(never)]
-    pub fn prefetch_policy(&self, key: &[u8]) {
-        if let Some(policies) = &self.policies {
-            policies.prefetch(key);
-        }
+    pub fn prefetch_policies<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let Some(policies) = &self.policies else { return };
+        keys.for_each(|key| policies.prefetch(key));
     }
 
     /// Whether some policy requires deadlines.

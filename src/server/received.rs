@@ -4,7 +4,7 @@
 use super::server::{Command, Found, Run, Server};
 use crate::command;
 use crate::command::spec::flag;
-use crate::keyspace::{Hasher, Keyspace, Lookup, PREFETCHED};
+use crate::keyspace::{Hasher, Lookup, PREFETCHED};
 use crate::resp::{Limits, Parsed, Parser, ProtocolError, Request};
 use smallvec::SmallVec;
 
@@ -57,8 +57,6 @@ impl<'t> Received<'t> {
         let mut received = Received { items: SmallVec::new(), end: End::Full };
         let most = if limits.authenticated { PREFETCHED } else { 1 };
         let mut used = 0;
-        let keyspace = server.shard.keyspace.borrow();
-        let has_many_policies = keyspace.has_many_policies();
         parser.begin_batch();
         while received.items.len() < most {
             let rest = &bytes[used..];
@@ -69,9 +67,6 @@ impl<'t> Received<'t> {
                     let mut item = Item { len, spans, inline, found: None, key: None, element: None, writes: false };
                     if !request.is_empty() {
                         item.look_up(server, request);
-                        if has_many_policies {
-                            item.prefetch_policy(server, &keyspace, request);
-                        }
                     }
                     received.items.push(item);
                     used += len;
@@ -93,7 +88,20 @@ impl<'t> Received<'t> {
             let key = item.key.filter(|key| key.target == server.shard.id)?;
             Some(Lookup { db, hash: key.hash, element: item.element, writes: item.writes })
         });
+        let keyspace = server.shard.keyspace.borrow();
         keyspace.prefetch(lookups);
+        if keyspace.has_many_policies() {
+            let mut at = 0;
+            let keys = received.items.iter().filter_map(|item| {
+                let rest = &bytes[at..];
+                at += item.len;
+                let is_here = item.key.is_some_and(|key| key.target == server.shard.id);
+                let wants_policy = is_here && !item.inline && (item.writes || keyspace.has_sliding_lives());
+                let Some(Found::Command(command)) = item.found.filter(|_| wants_policy) else { return None };
+                Some(parser.request_at(item.spans, rest).arg(command.spec.keys.first()))
+            });
+            keyspace.prefetch_policies(keys);
+        }
         received
     }
 }
@@ -117,16 +125,5 @@ impl<'t> Item<'t> {
             self.key = Some(RoutedKey::of(&server.shard.hasher, command, request));
         }
         self.found = Some(found);
-    }
-
-    /// Asks the cache for the policy of a key here that the request may change or renew.
-    fn prefetch_policy(&self, server: &Server, keyspace: &Keyspace, request: Request) {
-        let is_here = self.key.is_some_and(|key| key.target == server.shard.id);
-        if is_here
-            && (self.writes || keyspace.has_sliding_lives())
-            && let Some(Found::Command(command)) = self.found
-        {
-            keyspace.prefetch_policy(request.arg(command.spec.keys.first()));
-        }
     }
 }
