@@ -2,7 +2,7 @@
 
 use super::client::{Client, ClientRef, State};
 use super::gate::{Conditions, Gate, Paused};
-use super::output::{check_output, close_now, settle};
+use super::output::{check_output, close_now, hold_for_disk, settle};
 use super::pubsub::publish_counts;
 use super::received::{End, Received};
 use super::replies::Replies;
@@ -49,10 +49,12 @@ impl Line for Connection {
 
     fn take_output(&self) -> Option<Vec<u8>> {
         let mut state = self.client.state.borrow_mut();
+        // Some of it may have been made since the end of the connection's last turn.
+        hold_for_disk(&self.server, &self.client, &mut state);
         if state.replies.out.is_empty() || state.flow.close == Close::Now {
             return None;
         }
-        let out = std::mem::take(&mut state.replies.out);
+        let out = state.replies.take_out();
         state.flow.in_flight = out.len();
         state.flow.transient = std::mem::take(&mut state.replies.transient);
         Some(out)

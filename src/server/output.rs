@@ -59,7 +59,7 @@ pub fn hold_for_disk(server: &Server, client: &ClientRef, state: &mut State) {
 #[cold]
 fn hold_what_shows(server: &Server, client: &ClientRef, state: &mut State) {
     let replies = &mut state.replies;
-    if replies.out.is_empty() {
+    if replies.out.is_empty() || replies.for_disk.has_all(&replies.out) {
         return;
     }
     server.logging.keep_missing(&mut replies.for_disk.shows);

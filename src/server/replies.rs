@@ -294,6 +294,12 @@ impl Replies {
         self.for_disk.let_out(&mut self.out, keep_missing)
     }
 
+    /// Takes what may leave now.
+    pub fn take_out(&mut self) -> Vec<u8> {
+        self.for_disk.left();
+        std::mem::take(&mut self.out)
+    }
+
     /// Whether every reply so far is in `out`.
     #[inline]
     pub fn is_idle(&self) -> bool {
