@@ -8,3 +8,7 @@ mod crash;
 mod deaths;
 #[path = "aof/files.rs"]
 mod files;
+#[path = "aof/modes.rs"]
+mod modes;
+#[path = "aof/order.rs"]
+mod order;

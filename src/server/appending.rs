@@ -91,6 +91,8 @@ pub struct Appending {
     pub is_rewriting: AtomicBool,
     /// They are to be, as soon as a snapshot is written that is under way.
     pub is_scheduled: AtomicBool,
+    /// Somebody waits for the moment in which the log ends.
+    pub is_ending: AtomicBool,
     /// When that began, seconds since 1970, or 0; how long it lasted the last time (all bits set: it was never).
     pub began_s: AtomicU64,
     pub lasted_s: AtomicU64,
@@ -110,6 +112,7 @@ impl Default for Appending {
             files: Mutex::default(),
             is_rewriting: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             began_s: AtomicU64::new(0),
             lasted_s: AtomicU64::new(u64::MAX),
             has_failed: AtomicBool::new(false),

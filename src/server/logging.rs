@@ -76,8 +76,11 @@ impl Logging {
         is_due.then(|| self.global.log.push(self.shard, std::mem::take(&mut turn.records)))
     }
 
-    /// What has not reached the disk of these.
+    /// What has not reached the disk of these; none where replies do not wait for it, not any more perhaps.
     pub fn keep_missing(&self, pushes: &mut Vec<Push>) {
+        if !pushes.is_empty() && !self.global.log.holds_replies() {
+            pushes.clear();
+        }
         pushes.retain(|(shard, push)| self.global.log.synced(usize::from(*shard)) < *push);
     }
 

@@ -467,8 +467,9 @@ fn configure_log(server: &Server) {
     log.tells_time.store(config.aof_timestamp_enabled, Ordering::Relaxed);
 }
 
-/// Takes over a changed configuration: the log is begun or ended, and replies wait for the disk or do not.
-pub async fn take_over(server: &Rc<Server>) -> Result {
+/// Takes over a changed configuration: the log is begun or ended, and replies wait for the disk or do not. `in_exec`: who
+/// asks holds keys, for which the end of the log would wait, so that the log ends when the transaction is over.
+pub async fn take_over(server: &Rc<Server>, in_exec: bool) -> Result {
     let (config, log) = (server.shard.config(), &server.global.log);
     configure_log(server);
     if config.appendonly && !log.is_on() {
@@ -480,7 +481,12 @@ pub async fn take_over(server: &Rc<Server>) -> Result {
             spawn(server, Purpose::Begins);
         }
     } else if !config.appendonly && log.is_on() {
-        end(server).await;
+        if in_exec {
+            let server = server.clone();
+            glommio::spawn_local(async move { end(&server).await }).detach();
+        } else {
+            end(server).await;
+        }
     } else if log.is_on() {
         server.shard.call_all(follow_log).await;
     }
@@ -506,8 +512,14 @@ fn claim_files(server: &Rc<Server>) -> io::Result<()> {
 }
 
 async fn end(server: &Rc<Server>) {
+    if server.global.appending.is_ending.swap(true, Ordering::Relaxed) {
+        // Somebody waits already for the moment in which the log ends.
+        return;
+    }
     let transaction = hold_everything(&server.shard).await;
-    if !server.global.log.is_on() {
+    server.global.appending.is_ending.store(false, Ordering::Relaxed);
+    if !server.global.log.is_on() || server.global.config().appendonly {
+        // It has ended, or is wanted again.
         return;
     }
     server.shard.call_all(|shard| shard.hand_over_records()).await;

@@ -34,7 +34,6 @@ impl Durable {
             self.anywhere.set(pushed);
             self.last.set(pushed);
             self.shown.set(0);
-            self.is_promised.set(false);
         }
         self.next.set(pushed + 1);
     }

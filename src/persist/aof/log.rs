@@ -220,12 +220,14 @@ impl Log {
     }
 
     pub fn set_fsync(&self, fsync: Fsync) {
-        self.fsync.store(fsync as u8, Ordering::Release);
+        self.fsync.store(fsync as u8, Ordering::SeqCst);
         self.wake.notify_all();
+        // Replies that were held under `always` have nothing to wait for under the others.
+        self.ring();
     }
 
     fn fsync(&self) -> Fsync {
-        match self.fsync.load(Ordering::Acquire) {
+        match self.fsync.load(Ordering::SeqCst) {
             of if of == Fsync::Always as u8 => Fsync::Always,
             of if of == Fsync::EverySecond as u8 => Fsync::EverySecond,
             _ => Fsync::No,
@@ -241,7 +243,7 @@ impl Log {
     /// Whether replies wait for the disk.
     #[inline]
     pub fn holds_replies(&self) -> bool {
-        self.is_on() && self.fsync.load(Ordering::Relaxed) == Fsync::Always as u8
+        self.is_on() && self.fsync.load(Ordering::SeqCst) == Fsync::Always as u8
     }
 
     #[inline]
@@ -300,6 +302,16 @@ impl Log {
             let mut state = self.write(state);
             self.settle(&mut state);
         }
+        number
+    }
+
+    /// A push of a shard that has changed nothing. Its number.
+    fn push_nothing(&self, state: &mut State, shard: usize) -> u64 {
+        let end = state.records[shard];
+        state.ends[shard].push_back(end);
+        state.place();
+        let number = self.marks[shard].pushed.load(Ordering::Relaxed) + 1;
+        self.marks[shard].pushed.store(number, Ordering::Release);
         number
     }
 
@@ -561,7 +573,12 @@ impl Log {
         for (mark, synced) in self.marks.iter().zip(synced) {
             mark.synced.fetch_max(*synced, Ordering::SeqCst);
         }
-        // Who waits may wait for any shard: it is rung for when all of them are up to date.
+        self.ring();
+    }
+
+    /// Rings for every shard that waits for the disk. (A shard may wait for any shard's pushes: so it is rung for when the
+    /// marks of all of them are up to date.)
+    fn ring(&self) {
         for (mark, bell) in self.marks.iter().zip(&*self.bells) {
             if mark.awaits.swap(false, Ordering::SeqCst) {
                 bell.ring_from_outside();
@@ -622,10 +639,11 @@ impl Log {
                 // Should the room stay, then it is cut off by whoever reads the file.
                 let _ = open.trim();
             }
-            let state = if state.open.is_some() { self.sync(state) } else { state };
-            let all: Vec<u64> = (0..self.marks.len()).map(|shard| self.pushed(shard)).collect();
+            let mut state = if state.open.is_some() { self.sync(state) } else { state };
+            // A reply may wait for a push that its shard is still to make. No shard pushes from here on: so an empty push of
+            // each shard takes its place, and nobody waits for ever.
+            let all: Vec<u64> = (0..self.marks.len()).map(|shard| self.push_nothing(&mut state, shard)).collect();
             drop(state);
-            // Nobody waits for it for ever.
             self.tell(&all);
             self.recover();
         }

@@ -87,8 +87,11 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     let local = ctx.client.state.borrow().session.peer.local;
     change(&ctx.server.global, ctx.request.as_request(), local)?;
     ctx.server.shard.call_all(take_over).await;
-    if !ctx.server.global.snapshots.is_loading()
-        && let Err(error) = rewriting::take_over(&ctx.server).await
+    // What else is set must not wait for a log that is about to begin or to end.
+    let is_about_log = parse_pairs(ctx.request.as_request())?.iter().any(|(name, _)| is_about_log(name));
+    if is_about_log
+        && !ctx.server.global.snapshots.is_loading()
+        && let Err(error) = rewriting::take_over(&ctx.server, ctx.in_exec).await
     {
         // The log cannot begin: it is off, and who asks is told so.
         ctx.server.global.config().appendonly = false;
@@ -96,6 +99,11 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         return Err(error);
     }
     Ok(ctx.reply(|reply| reply.ok()))
+}
+
+/// Whether the log takes a directive over when it is set.
+fn is_about_log(name: &str) -> bool {
+    ["appendonly", "appendfsync", "aof-timestamp-enabled"].iter().any(|of| name.eq_ignore_ascii_case(of))
 }
 
 /// Changes the master copy, and what belongs to the process rather than to the shards.

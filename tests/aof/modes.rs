@@ -1,0 +1,68 @@
+//! The log is turned on and off, and set to other ways of reaching the disk, while clients write and wait for it.
+
+use crate::common::{Kind, Server, Value, int, simple, wait_until};
+use std::thread;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const WRITERS: i64 = 12;
+const WRITES: i64 = 1_500;
+
+/// EXEC held its keys while CONFIG SET waited for everything, those keys included: nobody was answered any more.
+#[test]
+fn a_transaction_can_end_the_log() {
+    for shards in [1, 2] {
+        let server = Server::start(Kind::Ember { shards }, &["--appendonly", "yes"]);
+        let (mut client, mut other) = (server.client(), server.client());
+        for line in ["MULTI", "INCR {a}n", "INCR {b}n"] {
+            client.call(line);
+        }
+        client.call("CONFIG SET appendonly no");
+        client.call("CONFIG SET hz 20");
+        assert_eq!(client.call("EXEC"), Value::Array(vec![int(1), int(1), Value::ok(), Value::ok()]));
+        assert_eq!(other.call("DBSIZE"), int(2));
+        assert!(wait_until(PATIENCE, || server.info("aof_enabled").as_deref() == Some("0")));
+
+        client.call("MULTI");
+        client.call("CONFIG SET appendonly yes");
+        client.call("INCR {a}n");
+        client.call("CONFIG SET appendonly no appendfsync always");
+        client.call("CONFIG SET appendonly yes");
+        assert_eq!(client.call("EXEC"), Value::Array(vec![Value::ok(), int(2), Value::ok(), Value::ok()]));
+        assert!(wait_until(PATIENCE, || server.info("aof_enabled").as_deref() == Some("1")));
+        assert_eq!(other.call("INCR {b}n"), int(2));
+    }
+}
+
+/// A reply waits for the push in which its change will be. Where the log ended, or did not hold replies any more, before
+/// that push, the reply waited for ever.
+#[test]
+fn no_reply_is_forgotten_while_the_log_is_set_otherwise() {
+    for shards in [1, 2] {
+        let flags = ["--appendonly", "yes", "--appendfsync", "always"];
+        let server = Server::start(Kind::Ember { shards }, &flags);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|number| {
+                let mut client = server.client();
+                thread::spawn(move || {
+                    (1..=WRITES).for_each(|n| assert_eq!(client.call(&format!("INCR n:{number}")), int(n)))
+                })
+            })
+            .collect();
+        let mut client = server.client();
+        let mut round = 0;
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            let fsync = ["everysec", "always", "no", "always"][round % 4];
+            assert_eq!(client.call(&format!("CONFIG SET appendfsync {fsync}")), Value::ok());
+            if round % 10 == 9 {
+                assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
+                assert_eq!(client.call("CONFIG SET appendonly yes"), Value::ok());
+            }
+            round += 1;
+        }
+        for writer in writers {
+            writer.join().expect("every reply comes");
+        }
+        assert_eq!(client.call("PING"), simple("PONG"));
+    }
+}
