@@ -129,6 +129,11 @@ impl Clock {
         (store_ms as i64).saturating_add(self.wall_offset_ms())
     }
 
+    /// Microseconds since 1970 for a store time, of which the milliseconds are those of [`Clock::to_wall_ms`].
+    pub fn to_wall_us(&self, store_us: u64) -> i64 {
+        (store_us as i64).saturating_add(self.wall_offset_ms().saturating_mul(US_A_MS))
+    }
+
     /// Store time for milliseconds since 1970; what lies before the start of store time becomes zero.
     pub fn to_store_ms(&self, wall_ms: i64) -> u64 {
         wall_ms.saturating_sub(self.wall_offset_ms()).max(0) as u64

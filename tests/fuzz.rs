@@ -48,6 +48,11 @@ fn logs_are_read_up_to_where_they_are_whole() {
     drive("log", 10_000, properties::log::check);
 }
 
+#[test]
+fn scripts_end_and_leave_their_machine_whole() {
+    drive("script", 4_000, properties::script::check);
+}
+
 /// Checks every input of the corpus, then as many mutated ones.
 fn drive(name: &str, cases: usize, check: impl Fn(&[u8]) + RefUnwindSafe) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(name);

@@ -454,6 +454,15 @@ const OWN: &[Directive] = &[
         field: field!(script_instructions),
     },
     Directive {
+        name: "lua-enable-deprecated-api",
+        group: Group::Scripts,
+        default: "no",
+        kind: Kind::YesNo,
+        mutable: false,
+        help: "let scripts see `getfenv`, `setfenv` and `newproxy`, by which they can change what other code of theirs sees",
+        field: field!(lua_enable_deprecated_api),
+    },
+    Directive {
         name: "active-expire-enabled",
         group: Group::Expiry,
         default: "yes",

@@ -157,6 +157,8 @@ pub struct Config {
     pub script_memory_bytes: usize,
     /// Of one run; 0: no limit.
     pub script_instructions: u64,
+    /// Scripts see getfenv, setfenv and newproxy.
+    pub lua_enable_deprecated_api: bool,
 
     pub active_expire_enabled: bool,
     /// 0: no automatic cycle.
@@ -404,6 +406,7 @@ impl Config {
             script_undeclared_keys: UndeclaredKeys::Allow,
             script_memory_bytes: 0,
             script_instructions: 0,
+            lua_enable_deprecated_api: false,
             save: SavePoints::default(),
             stop_writes_on_bgsave_error: false,
             dbfilename: String::new(),

@@ -1,11 +1,11 @@
 //! A heap of Lua's, its compiled chunks, and the threads and stacks on which they run.
 
+use super::ffi;
 use super::memory::{ALLOCATE, Memory, enter_native};
 use super::run::Run;
 use super::sandbox;
-use super::state::{Lua, REGISTRY};
+use super::state::{GLOBALS, Lua};
 use corosensei::stack::DefaultStack;
-use mlua_sys as ffi;
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
@@ -22,14 +22,16 @@ pub struct Chunk(i32);
 pub struct Worker {
     pub lua: Lua,
     stack: DefaultStack,
-    /// The thread and the table of its globals, in the registry.
-    thread: i32,
-    globals: i32,
+    kept: Kept,
 }
 
 /// What becomes of a worker while its run goes on.
-pub struct Busy {
+pub struct Busy(Kept);
+
+/// A worker's thread, its globals and the table behind them, in the registry.
+struct Kept {
     thread: i32,
+    behind: i32,
     globals: i32,
 }
 
@@ -147,19 +149,19 @@ impl Machine {
         let lua = Lua(unsafe { ffi::lua_newthread(self.main.0) });
         let thread = self.main.keep();
         self.main.push_kept(self.visible);
-        let globals = sandbox::set_globals(self.main, lua);
-        Ok(Worker { lua, stack, thread, globals })
+        let (behind, globals) = sandbox::set_globals(self.main, lua);
+        Ok(Worker { lua, stack, kept: Kept { thread, behind, globals } })
     }
 
     /// Starts something on a worker.
     pub fn start(&self, worker: Worker, body: impl FnOnce(Lua) + 'static) -> (Run, Busy) {
-        let Worker { lua, stack, thread, globals } = worker;
+        let Worker { lua, stack, kept } = worker;
         self.running.set(self.running.get() + 1);
-        (Run::new(lua, stack, body), Busy { thread, globals })
+        (Run::new(lua, stack, body), Busy(kept))
     }
 
     /// Takes back the worker of a run that is over.
-    pub fn take_back(&self, run: &mut Run, Busy { thread, globals }: Busy) {
+    pub fn take_back(&self, run: &mut Run, Busy(kept): Busy) {
         self.running.set(self.running.get() - 1);
         if self.running.get() == 0 {
             self.collected.set(self.collected_idle.get());
@@ -169,12 +171,15 @@ impl Machine {
             lua.set_top(0);
             let mut spare = self.spare.borrow_mut();
             if spare.len() < SPARE_WORKERS {
-                spare.push(Worker { lua, stack, thread, globals });
+                // The thread may have been given others (`setfenv(0, ...)`).
+                lua.push_kept(kept.globals);
+                lua.replace(GLOBALS);
+                spare.push(Worker { lua, stack, kept });
                 return;
             }
         }
-        self.main.drop_kept(thread);
-        self.main.drop_kept(globals);
+        let Kept { thread, behind, globals } = kept;
+        [thread, behind, globals].into_iter().for_each(|kept| self.main.drop_kept(kept));
     }
 
     /// A slice of collecting what nobody needs; whether that was the last one. What was in use when a round began is left
@@ -235,7 +240,7 @@ impl Machine {
 impl Worker {
     /// Pushes the table in which this thread's globals are looked up.
     pub fn push_globals(&self, lua: Lua) {
-        lua.raw_get_index(REGISTRY, self.globals);
+        lua.push_kept(self.kept.behind);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Where there is no more, Lua code fails with `not enough memory`. Lua raises that where it asks: so while a function of
 //! ours runs, over whose frame it must not jump, it gets what it asks for. What that is too much is missing later.
 
-use mlua_sys as ffi;
+use super::ffi;
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::cell::Cell;
 use std::ffi::c_void;

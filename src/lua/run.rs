@@ -5,11 +5,11 @@
 //! All runs of a machine share its heap; each has a Lua thread and a C stack. One of them runs at a time, the others stand
 //! still in one of the two places named above, where Lua expects that anything may have happened when it goes on.
 
+use super::ffi;
 use super::memory;
 use super::state::{Lua, Raise};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use mlua_sys as ffi;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};

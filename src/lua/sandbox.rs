@@ -5,11 +5,11 @@
 //! that (`rawset`, `setmetatable`, `table.insert`) knows the proxies. (Redis has a Lua of its own, whose tables can be
 //! marked as read-only.)
 
+use super::ffi;
 use super::proxies::{check_writable, protect, push_hidden};
 use super::run::check_killed;
 use super::state::{ALL_RESULTS, GLOBALS, Lua, Raise, Returned, Type};
 use super::{bits, cjson, cmsgpack, packing, random, strings, tables};
-use mlua_sys as ffi;
 use std::ffi::{CString, c_int};
 
 /// Globals of Lua's own that scripts see.
@@ -41,6 +41,9 @@ const VISIBLE: &[&str] = &[
     "unpack",
     "xpcall",
 ];
+/// What Lua's later versions have no more, and who may change what others' code sees can do harm with: scripts see it where
+/// they are told to.
+const DEPRECATED: &[&str] = &["getfenv", "newproxy", "setfenv"];
 /// Tables among them.
 const LIBRARIES: &[&str] = &["coroutine", "math", "string", "table"];
 
@@ -60,7 +63,7 @@ pub fn open(lua: Lua, install: impl FnOnce(Lua)) {
         // SAFETY: this is how they are to be called; nothing is refused them.
         unsafe {
             ffi::lua_pushcclosure(lua.0, open, 0);
-            ffi::lua_pushstring_(lua.0, name.as_ptr());
+            ffi::lua_pushlstring(lua.0, name.as_ptr(), name.count_bytes());
             ffi::lua_call(lua.0, 1, 0);
         }
     }
@@ -76,8 +79,13 @@ pub fn open(lua: Lua, install: impl FnOnce(Lua)) {
         open(lua);
         lua.pop(1);
     }
-    let added: [Library; 4] =
-        [("bit", bits::open), ("cjson", cjson::open), ("cmsgpack", cmsgpack::open), ("struct", packing::open)];
+    let added: [Library; 5] = [
+        ("bit", bits::open),
+        ("cjson", cjson::open),
+        ("cmsgpack", cmsgpack::open),
+        ("os", open_os),
+        ("struct", packing::open),
+    ];
     for (name, open) in added {
         open(lua);
         protect(lua);
@@ -97,6 +105,28 @@ pub fn open(lua: Lua, install: impl FnOnce(Lua)) {
     lua.pop(2);
 }
 
+/// Adds the deprecated functions to the table of what scripts see, which is on top of the stack. The environments that
+/// they show are a thread's own globals, which refuse to be changed, and what `newproxy` makes is never finalised.
+pub fn add_deprecated(lua: Lua) {
+    for name in DEPRECATED {
+        lua.field(GLOBALS, name);
+        lua.set_field(-2, name);
+    }
+}
+
+/// The one function of Lua's library `os` that tells nothing of the machine: the seconds that the process has computed.
+fn open_os(lua: Lua) {
+    lua.new_table(0, 1);
+    lua.set_function(-1, "clock", |lua| {
+        let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the call writes into what it is given.
+        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut used) };
+        // As C's `clock` counts it, in microseconds.
+        lua.push_number(used.tv_sec as f64 + (used.tv_nsec / 1_000) as f64 / 1e6);
+        Ok(1)
+    });
+}
+
 fn set_functions(lua: Lua) {
     let table = lua.top();
     lua.set_function(table, "rawset", raw_set);
@@ -113,17 +143,19 @@ fn set_functions(lua: Lua) {
 }
 
 /// Gives a thread globals of its own. The table of what every script sees is on top of the main stack, and is taken from
-/// it. The table behind the new globals is kept, and its number returned.
-pub fn set_globals(main: Lua, thread: Lua) -> c_int {
+/// it. The table behind the new globals and the globals themselves are kept, and their numbers returned.
+pub fn set_globals(main: Lua, thread: Lua) -> (c_int, c_int) {
     let visible = main.top();
     push_globals(main);
     main.copy(visible);
     fill_globals(main);
+    main.copy(-1);
     main.move_to(thread, 1);
     thread.replace(GLOBALS);
-    let kept = main.keep();
+    let globals = main.keep();
+    let behind = main.keep();
     main.set_top(visible - 1);
-    kept
+    (behind, globals)
 }
 
 /// Pushes the table behind new globals, which is empty, and the globals themselves, which refuse to be changed.
@@ -294,7 +326,7 @@ fn xpcall(lua: Lua) -> Returned {
 fn load_string(lua: Lua) -> Returned {
     let source = lua.check_bytes(1)?;
     let name = if lua.is_none_or_nil(2) { source } else { lua.check_bytes(2)? };
-    Ok(load_bytes(lua, source, name))
+    load_bytes(lua, source, name)
 }
 
 /// `load`, which gets its source in pieces from a function.
@@ -325,18 +357,34 @@ fn load(lua: Lua) -> Returned {
         lua.pop(1);
         lua.checkpoint(1_000)?;
     }
-    Ok(load_bytes(lua, &source, name))
+    load_bytes(lua, &source, name)
 }
 
-fn load_bytes(lua: Lua, source: &[u8], name: &[u8]) -> c_int {
-    let name: Vec<u8> = name.iter().copied().take_while(|byte| *byte != 0).collect();
+fn load_bytes(lua: Lua, source: &[u8], name: &[u8]) -> Returned {
+    let name: Vec<u8> = shown(name).iter().copied().take_while(|byte| *byte != 0).collect();
     let name = CString::new(name).unwrap_or_default();
-    if lua.load(source, &name).is_ok() {
-        return 1;
+    let result = lua.load(source, &name);
+    lua.checkpoint(PARSE_STEPS.saturating_mul(source.len()))?;
+    if result.is_ok() {
+        return Ok(1);
     }
     lua.push_nil();
     lua.insert(-2);
-    2
+    Ok(2)
+}
+
+/// Steps for a byte of source.
+const PARSE_STEPS: usize = 20;
+/// Bytes of a chunk's name. Each error in a chunk looks through the name for what is shown of it, which is less than this.
+const NAME_BYTES: usize = 64 << 10;
+
+/// What is kept of a name: its beginning, or, of a file's name, its end.
+fn shown(name: &[u8]) -> &[u8] {
+    match name {
+        name if name.len() <= NAME_BYTES => name,
+        [b'@', ..] => &name[name.len() - NAME_BYTES..],
+        name => &name[..NAME_BYTES],
+    }
 }
 
 /// The heap is everybody's: a script can look at it and ask for a step, and change nothing of how it is collected.

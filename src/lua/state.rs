@@ -5,8 +5,8 @@
 //! trampoline around them, which owns nothing, raises it; and nothing that is called here raises one by itself: what may
 //! run Lua code goes through [`Lua::call`], and memory is never refused while a function of ours runs ([`super::memory`]).
 
+use super::ffi;
 use super::memory::{self, MAX_BYTES};
-use mlua_sys as ffi;
 use std::ffi::{CStr, c_int, c_void};
 
 /// A Lua state: the stack of one thread of Lua's. Indexes count from 1, or from the top down from -1.
@@ -40,7 +40,7 @@ pub const fn upvalue(index: c_int) -> c_int {
 }
 
 /// The table that only we see.
-pub const REGISTRY: c_int = ffi::LUA_REGISTRYINDEX;
+const REGISTRY: c_int = ffi::LUA_REGISTRYINDEX;
 /// The table of a thread's globals.
 pub const GLOBALS: c_int = ffi::LUA_GLOBALSINDEX;
 pub const ALL_RESULTS: c_int = ffi::LUA_MULTRET;
@@ -179,7 +179,7 @@ impl Lua {
 
     pub fn push_bytes(self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
-        unsafe { ffi::lua_pushlstring_(self.0, bytes.as_ptr().cast(), bytes.len()) }
+        unsafe { ffi::lua_pushlstring(self.0, bytes.as_ptr().cast(), bytes.len()) }
     }
 
     pub fn push_function<F: Fn(Lua) -> Returned + Copy + 'static>(self, function: F) {
@@ -208,6 +208,11 @@ impl Lua {
     /// A value that is a number, and no string that looks like one.
     pub fn number(self, index: c_int) -> Option<f64> {
         self.is(index, Type::Number).then(|| unsafe { ffi::lua_tonumber(self.0, index) })
+    }
+
+    /// The number that a value is whose type was asked already; 0 where it is none.
+    pub fn known_number(self, index: c_int) -> f64 {
+        unsafe { ffi::lua_tonumber(self.0, index) }
     }
 
     /// A number, or a string that looks like one.
@@ -249,6 +254,11 @@ impl Lua {
         unsafe { ffi::lua_objlen(self.0, index) }
     }
 
+    /// How many of a table's items behind this one are there before the first that is missing; `most` are looked at.
+    pub fn items_after(self, table: c_int, after: c_int, most: c_int) -> c_int {
+        unsafe { ffi::lua_itemsafter(self.0, table, after, most) }
+    }
+
     pub fn new_table(self, array: usize, rest: usize) {
         let hint = |count: usize| c_int::try_from(count.min(1 << 16)).unwrap_or(0);
         unsafe { ffi::lua_createtable(self.0, hint(array), hint(rest)) }
@@ -256,7 +266,7 @@ impl Lua {
 
     /// The value under the key on top of the stack takes its place. No metatable is asked.
     pub fn raw_get(self, table: c_int) {
-        unsafe { ffi::lua_rawget_(self.0, table) }
+        unsafe { ffi::lua_rawget(self.0, table) }
     }
 
     /// Takes a value and, below it, its key from the stack. The key is neither nil nor NaN.
@@ -265,11 +275,11 @@ impl Lua {
     }
 
     pub fn raw_get_index(self, table: c_int, index: c_int) {
-        unsafe { ffi::lua_rawgeti_(self.0, table, index) }
+        unsafe { ffi::lua_rawgeti(self.0, table, index) }
     }
 
     pub fn raw_set_index(self, table: c_int, index: c_int) {
-        unsafe { ffi::lua_rawseti_(self.0, table, index) }
+        unsafe { ffi::lua_rawseti(self.0, table, index) }
     }
 
     /// Pushes a field. No metatable is asked.
@@ -394,14 +404,6 @@ impl Lua {
 
     /// Compiles source and pushes the function, or else an error.
     pub fn load(self, source: &[u8], name: &CStr) -> Result<(), Raise> {
-        if source.first() == Some(&ffi::LUA_SIGNATURE[0]) {
-            // Compiled code can crash whoever runs it.
-            self.push_bytes(format!(
-                "{}:1: unexpected symbol near 'char(27)'",
-                name.to_string_lossy().trim_start_matches('@')
-            ));
-            return Err(Raise);
-        }
         // The parser asks for memory in Lua's own way and raises where there is none: under its own protected call.
         memory::leave_native();
         // SAFETY: the source lives as long as the call.

@@ -4,13 +4,17 @@ use super::host::{Answer, Asked, with_call, with_current};
 use super::shelf::digest;
 use super::values;
 use crate::config::REDIS_VERSION;
-use crate::lua::{Lua, MAX_BYTES, Raise, Returned, check_killed, protect, refuse_unknown, wait};
+use crate::lua::{Lua, MAX_BYTES, Raise, Returned, add_deprecated, check_killed, protect, refuse_unknown, wait};
 use crate::observe::log;
 use crate::resp::{Error, Proto, Request};
 use std::cell::Cell;
 
-/// Adds the library to what scripts see: the table of that is on top of the stack.
-pub fn install(lua: Lua) {
+/// Adds the library to what scripts see: the table of that is on top of the stack. `deprecated` says whether they see what
+/// Lua has deprecated, too.
+pub fn install(lua: Lua, deprecated: bool) {
+    if deprecated {
+        add_deprecated(lua);
+    }
     push_library(lua);
     let table = lua.top();
     lua.set_function(table, "replicate_commands", |lua| answer(lua, true));
@@ -21,7 +25,10 @@ pub fn install(lua: Lua) {
 }
 
 /// Adds the library to what functions see.
-pub fn install_for_functions(lua: Lua) {
+pub fn install_for_functions(lua: Lua, deprecated: bool) {
+    if deprecated {
+        add_deprecated(lua);
+    }
     push_library(lua);
     protect(lua);
     lua.set_field(-2, "redis");

@@ -40,6 +40,7 @@ impl Loaded {
 pub struct Functions {
     libraries: Arc<Libraries>,
     memory_limit: Cell<usize>,
+    deprecated: bool,
     /// Made for the first library, and gone with the last.
     machine: RefCell<Option<Rc<Machine>>>,
     /// The catalog, and its number.
@@ -52,12 +53,14 @@ pub struct Functions {
 const CLOSED_AT_ONCE_BYTES: usize = 16 << 20;
 
 impl Functions {
-    pub fn new(libraries: Arc<Libraries>, memory_limit: usize) -> Functions {
+    /// `deprecated`: see [`api::install`].
+    pub fn new(libraries: Arc<Libraries>, memory_limit: usize, deprecated: bool) -> Functions {
         Functions {
             changes: Cell::new(libraries.changes()),
             catalog: RefCell::new(libraries.catalog()),
             libraries,
             memory_limit: Cell::new(memory_limit),
+            deprecated,
             machine: RefCell::default(),
             loaded: RefCell::default(),
         }
@@ -73,7 +76,8 @@ impl Functions {
 
     fn machine(&self) -> Rc<Machine> {
         let mut machine = self.machine.borrow_mut();
-        let new = || Rc::new(Machine::new(self.memory_limit.get(), api::install_for_functions));
+        let install = |lua| api::install_for_functions(lua, self.deprecated);
+        let new = || Rc::new(Machine::new(self.memory_limit.get(), install));
         machine.get_or_insert_with(new).clone()
     }
 

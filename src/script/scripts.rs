@@ -31,8 +31,9 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    pub fn new(shelf: Arc<Shelf>, memory_limit: usize) -> Scripts {
-        let machine = Rc::new(Machine::new(memory_limit, api::install));
+    /// `deprecated`: see [`api::install`].
+    pub fn new(shelf: Arc<Shelf>, memory_limit: usize, deprecated: bool) -> Scripts {
+        let machine = Rc::new(Machine::new(memory_limit, |lua| api::install(lua, deprecated)));
         Scripts { machine, flushes: Cell::new(shelf.flushes()), shelf, compiled: RefCell::default() }
     }
 

@@ -162,6 +162,11 @@ pub fn write(lua: Lua, script: Proto, limits: Limits, out: &mut Vec<u8>) -> Resu
     Writer { lua, script, limits, out, depth: 0 }.write()
 }
 
+/// Items that are counted at once.
+const ITEMS_AT_ONCE: i32 = 4096;
+/// What a number takes, or a short string.
+const ITEM_BYTES: usize = 8;
+
 /// Tables within tables in one reply. (Redis goes as deep as its Lua stack, some thousands.)
 const DEPTH_MAX: usize = 1_000;
 
@@ -187,7 +192,7 @@ impl Writer<'_> {
         }
         match lua.type_of(-1) {
             Type::String => self.reply().bulk(lua.bytes(-1).unwrap_or_default()),
-            Type::Number => self.reply().int(to_integer(lua.number(-1).unwrap_or_default())),
+            Type::Number => self.reply().int(to_integer(lua.known_number(-1))),
             Type::Bool if self.script == Proto::Resp3 => self.reply().bool(lua.bool(-1)),
             Type::Bool if lua.bool(-1) => self.reply().int(1),
             Type::Table => return self.write_table(),
@@ -314,16 +319,16 @@ impl Writer<'_> {
         let lua = self.lua;
         let mut count = 0;
         loop {
-            lua.raw_get_index(-1, count + 1);
-            let is_end = lua.is(-1, Type::Nil);
-            lua.pop(1);
-            if is_end {
+            let more = lua.items_after(-1, count, ITEMS_AT_ONCE);
+            count += more;
+            lua.checkpoint(2 * more as usize)?;
+            if more < ITEMS_AT_ONCE {
                 break;
             }
-            count += 1;
-            lua.checkpoint(20)?;
         }
         self.reply().array(count as usize);
+        // Small items are not moved again and again while the reply grows.
+        self.out.reserve((count as usize * ITEM_BYTES).min(self.limits.bytes));
         for index in 1..=count {
             lua.raw_get_index(-1, index);
             self.write()?;

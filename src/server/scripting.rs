@@ -37,10 +37,11 @@ pub struct Scripting {
 
 impl Scripting {
     pub fn new(global: &Global) -> Scripting {
-        let memory_bytes = global.config().script_memory_bytes;
+        let config = global.config();
+        let (memory_bytes, deprecated) = (config.script_memory_bytes, config.lua_enable_deprecated_api);
         Scripting {
-            scripts: Rc::new(Scripts::new(global.scripts.clone(), memory_bytes)),
-            functions: Functions::new(global.libraries.clone(), memory_bytes),
+            scripts: Rc::new(Scripts::new(global.scripts.clone(), memory_bytes, deprecated)),
+            functions: Functions::new(global.libraries.clone(), memory_bytes, deprecated),
             running: RefCell::default(),
             is_collecting: Cell::new(false),
         }

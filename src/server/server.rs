@@ -12,6 +12,7 @@ use super::session::Session;
 use super::slowlog::SlowLog;
 use super::subscriptions::Subscriptions;
 use super::waits::Waits;
+use crate::clock::Now;
 use crate::command::{self, CommandId};
 use crate::net::{Notify, Transport};
 use crate::observe::Rates;
@@ -73,6 +74,8 @@ pub struct SessionCtx<'a> {
     pub session: &'a mut Session,
     /// It runs within EXEC.
     pub in_exec: bool,
+    /// The moment by which deadlines are judged: within EXEC and scripts that of all their commands.
+    pub now: Now,
     pub reply: Reply<'a>,
 }
 

@@ -1,7 +1,7 @@
 //! What scripts cannot do: end the server, stop it, or use up its memory.
 
 use super::eval;
-use crate::common::{Kind, Server, Value, on_embers, wait_until};
+use crate::common::{Kind, Server, Value, bulk, int, on_embers, wait_until};
 use std::time::Duration;
 
 /// A function of the server's raises an error of Lua's. Were that an unwinding panic, the server would end: it does so in
@@ -44,6 +44,60 @@ fn failing_calls_do_not_end_the_server() {
 }
 
 /// They end by themselves, with an error.
+/// CVE-2025-46817 ended the process. (The unit tests of `src/lua/holes.rs` have the other holes.)
+#[test]
+fn unpack_does_not_end_the_server() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        for range in ["-2, 2147483647", "0, 2147483647", "-2147483648, 2147483647"] {
+            let error = "ERR user_script:1: too many results to unpack script: ";
+            let answer = eval(&mut client, &format!("return {{unpack({{1, 2, 3}}, {range})}}"), &[], &[]);
+            assert!(answer.text().starts_with(error), "{answer:?}");
+            let caught = format!("return select(2, pcall(unpack, {{1, 2, 3}}, {range}))");
+            assert_eq!(eval(&mut client, &caught, &[], &[]), bulk("too many results to unpack"));
+        }
+    });
+}
+
+/// CVE-2025-46818.
+#[test]
+fn deprecated_functions_are_there_for_who_asks_for_them() {
+    let names = ["getfenv", "setfenv", "newproxy"];
+    let library = |body: &str| format!("#!lua name=lib\nredis.register_function('f', function() {body} end)");
+    for (arg, sees) in [(&[][..], false), (&["--lua-enable-deprecated-api", "yes"], true)] {
+        on_embers(arg, |server| {
+            let mut client = server.client();
+            let told = client.call("CONFIG GET lua-enable-deprecated-api");
+            assert_eq!(told, Value::bulks(&["lua-enable-deprecated-api", if sees { "yes" } else { "no" }]));
+            let error = "ERR CONFIG SET failed (possibly related to argument 'lua-enable-deprecated-api') \
+                         - can't set immutable config";
+            assert_eq!(client.call("CONFIG SET lua-enable-deprecated-api yes").text(), error);
+            for name in names {
+                let body = format!("return type({name})");
+                let loaded = client.command(&["FUNCTION", "LOAD", "REPLACE", &library(&body)]);
+                assert_eq!(loaded, bulk("lib"));
+                for answer in [eval(&mut client, &body, &[], &[]), client.call("FCALL f 0")] {
+                    match sees {
+                        true => assert_eq!(answer, bulk("function")),
+                        false => assert!(answer.text().contains(&format!("nonexistent global variable '{name}'"))),
+                    }
+                }
+            }
+            if sees {
+                // Whatever one script does to its own code and globals, others see nothing of it.
+                for script in ["setfenv(0, {}) setfenv(1, {}) return 1", "setfenv(1, {tostring = 1}) return 1"] {
+                    assert_eq!(eval(&mut client, script, &[], &[]), int(1));
+                    assert_eq!(
+                        eval(&mut client, "return type(loadstring('return tostring')())", &[], &[]),
+                        bulk("function")
+                    );
+                    assert_eq!(eval(&mut client, script, &[], &[]), int(1));
+                }
+            }
+        });
+    }
+}
+
 #[test]
 fn what_has_no_end_in_memory_ends() {
     on_embers(&[], |server| {

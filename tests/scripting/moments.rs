@@ -133,6 +133,43 @@ fn a_key_does_not_die_while_a_script_looks() {
     });
 }
 
+/// TIME is the moment by which deadlines are judged: nothing outlives its deadline by TIME's word.
+#[test]
+fn time_stands_still_in_scripts_and_transactions() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        let script = "local before = redis.call('TIME')
+                      if KEYS[1] then redis.call('SET', KEYS[1], 'v', 'PX', 1000) end
+                      for i = 1, 2e6 do end
+                      if ARGV[1] then redis.call('SET', ARGV[1], 'v') end
+                      local after = redis.call('TIME')
+                      local ms = after[1] * 1000 + math.floor(after[2] / 1000)
+                      if KEYS[1] and redis.call('PEXPIRETIME', KEYS[1]) ~= ms + 1000 then return 'another moment' end
+                      return {before[1] .. '.' .. before[2], after[1] .. '.' .. after[2]}";
+        let keys = ["one", "two", "three"];
+        for (keys, args) in [(&keys[..0], &[][..]), (&keys[..1], &[]), (&keys[..], &[]), (&keys[..1], &["undeclared"])]
+        {
+            let answer = eval(&mut client, script, keys, args);
+            let Value::Array(times) = &answer else { panic!("{keys:?} {args:?}: {answer:?}") };
+            assert_eq!(times[0], times[1], "{keys:?} {args:?}");
+        }
+        for key in ["one", "two", "three"] {
+            client.call("MULTI");
+            for command in ["TIME", &format!("SET {key} v PX 1000"), &format!("PEXPIRETIME {key}")] {
+                assert_eq!(client.call(command).text(), "QUEUED");
+            }
+            client.command(&["EVAL", "for i = 1, 2e6 do end return redis.call('TIME')", "0"]);
+            client.call("TIME");
+            let answer = client.call("EXEC");
+            let Value::Array(answers) = &answer else { panic!("{answer:?}") };
+            assert!(answers[0] == answers[3] && answers[0] == answers[4], "{answers:?}");
+            let Value::Array(time) = &answers[0] else { panic!("{answers:?}") };
+            let number = |index: usize| time[index].text().parse::<i64>().expect("a number");
+            assert_eq!(answers[2], int(number(0) * 1_000 + number(1) / 1_000 + 1_000));
+        }
+    });
+}
+
 #[test]
 fn scripts_wake_those_who_wait() {
     on_embers(&[], |server| {

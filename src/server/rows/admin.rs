@@ -1,6 +1,5 @@
 //! COMMAND, TIME, SHUTDOWN.
 
-use crate::clock::realtime_us;
 use crate::command::OwnedRequest;
 use crate::command::describe;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
@@ -198,10 +197,10 @@ fn asked_about<'s>(ctx: &SessionCtx<'s>, asked: &OwnedRequest) -> Result<&'s Com
 }
 
 fn time(ctx: &mut SessionCtx, _: Request) -> Result {
-    let now_us = realtime_us();
+    let now_us = ctx.server.shard.clock.to_wall_us(ctx.now.us);
     ctx.reply.array(2);
-    ctx.reply.bulk_int((now_us / 1_000_000) as i64);
-    ctx.reply.bulk_int((now_us % 1_000_000) as i64);
+    ctx.reply.bulk_int(now_us.div_euclid(1_000_000));
+    ctx.reply.bulk_int(now_us.rem_euclid(1_000_000));
     Ok(())
 }
 

@@ -391,7 +391,7 @@ impl Host for Caller {
             }
             Run::Session(handler) => {
                 let mut session = Session { proto, db: self.db.get(), ..Session::of_nobody() };
-                here::call(&self.server, handler, (&mut session, true), request, out);
+                here::call(&self.server, handler, (&mut session, true, self.now), request, out);
                 self.db.set(session.db);
                 shard.meter.note(command.id);
                 shard.meter.answered(command.id, out);

@@ -230,7 +230,9 @@ fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut T
         Run::Data(command::Run::Spread(handler, merge) | command::Run::Everywhere(handler, merge)) => {
             run_whole(shard, (handler, merge), at, request, &planned.routes, shard.clock.now(), out);
         }
-        Run::Session(handler) => here::call(server, handler, (turn.session, true), request, out),
+        Run::Session(handler) => {
+            here::call(server, handler, (turn.session, true, shard.clock.now()), request, out);
+        }
         Run::Container | Run::Data(command::Run::Container) => {
             here::write_help(planned.command, &mut Reply::new(out, at.proto), request);
         }

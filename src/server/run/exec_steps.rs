@@ -4,7 +4,7 @@
 use super::steps::Step;
 use super::task::Call;
 use super::{here, script};
-use crate::clock::store_us;
+use crate::clock::{Now, store_us};
 use crate::command::{self, CommandId, OwnedRequest};
 use crate::keyspace::Tracker;
 use crate::resp::{Proto, Reply, Result};
@@ -57,6 +57,7 @@ impl ExecSteps {
             true => None,
             false => Some(Rc::new(shard.hold(self.locks.drain(..)).await)),
         };
+        let now = transaction.as_ref().map_or_else(|| shard.clock.now(), |transaction| transaction.now);
         let mut out = Vec::new();
         let proto = self.client.state.borrow().session.proto;
         if let Some(transaction) = &transaction
@@ -69,7 +70,7 @@ impl ExecSteps {
         for command in std::mem::take(&mut self.commands) {
             let start = out.len();
             let (call, ns) = Call::in_steps(&self.server, command.command, Some(command.request.as_request()));
-            if let Err(error) = self.command(command, transaction.as_ref(), &mut out, ns).await {
+            if let Err(error) = self.command(command, (transaction.as_ref(), now), &mut out, ns).await {
                 out.truncate(start);
                 Reply::new(&mut out, self.proto()).error(error);
             }
@@ -88,7 +89,7 @@ impl ExecSteps {
     async fn command(
         &self,
         StepCommand { command, run, db, routes, request }: StepCommand,
-        transaction: Option<&Rc<Transaction>>,
+        (transaction, now): (Option<&Rc<Transaction>>, Now),
         out: &mut Vec<u8>,
         ns: Rc<Cell<u64>>,
     ) -> Result {
@@ -99,7 +100,7 @@ impl ExecSteps {
             Run::Session(_) if self.client.closed.get() => {}
             Run::Session(handler) => {
                 let mut state = self.client.state.borrow_mut();
-                let run = || here::call(server, handler, (&mut state.session, true), request.as_request(), out);
+                let run = || here::call(server, handler, (&mut state.session, true, now), request.as_request(), out);
                 ns.set(shard.measured(run).1);
                 self.tracker.set(state.session.tracker);
             }

@@ -1,5 +1,6 @@
 //! A command about the connection itself, and what a container answers to HELP: here and at once.
 
+use crate::clock::Now;
 use crate::command::describe;
 use crate::command::spec::flag::PUBSUB;
 use crate::resp::{Error, Reply, Request};
@@ -24,7 +25,8 @@ fn run_muted(turn: &mut Turn, handler: SessionHandler, command: &Command, reques
     let listens = command.spec.has(PUBSUB);
     let skipped = turn.session.reply_mode == ReplyMode::SkipNext;
     let start = turn.replies.out.len();
-    call(turn.server, handler, (turn.session, false), request, &mut turn.replies.out);
+    let now = turn.server.shard.clock.now();
+    call(turn.server, handler, (turn.session, false, now), request, &mut turn.replies.out);
     turn.server.shard.meter.answered(command.id, &turn.replies.out[start..]);
     let session = &mut *turn.session;
     if skipped && session.reply_mode == ReplyMode::SkipNext && session.last_command != "client|reply" {
@@ -40,17 +42,17 @@ fn run_muted(turn: &mut Turn, handler: SessionHandler, command: &Command, reques
     }
 }
 
-/// Runs a session's command, within EXEC or not; an error takes the place of what was written.
+/// Runs a session's command, within EXEC or a script or not, at a moment; an error takes the place of what was written.
 pub fn call(
     server: &Rc<Server>,
     handler: SessionHandler,
-    (session, in_exec): (&mut Session, bool),
+    (session, in_exec, now): (&mut Session, bool, Now),
     request: Request,
     out: &mut Vec<u8>,
 ) {
     let start = out.len();
     let proto = session.proto;
-    let result = handler(&mut SessionCtx { server, session, in_exec, reply: Reply::new(out, proto) }, request);
+    let result = handler(&mut SessionCtx { server, session, in_exec, now, reply: Reply::new(out, proto) }, request);
     if let Err(error) = result {
         out.truncate(start);
         Reply::new(out, session.proto).error(error);

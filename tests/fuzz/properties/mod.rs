@@ -11,5 +11,7 @@ pub mod log;
 pub mod meter;
 pub mod number;
 pub mod parse;
+pub mod program;
 pub mod rdb;
+pub mod script;
 pub mod snapshot;
