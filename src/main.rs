@@ -10,6 +10,7 @@ use emberdb::server::{self, Global, listen, make_room_for, table, watch_signals}
 use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fmt::Display;
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
@@ -40,11 +41,11 @@ fn main() -> ExitCode {
     let config = match config::load(&args) {
         Ok(Start::Run(config)) => *config,
         Ok(Start::Help(text) | Start::Version(text)) => {
-            println!("{text}");
+            say(std::io::stdout(), text);
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            eprintln!("{error}");
+            say(std::io::stderr(), error);
             return ExitCode::FAILURE;
         }
     };
@@ -53,10 +54,15 @@ fn main() -> ExitCode {
         Err(reason) => {
             log::warning(format_args!("{reason}"));
             log::flush();
-            eprintln!("emberdb: {reason}");
+            say(std::io::stderr(), format_args!("emberdb: {reason}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Tells whoever started the program. That he has stopped listening (`| head`) is no reason to panic.
+fn say(mut to: impl Write, text: impl Display) {
+    let _ = writeln!(to, "{text}").and_then(|()| to.flush());
 }
 
 fn start(mut config: Config) -> Result<(), String> {
@@ -197,8 +203,10 @@ fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        eprintln!("emberdb: this is a defect; the process ends so that no shard is left without the others");
-        let _ = std::io::stderr().flush();
+        say(
+            std::io::stderr(),
+            "emberdb: this is a defect; the process ends so that no shard is left without the others",
+        );
         std::process::abort();
     }));
 }

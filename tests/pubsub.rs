@@ -226,16 +226,103 @@ fn resp3_pushes_messages_between_ordinary_replies() {
     });
 }
 
+/// As in Redis 7.2: 7.0 pushes before the reply, but for EXEC.
 #[test]
-fn one_can_publish_to_oneself_in_resp3() {
-    on_every_server(&[], |server| {
+fn what_one_tells_oneself_in_resp3_comes_behind_the_reply() {
+    on_embers(&["--notify-keyspace-events", "KA"], |server| {
         let mut client = server.client3();
         client.call("SUBSCRIBE news");
+        client.call("SSUBSCRIBE news");
+        let own = |kind: &str, text: &str| Value::Push(vec![bulk(kind), bulk("news"), bulk(text)]);
         client.send("PUBLISH news x");
-        let mut both = [client.read(), client.read()];
-        both.sort();
-        let own = Value::Push(vec![bulk("message"), bulk("news"), bulk("x")]);
-        assert_eq!(both, [int(1), own]);
+        assert_eq!([client.read(), client.read()], [int(1), own("message", "x")]);
+        client.send("SPUBLISH news x");
+        assert_eq!([client.read(), client.read()], [int(1), own("smessage", "x")]);
+        // Whose keys are on whichever shard.
+        for key in 0..6 {
+            let script = format!(
+                "redis.call('publish', 'news', 'a') redis.call('set', KEYS[1], 1) return redis.call('publish', 'news', '{key}')"
+            );
+            client.send_raw(&encode(&["EVAL", &script, "1", &format!("key:{key}")]));
+            let expected = [int(1), own("message", "a"), own("message", &key.to_string())];
+            assert_eq!([client.read(), client.read(), client.read()], expected, "key:{key}");
+        }
+        for line in ["MULTI", "PUBLISH news x", "PING"] {
+            client.call(line);
+        }
+        client.send("EXEC");
+        let expected = [Value::Array(vec![int(1), simple("PONG")]), own("message", "x")];
+        assert_eq!([client.read(), client.read()], expected);
+        // In a pipeline each behind its own reply.
+        let line = |i: usize| encode(&words(&format!("PUBLISH news {i}")));
+        client.send_raw(&(0..20).flat_map(line).collect::<Vec<u8>>());
+        for i in 0..20 {
+            assert_eq!([client.read(), client.read()], [int(1), own("message", &i.to_string())]);
+        }
+        client.assert_in_step();
+    });
+}
+
+#[test]
+fn events_of_ones_own_commands_come_behind_their_replies() {
+    on_embers(&["--notify-keyspace-events", "KA", "--enable-debug-command", "yes"], |server| {
+        server.delay_shards(200);
+        let mut client = server.client3();
+        client.call("PSUBSCRIBE __keyspace*");
+        for round in 0..30 {
+            let key = format!("key:{round}");
+            let event = |name: &str| {
+                let channel = format!("__keyspace@0__:{key}");
+                Value::Push(["pmessage", "__keyspace*", &channel, name].map(bulk).to_vec())
+            };
+            client.send(&format!("SET {key} 1"));
+            assert_eq!([client.read(), client.read()], [Value::ok(), event("set")]);
+            client.send(&format!("DEL {key} other:{round}"));
+            assert_eq!([client.read(), client.read()], [int(1), event("del")]);
+        }
+    });
+}
+
+/// On one shard the first message of a script came twice: the script had begun again.
+#[test]
+fn what_a_script_publishes_is_told_once() {
+    on_every_server(&[], |server| {
+        let mut listener = subscriber(server, "SUBSCRIBE news");
+        let mut client = server.client();
+        let publish = |text: &str| format!("redis.call('publish', 'news', '{text}')");
+        let set = |key: &str| format!("redis.call('set', {key}, redis.call('incr', 'runs'))");
+        let scripts = [
+            vec![publish("a"), publish("b")],
+            vec![publish("a"), set("KEYS[1]"), publish("b"), set("KEYS[1]"), publish("c")],
+            vec![set("KEYS[1]"), publish("a"), set("'other'"), publish("b")],
+            vec![publish("a"), set("'other'"), "return redis.error_reply('no')".to_owned()],
+        ];
+        for script in scripts {
+            client.send_raw(&encode(&["EVAL", &script.join(" "), "1", "key"]));
+            client.read();
+            for text in script.iter().filter_map(|line| line.strip_prefix("redis.call('publish', 'news', '")) {
+                let expected = Value::Array(vec![bulk("message"), bulk("news"), bulk(&text[..1])]);
+                assert_eq!(listener.read(), expected, "{script:?}");
+            }
+        }
+        assert_eq!(client.call("PUBLISH news end"), int(1));
+        assert_eq!(listener.read(), Value::Array(["message", "news", "end"].map(bulk).to_vec()));
+        assert_eq!(client.call("GET runs"), bulk("5"));
+    });
+}
+
+/// It may be long until a command that waits has its reply.
+#[test]
+fn who_waits_for_a_key_hears_messages_meanwhile() {
+    on_every_server(&[], |server| {
+        let (mut client, mut other) = (server.client3(), server.client());
+        client.call("SUBSCRIBE news");
+        client.send("BLPOP nothing 0");
+        assert!(wait_until(PATIENCE, || server.info("blocked_clients").as_deref() == Some("1")));
+        assert_eq!(other.call("PUBLISH news x"), int(1));
+        assert_eq!(client.read(), Value::Push(["message", "news", "x"].map(bulk).to_vec()));
+        assert_eq!(other.call("RPUSH nothing y"), int(1));
+        assert_eq!(client.read(), Value::bulks(&["nothing", "y"]));
     });
 }
 

@@ -18,6 +18,8 @@ mod ceiling;
 mod client_eviction;
 #[path = "wire/compressed_lists.rs"]
 mod compressed_lists;
+#[path = "wire/condemned.rs"]
+mod condemned;
 #[path = "wire/connections.rs"]
 mod connections;
 #[path = "wire/corners.rs"]
@@ -36,6 +38,8 @@ mod framing;
 mod fresh;
 #[path = "wire/hop.rs"]
 mod hop;
+#[path = "wire/http.rs"]
+mod http;
 #[path = "wire/lifecycle.rs"]
 mod lifecycle;
 #[path = "wire/many_keys.rs"]
@@ -46,10 +50,14 @@ mod memory;
 mod monitor;
 #[path = "wire/newer.rs"]
 mod newer;
+#[path = "wire/pauses.rs"]
+mod pauses;
 #[path = "wire/policies.rs"]
 mod policies;
 #[path = "wire/pressure.rs"]
 mod pressure;
+#[path = "wire/secrets.rs"]
+mod secrets;
 #[path = "wire/session.rs"]
 mod session;
 #[path = "wire/standalone.rs"]

@@ -13,16 +13,35 @@ pub struct Row<R: 'static> {
     pub run: R,
     /// For a command such as OBJECT, which only groups others.
     pub subcommands: &'static [Row<R>],
+    /// Which of its arguments nobody is shown.
+    pub secrets: Secrets,
+}
+
+/// Which arguments of a command are secret. Whoever shows requests to others than those who have sent them asks for this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secrets {
+    None,
+    /// All from this index on.
+    From(usize),
+    /// The two behind each option AUTH of HELLO.
+    Hello,
+    /// Of the pairs from this index on, the values of directives that are secret.
+    Directives(usize),
 }
 
 impl<R: Copy> Row<R> {
     pub const fn new(spec: Spec, run: R) -> Row<R> {
-        Row { spec, run, subcommands: &[] }
+        Row { spec, run, subcommands: &[], secrets: Secrets::None }
     }
 
     /// A container; `run` answers where no subcommand is named right.
     pub const fn container(spec: Spec, run: R, subcommands: &'static [Row<R>]) -> Row<R> {
-        Row { spec, run, subcommands }
+        Row { spec, run, subcommands, secrets: Secrets::None }
+    }
+
+    /// The same with arguments that are secret.
+    pub const fn hiding(self, secrets: Secrets) -> Row<R> {
+        Row { secrets, ..self }
     }
 }
 

@@ -20,6 +20,7 @@
 //! | `eviction.rs` | amounts of memory, and which keys go where it is short |
 //! | `policy.rs`, `policies.rs` | an expiry policy, and all of them |
 //! | `types.rs` | values with a shape of their own: log levels, event flags, output limits |
+//! | `words.rs` | words as one run of bytes, for files of data |
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
 //! | `rewrite.rs` | `CONFIG REWRITE` |
 //! | `help.rs` | `--help` and the README's table |
@@ -42,6 +43,7 @@ mod rewrite;
 mod save_points;
 mod types;
 mod values;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -61,6 +63,7 @@ pub use types::{
     PipelineOrder, ScriptScope, UndeclaredKeys,
 };
 pub use values::{Kind, ValueError, escape, parse_memory, quote};
+pub use words::{join_words, split_words};
 
 /// The version of Redis whose behaviour clients may expect.
 pub const REDIS_VERSION: &str = "7.0.15";
@@ -268,6 +271,11 @@ impl Default for Config {
         }
         config
     }
+}
+
+/// Whether nobody is to be shown what the directive of this name says, who has not asked for it.
+pub fn is_secret_directive(name: &[u8]) -> bool {
+    std::str::from_utf8(name).ok().and_then(directives::find).is_some_and(|directive| directive.kind.is_secret())
 }
 
 impl Config {

@@ -29,6 +29,8 @@ pub enum Kind {
     YesNo,
     Choice(&'static [&'static str]),
     Text,
+    /// A text that nobody is shown who has not asked for it.
+    Secret,
     /// One without a folder.
     FileName,
     /// Pairs of seconds and changes; each line adds some.
@@ -117,6 +119,15 @@ impl Kind {
         )
     }
 
+    /// Whether its values are passwords, or the like.
+    pub(super) fn is_secret(&self) -> bool {
+        match self {
+            Kind::Secret => true,
+            Kind::Only { like, .. } => like.is_secret(),
+            _ => false,
+        }
+    }
+
     /// What is valid, in a few words for a table; empty where everything is.
     pub fn describe(&self) -> String {
         match self {
@@ -129,6 +140,7 @@ impl Kind {
             Kind::YesNo => "yes, no".into(),
             Kind::Choice(names) => names.join(", "),
             Kind::Text
+            | Kind::Secret
             | Kind::FileName
             | Kind::SavePoints
             | Kind::Addresses
@@ -172,6 +184,7 @@ impl Kind {
                     .into(),
             ),
             Kind::Text
+            | Kind::Secret
             | Kind::FileName
             | Kind::SavePoints
             | Kind::Addresses
@@ -237,6 +250,7 @@ impl Kind {
                 if kept.eq_ignore_ascii_case(value) { Ok(kept) } else { Err(ValueError::Unavailable(why)) }
             }
             Kind::Text
+            | Kind::Secret
             | Kind::FileName
             | Kind::SavePoints
             | Kind::Amount
@@ -252,7 +266,7 @@ impl Kind {
     pub(super) fn kept_line(&self, kept: &str) -> String {
         match self {
             Kind::Memory { .. } => parse_memory(kept).map_or_else(|| kept.to_string(), format_memory),
-            Kind::Text => quote(kept),
+            Kind::Text | Kind::Secret => quote(kept),
             _ if kept.is_empty() => quote(kept),
             _ => kept.to_string(),
         }

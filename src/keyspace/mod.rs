@@ -104,6 +104,9 @@ pub struct Keyspace {
     /// Nobody but the command that runs looks at its keys, and what it says to the journal holds only where what it finds
     /// dead is gone: so it goes, whoever is older.
     pub buries: bool,
+    /// Data stand still until then, store microseconds (CLIENT PAUSE): what is dead is hidden, and stays. Only a command that
+    /// writes there buries it, which was under way when the pause began.
+    pub still_until_us: u64,
     /// What is dead by the clock, and is not for who holds it.
     aside: Vec<Aside>,
     pub effects: Effects,
@@ -153,6 +156,7 @@ impl Keyspace {
             nodes: Nodes::default(),
             seen_from: LATEST,
             buries: false,
+            still_until_us: 0,
             aside: Vec::new(),
             effects: Effects::default(),
             leases: Leases::default(),
@@ -255,8 +259,8 @@ impl Keyspace {
     fn see_dead(&mut self, db: usize, key: Key, slot: Option<Slot>, now: Now) {
         if let Some(slot) = slot
             && (self.buries || self.seen_from >= now || self.dbs[db].is_dead(slot, self.seen_from.ms))
-            // So many deaths wait to be written that this one stays hidden where it is, for the cycle to find.
-            && (self.buries || !self.deaths.is_full())
+            // In a pause, or where so many deaths wait to be written, this one stays hidden where it is, for the cycle to find.
+            && (self.buries || !self.deaths.is_full() && now.us >= self.still_until_us)
         {
             self.bury(db, slot, now);
         }
@@ -354,10 +358,10 @@ impl Keyspace {
         deadline_ms: Option<u64>,
         now: Now,
     ) -> KeyEdit<'_> {
-        if (self.seen_from < now || self.deaths.is_full())
+        if (self.seen_from.us < now.us || now.us < self.still_until_us || self.deaths.is_full())
             && let Some(slot) = self.dbs[db].find(key)
         {
-            // Dead, and kept for a transaction, or while others wait to be written. Whoever writes here has waited for all
+            // Dead, and kept for a transaction, in a pause, or while others wait to be written. Whoever writes here has waited for all
             // that look at this key.
             self.bury(db, slot, now);
         }
@@ -892,6 +896,27 @@ mod tests {
         keyspace.buries = true;
         assert!(keyspace.find(0, key, later, Touch::NOTHING).is_none());
         assert_eq!((keyspace.len(0), keyspace.effects.said.take().len()), (0, 1));
+    }
+
+    #[test]
+    fn what_dies_in_a_pause_is_hidden_until_it_is_over() {
+        let (mut keyspace, now) = (keyspace(), Now::from_ms(DAY_MS));
+        let hasher = keyspace.hasher().clone();
+        ["read", "written"].iter().for_each(|name| insert(&mut keyspace, 0, name, DAY_MS + 1, now));
+        keyspace.effects.close_all();
+        keyspace.effects.set_wanted(NotifyFlags::EXPIRED);
+        let (later, end) = (Now::from_ms(DAY_MS + 2), Now::from_ms(DAY_MS + 3));
+        keyspace.still_until_us = end.us;
+        for name in [b"read".as_slice(), b"written"] {
+            assert!(keyspace.find(0, hasher.key(name), later, Touch::NOTHING).is_none());
+            assert!(!keyspace.remove(0, hasher.key(name), later));
+        }
+        assert_eq!((keyspace.len(0), keyspace.live_len(0, later), keyspace.effects.take()), (2, 0, Vec::new()));
+        insert(&mut keyspace, 0, "written", 2 * DAY_MS, later);
+        let died = |name: &str| Notice { db: 0, event: Event::Expired, key: name.as_bytes().into() };
+        assert_eq!((keyspace.len(0), keyspace.effects.take()), (2, vec![died("written")]), "by a command under way");
+        assert!(keyspace.find(0, hasher.key(b"read"), end, Touch::NOTHING).is_none());
+        assert_eq!((keyspace.len(0), keyspace.effects.take()), (1, vec![died("read")]));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct State {
     pub at: usize,
     /// What it held when that was counted last.
     pub counted_bytes: usize,
+    /// The same where it might have been ended for it.
+    pub counted_evictable_bytes: usize,
 }
 
 /// What keeps a connection's requests waiting.
@@ -112,6 +114,7 @@ impl State {
             input: Vec::new(),
             at: 0,
             counted_bytes: 0,
+            counted_evictable_bytes: 0,
         }
     }
 
@@ -152,6 +155,11 @@ impl State {
     pub fn has_room_for(&self, target: u16) -> bool {
         let leaves = self.replies.out.len() + self.flow.in_flight < HELD_BYTES;
         leaves && (self.unsent() < HELD_BYTES || self.replies.awaited_shard() == Some(target))
+    }
+
+    /// Whether it may be ended where connections hold too much in all.
+    pub fn may_be_evicted(&self) -> bool {
+        !self.session.no_evict && !self.session.follows && self.flow.close != Close::Now
     }
 
     /// Bytes this connection holds.

@@ -1,11 +1,12 @@
 //! Where connections hold more than `maxmemory-clients` in all, those that hold most are ended, on whichever shard, but
 //! for those under CLIENT NO-EVICT. Until they are, others wait that have sent much or are owed something: what they would
-//! be answered would be held, too.
+//! be answered would be held, too. Nor is anybody served meanwhile who waits for a key: whoever is ended would take along
+//! what was pushed.
 
 use super::client::ClientRef;
 use super::output::close_now;
 use super::server::Server;
-use super::session::Close;
+use crate::net::step_back;
 use crate::observe::log;
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -44,16 +45,19 @@ pub fn configure(server: &Server) {
 pub async fn keep_below(server: Rc<Server>) {
     loop {
         server.client_memory.alarm.wait().await;
-        server.client_memory.is_called.set(false);
         while server.client_memory.excess_bytes() > 0 {
-            if server.global.evicts_clients.swap(true, Ordering::Acquire) {
+            if server.global.evicts_clients.swap(true, Ordering::SeqCst) {
                 // Who is at it looks again before it stops.
                 break;
             }
             let ended = end_some(&server).await;
-            server.global.evicts_clients.store(false, Ordering::Release);
+            server.global.evicts_clients.swap(false, Ordering::SeqCst);
             if ended == 0 {
-                break;
+                if !server.client_memory.is_full() {
+                    break;
+                }
+                // Somebody has come meanwhile who may go.
+                step_back().await;
             }
         }
     }
@@ -87,8 +91,7 @@ async fn end_some(server: &Rc<Server>) -> usize {
 fn largest(server: &Server) -> Held {
     let may_go = |client: &ClientRef| {
         let state = client.state.try_borrow().ok()?;
-        let goes = !state.session.no_evict && !state.session.follows && state.flow.close != Close::Now;
-        goes.then_some((state.counted_bytes, client.id, server.shard.id))
+        state.may_be_evicted().then_some((state.counted_bytes, client.id, server.shard.id))
     };
     let mut holders: Vec<Holder> = server.clients().iter().filter_map(may_go).collect();
     let mut others_bytes = 0;

@@ -8,7 +8,7 @@ use super::session::Close;
 use crate::net::{Notify, sleep};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long until those look again who wait for others to be ended.
@@ -24,13 +24,11 @@ pub struct ClientMemory {
     limit_bytes: Cell<u64>,
     /// Somebody has to go.
     pub alarm: Notify,
-    /// The task was called, and has not looked yet.
-    pub is_called: Cell<bool>,
 }
 
 impl ClientMemory {
     pub fn new(global: Arc<Global>, shard: usize) -> ClientMemory {
-        ClientMemory { global, shard, limit_bytes: Cell::new(0), alarm: Notify::default(), is_called: Cell::new(false) }
+        ClientMemory { global, shard, limit_bytes: Cell::new(0), alarm: Notify::default() }
     }
 
     pub fn set_limit(&self, bytes: u64) {
@@ -55,13 +53,13 @@ impl ClientMemory {
         let bytes = if state.flow.close == Close::Now { 0 } else { state.memory_bytes() };
         self.replace(state, bytes);
         if self.excess_bytes() > 0 {
-            self.is_called.set(true);
             self.alarm.notify();
         }
     }
 
-    /// Whether connections hold too much, and some of them are about to be ended: what others would be answered waits
-    /// until that has been done. (Where none may be ended, nobody waits.)
+    /// Whether connections hold too much, and some of them are about to be ended, on whichever shard: what others would be
+    /// answered waits until that has been done, and what any of them waits for stays where it is. (Where none may be ended,
+    /// nobody waits.)
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_bounded() && self.ends_some_beyond(0)
@@ -76,7 +74,8 @@ impl ClientMemory {
 
     #[inline(never)]
     fn ends_some_beyond(&self, excess: u64) -> bool {
-        (self.is_called.get() || self.global.evicts_clients.load(Ordering::Relaxed)) && self.excess_bytes() > excess
+        let may_end_some = || self.global.evictable_bytes.iter().any(|bytes| bytes.load(Ordering::Relaxed) > 0);
+        self.excess_bytes() > excess && may_end_some()
     }
 
     /// Returns when that has been done.
@@ -92,12 +91,11 @@ impl ClientMemory {
     }
 
     fn replace(&self, state: &mut State, bytes: usize) {
+        let evictable_bytes = if state.may_be_evicted() { bytes } else { 0 };
         let before = std::mem::replace(&mut state.counted_bytes, bytes);
-        if before != bytes {
-            // No other thread writes it.
-            let total = &self.global.client_bytes[self.shard];
-            total.store(total.load(Ordering::Relaxed) + bytes as u64 - before as u64, Ordering::Relaxed);
-        }
+        change(&self.global.client_bytes[self.shard], before, bytes);
+        let before = std::mem::replace(&mut state.counted_evictable_bytes, evictable_bytes);
+        change(&self.global.evictable_bytes[self.shard], before, evictable_bytes);
     }
 
     /// What the connections of this shard hold.
@@ -113,5 +111,12 @@ impl ClientMemory {
     /// By how much so many bytes are more.
     pub fn excess_of(&self, held: u64) -> u64 {
         if self.is_bounded() { held.saturating_sub(self.limit_bytes.get()) } else { 0 }
+    }
+}
+
+/// A part of a sum is another number now. No other thread writes the sum.
+fn change(sum: &AtomicU64, before: usize, now: usize) {
+    if before != now {
+        sum.store(sum.load(Ordering::Relaxed) + now as u64 - before as u64, Ordering::Relaxed);
     }
 }

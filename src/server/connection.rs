@@ -2,7 +2,7 @@
 
 use super::client::{Client, ClientRef, State};
 use super::gate::{Conditions, Gate, Paused};
-use super::output::{check_output, close_now, hold_for_disk, settle};
+use super::output::{check_output, close_now, condemn, hold_for_disk, settle};
 use super::pubsub::publish_counts;
 use super::received::{End, Received};
 use super::replies::Replies;
@@ -113,7 +113,7 @@ impl Line for Connection {
 /// Forgets a connection whose socket is closed.
 fn forget(server: &Server, client: &Client) {
     client.closed.set(true);
-    server.waits.give_up(client.id);
+    server.waits.withdraw(client.id);
     {
         let session = &mut client.state.borrow_mut().session;
         unwatch(&server.shard, session.watched.take());
@@ -209,7 +209,7 @@ fn check_input(server: &Server, state: &mut State) {
             "Closing client that reached max query buffer length: id={} addr={}",
             state.session.peer.id, state.session.peer.addr
         ));
-        state.flow.close = Close::Now;
+        condemn(server, state.session.peer.id, state);
     }
 }
 

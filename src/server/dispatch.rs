@@ -1,12 +1,12 @@
 //! One request: whether it may run, whether it is queued, and which way it runs.
 
 use super::gate::{self, Refusal};
-use super::monitor;
 use super::received::RoutedKey;
 use super::run::{atomic, callee, coordinate, exec, here, in_the_way, scatter, script, single, task, wait};
 use super::server::{Command, Found, Run};
 use super::split;
 use super::turn::{Progress, Turn};
+use super::{http, monitor};
 use crate::command;
 use crate::command::governed::{self, refuses_pairs};
 use crate::resp::{Error, Request, Result, printable};
@@ -17,6 +17,9 @@ use crate::shard::At;
 pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<RoutedKey>) -> Progress {
     let command = match known(request, found) {
         Ok(command) => command,
+        Err(_) if matches!(found, Found::Unknown) && http::is_spoken(request) && !turn.client.replays => {
+            return http::refuse(turn);
+        }
         Err(error) => return refuse(turn, found, error),
     };
     if !turn.session.gate.admits(command.spec.flags)

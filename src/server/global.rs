@@ -27,6 +27,8 @@ pub struct Global {
     pub trackers: Vec<AtomicUsize>,
     /// Bytes that connections hold by shard, counted where `maxmemory-clients` bounds them.
     pub client_bytes: Vec<AtomicU64>,
+    /// What of it those hold that may be ended for it.
+    pub evictable_bytes: Vec<AtomicU64>,
     /// A shard is about to end connections that hold too much.
     pub evicts_clients: AtomicBool,
     pub evicted_clients: AtomicU64,
@@ -34,6 +36,8 @@ pub struct Global {
     pub journal_follower: AtomicU64,
     pub accepted: AtomicU64,
     pub rejected: AtomicU64,
+    /// When the log was told last that somebody speaks HTTP, store microseconds; 0: never.
+    pub http_logged_us: AtomicU64,
     pub started_us: u64,
     pub run_id: String,
     /// Under which replicas would know the data (DEBUG CHANGE-REPL-ID).
@@ -82,11 +86,13 @@ impl Global {
             monitors: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             trackers: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
             client_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            evictable_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             evicts_clients: AtomicBool::new(false),
             evicted_clients: AtomicU64::new(0),
             journal_follower: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            http_logged_us: AtomicU64::new(0),
             started_us: store_us(),
             run_id: random_id(&mut rng),
             replication_id: Mutex::new(random_id(&mut rng)),

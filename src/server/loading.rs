@@ -5,7 +5,7 @@ use super::saving::{LOG_POSITION, POLICY, hold_everything};
 use super::server::Server;
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
-use crate::config::Policies;
+use crate::config::{Policies, split_words};
 use crate::net::{Bell, next_from_outside};
 use crate::observe::log;
 use crate::persist::reading::{self, Beside, Limits, LoadError};
@@ -155,8 +155,8 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
 /// Policies of the file, where the configuration has no other for that prefix.
 async fn take_policies(server: &Rc<Server>, beside: &Beside) {
     for (_, value) in beside.fields.iter().filter(|(name, _)| name == POLICY.as_bytes()) {
-        let words = std::str::from_utf8(value).ok().map(|text| text.split('\0'));
-        let parsed = words.and_then(|words| Policies::parse(words).ok());
+        let words = split_words(value).unwrap_or_default();
+        let parsed = Policies::parse(words.iter().map(String::as_str)).ok();
         let parsed = parsed.map(|(prefix, policy, _)| (prefix.to_owned(), policy));
         let Some((prefix, policy)) = parsed else {
             log::warning(format_args!("A policy in the file is none: '{}'", value.escape_ascii()));

@@ -18,6 +18,7 @@
 //! | `replay.rs`, `loading.rs`, `saving.rs` | what a log says is done; snapshots: from the disk, and to it |
 //! | `connection.rs`, `received.rs` | one connection's bytes; the requests of one receive, looked up together |
 //! | `dispatch.rs` | one request: may it run, is it queued, which way does it run |
+//! | `http.rs` | the end of connections that speak HTTP |
 //! | `run/` | the ways: `single`, `scatter`, `atomic`, `coordinate`, `steps`, `exec`, `exec_steps`, `wait`, `script`, `here`, `task` |
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
 //! | `watch.rs` | WATCH, and what EXEC asks about it |
@@ -46,6 +47,7 @@ mod follower;
 mod for_disk;
 mod gate;
 mod global;
+mod http;
 mod journal;
 pub mod listen;
 mod loading;

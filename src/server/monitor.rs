@@ -9,6 +9,7 @@ use super::output::{self, close_now};
 use super::server::{Command, Server};
 use super::session::{Close, Session};
 use crate::clock::realtime_us;
+use crate::command::spec::Secrets;
 use crate::command::spec::flag::{ADMIN, SKIP_MONITOR};
 use crate::observe::log;
 use crate::resp::Request;
@@ -41,7 +42,8 @@ pub fn end(server: &Server, session: &mut Session) {
 #[cold]
 pub fn show(server: &Server, session: &Session, db: usize, command: &Command, request: Request) {
     if command.spec.flags & (ADMIN | SKIP_MONITOR) == 0 {
-        server.monitors.write(By::Client(&session.peer), db, request, realtime_us(), output::most_pushed_bytes(server));
+        let shown = (command.row.secrets, request);
+        server.monitors.write(By::Client(&session.peer), db, shown, realtime_us(), output::most_pushed_bytes(server));
     }
 }
 
@@ -49,14 +51,15 @@ pub fn show(server: &Server, session: &Session, db: usize, command: &Command, re
 #[cold]
 pub fn show_call(server: &Server, session: &Session, request: Request) {
     let (db, most) = (session.db, output::most_pushed_bytes(server));
-    server.monitors.write(By::Client(&session.peer), db, request, realtime_us(), most);
+    server.monitors.write(By::Client(&session.peer), db, (Secrets::None, request), realtime_us(), most);
 }
 
 /// Shows a command of a script's.
 #[cold]
 pub fn show_script(server: &Server, db: usize, command: &Command, request: Request) {
     if command.spec.flags & (ADMIN | SKIP_MONITOR) == 0 {
-        server.monitors.write(By::Script, db, request, realtime_us(), output::most_pushed_bytes(server));
+        let shown = (command.row.secrets, request);
+        server.monitors.write(By::Script, db, shown, realtime_us(), output::most_pushed_bytes(server));
     }
 }
 

@@ -3,6 +3,7 @@
 use super::client::ClientRef;
 use super::session::Peer;
 use super::shown::{self, quote};
+use crate::command::spec::Secrets;
 use crate::resp::Request;
 use std::cell::RefCell;
 use std::io::Write;
@@ -37,7 +38,7 @@ impl Monitors {
 
     /// Writes the line of a command, at a moment of the wall clock. It is cut short when it has more than `most` bytes:
     /// no monitor may hold so much, so it ends, whatever else the line says.
-    pub fn write(&self, by: By, db: usize, request: Request, now_us: u64, most: usize) {
+    pub fn write(&self, by: By, db: usize, (secrets, request): (Secrets, Request), now_us: u64, most: usize) {
         let mut lines = self.lines.borrow_mut();
         let (unix, addr) = match by {
             By::Script => ("", "lua"),
@@ -49,7 +50,7 @@ impl Monitors {
         let (seconds, us) = (now_us / 1_000_000, now_us % 1_000_000);
         write!(lines, "+{seconds}.{us:06} [{db} {unix}{addr}]").expect("writing to memory");
         let most = lines.len().saturating_add(most);
-        for arg in shown::args(request) {
+        for arg in shown::args(secrets, request) {
             lines.push(b' ');
             if !quote(arg, &mut lines, most) {
                 break;

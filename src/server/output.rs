@@ -97,7 +97,8 @@ fn let_stalled_go_on(server: &Server, client: u64, state: &mut State) {
     }
 }
 
-/// Puts pushed bytes behind what the connection is about to be sent; they leave with [`send_pushed`].
+/// Puts pushed bytes behind what the connection is about to be sent, before replies that are still open; they leave with
+/// [`send_pushed`].
 pub fn push(server: &Server, client: &ClientRef, bytes: &[u8]) {
     push_with(server, client, |replies| replies.push(bytes));
 }
@@ -112,7 +113,13 @@ fn push_with(server: &Server, client: &ClientRef, push: impl FnOnce(&mut Replies
             return;
         }
         push(&mut state.replies);
-        show_everything(server, &mut state);
+        if state.flow.blocked && is_past_limits(server, &mut state) {
+            // What it waits for may come before the end of this turn.
+            log_past_limits(client);
+            condemn(server, client.id, &mut state);
+        } else {
+            show_everything(server, &mut state);
+        }
     }
     let mut pushed = server.pushed.borrow_mut();
     if pushed.last().is_none_or(|last| last.id != client.id) {
@@ -120,20 +127,28 @@ fn push_with(server: &Server, client: &ClientRef, push: impl FnOnce(&mut Replies
     }
 }
 
-/// The same behind every reply that is still open, but for that of a command that waits for a key: it may be long until
-/// that is there.
+/// The same behind every reply that is still open, since what is pushed may come of the commands that these answer; but
+/// for that of a command that waits for a key: it may be long until that is there.
 pub fn push_behind(server: &Server, client: &ClientRef, bytes: &[u8]) {
-    let waits = {
-        let flow = &client.state.borrow().flow;
-        flow.blocked && !server.waits.is_decided(client.id)
-    };
+    let waits = client.state.borrow().flow.blocked && !server.waits.is_over(client.id);
+    push_with(server, client, |replies| put_behind(replies, waits, bytes));
+}
+
+fn put_behind(replies: &mut Replies, waits: bool, bytes: &[u8]) {
+    if waits {
+        replies.push(bytes);
+    } else {
+        replies.push_behind(bytes);
+    }
+}
+
+/// The same for names of keys that have changed. The reply of a command that waits may be on its way, and have what is not
+/// true any more.
+pub fn push_names_behind(server: &Server, client: &ClientRef, bytes: &[u8]) {
+    let waits = client.state.borrow().flow.blocked && !server.waits.is_decided(client.id);
     push_with(server, client, |replies| {
         let before_bytes = replies.memory_bytes();
-        if waits {
-            replies.push(bytes)
-        } else {
-            replies.push_behind(bytes)
-        }
+        put_behind(replies, waits, bytes);
         // If keys had to go for the names of keys that have gone, there would be no end of it.
         if server.shard.max_bytes() > 0 {
             replies.note_transient(before_bytes);
@@ -160,42 +175,52 @@ pub fn send_pushed(server: &Rc<Server>) {
 
 /// Ends connections whose output is past their class's limit.
 pub fn check_output(server: &Server, client: &Client) {
-    let limits = server.shard.config().client_output_buffer_limit;
-    let over = {
-        let mut state = client.state.borrow_mut();
-        if state.flow.close == Close::Now || state.session.is_sent_snapshot {
-            // Of a snapshot it is sent no more than it reads.
-            return;
-        }
-        let limit = if state.session.is_told() { limits.pubsub } else { limits.normal };
-        let unsent = state.unsent() as u64;
-        // What nobody asked for just now is held to the limit of those who listen, whatever else a connection is sent.
-        let pushed = unsent.min(state.replies.pushed_bytes as u64);
-        let now_us = store_us();
-        let is_over = |limit: u64, bytes: u64| limit > 0 && bytes > limit;
-        let soft = is_over(limit.soft_bytes, unsent) || is_over(limits.pubsub.soft_bytes, pushed);
-        let soft_s = if is_over(limit.soft_bytes, unsent) { limit.soft_s } else { limits.pubsub.soft_s };
-        let since_us = *state.flow.soft_since_us.get_or_insert(now_us);
-        if !soft {
-            state.flow.soft_since_us = None;
-        }
-        is_over(limit.hard_bytes, unsent)
-            || is_over(limits.pubsub.hard_bytes, pushed)
-            || soft && now_us.saturating_sub(since_us) > soft_s * 1_000_000
-    };
+    let over = is_past_limits(server, &mut client.state.borrow_mut());
     if over && !client.closed.get() {
-        log::warning(format_args!("Client id={} closed for overcoming of output buffer limits.", client.id));
+        log_past_limits(client);
         close_now(server, client);
     }
 }
 
+fn log_past_limits(client: &Client) {
+    log::warning(format_args!("Client id={} closed for overcoming of output buffer limits.", client.id));
+}
+
+/// Whether a connection that goes on has more to be sent than it may.
+fn is_past_limits(server: &Server, state: &mut State) -> bool {
+    if state.flow.close == Close::Now || state.session.is_sent_snapshot {
+        // Of a snapshot it is sent no more than it reads.
+        return false;
+    }
+    let limits = server.shard.config().client_output_buffer_limit;
+    let limit = if state.session.is_told() { limits.pubsub } else { limits.normal };
+    let unsent = state.unsent() as u64;
+    // What nobody asked for just now is held to the limit of those who listen, whatever else a connection is sent.
+    let pushed = unsent.min(state.replies.pushed_bytes as u64);
+    let now_us = store_us();
+    let is_over = |limit: u64, bytes: u64| limit > 0 && bytes > limit;
+    let soft = is_over(limit.soft_bytes, unsent) || is_over(limits.pubsub.soft_bytes, pushed);
+    let soft_s = if is_over(limit.soft_bytes, unsent) { limit.soft_s } else { limits.pubsub.soft_s };
+    let since_us = *state.flow.soft_since_us.get_or_insert(now_us);
+    if !soft {
+        state.flow.soft_since_us = None;
+    }
+    is_over(limit.hard_bytes, unsent)
+        || is_over(limits.pubsub.hard_bytes, pushed)
+        || soft && now_us.saturating_sub(since_us) > soft_s * 1_000_000
+}
+
 /// Ends a connection: what it still had to say or to hear is lost.
 pub fn close_now(server: &Server, client: &Client) {
-    server.waits.give_up(client.id);
-    {
-        let mut state = client.state.borrow_mut();
-        state.flow.close = Close::Now;
-        server.client_memory.count(&mut state);
-    }
+    condemn(server, client.id, &mut client.state.borrow_mut());
     server.transport.shut(client.line);
+}
+
+/// The same from within its turn, or where others have theirs: the socket is closed when [`settle`] is called. It is served
+/// nothing from now on (see `shard/waiters.rs`). A connection whose own command is running does not wait, and needs but
+/// be marked.
+pub fn condemn(server: &Server, client: u64, state: &mut State) {
+    server.waits.withdraw(client);
+    state.flow.close = Close::Now;
+    server.client_memory.count(state);
 }

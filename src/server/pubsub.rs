@@ -1,5 +1,6 @@
 //! Publish and subscribe. Each shard knows what its own connections listen to; a message goes to every shard that has
-//! subscriptions, and each delivers it to its own.
+//! subscriptions, and each delivers it to its own. Who hears in RESP3 what a command of its own has caused hears it behind
+//! the reply of that command, as in Redis 7.2.
 
 use super::client::ClientRef;
 use super::output;
@@ -46,7 +47,7 @@ fn queue(server: &Server, world: World, channel: &[u8], payload: &[u8]) -> usize
 
 fn send(server: &Server, client: &ClientRef, message: &[&[u8]]) {
     let proto = client.state.borrow().session.proto;
-    output::push(server, client, &encode(proto, message));
+    output::push_behind(server, client, &encode(proto, message));
 }
 
 fn encode(proto: Proto, message: &[&[u8]]) -> Vec<u8> {

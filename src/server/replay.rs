@@ -10,7 +10,7 @@ use super::server::Server;
 use super::session::ReplyMode;
 use crate::clock::realtime_us;
 use crate::command::deaths::death_of;
-use crate::config::{Policies, Policy};
+use crate::config::{Policies, Policy, split_words};
 use crate::journal::aside::{self, Aside};
 use crate::net::{next_from_outside, step_back};
 use crate::observe::log;
@@ -169,15 +169,17 @@ async fn suspend_policies(server: &Rc<Server>, wants: bool) {
 /// What of EXPIRY POLICY was said.
 fn take_note(server: &Server, words: &[u8]) {
     let config = server.shard.config();
-    let text = std::str::from_utf8(words).unwrap_or_default();
-    let taken = match text.split_once('\0') {
-        Some(("POLICY", words)) => Policies::parse(words.split('\0')).ok().map(|(prefix, policy, _)| {
+    let said = split_words(words).unwrap_or_default();
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    let taken = match &said[..] {
+        ["POLICY", words @ ..] => Policies::parse(words.iter().copied()).ok().map(|(prefix, policy, _)| {
             config.expiry_policies.lock().insert(prefix.into(), policy);
         }),
         // What it says is for those who read the files.
-        Some((batch::BASE, _)) => Some(()),
-        Some(("NOPOLICY", prefix)) => {
-            config.expiry_policies.lock().remove(prefix);
+        [batch::BASE, ..] => Some(()),
+        // (Zero bytes were not told from the ends of words once.)
+        ["NOPOLICY", prefix @ ..] => {
+            config.expiry_policies.lock().remove(prefix.join("\0").as_str());
             Some(())
         }
         _ => None,

@@ -5,7 +5,7 @@ use super::server::Server;
 use super::session::Contents;
 use crate::clock::realtime_us;
 use crate::command::dump;
-use crate::config::{Policy, SavePoint};
+use crate::config::{Policy, SavePoint, join_words};
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, memory};
 use crate::persist::disk::RealDisk;
@@ -372,7 +372,7 @@ fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], base_of: Opti
     }
     for (prefix, policy) in &*server.shard.config().expiry_policies.lock() {
         let words: Vec<String> = std::iter::once(prefix.to_string()).chain(policy.words()).collect();
-        file::write_field(out, POLICY, words.join("\0").as_bytes());
+        file::write_field(out, POLICY, &join_words(&words));
     }
     write_libraries(out, server);
     let databases = sizes.first().map_or(0, |sizes| sizes.databases.len());

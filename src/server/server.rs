@@ -13,6 +13,7 @@ use super::slowlog::SlowLog;
 use super::subscriptions::Subscriptions;
 use super::waits::Waits;
 use crate::clock::Now;
+use crate::command::spec::Secrets;
 use crate::command::{self, CommandId};
 use crate::net::{Notify, Transport};
 use crate::observe::Rates;
@@ -190,6 +191,11 @@ impl Server {
             me: me.clone(),
             shard,
         })
+    }
+
+    /// Which arguments of a command nobody is shown.
+    pub fn secrets(&self, command: CommandId) -> Secrets {
+        self.table.get(command).row.secrets
     }
 
     /// The server of the shard on which a call runs.

@@ -1,58 +1,54 @@
 //! Requests as operators see them, in the slow log and through MONITOR: passwords are left out.
 
-use crate::config::escape;
+use crate::command::spec::Secrets;
+use crate::config::{escape, is_secret_directive};
 use crate::resp::Request;
 
 const REDACTED: &[u8] = b"(redacted)";
 
-/// The arguments of a request, its passwords excepted.
-pub fn args<'r>(request: Request<'r>) -> impl Iterator<Item = &'r [u8]> {
-    let mut secrets = Secrets::of(request);
-    request.from(0).enumerate().map(move |(index, arg)| if secrets.has(index, arg) { REDACTED } else { arg })
+/// The arguments of a request, without what its row says is secret.
+pub fn args<'r>(secrets: Secrets, request: Request<'r>) -> impl Iterator<Item = &'r [u8]> {
+    let mut hidden = Hidden::of(secrets);
+    request.from(0).enumerate().map(move |(index, arg)| if hidden.has(index, arg) { REDACTED } else { arg })
 }
 
-/// Which arguments are secret, as far as a request has been read.
-enum Secrets {
-    None,
-    /// AUTH: all but the name of the command.
-    All,
-    /// HELLO: so many of the arguments that come next belong to its option AUTH, or to another.
+/// Which arguments are hidden, as far as a request has been read.
+enum Hidden {
+    From(usize),
+    /// So many of the arguments that come next belong to HELLO's option AUTH, or to another.
     Hello {
         secret: usize,
         plain: usize,
     },
-    /// CONFIG SET: whether the value that comes next is.
-    Config {
+    /// Whether the value that comes next is. The names stand at every second index from the first on.
+    Directives {
+        first: usize,
         is_next: bool,
     },
 }
 
-impl Secrets {
-    fn of(request: Request) -> Secrets {
-        if request.is(0, "auth") {
-            Secrets::All
-        } else if request.is(0, "hello") {
-            Secrets::Hello { secret: 0, plain: 2 }
-        } else if request.is(0, "config") && request.is(1, "set") {
-            Secrets::Config { is_next: false }
-        } else {
-            Secrets::None
+impl Hidden {
+    fn of(secrets: Secrets) -> Hidden {
+        match secrets {
+            Secrets::None => Hidden::From(usize::MAX),
+            Secrets::From(first) => Hidden::From(first),
+            Secrets::Hello => Hidden::Hello { secret: 0, plain: 2 },
+            Secrets::Directives(first) => Hidden::Directives { first, is_next: false },
         }
     }
 
     fn has(&mut self, index: usize, arg: &[u8]) -> bool {
         match self {
-            Secrets::None => false,
-            Secrets::All => index > 0,
-            Secrets::Hello { secret, .. } if *secret > 0 => {
+            Hidden::From(first) => index >= *first,
+            Hidden::Hello { secret, .. } if *secret > 0 => {
                 *secret -= 1;
                 true
             }
-            Secrets::Hello { plain, .. } if *plain > 0 => {
+            Hidden::Hello { plain, .. } if *plain > 0 => {
                 *plain -= 1;
                 false
             }
-            Secrets::Hello { secret, plain } => {
+            Hidden::Hello { secret, plain } => {
                 if arg.eq_ignore_ascii_case(b"auth") {
                     *secret = 2;
                 } else if arg.eq_ignore_ascii_case(b"setname") {
@@ -60,9 +56,10 @@ impl Secrets {
                 }
                 false
             }
-            Secrets::Config { is_next } => {
+            Hidden::Directives { first, is_next } => {
+                let is_name = index >= *first && (index - *first).is_multiple_of(2);
                 let is_secret = *is_next;
-                *is_next = index >= 2 && index.is_multiple_of(2) && arg.eq_ignore_ascii_case(b"requirepass");
+                *is_next = is_name && is_secret_directive(arg);
                 is_secret
             }
         }
@@ -87,13 +84,17 @@ pub fn quote(arg: &[u8], out: &mut Vec<u8>, most: usize) -> bool {
 mod tests {
     use super::*;
     use crate::command::OwnedRequest;
+    use crate::server::server::Found;
 
     fn shown(request: &str) -> String {
         let request = OwnedRequest::from_args(request.split(' ').map(str::as_bytes));
-        let args: Vec<&[u8]> = args(request.as_request()).collect();
+        let table = crate::server::table();
+        let Found::Command(command) = table.find(request.as_request()) else { panic!("no command") };
+        let args: Vec<&[u8]> = args(command.row.secrets, request.as_request()).collect();
         String::from_utf8(args.join(&b' ')).expect("text")
     }
 
+    /// As Redis 7.0.15 shows them in its slow log, and more: names of users, and directives that it lacks without TLS.
     #[test]
     fn passwords_are_left_out() {
         for (request, expected) in [
@@ -108,7 +109,23 @@ mod tests {
             ),
             ("hello 3 auth auth auth", "hello 3 auth (redacted) (redacted)"),
             ("config set port 1 RequirePass secret", "config set port 1 RequirePass (redacted)"),
+            (
+                "CONFIG SET masterauth a masteruser b hz 10",
+                "CONFIG SET masterauth (redacted) masteruser (redacted) hz 10",
+            ),
+            (
+                "config set nosuch x tls-key-file-pass a TLS-CLIENT-KEY-FILE-PASS b",
+                "config set nosuch x tls-key-file-pass (redacted) TLS-CLIENT-KEY-FILE-PASS (redacted)",
+            ),
+            ("config set hz masterauth requirepass", "config set hz masterauth requirepass"),
+            ("config set masterauth secret requirepass", "config set masterauth (redacted) requirepass"),
             ("config get requirepass", "config get requirepass"),
+            (
+                "acl setuser bob on >secret #0123 +@all",
+                "acl setuser (redacted) (redacted) (redacted) (redacted) (redacted)",
+            ),
+            ("acl deluser bob", "acl deluser (redacted)"),
+            ("acl getuser bob", "acl getuser (redacted)"),
             ("set requirepass x", "set requirepass x"),
         ] {
             assert_eq!(shown(request), expected);

@@ -1,6 +1,7 @@
 //! The slow log: commands of this shard's connections that took long, wherever they ran.
 
 use super::shown;
+use crate::command::spec::Secrets;
 use crate::resp::Request;
 use std::collections::VecDeque;
 
@@ -39,9 +40,9 @@ pub struct SlowLog {
 
 impl SlowLog {
     /// A request as the log shows it.
-    pub fn args(request: Request) -> Vec<Vec<u8>> {
+    pub fn args(secrets: Secrets, request: Request) -> Vec<Vec<u8>> {
         let whole = if request.len() > ARGS { ARGS - 1 } else { request.len() };
-        let mut args: Vec<Vec<u8>> = shown::args(request).take(whole).map(shorten).collect();
+        let mut args: Vec<Vec<u8>> = shown::args(secrets, request).take(whole).map(shorten).collect();
         if whole < request.len() {
             args.push(format!("... ({} more arguments)", request.len() - whole).into_bytes());
         }
@@ -98,7 +99,7 @@ mod tests {
     fn long_requests_are_cut_short() {
         let args = |count: usize, bytes: usize| {
             let request = OwnedRequest::from_args((0..count).map(|_| &[b'x'; 1000][..bytes]));
-            SlowLog::args(request.as_request())
+            SlowLog::args(Secrets::None, request.as_request())
         };
         assert_eq!(args(32, 128), vec![vec![b'x'; 128]; 32]);
         let cut = args(100, 200);

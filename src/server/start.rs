@@ -36,7 +36,12 @@ pub fn table() -> Table {
 /// A row of the command room among those of this one. Made once for the life of the process.
 fn on_data(row: &'static Row<command::Run>) -> Row<Run> {
     let subcommands: Vec<Row<Run>> = row.subcommands.iter().map(on_data).collect();
-    Row { spec: row.spec, run: Run::Data(row.run), subcommands: Box::leak(subcommands.into_boxed_slice()) }
+    Row {
+        spec: row.spec,
+        run: Run::Data(row.run),
+        subcommands: Box::leak(subcommands.into_boxed_slice()),
+        secrets: row.secrets,
+    }
 }
 
 /// Makes a shard's server, which is what the shard calls.
@@ -99,7 +104,7 @@ impl Front for Server {
                     &state.session,
                     part.at.command,
                     part.ns,
-                    SlowLog::args(part.request(&batch.buffer, &batch.spans)),
+                    SlowLog::args(server.secrets(part.at.command), part.request(&batch.buffer, &batch.spans)),
                 );
             }
             if part.stalls {
@@ -165,6 +170,10 @@ impl Front for Server {
 
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News) {
         self.waits.tell(client, claim, news);
+    }
+
+    fn ends_some(&self) -> bool {
+        self.client_memory.is_full()
     }
 
     fn as_any(&self) -> &dyn Any {

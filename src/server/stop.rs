@@ -51,6 +51,8 @@ pub async fn shutdown(server: &Rc<Server>) {
     let deadline = Instant::now() + DRAIN;
     let close = |shard: &Rc<crate::shard::Shard>| {
         for client in Server::of(shard).clients() {
+            // The process ends before anybody can tell whether what it took for them has arrived.
+            Server::of(shard).waits.withdraw(client.id);
             let mut state = client.state.borrow_mut();
             if state.flow.close == Close::No {
                 state.flow.close = Close::AfterReplies;

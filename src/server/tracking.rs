@@ -158,7 +158,7 @@ fn push(server: &Rc<Server>, client: &ClientRef, names: Option<&Names>) {
         (session.proto, tracks.redirect)
     };
     match redirect {
-        None if proto == Proto::Resp3 => output::push_behind(server, client, &invalidate(names)),
+        None if proto == Proto::Resp3 => output::push_names_behind(server, client, &invalidate(names)),
         None => {}
         Some((to, target)) => {
             let (names, from) = (names.cloned(), (client.id, server.shard.id));
@@ -202,7 +202,7 @@ fn redirected(server: &Rc<Server>, to: u64, (client, shard): (u64, usize), names
         (session.proto, session.subscriptions() > 0)
     };
     if proto == Proto::Resp3 {
-        output::push_behind(server, &told, &invalidate(names));
+        output::push_names_behind(server, &told, &invalidate(names));
     } else if listens {
         let mut out = Vec::new();
         let mut reply = Reply::new(&mut out, proto);
@@ -210,7 +210,7 @@ fn redirected(server: &Rc<Server>, to: u64, (client, shard): (u64, usize), names
         reply.bulk(b"message");
         reply.bulk(b"__redis__:invalidate");
         write_names(&mut reply, names);
-        output::push_behind(server, &told, &out);
+        output::push_names_behind(server, &told, &out);
     }
     output::send_pushed(server);
 }
@@ -233,7 +233,7 @@ fn has_broken(server: &Rc<Server>, client: u64, to: u64) {
         reply.push(2);
         reply.bulk(b"tracking-redir-broken");
         reply.int(to as i64);
-        output::push_behind(server, &client, &out);
+        output::push_names_behind(server, &client, &out);
         output::send_pushed(server);
     }
 }

@@ -121,7 +121,7 @@ impl Turn<'_> {
         let meter = &self.server.shard.meter;
         meter.ran(command, ns);
         if meter.is_slow(ns) {
-            log_slow(self.server, self.session, command, ns, SlowLog::args(request));
+            log_slow(self.server, self.session, command, ns, SlowLog::args(self.server.secrets(command), request));
         }
     }
 }

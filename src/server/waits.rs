@@ -68,17 +68,20 @@ impl Waits {
         self.0.borrow().contains_key(&client)
     }
 
+    /// Whether its reply is there, or on the way.
+    pub fn is_over(&self, client: u64) -> bool {
+        self.of(client).is_none_or(|blocked| blocked.claim.is_over())
+    }
+
     /// Whether its reply may be on the way.
     pub fn is_decided(&self, client: u64) -> bool {
         self.of(client).is_none_or(|blocked| !blocked.claim.is_waiting())
     }
 
-    /// Ends the wait of a connection that is gone, if it waited.
-    pub fn give_up(&self, client: u64) {
-        if let Some(blocked) = self.of(client)
-            && !blocked.finish(End::Gone)
-        {
-            // Whoever has it gives it back, or serves it; then its task ends it.
+    /// Ends the wait of a connection that is to end, if it waits: nobody serves it any more, but for whoever is about to.
+    pub fn withdraw(&self, client: u64) {
+        if let Some(blocked) = self.of(client) {
+            blocked.claim.withdraw();
             blocked.end.set(Some(End::Gone));
             blocked.alarm.notify();
         }

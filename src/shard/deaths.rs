@@ -38,7 +38,7 @@ pub(super) async fn write_deaths(shard: Rc<Shard>, xadd: CommandId) {
         shard.deaths_alarm.wait().await;
         // While clients are paused nothing is written.
         while !shard.keyspace.borrow().deaths.is_empty() {
-            match shard.catch_up().us < shard.hold_until_us.get() {
+            match shard.stands_still(shard.catch_up()) {
                 true => sleep(PAUSED_FOR).await,
                 false => write_lot(&shard, xadd).await,
             }

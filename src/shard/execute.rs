@@ -384,7 +384,8 @@ impl Shard {
     pub fn set_replaying(&self, wants: bool) {
         self.is_replaying.set(wants);
         self.meter.complains.set(if wants { COMPLAINTS } else { 0 });
-        self.hold_expiry_until(if wants { u64::MAX } else { 0 });
+        self.hold_until_us.set(if wants { u64::MAX } else { 0 });
+        self.cycle_alarm.notify();
         self.keyspace.borrow_mut().was_emptied = false;
         self.serve_waiters();
     }
@@ -397,8 +398,8 @@ impl Shard {
             ctx.end_saying(request);
         }
         if ctx.keyspace.has_sliding_lives() {
-            let (latest, is_paused) = (self.clock.now(), self.clock.now().us < self.hold_until_us.get());
-            if is_paused {
+            let latest = self.clock.now();
+            if self.stands_still(latest) {
                 ctx.keyspace.take_used();
             }
             ctx.renew_used(latest);

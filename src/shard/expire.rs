@@ -65,7 +65,7 @@ async fn run_cycle(shard: Rc<Shard>) {
     loop {
         let now = shard.catch_up();
         let settings = shard.settings();
-        if now.us < shard.hold_until_us.get() {
+        if shard.stands_still(now) {
             sleep_until(&shard, shard.hold_until_us.get()).await;
             continue;
         }
@@ -110,7 +110,7 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
             }
         }
         let began_us = store_us();
-        let Some(now) = shard.cycle_now() else { return };
+        let Some(now) = shard.cycle_now().filter(|_| !shard.stands_still(shard.clock.now())) else { return };
         let outcome = {
             let (mut keyspace, mut rng) = (shard.keyspace.borrow_mut(), shard.rng.borrow_mut());
             let mut cycle = shard.cycle.borrow_mut();
@@ -119,7 +119,7 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
         shard.after_commands();
         let ended_us = store_us();
         shard.meter.count_event(Event::ExpireCycle, ended_us.saturating_sub(began_us).saturating_mul(1_000));
-        if outcome != Outcome::More || now.us < shard.hold_until_us.get() {
+        if outcome != Outcome::More {
             return;
         }
         if ended_us >= turn_ends_us {

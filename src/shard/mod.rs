@@ -109,6 +109,8 @@ pub trait Front {
     fn script(&self, request: Request, at: At, now: Now, out: &mut Vec<u8>, later: Later) -> bool;
     /// What has become of a connection's wait for a key.
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News);
+    /// Whether connections, of whichever shard, are about to be ended, and which was not decided yet.
+    fn ends_some(&self) -> bool;
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -166,7 +168,7 @@ pub struct Shard {
     postponed: Cell<bool>,
     /// Turns of serving: the cycle sees from it whether somebody was served meanwhile.
     turns: Cell<u64>,
-    /// Store microseconds until which nothing is deleted by the cycle (CLIENT PAUSE).
+    /// Store microseconds until which data stand still (CLIENT PAUSE).
     hold_until_us: Cell<u64>,
     /// What runs comes from a log: no key is dead before the log says so.
     is_replaying: Cell<bool>,
@@ -321,10 +323,17 @@ impl Shard {
         self.cycle_alarm.notify();
     }
 
-    /// Holds the cycle until then.
+    /// Nothing dies by its deadline until then, nor goes because memory is short.
     pub fn hold_expiry_until(&self, until_us: u64) {
         self.hold_until_us.set(until_us);
+        self.keyspace.borrow_mut().still_until_us = until_us;
         self.cycle_alarm.notify();
+    }
+
+    /// Whether data stand still at this moment, see [`Shard::hold_expiry_until`].
+    #[inline]
+    pub fn stands_still(&self, now: Now) -> bool {
+        now.us < self.hold_until_us.get()
     }
 
     /// Hands events to the front; wakes the cycle where a deadline is earlier than it expects. To be called after

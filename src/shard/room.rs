@@ -351,7 +351,7 @@ impl Shard {
         let (room, now) = (&self.room, self.clock.now());
         let (max_bytes, bound) = (room.max_bytes.get(), room.bound());
         let mut used = self.used();
-        if used.counted <= max_bytes || now.us < self.hold_until_us.get() {
+        if used.counted <= max_bytes || self.stands_still(now) {
             room.allow(used.counted);
             return Space::Enough;
         }
@@ -528,7 +528,7 @@ pub(super) async fn keep_below(shard: Rc<Shard>) {
         shard.room.alarm.wait().await;
         while shard.room.is_bounded() {
             let now = shard.catch_up();
-            if now.us < shard.hold_until_us.get() {
+            if shard.stands_still(now) {
                 sleep(NOT_NOW).await;
                 continue;
             }

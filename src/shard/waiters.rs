@@ -8,7 +8,15 @@
 //! A request whose keys are all here is served here. One that needs keys of other shards, or a key that a transaction has
 //! locked, is called: its coordinator takes the keys and tries, and the queue behind it waits.
 //!
+//! # Connections that end
+//! From the moment at which it is known that a connection ends, nothing is taken from a key for it: its claim is
+//! withdrawn there and then ([`Claim::withdraw`]), by whichever of its ends comes about (`server/output.rs` has the one
+//! door), and before the socket is closed. Who has the claim at that moment has taken it before: what is found goes into a
+//! reply that nobody reads, as one that was on the wire; what is not found is not waited for. Where connections are about to
+//! end and it is not known yet which, nobody is served anywhere until it is ([`Front::ends_some`]).
+//!
 //! [`Effects::ready`]: crate::keyspace::Effects::ready
+//! [`Front::ends_some`]: super::Front::ends_some
 
 use super::Shard;
 use super::message::{At, Lock};
@@ -31,6 +39,10 @@ const TAKEN: u8 = 1;
 /// Its coordinator was called to look, and may have to wait for the keys before it can.
 const CALLED: u8 = 2;
 const OVER: u8 = 3;
+/// As taken, but its connection is to end: the wait is over where nothing is found for it.
+const TAKEN_LAST: u8 = 4;
+/// Over, and nobody has served it.
+const WITHDRAWN: u8 = 5;
 
 impl Claim {
     /// Takes the wait, to serve it. Nobody else can until it is given back.
@@ -57,9 +69,27 @@ impl Claim {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The wait goes on.
+    /// The wait goes on, unless its connection is to end.
     pub fn give_back(&self) {
-        self.0.store(WAITS, Ordering::Release);
+        if !self.change(TAKEN, WAITS) {
+            self.change(TAKEN_LAST, WITHDRAWN);
+        }
+    }
+
+    /// The connection is to end: from now on nobody takes the wait.
+    pub fn withdraw(&self) {
+        let withdrawn = |state| match state {
+            WAITS | CALLED => Some(WITHDRAWN),
+            TAKEN => Some(TAKEN_LAST),
+            _ => None,
+        };
+        // (Where it is over already it stays so.)
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, withdrawn);
+    }
+
+    /// Whether it was withdrawn, and nobody is about to serve it.
+    pub fn is_withdrawn(&self) -> bool {
+        self.0.load(Ordering::Acquire) == WITHDRAWN
     }
 
     /// The wait is over, for whoever has taken it.
@@ -73,7 +103,7 @@ impl Claim {
     }
 
     pub fn is_over(&self) -> bool {
-        self.0.load(Ordering::Acquire) == OVER
+        matches!(self.0.load(Ordering::Acquire), OVER | WITHDRAWN)
     }
 }
 
@@ -232,7 +262,8 @@ impl Shard {
                 if waiter.called {
                     return;
                 }
-                if !waiter.claim.take() {
+                // Somebody else looks after it, or it is about to be decided whose connections end.
+                if self.front().ends_some() || !waiter.claim.take() {
                     waiters.again.insert(name);
                     return;
                 }
@@ -293,5 +324,42 @@ impl Shard {
         } else {
             self.tell(origin, move |shard| shard.front().waited(client, &claim, news));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_to_end_is_served_by_nobody_but_who_is_about_to() {
+        let claim = Claim::default();
+        claim.withdraw();
+        assert!(claim.is_withdrawn() && claim.is_over() && !claim.take() && !claim.take_back());
+
+        let claim = Claim::default();
+        assert!(claim.take());
+        claim.call();
+        claim.withdraw();
+        assert!(claim.is_withdrawn() && !claim.answer_call(), "its coordinator had not looked yet");
+
+        let claim = Claim::default();
+        assert!(claim.take());
+        claim.withdraw();
+        assert!(!claim.is_over() && !claim.take_back());
+        claim.give_back();
+        assert!(claim.is_withdrawn() && !claim.take(), "nothing was found for it");
+
+        let claim = Claim::default();
+        assert!(claim.take());
+        claim.withdraw();
+        claim.end();
+        claim.withdraw();
+        assert!(claim.is_over() && !claim.is_withdrawn(), "it was served: the reply is on its way");
+
+        let claim = Claim::default();
+        assert!(claim.take());
+        claim.give_back();
+        assert!(claim.is_waiting() && claim.take());
     }
 }

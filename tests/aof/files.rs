@@ -415,6 +415,12 @@ fn functions_and_policies_are_there_again() {
     assert_eq!(client.call("EXPIRY POLICY SET sessions: 30m"), Value::ok());
     assert_eq!(client.call("EXPIRY POLICY SET gone: 30m"), Value::ok());
     assert_eq!(client.call("EXPIRY POLICY DEL gone:"), int(1));
+    // Names of any bytes that are text.
+    for (prefix, stream) in [("a\0b", "s\0t"), ("\0", "\0\0"), ("\u{ff}%00\n", "plain"), ("none\0", "x")] {
+        let policy = ["EXPIRY", "POLICY", "SET", prefix, "30m", "EVENTS", stream, "WITHVALUE"];
+        assert_eq!(client.command(&policy), Value::ok());
+    }
+    assert_eq!(client.command(&["EXPIRY", "POLICY", "DEL", "none\0"]), int(1));
     assert_eq!(client.call("SET sessions:1 x"), Value::ok());
     assert_eq!(client.call("SET sessions:2 x"), Value::ok());
     assert!(!client.call("PERSIST sessions:2").is_error());

@@ -2,9 +2,12 @@
 //! it had one list of connections.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, Server, Value, bulk, error, int, on_embers, on_every_server, simple, wait_until};
+use crate::common::{
+    Client, Server, Value, bulk, encode, error, int, on_embers, on_every_server, simple, wait_until, words,
+};
 
 /// More than there are shards, so that some of them share one.
 const CONNECTIONS: usize = 8;
@@ -201,6 +204,23 @@ fn kill_refuses_what_it_does_not_understand() {
         refused("SKIPME maybe", "ERR syntax error");
         refused("FOO bar", "ERR syntax error");
         refused("ID 1 TYPE", "ERR syntax error");
+    });
+}
+
+/// All of the transaction runs.
+#[test]
+fn who_ends_itself_in_a_transaction_hears_that_and_no_more() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        let own = id(&mut client);
+        let kill = format!("CLIENT KILL ID {own} SKIPME no");
+        let lines = ["MULTI", "SET k 1", &kill, "SET k 2", "GET k", "EXEC", "SET k 3"];
+        client.send_raw(&lines.iter().flat_map(|line| encode(&words(line))).collect::<Vec<u8>>());
+        let mut heard = Vec::new();
+        client.stream().read_to_end(&mut heard).expect("it is ended");
+        let expected = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n+OK\r\n:1\r\n";
+        assert_eq!(heard.escape_ascii().to_string(), expected.escape_ascii().to_string());
+        assert_eq!(server.client().call("GET k"), bulk("2"));
     });
 }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -404,4 +404,57 @@ fn an_idle_shard_hardly_wakes_up() {
         after.iter().zip(&before).all(|(after, before)| after - before <= 3)
     });
     assert!(few, "a shard wakes up more than three times in every second");
+}
+
+/// A pipe whose reader has gone, as `| head` leaves it.
+fn deaf() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
+
+/// Both programs panicked where their output could not be written.
+#[test]
+fn nobody_has_to_listen_to_what_is_printed() {
+    let (server, bench) = (env!("CARGO_BIN_EXE_emberdb"), env!("CARGO_BIN_EXE_emberdb-bench"));
+    let well = [(server, "--help"), (server, "--version"), (bench, "--help")];
+    for (program, flag) in well {
+        let run = Command::new(program).arg(flag).stdout(deaf()).output().expect("it starts");
+        assert!(run.status.success(), "{program} {flag}: {run:?}");
+        assert_eq!(String::from_utf8_lossy(&run.stderr), "", "{program} {flag}");
+    }
+    for (program, flag) in
+        [(server, "--no-such-flag"), (bench, "--summary=/nowhere"), (server, "--dir=/nowhere/at/all")]
+    {
+        let run = Command::new(program).arg(flag).stdout(deaf()).stderr(deaf()).status().expect("it starts");
+        // 101 is a panic's.
+        assert!(matches!(run.code(), Some(1 | 2)), "{program} {flag}: {run}");
+    }
+}
+
+#[test]
+fn a_server_goes_on_where_nobody_reads_its_log() {
+    let port = Port::claim();
+    for closed in [false, true] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_emberdb"));
+        command.args(["--port", &port.number().to_string(), "--shards", "2", "--loglevel", "debug"]);
+        command.args(["--enable-debug-command", "yes"]);
+        command.stdin(Stdio::null()).stdout(deaf()).stderr(deaf());
+        if closed {
+            // SAFETY: closes two descriptors of the new process, which nothing has used yet.
+            unsafe { command.pre_exec(|| Ok((libc::close(1), libc::close(2))).map(drop)) };
+        }
+        let mut server = command.spawn().expect("it starts");
+        assert!(wait_until(END_LIMIT * 4, || Client::connect(port.number()).is_ok()));
+        let mut client = Client::connect(port.number()).expect("a connection");
+        for _ in 0..3 {
+            assert_eq!(client.call("DEBUG LOG line"), Value::ok());
+            assert_eq!(client.call("CONFIG SET maxmemory 0"), Value::ok());
+        }
+        client.assert_in_step();
+        client.send("SHUTDOWN NOSAVE");
+        assert!(client.is_closed_by_server());
+        assert!(wait_until(END_LIMIT, || server.try_wait().expect("wait").is_some()));
+        assert!(server.wait().expect("wait").success());
+    }
 }

@@ -285,6 +285,14 @@ fn policies_stand_in_the_configuration_file() {
         assert_eq!(client.call("CONFIG GET expiry-policy").items()[1], bulk("\"\" NONE MAX 30d; sessions: 30m"));
         ok(&mut client, "EXPIRY POLICY DEL sessions:");
         assert_eq!(client.call("CONFIG GET expiry-policy").items()[1], bulk("\"\" NONE MAX 30d"));
+        // A prefix, and the name of a stream, may have any bytes that are text.
+        let named = ["EXPIRY", "POLICY", "SET", "a\0b", "1h", "EVENTS", "s\0t"];
+        assert_eq!(client.command(&named), Value::ok());
+        let line = client.call("CONFIG GET expiry-policy").items()[1].text();
+        assert_eq!(line, r#""" NONE MAX 30d; "a\x00b" 1h EVENTS "s\x00t""#);
+        std::fs::write(&path, format!("expiry-policy {}\n", line.replace("; ", "\nexpiry-policy "))).unwrap();
+        let again = Server::start(Kind::Ember { shards }, &["--include", file]);
+        assert_eq!(again.client().call("EXPIRY POLICY LIST"), client.call("EXPIRY POLICY LIST"));
         drop(server);
         std::fs::remove_dir_all(&folder).unwrap();
     }

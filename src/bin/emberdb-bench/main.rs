@@ -11,6 +11,7 @@
 //!  engine     the loop of one thread over its links        metric    which figures there are
 //!  workload   what is asked (keys, encode, template)       recorder  histograms by phase and interval
 //!  schedule   when it is asked                             setting   a directive changed for a while
+//!  said       what is printed
 //! ```
 //!
 //! Connections, tables and plots are those of `emberdb::measure`, and nothing else of the library is used: any RESP
@@ -35,6 +36,7 @@ mod objective;
 mod recorder;
 mod report;
 mod round;
+mod said;
 mod schedule;
 mod search;
 mod setting;
@@ -53,7 +55,7 @@ fn main() -> ExitCode {
     match run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("emberdb-bench: {failure}");
+            said::complain(failure);
             ExitCode::FAILURE
         }
     }

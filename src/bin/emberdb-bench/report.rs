@@ -4,6 +4,7 @@ use crate::failure::{Failure, Result};
 use crate::flags::{Flags, Rate};
 use crate::hgrm;
 use crate::recorder::histogram;
+use crate::said::say;
 use crate::workload::Kind;
 use clap::ValueEnum;
 use emberdb::measure::plot::{self, Axis, Line, Scale};
@@ -69,10 +70,10 @@ impl Rounds {
 impl Report<'_> {
     /// Prints the table and writes the folder, if one is wanted.
     pub fn finish(&self) -> Result<()> {
-        println!("{}", self.text());
+        say(self.text());
         if let Some(folder) = &self.flags.out {
             self.write(folder)?;
-            println!("written to {}", folder.display());
+            say(format_args!("written to {}", folder.display()));
         }
         Ok(())
     }

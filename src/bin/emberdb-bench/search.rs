@@ -4,6 +4,7 @@ use crate::failure::Result;
 use crate::objective::Objective;
 use crate::recorder::Outcome;
 use crate::round::{CLOSED, Plan, Round};
+use crate::said::say;
 use emberdb::measure::target::Target;
 use serde_json::json;
 
@@ -54,7 +55,7 @@ pub struct Found {
 pub fn search(plan: &Plan, target: &Target, objective: &Objective) -> Result<Found> {
     let closed = Plan { phases: vec![CLOSED.min(plan.phases[0])], progress: false, ..plan.clone() };
     let closed_rate = closed.run(target)?.rate();
-    println!("{}: {closed_rate:.0} requests/s in closed loop; looking for {objective}", target.name);
+    say(format_args!("{}: {closed_rate:.0} requests/s in closed loop; looking for {objective}", target.name));
     let (mut probes, mut best) = (Vec::new(), None);
     let rate = bisect(closed_rate * ABOVE_CLOSED, |rate| {
         let open = Plan { rate: Some(rate), ..plan.clone() };
@@ -62,7 +63,7 @@ pub fn search(plan: &Plan, target: &Target, objective: &Objective) -> Result<Fou
             let round = open.run(target)?;
             let probe = judge(objective, rate, &round);
             let (holds, excused) = (probe.holds, !probe.holds && probe.late_us > objective.limit_us * LATE_SHARE);
-            println!(
+            say(format_args!(
                 "{}: {:>10.0}/s  {} {:>9.3} ms  answered {:>10.0}/s  generator late {:.3} ms  {}",
                 target.name,
                 probe.rate,
@@ -75,7 +76,7 @@ pub fn search(plan: &Plan, target: &Target, objective: &Objective) -> Result<Fou
                     (false, true) => "misses, but the generator was late",
                     (false, false) => "misses",
                 }
-            );
+            ));
             probes.push(probe);
             if holds {
                 best = Some(round);

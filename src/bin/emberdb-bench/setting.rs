@@ -2,6 +2,7 @@
 //! when the process is asked to end.
 
 use crate::failure::{Failure, Result};
+use crate::said::complain;
 use emberdb::measure::client::{Client, Login};
 use emberdb::measure::resp::Value;
 use emberdb::measure::target::Target;
@@ -48,7 +49,7 @@ impl Setting {
 impl Drop for Setting {
     fn drop(&mut self) {
         if let Err(failure) = put_back(&mut changed()) {
-            eprintln!("emberdb-bench: {failure}");
+            complain(failure);
         }
     }
 }
@@ -69,7 +70,7 @@ pub fn restore_on_signals() -> Result<()> {
             // Held until the end, so that nothing is changed anew.
             let mut changed = changed();
             if let Err(failure) = put_back(&mut changed) {
-                eprintln!("emberdb-bench: {failure}");
+                complain(failure);
             }
             // The way it would have ended without us.
             low_level::emulate_default_handler(signal).expect("a signal with a default");

@@ -11,6 +11,7 @@
 //! can be told from what stands behind a batch that is broken whether it was lost in a crash or damaged later: where a
 //! whole batch says that the broken one was on the disk already, it was damaged.
 
+use crate::config::join_words;
 use crate::journal::aside;
 use std::fmt::Write;
 
@@ -30,7 +31,7 @@ pub struct Head {
     pub bytes: u64,
     pub position: u64,
     pub synced: u64,
-    /// What only this server understands: words, with zero bytes between them. Percent signs and what ends a line are
+    /// What only this server understands: words, see [`join_words`]. Percent signs and what ends a line are
     /// written as in addresses of the web.
     pub note: Option<Vec<u8>>,
     /// From the mark to the end of the line.
@@ -68,16 +69,11 @@ pub fn head(commands: &[u8], position: u64, synced: u64) -> Vec<u8> {
 /// A batch without commands, whose head says something; none where that is too long.
 pub fn note(words: &[&str], position: u64, synced: u64) -> Option<Vec<u8>> {
     let mut signed = format!("0 {position} {synced} ");
-    for (index, word) in words.iter().enumerate() {
-        if index > 0 {
-            signed.push_str("%00");
-        }
-        for byte in word.bytes() {
-            match byte {
-                b'%' | b'\r' | b'\n' | 0 => write!(signed, "%{byte:02x}").expect("writing to memory"),
-                _ if byte.is_ascii() => signed.push(char::from(byte)),
-                _ => write!(signed, "%{byte:02x}").expect("writing to memory"),
-            }
+    for byte in join_words(words) {
+        match byte {
+            b'%' | b'\r' | b'\n' | 0 => write!(signed, "%{byte:02x}").expect("writing to memory"),
+            _ if byte.is_ascii() => signed.push(char::from(byte)),
+            _ => write!(signed, "%{byte:02x}").expect("writing to memory"),
         }
     }
     (signed.len() < HEAD_BYTES_MAX).then(|| write(signed.as_bytes(), b""))

@@ -6,7 +6,7 @@ use super::{container_spec, server_spec};
 use crate::command::OwnedRequest;
 use crate::command::describe::{self, CATEGORIES, Filter};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::{Row, Secrets, Spec};
 use crate::resp::{Error, Reply, Request, Result, printable};
 use crate::server::server::{Found, Run, SessionCtx};
 use sha2::{Digest as _, Sha256};
@@ -39,7 +39,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..admin_spec("deluser", -3, "6.0.0")
             },
             Run::Session(delete_users),
-        ),
+        )
+        .hiding(Secrets::From(2)),
         Row::new(
             Spec {
                 summary: "Says whether a user may run a command, without running it.",
@@ -59,7 +60,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
         Row::new(
             Spec { summary: "Tells what a user may do.", syntax: "username", ..admin_spec("getuser", 3, "6.0.0") },
             Run::Session(get_user),
-        ),
+        )
+        .hiding(Secrets::From(2)),
         Row::new(
             Spec { summary: "Lists the users as lines of a configuration.", ..admin_spec("list", 2, "6.0.0") },
             Run::Session(list),
@@ -87,7 +89,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..admin_spec("setuser", -3, "6.0.0")
             },
             Run::Session(refuse),
-        ),
+        )
+        .hiding(Secrets::From(2)),
         Row::new(
             Spec { summary: "Lists the names of the users.", ..admin_spec("users", 2, "6.0.0") },
             Run::Session(|ctx, _| {

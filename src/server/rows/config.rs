@@ -3,7 +3,7 @@
 
 use super::server_spec;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::{Row, Secrets, Spec};
 use crate::config::Config;
 use crate::keyspace::Counters;
 use crate::observe::{log, machine, memory};
@@ -43,7 +43,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..config_spec("set", -4, "data:(parameter value)...")
             },
             Run::Task(|ctx| Box::pin(set(ctx))),
-        ),
+        )
+        .hiding(Secrets::Directives(2)),
         Row::new(
             Spec { summary: "Sets the counters that INFO shows to zero.", ..config_spec("resetstat", 2, "") },
             Run::Task(|ctx| Box::pin(resetstat(ctx))),

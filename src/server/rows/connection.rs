@@ -3,7 +3,7 @@
 use super::client::set_name;
 use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED, TELLS_HEALTH};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Group, Keys, Row, Secrets, Spec};
 use crate::config::REDIS_VERSION;
 use crate::resp::{Error, Proto, Request, Result, printable};
 use crate::server::pubsub::publish_counts;
@@ -61,7 +61,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..connection_spec("auth", -2, ALWAYS, "1.0.0")
         },
         Run::Session(auth),
-    ),
+    )
+    .hiding(Secrets::From(1)),
     Row::new(
         Spec {
             summary: "Greets the server, and chooses the version of the protocol.",
@@ -69,7 +70,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..connection_spec("hello", -1, ALWAYS, "6.0.0")
         },
         Run::Session(hello),
-    ),
+    )
+    .hiding(Secrets::Hello),
 ];
 
 const fn connection_spec(name: &'static str, arity: i32, flags: u32, since: &'static str) -> Spec {

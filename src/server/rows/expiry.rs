@@ -225,7 +225,7 @@ async fn purge(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// Deletes what is dead now, in slices between which the shard serves. What dies meanwhile is left to the cycle, so
 /// that this ends. Whoever holds everything is waited for, and so is room for deaths that are on their way to their
 /// streams, unless it may be the caller itself that holds everything, or such a stream: then what is dead is left to the
-/// cycle.
+/// cycle. The end of a pause that has begun since is waited for in the same way.
 async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>, waits: bool) -> usize {
     let dead_ms = shard.catch_up().ms;
     let (mut walk, mut deleted) = (DeadWalk::default(), 0);
@@ -238,12 +238,12 @@ async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>, waits: bool) -
             sleep(Duration::from_millis(1)).await;
         }
         let mut now = match shard.cycle_now() {
-            Some(now) => now,
-            None if waits => {
+            Some(now) if !shard.stands_still(shard.clock.now()) => now,
+            _ if waits => {
                 sleep(HELD_FOR).await;
                 continue;
             }
-            None => return deleted,
+            _ => return deleted,
         };
         now.ms = now.ms.min(dead_ms);
         let swept = match &prefix {

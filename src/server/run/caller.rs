@@ -221,7 +221,9 @@ impl Caller {
         let within = |hashes: &Hashes| !is_told && !needs_everything(run) && are_among(routes, hashes);
         match &*self.reach.borrow() {
             Reach::All => {
-                if !self.has_strayed.get() && !within(&self.declared) {
+                // Who has published cannot begin again.
+                let publishes = command.spec.has(MAY_REPLICATE) && matches!(run, Run::Task(_));
+                if !self.has_strayed.get() && (publishes || !within(&self.declared)) {
                     self.has_strayed.set(true);
                 }
                 true

@@ -12,6 +12,7 @@ use crate::server::client::ClientRef;
 use crate::server::multi::Multi;
 use crate::server::plan::Planned;
 use crate::server::server::{Run, Server, TaskCtx};
+use crate::server::session::Close;
 use crate::server::split::Routes;
 use crate::server::turn::at;
 use crate::server::watch::are_unchanged;
@@ -67,6 +68,7 @@ impl ExecSteps {
             return Ok(out);
         }
         Reply::new(&mut out, proto).array(self.commands.len());
+        let mut said_bytes = None;
         for command in std::mem::take(&mut self.commands) {
             let start = out.len();
             let (call, ns) = Call::in_steps(&self.server, command.command, Some(command.request.as_request()));
@@ -76,7 +78,12 @@ impl ExecSteps {
             }
             self.server.shard.keep_short(0, start, self.proto(), &mut out);
             call.end(&self.server, &self.client, &out[start..]);
+            if said_bytes.is_none() && self.client.state.borrow().session.close != Close::No {
+                said_bytes = Some(out.len());
+            }
         }
+        // Who ends his own connection hears that, and nothing behind it, although all of it has run.
+        out.truncate(said_bytes.unwrap_or(out.len()));
         // CLIENT CACHING was about this transaction.
         self.client.state.borrow_mut().session.set_caching(false, shard.id);
         Ok(out)

@@ -89,7 +89,7 @@ impl Call {
     /// The request is for the slow log.
     pub fn new(server: &Server, command: CommandId, request: Option<Request>) -> Call {
         let logged = request.filter(|_| server.shard.meter.is_slow(u64::MAX - 1));
-        let args = logged.map(SlowLog::args).unwrap_or_default();
+        let args = logged.map(|request| SlowLog::args(server.secrets(command), request)).unwrap_or_default();
         Call { command, args, began_us: store_us(), ns: None }
     }
 

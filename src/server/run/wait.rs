@@ -2,7 +2,7 @@
 //!
 //! The command is tried first. Where there is nothing, the client takes its place in the queues of its keys
 //! (`shard/waiters.rs`) in the same moment, so that nothing is missed, and a task waits for what becomes of it: served,
-//! called to look for itself, out of time, unblocked by CLIENT UNBLOCK, or gone. Ending a wait takes its claim first:
+//! called to look for itself, out of time, unblocked by CLIENT UNBLOCK, or about to be closed. Ending a wait takes its claim first:
 //! where that is taken by who serves it, the reply comes instead.
 
 use super::atomic;
@@ -16,6 +16,7 @@ use crate::resp::{Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::output::{close_now, settle};
 use crate::server::server::{Server, TaskFuture};
+use crate::server::session::Close;
 use crate::server::split::{self, Routes};
 use crate::server::turn::{Progress, Turn};
 use crate::server::waits::{Blocked, End, UNBLOCKED};
@@ -72,6 +73,11 @@ pub fn run(turn: &mut Turn, blocking: Blocking, at: At, request: Request) -> Pro
             turn.reply(muted, |reply| reply.raw(&out));
             return Progress::Taken;
         }
+        if turn.flow.finished {
+            // Whose other side has hung up waits for nothing.
+            turn.flow.close = Close::AfterReplies;
+            return Progress::Taken;
+        }
     }
     let muted = turn.take_muted();
     let (call, ns) = Call::in_steps(turn.server, at.command, Some(request));
@@ -121,9 +127,6 @@ impl Wait {
                     }
                 }
             }
-            if self.client.state.borrow().flow.finished {
-                close_now(&self.server, &self.client);
-            }
             match self.news().await {
                 News::Served(bytes, ns) => {
                     self.ns.set(self.ns.get() + ns);
@@ -144,7 +147,7 @@ impl Wait {
             let is_late = self.until_us.is_some_and(|until_us| store_us() >= until_us);
             let end = blocked.end.get().or(is_late.then_some(End::Timeout));
             if let Some(end) = end {
-                if blocked.is_ended.get() || blocked.claim.take_back() {
+                if blocked.is_ended.get() || blocked.claim.is_withdrawn() || blocked.claim.take_back() {
                     blocked.claim.end();
                     return News::Served(self.end_reply(end), 0);
                 }
@@ -179,14 +182,14 @@ impl Wait {
         let shard = &self.server.shard;
         let locks = self.routes.iter().map(|&(hash, target)| (target, Lock { hash, write: self.at.write }));
         let transaction = Rc::new(shard.hold(locks).await);
-        if called {
-            // Who ends the wait while others have the keys must not wait for them, since it may be one of those.
-            for target in transaction.shards.clone() {
-                transaction.on(target, |_, _| ()).await;
-            }
-            if !self.blocked.claim.answer_call() {
-                return Ok(Vec::new());
-            }
+        // Who ends the wait while others have the keys must not wait for them, since it may be one of those.
+        for target in transaction.shards.clone() {
+            transaction.on(target, |_, _| ()).await;
+        }
+        self.server.client_memory.not_full().await;
+        let claim = &self.blocked.claim;
+        if !if called { claim.answer_call() } else { claim.take() } {
+            return Ok(Vec::new());
         }
         transaction.remember(self.at, self.request.as_request()).await;
         // Who is served has missed already, and is no further hit, as in Redis.
@@ -199,9 +202,14 @@ impl Wait {
             return Ok(bytes);
         }
         if called {
-            self.blocked.claim.give_back();
+            claim.give_back();
             self.on_each_key(Shard::wait_again);
             self.let_pushes_pass();
+            return Ok(bytes);
+        }
+        if self.client.state.borrow().flow.finished {
+            close_now(&self.server, &self.client);
+            claim.give_back();
             return Ok(bytes);
         }
         *is_lined_up = true;
@@ -209,6 +217,7 @@ impl Wait {
             let line_up = self.line_up(indexes.clone());
             transaction.on(*target, line_up).await;
         }
+        claim.give_back();
         self.client.state.borrow_mut().flow.blocked = true;
         // It is read on from now, see `may_read`.
         self.let_pushes_pass();
