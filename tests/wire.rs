@@ -10,6 +10,8 @@ mod common;
 mod acl;
 #[path = "wire/administration.rs"]
 mod administration;
+#[path = "wire/arguments.rs"]
+mod arguments;
 #[path = "wire/blocking.rs"]
 mod blocking;
 #[path = "wire/ceiling.rs"]
@@ -64,6 +66,8 @@ mod session;
 mod standalone;
 #[path = "wire/statistics.rs"]
 mod statistics;
+#[path = "wire/stream_groups.rs"]
+mod stream_groups;
 #[path = "wire/streams.rs"]
 mod streams;
 #[path = "wire/timers.rs"]

@@ -187,27 +187,59 @@ fn bit_range(len: usize, start: i64, end: i64, in_bits: bool) -> Range<u64> {
 }
 
 fn bitcount(ctx: &mut Ctx, request: Request) -> Result {
+    let part = Part::counted(request)?;
     let count = match find_string(ctx, request)? {
         None => 0,
         Some(live) => {
             let mut text = [0; I64_TEXT_BYTES_MAX];
             let bytes = as_bytes(live.value(), &mut text);
-            bits::count(bytes, counted_range(request, bytes.len())?)
+            bits::count(bytes, part.of(bytes.len()))
         }
     };
     ctx.reply.int(count as i64);
     Ok(())
 }
 
-fn counted_range(request: Request, len: usize) -> Result<Range<u64>> {
-    match request.len() {
-        2 => Ok(bit_range(len, 0, -1, false)),
-        4 | 5 => match (request.int(2)?, request.int(3)?) {
-            // Before the unit is looked at, as in Redis.
-            (start, end) if start < 0 && end < 0 && start > end => Ok(0..0),
-            (start, end) => Ok(bit_range(len, start, end, counts_bits(request, 4)?)),
-        },
-        _ => Err(Error::Syntax),
+/// The part of a string that is looked at, as the arguments say it. They are judged before the key is looked up, as in
+/// Redis 7.4: whether there is a string changes no error.
+struct Part {
+    start: i64,
+    end: Option<i64>,
+    in_bits: bool,
+}
+
+impl Part {
+    const WHOLE: Part = Part { start: 0, end: None, in_bits: false };
+
+    /// What BITCOUNT counts.
+    fn counted(request: Request) -> Result<Part> {
+        match request.len() {
+            2 => Ok(Part::WHOLE),
+            4 | 5 => {
+                let (start, end) = (request.int(2)?, request.int(3)?);
+                Ok(Part { start, end: Some(end), in_bits: counts_bits(request, 4)? })
+            }
+            _ => Err(Error::Syntax),
+        }
+    }
+
+    /// What BITPOS searches.
+    fn searched(request: Request) -> Result<Part> {
+        match request.len() {
+            3 => Ok(Part::WHOLE),
+            4..=6 => {
+                let start = request.int(3)?;
+                let in_bits = counts_bits(request, 5)?;
+                let end = if request.len() > 4 { Some(request.int(4)?) } else { None };
+                Ok(Part { start, end, in_bits })
+            }
+            _ => Err(Error::Syntax),
+        }
+    }
+
+    /// Its bits in a string of this many bytes.
+    fn of(&self, len: usize) -> Range<u64> {
+        bit_range(len, self.start, self.end.unwrap_or(-1), self.in_bits)
     }
 }
 
@@ -216,34 +248,21 @@ fn bitpos(ctx: &mut Ctx, request: Request) -> Result {
         bit @ (0 | 1) => bit == 1,
         _ => return Err(Error::text("ERR The bit argument must be 1 or 0.")),
     };
+    let part = Part::searched(request)?;
     let position = match find_string(ctx, request)? {
         // Zeros without end.
         None => (!bit).then_some(0),
         Some(live) => {
             let mut text = [0; I64_TEXT_BYTES_MAX];
             let bytes = as_bytes(live.value(), &mut text);
-            let (range, is_closed) = searched_range(request, bytes.len())?;
+            let range = part.of(bytes.len());
             // So they are behind a string whose end is not that of the search.
-            let behind = (!bit && !is_closed && !range.is_empty()).then_some(range.end);
+            let behind = (!bit && part.end.is_none() && !range.is_empty()).then_some(range.end);
             bits::find(bytes, bit, range).or(behind)
         }
     };
     ctx.reply.int(position.map_or(-1, |position| position as i64));
     Ok(())
-}
-
-/// Which bits of a string BITPOS looks at, and whether their end was given.
-fn searched_range(request: Request, len: usize) -> Result<(Range<u64>, bool)> {
-    match request.len() {
-        3 => Ok((bit_range(len, 0, -1, false), false)),
-        4..=6 => {
-            let start = request.int(3)?;
-            let in_bits = counts_bits(request, 5)?;
-            let end = if request.len() > 4 { request.int(4)? } else { -1 };
-            Ok((bit_range(len, start, end, in_bits), request.len() > 4))
-        }
-        _ => Err(Error::Syntax),
-    }
 }
 
 fn parse_bitop(request: Request) -> Result<Op> {

@@ -45,8 +45,6 @@ use crate::keyspace::{Keyspace, NEVER_MS};
 
 /// Keys deleted between two looks at the clock and at the work that waits: 20 to 40 us.
 pub const KEYS_A_SLICE: usize = 64;
-/// Weight of a new sample in the average lifetime, as in Redis.
-const TTL_WEIGHT: f64 = 0.02;
 /// Weight of a new sample in the stale share, as in Redis.
 const STALE_WEIGHT: f64 = 0.05;
 
@@ -109,8 +107,6 @@ pub struct Cycle {
     pub cycles: u64,
     /// Share of dead keys among keys with deadlines, percent, smoothed.
     pub stale_percent: f64,
-    /// Average remaining lifetime by database, milliseconds, smoothed.
-    pub average_ttl_ms: Vec<f64>,
 }
 
 impl Cycle {
@@ -273,21 +269,14 @@ impl Cycle {
 
     /// Samples every database; returns the dead share of this sample in percent.
     fn sample_all(&mut self, keyspace: &Keyspace, rng: &mut fastrand::Rng, now: Now, settings: &Settings) -> f64 {
-        self.average_ttl_ms.resize(keyspace.databases(), 0.0);
         let (mut seen, mut dead) = (0, 0);
         for db in 0..keyspace.databases() {
             if keyspace.with_deadline(db) == 0 {
-                self.average_ttl_ms[db] = 0.0;
                 continue;
             }
             let sample = keyspace.sample(db, settings.sample_size, rng, now);
             seen += sample.seen;
             dead += sample.dead;
-            if sample.seen > sample.dead {
-                let ttl_ms = sample.ttl_ms / (sample.seen - sample.dead) as f64;
-                let average = &mut self.average_ttl_ms[db];
-                *average = if *average == 0.0 { ttl_ms } else { *average + (ttl_ms - *average) * TTL_WEIGHT };
-            }
         }
         let stale_percent = if seen == 0 { 0.0 } else { dead as f64 * 100.0 / seen as f64 };
         self.stale_percent += (stale_percent - self.stale_percent) * STALE_WEIGHT;
@@ -635,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_see_the_stale_share_and_the_average_lifetime() {
+    fn samples_see_the_stale_share() {
         let mut rig = Rig::new();
         let now = Now::from_us(rig.now_us);
         for i in 0..2000 {
@@ -648,6 +637,5 @@ mod tests {
             rig.cycle.sample(&rig.keyspace, &mut rig.rng, seen_at, &SETTINGS, false, || 0);
         }
         assert!((rig.cycle.stale_percent - 50.0).abs() < 15.0, "{}", rig.cycle.stale_percent);
-        assert!((rig.cycle.average_ttl_ms[0] - 9000.0).abs() < 100.0);
     }
 }

@@ -1,15 +1,25 @@
 //! What the access clock of an entry says, 24 bits: when the key was used last, or when it was changed last, in seconds;
 //! or how often it is used (16 bits of minutes, 8 of a logarithmic count; after Redis, `evict.c`).
 
+//!
+//! Times and counts are two meanings of one word. Where a policy of the other kind is chosen, the clocks of all keys are
+//! renewed in slices: a count becomes the minute at which the key was counted last, and a time becomes the count of a new
+//! key, so that all keys begin alike and none is the first to go for a meaning that its clock never had. Until the walk has
+//! come to a key, its clock goes on in the former meaning, and whoever reads it is told the wanted one.
+
+use super::Keyspace;
 use crate::clock::Now;
 use crate::config::{Config, EvictionOrder};
-use crate::table::Entry;
+use crate::table::block::Block;
+use crate::table::{Entry, Slot, Table};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clocked {
     Uses,
     Changes,
     Frequency,
+    /// Some keys have clocks in a former meaning; whether counts are the one that is wanted.
+    Mixed { counts: bool },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +58,30 @@ impl Clocking {
         if self.counts() { minutes(now) << 8 | COUNT_OF_NEW } else { access_clock(now) }
     }
 
+    /// A clock that says times for one that says counts, or the other way round.
+    pub(super) fn translated(clock: u32, into_counts: bool, now: Now) -> u32 {
+        if into_counts {
+            return Clocking::of_frequency(COUNT_OF_NEW, now);
+        }
+        let elapsed_min = u64::from(minutes(now).wrapping_sub(clock >> 8)) & MINUTES_MASK;
+        Clocking::of_idle_s(elapsed_min * 60, now)
+    }
+
+    /// The other meaning.
+    fn other(self) -> Clocking {
+        let clocked = if self.counts() { Clocked::Uses } else { Clocked::Frequency };
+        Clocking { clocked, ..self }
+    }
+
+    /// A key is used: see [`Keyspace::find`].
+    fn touch(self, entry: Entry, now: Now, rng: &mut fastrand::Rng) {
+        match self.clocked {
+            Clocked::Uses => entry.set_clock(access_clock(now)),
+            Clocked::Frequency => self.count(entry, now, rng),
+            Clocked::Changes | Clocked::Mixed { .. } => {}
+        }
+    }
+
     /// A key that was used, where that is counted: it decays, and grows by chance, the less the higher it is.
     pub fn count(self, entry: Entry, now: Now, rng: &mut fastrand::Rng) {
         let mut count = self.frequency(entry.clock(), now);
@@ -79,6 +113,71 @@ impl Clocking {
     /// The clock of a key that has been idle for so long, as far as it can tell.
     pub fn of_idle_s(idle_s: u64, now: Now) -> u32 {
         access_clock(now).wrapping_sub(idle_s.min(ACCESS_CLOCK_MAX.into()) as u32) & ACCESS_CLOCK_MAX
+    }
+}
+
+impl Keyspace {
+    /// From now on access clocks mean this.
+    pub fn set_clocking(&mut self, clocking: Clocking) {
+        if clocking.counts() != self.clocking.counts() {
+            self.dbs.iter_mut().for_each(Table::change_clocks);
+        }
+        self.clocking = clocking;
+        self.look_at_clocks();
+    }
+
+    pub fn clocking(&self) -> Clocking {
+        self.clocking
+    }
+
+    fn look_at_clocks(&mut self) {
+        let is_mixed = self.dbs.iter().any(Table::has_former_clocks);
+        self.clocked =
+            if is_mixed { Clocked::Mixed { counts: self.clocking.counts() } } else { self.clocking.clocked };
+    }
+
+    /// Whether clocks of some keys have to be renewed.
+    pub fn has_former_clocks(&self) -> bool {
+        matches!(self.clocked, Clocked::Mixed { .. })
+    }
+
+    /// Renews the clocks of one block; whether there are more.
+    pub fn renew_clocks(&mut self, now: Now) -> bool {
+        let counts = self.clocking.counts();
+        if let Some(table) = self.dbs.iter_mut().find(|table| table.has_former_clocks()) {
+            table.renew_clocks(|clock| Clocking::translated(clock, counts, now));
+        }
+        self.look_at_clocks();
+        self.has_former_clocks()
+    }
+
+    /// In which meaning a key has its clock now.
+    fn clocking_of(&self, db: usize, hash: u64) -> Clocking {
+        if self.dbs[db].has_former_clock(hash) { self.clocking.other() } else { self.clocking }
+    }
+
+    /// A key is used while clocks are being renewed.
+    #[cold]
+    pub(super) fn touch_mixed(&mut self, db: usize, slot: Slot, now: Now) {
+        let entry = self.dbs[db].entry(slot);
+        let clocking = self.clocking_of(db, self.hasher.hash(entry.key()));
+        clocking.touch(entry, now, &mut self.rng);
+    }
+
+    /// The clock of a new key.
+    #[inline]
+    pub(super) fn clock_of_new(&self, db: usize, hash: u64, now: Now) -> u32 {
+        if self.clocked == Clocked::Uses { access_clock(now) } else { self.clocking_of(db, hash).of_new(now) }
+    }
+
+    /// The clock in a slot, in the meaning that is wanted.
+    pub(super) fn clock_in(&self, db: usize, block: &Block, slot: usize, now: Now) -> u32 {
+        let entry = block.entry(slot);
+        if self.has_former_clocks() && self.dbs[db].has_former_clock(self.hasher.hash(entry.key())) {
+            Clocking::translated(entry.clock(), self.clocking.counts(), now)
+        } else {
+            entry.clock()
+        }
     }
 }
 

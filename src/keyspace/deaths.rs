@@ -270,7 +270,7 @@ impl Mourners<'_> {
 
     #[inline(never)]
     fn died_under_policies(&mut self, dying: Dying, nodes: &Nodes, change: Change) {
-        let to = self.policies.as_mut().and_then(|policies| policies.died(&dying, self.now));
+        let to = self.policies.as_mut().and_then(|policies| policies.died(&dying, nodes, self.now));
         let change = if to.is_some() { change.unsaid() } else { change };
         self.effects.record(self.db, dying.entry.key(), change);
         if let Some(to) = to {

@@ -67,18 +67,19 @@ impl Keyspace {
         let Some(db) = self.random_db(how.policy) else { return 0 };
         let spares_immortal = how.policy.spares_immortal();
         let Some(block) = self.dbs[db].next_to_thin(spares_immortal) else { return 0 };
-        let (table, rng, clocking) = (&self.dbs[db], &mut self.rng, self.clocking);
+        let (mut rng, mut order_rng) = (self.rng.fork(), self.rng.fork());
+        let (keyspace, clocking) = (&*self, self.clocking);
+        let table = &keyspace.dbs[db];
         let average_of_nodes = self.nodes.bytes / table.len().max(1);
         let of_nodes = if average_of_nodes > 0 { bytes.div_ceil(average_of_nodes) } else { usize::MAX };
         let wanted = table.keys_to_free(block, bytes).min(of_nodes);
         let look = (wanted * how.samples * LOOKED_AT).max(LOOKED_AT_LEAST);
         let mut found: Vec<(u64, u16)> = Vec::new();
-        let mut order_rng = rng.fork();
-        table.look_into(block, rng, look, spares_immortal, |block, slot| {
+        table.look_into(block, &mut rng, look, spares_immortal, |block, slot| {
             if spares_immortal && block.deadline_ms(slot).is_none() || table.is_dead_in(block, slot, now.ms) {
                 return;
             }
-            let clock = || block.entry(slot).clock();
+            let clock = || keyspace.clock_in(db, block, slot, now);
             let rank = match order {
                 EvictionOrder::Recency | EvictionOrder::Modified => super::Clocking::idle_s(clock(), now).into(),
                 EvictionOrder::Frequency => u64::MAX - u64::from(clocking.frequency(clock(), now)),
@@ -263,6 +264,51 @@ mod tests {
             let used_gone = (0..20_000).step_by(2).filter(|i| !has(&keyspace, &format!("key{i}"), at(20))).count();
             assert!(used_gone * 100 < gone * 2, "{policy:?}: {used_gone} that were used, of {gone}");
         }
+    }
+
+    /// The clocks of old keys said nothing in the new meaning: they had frequencies of 0 to 255 by chance.
+    #[test]
+    fn old_keys_begin_like_new_ones_where_frequencies_are_counted_from_now_on() {
+        let touch = Touch::new(true, false, false);
+        let mut keyspace = keyspace(MaxmemoryPolicy::AllkeysLru);
+        let hasher = keyspace.hasher().clone();
+        (0..3000).for_each(|i| insert(&mut keyspace, &format!("key{i}"), 32, None, at(i)));
+        let mut config = Config::default();
+        config.maxmemory_policy = MaxmemoryPolicy::AllkeysLfu;
+        let clocking = Clocking::of(&config);
+        keyspace.set_clocking(clocking);
+        let now = at(3000);
+        let frequency = |keyspace: &mut Keyspace, name: &str| {
+            let live = keyspace.find(0, hasher.key(name.as_bytes()), now, Touch::NOTHING).expect("it is there");
+            clocking.frequency(live.clock(), now)
+        };
+        assert!((0..3000).all(|i| frequency(&mut keyspace, &format!("key{i}")) == 5), "at once");
+        // Some keys are used and new ones come while clocks are renewed.
+        for step in 0.. {
+            insert(&mut keyspace, &format!("new{step}"), 32, None, now);
+            assert_eq!(frequency(&mut keyspace, &format!("new{step}")), 5);
+            let used = hasher.key(b"key7");
+            assert!(keyspace.find(0, used, now, touch).is_some());
+            if !keyspace.renew_clocks(now) {
+                break;
+            }
+        }
+        assert!((0..3000).filter(|i| *i != 7).all(|i| frequency(&mut keyspace, &format!("key{i}")) == 5));
+        assert!(frequency(&mut keyspace, "key7") >= 5);
+        // And back: when a key was used last is known to the minute.
+        keyspace.set_clocking(Clocking::of(&Config::default()));
+        let later = at(3000 + 600);
+        let idle_s = |keyspace: &mut Keyspace| {
+            keyspace.find(0, hasher.key(b"key9"), later, Touch::NOTHING).expect("it is there").idle_s()
+        };
+        assert!((540..=660).contains(&idle_s(&mut keyspace)));
+        // The meaning changes back once more on the way.
+        keyspace.renew_clocks(later);
+        keyspace.set_clocking(clocking);
+        while keyspace.renew_clocks(later) {}
+        let live = keyspace.find(0, hasher.key(b"key9"), later, Touch::NOTHING).expect("it is there");
+        assert!(clocking.frequency(live.clock(), later) <= 5);
+        keyspace.check();
     }
 
     #[test]

@@ -6,6 +6,9 @@ use crate::clock::Now;
 use crate::table::block::Block;
 use crate::table::{Entry, Table};
 
+/// Keys with deadlines of one database that are looked at for their average life.
+const AVERAGED: u32 = 1000;
+
 /// A live key on a walk.
 pub struct Seen<'a> {
     entry: Entry<'a>,
@@ -76,6 +79,29 @@ impl Keyspace {
                 counts.left_ms += u128::from(deadline_ms.saturating_sub(now.ms));
             }
         })
+    }
+
+    /// The average remaining life of the live keys with deadlines, as of now: of all of them where they are no more than
+    /// about [`AVERAGED`], else of so many. Blocks hold keys by their hashes, so that a few blocks are a fair sample. Zero
+    /// where there are none.
+    pub fn average_ttl_ms(&self, db: usize, now: Now) -> f64 {
+        let table = &self.dbs[db];
+        // A few deadlines at the end of time are more than 64 bits.
+        let (mut keys, mut left_ms) = (0_u32, 0_u128);
+        for block in table.blocks_with_deadlines() {
+            for slot in block.full_slots().filter(|slot| block.column_ms(*slot).is_some()) {
+                if let Some(deadline_ms) = self.seen(table, block, slot).deadline_ms
+                    && !table.is_dead_in(block, slot, now.ms)
+                {
+                    keys += 1;
+                    left_ms += u128::from(deadline_ms.saturating_sub(now.ms));
+                }
+            }
+            if keys >= AVERAGED {
+                break;
+            }
+        }
+        if keys == 0 { 0.0 } else { left_ms as f64 / f64::from(keys) }
     }
 
     /// Adds the live keys of one block that begin so and are not as their policies want them.

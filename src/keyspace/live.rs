@@ -87,7 +87,16 @@ impl Live<'_> {
 
     /// The access clock: see [`Clocking`](super::Clocking).
     pub fn clock(&self) -> u32 {
-        self.entry().clock()
+        let clock = self.entry().clock();
+        self.former_meaning().map_or(clock, |counts| Clocking::translated(clock, counts, self.now))
+    }
+
+    /// Where the key has its clock in the former meaning still: whether counts are the one that is wanted.
+    fn former_meaning(&self) -> Option<bool> {
+        match self.clocked {
+            Clocked::Mixed { counts } if self.db.has_former_clock(self.name.1) => Some(counts),
+            _ => None,
+        }
     }
 
     /// Seconds since the key was used last, or changed, if the clock says that.
@@ -95,8 +104,10 @@ impl Live<'_> {
         Clocking::idle_s(self.clock(), self.now)
     }
 
+    /// Sets the access clock, which [`Clocking`] has made.
     pub fn set_clock(&self, clock: u32) {
-        self.entry().set_clock(clock);
+        let kept = self.former_meaning().map_or(clock, |counts| Clocking::translated(clock, !counts, self.now));
+        self.entry().set_clock(kept);
     }
 
     #[inline]

@@ -94,7 +94,10 @@ pub struct Counters {
 pub struct Keyspace {
     dbs: Vec<Table>,
     hasher: Hasher,
+    /// What access clocks are wanted to mean ...
     clocking: Clocking,
+    /// ... and what a use or a change does to them now.
+    clocked: Clocked,
     rng: fastrand::Rng,
     /// What stands outside of entries, and what is to be given back.
     nodes: Nodes,
@@ -142,8 +145,6 @@ pub struct DeadWalk {
 pub struct Sample {
     pub seen: usize,
     pub dead: usize,
-    /// Sum of the remaining lifetimes of those that live. (A few deadlines at the end of time are more than 64 bits.)
-    pub ttl_ms: f64,
 }
 
 impl Keyspace {
@@ -153,6 +154,7 @@ impl Keyspace {
             rng: fastrand::Rng::with_seed(hasher.hash(b"keyspace")),
             hasher,
             clocking: Clocking::default(),
+            clocked: Clocked::Uses,
             nodes: Nodes::default(),
             seen_from: LATEST,
             buries: false,
@@ -173,15 +175,6 @@ impl Keyspace {
         }
     }
 
-    /// What access clocks say from now on. (Those of keys that are there stay what they are until the keys are used.)
-    pub fn set_clocking(&mut self, clocking: Clocking) {
-        self.clocking = clocking;
-    }
-
-    pub fn clocking(&self) -> Clocking {
-        self.clocking
-    }
-
     pub fn databases(&self) -> usize {
         self.dbs.len()
     }
@@ -199,14 +192,16 @@ impl Keyspace {
                 self.counters.hits += u64::from(touch.counts());
                 if touch.uses() {
                     let entry = self.dbs[db].entry(slot);
-                    if self.clocking.clocked == Clocked::Uses {
+                    if self.clocked == Clocked::Uses {
                         let clock = access_clock(now);
                         // The store is saved where it would say the same, since it dirties a cache line.
                         if entry.clock() != clock {
                             entry.set_clock(clock);
                         }
-                    } else if self.clocking.counts() {
+                    } else if self.clocked == Clocked::Frequency {
                         self.clocking.count(entry, now, &mut self.rng);
+                    } else if self.has_former_clocks() {
+                        self.touch_mixed(db, slot, now);
                     }
                     if self.slides {
                         self.note_use(db, key, self.dbs[db].deadline_ms(slot), now);
@@ -238,7 +233,7 @@ impl Keyspace {
 
     #[inline]
     fn live(&mut self, db: usize, slot: Slot, now: Now, hash: u64) -> Live<'_> {
-        let clocked = self.clocking.clocked;
+        let clocked = self.clocked;
         Live::new((&mut self.dbs[db], &mut self.nodes, &mut self.effects), slot, now, (db, hash), clocked)
     }
 
@@ -294,6 +289,7 @@ impl Keyspace {
 
     fn remove_dead(&mut self, db: usize, slot: Slot, by_cycle: bool, now: Now) {
         let entry = self.dbs[db].entry(slot);
+        let bytes = self.nodes.bytes_of_key(entry);
         let own_ms = self.dbs[db].deadline_ms(slot).filter(|own_ms| *own_ms < now.ms);
         // Where it has not passed, all fields are dead: one of them stands for all.
         let deadline_ms = own_ms.or_else(|| hash::some_deadline_ms(entry)).unwrap_or(now.ms);
@@ -306,15 +302,15 @@ impl Keyspace {
             let mut told = Mourners { effects, policies, deaths, hasher: &self.hasher, db, now };
             told.died(Dying { entry, deadline_ms, by_cycle }, &self.nodes);
         }
-        self.counters.expired_bytes += self.remove_slot(db, slot) as u64;
+        self.counters.expired_bytes += bytes as u64;
+        self.remove_slot(db, slot);
     }
 
-    /// Takes a key out; returns the bytes of its entry.
+    /// Takes a key out.
     #[inline]
-    fn remove_slot(&mut self, db: usize, slot: Slot) -> usize {
-        let bytes = self.dbs[db].remove(slot);
+    fn remove_slot(&mut self, db: usize, slot: Slot) {
+        self.dbs[db].remove(slot);
         self.nodes.adopt(&mut self.dbs[db]);
-        bytes
     }
 
     /// Stores a value under a key, new or not, and with it the deadline: `None` clears one.
@@ -329,7 +325,7 @@ impl Keyspace {
     ) {
         match self.live_slot(db, key, now) {
             Some(slot) => {
-                if self.clocking.counts() {
+                if self.clocked == Clocked::Frequency {
                     self.clocking.count(self.dbs[db].entry(slot), now, &mut self.rng);
                 }
                 self.live(db, slot, now, key.hash).edit().replace(value, deadline_ms);
@@ -365,9 +361,10 @@ impl Keyspace {
             // that look at this key.
             self.bury(db, slot, now);
         }
+        let clock = self.clock_of_new(db, key.hash, now);
         let target = &mut self.dbs[db];
         debug_assert!(target.find(key).is_none());
-        let mut slot = target.insert(key, value, self.clocking.of_new(now));
+        let mut slot = target.insert(key, value, clock);
         self.effects.tell(Event::New, db, key.bytes);
         self.effects.save_first(db, key.hash, || key.bytes, || None);
         self.effects.open(db, key.hash, || key.bytes);
@@ -691,11 +688,7 @@ impl Keyspace {
                 continue;
             };
             sample.seen += 1;
-            if db.is_dead(slot, now.ms) {
-                sample.dead += 1;
-            } else {
-                sample.ttl_ms += db.deadline_ms(slot).map_or(0.0, |deadline_ms| (deadline_ms - now.ms) as f64);
-            }
+            sample.dead += usize::from(db.is_dead(slot, now.ms));
         }
         sample
     }
@@ -746,9 +739,10 @@ struct Sweeping<'a> {
 }
 
 impl Undertaker for Sweeping<'_> {
-    fn dead(&mut self, entry: Entry, deadline_ms: u64) {
+    fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize {
         self.lag.record(self.told.now, deadline_ms);
         self.told.died(Dying { entry, deadline_ms, by_cycle: true }, self.nodes);
+        self.nodes.bytes_beside(entry)
     }
 
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
@@ -923,9 +917,7 @@ mod tests {
     fn deadlines_at_the_end_of_time_are_averaged() {
         let (mut keyspace, now, end_ms) = (keyspace(), Now::from_ms(DAY_MS), i64::MAX as u64);
         (0..20).for_each(|i| insert(&mut keyspace, 0, &format!("key{i}"), end_ms, now));
-        let sample = keyspace.sample(0, 20, &mut fastrand::Rng::with_seed(1), now);
-        assert!(sample.seen > 2);
-        let (average_ms, left_ms) = (sample.ttl_ms / sample.seen as f64, (end_ms - DAY_MS) as f64);
+        let (average_ms, left_ms) = (keyspace.average_ttl_ms(0, now), (end_ms - DAY_MS) as f64);
         assert!((average_ms / left_ms - 1.0).abs() < 1e-9);
     }
 

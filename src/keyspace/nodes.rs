@@ -2,7 +2,7 @@
 //! gone, and flushed databases.
 
 use crate::table::block::SLOT_BYTES;
-use crate::table::{Dict, Entry, FieldsSwept, Kind, Stored, Table, Value};
+use crate::table::{Dict, Entry, FieldsSwept, Kind, Next, Stored, Table, Value};
 use crate::value::hash::{self, Hash};
 use crate::value::list::List;
 use crate::value::pack::Element;
@@ -151,7 +151,12 @@ impl Nodes {
 
     /// Bytes of key and value, as MEMORY USAGE counts them: what is kept elsewhere and their slot of the table included.
     pub fn bytes_of_key(&self, entry: Entry) -> usize {
-        SLOT_BYTES + entry.bytes() + self.bytes_of(entry)
+        entry.bytes() + self.bytes_beside(entry)
+    }
+
+    /// Those of them that are not in the entry.
+    pub fn bytes_beside(&self, entry: Entry) -> usize {
+        SLOT_BYTES + self.bytes_of(entry)
     }
 
     /// The elements of an entry's node, where they are in a dictionary.
@@ -171,8 +176,11 @@ impl Nodes {
         died: impl FnMut(Element, u64),
     ) -> FieldsSwept {
         let before = self.bytes_of(entry);
-        let swept = hash::sweep(entry, before_ms, now_ms, limit, died);
-        self.bytes = self.bytes + self.bytes_of(entry) - before;
+        let mut swept = hash::sweep(entry, before_ms, now_ms, limit, died);
+        let after = self.bytes_of(entry);
+        self.bytes = self.bytes + after - before;
+        let is_gone = swept.next == Next::Empty;
+        swept.bytes = if is_gone { self.bytes_beside(entry) + before - after } else { before.saturating_sub(after) };
         swept
     }
 }

@@ -7,6 +7,7 @@
 
 use super::by_prefix::ByPrefix;
 use super::change::{Change, Event};
+use super::nodes::Nodes;
 use super::{Key, Keyspace};
 use crate::clock::Now;
 use crate::config::{DeathStream, Policy};
@@ -31,10 +32,10 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn died(&mut self, &Dying { entry, deadline_ms, by_cycle }: &Dying, now: Now) {
+    fn died(&mut self, &Dying { entry, deadline_ms, by_cycle }: &Dying, nodes: &Nodes, now: Now) {
         self.expired_by_cycle += u64::from(by_cycle);
         self.expired_by_access += u64::from(!by_cycle);
-        self.expired_bytes += entry.bytes() as u64;
+        self.expired_bytes += nodes.bytes_of_key(entry) as u64;
         self.lag.get_or_insert_default().record(now, deadline_ms);
     }
 
@@ -297,10 +298,10 @@ impl Policies {
     }
 
     /// Counts a death where the key is governed; returns where it is to be written.
-    pub fn died(&mut self, dying: &Dying, now: Now) -> Option<Arc<DeathStream>> {
+    pub fn died(&mut self, dying: &Dying, nodes: &Nodes, now: Now) -> Option<Arc<DeathStream>> {
         let key = dying.entry.key();
         let governed = self.by_prefix.get_mut(self.prefix_of(key)?)?;
-        governed.tally.get_or_insert_default().died(dying, now);
+        governed.tally.get_or_insert_default().died(dying, nodes, now);
         let to = governed.policy.events.clone()?;
         if self.is_stream(key) { None } else { Some(to) }
     }

@@ -351,6 +351,14 @@ impl<'a> Request<'a> {
         parse_i64(self.arg(index)).ok_or(super::Error::NotAnInteger)
     }
 
+    /// An integer that can be negated: a count or a rank whose sign says from which end.
+    pub fn negatable(self, index: usize) -> super::Result<i64> {
+        let out_of_range = || {
+            super::Error::err(format_args!("value is out of range, value must between {} and {}", -i64::MAX, i64::MAX))
+        };
+        Some(self.int(index)?).filter(|n| *n > i64::MIN).ok_or_else(out_of_range)
+    }
+
     /// A duration such as `1.5h`, in milliseconds.
     pub fn duration(self, index: usize) -> super::Result<u64> {
         let text = self.arg(index);

@@ -151,10 +151,15 @@ async fn sleep_until(shard: &Shard, wake_us: u64) {
     }
 }
 
+/// What is done in slices when there is time: memory of what has gone is given back, and access clocks get the meaning that
+/// another `maxmemory-policy` gives them.
 async fn free_garbage(shard: Rc<Shard>) {
     loop {
         shard.garbage_alarm.wait().await;
         while shard.keyspace.borrow_mut().collect_garbage(GARBAGE_A_SLICE) {
+            step_back().await;
+        }
+        while shard.keyspace.borrow_mut().renew_clocks(shard.clock.now()) {
             step_back().await;
         }
     }

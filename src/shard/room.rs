@@ -291,7 +291,11 @@ impl Shard {
 
     pub(super) fn configure_room(&self, config: &Config) {
         self.room.configure(config);
-        self.keyspace.borrow_mut().set_clocking(Clocking::of(config));
+        let mut keyspace = self.keyspace.borrow_mut();
+        keyspace.set_clocking(Clocking::of(config));
+        if keyspace.has_former_clocks() {
+            self.garbage_alarm.notify();
+        }
     }
 
     /// Whether there is room for commands that may need memory.

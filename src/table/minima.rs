@@ -96,6 +96,11 @@ impl Minima {
         Some((earliest_ms, index as u32))
     }
 
+    /// The blocks in which something may be due some day.
+    pub fn with_deadlines(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.levels[0]).filter(|(_, at_ms)| **at_ms < NEVER_MS).map(|(id, _)| id)
+    }
+
     /// How many levels there are; above the last is one node.
     pub(super) fn height(&self) -> usize {
         self.levels.len()

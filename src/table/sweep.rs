@@ -9,16 +9,17 @@ const WIDEST_SWEEP: usize = 16;
 
 /// Whom a sweep tells of what it finds.
 pub trait Undertaker {
-    /// A key whose deadline has passed; its memory is given back afterwards.
-    fn dead(&mut self, entry: Entry, deadline_ms: u64);
+    /// A key whose deadline has passed; its memory is given back afterwards. Returns the bytes that go with its entry.
+    fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize;
     /// A hash some of whose fields may be dead: takes out at most `limit` of those with deadlines before `before_ms`.
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept;
 }
 
 /// For sweeps of tables whose entries have no fields.
 impl<F: FnMut(Entry, u64)> Undertaker for F {
-    fn dead(&mut self, entry: Entry, deadline_ms: u64) {
+    fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize {
         self(entry, deadline_ms);
+        0
     }
 
     fn fields(&mut self, _: Entry, _: u64, _: usize) -> FieldsSwept {
@@ -29,7 +30,7 @@ impl<F: FnMut(Entry, u64)> Undertaker for F {
 /// What was done to the fields of a hash.
 pub struct FieldsSwept {
     pub deleted: usize,
-    /// Bytes given back outside of the entry.
+    /// Bytes given back outside of the entry: all of them where the key goes, too.
     pub bytes: usize,
     /// The mark and the bytes of a packed hash with those fields that are left: no more than it had.
     pub packed: Option<(bool, Vec<u8>)>,
@@ -134,7 +135,7 @@ impl Table {
                     continue;
                 }
                 let deadline_ms = self.deadline_ms(slot).unwrap_or(before_ms);
-                undertaker.dead(self.entry(slot), deadline_ms);
+                swept.bytes += undertaker.dead(self.entry(slot), deadline_ms);
                 swept.deleted += 1;
                 swept.bytes += self.take_out(slot);
             }

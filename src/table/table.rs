@@ -17,6 +17,7 @@ use super::block::{
 };
 use super::entry::{Entry, Kind, Plan, STUB_BYTES, Stored, write_stub, write_value};
 use super::hash::{Hasher, Key, spread};
+use super::clocks::Former;
 use super::minima::Minima;
 use super::whole::Whole;
 use smallvec::SmallVec;
@@ -43,6 +44,8 @@ pub struct Table {
     /// Slots of all blocks.
     pub(super) slots: usize,
     pub(super) any_field_lives: AnyFieldLives,
+    /// Whose access clocks have to be renewed; none in most tables at most times.
+    pub(super) former_clocks: Option<Box<Former>>,
     /// Entries keep their addresses: all are outside of the heaps.
     pinned: bool,
     orphans: Vec<(Kind, NonNull<u8>)>,
@@ -128,6 +131,7 @@ impl Table {
             whole_bytes: 0,
             slots: 0,
             any_field_lives,
+            former_clocks: None,
             pinned,
             orphans: Vec::new(),
             sweep_width: 1,
@@ -738,6 +742,11 @@ impl Table {
     /// Every block, each once.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().flatten()
+    }
+
+    /// Those in which some key may have a deadline.
+    pub fn blocks_with_deadlines(&self) -> impl Iterator<Item = &Block> {
+        self.minima.with_deadlines().filter_map(|id| self.blocks[id as usize].as_ref())
     }
 
     pub(super) fn block_of(&self, position: u64) -> &Block {

@@ -238,10 +238,10 @@ fn runs(bytes: &[u8]) -> impl Iterator<Item = Run> {
 fn each_sparse(bytes: &[u8], mut each: impl FnMut(Mark)) -> Result {
     let mut index = 0;
     for run in runs(bytes) {
+        if index + run.len > REGISTERS {
+            return Err(HllError::Corrupted);
+        }
         if run.rank > 0 {
-            if index + run.len > REGISTERS {
-                break;
-            }
             (index..index + run.len).for_each(|index| each(Mark { index, rank: run.rank }));
         }
         index += run.len;
@@ -768,6 +768,19 @@ mod tests {
             hll.make_dense().unwrap();
             (0..REGISTERS).for_each(|index| assert_eq!(hll.raise(Mark { index, rank }), Ok(true)));
             assert_eq!(count(hll.bytes()), Ok(i64::MIN as u64), "rank {rank}");
+        }
+    }
+
+    /// A run behind the last register, which the readers of runs would have passed over.
+    #[test]
+    fn runs_past_the_last_register_are_corrupt() {
+        let long_zeros = [LONG_ZEROS | 0x3f, 0xff];
+        for more in [vec![value_run(1, 1)], vec![0], long_zeros.to_vec(), vec![value_run(32, 4), 0x3f]] {
+            let mut bytes = Hll::new(3000).into_bytes();
+            bytes.extend(more);
+            assert_eq!(count(&bytes), Err(HllError::Corrupted));
+            assert_eq!(Hll::of(&bytes, 3000).unwrap().make_dense(), Err(HllError::Corrupted));
+            assert_eq!(Registers::new().add(&bytes), Err(HllError::Corrupted));
         }
     }
 }

@@ -132,6 +132,20 @@ fn members(reply: &Value) -> Option<Vec<Value>> {
     }
 }
 
+/// XREADGROUP on both. From Redis 7.2 on its consumer is there afterwards, also where there was nothing for it: the
+/// oracle is told to make it.
+pub fn read_group(subject: &mut Client, oracle: &mut Client, args: &Args) -> Outcome {
+    let outcome = (subject.command(args), oracle.command(args));
+    let behind = args.iter().position(|arg| arg.eq_ignore_ascii_case(b"STREAMS"));
+    if let (Some(behind), false) = (behind, outcome.0.is_error()) {
+        let names = &args[behind + 1..];
+        for key in &names[..names.len() / 2] {
+            oracle.command(&[b"XGROUP", b"CREATECONSUMER", key.as_slice(), &args[2], &args[3]]);
+        }
+    }
+    outcome
+}
+
 /// XADD or XTRIM with `~` on both; then both streams are cut to the length of the shorter one.
 pub fn trim(subject: &mut Client, oracle: &mut Client, args: &Args, key: &[u8]) -> Outcome {
     let len = |client: &mut Client| match client.command(&[b"XLEN", key]) {

@@ -157,3 +157,63 @@ fn memory_usage_is_that_of_key_and_value() {
         assert!(client.call("MEMORY USAGE k2 SAMPLES 0").number() > 100_000 + small / 100);
     });
 }
+
+/// The key was gone, and the answer OK.
+#[test]
+fn restore_refuses_a_life_that_ends_past_all_time() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.call("SET k old");
+        let payload = dump(&mut client, "k");
+        let refused = error("ERR invalid expire time in 'restore' command");
+        for options in ["REPLACE", "REPLACE IDLETIME 5"] {
+            assert_eq!(restore(&mut client, "k", "9223372036854775807", &payload, options), refused);
+        }
+        assert_eq!(restore(&mut client, "new", "9223372036854775807", &payload, ""), refused);
+        assert_eq!(client.call("EXISTS new"), int(0));
+        assert_eq!((client.call("GET k"), client.call("TTL k")), (bulk("old"), int(-1)));
+        let end = &i64::MAX.to_string();
+        assert_eq!(restore(&mut client, "k", end, &payload, "REPLACE ABSTTL"), Value::ok());
+        assert_eq!(client.call("PEXPIRETIME k"), int(i64::MAX), "a moment is no sum");
+        assert_eq!(restore(&mut client, "k", "9000000000000000000", &payload, "REPLACE"), Value::ok());
+        assert!(client.call("PTTL k").number() > 8_999_999_999_999_000_000);
+    });
+}
+
+/// Each relative time of each command: one that passes the end of time is an error, and nothing has changed.
+#[test]
+fn no_relative_time_passes_the_end_of_time() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.call("SET k old");
+        client.call("HSET h f old");
+        for line in [
+            "SETEX k TIME new",
+            "PSETEX k TIME new",
+            "SET k new EX TIME",
+            "SET k new PX TIME",
+            "GETEX k EX TIME",
+            "GETEX k PX TIME",
+            "EXPIRE k TIME",
+            "PEXPIRE k TIME",
+            "MSETEX 1 k new EX TIME",
+            "MSETEX 1 k new PX TIME",
+            "INCREX n EX TIME",
+            "INCREX n PX TIME",
+            "HEXPIRE h TIME FIELDS 1 f",
+            "HPEXPIRE h TIME FIELDS 1 f",
+            "HGETEX h EX TIME FIELDS 1 f",
+            "HGETEX h PX TIME FIELDS 1 f",
+            "HSETEX h EX TIME FIELDS 1 f new",
+            "HSETEX h PX TIME FIELDS 1 f new",
+            "CL.THROTTLE n 1 1 TIME",
+            "CLIENT PAUSE TIME",
+        ] {
+            let line = line.replace("TIME", "9223372036854775807");
+            assert!(client.call(&line).is_error(), "{line}");
+        }
+        assert_eq!((client.call("GET k"), client.call("TTL k")), (bulk("old"), int(-1)));
+        assert_eq!((client.call("HGET h f"), client.call("HTTL h FIELDS 1 f")), (bulk("old"), Value::Array(vec![int(-1)])));
+        assert_eq!(client.call("EXISTS n"), int(0));
+    });
+}

@@ -288,3 +288,77 @@ fn statistics_of_all_deadlines() {
         }
     });
 }
+
+/// MEMORY USAGE, EXPIRY FORECAST and what is counted when a key dies, found by the cycle or by a reader, in one policy's and
+/// in all, take the size of a key from the same books.
+#[test]
+fn all_agree_on_the_size_of_a_key() {
+    let many = |verb: &str, each: fn(usize) -> String| {
+        let items: Vec<String> = (0..3000).map(each).collect();
+        format!("{verb} k:1 {}", items.join(" "))
+    };
+    let values = [
+        "SET k:1 5".to_owned(),
+        "SET k:1 abc".to_owned(),
+        format!("SET k:1 {}", "x".repeat(100_000)),
+        "HSET k:1 f v".to_owned(),
+        many("SADD", |n| format!("member{n}")),
+        many("HSET", |n| format!("f{n} v{n}")),
+        many("ZADD", |n| format!("{n} m{n}")),
+        many("RPUSH", |n| format!("element{n}")),
+        "XADD k:1 * f v".to_owned(),
+    ];
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.call("EXPIRY POLICY SET k: 1h");
+        let of_policy = |client: &mut Client| {
+            let stats = client.call("EXPIRY STATS k:");
+            stats.field("expired_bytes").unwrap_or_else(|| panic!("{stats:?}")).number()
+        };
+        let of_all = |client: &mut Client| client.call("EXPIRY STATS").field("expired_bytes").expect("it").number();
+        for by_cycle in [true, false] {
+            for value in &values {
+                assert!(!client.call(value).is_error());
+                let usage = client.call("MEMORY USAGE k:1").number();
+                let forecast = client.call("EXPIRY FORECAST 2h").field("bytes").expect("bytes").number();
+                assert_eq!(forecast, usage, "{value:.20}");
+                let before = (of_policy(&mut client), of_all(&mut client));
+                client.call(&format!("CONFIG SET active-expire-enabled {}", if by_cycle { "yes" } else { "no" }));
+                client.call("PEXPIRE k:1 1");
+                assert!(wait_until(Duration::from_secs(10), || {
+                    by_cycle || client.call("EXISTS k:1") == int(0);
+                    of_all(&mut client) > before.1
+                }));
+                let died = (of_policy(&mut client) - before.0, of_all(&mut client) - before.1);
+                assert_eq!(died, (usage, usage), "{value:.20}, by the cycle: {by_cycle}");
+            }
+        }
+    });
+}
+
+/// It was an average of samples, nothing for a second, and that of keys long gone.
+#[test]
+fn the_average_life_is_that_of_the_keys_there_are() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        let average = |server: &crate::common::Server| -> i64 {
+            let text = server.client().call("INFO keyspace").text();
+            let line = text.lines().find(|line| line.starts_with("db0:")).unwrap_or("db0:avg_ttl=0");
+            line.rsplit_once("avg_ttl=").expect("it").1.parse().expect("a number")
+        };
+        let of_stats = |client: &mut Client| client.call("EXPIRY STATS").field("average_ttl_ms").expect("it").number();
+        client.call("SET immortal x");
+        assert_eq!((average(server), of_stats(&mut client)), (0, 0));
+        call_all(&mut client, &(0..100).map(|n| format!("SET {n} x PX 1000000")).collect::<Vec<_>>());
+        call_all(&mut client, &(0..100).map(|n| format!("SET more:{n} x PX 3000000")).collect::<Vec<_>>());
+        for average_ms in [average(server), of_stats(&mut client)] {
+            assert!((1_900_000..=2_000_000).contains(&average_ms), "{average_ms}");
+        }
+        client.call("FLUSHALL");
+        assert_eq!((average(server), of_stats(&mut client)), (0, 0));
+        client.call("SET one x PX 500000");
+        assert!((400_000..=500_000).contains(&average(server)));
+        call_all(&mut client, &(0..20_000).map(|n| format!("SET {n} x PX 500000")).collect::<Vec<_>>());
+        assert!((300_000..=500_000).contains(&average(server)), "of more keys than are looked at");
+    });
+}

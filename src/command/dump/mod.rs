@@ -20,6 +20,7 @@ pub use parts::{frame, write_part};
 pub use wall::Wall;
 pub use write::write;
 
+use super::deadlines::{Deadline, Expiry, Unit};
 use super::spec::flag::{DENY_OOM, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run};
@@ -121,13 +122,15 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
         return Err(Error::text("ERR Invalid TTL value, must be >= 0"));
     }
     let value = read(ctx, request.arg(3))?;
-    ctx.check_deadline(key.bytes, ttl_ms > 0)?;
+    let expiry = Expiry { unit: Unit::Milliseconds, absolute: options.absolute, argument: 2 };
+    let deadline = (ttl_ms > 0).then(|| expiry.deadline(ctx, request, "restore")).transpose()?;
+    ctx.check_deadline(key.bytes, deadline.is_some())?;
     let replaced = options.replace && ctx.keyspace.remove(ctx.db, key, ctx.now);
-    let deadline_ms = (ttl_ms > 0).then(|| store_deadline_ms(ctx, ttl_ms, options.absolute));
-    match value.filter(|_| deadline_ms.is_none_or(|deadline_ms| deadline_ms > ctx.now.ms as i64)) {
+    let deadline_ms = deadline.map(Deadline::store_ms);
+    match value.filter(|_| deadline.is_none_or(|deadline| !deadline.is_past(ctx.now))) {
         Some(value) => {
             let is_hash = value.kind() == Kind::Hash;
-            ctx.keyspace.insert_owned(ctx.db, key, value, deadline_ms.map(|deadline_ms| deadline_ms as u64), ctx.now);
+            ctx.keyspace.insert_owned(ctx.db, key, value, deadline_ms, ctx.now);
             let counts = ctx.keyspace.clocking().counts();
             let clock = match (options.idle_s, options.freq) {
                 (Some(idle_s), _) if !counts => Some(Clocking::of_idle_s(idle_s, ctx.now)),
@@ -144,7 +147,7 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
                 // Fields that had died were left out.
                 ctx.propagate_state(key);
             } else {
-                ctx.propagate_restored(key, request.arg(3), deadline_ms.map(|deadline_ms| deadline_ms as u64));
+                ctx.propagate_restored(key, request.arg(3), deadline_ms);
             }
         }
         None if replaced => {
@@ -171,15 +174,4 @@ pub fn plain_or_payload(stored: Stored, now: Now, clock: &Clock) -> Vec<u8> {
 fn read(ctx: &Ctx, payload: &[u8]) -> Result<Option<Owned>> {
     let value = payload::open(payload).map_err(Error::err)?;
     build(value, ctx.limits, Wall::of(ctx)).map_err(|_| Error::text("ERR Bad data format"))
-}
-
-/// In store time, perhaps before its start. A time so far off that its sum with the present overflows counts as past, as
-/// in Redis.
-fn store_deadline_ms(ctx: &Ctx, ttl_ms: i64, absolute: bool) -> i64 {
-    if absolute {
-        ttl_ms.saturating_sub(ctx.clock.wall_offset_ms())
-    } else {
-        let overflows = ttl_ms.checked_add(ctx.clock.to_wall_ms(ctx.now.ms)).is_none();
-        if overflows { i64::MIN } else { ttl_ms.saturating_add(ctx.now.ms as i64) }
-    }
 }

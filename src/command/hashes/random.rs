@@ -8,15 +8,10 @@ use crate::value::hash::{Field, View, dict_field};
 use std::collections::HashSet;
 
 pub fn random_fields(ctx: &mut Ctx, request: Request) -> Result {
-    let Some(count) = request.get(2) else { return one(ctx, request) };
-    let count = crate::value::number::parse_i64(count).ok_or(Error::NotAnInteger)?;
-    if count == i64::MIN {
-        return Err(Error::err(format_args!(
-            "value is out of range, value must between {} and {}",
-            -i64::MAX,
-            i64::MAX
-        )));
+    if request.len() < 3 {
+        return one(ctx, request);
     }
+    let count = request.negatable(2)?;
     let with_values = request.len() == 4 && request.is(3, "withvalues");
     if request.len() > 4 || request.len() == 4 && !with_values {
         return Err(Error::Syntax);

@@ -101,7 +101,7 @@ pub(super) fn lrange(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 pub(super) fn lrem(ctx: &mut Ctx, request: Request) -> Result {
-    let count = request.int(2)?;
+    let count = request.negatable(2)?;
     let key = ctx.key(request.arg(1));
     let limit = limit(ctx);
     let Some(mut live) = find(ctx, key)?.map(Live::edit) else {
@@ -157,19 +157,15 @@ fn parse_search(request: Request) -> Result<Search> {
         let n = request.int(index).ok().and_then(|n| usize::try_from(n).ok()).ok_or(Error::text(error))?;
         Ok(if n == 0 { usize::MAX } else { n })
     };
-    let mut smallest = false;
     for index in (3..request.len()).step_by(2) {
         let value = index + 1;
         if value >= request.len() {
             return Err(Error::Syntax);
         }
         if request.is(index, "rank") {
-            let rank = request.int(value)?;
-            // The smallest one cannot be negated; Redis finds every match then, whatever the count.
-            let ranks = rank.checked_abs().unwrap_or(1);
-            search.passed = usize::try_from(ranks).ok().and_then(|ranks| ranks.checked_sub(1)).ok_or(ZERO_RANK)?;
+            let rank = request.negatable(value)?;
+            search.passed = usize::try_from(rank.unsigned_abs()).unwrap_or(usize::MAX).checked_sub(1).ok_or(ZERO_RANK)?;
             search.direction = if rank < 0 { Direction::Backward } else { Direction::Forward };
-            smallest = rank == i64::MIN;
         } else if request.is(index, "count") {
             search.count = Some(not_negative(value, "ERR COUNT can't be negative")?);
         } else if request.is(index, "maxlen") {
@@ -177,9 +173,6 @@ fn parse_search(request: Request) -> Result<Search> {
         } else {
             return Err(Error::Syntax);
         }
-    }
-    if smallest {
-        search.count = search.count.map(|_| usize::MAX);
     }
     Ok(search)
 }

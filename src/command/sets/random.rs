@@ -77,7 +77,7 @@ fn different<'s>(view: View<'s>, count: usize, rng: &mut fastrand::Rng) -> Vec<E
 pub(super) fn srandmember(ctx: &mut Ctx, request: Request) -> Result {
     let count = match request.len() {
         2 => None,
-        3 => Some(parse_count(request)?),
+        3 => Some(request.negatable(2)?),
         _ => return Err(Error::Syntax),
     };
     let key = ctx.key(request.arg(1));
@@ -106,10 +106,4 @@ pub(super) fn srandmember(ctx: &mut Ctx, request: Request) -> Result {
         }
     }
     Ok(())
-}
-
-fn parse_count(request: Request) -> Result<i64> {
-    let out_of_range =
-        || Error::err(format_args!("value is out of range, value must between {} and {}", -i64::MAX, i64::MAX));
-    Some(request.int(2)?).filter(|count| *count > i64::MIN).ok_or_else(out_of_range)
 }

@@ -5,7 +5,9 @@ use super::{find, of_group, parse_id, parse_ids, parse_interval, reply_entries, 
 use crate::config::Limits;
 use crate::keyspace::{Change, Event, Owned};
 use crate::resp::{Error, Request, Result};
-use crate::value::stream::{AppendError, ChunkLimits, Id, Log, NewId, Stream, Trim, TrimTo};
+use crate::value::stream::{
+    AppendError, ChunkLimits, ID_TEXT_BYTES_MAX, Id, Log, NewId, References, Stream, Trim, TrimTo, Trimmed,
+};
 
 /// Entries that an approximate trim takes at the most, where nothing else is said: so many chunks full, within limits.
 const TRIMMED_CHUNKS: usize = 100;
@@ -15,6 +17,7 @@ const TRIMMED_WITHOUT_CHUNK_LIMIT: usize = 10_000;
 /// What XADD and XTRIM say before the fields.
 struct Options {
     trim: Option<Trim>,
+    references: Option<References>,
     no_create: bool,
     id: Option<NewId>,
     /// Index of what follows.
@@ -24,7 +27,7 @@ struct Options {
 impl Options {
     fn parse(request: Request, adds: bool, limits: &Limits) -> Result<Options> {
         let (mut to, mut approximate, mut limit) = (None, false, None);
-        let mut options = Options { trim: None, no_create: false, id: None, end: 2 };
+        let mut options = Options { trim: None, references: None, no_create: false, id: None, end: 2 };
         while options.end < request.len() && options.id.is_none() {
             let at = options.end;
             let more = request.len() - 1 - at;
@@ -45,6 +48,8 @@ impl Options {
                 let most = request.int(at + 1)?;
                 limit = Some(u64::try_from(most).map_err(|_| Error::text("ERR The LIMIT argument must be >= 0."))?);
                 options.end += 1;
+            } else if let Some(references) = parse_references(request, at).filter(|_| options.references.is_none()) {
+                options.references = Some(references);
             } else if adds && request.is(at, "nomkstream") {
                 options.no_create = true;
             } else if adds {
@@ -66,6 +71,26 @@ impl Options {
         let limit = if approximate { limit.unwrap_or_else(|| default_limit(limits)) } else { 0 };
         options.trim = to.map(|to| Trim { to, approximate, limit });
         Ok(options)
+    }
+}
+
+/// The word that says what becomes of references to entries that are deleted.
+pub fn parse_references(request: Request, at: usize) -> Option<References> {
+    let words = [("keepref", References::Keep), ("delref", References::Delete), ("acked", References::Acknowledged)];
+    words.into_iter().find(|(word, _)| request.is(at, word)).map(|(_, references)| references)
+}
+
+/// Appends what trims a stream exactly as it was trimmed, whatever its chunks are then.
+fn say_trim(args: &mut Vec<Vec<u8>>, trimmed: Trimmed, references: References, len: u64) {
+    let mut say = |words: &[&[u8]]| args.extend(words.iter().map(|word| word.to_vec()));
+    match (references, trimmed.end) {
+        // Which entries were passed over depends on where the trim ended.
+        (References::Acknowledged, Some(end)) => {
+            say(&[b"MINID", b"=", end.format(&mut [0; ID_TEXT_BYTES_MAX]), b"ACKED"]);
+        }
+        (References::Acknowledged, None) => say(&[b"MAXLEN", b"=", b"0", b"ACKED"]),
+        (References::Delete, _) => say(&[b"MAXLEN", b"=", len.to_string().as_bytes(), b"DELREF"]),
+        (References::Keep, _) => say(&[b"MAXLEN", b"=", len.to_string().as_bytes()]),
     }
 }
 
@@ -100,11 +125,12 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
     }
     let wall_ms = if wanted == NewId::Auto { ctx.clock.to_wall_ms(ctx.now.ms).max(0) as u64 } else { 0 };
     let limits = chunk_limits(ctx.limits);
+    let references = options.references.unwrap_or(References::Keep);
     let append = |stream: &mut Stream| {
         let id = stream.log.next_id(wanted, wall_ms)?;
         let text_bytes = Log::check_size(pairs.clone())?;
         stream.log.append(id, pairs.clone(), text_bytes, limits);
-        let trimmed = options.trim.map_or(0, |trim| stream.log.trim(trim));
+        let trimmed = options.trim.map_or(Trimmed::default(), |trim| stream.trim(trim, references));
         Ok::<_, AppendError>((id, trimmed, stream.log.len()))
     };
     let key = ctx.key(request.arg(1));
@@ -124,14 +150,14 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
         ctx.reply.nil();
         return Ok(());
     };
-    ctx.commit(key, Change::of(Event::XAdd).and_if(trimmed > 0, Event::XTrim));
+    ctx.commit(key, Change::of(Event::XAdd).and_if(trimmed.count > 0, Event::XTrim));
     if ctx.is_journaled() {
-        let (id, len) = (id.to_string(), len.to_string());
-        let mut args: Vec<&[u8]> = vec![b"XADD", key.bytes];
-        if trimmed > 0 {
-            args.extend([b"MAXLEN", &b"="[..], len.as_bytes()]);
+        let mut head = vec![b"XADD".to_vec(), key.bytes.to_vec()];
+        if trimmed.count > 0 {
+            say_trim(&mut head, trimmed, references, len);
         }
-        args.push(id.as_bytes());
+        head.push(id.to_string().into_bytes());
+        let mut args: Vec<&[u8]> = head.iter().map(Vec::as_slice).collect();
         pairs.for_each(|text| args.push(text));
         ctx.propagate(&args);
     }
@@ -142,14 +168,20 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
 pub fn xtrim(ctx: &mut Ctx, request: Request) -> Result {
     let options = Options::parse(request, false, ctx.limits)?;
     let key = ctx.key(request.arg(1));
-    let trim = |stream: &mut Stream| (options.trim.map_or(0, |trim| stream.log.trim(trim)), stream.log.len());
+    let references = options.references.unwrap_or(References::Keep);
+    let trim = |stream: &mut Stream| {
+        let trimmed = options.trim.map_or(Trimmed::default(), |trim| stream.trim(trim, references));
+        (trimmed, stream.log.len())
+    };
     let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
     let (trimmed, len) = found.and_then(|live| live.edit().change_node(trim)).unwrap_or_default();
-    ctx.commit_if(trimmed > 0, key, Change::of(Event::XTrim).times(trimmed));
-    if trimmed > 0 {
-        ctx.propagate_with(&[b"XTRIM", key.bytes, b"MAXLEN", b"="], len as i64);
+    ctx.commit_if(trimmed.count > 0, key, Change::of(Event::XTrim).times(trimmed.count));
+    if trimmed.count > 0 && ctx.is_journaled() {
+        let mut args = vec![b"XTRIM".to_vec(), key.bytes.to_vec()];
+        say_trim(&mut args, trimmed, references, len);
+        ctx.propagate(&args.iter().map(Vec::as_slice).collect::<Vec<_>>());
     }
-    ctx.reply.int(trimmed as i64);
+    ctx.reply.int(trimmed.count as i64);
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 //! | `entries.rs` | XADD, XTRIM, XDEL, XSETID, XLEN, XRANGE, XREVRANGE |
 //! | `read.rs` | XREAD, XREADGROUP, from several streams |
 //! | `groups.rs` | XGROUP |
+//! | `references.rs` | XDELEX, XACKDEL: entries deleted as their groups allow |
 //! | `pending.rs` | XACK, XPENDING, XCLAIM, XAUTOCLAIM |
 //! | `info.rs` | XINFO |
 //! | `rows.rs` | the rows |
@@ -17,6 +18,7 @@ mod handed;
 mod info;
 mod pending;
 mod read;
+mod references;
 mod rows;
 
 pub use entries::{chunk_limits, xadd};

@@ -233,9 +233,10 @@ impl Read {
         });
         let served = served.flatten() == Some(true);
         let created = handed.created;
-        let change = Change::untold().and_if(created, Event::XGroupCreateConsumer).times(1 + u64::from(created));
-        ctx.commit_if(served, key, change.unseen());
-        if served {
+        let count = u64::from(served) + u64::from(created);
+        let change = Change::untold().and_if(created, Event::XGroupCreateConsumer).times(count);
+        ctx.commit_if(count > 0, key, change.unseen());
+        if count > 0 {
             handed.propagate(ctx, key, group, consumer);
         }
         served
@@ -256,16 +257,14 @@ impl Delivery<'_> {
     /// What the group was not delivered yet; whether there is any.
     fn new_entries(self, no_ack: bool, reply: &mut Reply, begin: impl FnOnce(&mut Reply)) -> bool {
         let Delivery { log, group, consumer, now_ms, count, handed } = self;
+        // Who asks is there from now on, also where there is nothing for it, as from Redis 7.2 on.
+        let (key, created) = group.find_or_create_consumer(consumer, now_ms);
+        handed.created = created;
         let Some(start) = group.last_delivered().next() else { return false };
         let entries = log.range(start, Id::MAX).take(count);
         if entries.clone().next().is_none() {
-            if let Some(key) = group.find_consumer(consumer) {
-                group.consumer_mut(key).seen_ms = now_ms;
-            }
             return false;
         }
-        let (key, created) = group.find_or_create_consumer(consumer, now_ms);
-        handed.created = created;
         begin(reply);
         reply.array(entries.clone().count());
         for entry in entries {

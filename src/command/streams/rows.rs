@@ -3,7 +3,7 @@
 use super::super::Run;
 use super::super::spec::flag::{BLOCKING, COUNTED, DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
 use super::super::spec::{Group, Keys, Row, Spec};
-use super::{entries, groups, info, pending, read};
+use super::{entries, groups, info, pending, read, references};
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -16,7 +16,7 @@ pub const ROWS: &[Row<Run>] = &[
             since: "5.0.0",
             complexity: "O(1), and O(n) in the number of entries that are trimmed",
             summary: "Appends an entry to a stream, and trims the stream where asked to.",
-            syntax: "key [NOMKSTREAM] [trim:(strategy:(MAXLEN|MINID) [operator:(= equal:pure-token|~ approximately:pure-token)] threshold [LIMIT count:integer])] id-selector:(* auto-id:pure-token|id) data:(field value)...",
+            syntax: "key [NOMKSTREAM] [condition:(KEEPREF|DELREF|ACKED)] [trim:(strategy:(MAXLEN|MINID) [operator:(= equal:pure-token|~ approximately:pure-token)] threshold [LIMIT count:integer])] id-selector:(* auto-id:pure-token|id) data:(field value)...",
         },
         Run::Key(entries::xadd),
     ),
@@ -78,6 +78,34 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
+            name: "xdelex",
+            arity: -5,
+            flags: WRITE | FAST,
+            keys: Keys::ONE,
+            group: Group::Stream,
+            since: "8.2.0",
+            complexity: "O(log n) for each entry, in each group where groups are asked",
+            summary: "Deletes entries of a stream, as the groups that refer to them allow, and tells of each what became of it.",
+            syntax: "key [condition:(KEEPREF|DELREF|ACKED)] IDS ids:(numids:integer id...)",
+        },
+        Run::Key(references::xdelex),
+    ),
+    Row::new(
+        Spec {
+            name: "xackdel",
+            arity: -6,
+            flags: WRITE | COUNTED | FAST,
+            keys: Keys::ONE,
+            group: Group::Stream,
+            since: "8.2.0",
+            complexity: "O(log n) for each entry, in each group where groups are asked",
+            summary: "Acknowledges entries in a group, deletes them as other groups allow, and tells of each what became of it.",
+            syntax: "key group [condition:(KEEPREF|DELREF|ACKED)] IDS ids:(numids:integer id...)",
+        },
+        Run::Key(references::xackdel),
+    ),
+    Row::new(
+        Spec {
             name: "xtrim",
             arity: -4,
             flags: WRITE,
@@ -86,7 +114,7 @@ pub const ROWS: &[Row<Run>] = &[
             since: "5.0.0",
             complexity: "O(n) in the number of entries that are trimmed",
             summary: "Deletes entries from the beginning of a stream.",
-            syntax: "key trim:(strategy:(MAXLEN|MINID) [operator:(= equal:pure-token|~ approximately:pure-token)] threshold [LIMIT count:integer])",
+            syntax: "key trim:(strategy:(MAXLEN|MINID) [operator:(= equal:pure-token|~ approximately:pure-token)] threshold [LIMIT count:integer]) [condition:(KEEPREF|DELREF|ACKED)]",
         },
         Run::Key(entries::xtrim),
     ),

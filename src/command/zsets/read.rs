@@ -153,9 +153,7 @@ fn zrank(ctx: &mut Ctx, request: Request, reverse: bool) -> Result {
 const DRAWN_OF: usize = 4;
 
 fn parse_count(request: Request) -> Result<(i64, bool)> {
-    let out_of_range =
-        || Error::err(format_args!("value is out of range, value must between {} and {}", -i64::MAX, i64::MAX));
-    let count = Some(request.int(2)?).filter(|count| *count > i64::MIN).ok_or_else(out_of_range)?;
+    let count = request.negatable(2)?;
     let with_scores = request.len() == 4 && request.is(3, "withscores");
     if request.len() > 3 && !with_scores {
         return Err(Error::Syntax);

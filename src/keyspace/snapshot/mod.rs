@@ -339,7 +339,7 @@ impl Keyspace {
     ) {
         self.insert_owned(db, key, value, deadline_ms, now);
         if let (Some(slot), Some(clock)) = (self.dbs[db].find(key), clock) {
-            self.dbs[db].entry(slot).set_clock(clock);
+            self.live(db, slot, now, key.hash).set_clock(clock);
         }
     }
 

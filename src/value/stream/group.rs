@@ -101,6 +101,22 @@ impl Groups {
         true
     }
 
+    /// Whether a group has yet to be delivered an entry, or to acknowledge it.
+    pub fn refer_to(&self, id: Id) -> bool {
+        self.by_name.values().any(|group| group.last_delivered < id || group.pending.contains_key(&id))
+    }
+
+    /// An entry is pending in no group any more; whether it was in one.
+    pub fn forget(&mut self, id: Id) -> bool {
+        let mut was_pending = false;
+        for group in self.by_name.values_mut() {
+            let before = group.bytes();
+            was_pending |= group.acknowledge(id);
+            self.bytes = self.bytes - before + group.bytes();
+        }
+        was_pending
+    }
+
     /// Gives back about `budget` elements of what groups hold; whether nothing is left.
     pub fn free_some(&mut self, budget: &mut usize) -> bool {
         while let Some(mut first) = self.by_name.first_entry() {
@@ -165,8 +181,9 @@ impl Group {
         if id <= self.last_delivered {
             return;
         }
+        let follows = self.last_delivered >= log.first_id() && !log.has_gaps_from(self.last_delivered);
         match &mut self.entries_read {
-            Some(read) if !log.has_gaps_from(id) => *read = read.wrapping_add(1),
+            Some(read) if follows => *read = read.wrapping_add(1),
             read if log.entries_added() != 0 => *read = log.entries_added_up_to(id),
             _ => {}
         }
@@ -175,8 +192,11 @@ impl Group {
 
     /// How many entries are still to be delivered; none where it is not known.
     pub fn lag(&self, log: &Log) -> Option<i64> {
-        if log.entries_added() == 0 {
+        if log.entries_added() == 0 || log.is_empty() {
             return Some(0);
+        }
+        if self.last_delivered < log.first_id() && log.is_whole() {
+            return Some(log.len() as i64);
         }
         let read = match self.entries_read {
             Some(read) if !log.has_gaps_from(self.last_delivered) => Some(read),

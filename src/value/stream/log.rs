@@ -29,6 +29,8 @@ pub enum AppendError {
 /// Why XSETID is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SetIdError {
+    #[error("The ID specified in XSETID is smaller than current max_deleted_entry_id")]
+    BelowDeleted,
     #[error("The ID specified in XSETID is smaller than the target stream top item")]
     BelowTop,
     #[error("The entries_added specified in XSETID is smaller than the target stream length")]
@@ -308,6 +310,15 @@ impl Log {
 
     /// Deletes an entry; whether there was one.
     pub fn delete(&mut self, id: Id) -> bool {
+        let is_deleted = self.take_out(id);
+        if is_deleted {
+            self.max_deleted_id = self.max_deleted_id.max(id);
+        }
+        is_deleted
+    }
+
+    /// [`Log::delete`], of which nothing is remembered: trimming leaves no gaps.
+    fn take_out(&mut self, id: Id) -> bool {
         let in_tail = self.tail.as_ref().is_some_and(|tail| tail.first() <= id);
         let chunk =
             if in_tail { self.tail.as_mut() } else { self.chunks.range_mut(..=id).next_back().map(|(_, chunk)| chunk) };
@@ -328,7 +339,6 @@ impl Log {
             self.drop_chunk(first);
         }
         self.len -= 1;
-        self.max_deleted_id = self.max_deleted_id.max(id);
         if id == self.first_id {
             self.find_first_id();
         }
@@ -364,8 +374,55 @@ impl Log {
         before - self.len
     }
 
+    /// [`Log::trim`] where each entry is asked whether it may go; says how many went, and the id behind the last that was
+    /// asked. Who may not go is passed over, and no chunk beyond the one in which the trim would end is looked at, as in
+    /// Redis; that a trim is approximate makes no difference but for its limit.
+    pub fn trim_each(&mut self, trim: Trim, mut may_go: impl FnMut(Id) -> bool) -> (u64, Option<Id>) {
+        let (before, mut from) = (self.len, Some(Id::MIN));
+        while let Some((start, last, live)) = from.and_then(|from| self.chunk_from(from)) {
+            let is_enough = |len: u64, id: Id| match trim.to {
+                TrimTo::Len(most) => len <= most,
+                TrimTo::Id(least) => id >= least,
+            };
+            let over_limit = trim.limit > 0 && before - self.len + live > trim.limit;
+            if over_limit || matches!(trim.to, TrimTo::Len(most) if self.len <= most) {
+                break;
+            }
+            let whole = match trim.to {
+                TrimTo::Len(most) => self.len - live >= most,
+                TrimTo::Id(least) => last < least,
+            };
+            let ids: Vec<Id> = self.range(start, last).map(|entry| entry.id).collect();
+            for id in ids {
+                if is_enough(self.len, id) {
+                    return (before - self.len, Some(id));
+                }
+                from = id.next();
+                if may_go(id) {
+                    self.take_out(id);
+                }
+            }
+            if !whole {
+                break;
+            }
+            from = last.next();
+        }
+        (before - self.len, from)
+    }
+
+    /// The chunk that has the first entry from an id on: where it starts, its last id, and how many entries live in it.
+    fn chunk_from(&self, from: Id) -> Option<(Id, Id, u64)> {
+        let chunk = self.chunks.range(..=from).next_back().map(|(_, chunk)| &**chunk).filter(|chunk| chunk.last() >= from);
+        let chunk = chunk.or_else(|| self.chunks.range(from..).next().map(|(_, chunk)| &**chunk));
+        let chunk = chunk.or_else(|| self.tail.as_deref().filter(|tail| tail.last() >= from))?;
+        Some((chunk.first().max(from), chunk.last(), chunk.live() as u64))
+    }
+
     /// Does what XSETID does; nothing on an error.
     pub fn set_id(&mut self, id: Id, entries_added: Option<i64>, max_deleted_id: Id) -> Result<(), SetIdError> {
+        if id < self.max_deleted_id {
+            return Err(SetIdError::BelowDeleted);
+        }
         if self.last_live_id().is_some_and(|top| id < top) {
             return Err(SetIdError::BelowTop);
         }
@@ -382,10 +439,14 @@ impl Log {
         Ok(())
     }
 
-    /// Whether XDEL deleted something from `start` on that is not below the first entry.
+    /// Whether XDEL deleted something from `start` on.
     pub fn has_gaps_from(&self, start: Id) -> bool {
-        let gap = self.max_deleted_id;
-        self.len > 0 && gap != Id::MIN && self.first_id <= gap && start <= gap
+        self.len > 0 && self.max_deleted_id != Id::MIN && start <= self.max_deleted_id
+    }
+
+    /// Whether XDEL deleted nothing from the first entry on: what is left stands without gaps.
+    pub fn is_whole(&self) -> bool {
+        self.max_deleted_id < self.first_id
     }
 
     /// How many entries were added up to this id, those that are gone included; none where it cannot be told.
@@ -393,11 +454,17 @@ impl Log {
         if self.entries_added == 0 {
             return Some(0);
         }
-        if (self.len == 0 && id <= self.last_id) || id == self.last_id {
+        if self.len == 0 && id <= self.last_id {
             return Some(self.entries_added);
         }
-        let gaps = self.max_deleted_id != Id::MIN && self.max_deleted_id >= self.first_id;
-        if id > self.last_id || gaps || id > self.first_id {
+        if id != Id::MIN && id < self.max_deleted_id {
+            return None;
+        }
+        if id == self.last_id {
+            return Some(self.entries_added);
+        }
+        let has_gaps = self.max_deleted_id != Id::MIN && !self.is_whole();
+        if id > self.last_id || has_gaps || id > self.first_id {
             return None;
         }
         let before_first = self.entries_added.wrapping_sub_unsigned(self.len);

@@ -39,7 +39,41 @@ pub struct Stream {
     pub groups: Groups,
 }
 
+/// What the groups of a stream have to say where entries are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum References {
+    /// Nothing: entries go, and stay pending.
+    Keep,
+    /// Entries go, and are pending no more.
+    Delete,
+    /// An entry goes when every group was delivered it and has acknowledged it.
+    Acknowledged,
+}
+
+/// What a trim has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    pub count: u64,
+    /// The id behind the last entry that was looked at; none behind the last id there can be. Only where groups were asked
+    /// about each entry.
+    pub end: Option<Id>,
+}
+
 impl Stream {
+    /// Deletes entries from the front.
+    pub fn trim(&mut self, trim: Trim, references: References) -> Trimmed {
+        let Stream { log, groups } = self;
+        let (count, end) = match references {
+            References::Keep => (log.trim(trim), None),
+            References::Delete => log.trim_each(trim, |id| {
+                groups.forget(id);
+                true
+            }),
+            References::Acknowledged => log.trim_each(trim, |id| !groups.refer_to(id)),
+        };
+        Trimmed { count, end }
+    }
+
     /// The stream that is kept like this.
     pub fn of(content: Stored<'_>) -> &Stream {
         match content {

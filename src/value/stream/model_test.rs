@@ -365,3 +365,53 @@ fn what_a_group_has_read_is_counted_while_nothing_is_missing_ahead() {
     log.trim(Trim { to: TrimTo::Len(0), approximate: false, limit: 0 });
     assert_eq!(lag(&group, &log), (None, Some(0)));
 }
+
+/// The entries that may go, through chunks of any size, beside a list that is gone through from the front.
+#[test]
+fn a_trim_that_asks_takes_what_may_go_up_to_where_it_ends() {
+    for seed in 0..200 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let limits = ChunkLimits { bytes: 0, entries: rng.usize(1..6) };
+        let (mut log, mut model) = (Log::default(), Vec::new());
+        for ms in 1..=rng.u64(1..40) {
+            log.append(Id::new(ms, 0), [&b"f"[..], b"v"].into_iter(), 2, limits);
+            model.push(ms);
+        }
+        for _ in 0..rng.usize(..5) {
+            let ms = rng.u64(1..40);
+            log.delete(Id::new(ms, 0));
+            model.retain(|kept| *kept != ms);
+        }
+        let stays: Vec<u64> = (1..=40).filter(|_| rng.bool()).collect();
+        let least = rng.u64(1..45);
+        let max_deleted = log.max_deleted_id();
+        let trim = Trim { to: TrimTo::Id(Id::new(least, 0)), approximate: false, limit: 0 };
+        let mut asked = Vec::new();
+        let (count, end) = log.trim_each(trim, |id| {
+            asked.push(id.ms);
+            !stays.contains(&id.ms)
+        });
+        assert!(asked.iter().copied().eq(model.iter().copied().filter(|ms| *ms < least)), "seed {seed}");
+        let before = model.len();
+        model.retain(|ms| *ms >= least || stays.contains(ms));
+        assert_eq!(count as usize, before - model.len());
+        assert_eq!((log.len() as usize, log.max_deleted_id()), (model.len(), max_deleted), "seed {seed}");
+        assert!(log.range(Id::MIN, Id::MAX).map(|entry| entry.id.ms).eq(model.iter().copied()));
+        assert_eq!(log.first_id().ms, model.first().copied().unwrap_or(0));
+        // Again, up to the same end, whatever the chunks are: nothing more goes.
+        if let Some(to) = end {
+            let again = Trim { to: TrimTo::Id(to), approximate: false, limit: 0 };
+            assert_eq!(log.trim_each(again, |id| !stays.contains(&id.ms)).0, 0);
+        }
+        let most = rng.u64(..45);
+        let trim = Trim { to: TrimTo::Len(most), approximate: false, limit: 0 };
+        let before = model.clone();
+        let (count, end) = log.trim_each(trim, |id| !stays.contains(&id.ms));
+        let left: Vec<u64> = log.range(Id::MIN, Id::MAX).map(|entry| entry.id.ms).collect();
+        assert_eq!(count as usize, before.len() - left.len());
+        assert!(left.len() as u64 >= most.min(before.len() as u64), "no more than it takes");
+        let end = end.expect("no id is the last");
+        let expected = before.iter().copied().filter(|ms| *ms >= end.ms && Id::new(*ms, 0) >= end || stays.contains(ms));
+        assert!(left.iter().copied().eq(expected), "seed {seed}: all that may go ahead of the end are gone");
+    }
+}

@@ -51,7 +51,7 @@ impl Generator {
             34..36 => args("LTRIM", [key, self.rank(), self.rank()]),
             36..42 => args("LINDEX", [key, self.rank()]),
             42..49 => args("LSET", [key, self.rank(), self.element()]),
-            49..55 => args("LREM", [key, self.rank(), self.element()]),
+            49..55 => args("LREM", [key, self.negatable(), self.element()]),
             55..62 => {
                 let place = *self.pick(&["BEFORE", "AFTER", "AFTER", "BEHIND"]);
                 args("LINSERT", [key, self.word(place), self.element(), self.element()])
@@ -66,13 +66,19 @@ impl Generator {
     }
 
     /// LPOS with any of its options, in any order, also twice.
+    /// Redis 7.0 takes the smallest integer, which cannot be negated, for a count of LREM.
+    fn negatable(&mut self) -> Vec<u8> {
+        let rank = self.rank();
+        if rank == i64::MIN.to_string().into_bytes() { b"-1".to_vec() } else { rank }
+    }
+
     fn lpos(&mut self) -> Args {
         let mut out = args("LPOS", [self.key(), self.element()]);
         for _ in 0..*self.pick(&[0, 1, 1, 2, 3]) {
             let option = *self.pick(&["RANK", "COUNT", "MAXLEN"]);
             out.push(self.word(option));
             let value = match option {
-                "RANK" => self.any_of(&["1", "2", "3", "-1", "-2", "-100", "0", "-9223372036854775808", "x"]),
+                "RANK" => self.any_of(&["1", "2", "3", "-1", "-2", "-100", "0", "x"]),
                 _ => self.any_of(&["0", "0", "1", "2", "5", "1000", "-1", "9223372036854775807", "x"]),
             };
             out.push(value);

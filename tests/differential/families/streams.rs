@@ -48,7 +48,10 @@ impl Generator {
             38..40 => self.xsetid(key),
             40..45 => self.xread(),
             45..60 => self.xgroup(key),
-            60..72 => self.xreadgroup(),
+            60..72 => {
+                let out = self.xreadgroup();
+                return if self.in_multi { Step::of(out) } else { Step::ReadGroup(out) };
+            }
             72..76 => {
                 let ids = self.old_ids();
                 [args("XACK", [key, self.group()]), ids].concat()
@@ -179,6 +182,8 @@ impl Generator {
             out.push(self.word("NOACK"));
         }
         self.streams(&mut out, |generator| match generator.rng.u32(..8) {
+            // What is pending makes the consumer in every version of Redis.
+            0..6 if generator.in_multi => b"0".to_vec(),
             0..6 => b">".to_vec(),
             6 => b"0".to_vec(),
             _ => generator.read_from(),

@@ -58,7 +58,7 @@ pub struct Snapshot {
 pub struct Database {
     pub keys: usize,
     pub with_deadline: usize,
-    /// Running average of the samples.
+    /// See [`Keyspace::average_ttl_ms`](crate::keyspace::Keyspace::average_ttl_ms).
     pub average_ttl_ms: f64,
 }
 
@@ -130,11 +130,10 @@ impl Snapshot {
         let now = shard.clock.refresh();
         let mut keyspace = shard.keyspace.borrow_mut();
         let cycle = shard.cycle.borrow();
-        let average_ttl_ms = |db: usize| cycle.average_ttl_ms.get(db).copied().unwrap_or(0.0);
         let database = |db| Database {
             keys: keyspace.live_len(db, now),
             with_deadline: keyspace.live_with_deadline(db, now),
-            average_ttl_ms: average_ttl_ms(db),
+            average_ttl_ms: keyspace.average_ttl_ms(db, now),
         };
         self.databases = (0..keyspace.databases()).map(database).collect();
         self.keyspace_bytes = keyspace.bytes() as u64;
