@@ -24,6 +24,8 @@ mod requests;
 mod scripts;
 #[path = "hostile/table.rs"]
 mod table;
+#[path = "hostile/together/mod.rs"]
+mod together;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,6 +40,8 @@ use scripts::{Act, Script};
 use table::Command;
 
 const DEFAULT_SECONDS: u64 = 15;
+/// Of each test that has everything odd together.
+const TOGETHER_SECONDS: u64 = 5;
 const BATCHES_A_ROUND: usize = 20;
 
 /// Bounds what honest commands may build: no value is longer, and no client has more to read.
@@ -97,6 +101,43 @@ fn survives(name: &'static str, shards: usize, network: &str) {
         checks.peak_bytes >> 20,
         checks.slowest.0,
         checks.slowest.1
+    );
+}
+
+macro_rules! together {
+    ($($name:ident: $shards:literal $network:literal,)*) => {$(
+        #[test]
+        fn $name() {
+            everything_odd_at_once(stringify!($name), $shards, $network);
+        }
+    )*};
+}
+
+together! {
+    one_shard_keeps_elements: 1 "auto",
+    two_shards_keep_elements: 2 "auto",
+    three_shards_keep_elements: 3 "auto",
+    four_shards_keep_elements: 4 "auto",
+    one_shard_keeps_elements_over_glommio: 1 "glommio",
+    two_shards_keep_elements_over_glommio: 2 "glommio",
+    three_shards_keep_elements_over_glommio: 3 "glommio",
+    four_shards_keep_elements_over_glommio: 4 "glommio",
+}
+
+fn everything_odd_at_once(name: &str, shards: usize, network: &str) {
+    let databases = DATABASES.to_string();
+    let flags = [together::FLAGS, &["--network", network, "--databases", &databases]].concat();
+    let mut checks = Checks::new(Server::start(Kind::Ember { shards }, &flags));
+    let end = Instant::now() + Duration::from_secs(setting("EMBERDB_FUZZ_SECONDS").unwrap_or(TOGETHER_SECONDS));
+    let mut seed = setting("EMBERDB_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let mut totals = together::Totals::default();
+    while Instant::now() < end {
+        together::round(name, seed, &mut checks, &mut totals);
+        seed = seed.wrapping_add(1);
+    }
+    eprintln!(
+        "{} rounds; {} requests, {} elements pushed, {} of them popped, {} in replies to connections that had ended",
+        totals.rounds, totals.asked, totals.pushed, totals.popped, totals.unexplained
     );
 }
 

@@ -518,6 +518,54 @@ fn save_points_write_by_themselves() {
     assert_eq!(again.client().call("GET last"), bulk("1"));
 }
 
+/// With and without save points, and with a folder in the file's place.
+#[test]
+fn signals_save_as_they_are_told_to() {
+    let ends = |flags: &[&str], signal: &str, setting: &str, is_in_the_way: bool| {
+        let flags = [flags, &["--enable-protected-configs", "yes"]].concat();
+        on_every_kind(&flags, |mut server| {
+            let mut client = server.client();
+            let name = if signal == "INT" { "shutdown-on-sigint" } else { "shutdown-on-sigterm" };
+            assert_eq!(client.command(&["CONFIG", "SET", name, setting]), Value::ok());
+            assert_eq!(client.command(&["CONFIG", "GET", name]).items()[1], bulk(setting));
+            if is_in_the_way {
+                fs::create_dir(server.folder().join("folder")).expect("a folder");
+                fs::write(server.folder().join("folder/x"), "").expect("a file");
+                assert_eq!(client.call("CONFIG SET dbfilename folder"), Value::ok());
+            }
+            assert_eq!(client.call("SET a 1"), Value::ok());
+            server.signal(signal);
+            if is_in_the_way && setting == "default" {
+                assert!(wait_until(PATIENCE, || server.output().contains("can't exit")));
+                assert_eq!(client.call("GET a"), bulk("1"));
+                return None;
+            }
+            assert!(server.wait_for_end(PATIENCE).is_some_and(|(status, _)| status.success()));
+            Some(server.folder().join(FILE).exists())
+        })
+    };
+    let points: &[&str] = &["--save", "3600 100000"];
+    for (flags, signal, setting, is_saved) in [
+        (points, "TERM", "default", true),
+        (points, "TERM", "nosave", false),
+        (points, "INT", "nosave now", false),
+        (&[], "TERM", "default", false),
+        (&[], "INT", "save", true),
+    ] {
+        for saved in ends(flags, signal, setting, false) {
+            assert_eq!(saved, Some(is_saved), "{flags:?} {signal} {setting}");
+        }
+    }
+    assert!(ends(points, "TERM", "default", true).into_iter().all(|saved| saved.is_none()));
+    assert!(ends(points, "TERM", "force", true).into_iter().all(|saved| saved == Some(false)));
+}
+
+fn on_every_kind<T>(flags: &[&str], with: impl Fn(Server) -> T) -> Vec<T> {
+    let redis = common::server::have_redis().then_some(Kind::Redis);
+    let kinds = [Kind::Ember { shards: 1 }, Kind::Ember { shards: 2 }].into_iter().chain(redis);
+    kinds.map(|kind| with(Server::start(kind, flags))).collect()
+}
+
 /// What FLUSHALL has deleted does not come back from an older file, however far away the next save point is.
 #[test]
 fn what_was_deleted_with_all_keys_does_not_come_back() {

@@ -4,6 +4,7 @@
 use super::directive::{Directive, Field, Group};
 use super::eviction::MaxmemoryPolicy;
 use super::redis;
+use super::shutdown::ShutdownFlags;
 use super::types::{
     Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
 };
@@ -671,6 +672,24 @@ const OWN: &[Directive] = &[
         field: field!(stop_writes_on_bgsave_error),
     },
     Directive {
+        name: "shutdown-on-sigint",
+        group: Group::Snapshots,
+        default: "default",
+        kind: Kind::Words(ShutdownFlags::WORDS),
+        mutable: true,
+        help: "what that signal means: save before the end, where there are save points or always or never, and end where that fails",
+        field: field!(shutdown_on_sigint),
+    },
+    Directive {
+        name: "shutdown-on-sigterm",
+        group: Group::Snapshots,
+        default: "default",
+        kind: Kind::Words(ShutdownFlags::WORDS),
+        mutable: true,
+        help: "the same for the signal that service managers send",
+        field: field!(shutdown_on_sigterm),
+    },
+    Directive {
         name: "dbfilename",
         group: Group::Snapshots,
         default: "dump.rdb",
@@ -962,7 +981,7 @@ mod tests {
             Kind::NotifyFlags => Some("KEA".to_string()),
             Kind::Numbers { count: 0, .. } => Some("1 2".to_string()),
             Kind::Numbers { .. } => Some("1 2 3".to_string()),
-            Kind::Words(names) => Some(names[1..].join(" ")),
+            Kind::Words(names) => names.last().map(|name| name.to_string()),
             Kind::ExpiryPolicy => Some("a: 1h".to_string()),
             Kind::Amount => Some("75%".into()),
             Kind::SavePoints => Some("60 1".into()),

@@ -1,7 +1,7 @@
 //! What is done where memory is short.
 
 use super::types::Choice;
-use super::values::{Kind, Setting, ValueError, bounded, format_memory, one, parse_memory};
+use super::values::{Kind, Setting, ValueError, format_memory, one, parse_memory};
 
 /// An amount of memory: so many bytes, or a part of what there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,11 @@ impl Setting for Amount {
         let text = one(args)?;
         *self = match text.strip_suffix('%') {
             Some(digits) if !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit()) => {
-                let percent = digits.parse().map_err(|_| ValueError::NotAnAmount)?;
-                Amount::Percent(bounded(percent, 1, 100)?)
+                match digits.parse().map_err(|_| ValueError::NotAnAmount)? {
+                    0 => Amount::Bytes(0),
+                    percent @ 1..=100 => Amount::Percent(percent),
+                    _ => return Err(ValueError::MoreThanAll),
+                }
             }
             Some(_) => return Err(ValueError::NotAnAmount),
             None => Amount::Bytes(parse_memory(text).ok_or(ValueError::NotAnAmount)?),
@@ -155,8 +158,9 @@ mod tests {
         for text in ["", "%", "lots", "-1", "-1%", "+5%", "1.5%", "50 %"] {
             assert_eq!(read(text), Err(ValueError::NotAnAmount), "{text}");
         }
-        for text in ["0%", "101%", "4294967296%"] {
-            assert_eq!(read(text), Err(ValueError::OutOfBounds { min: 1, max: 100 }), "{text}");
+        assert_eq!(read("0%"), Ok(Amount::Bytes(0)));
+        for text in ["101%", "4294967296%"] {
+            assert_eq!(read(text), Err(ValueError::MoreThanAll), "{text}");
         }
         assert_eq!(Amount::Percent(75).of(1000), 750);
         assert_eq!(Amount::Percent(100).of(u64::MAX), u64::MAX);

@@ -41,6 +41,7 @@ mod policy;
 mod redis;
 mod rewrite;
 mod save_points;
+mod shutdown;
 mod types;
 mod values;
 mod words;
@@ -58,6 +59,7 @@ pub use policies::Policies;
 pub use policy::{DeathStream, Policy, PolicyError};
 pub use rewrite::RewriteError;
 pub use save_points::{SavePoint, SavePoints};
+pub use shutdown::ShutdownFlags;
 pub use types::{
     DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, Percentiles, PinShards,
     PipelineOrder, ScriptScope, UndeclaredKeys,
@@ -113,6 +115,8 @@ pub struct Config {
     /// 0 bytes: no ceiling.
     pub save: SavePoints,
     pub stop_writes_on_bgsave_error: bool,
+    pub shutdown_on_sigint: ShutdownFlags,
+    pub shutdown_on_sigterm: ShutdownFlags,
     pub dbfilename: String,
     pub rdbcompression: bool,
     pub rdbchecksum: bool,
@@ -417,6 +421,8 @@ impl Config {
             lua_enable_deprecated_api: false,
             save: SavePoints::default(),
             stop_writes_on_bgsave_error: false,
+            shutdown_on_sigint: ShutdownFlags::default(),
+            shutdown_on_sigterm: ShutdownFlags::default(),
             dbfilename: String::new(),
             rdbcompression: false,
             rdbchecksum: false,

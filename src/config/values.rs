@@ -69,6 +69,8 @@ pub enum ValueError {
     NotAMemorySize,
     #[error("argument must be a memory or percent value")]
     NotAnAmount,
+    #[error("percentage argument must be less or equal to 100")]
+    MoreThanAll,
     #[error("argument must be between {min} and {max} inclusive")]
     OutOfBounds { min: i128, max: i128 },
     #[error("argument must be 'yes' or 'no'")]
@@ -77,6 +79,8 @@ pub enum ValueError {
     NotAChoice(&'static [&'static str]),
     #[error("Invalid save parameters")]
     SavePoint,
+    #[error("shutdown options SAVE and NOSAVE can't be used simultaneously")]
+    SaveAndNoSave,
     #[error("dbfilename can't be a path, just a filename")]
     NotAFileName,
     #[error("wrong number of arguments")]

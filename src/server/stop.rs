@@ -5,8 +5,10 @@ use super::rewriting;
 use super::saving;
 use super::server::Server;
 use super::session::Close;
+use crate::config::ShutdownFlags;
 use crate::net::{next_from_outside, sleep};
 use crate::observe::log;
+use crate::resp::Result;
 use futures_lite::future::or;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -23,11 +25,11 @@ pub fn watch_signals(server: &Rc<Server>, signals: Receiver<i32>) {
     glommio::spawn_local(async move {
         while let Some(signal) = next_from_outside(&signals).await {
             log::warning(format_args!("Received {}, scheduling shutdown...", name(signal)));
-            if !server.shard.config().save.is_empty() && saving::save_last(&server).await.is_err() {
-                log::warning(format_args!("Error trying to save the DB, can't exit."));
-                continue;
+            let config = server.shard.config();
+            let flags = if signal == libc::SIGINT { config.shutdown_on_sigint } else { config.shutdown_on_sigterm };
+            if save_before(&server, flags).await.is_ok() {
+                shutdown(&server).await;
             }
-            shutdown(&server).await;
         }
     })
     .detach();
@@ -39,6 +41,20 @@ fn name(signal: i32) -> &'static str {
         libc::SIGINT => "SIGINT",
         _ => "a signal",
     }
+}
+
+/// The snapshot that is asked for; where it fails, the server stays unless it is forced to end.
+pub async fn save_before(server: &Rc<Server>, flags: ShutdownFlags) -> Result {
+    let has_save_points = !server.shard.config().save.is_empty();
+    if !flags.saves(has_save_points) {
+        return Ok(());
+    }
+    let saved = saving::save_last(server).await;
+    if saved.is_err() && flags.force {
+        log::warning(format_args!("Error trying to save the DB. Exit anyway."));
+        return Ok(());
+    }
+    saved.inspect_err(|_| log::warning(format_args!("Error trying to save the DB, can't exit.")))
 }
 
 /// Stops the server; the process ends before this returns.

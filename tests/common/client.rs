@@ -107,6 +107,11 @@ impl Client {
         }
     }
 
+    /// The next reply or push; an error of kind `TimedOut` if none comes within `limit`.
+    pub fn try_read_within(&mut self, limit: Duration) -> io::Result<Value> {
+        self.read_before(Instant::now() + limit)
+    }
+
     /// Everything that has arrived and what else arrives until nothing came for `quiet`.
     pub fn drain(&mut self, quiet: Duration) -> Vec<Value> {
         std::iter::from_fn(|| self.read_within(quiet)).collect()

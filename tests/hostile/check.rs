@@ -67,7 +67,7 @@ impl Checks {
 
     /// The reply, which must come before a thread has worked for too long.
     fn ask(&mut self, client: &mut Client, line: &str) -> Value {
-        let (begin, cpu) = (Instant::now(), self.cpu_by_thread());
+        let (begin, cpu) = (Instant::now(), cpu_by_thread(&self.server));
         client.send_raw(&encode(&words(line)));
         loop {
             if let Some(reply) = client.read_within(Duration::from_millis(50)) {
@@ -80,7 +80,7 @@ impl Checks {
             self.lives();
             let used =
                 |(thread, now): (u64, Duration)| now.saturating_sub(cpu.get(&thread).copied().unwrap_or_default());
-            let longest = self.cpu_by_thread().into_iter().map(used).max().unwrap_or_default();
+            let longest = cpu_by_thread(&self.server).into_iter().map(used).max().unwrap_or_default();
             assert!(longest <= ANSWER_CPU, "{line} is not answered, and a thread has worked for {longest:?}");
             assert!(begin.elapsed() <= ANSWER, "{line} is not answered, and no thread works");
         }
@@ -130,20 +130,21 @@ impl Checks {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
 
-    fn cpu_by_thread(&self) -> BTreeMap<u64, Duration> {
-        let mut threads = BTreeMap::new();
-        for entry in fs::read_dir(format!("/proc/{}/task", self.server.pid())).expect("/proc").flatten() {
-            // A thread may end meanwhile.
-            let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-            // Behind the name, which may hold anything: state is the 3rd field, utime the 14th, stime the 15th.
-            let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
-            let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum();
-            let id = entry.file_name().to_string_lossy().parse().expect("a number");
-            threads.insert(id, Duration::from_millis(ticks * 1_000 / TICKS_A_SECOND));
-        }
-        threads
+/// CPU time of the server's threads so far, by their ids.
+pub fn cpu_by_thread(server: &Server) -> BTreeMap<u64, Duration> {
+    let mut threads = BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{}/task", server.pid())).into_iter().flatten().flatten() {
+        // A thread may end meanwhile.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        // Behind the name, which may hold anything: state is the 3rd field, utime the 14th, stime the 15th.
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum();
+        let id = entry.file_name().to_string_lossy().parse().expect("a number");
+        threads.insert(id, Duration::from_millis(ticks * 1_000 / TICKS_A_SECOND));
     }
+    threads
 }
 
 fn used_memory(server: &Server) -> u64 {

@@ -4,8 +4,8 @@ use crate::command::OwnedRequest;
 use crate::command::describe;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::config::ShutdownFlags;
 use crate::resp::{Error, Request, Result};
-use crate::server::saving;
 use crate::server::server::{Command, Found, Run, SessionCtx, TaskCtx};
 use crate::server::stop;
 
@@ -204,45 +204,27 @@ fn time(ctx: &mut SessionCtx, _: Request) -> Result {
     Ok(())
 }
 
-/// What SHUTDOWN is asked for.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct ShutdownOptions {
-    save: bool,
-    no_save: bool,
-    now: bool,
-    force: bool,
-    abort: bool,
-}
-
-fn parse_shutdown(request: Request) -> Result<ShutdownOptions> {
-    let mut options = ShutdownOptions::default();
+/// What SHUTDOWN is asked for; none where it is to give up one that has begun.
+fn parse_shutdown(request: Request) -> Result<Option<ShutdownFlags>> {
+    let (mut flags, mut aborts) = (ShutdownFlags::default(), false);
     for index in 1..request.len() {
-        let words = [
-            ("save", &mut options.save),
-            ("nosave", &mut options.no_save),
-            ("now", &mut options.now),
-            ("force", &mut options.force),
-            ("abort", &mut options.abort),
-        ];
-        let named = words.into_iter().find(|(word, _)| request.is(index, word));
-        *named.ok_or(Error::Syntax)?.1 = true;
+        if request.is(index, "abort") {
+            aborts = true;
+            continue;
+        }
+        let word = std::str::from_utf8(request.arg(index)).map_err(|_| Error::Syntax)?;
+        *flags.named(word).ok_or(Error::Syntax)? = true;
     }
-    let others = options.save || options.no_save || options.now || options.force;
-    if options.abort && others || options.save && options.no_save {
+    if aborts && flags != ShutdownFlags::default() || flags.save && flags.no_save {
         return Err(Error::Syntax);
     }
-    Ok(options)
+    Ok((!aborts).then_some(flags))
 }
 
 async fn shutdown(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let options = parse_shutdown(ctx.request.as_request())?;
-    if options.abort {
-        return Err(Error::text("ERR No shutdown in progress."));
-    }
-    let saves = options.save || !options.no_save && !ctx.server.shard.config().save.is_empty();
-    if saves && saving::save_last(&ctx.server).await.is_err() && !options.force {
-        return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
-    }
+    let flags = parse_shutdown(ctx.request.as_request())?.ok_or(Error::text("ERR No shutdown in progress."))?;
+    let saved = stop::save_before(&ctx.server, flags).await;
+    saved.map_err(|_| Error::text("ERR Errors trying to SHUTDOWN. Check logs."))?;
     stop::shutdown(&ctx.server).await;
     Ok(Vec::new())
 }
@@ -257,12 +239,14 @@ mod tests {
             let request = OwnedRequest::from_args(line.split(' ').map(str::as_bytes));
             parse_shutdown(request.as_request())
         };
-        let none = ShutdownOptions::default;
-        assert_eq!(parsed("shutdown"), Ok(none()));
-        assert_eq!(parsed("shutdown NOSAVE now"), Ok(ShutdownOptions { no_save: true, now: true, ..none() }));
-        assert_eq!(parsed("shutdown Force save"), Ok(ShutdownOptions { force: true, save: true, ..none() }));
-        assert_eq!(parsed("shutdown ABORT abort"), Ok(ShutdownOptions { abort: true, ..none() }));
-        for wrong in ["shutdown foo", "shutdown save nosave", "shutdown nosave abort", "shutdown now ABORT"] {
+        let none = ShutdownFlags::default;
+        assert_eq!(parsed("shutdown"), Ok(Some(none())));
+        assert_eq!(parsed("shutdown NOSAVE now"), Ok(Some(ShutdownFlags { no_save: true, now: true, ..none() })));
+        assert_eq!(parsed("shutdown Force save"), Ok(Some(ShutdownFlags { force: true, save: true, ..none() })));
+        assert_eq!(parsed("shutdown ABORT abort"), Ok(None));
+        for wrong in
+            ["shutdown foo", "shutdown default", "shutdown save nosave", "shutdown nosave abort", "shutdown now ABORT"]
+        {
             assert_eq!(parsed(wrong), Err(Error::Syntax), "{wrong}");
         }
     }
