@@ -42,6 +42,8 @@ mod fresh;
 mod hop;
 #[path = "wire/http.rs"]
 mod http;
+#[path = "wire/introspection.rs"]
+mod introspection;
 #[path = "wire/lifecycle.rs"]
 mod lifecycle;
 #[path = "wire/many_keys.rs"]

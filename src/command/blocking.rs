@@ -3,7 +3,7 @@
 
 use super::hop::each_once;
 use super::spec::flag::NO_SCRIPT;
-use super::spec::{Group, Keys, Row, Spec};
+use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run};
 use crate::clock::realtime_us;
 use crate::keyspace::{Kind, Touch};
@@ -47,7 +47,8 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
         narrow: |_, request, _| OwnedRequest::of(request),
         ends_with_key: false,
     }),
-)];
+)
+.tips(&[tip::ASK_ALL_SHARDS, tip::AGG_MIN])];
 
 fn wait_timeout(request: Request) -> Result<Wait> {
     request.int(1)?;

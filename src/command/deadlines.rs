@@ -1,7 +1,7 @@
 //! Deadlines: setting them, asking for them, taking them away.
 
 use super::spec::flag::{FAST, NO_TOUCH, READ, WRITE};
-use super::spec::{Group, Keys, Row, Spec};
+use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Ctx, Run};
 use crate::clock::Now;
 use crate::keyspace::Event;
@@ -39,11 +39,13 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         ttl_spec("ttl", "1.0.0", "Returns the remaining lifetime of a key in seconds."),
         Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, false)),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         ttl_spec("pttl", "2.6.0", "Returns the remaining lifetime of a key in milliseconds."),
         Run::Key(|ctx, request| ttl(ctx, request, Unit::Milliseconds, false)),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         ttl_spec("expiretime", "7.0.0", "Returns the deadline of a key as a Unix time in seconds."),
         Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, true)),

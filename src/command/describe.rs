@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Almost all of it follows from a row's flags, group and syntax. Where Redis says something that does not follow, a
-//! line in `GROUP_CATEGORIES` or `KEY_USES` says it. Of what Redis says, tips, history and deprecation are left out.
+//! line in `GROUP_CATEGORIES` or `KEY_USES` says it. Of what Redis says, the history of commands and arguments is left out.
 
 use super::spec::{Apart, Keys, Row, Spec, flag};
 use super::syntax::{self, Argument, Kind};
@@ -31,7 +31,7 @@ pub fn full_name(spec: &Spec, container: Option<&str>) -> Cow<'static, str> {
 }
 
 /// One item of COMMAND or COMMAND INFO.
-pub fn info<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
+pub fn info<R: Copy>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     let spec = &row.spec;
     reply.array(10);
     reply.bulk(full_name(spec, container).as_bytes());
@@ -47,18 +47,54 @@ pub fn info<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     };
     [i64::from(keys.first), i64::from(keys.last), i64::from(keys.step)].into_iter().for_each(|n| reply.int(n));
     write_set(reply, &acl_categories(spec, container));
-    reply.set(0);
+    reply.set(row.tips.len());
+    row.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
     write_key_specs(reply, spec, container);
     if row.subcommands.is_empty() {
         reply.set(0);
     } else {
-        reply.array(row.subcommands.len());
-        row.subcommands.iter().for_each(|subcommand| info(reply, subcommand, Some(spec.name)));
+        reply.array(row.subcommands.len() + 1);
+        with_help(row).for_each(|subcommand| info(reply, &subcommand, Some(spec.name)));
     }
 }
 
+/// The subcommands of a container, HELP included.
+fn with_help<R: Copy>(container: &Row<R>) -> impl Iterator<Item = Row<R>> {
+    container.subcommands.iter().copied().chain(help_row(container))
+}
+
+/// HELP of a container, which needs no row of its own: what it tells are the others.
+pub fn help_row<R: Copy>(container: &Row<R>) -> Option<Row<R>> {
+    let of = &container.spec;
+    let spec = Spec {
+        name: "help",
+        arity: 2,
+        flags: flag::LOADING | flag::STALE,
+        keys: Keys::NONE,
+        since: found(HELP_SINCE, of.name).unwrap_or(of.since),
+        complexity: "O(1)",
+        summary: "Prints this help.",
+        syntax: "",
+        ..*of
+    };
+    (!container.subcommands.is_empty()).then(|| Row::new(spec, container.run))
+}
+
+/// The Redis version that brought HELP, where that is not the one that brought the container.
+const HELP_SINCE: &[(&str, &str)] = &[
+    ("client", "5.0.0"),
+    ("cluster", "5.0.0"),
+    ("command", "5.0.0"),
+    ("config", "5.0.0"),
+    ("module", "5.0.0"),
+    ("object", "6.2.0"),
+    ("pubsub", "6.2.0"),
+    ("script", "5.0.0"),
+    ("slowlog", "6.2.0"),
+];
+
 /// One pair of COMMAND DOCS: the name and what is to be known.
-pub fn docs<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
+pub fn docs<R: Copy>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     let spec = &row.spec;
     let mut arguments = syntax::parse(spec.syntax).unwrap_or_default();
     if spec.keys.apart == Apart::BehindSortStore {
@@ -71,11 +107,30 @@ pub fn docs<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
         }
     }
     reply.bulk(full_name(spec, container).as_bytes());
-    reply.map(4 + usize::from(!arguments.is_empty()) + usize::from(!row.subcommands.is_empty()));
+    let doc_flag = match row.deprecated {
+        Some(_) => Some("deprecated"),
+        None => row.is_for_the_system.then_some("syscmd"),
+    };
+    let optional = [
+        doc_flag.is_some(),
+        row.deprecated.is_some(),
+        row.deprecated.is_some(),
+        !arguments.is_empty(),
+        !row.subcommands.is_empty(),
+    ];
+    reply.map(4 + optional.into_iter().filter(|said| *said).count());
     write_pair(reply, "summary", spec.summary);
     write_pair(reply, "since", spec.since);
     write_pair(reply, "group", spec.group.name());
     write_pair(reply, "complexity", spec.complexity);
+    if let Some(flag) = doc_flag {
+        reply.bulk(b"doc_flags");
+        write_set(reply, &[flag]);
+    }
+    if let Some(deprecated) = row.deprecated {
+        write_pair(reply, "deprecated_since", deprecated.since);
+        write_pair(reply, "replaced_by", deprecated.replaced_by);
+    }
     if !arguments.is_empty() {
         let key_specs = key_places(spec, container).count();
         reply.bulk(b"arguments");
@@ -83,26 +138,24 @@ pub fn docs<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>) {
     }
     if !row.subcommands.is_empty() {
         reply.bulk(b"subcommands");
-        reply.map(row.subcommands.len());
-        row.subcommands.iter().for_each(|subcommand| docs(reply, subcommand, Some(spec.name)));
+        reply.map(row.subcommands.len() + 1);
+        with_help(row).for_each(|subcommand| docs(reply, &subcommand, Some(spec.name)));
     }
 }
 
 /// What HELP says of a container: its subcommands, each with its arguments, and what they do.
-pub fn help<R>(reply: &mut Reply, container: &Row<R>) {
+pub fn help<R: Copy>(reply: &mut Reply, container: &Row<R>) {
     let name = container.spec.name.to_ascii_uppercase();
     let mut lines = vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
     if container.spec.arity == -1 {
         lines.push("(no subcommand)".to_owned());
         push_indented(&mut lines, container.spec.summary);
     }
-    for Row { spec, .. } in container.subcommands.iter().filter(|row| row.spec.name != "help") {
+    for Row { spec, .. } in with_help(container) {
         let usage = format!("{} {}", spec.name.to_ascii_uppercase(), syntax::usage(spec.syntax));
         lines.push(usage.trim_end().to_owned());
         push_indented(&mut lines, spec.summary);
     }
-    lines.push("HELP".to_owned());
-    push_indented(&mut lines, "Prints this help.");
     reply.array(lines.len());
     lines.iter().for_each(|line| reply.simple(line));
 }
@@ -186,15 +239,15 @@ impl<'r> Filter<'r> {
 }
 
 /// The reply of COMMAND LIST: the names of commands and subcommands.
-pub fn list<'t, R: 'static>(reply: &mut Reply, rows: impl Iterator<Item = &'t Row<R>>, filter: Filter) {
+pub fn list<'t, R: Copy + 'static>(reply: &mut Reply, rows: impl Iterator<Item = &'t Row<R>>, filter: Filter) {
     let mut names = Vec::new();
     for row in rows {
-        let subcommands = row.subcommands.iter().map(|subcommand| (&subcommand.spec, Some(row.spec.name)));
-        let specs = std::iter::once((&row.spec, None)).chain(subcommands);
+        let subcommands = with_help(row).map(|subcommand| (subcommand.spec, Some(row.spec.name)));
+        let specs = std::iter::once((row.spec, None)).chain(subcommands);
         names.extend(
             specs
                 .filter(|(spec, container)| filter.takes(spec, *container))
-                .map(|(spec, container)| full_name(spec, container)),
+                .map(|(spec, container)| full_name(&spec, container)),
         );
     }
     reply.array(names.len());
@@ -409,6 +462,21 @@ const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("zunionstore", &[OVERWRITE, READ]),
 ];
 
+/// Remarks on how keys are used, for people, by the name of the command.
+const KEY_NOTES: &[(&str, &str)] = &[
+    ("bitfield", "This command allows both access and modification of the key"),
+    ("eval", WORST_OF_CHANGES),
+    ("eval_ro", WORST_OF_READS),
+    ("fcall", WORST_OF_CHANGES),
+    ("fcall_ro", WORST_OF_READS),
+    ("getex", "RW and UPDATE because it changes the TTL"),
+    ("pfcount", "RW because it may change the internal representation of the key, and propagate to replicas"),
+    ("set", "RW and ACCESS due to the optional `GET` argument"),
+    ("xadd", "UPDATE instead of INSERT because of the optional trimming feature"),
+];
+const WORST_OF_CHANGES: &str = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
+const WORST_OF_READS: &str = "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
+
 /// At least one.
 fn key_uses(spec: &Spec, container: Option<&str>) -> &'static [KeyUse] {
     let own = found(KEY_USES, &full_name(spec, container));
@@ -495,7 +563,7 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
 fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
     reply.set(key_places(spec, container).count());
     for (of_keys, place) in key_places(spec, container) {
-        let notes = if let Place::Unknown(notes) = place { Some(notes) } else { None };
+        let notes = if let Place::Unknown(notes) = place { Some(notes) } else { found(KEY_NOTES, spec.name) };
         reply.map(3 + usize::from(notes.is_some()));
         if let Some(notes) = notes {
             write_pair(reply, "notes", notes);
@@ -672,7 +740,7 @@ mod tests {
     #[test]
     fn info_of_a_container_holds_its_subcommands() {
         let text = written(Proto::Resp3, |reply| info(reply, row("object"), None));
-        let count = row("object").subcommands.len();
+        let count = row("object").subcommands.len() + 1;
         assert!(
             text.starts_with(&format!("*10 object :-2 ~0 :0 :0 :0 ~1 +@slow ~0 ~0 *{count} *10 object|")),
             "{text}"
@@ -728,7 +796,7 @@ mod tests {
         let lcs = docs("lcs", Proto::Resp3);
         assert!(lcs.contains("name key2 type key key_spec_index :0"), "both keys are in one specification: {lcs}");
         let object = docs("object", Proto::Resp3);
-        let count = row("object").subcommands.len();
+        let count = row("object").subcommands.len() + 1;
         assert!(object.contains(&format!("complexity C subcommands %{count} object|")), "{object}");
     }
 
@@ -842,7 +910,7 @@ mod tests {
             let filter = Filter::parse(request.as_request())?;
             Ok(written(Proto::Resp3, |reply| list(reply, rows(), filter)))
         };
-        let all = every_spec().count();
+        let all = every_spec().count() + rows().filter(|row| !row.subcommands.is_empty()).count();
         assert!(listed("command list").unwrap().starts_with(&format!("*{all} ")));
         assert_eq!(listed("command list filterby module json"), Ok("*0".into()));
         assert_eq!(listed("command list FILTERBY pattern GETD*"), Ok("*1 getdel".into()));

@@ -65,7 +65,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "subcommand key",
         },
         Run::Key(pfdebug),
-    ),
+    )
+    .for_the_system(),
     Row::new(
         Spec {
             name: "pfselftest",
@@ -79,7 +80,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "",
         },
         Run::Coordinated(|across| Box::pin(pfselftest(across))),
-    ),
+    )
+    .for_the_system(),
 ];
 
 fn refused(error: HllError) -> Error {

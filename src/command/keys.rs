@@ -1,7 +1,7 @@
 //! Keys of any type: deleting, renaming, copying, asking what they are.
 
 use super::spec::flag::{ALWAYS_TOUCH, COUNTED, DENY_OOM, FAST, NO_MISS_EVENT, NO_TOUCH, READ, WRITE};
-use super::spec::{Group, Keys, Row, Spec};
+use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Across, Ctx, Merge, Run};
 use crate::keyspace::{Change, Clocking, Event, Key, KeyEdit, Kind, Live, Owned, Touch, Value};
 use crate::resp::{Error, Request, Result};
@@ -11,28 +11,32 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         Spec { summary: "Deletes keys.", ..many_keys("del", WRITE, "1.0.0", "O(n) in the number of keys") },
         Run::Spread(del, Merge::Sum),
-    ),
+    )
+    .tips(&[tip::ASK_MULTI_SHARD, tip::AGG_SUM]),
     Row::new(
         Spec {
             summary: "Deletes keys; the memory of large values is given back later.",
             ..many_keys("unlink", WRITE | FAST, "4.0.0", "O(1) for each key")
         },
         Run::Spread(del, Merge::Sum),
-    ),
+    )
+    .tips(&[tip::ASK_MULTI_SHARD, tip::AGG_SUM]),
     Row::new(
         Spec {
             summary: "Counts how many of the keys exist; a key named twice counts twice.",
             ..many_keys("exists", READ | FAST | NO_TOUCH, "1.0.0", "O(n) in the number of keys")
         },
         Run::Spread(exists, Merge::Sum),
-    ),
+    )
+    .tips(&[tip::ASK_MULTI_SHARD, tip::AGG_SUM]),
     Row::new(
         Spec {
             summary: "Marks keys as used and counts those that exist.",
             ..many_keys("touch", READ | FAST | ALWAYS_TOUCH, "3.2.1", "O(n) in the number of keys")
         },
         Run::Spread(exists, Merge::Sum),
-    ),
+    )
+    .tips(&[tip::ASK_MULTI_SHARD, tip::AGG_SUM]),
     Row::new(
         Spec {
             name: "type",
@@ -120,19 +124,23 @@ pub const ROWS: &[Row<Run>] = &[
             Row::new(
                 object_spec("encoding", "Returns how the value under a key is kept."),
                 Run::Key(|ctx, request| object(ctx, request, |live| Ok(Answer::Text(encoding(live))))),
-            ),
+            )
+            .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
             Row::new(
                 object_spec("refcount", "Returns the reference count of the value under a key."),
                 Run::Key(|ctx, request| object(ctx, request, |live| Ok(Answer::Int(refcount(live))))),
-            ),
-            Row::new(object_spec("idletime", "Returns the seconds since the key was used."), Run::Key(idletime)),
+            )
+            .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
+            Row::new(object_spec("idletime", "Returns the seconds since the key was used."), Run::Key(idletime))
+                .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
             Row::new(
                 Spec {
                     since: "4.0.0",
                     ..object_spec("freq", "Returns how often the key is used, under an LFU policy.")
                 },
                 Run::Key(freq),
-            ),
+            )
+            .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
         ],
     ),
 ];

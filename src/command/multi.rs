@@ -3,7 +3,7 @@
 use super::compare::Condition;
 use super::deadlines::Deadline;
 use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
-use super::spec::{Group, Keys, Row, Spec};
+use super::spec::{Group, Keys, Row, Spec, tip};
 use super::strings::{as_bytes, len, parse_options, propagate_set, reply_value, set_dead};
 use super::{Across, Ctx, Merge, Run};
 use crate::clock::Now;
@@ -28,7 +28,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key...",
         },
         Run::Spread(mget, Merge::Items),
-    ),
+    )
+    .tips(&[tip::ASK_MULTI_SHARD]),
     Row::new(
         Spec {
             name: "mset",
@@ -42,7 +43,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key_value:(key value)...",
         },
         Run::Spread(mset, Merge::Ok),
-    ),
+    )
+    .tips(&[tip::ASK_MULTI_SHARD, tip::ALL_SUCCEEDED]),
     Row::new(
         Spec {
             name: "msetnx",
@@ -59,7 +61,8 @@ pub const ROWS: &[Row<Run>] = &[
             |ctx, request| set_many_here(ctx, request, parse_msetnx),
             |across| Box::pin(set_many_across(across, parse_msetnx)),
         ),
-    ),
+    )
+    .tips(&[tip::ASK_MULTI_SHARD, tip::AGG_MIN]),
     Row::new(
         Spec {
             name: "msetex",

@@ -15,6 +15,11 @@ pub struct Row<R: 'static> {
     pub subcommands: &'static [Row<R>],
     /// Which of its arguments nobody is shown.
     pub secrets: Secrets,
+    /// Words of [`tip`], in the order of Redis.
+    pub tips: &'static [&'static str],
+    pub deprecated: Option<Deprecated>,
+    /// It is not for applications.
+    pub is_for_the_system: bool,
 }
 
 /// Which arguments of a command are secret. Whoever shows requests to others than those who have sent them asks for this.
@@ -29,19 +34,45 @@ pub enum Secrets {
     Directives(usize),
 }
 
+/// That a command is there only for those who know nothing newer.
+#[derive(Clone, Copy, Debug)]
+pub struct Deprecated {
+    /// The Redis version that had something better.
+    pub since: &'static str,
+    /// What to use instead.
+    pub replaced_by: &'static str,
+}
+
 impl<R: Copy> Row<R> {
     pub const fn new(spec: Spec, run: R) -> Row<R> {
-        Row { spec, run, subcommands: &[], secrets: Secrets::None }
+        let (tips, deprecated, is_for_the_system) = (&[], None, false);
+        Row { spec, run, subcommands: &[], secrets: Secrets::None, tips, deprecated, is_for_the_system }
     }
 
     /// A container; `run` answers where no subcommand is named right.
     pub const fn container(spec: Spec, run: R, subcommands: &'static [Row<R>]) -> Row<R> {
-        Row { spec, run, subcommands, secrets: Secrets::None }
+        Row { subcommands, ..Row::new(spec, run) }
     }
 
     /// The same with arguments that are secret.
-    pub const fn hiding(self, secrets: Secrets) -> Row<R> {
-        Row { secrets, ..self }
+    pub const fn hiding(mut self, secrets: Secrets) -> Row<R> {
+        self.secrets = secrets;
+        self
+    }
+
+    pub const fn tips(mut self, tips: &'static [&'static str]) -> Row<R> {
+        self.tips = tips;
+        self
+    }
+
+    pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Row<R> {
+        self.deprecated = Some(Deprecated { since, replaced_by });
+        self
+    }
+
+    pub const fn for_the_system(mut self) -> Row<R> {
+        self.is_for_the_system = true;
+        self
     }
 }
 
@@ -111,7 +142,10 @@ pub mod flag {
     /// May name no keys at all, which is no mistake.
     pub const NO_MANDATORY_KEYS: u32 = 1 << 26;
 
-    /// The names in `COMMAND INFO`.
+    /// Not while a replica loads beside its old data, which is never so here: only told.
+    pub const NO_ASYNC_LOADING: u32 = 1 << 27;
+
+    /// The names in `COMMAND INFO`, in the order of Redis.
     pub const NAMES: &[(u32, &str)] = &[
         (WRITE, "write"),
         (READ, "readonly"),
@@ -126,11 +160,29 @@ pub mod flag {
         (SKIP_SLOWLOG, "skip_slowlog"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
-        (MOVABLE_KEYS, "movablekeys"),
-        (NO_MULTI, "no_multi"),
-        (ALLOW_BUSY, "allow_busy"),
         (NO_MANDATORY_KEYS, "no_mandatory_keys"),
+        (NO_ASYNC_LOADING, "no_async_loading"),
+        (NO_MULTI, "no_multi"),
+        (MOVABLE_KEYS, "movablekeys"),
+        (ALLOW_BUSY, "allow_busy"),
     ];
+}
+
+/// What clients and proxies are told for their own use: how far a reply can be relied on; where a command goes to in a
+/// cluster (`request_policy`), and what the replies of several nodes come to (`response_policy`).
+pub mod tip {
+    pub const NONDETERMINISTIC_OUTPUT: &str = "nondeterministic_output";
+    pub const NONDETERMINISTIC_OUTPUT_ORDER: &str = "nondeterministic_output_order";
+    pub const ASK_ALL_NODES: &str = "request_policy:all_nodes";
+    pub const ASK_ALL_SHARDS: &str = "request_policy:all_shards";
+    pub const ASK_MULTI_SHARD: &str = "request_policy:multi_shard";
+    pub const ASK_SPECIAL: &str = "request_policy:special";
+    pub const ONE_SUCCEEDED: &str = "response_policy:one_succeeded";
+    pub const ALL_SUCCEEDED: &str = "response_policy:all_succeeded";
+    pub const AGG_LOGICAL_AND: &str = "response_policy:agg_logical_and";
+    pub const AGG_MIN: &str = "response_policy:agg_min";
+    pub const AGG_SUM: &str = "response_policy:agg_sum";
+    pub const REPLY_SPECIAL: &str = "response_policy:special";
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

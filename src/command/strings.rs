@@ -167,7 +167,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key value",
         },
         Run::Key(getset),
-    ),
+    )
+    .deprecated("6.2.0", "`SET` with the `!GET` argument"),
     Row::new(
         Spec {
             name: "append",
@@ -237,7 +238,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key start:integer end:integer",
         },
         Run::Key(getrange),
-    ),
+    )
+    .deprecated("2.0.0", "`GETRANGE`"),
     Row::new(
         Spec {
             name: "incr",

@@ -1,5 +1,6 @@
 //! All commands in one table, whichever room they come from, and their numbers.
 
+use super::describe::help_row;
 use super::spec::{Group, Row, Spec, flag};
 use crate::keyspace::Touch;
 use crate::resp::Request;
@@ -42,8 +43,10 @@ pub struct Command<R: 'static> {
     /// What its look-ups leave behind, for a client as such and for one with NO-TOUCH.
     touches: [Touch; 2],
     subcommands: HashMap<Name, CommandId, ahash::RandomState>,
-    /// The rows of the subcommands, for COMMAND.
+    /// With the rows of the subcommands, for COMMAND.
     pub row: Row<R>,
+    /// What HELP tells of: the row of its container; the same row for all others.
+    pub told: Row<R>,
 }
 
 /// `R` is the kind of what runs a command, as the room that has the table knows it.
@@ -87,9 +90,11 @@ impl<R: Copy> Table<R> {
 
     fn add(&mut self, row: &Row<R>) {
         let mut subcommands = HashMap::default();
-        for sub in row.subcommands {
+        let help = help_row(row);
+        for sub in row.subcommands.iter().chain(&help) {
             let full_name = format!("{}|{}", row.spec.name, sub.spec.name).leak();
             let index = self.push(sub, full_name, HashMap::default());
+            self.commands[index].told = if sub.spec.name == "help" { *row } else { *sub };
             subcommands.insert(name(sub.spec.name.as_bytes()).expect("names are short"), self.commands[index].id);
         }
         let index = self.push(row, row.spec.name, subcommands);
@@ -116,6 +121,7 @@ impl<R: Copy> Table<R> {
             touches: [row.spec.touch(false), row.spec.touch(true)],
             subcommands,
             row: *row,
+            told: *row,
         });
         index
     }
@@ -129,7 +135,6 @@ impl<R: Copy> Table<R> {
         }
         match name(request.arg(1)).and_then(|name| command.subcommands.get(&name)) {
             Some(sub) => Found::Command(self.get(*sub)),
-            None if request.is(1, "help") => Found::Command(command),
             None => Found::UnknownSubcommand(command),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::scanning::{self, Own, ScanOptions, reply_page};
 use super::spec::flag::{FAST, NO_TOUCH, READ, WRITE};
-use super::spec::{Group, Keys, Row, Spec};
+use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Across, Ctx, Merge, Run};
 use crate::keyspace::{Cursor, Kind};
 use crate::resp::{Error, Request, Result};
@@ -24,7 +24,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "",
         },
         Run::Everywhere(dbsize, Merge::Sum),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::AGG_SUM]),
     Row::new(
         Spec {
             name: "keys",
@@ -38,7 +39,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "pattern:pattern",
         },
         Run::Everywhere(keys, Merge::Concat),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             name: "scan",
@@ -52,7 +54,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type]",
         },
         Run::Cursor(scan, |across| Box::pin(scan_across(across))),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_SPECIAL]),
     Row::new(
         Spec {
             name: "randomkey",
@@ -66,7 +69,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "",
         },
         Run::Coordinated(|across| Box::pin(randomkey(across))),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "flushdb",
@@ -74,7 +78,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..FLUSH
         },
         Run::Everywhere(|ctx, request| flush(ctx, request, false), Merge::Ok),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::ALL_SUCCEEDED]),
     Row::new(
         Spec {
             name: "flushall",
@@ -82,7 +87,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..FLUSH
         },
         Run::Everywhere(|ctx, request| flush(ctx, request, true), Merge::Ok),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::ALL_SUCCEEDED]),
     Row::new(
         Spec {
             name: "swapdb",

@@ -9,6 +9,7 @@ use super::types::{
     Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
 };
 use super::values::{Kind, Setting};
+use super::version::RedisVersion;
 
 /// The row of that name; case does not count.
 pub(super) fn find(name: &str) -> Option<&'static Directive> {
@@ -309,6 +310,15 @@ const OWN: &[Directive] = &[
         mutable: false,
         help: "do without huge pages, whose clearing stops a shard for milliseconds",
         field: field!(disable_thp),
+    },
+    Directive {
+        name: "redis-version",
+        group: Group::General,
+        default: RedisVersion::DEFAULT_TEXT,
+        kind: Kind::Text,
+        mutable: false,
+        help: "the version of Redis that clients, scripts and snapshots are told",
+        field: field!(redis_version),
     },
     Directive {
         name: "requirepass",

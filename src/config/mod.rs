@@ -44,6 +44,7 @@ mod save_points;
 mod shutdown;
 mod types;
 mod values;
+mod version;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,10 +66,8 @@ pub use types::{
     PipelineOrder, ScriptScope, UndeclaredKeys,
 };
 pub use values::{Kind, ValueError, escape, parse_memory, quote};
+pub use version::RedisVersion;
 pub use words::{join_words, split_words};
-
-/// The version of Redis whose behaviour clients may expect.
-pub const REDIS_VERSION: &str = "7.0.15";
 
 /// Every directive's present value. Field names are the directives' names, units last.
 #[derive(Clone, Debug)]
@@ -104,6 +103,7 @@ pub struct Config {
     pub enable_debug_command: DebugCommand,
     pub enable_protected_configs: DebugCommand,
     pub disable_thp: bool,
+    pub redis_version: RedisVersion,
 
     /// Empty: no password.
     pub requirepass: String,
@@ -402,6 +402,7 @@ impl Config {
             enable_debug_command: DebugCommand::No,
             enable_protected_configs: DebugCommand::No,
             disable_thp: false,
+            redis_version: RedisVersion::DEFAULT,
             requirepass: String::new(),
             limits: Limits::default(),
             client_query_buffer_limit_bytes: 0,

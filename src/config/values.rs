@@ -97,6 +97,8 @@ pub enum ValueError {
     LimitNumber,
     #[error("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")]
     NotifyLetter,
+    #[error("argument must be three numbers of at most 255 with dots between them")]
+    NotAVersion,
     #[error("argument couldn't be parsed into a number")]
     NotANumber,
     #[error("Invalid latency-tracking-info-percentiles parameters")]

@@ -301,6 +301,11 @@ impl Effects {
         self.sinks.set(Sinks::WATCHED, !self.watched.is_empty());
     }
 
+    /// How many keys are watched.
+    pub fn watched_keys(&self) -> usize {
+        self.watched.len()
+    }
+
     /// The number of a watched key's last change.
     pub(super) fn version(&self, db: usize, key: &[u8]) -> Option<u64> {
         self.watched.version(db, key)

@@ -30,6 +30,11 @@ impl Watched {
         self.keys.is_empty()
     }
 
+    /// How many keys are watched.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
     /// One more watches the key; returns the number of its last change.
     pub fn add(&mut self, db: usize, key: &[u8]) -> u64 {
         // A key that was forgotten and is watched anew must not look unchanged to whoever saw it before.

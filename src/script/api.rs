@@ -3,19 +3,26 @@
 use super::host::{Answer, Asked, with_call, with_current};
 use super::shelf::digest;
 use super::values;
-use crate::config::REDIS_VERSION;
+use crate::config::RedisVersion;
 use crate::lua::{Lua, MAX_BYTES, Raise, Returned, add_deprecated, check_killed, protect, refuse_unknown, wait};
 use crate::observe::log;
 use crate::resp::{Error, Proto, Request};
 use std::cell::Cell;
 
-/// Adds the library to what scripts see: the table of that is on top of the stack. `deprecated` says whether they see what
-/// Lua has deprecated, too.
-pub fn install(lua: Lua, deprecated: bool) {
-    if deprecated {
+/// What of the configuration decides what scripts see.
+#[derive(Clone, Copy)]
+pub struct Visible {
+    pub version: RedisVersion,
+    /// They see what Lua has deprecated, too.
+    pub deprecated: bool,
+}
+
+/// Adds the library to what scripts see: the table of that is on top of the stack.
+pub fn install(lua: Lua, visible: Visible) {
+    if visible.deprecated {
         add_deprecated(lua);
     }
-    push_library(lua);
+    push_library(lua, visible.version);
     let table = lua.top();
     lua.set_function(table, "replicate_commands", |lua| answer(lua, true));
     lua.set_function(table, "breakpoint", |lua| answer(lua, false));
@@ -25,30 +32,30 @@ pub fn install(lua: Lua, deprecated: bool) {
 }
 
 /// Adds the library to what functions see.
-pub fn install_for_functions(lua: Lua, deprecated: bool) {
-    if deprecated {
+pub fn install_for_functions(lua: Lua, visible: Visible) {
+    if visible.deprecated {
         add_deprecated(lua);
     }
-    push_library(lua);
+    push_library(lua, visible.version);
     protect(lua);
     lua.set_field(-2, "redis");
 }
 
 /// Adds what there is of the library while functions are loaded, `redis.register_function` being the
 /// function on top of the stack.
-pub fn install_for_loading(lua: Lua) {
+pub fn install_for_loading(lua: Lua, version: RedisVersion) {
     lua.new_table(0, 16);
     lua.insert(-2);
     lua.set_field(-2, "register_function");
     let table = lua.top();
     lua.set_function(table, "log", log);
-    set_constants(lua);
+    set_constants(lua, version);
     refuse_unknown(lua);
     protect(lua);
     lua.set_field(-2, "redis");
 }
 
-fn push_library(lua: Lua) {
+fn push_library(lua: Lua, version: RedisVersion) {
     lua.new_table(0, 32);
     let table = lua.top();
     lua.set_function(table, "call", call);
@@ -61,14 +68,14 @@ fn push_library(lua: Lua) {
     lua.set_function(table, "set_repl", set_repl);
     lua.set_function(table, "acl_check_cmd", acl_check_cmd);
     set_numbers(lua, &REPL_FLAGS);
-    set_constants(lua);
+    set_constants(lua, version);
 }
 
 /// Adds what the library has at any time to the table on top of the stack.
-fn set_constants(lua: Lua) {
+fn set_constants(lua: Lua, version: RedisVersion) {
     set_numbers(lua, &LOG_LEVELS);
-    set_numbers(lua, &[("REDIS_VERSION_NUM", version_number())]);
-    lua.push_bytes(REDIS_VERSION);
+    set_numbers(lua, &[("REDIS_VERSION_NUM", version.number())]);
+    lua.push_bytes(version.to_string());
     lua.set_field(-2, "REDIS_VERSION");
 }
 
@@ -89,11 +96,6 @@ const REPL_FLAGS: [(&str, i32); 5] = [
 ];
 const REPL_AOF: i32 = 1;
 const REPL_REPLICA: i32 = 2;
-
-/// A byte for each part of the version.
-fn version_number() -> i32 {
-    REDIS_VERSION.split('.').filter_map(|part| part.parse::<i32>().ok()).fold(0, |number, part| number << 8 | part)
-}
 
 fn answer(lua: Lua, value: bool) -> Returned {
     lua.push_bool(value);

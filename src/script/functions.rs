@@ -1,6 +1,6 @@
 //! The functions of one shard: libraries that it has loaded, on a machine of their own.
 
-use super::api;
+use super::api::{self, Visible};
 use super::libraries::{Catalog, Declared, Function, Heading, Libraries, Library};
 use super::loading::{Closures, Loading, Registered};
 use crate::lua::Machine;
@@ -40,7 +40,7 @@ impl Loaded {
 pub struct Functions {
     libraries: Arc<Libraries>,
     memory_limit: Cell<usize>,
-    deprecated: bool,
+    visible: Visible,
     /// Made for the first library, and gone with the last.
     machine: RefCell<Option<Rc<Machine>>>,
     /// The catalog, and its number.
@@ -53,14 +53,13 @@ pub struct Functions {
 const CLOSED_AT_ONCE_BYTES: usize = 16 << 20;
 
 impl Functions {
-    /// `deprecated`: see [`api::install`].
-    pub fn new(libraries: Arc<Libraries>, memory_limit: usize, deprecated: bool) -> Functions {
+    pub fn new(libraries: Arc<Libraries>, memory_limit: usize, visible: Visible) -> Functions {
         Functions {
             changes: Cell::new(libraries.changes()),
             catalog: RefCell::new(libraries.catalog()),
             libraries,
             memory_limit: Cell::new(memory_limit),
-            deprecated,
+            visible,
             machine: RefCell::default(),
             loaded: RefCell::default(),
         }
@@ -76,7 +75,7 @@ impl Functions {
 
     fn machine(&self) -> Rc<Machine> {
         let mut machine = self.machine.borrow_mut();
-        let install = |lua| api::install_for_functions(lua, self.deprecated);
+        let install = |lua| api::install_for_functions(lua, self.visible);
         let new = || Rc::new(Machine::new(self.memory_limit.get(), install));
         machine.get_or_insert_with(new).clone()
     }
@@ -124,7 +123,7 @@ impl Functions {
 
     /// Begins to load code, whose first line is read already.
     pub fn load(&self, code: &[u8], heading: &Heading) -> Result<Loading> {
-        Loading::new(&self.machine(), &code[heading.bytes..])
+        Loading::new(&self.machine(), self.visible.version, &code[heading.bytes..])
     }
 
     /// The library as this shard has it, if it has loaded it.

@@ -4,6 +4,7 @@ use super::api::{install_for_loading, misuse};
 use super::header::Flags;
 use super::libraries::{Declared, NOT_A_NAME, is_name};
 use super::shelf::Conduct;
+use crate::config::RedisVersion;
 use crate::lua::{Busy, Chunk, Lua, Machine, Raise, Returned, Run, Type, upvalue};
 use crate::resp::{Error, Result};
 use std::cell::RefCell;
@@ -45,7 +46,7 @@ pub struct Loading {
 
 impl Loading {
     /// Compiles code, which has not begun to run.
-    pub fn new(machine: &Rc<Machine>, code: &[u8]) -> Result<Loading> {
+    pub fn new(machine: &Rc<Machine>, version: RedisVersion, code: &[u8]) -> Result<Loading> {
         let compiled = machine.compile(code, c"@user_function");
         let chunk = compiled.map_err(|error| Error::quoting(&[b"ERR Error compiling function: ", &error]))?;
         let Ok(worker) = machine.worker() else {
@@ -59,7 +60,7 @@ impl Loading {
         lua.copy(BEHIND);
         lua.copy(REGISTERED);
         lua.push_closure(register_function, 1);
-        install_for_loading(lua);
+        install_for_loading(lua, version);
         lua.pop(1);
         machine.push(lua, &chunk);
         machine.forget(chunk);

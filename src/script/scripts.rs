@@ -1,6 +1,6 @@
 //! The compiled scripts of one shard.
 
-use super::api;
+use super::api::{self, Visible};
 use super::shelf::{Digest, Shelf, Source, digest};
 use crate::lua::{Chunk, Machine};
 use crate::resp::{Error, Result};
@@ -31,9 +31,8 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// `deprecated`: see [`api::install`].
-    pub fn new(shelf: Arc<Shelf>, memory_limit: usize, deprecated: bool) -> Scripts {
-        let machine = Rc::new(Machine::new(memory_limit, |lua| api::install(lua, deprecated)));
+    pub fn new(shelf: Arc<Shelf>, memory_limit: usize, visible: Visible) -> Scripts {
+        let machine = Rc::new(Machine::new(memory_limit, |lua| api::install(lua, visible)));
         Scripts { machine, flushes: Cell::new(shelf.flushes()), shelf, compiled: RefCell::default() }
     }
 

@@ -21,6 +21,9 @@ pub struct Client {
     /// Its name in the transport.
     pub line: LineId,
     pub state: RefCell<State>,
+    /// Bytes that came from its socket, and that went there.
+    pub received_bytes: Cell<u64>,
+    pub sent_bytes: Cell<u64>,
     pub closed: Cell<bool>,
     /// It is not read until less waits for other shards.
     pub unread: Cell<bool>,
@@ -79,6 +82,8 @@ impl Client {
             id: 0,
             line: LineId::default(),
             state: RefCell::new(State::new(Session::of_nobody())),
+            received_bytes: Cell::new(0),
+            sent_bytes: Cell::new(0),
             closed: Cell::new(false),
             unread: Cell::new(false),
             replays: false,

@@ -18,7 +18,7 @@ use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
 use crate::shard::{Pace, Space};
 use futures_lite::future::or;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,8 +28,7 @@ pub fn serve(server: &Rc<Server>, peer: Peer) {
     let (id, line) = (peer.id, server.transport.open(peer.fd));
     let session = Session::new(peer, store_us(), server.shard.config().requirepass.is_empty());
     let state = RefCell::new(State::new(session));
-    let client =
-        Rc::new(Client { id, line, state, closed: Cell::new(false), unread: Cell::new(false), replays: false });
+    let client = Rc::new(Client { id, line, state, ..Client::nobody() });
     server.add_client(client.clone());
     server.transport.start(line, Rc::new(Connection { server: server.clone(), client }));
 }
@@ -44,6 +43,7 @@ impl Line for Connection {
         let stats = &self.server.stats;
         stats.input_bytes.set(stats.input_bytes.get() + bytes.len() as u64);
         stats.reads.set(stats.reads.get() + 1);
+        self.client.received_bytes.set(self.client.received_bytes.get() + bytes.len() as u64);
         advance(&self.server, &self.client, bytes);
     }
 
@@ -64,6 +64,7 @@ impl Line for Connection {
         let stats = &self.server.stats;
         stats.output_bytes.set(stats.output_bytes.get() + bytes as u64);
         stats.writes.set(stats.writes.get() + 1);
+        self.client.sent_bytes.set(self.client.sent_bytes.get() + bytes as u64);
         let (waits, is_transient) = {
             let mut state = self.client.state.borrow_mut();
             let is_transient = state.flow.transient.bytes() > 0;

@@ -62,7 +62,7 @@ fn start(turn: &mut Turn, command: &Command, request: Request, key: Option<Route
         Run::Data(command::Run::Cursor(handler, _)) if turn.server.shard.count == 1 => {
             single::run(turn, handler, turn.server.shard.id, at, request)
         }
-        Run::Data(command::Run::Container) | Run::Container => here::help(turn, command, request),
+        Run::Data(command::Run::Container) | Run::Container => here::help(turn, command),
         Run::Data(run) => start_several(turn, run, at, request),
         Run::Multi(verb) => exec::run(turn, verb, command.id),
         Run::Script(calls) => script::run(turn, calls, command, request),
@@ -191,10 +191,6 @@ fn known<'t>(request: Request, found: &Found<'t>) -> Result<&'t Command> {
     };
     if !command.spec.accepts(request.len()) {
         return Err(Error::WrongArity(command.full_name.to_owned()));
-    }
-    if !command.row.subcommands.is_empty() && request.len() > 2 {
-        // No subcommand was found: it is HELP, which takes no arguments.
-        return Err(Error::WrongArity(format!("{}|help", command.full_name)));
     }
     Ok(command)
 }

@@ -29,8 +29,6 @@ const RETRY_S: u64 = 5;
 pub const POLICY: &str = "emberdb-policy";
 /// The field that says where in the log the files begin whose base it is.
 pub const LOG_POSITION: &str = "emberdb-log-position";
-/// The version of Redis that understands what is written.
-const REDIS_VERSION: &[u8] = b"7.0.15";
 
 /// Nobody but this transaction touches anything, on any shard.
 pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
@@ -347,7 +345,7 @@ async fn send(pieces: &Pieces, from: usize, mut piece: Piece) -> bool {
 pub fn without_keys(server: &Server, contents: Contents) -> Vec<u8> {
     let mut out = Vec::new();
     file::write_head(&mut out, file::VERSION);
-    write_fields(&mut out, false);
+    write_fields(&mut out, server, false);
     if contents != Contents::Nothing {
         write_libraries(&mut out, server);
     }
@@ -366,7 +364,7 @@ pub fn without_keys(server: &Server, contents: Contents) -> Vec<u8> {
 fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], base_of: Option<u64>) {
     let has_field_deadlines = sizes.iter().any(|sizes| sizes.has_field_deadlines);
     file::write_head(out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
-    write_fields(out, base_of.is_some());
+    write_fields(out, server, base_of.is_some());
     if let Some(position) = base_of {
         file::write_field(out, LOG_POSITION, position.to_string().as_bytes());
     }
@@ -387,8 +385,8 @@ fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], base_of: Opti
 }
 
 /// What is said of the file itself.
-fn write_fields(out: &mut Vec<u8>, is_base: bool) {
-    file::write_field(out, "redis-ver", REDIS_VERSION);
+fn write_fields(out: &mut Vec<u8>, server: &Server, is_base: bool) {
+    file::write_field(out, "redis-ver", server.shard.config().redis_version.to_string().as_bytes());
     file::write_field(out, "redis-bits", b"64");
     file::write_field(out, "ctime", (realtime_us() / 1_000_000).to_string().as_bytes());
     file::write_field(out, "used-mem", memory::used_bytes().to_string().as_bytes());

@@ -5,7 +5,7 @@ use crate::command::OwnedRequest;
 use crate::lua::Machine;
 use crate::net::step_back;
 use crate::resp::Result;
-use crate::script::{Functions, Heading, Library, Loaded, Loading, Registered, Scripts};
+use crate::script::{Functions, Heading, Library, Loaded, Loading, Registered, Scripts, Visible};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,10 +38,12 @@ pub struct Scripting {
 impl Scripting {
     pub fn new(global: &Global) -> Scripting {
         let config = global.config();
-        let (memory_bytes, deprecated) = (config.script_memory_bytes, config.lua_enable_deprecated_api);
+        let memory_bytes = config.script_memory_bytes;
+        let visible = Visible { version: config.redis_version, deprecated: config.lua_enable_deprecated_api };
+        drop(config);
         Scripting {
-            scripts: Rc::new(Scripts::new(global.scripts.clone(), memory_bytes, deprecated)),
-            functions: Functions::new(global.libraries.clone(), memory_bytes, deprecated),
+            scripts: Rc::new(Scripts::new(global.scripts.clone(), memory_bytes, visible)),
+            functions: Functions::new(global.libraries.clone(), memory_bytes, visible),
             running: RefCell::default(),
             is_collecting: Cell::new(false),
         }

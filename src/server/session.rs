@@ -39,6 +39,8 @@ pub enum ReplyMode {
     Off,
     /// Nothing is answered to the next command.
     SkipNext,
+    /// This is that command, which may say otherwise.
+    Skipped,
 }
 
 /// What of everything a snapshot has.
@@ -159,7 +161,10 @@ impl Session {
         self.db = 0;
         self.proto = Proto::default();
         self.authenticated = authenticated;
-        self.reply_mode = ReplyMode::On;
+        // As in Redis, whose RESET is not answered where CLIENT REPLY SKIP was about it.
+        if self.reply_mode != ReplyMode::Skipped {
+            self.reply_mode = ReplyMode::On;
+        }
         self.no_evict = false;
         self.no_touch = false;
         self.asked = Asked::default();

@@ -41,6 +41,9 @@ fn on_data(row: &'static Row<command::Run>) -> Row<Run> {
         run: Run::Data(row.run),
         subcommands: Box::leak(subcommands.into_boxed_slice()),
         secrets: row.secrets,
+        tips: row.tips,
+        deprecated: row.deprecated,
+        is_for_the_system: row.is_for_the_system,
     }
 }
 

@@ -60,7 +60,7 @@ impl Turn<'_> {
         match self.session.reply_mode {
             ReplyMode::On => false,
             ReplyMode::Off => true,
-            ReplyMode::SkipNext => {
+            ReplyMode::SkipNext | ReplyMode::Skipped => {
                 self.session.reply_mode = ReplyMode::On;
                 true
             }

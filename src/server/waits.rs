@@ -17,6 +17,8 @@ pub struct Blocked {
     /// Whoever set `end` has ended the claim, too.
     pub is_ended: Cell<bool>,
     pub alarm: Notify,
+    /// The wait ends by itself.
+    pub has_timeout: bool,
 }
 
 /// Why a wait ends without an answer to its command.
@@ -71,6 +73,11 @@ impl Waits {
     /// Whether its reply is there, or on the way.
     pub fn is_over(&self, client: u64) -> bool {
         self.of(client).is_none_or(|blocked| blocked.claim.is_over())
+    }
+
+    /// How many waits end by themselves.
+    pub fn with_timeout(&self) -> usize {
+        self.0.borrow().values().filter(|blocked| blocked.has_timeout).count()
     }
 
     /// Whether its reply may be on the way.

@@ -182,6 +182,12 @@ impl Shard {
         self.has_waiters.set(true);
     }
 
+    /// The keys for which somebody waits, and those of them whose deletion ends a wait.
+    pub fn keys_waited_for(&self) -> [usize; 2] {
+        let queues = &self.waiters.borrow().queues;
+        [queues.len(), queues.values().filter(|queue| queue.ending_with_key > 0).count()]
+    }
+
     /// Takes a client out of a key's queue. Whoever waited behind it while its coordinator looked may go on, see
     /// [`Shard::serve_waiters`].
     pub fn wait_no_more(&self, db: usize, key: &[u8], claim: &Arc<Claim>) {

@@ -1,5 +1,6 @@
 //! What one connection agrees on with the server: protocol version, password, name, database, and its end.
 
+use std::io::Read;
 use std::time::Duration;
 
 use crate::common::{Value, bulk, error, int, on_embers, on_every_server, simple, words};
@@ -249,6 +250,54 @@ fn client_reply_silences_the_connection_as_asked() {
         assert_eq!(client.call("GET k"), bulk("2"), "INCR's was skipped");
         assert_eq!(client.call("CLIENT REPLY maybe"), error("ERR syntax error"));
         client.assert_in_step();
+    });
+}
+
+/// What comes back where CLIENT REPLY stands at odd places, a marker behind it.
+#[test]
+fn client_reply_silences_what_it_silences_in_redis() {
+    on_every_server(&[], |server| {
+        let header = |length: usize| format!("*{length}\r\n").into_bytes();
+        let lines = |text: &str| text.split(' ').map(|word| format!("{word}\r\n")).collect::<String>().into_bytes();
+        for (request, expected) in [
+            ("CLIENT REPLY SKIP|RESET|PING", lines("+PONG")),
+            ("CLIENT REPLY OFF|RESET|PING", lines("+RESET +PONG")),
+            ("CLIENT REPLY SKIP|CLIENT REPLY x|PING", lines("+PONG")),
+            ("CLIENT REPLY SKIP|CLIENT REPLY ON|PING", lines("+OK +PONG")),
+            ("CLIENT REPLY SKIP|CLIENT REPLY SKIP|PING|PING", lines("+PONG")),
+            ("CLIENT REPLY SKIP|CLIENT REPLY OFF|PING|CLIENT REPLY ON", lines("+OK")),
+            ("CLIENT REPLY OFF|CLIENT REPLY SKIP|CLIENT REPLY ON|PING", lines("+OK +PONG")),
+            ("CLIENT REPLY SKIP|HELLO 9|PING", lines("+PONG")),
+            ("CLIENT REPLY SKIP|NOSUCH|PING", lines("+PONG")),
+            ("CLIENT REPLY SKIP|KEYS nothing*|PING", lines("+PONG")),
+            ("CLIENT REPLY OFF|PUBSUB CHANNELS|PUBLISH a b|CLIENT REPLY ON", lines("+OK")),
+            (
+                "MULTI|CLIENT REPLY OFF|PING|SET k v|EXEC|PING|CLIENT REPLY ON|PING",
+                [lines("+OK +QUEUED +QUEUED +QUEUED"), header(3), lines("+OK +PONG")].concat(),
+            ),
+            (
+                "MULTI|CLIENT REPLY OFF|DBSIZE|CLIENT LIST|EXEC|CLIENT REPLY ON",
+                [lines("+OK +QUEUED +QUEUED +QUEUED"), header(3), lines("+OK")].concat(),
+            ),
+            (
+                "MULTI|CLIENT REPLY SKIP|PING|EXEC|PING|PING",
+                [lines("+OK +QUEUED +QUEUED"), header(2), lines("+PONG +PONG")].concat(),
+            ),
+        ] {
+            let mut client = server.client();
+            request.split('|').for_each(|command| client.send(command));
+            client.send("ECHO marker");
+            let end = b"$6\r\nmarker\r\n";
+            let mut bytes = Vec::new();
+            while !bytes.ends_with(end) {
+                let mut some = [0; 1024];
+                let count = client.stream().read(&mut some).expect("the marker");
+                assert!(count > 0, "{request}");
+                bytes.extend_from_slice(&some[..count]);
+            }
+            bytes.truncate(bytes.len() - end.len());
+            assert_eq!(bytes.escape_ascii().to_string(), expected.escape_ascii().to_string(), "{request}");
+        }
     });
 }
 

@@ -1,7 +1,6 @@
 //! What a client hears that asks for a cluster, modules or replicas: there are none, in the words of redis-server alone.
 
-use crate::common::{Kind, Server, Value, error, on_embers, on_every_server, server::have_redis};
-use std::collections::BTreeMap;
+use crate::common::{Value, error, on_embers, on_every_server};
 
 const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
 
@@ -48,6 +47,15 @@ fn there_is_no_cluster() {
         assert_eq!(client.call("EXEC"), Value::Array(vec![error(NO_CLUSTER)]));
         let script = "EVAL return(redis.pcall('cluster','info').err) 0";
         assert_eq!(client.call(script).text(), NO_CLUSTER);
+    });
+}
+
+#[test]
+fn there_is_no_shard_of_a_cluster() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        assert_eq!(client.call("CLUSTER MYSHARDID"), error(NO_CLUSTER));
+        assert_eq!(client.call("CLUSTER MYSHARDID x"), wrong_number("cluster|myshardid"));
     });
 }
 
@@ -102,33 +110,4 @@ fn a_server_without_replication_follows_no_one() {
         assert_eq!(client.call("ROLE").items()[0].text(), "master");
     });
     on_embers(&[], |server| assert!(server.client().call("REPLICAOF localhost 6379").is_error()));
-}
-
-/// Arity, flags and categories of a command and its subcommands, by name. What Redis alone has is left out.
-fn described(server: &Server, command: &str) -> BTreeMap<String, Vec<String>> {
-    let info = server.client3().call(&format!("COMMAND INFO {command}")).items()[0].clone();
-    let mut of_all = BTreeMap::new();
-    for item in std::iter::once(&info).chain(info.items()[9].items()) {
-        let (name, item) = (item.items()[0].text(), item.items());
-        let words = |set: &Value| set.items().iter().map(Value::text).collect::<Vec<_>>();
-        let mut said: Vec<String> = [words(&item[2]), words(&item[6])].concat();
-        said.retain(|word| word != "no_async_loading");
-        said.sort();
-        said.push(item[1].number().to_string());
-        if !name.ends_with("|help") {
-            of_all.insert(name, said);
-        }
-    }
-    of_all
-}
-
-#[test]
-fn the_table_says_what_redis_says_of_them() {
-    if !have_redis() {
-        return;
-    }
-    let (ours, redis) = (Server::start(Kind::Ember { shards: 1 }, &[]), Server::start(Kind::Redis, &[]));
-    for command in ["cluster", "readonly", "readwrite", "asking", "module", "failover", "replicaof", "slaveof", "acl"] {
-        assert_eq!(described(&ours, command), described(&redis, command));
-    }
 }

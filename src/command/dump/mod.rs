@@ -22,7 +22,7 @@ pub use write::write;
 
 use super::deadlines::{Deadline, Expiry, Unit};
 use super::spec::flag::{DENY_OOM, OWN_DEADLINE, READ, WRITE};
-use super::spec::{Group, Keys, Row, Spec};
+use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Ctx, Run};
 use crate::clock::{Clock, Now};
 use crate::keyspace::{Clocking, Event, Kind, Owned, Stored, Touch};
@@ -45,7 +45,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key",
         },
         Run::Key(dump),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "restore",

@@ -102,7 +102,8 @@ pub const ROWS: &[Row<Run>] = &[
             |ctx, request| search::here(ctx, request, Form::Radius { read_only: false }),
             |across| Box::pin(search::across(across, Form::Radius { read_only: false })),
         ),
-    ),
+    )
+    .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
     Row::new(
         Spec {
             summary: "Searches points around a position.",
@@ -115,7 +116,8 @@ pub const ROWS: &[Row<Run>] = &[
             )
         },
         Run::Key(|ctx, request| search::read(ctx, request, Form::Radius { read_only: true })),
-    ),
+    )
+    .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
     Row::new(
         Spec {
             flags: WRITE | COUNTED | DENY_OOM | MOVABLE_KEYS,
@@ -133,7 +135,8 @@ pub const ROWS: &[Row<Run>] = &[
             |ctx, request| search::here(ctx, request, Form::RadiusByMember { read_only: false }),
             |across| Box::pin(search::across(across, Form::RadiusByMember { read_only: false })),
         ),
-    ),
+    )
+    .deprecated("6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments"),
     Row::new(
         Spec {
             summary: "Searches points around another point.",
@@ -146,7 +149,8 @@ pub const ROWS: &[Row<Run>] = &[
             )
         },
         Run::Key(|ctx, request| search::read(ctx, request, Form::RadiusByMember { read_only: true })),
-    ),
+    )
+    .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments"),
 ];
 
 const fn of_key(name: &'static str, arity: i32, since: &'static str, syntax: &'static str) -> Spec {

@@ -4,7 +4,7 @@ use super::edit::{Edit, deleted};
 use super::{read, reply_value, with_view, write};
 use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
 use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE};
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::{Row, Spec, tip};
 use crate::command::{Ctx, Run};
 use crate::keyspace::{Change, Event, Key, NEVER_MS};
 use crate::resp::{Error, Request, Result, printable};
@@ -47,11 +47,13 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         ttl_spec("httl", "Returns the seconds that fields live on."),
         Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, false)),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         ttl_spec("hpttl", "Returns the milliseconds that fields live on."),
         Run::Key(|ctx, request| ttl(ctx, request, Unit::Milliseconds, false)),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         ttl_spec("hexpiretime", "Returns the Unix time in seconds at which fields die."),
         Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, true)),

@@ -11,7 +11,7 @@ pub use edit::view;
 
 use super::scanning::{self, Own, ScanOptions};
 use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
-use super::spec::{Group, Keys, Row, Spec};
+use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Ctx, Run, reply_element};
 use crate::keyspace::{Event, NEVER_MS};
 use crate::resp::{Error, Reply, Request, Result};
@@ -37,7 +37,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..write("hmset", -4, DENY_OOM | FAST, "2.0.0")
         },
         Run::Key(|ctx, request| set(ctx, request, "hmset")),
-    ),
+    )
+    .deprecated("4.0.0", "`HSET` with multiple field-value pairs"),
     Row::new(
         Spec {
             summary: "Sets a field of a hash that is not there yet.",
@@ -98,7 +99,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..read("hkeys", 2, 0, "2.0.0")
         },
         Run::Key(|ctx, request| all(ctx, request, true, false)),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             summary: "Returns all values.",
@@ -107,7 +109,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..read("hvals", 2, 0, "2.0.0")
         },
         Run::Key(|ctx, request| all(ctx, request, false, true)),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             summary: "Returns all fields and values.",
@@ -116,7 +119,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..read("hgetall", 2, 0, "2.0.0")
         },
         Run::Key(|ctx, request| all(ctx, request, true, true)),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             summary: "Adds a number to the integer in a field; a missing one counts as zero.",
@@ -141,7 +145,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..read("hrandfield", -2, 0, "6.2.0")
         },
         Run::Key(random::random_fields),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             summary: "Goes through the fields of a hash, some at a time.",
@@ -150,7 +155,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..read("hscan", -3, 0, "2.8.0")
         },
         Run::Key(scan),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
 ];
 
 const fn write(name: &'static str, arity: i32, flags: u32, since: &'static str) -> Spec {

@@ -233,7 +233,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "source:key destination:key",
         },
         MOVE,
-    ),
+    )
+    .deprecated("6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"),
     Row::new(
         Spec {
             name: "lmove",
@@ -303,7 +304,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "source:key destination:key timeout:double",
         },
         MOVE_OR_WAIT,
-    ),
+    )
+    .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     Row::new(
         Spec {
             name: "blmove",

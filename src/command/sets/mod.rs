@@ -14,7 +14,7 @@ mod tests;
 
 use super::scanning::{self, Own, ScanOptions, reply_page};
 use super::spec::flag::{COUNTED, DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
-use super::spec::{Group, Keys, Row, Spec};
+use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Ctx, Run, reply_element};
 use crate::keyspace::{Key, Kind, Live, Owned};
 use crate::resp::{Error, Request, Result};
@@ -78,7 +78,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key [count:integer]",
         },
         Run::Key(random::spop),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "srandmember",
@@ -92,7 +93,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key [count:integer]",
         },
         Run::Key(random::srandmember),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "sismember",
@@ -148,7 +150,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key",
         },
         Run::Key(smembers),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             name: "sscan",
@@ -162,7 +165,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer]",
         },
         Run::Key(sscan),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "sinter",
@@ -179,7 +183,8 @@ pub const ROWS: &[Row<Run>] = &[
             |ctx, request| algebra::here(ctx, request, Operation::Inter),
             |across| Box::pin(algebra::across(across, Operation::Inter)),
         ),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             name: "sinterstore",
@@ -213,7 +218,8 @@ pub const ROWS: &[Row<Run>] = &[
             |ctx, request| algebra::here(ctx, request, Operation::Union),
             |across| Box::pin(algebra::across(across, Operation::Union)),
         ),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             name: "sunionstore",
@@ -247,7 +253,8 @@ pub const ROWS: &[Row<Run>] = &[
             |ctx, request| algebra::here(ctx, request, Operation::Diff),
             |across| Box::pin(algebra::across(across, Operation::Diff)),
         ),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             name: "sdiffstore",

@@ -2,7 +2,7 @@
 
 use super::super::Run;
 use super::super::spec::flag::{BLOCKING, COUNTED, DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
-use super::super::spec::{Group, Keys, Row, Spec};
+use super::super::spec::{Group, Keys, Row, Spec, tip};
 use super::{entries, groups, info, pending, read, references};
 
 pub const ROWS: &[Row<Run>] = &[
@@ -19,7 +19,7 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key [NOMKSTREAM] [condition:(KEEPREF|DELREF|ACKED)] [trim:(strategy:(MAXLEN|MINID) [operator:(= equal:pure-token|~ approximately:pure-token)] threshold [LIMIT count:integer])] id-selector:(* auto-id:pure-token|id) data:(field value)...",
         },
         Run::Key(entries::xadd),
-    ),
+    ).tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "xlen",
@@ -117,7 +117,7 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key trim:(strategy:(MAXLEN|MINID) [operator:(= equal:pure-token|~ approximately:pure-token)] threshold [LIMIT count:integer]) [condition:(KEEPREF|DELREF|ACKED)]",
         },
         Run::Key(entries::xtrim),
-    ),
+    ).tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "xsetid",
@@ -187,7 +187,7 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key group [filters:([IDLE min-idle-time:integer] start end count:integer [consumer])]",
         },
         Run::Key(pending::xpending),
-    ),
+    ).tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "xclaim",
@@ -201,7 +201,7 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key group consumer min-idle-time id... [IDLE ms:integer] [TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] [LASTID lastid]",
         },
         Run::Key(pending::xclaim),
-    ),
+    ).tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "xautoclaim",
@@ -215,7 +215,7 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
         },
         Run::Key(pending::xautoclaim),
-    ),
+    ).tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::container(
         Spec {
             name: "xgroup",
@@ -357,7 +357,7 @@ pub const ROWS: &[Row<Run>] = &[
                     syntax: "key group",
                 },
                 Run::Key(info::consumers),
-            ),
+            ).tips(&[tip::NONDETERMINISTIC_OUTPUT]),
         ],
     ),
 ];

@@ -31,7 +31,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..reading("zrevrange", -4, "1.2.0", "key start:integer stop:integer [WITHSCORES]")
         },
         Run::Key(|ctx, request| read(ctx, request, Form::of(By::Rank, true))),
-    ),
+    )
+    .deprecated("6.2.0", "`ZRANGE` with the `REV` argument"),
     Row::new(
         Spec {
             summary: "Returns members whose scores are in a range.",
@@ -43,7 +44,8 @@ pub const ROWS: &[Row<Run>] = &[
             )
         },
         Run::Key(|ctx, request| read(ctx, request, Form::of(By::Score, false))),
-    ),
+    )
+    .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument"),
     Row::new(
         Spec {
             summary: "Returns members whose scores are in a range, those with the highest scores first.",
@@ -55,21 +57,24 @@ pub const ROWS: &[Row<Run>] = &[
             )
         },
         Run::Key(|ctx, request| read(ctx, request, Form::of(By::Score, true))),
-    ),
+    )
+    .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
     Row::new(
         Spec {
             summary: "Returns members whose names are in a range, where all scores are equal.",
             ..reading("zrangebylex", -4, "2.8.9", "key min max [LIMIT limit:(offset:integer count:integer)]")
         },
         Run::Key(|ctx, request| read(ctx, request, Form::of(By::Name, false))),
-    ),
+    )
+    .deprecated("6.2.0", "`ZRANGE` with the `BYLEX` argument"),
     Row::new(
         Spec {
             summary: "Returns members whose names are in a range, the last one first, where all scores are equal.",
             ..reading("zrevrangebylex", -4, "2.8.9", "key max min [LIMIT limit:(offset:integer count:integer)]")
         },
         Run::Key(|ctx, request| read(ctx, request, Form::of(By::Name, true))),
-    ),
+    )
+    .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"),
     Row::new(
         Spec {
             flags: WRITE | COUNTED | DENY_OOM,

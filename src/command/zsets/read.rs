@@ -3,7 +3,7 @@
 use super::{of_kind, view};
 use crate::command::scanning::{self, Own, ScanOptions};
 use crate::command::spec::flag::{FAST, READ};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::command::{Ctx, Run, reply_drawn, reply_element};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::number::{write_f64, write_i64};
@@ -55,7 +55,8 @@ pub const ROWS: &[Row<Run>] = &[
             )
         },
         Run::Key(zrandmember),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             flags: READ,
@@ -69,7 +70,8 @@ pub const ROWS: &[Row<Run>] = &[
             )
         },
         Run::Key(zscan),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
 ];
 
 const fn of_key(

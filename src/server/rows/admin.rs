@@ -3,7 +3,7 @@
 use crate::command::OwnedRequest;
 use crate::command::describe;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::config::ShutdownFlags;
 use crate::resp::{Error, Request, Result};
 use crate::server::server::{Command, Found, Run, SessionCtx, TaskCtx};
@@ -19,7 +19,8 @@ pub const ROWS: &[Row<Run>] = &[
         },
         Run::Session(command),
         COMMAND_ROWS,
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             name: "time",
@@ -33,7 +34,8 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "",
         },
         Run::Session(time),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             name: "shutdown",
@@ -70,21 +72,24 @@ const COMMAND_ROWS: &[Row<Run>] = &[
             )
         },
         Run::Session(list),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             summary: "Tells about commands, or about all: arity, flags, keys.",
             ..command_spec("info", -2, "O(n) in the number of names", "2.8.13", "[command-name]...")
         },
         Run::Session(info),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             summary: "Documents commands, or all.",
             ..command_spec("docs", -2, "O(n) in the number of names", "7.0.0", "[command-name]...")
         },
         Run::Session(docs),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec {
             summary: "Returns the keys of a command.",
@@ -125,12 +130,11 @@ const fn command_spec(
 fn command(ctx: &mut SessionCtx, request: Request) -> Result {
     match request.len() {
         1 => write_all_info(ctx),
-        2 => {
+        _ => {
             if let Some((command, _)) = ctx.server.table.by_full_name(b"command") {
                 describe::help(&mut ctx.reply, &command.row);
             }
         }
-        _ => return Err(Error::WrongArity("command|help".into())),
     }
     Ok(())
 }

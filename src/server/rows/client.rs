@@ -3,21 +3,24 @@
 
 use crate::clock::store_us;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
-use crate::command::spec::{Group, Keys, Row, Spec};
-use crate::resp::{Error, Proto, Request, Result, printable};
-use crate::server::client::{Client, ClientRef, State};
+use crate::command::spec::{Group, Keys, Row, Spec, tip};
+use crate::resp::{Error, Request, Result, printable};
+use crate::server::client::ClientRef;
 use crate::server::output::close_now;
 use crate::server::run::wait;
 use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
 use crate::server::session::{Close, ReplyMode, Session};
-use crate::server::tracks::Mode;
 use crate::server::waits::End;
 use crate::shard::Shard;
 use crate::value::number::parse_i64;
+use filter::Filter;
+use line::line;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+mod filter;
+mod line;
 mod tracking;
 
 const OWN: u32 = NO_SCRIPT | LOADING | STALE;
@@ -52,7 +55,8 @@ const SUBCOMMANDS: &[Row<Run>] = &[
             ..client_spec("setinfo", 4, OWN, "7.2.0", "attr:(LIB-NAME libname|LIB-VER libver)")
         },
         Run::Session(setinfo),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_NODES, tip::ALL_SUCCEEDED]),
     Row::new(
         Spec {
             complexity: EVERY_CONNECTION,
@@ -66,11 +70,13 @@ const SUBCOMMANDS: &[Row<Run>] = &[
             )
         },
         Run::Task(|ctx| Box::pin(list(ctx))),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec { summary: "Returns the line of this connection.", ..client_spec("info", 2, OWN, "6.2.0", "") },
         Run::Task(|ctx| Box::pin(info(ctx))),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         Spec {
             complexity: EVERY_CONNECTION,
@@ -251,7 +257,7 @@ fn reply(ctx: &mut SessionCtx, request: Request) -> Result {
     } else if request.is(2, "off") {
         *mode = ReplyMode::Off;
     } else if request.is(2, "skip") {
-        if *mode == ReplyMode::On {
+        if *mode != ReplyMode::Off {
             *mode = ReplyMode::SkipNext;
         }
     } else {
@@ -260,66 +266,38 @@ fn reply(ctx: &mut SessionCtx, request: Request) -> Result {
     Ok(())
 }
 
-/// The kinds of connections that Redis tells apart. There are no replicas here, and no masters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Normal,
-    PubSub,
-    Replica,
-    Master,
-}
-
-impl Kind {
-    fn of(session: &Session) -> Kind {
-        if session.subscriptions() > 0 { Kind::PubSub } else { Kind::Normal }
-    }
-
-    fn named(request: Request, index: usize) -> Result<Kind> {
-        let names = [
-            ("normal", Kind::Normal),
-            ("pubsub", Kind::PubSub),
-            ("replica", Kind::Replica),
-            ("slave", Kind::Replica),
-            ("master", Kind::Master),
-        ];
-        let found = names.into_iter().find(|(name, _)| request.is(index, name));
-        found.map(|(_, kind)| kind).ok_or_else(|| {
-            Error::quoting(&[b"ERR Unknown client type '", printable(request.arg(index), usize::MAX), b"'"])
-        })
-    }
-}
-
-/// Which connections CLIENT LIST shows.
+/// The connections that CLIENT LIST shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Listed {
-    All,
-    Kind(Kind),
-    /// In this order, and as often as they are named.
+    Those(Filter),
+    /// In this order, and as often as they are named: Redis's own form.
     Ids(Vec<i64>),
 }
 
 impl Listed {
-    fn parse(request: Request) -> Result<Listed> {
-        if request.len() == 2 {
-            Ok(Listed::All)
-        } else if request.len() == 4 && request.is(2, "type") {
-            Kind::named(request, 3).map(Listed::Kind)
-        } else if request.len() > 3 && request.is(2, "id") {
-            let ids = (3..request.len()).map(|index| request.int(index));
-            let ids: Result<Vec<i64>> = ids.collect();
-            ids.map(Listed::Ids).map_err(|_| Error::text("ERR Invalid client ID"))
-        } else {
-            Err(Error::Syntax)
+    fn parse(request: Request, databases: usize) -> Result<Listed> {
+        if request.len() == 3 {
+            return Err(Error::Syntax);
         }
+        if request.len() > 3 && request.is(2, "id") {
+            let ids: Option<Vec<i64>> = (3..request.len()).map(|index| request.int(index).ok()).collect();
+            match ids {
+                Some(ids) => return Ok(Listed::Ids(ids)),
+                None if !(3..request.len()).any(|index| filter::is_named(request, index)) => {
+                    return Err(Error::text("ERR Invalid client ID"));
+                }
+                None => {}
+            }
+        }
+        Filter::parse(request, false, databases).map(Listed::Those)
     }
 
     /// Those of one shard.
-    fn of_shard(&self, server: &Server) -> Vec<ClientRef> {
+    fn of_shard(&self, server: &Server, caller: u64) -> Vec<ClientRef> {
         match self {
-            Listed::All => open_clients(server),
-            Listed::Kind(kind) => {
+            Listed::Those(filter) => {
                 let mut clients = open_clients(server);
-                clients.retain(|client| Kind::of(&client.state.borrow().session) == *kind);
+                clients.retain(|client| filter.takes(client, caller));
                 clients
             }
             Listed::Ids(ids) => {
@@ -331,16 +309,16 @@ impl Listed {
 }
 
 async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let listed = Listed::parse(ctx.request.as_request())?;
-    let asked = listed.clone();
+    let listed = Listed::parse(ctx.request.as_request(), ctx.server.shard.config().databases)?;
+    let (asked, caller) = (listed.clone(), ctx.client.id);
     let of_shard = move |shard: &Rc<Shard>| {
-        let clients = asked.of_shard(&Server::of(shard));
+        let clients = asked.of_shard(&Server::of(shard), caller);
         clients.iter().map(|client| (client.id as i64, line(client))).collect::<Vec<_>>()
     };
     let lines: BTreeMap<i64, String> = ctx.server.shard.call_all(of_shard).await.into_iter().flatten().collect();
     let text: String = match listed {
         Listed::Ids(ids) => ids.iter().filter_map(|id| lines.get(id)).map(String::as_str).collect(),
-        Listed::All | Listed::Kind(_) => lines.into_values().collect(),
+        Listed::Those(_) => lines.into_values().collect(),
     };
     Ok(ctx.reply(|reply| reply.verbatim("txt", &text)))
 }
@@ -361,159 +339,38 @@ async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.verbatim("txt", &line)))
 }
 
-/// So much of what is to be sent has room in the buffer that each connection of Redis has (`obl`); what is beyond is said
-/// apart (`omem`), and is how one finds who does not read.
-const OUTPUT_BUFFER_BYTES: usize = 16 * 1024;
-
-/// A connection as CLIENT LIST shows it, the end of the line included. Fields that mean nothing here have the value
-/// that says so in Redis.
-fn line(client: &Client) -> String {
-    let state = &*client.state.borrow();
-    let session = &state.session;
-    let now_us = store_us();
-    let seconds_since = |us: u64| now_us.saturating_sub(us) / 1_000_000;
-    let qbuf_bytes = state.input.len() - state.at;
-    let omem_bytes = state.unsent().saturating_sub(OUTPUT_BUFFER_BYTES);
-    format!(
-        "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
-         psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
-         multi-mem={multi_bytes} \
-         rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
-         user=default redir={redir} resp={resp} lib-name={lib_name} lib-ver={lib_ver}\n",
-        id = session.peer.id,
-        addr = session.peer.addr,
-        laddr = session.peer.laddr,
-        fd = session.peer.fd,
-        name = String::from_utf8_lossy(&session.name),
-        age = seconds_since(session.created_us),
-        idle = seconds_since(session.used_us),
-        flags = flags(state),
-        db = session.db,
-        sub = session.channels.len(),
-        psub = session.patterns.len(),
-        ssub = session.shard_channels.len(),
-        multi = session.multi.as_ref().map_or(-1, |multi| multi.commands().len() as i64),
-        watch = session.watched.len(),
-        multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),
-        qbuf_free_bytes = state.input.capacity() - qbuf_bytes,
-        rbs_bytes = state.replies.out.capacity(),
-        obl_bytes = state.unsent() - omem_bytes,
-        oll = state.replies.open_slots(),
-        total_bytes = state.memory_bytes(),
-        events = if state.flow.in_flight > 0 { "rw" } else { "r" },
-        cmd = session.last_command,
-        redir = tracking::redirection(session.tracks.as_deref()),
-        resp = if session.proto == Proto::Resp3 { 3 } else { 2 },
-        lib_name = String::from_utf8_lossy(&session.lib_name),
-        lib_ver = String::from_utf8_lossy(&session.lib_ver),
-    )
-}
-
-fn flags(state: &State) -> String {
-    let session = &state.session;
-    let all = [
-        (session.monitors, 'O'),
-        (Kind::of(session) == Kind::PubSub, 'P'),
-        (session.multi.is_some(), 'x'),
-        (state.flow.waits(), 'b'),
-        (state.flow.close == Close::AfterReplies, 'c'),
-        (session.peer.unix, 'U'),
-        (session.no_evict, 'e'),
-        (session.tracks.is_some(), 't'),
-        (session.tracks.as_ref().is_some_and(|tracks| tracks.is_broken), 'R'),
-        (session.tracks.as_ref().is_some_and(|tracks| tracks.mode == Mode::Broadcast), 'B'),
-        (session.no_touch, 'T'),
-    ];
-    let flags: String = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
-    if flags.is_empty() { "N".to_owned() } else { flags }
-}
-
-/// The conditions of CLIENT KILL, all of which hold for a connection that is to end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Filter {
-    id: Option<i64>,
-    kind: Option<Kind>,
-    addr: Option<Vec<u8>>,
-    laddr: Option<Vec<u8>>,
-    spares_caller: bool,
-}
-
-impl Filter {
-    fn parse(request: Request) -> Result<Filter> {
-        if is_old_form(request) {
-            return Ok(Filter { addr: Some(request.arg(2).to_vec()), ..Filter::default() });
-        }
-        let mut filter = Filter { spares_caller: true, ..Filter::default() };
-        for at in (2..request.len()).step_by(2) {
-            filter.read(request, at)?;
-        }
-        Ok(filter)
-    }
-
-    /// Reads the condition whose name is at this index.
-    fn read(&mut self, request: Request, at: usize) -> Result {
-        let Some(value) = request.get(at + 1) else { return Err(Error::Syntax) };
-        if request.is(at, "id") {
-            let id = request.int(at + 1).ok().filter(|id| *id > 0);
-            self.id = Some(id.ok_or(Error::text("ERR client-id should be greater than 0"))?);
-        } else if request.is(at, "type") {
-            self.kind = Some(Kind::named(request, at + 1)?);
-        } else if request.is(at, "addr") {
-            self.addr = Some(value.to_vec());
-        } else if request.is(at, "laddr") {
-            self.laddr = Some(value.to_vec());
-        } else if request.is(at, "user") {
-            // Everybody is the default user.
-            if value != b"default" {
-                return Err(Error::quoting(&[b"ERR No such user '", printable(value, usize::MAX), b"'"]));
-            }
-        } else if request.is(at, "skipme") {
-            self.spares_caller = match (request.is(at + 1, "yes"), request.is(at + 1, "no")) {
-                (true, _) => true,
-                (_, true) => false,
-                _ => return Err(Error::Syntax),
-            };
-        } else {
-            return Err(Error::Syntax);
-        }
-        Ok(())
-    }
-
-    fn takes(&self, session: &Session) -> bool {
-        self.id.is_none_or(|id| session.peer.id as i64 == id)
-            && self.kind.is_none_or(|kind| Kind::of(session) == kind)
-            && self.addr.as_ref().is_none_or(|addr| session.peer.addr.as_bytes() == addr)
-            && self.laddr.as_ref().is_none_or(|laddr| session.peer.laddr.as_bytes() == laddr)
-    }
-
-    /// Ends the connections of one shard that are meant, and counts them. The caller's still gets its reply.
-    fn kill(&self, server: &Server, caller: u64) -> i64 {
-        let mut killed = 0;
-        for client in open_clients(server) {
-            if !self.takes(&client.state.borrow().session) || self.spares_caller && client.id == caller {
-                continue;
-            }
-            if client.id == caller {
-                client.state.borrow_mut().session.close = Close::AfterReplies;
-            } else {
-                close_now(server, &client);
-            }
-            killed += 1;
-        }
-        killed
-    }
-}
-
 /// `CLIENT KILL address`.
 fn is_old_form(request: Request) -> bool {
     request.len() == 3
 }
 
+/// The connections that CLIENT KILL ends.
+fn killed(request: Request, databases: usize) -> Result<Filter> {
+    if is_old_form(request) { Ok(Filter::of_address(request.arg(2))) } else { Filter::parse(request, true, databases) }
+}
+
+/// Ends the connections of one shard that are meant, and counts them. The caller's still gets its reply.
+fn kill_on(server: &Server, filter: &Filter, caller: u64) -> i64 {
+    let mut killed = 0;
+    for client in open_clients(server) {
+        if !filter.takes(&client, caller) {
+            continue;
+        }
+        if client.id == caller {
+            client.state.borrow_mut().session.close = Close::AfterReplies;
+        } else {
+            close_now(server, &client);
+        }
+        killed += 1;
+    }
+    killed
+}
+
 async fn kill(ctx: TaskCtx) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
-    let filter = Filter::parse(request)?;
+    let filter = killed(request, ctx.server.shard.config().databases)?;
     let caller = ctx.client.id;
-    let of_shard = move |shard: &Rc<Shard>| filter.kill(&Server::of(shard), caller);
+    let of_shard = move |shard: &Rc<Shard>| kill_on(&Server::of(shard), &filter, caller);
     let killed: i64 = ctx.server.shard.call_all(of_shard).await.iter().sum();
     if is_old_form(request) && killed == 0 {
         return Err(Error::text("ERR No such client"));
@@ -602,27 +459,19 @@ mod tests {
     }
 
     #[test]
-    fn the_conditions_of_kill() {
-        let filter = with("CLIENT KILL 1.2.3.4:5", Filter::parse).unwrap();
-        assert_eq!(filter, Filter { addr: Some(b"1.2.3.4:5".to_vec()), ..Filter::default() });
-        let filter = with("CLIENT KILL id 7 USER default laddr a SKIPME no Type slave", Filter::parse).unwrap();
-        let expected =
-            Filter { id: Some(7), kind: Some(Kind::Replica), laddr: Some(b"a".to_vec()), ..Filter::default() };
-        assert_eq!(filter, expected);
-        assert!(with("CLIENT KILL ID 7", Filter::parse).unwrap().spares_caller);
-        for request in ["CLIENT KILL ID 1 TYPE", "CLIENT KILL MAXAGE 1", "CLIENT KILL SKIPME maybe"] {
-            assert_eq!(with(request, Filter::parse), Err(Error::Syntax), "{request}");
-        }
-    }
-
-    #[test]
     fn the_selection_of_list() {
-        assert_eq!(with("CLIENT LIST", Listed::parse), Ok(Listed::All));
-        assert_eq!(with("CLIENT LIST TYPE PubSub", Listed::parse), Ok(Listed::Kind(Kind::PubSub)));
-        assert_eq!(with("CLIENT LIST ID 3 1 3", Listed::parse), Ok(Listed::Ids(vec![3, 1, 3])));
-        for request in ["CLIENT LIST TYPE", "CLIENT LIST ID", "CLIENT LIST TYPE normal ID 1", "CLIENT LIST a b"] {
-            assert_eq!(with(request, Listed::parse), Err(Error::Syntax), "{request}");
+        let parse = |line: &str| with(line, |request| Listed::parse(request, 16));
+        let filter = |line: &str| with(line, |request| Filter::parse(request, false, 16)).map(Listed::Those);
+        assert_eq!(parse("CLIENT LIST"), Ok(Listed::Those(Filter::default())));
+        assert_eq!(parse("CLIENT LIST ID 3 1 3"), Ok(Listed::Ids(vec![3, 1, 3])));
+        for line in ["CLIENT LIST TYPE PubSub", "CLIENT LIST TYPE normal ID 1", "CLIENT LIST ID 1 2 NOT-DB 3"] {
+            assert!(filter(line).is_ok(), "{line}");
+            assert_eq!(parse(line), filter(line), "{line}");
         }
+        for line in ["CLIENT LIST TYPE", "CLIENT LIST ID", "CLIENT LIST SKIPME", "CLIENT LIST a b"] {
+            assert_eq!(parse(line), Err(Error::Syntax), "{line}");
+        }
+        assert_eq!(parse("CLIENT LIST ID 1 x"), Err(Error::text("ERR Invalid client ID")));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::server_spec;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
-use crate::command::spec::{Row, Secrets, Spec};
+use crate::command::spec::{Row, Secrets, Spec, tip};
 use crate::config::Config;
 use crate::keyspace::Counters;
 use crate::observe::{log, machine, memory};
@@ -44,7 +44,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             },
             Run::Task(|ctx| Box::pin(set(ctx))),
         )
-        .hiding(Secrets::Directives(2)),
+        .hiding(Secrets::Directives(2))
+        .tips(&[tip::ASK_ALL_NODES, tip::ALL_SUCCEEDED]),
         Row::new(
             Spec { summary: "Sets the counters that INFO shows to zero.", ..config_spec("resetstat", 2, "") },
             Run::Task(|ctx| Box::pin(resetstat(ctx))),

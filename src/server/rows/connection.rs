@@ -3,8 +3,7 @@
 use super::client::set_name;
 use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED, TELLS_HEALTH};
-use crate::command::spec::{Group, Keys, Row, Secrets, Spec};
-use crate::config::REDIS_VERSION;
+use crate::command::spec::{Group, Keys, Row, Secrets, Spec, tip};
 use crate::resp::{Error, Proto, Request, Result, printable};
 use crate::server::pubsub::publish_counts;
 use crate::server::server::{Run, SessionCtx};
@@ -24,7 +23,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..connection_spec("ping", -1, FAST | SUBSCRIBED | TELLS_HEALTH, "1.0.0")
         },
         Run::Session(ping),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::ALL_SUCCEEDED]),
     Row::new(
         Spec {
             summary: "Answers the message.",
@@ -216,12 +216,13 @@ fn protocol_version(request: Request) -> Result<Proto> {
 }
 
 fn describe_server(ctx: &mut SessionCtx) {
+    let version = ctx.server.shard.config().redis_version.to_string();
     let reply = &mut ctx.reply;
     reply.map(7);
     reply.bulk(b"server");
     reply.bulk(b"redis");
     reply.bulk(b"version");
-    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(version.as_bytes());
     reply.bulk(b"proto");
     reply.int(if ctx.session.proto == Proto::Resp3 { 3 } else { 2 });
     reply.bulk(b"id");

@@ -41,7 +41,8 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
         syntax: "subcommand [arg]...",
     },
     Run::Task(|ctx| Box::pin(debug(ctx))),
-)];
+)
+.for_the_system()];
 
 const HELP: &[&str] = &[
     "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

@@ -4,7 +4,7 @@ use super::scripting::{call_spec, kill};
 use super::{container_spec, server_spec};
 use crate::clock::store_us;
 use crate::command::spec::flag::{ALLOW_BUSY, DENY_OOM, MAY_REPLICATE, NO_SCRIPT, READ, WRITE};
-use crate::command::spec::{Group, Row, Spec};
+use crate::command::spec::{Group, Row, Spec, tip};
 use crate::journal::Command;
 use crate::rdb;
 use crate::resp::{Error, Reply, Request, Result, printable};
@@ -54,7 +54,8 @@ const FUNCTION_ROWS: &[Row<Run>] = &[
             ..spec("load", -3, WRITE | DENY_OOM, "O(n) in the length of the code, and what it does")
         },
         Run::Task(|ctx| Box::pin(load(ctx))),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::ALL_SUCCEEDED]),
     Row::new(
         Spec {
             summary: "Deletes a library and its functions.",
@@ -62,7 +63,8 @@ const FUNCTION_ROWS: &[Row<Run>] = &[
             ..spec("delete", 3, WRITE, "O(n) in the number of functions")
         },
         Run::Task(|ctx| Box::pin(delete(ctx))),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::ALL_SUCCEEDED]),
     Row::new(
         Spec {
             summary: "Deletes all libraries.",
@@ -70,7 +72,8 @@ const FUNCTION_ROWS: &[Row<Run>] = &[
             ..spec("flush", -2, WRITE, "O(n) in the number of functions")
         },
         Run::Task(|ctx| Box::pin(flush(ctx))),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::ALL_SUCCEEDED]),
     Row::new(
         Spec {
             summary: "Tells about libraries and their functions.",
@@ -78,15 +81,18 @@ const FUNCTION_ROWS: &[Row<Run>] = &[
             ..spec("list", -2, 0, "O(n) in the number of functions")
         },
         Run::Session(list),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
         Spec { summary: "Tells what function runs, and how many there are.", ..spec("stats", 2, ALLOW_BUSY, "O(1)") },
         Run::Task(|ctx| Box::pin(stats(ctx))),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_SHARDS, tip::REPLY_SPECIAL]),
     Row::new(
         Spec { summary: "Ends the function that runs.", ..spec("kill", 2, ALLOW_BUSY, "O(1)") },
         Run::Task(|ctx| Box::pin(kill(ctx, true))),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::ONE_SUCCEEDED]),
     Row::new(
         Spec {
             summary: "Returns all libraries as one payload.",
@@ -101,7 +107,8 @@ const FUNCTION_ROWS: &[Row<Run>] = &[
             ..spec("restore", -3, WRITE | DENY_OOM, "O(n) in the bytes of the code, and what it does")
         },
         Run::Task(|ctx| Box::pin(restore(ctx))),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::ALL_SUCCEEDED]),
 ];
 
 async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {

@@ -6,9 +6,8 @@ mod snapshot;
 use super::LRU_CLOCK_BITS;
 use crate::clock::{realtime_us, store_us};
 use crate::command::spec::flag::{LOADING, STALE};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::config::Config;
-use crate::config::REDIS_VERSION;
 use crate::observe::{machine, memory};
 use crate::persist::Progress;
 use crate::resp::{Request, Result};
@@ -32,7 +31,8 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
         syntax: "[section]...",
     },
     Run::Task(|ctx| Box::pin(info(ctx))),
-)];
+)
+.tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_SHARDS, tip::REPLY_SPECIAL])];
 
 /// What the sections are written from.
 struct Facts {
@@ -55,6 +55,7 @@ const SECTIONS: &[(&str, WriteSection)] = &[
     ("Stats", write_stats),
     ("Replication", write_replication),
     ("CPU", write_cpu),
+    ("Modules", write_modules),
     ("Commandstats", write_commandstats),
     ("Errorstats", write_errorstats),
     (LATENCYSTATS, write_latencystats),
@@ -169,7 +170,7 @@ fn write_latencystats(text: &mut Text, facts: &Facts) {
 fn write_server(text: &mut Text, facts: &Facts) {
     let (global, config) = (&facts.server.global, &facts.config);
     let uptime_s = store_us().saturating_sub(global.started_us) / 1_000_000;
-    text.field("redis_version", REDIS_VERSION);
+    text.field("redis_version", config.redis_version);
     // The build of redis-server that this is: none.
     text.field("redis_git_sha1", "00000000");
     text.field("redis_git_dirty", 0);
@@ -206,6 +207,11 @@ fn write_clients(text: &mut Text, facts: &Facts) {
     text.field("blocked_clients", facts.total.blocked);
     text.field("tracking_clients", facts.total.trackers);
     text.field("pubsub_clients", facts.total.subscribers);
+    text.field("watching_clients", facts.total.watchers);
+    text.field("clients_in_timeout_table", facts.total.blocked_with_timeout);
+    text.field("total_watched_keys", facts.total.watched_keys);
+    text.field("total_blocking_keys", facts.total.blocking_keys[0]);
+    text.field("total_blocking_keys_on_nokey", facts.total.blocking_keys[1]);
 }
 
 fn write_memory(text: &mut Text, facts: &Facts) {
@@ -216,8 +222,8 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.size("used_memory_rss", resident_bytes);
     text.size("used_memory_peak", peak_bytes);
     text.field("used_memory_peak_perc", format_args!("{:.2}%", percent(used_bytes, peak_bytes)));
-    text.field("used_memory_startup", memory::startup_bytes());
     text.field("used_memory_overhead", used_bytes.saturating_sub(dataset_bytes));
+    text.field("used_memory_startup", memory::startup_bytes());
     text.field("used_memory_dataset", dataset_bytes);
     text.field("used_memory_dataset_perc", format_args!("{:.2}%", percent(dataset_bytes, used_bytes)));
     text.size("total_system_memory", machine::physical_bytes());
@@ -225,13 +231,19 @@ fn write_memory(text: &mut Text, facts: &Facts) {
     text.size("maxmemory", facts.server.shard.max_bytes());
     text.field("maxmemory_policy", facts.config.maxmemory_policy.as_str());
     text.field("mem_fragmentation_ratio", format_args!("{:.2}", percent(resident_bytes, used_bytes) / 100.0));
-    text.field("mem_not_counted_for_evict", facts.server.shard.uncounted_bytes());
     text.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
+    text.field("mem_not_counted_for_evict", facts.server.shard.uncounted_bytes());
+    // There are no replicas yet, and no other nodes.
+    for name in ["mem_replication_backlog", "mem_total_replication_buffers", "mem_clients_slaves"] {
+        text.field(name, 0);
+    }
     text.field("mem_clients_normal", facts.total.client_bytes);
     text.field("mem_kept_buffers", facts.total.kept_bytes);
     text.field("mem_slowlog", facts.total.slowlog_bytes);
+    text.field("mem_cluster_links", 0);
     text.field("mem_aof_buffer", facts.server.global.log.waiting_bytes());
     text.field("mem_allocator", "jemalloc");
+    text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", facts.total.garbage_keys);
     text.field("lazyfreed_objects", facts.total.counters.freed_lazily);
     let upkeep = facts.total.counters.upkeep;
@@ -343,8 +355,10 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("instantaneous_ops_per_sec", commands_per_s as u64);
     text.field("total_net_input_bytes", total.input_bytes);
     text.field("total_net_output_bytes", total.output_bytes);
-    let of_clients = [("input", input_per_s), ("output", output_per_s)];
     // There are no replicas yet.
+    text.field("total_net_repl_input_bytes", 0);
+    text.field("total_net_repl_output_bytes", 0);
+    let of_clients = [("input", input_per_s), ("output", output_per_s)];
     let of_replicas = [("input_repl", 0.0), ("output_repl", 0.0)];
     for (name, bytes_per_s) in of_clients.into_iter().chain(of_replicas) {
         text.line(format_args!("instantaneous_{name}_kbps:{:.2}", bytes_per_s / 1024.0));
@@ -367,13 +381,13 @@ fn write_stats(text: &mut Text, facts: &Facts) {
     text.field("latest_fork_usec", 0);
     text.field("total_forks", 0);
     text.field("slave_expires_tracked_keys", 0);
-    text.field("total_error_replies", total.statistics.error_replies);
-    text.field("total_reads_processed", total.reads);
-    text.field("total_writes_processed", total.writes);
     let [keys, items, prefixes] = total.tracked;
     text.field("tracking_total_keys", keys);
     text.field("tracking_total_items", items);
     text.field("tracking_total_prefixes", prefixes);
+    text.field("total_error_replies", total.statistics.error_replies);
+    text.field("total_reads_processed", total.reads);
+    text.field("total_writes_processed", total.writes);
     text.field("unreported_changes", total.counters.unreported);
     let held = &facts.server.global.scripts_holding_everything;
     text.field("scripts_holding_everything", held.load(Ordering::Relaxed));
@@ -424,6 +438,9 @@ fn write_cpu(text: &mut Text, _: &Facts) {
         }
     }
 }
+
+/// There are none.
+fn write_modules(_: &mut Text, _: &Facts) {}
 
 fn write_cluster(text: &mut Text, _: &Facts) {
     text.field("cluster_enabled", 0);

@@ -5,7 +5,7 @@ mod spark;
 use super::{container_spec, server_spec};
 use crate::clock::realtime_us;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::{Row, Spec, tip};
 use crate::observe::{Event, Sample, Spikes, Statistics};
 use crate::resp::{Error, Reply, Result, printable};
 use crate::server::server::{Run, Server, TaskCtx};
@@ -27,11 +27,13 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..server_spec("histogram", -2, FLAGS, "7.0.0", "O(n) in the number of commands with latencies")
             },
             Run::Task(|ctx| Box::pin(histogram(ctx))),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_NODES, tip::REPLY_SPECIAL]),
         Row::new(
             Spec { summary: "Shows the last and the longest spike of each kind of event.", ..spike_spec("latest", 2) },
             Run::Task(|ctx| Box::pin(latest(ctx))),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_NODES, tip::REPLY_SPECIAL]),
         Row::new(
             Spec {
                 summary: "Shows the spikes of one kind of event: the longest of each second.",
@@ -39,15 +41,18 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..spike_spec("history", 3)
             },
             Run::Task(|ctx| Box::pin(history(ctx))),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_NODES, tip::REPLY_SPECIAL]),
         Row::new(
             Spec { summary: "Draws them.", syntax: "event", ..spike_spec("graph", 3) },
             Run::Task(|ctx| Box::pin(graph(ctx))),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_NODES, tip::REPLY_SPECIAL]),
         Row::new(
             Spec { summary: "Says what they come to, and what to look at.", ..spike_spec("doctor", 2) },
             Run::Task(|ctx| Box::pin(doctor(ctx))),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_NODES, tip::REPLY_SPECIAL]),
         Row::new(
             Spec {
                 summary: "Forgets the spikes of some kinds of events, or of all.",
@@ -55,7 +60,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..spike_spec("reset", -2)
             },
             Run::Task(|ctx| Box::pin(reset(ctx))),
-        ),
+        )
+        .tips(&[tip::ASK_ALL_NODES, tip::ALL_SUCCEEDED]),
     ],
 )];
 

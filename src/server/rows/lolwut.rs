@@ -3,7 +3,6 @@
 use super::server_spec;
 use crate::command::spec::flag::{FAST, READ};
 use crate::command::spec::{Row, Spec};
-use crate::config::REDIS_VERSION;
 use crate::resp::{Request, Result};
 use crate::server::server::{Run, SessionCtx};
 
@@ -35,7 +34,8 @@ fn lolwut(ctx: &mut SessionCtx, request: Request) -> Result {
     };
     let (columns, lines) = (size(first, COLUMNS, COLUMNS_MAX)?, size(first + 1, LINES, LINES_MAX)?);
     let mut text = fire(columns, lines, &mut ctx.server.shard.rng.borrow_mut());
-    text += &format!("\nEmberDB ver. {} (as Redis ver. {REDIS_VERSION})\n", env!("CARGO_PKG_VERSION"));
+    let as_redis = ctx.server.shard.config().redis_version;
+    text += &format!("\nEmberDB ver. {} (as Redis ver. {as_redis})\n", env!("CARGO_PKG_VERSION"));
     ctx.reply.verbatim("txt", &text);
     Ok(())
 }

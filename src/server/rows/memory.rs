@@ -3,7 +3,7 @@
 use super::info::{Snapshot, human};
 use super::{container_spec, server_spec};
 use crate::command;
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::{Row, Spec, tip};
 use crate::observe::{machine, memory};
 use crate::resp::{Reply, Result};
 use crate::server::server::{Run, TaskCtx};
@@ -20,14 +20,16 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..memory_spec("stats", "O(n) in the number of connections")
             },
             Run::Task(|ctx| Box::pin(stats(ctx))),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_SHARDS, tip::REPLY_SPECIAL]),
         Row::new(
             Spec {
                 summary: "Says what is remarkable about memory.",
                 ..memory_spec("doctor", "O(n) in the number of connections")
             },
             Run::Task(|ctx| Box::pin(doctor(ctx))),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_SHARDS, tip::REPLY_SPECIAL]),
         Row::new(
             Spec {
                 summary: "Gives pages that nobody uses back to the system.",
@@ -38,7 +40,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ctx.reply.ok();
                 Ok(())
             }),
-        ),
+        )
+        .tips(&[tip::ASK_ALL_SHARDS, tip::ALL_SUCCEEDED]),
         Row::new(
             Spec {
                 summary: "Shows what the allocator tells of itself.",
@@ -48,7 +51,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ctx.reply.verbatim("txt", &memory::allocator_report());
                 Ok(())
             }),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_SHARDS, tip::REPLY_SPECIAL]),
     ],
 )];
 

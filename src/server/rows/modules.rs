@@ -1,8 +1,8 @@
 //! MODULE: there are none, and none can be loaded.
 
 use super::{container_spec, server_spec};
-use crate::command::spec::flag::{ADMIN, NO_SCRIPT};
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::flag::{ADMIN, NO_ASYNC_LOADING, NO_SCRIPT};
+use crate::command::spec::{Row, Spec, tip};
 use crate::resp::{Error, Request, Result};
 use crate::server::server::{Run, SessionCtx};
 
@@ -16,24 +16,22 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ctx.reply.array(0);
                 Ok(())
             }),
-        ),
+        )
+        .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
+        Row::new(change("load", -3, "4.0.0", "path [arg]..."), Run::Session(unavailable)),
         Row::new(
-            Spec { summary: "Is refused.", ..module_spec("load", -3, "4.0.0", "path [arg]...") },
+            change("loadex", -3, "7.0.0", "path [CONFIG configs:(name value)]... [ARGS args:(arg)...]"),
             Run::Session(unavailable),
         ),
-        Row::new(
-            Spec {
-                summary: "Is refused.",
-                ..module_spec("loadex", -3, "7.0.0", "path [CONFIG configs:(name value)]... [ARGS args:(arg)...]")
-            },
-            Run::Session(unavailable),
-        ),
-        Row::new(
-            Spec { summary: "Is refused.", ..module_spec("unload", 3, "4.0.0", "name") },
-            Run::Session(unavailable),
-        ),
+        Row::new(change("unload", 3, "4.0.0", "name"), Run::Session(unavailable)),
     ],
 )];
+
+/// A subcommand that would change something.
+const fn change(name: &'static str, arity: i32, since: &'static str, syntax: &'static str) -> Spec {
+    let of = module_spec(name, arity, since, syntax);
+    Spec { flags: of.flags | NO_ASYNC_LOADING, summary: "Is refused.", ..of }
+}
 
 const fn module_spec(name: &'static str, arity: i32, since: &'static str, syntax: &'static str) -> Spec {
     Spec { syntax, ..server_spec(name, arity, ADMIN | NO_SCRIPT, since, "O(1)") }

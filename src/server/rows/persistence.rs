@@ -2,8 +2,8 @@
 
 use super::server_spec;
 use crate::clock::store_us;
-use crate::command::spec::flag::{ADMIN, BLOCKING, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::flag::{ADMIN, BLOCKING, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NO_SCRIPT, STALE};
+use crate::command::spec::{Row, Spec, tip};
 use crate::net::sleep;
 use crate::resp::{Error, Result};
 use crate::server::output::{close_now, settle};
@@ -19,7 +19,13 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         Spec {
             summary: "Writes everything to disk, as of this moment, while others wait.",
-            ..server_spec("save", 1, ADMIN | NO_SCRIPT | NO_MULTI, "1.0.0", "O(n) in the bytes of all keys")
+            ..server_spec(
+                "save",
+                1,
+                ADMIN | NO_ASYNC_LOADING | NO_SCRIPT | NO_MULTI,
+                "1.0.0",
+                "O(n) in the bytes of all keys",
+            )
         },
         Run::Task(|ctx| Box::pin(save(ctx))),
     ),
@@ -27,14 +33,14 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Begins to write everything to disk, as of this moment, while others are served.",
             syntax: "[schedule:SCHEDULE]",
-            ..server_spec("bgsave", -1, ADMIN | NO_SCRIPT, "1.0.0", "O(1)")
+            ..server_spec("bgsave", -1, ADMIN | NO_ASYNC_LOADING | NO_SCRIPT, "1.0.0", "O(1)")
         },
         Run::Task(|ctx| Box::pin(bgsave(ctx))),
     ),
     Row::new(
         Spec {
             summary: "Begins to write the append-only log anew, from what there is, while others are served.",
-            ..server_spec("bgrewriteaof", 1, ADMIN | NO_SCRIPT, "1.0.0", "O(1)")
+            ..server_spec("bgrewriteaof", 1, ADMIN | NO_ASYNC_LOADING | NO_SCRIPT, "1.0.0", "O(1)")
         },
         Run::Task(|ctx| Box::pin(bgrewriteaof(ctx))),
     ),
@@ -45,7 +51,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..server_spec("waitaof", 4, NO_SCRIPT | BLOCKING, "7.2.0", "O(1)")
         },
         Run::Task(|ctx| Box::pin(waitaof(ctx))),
-    ),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::AGG_MIN]),
     Row::new(
         Spec {
             summary: "Returns when everything was written to disk last, in seconds since 1970; first the start.",
@@ -56,7 +63,8 @@ pub const ROWS: &[Row<Run>] = &[
             ctx.reply.int(last_save_s.load(Ordering::Relaxed) as i64);
             Ok(())
         }),
-    ),
+    )
+    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
 ];
 
 async fn bgsave(ctx: TaskCtx) -> Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 //! replicas.
 
 use super::server_spec;
-use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
+use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Spec};
 use crate::resp::{Error, Request, Result, printable};
 use crate::server::server::{Run, SessionCtx, TaskCtx};
@@ -13,7 +13,13 @@ pub const ROWS: &[Row<Run>] = &[
     Row::new(
         Spec {
             summary: "Sends a snapshot as of this moment to who has said REPLCONF rdb-only 1.",
-            ..server_spec("sync", 1, ADMIN | NO_SCRIPT | NO_MULTI, "1.0.0", "O(n) in the bytes of all keys")
+            ..server_spec(
+                "sync",
+                1,
+                ADMIN | NO_ASYNC_LOADING | NO_SCRIPT | NO_MULTI,
+                "1.0.0",
+                "O(n) in the bytes of all keys",
+            )
         },
         Run::Task(|ctx| Box::pin(sync(ctx))),
     ),
@@ -21,7 +27,13 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Sends a snapshot, as SYNC does, behind a line that names it.",
             syntax: "replicationid:string offset:integer",
-            ..server_spec("psync", -3, ADMIN | NO_SCRIPT | NO_MULTI, "2.8.0", "O(n) in the bytes of all keys")
+            ..server_spec(
+                "psync",
+                -3,
+                ADMIN | NO_ASYNC_LOADING | NO_SCRIPT | NO_MULTI,
+                "2.8.0",
+                "O(n) in the bytes of all keys",
+            )
         },
         Run::Task(|ctx| Box::pin(psync(ctx))),
     ),
@@ -31,7 +43,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..server_spec("replconf", -1, ADMIN | NO_SCRIPT | LOADING | STALE | ALLOW_BUSY, "3.0.0", "O(1)")
         },
         Run::Session(replconf),
-    ),
+    )
+    .for_the_system(),
     Row::new(
         Spec {
             summary: "Returns the role of the server: a primary, without replicas.",
@@ -57,7 +70,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Is refused, but for NO ONE, which the server follows already.",
             syntax: "host:string port:integer",
-            ..server_spec("replicaof", 3, ADMIN | NO_SCRIPT | STALE, "5.0.0", "O(1)")
+            ..server_spec("replicaof", 3, ADMIN | NO_ASYNC_LOADING | NO_SCRIPT | STALE, "5.0.0", "O(1)")
         },
         Run::Session(replicaof),
     ),
@@ -65,10 +78,11 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Is REPLICAOF, by its old name.",
             syntax: "host:string port:integer",
-            ..server_spec("slaveof", 3, ADMIN | NO_SCRIPT | STALE, "1.0.0", "O(1)")
+            ..server_spec("slaveof", 3, ADMIN | NO_ASYNC_LOADING | NO_SCRIPT | STALE, "1.0.0", "O(1)")
         },
         Run::Session(replicaof),
-    ),
+    )
+    .deprecated("5.0.0", "`REPLICAOF`"),
 ];
 
 fn replicaof(ctx: &mut SessionCtx, request: Request) -> Result {

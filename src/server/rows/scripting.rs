@@ -4,7 +4,7 @@ use super::{container_spec, server_spec};
 use crate::command::spec::flag::{
     ALLOW_BUSY, MAY_REPLICATE, MOVABLE_KEYS, NO_MANDATORY_KEYS, NO_SCRIPT, READ, SKIP_MONITOR, STALE,
 };
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::resp::{Error, Request, Result};
 use crate::script::named;
 use crate::server::busy::busy_text;
@@ -75,7 +75,8 @@ pub const ROWS: &[Row<Run>] = &[
                     ..spec("load", 3, STALE, "O(n) in the length of the script")
                 },
                 Run::Session(load),
-            ),
+            )
+            .tips(&[tip::ASK_ALL_NODES, tip::ALL_SUCCEEDED]),
             Row::new(
                 Spec {
                     summary: "Says of each digest whether there is such a script.",
@@ -83,7 +84,8 @@ pub const ROWS: &[Row<Run>] = &[
                     ..spec("exists", -3, 0, "O(n) in the number of digests")
                 },
                 Run::Session(exists),
-            ),
+            )
+            .tips(&[tip::ASK_ALL_SHARDS, tip::AGG_LOGICAL_AND]),
             Row::new(
                 Spec {
                     summary: "Forgets all scripts.",
@@ -91,11 +93,13 @@ pub const ROWS: &[Row<Run>] = &[
                     ..spec("flush", -2, 0, "O(n) in the number of scripts")
                 },
                 Run::Session(flush),
-            ),
+            )
+            .tips(&[tip::ASK_ALL_NODES, tip::ALL_SUCCEEDED]),
             Row::new(
                 Spec { summary: "Ends the script that runs.", ..spec("kill", 2, ALLOW_BUSY, "O(1)") },
                 Run::Task(|ctx| Box::pin(kill(ctx, false))),
-            ),
+            )
+            .tips(&[tip::ASK_ALL_SHARDS, tip::ONE_SUCCEEDED]),
             Row::new(
                 Spec {
                     since: "3.2.0",

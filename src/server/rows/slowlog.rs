@@ -2,7 +2,7 @@
 
 use super::{container_spec, server_spec};
 use crate::command::spec::flag::{ADMIN, LOADING, STALE};
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::{Row, Spec, tip};
 use crate::resp::{Error, Reply, Result};
 use crate::server::server::{Run, Server, TaskCtx};
 use crate::server::slowlog::Entry;
@@ -27,12 +27,15 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..spec("get", -2)
             },
             Run::Task(|ctx| Box::pin(get(ctx))),
-        ),
+        )
+        .tips(&[tip::ASK_ALL_NODES, tip::NONDETERMINISTIC_OUTPUT]),
         Row::new(
             Spec { summary: "Returns how many there are.", ..spec("len", 2) },
             Run::Task(|ctx| Box::pin(len(ctx))),
-        ),
-        Row::new(Spec { summary: "Forgets all of them.", ..spec("reset", 2) }, Run::Task(|ctx| Box::pin(reset(ctx)))),
+        )
+        .tips(&[tip::ASK_ALL_NODES, tip::AGG_SUM, tip::NONDETERMINISTIC_OUTPUT]),
+        Row::new(Spec { summary: "Forgets all of them.", ..spec("reset", 2) }, Run::Task(|ctx| Box::pin(reset(ctx))))
+            .tips(&[tip::ASK_ALL_NODES, tip::ALL_SUCCEEDED]),
     ],
 )];
 

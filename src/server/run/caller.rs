@@ -160,9 +160,7 @@ impl Caller {
             Found::Command(command) => command,
             _ => return Err(Error::text("ERR Unknown Redis command called from script")),
         };
-        // HELP of a container takes no arguments.
-        let is_help = !command.row.subcommands.is_empty();
-        if !command.spec.accepts(request.len()) || is_help && request.len() > 2 {
+        if !command.spec.accepts(request.len()) {
             return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
         }
         if command.spec.has(NO_SCRIPT) {
@@ -389,7 +387,7 @@ impl Host for Caller {
         }
         match run {
             Run::Container | Run::Data(command::Run::Container) => {
-                here::write_help(command, &mut Reply::new(out, proto), request);
+                command::describe::help(&mut Reply::new(out, proto), &command.told);
             }
             Run::Session(handler) => {
                 let mut session = Session { proto, db: self.db.get(), ..Session::of_nobody() };

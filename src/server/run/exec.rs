@@ -21,7 +21,7 @@ use crate::server::multi::{Multi, Verb};
 use crate::server::plan::{Plan, Planned, Way, selects, split_command};
 use crate::server::replies::ExecGather;
 use crate::server::server::{Command, Run};
-use crate::server::session::Close;
+use crate::server::session::{Close, ReplyMode};
 use crate::server::split::{Parts, Sent, first_hash};
 use crate::server::turn::{Progress, Turn};
 use crate::server::watch::{check_watched, unwatch, watched_args};
@@ -234,7 +234,7 @@ fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut T
             here::call(server, handler, (turn.session, true, shard.clock.now()), request, out);
         }
         Run::Container | Run::Data(command::Run::Container) => {
-            here::write_help(planned.command, &mut Reply::new(out, at.proto), request);
+            command::describe::help(&mut Reply::new(out, at.proto), &planned.command.told);
         }
         Run::Data(command::Run::Coordinated(_) | command::Run::Blocking(_))
         | Run::Task(_)
@@ -245,6 +245,10 @@ fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut T
     }
     shard.keep_short(first, start, at.proto, &mut turn.replies.out);
     meter.answered(at.command, &turn.replies.out[start..]);
+    // Since CLIENT REPLY OFF within the transaction, as in Redis.
+    if turn.session.reply_mode == ReplyMode::Off && !here::listens(planned.command) {
+        turn.replies.out.truncate(start);
+    }
     if is_quick {
         meter.note(at.command);
     } else {

@@ -12,7 +12,7 @@ use crate::server::client::ClientRef;
 use crate::server::multi::Multi;
 use crate::server::plan::Planned;
 use crate::server::server::{Run, Server, TaskCtx};
-use crate::server::session::Close;
+use crate::server::session::{Close, ReplyMode};
 use crate::server::split::Routes;
 use crate::server::turn::at;
 use crate::server::watch::are_unchanged;
@@ -71,6 +71,7 @@ impl ExecSteps {
         let mut said_bytes = None;
         for command in std::mem::take(&mut self.commands) {
             let start = out.len();
+            let listens = here::listens(self.server.table.get(command.command));
             let (call, ns) = Call::in_steps(&self.server, command.command, Some(command.request.as_request()));
             if let Err(error) = self.command(command, (transaction.as_ref(), now), &mut out, ns).await {
                 out.truncate(start);
@@ -78,6 +79,10 @@ impl ExecSteps {
             }
             self.server.shard.keep_short(0, start, self.proto(), &mut out);
             call.end(&self.server, &self.client, &out[start..]);
+            // Since CLIENT REPLY OFF within the transaction, as in Redis.
+            if self.client.state.borrow().session.reply_mode == ReplyMode::Off && !listens {
+                out.truncate(start);
+            }
             if said_bytes.is_none() && self.client.state.borrow().session.close != Close::No {
                 said_bytes = Some(out.len());
             }
@@ -112,7 +117,7 @@ impl ExecSteps {
                 self.tracker.set(state.session.tracker);
             }
             Run::Container | Run::Data(command::Run::Container) => {
-                here::write_help(command, &mut Reply::new(out, self.proto()), request.as_request());
+                command::describe::help(&mut Reply::new(out, self.proto()), &command.told);
             }
             Run::Task(task) => {
                 let (server, client) = (server.clone(), self.client.clone());

@@ -2,8 +2,8 @@
 
 use crate::clock::Now;
 use crate::command::describe;
-use crate::command::spec::flag::PUBSUB;
-use crate::resp::{Error, Reply, Request};
+use crate::command::spec::flag::{PUBSUB, SUBSCRIBED};
+use crate::resp::{Reply, Request};
 use crate::server::server::{Command, Server, SessionCtx, SessionHandler};
 use crate::server::session::{Close, ReplyMode, Session};
 use crate::server::turn::{Progress, Turn};
@@ -22,24 +22,28 @@ pub fn run(turn: &mut Turn, handler: SessionHandler, command: &Command, request:
 
 fn run_muted(turn: &mut Turn, handler: SessionHandler, command: &Command, request: Request) {
     debug_assert!(turn.replies.is_idle());
-    let listens = command.spec.has(PUBSUB);
-    let skipped = turn.session.reply_mode == ReplyMode::SkipNext;
+    if turn.session.reply_mode == ReplyMode::SkipNext {
+        turn.session.reply_mode = ReplyMode::Skipped;
+    }
     let start = turn.replies.out.len();
     let now = turn.server.shard.clock.now();
     call(turn.server, handler, (turn.session, false, now), request, &mut turn.replies.out);
     turn.server.shard.meter.answered(command.id, &turn.replies.out[start..]);
     let session = &mut *turn.session;
-    if skipped && session.reply_mode == ReplyMode::SkipNext && session.last_command != "client|reply" {
-        session.reply_mode = ReplyMode::On;
-        if !listens {
-            turn.replies.out.truncate(start);
-        }
-    } else if session.reply_mode == ReplyMode::Off && !listens {
+    if session.reply_mode != ReplyMode::On && !listens(command) {
         turn.replies.out.truncate(start);
+    }
+    if session.reply_mode == ReplyMode::Skipped {
+        session.reply_mode = ReplyMode::On;
     }
     if session.close != Close::No {
         turn.flow.close = session.close;
     }
+}
+
+/// Whether what a command answers are pushes.
+pub fn listens(command: &Command) -> bool {
+    command.spec.has(PUBSUB) && command.spec.has(SUBSCRIBED)
 }
 
 /// Runs a session's command, within EXEC or a script or not, at a moment; an error takes the place of what was written.
@@ -59,17 +63,9 @@ pub fn call(
     }
 }
 
-pub fn help(turn: &mut Turn, command: &Command, request: Request) -> Progress {
+pub fn help(turn: &mut Turn, command: &Command) -> Progress {
+    turn.server.shard.meter.note(command.id);
     let muted = turn.take_muted();
-    turn.reply(muted, |reply| write_help(command, reply, request));
+    turn.reply(muted, |reply| describe::help(reply, &command.told));
     Progress::Taken
-}
-
-/// What a container answers to HELP, or where its subcommand is missing.
-pub fn write_help(command: &Command, reply: &mut Reply, request: Request) {
-    if request.len() == 2 {
-        describe::help(reply, &command.row);
-    } else {
-        reply.error(Error::WrongArity(format!("{}|help", command.full_name)));
-    }
 }

@@ -91,7 +91,7 @@ pub fn run(turn: &mut Turn, blocking: Blocking, at: At, request: Request) -> Pro
         routes,
         keys: by_shard(shard, request, blocking.keys.indexes(request)),
         until_us: timeout_us.map(|timeout_us| shard.clock.now().us.saturating_add(timeout_us)),
-        blocked: Rc::default(),
+        blocked: Rc::new(Blocked { has_timeout: timeout_us.is_some(), ..Blocked::default() }),
     };
     server.waits.add(turn.client.id, wait.blocked.clone());
     if try_here {

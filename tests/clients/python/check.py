@@ -8,7 +8,6 @@ import time
 
 import redis
 from redis.cache import CacheConfig
-from redis.connection import CacheProxyConnection
 
 from harness import LIMIT_S, check, fails, main, newer, same, wait_until
 
@@ -234,13 +233,11 @@ def waiting_ends(r):
     assert "UNBLOCKED" in str(thread.result()), thread.result()
 
 
-@check
+@newer
 def a_cache(r):
     kwargs = r.connection_pool.connection_kwargs
     if kwargs["protocol"] == 2:
-        return  # Redis-py caches in RESP3 only.
-    # It wants Redis 7.4 for that, though 7.0 has all that it uses.
-    CacheProxyConnection.MIN_ALLOWED_VERSION = "7.0.0"
+        return  # Redis-py caches in RESP3 only, and with servers that say they are Redis 7.4 or newer.
     port = kwargs["port"]
     cached = redis.Redis(port=port, protocol=3, decode_responses=True, cache_config=CacheConfig())
     r.mset({"a": 1, "b": 2})

@@ -23,6 +23,13 @@ pub struct Snapshot {
     pub connections: usize,
     pub subscribers: usize,
     pub blocked: usize,
+    /// Those of them whose wait for a key ends by itself.
+    pub blocked_with_timeout: usize,
+    /// Keys for which somebody waits, and those of them whose deletion ends a wait.
+    pub blocking_keys: [usize; 2],
+    /// Connections with keys under WATCH, and those keys.
+    pub watchers: usize,
+    pub watched_keys: usize,
     /// Connections that track what they read; keys that are remembered for them, for how many, and prefixes.
     pub trackers: usize,
     pub tracked: [usize; 3],
@@ -143,6 +150,7 @@ impl Snapshot {
         self.garbage_keys = keyspace.garbage_keys();
         self.changes = keyspace.effects.dirty;
         self.tracked = keyspace.effects.tracking_counts();
+        self.watched_keys = keyspace.effects.watched_keys();
         self.deaths_waiting = keyspace.deaths.len();
         let oldest_ms = keyspace.oldest_due_ms(now);
         self.expiry = Expiry {
@@ -163,7 +171,10 @@ impl Snapshot {
             self.subscribers += usize::from(state.session.subscriptions() > 0);
             self.blocked += usize::from(state.flow.waits());
             self.trackers += usize::from(state.session.tracks.is_some());
+            self.watchers += usize::from(!state.session.watched.is_empty());
         }
+        self.blocked_with_timeout = server.waits.with_timeout();
+        self.blocking_keys = server.shard.keys_waited_for();
     }
 
     pub fn keys(&self) -> usize {
@@ -223,6 +234,10 @@ impl Snapshot {
         self.connections += other.connections;
         self.subscribers += other.subscribers;
         self.blocked += other.blocked;
+        self.blocked_with_timeout += other.blocked_with_timeout;
+        self.blocking_keys.iter_mut().zip(other.blocking_keys).for_each(|(own, others)| *own += others);
+        self.watchers += other.watchers;
+        self.watched_keys += other.watched_keys;
         self.trackers += other.trackers;
         let ([keys, items, prefixes], [more_keys, more_items, others]) = (self.tracked, other.tracked);
         // Every shard knows all prefixes.
