@@ -44,6 +44,7 @@ const FILES: &[&str] = &[
     "ltable.c",
     "ltablib.c",
     "ltm.c",
+    "lundump.c",
     "lvm.c",
     "lzio.c",
 ];
@@ -87,7 +88,7 @@ fn source_folder(root: &Path, folder: &Path) -> PathBuf {
         .output()
         .expect("cargo runs");
     let metadata = String::from_utf8_lossy(&output.stdout);
-    let found = manifest_paths(&metadata).find(|path| path.parent().is_some_and(|folder| is_source(folder)));
+    let found = manifest_paths(&metadata).find(|path| path.parent().is_some_and(is_source));
     match found.as_deref().and_then(Path::parent) {
         Some(folder) => folder.join("lua-5.1.5"),
         None => panic!(

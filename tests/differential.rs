@@ -232,7 +232,7 @@ impl Run {
             let name = match &step {
                 Step::Command(args, _) | Step::Elsewhere(args, _) | Step::Scan(args, _) => args[0].as_slice(),
                 Step::Random(args, _) | Step::Pop(args) | Step::Trim(args, _) => args[0].as_slice(),
-                Step::ReadGroup(args) => args[0].as_slice(),
+                Step::ReadGroup(args) | Step::SetId(args) => args[0].as_slice(),
                 Step::RandomKey => b"RANDOMKEY",
                 Step::Exchange { .. } => b"DUMP",
             };
@@ -319,6 +319,10 @@ impl Run {
             }
             Step::ReadGroup(args) => {
                 let outcome = special::read_group(subject, oracle, &args);
+                (args, outcome)
+            }
+            Step::SetId(args) => {
+                let outcome = special::set_id(subject, oracle, &args);
                 (args, outcome)
             }
             Step::Trim(args, key) => {

@@ -117,8 +117,13 @@ fn stream(rng: &mut fastrand::Rng, len: usize, with_groups: bool) -> Made {
             commands.push(common::words(line));
         }
         for (consumer, count) in [("one", rng.usize(1..20)), ("two", rng.usize(1..20))] {
-            let line = format!("XREADGROUP GROUP g {consumer} COUNT {count} STREAMS k >");
-            commands.push(common::words(&line));
+            // Redis 7.0 makes no consumer where there is nothing for it.
+            for line in [
+                format!("XGROUP CREATECONSUMER k g {consumer}"),
+                format!("XREADGROUP GROUP g {consumer} COUNT {count} STREAMS k >"),
+            ] {
+                commands.push(common::words(&line));
+            }
         }
         let mut some = |command: &[&str]| {
             let mut command: Vec<Vec<u8>> = command.iter().map(|word| arg(word)).collect();

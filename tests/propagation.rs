@@ -189,7 +189,12 @@ fn play(server: &Server, family: Family, extras: Extras, seed: u64, steps: usize
     let (mut chunk, mut in_multi): (Vec<Args>, bool) = (Vec::new(), false);
     for _ in 0..steps {
         match generator.next_step() {
-            Step::Command(args, _) | Step::Random(args, _) | Step::Pop(args) | Step::Trim(args, _) => {
+            Step::Command(args, _)
+            | Step::Random(args, _)
+            | Step::Pop(args)
+            | Step::Trim(args, _)
+            | Step::ReadGroup(args)
+            | Step::SetId(args) => {
                 match &args[0].to_ascii_uppercase()[..] {
                     b"MULTI" => in_multi = true,
                     b"EXEC" | b"DISCARD" => in_multi = false,

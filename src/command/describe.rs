@@ -749,7 +749,7 @@ mod tests {
         assert!(text.contains(&encoding));
         assert_eq!(
             encoding,
-            "*10 object|encoding :3 ~1 +readonly :2 :2 :1 ~3 +@keyspace +@read +@slow ~0 ~1 %3 flags ~1 +RO \
+            "*10 object|encoding :3 ~1 +readonly :2 :2 :1 ~3 +@keyspace +@read +@slow ~1 nondeterministic_output ~1 %3 flags ~1 +RO \
              begin_search %2 type index spec %1 index :2 \
              find_keys %2 type range spec %3 lastkey :0 keystep :1 limit :0 ~0"
         );

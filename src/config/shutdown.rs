@@ -81,7 +81,9 @@ mod tests {
     fn save_points_save_unless_told_otherwise() {
         let flags = |word: &str| {
             let mut flags = ShutdownFlags::default();
-            flags.named(word).map(|flag| *flag = true);
+            if let Some(flag) = flags.named(word) {
+                *flag = true;
+            }
             flags
         };
         for (word, without, with) in [("default", false, true), ("save", true, true), ("nosave", false, false)] {

@@ -19,7 +19,9 @@ pub enum Clocked {
     Changes,
     Frequency,
     /// Some keys have clocks in a former meaning; whether counts are the one that is wanted.
-    Mixed { counts: bool },
+    Mixed {
+        counts: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,8 +134,7 @@ impl Keyspace {
 
     fn look_at_clocks(&mut self) {
         let is_mixed = self.dbs.iter().any(Table::has_former_clocks);
-        self.clocked =
-            if is_mixed { Clocked::Mixed { counts: self.clocking.counts() } } else { self.clocking.clocked };
+        self.clocked = if is_mixed { Clocked::Mixed { counts: self.clocking.counts() } } else { self.clocking.clocked };
     }
 
     /// Whether clocks of some keys have to be renewed.

@@ -28,6 +28,7 @@ mod scripts;
 mod shelf;
 mod values;
 
+pub use api::Visible;
 pub use call::{Bounds, Call, Called, Outcome};
 pub use functions::{Functions, Loaded};
 pub use header::{Flags, Header};

@@ -4,15 +4,9 @@
 //! back meanwhile, what had the former meaning has the wanted one, and the other way round, so that the rest is one piece of
 //! the line of positions always, if that is seen as a circle.
 
+use super::former::Former;
 use super::hash::spread;
 use super::table::Table;
-
-/// Positions of entries whose clocks have the former meaning: `left` of them from `from` on.
-#[derive(Clone, Copy, Debug)]
-pub struct Former {
-    from: u64,
-    left: u128,
-}
 
 /// All positions.
 const CIRCLE: u128 = 1 << 64;
@@ -51,12 +45,6 @@ impl Table {
         let left = former.left - step.left;
         let from = former.from.wrapping_add(step.left as u64);
         self.former_clocks = (left > 0).then(|| Box::new(Former { from, left }));
-    }
-}
-
-impl Former {
-    fn has(&self, position: u64) -> bool {
-        u128::from(position.wrapping_sub(self.from)) < self.left
     }
 }
 

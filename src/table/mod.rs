@@ -24,7 +24,7 @@
 //! - [`entry`]: a key and its value as bytes; `whole`: those with an allocation of their own
 //! - [`block`]: slots and their columns, and the heap of their entries
 //! - [`table`]: search, writes; `reshape`: how blocks come and go; `sweep`: what is dead goes; [`minima`]: which block has
-//!   to be looked at first; [`scan`]: cursors; `walk`: slices; `clocks`: what
+//!   to be looked at first; [`scan`]: cursors; `walk`: slices; `clocks`, `former`: what
 //!   access clocks mean; `thin`: what goes where memory is short
 //! - [`dict`]: the elements of one collection; `saving`: what it had at a moment; [`changed`](Changed): what a walk has to know
 //!   of changes meanwhile
@@ -34,6 +34,7 @@ mod changed;
 mod clocks;
 pub mod dict;
 pub mod entry;
+mod former;
 pub mod hash;
 mod minima;
 #[cfg(test)]

@@ -16,8 +16,8 @@ use super::block::{
     BASE_BEHIND_MS, Block, ENTRY_BYTES_MAX, NEVER_MS, Print, REACH_MS, Room, SLOTS_END_MAX, heap_bytes,
 };
 use super::entry::{Entry, Kind, Plan, STUB_BYTES, Stored, write_stub, write_value};
+use super::former::Former;
 use super::hash::{Hasher, Key, spread};
-use super::clocks::Former;
 use super::minima::Minima;
 use super::whole::Whole;
 use smallvec::SmallVec;

@@ -54,6 +54,8 @@ pub enum Step {
     Pop(Args),
     /// XREADGROUP.
     ReadGroup(Args),
+    /// XSETID.
+    SetId(Args),
     /// A command that removes about as much from the stream under this key as it is told.
     Trim(Args, Vec<u8>),
     /// DUMP of the first key; EmberDB's payload or the oracle's is restored by both into the second key, with these

@@ -541,7 +541,9 @@ impl Side {
         let idle = self.idle();
         let mut events = self.events();
         // When Redis tells that a key has died that was dead when it came is up to its cycle.
-        events.retain(|event| !event.contains("__:restore ") && !event.contains("__:expired "));
+        // From Redis 7.2 on a consumer is made also where there is nothing for it, which is told.
+        let apart = ["__:restore ", "__:expired ", "__:xgroup-createconsumer "];
+        events.retain(|event| !apart.iter().any(|of| event.contains(of)));
         events.sort_unstable();
         (reply, Left { hits: hits_after - hits, misses: misses_after - misses, events, idle })
     }

@@ -95,7 +95,9 @@ fn fill(client: &mut Client, group: Group) {
 
 /// Redis judges these where the key is there, too, or its words depend on what is there.
 fn depends_on_the_key(text: &str) -> bool {
-    ["WRONGTYPE", "NOGROUP", "BUSYGROUP", "ERR no such key"].iter().any(|begin| text.starts_with(begin))
+    ["WRONGTYPE", "NOGROUP", "BUSYGROUP", "ERR no such key", "ERR The ID specified in XADD"]
+        .iter()
+        .any(|begin| text.starts_with(begin))
 }
 
 #[test]
@@ -126,7 +128,9 @@ fn whether_there_is_a_key_changes_no_error() {
             // What Redis 7.0 answers is right, where 7.4 has not changed it.
             theirs.call("DEL k other");
             let expected = theirs.command(&request);
-            if expected != without {
+            // Newer commands are unknown there.
+            let is_known = !matches!(&expected, Value::Error(text) if text.starts_with("ERR unknown command"));
+            if is_known && expected != without {
                 wrong.push(format!("{request:?}: {text}, without a key {without:?}, Redis {expected:?}"));
             }
         }
@@ -139,8 +143,7 @@ fn whether_there_is_a_key_changes_no_error() {
 fn bits_are_asked_for_with_sound_arguments_as_in_redis_7_4() {
     on_embers(&[], |server| {
         let mut client = server.client();
-        let (syntax, no_integer) =
-            (error("ERR syntax error"), error("ERR value is not an integer or out of range"));
+        let (syntax, no_integer) = (error("ERR syntax error"), error("ERR value is not an integer or out of range"));
         for key in ["none", "some"] {
             for (line, expected) in [
                 ("BITCOUNT K 1", &syntax),
@@ -178,6 +181,6 @@ fn counts_and_ranks_can_be_negated() {
             client.call("RPUSH list a b a");
         }
         assert_eq!(client.call("LPOS list a RANK -9223372036854775807"), Value::NullBulk);
-        assert_eq!(client.call("LREM list -9223372036854775807 a"), Value::Int(2));
+        assert_eq!(client.call("LREM list -9223372036854775807 a"), Value::Int(4));
     });
 }

@@ -442,7 +442,13 @@ fn a_server_goes_on_where_nobody_reads_its_log() {
         command.stdin(Stdio::null()).stdout(deaf()).stderr(deaf());
         if closed {
             // SAFETY: closes two descriptors of the new process, which nothing has used yet.
-            unsafe { command.pre_exec(|| Ok((libc::close(1), libc::close(2))).map(drop)) };
+            unsafe {
+                command.pre_exec(|| {
+                    libc::close(1);
+                    libc::close(2);
+                    Ok(())
+                })
+            };
         }
         let mut server = command.spawn().expect("it starts");
         assert!(wait_until(END_LIMIT * 4, || Client::connect(port.number()).is_ok()));

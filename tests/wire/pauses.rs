@@ -28,6 +28,7 @@ fn what_dies_in_a_pause_is_hidden_and_goes_when_it_is_over() {
         assert_eq!(client.call("SET stays v"), Value::ok());
         assert_eq!(client.call(PAUSE), Value::ok());
         listener.call("PSUBSCRIBE __keyevent@0__:expired __keyevent@0__:del");
+        listener.read();
         for _ in 0..2 {
             for key in &keys {
                 until_hidden(&mut client, key);

@@ -12,7 +12,7 @@ fn progress(client: &mut Client, key: &str) -> (Value, Value) {
 
 fn fill(client: &mut Client, key: &str, ids: std::ops::RangeInclusive<u32>) {
     for id in ids {
-        assert_eq!(client.call(&format!("XADD {key} {id}-0 f v")), bulk(&format!("{id}-0")));
+        assert_eq!(client.call(&format!("XADD {key} {id}-0 f v")), bulk(format!("{id}-0")));
     }
 }
 
@@ -21,7 +21,8 @@ fn fill(client: &mut Client, key: &str, ids: std::ops::RangeInclusive<u32>) {
 fn the_lag_knows_what_was_deleted_and_trimmed() {
     on_embers(&[], |server| {
         let mut client = server.client();
-        let read = |client: &mut Client, key: &str| client.call(&format!("XREADGROUP GROUP g c COUNT 1 STREAMS {key} >"));
+        let read =
+            |client: &mut Client, key: &str| client.call(&format!("XREADGROUP GROUP g c COUNT 1 STREAMS {key} >"));
         // Deleted ahead of the group.
         fill(&mut client, "x", 1..=5);
         client.call("XGROUP CREATE x g 0");
@@ -124,7 +125,11 @@ fn xdelex_asks_the_groups() {
         assert_eq!(client.call("XPENDING s g").items()[0], int(0));
         assert_eq!(client.call("XPENDING s h").items()[0], int(0));
         assert_eq!(client.call("XLEN s"), int(3));
-        assert_eq!(client.call("XDELEX none DELREF IDS 2 a b"), ints(&[-1, -1]), "ids are read where there is a stream");
+        assert_eq!(
+            client.call("XDELEX none DELREF IDS 2 a b"),
+            ints(&[-1, -1]),
+            "ids are read where there is a stream"
+        );
         for (line, text) in [
             ("XDELEX s IDS 0 1-0", "ERR Number of IDs must be a positive integer"),
             ("XDELEX s IDS -1 1-0", "ERR Number of IDs must be a positive integer"),

@@ -264,6 +264,7 @@ fn ids_that_are_given_out_again_are_found() {
             "XGROUP CREATE s g 0",
             "XREADGROUP GROUP g anna STREAMS s >",
             "XDEL s 10-0",
+            "XSETID s 10-0 ENTRIESADDED 2 MAXDELETEDID 1-0",
             "XSETID s 6-0",
             "XADD s 7-0 a 2",
             "XADD s 10-0 a 3",

@@ -164,7 +164,8 @@ fn parse_search(request: Request) -> Result<Search> {
         }
         if request.is(index, "rank") {
             let rank = request.negatable(value)?;
-            search.passed = usize::try_from(rank.unsigned_abs()).unwrap_or(usize::MAX).checked_sub(1).ok_or(ZERO_RANK)?;
+            search.passed =
+                usize::try_from(rank.unsigned_abs()).unwrap_or(usize::MAX).checked_sub(1).ok_or(ZERO_RANK)?;
             search.direction = if rank < 0 { Direction::Backward } else { Direction::Forward };
         } else if request.is(index, "count") {
             search.count = Some(not_negative(value, "ERR COUNT can't be negative")?);

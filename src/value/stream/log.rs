@@ -412,7 +412,8 @@ impl Log {
 
     /// The chunk that has the first entry from an id on: where it starts, its last id, and how many entries live in it.
     fn chunk_from(&self, from: Id) -> Option<(Id, Id, u64)> {
-        let chunk = self.chunks.range(..=from).next_back().map(|(_, chunk)| &**chunk).filter(|chunk| chunk.last() >= from);
+        let chunk =
+            self.chunks.range(..=from).next_back().map(|(_, chunk)| &**chunk).filter(|chunk| chunk.last() >= from);
         let chunk = chunk.or_else(|| self.chunks.range(from..).next().map(|(_, chunk)| &**chunk));
         let chunk = chunk.or_else(|| self.tail.as_deref().filter(|tail| tail.last() >= from))?;
         Some((chunk.first().max(from), chunk.last(), chunk.live() as u64))

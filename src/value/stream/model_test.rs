@@ -108,7 +108,11 @@ impl Model {
         if id.ms > 1 << 60 {
             return;
         }
-        let expected = if top.is_some_and(|top| id < top) { Err(SetIdError::BelowTop) } else { Ok(()) };
+        let expected = match top {
+            _ if id < log.max_deleted_id() => Err(SetIdError::BelowDeleted),
+            Some(top) if id < top => Err(SetIdError::BelowTop),
+            _ => Ok(()),
+        };
         assert_eq!(log.set_id(id, None, Id::MIN), expected);
         if expected.is_ok() {
             self.last = id;
@@ -247,6 +251,8 @@ fn an_id_is_found_behind_a_larger_one_that_was_deleted() {
         append(&mut log, 5);
         append(&mut log, 10);
         assert!(log.delete(Id::new(10, 0)));
+        // What was deleted is forgotten: only then may the id go back behind it.
+        log.set_id(Id::new(10, 0), None, Id::new(1, 0)).unwrap();
         log.set_id(Id::new(6, 0), None, Id::MIN).unwrap();
         append(&mut log, 7);
         append(&mut log, 10);
@@ -411,7 +417,8 @@ fn a_trim_that_asks_takes_what_may_go_up_to_where_it_ends() {
         assert_eq!(count as usize, before.len() - left.len());
         assert!(left.len() as u64 >= most.min(before.len() as u64), "no more than it takes");
         let end = end.expect("no id is the last");
-        let expected = before.iter().copied().filter(|ms| *ms >= end.ms && Id::new(*ms, 0) >= end || stays.contains(ms));
+        let expected =
+            before.iter().copied().filter(|ms| *ms >= end.ms && Id::new(*ms, 0) >= end || stays.contains(ms));
         assert!(left.iter().copied().eq(expected), "seed {seed}: all that may go ahead of the end are gone");
     }
 }

@@ -41,7 +41,8 @@ impl Generator {
         match self.rng.u32(..10) {
             0..6 => b"0".to_vec(),
             6..8 => (self.fresh_s() * 1000).to_string().into(),
-            _ => self.any_of(&["-1", "x", "", "1.5", "9223372036854775807", "9223372036854775808"]),
+            // (What overflows when it is added to now is an error here, and makes a dead key in Redis.)
+            _ => self.any_of(&["-1", "x", "", "1.5", "9223372036854775808"]),
         }
     }
 

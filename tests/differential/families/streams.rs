@@ -45,7 +45,8 @@ impl Generator {
                 [args("XDEL", [key]), self.times(count, Generator::old_id)].concat()
             }
             35..38 => return self.xtrim(key),
-            38..40 => self.xsetid(key),
+            38..40 if self.in_multi => self.xread(),
+            38..40 => return Step::SetId(self.xsetid(key)),
             40..45 => self.xread(),
             45..60 => self.xgroup(key),
             60..72 => {

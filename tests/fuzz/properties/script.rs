@@ -10,8 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use emberdb::config::RedisVersion;
 use emberdb::resp::{Error, Proto, Reply, Request};
-use emberdb::script::{Answer, Bounds, Call, Called, Host, Outcome, Scripts, Shelf};
+use emberdb::script::{Answer, Bounds, Call, Called, Host, Outcome, Scripts, Shelf, Visible};
 
 use super::program;
 
@@ -67,7 +68,8 @@ pub fn check(bytes: &[u8]) {
 
 impl Bench {
     fn new(deprecated: bool) -> Bench {
-        let scripts = Rc::new(Scripts::new(Arc::<Shelf>::default(), BOUNDS.memory_bytes, deprecated));
+        let visible = Visible { version: RedisVersion::DEFAULT, deprecated };
+        let scripts = Rc::new(Scripts::new(Arc::<Shelf>::default(), BOUNDS.memory_bytes, visible));
         Bench { scripts, calls: Vec::new(), programs: 0 }
     }
 
