@@ -190,6 +190,8 @@ fn bitcount(ctx: &mut Ctx, request: Request) -> Result {
     let part = Part::counted(request)?;
     let count = match find_string(ctx, request)? {
         None => 0,
+        // Though both may lie before the beginning of the string, and be the same then.
+        Some(_) if part.is_backward() => 0,
         Some(live) => {
             let mut text = [0; I64_TEXT_BYTES_MAX];
             let bytes = as_bytes(live.value(), &mut text);
@@ -235,6 +237,11 @@ impl Part {
             }
             _ => Err(Error::Syntax),
         }
+    }
+
+    /// Whether it ends before it begins, both counted from the end of the string.
+    fn is_backward(&self) -> bool {
+        self.end.is_some_and(|end| self.start < 0 && end < 0 && self.start > end)
     }
 
     /// Its bits in a string of this many bytes.
