@@ -293,7 +293,6 @@ const LINES: &[&str] = &[
     "return load(function() end)",
     "return dofile",
     "return io",
-    "return os.time",
     "return require",
     "return print",
     "return getfenv",
