@@ -155,6 +155,10 @@ impl Generator {
             Some(args) => Step::of(args),
             None => self.family.step(self),
         };
+        let step = match step {
+            Step::Command(args, _) if args[0].eq_ignore_ascii_case(b"XSETID") => Step::SetId(args),
+            step => step,
+        };
         match &step {
             Step::Command(args, _) => self.note(args),
             // What they answer between MULTI and EXEC is no cursor, no member and no payload.
