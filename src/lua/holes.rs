@@ -278,8 +278,26 @@ fn functions_take_as_many_arguments_as_there_can_be() {
         parameters.join(", ")
     );
     assert_eq!(eval(&script), "0");
-    let deep = "local function f(...) return f(1, 2, 3, 4, 5, 6, 7, 8, 9, ...) end return tostring(pcall(f))";
-    assert_eq!(eval(deep), "false");
+    let script = "local n = 0
+        for _, library in ipairs({_G, string, table, math, bit, struct, cjson, cmsgpack, coroutine, os}) do
+          for name, f in pairs(library) do
+            if type(f) == 'function' then
+              n = n + 1
+              for _, value in ipairs({1, 'a', {}}) do
+                local args = {} for i = 1, 7900 do args[i] = value end
+                pcall(f, unpack(args))
+                pcall(f, unpack(args, 1, 250))
+                pcall(f)
+              end
+            end
+          end
+        end
+        return tostring(n > 70)";
+    assert_eq!(eval(script), "true");
+    let many = ["0"; 240].join(", ");
+    let deep = format!("local function f(...) return f({many}, ...) end return select(2, pcall(f))");
+    assert_eq!(eval(&deep), "user_script:1: stack overflow");
+    assert_eq!(eval("local f = function(...) return ... end return select('#', f(unpack({}, 1, 7900)))"), "7900");
 }
 
 /// CVE-2021-32626 and others: calls from C into Lua and back are bounded, wherever they go through.
@@ -334,6 +352,8 @@ fn long_instructions_count_as_many() {
         ("local t = s .. 'x' for i = 1, 50 do local b = s < t end", 50),
         ("local z = ('\\0'):rep(1e6) local y = z .. 'a' for i = 1, 50 do local b = z <= y end", 50),
         ("for i = 1, 50 do local b = s + 1 end", 50),
+        ("for i = 1, 2000 do select('#', unpack({}, 1, 7900)) end", 200),
+        ("local function f(n, ...) if n > 0 then return f(n - 1, ...) end end f(2000, unpack({}, 1, 7000))", 300),
         ("for i = 1, 50 do local b = tonumber(s, 2) end", 50),
         ("for i = 1, 50 do local b = loadstring('local a = ' .. i .. ' --' .. s) end", 50),
         (

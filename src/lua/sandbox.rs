@@ -309,6 +309,7 @@ fn xpcall(lua: Lua) -> Returned {
     lua.set_top(2);
     lua.insert(1);
     if lua.call(0, ALL_RESULTS).is_ok() {
+        lua.ensure(1)?;
         lua.push_bool(true);
         lua.replace(1);
         return Ok(lua.top());

@@ -463,11 +463,12 @@ impl Generator {
         }
     }
 
-    /// A command of another family, from within a script.
+    /// A command of another family, from within a script, whose errors may be texts to that: so both servers must give the
+    /// same ones.
     fn calling_script(&mut self) -> Step {
         let family = if self.one_in(4) { Family::Strings } else { *self.pick(&TYPES) };
         let (called, rule) = match family.own_step(self) {
-            Step::Command(called, rule) if !is_sort(&called) => (called, rule),
+            Step::Command(called, rule) if !is_sort(&called) && rule != Rule::EarlyErrors => (called, rule),
             _ => (self.many_keys("EXISTS"), Rule::Exact),
         };
         self.queued = None;

@@ -162,7 +162,9 @@ impl Generator {
     fn go_back(&mut self, key: Vec<u8>) -> Step {
         let last = self.ids;
         self.ids = last.saturating_sub(self.rng.u64(1..15)).max(1);
-        self.queued = Some(Step::of(args("XSETID", [key.clone(), id(self.ids)])));
+        if !self.in_multi {
+            self.queued = Some(Step::SetId(args("XSETID", [key.clone(), id(self.ids)])));
+        }
         Step::of([args("XDEL", [key]), (self.ids + 1..=last).map(id).collect()].concat())
     }
 
