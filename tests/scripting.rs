@@ -4,6 +4,8 @@ mod common;
 
 #[path = "scripting/answers.rs"]
 mod answers;
+#[path = "scripting/beside.rs"]
+mod beside;
 #[path = "scripting/harm.rs"]
 mod harm;
 #[path = "scripting/long.rs"]

@@ -74,7 +74,7 @@ mod zsets;
 
 pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, without_repeats};
 
-pub use undo::Saved;
+pub use undo::{Saved, other_database};
 
 pub use table::{Command, CommandId, Found, Table};
 

@@ -2,6 +2,8 @@
 
 use super::Ctx;
 use crate::keyspace::{Key, Owned, Touch};
+use crate::resp::Request;
+use crate::value::number::parse_i64;
 
 /// No more of a key is copied. A script over several shards that writes a larger one holds everything instead, which
 /// costs some tens of microseconds, as much as this copy.
@@ -13,6 +15,17 @@ pub struct Saved {
     key: Box<[u8]>,
     /// What was under it, and its deadline.
     was: Option<(Owned, Option<u64>)>,
+}
+
+/// The database that a command writes to beside its connection's: MOVE's, and COPY's.
+pub fn other_database(name: &str, request: Request) -> Option<usize> {
+    let index = match name {
+        "move" => Some(2),
+        "copy" => (3..request.len()).find(|index| request.is(*index, "db")).map(|index| index + 1),
+        _ => None,
+    };
+    let number = request.get(index?).and_then(parse_i64)?;
+    usize::try_from(number).ok()
 }
 
 impl Ctx<'_> {

@@ -742,7 +742,7 @@ impl Undertaker for Sweeping<'_> {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize {
         self.lag.record(self.told.now, deadline_ms);
         self.told.died(Dying { entry, deadline_ms, by_cycle: true }, self.nodes);
-        self.nodes.bytes_beside(entry)
+        self.nodes.bytes_of_key(entry)
     }
 
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {

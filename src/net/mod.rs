@@ -19,6 +19,7 @@ mod outside;
 mod ring;
 mod sockets;
 mod timers;
+mod turns;
 mod watchdog;
 
 pub use bell::Bell;
@@ -27,6 +28,7 @@ pub use outside::{next_from_outside, rung_outside};
 pub use ring::{Ring, available};
 pub use sockets::Sockets;
 pub use timers::{Sleep, sleep};
+pub use turns::Turns;
 pub use watchdog::watch_over;
 
 use std::io;

@@ -1,14 +1,16 @@
-//! Scripts that have run for longer than `busy-reply-threshold`: whoever needs what they hold is told so rather than kept
-//! waiting.
+//! Scripts that last. Whoever needs one key of theirs waits in the queue of the key; whoever needs several, or everything,
+//! waits outside of all queues, so that nobody waits behind such a command. When a script has run for longer than
+//! `busy-reply-threshold` it is *busy*, and whoever needs what the script holds is told so rather than kept waiting.
 
 use crate::config::ScriptScope;
 use crate::shard::{EVERYTHING, Lock};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One of them.
-pub struct BusyScript {
+pub struct LastingScript {
     pub is_function: bool,
+    is_busy: AtomicBool,
     /// What others are kept from.
     pub scope: ScriptScope,
     pub locks: Box<[Lock]>,
@@ -16,10 +18,10 @@ pub struct BusyScript {
 
 /// Those of all shards.
 #[derive(Default)]
-pub struct BusyScripts {
+pub struct LastingScripts {
     /// How many there are.
     count: AtomicUsize,
-    scripts: Mutex<Vec<Arc<BusyScript>>>,
+    scripts: Mutex<Vec<Arc<LastingScript>>>,
 }
 
 /// What those are told who need what a script holds, or a function.
@@ -39,44 +41,57 @@ pub struct Needs<'l> {
     pub locks: &'l [Lock],
 }
 
-impl BusyScript {
+impl LastingScript {
+    pub fn new(is_function: bool, scope: ScriptScope, locks: Vec<Lock>) -> LastingScript {
+        LastingScript { is_function, is_busy: AtomicBool::new(false), scope, locks: locks.into() }
+    }
+
     pub fn text(&self) -> &'static str {
         busy_text(self.is_function)
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Relaxed)
+    }
+
+    pub fn set_busy(&self) {
+        self.is_busy.store(true, Ordering::Relaxed);
     }
 
     fn is_in_the_way(&self, needs: &Needs) -> bool {
         let has_everything = self.locks.iter().any(|held| held.hash == EVERYTHING);
         let holds = |lock: &Lock| self.locks.iter().any(|held| held.hash == lock.hash && (held.write || lock.write));
-        self.scope == ScriptScope::Server
+        self.scope == ScriptScope::Server && self.is_busy()
             || needs.data && (has_everything || needs.everything || needs.locks.iter().any(holds))
     }
 }
 
-impl BusyScripts {
+impl LastingScripts {
     /// Whether there are any: where there are none nobody has to look further.
     #[inline]
     pub fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    pub fn add(&self, script: Arc<BusyScript>) {
+    pub fn add(&self, script: Arc<LastingScript>) {
         self.change(|scripts| scripts.push(script));
     }
 
-    pub fn remove(&self, script: &Arc<BusyScript>) {
+    pub fn remove(&self, script: &Arc<LastingScript>) {
         self.change(|scripts| scripts.retain(|of| !Arc::ptr_eq(of, script)));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<BusyScript>>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<LastingScript>>)) {
         let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut scripts);
         self.count.store(scripts.len(), Ordering::Relaxed);
     }
 
-    /// One that is in the way of a command.
-    pub fn in_the_way(&self, needs: &Needs) -> Option<Arc<BusyScript>> {
+    /// One that is in the way of a command: a busy one, if there is one.
+    pub fn in_the_way(&self, needs: &Needs) -> Option<Arc<LastingScript>> {
         let scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
-        scripts.iter().find(|script| script.is_in_the_way(needs)).cloned()
+        let in_the_way = || scripts.iter().filter(|script| script.is_in_the_way(needs));
+        in_the_way().find(|script| script.is_busy()).or_else(|| in_the_way().next()).cloned()
     }
 }
 
@@ -84,12 +99,12 @@ impl BusyScripts {
 mod tests {
     use super::*;
 
-    fn script(scope: ScriptScope, locks: &[(u64, bool)]) -> BusyScript {
+    fn script(scope: ScriptScope, locks: &[(u64, bool)]) -> LastingScript {
         let locks = locks.iter().map(|&(hash, write)| Lock { hash, write }).collect();
-        BusyScript { is_function: false, scope, locks }
+        LastingScript::new(false, scope, locks)
     }
 
-    fn refuses(script: &BusyScript, everything: bool, locks: &[(u64, bool)]) -> bool {
+    fn refuses(script: &LastingScript, everything: bool, locks: &[(u64, bool)]) -> bool {
         let locks: Vec<Lock> = locks.iter().map(|&(hash, write)| Lock { hash, write }).collect();
         script.is_in_the_way(&Needs { data: true, everything, locks: &locks })
     }
@@ -107,6 +122,10 @@ mod tests {
         assert!(refuses(&all, false, &[(4, false)]));
         let no_data = Needs { data: false, everything: false, locks: &[] };
         assert!(!all.is_in_the_way(&no_data));
-        assert!(script(ScriptScope::Server, &[]).is_in_the_way(&no_data));
+        let of_server = script(ScriptScope::Server, &[]);
+        assert!(!of_server.is_in_the_way(&no_data));
+        assert!(refuses(&of_server, true, &[]));
+        of_server.set_busy();
+        assert!(of_server.is_in_the_way(&no_data));
     }
 }

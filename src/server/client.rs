@@ -71,6 +71,9 @@ pub struct Flow {
     pub transactions: bool,
     /// The target of the last command that went to another shard, for strict order.
     pub last_target: usize,
+    /// A script is in the way of the next request: how many there were before it, and since when it waits, store
+    /// microseconds.
+    pub held_up: Option<(u64, u64)>,
     /// When the output grew past the soft limit, store microseconds.
     pub soft_since_us: Option<u64>,
 }

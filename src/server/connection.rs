@@ -228,7 +228,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         debug: config.enable_debug_command,
         paused: paused(server),
         monitored: monitor::is_monitored(server),
-        busy: server.global.busy_scripts.any(),
+        busy: server.global.lasting_scripts.any(),
         full: space == Space::None,
         short: space == Space::Soon,
         loading: server.global.snapshots.is_loading(),

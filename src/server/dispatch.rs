@@ -2,7 +2,8 @@
 
 use super::gate::{self, Refusal};
 use super::received::RoutedKey;
-use super::run::{atomic, callee, coordinate, exec, here, in_the_way, scatter, script, single, task, wait};
+use super::run::in_the_way::{self, Way};
+use super::run::{atomic, callee, coordinate, exec, here, scatter, script, single, task, wait};
 use super::server::{Command, Found, Run};
 use super::split;
 use super::turn::{Progress, Turn};
@@ -134,7 +135,8 @@ fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Fo
         Refusal::Error(error) => Some(refuse(turn, found, error)),
         Refusal::WithRoom => Some(turn.wait_for_room()),
         Refusal::Later => match in_the_way::of(turn, command, request) {
-            Some(script) => Some(refuse(turn, found, Error::text(script.text()))),
+            Some(Way::Refused(text)) => Some(refuse(turn, found, Error::text(text))),
+            Some(Way::Held) => Some(Progress::NotYet),
             None => pause(turn, command, request),
         },
     }

@@ -62,7 +62,7 @@ pub struct Conditions {
     pub paused: Paused,
     /// Somebody sees all commands.
     pub monitored: bool,
-    /// A script has run for so long that it may be in a command's way.
+    /// A script lasts, so that it may be in a command's way.
     pub busy: bool,
     /// Memory is above its ceiling, and nobody has anything to give back.
     pub full: bool,
@@ -98,7 +98,7 @@ impl Flags {
 #[derive(Debug)]
 pub enum Refusal {
     Error(Error),
-    /// Later it may, or at once, unless one of the scripts that have run for long is in its way.
+    /// Later it may, or at once, unless one of the scripts that last is in its way.
     Later,
     /// When there is room for it.
     WithRoom,

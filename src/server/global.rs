@@ -2,7 +2,7 @@
 //! the way of an ordinary command.
 
 use super::appending::Appending;
-use super::busy::BusyScripts;
+use super::busy::LastingScripts;
 use super::snapshots::Snapshots;
 use crate::clock::store_us;
 use crate::config::Config;
@@ -50,7 +50,7 @@ pub struct Global {
     pub pause_all: AtomicBool,
     /// How often a script has held everything, since it touches keys that it does not declare.
     pub scripts_holding_everything: AtomicU64,
-    pub busy_scripts: BusyScripts,
+    pub lasting_scripts: LastingScripts,
     /// The sources of all scripts.
     pub scripts: Arc<Shelf>,
     /// The sources of all functions.
@@ -101,7 +101,7 @@ impl Global {
             pause_until_us: AtomicU64::new(0),
             pause_all: AtomicBool::new(false),
             scripts_holding_everything: AtomicU64::new(0),
-            busy_scripts: BusyScripts::default(),
+            lasting_scripts: LastingScripts::default(),
             scripts: Arc::default(),
             libraries: Arc::default(),
             snapshots,

@@ -5,6 +5,7 @@
 
 use super::follower::Follower;
 use super::output::{self, close_now};
+use super::run::in_the_way::let_pass;
 use super::server::Server;
 use super::session::Session;
 use crate::journal::Record;
@@ -16,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 /// From now on a connection is shown all changes. There is one such connection at a time.
 pub async fn begin(server: &Rc<Server>, client: u64) -> Result {
+    let_pass(server).await?;
     let here = server.client(client).ok_or(Error::text("ERR the connection is gone"))?;
     let taken = server.global.journal_follower.compare_exchange(0, client, Ordering::AcqRel, Ordering::Acquire);
     if taken.is_err() {

@@ -6,6 +6,7 @@
 use super::appending::Files;
 use super::loading::{self, claim_at_start, give_up, load_file};
 use super::replay::{WaitingDeaths, replay};
+use super::run::in_the_way::{let_all_pass, let_pass};
 use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
 use super::server::Server;
 use crate::clock::{realtime_us, store_us};
@@ -438,6 +439,7 @@ fn add_increment(files: &Files, manifest: &mut Manifest) -> io::Result<Appendabl
 /// The moment: what was changed before goes to the file before, what is changed later to this one, and what there is now
 /// is going to be written down.
 async fn begin_part(server: &Rc<Server>, increment: Option<Appendable>) -> std::result::Result<Begun, String> {
+    let_all_pass(server).await;
     let transaction = hold_everything(&server.shard).await;
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let position = match increment {
@@ -468,7 +470,8 @@ fn configure_log(server: &Server) {
 }
 
 /// Takes over a changed configuration: the log is begun or ended, and replies wait for the disk or do not. `in_exec`: who
-/// asks holds keys, for which the end of the log would wait, so that the log ends when the transaction is over.
+/// asks holds keys, for which the end of the log would wait, so that the log ends when the transaction is over. So it does
+/// where a script that lasts is in its way.
 pub async fn take_over(server: &Rc<Server>, in_exec: bool) -> Result {
     let (config, log) = (server.shard.config(), &server.global.log);
     configure_log(server);
@@ -481,7 +484,7 @@ pub async fn take_over(server: &Rc<Server>, in_exec: bool) -> Result {
             spawn(server, Purpose::Begins);
         }
     } else if !config.appendonly && log.is_on() {
-        if in_exec {
+        if in_exec || let_pass(server).await.is_err() {
             let server = server.clone();
             glommio::spawn_local(async move { end(&server).await }).detach();
         } else {
@@ -516,6 +519,7 @@ async fn end(server: &Rc<Server>) {
         // Somebody waits already for the moment in which the log ends.
         return;
     }
+    let_all_pass(server).await;
     let transaction = hold_everything(&server.shard).await;
     server.global.appending.is_ending.store(false, Ordering::Relaxed);
     if !server.global.log.is_on() || server.global.config().appendonly {

@@ -13,6 +13,7 @@ use crate::persist::writing::{self, Base, How, Offered, Pieces};
 use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
 use crate::resp::{Error, Result};
+use crate::server::run::in_the_way::{let_all_pass, let_pass};
 use crate::shard::snapshot::{Form, Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,7 @@ pub const ATTEMPTS: usize = 16;
 
 /// Writes the file that `dbfilename` names, as of one moment of all shards; nobody touches anything until it is done.
 pub async fn save(server: &Rc<Server>) -> Result {
+    let_pass(server).await?;
     let transaction = hold_everything(&server.shard).await;
     let saved = save_held(server).await;
     drop(transaction);
@@ -66,6 +68,7 @@ async fn save_begun(server: &Rc<Server>) -> Result {
 
 /// The same, while others go on. Returns when the moment was.
 pub async fn save_beside(server: &Rc<Server>) -> Result {
+    let_pass(server).await?;
     begin(server)?;
     let begun = begin_beside(server).await;
     go_on_beside(server, Some(begun));
@@ -103,6 +106,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
 
 /// One moment for all shards; from then on they see to it themselves.
 pub async fn begin_beside(server: &Rc<Server>) -> Begun {
+    let_all_pass(server).await;
     let transaction = hold_everything(&server.shard).await;
     let begun = begin_parts(server, None).await;
     drop(transaction);

@@ -3,7 +3,7 @@
 use super::global::Global;
 use crate::command::OwnedRequest;
 use crate::lua::Machine;
-use crate::net::step_back;
+use crate::net::{Turns, step_back};
 use crate::resp::Result;
 use crate::script::{Functions, Heading, Library, Loaded, Loading, Registered, Scripts, Visible};
 use std::cell::{Cell, RefCell};
@@ -31,6 +31,8 @@ pub struct Scripting {
     pub scripts: Rc<Scripts>,
     pub functions: Functions,
     running: RefCell<Vec<Rc<Running>>>,
+    /// Of those that last, one runs at a time.
+    pub turns: Turns,
     /// A task collects what scripts have left.
     pub is_collecting: Cell<bool>,
 }
@@ -45,6 +47,7 @@ impl Scripting {
             scripts: Rc::new(Scripts::new(global.scripts.clone(), memory_bytes, visible)),
             functions: Functions::new(global.libraries.clone(), memory_bytes, visible),
             running: RefCell::default(),
+            turns: Turns::default(),
             is_collecting: Cell::new(false),
         }
     }

@@ -7,6 +7,7 @@ use super::global::Global;
 use super::logging::Logging;
 use super::monitors::Monitors;
 use super::multi::Verb;
+use super::run::in_the_way::HeldUp;
 use super::scripting::Scripting;
 use super::session::Session;
 use super::slowlog::SlowLog;
@@ -155,6 +156,7 @@ pub struct Server {
     pub pause_watch: Notify,
     /// Connections that have more to do, when the others had their turn.
     pub postponed: RefCell<Vec<ClientRef>>,
+    pub held_up: HeldUp,
     /// Connections that something was pushed to in this turn.
     pub pushed: RefCell<Vec<ClientRef>>,
     /// Whose commands those are that no connection has sent.
@@ -186,6 +188,7 @@ impl Server {
             paused: RefCell::default(),
             pause_watch: Notify::default(),
             postponed: RefCell::default(),
+            held_up: HeldUp::default(),
             pushed: RefCell::default(),
             nobody: Rc::new(Client::nobody()),
             me: me.clone(),

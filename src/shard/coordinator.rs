@@ -87,6 +87,13 @@ impl Transaction {
         self.shard.widen(self.number, locks)
     }
 
+    /// Holds everything of its own shard, the only one that takes part, as soon as no other hold goes on there; until then
+    /// none begins. Whether that is so; to be asked again if not.
+    pub fn take_everything(&self) -> bool {
+        debug_assert_eq!(self.shard.count, 1, "there is no other shard");
+        self.shard.take_everything(self.number)
+    }
+
     /// Whether its own shard takes part.
     pub fn is_here(&self) -> bool {
         self.shards.contains(&self.shard.id)

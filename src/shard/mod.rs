@@ -124,6 +124,17 @@ pub struct Later {
     owed: isize,
 }
 
+impl Later {
+    /// The shard of the connection.
+    pub fn origin(&self) -> usize {
+        self.origin
+    }
+
+    pub fn client(&self) -> u64 {
+        self.ticket.client
+    }
+}
+
 /// What all shards have in common.
 #[derive(Clone)]
 pub struct Shared {

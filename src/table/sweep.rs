@@ -9,7 +9,7 @@ const WIDEST_SWEEP: usize = 16;
 
 /// Whom a sweep tells of what it finds.
 pub trait Undertaker {
-    /// A key whose deadline has passed; its memory is given back afterwards. Returns the bytes that go with its entry.
+    /// A key whose deadline has passed; its memory is given back afterwards. Returns the bytes that are counted for the key.
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize;
     /// A hash some of whose fields may be dead: takes out at most `limit` of those with deadlines before `before_ms`.
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept;
@@ -19,7 +19,7 @@ pub trait Undertaker {
 impl<F: FnMut(Entry, u64)> Undertaker for F {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize {
         self(entry, deadline_ms);
-        0
+        entry.bytes()
     }
 
     fn fields(&mut self, _: Entry, _: u64, _: usize) -> FieldsSwept {
@@ -137,7 +137,7 @@ impl Table {
                 let deadline_ms = self.deadline_ms(slot).unwrap_or(before_ms);
                 swept.bytes += undertaker.dead(self.entry(slot), deadline_ms);
                 swept.deleted += 1;
-                swept.bytes += self.take_out(slot);
+                self.take_out(slot);
             }
             start = end;
         }
@@ -197,7 +197,10 @@ impl Table {
                 // The entry becomes no longer, so that the slot stays.
                 self.set_fields_deadline(slot, None, now_ms);
             }
-            Next::Empty => swept.bytes += self.take_out(slot),
+            Next::Empty => {
+                swept.bytes += self.entry(slot).bytes();
+                self.take_out(slot);
+            }
         }
         true
     }

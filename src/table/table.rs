@@ -326,33 +326,29 @@ impl Table {
         self.find(Key { bytes: &key, hash }).expect("no key is lost where blocks are made anew")
     }
 
-    /// Takes a key out; its memory is given back. Returns the bytes.
-    pub fn remove(&mut self, slot: Slot) -> usize {
+    /// Takes a key out; its memory is given back.
+    pub fn remove(&mut self, slot: Slot) {
         let block = slot.block;
         let had_deadline = block.has_deadline(slot.index());
-        let bytes = self.take_out(slot);
+        self.take_out(slot);
         if had_deadline && block.with_deadline() == 0 {
             self.minima.set(block.id(), NEVER_MS);
         }
         // Each look at the buddy costs a cache miss: one in sixteen removals is often enough.
         self.tidy(block, block.len().is_multiple_of(16));
-        bytes
     }
 
-    /// Empties a slot and gives its entry back, but leaves the block as it is. Returns the bytes.
+    /// Empties a slot and gives its entry back, but leaves the block as it is.
     #[inline]
-    pub(super) fn take_out(&mut self, slot: Slot) -> usize {
+    pub(super) fn take_out(&mut self, slot: Slot) {
         let mut block = slot.block;
-        let mut bytes = block.bytes_in_heap(slot.index());
         self.leave(slot);
         self.len -= 1;
         self.with_deadline -= usize::from(block.has_deadline(slot.index()));
         if let Some(whole) = block.whole(slot.index()) {
-            bytes += whole.entry().bytes();
             self.free_whole(whole);
         }
         block.remove(slot.index());
-        bytes
     }
 
     fn free_whole(&mut self, whole: Whole) {

@@ -121,6 +121,9 @@ fn who_is_killed_is_served_nothing() {
         on_every_server(&[], |server| {
             let mut control = server.client();
             let mut waiters = waiters(server);
+            // Connections that have looked have ended.
+            let all = WAITS.len() + 1;
+            assert!(wait_until(PATIENCE, || control.call("CLIENT LIST").text().lines().count() == all));
             if in_exec {
                 assert_eq!(control.call("MULTI"), Value::ok());
             }

@@ -331,8 +331,8 @@ fn all_agree_on_the_size_of_a_key() {
                     }
                     of_all(&mut client) > before.1
                 }));
-                let died = of_policy(&mut client) - before.0;
-                assert_eq!(died, usage, "{value:.20}, by the cycle: {by_cycle}");
+                let died = (of_policy(&mut client) - before.0, of_all(&mut client) - before.1);
+                assert_eq!(died, (usage, usage), "{value:.20}, by the cycle: {by_cycle}");
             }
         }
     });

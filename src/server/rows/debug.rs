@@ -14,6 +14,7 @@ use crate::net;
 use crate::observe::log;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
 use crate::script::Catalog;
+use crate::server::run::in_the_way::let_pass;
 use crate::server::server::Server;
 use crate::server::server::{Run, TaskCtx};
 use crate::server::{journal, loading, rewriting, saving};
@@ -174,6 +175,7 @@ async fn reload(server: &Rc<Server>, request: Request<'_>) -> Result {
             named.ok_or(Error::text("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options."))?;
         *option = value;
     }
+    let_pass(server).await?;
     let transaction = saving::hold_everything(&server.shard).await;
     if saves {
         saving::save_held(server).await?;
@@ -388,6 +390,7 @@ async fn populate(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
     let at = At::unseen(ctx.command, ctx.db, ctx.proto);
     for start in (0..count).step_by(POPULATED_A_TURN as usize) {
         // Nobody else's transaction, which is told when it is over, has these keys or moves their database meanwhile.
+        let_pass(&ctx.server).await?;
         let transaction = saving::hold_everything(shard).await;
         let end = count.min(start + POPULATED_A_TURN);
         let on_shard = |target| {

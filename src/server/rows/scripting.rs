@@ -138,16 +138,20 @@ fn flush(ctx: &mut SessionCtx, request: Request) -> Result {
     Ok(())
 }
 
-/// Ends the script, or the function, that runs for the longest time, of those that have not written.
+/// Ends the script, or the function, that runs for the longest time, of those that have not written and that nobody has
+/// ended yet.
 pub(super) async fn kill(ctx: TaskCtx, functions: bool) -> Result<Vec<u8>> {
     let found = ctx.server.shard.call_all(|shard| {
-        let of = |running: &Rc<Running>| (running.function.is_some(), running.has_written.get(), running.began_us);
+        let of = |running: &Rc<Running>| {
+            let rank = (running.has_written.get(), running.is_killed.get(), running.began_us);
+            (running.function.is_some(), rank)
+        };
         Server::of(shard).scripting.running().iter().map(of).collect::<Vec<_>>()
     });
     let found = found.await.into_iter().enumerate().flat_map(|(shard, all)| all.into_iter().map(move |of| (shard, of)));
-    let (wanted, others): (Vec<_>, Vec<_>) = found.partition(|(_, (is_function, ..))| *is_function == functions);
-    let oldest = wanted.into_iter().min_by_key(|(_, (_, has_written, began_us))| (*has_written, *began_us));
-    let Some((shard, (_, has_written, began_us))) = oldest else {
+    let (wanted, others): (Vec<_>, Vec<_>) = found.partition(|(_, (is_function, _))| *is_function == functions);
+    let oldest = wanted.into_iter().min_by_key(|(_, (_, rank))| *rank);
+    let Some((shard, (_, (has_written, _, began_us)))) = oldest else {
         return Err(Error::text(match others.is_empty() {
             true => "NOTBUSY No scripts in execution right now.",
             false => busy_text(!functions),

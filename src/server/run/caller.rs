@@ -5,7 +5,7 @@ use super::here;
 use super::scatter::run_whole;
 use crate::clock::{Now, store_us};
 use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, WRITE};
-use crate::command::{self, Saved};
+use crate::command::{self, Saved, other_database};
 use crate::config::UndeclaredKeys;
 use crate::keyspace::{Key, Kind, Tracker};
 use crate::resp::{Error, Proto, Reply, Request, Result};
@@ -122,6 +122,11 @@ impl Caller {
     pub fn confine(&self) {
         self.reach.replace(Reach::Declared(self.declared.clone()));
         self.saves.set(!self.has_written.get() && !self.is_strict);
+    }
+
+    /// It holds everything now, and may touch it.
+    pub fn unconfine(&self) {
+        self.reach.replace(Reach::All);
     }
 
     /// Whether what it has written can be undone.
@@ -295,13 +300,21 @@ impl Caller {
     /// Takes down what a command is about to change, if that was not done before; whether that can be done.
     fn save(&self, at: At, routes: &Routes, request: Request, command: &Command) -> bool {
         let shard = &self.server.shard;
-        command.spec.keys.indexes(request).zip(routes).all(|(index, &(hash, _))| {
-            !self.is_new(at.db, hash) || {
-                let key = Key { bytes: request.arg(index), hash };
-                let (saved, _) = shard.step_of(at, self.now, |ctx| ctx.save(key));
-                self.keep_saved(shard.id, saved)
-            }
+        self.databases(at, command, request).into_iter().flatten().all(|db| {
+            command.spec.keys.indexes(request).zip(routes).all(|(index, &(hash, _))| {
+                !self.is_new(db, hash) || {
+                    let key = Key { bytes: request.arg(index), hash };
+                    let (saved, _) = shard.step_of(At { db, ..at }, self.now, |ctx| ctx.save(key));
+                    self.keep_saved(shard.id, saved)
+                }
+            })
         })
+    }
+
+    /// In which databases a command may change its keys.
+    pub fn databases(&self, at: At, command: &Command, request: Request) -> [Option<usize>; 2] {
+        let exists = |db: &usize| *db < self.server.shard.config().databases;
+        [Some(at.db), other_database(command.full_name, request).filter(exists)]
     }
 
     /// Whether a key was not taken down before; it is going to be.

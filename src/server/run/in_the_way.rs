@@ -1,44 +1,161 @@
-//! Whether a script that has run for long is in the way of a command: then it is refused, rather than kept waiting.
+//! Whether a script that lasts is in the way of a command. One that is busy refuses the command. Before that a command that
+//! needs one key waits for the key with all others who do; one that needs more waits where it keeps nobody from anything:
+//! in its connection's input, or, if the command has begun already, in its task.
 
+use super::callee;
+use crate::clock::store_us;
 use crate::command;
 use crate::command::spec::flag::{ALLOW_BUSY, WRITE};
-use crate::resp::Request;
-use crate::server::busy::{BusyScript, Needs};
+use crate::net::{Notify, sleep};
+use crate::resp::{Error, Request, Result};
+use crate::server::busy::{LastingScript, Needs};
+use crate::server::client::ClientRef;
+use crate::server::connection::advance;
 use crate::server::multi::Verb;
 use crate::server::plan;
-use crate::server::server::{Command, Run};
+use crate::server::server::{Command, Run, Server};
 use crate::server::split;
 use crate::server::turn::Turn;
-use crate::shard::Lock;
+use crate::shard::{EVERYTHING, HELD_FOR, Lock};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
-/// The script in the way of a command that is not for such times.
-pub fn of(turn: &Turn, command: &Command, request: Request) -> Option<Arc<BusyScript>> {
-    if !turn.conditions.busy || command.spec.has(ALLOW_BUSY) {
-        return None;
-    }
-    match (command.run, &turn.session.multi) {
-        (Run::Multi(Verb::Exec), Some(multi)) => {
-            let commands = || multi.commands().iter().map(|queued| (queued.command, multi.request(*queued)));
-            let of_one = |(id, request)| of_one(turn, turn.server.table.get(id), request);
-            // EXEC itself is about no data.
-            of_one((command.id, request)).or_else(|| commands().find_map(of_one))
-        }
-        _ => of_one(turn, command, request),
+/// For each so many requests that are held they are looked at again [`HELD_FOR`] later.
+const LOOKED_AT_ONCE: usize = 64;
+
+/// What becomes of a command that has a script in its way.
+pub enum Way {
+    Refused(&'static str),
+    /// It waits outside of all queues.
+    Held,
+}
+
+/// What a command needs, and whether that is more than one key.
+struct Wants {
+    data: bool,
+    everything: bool,
+    locks: Vec<Lock>,
+    is_one: bool,
+}
+
+impl Wants {
+    fn script_in_the_way(&self, server: &Server) -> Option<Arc<LastingScript>> {
+        let Wants { data, everything, ref locks, .. } = *self;
+        server.global.lasting_scripts.in_the_way(&Needs { data, everything, locks })
     }
 }
 
-fn of_one(turn: &Turn, command: &Command, request: Request) -> Option<Arc<BusyScript>> {
-    let run = plan::run_of(turn.server, command, request);
+/// What is in the way of a command that is not for such times.
+pub fn of(turn: &mut Turn, command: &Command, request: Request) -> Option<Way> {
+    if !turn.conditions.busy || command.spec.has(ALLOW_BUSY) {
+        return None;
+    }
+    let (script, is_one) = match (command.run, &turn.session.multi) {
+        (Run::Multi(Verb::Exec), Some(multi)) => {
+            let commands = || multi.commands().iter().map(|queued| (queued.command, multi.request(*queued)));
+            let of_one =
+                |(id, request)| wants(turn.server, turn.server.table.get(id), request).script_in_the_way(turn.server);
+            // EXEC itself is about no data.
+            (of_one((command.id, request)).or_else(|| commands().find_map(of_one)), false)
+        }
+        _ => {
+            let wants = wants(turn.server, command, request);
+            (wants.script_in_the_way(turn.server), wants.is_one)
+        }
+    };
+    let script = script?;
+    if script.is_busy() {
+        return Some(Way::Refused(script.text()));
+    }
+    // One that is queued waits when it runs.
+    let is_queued = turn.session.multi.is_some() && !matches!(command.run, Run::Multi(_));
+    if is_one || is_queued {
+        return None;
+    }
+    let (now_us, said) = (store_us(), turn.session.commands);
+    let since_us = match turn.flow.held_up {
+        Some((of, since_us)) if of == said => since_us,
+        _ => now_us,
+    };
+    turn.flow.held_up = Some((said, since_us));
+    if now_us.saturating_sub(since_us) >= threshold_us(turn.server) {
+        return Some(Way::Refused(script.text()));
+    }
+    turn.server.held_up.add(turn.client);
+    Some(Way::Held)
+}
+
+fn threshold_us(server: &Server) -> u64 {
+    server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000)
+}
+
+fn wants(server: &Server, command: &Command, request: Request) -> Wants {
+    let run = plan::run_of(server, command, request);
+    let keys = command.spec.keys;
+    let routes = split::routes(&server.shard.hasher, keys, request);
     let data = match run {
         // What they show is not held.
         Run::Data(command::Run::Cursor(..) | command::Run::Container) => false,
         Run::Data(_) | Run::Script(_) => true,
+        // WATCH.
+        _ => !routes.is_empty(),
+    };
+    let everything = match run {
+        Run::Data(command::Run::Everywhere(..) | command::Run::Coordinated(_)) => true,
+        Run::Data(command::Run::Atomic(..)) => keys.name_others(request),
+        Run::Script(calls) => callee::find(server, calls, request).is_ok_and(|(callee, _)| callee.strays()),
         _ => false,
     };
-    let everything = matches!(run, Run::Data(command::Run::Everywhere(..) | command::Run::Coordinated(_)));
     let write = command.spec.has(WRITE) || matches!(run, Run::Script(_));
-    let routes = split::routes(&turn.server.shard.hasher, command.spec.keys, request);
     let locks: Vec<Lock> = routes.iter().map(|&(hash, _)| Lock { hash, write }).collect();
-    turn.server.global.busy_scripts.in_the_way(&Needs { data, everything, locks: &locks })
+    let is_one = !everything && (locks.len() == 1 || locks.iter().all(|lock| lock.hash == locks[0].hash));
+    Wants { data, everything, locks, is_one }
+}
+
+/// Waits until no script is in the way of somebody who is about to hold everything; the error where that takes too long.
+pub async fn let_pass(server: &Server) -> Result {
+    let wants =
+        Wants { data: true, everything: true, locks: vec![Lock { hash: EVERYTHING, write: true }], is_one: false };
+    let until_us = store_us().saturating_add(threshold_us(server));
+    while let Some(script) = wants.script_in_the_way(server) {
+        if script.is_busy() || store_us() >= until_us {
+            return Err(Error::text(script.text()));
+        }
+        sleep(HELD_FOR).await;
+    }
+    Ok(())
+}
+
+/// The same for those who have all the time that it takes.
+pub async fn let_all_pass(server: &Server) {
+    while let_pass(server).await.is_err() {
+        sleep(HELD_FOR).await;
+    }
+}
+
+/// The connections of a shard whose next request is held.
+#[derive(Default)]
+pub struct HeldUp {
+    clients: RefCell<Vec<ClientRef>>,
+    alarm: Notify,
+}
+
+impl HeldUp {
+    fn add(&self, client: &ClientRef) {
+        self.clients.borrow_mut().push(client.clone());
+        self.alarm.notify();
+    }
+}
+
+/// The task in which held requests are looked at again.
+pub async fn look_at_held(server: Rc<Server>) {
+    loop {
+        server.held_up.alarm.wait().await;
+        let count = server.held_up.clients.borrow().len();
+        sleep(HELD_FOR * (1 + count / LOOKED_AT_ONCE) as u32).await;
+        for client in server.held_up.clients.take() {
+            advance(&server, &client, &[]);
+        }
+    }
 }

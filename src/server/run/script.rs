@@ -8,19 +8,24 @@
 //!
 //! A script that has left its keys holds everything from then on. What it had written by then is put back from copies that
 //! were made before each key's first change; nobody has seen it, since its keys were held.
+//!
+//! Scripts that last have slices of time, one script of a shard after the other, and all else of the shard has its turn
+//! between two slices. One that has run past `busy-reply-threshold`, has written nothing, and whose caller has hung up,
+//! ends.
 
 use super::callee::{self, Callee};
 use super::caller::{Caller, Planned};
+use super::in_the_way;
 use super::single;
 use super::steps::Step;
 use super::task::{self, spawn};
 use crate::clock::{Now, store_us};
 use crate::command::{Ctx, OwnedRequest};
 use crate::keyspace::Key;
-use crate::net::{note_woken, step_back};
+use crate::net::{note_woken, sleep, step_back};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome};
-use crate::server::busy::BusyScript;
+use crate::server::busy::LastingScript;
 use crate::server::client::ClientRef;
 use crate::server::monitor;
 use crate::server::scripting::{Running as Known, SLICE, make_room};
@@ -28,15 +33,23 @@ use crate::server::server::{Calls, Command, Run, Server, TaskCtx, TaskFuture};
 use crate::server::split::{self, Routes};
 use crate::server::tidying::tidy;
 use crate::server::turn::{Progress, Turn};
-use crate::shard::{At, EVERYTHING, Later, Lock, Shard, Transaction};
+use crate::shard::{At, EVERYTHING, HELD_FOR, Later, Lock, Shard, Transaction};
 use futures_lite::future::yield_now;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Who has called a script: a connection, and its shard.
+#[derive(Clone, Copy)]
+struct Asker {
+    shard: usize,
+    client: u64,
+}
+
 /// What a command asks for.
 struct What {
+    asker: Asker,
     callee: Callee,
     /// How many arguments are keys, from the third on.
     keys: usize,
@@ -67,10 +80,10 @@ struct Running {
     caller: Caller,
     transaction: Rc<Transaction>,
     client: ClientRef,
+    asker: Asker,
     at: At,
     known: Rc<Known>,
-    /// It has run for so long that others are told.
-    busy: Option<Arc<BusyScript>>,
+    lasting: Arc<LastingScript>,
     /// When those who wait are told next, store microseconds.
     tell_us: u64,
 }
@@ -87,7 +100,8 @@ struct Left;
 pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -> Progress {
     let server = turn.server;
     let shard = &server.shard;
-    let what = match What::of(server, calls, turn.at(command), request) {
+    let asker = Asker { shard: shard.id, client: turn.client.id };
+    let what = match What::of(server, asker, calls, turn.at(command), request) {
         Ok(what) => what,
         Err(error) => return turn.fail(command.id, error),
     };
@@ -183,7 +197,8 @@ pub fn begin_for_other(
 ) -> bool {
     let Run::Script(calls) = server.table.get(at.command).run else { unreachable!("sent by `run`") };
     let client = server.nobody();
-    let begun = What::of(server, calls, at, request).and_then(|what| what.begin(server, &client, request, now));
+    let asker = Asker { shard: later.origin(), client: later.client() };
+    let begun = What::of(server, asker, calls, at, request).and_then(|what| what.begin(server, &client, request, now));
     match begun {
         Ok(Begun::Done(bytes)) => out.extend_from_slice(&bytes),
         Ok(Begun::Lasts(future) | Begun::Left(future)) => {
@@ -216,7 +231,8 @@ pub async fn in_transaction(
     request: OwnedRequest,
     transaction: Option<&Rc<Transaction>>,
 ) -> Result<Vec<u8>> {
-    let mut what = What::of(server, calls, at, request.as_request())?;
+    let asker = Asker { shard: server.shard.id, client: client.id };
+    let mut what = What::of(server, asker, calls, at, request.as_request())?;
     what.callee.load(server).await?;
     let job = Job { server: server.clone(), client: client.clone(), what, request: Rc::new(request) };
     let transaction = transaction.expect("scripts in a transaction hold keys").clone();
@@ -232,11 +248,11 @@ fn is_alone(server: &Server) -> bool {
 }
 
 impl What {
-    fn of(server: &Server, calls: Calls, at: At, request: Request) -> Result<What> {
+    fn of(server: &Server, asker: Asker, calls: Calls, at: At, request: Request) -> Result<What> {
         let (callee, keys) = callee::find(server, calls, request)?;
         let routes = split::routes(&server.shard.hasher, server.shard.spec(at.command).keys, request);
         let write = !calls.read_only && !callee.never_writes();
-        Ok(What { callee, keys, at: At { hash: split::first_hash(&routes), write, ..at }, routes })
+        Ok(What { asker, callee, keys, at: At { hash: split::first_hash(&routes), write, ..at }, routes })
     }
 
     fn call(&self, server: &Server, request: Request) -> Result<Call> {
@@ -343,6 +359,7 @@ impl Job {
             let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write }));
             let declared = self.what.routes.iter().map(|&(hash, target)| (target, Lock { hash, write }));
             if everything {
+                in_the_way::let_pass(&self.server).await?;
                 self.server.global.scripts_holding_everything.fetch_add(1, Ordering::Relaxed);
             }
             let transaction =
@@ -390,12 +407,16 @@ impl Job {
     }
 }
 
+/// What others see of a script that lasts.
+fn lasting(known: &Known, caller: &Caller) -> Arc<LastingScript> {
+    let scope = caller.server.shard.config().busy_script_scope;
+    Arc::new(LastingScript::new(known.function.is_some(), scope, caller.locks()))
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.caller.server.scripting.remove(&self.known);
-        if let Some(busy) = self.busy.take() {
-            self.caller.server.global.busy_scripts.remove(&busy);
-        }
+        self.caller.server.global.lasting_scripts.remove(&self.lasting);
         tidy(&self.caller.server);
     }
 }
@@ -410,33 +431,40 @@ impl Running {
             is_killed: Cell::new(false),
         });
         job.server.scripting.add(known.clone());
+        let lasting = lasting(&known, &caller);
+        job.server.global.lasting_scripts.add(lasting.clone());
         let threshold_us = job.server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000);
         Running {
             call,
             caller,
             transaction,
             client: job.client.clone(),
+            asker: job.what.asker,
             at: job.what.at,
             known,
-            busy: None,
+            lasting,
             tell_us: began_us.saturating_add(threshold_us),
         }
     }
 
     /// It has run for long: whoever needs what it holds is told so, those too who have begun to wait.
     async fn tell_others(&mut self) {
-        let server = &self.caller.server;
-        let busy = self.busy.get_or_insert_with(|| {
-            let busy = Arc::new(BusyScript {
-                is_function: self.known.function.is_some(),
-                scope: server.shard.config().busy_script_scope,
-                locks: self.caller.locks().into(),
-            });
-            server.global.busy_scripts.add(busy.clone());
-            busy
-        });
-        self.transaction.refuse_waiting(busy.text()).await;
+        self.lasting.set_busy();
+        self.transaction.refuse_waiting(self.lasting.text()).await;
+        if !self.known.has_written.get() && self.is_deserted().await {
+            self.known.is_killed.set(true);
+        }
         self.tell_us = store_us().saturating_add(TELL_EVERY_US);
+    }
+
+    /// Whether nobody waits for its reply any more.
+    async fn is_deserted(&self) -> bool {
+        let Asker { shard, client } = self.asker;
+        let is_gone = move |shard: &Rc<Shard>| {
+            let asker = Server::of(shard).client(client);
+            asker.is_none_or(|asker| asker.closed.get() || asker.state.borrow().flow.finished)
+        };
+        self.caller.server.shard.call(shard, is_gone).await
     }
 
     fn slice(&mut self) -> Outcome {
@@ -468,7 +496,22 @@ impl Running {
                         self.put_back().await;
                         return Err(Left);
                     }
-                    self.call.answer(self.widen(&asked));
+                    if !self.widen(&asked) {
+                        self.take_everything().await;
+                    }
+                    let answer = self.transaction.here(|_, _| {
+                        let mut out = Vec::new();
+                        let answer = self.caller.run(asked.request(), asked.proto, &mut out);
+                        (answer, out)
+                    });
+                    match answer {
+                        (Answer::Written, out) => self.call.answer(out),
+                        (Answer::Refused(error), _) => self.call.answer(task::or_error(Err(error), asked.proto)),
+                        (Answer::Later, _) => {
+                            let result = self.run_elsewhere(&asked).await;
+                            self.call.answer(task::or_error(result, asked.proto));
+                        }
+                    }
                 }
                 Outcome::Asks(asked) => {
                     let result = self.run_elsewhere(&asked).await;
@@ -483,25 +526,44 @@ impl Running {
             if store_us() >= self.tell_us {
                 self.tell_others().await;
             }
+            // However many scripts there are, others have their turns after each slice.
+            let server = self.caller.server.clone();
+            let turn = server.scripting.turns.take().await;
             outcome = self.slice();
+            drop(turn);
         }
     }
 
     /// A script on the only shard has written before anybody took down what was there: it cannot begin again. Where nobody
     /// else wants the keys that it asks for, it gets them.
-    fn widen(&self, asked: &Asked) -> Vec<u8> {
-        let mut out = Vec::new();
-        let answer = match self.caller.widen(asked.request(), |locks| self.transaction.widen(locks)) {
-            true => self.transaction.here(|_, _| self.caller.run(asked.request(), asked.proto, &mut out)),
-            false => Answer::Refused(Error::text(
-                "ERR The script asks for keys that it has not declared and that others wait for. It has written already, \
-                 so that it cannot begin again.",
-            )),
-        };
-        if let Answer::Refused(error) = answer {
-            Reply::new(&mut out, asked.proto).error(error);
+    fn widen(&mut self, asked: &Asked) -> bool {
+        let has_them = self.caller.widen(asked.request(), |locks| self.transaction.widen(locks));
+        self.tell_what_is_held();
+        has_them
+    }
+
+    /// The same where others want them, or where it asks for everything: no other hold of this shard, the only one, begins
+    /// until those that have begun are over, and then it has everything. There is one such script at a time, since nobody
+    /// held anything when it began.
+    async fn take_everything(&mut self) {
+        while !self.transaction.take_everything() {
+            if store_us() >= self.tell_us {
+                self.tell_others().await;
+            }
+            sleep(HELD_FOR).await;
         }
-        out
+        self.caller.unconfine();
+        self.tell_what_is_held();
+    }
+
+    fn tell_what_is_held(&mut self) {
+        let server = self.caller.server.clone();
+        let lasting = lasting(&self.known, &self.caller);
+        if self.lasting.is_busy() {
+            lasting.set_busy();
+        }
+        server.global.lasting_scripts.add(lasting.clone());
+        server.global.lasting_scripts.remove(&std::mem::replace(&mut self.lasting, lasting));
     }
 
     /// Runs a command that could not run at once.
@@ -535,14 +597,18 @@ impl Running {
 
     /// Takes down keys before they are changed for the first time; whether that can be done.
     async fn save(&self, at: At, routes: &Routes, request: Request<'_>) -> bool {
-        let keys = self.caller.server.shard.spec(at.command).keys;
-        for (index, &(hash, target)) in keys.indexes(request).zip(routes) {
-            if self.caller.is_new(at.db, hash) {
-                let key: Box<[u8]> = request.arg(index).into();
-                let save =
-                    move |shard: &Shard, now: Now| shard.step_of(at, now, |ctx| ctx.save(Key { bytes: &key, hash })).0;
-                if !self.caller.keep_saved(target, self.transaction.on(target, save).await) {
-                    return false;
+        let command = self.caller.server.table.get(at.command);
+        for db in self.caller.databases(at, command, request).into_iter().flatten() {
+            let at = At { db, ..at };
+            for (index, &(hash, target)) in command.spec.keys.indexes(request).zip(routes) {
+                if self.caller.is_new(db, hash) {
+                    let key: Box<[u8]> = request.arg(index).into();
+                    let save = move |shard: &Shard, now: Now| {
+                        shard.step_of(at, now, |ctx| ctx.save(Key { bytes: &key, hash })).0
+                    };
+                    if !self.caller.keep_saved(target, self.transaction.on(target, save).await) {
+                        return false;
+                    }
                 }
             }
         }

@@ -24,6 +24,7 @@
 //!
 //! One-key commands pay one comparison a turn, and one a command: the table of locks is empty nearly always.
 
+mod here;
 mod locks;
 mod outgoing;
 
@@ -33,7 +34,7 @@ use super::Shard;
 use super::execute::Laps;
 use super::links::TransactionLinks;
 use super::message::{At, Batch, EVERYTHING, Lock, Message, PART_BYTES, Step, Ticket};
-use crate::clock::{Now, Sequence, first_number_at, sequence_ms, thread_cpu_ns};
+use crate::clock::{Now, Sequence, sequence_ms, thread_cpu_ns};
 use crate::command::{Handler, OwnedRequest};
 use crate::journal::{self, Shards};
 use crate::keyspace::{LATEST, Lookup, Notice};
@@ -82,12 +83,16 @@ struct Parked {
     holds: HashMap<(usize, u64), usize>,
     /// Batches of which some are done and not answered, and others are not done.
     partly_done: Vec<usize>,
+    /// Holds that may begin but for the `stopper`.
+    stopped: Vec<usize>,
     /// Have all their locks, or had them when they came here.
     ready: VecDeque<usize>,
     /// Have all their locks and wait for the watermark, by their numbers.
     early: BTreeSet<(u64, usize)>,
     /// All transactions among those who wait.
     transactions: BTreeSet<(u64, usize)>,
+    /// A hold that waits until no other one goes on: none begins.
+    stopper: Option<usize>,
     /// The greatest number that was taken in: a command that waits comes after it.
     highest: u64,
     arrivals: u64,
@@ -560,6 +565,10 @@ impl Shard {
             // It may have lost a lock again, or be gone.
             let Some(pending) = waiting.pending.get(id).filter(|pending| pending.missing == 0) else { continue };
             let sequence = pending.place.sequence;
+            if waiting.stopper.is_some() && matches!(pending.what, What::Hold(_)) {
+                waiting.stopped.push(id);
+                continue;
+            }
             let is_due = sequence < watermark || !self.transactions.ordered.get();
             if is_due || matches!(pending.what, What::Command(_)) {
                 return Some(id);
@@ -774,67 +783,15 @@ impl Shard {
         self.take_in();
     }
 
-    /// Holds keys of this shard from now on, which nobody has: what has run on them in this moment goes on later, as one.
-    /// `now` is the moment that it looks at.
-    pub(super) fn hold_here(&self, number: u64, locks: &[Lock], now: Now) {
-        let waiting = &mut *self.transactions.waiting.borrow_mut();
-        let what = What::Hold(Hold {
-            origin: self.id,
-            started: true,
-            steps: Vec::new(),
-            heard: Heard::default(),
-            writers: Shards::default(),
-        });
-        let id = waiting.enter(BEFORE_ALL, first_number_at(now.ms), locks.into(), what);
-        debug_assert_eq!(waiting.pending[id].missing, 0, "nobody has these keys");
-        waiting.holds.insert((self.id, number), id);
-        self.transactions.busy.set(true);
-        self.keyspace.borrow_mut().seen_from = waiting.seen_from();
-    }
-
-    /// A hold of this shard's that has started gets more keys, if nobody has them or waits for them.
-    pub(super) fn widen(&self, number: u64, locks: &[Lock]) -> bool {
-        let waiting = &mut *self.transactions.waiting.borrow_mut();
-        let id = waiting.holds[&(self.id, number)];
-        let held = &waiting.pending[id].locks;
-        let new: SmallVec<[Lock; 4]> =
-            locks.iter().filter(|lock| !held.iter().any(|held| held.hash == lock.hash)).copied().collect();
-        if new.iter().any(|lock| waiting.locks.is_taken(*lock)) {
-            return false;
-        }
-        for lock in new {
-            // A command may name a key twice.
-            if !waiting.pending[id].locks.iter().any(|held| held.hash == lock.hash) {
-                let place = waiting.pending[id].place;
-                let missing = waiting.locks.enter(id, place, &[lock], |_| ());
-                debug_assert_eq!(missing, 0, "nobody has these keys");
-                waiting.pending[id].locks.push(lock);
-            }
-        }
-        true
-    }
-
-    /// Runs something for a hold of this shard's that has started.
-    pub(super) fn in_hold<R>(&self, number: u64, may_be_undone: bool, work: impl FnOnce(Now) -> R) -> R {
-        let (id, now) = {
-            let waiting = self.transactions.waiting.borrow();
-            let id = waiting.holds[&(self.id, number)];
-            (id, Now::from_ms(sequence_ms(waiting.pending[id].moment)))
-        };
-        self.bring_back();
-        let mark = self.begin_to_hear();
-        let result = work(now);
-        let heard = self.end_to_hear(mark);
-        self.keep_heard(id, heard, may_be_undone);
-        result
-    }
-
     /// A coordinator lets go of its keys here.
     pub(super) fn release(&self, origin: usize, number: u64) {
         self.bring_back();
         {
             let waiting = &mut *self.transactions.waiting.borrow_mut();
             let id = waiting.holds.remove(&(origin, number)).expect("released once");
+            if waiting.stopper == Some(id) {
+                waiting.let_holds_begin();
+            }
             let pending = &mut waiting.pending[id];
             let (number, now) = (pending.place.sequence, Now::from_ms(sequence_ms(pending.moment)));
             let hold = pending.hold();

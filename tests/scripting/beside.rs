@@ -1,0 +1,151 @@
+//! Who waits for scripts that last, and for how long; and that nothing of them is half done.
+
+use super::eval;
+use crate::common::{Client, Kind, Server, Value, bulk, encode, int, on_embers, wait_until};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(30);
+const BUSY: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+/// Writes its key, and goes on until that is gone.
+const HOLDS: &str = "redis.call('SET', KEYS[1], 'half') while redis.call('GET', KEYS[1]) do end";
+/// Goes on without a key until it is ended.
+const ENDLESS: &str = "while true do end";
+
+fn is_running(other: &mut Client) -> bool {
+    other.call("INFO stats").text().contains("expired") && !other.call("SCRIPT KILL").text().starts_with("NOTBUSY")
+}
+
+/// Starts a script that cannot be killed.
+fn hold(server: &Server, key: &str) -> Client {
+    let (mut client, mut other) = (server.client(), server.client());
+    client.send_raw(&encode(&["EVAL", HOLDS, "1", key]));
+    assert!(wait_until(LONG, || is_running(&mut other)));
+    client
+}
+
+const ABOUT_EVERYTHING: [&str; 7] =
+    ["DBSIZE", "KEYS *", "FLUSHALL", "SWAPDB 0 1", "RANDOMKEY", "BGSAVE", "MSET held 1 a 2 b 3 c 4 d 5"];
+
+/// Once nobody was served behind a command about everything that waited for a script with one key.
+#[test]
+fn who_waits_for_everything_keeps_nobody_waiting() {
+    on_embers(&["--busy-reply-threshold", "600"], |server| {
+        let mut other = server.client();
+        let _script = hold(server, "held");
+        let began = Instant::now();
+        let mut waiting: Vec<(Client, &str)> = ABOUT_EVERYTHING.iter().map(|line| (server.client(), *line)).collect();
+        waiting.iter_mut().for_each(|(client, line)| client.send(line));
+        let transaction = ["MULTI", "SET held 1", "INCR n", "EXEC"];
+        let mut queued = server.client();
+        transaction.iter().for_each(|line| queued.send(line));
+        let mut served = 0;
+        while began.elapsed() < Duration::from_millis(1_500) {
+            assert_eq!(other.call(&format!("SET free:{served} v")), Value::ok());
+            assert_eq!(other.call(&format!("MGET free:{served} free:x")), Value::Array(vec![bulk("v"), Value::NullBulk]));
+            served += 1;
+        }
+        assert!(served > 50, "{served}");
+        for (client, line) in &mut waiting {
+            assert_eq!(client.read().text(), BUSY, "{line}");
+        }
+        let said: Vec<String> = transaction.iter().map(|_| queued.read().text()).collect();
+        assert!(said[3].starts_with("EXECABORT"), "{said:?}");
+        assert_eq!(other.call("GET n"), Value::NullBulk);
+    });
+}
+
+/// Where no script is busy yet, who waits is served when the script is over.
+#[test]
+fn who_waits_for_everything_is_served_in_the_end() {
+    on_embers(&[], |server| {
+        let mut other = server.client();
+        let spin = "redis.call('SET', KEYS[1], 1) for i = 1, 3e7 do end return 'done'";
+        for line in ["DBSIZE", "MSET held 1 a 2 b 3", "FLUSHALL"] {
+            let (mut script, mut waiting) = (server.client(), server.client());
+            script.send_raw(&encode(&["EVAL", spin, "1", "held"]));
+            assert!(wait_until(LONG, || is_running(&mut other)));
+            waiting.send(line);
+            assert_eq!(script.read(), bulk("done"));
+            assert!(!waiting.read().is_error(), "{line}");
+        }
+    });
+}
+
+/// A script without keys is in nobody's way, but for those who need everything: they were never answered.
+#[test]
+fn who_strays_beside_an_endless_script_is_told() {
+    for scope in ["keys", "server"] {
+        on_embers(&["--busy-reply-threshold", "300", "--busy-script-scope", scope], |server| {
+            let (mut endless, mut stray, mut other) = (server.client(), server.client(), server.client());
+            endless.send_raw(&encode(&["EVAL", ENDLESS, "0"]));
+            assert!(wait_until(LONG, || other.call("DBSIZE").text() == BUSY));
+            stray.send_raw(&encode(&["EVAL", "return redis.call('SET', 'un' .. 'declared', 1)", "0"]));
+            assert_eq!(stray.read().text(), BUSY);
+            let told = other.call("SET k v");
+            assert_eq!(told.text(), if scope == "keys" { "OK" } else { BUSY });
+            assert_eq!(other.call("SCRIPT KILL"), Value::ok());
+            assert!(endless.read().is_error());
+            assert_eq!(eval(&mut stray, "return redis.call('SET', 'un' .. 'declared', 1)", &[], &[]), Value::ok());
+        });
+    }
+}
+
+/// What began at once on the only shard, has written and asks for everything gets it, whoever else runs.
+#[test]
+fn a_script_that_has_written_comes_to_its_end() {
+    for ask in ["'DBSIZE'", "'KEYS', '*'", "'RANDOMKEY'", "'SCAN', 0", "'GET', 'un' .. 'declared'", "'FLUSHDB'"] {
+        let server = Server::start(Kind::Ember { shards: 1 }, &[]);
+        let mut clients: Vec<Client> = (0..6).map(|_| server.client()).collect();
+        let script = format!(
+            "redis.call('SET', KEYS[1], 'half') for i = 1, 3e6 do end redis.call({ask})
+             redis.call('SET', KEYS[2], 'whole') return 'done'"
+        );
+        for (n, client) in clients.iter_mut().enumerate() {
+            let (half, whole) = (format!("half:{n}"), format!("whole:{n}"));
+            client.send_raw(&encode(&["EVAL", &script, "2", &half, &whole]));
+        }
+        for (n, client) in clients.iter_mut().enumerate() {
+            assert_eq!(client.read(), bulk("done"), "{ask}, {n}");
+        }
+    }
+}
+
+/// MOVE and COPY change another database, too.
+#[test]
+fn other_databases_are_put_back() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        for change in ["'MOVE', KEYS[1], 3", "'COPY', KEYS[1], KEYS[2], 'DB', 3", "'COPY', KEYS[1], KEYS[1], 'db', 3"] {
+            assert_eq!(client.call("FLUSHALL"), Value::ok());
+            assert_eq!(client.call("SET {t}a v"), Value::ok());
+            let script = format!(
+                "redis.call('SET', KEYS[2], 'w') local done = redis.call({change}) redis.call('GET', 'un' .. 'declared')
+                 return done"
+            );
+            assert_eq!(eval(&mut client, &script, &["{t}a", "{t}b"], &[]), int(1), "{change}");
+        }
+    });
+}
+
+#[test]
+fn scripts_of_those_who_hung_up_end() {
+    on_embers(&["--busy-reply-threshold", "200"], |server| {
+        let mut other = server.client();
+        for _ in 0..100 {
+            server.client().send_raw(&encode(&["EVAL", ENDLESS, "0"]));
+            server.client().send_raw(&encode(&["EVAL", ENDLESS, "1", "key"]));
+        }
+        // One that has written goes on: what it is about to write counts.
+        let writes = "redis.call('SET', KEYS[1], 1) for i = 1, 3e8 do end redis.call('SET', KEYS[1], 2)";
+        server.client().send_raw(&encode(&["EVAL", writes, "1", "written"]));
+        let mut slowest = Duration::ZERO;
+        assert!(wait_until(LONG, || {
+            let began = Instant::now();
+            assert_eq!(other.call("PING").text(), "PONG");
+            slowest = slowest.max(began.elapsed());
+            other.call("GET written") == bulk("2")
+        }));
+        assert!(wait_until(LONG, || other.call("SCRIPT KILL").text().starts_with("NOTBUSY")));
+        println!("the slowest PING took {slowest:?}");
+    });
+}
