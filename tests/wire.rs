@@ -16,6 +16,8 @@ mod arguments;
 mod blocking;
 #[path = "wire/ceiling.rs"]
 mod ceiling;
+#[path = "wire/cardinality.rs"]
+mod cardinality;
 #[path = "wire/client_eviction.rs"]
 mod client_eviction;
 #[path = "wire/compressed_lists.rs"]

@@ -416,6 +416,11 @@ impl Registers {
         Registers { ranks: vec![0; REGISTERS].into(), was_dense: false }
     }
 
+    /// Adds an element.
+    pub fn raise(&mut self, mark: Mark) {
+        self.ranks[mark.index] = self.ranks[mark.index].max(mark.rank);
+    }
+
     /// Adds those of a string.
     pub fn add(&mut self, bytes: &[u8]) -> Result {
         let raise = |old: &mut u8, rank: u8| *old = rank.max(*old);

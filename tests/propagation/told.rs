@@ -60,6 +60,7 @@ fn what_commands_become() {
             ("LMPOP 2 none l LEFT", &["LPOP l"]),
             ("BRPOP none l 1", &["RPOP l"]),
             ("BLMPOP 1 2 none l LEFT COUNT 5", &["LPOP l 2"]),
+            ("SUNIONCARD 2 s none", &[]),
             ("SADD s a b", &["SADD s a b"]),
             ("SPOP s 5", &["DEL s"]),
             ("ZADD z 1 a 2 b", &["ZADD z 1 a 2 b"]),

@@ -9,8 +9,8 @@ use crate::command::hop::{check_gathered, without_repeats};
 use crate::command::{Across, Ctx, OwnedRequest, reply_element};
 use crate::config::Limits;
 use crate::keyspace::{Event, Key, Keyspace};
-use crate::resp::{Error, Reply, Request, Result};
-use crate::value::number::{I64_TEXT_BYTES_MAX, parse_i64};
+use crate::resp::{Reply, Request, Result};
+use crate::value::number::I64_TEXT_BYTES_MAX;
 use crate::value::pack::Element;
 use crate::value::set::{Form, View};
 use ahash::RandomState;
@@ -25,7 +25,7 @@ pub(super) enum Operation {
     Diff,
 }
 
-type Members = Vec<Vec<u8>>;
+pub(super) type Members = Vec<Vec<u8>>;
 
 impl Operation {
     /// The event of storing its result.
@@ -39,7 +39,7 @@ impl Operation {
 
     /// Which of several keys have to be read for it: a set that is named several times is so once, unless it is taken
     /// from itself.
-    fn keys_read(self, request: Request, keys: Range<usize>) -> Vec<usize> {
+    pub(super) fn keys_read(self, request: Request, keys: Range<usize>) -> Vec<usize> {
         match self {
             Operation::Inter | Operation::Union => without_repeats(request, keys),
             Operation::Diff => {
@@ -49,12 +49,12 @@ impl Operation {
         }
     }
 
-    /// The members of the result, each once; at most `limit` of an intersection.
-    fn apply<'s>(self, sets: &[View<'s>], limit: usize) -> Vec<Element<'s>> {
+    /// The members of the result, each once; at most `limit` of them.
+    pub(super) fn apply<'s>(self, sets: &[View<'s>], limit: usize) -> Vec<Element<'s>> {
         match self {
             Operation::Inter => intersection(sets, limit),
-            Operation::Union => union(sets),
-            Operation::Diff => difference(sets),
+            Operation::Union => union(sets, limit),
+            Operation::Diff => difference(sets, limit),
         }
     }
 }
@@ -66,12 +66,13 @@ fn intersection<'s>(sets: &[View<'s>], limit: usize) -> Vec<Element<'s>> {
     smallest.iter().filter(|member| others.iter().all(|other| other.has(*member))).take(limit).collect()
 }
 
-fn union<'s>(sets: &[View<'s>]) -> Vec<Element<'s>> {
+fn union<'s>(sets: &[View<'s>], limit: usize) -> Vec<Element<'s>> {
     if let [set] = sets {
-        return set.iter().collect();
+        return set.iter().take(limit).collect();
     }
     let mut seen = HashSet::with_hasher(RandomState::new());
-    sets.iter().flat_map(|set| set.iter()).map(canonical).filter(|member| seen.insert(*member)).collect()
+    let members = sets.iter().flat_map(|set| set.iter()).map(canonical);
+    members.filter(|member| seen.insert(*member)).take(limit).collect()
 }
 
 /// The same member always in the same form.
@@ -82,25 +83,26 @@ fn canonical(member: Element) -> Element {
     }
 }
 
-fn difference<'s>(sets: &[View<'s>]) -> Vec<Element<'s>> {
+fn difference<'s>(sets: &[View<'s>], limit: usize) -> Vec<Element<'s>> {
     let Some((first, others)) = sets.split_first() else { return Vec::new() };
     let lookups = first.len() * others.len();
     if others.iter().map(|other| other.len()).sum::<usize>() >= lookups {
-        return first.iter().filter(|member| !others.iter().any(|other| other.has(*member))).collect();
+        let remains = |member: &Element| !others.iter().any(|other| other.has(*member));
+        return first.iter().filter(remains).take(limit).collect();
     }
     // Many others that are small: they become one.
     let mut excluded = HashSet::with_hasher(RandomState::new());
     excluded.extend(others.iter().flat_map(|other| other.iter()).map(canonical));
-    first.iter().filter(|member| !excluded.contains(&canonical(*member))).collect()
+    first.iter().filter(|member| !excluded.contains(&canonical(*member))).take(limit).collect()
 }
 
 /// Looks up every key, as commands do that use it; another type than a set is an error. Returns the sets' sizes.
-fn look<'k>(ctx: &mut Ctx, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<usize>> {
+pub(super) fn look<'k>(ctx: &mut Ctx, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<usize>> {
     keys.map(|bytes| Ok(find(ctx, ctx.other_key(bytes))?.map_or(0, |live| view(&live).len()))).collect()
 }
 
 /// The sets under keys that were looked up, empty ones where there is none.
-fn sets<'s>(keyspace: &'s Keyspace, db: usize, now: Now, request: Request, keys: &[usize]) -> Vec<View<'s>> {
+pub(super) fn sets<'s>(keyspace: &'s Keyspace, db: usize, now: Now, request: Request, keys: &[usize]) -> Vec<View<'s>> {
     let set = |index: &usize| keyspace.peek(db, keyspace.hasher().key(request.arg(*index)), now);
     keys.iter().map(|index| set(index).map_or(View::EMPTY, View::of)).collect()
 }
@@ -146,30 +148,6 @@ fn put(ctx: &mut Ctx, key: Key, form: Form, operation: Operation) -> Result<usiz
     Ok(len)
 }
 
-/// The keys of SINTERCARD by their indexes, and how many members it counts.
-fn parse_sintercard(request: Request) -> Result<(Range<usize>, usize)> {
-    let keys = parse_i64(request.arg(1)).filter(|keys| *keys >= 1);
-    let keys = keys.ok_or(Error::text("ERR numkeys should be greater than 0"))?;
-    let end = usize::try_from(keys).ok().and_then(|keys| keys.checked_add(2)).filter(|end| *end <= request.len());
-    let end = end.ok_or(Error::text("ERR Number of keys can't be greater than number of args"))?;
-    let mut limit = 0;
-    for index in (end..request.len()).step_by(2) {
-        let value = request.get(index + 1).filter(|_| request.is(index, "limit")).ok_or(Error::Syntax)?;
-        let value = parse_i64(value).and_then(|limit| usize::try_from(limit).ok());
-        limit = value.ok_or(Error::text("ERR LIMIT can't be negative"))?;
-    }
-    Ok((2..end, if limit == 0 { usize::MAX } else { limit }))
-}
-
-pub(super) fn sintercard_here(ctx: &mut Ctx, request: Request) -> Result {
-    let (keys, limit) = parse_sintercard(request)?;
-    look(ctx, keys.clone().map(|index| request.arg(index)))?;
-    let sets = sets(ctx.keyspace, ctx.db, ctx.now, request, &Operation::Inter.keys_read(request, keys));
-    let count = intersection(&sets, limit).len();
-    ctx.reply.int(count as i64);
-    Ok(())
-}
-
 pub(super) async fn across(across: Across, operation: Operation) -> Result<Vec<u8>> {
     let members = Gathering::new(&across, 1..across.request.arg_count(), operation).result().await?;
     Ok(across.reply(|reply| {
@@ -193,32 +171,27 @@ pub(super) async fn store_across(across: Across, operation: Operation) -> Result
     Ok(across.reply(|reply| reply.int(stored as i64)))
 }
 
-pub(super) async fn sintercard_across(across: Across) -> Result<Vec<u8>> {
-    let (keys, limit) = parse_sintercard(across.request.as_request())?;
-    let count = Gathering::new(&across, keys, Operation::Inter).count(limit).await?;
-    Ok(across.reply(|reply| reply.int(count as i64)))
-}
-
 /// Sets on several shards. All keys are held, so that the steps see the same sets.
-struct Gathering<'a> {
-    across: &'a Across,
-    operation: Operation,
-    part: Part,
-    shards: Vec<usize>,
+pub(super) struct Gathering<'a> {
+    pub across: &'a Across,
+    pub operation: Operation,
+    pub part: Part,
+    pub shards: Vec<usize>,
     /// The index of the first key.
-    first: usize,
+    pub first: usize,
 }
 
 /// Where a job finds its own ones of the keys: by shard, as indexes in the request.
 #[derive(Clone)]
-struct Part {
+pub(super) struct Part {
     request: Arc<OwnedRequest>,
     named: Arc<Vec<Vec<usize>>>,
     read: Arc<Vec<Vec<usize>>>,
 }
 
 impl Part {
-    fn sets<'s>(&self, ctx: &'s Ctx, shard: usize) -> Vec<View<'s>> {
+    /// The sets that have to be read on a shard, in the order of their keys.
+    pub(super) fn sets<'s>(&self, ctx: &'s Ctx, shard: usize) -> Vec<View<'s>> {
         sets(ctx.keyspace, ctx.db, ctx.now, self.request.as_request(), &self.read[shard])
     }
 }
@@ -234,12 +207,8 @@ fn gathered<'m>(members: impl Iterator<Item = Element<'m>>, limits: &Limits) -> 
     Ok((texts, bytes))
 }
 
-/// Members of an intersection that is counted are looked at in pieces, the first of which is small.
-const FIRST_PIECE: usize = 1_000;
-const PIECE_MAX: usize = 64_000;
-
 impl Gathering<'_> {
-    fn new(across: &Across, keys: Range<usize>, operation: Operation) -> Gathering<'_> {
+    pub(super) fn new(across: &Across, keys: Range<usize>, operation: Operation) -> Gathering<'_> {
         let request = Arc::new(across.request.clone());
         let by_shard = |indexes: Vec<usize>| {
             let mut by_shard = vec![Vec::new(); across.hop.shards()];
@@ -255,7 +224,7 @@ impl Gathering<'_> {
         Gathering { across, operation, part: Part { request, named, read }, shards, first }
     }
 
-    fn shard_of(&self, index: usize) -> usize {
+    pub(super) fn shard_of(&self, index: usize) -> usize {
         self.across.shard_of(self.part.request.as_request().arg(index))
     }
 
@@ -263,14 +232,14 @@ impl Gathering<'_> {
     async fn result(&self) -> Result<Members> {
         let smallest = self.look().await?;
         match self.operation {
-            Operation::Union => self.union().await,
+            Operation::Union => Ok(self.union(usize::MAX).await?.into_iter().collect()),
             Operation::Inter => self.filtered(smallest).await,
             Operation::Diff => self.filtered(self.first).await,
         }
     }
 
     /// Looks all keys up; returns the index of the one with the smallest set.
-    async fn look(&self) -> Result<usize> {
+    pub(super) async fn look(&self) -> Result<usize> {
         let part = self.part.clone();
         let looked = move |ctx: &mut Ctx, shard: usize| {
             let indexes = &part.named[shard];
@@ -284,36 +253,37 @@ impl Gathering<'_> {
         Ok(smallest.map_or(self.first, |(_, index)| index))
     }
 
-    /// The operation on a shard's own sets.
-    fn apply(&self) -> impl FnOnce(&mut Ctx, usize) -> Result<(Members, usize)> + Clone + Send + 'static {
+    /// The operation on a shard's own sets; at most so many members.
+    fn apply(&self, limit: usize) -> impl FnOnce(&mut Ctx, usize) -> Result<(Members, usize)> + Clone + Send + 'static {
         let (part, operation) = (self.part.clone(), self.operation);
         move |ctx, shard| {
             let sets = part.sets(ctx, shard);
-            gathered(operation.apply(&sets, usize::MAX).into_iter(), ctx.limits)
+            gathered(operation.apply(&sets, limit).into_iter(), ctx.limits)
         }
     }
 
-    async fn union(&self) -> Result<Members> {
+    /// The members that are in any of the sets; where there are `limit` or more, at least so many.
+    pub(super) async fn union(&self, limit: usize) -> Result<HashSet<Vec<u8>, RandomState>> {
         let (mut seen, mut all_bytes) = (HashSet::with_hasher(RandomState::new()), 0);
-        for found in self.across.on_all(&self.shards, self.apply()).await {
+        for found in self.across.on_all(&self.shards, self.apply(limit)).await {
             let (members, bytes) = found?;
             all_bytes += bytes;
             check_gathered(all_bytes, &self.across.limits)?;
             seen.extend(members);
         }
-        Ok(seen.into_iter().collect())
+        Ok(seen)
     }
 
     /// The members of the result on the shard of one key, less those that the other shards' sets keep out.
     async fn filtered(&self, index: usize) -> Result<Members> {
         let first = self.shard_of(index);
-        let apply = self.apply();
+        let apply = self.apply(usize::MAX);
         let (members, _) = self.across.on(first, move |ctx| apply(ctx, first)).await?;
         Ok(self.kept_elsewhere(first, members).await)
     }
 
     /// Those of some members that the sets of all shards but one let pass.
-    async fn kept_elsewhere(&self, but: usize, mut members: Members) -> Members {
+    pub(super) async fn kept_elsewhere(&self, but: usize, mut members: Members) -> Members {
         for shard in self.shards.iter().copied().filter(|shard| *shard != but) {
             if members.is_empty() {
                 break;
@@ -330,33 +300,6 @@ impl Gathering<'_> {
             members = self.across.on(shard, filter).await;
         }
         members
-    }
-
-    /// How many members an intersection has; no more are looked for than `limit`.
-    async fn count(&self, limit: usize) -> Result<usize> {
-        let first = self.shard_of(self.look().await?);
-        let (mut count, mut cursor, mut piece) = (0, 0, FIRST_PIECE);
-        loop {
-            let part = self.part.clone();
-            let go_on = move |ctx: &mut Ctx| {
-                let mut sets = part.sets(ctx, first);
-                sets.sort_by_key(|set| set.len());
-                let Some((smallest, others)) = sets.split_first() else { return (Members::new(), 0) };
-                let mut members = Members::new();
-                let next = smallest.scan(cursor, piece, |member| {
-                    if others.iter().all(|other| other.has(member)) {
-                        members.push(member.to_vec());
-                    }
-                });
-                (members, next)
-            };
-            let (members, next) = self.across.on(first, go_on).await;
-            count += self.kept_elsewhere(first, members).await.len();
-            if next == 0 || count >= limit {
-                return Ok(count.min(limit));
-            }
-            (cursor, piece) = (next, (piece * 2).min(PIECE_MAX));
-        }
     }
 }
 

@@ -5,8 +5,10 @@
 //! | `edit.rs` | adding, removing and moving members |
 //! | `random.rs` | members chosen at random |
 //! | `algebra.rs` | intersections, unions and differences |
+//! | `cardinality.rs` | how many members they have |
 
 mod algebra;
+mod cardinality;
 mod edit;
 mod random;
 #[cfg(test)]
@@ -284,7 +286,44 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Counts the members that are in all of several sets, up to a limit.",
             syntax: "numkeys:integer key... [LIMIT limit:integer]",
         },
-        Run::Atomic(algebra::sintercard_here, |across| Box::pin(algebra::sintercard_across(across))),
+        Run::Atomic(
+            |ctx, request| cardinality::here(ctx, request, Operation::Inter),
+            |across| Box::pin(cardinality::across(across, Operation::Inter)),
+        ),
+    ),
+    Row::new(
+        Spec {
+            name: "sunioncard",
+            arity: -3,
+            flags: READ | MOVABLE_KEYS,
+            keys: Keys::COUNTED,
+            group: Group::Set,
+            since: "8.10.0",
+            complexity: "O(n) in the number of members of all sets",
+            summary: "Counts the members that are in any of several sets, up to a limit, or estimates their number.",
+            syntax: "numkeys:integer key... [APPROX] [LIMIT limit:integer]",
+        },
+        Run::Atomic(
+            |ctx, request| cardinality::here(ctx, request, Operation::Union),
+            |across| Box::pin(cardinality::across(across, Operation::Union)),
+        ),
+    ),
+    Row::new(
+        Spec {
+            name: "sdiffcard",
+            arity: -3,
+            flags: READ | MOVABLE_KEYS,
+            keys: Keys::COUNTED,
+            group: Group::Set,
+            since: "8.10.0",
+            complexity: "O(n) in the number of members of all sets",
+            summary: "Counts the members of a set that are in none of the others, up to a limit.",
+            syntax: "numkeys:integer key... [LIMIT limit:integer]",
+        },
+        Run::Atomic(
+            |ctx, request| cardinality::here(ctx, request, Operation::Diff),
+            |across| Box::pin(cardinality::across(across, Operation::Diff)),
+        ),
     ),
 ];
 

@@ -102,11 +102,18 @@ fn step(trial: &mut Trial, model: &mut Model, rng: &mut fastrand::Rng, range: u1
             assert_eq!(trial.say(&format!("smismember {key} {line}")), format!("*{}\r\n{found}", list.len()));
         }
         _ => {
-            let both = (&old & &set(model, other)).len();
+            let other_set = set(model, other);
             let limit = rng.usize(1..5);
-            assert_eq!(trial.say(&format!("sintercard 2 {key} {other}")), format!(":{both}\r\n"));
-            let reply = trial.say(&format!("sintercard 2 {key} {other} limit {limit}"));
-            assert_eq!(reply, format!(":{}\r\n", both.min(limit)));
+            for (name, count) in [
+                ("sintercard", (&old & &other_set).len()),
+                ("sunioncard", (&old | &other_set).len()),
+                ("sdiffcard", (&old - &other_set).len()),
+            ] {
+                assert_eq!(trial.say(&format!("{name} 2 {key} {other}")), format!(":{count}\r\n"));
+                assert_eq!(trial.say(&format!("{name} 2 {key} {other} limit 0")), format!(":{count}\r\n"));
+                let reply = trial.say(&format!("{name} 2 {key} {other} limit {limit}"));
+                assert_eq!(reply, format!(":{}\r\n", count.min(limit)));
+            }
         }
     }
     model.insert(key, new);
