@@ -71,6 +71,8 @@ fn what_commands_become() {
             ("HINCRBYFLOAT h g 0.5", &["HSET h g 2.5"]),
             ("HGETEX h PERSIST FIELDS 2 f g", &["HPERSIST h FIELDS 1 f"]),
             ("HSETEX h EX 1000 FIELDS 1 f 2", &["HSETEX h PXAT T FIELDS 1 f 2"]),
+            ("HSETEX h NX EX 1000 FIELDS 1 f 2", &[]),
+            ("HSETEX h XX EX 1000 FIELDS 1 f 2", &["HSETEX h PXAT T FIELDS 1 f 2"]),
             ("HGETDEL h FIELDS 2 f none", &["HDEL h f"]),
             ("HPEXPIREAT h 1000 FIELDS 1 g", &["DEL h"]),
             ("XADD x 7-* f v", &["XADD x 7-0 f v"]),

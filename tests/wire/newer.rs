@@ -246,3 +246,30 @@ fn increx_tells_what_redis_tells() {
         assert_eq!(told, [&of_floats[..], &of_times].concat());
     });
 }
+
+#[test]
+fn hsetex_asks_whether_the_key_is_there() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        assert_eq!(client.call("HSETEX h XX FIELDS 1 f 1"), int(0));
+        assert_eq!(client.call("EXISTS h"), int(0));
+        assert_eq!(client.call("HSETEX h NX EX 100 FIELDS 1 f 1"), int(1));
+        assert_eq!(client.call("HTTL h FIELDS 1 f"), Value::Array(vec![int(100)]));
+        assert_eq!(client.call("HSETEX h nx FIELDS 1 g 2"), int(0));
+        assert_eq!(client.call("HSETEX h NX FNX FIELDS 1 g 2"), int(0));
+        assert_eq!(client.call("HSETEX h XX FXX FIELDS 1 g 2"), int(0), "the key is there, the field is not");
+        assert_eq!(client.call("HSETEX h FXX XX KEEPTTL FIELDS 1 f 3"), int(1));
+        assert_eq!(client.call("HSETEX h FNX XX FIELDS 1 g 4"), int(1));
+        assert_eq!(client.call("HMGET h f g"), Value::bulks(&["3", "4"]));
+        assert_eq!(client.call("HTTL h FIELDS 2 f g"), Value::Array(vec![int(100), int(-1)]));
+        assert_eq!(client.call("HSETEX none NX PXAT 1 FIELDS 1 f 1"), int(1));
+        assert_eq!(client.call("EXISTS none"), int(0));
+        let one = error("ERR Only one of NX or XX arguments can be specified");
+        for wrong in ["NX XX", "XX XX", "NX FNX XX"] {
+            assert_eq!(client.call(&format!("HSETEX h {wrong} FIELDS 1 f 1")), one, "{wrong}");
+        }
+        assert_eq!(client.call("HGETEX h NX FIELDS 1 f"), error("ERR unknown argument: nx"));
+        client.call("SET text 1");
+        assert_eq!(client.call("HSETEX text NX FIELDS 1 f 1"), error(WRONG_TYPE));
+    });
+}

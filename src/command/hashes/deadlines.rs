@@ -94,7 +94,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             summary: "Sets fields together with their deadline, perhaps only where none or all of them are there.",
             complexity: A_FIELD,
-            syntax: "key [condition:(FNX|FXX)] [expiration:(EX seconds:integer|PX milliseconds:integer\
+            syntax: "key [key-condition:(NX|XX)] [condition:(FNX|FXX)] [expiration:(EX seconds:integer|PX milliseconds:integer\
                      |EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)] \
                      fields:(FIELDS numfields:integer data:(field value)...)",
             ..write("hsetex", -6, DENY_OOM | FAST, "8.0.0")
@@ -341,6 +341,8 @@ struct Options {
     other: bool,
     /// All fields have to be there (`true`), or none of them.
     condition: Option<bool>,
+    /// The key has to be there (`true`), or not to be.
+    key_condition: Option<bool>,
 }
 
 /// The options, and the fields behind them.
@@ -382,6 +384,12 @@ fn parse(request: Request, is_set: bool) -> Result<(Options, Range<usize>)> {
                     return Err(Error::text("ERR Only one of FXX or FNX arguments can be specified"));
                 }
                 options.condition = Some(word == b"fxx");
+            }
+            b"nx" | b"xx" if is_set => {
+                if options.key_condition.is_some() {
+                    return Err(Error::text("ERR Only one of NX or XX arguments can be specified"));
+                }
+                options.key_condition = Some(word == b"xx");
             }
             _ => return Err(Error::quoting(&[b"ERR unknown argument: ", printable(&word, 128)])),
         }
@@ -445,11 +453,12 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     let holds = {
         let found = Edit::open(ctx, key)?;
         let is_there = |name: &[u8]| found.as_ref().is_some_and(|edit| edit.get(name).is_some());
-        match options.condition {
+        let fields_hold = match options.condition {
             None => true,
             Some(true) => names().all(is_there),
             Some(false) => !names().any(is_there),
-        }
+        };
+        fields_hold && options.key_condition.is_none_or(|expected| found.is_some() == expected)
     };
     if !holds {
         ctx.reply.int(0);
