@@ -24,8 +24,8 @@ pub struct ScanOptions<'r> {
     pattern: Option<&'r [u8]>,
     /// The type of key, for SCAN.
     pub kind: Option<&'r [u8]>,
-    /// Fields without their values, for HSCAN.
-    pub no_values: bool,
+    /// Fields without their values, for HSCAN; members without their scores, for ZSCAN.
+    pub is_bare: bool,
 }
 
 /// A cursor among the arguments: any number.
@@ -36,11 +36,14 @@ pub fn cursor(request: Request, index: usize) -> Result<u64> {
 impl<'r> ScanOptions<'r> {
     /// The options from an index on; `own` is the option that only one command has.
     pub fn parse(request: Request<'r>, from: usize, own: Own) -> Result<ScanOptions<'r>> {
-        let mut options = ScanOptions { count: COUNT_DEFAULT, pattern: None, kind: None, no_values: false };
+        let mut options = ScanOptions { count: COUNT_DEFAULT, pattern: None, kind: None, is_bare: false };
         let mut index = from;
         while index < request.len() {
-            if own == Own::NoValues && request.is(index, "novalues") {
-                options.no_values = true;
+            if let Some((_, owner, refusal)) = BARE.iter().find(|(word, ..)| request.is(index, word)) {
+                if own != *owner {
+                    return Err(Error::text(refusal));
+                }
+                options.is_bare = true;
                 index += 1;
                 continue;
             }
@@ -71,7 +74,14 @@ pub enum Own {
     None,
     Type,
     NoValues,
+    NoScores,
 }
+
+/// The options that ask for less than there is, and what the commands say that have not this one.
+const BARE: [(&str, Own, &str); 2] = [
+    ("novalues", Own::NoValues, "ERR NOVALUES option can only be used in HSCAN"),
+    ("noscores", Own::NoScores, "ERR NOSCORES option can only be used in ZSCAN"),
+];
 
 /// The reply: where to go on, and what was shown.
 pub fn reply_page(reply: &mut Reply, next: u64, shown: &[Vec<u8>]) {

@@ -273,3 +273,33 @@ fn hsetex_asks_whether_the_key_is_there() {
         assert_eq!(client.call("HSETEX text NX FIELDS 1 f 1"), error(WRONG_TYPE));
     });
 }
+
+#[test]
+fn zscan_shows_members_without_scores() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.call("ZADD z 1 a 2 b");
+        client.call("SADD s a");
+        client.call("HSET h f v");
+        let page = |items: &[&str]| Value::Array(vec![bulk("0"), Value::bulks(items)]);
+        assert_eq!(client.call("ZSCAN z 0 NOSCORES"), page(&["a", "b"]));
+        assert_eq!(client.call("ZSCAN z 0 noscores MATCH b COUNT 5"), page(&["b"]));
+        assert_eq!(client.call("ZSCAN z 0"), page(&["a", "1", "b", "2"]));
+        assert_eq!(client.call("HSCAN h 0 NOVALUES"), page(&["f"]));
+        for n in 0..1000 {
+            client.call(&format!("ZADD large {n} {n}"));
+        }
+        let reply = client.call("ZSCAN large 0 COUNT 1000000 NOSCORES");
+        assert_eq!(reply.items()[1].items().len(), 1000);
+        for (command, text) in [
+            ("SSCAN s 0 NOSCORES", "ERR NOSCORES option can only be used in ZSCAN"),
+            ("HSCAN h 0 NOSCORES", "ERR NOSCORES option can only be used in ZSCAN"),
+            ("SCAN 0 NOSCORES", "ERR NOSCORES option can only be used in ZSCAN"),
+            ("ZSCAN z 0 NOVALUES", "ERR NOVALUES option can only be used in HSCAN"),
+            ("SCAN 0 COUNT 5 NOVALUES", "ERR NOVALUES option can only be used in HSCAN"),
+            ("ZSCAN z 0 NOSCORES COUNT", "ERR syntax error"),
+        ] {
+            assert_eq!(client.call(command), error(text), "{command}");
+        }
+    });
+}

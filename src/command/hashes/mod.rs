@@ -361,7 +361,7 @@ fn scan(ctx: &mut Ctx, request: Request) -> Result {
         let name = field.name.to_vec();
         if !field.is_dead(now_ms) && options.matches(&name) {
             shown.push(name);
-            if !options.no_values {
+            if !options.is_bare {
                 shown.push(field.value.to_vec());
             }
         }

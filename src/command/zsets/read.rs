@@ -66,7 +66,7 @@ pub const ROWS: &[Row<Run>] = &[
                 -3,
                 "2.8.0",
                 "O(1) a call, O(n) for a whole walk",
-                "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer]",
+                "key cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [NOSCORES]",
             )
         },
         Run::Key(zscan),
@@ -244,13 +244,16 @@ fn zscan(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     let (mut shown, mut next) = (Vec::new(), 0);
     if let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? {
-        let options = ScanOptions::parse(request, 3, Own::None)?;
+        let options = ScanOptions::parse(request, 3, Own::NoScores)?;
         let view = view(&live);
         let is_packed = matches!(view, View::Packed(_));
         next = view.scan(cursor, options.count, |member, score| {
             let member = member.to_vec();
             if options.matches(&member) {
-                shown.extend([member, scanned_score(score, is_packed)]);
+                shown.push(member);
+                if !options.is_bare {
+                    shown.push(scanned_score(score, is_packed));
+                }
             }
         });
     }
