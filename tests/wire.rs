@@ -60,6 +60,8 @@ mod newer;
 mod pauses;
 #[path = "wire/policies.rs"]
 mod policies;
+#[path = "wire/polygons.rs"]
+mod polygons;
 #[path = "wire/pressure.rs"]
 mod pressure;
 #[path = "wire/secrets.rs"]

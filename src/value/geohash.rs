@@ -29,13 +29,21 @@ pub struct Point {
 }
 
 /// In units of a search.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     Circle { radius: f64 },
     Rectangle { width: f64, height: f64 },
+    Polygon(Polygon),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// An area between vertices, as a map shows it on which degrees are a grid: no edge goes across the 180th meridian.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Polygon {
+    vertices: Vec<Point>,
+    bounds: Area,
+}
+
+#[derive(Clone, Debug, PartialEq)]
 pub struct Search {
     pub center: Point,
     pub shape: Shape,
@@ -62,12 +70,13 @@ struct Cell {
 }
 
 /// Degrees from `min` to `max`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
     min: f64,
     max: f64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Area {
     longitude: Span,
     latitude: Span,
@@ -114,7 +123,56 @@ impl Point {
     }
 }
 
+impl Polygon {
+    pub fn new(vertices: Vec<Point>) -> Polygon {
+        let span = |part: fn(&Point) -> f64| {
+            let parts = vertices.iter().map(part);
+            parts.fold(Span { min: f64::MAX, max: f64::MIN }, |span, part| Span {
+                min: span.min.min(part),
+                max: span.max.max(part),
+            })
+        };
+        let bounds = Area { longitude: span(|point| point.longitude), latitude: span(|point| point.latitude) };
+        Polygon { vertices, bounds }
+    }
+
+    /// The middle of the vertices on the globe.
+    fn centroid(&self) -> Point {
+        let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
+        for vertex in &self.vertices {
+            let (longitude, latitude) = (radians(vertex.longitude), radians(vertex.latitude));
+            x += latitude.cos() * longitude.cos();
+            y += latitude.cos() * longitude.sin();
+            z += latitude.sin();
+        }
+        let away_from_axis = f64::sqrt(x * x + y * y);
+        Point { longitude: degrees(f64::atan2(y, x)), latitude: degrees(f64::atan2(z, away_from_axis)) }
+    }
+
+    /// Whether a ray from the point to the east crosses an odd number of edges (PNPOLY, W. Randolph Franklin,
+    /// https://wrfranklin.org/Research/Short_Notes/pnpoly.html).
+    fn contains(&self, point: Point) -> bool {
+        let within = |value: f64, span: Span| span.min <= value && value <= span.max;
+        if !within(point.longitude, self.bounds.longitude) || !within(point.latitude, self.bounds.latitude) {
+            return false;
+        }
+        let is_crossed = |(a, b): &(&Point, &Point)| {
+            (a.latitude > point.latitude) != (b.latitude > point.latitude)
+                && point.longitude
+                    < (b.longitude - a.longitude) * (point.latitude - a.latitude) / (b.latitude - a.latitude)
+                        + a.longitude
+        };
+        let before = self.vertices.iter().cycle().skip(self.vertices.len().saturating_sub(1));
+        self.vertices.iter().zip(before).filter(is_crossed).count() % 2 == 1
+    }
+}
+
 impl Search {
+    /// What lies in a polygon; distances are in meters from its centroid.
+    pub fn within(polygon: Polygon) -> Search {
+        Search { center: polygon.centroid(), shape: Shape::Polygon(polygon), unit_m: 1.0 }
+    }
+
     /// The ranges of scores in which everything is that a search finds, in the order in which Redis walks them. They
     /// may hold more, and one range may come twice, not in a row.
     pub fn ranges(&self) -> impl Iterator<Item = Range<f64>> {
@@ -130,19 +188,20 @@ impl Search {
 
     /// The point's distance from the center in meters, if it lies inside the shape.
     pub fn distance_m(&self, point: Point) -> Option<f64> {
-        match self.shape {
+        match &self.shape {
+            Shape::Polygon(polygon) => polygon.contains(point).then(|| self.center.distance_m(point)),
             Shape::Circle { radius } => {
                 {
                     // What is no number is inside, as in Redis.
                     let distance_m = self.center.distance_m(point);
-                    let is_outside = distance_m > radius * self.unit_m;
+                    let is_outside = distance_m > *radius * self.unit_m;
                     (!is_outside).then_some(distance_m)
                 }
             }
             Shape::Rectangle { width, height } => {
                 let beside = Point { longitude: self.center.longitude, ..point };
-                let outside = latitude_distance_m(point, self.center) > height * self.unit_m / 2.0
-                    || point.distance_m(beside) > width * self.unit_m / 2.0;
+                let outside = latitude_distance_m(point, self.center) > *height * self.unit_m / 2.0
+                    || point.distance_m(beside) > *width * self.unit_m / 2.0;
                 (!outside).then(|| self.center.distance_m(point))
             }
         }
@@ -151,11 +210,17 @@ impl Search {
     /// The cell of the center and its eight neighbours, but those that cannot hold anything of the shape.
     fn cells(&self) -> [Option<Cell>; 9] {
         let bounds = self.bounds();
-        let mut step = step_for(self.reach_m(), self.center.latitude);
-        let mut cell = Cell::at(SCORES, self.center, step);
-        if step > 1 && !cell.neighbours_cover(&bounds) {
+        let center = self.center_of_cells();
+        let mut step = step_for(self.reach_m(), center.latitude);
+        let mut cell = Cell::at(SCORES, center, step);
+        if let Shape::Polygon(_) = self.shape {
+            while step > 1 && !cell.reaches(&bounds) {
+                step -= 1;
+                cell = Cell::at(SCORES, center, step);
+            }
+        } else if step > 1 && !cell.neighbours_cover(&bounds) {
             step -= 1;
-            cell = Cell::at(SCORES, self.center, step);
+            cell = Cell::at(SCORES, center, step);
         }
         let area = cell.area();
         let needed = |x: i32, y: i32| {
@@ -169,23 +234,41 @@ impl Search {
         MOVES.map(|(x, y)| needed(x, y).then(|| cell.moved(x, y)))
     }
 
-    /// From the center to the farthest point of the shape.
+    /// The point whose cell is the middle one: of a polygon one within its bounds, beside which its centroid may be.
+    fn center_of_cells(&self) -> Point {
+        // What lies on the northern or eastern end of the world belongs to no cell.
+        const WITHIN: f64 = 1e-9;
+        let Shape::Polygon(Polygon { bounds, .. }) = &self.shape else { return self.center };
+        let clamped = |value: f64, span: Span, max: f64| value.max(span.min).min(span.max).min(max - WITHIN);
+        Point {
+            longitude: clamped(self.center.longitude, bounds.longitude, LONGITUDE_MAX),
+            latitude: clamped(self.center.latitude, bounds.latitude, LATITUDE_MAX),
+        }
+    }
+
+    /// From the center to the farthest point of the shape, or of a polygon's bounds.
     fn reach_m(&self) -> f64 {
-        self.unit_m
-            * match self.shape {
-                Shape::Circle { radius } => radius,
-                Shape::Rectangle { width, height } => {
-                    ((width / 2.0) * (width / 2.0) + (height / 2.0) * (height / 2.0)).sqrt()
-                }
+        match &self.shape {
+            Shape::Circle { radius } => self.unit_m * *radius,
+            Shape::Rectangle { width, height } => {
+                let (width, height) = (*width, *height);
+                self.unit_m * ((width / 2.0) * (width / 2.0) + (height / 2.0) * (height / 2.0)).sqrt()
             }
+            Shape::Polygon(Polygon { bounds: Area { longitude, latitude }, .. }) => {
+                let corner = |longitude, latitude| self.center_of_cells().distance_m(Point { longitude, latitude });
+                let sides = |longitude| corner(longitude, latitude.min).max(corner(longitude, latitude.max));
+                sides(longitude.min).max(sides(longitude.max))
+            }
+        }
     }
 
     /// The degrees that the shape reaches over; its wider side, that towards the nearer pole, counts.
     fn bounds(&self) -> Area {
         let Point { longitude, latitude } = self.center;
-        let (half_width, half_height) = match self.shape {
-            Shape::Circle { radius } => (radius, radius),
-            Shape::Rectangle { width, height } => (width / 2.0, height / 2.0),
+        let (half_width, half_height) = match &self.shape {
+            Shape::Polygon(polygon) => return polygon.bounds,
+            Shape::Circle { radius } => (*radius, *radius),
+            Shape::Rectangle { width, height } => (*width / 2.0, *height / 2.0),
         };
         let (half_width_m, half_height_m) = (self.unit_m * half_width, self.unit_m * half_height);
         let dy = degrees(half_height_m / EARTH_RADIUS_M);
@@ -229,6 +312,16 @@ impl Cell {
         let latitude = moved(self.bits & LATITUDES, longitudes, y);
         let kept = |own: u64, mask: u64, by: i32| if by == 0 { own } else { own & mask };
         Cell { bits: kept(longitude, longitudes, x) | kept(latitude, latitudes, y), step: self.step }
+    }
+
+    /// Whether the cells around this one, or the end of the world, are beyond these bounds on each side.
+    fn reaches(self, bounds: &Area) -> bool {
+        let area = self.area();
+        let reaches = |own: Span, bound: Span| {
+            let size = own.max - own.min;
+            own.max + size >= bound.max && own.min - size <= bound.min
+        };
+        reaches(area.longitude, bounds.longitude) && reaches(area.latitude, bounds.latitude)
     }
 
     fn neighbours_cover(self, bounds: &Area) -> bool {
@@ -398,6 +491,71 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_polygon_is_searched_wherever_it_is() {
+        let (mut rng, mut found) = (Rng::with_seed(3), 0);
+        for round in 0..2_000 {
+            let corner = random(&mut rng, LONGITUDE_MAX, LATITUDE_MAX);
+            let size = 10f64.powi(rng.i32(-4..=2)) * (rng.f64() + 0.01);
+            let vertices: Vec<Point> = (0..rng.usize(3..12))
+                .map(|_| {
+                    let off = random(&mut rng, size, size);
+                    let longitude = (corner.longitude + off.longitude).clamp(-LONGITUDE_MAX, LONGITUDE_MAX);
+                    Point { longitude, latitude: (corner.latitude + off.latitude).clamp(-LATITUDE_MAX, LATITUDE_MAX) }
+                })
+                .collect();
+            let search = Search::within(Polygon::new(vertices.clone()));
+            let ranges: Vec<_> = search.ranges().collect();
+            assert!((1..=9).contains(&ranges.len()));
+            for _ in 0..30 {
+                // Somewhere between three of the vertices, mostly inside.
+                let mut drawn = || vertices[rng.usize(..vertices.len())];
+                let (a, b, c) = (drawn(), drawn(), drawn());
+                let (longitude, latitude) =
+                    (a.longitude + b.longitude + c.longitude, a.latitude + b.latitude + c.latitude);
+                let point = Point { longitude: longitude / 3.0, latitude: latitude / 3.0 };
+                let score = point.score();
+                if search.distance_m(Point::of_score(score)).is_some() {
+                    found += 1;
+                    let times = ranges.iter().filter(|range| range.contains(&score)).count();
+                    assert_eq!(times, 1, "{round}: {search:?} {point:?}");
+                }
+            }
+        }
+        assert!(found > 10_000, "{found}");
+    }
+
+    #[test]
+    fn a_ray_decides_what_is_inside() {
+        let at = |longitude: f64, latitude: f64| Point { longitude, latitude };
+        // A U, whose notch is open to the north.
+        let polygon = Polygon::new(vec![
+            at(0.0, 0.0),
+            at(9.0, 0.0),
+            at(9.0, 9.0),
+            at(6.0, 9.0),
+            at(6.0, 3.0),
+            at(3.0, 3.0),
+            at(3.0, 9.0),
+            at(0.0, 9.0),
+        ]);
+        for (point, is_inside) in [
+            (at(1.0, 8.0), true),
+            (at(8.0, 8.0), true),
+            (at(4.5, 1.0), true),
+            (at(4.5, 8.0), false),
+            (at(-1.0, 1.0), false),
+            (at(10.0, 1.0), false),
+            (at(4.5, -1.0), false),
+        ] {
+            assert_eq!(polygon.contains(point), is_inside, "{point:?}");
+        }
+        let centroid = polygon.centroid();
+        assert!((centroid.longitude - 4.5).abs() < 0.1 && (centroid.latitude - 5.2).abs() < 0.2, "{centroid:?}");
+        let line = Polygon::new(vec![at(1.0, 1.0); 3]);
+        assert!(!line.contains(at(1.0, 1.0)));
     }
 
     #[test]

@@ -51,14 +51,15 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            summary: "Searches points around a position or another point.",
+            summary: "Searches points around a position or another point, or within a polygon.",
             ..searching(
                 "geosearch",
                 -7,
                 "6.2.0",
-                "key from:(FROMMEMBER member|FROMLONLAT fromlonlat:(longitude:double latitude:double)) \
+                "key [from:(FROMMEMBER member|FROMLONLAT fromlonlat:(longitude:double latitude:double))] \
                  by:(circle:(BYRADIUS radius:double unit:(M|KM|FT|MI))|box:(BYBOX width:double height:double \
-                 unit:(M|KM|FT|MI))) [order:(ASC|DESC)] [count-block:(COUNT count:integer [ANY])] [WITHCOORD] \
+                 unit:(M|KM|FT|MI))|polygon:(BYPOLYGON num-vertices:integer vertex:(longitude:double \
+                 latitude:double)...)) [order:(ASC|DESC)] [count-block:(COUNT count:integer [ANY])] [WITHCOORD] \
                  [WITHDIST] [WITHHASH]",
             )
         },
@@ -68,14 +69,15 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             flags: WRITE | COUNTED | DENY_OOM,
             keys: Keys::TWO,
-            summary: "Searches points around a position or another point and stores them as a sorted set.",
+            summary: "Searches points around a position or another point, or within a polygon, and stores them as a sorted set.",
             ..searching(
                 "geosearchstore",
                 -8,
                 "6.2.0",
-                "destination:key source:key from:(FROMMEMBER member|FROMLONLAT fromlonlat:(longitude:double \
-                 latitude:double)) by:(circle:(BYRADIUS radius:double unit:(M|KM|FT|MI))|box:(BYBOX width:double \
-                 height:double unit:(M|KM|FT|MI))) [order:(ASC|DESC)] [count-block:(COUNT count:integer [ANY])] \
+                "destination:key source:key [from:(FROMMEMBER member|FROMLONLAT fromlonlat:(longitude:double \
+                 latitude:double))] by:(circle:(BYRADIUS radius:double unit:(M|KM|FT|MI))|box:(BYBOX width:double \
+                 height:double unit:(M|KM|FT|MI))|polygon:(BYPOLYGON num-vertices:integer vertex:(longitude:double \
+                 latitude:double)...)) [order:(ASC|DESC)] [count-block:(COUNT count:integer [ANY])] \
                  [STOREDIST]",
             )
         },

@@ -5,8 +5,8 @@ use crate::command::zsets::{Items, of_kind, store, view};
 use crate::command::{Across, Ctx, reply_element};
 use crate::keyspace::Event;
 use crate::resp::{Error, Reply, Request, Result, printable};
-use crate::value::geohash::{Point, Search, Shape};
-use crate::value::number::{compare_f64, parse_f64};
+use crate::value::geohash::{Point, Polygon, Search, Shape};
+use crate::value::number::{compare_f64, parse_f64, parse_i64};
 use crate::value::pack::Element;
 use crate::value::zset::{AtScore, Border, View};
 use std::ops::ControlFlow;
@@ -82,6 +82,7 @@ struct Area {
     has_center: bool,
     center: Option<Point>,
     shape: Option<(Shape, f64)>,
+    polygon: Option<Polygon>,
     from_member: bool,
     from_position: bool,
 }
@@ -122,6 +123,19 @@ impl Area {
         }
         self.shape = Some((Shape::Rectangle { width, height }, parse_unit(request.arg(index + 2))?));
         Ok(())
+    }
+
+    /// A number and so many vertices; returns the number.
+    fn set_polygon(&mut self, request: Request, index: usize) -> Result<usize> {
+        let vertices = parse_i64(request.arg(index)).and_then(|vertices| i32::try_from(vertices).ok());
+        let vertices = vertices.ok_or(Error::text("ERR invalid number of vertices"))?;
+        let first = index + 1;
+        let there = 3..=(request.len() - first) / 2;
+        let vertices = usize::try_from(vertices).ok().filter(|vertices| there.contains(vertices));
+        let vertices = vertices.ok_or(Error::text("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices"))?;
+        let points = (0..vertices).map(|nth| parse_point(request, first + 2 * nth)).collect::<Result<_>>()?;
+        self.polygon = Some(Polygon::new(points));
+        Ok(vertices)
     }
 
     fn is_circle(&self) -> bool {
@@ -166,7 +180,8 @@ fn parse(request: Request, form: Form, view: Option<View>) -> Result<Asked> {
     if asked.count.is_some() && asked.order == Order::None && !asked.any {
         asked.order = Order::Ascending;
     }
-    asked.search = area.center.zip(area.shape).map(|(center, (shape, unit_m))| Search { center, shape, unit_m });
+    let around = area.center.zip(area.shape).map(|(center, (shape, unit_m))| Search { center, shape, unit_m });
+    asked.search = area.polygon.map(Search::within).or(around);
     Ok(asked)
 }
 
@@ -198,23 +213,27 @@ fn parse_option(
             asked.store_distance = option == b"storedist";
             return Ok(2);
         }
-        b"frommember" if is_search && behind >= 1 && !area.from_position => {
+        b"frommember" if is_search && behind >= 1 && !area.from_position && area.polygon.is_none() => {
             area.set_member(view, request.arg(index + 1))?;
             area.from_member = true;
             return Ok(2);
         }
-        b"fromlonlat" if is_search && behind >= 2 && !area.from_member => {
+        b"fromlonlat" if is_search && behind >= 2 && !area.from_member && area.polygon.is_none() => {
             area.set_center(request, index + 1)?;
             area.from_position = true;
             return Ok(3);
         }
-        b"byradius" if is_search && behind >= 2 && !area.is_rectangle() => {
+        b"byradius" if is_search && behind >= 2 && !area.is_rectangle() && area.polygon.is_none() => {
             area.set_circle(request, index + 1)?;
             return Ok(3);
         }
-        b"bybox" if is_search && behind >= 3 && !area.is_circle() => {
+        b"bybox" if is_search && behind >= 3 && !area.is_circle() && area.polygon.is_none() => {
             area.set_rectangle(request, index + 1)?;
             return Ok(4);
+        }
+        b"bypolygon" if is_search && behind >= 2 && !area.has_center && area.shape.is_none() => {
+            let vertices = area.set_polygon(request, index + 1)?;
+            return Ok(2 + 2 * vertices);
         }
         b"storedist" if form == Form::SearchStore => asked.store_distance = true,
         _ => return Err(Error::Syntax),
@@ -229,11 +248,12 @@ fn check(request: Request, form: Form, asked: &Asked, area: &Area) -> Result {
         let who = if form.is_search() { "GEOSEARCHSTORE" } else { "STORE option in GEORADIUS" };
         return Err(Error::err(format_args!("{who} is not compatible with WITHDIST, WITHHASH and WITHCOORD options")));
     }
-    if form.is_search() && !area.has_center {
+    let has_polygon = area.polygon.is_some();
+    if form.is_search() && !area.has_center && !has_polygon {
         let text = b"ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for ";
         return Err(Error::quoting(&[text, name()]));
     }
-    if form.is_search() && area.shape.is_none() {
+    if form.is_search() && area.shape.is_none() && !has_polygon {
         return Err(Error::quoting(&[b"ERR exactly one of BYRADIUS and BYBOX can be specified for ", name()]));
     }
     if asked.any && asked.count.is_none() {
@@ -254,7 +274,7 @@ struct Hit<'a> {
 
 /// The points asked for, in the order asked for.
 fn find<'a>(view: View<'a>, asked: &Asked) -> Vec<Hit<'a>> {
-    let Some(search) = asked.search else { return Vec::new() };
+    let Some(search) = &asked.search else { return Vec::new() };
     let enough = asked.count.filter(|_| asked.any).unwrap_or(usize::MAX);
     let mut hits: Vec<Hit> = Vec::new();
     for range in search.ranges() {
@@ -290,7 +310,7 @@ fn find<'a>(view: View<'a>, asked: &Asked) -> Vec<Hit<'a>> {
 /// What is to be stored.
 fn items(hits: &[Hit], asked: &Asked) -> Items {
     let mut items = Items::default();
-    let unit_m = asked.search.map_or(1.0, |search| search.unit_m);
+    let unit_m = asked.search.as_ref().map_or(1.0, |search| search.unit_m);
     for hit in hits {
         items.push_element(hit.member, if asked.store_distance { hit.distance_m / unit_m } else { hit.score });
     }
@@ -299,7 +319,7 @@ fn items(hits: &[Hit], asked: &Asked) -> Items {
 
 fn reply(reply: &mut Reply, hits: &[Hit], asked: &Asked) {
     let options = [asked.with_distance, asked.with_hash, asked.with_point].into_iter().filter(|with| *with).count();
-    let unit_m = asked.search.map_or(1.0, |search| search.unit_m);
+    let unit_m = asked.search.as_ref().map_or(1.0, |search| search.unit_m);
     reply.array(hits.len());
     for hit in hits {
         if options > 0 {
