@@ -56,6 +56,8 @@ mod memory;
 mod monitor;
 #[path = "wire/newer.rs"]
 mod newer;
+#[path = "wire/overwritten.rs"]
+mod overwritten;
 #[path = "wire/pauses.rs"]
 mod pauses;
 #[path = "wire/policies.rs"]

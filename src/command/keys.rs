@@ -221,11 +221,15 @@ impl Carried {
         Carried { value: live.take(), deadline_ms, clock }
     }
 
-    /// What stands there goes first: the key is new then, as in Redis.
-    fn put(self, ctx: &mut Ctx, db: usize, key: Key) {
-        if let Some(edit) = ctx.keyspace.edit(db, key, ctx.now, Touch::NOTHING) {
+    /// What stands there goes first: the key is new then, as in Redis. Returns what is to be committed: this event, behind
+    /// which those of the value that was there are told.
+    fn put(self, ctx: &mut Ctx, db: usize, key: Key, event: Event) -> Change {
+        let new = self.value.kind();
+        let old = ctx.keyspace.edit(db, key, ctx.now, Touch::NOTHING).map(|edit| {
+            let old = edit.kind();
             edit.remove();
-        }
+            old
+        });
         ctx.keyspace.insert_owned(db, key, self.value, self.deadline_ms, ctx.now);
         // For a client with NO-TOUCH the key is as idle as before.
         if let Some(clock) = self.clock
@@ -233,6 +237,7 @@ impl Carried {
         {
             live.set_clock(clock);
         }
+        Change::of(event).over(old, new)
     }
 }
 
@@ -250,9 +255,9 @@ fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
         check_carried(ctx, from, to.bytes)?;
     }
     if !same && let Some(carried) = ctx.keyspace.edit(ctx.db, from, ctx.now, Touch::NOTHING).map(Carried::take) {
-        carried.put(ctx, ctx.db, to);
+        let change = carried.put(ctx, ctx.db, to, Event::RenameTo);
         ctx.commit(from, Event::RenameFrom);
-        ctx.commit(to, Change::of(Event::RenameTo).uncounted());
+        ctx.commit(to, change.uncounted());
     }
     if only_new {
         ctx.reply.int(1)
@@ -295,8 +300,8 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
     let carried = across.on(from_shard, take).await?;
     let put = move |ctx: &mut Ctx| {
         let key = ctx.other_key(&to);
-        carried.put(ctx, ctx.db, key);
-        ctx.commit(key, Event::RenameTo);
+        let change = carried.put(ctx, ctx.db, key, Event::RenameTo);
+        ctx.commit(key, change);
     };
     across.on(to_shard, put).await;
     Ok(across.reply(|reply| if only_new { reply.int(1) } else { reply.ok() }))
@@ -350,8 +355,8 @@ fn put_copy(ctx: &mut Ctx, carried: Carried, to: &[u8], options: &CopyOptions) -
         return Ok(false);
     }
     ctx.check_deadline(to, carried.deadline_ms.is_some())?;
-    carried.put(ctx, options.to_db, key);
-    ctx.commit_in(options.to_db, key, Event::CopyTo.into());
+    let change = carried.put(ctx, options.to_db, key, Event::CopyTo);
+    ctx.commit_in(options.to_db, key, change);
     Ok(true)
 }
 
@@ -390,9 +395,9 @@ fn move_key(ctx: &mut Ctx, request: Request) -> Result {
     let found = ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch).filter(|_| !there).map(Carried::take);
     let moved = match found {
         Some(carried) => {
-            carried.put(ctx, to_db, key);
+            let change = carried.put(ctx, to_db, key, Event::MoveTo);
             ctx.commit(key, Event::MoveFrom);
-            ctx.commit_in(to_db, key, Change::of(Event::MoveTo).uncounted());
+            ctx.commit_in(to_db, key, change.uncounted());
             true
         }
         None => false,

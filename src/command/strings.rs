@@ -4,7 +4,7 @@ use super::compare::{self, Condition, is_comparison};
 use super::spec::flag::{COUNTED, DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
-use crate::keyspace::{Change, Event, Key, Kind, Live, Value};
+use crate::keyspace::{Change, Event, Key, Kind, Live, Touch, Value};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::number::{I64_TEXT_BYTES_MAX, LongDoubleError, add_long_double, format_i64};
 use deadlines::{Expiry, Unit};
@@ -489,9 +489,12 @@ pub fn propagate_set(ctx: &mut Ctx, key: Key, value: &[u8], deadline_ms: Option<
 /// Sets a value whose deadline has passed: it is never stored, and what was there is gone. What Redis tells of it is told,
 /// though there it may be a moment until it dies.
 pub fn set_dead(ctx: &mut Ctx, key: Key) {
-    if !ctx.keyspace.remove(ctx.db, key, ctx.now) {
-        ctx.keyspace.effects.tell(Event::New, ctx.db, key.bytes);
+    let old = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING).map(|live| live.kind());
+    match old {
+        Some(old) => ctx.keyspace.effects.overwritten(ctx.db, key.bytes, old, Kind::String),
+        None => ctx.keyspace.effects.tell(Event::New, ctx.db, key.bytes),
     }
+    ctx.keyspace.remove(ctx.db, key, ctx.now);
     ctx.commit(key, Change::of(Event::Set).and(Event::Expire).and(Event::Expired));
     ctx.propagate(&[b"DEL", key.bytes]);
     ctx.keyspace.counters.expired_by_access += 1;

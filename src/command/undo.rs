@@ -42,10 +42,12 @@ impl Ctx<'_> {
     /// Makes a key what it was. Nobody is told: as far as others know it was never anything else.
     pub fn put_back(&mut self, Saved { db, key, was }: Saved) {
         let key = self.other_key(&key);
+        let mark = self.keyspace.effects.mark();
         match was {
             Some((value, deadline_ms)) => self.keyspace.insert_owned(db, key, value, deadline_ms, self.now),
             None => drop(self.keyspace.remove(db, key, self.now)),
         }
+        self.keyspace.effects.take_from(mark);
         self.keyspace.effects.close(db, key.hash);
     }
 }

@@ -205,6 +205,10 @@ impl NotifyFlags {
     pub const MODULE: NotifyFlags = NotifyFlags(1 << 13);
     /// `n`: a key that was not there before. Not part of `A`.
     pub const NEW: NotifyFlags = NotifyFlags(1 << 14);
+    /// `o`: a value was put in the place of another. Not part of `A`.
+    pub const OVERWRITTEN: NotifyFlags = NotifyFlags(1 << 15);
+    /// `c`: and the other was of another type. Not part of `A`.
+    pub const TYPE_CHANGED: NotifyFlags = NotifyFlags(1 << 16);
     /// `A`: `g$lshzxetd`.
     pub const ALL: NotifyFlags = NotifyFlags(0b0010_0111_1111_1100);
 
@@ -222,12 +226,24 @@ impl NotifyFlags {
         ('d', NotifyFlags::MODULE),
         ('n', NotifyFlags::NEW),
     ];
-    const CHANNELS: [(char, NotifyFlags); 3] =
-        [('K', NotifyFlags::KEYSPACE), ('E', NotifyFlags::KEYEVENT), ('m', NotifyFlags::KEY_MISS)];
+    /// What stands behind them, `A` or not.
+    const OTHERS: [(char, NotifyFlags); 5] = [
+        ('K', NotifyFlags::KEYSPACE),
+        ('E', NotifyFlags::KEYEVENT),
+        ('m', NotifyFlags::KEY_MISS),
+        ('o', NotifyFlags::OVERWRITTEN),
+        ('c', NotifyFlags::TYPE_CHANGED),
+    ];
 
     /// Whether all of `flags` are set.
     pub const fn contains(self, flags: NotifyFlags) -> bool {
         self.0 & flags.0 == flags.0
+    }
+
+    /// Whether any of `flags` is set.
+    #[inline]
+    pub const fn has_any_of(self, flags: NotifyFlags) -> bool {
+        self.0 & flags.0 != 0
     }
 
     pub const fn is_empty(self) -> bool {
@@ -257,7 +273,7 @@ impl FromStr for NotifyFlags {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<NotifyFlags, ValueError> {
-        let known = NotifyFlags::CLASSES.iter().chain(&NotifyFlags::CHANNELS);
+        let known = NotifyFlags::CLASSES.iter().chain(&NotifyFlags::OTHERS);
         text.chars().try_fold(NotifyFlags::NONE, |flags, letter| {
             if letter == 'A' {
                 return Ok(flags | NotifyFlags::ALL);
@@ -276,7 +292,7 @@ impl fmt::Display for NotifyFlags {
         use fmt::Write;
         let classes: &[(char, NotifyFlags)] =
             if self.contains(NotifyFlags::ALL) { &[('A', NotifyFlags::ALL)] } else { &NotifyFlags::CLASSES };
-        for (letter, flag) in classes.iter().chain(&NotifyFlags::CHANNELS) {
+        for (letter, flag) in classes.iter().chain(&NotifyFlags::OTHERS) {
             if self.contains(*flag) {
                 f.write_char(*letter)?;
             }
@@ -447,6 +463,9 @@ mod tests {
             ("K$", "$K"),
             ("dm", "dm"),
             ("gnKEm", "gnKEm"),
+            // Not in 7.0.
+            ("AcoKE", "AKEoc"),
+            ("oE", "Eo"),
         ] {
             let flags: NotifyFlags = set.parse().unwrap();
             assert_eq!(flags.to_string(), get, "{set}");
@@ -463,7 +482,7 @@ mod tests {
             .filter(|(letter, _)| *letter != 'n')
             .fold(NotifyFlags::NONE, |flags, (_, flag)| flags | *flag);
         assert_eq!(all, NotifyFlags::ALL);
-        assert!(!all.contains(NotifyFlags::KEY_MISS));
+        assert!(!all.has_any_of(NotifyFlags::KEY_MISS | NotifyFlags::OVERWRITTEN | NotifyFlags::TYPE_CHANGED));
         assert!(all.contains(NotifyFlags::EXPIRED | NotifyFlags::STREAM));
     }
 

@@ -1,6 +1,7 @@
 //! What happens to keys: the vocabulary of events, and a change as those hear of it who asked.
 
 use crate::config::NotifyFlags;
+use crate::table::Kind;
 
 macro_rules! events {
     ($($class:ident { $($event:ident $name:literal,)* })*) => {
@@ -115,6 +116,12 @@ events! {
     NEW {
         New "new",
     }
+    OVERWRITTEN {
+        Overwritten "overwritten",
+    }
+    TYPE_CHANGED {
+        TypeChanged "type_changed",
+    }
 }
 
 /// Why a key has changed.
@@ -211,6 +218,11 @@ impl Change {
     #[inline]
     pub const fn and_if(self, applies: bool, event: Event) -> Change {
         if applies { self.and(event) } else { self }
+    }
+
+    /// A value of one type has come where one of the other type was, if any was.
+    pub fn over(self, old: Option<Kind>, new: Kind) -> Change {
+        self.and_if(old.is_some(), Event::Overwritten).and_if(old.is_some_and(|old| old != new), Event::TypeChanged)
     }
 
     pub fn events(&self) -> impl Iterator<Item = Event> {

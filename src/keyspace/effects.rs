@@ -10,7 +10,7 @@ use super::snapshot::Saving;
 use super::tracking::{Invalidated, Tracker, Tracking};
 use super::watch::Watched;
 use crate::config::NotifyFlags;
-use crate::table::{Entry, Hasher, Stored};
+use crate::table::{Entry, Hasher, Kind, Stored};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
@@ -202,6 +202,21 @@ impl Effects {
     pub fn tell(&mut self, event: Event, db: usize, key: &[u8]) {
         if self.wanted.contains(event.class()) {
             self.notices.push(Notice { db, event, key: key.into() });
+        }
+    }
+
+    /// Whether anybody asks for what [`Effects::overwritten`] tells.
+    #[inline]
+    pub(super) fn tells_overwritten(&self) -> bool {
+        self.wanted.has_any_of(NotifyFlags::OVERWRITTEN | NotifyFlags::TYPE_CHANGED)
+    }
+
+    /// A value of one type is about to be put in the place of one of the other: told before the command says what it is.
+    #[cold]
+    pub fn overwritten(&mut self, db: usize, key: &[u8], old: Kind, new: Kind) {
+        self.tell(Event::Overwritten, db, key);
+        if old != new {
+            self.tell(Event::TypeChanged, db, key);
         }
     }
 

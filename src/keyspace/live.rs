@@ -188,6 +188,11 @@ impl KeyEdit<'_> {
     /// A new value, and with it a new deadline or none.
     #[inline]
     pub fn replace<'v>(mut self, value: impl Into<Stored<'v>>, deadline_ms: Option<u64>) {
+        let value = value.into();
+        if self.0.effects.tells_overwritten() {
+            let entry = self.0.db.entry(self.0.slot);
+            self.0.effects.overwritten(self.0.name.0, entry.key(), entry.kind(), value.kind());
+        }
         self.set_value(value);
         if self.0.clocked == Clocked::Uses {
             self.entry().set_clock(access_clock(self.0.now));

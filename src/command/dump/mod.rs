@@ -25,7 +25,7 @@ use super::spec::flag::{DENY_OOM, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Ctx, Run};
 use crate::clock::{Clock, Now};
-use crate::keyspace::{Clocking, Event, Kind, Owned, Stored, Touch};
+use crate::keyspace::{Change, Clocking, Event, Kind, Owned, Stored, Touch};
 use crate::rdb::payload;
 use crate::resp::{Error, Request, Result};
 use crate::value::hash;
@@ -126,11 +126,12 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
     let expiry = Expiry { unit: Unit::Milliseconds, absolute: options.absolute, argument: 2 };
     let deadline = (ttl_ms > 0).then(|| expiry.deadline(ctx, request, "restore")).transpose()?;
     ctx.check_deadline(key.bytes, deadline.is_some())?;
-    let replaced = options.replace && ctx.keyspace.remove(ctx.db, key, ctx.now);
+    let replaced = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING).map(|live| live.kind());
+    ctx.keyspace.remove(ctx.db, key, ctx.now);
     let deadline_ms = deadline.map(Deadline::store_ms);
     match value.filter(|_| deadline.is_none_or(|deadline| !deadline.is_past(ctx.now))) {
         Some(value) => {
-            let is_hash = value.kind() == Kind::Hash;
+            let kind = value.kind();
             ctx.keyspace.insert_owned(ctx.db, key, value, deadline_ms, ctx.now);
             let counts = ctx.keyspace.clocking().counts();
             let clock = match (options.idle_s, options.freq) {
@@ -143,15 +144,15 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
             {
                 live.set_clock(clock);
             }
-            ctx.commit(key, Event::Restore);
-            if is_hash {
+            ctx.commit(key, Change::of(Event::Restore).over(replaced, kind));
+            if kind == Kind::Hash {
                 // Fields that had died were left out.
                 ctx.propagate_state(key);
             } else {
                 ctx.propagate_restored(key, request.arg(3), deadline_ms);
             }
         }
-        None if replaced => {
+        None if replaced.is_some() => {
             ctx.commit_deletion(key);
         }
         None => {}
