@@ -9,13 +9,17 @@
 //! ```
 //!
 //! Almost all of it follows from a row's flags, group and syntax. Where Redis says something that does not follow, a
-//! line in `GROUP_CATEGORIES` or `KEY_USES` says it. Of what Redis says, the history of commands and arguments is left out.
+//! line in `GROUP_CATEGORIES`, or of `KEY_USES` in `describe/uses.rs`, says it. Of what Redis says, the history of commands
+//! and arguments is left out.
+
+mod uses;
 
 use super::spec::{Apart, Keys, Row, Spec, flag};
 use super::syntax::{self, Argument, Kind};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::glob::glob_match;
 use std::borrow::Cow;
+use uses::{KeyUse, OVERWRITE, VARIABLE, found, key_uses, use_in};
 
 /// The errors of COMMAND GETKEYS.
 pub const NO_SUCH_COMMAND: Error = Error::text("ERR Invalid command specified");
@@ -171,7 +175,7 @@ pub fn keys<R>(reply: &mut Reply, row: &Row<R>, request: Request) -> Result {
 /// The reply of COMMAND GETKEYSANDFLAGS: each key with what is done to it.
 pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>, request: Request) -> Result {
     let indexes = key_indexes(&row.spec, request)?;
-    let uses = key_uses(&row.spec, container);
+    let uses = key_uses(&row.spec, &full_name(&row.spec, container), container);
     reply.array(indexes.len());
     for (nth, index) in indexes.into_iter().enumerate() {
         reply.array(2);
@@ -330,138 +334,6 @@ pub fn acl_categories(spec: &Spec, container: Option<&str>) -> Vec<&'static str>
     CATEGORIES.iter().copied().filter(|category| follows(category) || of_group.contains(category)).collect()
 }
 
-/// What is done with a key, as a key specification names it: the value is only looked at (RO), changed (RW),
-/// overwritten unseen (OW) or removed unseen (RM); its bytes are handed to the client (access), replaced (update),
-/// added to (insert) or deleted.
-type KeyUse = &'static [&'static str];
-
-const LOOK: KeyUse = &["RO"];
-const READ: KeyUse = &["RO", "access"];
-const CHANGE: KeyUse = &["RW", "update"];
-const READ_AND_CHANGE: KeyUse = &["RW", "access", "update"];
-const ADD: KeyUse = &["RW", "insert"];
-const TAKE: KeyUse = &["RW", "access", "delete"];
-const OVERWRITE: KeyUse = &["OW", "update"];
-const CREATE: KeyUse = &["OW", "insert"];
-const REMOVE: KeyUse = &["RM", "delete"];
-const ACCESS: KeyUse = &["RW", "access"];
-const READ_AND_ADD: KeyUse = &["RW", "access", "insert"];
-const DELETE_IN: KeyUse = &["RW", "delete"];
-/// It depends on the arguments: see [`use_in`].
-const VARIABLE: KeyUse = &["RW", "access", "update", "variable_flags"];
-
-/// The uses of keys that are neither [`READ`] by a command that reads nor [`CHANGE`] by one that writes, by the full
-/// name of the command or the name of its container. Where keys are used in different ways, there is one use for each
-/// key.
-const KEY_USES: &[(&str, &[KeyUse])] = &[
-    ("append", &[ADD]),
-    ("bitfield", &[VARIABLE]),
-    ("bitop", &[OVERWRITE, READ]),
-    ("blmove", &[TAKE, ADD]),
-    ("blmpop", &[TAKE]),
-    ("blpop", &[TAKE]),
-    ("brpop", &[TAKE]),
-    ("brpoplpush", &[TAKE, ADD]),
-    ("bzmpop", &[TAKE]),
-    ("bzpopmax", &[TAKE]),
-    ("bzpopmin", &[TAKE]),
-    ("cl.throttle", &[READ_AND_CHANGE]),
-    ("copy", &[READ, OVERWRITE]),
-    ("decr", &[READ_AND_CHANGE]),
-    ("decrby", &[READ_AND_CHANGE]),
-    ("del", &[REMOVE]),
-    ("delex", &[DELETE_IN]),
-    ("delifeq", &[REMOVE]),
-    ("eval", &[READ_AND_CHANGE]),
-    ("evalsha", &[READ_AND_CHANGE]),
-    ("exists", &[LOOK]),
-    ("fcall", &[READ_AND_CHANGE]),
-    ("georadius", &[READ, OVERWRITE, OVERWRITE]),
-    ("georadiusbymember", &[READ, OVERWRITE, OVERWRITE]),
-    ("geosearchstore", &[OVERWRITE, READ]),
-    ("getdel", &[TAKE]),
-    ("getex", &[READ_AND_CHANGE]),
-    ("getset", &[READ_AND_CHANGE]),
-    ("hdel", &[DELETE_IN]),
-    ("hexists", &[LOOK]),
-    ("hincrby", &[READ_AND_CHANGE]),
-    ("hincrbyfloat", &[READ_AND_CHANGE]),
-    ("hlen", &[LOOK]),
-    ("hsetnx", &[ADD]),
-    ("hstrlen", &[LOOK]),
-    ("incr", &[READ_AND_CHANGE]),
-    ("incrby", &[READ_AND_CHANGE]),
-    ("incrbyfloat", &[READ_AND_CHANGE]),
-    ("increx", &[READ_AND_CHANGE]),
-    ("linsert", &[ADD]),
-    ("llen", &[LOOK]),
-    ("lmove", &[TAKE, ADD]),
-    ("lmpop", &[TAKE]),
-    ("lpop", &[TAKE]),
-    ("lpush", &[ADD]),
-    ("lpushx", &[ADD]),
-    ("lrem", &[DELETE_IN]),
-    ("ltrim", &[DELETE_IN]),
-    ("memory", &[LOOK]),
-    ("move", &[READ_AND_CHANGE]),
-    ("mset", &[OVERWRITE]),
-    ("msetnx", &[CREATE]),
-    ("object", &[LOOK]),
-    ("pfadd", &[ADD]),
-    ("pfcount", &[ACCESS]),
-    ("pfdebug", &[ACCESS]),
-    ("pfmerge", &[READ_AND_ADD, READ]),
-    ("psetex", &[OVERWRITE]),
-    ("rename", &[TAKE, OVERWRITE]),
-    ("renamenx", &[TAKE, CREATE]),
-    ("restore", &[OVERWRITE]),
-    ("rpop", &[TAKE]),
-    ("rpoplpush", &[TAKE, ADD]),
-    ("rpush", &[ADD]),
-    ("rpushx", &[ADD]),
-    ("sadd", &[ADD]),
-    ("scard", &[LOOK]),
-    ("sdiffstore", &[OVERWRITE, READ]),
-    ("set", &[VARIABLE]),
-    ("setbit", &[READ_AND_CHANGE]),
-    ("setex", &[OVERWRITE]),
-    ("setnx", &[CREATE]),
-    ("sinterstore", &[CHANGE, READ]),
-    ("sismember", &[LOOK]),
-    ("smove", &[TAKE, ADD]),
-    ("sort", &[READ, READ, OVERWRITE]),
-    ("sort_ro", &[READ, READ]),
-    ("spop", &[TAKE]),
-    ("srem", &[DELETE_IN]),
-    ("strlen", &[LOOK]),
-    ("sunionstore", &[OVERWRITE, READ]),
-    ("touch", &[LOOK]),
-    ("type", &[LOOK]),
-    ("unlink", &[REMOVE]),
-    ("xautoclaim", &[DELETE_IN]),
-    ("xdel", &[DELETE_IN]),
-    ("xgroup|create", &[ADD]),
-    ("xgroup|createconsumer", &[ADD]),
-    ("xgroup|delconsumer", &[DELETE_IN]),
-    ("xgroup|destroy", &[DELETE_IN]),
-    ("xlen", &[LOOK]),
-    ("xreadgroup", &[READ]),
-    ("xtrim", &[DELETE_IN]),
-    ("zcard", &[LOOK]),
-    ("zdiffstore", &[OVERWRITE, READ]),
-    ("zincrby", &[READ_AND_CHANGE]),
-    ("zinterstore", &[OVERWRITE, READ]),
-    ("zmpop", &[TAKE]),
-    ("zpopmax", &[TAKE]),
-    ("zpopmin", &[TAKE]),
-    ("zrangestore", &[OVERWRITE, READ]),
-    ("zrem", &[DELETE_IN]),
-    ("zremrangebylex", &[DELETE_IN]),
-    ("zremrangebyrank", &[DELETE_IN]),
-    ("zremrangebyscore", &[DELETE_IN]),
-    ("zunionstore", &[OVERWRITE, READ]),
-];
-
 /// Remarks on how keys are used, for people, by the name of the command.
 const KEY_NOTES: &[(&str, &str)] = &[
     ("bitfield", "This command allows both access and modification of the key"),
@@ -476,45 +348,6 @@ const KEY_NOTES: &[(&str, &str)] = &[
 ];
 const WORST_OF_CHANGES: &str = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
 const WORST_OF_READS: &str = "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
-
-/// At least one.
-fn key_uses(spec: &Spec, container: Option<&str>) -> &'static [KeyUse] {
-    let own = found(KEY_USES, &full_name(spec, container));
-    own.or_else(|| found(KEY_USES, container?)).unwrap_or(match () {
-        () if spec.has(flag::WRITE) => &[CHANGE],
-        () if spec.has(flag::READ) => &[READ],
-        () => &[LOOK],
-    })
-}
-
-/// What SET, with or without GET, and BITFIELD do with their key.
-fn use_in(spec: &Spec, request: Request) -> KeyUse {
-    let gets = |from| (from..request.len()).any(|index| request.is(index, "get"));
-    match spec.name {
-        "bitfield" if bitfield_only_reads(request) => READ,
-        "set" if !gets(3) => OVERWRITE,
-        _ => READ_AND_CHANGE,
-    }
-}
-
-fn bitfield_only_reads(request: Request) -> bool {
-    let mut index = 2;
-    while index < request.len() {
-        let more = request.len() - index - 1;
-        index += if request.is(index, "get") && more >= 2 {
-            3
-        } else if request.is(index, "overflow") && more >= 1 {
-            2
-        } else {
-            return false;
-        };
-    }
-    true
-}
-
-fn found<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
-    table.iter().find(|(of, _)| *of == name).map(|(_, what)| *what)
-}
 
 /// Where a key specification says that keys are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -533,7 +366,7 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
     let keys = spec.keys;
     // The first option.
     let options = -i64::from(spec.arity);
-    let uses = if keys == Keys::NONE { &[] } else { key_uses(spec, container) };
+    let uses = if keys == Keys::NONE { &[] } else { key_uses(spec, &full_name(spec, container), container) };
     uses.iter().enumerate().map(move |(nth, of_keys)| {
         let first = keys.first + nth as u8 * keys.step;
         let place = match (keys.apart, nth) {
@@ -693,6 +526,7 @@ fn push_indented(lines: &mut Vec<String>, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::uses::*;
     use super::*;
     use crate::command::{OwnedRequest, Run, rows};
     use crate::resp::Proto;
