@@ -14,10 +14,10 @@ mod administration;
 mod arguments;
 #[path = "wire/blocking.rs"]
 mod blocking;
-#[path = "wire/ceiling.rs"]
-mod ceiling;
 #[path = "wire/cardinality.rs"]
 mod cardinality;
+#[path = "wire/ceiling.rs"]
+mod ceiling;
 #[path = "wire/client_eviction.rs"]
 mod client_eviction;
 #[path = "wire/compressed_lists.rs"]
@@ -54,6 +54,8 @@ mod many_keys;
 mod memory;
 #[path = "wire/monitor.rs"]
 mod monitor;
+#[path = "wire/moves.rs"]
+mod moves;
 #[path = "wire/newer.rs"]
 mod newer;
 #[path = "wire/overwritten.rs"]

@@ -6,7 +6,7 @@ use super::spec::flag::NO_SCRIPT;
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run};
 use crate::clock::realtime_us;
-use crate::keyspace::{Kind, Touch};
+use crate::keyspace::{Kind, Live, Touch};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::{LongDouble, parse_f64, parse_i64};
 use std::future::Future;
@@ -45,6 +45,7 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
         keys: Keys::NONE,
         kind: Kind::String,
         narrow: |_, request, _| OwnedRequest::of(request),
+        is_enough: any_is_enough,
         ends_with_key: false,
     }),
 )
@@ -85,6 +86,9 @@ pub struct Blocking {
     /// The request that goes on when the key at an index may have got something; made when the wait begins, on the key's
     /// shard.
     pub narrow: fn(&mut Ctx, Request, usize) -> OwnedRequest,
+    /// Whether what has come under a key may be what it waits for: looked at before keys of other shards are brought
+    /// together to try.
+    pub is_enough: fn(Request, &Live) -> bool,
     /// It does not wait for a key that is deleted, or whose consumer group is.
     pub ends_with_key: bool,
 }
@@ -116,6 +120,11 @@ impl Nil {
             Nil::Zero => reply.int(0),
         }
     }
+}
+
+/// Of commands for which one element is enough.
+pub fn any_is_enough(_: Request, _: &Live) -> bool {
+    true
 }
 
 /// Of commands that do not wait but are those that do in all else.

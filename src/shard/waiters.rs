@@ -22,8 +22,8 @@ use super::Shard;
 use super::message::{At, Lock};
 use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
-use crate::keyspace::{Effects, Kind, Touch};
-use crate::resp::{Error, Reply};
+use crate::keyspace::{Effects, Kind, Live, Touch};
+use crate::resp::{Error, Reply, Request};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -118,6 +118,8 @@ pub struct Waiter {
     /// For the one key it stands in the queue of.
     pub request: OwnedRequest,
     pub kind: Kind,
+    /// Whether it is worth calling its coordinator for what is under the key.
+    pub is_enough: fn(Request, &Live) -> bool,
     /// It does not wait for a key that is gone.
     pub ends_with_key: bool,
     /// Its coordinator tries.
@@ -268,12 +270,17 @@ impl Shard {
                 if waiter.called {
                     return;
                 }
+                let is_all_here = self.is_all_here(waiter);
+                if !is_all_here && !self.has_enough(waiter, db, key, now) {
+                    index += 1;
+                    continue;
+                }
                 // Somebody else looks after it, or it is about to be decided whose connections end.
                 if self.front().ends_some() || !waiter.claim.take() {
                     waiters.again.insert(name);
                     return;
                 }
-                waiter.called = !self.is_all_here(waiter);
+                waiter.called = !is_all_here;
                 (waiter.claim.clone(), waiter.attempt, waiter.request.clone(), waiter.at, waiter.called)
             };
             if called {
@@ -305,6 +312,15 @@ impl Shard {
     fn kind_of(&self, db: usize, key: &[u8], now: Now) -> Option<Kind> {
         let key = self.hasher.key(key);
         self.keyspace.borrow_mut().find(db, key, now, Touch::NOTHING).map(|live| live.kind())
+    }
+
+    /// Whether the key has what a coordinator may serve a client with: one that finds nothing would be called again, and
+    /// keep the queue waiting meanwhile.
+    fn has_enough(&self, waiter: &Waiter, db: usize, key: &[u8], now: Now) -> bool {
+        let key = self.hasher.key(key);
+        let mut keyspace = self.keyspace.borrow_mut();
+        let live = keyspace.find(db, key, now, Touch::NOTHING);
+        live.is_none_or(|live| (waiter.is_enough)(waiter.request.as_request(), &live))
     }
 
     /// Whether a request can run here now: one key can, since it was changed just now and nobody has locked it.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ends.rs` | pushing to the ends and taking from them |
 //! | `moves.rs` | from one list to another, and from the first of several; what waits for that |
+//! | `many.rs` | several elements at once from one list to another |
 //! | `inside.rs` | by index and by element |
 //!
 //! A list is packed in its key's entry while `list-max-listpack-size` allows it, else a [`List`] of chunks; when it has
@@ -11,6 +12,7 @@
 
 mod ends;
 mod inside;
+mod many;
 mod moves;
 #[cfg(test)]
 mod tests;
@@ -322,6 +324,36 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
+            name: "lmovem",
+            arity: -5,
+            flags: WRITE | DENY_OOM,
+            keys: Keys::TWO,
+            group: Group::List,
+            since: "8.10.0",
+            complexity: "O(n) in the number of elements moved",
+            summary: "Moves several elements from an end of one list to an end of another and returns them as they stand.",
+            syntax: "source:key destination:key wherefrom:(LEFT|RIGHT) whereto:(LEFT|RIGHT) \
+                     [how-many:(selector:(COUNT count:integer|EXACTLY exactly:integer) ordering:(OBO|BULK))]",
+        },
+        MOVE_MANY,
+    ),
+    Row::new(
+        Spec {
+            name: "blmovem",
+            arity: -6,
+            flags: WRITE | DENY_OOM | BLOCKING,
+            keys: Keys::TWO,
+            group: Group::List,
+            since: "8.10.0",
+            complexity: "O(n) in the number of elements moved",
+            summary: "LMOVEM that waits until there are as many elements as it needs.",
+            syntax: "source:key destination:key wherefrom:(LEFT|RIGHT) whereto:(LEFT|RIGHT) timeout:double \
+                     [how-many:(selector:(COUNT count:integer|EXACTLY exactly:integer) ordering:(OBO|BULK))]",
+        },
+        MOVE_MANY_OR_WAIT,
+    ),
+    Row::new(
+        Spec {
             name: "blmpop",
             arity: -5,
             flags: WRITE | MOVABLE_KEYS | BLOCKING,
@@ -341,6 +373,24 @@ const MOVE: Run = Run::Atomic(
     |across| Box::pin(blocking::once_across(across, blocking::never, moves::try_move_across, Nil::Bulk)),
 );
 
+const MOVE_MANY: Run = Run::Atomic(
+    |ctx, request| blocking::once(ctx, request, blocking::never, many::attempt, Nil::Array),
+    |across| Box::pin(blocking::once_across(across, blocking::never, many::attempt_across, Nil::Array)),
+);
+
+/// Only the source is waited for.
+const MOVE_MANY_OR_WAIT: Run = Run::Blocking(Blocking {
+    wait: many::wait,
+    attempt: (many::attempt, many::attempt_across),
+    once: crate::command::blocking::both_once!(many::wait, many::attempt, many::attempt_across, Nil::Array),
+    nil: Nil::Array,
+    keys: Keys::ONE,
+    kind: Kind::List,
+    narrow: |_, request, _| OwnedRequest::of(request),
+    is_enough: many::is_enough,
+    ends_with_key: false,
+});
+
 const POP_FIRST: Run = Run::Atomic(
     |ctx, request| blocking::once(ctx, request, blocking::never, moves::try_pop_first, Nil::Array),
     |across| Box::pin(blocking::once_across(across, blocking::never, moves::try_pop_first_across, Nil::Array)),
@@ -354,6 +404,7 @@ const POP_OR_WAIT: Run = Run::Blocking(Blocking {
     keys: Keys::ALL_BUT_LAST,
     kind: Kind::List,
     narrow: moves::with_one_key_of_all,
+    is_enough: blocking::any_is_enough,
     ends_with_key: false,
 });
 
@@ -366,6 +417,7 @@ const MOVE_OR_WAIT: Run = Run::Blocking(Blocking {
     keys: Keys::ONE,
     kind: Kind::List,
     narrow: |_, request, _| OwnedRequest::of(request),
+    is_enough: blocking::any_is_enough,
     ends_with_key: false,
 });
 
@@ -382,6 +434,7 @@ const POP_FIRST_OR_WAIT: Run = Run::Blocking(Blocking {
     keys: Keys::COUNTED_LATER,
     kind: Kind::List,
     narrow: moves::with_one_key,
+    is_enough: blocking::any_is_enough,
     ends_with_key: false,
 });
 

@@ -19,7 +19,7 @@ struct Move {
     to: End,
 }
 
-fn parse_end(word: &[u8]) -> Result<End> {
+pub(super) fn parse_end(word: &[u8]) -> Result<End> {
     match word.to_ascii_lowercase().as_slice() {
         b"left" => Ok(End::Front),
         b"right" => Ok(End::Back),

@@ -10,7 +10,7 @@
 //! Who waits does so for one stream at a time, with a request of its own for each, which names the id that was resolved
 //! when the wait began. Whoever reads in a group waits neither for a key that is gone nor for a group that is.
 
-use super::super::blocking::{Blocking, Nil, Wait, milliseconds};
+use super::super::blocking::{Blocking, Nil, Wait, any_is_enough, milliseconds};
 use super::super::spec::Keys;
 use super::super::{Across, Ctx, OwnedRequest};
 use super::handed::Handed;
@@ -35,6 +35,7 @@ pub const XREAD: Blocking = Blocking {
     keys: Keys::STREAMS,
     kind: Kind::Stream,
     narrow: |ctx, request, index| narrow(ctx, request, index, false),
+    is_enough: any_is_enough,
     ends_with_key: false,
 };
 
@@ -44,6 +45,7 @@ pub const XREADGROUP: Blocking = Blocking {
     once: both_once!(XREADGROUP.wait, xreadgroup, xreadgroup_across, XREADGROUP.nil),
     keys: Keys::GROUP_STREAMS,
     narrow: |ctx, request, index| narrow(ctx, request, index, true),
+    is_enough: any_is_enough,
     ends_with_key: true,
     ..XREAD
 };

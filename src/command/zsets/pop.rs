@@ -2,7 +2,9 @@
 
 use super::{change, of_kind, settle, view};
 use crate::command::blocking::both_once;
-use crate::command::blocking::{Blocking, Nil, Wait, WaitFn, first_of, never, once, once_across, seconds};
+use crate::command::blocking::{
+    Blocking, Nil, Wait, WaitFn, any_is_enough, first_of, never, once, once_across, seconds,
+};
 use crate::command::spec::flag::{BLOCKING, FAST, MOVABLE_KEYS, NO_SCRIPT, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_element};
@@ -114,7 +116,17 @@ const fn waiting(
     once: (Handler, AcrossFn),
     (keys, narrow): (Keys, Narrow),
 ) -> Blocking {
-    Blocking { wait, attempt, once, nil: Nil::Array, keys, kind: Kind::Zset, narrow, ends_with_key: false }
+    Blocking {
+        wait,
+        attempt,
+        once,
+        nil: Nil::Array,
+        keys,
+        kind: Kind::Zset,
+        narrow,
+        is_enough: any_is_enough,
+        ends_with_key: false,
+    }
 }
 
 const fn popping(name: &'static str, arity: i32, since: &'static str, syntax: &'static str) -> Spec {

@@ -249,6 +249,7 @@ impl Wait {
                     attempt: blocking.attempt.0,
                     request: narrowed,
                     kind: blocking.kind,
+                    is_enough: blocking.is_enough,
                     ends_with_key: blocking.ends_with_key,
                     called: false,
                 };
