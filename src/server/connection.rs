@@ -48,6 +48,11 @@ impl Line for Connection {
     }
 
     fn take_output(&self) -> Option<Vec<u8>> {
+        if matches!(self.server.transport, Transport::Sockets(_)) {
+            // The ring sends when a turn is over. Here a turn may go on, and what was changed in it must be handed over to
+            // the log before it is acknowledged.
+            self.server.shard.hand_over_records();
+        }
         let mut state = self.client.state.borrow_mut();
         // Some of it may have been made since the end of the connection's last turn.
         hold_for_disk(&self.server, &self.client, &mut state);
@@ -349,6 +354,15 @@ pub async fn resume_unread(server: Rc<Server>) {
         if !rest.is_empty() {
             server.unread.replace(rest);
             server.unread_watch.notify();
+        }
+    }
+}
+
+/// Lets connections go on whose next request had a script in its way.
+pub async fn look_at_held(server: Rc<Server>) {
+    loop {
+        for client in server.held_up.next().await {
+            advance(&server, &client, &[]);
         }
     }
 }

@@ -32,7 +32,7 @@
 //! | `client_memory.rs`, `logging.rs` | what the connections of a shard hold; what it has changed, on its way to the log |
 //! | `client.rs`, `session.rs`, `multi.rs`, `watched.rs`, `tracks.rs`, `replies.rs`, `for_disk.rs` | a connection: its flow, what its commands know, its replies in order, those that wait for the disk |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
-//! | `gate.rs`, `busy.rs` | may a command run: words of flags; scripts that have run for long |
+//! | `gate.rs`, `busy.rs`, `held_up.rs` | may a command run: words of flags; scripts that last; who waits beside these |
 //! | `global.rs`, `snapshots.rs`, `appending.rs`, `files.rs` | the little that shards share; how many clients there may be |
 
 mod appending;
@@ -47,6 +47,7 @@ mod follower;
 mod for_disk;
 mod gate;
 mod global;
+mod held_up;
 mod http;
 mod journal;
 pub mod listen;

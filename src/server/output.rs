@@ -70,6 +70,8 @@ fn hold_what_shows(server: &Server, client: &ClientRef, state: &mut State) {
         server.logging.waiting.borrow_mut().push(client.clone());
     }
     replies.hold_for_disk();
+    // The push that it waits for may be that of this turn, which need not end before something else comes.
+    server.shard.end_turn_soon();
     server.logging.await_disk();
     server.global.log.count_held();
     // It may have come before that was said.

@@ -9,7 +9,7 @@ use super::pubsub;
 use super::replies::Answer;
 use super::rewriting;
 use super::rows;
-use super::run::{in_the_way, script};
+use super::run::script;
 use super::saving;
 use super::server::{Run, Server, Table};
 use super::slowlog::SlowLog;
@@ -60,7 +60,7 @@ pub fn start(server: &Rc<Server>) {
     glommio::spawn_local(connection::resume_paused(server.clone())).detach();
     glommio::spawn_local(connection::look_after(server.clone())).detach();
     glommio::spawn_local(connection::resume_unread(server.clone())).detach();
-    glommio::spawn_local(in_the_way::look_at_held(server.clone())).detach();
+    glommio::spawn_local(connection::look_at_held(server.clone())).detach();
     glommio::spawn_local(client_eviction::keep_below(server.clone())).detach();
     glommio::spawn_local(connection::follow_disk(server.clone())).detach();
     if server.shard.id == 0 {

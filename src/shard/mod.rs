@@ -442,6 +442,11 @@ impl Shard {
         self.outbox.kick();
     }
 
+    /// The turn ends soon, whether or not anything else comes: what was changed in it is handed over then.
+    pub fn end_turn_soon(&self) {
+        self.outbox.kick();
+    }
+
     fn resume_postponed(&self) -> bool {
         if self.has_waiters_to_serve() {
             self.begin_turn();

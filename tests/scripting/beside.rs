@@ -41,7 +41,10 @@ fn who_waits_for_everything_keeps_nobody_waiting() {
         let mut served = 0;
         while began.elapsed() < Duration::from_millis(1_500) {
             assert_eq!(other.call(&format!("SET free:{served} v")), Value::ok());
-            assert_eq!(other.call(&format!("MGET free:{served} free:x")), Value::Array(vec![bulk("v"), Value::NullBulk]));
+            assert_eq!(
+                other.call(&format!("MGET free:{served} free:x")),
+                Value::Array(vec![bulk("v"), Value::NullBulk])
+            );
             served += 1;
         }
         assert!(served > 50, "{served}");

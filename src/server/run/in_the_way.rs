@@ -6,23 +6,16 @@ use super::callee;
 use crate::clock::store_us;
 use crate::command;
 use crate::command::spec::flag::{ALLOW_BUSY, WRITE};
-use crate::net::{Notify, sleep};
+use crate::net::sleep;
 use crate::resp::{Error, Request, Result};
 use crate::server::busy::{LastingScript, Needs};
-use crate::server::client::ClientRef;
-use crate::server::connection::advance;
 use crate::server::multi::Verb;
 use crate::server::plan;
 use crate::server::server::{Command, Run, Server};
 use crate::server::split;
 use crate::server::turn::Turn;
 use crate::shard::{EVERYTHING, HELD_FOR, Lock};
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
-
-/// For each so many requests that are held they are looked at again [`HELD_FOR`] later.
-const LOOKED_AT_ONCE: usize = 64;
 
 /// What becomes of a command that has a script in its way.
 pub enum Way {
@@ -131,31 +124,5 @@ pub async fn let_pass(server: &Server) -> Result {
 pub async fn let_all_pass(server: &Server) {
     while let_pass(server).await.is_err() {
         sleep(HELD_FOR).await;
-    }
-}
-
-/// The connections of a shard whose next request is held.
-#[derive(Default)]
-pub struct HeldUp {
-    clients: RefCell<Vec<ClientRef>>,
-    alarm: Notify,
-}
-
-impl HeldUp {
-    fn add(&self, client: &ClientRef) {
-        self.clients.borrow_mut().push(client.clone());
-        self.alarm.notify();
-    }
-}
-
-/// The task in which held requests are looked at again.
-pub async fn look_at_held(server: Rc<Server>) {
-    loop {
-        server.held_up.alarm.wait().await;
-        let count = server.held_up.clients.borrow().len();
-        sleep(HELD_FOR * (1 + count / LOOKED_AT_ONCE) as u32).await;
-        for client in server.held_up.clients.take() {
-            advance(&server, &client, &[]);
-        }
     }
 }

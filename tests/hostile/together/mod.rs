@@ -47,18 +47,7 @@ pub const FLAGS: &[&str] = &[
 ];
 
 /// What is not done together yet since a known fault is in the way: without a row here it is done.
-pub const LEFT_OUT: &[(Odd, &str)] = &[
-    (Odd::ConfigSetInExec, "CONFIG SET in EXEC waits for ever for what EXEC holds, and everybody behind it"),
-    (Odd::LogSwitched, "CONFIG SET appendonly beside writers leaves clients without their replies"),
-    (Odd::SyncAlways, "under appendfsync always replies of a pipeline come out of order, and clients are forgotten"),
-    (
-        Odd::HoldingBesideScripts,
-        "a shard answers nobody while DBSIZE, SWAPDB, BGSAVE, a script with undeclared keys ... wait for a script that lasts",
-    ),
-    (Odd::EndlessWithoutKeys, "behind an endless script without keys, undeclared keys wait for ever without BUSY"),
-    (Odd::StrayingLate, "a script that meets an undeclared key behind its first write may leave that write done"),
-    (Odd::PurgeInExec, "EXPIRY PURGE in an EXEC that holds the stream of its deaths waits for itself"),
-];
+pub const LEFT_OUT: &[(Odd, &str)] = &[];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Odd {
