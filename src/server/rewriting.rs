@@ -369,7 +369,7 @@ async fn rewrite(server: &Rc<Server>, purpose: Purpose) -> std::result::Result<(
 async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Result<bool, String> {
     let config = server.shard.config();
     let global = server.global.clone();
-    let is_begun = global.log.is_on();
+    let is_begun = global.log.is_on() && !global.log.awaits_base();
     let is_alone = purpose == Purpose::Alone;
     let is_snapshot = config.aof_use_rdb_preamble;
     // The disk is asked while nobody waits for it.
@@ -578,8 +578,10 @@ pub async fn look(server: &Rc<Server>) {
     if is_large && !is_broken {
         log::notice(format_args!("Starting automatic rewriting of AOF on {grown}% growth"));
     }
-    if is_large || is_broken || appending.is_scheduled.load(Ordering::Relaxed) {
+    // The first base could not be written: until there is one nothing that was pushed counts as kept.
+    let lacks_base = global.log.awaits_base();
+    if is_large || is_broken || lacks_base || appending.is_scheduled.load(Ordering::Relaxed) {
         appending.tried_s.store(now_s, Ordering::Relaxed);
-        spawn(server, Purpose::Anew);
+        spawn(server, if lacks_base { Purpose::Begins } else { Purpose::Anew });
     }
 }

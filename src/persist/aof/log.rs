@@ -221,6 +221,8 @@ impl Log {
 
     pub fn set_fsync(&self, fsync: Fsync) {
         self.fsync.store(fsync as u8, Ordering::SeqCst);
+        // Not between the thread's look at that and its wait.
+        drop(self.lock());
         self.wake.notify_all();
         // Replies that were held under `always` have nothing to wait for under the others.
         self.ring();
@@ -482,6 +484,10 @@ impl Log {
             }
             if self.fsync() == Fsync::Always && state.has_ready() {
                 state = self.gather(state);
+                if state.is_writing {
+                    // A shard writes for itself: it was another way of syncing that it was told of.
+                    continue;
+                }
                 state = self.write_batch(state).0;
             }
             if state.position > state.synced && !state.is_broken {
@@ -657,6 +663,11 @@ impl Log {
             self.tell(&state.based);
             self.tell(&state.certain);
         }
+    }
+
+    /// Whether there is no such base yet: a log without one says nothing.
+    pub fn awaits_base(&self) -> bool {
+        self.lock().awaits_base
     }
 
     /// The log goes on at this position.
