@@ -432,10 +432,14 @@ fn events_of(server: &Server, commands: &[&str]) -> Vec<String> {
         let reply = client.call(command);
         assert!(!reply.is_error(), "{command}: {reply:?}");
     }
-    // Every shard has a part in this reply, and sends it behind its events.
-    subscriber.send("DBSIZE");
-    let received = std::iter::from_fn(|| Some(subscriber.read()));
-    let events: Vec<Value> = received.take_while(|received| matches!(received, Value::Push(_))).collect();
+    // Every shard has a part in the first reply, and sends it behind its events. These come behind that reply where it was
+    // asked for before they were there, and before the next one.
+    let mut events: Vec<Value> = Vec::new();
+    for marker in ["DBSIZE", "PING"] {
+        subscriber.send(marker);
+        let received = std::iter::from_fn(|| Some(subscriber.read()));
+        events.extend(received.take_while(|received| matches!(received, Value::Push(_))));
+    }
     let mut events: Vec<(String, String)> = events
         .iter()
         .map(|received| {

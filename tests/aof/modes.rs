@@ -66,3 +66,26 @@ fn no_reply_is_forgotten_while_the_log_is_set_otherwise() {
         assert_eq!(client.call("PING"), simple("PONG"));
     }
 }
+
+/// Over glommio's sockets nothing ended a turn but what came next: what was acknowledged was not in the log until then, and
+/// a reply that waited for the disk waited for that.
+#[test]
+fn a_turn_over_sockets_ends_without_another_one() {
+    for shards in [1, 2] {
+        for fsync in ["everysec", "no", "always"] {
+            let flags = ["--network", "glommio", "--appendonly", "yes", "--appendfsync", fsync, "--save", ""];
+            let mut server = Server::start(Kind::Ember { shards }, &flags);
+            for n in 1..=4 {
+                let mut client = server.client();
+                assert_eq!(client.call("INCR n"), int(n), "{fsync}");
+                assert!(!client.call(&format!("XGROUP CREATE s:{n} g $ MKSTREAM")).is_error());
+                // What changes nothing that the log has to say.
+                assert!(client.call(&format!("XREADGROUP GROUP g c STREAMS s:{n} >")).is_null());
+                assert_eq!(client.call(&format!("SET last {n}")), Value::ok());
+                server.signal("KILL");
+                server = server.restart(&flags);
+                assert_eq!(server.client().call("GET last").text(), n.to_string(), "{fsync}");
+            }
+        }
+    }
+}

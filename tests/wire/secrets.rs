@@ -50,7 +50,9 @@ fn passwords_are_shown_to_nobody() {
         assert!(log.contains("(redacted)") && !log.contains(SECRET), "{log}");
         let lines: String = seen.drain(Duration::from_millis(500)).iter().map(|line| line.text()).collect();
         assert!(!lines.contains(SECRET), "{lines}");
-        assert_eq!(lines.matches("\"mark\"").count(), 2 * SAY_IT.len(), "{lines}");
+        // (Redis refuses some of them before its monitors see what comes next.)
+        let seen_all = lines.matches("\"mark\"").count() == 2 * SAY_IT.len();
+        assert!(!server.kind().is_ember() || seen_all, "{lines}");
         assert!(!server.kind().is_ember() || !server.output().contains(SECRET), "{}", server.output());
     });
 }
