@@ -1,13 +1,15 @@
 //! A command that runs as a task, because it asks other shards, or waits. Nothing of its connection overtakes it.
 
 use crate::clock::store_us;
+use crate::command::spec::Group;
+use crate::command::spec::flag::{MAY_REPLICATE, READ, WRITE};
 use crate::command::{CommandId, OwnedRequest};
 use crate::net::note_woken;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::Client;
 use crate::server::output::{hold_for_disk, show_everything};
 use crate::server::replies::Answer;
-use crate::server::server::{Server, TaskCtx, TaskFuture};
+use crate::server::server::{Command, Server, TaskCtx, TaskFuture};
 use crate::server::session::Close;
 use crate::server::slowlog::SlowLog;
 use crate::server::turn::{Progress, Turn, log_slow};
@@ -37,12 +39,13 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
     let reply = turn.replies.expect(muted, turn.server.shard.id, 0);
     turn.flow.barrier = true;
     let (server, client, proto) = (turn.server.clone(), turn.client.clone(), turn.session.proto);
+    let shows = shows_data(server.table.get(call.command));
     note_woken();
     glommio::spawn_local(async move {
         // glommio runs a new task at once; this one must not before the connection's turn is over.
         yield_now().await;
         let bytes = or_error(future.await, proto);
-        if server.shard.durable.is_kept() {
+        if shows && server.shard.durable.is_kept() {
             // Whoever has let go of its keys by now has handed over what has changed.
             server.shard.call_all(|_| ()).await;
         }
@@ -55,7 +58,9 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
             let mut state = client.state.borrow_mut();
             let answer = Answer { reply, part: 0, bytes: &bytes, command, ns };
             state.replies.fill(&server.shard.meter, answer, std::iter::empty());
-            show_everything(&server, &mut state);
+            if shows {
+                show_everything(&server, &mut state);
+            }
             hold_for_disk(&server, &client, &mut state);
             if state.session.close != Close::No {
                 state.flow.close = state.session.close;
@@ -64,6 +69,14 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
         server.postpone(&client);
     })
     .detach();
+}
+
+/// Whether a reply may show changes that are not on the disk for certain. What tells about the server alone, or ends a
+/// script, waits for no disk: else nobody could ask why all others wait.
+fn shows_data(command: &Command) -> bool {
+    let is_about_server = matches!(command.spec.group, Group::Server | Group::Connection);
+    let touches = command.spec.flags & (READ | WRITE | MAY_REPLICATE) != 0;
+    touches || !(is_about_server || command.full_name.ends_with("|kill"))
 }
 
 /// A reply that was made, or the error in its place.
