@@ -81,6 +81,8 @@ fn who_strays_beside_an_endless_script_is_told() {
         on_embers(&["--busy-reply-threshold", "300", "--busy-script-scope", scope], |server| {
             let (mut endless, mut stray, mut other) = (server.client(), server.client(), server.client());
             endless.send_raw(&encode(&["EVAL", ENDLESS, "0"]));
+            // It lasts: this would tell of a function that does.
+            assert!(wait_until(LONG, || other.call("FUNCTION KILL").text().starts_with("BUSY")));
             assert!(wait_until(LONG, || other.call("DBSIZE").is_error()));
             stray.send_raw(&encode(&["EVAL", "return redis.call('SET', 'un' .. 'declared', 1)", "0"]));
             assert_eq!(stray.read().text(), BUSY);
