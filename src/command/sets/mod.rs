@@ -276,15 +276,10 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            name: "sintercard",
-            arity: -3,
-            flags: READ | MOVABLE_KEYS,
-            keys: Keys::COUNTED,
-            group: Group::Set,
-            since: "7.0.0",
             complexity: "O(n m) in the size of the smallest set and the number of sets",
             summary: "Counts the members that are in all of several sets, up to a limit.",
             syntax: "numkeys:integer key... [LIMIT limit:integer]",
+            ..counting("sintercard", "7.0.0")
         },
         Run::Atomic(
             |ctx, request| cardinality::here(ctx, request, Operation::Inter),
@@ -293,15 +288,10 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            name: "sunioncard",
-            arity: -3,
-            flags: READ | MOVABLE_KEYS,
-            keys: Keys::COUNTED,
-            group: Group::Set,
-            since: "8.10.0",
             complexity: "O(n) in the number of members of all sets",
             summary: "Counts the members that are in any of several sets, up to a limit, or estimates their number.",
             syntax: "numkeys:integer key... [APPROX] [LIMIT limit:integer]",
+            ..counting("sunioncard", "8.10.0")
         },
         Run::Atomic(
             |ctx, request| cardinality::here(ctx, request, Operation::Union),
@@ -310,15 +300,10 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            name: "sdiffcard",
-            arity: -3,
-            flags: READ | MOVABLE_KEYS,
-            keys: Keys::COUNTED,
-            group: Group::Set,
-            since: "8.10.0",
             complexity: "O(n) in the number of members of all sets",
             summary: "Counts the members of a set that are in none of the others, up to a limit.",
             syntax: "numkeys:integer key... [LIMIT limit:integer]",
+            ..counting("sdiffcard", "8.10.0")
         },
         Run::Atomic(
             |ctx, request| cardinality::here(ctx, request, Operation::Diff),
@@ -405,4 +390,19 @@ fn sscan(ctx: &mut Ctx, request: Request) -> Result {
     }
     reply_page(&mut ctx.reply, next, &found);
     Ok(())
+}
+
+/// A command that counts the members of what several sets make. The rest is said of each.
+const fn counting(name: &'static str, since: &'static str) -> Spec {
+    Spec {
+        name,
+        arity: -3,
+        flags: READ | MOVABLE_KEYS,
+        keys: Keys::COUNTED,
+        group: Group::Set,
+        since,
+        complexity: "",
+        summary: "",
+        syntax: "",
+    }
 }

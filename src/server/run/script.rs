@@ -538,7 +538,9 @@ impl Running {
     /// else wants the keys that it asks for, it gets them.
     fn widen(&mut self, asked: &Asked) -> bool {
         let has_them = self.caller.widen(asked.request(), |locks| self.transaction.widen(locks));
-        self.tell_what_is_held();
+        if has_them {
+            self.tell_what_is_held();
+        }
         has_them
     }
 
