@@ -4,9 +4,10 @@ use super::client::ClientRef;
 use crate::net::{Notify, sleep};
 use crate::shard::HELD_FOR;
 use std::cell::RefCell;
+use std::time::Duration;
 
-/// For each so many they are looked at [`HELD_FOR`] later.
-const LOOKED_AT_ONCE: usize = 64;
+/// Of a shard's time they take one part in so many: there may be thousands of them, or one whose request names a million keys.
+const PARTS: u32 = 8;
 
 #[derive(Default)]
 pub struct HeldUp {
@@ -20,11 +21,10 @@ impl HeldUp {
         self.alarm.notify();
     }
 
-    /// Those that are to be looked at, when it is time.
-    pub async fn next(&self) -> Vec<ClientRef> {
+    /// Those that are to be looked at, when it is time; `took` is how long it took the last time.
+    pub async fn next(&self, took: Duration) -> Vec<ClientRef> {
         self.alarm.wait().await;
-        let count = self.clients.borrow().len();
-        sleep(HELD_FOR * (1 + count / LOOKED_AT_ONCE) as u32).await;
+        sleep(HELD_FOR.max(took * (PARTS - 1))).await;
         self.clients.take()
     }
 }
