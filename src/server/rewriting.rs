@@ -389,7 +389,7 @@ async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Res
     });
     let prepared = prepared.await.and_then(|prepared| prepared).map_err(|error| error.to_string())?;
     let (increment, manifest, base, number, path) = prepared;
-    let begun = begin_part(server, increment).await?;
+    let begun = begin_part(server, increment, is_begun).await?;
     if begun.is_snapshot() != is_snapshot {
         // It was set otherwise meanwhile, and the file has the wrong name.
         server.shard.call_all(|shard| shard.stop_saving()).await;
@@ -437,10 +437,20 @@ fn add_increment(files: &Files, manifest: &mut Manifest) -> io::Result<Appendabl
 }
 
 /// The moment: what was changed before goes to the file before, what is changed later to this one, and what there is now
-/// is going to be written down.
-async fn begin_part(server: &Rc<Server>, increment: Option<Appendable>) -> std::result::Result<Begun, String> {
+/// is going to be written down. `is_begun`: the increment was made for a log that goes on.
+async fn begin_part(
+    server: &Rc<Server>,
+    increment: Option<Appendable>,
+    is_begun: bool,
+) -> std::result::Result<Begun, String> {
     let_all_pass(server).await;
     let transaction = hold_everything(&server.shard).await;
+    // Who turns the log off, or on, holds everything, too.
+    let has_files = increment.is_none() || server.global.appending.files().is_some();
+    if !has_files || is_begun && !server.global.log.is_on() {
+        drop(transaction);
+        return Err("the log was turned off meanwhile".to_owned());
+    }
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let position = match increment {
         Some(file) => begin_increment(server, file).await,
@@ -531,8 +541,9 @@ async fn end(server: &Rc<Server>) {
     // (The disk may take its time.)
     let _ = server.transport.beside(move || log.set_on(false)).await;
     server.shard.call_all(follow_log).await;
-    drop(transaction);
+    // Before anybody begins another one: a rewrite that is under way finds that its log is over.
     *server.global.appending.files() = None;
+    drop(transaction);
     log::notice(format_args!("The append only file is off"));
 }
 

@@ -55,7 +55,7 @@ fn rewrite(server: &Server) {
 }
 
 /// Ends the server without a word, and starts it with the log on.
-fn killed(server: Server) -> Server {
+pub fn killed(server: Server) -> Server {
     server.signal("KILL");
     let server = server.restart(&ON);
     until_loaded(&server);

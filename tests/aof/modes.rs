@@ -1,6 +1,7 @@
 //! The log is turned on and off, and set to other ways of reaching the disk, while clients write and wait for it.
 
-use crate::common::{Kind, Server, Value, int, simple, wait_until};
+use super::files::killed;
+use crate::common::{Kind, Server, Value, bulk, int, simple, wait_until};
 use std::thread;
 use std::time::Duration;
 
@@ -87,5 +88,32 @@ fn a_turn_over_sockets_ends_without_another_one() {
                 assert_eq!(server.client().call("GET last").text(), n.to_string(), "{fsync}");
             }
         }
+    }
+}
+
+/// A rewrite that was under way when the log ended turned it on again, without files: replies waited for ever, and what was
+/// acknowledged was in no log.
+#[test]
+fn a_rewrite_begins_no_log_that_has_ended() {
+    let asks = ["BGREWRITEAOF", "CONFIG SET appendonly no", "CONFIG SET appendonly yes", "INCR n"];
+    for (shards, seed) in [(1, 1), (1, 2), (3, 3)] {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let flags = ["--appendonly", "yes", "--appendfsync", "always"];
+        let server = Server::start(Kind::Ember { shards }, &flags);
+        let mut client = server.client();
+        for round in 0..100 {
+            let mut lines: Vec<&str> = (0..6).map(|_| asks[rng.usize(..asks.len())]).collect();
+            lines.extend(["CONFIG SET appendonly yes", "SET last"]);
+            let (last, lines) = lines.split_last().expect("there are some");
+            lines.iter().for_each(|line| client.send(line));
+            client.send(&format!("{last} {round}"));
+            (0..=lines.len()).for_each(|_| drop(client.read()));
+        }
+        let has_begun = || server.info("aof_enabled").as_deref() == Some("1");
+        assert!(wait_until(PATIENCE, || has_begun() && server.info("aof_rewrite_in_progress").as_deref() == Some("0")));
+        assert_eq!(server.info("aof_last_bgrewrite_status").as_deref(), Some("ok"));
+        assert_eq!(client.call("SET last kept"), Value::ok());
+        let server = killed(server);
+        assert_eq!(server.client().call("GET last"), bulk("kept"));
     }
 }
