@@ -19,7 +19,7 @@
 //! [`Front::ends_some`]: super::Front::ends_some
 
 use super::Shard;
-use super::message::{At, Lock};
+use super::message::{At, EVERYTHING, Lock};
 use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
 use crate::keyspace::{Effects, Kind, Live, Touch};
@@ -135,11 +135,17 @@ pub enum News {
     Called,
 }
 
+/// A key in its database.
+type Name = (usize, Box<[u8]>);
+
 #[derive(Default)]
 pub(super) struct Waiters {
-    queues: HashMap<(usize, Box<[u8]>), Queue>,
-    /// Keys whose first waiter somebody else was looking after, or that were held.
-    again: BTreeSet<(usize, Box<[u8]>)>,
+    queues: HashMap<Name, Queue>,
+    /// Keys whose first waiter somebody else was looking after.
+    again: BTreeSet<Name>,
+    /// Changed keys that were held, by their hashes: they are looked at when they are let go of, and not before, since one
+    /// hold may have very many and takes many steps.
+    held: HashMap<u64, BTreeSet<Name>, ahash::RandomState>,
 }
 
 /// Who waits for one key. (Boxed, since those who leave from the middle move half of the others.)
@@ -160,7 +166,7 @@ impl Queue {
 
 impl Waiters {
     /// Takes a client out of a queue, which goes with the last of them.
-    fn take_out(&mut self, name: &(usize, Box<[u8]>), index: usize, effects: &mut Effects) -> Option<Box<Waiter>> {
+    fn take_out(&mut self, name: &Name, index: usize, effects: &mut Effects) -> Option<Box<Waiter>> {
         let queue = self.queues.get_mut(name)?;
         let waiter = queue.waiters.remove(index)?;
         queue.ending_with_key -= usize::from(waiter.ends_with_key);
@@ -224,6 +230,7 @@ impl Shard {
 
     #[cold]
     fn serve_ready(&self) {
+        debug_assert!(self.is_busy() || self.waiters.borrow().held.is_empty(), "whoever lets go of keys says so");
         let again = std::mem::take(&mut self.waiters.borrow_mut().again);
         again.iter().for_each(|(db, key)| self.serve_key(*db, key));
         loop {
@@ -240,19 +247,34 @@ impl Shard {
         }
     }
 
-    /// Whether a queue has to be looked at again soon. While somebody holds keys, that is when they are released.
+    /// Whether a queue has to be looked at again soon. While somebody holds keys, that is when they are released: who looks
+    /// after a waiter may wait for one of them.
     pub(super) fn has_waiters_to_serve(&self) -> bool {
         self.has_waiters.get() && !self.is_busy() && !self.waiters.borrow().again.is_empty()
     }
 
-    fn serve_key(&self, db: usize, key: &[u8]) {
-        let name = (db, key.into());
-        if self.is_held(self.hasher.hash(key)) {
-            // What changed it is not done: see `release`.
-            self.waiters.borrow_mut().again.insert(name);
+    /// These are not held any more: those who wait for the ones that have changed meanwhile are served next.
+    pub(super) fn serve_released(&self, locks: &[Lock]) {
+        let waiters = &mut *self.waiters.borrow_mut();
+        if waiters.held.is_empty() {
             return;
         }
-        let now = self.moment_before_all(self.hasher.hash(key));
+        for lock in locks.iter().filter(|lock| lock.write) {
+            match lock.hash {
+                EVERYTHING => waiters.again.extend(waiters.held.drain().flat_map(|(_, names)| names)),
+                hash => waiters.again.extend(waiters.held.remove(&hash).into_iter().flatten()),
+            }
+        }
+    }
+
+    fn serve_key(&self, db: usize, key: &[u8]) {
+        let (name, hash): (Name, u64) = ((db, key.into()), self.hasher.hash(key));
+        if self.is_held(hash) {
+            // What changed it is not done.
+            self.waiters.borrow_mut().held.entry(hash).or_default().insert(name);
+            return;
+        }
+        let now = self.moment_before_all(hash);
         let (mut index, mut kind) = (0, self.kind_of(db, key, now));
         loop {
             let (claim, handler, request, at, called) = {
@@ -336,7 +358,7 @@ impl Shard {
     }
 
     /// Tells a connection what has become of its wait.
-    fn tell_waiter(&self, name: &(usize, Box<[u8]>), index: usize, news: News) {
+    fn tell_waiter(&self, name: &Name, index: usize, news: News) {
         let (client, origin, claim) = {
             let waiter = &self.waiters.borrow().queues[name].waiters[index];
             (waiter.client, waiter.origin, waiter.claim.clone())

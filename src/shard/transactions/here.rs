@@ -31,19 +31,17 @@ impl Shard {
     pub(in crate::shard) fn widen(&self, number: u64, locks: &[Lock]) -> bool {
         let waiting = &mut *self.transactions.waiting.borrow_mut();
         let id = waiting.holds[&(self.id, number)];
-        let held = &waiting.pending[id].locks;
-        let new: SmallVec<[Lock; 4]> =
-            locks.iter().filter(|lock| !held.iter().any(|held| held.hash == lock.hash)).copied().collect();
-        if new.iter().any(|lock| waiting.locks.is_taken(*lock)) {
+        let place = waiting.pending[id].place;
+        let mut new = locks.iter().filter(|lock| !waiting.locks.has_entered(place, lock.hash));
+        if new.any(|lock| waiting.locks.is_taken(*lock)) {
             return false;
         }
-        for lock in new {
+        for lock in locks {
             // A command may name a key twice.
-            if !waiting.pending[id].locks.iter().any(|held| held.hash == lock.hash) {
-                let place = waiting.pending[id].place;
-                let missing = waiting.locks.enter(id, place, &[lock], |_| ());
+            if !waiting.locks.has_entered(place, lock.hash) {
+                let missing = waiting.locks.enter(id, place, &[*lock], |_| ());
                 debug_assert_eq!(missing, 0, "nobody has these keys");
-                waiting.pending[id].locks.push(lock);
+                waiting.pending[id].locks.push(*lock);
             }
         }
         true

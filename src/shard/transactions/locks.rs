@@ -75,6 +75,17 @@ impl Locks {
         self.of_everything > 0
     }
 
+    /// Who has a key to write it, or is the first to get it.
+    pub fn first_writer(&self, hash: u64) -> Option<usize> {
+        let (_, first) = self.queues.get(&hash)?.entries.first_key_value()?;
+        first.write.then_some(first.owner)
+    }
+
+    /// Whether somebody at this place has entered the queue of a key.
+    pub fn has_entered(&self, place: Place, hash: u64) -> bool {
+        self.queues.get(&hash).is_some_and(|queue| queue.entries.contains_key(&place))
+    }
+
     /// What is locked, as long as that is no more than so much.
     pub fn hashes(&self, max: usize) -> Option<impl Iterator<Item = u64>> {
         (self.queues.len() <= max).then(|| self.queues.keys().copied().filter(|hash| *hash != EVERYTHING))

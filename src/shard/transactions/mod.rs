@@ -285,21 +285,16 @@ impl Shard {
 
     /// Whether a coordinator has a key, and is not done.
     pub fn is_held(&self, hash: u64) -> bool {
-        let holds = |pending: &Pending| {
-            let locks =
-                || pending.locks.iter().any(|lock| lock.write && (lock.hash == hash || lock.hash == EVERYTHING));
-            matches!(&pending.what, What::Hold(hold) if hold.started) && locks()
-        };
         self.transactions.busy.get() && {
             let waiting = self.transactions.waiting.borrow();
-            waiting.holds.values().any(|id| holds(&waiting.pending[*id]))
+            let holds = |id: usize| matches!(&waiting.pending[id].what, What::Hold(hold) if hold.started);
+            [hash, EVERYTHING].into_iter().filter_map(|hash| waiting.locks.first_writer(hash)).any(holds)
         }
     }
 
-    /// Whether a coordinator has everything, and is not done. (All holds are looked at only where one of them may be it:
-    /// the cycle asks before each slice, and there may be thousands.)
+    /// Whether a coordinator has everything, and is not done.
     pub(super) fn is_everything_held(&self) -> bool {
-        self.is_busy() && self.is_everything_locked() == Some(true) && self.is_held(EVERYTHING)
+        self.is_held(EVERYTHING)
     }
 
     fn locks_of<'r>(&'r self, at: &At, request: Request<'r>) -> impl Iterator<Item = Lock> + use<'r> {
@@ -797,6 +792,7 @@ impl Shard {
             let hold = pending.hold();
             let part_of = journal::Transaction { number, shards: hold.writers };
             self.tell_heard(Some(part_of), now, std::mem::take(&mut hold.heard));
+            self.serve_released(&waiting.pending[id].locks);
             waiting.leave(id);
         }
         // Before anybody else has the keys.
