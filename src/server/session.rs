@@ -183,7 +183,8 @@ impl Session {
     /// What it has sent, and what others know of it, but for its input and output.
     pub fn memory_bytes(&self) -> usize {
         let queued = self.multi.as_ref().map_or(0, |multi| multi.bytes());
-        queued + self.watched.bytes() + self.heard_bytes + self.tracks_bytes + self.name.capacity()
+        let named = self.name.capacity() + self.lib_name.capacity() + self.lib_ver.capacity();
+        queued + self.watched.bytes() + self.heard_bytes + self.tracks_bytes + named
     }
 
     /// What CLIENT CACHING says of the next command.

@@ -79,6 +79,14 @@ fn a_library_tells_its_name_and_version() {
             client.command(&["CLIENT", "SETINFO", "LIB-NAME", "two words"]),
             error("ERR lib-name cannot contain spaces, newlines or special characters.")
         );
+        let long = "n".repeat(16_385);
+        for (request, what) in
+            [("SETNAME", "Client names"), ("SETINFO lib-name", "lib-name"), ("SETINFO lib-ver", "lib-ver")]
+        {
+            assert_eq!(client.call(&format!("CLIENT {request} {}", &long[1..])), Value::ok());
+            let refused = error(&format!("ERR {what} cannot be longer than 16384 bytes."));
+            assert_eq!(client.call(&format!("CLIENT {request} {long}")), refused);
+        }
     });
 }
 

@@ -215,9 +215,14 @@ pub fn set_name(session: &mut Session, name: &[u8]) -> Result {
     Ok(())
 }
 
+/// The longest name of a connection, and of its library. (Redis keeps any; every CLIENT LIST repeats them.)
+const ATTRIBUTE_BYTES_MAX: usize = 16 << 10;
+
 /// What may stand in a line of CLIENT LIST, whose fields are separated by spaces.
 fn attribute(value: &[u8], what: &str) -> Result<Vec<u8>> {
-    if value.iter().all(u8::is_ascii_graphic) {
+    if value.len() > ATTRIBUTE_BYTES_MAX {
+        Err(Error::err(format_args!("{what} cannot be longer than {ATTRIBUTE_BYTES_MAX} bytes.")))
+    } else if value.iter().all(u8::is_ascii_graphic) {
         Ok(value.to_vec())
     } else {
         Err(Error::err(format_args!("{what} cannot contain spaces, newlines or special characters.")))
