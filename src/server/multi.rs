@@ -26,8 +26,8 @@ pub struct Multi {
 #[derive(Clone, Copy)]
 pub struct Queued {
     pub command: CommandId,
-    /// Its first argument, and the end.
-    args: (usize, usize),
+    /// Its first argument, and the end. (Of more of them than this no memory holds the bytes that a transaction may have.)
+    args: (u32, u32),
 }
 
 impl Multi {
@@ -44,10 +44,10 @@ impl Multi {
         let start = self.args.arg_count();
         request.from(0).for_each(|arg| self.args.push(arg));
         self.flags.add(flags);
-        self.commands.push(Queued { command, args: (start, self.args.arg_count()) });
+        self.commands.push(Queued { command, args: (start as u32, self.args.arg_count() as u32) });
     }
 
     pub fn request(&self, queued: Queued) -> Request<'_> {
-        self.args.part(queued.args.0..queued.args.1)
+        self.args.part(queued.args.0 as usize..queued.args.1 as usize)
     }
 }

@@ -4,7 +4,7 @@ use super::multi::{Multi, Queued};
 use super::replies::Gather;
 use super::server::{Command, Run, Server};
 use super::session::Session;
-use super::split::{self, Parts, Routes, common_target, routes};
+use super::split::{self, FewRoutes, Parts, Route, common_target, few_routes};
 use crate::command::governed::{self, refuses_pairs};
 use crate::command::spec::Keys;
 use crate::command::spec::flag::WRITE;
@@ -59,13 +59,14 @@ pub struct Planned<'t> {
     pub queued: Queued,
     /// SELECT may stand before it.
     pub db: usize,
-    pub routes: Routes,
+    pub routes: FewRoutes,
 }
 
 impl<'t> Plan<'t> {
     pub fn of(server: &'t Server, multi: &Multi, session: &Session) -> Plan<'t> {
         let shard = &server.shard;
-        let mut plan = Plan { way: Way::Parts, commands: Vec::new(), has_session_commands: false };
+        let commands = Vec::with_capacity(multi.commands().len());
+        let mut plan = Plan { way: Way::Parts, commands, has_session_commands: false };
         let mut db = session.db;
         let mut needs_steps = false;
         // The shards of all keys; where there are none anything can run here.
@@ -75,7 +76,7 @@ impl<'t> Plan<'t> {
             let command = server.table.get(queued.command);
             let request = multi.request(*queued);
             let run = run_of(server, command, request);
-            let mut planned = Planned { command, run, queued: *queued, db, routes: Routes::new() };
+            let mut planned = Planned { command, run, queued: *queued, db, routes: FewRoutes::new() };
             match run {
                 Run::Data(command::Run::Cursor(..)) => {
                     planned.routes = [(0, walk::cursor_shard(request, shard.count))].into_iter().collect();
@@ -87,7 +88,7 @@ impl<'t> Plan<'t> {
                 Run::Data(command::Run::Coordinated(_)) if command.spec.keys.name_others(request) => needs_steps = true,
                 Run::Data(_) if !command.spec.keys.are_complete(request) => {}
                 Run::Data(run) => {
-                    planned.routes = routes(&shard.hasher, command.spec.keys, request);
+                    planned.routes = few_routes(&shard.hasher, command.spec.keys, request);
                     needs_steps |= match run {
                         command::Run::Atomic(..) => are_apart(&planned.routes),
                         command::Run::Coordinated(_) => true,
@@ -148,7 +149,7 @@ pub fn selects(command: &Command, request: Request, server: &Server) -> Option<u
 }
 
 /// Whether keys live on several shards.
-pub fn are_apart(routes: &Routes) -> bool {
+pub fn are_apart(routes: &[Route]) -> bool {
     !routes.is_empty() && common_target(routes).is_none()
 }
 
@@ -174,7 +175,7 @@ impl Targets {
 /// Writes a command's parts; what gathers their replies comes back.
 pub fn split_command(
     run: Run,
-    routes: &Routes,
+    routes: &[Route],
     parts: &mut impl Parts,
     at: At,
     (request, keys): (Request, Keys),
@@ -188,7 +189,7 @@ pub fn split_command(
             split::together(parts, (handler, None), at, false, request, target, routes)
         }
         Run::Data(command::Run::Cursor(handler, _)) => {
-            let everything = routes.iter().map(|&(_, target)| (EVERYTHING, target)).collect();
+            let everything: FewRoutes = routes.iter().map(|&(_, target)| (EVERYTHING, target)).collect();
             split::together(parts, (handler, None), at, false, request, target, &everything)
         }
         Run::Data(command::Run::Spread(handler, merge)) => {

@@ -8,10 +8,22 @@ use crate::resp::Request;
 use crate::shard::{At, Builder, EVERYTHING, Lock, Ticket};
 use smallvec::SmallVec;
 
-/// Hash and shard of each key of a request, in their order.
-pub type Routes = SmallVec<[(u64, usize); 16]>;
+/// Hash and shard of a key.
+pub type Route = (u64, usize);
+/// Those of each key of a request, in their order.
+pub type Routes = SmallVec<[Route; 16]>;
+/// The same for one of very many requests.
+pub type FewRoutes = SmallVec<[Route; 1]>;
 
 pub fn routes(hasher: &Hasher, keys: Keys, request: Request) -> Routes {
+    collect_routes(hasher, keys, request)
+}
+
+pub fn few_routes(hasher: &Hasher, keys: Keys, request: Request) -> FewRoutes {
+    collect_routes(hasher, keys, request)
+}
+
+fn collect_routes<R: FromIterator<Route>>(hasher: &Hasher, keys: Keys, request: Request) -> R {
     let route = |index| {
         let key = hasher.key(request.arg(index));
         (key.hash, hasher.shard_of(key))
@@ -20,13 +32,13 @@ pub fn routes(hasher: &Hasher, keys: Keys, request: Request) -> Routes {
 }
 
 /// The shard that has all keys.
-pub fn common_target(routes: &Routes) -> Option<usize> {
+pub fn common_target(routes: &[Route]) -> Option<usize> {
     let (_, first) = *routes.first()?;
     routes.iter().all(|(_, target)| *target == first).then_some(first)
 }
 
 /// The hash of the first key; any where there is none.
-pub fn first_hash(routes: &Routes) -> u64 {
+pub fn first_hash(routes: &[Route]) -> u64 {
     routes.first().map_or(0, |(hash, _)| *hash)
 }
 
@@ -45,7 +57,7 @@ pub fn spread(
     at: At,
     muted: bool,
     (request, keys): (Request, Keys),
-    routes: &Routes,
+    routes: &[Route],
 ) -> Gather {
     let mut positions: SmallVec<[(usize, Vec<u32>); 4]> = SmallVec::new();
     let (first, step) = (keys.first(), keys.step());
@@ -77,7 +89,7 @@ pub fn everywhere(
     shards: usize,
 ) -> Gather {
     for target in 0..shards {
-        whole(parts, handler, at, request, target, &[(EVERYTHING, target)].into_iter().collect(), true);
+        whole(parts, handler, at, request, target, &[(EVERYTHING, target)], true);
     }
     Gather::new(Some(merge), at, muted, 0, vec![Vec::new(); shards])
 }
@@ -90,7 +102,7 @@ pub fn together(
     muted: bool,
     request: Request,
     target: usize,
-    routes: &Routes,
+    routes: &[Route],
 ) -> Gather {
     whole(parts, handler, at, request, target, routes, at.write);
     Gather::new(merge, at, muted, routes.len(), vec![(0..routes.len() as u32).collect()])
@@ -102,7 +114,7 @@ fn whole(
     at: At,
     request: Request,
     target: usize,
-    routes: &Routes,
+    routes: &[Route],
     write: bool,
 ) {
     parts.part(target, handler, at);

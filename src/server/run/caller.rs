@@ -15,7 +15,7 @@ use crate::server::monitor;
 use crate::server::plan;
 use crate::server::server::{Command, Found, Run, Server};
 use crate::server::session::Session;
-use crate::server::split::{self, Routes};
+use crate::server::split::{self, Route, Routes};
 use crate::shard::{At, EVERYTHING, Lock, Space};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -74,7 +74,7 @@ pub struct Planned {
 impl Caller {
     /// For a script that is called at this place, with these keys, and which may say that it runs whatever memory there is.
     /// Before it begins room is made for it.
-    pub fn new(server: &Rc<Server>, at: At, routes: &Routes, now: Now, allows_oom: bool) -> Caller {
+    pub fn new(server: &Rc<Server>, at: At, routes: &[Route], now: Now, allows_oom: bool) -> Caller {
         // Whether it may be called was asked already; what stands in the way of that does not in its commands'.
         let standing = Standing { authenticated: true, ..Standing::default() };
         let config = server.shard.config();
@@ -203,7 +203,7 @@ impl Caller {
         Conditions { full: self.conditions.full && !self.has_written.get(), ..self.conditions }
     }
 
-    fn at(&self, command: &Command, proto: Proto, routes: &Routes) -> At {
+    fn at(&self, command: &Command, proto: Proto, routes: &[Route]) -> At {
         At {
             db: self.db.get(),
             proto,
@@ -218,7 +218,7 @@ impl Caller {
     }
 
     /// Whether a command stays within what the script may touch.
-    fn reaches(&self, command: &Command, run: Run, routes: &Routes) -> bool {
+    fn reaches(&self, command: &Command, run: Run, routes: &[Route]) -> bool {
         // What was published cannot be undone.
         let is_told = self.saves.get() && command.spec.has(MAY_REPLICATE);
         let within = |hashes: &Hashes| !is_told && !needs_everything(run) && are_among(routes, hashes);
@@ -236,7 +236,7 @@ impl Caller {
     }
 
     /// Whether a command is about nothing but keys that the script has declared.
-    fn has_declared(&self, command: &Command, run: Run, request: Request, routes: &Routes) -> bool {
+    fn has_declared(&self, command: &Command, run: Run, request: Request, routes: &[Route]) -> bool {
         !needs_everything(run) && !command.spec.keys.name_others(request) && are_among(routes, &self.declared)
     }
 
@@ -267,7 +267,7 @@ impl Caller {
         run: command::Run,
         at: At,
         request: Request,
-        routes: &Routes,
+        routes: &[Route],
         out: &mut Vec<u8>,
     ) -> bool {
         let shard = &self.server.shard;
@@ -298,7 +298,7 @@ impl Caller {
     }
 
     /// Takes down what a command is about to change, if that was not done before; whether that can be done.
-    fn save(&self, at: At, routes: &Routes, request: Request, command: &Command) -> bool {
+    fn save(&self, at: At, routes: &[Route], request: Request, command: &Command) -> bool {
         let shard = &self.server.shard;
         self.databases(at, command, request).into_iter().flatten().all(|db| {
             command.spec.keys.indexes(request).zip(routes).all(|(index, &(hash, _))| {
@@ -365,7 +365,7 @@ fn names_block(request: Request) -> bool {
     false
 }
 
-fn are_among(routes: &Routes, hashes: &Hashes) -> bool {
+fn are_among(routes: &[Route], hashes: &Hashes) -> bool {
     routes.iter().all(|(hash, _)| hashes.binary_search(hash).is_ok())
 }
 

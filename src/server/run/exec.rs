@@ -26,7 +26,7 @@ use crate::server::split::{Parts, Sent, first_hash};
 use crate::server::turn::{Progress, Turn};
 use crate::server::watch::{check_watched, unwatch, watched_args};
 use crate::server::watched::WatchedKey;
-use crate::shard::{At, Lock};
+use crate::shard::{At, Lock, Shard};
 use smallvec::SmallVec;
 use std::cell::Cell;
 
@@ -184,17 +184,12 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
     let proto = turn.session.proto;
     if same {
         Reply::new(&mut turn.replies.out, proto).array(plan.commands.len());
-        let routed = plan
-            .commands
-            .iter()
-            .flat_map(|planned| planned.routes.iter().map(|(hash, _)| Lookup::key(planned.db, *hash)));
-        let routed: SmallVec<[Lookup; 16]> = routed.collect();
-        for some in routed.chunks(PREFETCHED) {
-            shard.keyspace.borrow().prefetch(some.iter().copied());
-        }
         shard.as_unit(|| {
-            let run = |planned: &Planned| exec_one_here(planned, multi.request(planned.queued), start, turn);
-            plan.commands.iter().for_each(run);
+            for some in plan.commands.chunks(PREFETCHED) {
+                prefetch(shard, some);
+                let run = |planned: &Planned| exec_one_here(planned, multi.request(planned.queued), start, turn);
+                some.iter().for_each(run);
+            }
         });
         show_queued(multi, plan, turn);
     } else {
@@ -209,6 +204,16 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
     }
     if turn.session.close != Close::No {
         turn.flow.close = turn.session.close;
+    }
+}
+
+/// The keys of commands that are about to run.
+fn prefetch(shard: &Shard, commands: &[Planned]) {
+    let lookups =
+        commands.iter().flat_map(|planned| planned.routes.iter().map(|(hash, _)| Lookup::key(planned.db, *hash)));
+    let lookups: SmallVec<[Lookup; 16]> = lookups.collect();
+    for some in lookups.chunks(PREFETCHED) {
+        shard.keyspace.borrow().prefetch(some.iter().copied());
     }
 }
 

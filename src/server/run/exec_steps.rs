@@ -13,7 +13,7 @@ use crate::server::multi::Multi;
 use crate::server::plan::Planned;
 use crate::server::server::{Run, Server, TaskCtx};
 use crate::server::session::{Close, ReplyMode};
-use crate::server::split::Routes;
+use crate::server::split::FewRoutes;
 use crate::server::turn::at;
 use crate::server::watch::are_unchanged;
 use crate::server::watched::WatchedKey;
@@ -37,7 +37,7 @@ pub struct StepCommand {
     command: CommandId,
     run: Run,
     db: usize,
-    routes: Routes,
+    routes: FewRoutes,
     request: OwnedRequest,
 }
 
@@ -136,6 +136,7 @@ impl ExecSteps {
             }
             Run::Data(on_data) => {
                 let at = At { db, tracker: self.tracker.get(), ..at(command, &self.client.state.borrow().session) };
+                let routes = routes.into_iter().collect();
                 Step { shard, at, request, routes, transaction }.run(on_data, out, ns).await?;
             }
         }

@@ -6,12 +6,12 @@ use crate::command::{Handler, Merge};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
 use crate::server::replies::Gather;
-use crate::server::split::{self, Routes, Sent};
+use crate::server::split::{self, Route, Sent};
 use crate::server::turn::{Progress, Turn};
 use crate::shard::{At, Part, Shard, Space, Ticket};
 
 /// Each shard gets its own keys.
-pub fn spread(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, routes: &Routes) -> Progress {
+pub fn spread(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, routes: &[Route]) -> Progress {
     let keys = turn.server.shard.spec(at.command).keys;
     match split::common_target(routes) {
         Some(target) => whole(turn, target, how, at, request, routes),
@@ -20,7 +20,7 @@ pub fn spread(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, 
 }
 
 /// Every shard gets the whole request.
-pub fn everywhere(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, routes: &Routes) -> Progress {
+pub fn everywhere(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, routes: &[Route]) -> Progress {
     let (id, count, is_busy) = (turn.server.shard.id, turn.server.shard.count, turn.server.shard.is_busy());
     if count == 1 && !is_busy {
         whole(turn, id, how, at, request, routes)
@@ -54,7 +54,7 @@ fn whole(
     (handler, merge): (Handler, Merge),
     at: At,
     request: Request,
-    routes: &Routes,
+    routes: &[Route],
 ) -> Progress {
     let shard = &turn.server.shard;
     if target == shard.id && shard.must_wait(&at, request, turn.client.id) {
@@ -105,7 +105,7 @@ pub fn run_whole(
     (handler, merge): (Handler, Merge),
     at: At,
     request: Request,
-    routes: &Routes,
+    routes: &[Route],
     now: Now,
     out: &mut Vec<u8>,
 ) {
