@@ -4,6 +4,7 @@
 //! Tables that are nested more than 16 deep are packed as nil. What is unpacked may be nested as deep as a function's stack
 //! has places for it (8000, two a table), and as many values can be unpacked at once.
 
+use super::output::Output;
 use super::proxies;
 use super::state::{Lua, Raise, Returned, Type, to_integer};
 
@@ -11,6 +12,8 @@ use super::state::{Lua, Raise, Returned, Type, to_integer};
 const MAX_NESTING: usize = 16;
 /// What is reserved at first for what is packed.
 const FIRST_BYTES: usize = 256;
+/// The most that stands before a string.
+const LONGEST_HEAD: usize = 5;
 const TOO_MANY_ARGUMENTS: &str = "Too many arguments for MessagePack pack.";
 const TOO_MANY_VALUES: &str =
     "stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)";
@@ -51,33 +54,35 @@ fn pack(lua: Lua) -> Returned {
         lua.set_top(0);
         return Err(lua.arg_error(0, TOO_MANY_ARGUMENTS));
     }
-    let mut out = Vec::with_capacity(FIRST_BYTES);
+    let mut out = Output::new(lua);
+    out.reserve(FIRST_BYTES)?;
     for arg in 1..=args {
         lua.ensure(1)?;
         lua.copy(arg);
         pack_value(lua, &mut out, 0)?;
     }
-    lua.push_bytes(out);
-    Ok(1)
+    out.push()
 }
 
 /// Packs the value on top of the stack, and takes it from there.
-fn pack_value(lua: Lua, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
+fn pack_value(lua: Lua, output: &mut Output, level: usize) -> Result<(), Raise> {
+    let out = &mut output.bytes;
     let before = out.len();
     match lua.type_of(-1) {
         Type::String => {
             let bytes = lua.bytes(-1).unwrap_or_default();
-            lua.check_memory(out.len() + bytes.len())?;
-            pack_bytes(out, bytes);
+            output.reserve(bytes.len() + LONGEST_HEAD)?;
+            pack_bytes(&mut output.bytes, bytes);
         }
         Type::Bool => out.push(if lua.bool(-1) { 0xc3 } else { 0xc2 }),
         Type::Number => pack_number(out, lua.number(-1).unwrap_or_default()),
-        Type::Table if level < MAX_NESTING => pack_table(lua, out, level)?,
+        Type::Table if level < MAX_NESTING => pack_table(lua, output, level)?,
         _ => out.push(0xc0),
     }
     lua.pop(1);
-    lua.check_memory(out.len())?;
-    lua.checkpoint(10 + (out.len() - before) / 8)
+    output.count()?;
+    lua.check_memory(0)?;
+    lua.checkpoint(10 + (output.bytes.len() - before) / 8)
 }
 
 fn pack_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -136,12 +141,13 @@ fn pack_integer(out: &mut Vec<u8>, integer: i64) {
 }
 
 /// Packs the table on top of the stack.
-fn pack_table(lua: Lua, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
+fn pack_table(lua: Lua, output: &mut Output, level: usize) -> Result<(), Raise> {
     lua.ensure(3)?;
     if proxies::push_hidden(lua, -1) {
         lua.replace(-2);
     }
     let (is_array, count) = measure(lua)?;
+    let out = &mut output.bytes;
     if is_array {
         if count < 16 {
             out.push(0x90 | count as u8)
@@ -150,7 +156,7 @@ fn pack_table(lua: Lua, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
         }
         for index in 1..=count {
             lua.raw_get_index(-1, index as i32);
-            pack_value(lua, out, level + 1)?;
+            pack_value(lua, output, level + 1)?;
         }
     } else {
         if count < 16 {
@@ -161,8 +167,8 @@ fn pack_table(lua: Lua, out: &mut Vec<u8>, level: usize) -> Result<(), Raise> {
         lua.push_nil();
         while lua.next(-2) {
             lua.copy(-2);
-            pack_value(lua, out, level + 1)?;
-            pack_value(lua, out, level + 1)?;
+            pack_value(lua, output, level + 1)?;
+            pack_value(lua, output, level + 1)?;
         }
     }
     Ok(())

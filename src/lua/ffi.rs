@@ -46,6 +46,8 @@ pub struct lua_State {
 pub type lua_CFunction = unsafe extern "C-unwind" fn(state: *mut lua_State) -> c_int;
 pub type lua_Alloc =
     unsafe extern "C" fn(of: *mut c_void, block: *mut c_void, old_bytes: usize, new_bytes: usize) -> *mut c_void;
+pub type lua_Reader =
+    unsafe extern "C-unwind" fn(state: *mut lua_State, of: *mut c_void, bytes: *mut usize) -> *const c_char;
 pub type lua_Hook = unsafe extern "C-unwind" fn(state: *mut lua_State, debug: *mut lua_Debug);
 
 /// What is known of a running function.
@@ -126,7 +128,7 @@ unsafe extern "C-unwind" {
     pub fn luaL_where(state: *mut lua_State, level: c_int);
     pub fn luaL_ref(state: *mut lua_State, table: c_int) -> c_int;
     pub fn luaL_unref(state: *mut lua_State, table: c_int, kept: c_int);
-    pub fn luaL_loadbuffer(state: *mut lua_State, source: *const c_char, len: usize, name: *const c_char) -> c_int;
+    pub fn lua_load(state: *mut lua_State, reader: lua_Reader, of: *mut c_void, name: *const c_char) -> c_int;
 
     pub fn luaopen_base(state: *mut lua_State) -> c_int;
     pub fn luaopen_table(state: *mut lua_State) -> c_int;

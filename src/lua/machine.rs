@@ -160,6 +160,18 @@ impl Machine {
         (Run::new(lua, stack, body), Busy(kept))
     }
 
+    /// Takes globals from the thread of a run that is over: the next one would find them in place of its own, and nobody
+    /// could collect them until then.
+    pub fn clear_globals(&self, busy: &Busy, names: [&str; 2]) {
+        self.main.push_kept(busy.0.behind);
+        for name in names {
+            self.main.push_nil();
+            self.main.set_field(-2, name);
+        }
+        self.main.pop(1);
+        self.want_collection();
+    }
+
     /// Takes back the worker of a run that is over.
     pub fn take_back(&self, run: &mut Run, Busy(kept): Busy) {
         self.running.set(self.running.get() - 1);
@@ -211,6 +223,11 @@ impl Machine {
     /// Whether there may be too little memory for another run before all that nobody needs is collected.
     pub fn is_tight(&self) -> bool {
         self.memory.is_tight(self.collected.get())
+    }
+
+    /// The same for a run with so many bytes of arguments.
+    pub fn is_tight_for(&self, bytes: usize) -> bool {
+        self.is_tight() || !self.memory.has_room(bytes)
     }
 
     /// Whether much was used since all that nobody needs was collected.

@@ -42,6 +42,8 @@ pub fn was_exceeded() -> bool {
 /// The memory of one machine.
 pub struct Memory {
     used: Cell<usize>,
+    /// What functions of ours hold besides, for as long as they run: see [`Memory::hold`].
+    held: Cell<usize>,
     limit: Cell<usize>,
     /// Something was refused since all that nobody needs was collected.
     refused: Cell<bool>,
@@ -49,7 +51,7 @@ pub struct Memory {
 
 impl Memory {
     pub fn new(limit: usize) -> Memory {
-        Memory { used: Cell::new(0), limit: Cell::new(limit), refused: Cell::new(false) }
+        Memory { used: Cell::new(0), held: Cell::new(0), limit: Cell::new(limit), refused: Cell::new(false) }
     }
 
     pub fn used(&self) -> usize {
@@ -77,8 +79,23 @@ impl Memory {
         self.refused.set(false);
     }
 
+    /// Whether there may be so many bytes more.
+    pub fn has_room(&self, more: usize) -> bool {
+        self.used.get().saturating_add(self.held.get()).saturating_add(more) <= self.limit.get()
+    }
+
+    /// A function of ours that holds `before` bytes is going to hold `bytes`, if there may be as many. (The allocator's
+    /// memory is not Lua's; but all scripts together may hold no more than they may have.)
+    pub fn hold(&self, before: usize, bytes: usize) -> bool {
+        let is_allowed = bytes <= before || bytes <= MAX_BYTES && self.has_room(bytes - before);
+        if is_allowed {
+            self.held.set(self.held.get() - before + bytes);
+        }
+        is_allowed
+    }
+
     fn allows(&self, more: usize) -> bool {
-        if self.used.get().saturating_add(more) <= self.limit.get() {
+        if self.has_room(more) {
             return true;
         }
         self.refused.set(true);

@@ -9,7 +9,7 @@
 //! | `strings.rs`, `formats.rs`, `search.rs`, `patterns.rs` | `string`, where its own could take for ever, or differs |
 //! | `tables.rs`, `sorting.rs`, `random.rs` | the same of `table` and `math` |
 //! | `cjson/`, `cmsgpack.rs`, `packing.rs`, `bits.rs` | the libraries that Redis adds: cjson, cmsgpack, struct, bit |
-//! | `output.rs` | long strings, piece by piece |
+//! | `output.rs`, `source.rs` | long strings, and source that is compiled, piece by piece |
 //! | `run.rs`, `state.rs`, `memory.rs` | code that runs on a stack of its own; its values; where memory comes from |
 //! | `ffi.rs`, `patches/` | the machine's functions in C, and what we change about them |
 //!
@@ -37,6 +37,7 @@ mod run;
 mod sandbox;
 mod search;
 mod sorting;
+mod source;
 mod state;
 mod strings;
 mod tables;

@@ -8,23 +8,64 @@ pub const PIECE: usize = 1 << 16;
 /// Bytes that are copied in the time that a step takes.
 pub const BYTES_A_STEP: usize = 8;
 
+/// Bytes that a function of ours holds, counted with those of its machine until it is over.
+pub struct Held {
+    lua: Lua,
+    bytes: usize,
+}
+
+impl Held {
+    pub fn new(lua: Lua) -> Held {
+        Held { lua, bytes: 0 }
+    }
+
+    /// So many from now on.
+    pub fn set(&mut self, bytes: usize) -> Result<(), Raise> {
+        if bytes != self.bytes {
+            if !self.lua.memory().hold(self.bytes, bytes) {
+                return Err(self.lua.out_of_memory());
+            }
+            self.bytes = bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.lua.memory().hold(self.bytes, 0);
+    }
+}
+
 /// A string that is being made.
 pub struct Output {
     lua: Lua,
     pub bytes: Vec<u8>,
+    held: Held,
 }
 
 impl Output {
     pub fn new(lua: Lua) -> Output {
-        Output { lua, bytes: Vec::new() }
+        Output { lua, bytes: Vec::new(), held: Held::new(lua) }
     }
 
     /// Makes room, so that as much is added without growing.
     pub fn reserve(&mut self, more: usize) -> Result<(), Raise> {
-        if more > MAX_BYTES - self.bytes.len() || self.bytes.try_reserve(more).is_err() {
-            return Err(self.lua.out_of_memory());
+        let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
+        if more > capacity - len {
+            // As it grows by itself, and no longer than it may become.
+            let wanted = len.saturating_add(more).max(capacity.saturating_mul(2).min(MAX_BYTES));
+            self.held.set(wanted)?;
+            if self.bytes.try_reserve_exact(wanted - len).is_err() {
+                return Err(self.lua.out_of_memory());
+            }
         }
         Ok(())
+    }
+
+    /// To be called where `bytes` was written to.
+    pub fn count(&mut self) -> Result<(), Raise> {
+        self.held.set(self.bytes.capacity())
     }
 
     /// Adds bytes, of a string that is on the stack if there are many.
@@ -43,7 +84,10 @@ impl Output {
 
     /// Pushes the string, as a function's only result.
     pub fn push(self) -> Returned {
-        self.lua.push_bytes(&self.bytes);
+        let Output { lua, bytes, held } = self;
+        // Nothing else runs until there is one of them again.
+        drop(held);
+        lua.push_bytes(bytes);
         Ok(1)
     }
 }

@@ -4,6 +4,7 @@
 //! A format is a C string, so that it ends at a zero byte. Integers have at most 32 bytes, of which 8 carry a value; sizes
 //! are below 2^31; results are as many as a function's stack has places (8000).
 
+use super::output::Output;
 use super::state::{Lua, Raise, Returned, to_integer};
 
 /// The most bytes of an integer.
@@ -119,11 +120,12 @@ fn to_unsigned(number: f64) -> u64 {
 
 fn pack(lua: Lua) -> Returned {
     let mut format = Format::new(lua)?;
-    let mut out = Vec::new();
+    let mut output = Output::new(lua);
     // Arguments that are missing are nil, as errors say.
     lua.push_nil();
     let mut arg = 2;
     while let Some((option, size)) = format.next()? {
+        let out = &mut output.bytes;
         let before = out.len();
         out.resize(before + format.padding(before, option, size), 0);
         match option {
@@ -143,23 +145,23 @@ fn pack(lua: Lua) -> Returned {
                 arg += 1;
                 let size = if size == 0 { text.len() } else { size };
                 let Some(text) = text.get(..size) else { return Err(lua.arg_error(arg, "string too short")) };
-                lua.check_memory(out.len() + size)?;
+                output.reserve(size + 1)?;
+                let out = &mut output.bytes;
                 out.extend_from_slice(text);
                 if option == b's' {
                     out.push(0);
                 }
             }
             _ if is_integer(option) => {
-                put_integer(&mut out, to_unsigned(lua.check_number(arg)?), size, format.is_big);
+                put_integer(out, to_unsigned(lua.check_number(arg)?), size, format.is_big);
                 arg += 1;
             }
             _ => format.control(option)?,
         }
-        lua.checkpoint(20 + (out.len() - before) / 8)?;
+        output.count()?;
+        lua.checkpoint(20 + (output.bytes.len() - before) / 8)?;
     }
-    lua.check_memory(out.len())?;
-    lua.push_bytes(out);
-    Ok(1)
+    output.push()
 }
 
 fn put_integer(out: &mut Vec<u8>, value: u64, size: usize, is_big: bool) {

@@ -6,6 +6,7 @@
 //! marked as read-only.)
 
 use super::ffi;
+use super::output::Held;
 use super::proxies::{check_writable, protect, push_hidden};
 use super::run::check_killed;
 use super::state::{ALL_RESULTS, GLOBALS, Lua, Raise, Returned, Type};
@@ -334,7 +335,7 @@ fn load_string(lua: Lua) -> Returned {
 fn load(lua: Lua) -> Returned {
     lua.check(1, Type::Function, "function")?;
     let name = if lua.is_none_or_nil(2) { b"=(load)" } else { lua.check_bytes(2)? };
-    let mut source = Vec::new();
+    let (mut source, mut held) = (Vec::new(), Held::new(lua));
     loop {
         lua.copy(1);
         if lua.call(0, 1).is_err() {
@@ -353,7 +354,7 @@ fn load(lua: Lua) -> Returned {
         if piece.is_empty() {
             break;
         }
-        lua.check_memory(source.len() + piece.len())?;
+        held.set(source.len() + piece.len())?;
         source.extend_from_slice(piece);
         lua.pop(1);
         lua.checkpoint(1_000)?;
@@ -365,17 +366,15 @@ fn load_bytes(lua: Lua, source: &[u8], name: &[u8]) -> Returned {
     let name: Vec<u8> = shown(name).iter().copied().take_while(|byte| *byte != 0).collect();
     let name = CString::new(name).unwrap_or_default();
     let result = lua.load(source, &name);
-    lua.checkpoint(PARSE_STEPS.saturating_mul(source.len()))?;
     if result.is_ok() {
         return Ok(1);
     }
+    check_killed(lua)?;
     lua.push_nil();
     lua.insert(-2);
     Ok(2)
 }
 
-/// Steps for a byte of source.
-const PARSE_STEPS: usize = 20;
 /// Bytes of a chunk's name. Each error in a chunk looks through the name for what is shown of it, which is less than this.
 const NAME_BYTES: usize = 64 << 10;
 

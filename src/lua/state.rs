@@ -6,7 +6,7 @@
 //! run Lua code goes through [`Lua::call`], and memory is never refused while a function of ours runs ([`super::memory`]).
 
 use super::ffi;
-use super::memory::{self, MAX_BYTES};
+use super::memory::{self, MAX_BYTES, Memory};
 use std::ffi::{CStr, c_int, c_void};
 
 /// A Lua state: the stack of one thread of Lua's. Indexes count from 1, or from the top down from -1.
@@ -402,16 +402,6 @@ impl Lua {
         if status == 0 { Ok(()) } else { Err(Raise) }
     }
 
-    /// Compiles source and pushes the function, or else an error.
-    pub fn load(self, source: &[u8], name: &CStr) -> Result<(), Raise> {
-        // The parser asks for memory in Lua's own way and raises where there is none: under its own protected call.
-        memory::leave_native();
-        // SAFETY: the source lives as long as the call.
-        let status = unsafe { ffi::luaL_loadbuffer(self.0, source.as_ptr().cast(), source.len(), name.as_ptr()) };
-        memory::enter_native();
-        if status == 0 { Ok(()) } else { Err(Raise) }
-    }
-
     /// An error with the place in front where the running function was called.
     pub fn error(self, text: impl AsRef<[u8]>) -> Raise {
         self.push_place(1);
@@ -421,19 +411,20 @@ impl Lua {
         Raise
     }
 
-    /// To be called by functions that make values without end: since memory is not refused them, they must ask. They may
-    /// hold so many bytes besides that are not Lua's.
-    pub fn check_memory(self, besides: usize) -> Result<(), Raise> {
+    /// The memory of the machine.
+    pub fn memory<'m>(self) -> &'m Memory {
         let mut of = std::ptr::null_mut();
         // SAFETY: the function and what it is called with are those of `memory`, which lives as long as the machine.
-        let memory = unsafe {
+        unsafe {
             ffi::lua_getallocf(self.0, &mut of);
-            &*of.cast::<memory::Memory>()
-        };
-        if besides <= MAX_BYTES && memory.used().saturating_add(besides) <= memory.limit() {
-            return Ok(());
+            &*of.cast::<Memory>()
         }
-        Err(self.out_of_memory())
+    }
+
+    /// To be called by functions that make values without end: since memory is not refused them, they must ask; also
+    /// before they push a string of so many bytes.
+    pub fn check_memory(self, more: usize) -> Result<(), Raise> {
+        if more <= MAX_BYTES && self.memory().has_room(more) { Ok(()) } else { Err(self.out_of_memory()) }
     }
 
     /// The error that Lua raises where it is refused memory. What is on the stack makes room for it.

@@ -5,7 +5,7 @@ use super::host::{Asked, Host, Shared, with_host};
 use super::scripts::{Script, Scripts};
 use super::values::{self, Limits};
 use crate::lua::{Busy, Chunk, GLOBALS, Lua, Machine, Pause, Raise, Returned, Run, Type};
-use crate::resp::{Error, Proto, Reply, Result};
+use crate::resp::{Error, Proto, Reply, Request, Result};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -74,6 +74,19 @@ pub struct Call {
     shared: Rc<Shared>,
     called: Called,
     function: Option<Chunk>,
+    /// Its arguments are not left until another call takes their place.
+    has_much: bool,
+}
+
+/// What an argument takes in Lua besides its bytes: a string's head, and its place in the table.
+const ARGUMENT_BYTES: usize = 48;
+/// Arguments of more than this are much.
+const MUCH_BYTES: usize = 64 << 10;
+const NO_ROOM: Error = Error::text("ERR not enough memory for the arguments of the script");
+
+/// What arguments take in Lua.
+pub fn bytes_of(request: Request) -> usize {
+    request.bytes() + request.len() * ARGUMENT_BYTES
 }
 
 impl Call {
@@ -82,11 +95,16 @@ impl Call {
         called: Called,
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
         args: impl ExactSizeIterator<Item = &'a [u8]>,
+        arguments_bytes: usize,
         proto: Proto,
         bounds: Bounds,
     ) -> Result<Call> {
         let machine = called.machine();
         machine.memory().set_limit(bounds.memory_bytes);
+        // (Memory is not refused to what pushes them.)
+        if !machine.memory().has_room(arguments_bytes) {
+            return Err(NO_ROOM);
+        }
         let function = called.take_function()?;
         let Ok(worker) = machine.worker() else {
             called.keep_function(function);
@@ -130,7 +148,8 @@ impl Call {
             of_run.reply.replace(reply);
         });
         run.set_instructions(bounds.instructions);
-        Ok(Call { run, busy: Some(busy), shared, called, function })
+        let has_much = arguments_bytes > MUCH_BYTES;
+        Ok(Call { run, busy: Some(busy), shared, called, function, has_much })
     }
 
     /// Goes on for some time.
@@ -161,6 +180,9 @@ impl Drop for Call {
     fn drop(&mut self) {
         if let Some(busy) = self.busy.take() {
             self.run.give_up();
+            if self.has_much {
+                self.called.machine().clear_globals(&busy, ["KEYS", "ARGV"]);
+            }
             self.called.machine().take_back(&mut self.run, busy);
         }
         self.called.keep_function(self.function.take());

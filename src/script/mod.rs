@@ -29,7 +29,7 @@ mod shelf;
 mod values;
 
 pub use api::Visible;
-pub use call::{Bounds, Call, Called, Outcome};
+pub use call::{Bounds, Call, Called, Outcome, bytes_of};
 pub use functions::{Functions, Loaded};
 pub use header::{Flags, Header};
 pub use host::{Answer, Asked, Host};

@@ -89,7 +89,7 @@ impl Scripting {
 
     async fn make_room_for_library(&self) {
         if let Some(machine) = self.functions.loaded_machine() {
-            make_room(&machine).await;
+            make_room(&machine, 0).await;
         }
     }
 
@@ -102,9 +102,10 @@ impl Scripting {
     }
 }
 
-/// Waits until all that nobody needs is collected, where another run might find too little memory before that.
-pub async fn make_room(machine: &Machine) {
-    if machine.is_tight() {
+/// Waits until all that nobody needs is collected, where another run with so many bytes of arguments might find too little
+/// memory before that.
+pub async fn make_room(machine: &Machine, bytes: usize) {
+    if machine.is_tight_for(bytes) {
         collect(machine).await;
     }
 }

@@ -1,7 +1,7 @@
 //! A script that runs long holds its keys and nobody else.
 
 use super::eval;
-use crate::common::{Value, bulk, encode, int, on_embers, wait_until};
+use crate::common::{Client, Value, bulk, encode, error, int, on_embers, wait_until};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -128,6 +128,43 @@ fn a_script_has_as_many_instructions_and_as_much_memory_as_it_may() {
             eval(&mut client, "local t = {} for i = 1, 1000000 do t[i] = i end return #t", &[], &[]),
             int(1_000_000)
         );
+    });
+}
+
+/// Arguments stayed in the machine, so that every script of everybody failed from then on.
+#[test]
+fn arguments_take_no_memory_once_their_script_is_over() {
+    on_embers(&["--script-memory-limit", "64mb"], |server| {
+        let (mut client, mut other) = (server.client(), server.client());
+        let many = vec![b'x'; 40 << 20];
+        for _ in 0..4 {
+            let len = client.command(&[&b"EVAL"[..], b"return #ARGV[1]", b"1", b"k", &many]);
+            assert_eq!(len, int(40 << 20));
+            assert_eq!(eval(&mut other, "return redis.call('INCR', KEYS[1]) and 1", &["n"], &[]), int(1));
+        }
+        let too_many = vec![b'x'; 70 << 20];
+        let refused = client.command(&[&b"EVAL"[..], b"return #ARGV[1]", b"1", b"k", &too_many]);
+        assert_eq!(refused, error("ERR not enough memory for the arguments of the script"));
+        assert_eq!(eval(&mut other, "return redis.call('INCR', KEYS[1])", &["n"], &[]), int(5));
+    });
+}
+
+/// What functions were making was in nobody's books: as many scripts as clients had 300 MB each.
+#[test]
+fn scripts_share_what_they_may_have_while_it_is_made() {
+    on_embers(&["--script-memory-limit", "64mb"], |server| {
+        let before = server.resident_bytes();
+        let script = "local s = ('x'):rep(40 * 1024 * 1024) for i = 1, 1e6 do end return #s";
+        let mut clients: Vec<Client> = (0..24).map(|_| server.client()).collect();
+        clients.iter_mut().for_each(|client| client.send_raw(&encode(&["EVAL", script, "0"])));
+        let is_full = |value: &Value| value.text().contains("not enough memory");
+        let replies: Vec<Value> = clients.iter_mut().map(Client::read).collect();
+        assert!(replies.iter().all(|reply| *reply == int(40 << 20) || is_full(reply)), "{replies:?}");
+        assert!(replies.contains(&int(40 << 20)), "{replies:?}");
+        let grown = server.resident_bytes().saturating_sub(before);
+        // A string is there twice when it is handed over to Lua.
+        assert!(grown < 3 * (160 << 20), "{grown}");
+        assert!(wait_until(LONG, || eval(&mut clients[0], script, &[], &[]) == int(40 << 20)));
     });
 }
 

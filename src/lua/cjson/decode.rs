@@ -1,5 +1,6 @@
 //! JSON as values of Lua's.
 
+use super::super::output::Held;
 use super::super::state::{Lua, Raise, Returned};
 use super::{Config, config, number};
 use std::ops::Range;
@@ -15,7 +16,8 @@ pub fn decode(lua: Lua) -> Returned {
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
         return Err(lua.error("JSON parser does not support UTF-16 or UTF-32"));
     }
-    let mut decode = Decode { lua, config: config(lua), text, at: 0, string: Vec::new(), open: Vec::new() };
+    let (string, held) = (Vec::new(), Held::new(lua));
+    let mut decode = Decode { lua, config: config(lua), text, at: 0, string, held, open: Vec::new() };
     decode.run()?;
     match decode.next()? {
         (_, Token::End) => Ok(1),
@@ -56,6 +58,7 @@ struct Decode<'t> {
     at: usize,
     /// A string that had escapes.
     string: Vec<u8>,
+    held: Held,
     open: Vec<Open>,
 }
 
@@ -80,7 +83,8 @@ impl Decode<'_> {
                     None => return Ok(()),
                 },
             };
-            self.lua.check_memory(self.string.capacity())?;
+            self.held.set(self.string.capacity())?;
+            self.lua.check_memory(0)?;
             self.lua.checkpoint(40 + (self.at - before) / 8)?;
         }
     }
@@ -176,7 +180,7 @@ impl Decode<'_> {
 
     fn push_string(&self, bytes: Option<Range<usize>>) -> Result<(), Raise> {
         let bytes = bytes.map_or(&self.string[..], |range| &self.text[range]);
-        self.lua.check_memory(self.string.capacity() + bytes.len())?;
+        self.lua.check_memory(bytes.len())?;
         self.lua.push_bytes(bytes);
         Ok(())
     }
@@ -287,6 +291,7 @@ impl Decode<'_> {
                 }
                 _ => return Ok((self.at, Token::Error("unexpected end of string"))),
             }
+            self.held.set(self.string.capacity())?;
             self.lua.checkpoint(5 + done)?;
         }
         let end = self.at;

@@ -1,5 +1,6 @@
 //! Values of Lua's as JSON.
 
+use super::super::output::Output;
 use super::super::proxies;
 use super::super::state::{Lua, Raise, Returned, Type};
 use super::{Config, INVALID_AS_IS, INVALID_ERROR, config, number};
@@ -13,10 +14,10 @@ pub fn encode(lua: Lua) -> Returned {
     if lua.top() != 1 {
         return Err(lua.arg_error(1, "expected 1 argument"));
     }
-    let mut encode = Encode { lua, config: config(lua), out: Vec::with_capacity(FIRST_BYTES), open: Vec::new() };
+    let mut encode = Encode { lua, config: config(lua), output: Output::new(lua), open: Vec::new() };
+    encode.output.reserve(FIRST_BYTES)?;
     encode.run()?;
-    lua.push_bytes(encode.out);
-    Ok(1)
+    encode.output.push()
 }
 
 /// A table that is being written. It is on the stack, and above it an object's last key.
@@ -28,7 +29,7 @@ enum Open {
 struct Encode {
     lua: Lua,
     config: Config,
-    out: Vec<u8>,
+    output: Output,
     open: Vec<Open>,
 }
 
@@ -36,7 +37,7 @@ impl Encode {
     /// Writes the value on top of the stack, with all that is in it, and takes it from there.
     fn run(&mut self) -> Result<(), Raise> {
         loop {
-            let before = self.out.len();
+            let before = self.output.bytes.len();
             if self.lua.is(-1, Type::Table) {
                 self.begin()?;
             } else {
@@ -50,8 +51,8 @@ impl Encode {
                 }
                 self.lua.pop(1);
             }
-            self.lua.check_memory(self.out.len())?;
-            self.lua.checkpoint(20 + (self.out.len() - before) / 8)?;
+            self.output.count()?;
+            self.lua.checkpoint(20 + (self.output.bytes.len() - before) / 8)?;
             if self.open.is_empty() {
                 return Ok(());
             }
@@ -71,10 +72,10 @@ impl Encode {
         }
         let len = self.array_len()?;
         if len > 0 {
-            self.out.push(b'[');
+            self.output.bytes.push(b'[');
             self.open.push(Open::Array { written: 0, len });
         } else {
-            self.out.push(b'{');
+            self.output.bytes.push(b'{');
             lua.push_nil();
             self.open.push(Open::Object { is_first: true });
         }
@@ -115,23 +116,23 @@ impl Encode {
         let lua = self.lua;
         match open {
             Open::Array { written, len } if written == len => {
-                self.out.push(b']');
+                self.output.bytes.push(b']');
                 Ok(None)
             }
             Open::Array { written, len } => {
                 if written > 0 {
-                    self.out.push(b',');
+                    self.output.bytes.push(b',');
                 }
                 lua.raw_get_index(-1, written + 1);
                 Ok(Some(Open::Array { written: written + 1, len }))
             }
             Open::Object { is_first } => {
                 if !lua.next(-2) {
-                    self.out.push(b'}');
+                    self.output.bytes.push(b'}');
                     return Ok(None);
                 }
                 if !is_first {
-                    self.out.push(b',');
+                    self.output.bytes.push(b',');
                 }
                 self.key()?;
                 Ok(Some(Open::Object { is_first: false }))
@@ -143,13 +144,13 @@ impl Encode {
     fn key(&mut self) -> Result<(), Raise> {
         match self.lua.type_of(-2) {
             Type::Number => {
-                self.out.push(b'"');
+                self.output.bytes.push(b'"');
                 self.number(-2)?;
-                self.out.extend_from_slice(b"\":");
+                self.output.bytes.extend_from_slice(b"\":");
             }
             Type::String => {
                 self.string(-2)?;
-                self.out.push(b':');
+                self.output.bytes.push(b':');
             }
             _ => return Err(self.refuse(-2, "table key must be a number or string")),
         }
@@ -162,10 +163,12 @@ impl Encode {
         match lua.type_of(-1) {
             Type::String => return self.string(-1),
             Type::Number => return self.number(-1),
-            Type::Bool if lua.bool(-1) => self.out.extend_from_slice(b"true"),
-            Type::Bool => self.out.extend_from_slice(b"false"),
-            Type::Nil => self.out.extend_from_slice(b"null"),
-            Type::Light if lua.light(-1).is_some_and(<*const ()>::is_null) => self.out.extend_from_slice(b"null"),
+            Type::Bool if lua.bool(-1) => self.output.bytes.extend_from_slice(b"true"),
+            Type::Bool => self.output.bytes.extend_from_slice(b"false"),
+            Type::Nil => self.output.bytes.extend_from_slice(b"null"),
+            Type::Light if lua.light(-1).is_some_and(<*const ()>::is_null) => {
+                self.output.bytes.extend_from_slice(b"null")
+            }
             _ => return Err(self.refuse(-1, "type not supported")),
         }
         Ok(())
@@ -176,31 +179,31 @@ impl Encode {
         if !number.is_finite() {
             match self.config.encode_invalid_numbers {
                 INVALID_ERROR => return Err(self.refuse(index, "must not be NaN or Inf")),
-                INVALID_AS_IS if number.is_nan() => self.out.extend_from_slice(b"nan"),
-                INVALID_AS_IS => number::write(&mut self.out, number, 1),
-                _ => self.out.extend_from_slice(b"null"),
+                INVALID_AS_IS if number.is_nan() => self.output.bytes.extend_from_slice(b"nan"),
+                INVALID_AS_IS => number::write(&mut self.output.bytes, number, 1),
+                _ => self.output.bytes.extend_from_slice(b"null"),
             }
             return Ok(());
         }
-        number::write(&mut self.out, number, self.config.precision as usize);
+        number::write(&mut self.output.bytes, number, self.config.precision as usize);
         Ok(())
     }
 
     fn string(&mut self, index: i32) -> Result<(), Raise> {
-        self.out.push(b'"');
+        self.output.bytes.push(b'"');
         for piece in self.lua.bytes(index).unwrap_or_default().chunks(PIECE) {
-            self.out.reserve(piece.len() + 8);
+            self.output.reserve(piece.len() + 8)?;
             let mut plain = piece;
             while let Some(len) = plain.iter().position(|byte| ESCAPED[usize::from(*byte)]) {
-                self.out.extend_from_slice(&plain[..len]);
+                self.output.bytes.extend_from_slice(&plain[..len]);
                 self.escape(plain[len]);
                 plain = &plain[len + 1..];
             }
-            self.out.extend_from_slice(plain);
-            self.lua.check_memory(self.out.len())?;
+            self.output.bytes.extend_from_slice(plain);
+            self.output.count()?;
             self.lua.checkpoint(piece.len())?;
         }
-        self.out.push(b'"');
+        self.output.bytes.push(b'"');
         Ok(())
     }
 
@@ -214,11 +217,11 @@ impl Encode {
             13 => b'r',
             _ => {
                 let digits = b"0123456789abcdef";
-                self.out.extend_from_slice(b"\\u00");
-                return self.out.extend([digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]);
+                self.output.bytes.extend_from_slice(b"\\u00");
+                return self.output.bytes.extend([digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]);
             }
         };
-        self.out.extend([b'\\', letter]);
+        self.output.bytes.extend([b'\\', letter]);
     }
 
     fn refuse(&self, index: i32, because: &str) -> Raise {

@@ -24,13 +24,13 @@ use crate::command::{Ctx, OwnedRequest};
 use crate::keyspace::Key;
 use crate::net::{note_woken, sleep, step_back};
 use crate::resp::{Error, Reply, Request, Result};
-use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome};
+use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome, bytes_of};
 use crate::server::busy::LastingScript;
 use crate::server::client::ClientRef;
 use crate::server::monitor;
 use crate::server::scripting::{Running as Known, SLICE, make_room};
 use crate::server::server::{Calls, Command, Run, Server, TaskCtx, TaskFuture};
-use crate::server::split::{self, Routes};
+use crate::server::split::{self, Route, Routes};
 use crate::server::tidying::tidy;
 use crate::server::turn::{Progress, Turn};
 use crate::shard::{At, EVERYTHING, HELD_FOR, Later, Lock, Shard, Transaction};
@@ -53,6 +53,8 @@ struct What {
     callee: Callee,
     /// How many arguments are keys, from the third on.
     keys: usize,
+    /// What all arguments take in Lua.
+    arguments_bytes: usize,
     at: At,
     routes: Routes,
 }
@@ -252,7 +254,15 @@ impl What {
         let (callee, keys) = callee::find(server, calls, request)?;
         let routes = split::routes(&server.shard.hasher, server.shard.spec(at.command).keys, request);
         let write = !calls.read_only && !callee.never_writes();
-        Ok(What { asker, callee, keys, at: At { hash: split::first_hash(&routes), write, ..at }, routes })
+        let arguments_bytes = bytes_of(request);
+        Ok(What {
+            asker,
+            callee,
+            keys,
+            arguments_bytes,
+            at: At { hash: split::first_hash(&routes), write, ..at },
+            routes,
+        })
     }
 
     fn call(&self, server: &Server, request: Request) -> Result<Call> {
@@ -263,7 +273,7 @@ impl What {
             memory_bytes: server.shard.config().script_memory_bytes,
             instructions: server.shard.config().script_instructions,
         };
-        Call::new(self.callee.called(server), keys, args, self.at.proto, bounds)
+        Call::new(self.callee.called(server), keys, args, self.arguments_bytes, self.at.proto, bounds)
     }
 
     /// Who runs its commands, if there is memory for it.
@@ -277,7 +287,7 @@ impl What {
 
     /// Whether it is begun before anything was held for it.
     fn begins_at_once(&self, server: &Server) -> bool {
-        let is_tight = self.callee.machine(server).is_some_and(|machine| machine.is_tight());
+        let is_tight = self.callee.machine(server).is_some_and(|machine| machine.is_tight_for(self.arguments_bytes));
         self.callee.is_loaded() && (is_alone(server) || !self.callee.strays()) && !is_tight
     }
 
@@ -378,7 +388,7 @@ impl Job {
         everything: bool,
     ) -> std::result::Result<Result<Vec<u8>>, Left> {
         if let Some(machine) = self.what.callee.machine(&self.server) {
-            make_room(&machine).await;
+            make_room(&machine, self.what.arguments_bytes).await;
         }
         let caller = match self.what.caller(&self.server, transaction.now) {
             Ok(caller) => caller,
@@ -598,7 +608,7 @@ impl Running {
     }
 
     /// Takes down keys before they are changed for the first time; whether that can be done.
-    async fn save(&self, at: At, routes: &Routes, request: Request<'_>) -> bool {
+    async fn save(&self, at: At, routes: &[Route], request: Request<'_>) -> bool {
         let command = self.caller.server.table.get(at.command);
         for db in self.caller.databases(at, command, request).into_iter().flatten() {
             let at = At { db, ..at };
