@@ -448,7 +448,9 @@ impl Shard {
     }
 
     fn resume_postponed(&self) -> bool {
-        if self.has_waiters_to_serve() {
+        // Who looks after them may be a task that has yet to have its turn: so there was something to do, as there is again.
+        let has_waiters = self.has_waiters_to_serve();
+        if has_waiters {
             self.begin_turn();
             self.after_commands();
         }
@@ -456,7 +458,7 @@ impl Shard {
         if postponed {
             self.front().resume();
         }
-        postponed
+        postponed || has_waiters
     }
 
     fn has_unfinished_work(&self) -> bool {
