@@ -65,7 +65,8 @@ pub fn spread(
         let of_target = match positions.iter().position(|(of, _)| *of == target) {
             Some(found) => found,
             None => {
-                parts.part(target, handler, at);
+                // (What it shows is known by the first of its own keys.)
+                parts.part(target, handler, At { hash, ..at });
                 (0..first).for_each(|index| parts.arg(target, request.arg(index)));
                 positions.push((target, Vec::new()));
                 positions.len() - 1

@@ -46,13 +46,19 @@ impl Durable {
     /// A command has changed this key, or others than one.
     #[cold]
     pub(super) fn changed(&self, hash: Option<u64>) {
+        self.told_late(hash);
+        self.show(self.next.get());
+    }
+
+    /// What has changed this key before, or others than one, is told to the log from now on only: nobody has seen it.
+    #[cold]
+    pub(super) fn told_late(&self, hash: Option<u64>) {
         let next = self.next.get();
         match hash {
             Some(hash) => self.slots.borrow_mut()[slot(hash)] = next,
             None => self.anywhere.set(next),
         }
         self.last.set(next);
-        self.show(next);
     }
 
     /// A command has read this key, or others than one.

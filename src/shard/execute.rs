@@ -372,7 +372,7 @@ impl Shard {
     #[cold]
     fn note_shown(&self, at: At, request: Option<Request>, has_changed: bool) {
         let keys = self.spec(at.command).keys;
-        let names_one = request.is_some_and(|request| keys.indexes(request).count() == 1);
+        let names_one = request.is_some_and(|request| keys.indexes(request).count() == 1 && !keys.name_others(request));
         let hash = Some(at.hash).filter(|hash| names_one && *hash != 0);
         match has_changed {
             true => self.durable.changed(hash),

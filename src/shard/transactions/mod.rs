@@ -791,7 +791,13 @@ impl Shard {
             let (number, now) = (pending.place.sequence, Now::from_ms(sequence_ms(pending.moment)));
             let hold = pending.hold();
             let part_of = journal::Transaction { number, shards: hold.writers };
-            self.tell_heard(Some(part_of), now, std::mem::take(&mut hold.heard));
+            let heard = std::mem::take(&mut hold.heard);
+            if self.durable.is_kept() && !heard.said.is_empty() {
+                for lock in pending.locks.iter().filter(|lock| lock.write) {
+                    self.durable.told_late((lock.hash != EVERYTHING).then_some(lock.hash));
+                }
+            }
+            self.tell_heard(Some(part_of), now, heard);
             self.serve_released(&waiting.pending[id].locks);
             waiting.leave(id);
         }
