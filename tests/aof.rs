@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "aof/apart.rs"]
+mod apart;
 #[path = "aof/crash.rs"]
 mod crash;
 #[path = "aof/deaths.rs"]

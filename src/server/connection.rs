@@ -54,6 +54,10 @@ impl Line for Connection {
             self.server.shard.hand_over_records();
         }
         let mut state = self.client.state.borrow_mut();
+        let unsettled = self.server.logging.unsettled();
+        if unsettled > 0 && state.replies.has_fresh() {
+            state.replies.for_disk.show((self.server.shard.id as u16, unsettled));
+        }
         // Some of it may have been made since the end of the connection's last turn.
         hold_for_disk(&self.server, &self.client, &mut state);
         if state.replies.out.is_empty() || state.flow.close == Close::Now {
@@ -393,6 +397,14 @@ pub async fn follow_disk(server: Rc<Server>) {
                 advance(&server, &client, &[]);
             }
         }
+    }
+}
+
+/// Lets connections go on where the disk, or another shard, lets what they show wait for too long.
+pub async fn follow_late(server: Rc<Server>) {
+    loop {
+        server.logging.settles_late().await;
+        server.global.log.look();
     }
 }
 

@@ -5,16 +5,25 @@ use super::for_disk::Push;
 use super::global::Global;
 use super::waits::Blocked;
 use crate::journal::{Command, Encoder, Record};
-use std::cell::RefCell;
+use crate::net::{Notify, sleep};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long until somebody looks whether what is not settled has to be.
+const LOOK_AFTER: Duration = Duration::from_millis(10);
 
 pub struct Logging {
     global: Arc<Global>,
     shard: usize,
     turn: RefCell<Turn>,
-    /// Connections with replies that wait for the disk.
+    /// The last push, where it was not settled then: what leaves this shard waits for it, but under `always`, where each
+    /// reply knows what it shows.
+    unsettled: Cell<u64>,
+    unsettled_alarm: Notify,
+    /// Connections with replies that wait for the disk, or the file.
     pub waiting: RefCell<Vec<ClientRef>>,
     /// Connections in a WAITAOF.
     alarms: RefCell<HashMap<u64, Rc<Blocked>>>,
@@ -46,7 +55,15 @@ impl Turn {
 
 impl Logging {
     pub fn new(global: Arc<Global>, shard: usize) -> Logging {
-        Logging { global, shard, turn: RefCell::default(), waiting: RefCell::default(), alarms: RefCell::default() }
+        Logging {
+            global,
+            shard,
+            turn: RefCell::default(),
+            unsettled: Cell::new(0),
+            unsettled_alarm: Notify::default(),
+            waiting: RefCell::default(),
+            alarms: RefCell::default(),
+        }
     }
 
     #[inline]
@@ -73,18 +90,53 @@ impl Logging {
         let turn = &mut *self.turn.borrow_mut();
         turn.end_run();
         let is_due = is_promised || !turn.records.is_empty();
-        is_due.then(|| self.global.log.push(self.shard, std::mem::take(&mut turn.records)))
+        let push = is_due.then(|| self.global.log.push(self.shard, std::mem::take(&mut turn.records)))?;
+        let log = &self.global.log;
+        let is_settled = log.holds_replies() || log.settled(self.shard) >= push;
+        if !is_settled && self.unsettled.get() == 0 {
+            self.unsettled_alarm.notify();
+        }
+        self.unsettled.set(if is_settled { 0 } else { push });
+        Some(push)
     }
 
-    /// What has not reached the disk of these; none where replies do not wait for it, not any more perhaps.
+    /// Returns when something has not been settled for a while.
+    pub async fn settles_late(&self) {
+        while self.unsettled() == 0 {
+            self.unsettled_alarm.wait().await;
+            sleep(LOOK_AFTER).await;
+        }
+        sleep(LOOK_AFTER).await;
+    }
+
+    /// The push that all waits for which leaves this shard now; 0 for none.
+    #[inline]
+    pub fn unsettled(&self) -> u64 {
+        match self.unsettled.get() {
+            0 => 0,
+            push => self.look_at_unsettled(push),
+        }
+    }
+
+    #[cold]
+    fn look_at_unsettled(&self, push: u64) -> u64 {
+        let log = &self.global.log;
+        if !log.is_on() || log.settled(self.shard) >= push {
+            self.unsettled.set(0);
+        }
+        self.unsettled.get()
+    }
+
+    /// What is not settled of these; none where the log is off, by now perhaps.
     pub fn keep_missing(&self, pushes: &mut Vec<Push>) {
-        if !pushes.is_empty() && !self.global.log.holds_replies() {
+        let log = &self.global.log;
+        if !pushes.is_empty() && !log.is_on() {
             pushes.clear();
         }
-        pushes.retain(|(shard, push)| self.global.log.synced(usize::from(*shard)) < *push);
+        pushes.retain(|(shard, push)| log.settled(usize::from(*shard)) < *push);
     }
 
-    /// This shard hears when more has reached the disk, of any shard.
+    /// This shard hears when more is settled, of any shard.
     pub fn await_disk(&self) {
         self.global.log.await_sync(self.shard);
     }
@@ -107,9 +159,11 @@ impl Logging {
         self.alarms.borrow().values().for_each(|blocked| blocked.alarm.notify());
     }
 
-    /// What every other shard has handed over by now.
+    /// What every other shard has handed over by now and is not settled.
     pub fn pushed_by_others(&self) -> impl Iterator<Item = Push> {
+        let log = &self.global.log;
         let shards = (0..self.global.bells.len()).filter(|shard| *shard != self.shard);
-        shards.map(|shard| (shard as u16, self.global.log.pushed(shard)))
+        let pushed = shards.map(|shard| (shard, log.pushed(shard)));
+        pushed.filter(|(shard, push)| log.settled(*shard) < *push).map(|(shard, push)| (shard as u16, push))
     }
 }

@@ -46,8 +46,8 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     }
 }
 
-/// What is ready stays where it shows changes that are not on the disk for certain (`appendfsync always`), and where
-/// something before it does.
+/// What is ready stays where it shows changes that are not settled: on the disk (`appendfsync always`), or in the file; and
+/// where something before it does.
 #[inline]
 pub fn hold_for_disk(server: &Server, client: &ClientRef, state: &mut State) {
     let for_disk = &state.replies.for_disk;
@@ -59,7 +59,7 @@ pub fn hold_for_disk(server: &Server, client: &ClientRef, state: &mut State) {
 #[cold]
 fn hold_what_shows(server: &Server, client: &ClientRef, state: &mut State) {
     let replies = &mut state.replies;
-    if replies.out.is_empty() || replies.for_disk.has_all(&replies.out) {
+    if !replies.has_fresh() {
         return;
     }
     server.logging.keep_missing(&mut replies.for_disk.shows);
@@ -80,9 +80,8 @@ fn hold_what_shows(server: &Server, client: &ClientRef, state: &mut State) {
 
 /// What a reply shows that was made of what several shards have said: whatever they have handed over by now.
 pub fn show_everything(server: &Server, state: &mut State) {
-    let own = server.shard.durable.everything();
-    if own > 0 {
-        state.replies.for_disk.show((server.shard.id as u16, own));
+    state.replies.for_disk.show((server.shard.id as u16, server.shard.durable.everything()));
+    if server.logging.is_on() {
         server.logging.pushed_by_others().for_each(|push| state.replies.for_disk.show(push));
     }
 }

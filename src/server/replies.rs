@@ -289,6 +289,11 @@ impl Replies {
         self.for_disk.hold(&mut self.out);
     }
 
+    /// Whether there is output that has not waited for anything so far.
+    pub fn has_fresh(&self) -> bool {
+        !self.out.is_empty() && !self.for_disk.has_all(&self.out)
+    }
+
     /// Lets out what the disk has, see [`ForDisk::let_out`].
     pub fn let_out(&mut self, keep_missing: impl Fn(&mut Vec<Push>)) -> bool {
         self.for_disk.let_out(&mut self.out, keep_missing)

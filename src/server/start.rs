@@ -63,6 +63,7 @@ pub fn start(server: &Rc<Server>) {
     glommio::spawn_local(connection::look_at_held(server.clone())).detach();
     glommio::spawn_local(client_eviction::keep_below(server.clone())).detach();
     glommio::spawn_local(connection::follow_disk(server.clone())).detach();
+    glommio::spawn_local(connection::follow_late(server.clone())).detach();
     if server.shard.id == 0 {
         glommio::spawn_local(look_after_files(server.clone())).detach();
     }
@@ -99,7 +100,7 @@ impl Front for Server {
             let Ticket { reply, part: number, .. } = part.ticket;
             let answer = Answer { reply, part: number, bytes, command: part.at.command, ns: part.ns };
             state.replies.fill(&self.shard.meter, answer, ends);
-            if batch.shows > 0 && self.shard.durable.is_kept() {
+            if batch.shows > 0 {
                 state.replies.for_disk.show((batch.target, batch.shows));
             }
             if self.shard.meter.is_slow(part.ns) {
@@ -159,6 +160,10 @@ impl Front for Server {
         {
             self.shard.durable.pushed(push);
         }
+    }
+
+    fn unsettled(&self) -> u64 {
+        self.logging.unsettled()
     }
 
     fn invalidated(&self, invalidated: Invalidated) {

@@ -77,6 +77,10 @@ impl Host for Mail {
         if outbox.waiting.get() == 0 {
             return;
         }
+        let unsettled = self.shard.front().unsettled();
+        if unsettled > 0 {
+            outbox.replies_show(unsettled);
+        }
         for (target, producer) in self.producers.borrow_mut().iter_mut().enumerate() {
             let Some(producer) = producer else { continue };
             let mut messages = outbox.queues[target].borrow_mut();

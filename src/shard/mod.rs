@@ -102,6 +102,8 @@ pub trait Front {
     fn journaled(&self, records: Vec<Record>);
     /// What was changed in a turn is complete, and what was said in it is about to leave.
     fn leaves(&self);
+    /// The shard's last push to the log, where what leaves has to wait for it; else 0.
+    fn unsettled(&self) -> u64;
     /// What connections remember does not hold any more.
     fn invalidated(&self, invalidated: Invalidated);
     /// A script whose keys are here, and which a connection of another shard has called, or one of this shard's that had

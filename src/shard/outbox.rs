@@ -122,6 +122,18 @@ impl Outbox {
         self.kick();
     }
 
+    /// All replies that are about to leave wait for this push.
+    #[cold]
+    pub fn replies_show(&self, push: u64) {
+        for queue in &self.queues {
+            for message in queue.borrow_mut().iter_mut() {
+                if let Message::Replies(batch) = message {
+                    batch.shows = batch.shows.max(push);
+                }
+            }
+        }
+    }
+
     /// A batch of this shard's has come back with its replies.
     pub fn recycle(&self, mut batch: Box<Batch>) {
         let answered = batch.unanswered_bytes();

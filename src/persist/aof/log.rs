@@ -11,6 +11,11 @@
 //! that is killed loses nothing; but for the moments in which the disk is slow: then a thread does that, and no shard
 //! waits. Under `always` that thread writes and syncs, and tells each shard how far its pushes are on the disk.
 //!
+//! A push may have to wait for its place: a transaction stands in the file when every shard has handed over its part, and
+//! what a shard has changed behind its part stands behind it. So under `everysec` and `no`, too, a shard is told how far its
+//! pushes are [settled](Log::settled), and holds replies until then; but no longer than a moment where another shard's part
+//! is late.
+//!
 //! All shards write one stream, in which every transaction stands whole and in one piece. So whatever a crash leaves of
 //! it, a prefix of whole batches, is a state that there was.
 
@@ -31,6 +36,8 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_secs(1);
 /// While a sync has lasted for longer than this nobody writes: that would wait for it.
 const SLOW: Duration = Duration::from_millis(20);
+/// Nobody waits for longer for the other parts of transactions, which may have to wait for a script that lasts.
+const PARTS_LATE: Duration = Duration::from_millis(20);
 /// How long a sync may be put off so that those whose replies the last one has let out take part in the next: not longer
 /// than a quarter of what one lasts, and never longer than this.
 const GATHERED_WITHIN: Duration = Duration::from_millis(1);
@@ -47,6 +54,8 @@ const REUSED_BYTES: usize = 1 << 20;
 struct Mark {
     /// Handed over.
     pushed: AtomicU64,
+    /// In the file, or in memory for no other reason than that the disk is slow, or cannot be written.
+    kept: AtomicU64,
     /// On the disk.
     synced: AtomicU64,
     /// Somebody there waits for that.
@@ -86,13 +95,16 @@ struct State {
     ends: Vec<VecDeque<u64>>,
     records: Vec<u64>,
     placed: Vec<u64>,
+    /// Of each shard some of whose pushes have not their place: how many have, and since when that is so.
+    stays: Vec<Option<(u64, Instant)>>,
     /// Pushes of which everything is in the file.
     written: Vec<u64>,
     open: Option<Open>,
     /// Files that were written before this one and are not on the disk for certain.
     former: Vec<Appendable>,
-    /// Somebody writes.
+    /// Somebody writes, since when.
     is_writing: bool,
+    writes_since: Option<Instant>,
     syncs_since: Option<Instant>,
     /// Where the next batch begins, and how much is on the disk.
     position: u64,
@@ -166,10 +178,12 @@ impl Log {
                 ends: (0..shards).map(|_| VecDeque::new()).collect(),
                 records: vec![0; shards],
                 placed: vec![0; shards],
+                stays: vec![None; shards],
                 written: vec![0; shards],
                 open: None,
                 former: Vec::new(),
                 is_writing: false,
+                writes_since: None,
                 syncs_since: None,
                 position: 0,
                 synced: 0,
@@ -221,10 +235,13 @@ impl Log {
 
     pub fn set_fsync(&self, fsync: Fsync) {
         self.fsync.store(fsync as u8, Ordering::SeqCst);
-        // Not between the thread's look at that and its wait.
-        drop(self.lock());
+        // Not between the thread's look at that and its wait. What waited for the thread is not left to it.
+        let state = self.lock();
+        let mut state = if fsync == Fsync::Always || state.open.is_none() { state } else { self.write(state) };
+        self.tell_kept(&mut state);
+        drop(state);
         self.wake.notify_all();
-        // Replies that were held under `always` have nothing to wait for under the others.
+        // Replies that were held under `always` have less to wait for under the others.
         self.ring();
     }
 
@@ -242,7 +259,7 @@ impl Log {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether replies wait for the disk.
+    /// Whether replies wait for the disk, rather than for the file.
     #[inline]
     pub fn holds_replies(&self) -> bool {
         self.is_on() && self.fsync.load(Ordering::SeqCst) == Fsync::Always as u8
@@ -303,6 +320,7 @@ impl Log {
         } else {
             let mut state = self.write(state);
             self.settle(&mut state);
+            self.tell_kept(&mut state);
         }
         number
     }
@@ -339,20 +357,29 @@ impl Log {
         self.marks[shard].synced.load(Ordering::SeqCst)
     }
 
+    /// How many of a shard's pushes are as safe as this way of syncing makes them before they are acknowledged: on the disk
+    /// under `always`, else in the file.
+    #[inline]
+    pub fn settled(&self, shard: usize) -> u64 {
+        match self.holds_replies() {
+            true => self.synced(shard),
+            false => self.marks[shard].kept.load(Ordering::SeqCst),
+        }
+    }
+
     /// Replies of a connection wait for the disk.
     pub fn count_held(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A shard wants to hear when more is on the disk: its bell is rung once. It looks again after this.
+    /// A shard wants to hear when more is settled: its bell is rung once. It looks again after this.
     pub fn await_sync(&self, shard: usize) {
         self.marks[shard].awaits.store(true, Ordering::SeqCst);
     }
 
     /// Writes what is ready, if nobody does and the disk is not slow.
     fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let is_slow = state.syncs_since.is_some_and(|since| since.elapsed() > SLOW);
-        if is_slow && state.ready.len() < KEPT_BYTES {
+        if state.is_slow() && state.ready.len() < KEPT_BYTES {
             return state;
         }
         while !state.is_writing && state.has_ready() && !self.has_failed() {
@@ -373,6 +400,7 @@ impl Log {
         let (position, synced, placed) = (state.position + time.len() as u64, state.synced, state.placed.clone());
         let notes = std::mem::take(&mut state.notes);
         state.is_writing = true;
+        state.writes_since = Some(Instant::now());
         drop(state);
         let mut head = if commands.is_empty() { Vec::new() } else { batch::head(&commands, position, synced) };
         let mut end = Vec::new();
@@ -399,6 +427,7 @@ impl Log {
         };
         let mut state = self.lock();
         state.is_writing = false;
+        state.writes_since = None;
         let is_written = written.is_ok();
         match written {
             Ok(()) => {
@@ -409,6 +438,7 @@ impl Log {
                     open.room = if is_roomy { room.max(end) } else { end };
                 }
                 self.bytes.fetch_add(end - bytes, Ordering::Relaxed);
+                self.tell_kept(&mut state);
                 if commands.capacity() <= REUSED_BYTES {
                     commands.clear();
                     state.spare = commands;
@@ -432,6 +462,9 @@ impl Log {
                 }
                 self.fail("writing to", &error);
             }
+        }
+        if !is_written {
+            self.tell_kept(&mut state);
         }
         self.written.notify_all();
         if state.is_idle {
@@ -574,6 +607,36 @@ impl Log {
         }
     }
 
+    /// So many pushes of each shard are in the file, or would be if the disk let them, or if no other shard let them wait for
+    /// too long.
+    fn tell_kept(&self, state: &mut State) {
+        if self.holds_replies() {
+            return;
+        }
+        let is_hindered = state.is_slow() || self.has_failed();
+        let has_all = !state.has_ready() && !state.is_writing;
+        let mut any = false;
+        for (shard, mark) in self.marks.iter().enumerate() {
+            let kept = match is_hindered || has_all {
+                _ if state.is_late(shard) => self.pushed(shard),
+                true => state.placed[shard],
+                false => state.written[shard],
+            };
+            any |= mark.kept.fetch_max(kept, Ordering::SeqCst) < kept;
+        }
+        if any {
+            self.ring();
+        }
+    }
+
+    /// To be called where somebody waits: nobody does for a disk that has become slow, nor for parts that are late, also
+    /// where nothing is pushed any more.
+    pub fn look(&self) {
+        if self.is_on() {
+            self.tell_kept(&mut self.lock());
+        }
+    }
+
     /// So many pushes of each shard are on the disk.
     fn tell(&self, synced: &[u64]) {
         for (mark, synced) in self.marks.iter().zip(synced) {
@@ -586,7 +649,7 @@ impl Log {
     /// marks of all of them are up to date.)
     fn ring(&self) {
         for (mark, bell) in self.marks.iter().zip(&*self.bells) {
-            if mark.awaits.swap(false, Ordering::SeqCst) {
+            if mark.awaits.load(Ordering::SeqCst) && mark.awaits.swap(false, Ordering::SeqCst) {
                 bell.ring_from_outside();
             }
         }
@@ -650,6 +713,9 @@ impl Log {
             // each shard takes its place, and nobody waits for ever.
             let all: Vec<u64> = (0..self.marks.len()).map(|shard| self.push_nothing(&mut state, shard)).collect();
             drop(state);
+            for (mark, push) in self.marks.iter().zip(&all) {
+                mark.kept.fetch_max(*push, Ordering::SeqCst);
+            }
             self.tell(&all);
             self.recover();
         }
@@ -729,6 +795,28 @@ impl State {
         }
         self.told_s = now_s;
         format!("#TS:{now_s}\r\n").into_bytes()
+    }
+
+    /// Whether a sync, or a write, lasts for so long that nobody waits for it.
+    fn is_slow(&self) -> bool {
+        self.syncs_since.is_some_and(|since| since.elapsed() > SLOW)
+            || self.writes_since.is_some_and(|since| since.elapsed() > SLOW)
+    }
+
+    /// Whether a shard's pushes have waited for their place for so long that nobody waits for that.
+    fn is_late(&mut self, shard: usize) -> bool {
+        let (placed, stays) = (self.placed[shard], &mut self.stays[shard]);
+        if self.ends[shard].is_empty() {
+            *stays = None;
+            return false;
+        }
+        match *stays {
+            Some((of, since)) if of == placed => since.elapsed() > PARTS_LATE,
+            _ => {
+                *stays = Some((placed, Instant::now()));
+                false
+            }
+        }
     }
 
     /// Whether something is not on the disk.

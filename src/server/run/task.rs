@@ -39,13 +39,14 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
     let reply = turn.replies.expect(muted, turn.server.shard.id, 0);
     turn.flow.barrier = true;
     let (server, client, proto) = (turn.server.clone(), turn.client.clone(), turn.session.proto);
-    let shows = shows_data(server.table.get(call.command));
+    let command = server.table.get(call.command);
+    let (shows, changes) = (shows_data(command), changes_data(command));
     note_woken();
     glommio::spawn_local(async move {
         // glommio runs a new task at once; this one must not before the connection's turn is over.
         yield_now().await;
         let bytes = or_error(future.await, proto);
-        if shows && server.shard.durable.is_kept() {
+        if shows && (server.shard.durable.is_kept() || changes && server.logging.is_on() && server.shard.count > 1) {
             // Whoever has let go of its keys by now has handed over what has changed.
             server.shard.call_all(|_| ()).await;
         }
@@ -77,6 +78,12 @@ fn shows_data(command: &Command) -> bool {
     let is_about_server = matches!(command.spec.group, Group::Server | Group::Connection);
     let touches = command.spec.flags & (READ | WRITE | MAY_REPLICATE) != 0;
     touches || !(is_about_server || command.full_name.ends_with("|kill"))
+}
+
+/// Whether a reply may acknowledge changes. (What is published is none.)
+fn changes_data(command: &Command) -> bool {
+    let changes = command.spec.flags & (WRITE | MAY_REPLICATE) != 0 && command.spec.group != Group::PubSub;
+    changes || command.spec.group == Group::Transactions
 }
 
 /// A reply that was made, or the error in its place.
