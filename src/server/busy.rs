@@ -12,8 +12,9 @@ pub struct LastingScript {
     pub is_function: bool,
     is_busy: AtomicBool,
     /// What others are kept from.
-    pub scope: ScriptScope,
-    pub locks: Box<[Lock]>,
+    scope: ScriptScope,
+    /// By their hashes, each once: there may be a hundred thousand of them.
+    locks: Box<[Lock]>,
 }
 
 /// Those of all shards.
@@ -42,7 +43,9 @@ pub struct Needs<'l> {
 }
 
 impl LastingScript {
-    pub fn new(is_function: bool, scope: ScriptScope, locks: Vec<Lock>) -> LastingScript {
+    pub fn new(is_function: bool, scope: ScriptScope, mut locks: Vec<Lock>) -> LastingScript {
+        locks.sort_unstable_by_key(|lock| (lock.hash, !lock.write));
+        locks.dedup_by_key(|lock| lock.hash);
         LastingScript { is_function, is_busy: AtomicBool::new(false), scope, locks: locks.into() }
     }
 
@@ -59,10 +62,14 @@ impl LastingScript {
     }
 
     fn is_in_the_way(&self, needs: &Needs) -> bool {
-        let has_everything = self.locks.iter().any(|held| held.hash == EVERYTHING);
-        let holds = |lock: &Lock| self.locks.iter().any(|held| held.hash == lock.hash && (held.write || lock.write));
+        let has_everything = || self.held(EVERYTHING).is_some();
+        let holds = |lock: &Lock| self.held(lock.hash).is_some_and(|held| held.write || lock.write);
         self.scope == ScriptScope::Server && self.is_busy()
-            || needs.data && (has_everything || needs.everything || needs.locks.iter().any(holds))
+            || needs.data && (needs.everything || has_everything() || needs.locks.iter().any(holds))
+    }
+
+    fn held(&self, hash: u64) -> Option<Lock> {
+        self.locks.binary_search_by_key(&hash, |lock| lock.hash).ok().map(|index| self.locks[index])
     }
 }
 
