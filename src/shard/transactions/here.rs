@@ -15,7 +15,9 @@ impl Shard {
         let waiting = &mut *self.transactions.waiting.borrow_mut();
         let what = What::Hold(Hold {
             origin: self.id,
+            number,
             started: true,
+            is_let_go: false,
             steps: Vec::new(),
             heard: Heard::default(),
             writers: Shards::default(),

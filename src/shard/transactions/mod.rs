@@ -25,6 +25,7 @@
 //! One-key commands pay one comparison a turn, and one a command: the table of locks is empty nearly always.
 
 mod here;
+mod holds;
 mod locks;
 mod outgoing;
 
@@ -38,14 +39,13 @@ use crate::clock::{Now, Sequence, sequence_ms, thread_cpu_ns};
 use crate::command::{Handler, OwnedRequest};
 use crate::journal::{self, Shards};
 use crate::keyspace::{LATEST, Lookup, Notice};
-use crate::resp::{Error, Request};
+use crate::resp::Request;
 use locks::{Change, Locks, Place};
 use outgoing::Outgoing;
 use slab::Slab;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,7 +129,11 @@ enum What {
 /// Keys that a coordinator has here, or is going to have.
 struct Hold {
     origin: usize,
+    /// The coordinator's for it.
+    number: u64,
     started: bool,
+    /// Its coordinator is done with it.
+    is_let_go: bool,
     /// What came before it was started.
     steps: Vec<Step>,
     /// What others are to hear of its steps so far.
@@ -468,7 +472,9 @@ impl Shard {
             0 => What::Parts { held, intent: index },
             _ => What::Hold(Hold {
                 origin: batch.origin,
+                number: intent.hold,
                 started: false,
+                is_let_go: false,
                 steps: Vec::new(),
                 heard: Heard::default(),
                 writers: intent.writers,
@@ -508,7 +514,7 @@ impl Shard {
                 mine.waiting.borrow_mut().leave(id);
                 self.serve_waiters();
                 mine.may_go_on.take().into_iter().for_each(|client| self.go_on_with_stalled(client));
-            } else {
+            } else if !self.end_if_let_go(id) {
                 self.take_steps(id);
             }
         }
@@ -659,152 +665,6 @@ impl Shard {
         } else {
             self.post(batch.origin, Message::Replies(batch));
         }
-    }
-
-    /// A step of a coordinator: it runs when its transaction holds its keys here.
-    pub(super) fn step(self: &Rc<Shard>, origin: usize, number: u64, step: Step) {
-        let id = {
-            let waiting = &mut *self.transactions.waiting.borrow_mut();
-            let id = waiting.holds[&(origin, number)];
-            let hold = waiting.pending[id].hold();
-            hold.steps.push(step);
-            hold.started.then_some(id)
-        };
-        if let Some(id) = id {
-            self.take_steps(id);
-        }
-    }
-
-    /// Hands the steps that wait to a hold that has started.
-    fn take_steps(&self, id: usize) {
-        let (origin, now, steps) = {
-            let waiting = &mut *self.transactions.waiting.borrow_mut();
-            let pending = &mut waiting.pending[id];
-            let now = Now::from_ms(sequence_ms(pending.moment));
-            self.clock.pass(now);
-            let hold = pending.hold();
-            (hold.origin, now, std::mem::take(&mut hold.steps))
-        };
-        self.bring_back();
-        let mark = self.begin_to_hear();
-        let mut may_be_undone = false;
-        for step in steps {
-            let Step { call, work, .. } = step;
-            may_be_undone |= step.may_be_undone;
-            let result = work(self, now);
-            if origin == self.id {
-                self.answered(call, result);
-            } else {
-                self.post(origin, Message::Answer { call, result });
-            }
-        }
-        let heard = self.end_to_hear(mark);
-        self.keep_heard(id, heard, may_be_undone);
-    }
-
-    /// What runs from now on is told later.
-    pub(super) fn begin_to_hear(&self) -> usize {
-        self.begin_unit();
-        self.keyspace.borrow().effects.mark()
-    }
-
-    /// What has run since then.
-    pub(super) fn end_to_hear(&self, mark: usize) -> Heard {
-        let said = self.end_unit();
-        let notices = self.keyspace.borrow_mut().effects.take_from(mark);
-        Heard { said, notices }
-    }
-
-    /// It is told, as a part of this transaction if it is one.
-    pub(super) fn tell_heard(&self, part_of: Option<journal::Transaction>, now: Now, Heard { said, notices }: Heard) {
-        self.record(part_of, now, said);
-        self.keyspace.borrow_mut().effects.tell_kept(notices);
-    }
-
-    /// The journal is told of all that a hold does at once, when it is done. Subscribers hear of each step as soon as it
-    /// is done, as they do of one command's effects before its reply, unless it may be undone.
-    fn keep_heard(&self, id: usize, Heard { said, mut notices }: Heard, may_be_undone: bool) {
-        if !may_be_undone && !notices.is_empty() {
-            self.keyspace.borrow_mut().effects.tell_kept(std::mem::take(&mut notices));
-        }
-        if !said.is_empty() || !notices.is_empty() {
-            let waiting = &mut *self.transactions.waiting.borrow_mut();
-            let hold = waiting.pending[id].hold();
-            hold.heard.said.extend(said);
-            hold.heard.notices.extend(notices);
-        }
-    }
-
-    /// What a hold has done before it became one.
-    pub(super) fn heard_in_hold(&self, hold: (usize, u64), heard: Heard, may_be_undone: bool) {
-        let id = self.transactions.waiting.borrow().holds[&hold];
-        self.keep_heard(id, heard, may_be_undone);
-    }
-
-    /// What a hold has done was undone: nobody hears of it. (What it has found dead is.)
-    pub fn forget_heard(&self, origin: usize, number: u64) {
-        let waiting = &mut *self.transactions.waiting.borrow_mut();
-        let id = waiting.holds[&(origin, number)];
-        let hold = waiting.pending[id].hold();
-        hold.heard.undo();
-    }
-
-    /// Those who wait for keys of a hold, with commands of one shard, are answered this error instead.
-    pub fn refuse_waiting(&self, origin: usize, number: u64, error: &'static str) {
-        let refused: Vec<Box<Deferred>> = {
-            let waiting = &mut *self.transactions.waiting.borrow_mut();
-            let id = waiting.holds[&(origin, number)];
-            let held = waiting.pending[id].locks.clone();
-            let is_held = |lock: &Lock| held.iter().any(|of| of.hash == lock.hash && (of.write || lock.write));
-            let waits = |pending: &Pending| {
-                matches!(pending.what, What::Command(Some(_)))
-                    && pending.missing > 0
-                    && pending.locks.iter().any(is_held)
-            };
-            let ids: Vec<usize> =
-                waiting.pending.iter().filter(|(_, pending)| waits(pending)).map(|(id, _)| id).collect();
-            let take = |id| {
-                let What::Command(deferred) = &mut waiting.pending[id].what else { return None };
-                let deferred = deferred.take();
-                waiting.leave(id);
-                deferred
-            };
-            ids.into_iter().filter_map(take).collect()
-        };
-        for deferred in refused {
-            self.answer_refused(&deferred, Error::text(error));
-        }
-        // Whoever waited for one of them, of the same connection, may have its turn.
-        self.take_in();
-    }
-
-    /// A coordinator lets go of its keys here.
-    pub(super) fn release(&self, origin: usize, number: u64) {
-        self.bring_back();
-        {
-            let waiting = &mut *self.transactions.waiting.borrow_mut();
-            let id = waiting.holds.remove(&(origin, number)).expect("released once");
-            if waiting.stopper == Some(id) {
-                waiting.let_holds_begin();
-            }
-            let pending = &mut waiting.pending[id];
-            let (number, now) = (pending.place.sequence, Now::from_ms(sequence_ms(pending.moment)));
-            let hold = pending.hold();
-            let part_of = journal::Transaction { number, shards: hold.writers };
-            let heard = std::mem::take(&mut hold.heard);
-            if self.durable.is_kept() && !heard.said.is_empty() {
-                for lock in pending.locks.iter().filter(|lock| lock.write) {
-                    self.durable.told_late((lock.hash != EVERYTHING).then_some(lock.hash));
-                }
-            }
-            self.tell_heard(Some(part_of), now, heard);
-            self.serve_released(&waiting.pending[id].locks);
-            waiting.leave(id);
-        }
-        // Before anybody else has the keys.
-        self.serve_waiters();
-        // Who may go on now goes by a watermark that is not newer than what was taken in.
-        self.take_in();
     }
 
     /// Whether transactions run in the order of their sequence; see [`Transactions::ordered`].

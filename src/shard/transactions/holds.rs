@@ -1,0 +1,192 @@
+//! What coordinators hold here: steps that run while they do, what is told of all of it at its end.
+
+use super::{Deferred, Heard, Parked, Pending, What};
+use crate::clock::{Now, sequence_ms};
+use crate::journal;
+use crate::resp::Error;
+use crate::shard::Shard;
+use crate::shard::message::{EVERYTHING, Lock, Message, Step};
+use std::rc::Rc;
+
+impl Shard {
+    /// A step of a coordinator: it runs when its transaction holds its keys here.
+    pub(in crate::shard) fn step(self: &Rc<Shard>, origin: usize, number: u64, step: Step) {
+        let id = {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let id = waiting.holds[&(origin, number)];
+            let hold = waiting.pending[id].hold();
+            hold.steps.push(step);
+            hold.started.then_some(id)
+        };
+        if let Some(id) = id {
+            self.take_steps(id);
+        }
+    }
+
+    /// Hands the steps that wait to a hold that has started.
+    pub(super) fn take_steps(&self, id: usize) {
+        let (origin, now, steps) = {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let pending = &mut waiting.pending[id];
+            let now = Now::from_ms(sequence_ms(pending.moment));
+            self.clock.pass(now);
+            let hold = pending.hold();
+            (hold.origin, now, std::mem::take(&mut hold.steps))
+        };
+        self.bring_back();
+        let mark = self.begin_to_hear();
+        let mut may_be_undone = false;
+        for step in steps {
+            let Step { call, work, .. } = step;
+            may_be_undone |= step.may_be_undone;
+            let result = work(self, now);
+            if origin == self.id {
+                self.answered(call, result);
+            } else {
+                self.post(origin, Message::Answer { call, result });
+            }
+        }
+        let heard = self.end_to_hear(mark);
+        self.keep_heard(id, heard, may_be_undone);
+    }
+
+    /// What runs from now on is told later.
+    pub(in crate::shard) fn begin_to_hear(&self) -> usize {
+        self.begin_unit();
+        self.keyspace.borrow().effects.mark()
+    }
+
+    /// What has run since then.
+    pub(in crate::shard) fn end_to_hear(&self, mark: usize) -> Heard {
+        let said = self.end_unit();
+        let notices = self.keyspace.borrow_mut().effects.take_from(mark);
+        Heard { said, notices }
+    }
+
+    /// It is told, as a part of this transaction if it is one.
+    pub(in crate::shard) fn tell_heard(
+        &self,
+        part_of: Option<journal::Transaction>,
+        now: Now,
+        Heard { said, notices }: Heard,
+    ) {
+        self.record(part_of, now, said);
+        self.keyspace.borrow_mut().effects.tell_kept(notices);
+    }
+
+    /// The journal is told of all that a hold does at once, when it is done. Subscribers hear of each step as soon as it
+    /// is done, as they do of one command's effects before its reply, unless it may be undone.
+    pub(super) fn keep_heard(&self, id: usize, Heard { said, mut notices }: Heard, may_be_undone: bool) {
+        if !may_be_undone && !notices.is_empty() {
+            self.keyspace.borrow_mut().effects.tell_kept(std::mem::take(&mut notices));
+        }
+        if !said.is_empty() || !notices.is_empty() {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let hold = waiting.pending[id].hold();
+            hold.heard.said.extend(said);
+            hold.heard.notices.extend(notices);
+        }
+    }
+
+    /// What a hold has done before it became one.
+    pub(in crate::shard) fn heard_in_hold(&self, hold: (usize, u64), heard: Heard, may_be_undone: bool) {
+        let id = self.transactions.waiting.borrow().holds[&hold];
+        self.keep_heard(id, heard, may_be_undone);
+    }
+
+    /// What a hold has done was undone: nobody hears of it. (What it has found dead is.)
+    pub fn forget_heard(&self, origin: usize, number: u64) {
+        let waiting = &mut *self.transactions.waiting.borrow_mut();
+        let id = waiting.holds[&(origin, number)];
+        let hold = waiting.pending[id].hold();
+        hold.heard.undo();
+    }
+
+    /// Those who wait for keys of a hold, with commands of one shard, are answered this error instead.
+    pub fn refuse_waiting(&self, origin: usize, number: u64, error: &'static str) {
+        let refused: Vec<Box<Deferred>> = {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let id = waiting.holds[&(origin, number)];
+            let held = waiting.pending[id].locks.clone();
+            let is_held = |lock: &Lock| held.iter().any(|of| of.hash == lock.hash && (of.write || lock.write));
+            let waits = |pending: &Pending| {
+                matches!(pending.what, What::Command(Some(_)))
+                    && pending.missing > 0
+                    && pending.locks.iter().any(is_held)
+            };
+            let ids: Vec<usize> =
+                waiting.pending.iter().filter(|(_, pending)| waits(pending)).map(|(id, _)| id).collect();
+            let take = |id| {
+                let What::Command(deferred) = &mut waiting.pending[id].what else { return None };
+                let deferred = deferred.take();
+                waiting.leave(id);
+                deferred
+            };
+            ids.into_iter().filter_map(take).collect()
+        };
+        for deferred in refused {
+            self.answer_refused(&deferred, Error::text(error));
+        }
+        // Whoever waited for one of them, of the same connection, may have its turn.
+        self.take_in();
+    }
+
+    /// A coordinator lets go of its keys here.
+    pub(in crate::shard) fn release(&self, origin: usize, number: u64) {
+        self.bring_back();
+        {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let id = waiting.holds[&(origin, number)];
+            let waits_for_everything = waiting.locks.is_everything_taken();
+            let hold = waiting.pending[id].hold();
+            if !hold.started && waits_for_everything {
+                // Whoever has everything may turn the journal on, or off, shard by shard. What each shard says of this hold
+                // stands behind that, as on the hold's other shards: else parts of it would be missing in the journal.
+                hold.is_let_go = true;
+                return;
+            }
+            self.end_hold(waiting, id);
+        }
+        // Before anybody else has the keys.
+        self.serve_waiters();
+        // Who may go on now goes by a watermark that is not newer than what was taken in.
+        self.take_in();
+    }
+
+    /// Ends a hold that has just started, if its coordinator was done with it before; whether it was.
+    pub(super) fn end_if_let_go(&self, id: usize) -> bool {
+        let is_let_go = {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            let is_let_go = waiting.pending[id].hold().is_let_go;
+            if is_let_go {
+                self.end_hold(waiting, id);
+            }
+            is_let_go
+        };
+        if is_let_go {
+            self.serve_waiters();
+        }
+        is_let_go
+    }
+
+    fn end_hold(&self, waiting: &mut Parked, id: usize) {
+        if waiting.stopper == Some(id) {
+            waiting.let_holds_begin();
+        }
+        let pending = &mut waiting.pending[id];
+        let (number, now) = (pending.place.sequence, Now::from_ms(sequence_ms(pending.moment)));
+        let hold = pending.hold();
+        let of_coordinator = (hold.origin, hold.number);
+        let part_of = journal::Transaction { number, shards: hold.writers };
+        let heard = std::mem::take(&mut hold.heard);
+        if self.durable.is_kept() && !heard.said.is_empty() {
+            for lock in pending.locks.iter().filter(|lock| lock.write) {
+                self.durable.told_late((lock.hash != EVERYTHING).then_some(lock.hash));
+            }
+        }
+        self.tell_heard(Some(part_of), now, heard);
+        self.serve_released(&waiting.pending[id].locks);
+        waiting.holds.remove(&of_coordinator).expect("it is there until it ends");
+        waiting.leave(id);
+    }
+}
