@@ -43,10 +43,11 @@ fn name(signal: i32) -> &'static str {
     }
 }
 
-/// The snapshot that is asked for; where it fails, the server stays unless it is forced to end.
+/// The snapshot that is asked for; where it fails, the server stays unless it is forced to end. While data is loaded there
+/// is none: a part of the data would take the place of all of it.
 pub async fn save_before(server: &Rc<Server>, flags: ShutdownFlags) -> Result {
     let has_save_points = !server.shard.config().save.is_empty();
-    if !flags.saves(has_save_points) {
+    if server.global.snapshots.is_loading() || !flags.saves(has_save_points) {
         return Ok(());
     }
     let saved = saving::save_last(server).await;
@@ -66,7 +67,7 @@ pub async fn shutdown(server: &Rc<Server>) {
     log::notice(format_args!("User requested shutdown..."));
     let deadline = Instant::now() + DRAIN;
     let close = |shard: &Rc<crate::shard::Shard>| {
-        for client in Server::of(shard).clients() {
+        for client in Server::of(shard).clients().into_iter().filter(|client| !client.replays) {
             // The process ends before anybody can tell whether what it took for them has arrived.
             Server::of(shard).waits.withdraw(client.id);
             let mut state = client.state.borrow_mut();
