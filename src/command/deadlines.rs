@@ -163,8 +163,9 @@ impl Expiry {
         let store_ms = if self.absolute {
             time_ms.saturating_sub(ctx.clock.wall_offset_ms())
         } else {
-            time_ms.checked_add(ctx.clock.to_wall_ms(ctx.now.ms)).ok_or_else(invalid)?;
-            time_ms.saturating_add(ctx.now.ms as i64)
+            let now_ms = ctx.present().ms;
+            time_ms.checked_add(ctx.clock.to_wall_ms(now_ms)).ok_or_else(invalid)?;
+            time_ms.saturating_add(now_ms as i64)
         };
         Ok(Deadline { store_ms, absolute: self.absolute })
     }

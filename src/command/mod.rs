@@ -104,6 +104,14 @@ pub struct Ctx<'a> {
     pub shards: usize,
 }
 
+impl Ctx<'_> {
+    /// The moment that relative times count from. (To a log that is replayed it is moment zero, so that no key is dead
+    /// before the log says so. Its relative times, which this server writes none of, count from now, as in Redis.)
+    pub fn present(&self) -> Now {
+        if self.now.ms == 0 { self.clock.now() } else { self.now }
+    }
+}
+
 pub type Handler = fn(&mut Ctx, Request) -> Result;
 
 /// How a command's keys are brought together.

@@ -123,7 +123,7 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
     if wanted == NewId::Exact(Id::MIN) {
         return Err(Error::err(AppendError::Zero));
     }
-    let wall_ms = if wanted == NewId::Auto { ctx.clock.to_wall_ms(ctx.now.ms).max(0) as u64 } else { 0 };
+    let wall_ms = if wanted == NewId::Auto { ctx.clock.to_wall_ms(ctx.present().ms).max(0) as u64 } else { 0 };
     let limits = chunk_limits(ctx.limits);
     let references = options.references.unwrap_or(References::Keep);
     let append = |stream: &mut Stream| {

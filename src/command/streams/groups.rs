@@ -118,7 +118,7 @@ pub fn destroy(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 pub fn createconsumer(ctx: &mut Ctx, request: Request) -> Result {
-    let now_ms = now_ms(ctx.now);
+    let now_ms = now_ms(ctx.present());
     let created = change(ctx, request, |group| group.create_consumer(request.arg(4), now_ms))?.is_some();
     ctx.commit_if(created, ctx.key(request.arg(2)), of_group(Event::XGroupCreateConsumer));
     ctx.reply.int(i64::from(created));

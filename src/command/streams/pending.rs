@@ -146,11 +146,11 @@ impl Claim {
         let int = |index, error| parse_i64(request.arg(index)).ok_or(Error::text(error));
         let min_idle_ms = int(4, "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
         let ids = request.from(IDS).take_while(|text| Id::parse(text).is_ok()).count();
-        let now_wall_ms = ctx.clock.to_wall_ms(ctx.now.ms);
+        let now_wall_ms = ctx.clock.to_wall_ms(ctx.present().ms);
         let mut delivered_wall_ms = -1;
         let mut claim = Claim {
             min_idle_ms,
-            delivered_ms: now_ms(ctx.now),
+            delivered_ms: now_ms(ctx.present()),
             deliveries: None,
             force: false,
             just_id: false,
@@ -243,7 +243,7 @@ struct Claimed<R> {
 /// Runs a claim by the consumer that is argument 3, in the group that is argument 2.
 fn claim_in_group<R>(ctx: &mut Ctx, request: Request, claim: impl FnOnce(&mut Claimant) -> R) -> Result<R> {
     let key = ctx.key(request.arg(1));
-    let (now_ms, mut handed) = (now_ms(ctx.now), Handed::of(ctx.is_journaled()));
+    let (now_ms, mut handed) = (now_ms(ctx.present()), Handed::of(ctx.is_journaled()));
     let found = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?;
     let claimed = found.and_then(|live| {
         live.edit().change_node(|stream: &mut Stream| {

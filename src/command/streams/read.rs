@@ -199,6 +199,7 @@ impl Read {
         let key = ctx.other_key(bytes);
         let mut handed = Handed::of(ctx.is_journaled());
         // As in Redis, for which this is a second hit or miss.
+        let present = ctx.present();
         let found = ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch);
         let Some(live) = found else { return false };
         let begin = |reply: &mut Reply| {
@@ -218,7 +219,7 @@ impl Read {
             return something;
         };
         let (group, consumer) = (request.arg(group), request.arg(group + 1));
-        let now_ms = now_ms(ctx.now);
+        let now_ms = now_ms(present);
         let served = live.edit().change_node(|stream: &mut Stream| {
             let Stream { log, groups } = stream;
             groups.change(group, |group| {
