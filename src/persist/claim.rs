@@ -12,11 +12,26 @@ pub struct Claim(#[expect(dead_code, reason = "the lock goes with it")] File);
 pub fn claim(name: &str) -> io::Result<Option<Claim>> {
     let path = Path::new(name);
     let lock = path.with_file_name(format!(".{}.lock", path.file_name().unwrap_or_default().to_string_lossy()));
-    let file = File::options().create(true).truncate(false).write(true).open(lock)?;
+    let file = File::options().create(true).truncate(false).write(true).open(&lock);
+    let file = file.map_err(|error| io::Error::new(error.kind(), reason(&lock, &error)))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(Claim(file))),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Why a file cannot be locked, and what to do about it.
+fn reason(lock: &Path, error: &io::Error) -> String {
+    let path = std::path::absolute(lock).unwrap_or_else(|_| lock.to_owned());
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "the lock file {path} cannot be opened by this user: {error}. Another user, root perhaps, has made it or owns \
+             its folder: give both to the user that runs the server (chown), or delete the lock file while no server runs \
+             there"
+        ),
+        _ => format!("the lock file {path} cannot be opened: {error}"),
     }
 }
 
@@ -34,5 +49,11 @@ mod tests {
         assert!(claim(name).expect("a lock").is_none());
         drop(first);
         assert!(claim(name).expect("a lock").is_some());
+    }
+
+    #[test]
+    fn who_may_not_open_the_lock_is_told_what_to_do() {
+        let said = reason(Path::new("/data/.dump.rdb.lock"), &io::ErrorKind::PermissionDenied.into());
+        assert!(said.contains("/data/.dump.rdb.lock") && said.contains("chown"), "{said}");
     }
 }

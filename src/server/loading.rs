@@ -23,12 +23,15 @@ const BATCHES: usize = 4;
 /// To begin where another server writes the snapshot would be to lose it.
 pub fn claim_at_start(server: &Rc<Server>) {
     let config = server.shard.config();
-    if !config.save.is_empty() && !matches!(server.global.snapshots.claim(&config.dir, &config.dbfilename), Ok(true)) {
-        give_up(&format!(
-            "Can't save to '{}' in '{}': it belongs to another server that runs, or cannot be claimed",
-            config.dbfilename, config.dir
-        ));
+    if config.save.is_empty() {
+        return;
     }
+    let why = match server.global.snapshots.claim(&config.dir, &config.dbfilename) {
+        Ok(true) => return,
+        Ok(false) => "it belongs to another server that runs, or cannot be claimed".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    give_up(&format!("Can't save to '{}' in '{}': {why}", config.dbfilename, config.dir));
 }
 
 /// Loads the snapshot that is there before anybody sees data, or ends the process: to begin without it would be to lose
@@ -89,7 +92,8 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
     let of_bytes = std::fs::metadata(&path).map_err(|error| error.to_string())?.len();
     server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
     let limits = Limits {
-        text_bytes: config.limits.string_bytes,
+        // (As in Redis, what was written under another limit is read.)
+        text_bytes: config.limits.string_bytes.max(usize::try_from(of_bytes).unwrap_or(usize::MAX)),
         databases: config.databases,
         checksum: config.rdbchecksum,
         shards: shard.count,
