@@ -96,6 +96,10 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Only then is a name on the disk, too.
 fn sync_folder_of(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    sync_all(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+}
+
+/// Brings a file that somebody has written, or the names in a folder, to the disk.
+pub fn sync_all(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }

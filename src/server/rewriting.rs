@@ -14,7 +14,7 @@ use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest, Role};
 use crate::persist::aof::reading::Read;
-use crate::persist::disk::Appendable;
+use crate::persist::disk::{Appendable, sync_all};
 use crate::persist::writing::How;
 use crate::resp::{Error, Result};
 use crate::script::Catalog;
@@ -38,7 +38,17 @@ pub async fn load_at_start(server: &Rc<Server>) {
         loading::load_at_start(server).await;
         begin_first(server).await;
     }
+    end_loading(server).await;
+}
+
+/// Data is there. How the log is to be may have been said while it was loaded: that is taken over now. (One that was
+/// turned on or off is begun or ended by [`look`].)
+async fn end_loading(server: &Rc<Server>) {
     server.global.snapshots.loading.store(false, Ordering::Relaxed);
+    configure_log(server);
+    if server.global.log.is_on() {
+        server.shard.call_all(follow_log).await;
+    }
 }
 
 /// Whether there was a log.
@@ -75,6 +85,7 @@ async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
 /// Loads these files, and writes on in the last.
 async fn go_on_with(server: &Rc<Server>, mut files: Files) -> std::result::Result<(), String> {
     load(server, &mut files).await?;
+    sync_what_was_read(server, &files).await.map_err(|error| format!("it cannot be brought to the disk: {error}"))?;
     let (file, bytes) = files.last_increment().map_err(|error| error.to_string())?;
     let all_bytes = files.bytes();
     *server.global.appending.files() = Some(files);
@@ -83,6 +94,16 @@ async fn go_on_with(server: &Rc<Server>, mut files: Files) -> std::result::Resul
     server.global.log.go_on_in(file, bytes);
     switch_on(server).await;
     Ok(())
+}
+
+/// What was read may have been written by a process that was killed before the disk had it. From now on it is shown, and
+/// the heads of batches say that it is on the disk: so it has to be, under every `appendfsync`.
+async fn sync_what_was_read(server: &Rc<Server>, files: &Files) -> io::Result<()> {
+    let mut paths: Vec<PathBuf> = files.manifest.files().map(|entry| files.path(&entry.name)).collect();
+    paths.push(files.manifest_path());
+    paths.push(files.folder.clone());
+    paths.extend(files.folder.parent().map(Path::to_owned));
+    server.transport.beside(move || paths.iter().try_for_each(|path| sync_all(path))).await.and_then(|synced| synced)
 }
 
 /// Looks which files there are, and takes over what an old redis-server has left.
@@ -238,7 +259,7 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     if let Err(reason) = loaded {
         give_up(&format!("Fatal error loading the append only file: {reason}. Exiting."));
     }
-    global.snapshots.loading.store(false, Ordering::Relaxed);
+    end_loading(server).await;
     Ok(())
 }
 
@@ -262,9 +283,10 @@ enum Purpose {
     Alone,
 }
 
-/// Makes the first log of data that is there, before anybody changes it.
+/// Makes the first log of data that is there, before anybody changes it. (One that was asked for while data was loaded has
+/// no files yet, and begins beside the work of others.)
 async fn begin_first(server: &Rc<Server>) {
-    if !server.shard.config().appendonly {
+    if !server.shard.config().appendonly || server.global.appending.files().is_none() {
         return;
     }
     if let Err(reason) = rewrite_now(server).await {
@@ -474,7 +496,7 @@ async fn begin_increment(server: &Rc<Server>, file: Appendable) -> io::Result<u6
 }
 
 fn configure_log(server: &Server) {
-    let (config, log) = (server.shard.config(), &server.global.log);
+    let (config, log) = (server.global.config(), &server.global.log);
     log.set_fsync(config.appendfsync);
     log.tells_time.store(config.aof_timestamp_enabled, Ordering::Relaxed);
 }
