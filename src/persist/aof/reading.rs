@@ -112,6 +112,8 @@ struct Reader<'a> {
     progress: &'a Progress,
     /// Where in the log it is, as soon as a batch has said so.
     position: Option<u64>,
+    /// Commands of batches that are not handed on yet.
+    gathered: Vec<u8>,
 }
 
 /// Reads files from the first to the last, each from the given byte on. `position` is where in the log the first begins,
@@ -124,10 +126,11 @@ pub fn read(
     progress: &Progress,
     send: &mut dyn FnMut(Item) -> Result<(), String>,
 ) -> Result<Read, LogError> {
-    let mut reader = Reader { limits, send, progress, position };
+    let mut reader = Reader { limits, send, progress, position, gathered: Vec::new() };
     let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
     for (index, (path, from)) in files.iter().enumerate() {
         let broken = reader.read_file(path, *from)?;
+        reader.hand_on()?;
         let next_is_gap = match (&broken, paths.get(index + 1)) {
             (None, Some(next)) => reader.misses_before(next)?,
             _ => false,
@@ -214,43 +217,63 @@ impl Reader<'_> {
         }
     }
 
+    /// Hands on something, behind what was gathered before it.
+    fn send(&mut self, item: Item) -> Result<(), LogError> {
+        self.hand_on()?;
+        (self.send)(item).map_err(LogError::Refused)
+    }
+
+    /// Hands on what was gathered.
+    fn hand_on(&mut self) -> Result<(), LogError> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        (self.send)(Item::Commands(std::mem::take(&mut self.gathered))).map_err(LogError::Refused)
+    }
+
+    /// Batches may be as small as a command; whoever takes them has work with each.
+    fn gather(&mut self, commands: &[u8]) -> Result<(), LogError> {
+        self.gathered.extend_from_slice(commands);
+        if self.gathered.len() >= PIECE_BYTES { self.hand_on() } else { Ok(()) }
+    }
+
     fn take_batch(&mut self, window: &Window, head: &Head) -> Result<(), LogError> {
         if let Some(note) = &head.note {
-            (self.send)(Item::Note(note.clone())).map_err(LogError::Refused)?;
+            self.send(Item::Note(note.clone()))?;
         }
         if head.bytes > 0 {
             let commands = &window.rest()[head.head_bytes..][..head.bytes as usize];
             if memchr::memmem::find(commands, ASIDE).is_some() {
                 return self.take_with_asides(commands);
             }
-            (self.send)(Item::Commands(commands.to_vec())).map_err(LogError::Refused)?;
+            return self.gather(commands);
         }
         Ok(())
     }
 
-    /// Hands on commands, and what may stand between them.
+    /// Takes commands, and what may stand between them.
     fn take_with_asides(&mut self, mut bytes: &[u8]) -> Result<(), LogError> {
-        let (mut commands, mut parser) = (Vec::with_capacity(bytes.len()), Parser::default());
+        let mut parser = Parser::default();
         while !bytes.is_empty() {
             let line = memchr::memchr(b'\n', bytes).filter(|_| bytes.starts_with(ASIDE));
             let len = match (line, parser.parse(bytes, self.limits)) {
                 (Some(end), _) => {
-                    (self.send)(Item::Aside(bytes[..end].trim_ascii_end().to_vec())).map_err(LogError::Refused)?;
+                    self.send(Item::Aside(bytes[..end].trim_ascii_end().to_vec()))?;
                     end + 1
                 }
                 (None, Ok(Parsed::Request(len))) => {
-                    commands.extend_from_slice(&bytes[..len]);
+                    self.gather(&bytes[..len])?;
                     len
                 }
                 // (The connection that runs it says what is wrong with it.)
                 (None, _) => {
-                    commands.extend_from_slice(bytes);
+                    self.gather(bytes)?;
                     bytes.len()
                 }
             };
             bytes = &bytes[len..];
         }
-        (self.send)(Item::Commands(commands)).map_err(LogError::Refused)
+        Ok(())
     }
 
     /// Whether a file begins behind the place where the one before it has ended.
@@ -415,7 +438,7 @@ impl Foreign {
     /// Hands on what there is, where it is much.
     fn flush(&mut self, reader: &mut Reader) -> Result<(), LogError> {
         if self.piece.len() >= PIECE_BYTES && self.transaction.is_none() {
-            (reader.send)(Item::Commands(std::mem::take(&mut self.piece))).map_err(LogError::Refused)?;
+            reader.send(Item::Commands(std::mem::take(&mut self.piece)))?;
         }
         Ok(())
     }
@@ -456,7 +479,7 @@ impl Foreign {
     /// Hands on what there is.
     fn end(&mut self, reader: &mut Reader) -> Result<(), LogError> {
         if !self.piece.is_empty() {
-            (reader.send)(Item::Commands(std::mem::take(&mut self.piece))).map_err(LogError::Refused)?;
+            reader.send(Item::Commands(std::mem::take(&mut self.piece)))?;
         }
         Ok(())
     }
@@ -650,6 +673,29 @@ mod tests {
             let cut = read.expect("no damage").cut;
             prop_assert_eq!(cut.map_or(end as u64, |cut| cut.at), found.len() as u64);
         }
+    }
+
+    /// Each was handed on alone, and whoever replays them had as much work with that as with what they say.
+    #[test]
+    fn small_batches_are_handed_on_together_and_in_their_order() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let (files, _) = write(1_000, 1, 1);
+        let mut log = files[0].clone();
+        log.extend_from_slice(&batch::note(&["POLICY", "p:", "1s"], log.len() as u64, 0).expect("a note"));
+        let rest = command(1_000);
+        log.extend_from_slice(&batch::head(&rest, log.len() as u64, 0));
+        log.extend_from_slice(&rest);
+        fs::write(&path, &log).expect("a file");
+        let mut items = Vec::new();
+        let mut send = |item| {
+            items.push(item);
+            Ok(())
+        };
+        let files = [(path, 0)];
+        read(&files, Some(0), LIMITS, Tolerance::default(), &Progress::default(), &mut send).expect("a log");
+        let note = Item::Note(b"POLICY\0p:\x001s".to_vec());
+        assert_eq!(items, [Item::Commands(commands(1_000)), note, Item::Commands(rest)]);
     }
 
     #[test]
