@@ -67,6 +67,8 @@ pub struct Flow {
     /// The other side says no more: what it said is answered, then the connection ends.
     pub finished: bool,
     pub close: Close,
+    /// Why a log is not read on, where this connection says what is in it.
+    pub refused: Option<Box<str>>,
     /// The replies that are open are those of transactions, not of commands on one shard.
     pub transactions: bool,
     /// The target of the last command that went to another shard, for strict order.

@@ -5,6 +5,7 @@ use super::gate::{Conditions, Gate, Paused};
 use super::output::{check_output, close_now, condemn, hold_for_disk, settle};
 use super::pubsub::publish_counts;
 use super::received::{End, Received};
+use super::replay::REPLAYED_BYTES;
 use super::replies::Replies;
 use super::server::Server;
 use super::session::{Close, Peer, Session};
@@ -12,7 +13,7 @@ use super::turn::{Progress, Turn};
 use super::watch::unwatch;
 use super::{dispatch, journal, monitor, tracking};
 use crate::clock::store_us;
-use crate::config::PipelineOrder;
+use crate::config::{DebugCommand, PipelineOrder};
 use crate::net::{Line, Transport, rung_outside, sleep};
 use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
@@ -183,7 +184,9 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
         }
         state.parser.trim();
         state.replies.for_disk.show((server.shard.id as u16, server.shard.durable.take_shown()));
-        check_input(server, state);
+        if !client.replays {
+            check_input(server, state);
+        }
         if state.replies.out.is_empty() {
             server.keep_buffer(std::mem::take(&mut state.replies.out));
         }
@@ -246,7 +249,8 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     };
     let strict = config.pipeline_order == PipelineOrder::Strict;
     // Nothing is in the way of what has been.
-    let conditions = if client.replays { Conditions::none() } else { conditions };
+    let conditions =
+        if client.replays { Conditions { debug: DebugCommand::Yes, ..Conditions::none() } } else { conditions };
     state.session.gate = Gate::of(state.session.standing(), conditions);
     state.session.used_us = server.shard.clock.now().us;
     state.flow.waiting = false;
@@ -255,7 +259,8 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     while state.may_run() {
         let State { session, replies, parser, flow, .. } = &mut *state;
         let authenticated = session.authenticated || !conditions.has_password;
-        let limits = Limits { bulk_bytes: config.limits.string_bytes, authenticated };
+        let bulk_bytes = if client.replays { REPLAYED_BYTES } else { config.limits.string_bytes };
+        let limits = Limits { bulk_bytes, authenticated };
         let received = Received::read(server, session.db, parser, &bytes[used..], limits);
         let mut turn = Turn { server, client, session, replies, flow, conditions, strict };
         for (index, item) in received.items.iter().enumerate() {
@@ -434,7 +439,7 @@ pub async fn look_after(server: Rc<Server>) {
                 let waits = session.is_told() || session.is_sent_snapshot || state.flow.waits();
                 (idle_us, waits, state.unsent())
             };
-            if timed && !waits && idle_us > config.timeout_s * 1_000_000 {
+            if timed && !waits && !client.replays && idle_us > config.timeout_s * 1_000_000 {
                 log::verbose(format_args!("Closing idle client id={}", client.id));
                 close_now(&server, &client);
             } else if unsent > 0 {

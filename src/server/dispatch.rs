@@ -7,7 +7,7 @@ use super::run::{atomic, callee, coordinate, exec, here, scatter, script, single
 use super::server::{Command, Found, Run};
 use super::split;
 use super::turn::{Progress, Turn};
-use super::{http, monitor};
+use super::{http, monitor, replay};
 use crate::command;
 use crate::command::governed::{self, refuses_pairs};
 use crate::resp::{Error, Request, Result, printable};
@@ -21,7 +21,7 @@ pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<Rou
         Err(_) if matches!(found, Found::Unknown) && http::is_spoken(request) && !turn.client.replays => {
             return http::refuse(turn);
         }
-        Err(error) => return refuse(turn, found, error),
+        Err(error) => return refuse(turn, request, found, error),
     };
     if !turn.session.gate.admits(command.spec.flags)
         && let Some(progress) = do_not_admit(turn, command, request, found)
@@ -33,7 +33,7 @@ pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<Rou
     }
     // (One that is queued answers this when it runs.)
     if !command.spec.keys.are_complete(request) {
-        return refuse(turn, found, Error::WrongArity(command.full_name.to_owned()));
+        return refuse(turn, request, found, Error::WrongArity(command.full_name.to_owned()));
     }
     let before = std::mem::replace(&mut turn.session.last_command, command.full_name);
     let progress = start(turn, command, request, key);
@@ -67,6 +67,9 @@ fn start(turn: &mut Turn, command: &Command, request: Request, key: Option<Route
         Run::Data(run) => start_several(turn, run, at, request),
         Run::Multi(verb) => exec::run(turn, verb, command.id),
         Run::Script(calls) => script::run(turn, calls, command, request),
+        Run::Session(_) if turn.client.replays && command.full_name == "select" => {
+            replay::select(turn, command, request)
+        }
         // All others are barriers: everything before them is answered first.
         _ if !turn.replies.is_idle() => Progress::NotYet,
         Run::Session(handler) => here::run(turn, handler, command, request),
@@ -132,10 +135,10 @@ fn count(turn: &mut Turn) {
 fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Found) -> Option<Progress> {
     let log_trouble = || turn.server.global.log.failure();
     match gate::refusal(turn.session.standing(), turn.conditions, &command.spec, command.full_name, log_trouble) {
-        Refusal::Error(error) => Some(refuse(turn, found, error)),
+        Refusal::Error(error) => Some(refuse(turn, request, found, error)),
         Refusal::WithRoom => Some(turn.wait_for_room()),
         Refusal::Later => match in_the_way::of(turn, command, request) {
-            Some(Way::Refused(text)) => Some(refuse(turn, found, Error::text(text))),
+            Some(Way::Refused(text)) => Some(refuse(turn, request, found, Error::text(text))),
             Some(Way::Held) => Some(Progress::NotYet),
             None => pause(turn, command, request),
         },
@@ -152,7 +155,11 @@ fn pause(turn: &mut Turn, command: &Command, request: Request) -> Option<Progres
 
 /// Answers a request that cannot run. In a transaction, none of it will.
 #[cold]
-fn refuse(turn: &mut Turn, found: &Found, mut error: Error) -> Progress {
+fn refuse(turn: &mut Turn, request: Request, found: &Found, mut error: Error) -> Progress {
+    if turn.client.replays {
+        replay::refuse_command(turn, request, found, &error);
+        return Progress::Taken;
+    }
     let command = match found {
         Found::Command(command) => Some(command.id),
         Found::Unknown | Found::UnknownSubcommand(_) => None,

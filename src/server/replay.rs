@@ -7,16 +7,19 @@
 use super::client::{Client, ClientRef};
 use super::connection::advance;
 use super::server::Server;
-use super::session::ReplyMode;
+use super::server::{Command, Found};
+use super::session::{Close, ReplyMode};
+use super::turn::{Progress, Turn};
 use crate::clock::realtime_us;
 use crate::command::deaths::death_of;
+use crate::command::keys::parse_db;
 use crate::config::{Policies, Policy, split_words};
 use crate::journal::aside::{self, Aside};
 use crate::net::{next_from_outside, step_back};
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::reading::{self, Item, LogError, Read, Tolerance};
-use crate::resp::Limits;
+use crate::resp::{Error, Limits, Request, printable};
 use indexmap::IndexMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -26,6 +29,8 @@ use std::sync::mpsc;
 const PIECES: usize = 4;
 /// What the connection has not done of them, at the most.
 const BACKLOG_BYTES: usize = 1 << 20;
+/// How long a string of a log may be: its place in what was read has 32 bits.
+pub const REPLAYED_BYTES: usize = u32::MAX as usize >> 1;
 
 /// Deaths of keys whose entries are still to be written, by their numbers, in the order in which the keys have died.
 #[derive(Default)]
@@ -87,7 +92,9 @@ pub async fn replay(
     let (sender, items) = mpsc::sync_channel(PIECES);
     let (tell, told) = mpsc::channel::<Result<Read, LogError>>();
     let (global, me) = (server.global.clone(), server.shard.id);
-    let limits = Limits { bulk_bytes: config.limits.string_bytes, authenticated: true };
+    // No string is longer than the files that it stands in: who claims that is damaged.
+    let bulk_bytes = config.limits.string_bytes.max(usize::try_from(of_bytes).unwrap_or(usize::MAX));
+    let limits = Limits { bulk_bytes: bulk_bytes.min(REPLAYED_BYTES), authenticated: true };
     let tolerance = Tolerance { torn: config.aof_load_truncated, damaged_bytes: config.aof_load_corrupt_tail_max_size };
     let read = move || {
         let mut send = |item| {
@@ -102,26 +109,25 @@ pub async fn replay(
         global.bells[me].ring_from_outside();
     };
     std::thread::Builder::new().name("loading".to_owned()).spawn(read).map_err(|error| error.to_string())?;
-    let errors_before = error_replies(server).await;
     let client = Rc::new(Client::replaying(server.global.next_client_id()));
     client.state.borrow_mut().session.reply_mode = ReplyMode::Off;
     server.add_client(client.clone());
     while let Some(item) = next_from_outside(&items).await {
         match item {
             Item::Commands(bytes) => {
-                until_done(&client, BACKLOG_BYTES).await;
+                until_done(&client, BACKLOG_BYTES).await?;
                 advance(server, &client, &bytes);
             }
             Item::Aside(line) => deaths.take_line(server, &line),
             Item::Note(words) => {
-                until_done(&client, 0).await;
+                until_done(&client, 0).await?;
                 take_note(server, &words);
             }
         }
     }
-    until_done(&client, 0).await;
+    until_done(&client, 0).await?;
     server.remove_client(client.id);
-    let errors = error_replies(server).await - errors_before;
+    let errors: u64 = server.shard.call_all(|shard| shard.meter.log_errors()).await.into_iter().sum();
     if errors > 0 {
         log::warning(format_args!("{errors} commands of the append only log have answered errors"));
     }
@@ -132,18 +138,68 @@ pub async fn replay(
     }
 }
 
-async fn error_replies(server: &Rc<Server>) -> u64 {
-    server.shard.call_all(|shard| shard.meter.statistics().error_replies).await.into_iter().sum()
+/// A command of the log cannot run: the server does not start without it, as Redis does not.
+pub fn refuse(turn: &mut Turn, reason: String) {
+    turn.flow.refused = Some(reason.into_boxed_str());
+    turn.flow.close = Close::AfterReplies;
+}
+
+#[cold]
+pub fn refuse_command(turn: &mut Turn, request: Request, found: &Found, error: &Error) {
+    /// How much of a command is shown.
+    const SHOWN_BYTES: usize = 128;
+    let shown = |text: &[u8]| printable(text, SHOWN_BYTES).escape_ascii().to_string();
+    let name = shown(request.arg(0));
+    let why = match found {
+        Found::Unknown => format!("Unknown command '{name}' reading the append only file"),
+        Found::UnknownSubcommand(_) => {
+            format!("Unknown command '{name}|{}' reading the append only file", shown(request.arg(1)))
+        }
+        Found::Command(_) => {
+            let error = error.to_bytes();
+            format!("Command '{name}' reading the append only file: {}", error.trim_ascii().escape_ascii())
+        }
+    };
+    let key = request.get(1).map(|key| format!(" (its first argument is '{}')", shown(key))).unwrap_or_default();
+    let repair = "Nothing of the log was changed. Start a server that has this command on a copy of the folder, or take the \
+                  command out of the copy (README, \"A log with a command that is unknown\")";
+    refuse(turn, format!("{why}{key}. {repair}"));
+}
+
+/// SELECT needs to wait for nothing: each command goes to its shard with its database.
+pub fn select(turn: &mut Turn, command: &Command, request: Request) -> Progress {
+    match parse_db(request.arg(1), turn.server.shard.config().databases) {
+        Ok(db) => {
+            turn.session.db = db;
+            turn.server.shard.meter.note(command.id);
+        }
+        Err(error) => {
+            let (error, db) = (error.to_bytes(), printable(request.arg(1), 32).escape_ascii());
+            let error = error.trim_ascii().escape_ascii();
+            refuse(
+                turn,
+                format!(
+                    "SELECT {db} reading the append only file: {error}. Start with 'databases' as the server had it that \
+                     wrote the log"
+                ),
+            );
+        }
+    }
+    Progress::Taken
 }
 
 /// Waits until no more than so many bytes of what it was given are to be done.
-async fn until_done(client: &ClientRef, bytes: usize) {
+async fn until_done(client: &ClientRef, bytes: usize) -> Result<(), String> {
     loop {
         {
-            let state = client.state.borrow();
+            let state = &mut *client.state.borrow_mut();
+            if state.flow.close != Close::No {
+                let ends = "a command in it ends its connection";
+                return Err(state.flow.refused.take().map_or_else(|| ends.to_owned(), String::from));
+            }
             let left = state.input.len() - state.at;
             if left <= bytes && (bytes > 0 || state.replies.is_idle() && !state.flow.barrier) {
-                return;
+                return Ok(());
             }
         }
         step_back().await;

@@ -10,7 +10,7 @@ use super::Shard;
 use super::message::{At, Part};
 use crate::clock::{Now, realtime_us, store_us};
 use crate::command::spec::Spec;
-use crate::command::spec::flag::{FAST, READ};
+use crate::command::spec::flag::{FAST, LOADING, READ};
 use crate::command::{CommandId, Ctx, Handler};
 use crate::config::Config;
 use crate::keyspace::Tracker;
@@ -23,7 +23,9 @@ use std::sync::Arc;
 /// A reply of this size is written for so long that its command is measured alone.
 pub const LONG_REPLY_BYTES: usize = 16 * 1024;
 /// Errors that a log's commands answer, as far as they are told.
-const COMPLAINTS: usize = 10;
+const COMPLAINTS: u64 = 10;
+/// How long strings of a log may become at least.
+const REPLAYED_STRING_BYTES: usize = u32::MAX as usize;
 /// Below this threshold of the slow log every command is measured alone, in microseconds.
 const EXACT_BELOW_US: i64 = 1_000;
 
@@ -45,8 +47,8 @@ pub struct Meter {
     /// What takes at least as long is a latency spike.
     spike_ns: Cell<u64>,
     spikes: RefCell<Spikes>,
-    /// Errors that are told in the server's log, since nobody else hears of them.
-    complains: Cell<usize>,
+    /// Errors that commands of a log have answered, while one is replayed.
+    log_errors: Cell<Option<u64>>,
     /// The last calls, if they took the same time: those that share it do.
     last: Cell<Option<(CommandId, u64, u64)>>,
     statistics: RefCell<Statistics>,
@@ -222,15 +224,26 @@ impl Meter {
     /// It has failed with this error.
     #[cold]
     pub fn failed(&self, command: CommandId, error: &[u8]) {
-        if let Some(left) = self.complains.get().checked_sub(1) {
-            self.complains.set(left);
-            let name = self.specs.get(command.index()).map_or("", |spec| spec.name);
-            log::warning(format_args!(
-                "A command of the log, {name}, has answered {}",
-                error.trim_ascii().escape_ascii()
-            ));
+        if let Some(errors) = self.log_errors.get() {
+            self.note_log_error(command, error, errors);
         }
         self.statistics.borrow_mut().failed(command.index(), error);
+    }
+
+    /// Some of the errors of a log are told in the server's, since nobody else hears of them.
+    fn note_log_error(&self, command: CommandId, error: &[u8], before: u64) {
+        // While data is loaded others are let through with commands of this flag only.
+        let Some(spec) = self.specs.get(command.index()).filter(|spec| !spec.has(LOADING)) else { return };
+        self.log_errors.set(Some(before + 1));
+        if before < COMPLAINTS {
+            let error = error.trim_ascii().escape_ascii();
+            log::warning(format_args!("A command of the log, {}, has answered {error}", spec.name));
+        }
+    }
+
+    /// How many commands of the log that is replayed have answered errors.
+    pub fn log_errors(&self) -> u64 {
+        self.log_errors.get().unwrap_or(0)
     }
 
     /// It has answered this; counted where it is an error.
@@ -383,11 +396,23 @@ impl Shard {
     /// From now on commands come from a log, and no key is dead before it says so, or not any more.
     pub fn set_replaying(&self, wants: bool) {
         self.is_replaying.set(wants);
-        self.meter.complains.set(if wants { COMPLAINTS } else { 0 });
+        self.meter.log_errors.set(wants.then_some(0));
+        self.take_limits(&self.config());
         self.hold_until_us.set(if wants { u64::MAX } else { 0 });
         self.cycle_alarm.notify();
         self.keyspace.borrow_mut().was_emptied = false;
         self.serve_waiters();
+    }
+
+    /// Takes over how long things may be. A log that is replayed has been written under other limits: as in Redis, its
+    /// strings may be as long as they are.
+    pub(super) fn take_limits(&self, config: &Config) {
+        let mut limits = config.feasible_limits();
+        if self.is_replaying.get() {
+            limits.string_bytes = limits.string_bytes.max(REPLAYED_STRING_BYTES);
+        }
+        self.reply_bytes.set(limits.reply_bytes);
+        *self.limits.borrow_mut() = limits;
     }
 
     /// What a command, or a step of one, has changed is told to the journal; what it has read is remembered, where its

@@ -286,8 +286,7 @@ impl Shard {
 
     /// Takes over a changed configuration.
     pub fn configure(&self, config: Arc<Config>) {
-        *self.limits.borrow_mut() = config.feasible_limits();
-        self.reply_bytes.set(self.limits.borrow().reply_bytes);
+        self.take_limits(&config);
         self.settings.set(expire::settings(&config));
         self.keyspace.borrow_mut().effects.set_wanted(config.notify_keyspace_events);
         self.meter.configure(&config);

@@ -328,7 +328,7 @@ async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.verbatim("txt", &text)))
 }
 
-/// Without those that are ended already and whose reading task does not know yet.
+/// Without those that are ended already and whose reading task does not know yet, and without who replays a log.
 fn open_clients(server: &Server) -> Vec<ClientRef> {
     let mut clients = server.clients();
     clients.retain(is_open);
@@ -336,7 +336,7 @@ fn open_clients(server: &Server) -> Vec<ClientRef> {
 }
 
 fn is_open(client: &ClientRef) -> bool {
-    client.state.borrow().flow.close != Close::Now
+    !client.replays && client.state.borrow().flow.close != Close::Now
 }
 
 async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {

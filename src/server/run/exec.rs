@@ -19,6 +19,7 @@ use crate::resp::{Error, Reply, Request};
 use crate::server::monitor;
 use crate::server::multi::{Multi, Verb};
 use crate::server::plan::{Plan, Planned, Way, selects, split_command};
+use crate::server::replay;
 use crate::server::replies::ExecGather;
 use crate::server::server::{Command, Run};
 use crate::server::session::{Close, ReplyMode};
@@ -50,6 +51,13 @@ pub fn queue(turn: &mut Turn, command: &Command, request: Request) {
 
 pub fn run(turn: &mut Turn, verb: Verb, command: CommandId) -> Progress {
     match verb {
+        // Nobody sees what is between the commands of a log, and what is a part of a transaction in it is whole: each
+        // command runs as it comes, and none waits for EXEC.
+        Verb::Multi | Verb::Exec if turn.client.replays => return Progress::Taken,
+        Verb::Discard if turn.client.replays => {
+            replay::refuse(turn, "DISCARD reading the append only file: what it takes back has been done".to_owned());
+            return Progress::Taken;
+        }
         Verb::Multi if turn.session.multi.is_some() => {
             return turn.fail(command, Error::text("ERR MULTI calls can not be nested"));
         }

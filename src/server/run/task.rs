@@ -28,7 +28,8 @@ pub fn run(turn: &mut Turn, task: fn(TaskCtx) -> TaskFuture, command: CommandId,
         request: OwnedRequest::of(request),
         db: turn.session.db,
         proto: turn.session.proto,
-        in_exec: false,
+        // (In a log, too, nothing waits.)
+        in_exec: turn.client.replays,
     };
     spawn(turn, task(ctx), call, muted);
     Progress::Taken
