@@ -1,0 +1,262 @@
+//! A log is read at the start: under other limits, with commands that others have written, and while somebody asks for
+//! something.
+
+use crate::common::server::{Port, have_redis, start_and_fail};
+use crate::common::{Client, Kind, Server, Value, bulk, encode, int, wait_until};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const ON: [&str; 2] = ["--appendonly", "yes"];
+
+/// Commands as redis-server writes them, by their words.
+fn log_of(lines: &[&str]) -> Vec<u8> {
+    lines.iter().flat_map(|line| encode(&line.split(' ').collect::<Vec<_>>())).collect()
+}
+
+/// The folder of a server, with a log whose only file has still to be made.
+fn home() -> (TempDir, PathBuf) {
+    let home = tempfile::tempdir().expect("a folder");
+    let folder = home.path().join("appendonlydir");
+    fs::create_dir(&folder).expect("a folder");
+    let manifest = "file appendonly.aof.1.incr.aof seq 1 type i\n";
+    fs::write(folder.join("appendonly.aof.manifest"), manifest).expect("a manifest");
+    (home, folder.join("appendonly.aof.1.incr.aof"))
+}
+
+fn start(kind: Kind, log: &[u8]) -> Server {
+    let (home, file) = home();
+    fs::write(file, log).expect("a log");
+    started(Server::start_without_waiting(kind, &ON, home))
+}
+
+fn started(server: Server) -> Server {
+    assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()), "{}", server.output());
+    let is_loaded = || server.info("loading").as_deref() == Some("0");
+    assert!(wait_until(PATIENCE, is_loaded), "{}", server.output());
+    server
+}
+
+fn embers_and_redis() -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = [1, 2, 4].map(|shards| Kind::Ember { shards }).into();
+    kinds.extend(have_redis().then_some(Kind::Redis));
+    kinds
+}
+
+/// A file that is read no further than the test has written.
+fn pipe_in_place_of(path: &Path) {
+    let _ = fs::remove_file(path);
+    assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
+}
+
+fn write_to(pipe: &Path, bytes: &[u8]) -> File {
+    let mut file = File::options().write(true).open(pipe).expect("the server reads it");
+    file.write_all(bytes).expect("room");
+    file
+}
+
+/// A part of the data took the place of the snapshot.
+#[test]
+fn who_ends_while_the_log_is_loaded_leaves_the_snapshot_as_it_is() {
+    for how in ["SIGTERM", "SHUTDOWN", "SHUTDOWN SAVE"] {
+        let (home, file) = home();
+        pipe_in_place_of(&file);
+        let snapshot = home.path().join("dump.rdb");
+        fs::write(&snapshot, "what was saved last").expect("a file");
+        let flags = [&ON[..], &["--save", "3600 1"]].concat();
+        let mut server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &flags, home);
+        let pipe = write_to(&file, &log_of(&["SELECT 0", "SET a 1", "SET b 2"]));
+        assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
+        assert_eq!(server.info("loading").as_deref(), Some("1"));
+        if how == "SIGTERM" {
+            server.signal("TERM");
+        } else {
+            let _ = server.client().try_send_raw(&encode(&how.split(' ').collect::<Vec<_>>()));
+        }
+        let ended = server.wait_for_end(PATIENCE);
+        assert!(ended.is_some_and(|(status, _)| status.success()), "{how}: {}", server.output());
+        assert_eq!(fs::read_to_string(&snapshot).expect("a file"), "what was saved last", "{how}");
+        drop(pipe);
+    }
+}
+
+/// The process ended since the log had no files.
+#[test]
+fn a_log_that_is_turned_on_while_a_snapshot_is_loaded_begins_behind_it() {
+    let first = Server::start(Kind::Ember { shards: 2 }, &[]);
+    let mut client = first.client();
+    client.call("MSET a 1 b 2 c 3");
+    assert_eq!(client.call("SAVE"), Value::ok());
+    let saved = fs::read(first.folder().join("dump.rdb")).expect("a snapshot");
+    let home = tempfile::tempdir().expect("a folder");
+    let path = home.path().join("dump.rdb");
+    pipe_in_place_of(&path);
+    let server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &[], home);
+    let mut pipe = write_to(&path, &saved[..saved.len() / 2]);
+    assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
+    assert_eq!(server.client().call("CONFIG SET appendonly yes appendfsync always"), Value::ok());
+    pipe.write_all(&saved[saved.len() / 2..]).expect("room");
+    drop(pipe);
+    let server = started(server);
+    assert!(wait_until(PATIENCE, || server.info("aof_enabled").as_deref() == Some("1")), "{}", server.output());
+    assert_eq!(server.client().call("INCR a"), int(2));
+    fs::remove_file(&path).expect("the pipe");
+    let server = started(server.restart(&ON));
+    assert_eq!(server.client().call("MGET a b c"), Value::Array(["2", "2", "3"].map(bulk).into()));
+}
+
+/// Loading waited for ever, without a word.
+#[test]
+fn limits_of_clients_do_not_hold_for_what_a_log_says() {
+    for shards in [1, 2] {
+        let server = Server::start(Kind::Ember { shards }, &[&ON[..], &["--appendfsync", "always"]].concat());
+        let mut client = server.client();
+        let long = "x".repeat(5_000_000);
+        assert_eq!(client.command(&["SET", "long", &long]), Value::ok());
+        assert_eq!(client.command(&["APPEND", "long", &long]), int(10_000_000));
+        assert_eq!(client.call("SETRANGE long 10000000 tail"), int(10_000_004));
+        let many = "for i = 1, 200 do redis.call('SET', 'k' .. i, string.rep('x', 20000)) end return 1";
+        assert_eq!(client.command(&["EVAL", many, "0"]), int(1));
+        let small = ["--proto-max-bulk-len", "1mb", "--client-query-buffer-limit", "1mb"];
+        let server = started(server.restart(&[&ON[..], &small].concat()));
+        let mut client = server.client();
+        assert_eq!(client.call("STRLEN long"), int(10_000_004));
+        assert_eq!(client.call("DBSIZE"), int(201));
+        assert!(client.call("SETRANGE long 20000000 tail").is_error(), "limits hold again");
+    }
+}
+
+#[test]
+fn what_others_have_written_is_done_as_redis_does_it() {
+    let log = log_of(&[
+        "SELECT 0",
+        "SET a 1",
+        "BLPOP nothing 0",
+        "XREAD BLOCK 0 STREAMS nothing $",
+        "LPUSH a wrong",
+        "EXEC",
+        "MULTI",
+        "SET b 2",
+        "LPUSH b wrong",
+        "SELECT 3",
+        "RENAME nothing else",
+        "SET c 3",
+        "EXEC",
+        "SELECT 0",
+        "RPUSH list 1 2",
+        "BLPOP list 0",
+        "MULTI",
+        "INCR a",
+        "BLPOP list 0",
+        "BLPOP list 0",
+        "EXEC",
+        "WAIT 1 0",
+        "PUBLISH channel text",
+        "SUBSCRIBE channel",
+        "SET d 4",
+    ]);
+    for kind in embers_and_redis() {
+        let server = start(kind, &log);
+        let mut client = server.client();
+        let found = client.call("MGET a b d");
+        assert_eq!(found, Value::Array(["2", "2", "4"].map(bulk).into()), "{kind:?}");
+        assert_eq!(client.call("EXISTS list c"), int(0), "{kind:?}");
+        client.call("SELECT 3");
+        assert_eq!(client.call("GET c"), bulk("3"), "{kind:?}");
+        if kind.is_ember() {
+            let output = server.output();
+            assert!(output.contains("3 commands of the append only log have answered errors"), "{output}");
+        }
+    }
+}
+
+/// Such commands were left out, and a transaction with one of them as a whole; behind a SELECT that was, others wrote into
+/// another database.
+#[test]
+fn what_cannot_be_done_keeps_the_server_from_starting() {
+    let cases: [(&[&str], &str); 8] = [
+        (&["NOSUCH x 1"], "Unknown command 'NOSUCH' reading the append only file"),
+        (&["MULTI", "SET b 2", "NOSUCH x", "EXEC"], "Unknown command 'NOSUCH' reading the append only file"),
+        (&["CONFIG NOSUCH x"], "Unknown command 'CONFIG|NOSUCH' reading the append only file"),
+        (&["SET b"], "Command 'SET' reading the append only file: ERR wrong number of arguments for 'set' command"),
+        (&["EVAL return 3"], "Command 'EVAL' reading the append only file: ERR wrong number of arguments"),
+        (&["SELECT 99"], "SELECT 99 reading the append only file: ERR DB index is out of range"),
+        (&["MULTI", "SET b 2", "DISCARD"], "DISCARD reading the append only file"),
+        (&["QUIT"], "a command in it ends its connection"),
+    ];
+    for (lines, expected) in cases {
+        for shards in [1, 2] {
+            let (home, file) = home();
+            let log = log_of(&[&["SELECT 0", "SET a 1"], lines, &["SET c 3"]].concat());
+            fs::write(&file, &log).expect("a log");
+            let dir = home.path().display().to_string();
+            let port = Port::claim();
+            let kind = Kind::Ember { shards };
+            let failed = start_and_fail(kind, port.number(), &[&ON[..], &["--dir", &dir]].concat());
+            assert!(!failed.status.success());
+            assert!(failed.output.contains(expected), "{lines:?}: {}", failed.output);
+            assert_eq!(fs::read(&file).expect("a log"), log, "nothing is changed");
+        }
+    }
+}
+
+/// They counted from a moment before the machine was started.
+#[test]
+fn relative_times_count_from_the_start() {
+    let log = log_of(&[
+        "SELECT 0",
+        "SET set v EX 100",
+        "SETEX setex 100 v",
+        "PSETEX psetex 100000 v",
+        "SET expire v",
+        "EXPIRE expire 100",
+        "SET pexpire v",
+        "PEXPIRE pexpire 100000",
+        "SET getex v",
+        "GETEX getex EX 100",
+        "EVAL redis.call('SETEX',KEYS[1],100,'v') 1 eval",
+        "XADD stream * f v",
+    ]);
+    let keys = ["set", "setex", "psetex", "expire", "pexpire", "getex", "eval"];
+    for kind in embers_and_redis() {
+        let server = start(kind, &log);
+        let mut client = server.client();
+        for key in keys {
+            let Value::Int(left_s) = client.call(&format!("TTL {key}")) else { panic!("{kind:?}: {key}") };
+            assert!((1..=100).contains(&left_s), "{kind:?}: {key} lives for {left_s} seconds");
+        }
+        let entries = client.call("XRANGE stream - +");
+        let Value::Bulk(id) = &entries.items()[0].items()[0] else { panic!("{kind:?}: {entries:?}") };
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+        let id_s: u64 = String::from_utf8_lossy(&id[..10]).parse().expect("seconds");
+        assert!(now_s.abs_diff(id_s) < 3_600, "{kind:?}: {entries:?}");
+    }
+    // Fields have deadlines in Redis 7.4.
+    let server = start(Kind::Ember { shards: 2 }, &log_of(&["HSET h f v g v", "HEXPIRE h 100 FIELDS 1 f"]));
+    let left = server.client().call("HTTL h FIELDS 2 f g");
+    assert!(matches!(left.items()[..], [Value::Int(1..=100), Value::Int(-1)]), "{left:?}");
+}
+
+/// Others were answered LOADING, which was said of the log's commands.
+#[test]
+fn errors_of_others_are_not_those_of_the_log() {
+    let (home, file) = home();
+    pipe_in_place_of(&file);
+    let server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &ON, home);
+    let pipe = write_to(&file, &log_of(&["SELECT 0", "SET a 1"]));
+    assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
+    let mut client = server.client();
+    assert!(client.call("GET a").is_error());
+    assert!(client.call("CONFIG SET nosuch 1").is_error());
+    // The name is that of a file from here on.
+    fs::remove_file(&file).expect("the pipe");
+    fs::write(&file, log_of(&["SELECT 0", "SET a 1"])).expect("a log");
+    drop(pipe);
+    let server = started(server);
+    assert_eq!(server.client().call("GET a"), bulk("1"));
+    assert!(!server.output().contains("answered"), "{}", server.output());
+}
