@@ -123,7 +123,7 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
     let code = request.arg(request.len() - 1);
     let heading = Heading::parse(code)?;
     let (scripting, memory_bytes) = (&ctx.server.scripting, ctx.server.shard.config().script_memory_bytes);
-    let refuse_second = |catalog: &Catalog, name: &[u8]| match catalog.library(name) {
+    let refuse_second = move |catalog: &Catalog, name: &[u8]| match catalog.library(name) {
         Some(_) if !replace => Err(Error::quoting(&[b"ERR Library '", name, b"' already exists"])),
         _ => Ok(()),
     };
@@ -132,15 +132,31 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
     tidy(&ctx.server);
     let loaded = loaded?;
     let library = loaded.library.clone();
-    ctx.server.global.libraries.change(|catalog| {
+    let with = move |catalog: &Catalog| {
         // Others may have been loaded meanwhile.
         refuse_second(catalog, &library.name)?;
         catalog.with(std::slice::from_ref(&library), replace)
-    })?;
-    scripting.functions.keep(loaded);
+    };
+    change(&ctx.server, &[b"FUNCTION", b"LOAD", b"REPLACE", code], with).await?;
+    let loaded = scripting.functions.keep(loaded);
     give_up_old(&ctx.server).await;
-    record(&ctx.server, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
-    Ok(ctx.reply(|reply| reply.bulk(&library.name)))
+    Ok(ctx.reply(|reply| reply.bulk(&loaded.library.name)))
+}
+
+/// Changes the catalog, and tells the journal of that. One shard does both for all of them: so changes stand there in the
+/// order in which they took effect.
+async fn change(
+    server: &Server,
+    said: &[&[u8]],
+    change: impl FnOnce(&Catalog) -> Result<Catalog> + Send + 'static,
+) -> Result {
+    let command = Command::new(0, said.iter().copied());
+    let work = move |shard: &Rc<Shard>| {
+        Server::of(shard).global.libraries.change(change)?;
+        shard.record_command(command);
+        Ok(())
+    };
+    server.shard.call(0, work).await
 }
 
 /// Every shard gives up what it has loaded of libraries that are no more.
@@ -153,17 +169,12 @@ async fn give_up_old(server: &Server) {
     server.shard.call_all(refresh).await;
 }
 
-/// Tells the journal of a change of the catalog.
-fn record(server: &Server, args: &[&[u8]]) {
-    server.shard.record_command(Command::new(0, args.iter().copied()));
-}
-
 async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let name = ctx.request.as_request().arg(2);
-    let without = |catalog: &Catalog| catalog.without(name).ok_or(Error::text("ERR Library not found"));
-    ctx.server.global.libraries.change(without)?;
+    let name = ctx.request.as_request().arg(2).to_vec();
+    let said: [&[u8]; 3] = [b"FUNCTION", b"DELETE", &name.clone()];
+    let without = move |catalog: &Catalog| catalog.without(&name).ok_or(Error::text("ERR Library not found"));
+    change(&ctx.server, &said, without).await?;
     give_up_old(&ctx.server).await;
-    record(&ctx.server, &[b"FUNCTION", b"DELETE", name]);
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
@@ -175,9 +186,8 @@ async fn flush(ctx: TaskCtx) -> Result<Vec<u8>> {
     if request.len() == 3 && !request.is(2, "sync") && !request.is(2, "async") {
         return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
-    ctx.server.global.libraries.change(|_| Ok(Catalog::default()))?;
+    change(&ctx.server, &[b"FUNCTION", b"FLUSH"], |_| Ok(Catalog::default())).await?;
     give_up_old(&ctx.server).await;
-    record(&ctx.server, &[b"FUNCTION", b"FLUSH"]);
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
@@ -308,13 +318,13 @@ async fn restore(ctx: TaskCtx) -> Result<Vec<u8>> {
         all.push(loaded);
     }
     let libraries: Vec<Arc<Library>> = restored.libraries().cloned().collect();
-    ctx.server.global.libraries.change(|catalog| match policy {
+    let said: Vec<&[u8]> = ctx.request.as_request().from(0).collect();
+    let with = move |catalog: &Catalog| match policy {
         Policy::Flush => Ok(restored),
         _ => catalog.with(&libraries, policy == Policy::Replace),
-    })?;
+    };
+    change(&ctx.server, &said, with).await?;
     all.into_iter().for_each(|loaded| drop(scripting.functions.keep(loaded)));
     give_up_old(&ctx.server).await;
-    let request: Vec<&[u8]> = ctx.request.as_request().from(0).collect();
-    record(&ctx.server, &request);
     Ok(ctx.reply(|reply| reply.ok()))
 }

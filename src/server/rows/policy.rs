@@ -43,8 +43,13 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     if log.is_on() && !batch::can_note(&said) {
         return Err(Error::text("ERR the policy is too long to be kept in the append only file"));
     }
-    ctx.server.shard.config().expiry_policies.lock().insert(prefix.into(), policy);
-    log.note(said);
+    {
+        // Policies stand in the log in the order in which they took effect.
+        let config = ctx.server.shard.config();
+        let mut policies = config.expiry_policies.lock();
+        policies.insert(prefix.into(), policy);
+        log.note(said);
+    }
     take_over(&ctx.server, prefix).await;
     if applies {
         apply(&ctx, prefix).await;
@@ -54,8 +59,13 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
 
 async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
     let prefix = text(ctx.request.as_request().arg(3))?;
-    let was_there = ctx.server.shard.config().expiry_policies.lock().remove(prefix).is_some();
-    ctx.server.global.log.note(["NOPOLICY", prefix].map(str::to_owned).to_vec());
+    let was_there = {
+        let config = ctx.server.shard.config();
+        let mut policies = config.expiry_policies.lock();
+        let was_there = policies.remove(prefix).is_some();
+        ctx.server.global.log.note(["NOPOLICY", prefix].map(str::to_owned).to_vec());
+        was_there
+    };
     take_over(&ctx.server, prefix).await;
     Ok(ctx.reply(|reply| reply.int(i64::from(was_there))))
 }
