@@ -10,6 +10,8 @@ mod crash;
 mod deaths;
 #[path = "aof/files.rs"]
 mod files;
+#[path = "aof/kills.rs"]
+mod kills;
 #[path = "aof/loading.rs"]
 mod loading;
 #[path = "aof/modes.rs"]

@@ -23,6 +23,10 @@ pub type Appendable = Arc<dyn Appended>;
 pub trait Disk: Send + Sync {
     /// Opens a file at its end, and makes it where there is none.
     fn open(&self, path: &Path) -> io::Result<Appendable>;
+    /// Makes an empty file, or empties the one that is there. Its name is on the disk then.
+    fn create(&self, path: &Path) -> io::Result<Appendable>;
+    /// Makes a folder and those that it is in, where they are not there, so that they stay.
+    fn make_folder(&self, path: &Path) -> io::Result<()>;
     /// Puts a file of this content in place of what is there, at once, and so that it stays.
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()>;
     /// Gives a file another name, so that it stays.
@@ -66,6 +70,21 @@ impl Disk for RealDisk {
         let mut file = File::options().create(true).truncate(false).write(true).open(path)?;
         file.seek(SeekFrom::End(0))?;
         Ok(Arc::new(file))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Appendable> {
+        let file = File::create(path)?;
+        file.sync_all()?;
+        sync_folder_of(path)?;
+        Ok(Arc::new(file))
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(path)?;
+        sync_folder_of(path)
     }
 
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {

@@ -204,7 +204,8 @@ fn fill(disk: &dyn Disk, path: &Path, pieces: &Receiver<Next>, how: How) -> io::
     Ok(length)
 }
 
-fn append_all(file: &dyn Appended, mut bytes: &[u8]) -> io::Result<()> {
+/// Appends all of it.
+pub fn append_all(file: &dyn Appended, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.append(bytes, &[]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -298,6 +299,14 @@ mod tests {
                 return Err(eio());
             }
             Ok(Arc::new(BadFile(File::create(path)?, self.0)))
+        }
+
+        fn create(&self, path: &Path) -> io::Result<Appendable> {
+            self.open(path)
+        }
+
+        fn make_folder(&self, path: &Path) -> io::Result<()> {
+            RealDisk.make_folder(path)
         }
 
         fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {

@@ -1,9 +1,11 @@
 //! What all shards know of the append-only log beside what is in it: its files, and whether they are made anew.
 
 use crate::config::Config;
-use crate::persist::aof::manifest::Manifest;
+use crate::persist::aof::batch;
+use crate::persist::aof::manifest::{Entry, Manifest};
 use crate::persist::claim::{Claim, claim};
 use crate::persist::disk::{Appendable, Disk, RealDisk};
+use crate::persist::writing::append_all;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -27,12 +29,13 @@ impl Files {
     /// It cannot be made, or another server has the files.
     pub fn claim(config: &Config) -> io::Result<Files> {
         let folder = Path::new(&config.dir).join(&config.appenddirname);
-        std::fs::create_dir_all(&folder)?;
+        let disk = Box::new(RealDisk);
+        disk.make_folder(&folder)?;
         let stem = config.appendfilename.clone();
         let name = folder.join(Manifest::name(&stem));
         let claim = claim(&name.to_string_lossy())?
             .ok_or_else(|| io::Error::other(format!("{} belongs to another server that runs", name.display())))?;
-        Ok(Files { folder, stem, manifest: Manifest::default(), disk: Box::new(RealDisk), _claim: claim })
+        Ok(Files { folder, stem, manifest: Manifest::default(), disk, _claim: claim })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -50,23 +53,36 @@ impl Files {
         Ok(())
     }
 
-    /// The file that is written next, and its length.
-    pub fn last_increment(&mut self) -> io::Result<(Appendable, u64)> {
-        if self.manifest.increments.is_empty() {
-            let mut manifest = self.manifest.clone();
-            manifest.add_increment(&self.stem);
-            self.set_manifest(manifest)?;
+    /// The file in which a log goes on that was read up to this position, its length, and where in the log it ends. What
+    /// others have written (`is_foreign`) is not written on in the same file.
+    pub fn last_increment(&mut self, position: u64, is_foreign: bool) -> io::Result<(Appendable, u64, u64)> {
+        let last = self.manifest.increments.last().filter(|_| !is_foreign);
+        if let Some(path) = last.map(|last| self.path(&last.name)) {
+            let file = self.disk.open(&path)?;
+            return Ok((file, std::fs::metadata(&path)?.len(), position));
         }
-        let name = self.manifest.increments.last().map(|last| last.name.clone()).unwrap_or_default();
-        let path = self.path(&name);
-        let file = self.disk.open(&path)?;
-        Ok((file, std::fs::metadata(&path)?.len()))
+        let mut manifest = self.manifest.clone();
+        let file = self.disk.create(&self.path(&manifest.add_increment(&self.stem)))?;
+        // The position is in it before the manifest has it: so it can be told from then on what a crash has left there.
+        let head = batch::head(b"", position, position);
+        append_all(&*file, &head)?;
+        file.sync()?;
+        self.set_manifest(manifest)?;
+        Ok((file, head.len() as u64, position + head.len() as u64))
     }
 
     /// How long all files are.
     pub fn bytes(&self) -> u64 {
-        let length = |name: &str| std::fs::metadata(self.path(name)).map_or(0, |metadata| metadata.len());
-        self.manifest.files().map(|entry| length(&entry.name)).sum()
+        self.manifest.files().map(|entry| self.length(entry)).sum()
+    }
+
+    /// How long the base is.
+    pub fn base_bytes(&self) -> u64 {
+        self.manifest.base.as_ref().map_or(0, |base| self.length(base))
+    }
+
+    fn length(&self, entry: &Entry) -> u64 {
+        std::fs::metadata(self.path(&entry.name)).map_or(0, |metadata| metadata.len())
     }
 
     /// Deletes what is not needed any more.

@@ -84,14 +84,21 @@ async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
 
 /// Loads these files, and writes on in the last.
 async fn go_on_with(server: &Rc<Server>, mut files: Files) -> std::result::Result<(), String> {
-    load(server, &mut files).await?;
+    let read = load(server, &mut files).await?;
     sync_what_was_read(server, &files).await.map_err(|error| format!("it cannot be brought to the disk: {error}"))?;
-    let (file, bytes) = files.last_increment().map_err(|error| error.to_string())?;
-    let all_bytes = files.bytes();
-    *server.global.appending.files() = Some(files);
-    server.global.appending.base_bytes.store(all_bytes, Ordering::Relaxed);
-    server.global.log.bytes.store(all_bytes, Ordering::Relaxed);
-    server.global.log.go_on_in(file, bytes);
+    let last = files.last_increment(read.position, read.is_foreign);
+    let (file, bytes, position) = last.map_err(|error| error.to_string())?;
+    if let Err(error) = files.delete_history() {
+        // It is said to be history still, and deleted another time.
+        log::warning(format_args!("Can't delete what the append only file does not need any more: {error}"));
+    }
+    let (log, appending) = (&server.global.log, &server.global.appending);
+    log.bytes.store(files.bytes(), Ordering::Relaxed);
+    // (What the log has grown by since its base was made is not known.)
+    appending.base_bytes.store(files.base_bytes(), Ordering::Relaxed);
+    *appending.files() = Some(files);
+    log.begin_at(position);
+    log.go_on_in(file, bytes);
     switch_on(server).await;
     Ok(())
 }
@@ -109,30 +116,42 @@ async fn sync_what_was_read(server: &Rc<Server>, files: &Files) -> io::Result<()
 /// Looks which files there are, and takes over what an old redis-server has left.
 fn find(files: &mut Files, dir: &str) -> std::result::Result<bool, String> {
     let path = files.manifest_path();
+    let old = Path::new(dir).join(&files.stem);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
             files.manifest = Manifest::parse(&text)?;
+            let is_half_done = files.manifest.is_of_old_file(&files.stem) && !files.path(&files.stem).exists();
+            if is_half_done && old.is_file() {
+                take_over_old_file(files, &old).map_err(|error| error.to_string())?;
+            }
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let old = Path::new(dir).join(&files.stem);
             if !old.is_file() {
                 return Ok(false);
             }
-            let name = files.stem.clone();
-            let base = Some(Entry { name: name.clone(), number: 1, role: Role::Base });
-            files.set_manifest(Manifest { base, ..Manifest::default() }).map_err(|error| error.to_string())?;
-            files.disk.rename(&old, &files.path(&name)).map_err(|error| error.to_string())?;
-            log::notice(format_args!(
-                "Successfully migrated an old-style AOF configuration ({name}) into the AOF directory."
-            ));
+            let base = Some(Entry { name: files.stem.clone(), number: 1, role: Role::Base });
+            let named = files.set_manifest(Manifest { base, ..Manifest::default() });
+            named.and_then(|()| take_over_old_file(files, &old)).map_err(|error| error.to_string())?;
             Ok(true)
         }
         Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }
 
-async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(), String> {
+/// The manifest names it already: it moves into the folder. In this order redis-server does it, too, and either goes on
+/// where the other was killed.
+fn take_over_old_file(files: &Files, old: &Path) -> io::Result<()> {
+    files.disk.open(old)?.sync()?;
+    files.disk.rename(old, &files.path(&files.stem))?;
+    log::notice(format_args!(
+        "Successfully migrated an old-style AOF configuration ({}) into the AOF directory.",
+        files.stem
+    ));
+    Ok(())
+}
+
+async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Read, String> {
     let (mut sources, mut position): (Vec<(PathBuf, u64)>, _) = (Vec::new(), None);
     let mut is_based = false;
     let mut deaths = WaitingDeaths::default();
@@ -164,10 +183,9 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(),
         return Err(format!("the base {} is damaged at byte {}", paths[0].display(), cut.at));
     }
     cut(files, &paths, &read).map_err(|error| error.to_string())?;
-    server.global.log.begin_at(read.position);
     deaths.put_back(server).await;
     server.shard.call_all(Shard::end_loading_of).await;
-    Ok(())
+    Ok(read)
 }
 
 fn is_snapshot(path: &Path) -> io::Result<bool> {
@@ -199,7 +217,8 @@ fn cut(files: &Files, paths: &[PathBuf], read: &Read) -> io::Result<()> {
             cut.at, cut.lost_bytes
         )),
     }
-    for (index, path) in paths.iter().enumerate().skip(cut.index) {
+    // From the end: a crash in between leaves more than was to be left, and never a gap.
+    for (index, path) in paths.iter().enumerate().skip(cut.index).rev() {
         let file = files.disk.open(path)?;
         file.cut(if index == cut.index { cut.at } else { 0 })?;
         file.sync()?;
@@ -453,9 +472,7 @@ async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Res
 /// The file that is written from now on.
 fn add_increment(files: &Files, manifest: &mut Manifest) -> io::Result<Appendable> {
     let name = manifest.add_increment(&files.stem);
-    let file = files.disk.open(&files.path(&name))?;
-    file.cut(0)?;
-    Ok(file)
+    files.disk.create(&files.path(&name))
 }
 
 /// The moment: what was changed before goes to the file before, what is changed later to this one, and what there is now

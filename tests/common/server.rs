@@ -100,6 +100,18 @@ impl Server {
         Server::start_in(kind, flags, folder, port)
     }
 
+    /// The same under a library that is loaded before all others. It may be long in coming, or end.
+    #[track_caller]
+    pub fn restart_under(mut self, library: &Path, flags: &[&str]) -> Server {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a folder"));
+        let port = Port(self.port.0.try_clone().expect("a second handle of the socket"));
+        let mut command = command(self.kind, port.number(), flags);
+        command.env("LD_PRELOAD", library);
+        Server::spawn(command, self.kind, folder, port)
+    }
+
     /// A server whose limit of open files is this from the start.
     #[track_caller]
     pub fn start_with_open_files(kind: Kind, flags: &[&str], limit: usize) -> Server {

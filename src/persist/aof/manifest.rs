@@ -50,10 +50,13 @@ impl Manifest {
             }
             manifest.take(entry(line).ok_or_else(|| format!("Invalid AOF manifest file format: {line}"))?)?;
         }
-        match manifest.base.is_none() && manifest.increments.is_empty() && manifest.history.is_empty() {
-            true => Err("Found an empty AOF manifest".to_owned()),
-            false => Ok(manifest),
+        if manifest.base.is_none() && manifest.increments.is_empty() && manifest.history.is_empty() {
+            return Err("Found an empty AOF manifest".to_owned());
         }
+        // What is needed is not to be deleted, whatever else is said of it.
+        let needed: Vec<String> = manifest.files().map(|entry| entry.name.clone()).collect();
+        manifest.history.retain(|entry| !needed.contains(&entry.name));
+        Ok(manifest)
     }
 
     fn take(&mut self, entry: Entry) -> Result<(), String> {
@@ -85,9 +88,15 @@ impl Manifest {
         text
     }
 
+    /// A number that no file has which is named here, as increment, base or history: files that are still to be deleted keep
+    /// their names until then.
+    fn next_number<'a>(&'a self, of: impl Iterator<Item = &'a Entry>) -> u64 {
+        of.chain(&self.history).map(|entry| entry.number).max().unwrap_or(0) + 1
+    }
+
     /// Adds an increment; its name.
     pub fn add_increment(&mut self, stem: &str) -> String {
-        let number = self.increments.last().map_or(0, |last| last.number) + 1;
+        let number = self.next_number(self.increments.iter());
         let name = format!("{stem}.{number}.incr.aof");
         self.increments.push(Entry { name: name.clone(), number, role: Role::Increment });
         name
@@ -95,7 +104,7 @@ impl Manifest {
 
     /// What a new base would be called, and its number.
     pub fn next_base(&self, stem: &str, is_snapshot: bool) -> (String, u64) {
-        let number = self.base.as_ref().map_or(0, |base| base.number) + 1;
+        let number = self.next_number(self.base.iter());
         (format!("{stem}.{number}.base.{}", if is_snapshot { "rdb" } else { "aof" }), number)
     }
 
@@ -107,6 +116,11 @@ impl Manifest {
         next.history.extend(old.into_iter().map(|entry| Entry { role: Role::History, ..entry }));
         next.base = Some(Entry { name, number, role: Role::Base });
         next
+    }
+
+    /// Whether this is all that the upgrade of an old single file of this name writes down.
+    pub fn is_of_old_file(&self, name: &str) -> bool {
+        self.increments.is_empty() && self.base.as_ref().is_some_and(|base| base.name == name)
     }
 
     /// The files with data, in their order.
@@ -195,5 +209,19 @@ mod tests {
             "file a.aof.1.base.rdb seq 1 type b\nfile a.aof.1.incr.aof seq 1 type h\nfile a.aof.2.incr.aof seq 2 type i\n"
         );
         assert_eq!(manifest.next_base("a.aof", false).0, "a.aof.2.base.aof");
+    }
+
+    /// A server was killed before it had deleted what its manifest calls history: the next increment took the name of one of
+    /// those files, and was deleted with them.
+    #[test]
+    fn no_file_gets_the_name_of_one_that_is_to_be_deleted() {
+        let text = "file a.aof.2.base.rdb seq 2 type b\nfile a.aof.1.base.rdb seq 1 type h\nfile a.aof.3.incr.aof seq 3 type h\n";
+        let mut manifest = Manifest::parse(text).expect("well formed");
+        assert_eq!(manifest.next_base("a.aof", true), ("a.aof.4.base.rdb".to_owned(), 4));
+        assert_eq!(manifest.add_increment("a.aof"), "a.aof.4.incr.aof");
+        // A server that did so has left such a manifest.
+        let text = "file a.aof.2.base.rdb seq 2 type b\nfile a.aof.1.incr.aof seq 1 type h\nfile a.aof.1.incr.aof seq 1 type i\n";
+        let manifest = Manifest::parse(text).expect("well formed");
+        assert_eq!((manifest.history, manifest.increments.len()), (Vec::new(), 1));
     }
 }

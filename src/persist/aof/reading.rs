@@ -5,6 +5,7 @@
 //! file.
 
 use super::batch::{self, Head, NoHead};
+use super::behind::{Search, Start};
 use crate::journal::aside::ASIDE;
 use crate::persist::Progress;
 use crate::persist::window::Window;
@@ -31,8 +32,8 @@ pub enum LogError {
     Io(String, io::Error),
     /// What was on the disk is not any more.
     #[error(
-        "the append only file {file} is damaged at byte {at}: {what}. What stands behind it was on the disk already, so \
-         this was no crash. Bring back a copy of the file, or, to lose the {lost_bytes} bytes that were written since, \
+        "the append only file {file} is damaged at byte {at}: {what}. What stands behind it is whole, so this was no \
+         crash. Bring back a copy of the file, or, to lose the {lost_bytes} bytes that were written since, \
          start once with 'aof-load-corrupt-tail-max-size' {lost_bytes}"
     )]
     Damaged { file: String, at: u64, what: &'static str, lost_bytes: u64 },
@@ -58,6 +59,8 @@ pub enum LogError {
 pub struct Read {
     /// Where the log goes on.
     pub position: u64,
+    /// What stands last was not written by this server.
+    pub is_foreign: bool,
     pub cut: Option<Cut>,
 }
 
@@ -86,6 +89,11 @@ pub struct Tolerance {
 
 /// What is whole was written as it stands there: no crash has put it in a wrong place.
 const ELSEWHERE: &str = "a batch that belongs somewhere else";
+/// A file was made shorter than it was, which a crash does, too.
+const ITS_END: &str = "its end is missing, and there is more behind it";
+const SHORT_BATCH: &str = "a batch that is cut short";
+const SHORT_COMMAND: &str = "a command that is cut short";
+const SHORT_HEAD: &str = "a head that is cut short";
 
 /// Commands of other servers are handed on in pieces of about this size.
 const PIECE_BYTES: usize = 256 << 10;
@@ -114,6 +122,8 @@ struct Reader<'a> {
     position: Option<u64>,
     /// Commands of batches that are not handed on yet.
     gathered: Vec<u8>,
+    /// What was read last is no batch.
+    is_foreign: bool,
 }
 
 /// Reads files from the first to the last, each from the given byte on. `position` is where in the log the first begins,
@@ -126,30 +136,45 @@ pub fn read(
     progress: &Progress,
     send: &mut dyn FnMut(Item) -> Result<(), String>,
 ) -> Result<Read, LogError> {
-    let mut reader = Reader { limits, send, progress, position, gathered: Vec::new() };
+    let mut reader = Reader { limits, send, progress, position, gathered: Vec::new(), is_foreign: false };
     let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
     for (index, (path, from)) in files.iter().enumerate() {
         let broken = reader.read_file(path, *from)?;
         reader.hand_on()?;
-        let next_is_gap = match (&broken, paths.get(index + 1)) {
-            (None, Some(next)) => reader.misses_before(next)?,
-            _ => false,
+        let next = match paths.get(index + 1) {
+            Some(next) => begin_of(next)?,
+            None => None,
         };
+        let here = reader.position;
         let broken = match broken {
-            None if next_is_gap => {
-                let what = "its end is missing, and there is more behind it";
-                Broken { at: length(path)?, what, kind: Kind::Batch }
+            None if here.zip(next).is_some_and(|(here, next)| next > here) => {
+                Broken { at: length(path)?, what: ITS_END, kind: Kind::Batch }
             }
             None => continue,
+            // What could not be written to the end of this file, nor be cut off, stands in the next.
+            Some(broken) if broken.kind == Kind::Batch && here.is_some() && here == next => continue,
             Some(broken) => broken,
         };
         return reader.end_at(&paths, index, broken, tolerance);
     }
-    Ok(Read { position: reader.position.unwrap_or(0), cut: None })
+    Ok(Read { position: reader.position.unwrap_or(0), is_foreign: reader.is_foreign, cut: None })
 }
 
 fn length(path: &Path) -> Result<u64, LogError> {
     Ok(std::fs::metadata(path).map_err(|error| LogError::Io(name(path), error))?.len())
+}
+
+/// Where in the log a file begins, as its first batch says.
+fn begin_of(path: &Path) -> Result<Option<u64>, LogError> {
+    let io = |error| LogError::Io(name(path), error);
+    let mut window = Window::open(path).map_err(io)?;
+    let of_bytes = length(path)?;
+    let times = pass_times(&mut window).map_err(io)?;
+    if !window.has(batch::MARK.len()).map_err(io)? || !window.rest().starts_with(batch::MARK) {
+        return Ok(None);
+    }
+    let head = next_batch(&mut window, of_bytes, None).map_err(io)?.ok();
+    Ok(head.and_then(|head| head.position.checked_sub(times)))
 }
 
 fn name(path: &Path) -> String {
@@ -178,8 +203,13 @@ impl Reader<'_> {
                         foreign.end(self)?;
                         self.take_batch(&window, &head)?;
                         self.position = Some(head.end());
+                        self.is_foreign = false;
                         window.pass(head.head_bytes + head.bytes as usize);
                         continue;
+                    }
+                    // What stands before it is no part of it.
+                    Err(what) if self.position.is_none() => {
+                        return foreign.end_before(window.passed(), what, Kind::Batch, self).map(Some);
                     }
                     Err(what) => {
                         let mut broken = foreign.give_up(window.passed(), what, self);
@@ -192,7 +222,10 @@ impl Reader<'_> {
                 // Where batches are, redis-server puts no other comments than the time.
                 b'#' if self.position.is_some() && !is_time(&mut window).map_err(io)? => Err("a head that is none"),
                 b'#' => comment(&mut window).map_err(io)?,
-                b'*' => foreign.command(&mut window, self.limits).map_err(io)?,
+                b'*' => {
+                    self.is_foreign = true;
+                    foreign.command(&mut window, self.limits).map_err(io)?
+                }
                 _ => Err("neither a command nor a batch"),
             };
             match len {
@@ -276,48 +309,42 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether a file begins behind the place where the one before it has ended.
-    fn misses_before(&self, next: &Path) -> Result<bool, LogError> {
-        let io = |error| LogError::Io(name(next), error);
-        let mut window = Window::open(next).map_err(io)?;
-        let of_bytes = length(next)?;
-        let Some(position) = self.position else { return Ok(false) };
-        let position = position + pass_times(&mut window).map_err(io)?;
-        if !window.has(batch::MARK.len()).map_err(io)? || !window.rest().starts_with(batch::MARK) {
-            return Ok(false);
-        }
-        Ok(next_batch(&mut window, of_bytes, None).map_err(io)?.is_ok_and(|head| head.position > position))
-    }
-
-    /// The log is whole up to there. Whether that is because of a crash.
+    /// The log is whole up to there. Whether that is because of a crash: one leaves a file that ends too early, or blocks
+    /// that were never written, and so are zeros, whatever stands behind them; unless somebody says that they were on the
+    /// disk. Where anything else is wrong, and what stands behind it is whole, that was no crash.
     fn end_at(&self, files: &[PathBuf], index: usize, broken: Broken, tolerance: Tolerance) -> Result<Read, LogError> {
         let Broken { at, mut what, kind } = broken;
         let file = name(&files[index]);
         let position = self.position.unwrap_or(0);
-        let (mut lost_bytes, mut is_empty) = (0, true);
-        let (mut was_synced, mut has_batches) = (false, false);
+        let mut lost_bytes = 0;
         for (number, path) in files.iter().enumerate().skip(index) {
-            let from = if number == index { at } else { 0 };
-            lost_bytes += length(path)? - from;
-            let place = Some(position).filter(|_| number == index);
-            let behind = look_behind(path, from, place).map_err(|error| LogError::Io(name(path), error))?;
+            lost_bytes += length(path)? - if number == index { at } else { 0 };
+        }
+        let mut search = Search::behind(position, lost_bytes);
+        let (mut is_empty, mut was_synced, mut has_batches, mut is_torn) = (true, false, false, false);
+        for (number, path) in files.iter().enumerate().skip(index) {
+            let start = if number == index { Start::Broken(at) } else { Start::File };
+            let behind = search.look(path, start).map_err(|error| LogError::Io(name(path), error))?;
             is_empty &= behind.is_zero;
             was_synced |= behind.synced > position;
             has_batches |= behind.has_batches;
+            if number == index {
+                let ends = !behind.has_batches && matches!(what, ITS_END | SHORT_BATCH | SHORT_HEAD | SHORT_COMMAND);
+                is_torn = ends || behind.has_hole;
+            }
         }
         if kind == Kind::Command && has_batches {
             what = "a command is cut short, and more stands behind it";
         }
         let is_damaged = match kind {
-            Kind::Batch => was_synced,
+            Kind::Batch => was_synced || has_batches && !is_torn,
             Kind::Command => has_batches,
-            Kind::Stranger => true,
+            // Zeros are room that was made for what was not written then.
+            Kind::Stranger => !is_empty,
         };
         if is_damaged {
             return match (lost_bytes <= tolerance.damaged_bytes, kind) {
-                (true, _) => {
-                    Ok(Read { position, cut: Some(Cut { index, at, lost_bytes, is_empty, damage: Some(what) }) })
-                }
+                (true, _) => Ok(self.until(Cut { index, at, lost_bytes, is_empty, damage: Some(what) })),
                 (false, Kind::Batch) => Err(LogError::Damaged { file, at, what, lost_bytes }),
                 (false, _) => Err(LogError::Format { file, at, what, lost_bytes }),
             };
@@ -327,17 +354,25 @@ impl Reader<'_> {
         if kind != Kind::Batch && !is_last || !is_empty && !tolerance.torn {
             return Err(LogError::Truncated { file, at });
         }
-        Ok(Read { position, cut: Some(Cut { index, at, lost_bytes, is_empty, damage: None }) })
+        Ok(self.until(Cut { index, at, lost_bytes, is_empty, damage: None }))
+    }
+
+    fn until(&self, cut: Cut) -> Read {
+        Read { position: self.position.unwrap_or(0), is_foreign: self.is_foreign, cut: Some(cut) }
     }
 }
 
 /// The batch that comes next, all of which is in memory then; what is wrong with it.
-fn next_batch(window: &mut Window, of_bytes: u64, expected: Option<u64>) -> io::Result<Result<Head, &'static str>> {
+pub(super) fn next_batch(
+    window: &mut Window,
+    of_bytes: u64,
+    expected: Option<u64>,
+) -> io::Result<Result<Head, &'static str>> {
     let head = loop {
         match batch::read(window.rest()) {
             Ok(head) => break head,
             Err(NoHead::Malformed) => return Ok(Err("a head that is none")),
-            Err(NoHead::Incomplete) if !window.read_more()? => return Ok(Err("a head that is cut short")),
+            Err(NoHead::Incomplete) if !window.read_more()? => return Ok(Err(SHORT_HEAD)),
             Err(NoHead::Incomplete) => {}
         }
     };
@@ -345,7 +380,7 @@ fn next_batch(window: &mut Window, of_bytes: u64, expected: Option<u64>) -> io::
     if (head.head_bytes as u64).saturating_add(head.bytes) > left
         || !window.has(head.head_bytes + head.bytes as usize)?
     {
-        return Ok(Err("a batch that is cut short"));
+        return Ok(Err(SHORT_BATCH));
     }
     if !head.vouches_for(&window.rest()[head.head_bytes..][..head.bytes as usize]) {
         return Ok(Err("a batch whose checksum does not match"));
@@ -363,7 +398,7 @@ fn is_time(window: &mut Window) -> io::Result<bool> {
 }
 
 /// Passes the lines that say what time it was; how long they are.
-fn pass_times(window: &mut Window) -> io::Result<u64> {
+pub(super) fn pass_times(window: &mut Window) -> io::Result<u64> {
     let before = window.passed();
     while is_time(window)? {
         match comment(window)? {
@@ -456,7 +491,7 @@ impl Foreign {
     /// The file ends in the middle of a command or of a transaction: what stands before that is handed on.
     fn cut_short(&mut self, passed: u64, reader: &mut Reader) -> Result<Broken, LogError> {
         let kind = if reader.position.is_some() { Kind::Batch } else { Kind::Command };
-        self.end_before(passed, "a command that is cut short", kind, reader)
+        self.end_before(passed, SHORT_COMMAND, kind, reader)
     }
 
     /// What stands before the command, or the transaction, that something is wrong with is handed on.
@@ -483,54 +518,6 @@ impl Foreign {
         }
         Ok(())
     }
-}
-
-/// What stands behind a place of a file.
-struct Behind {
-    /// How much of the log was on the disk, as the whole batches say.
-    synced: u64,
-    has_batches: bool,
-    is_zero: bool,
-}
-
-/// `position` is where in the log `from` is; of another file its first batch says where it begins. What stands elsewhere
-/// than it says is a part of somebody's value.
-fn look_behind(path: &Path, from: u64, mut position: Option<u64>) -> io::Result<Behind> {
-    let mut window = Window::open(path)?;
-    let of_bytes = std::fs::metadata(path)?.len();
-    let mut behind = Behind { synced: 0, has_batches: false, is_zero: true };
-    window.pass_to(from)?;
-    let mut first = None;
-    if position.is_none() {
-        behind.is_zero &= pass_times(&mut window)? == 0;
-        first = Some(window.passed());
-    }
-    while window.has(batch::MARK.len())? {
-        let found = memchr::memmem::find(window.rest(), batch::MARK);
-        let passed = found.unwrap_or(window.rest().len() - (batch::MARK.len() - 1));
-        behind.is_zero &= window.rest()[..passed].iter().all(|byte| *byte == 0);
-        window.pass(passed);
-        if found.is_none() {
-            continue;
-        }
-        behind.is_zero = false;
-        let head = next_batch(&mut window, of_bytes, None)?;
-        if let (None, Ok(head), true) = (position, &head, first == Some(window.passed())) {
-            position = head.position.checked_sub(window.passed() - from);
-        }
-        let here = position.map(|position| position + (window.passed() - from));
-        let step = match head {
-            Ok(head) if here == Some(head.position) => {
-                behind.synced = behind.synced.max(head.synced);
-                behind.has_batches = true;
-                head.head_bytes + head.bytes as usize
-            }
-            _ => 1,
-        };
-        window.pass(step);
-    }
-    behind.is_zero &= window.rest().iter().all(|byte| *byte == 0);
-    Ok(behind)
 }
 
 #[cfg(test)]
@@ -639,7 +626,7 @@ mod tests {
             let whole = (0..=batches).find(|count| commands(*count) == found);
             let whole = whole.expect("whole batches");
             match read {
-                Ok(Read { position, cut }) => {
+                Ok(Read { position, cut, .. }) => {
                     // Nobody behind it has said that it was on the disk.
                     if let Some((_, _, lost, _)) = places.get(whole) {
                         prop_assert!(cut.is_some() || before == all[file] || matches!(how, Damage::Cut | Damage::Lost(_)));
@@ -711,9 +698,94 @@ mod tests {
 
     #[test]
     fn what_redis_would_refuse_is_refused() {
-        for text in ["PING\r\n", "*1\r\n+4\r\n", "*x\r\n", "*1\r\n$4\r\nPING\r\nrubbish", "\x00\x00"] {
+        for text in ["PING\r\n", "*1\r\n+4\r\n", "*x\r\n", "*1\r\n$4\r\nPING\r\nrubbish", "\x00\x00x"] {
             let (_, read) = read_all(&[text.as_bytes().to_vec()], None, true);
             assert!(matches!(read, Err(LogError::Format { .. })), "{text:?}: {read:?}");
+        }
+    }
+
+    /// A log of which nobody says that any of it was on the disk, as under `no`, with something wrong in the middle.
+    fn middle(change: impl FnOnce(&mut Vec<u8>, &[usize])) -> Result<Read, LogError> {
+        let (mut all, places) = write(40, 1, usize::MAX);
+        let starts: Vec<usize> = places.iter().map(|place| place.1).collect();
+        change(&mut all[0], &starts);
+        read_all(&all, Some(0), true).1
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_no_torn_end() {
+        for at in [0, 12, 60, 75] {
+            let read = middle(|bytes, starts| bytes[starts[10] + at] ^= 1);
+            assert!(matches!(read, Err(LogError::Damaged { .. })), "a bit at {at}: {read:?}");
+            let read = middle(|bytes, starts| drop(bytes.drain(starts[10] + at..starts[10] + at + 7)));
+            assert!(read.is_err(), "less at {at}: {read:?}");
+            let read = middle(|bytes, starts| drop(bytes.splice(starts[10] + at..starts[10] + at, [b'x'; 7])));
+            assert!(read.is_err(), "more at {at}: {read:?}");
+        }
+        // Blocks that were never written are what a crash leaves, and so is a file that is too short.
+        for read in [
+            middle(|bytes, starts| drop(bytes.splice(starts[10] + 9..starts[10] + 9, [0; 2_000]))),
+            middle(|bytes, starts| bytes.truncate(starts[10] + 30)),
+            middle(|bytes, starts| bytes[starts[39] + 45] ^= 1),
+        ] {
+            assert!(read.as_ref().is_ok_and(|read| read.cut.is_some()), "{read:?}");
+        }
+    }
+
+    /// A value may hold anything, pieces of a log among it: those do not stand behind the batch that they are in.
+    #[test]
+    fn what_a_value_holds_is_no_batch() {
+        let (mut all, places) = write(10, 1, usize::MAX);
+        let position = places[9].2;
+        let inner = [batch::head(b"", position + 100, 0), batch::head(b"", position + 10_000, 0)].concat();
+        let commands = [&inner[..], &[b'x'; 300]].concat();
+        let torn = [batch::head(&commands, position, 0), commands].concat();
+        all[0].truncate(places[9].1);
+        all[0].extend_from_slice(&torn[..torn.len() - 1]);
+        let (_, read) = read_all(&all, Some(0), true);
+        assert_eq!(read.expect("a torn end").cut.map(|cut| cut.at), Some(places[9].1 as u64));
+    }
+
+    /// Marks that claim to be long are not summed up again and again.
+    #[test]
+    fn looking_on_takes_no_longer_than_what_is_looked_through() {
+        let mut bytes = batch::head(&[b'x'; 10], 0, 0);
+        for number in 0..40_000 {
+            bytes.extend(format!("#EMBERDB 00000000 1000000 {} 0\r\n", 1_000 + number).bytes());
+        }
+        let began = std::time::Instant::now();
+        let (_, read) = read_all(&[bytes], Some(0), true);
+        assert!(read.expect("a torn end").cut.is_some());
+        // (It would be 40 GB to sum up.)
+        assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+
+    /// What could not be cut off the end of a file is not in the way of the next, which says the same place.
+    #[test]
+    fn the_next_file_goes_on_where_this_one_is_whole() {
+        let (mut all, places) = write(10, 2, usize::MAX);
+        let part = all[1][..40].to_vec();
+        all[0].extend_from_slice(&part);
+        let (found, read) = read_all(&all, Some(0), true);
+        assert_eq!((found, read.expect("no damage").cut), (commands(10), None));
+        assert_eq!(places[5].0, 1);
+    }
+
+    /// A server was killed behind a log that redis-server wrote: while it made room, and while it wrote its first batch.
+    #[test]
+    fn what_stands_behind_a_log_of_redis_may_be_torn() {
+        let foreign = commands(5);
+        let batch = [batch::head(&command(6), 0, 0), command(6)].concat();
+        for (behind, what) in
+            [(vec![0; 700], "room"), (batch[..50].to_vec(), "a head"), (batch[..70].to_vec(), "a batch")]
+        {
+            let (found, read) = read_all(&[[&foreign[..], &behind].concat()], None, true);
+            let read = read.expect(what);
+            assert_eq!((found, read.cut.map(|cut| cut.at)), (foreign.clone(), Some(foreign.len() as u64)), "{what}");
+            assert!(read.is_foreign);
+            let (found, read) = read_all(&[foreign.clone(), behind], None, true);
+            let read = read.expect(what);
+            assert_eq!((found, read.cut.map(|cut| (cut.index, cut.at))), (foreign.clone(), Some((1, 0))), "{what}");
         }
     }
 
@@ -729,7 +801,7 @@ mod tests {
         let text = read.expect_err("it is longer").to_string();
         assert!(text.contains(&format!("'aof-load-corrupt-tail-max-size' {lost_bytes}")), "{text}");
         let (found, read) = read_with(&all, Some(0), Tolerance { torn: false, damaged_bytes: lost_bytes });
-        let Read { position: end, cut: Some(cut) } = read.expect("it is not longer") else { panic!("it is cut") };
+        let Read { position: end, cut: Some(cut), .. } = read.expect("it is not longer") else { panic!("it is cut") };
         assert_eq!(
             (found, end, cut.index, cut.at, cut.lost_bytes),
             (commands(4), position, 0, start as u64, lost_bytes)
