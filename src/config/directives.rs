@@ -817,6 +817,15 @@ const OWN: &[Directive] = &[
         field: field!(auto_aof_rewrite_min_size),
     },
     Directive {
+        name: "aof-buffer-limit",
+        group: Group::Log,
+        default: "128mb",
+        kind: Kind::Memory { min: 1 << 20, max: u64::MAX / 2 },
+        mutable: true,
+        help: "bytes that may wait for a disk that does not keep up; then writes are answered MISCONF",
+        field: field!(aof_buffer_limit),
+    },
+    Directive {
         name: "aof-load-truncated",
         group: Group::Log,
         default: "yes",

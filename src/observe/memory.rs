@@ -143,6 +143,18 @@ pub fn transient_bytes() -> u64 {
     TRANSIENT.load(Ordering::Relaxed).max(0) as u64
 }
 
+static FOR_DISK: AtomicUsize = AtomicUsize::new(0);
+
+/// So many bytes wait for the disk now, which is bounded elsewhere.
+pub fn note_for_disk(bytes: usize) {
+    FOR_DISK.store(bytes, Ordering::Relaxed);
+}
+
+/// What waits for the disk.
+pub fn bytes_for_disk() -> u64 {
+    FOR_DISK.load(Ordering::Relaxed) as u64
+}
+
 /// As [`used_bytes`], without a thought of the peak: for those who ask often.
 pub fn used_now() -> u64 {
     let places = NEXT_PLACE.load(Ordering::Relaxed).min(PLACES);

@@ -245,7 +245,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         short: space == Space::Soon,
         loading: server.global.snapshots.is_loading(),
         unsaved: server.global.snapshots.stops_writes(&config),
-        unlogged: server.global.log.has_failed(),
+        unlogged: server.global.log.refuses_writes(),
     };
     let strict = config.pipeline_order == PipelineOrder::Strict;
     // Nothing is in the way of what has been.

@@ -410,7 +410,7 @@ async fn rewrite(server: &Rc<Server>, purpose: Purpose) -> std::result::Result<(
 async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Result<bool, String> {
     let config = server.shard.config();
     let global = server.global.clone();
-    let is_begun = global.log.is_on() && !global.log.awaits_base();
+    let is_begun = global.log.is_on() && !global.log.is_new();
     let is_alone = purpose == Purpose::Alone;
     let is_snapshot = config.aof_use_rdb_preamble;
     // The disk is asked while nobody waits for it.
@@ -463,6 +463,10 @@ async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Res
         })
     });
     done.await.and_then(|done| done).map_err(|error| error.to_string())?;
+    if !is_alone {
+        // What is acknowledged from here on is promised.
+        server.shard.call_all(follow_log).await;
+    }
     if purpose == Purpose::Begins {
         log::notice(format_args!("The append only file is on"));
     }
@@ -515,6 +519,7 @@ async fn begin_increment(server: &Rc<Server>, file: Appendable) -> io::Result<u6
 fn configure_log(server: &Server) {
     let (config, log) = (server.global.config(), &server.global.log);
     log.set_fsync(config.appendfsync);
+    log.set_limit(config.aof_buffer_limit);
     log.tells_time.store(config.aof_timestamp_enabled, Ordering::Relaxed);
 }
 
@@ -632,6 +637,6 @@ pub async fn look(server: &Rc<Server>) {
     let lacks_base = global.log.awaits_base();
     if is_large || is_broken || lacks_base || appending.is_scheduled.load(Ordering::Relaxed) {
         appending.tried_s.store(now_s, Ordering::Relaxed);
-        spawn(server, if lacks_base { Purpose::Begins } else { Purpose::Anew });
+        spawn(server, if global.log.is_new() { Purpose::Begins } else { Purpose::Anew });
     }
 }

@@ -222,7 +222,8 @@ impl Room {
     }
 
     fn used(&self) -> Used {
-        let all = memory::used_now();
+        // What waits for the disk has a bound of its own: no data has to go for that, and no command is refused.
+        let all = memory::used_now().saturating_sub(memory::bytes_for_disk());
         Used { all, counted: all.saturating_sub(self.uncounted()) }
     }
 
@@ -328,7 +329,7 @@ impl Shard {
     /// Whether memory is so far above the ceiling that not even what has begun may go on to need more.
     #[inline]
     pub fn is_past_bound(&self) -> bool {
-        !self.room.is_ample() && memory::used_now() > self.room.bound()
+        !self.room.is_ample() && self.room.used().all > self.room.bound()
     }
 
     /// Runs a command that is not part of something larger, if there is room for it.
@@ -405,7 +406,7 @@ impl Shard {
 
     /// What of all that is used does not count against the ceiling.
     pub fn uncounted_bytes(&self) -> u64 {
-        if self.room.is_bounded() { self.room.uncounted() } else { 0 }
+        if self.room.is_bounded() { self.room.uncounted() + memory::bytes_for_disk() } else { 0 }
     }
 
     /// Gives some memory back: garbage first, then dead keys, then, where no shard has dead ones or it has to be, live

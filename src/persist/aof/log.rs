@@ -19,16 +19,17 @@
 //! All shards write one stream, in which every transaction stands whole and in one piece. So whatever a crash leaves of
 //! it, a prefix of whole batches, is a state that there was.
 
+pub use refusal::Trouble;
+
 use super::batch;
 use crate::clock::realtime_us;
 use crate::config::Fsync;
 use crate::journal::{Encoder, Merger, Record};
 use crate::net::Bell;
-use crate::observe::log;
 use crate::persist::disk::Appendable;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,8 +45,11 @@ const GATHERED_WITHIN: Duration = Duration::from_millis(1);
 /// Under `always` so much room is made at a time for what is to come. Where a file does not become longer, a sync need not
 /// write down its length as well.
 const ROOM_BYTES: u64 = 256 << 10;
-/// More than this is not kept for a slow disk: who has more writes, and waits.
-const KEPT_BYTES: usize = 64 << 20;
+/// While the disk is slow, more than this is written by a thread of its own, which may have to wait for it.
+const KEPT_BYTES: usize = 32 << 20;
+/// How long a write or a sync has lasted at the least when writes are refused because too much waits for it: one change that
+/// is large is no reason to refuse others'.
+const STUCK: Duration = Duration::from_millis(100);
 /// A buffer that is kept for what comes next.
 const REUSED_BYTES: usize = 1 << 20;
 
@@ -106,14 +110,20 @@ struct State {
     is_writing: bool,
     writes_since: Option<Instant>,
     syncs_since: Option<Instant>,
-    /// Where the next batch begins, and how much is on the disk.
+    /// What has come and has no place, and what is being written, in bytes.
+    unplaced: usize,
+    writing: usize,
+    /// Where the next batch begins, how much is on the disk, and how much of that batches say to be there.
     position: u64,
     synced: u64,
+    vouched: u64,
     /// Nothing is written to the file any more: what was, may be lost.
     is_broken: bool,
     /// What was pushed before the file was begun is not certain before a base is that has it; those pushes, and those that
     /// would be certain then.
     awaits_base: bool,
+    /// The log begins with that base: no file of it is in the manifest before.
+    is_new: bool,
     based: Vec<u64>,
     certain: Vec<u64>,
     /// The last time that stands in the file, seconds since 1970.
@@ -147,22 +157,25 @@ pub struct Log {
     is_on: AtomicBool,
     /// Replies that have had to wait so far.
     held: AtomicU64,
-    /// Why nothing can be written at the moment.
+    /// What is wrong, until it is mended.
     failure: Mutex<Option<String>>,
+    /// Nothing can be written at the moment.
     has_failed: AtomicBool,
+    /// Bytes that wait for the disk in memory, how many may, and whether those are more.
+    waiting: AtomicUsize,
+    limit: AtomicUsize,
+    is_full: AtomicBool,
+    /// What clients want to write is refused, for one of these reasons.
+    refuses: AtomicBool,
+    /// For the thread that writes while the disk is slow.
+    overflow: Condvar,
+    /// The log begins, and has no base: nothing is promised.
+    begins: AtomicBool,
     /// Bytes of the file that is written, and of files before it.
     pub bytes: AtomicU64,
     pub delayed_syncs: AtomicU64,
     /// The disk is left to others: `everysec` waits.
     pub rests: AtomicBool,
-}
-
-/// What is wrong with the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    pub reason: String,
-    /// Another file is needed.
-    pub is_broken: bool,
 }
 
 impl Log {
@@ -185,10 +198,14 @@ impl Log {
                 is_writing: false,
                 writes_since: None,
                 syncs_since: None,
+                unplaced: 0,
+                writing: 0,
                 position: 0,
                 synced: 0,
+                vouched: 0,
                 is_broken: false,
                 awaits_base: false,
+                is_new: false,
                 based: vec![0; shards],
                 certain: vec![0; shards],
                 told_s: 0,
@@ -211,13 +228,19 @@ impl Log {
             held: AtomicU64::new(0),
             failure: Mutex::default(),
             has_failed: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            limit: AtomicUsize::new(usize::MAX),
+            is_full: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
+            overflow: Condvar::new(),
+            begins: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             delayed_syncs: AtomicU64::new(0),
             rests: AtomicBool::new(false),
         })
     }
 
-    /// Starts the thread that writes and syncs, if it does not run.
+    /// Starts the threads that write and sync, if they do not run.
     ///
     /// # Errors
     /// There can be no more threads.
@@ -225,8 +248,9 @@ impl Log {
         if self.has_started.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let log = self.clone();
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || log.keep()).map(drop)
+        let (log, other) = (self.clone(), self.clone());
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || log.keep())?;
+        std::thread::Builder::new().name("log-overflow".to_owned()).spawn(move || other.keep_up()).map(drop)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -262,48 +286,14 @@ impl Log {
     /// Whether replies wait for the disk, rather than for the file.
     #[inline]
     pub fn holds_replies(&self) -> bool {
-        self.is_on() && self.fsync.load(Ordering::SeqCst) == Fsync::Always as u8
-    }
-
-    #[inline]
-    pub fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Relaxed)
-    }
-
-    /// What is wrong, if anything is.
-    pub fn trouble(&self) -> Option<Trouble> {
-        let is_broken = self.lock().is_broken;
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.clone().map(|reason| Trouble { reason, is_broken })
-    }
-
-    /// Why it could not be written last. (By now it may be written again.)
-    pub fn failure(&self) -> String {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.clone().unwrap_or_else(|| "Success".to_owned())
-    }
-
-    fn fail(&self, what: &str, error: &io::Error) {
-        let reason = super::reason(error);
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        if failure.is_none() {
-            log::warning(format_args!("Error {what} the AOF file: {reason}"));
-        }
-        *failure = Some(reason);
-        self.has_failed.store(true, Ordering::Relaxed);
-    }
-
-    fn recover(&self) {
-        if self.has_failed.swap(false, Ordering::Relaxed) {
-            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            log::warning(format_args!("AOF write error looks solved, can write again."));
-        }
+        self.is_on() && self.fsync.load(Ordering::SeqCst) == Fsync::Always as u8 && !self.begins.load(Ordering::SeqCst)
     }
 
     /// What a shard has changed in a turn. The number of this push.
     pub fn push(&self, shard: usize, records: Vec<Record>) -> u64 {
         let mut state = self.lock();
         state.records[shard] += records.len() as u64;
+        state.unplaced += records.iter().map(refusal::bytes_of).sum::<usize>();
         records.into_iter().for_each(|record| state.merger.push(shard, record));
         let end = state.records[shard];
         state.ends[shard].push_back(end);
@@ -312,6 +302,7 @@ impl Log {
         self.marks[shard].pushed.store(number, Ordering::Release);
         if self.fsync() == Fsync::Always {
             self.settle(&mut state);
+            self.weigh(&state);
             let is_enough = state.gathers.is_none_or(|enough| self.held.load(Ordering::Relaxed) >= enough);
             drop(state);
             if is_enough {
@@ -320,6 +311,7 @@ impl Log {
         } else {
             let mut state = self.write(state);
             self.settle(&mut state);
+            self.weigh(&state);
             self.tell_kept(&mut state);
         }
         number
@@ -379,7 +371,10 @@ impl Log {
 
     /// Writes what is ready, if nobody does and the disk is not slow.
     fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if state.is_slow() && state.ready.len() < KEPT_BYTES {
+        if state.is_slow() {
+            if state.ready.len() >= KEPT_BYTES && !state.is_writing {
+                self.overflow.notify_one();
+            }
             return state;
         }
         while !state.is_writing && state.has_ready() && !self.has_failed() {
@@ -390,16 +385,17 @@ impl Log {
 
     /// Writes one batch; whether that succeeded.
     fn write_batch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
-        let Some(open) = &state.open else { return (state, false) };
+        let Some(open) = state.open.as_ref().filter(|_| !state.is_broken) else { return (state, false) };
         let (file, bytes, mut room) = (open.file.clone(), open.bytes, open.room);
         let spare = std::mem::take(&mut state.spare);
         let commands = std::mem::replace(&mut state.ready, spare);
         // Each batch stands for itself.
         state.encoder.forget();
         let time = if self.tells_time.load(Ordering::Relaxed) { state.time() } else { Vec::new() };
-        let (position, synced, placed) = (state.position + time.len() as u64, state.synced, state.placed.clone());
+        let (position, synced, placed) = (state.position + time.len() as u64, state.vouched, state.placed.clone());
         let notes = std::mem::take(&mut state.notes);
         state.is_writing = true;
+        state.writing = commands.len();
         state.writes_since = Some(Instant::now());
         drop(state);
         let mut head = if commands.is_empty() { Vec::new() } else { batch::head(&commands, position, synced) };
@@ -427,6 +423,7 @@ impl Log {
         };
         let mut state = self.lock();
         state.is_writing = false;
+        state.writing = 0;
         state.writes_since = None;
         let is_written = written.is_ok();
         match written {
@@ -466,6 +463,7 @@ impl Log {
         if !is_written {
             self.tell_kept(&mut state);
         }
+        self.weigh(&state);
         self.written.notify_all();
         if state.is_idle {
             self.wake.notify_all();
@@ -480,92 +478,9 @@ impl Log {
         state
     }
 
-    /// The thread's work.
-    fn keep(&self) {
-        let mut state = self.lock();
-        let mut synced_at = Instant::now();
-        while !state.ends_now {
-            let rests = self.rests.load(Ordering::Relaxed);
-            let wait = match self.fsync() {
-                Fsync::EverySecond if rests && state.position > state.synced => EVERY,
-                Fsync::Always if state.has_work() && !self.has_failed() && state.open.is_some() => Duration::ZERO,
-                Fsync::EverySecond if state.position > state.synced => EVERY.saturating_sub(synced_at.elapsed()),
-                _ if self.has_failed() => EVERY,
-                // Nothing is to be done until somebody says so.
-                _ => Duration::MAX,
-            };
-            if wait > Duration::ZERO {
-                state.is_idle = wait == Duration::MAX;
-                state = match wait {
-                    Duration::MAX => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                    wait => self.wake.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0,
-                };
-                state.is_idle = false;
-                if self.has_failed() && synced_at.elapsed() >= EVERY && !state.is_broken {
-                    synced_at = Instant::now();
-                    state = self.retry(state);
-                }
-                let rests = self.rests.load(Ordering::Relaxed);
-                let is_due = self.fsync() == Fsync::EverySecond && synced_at.elapsed() >= EVERY && !rests;
-                if !is_due || state.position == state.synced {
-                    continue;
-                }
-            }
-            if state.is_writing {
-                state = self.until_written(state);
-                continue;
-            }
-            if self.fsync() == Fsync::Always && state.has_ready() {
-                state = self.gather(state);
-                if state.is_writing {
-                    // A shard writes for itself: it was another way of syncing that it was told of.
-                    continue;
-                }
-                state = self.write_batch(state).0;
-            }
-            if state.position > state.synced && !state.is_broken {
-                state = self.sync(state);
-            }
-            synced_at = Instant::now();
-            if self.fsync() != Fsync::Always {
-                // What could not be written meanwhile.
-                state = self.write(state);
-            }
-        }
-    }
-
-    /// Whom the last sync has let go on has the next request ready in no time: one sync for all of them is better than two
-    /// in turns.
-    fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let enough = state.waited + state.group;
-        let (began, limit) = (Instant::now(), (state.lasted / 4).min(GATHERED_WITHIN));
-        while state.group > 1 && self.held.load(Ordering::Relaxed) < enough && !state.ends_now {
-            let Some(left) = limit.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else { break };
-            state.gathers = Some(enough);
-            state = self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.gathers = None;
-        let held = self.held.load(Ordering::Relaxed);
-        state.group = held - state.waited;
-        state.waited = held;
-        state
-    }
-
-    /// There may be room again.
-    fn retry<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if state.is_writing {
-            return state;
-        }
-        let (state, is_written) = self.write_batch(state);
-        if is_written {
-            self.recover();
-        }
-        state
-    }
-
     /// Brings what is written to the disk.
     fn sync<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let Some(open) = &state.open else { return state };
+        let Some(open) = state.open.as_ref().filter(|_| !state.is_broken) else { return state };
         let (file, former) = (open.file.clone(), state.former.clone());
         let (position, written) = (state.position, state.written.clone());
         state.syncs_since = Some(Instant::now());
@@ -580,6 +495,9 @@ impl Log {
             Ok(()) => {
                 state.former.retain(|of| !former.iter().any(|done| Arc::ptr_eq(of, done)));
                 state.synced = state.synced.max(position);
+                if !state.awaits_base {
+                    state.vouched = state.synced;
+                }
                 state.certain = written;
                 self.settle(&mut state);
                 if !state.awaits_base {
@@ -659,6 +577,8 @@ impl Log {
     pub fn go_on_in(&self, file: Appendable, bytes: u64) {
         let mut state = self.lock();
         state.open = Some(Open::new(file, bytes));
+        state.is_new = false;
+        self.begins.store(false, Ordering::SeqCst);
         state.encoder.forget();
     }
 
@@ -667,7 +587,8 @@ impl Log {
     pub fn write_to(&self, file: Appendable, bytes: u64) -> io::Result<u64> {
         let mut state = self.lock();
         state = self.until_written(state);
-        let is_used = state.open.is_some() && !state.is_broken && self.is_on();
+        let is_on = state.open.is_some() && self.is_on();
+        let is_used = is_on && !state.is_broken;
         if is_used && state.has_ready() {
             let (left, is_written) = self.write_batch(state);
             state = left;
@@ -685,16 +606,20 @@ impl Log {
         } else {
             // Whoever begins a file so writes down all that there is.
             state.former.clear();
-            state.ready.clear();
-            state.notes.clear();
+            if !is_on {
+                state.ready.clear();
+                state.notes.clear();
+                state.is_new = true;
+                self.begins.store(true, Ordering::SeqCst);
+            }
+            // (Else what was acknowledged and could not be written stands in this file at least, should there be no base.)
             state.is_broken = false;
             state.awaits_base = true;
             state.based = state.placed.clone();
         }
         state.encoder.forget();
         let position = state.position;
-        drop(state);
-        self.recover();
+        self.recover(&state);
         Ok(position)
     }
 
@@ -704,7 +629,8 @@ impl Log {
         if !wants {
             let state = self.until_written(self.lock());
             let mut state = if state.open.is_some() { self.write(state) } else { state };
-            if let Some(open) = &mut state.open {
+            let is_broken = state.is_broken;
+            if let Some(open) = state.open.as_mut().filter(|_| !is_broken) {
                 // Should the room stay, then it is cut off by whoever reads the file.
                 let _ = open.trim();
             }
@@ -712,12 +638,13 @@ impl Log {
             // A reply may wait for a push that its shard is still to make. No shard pushes from here on: so an empty push of
             // each shard takes its place, and nobody waits for ever.
             let all: Vec<u64> = (0..self.marks.len()).map(|shard| self.push_nothing(&mut state, shard)).collect();
-            drop(state);
             for (mark, push) in self.marks.iter().zip(&all) {
                 mark.kept.fetch_max(*push, Ordering::SeqCst);
             }
+            state.awaits_base = false;
             self.tell(&all);
-            self.recover();
+            self.recover(&state);
+            self.weigh(&state);
         }
         self.wake.notify_all();
     }
@@ -726,8 +653,12 @@ impl Log {
     pub fn is_based(&self) {
         let mut state = self.lock();
         if std::mem::take(&mut state.awaits_base) {
+            state.is_new = false;
+            self.begins.store(false, Ordering::SeqCst);
+            state.vouched = state.synced;
             self.tell(&state.based);
             self.tell(&state.certain);
+            self.recover(&state);
         }
     }
 
@@ -736,11 +667,18 @@ impl Log {
         self.lock().awaits_base
     }
 
+    /// Whether that is the first: the files that are written are in no manifest.
+    pub fn is_new(&self) -> bool {
+        let state = self.lock();
+        state.awaits_base && state.is_new
+    }
+
     /// The log goes on at this position.
     pub fn begin_at(&self, position: u64) {
         let mut state = self.lock();
         state.position = position;
         state.synced = position;
+        state.vouched = position;
     }
 
     /// Brings everything to the disk; nothing comes behind it.
@@ -759,21 +697,18 @@ impl Log {
                 return Err(io::Error::other("it cannot be written"));
             }
         }
-        if let Some(open) = &mut state.open {
+        let is_broken = state.is_broken;
+        if let Some(open) = state.open.as_mut().filter(|_| !is_broken) {
             open.trim()?;
         }
         state = self.sync(state);
         state.ends_now = true;
         self.wake.notify_all();
+        self.overflow.notify_all();
         match state.is_broken {
             true => Err(io::Error::other("it cannot be brought to the disk")),
             false => Ok(()),
         }
-    }
-
-    /// Bytes that wait for the disk in memory.
-    pub fn waiting_bytes(&self) -> usize {
-        self.lock().ready.len()
     }
 
     /// Whether a sync is under way.
@@ -827,6 +762,8 @@ impl State {
     /// Gives what was pushed its place, as far as it has one.
     fn place(&mut self) {
         while let Some(unit) = self.merger.pop() {
+            let bytes: usize = unit.commands.iter().map(|command| command.bytes.len()).sum();
+            self.unplaced = self.unplaced.saturating_sub(bytes);
             self.encoder.unit(&unit, &mut self.ready);
         }
         for (shard, ends) in self.ends.iter_mut().enumerate() {
@@ -856,5 +793,7 @@ fn append(file: &dyn crate::persist::disk::Appended, head: &[u8], commands: &[u8
     Ok(())
 }
 
+mod keeping;
+mod refusal;
 #[cfg(test)]
 mod tests;

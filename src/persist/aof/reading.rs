@@ -777,7 +777,7 @@ mod tests {
         let foreign = commands(5);
         let batch = [batch::head(&command(6), 0, 0), command(6)].concat();
         for (behind, what) in
-            [(vec![0; 700], "room"), (batch[..50].to_vec(), "a head"), (batch[..70].to_vec(), "a batch")]
+            [(vec![0; 700], "room"), (batch[..10].to_vec(), "a head"), (batch[..45].to_vec(), "a batch")]
         {
             let (found, read) = read_all(&[[&foreign[..], &behind].concat()], None, true);
             let read = read.expect(what);

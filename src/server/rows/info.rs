@@ -318,9 +318,10 @@ fn write_log(text: &mut Text, facts: &Facts) {
     text.field("aof_last_bgrewrite_status", status(appending.has_failed.load(Ordering::Relaxed)));
     text.field("aof_rewrites", number(&appending.rewrites));
     text.field("aof_rewrites_consecutive_failures", number(&appending.failures));
-    text.field("aof_last_write_status", status(log.has_failed()));
+    let trouble = log.trouble();
+    text.field("aof_last_write_status", status(trouble.is_some()));
     text.field("aof_last_cow_size", 0);
-    if let Some(trouble) = log.trouble() {
+    if let Some(trouble) = trouble {
         text.field("aof_last_write_error", trouble.reason);
     }
     if log.is_on() {
@@ -328,6 +329,8 @@ fn write_log(text: &mut Text, facts: &Facts) {
         text.field("aof_base_size", number(&appending.base_bytes));
         text.field("aof_pending_rewrite", 0);
         text.field("aof_buffer_length", log.waiting_bytes());
+        text.field("aof_buffer_limit", facts.server.shard.config().aof_buffer_limit);
+        text.field("aof_buffer_full", u8::from(log.is_full()));
         text.field("aof_pending_bio_fsync", u8::from(log.syncs()));
         text.field("aof_delayed_fsync", number(&log.delayed_syncs));
     }

@@ -92,7 +92,7 @@ impl Caller {
             short: false,
             loading: false,
             unsaved,
-            unlogged: server.global.log.has_failed(),
+            unlogged: server.global.log.refuses_writes(),
         };
         Caller {
             server: server.clone(),

@@ -24,6 +24,7 @@ struct Kept {
     synced: Vec<u8>,
     fails_to_write: bool,
     fails_to_sync: bool,
+    hangs: bool,
     rng: Option<Rng>,
 }
 
@@ -94,6 +95,9 @@ impl Appended for Fake {
     }
 
     fn sync(&self) -> io::Result<()> {
+        while self.with(|kept| kept.hangs) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.with(|kept| {
             if kept.fails_to_sync {
                 return Err(io::Error::from_raw_os_error(libc::EIO));
@@ -273,4 +277,69 @@ fn under_everysec_it_is_written_at_once() {
     log.push(0, vec![record("one")]);
     assert_eq!(keys_in(&file.with(|kept| kept.bytes.clone())), ["one"]);
     wait_until(|| file.with(|kept| kept.synced == kept.bytes));
+}
+
+/// A disk that hangs: what waits for it has a bound, past which writes are refused until it has come back.
+#[test]
+fn what_waits_for_the_disk_is_bounded() {
+    for fsync in [Fsync::Always, Fsync::EverySecond] {
+        let file = Arc::new(Fake::default());
+        let log = log_in(&file, fsync);
+        log.set_limit(1_000);
+        // One change that is larger is no reason.
+        log.push(0, vec![record(&"x".repeat(2_000))]);
+        assert!(!log.refuses_writes());
+        wait_until(|| log.waiting_bytes() == 0);
+        file.with(|kept| kept.hangs = true);
+        log.push(0, vec![record("first")]);
+        wait_until(|| log.syncs());
+        wait_until(|| {
+            log.push(1, vec![record(&"y".repeat(100))]);
+            log.refuses_writes()
+        });
+        assert!(log.is_full() && log.waiting_bytes() > 1_000 && !log.has_failed());
+        assert!(log.failure().contains("aof-buffer-limit"), "{}", log.failure());
+        assert_eq!(log.trouble(), None);
+        file.with(|kept| kept.hangs = false);
+        wait_until(|| !log.refuses_writes() && log.waiting_bytes() == 0);
+        assert_eq!(log.failure(), "Success");
+    }
+}
+
+/// What was acknowledged and could not be written before a sync failed is in the next file, though there is no base; and no
+/// batch there says that what came before is on the disk. Writes are refused until there is a base.
+#[test]
+fn nothing_that_waits_is_lost_with_a_broken_file() {
+    let file = Arc::new(Fake::default());
+    let log = log_in(&file, Fsync::EverySecond);
+    log.push(0, vec![record("first")]);
+    file.with(|kept| kept.fails_to_sync = true);
+    wait_until(|| log.trouble().is_some_and(|trouble| trouble.is_broken));
+    log.push(0, vec![record("second")]);
+    assert!(log.end().is_err(), "it is not on the disk");
+    let other = Arc::new(Fake::default());
+    log.write_to(other.clone(), 0).expect("a file");
+    log.push(1, vec![record("third")]);
+    assert_eq!(keys_in(&other.with(|kept| kept.bytes.clone())), ["second", "third"]);
+    assert!(log.refuses_writes() && log.trouble().is_some() && !log.is_new());
+    wait_until(|| other.with(|kept| kept.synced == kept.bytes));
+    log.push(1, vec![record("fourth")]);
+    let bytes = other.with(|kept| kept.bytes.clone());
+    let heads = memchr::memmem::find_iter(&bytes, super::batch::MARK).map(|at| super::batch::read(&bytes[at..]));
+    let synced: Vec<u64> = heads.map(|head| head.expect("a head").synced).collect();
+    assert_eq!(synced, [0; 2]);
+    log.is_based();
+    assert!(!log.refuses_writes() && log.trouble().is_none());
+}
+
+/// Before a log that is turned on has its first base nothing is promised: no reply waits for it.
+#[test]
+fn replies_do_not_wait_for_the_first_base() {
+    let log = Log::new(Bell::for_all(2).expect("bells"));
+    log.set_fsync(Fsync::Always);
+    log.write_to(Arc::new(Fake::default()), 0).expect("a file");
+    log.set_on(true);
+    assert!(log.is_new() && !log.holds_replies());
+    log.is_based();
+    assert!(!log.is_new() && log.holds_replies());
 }

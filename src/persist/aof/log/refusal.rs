@@ -1,0 +1,122 @@
+//! When clients' writes are refused: where the log cannot be written, and where more waits for the disk than may.
+
+use super::{Log, STUCK, State};
+use crate::journal::Record;
+use crate::observe::{log, memory};
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// What is wrong with the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub reason: String,
+    /// Another file is needed.
+    pub is_broken: bool,
+}
+
+pub(super) fn bytes_of(record: &Record) -> usize {
+    record.commands.iter().map(|command| command.bytes.len()).sum()
+}
+
+impl Log {
+    /// Whether nothing can be written at the moment.
+    #[inline]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether clients may not write.
+    #[inline]
+    pub fn refuses_writes(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong, if anything is.
+    pub fn trouble(&self) -> Option<Trouble> {
+        let is_broken = self.lock().is_broken;
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone().map(|reason| Trouble { reason, is_broken })
+    }
+
+    /// Why writes are refused. (By now they may be taken again.)
+    pub fn failure(&self) -> String {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*failure {
+            Some(reason) => reason.clone(),
+            None if self.is_full() => format!(
+                "the disk does not keep up, and {} bytes wait for it, which is more than aof-buffer-limit allows",
+                self.waiting_bytes()
+            ),
+            None => "Success".to_owned(),
+        }
+    }
+
+    pub(super) fn fail(&self, what: &str, error: &io::Error) {
+        let reason = super::super::reason(error);
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_none() {
+            log::warning(format_args!("Error {what} the AOF file: {reason}"));
+        }
+        *failure = Some(reason);
+        self.has_failed.store(true, Ordering::Relaxed);
+        self.refuses.store(true, Ordering::Relaxed);
+    }
+
+    /// It can be written again. Where what was written before may be lost, writes are refused until there is a base.
+    pub(super) fn recover(&self, state: &State) {
+        self.has_failed.store(false, Ordering::Relaxed);
+        if state.awaits_base && !state.is_new {
+            return;
+        }
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.take().is_some() {
+            log::warning(format_args!("AOF write error looks solved, can write again."));
+        }
+        self.refuses.store(self.is_full(), Ordering::Relaxed);
+    }
+
+    /// So many bytes may wait for the disk in memory.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(usize::try_from(bytes).unwrap_or(usize::MAX), Ordering::Relaxed);
+        self.weigh(&self.lock());
+    }
+
+    /// Bytes that wait for the disk in memory.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Whether that is more than may wait, for a disk that does not keep up.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Looks how much waits for the disk.
+    pub(super) fn weigh(&self, state: &State) {
+        let waiting = state.unplaced + state.ready.len() + state.writing;
+        self.waiting.store(waiting, Ordering::Relaxed);
+        memory::note_for_disk(state.unplaced + state.ready.capacity() + state.writing);
+        let is_full = waiting > self.limit.load(Ordering::Relaxed) && (self.is_full() || state.is_stuck());
+        if is_full == self.is_full() {
+            return;
+        }
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_full.store(is_full, Ordering::Relaxed);
+        self.refuses.store(is_full || failure.is_some(), Ordering::Relaxed);
+        match is_full {
+            true => log::warning(format_args!(
+                "The disk does not keep up: {waiting} bytes wait for it to be written to the AOF file, and writes are refused."
+            )),
+            false => log::warning(format_args!("The disk keeps up with the AOF file again, and writes are taken.")),
+        }
+    }
+}
+
+impl State {
+    /// The disk has been at work for long.
+    fn is_stuck(&self) -> bool {
+        let lasts = |since: Option<std::time::Instant>| since.is_some_and(|since| since.elapsed() >= STUCK);
+        lasts(self.syncs_since) || lasts(self.writes_since)
+    }
+}
