@@ -19,7 +19,7 @@ use crate::net::{next_from_outside, step_back};
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::reading::{self, Item, LogError, Read, Tolerance};
-use crate::resp::{Error, Limits, Request, printable};
+use crate::resp::{Error, Limits, Proto, Request, printable};
 use indexmap::IndexMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -110,7 +110,12 @@ pub async fn replay(
     };
     std::thread::Builder::new().name("loading".to_owned()).spawn(read).map_err(|error| error.to_string())?;
     let client = Rc::new(Client::replaying(server.global.next_client_id()));
-    client.state.borrow_mut().session.reply_mode = ReplyMode::Off;
+    {
+        let session = &mut client.state.borrow_mut().session;
+        session.reply_mode = ReplyMode::Off;
+        // A SUBSCRIBE keeps nothing from running that stands behind it.
+        session.proto = Proto::Resp3;
+    }
     server.add_client(client.clone());
     while let Some(item) = next_from_outside(&items).await {
         match item {
@@ -157,7 +162,8 @@ pub fn refuse_command(turn: &mut Turn, request: Request, found: &Found, error: &
         }
         Found::Command(_) => {
             let error = error.to_bytes();
-            format!("Command '{name}' reading the append only file: {}", error.trim_ascii().escape_ascii())
+            let error = String::from_utf8_lossy(error.trim_ascii());
+            format!("Command '{name}' reading the append only file: {error}")
         }
     };
     let key = request.get(1).map(|key| format!(" (its first argument is '{}')", shown(key))).unwrap_or_default();
@@ -175,7 +181,7 @@ pub fn select(turn: &mut Turn, command: &Command, request: Request) -> Progress 
         }
         Err(error) => {
             let (error, db) = (error.to_bytes(), printable(request.arg(1), 32).escape_ascii());
-            let error = error.trim_ascii().escape_ascii();
+            let error = String::from_utf8_lossy(error.trim_ascii());
             refuse(
                 turn,
                 format!(

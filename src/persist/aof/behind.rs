@@ -5,7 +5,7 @@
 //! looked through are summed up for batches that turn out to be none.
 
 use super::batch::{self, NoHead};
-use super::reading::{next_batch, pass_times};
+use super::pieces::{next_batch, pass_times};
 use crate::persist::window::Window;
 use std::io;
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! - [`log`]: what is written, when, and when it is on the disk
 //! - [`reading`]: a log from its first file to its last, as far as it is whole
 //! - [`manifest`]: which files make it
-//! - [`batch`]: how it is protected against damage
+//! - [`batch`]: how it is protected against damage; `pieces`: what else may stand in a file
 //! - `behind`: whether damage was done by a crash
 //!
 //! # Why a kill between any two disk operations loses nothing
@@ -51,6 +51,7 @@ pub mod batch;
 mod behind;
 pub mod log;
 pub mod manifest;
+mod pieces;
 pub mod reading;
 
 /// Why something on the disk has failed, without the number that Rust adds.
