@@ -5,7 +5,7 @@ use super::gate::{Conditions, Gate, Paused};
 use super::output::{check_output, close_now, condemn, hold_for_disk, settle};
 use super::pubsub::publish_counts;
 use super::received::{End, Received};
-use super::replay::REPLAYED_BYTES;
+use super::replayed::REPLAYED_BYTES;
 use super::replies::Replies;
 use super::server::Server;
 use super::session::{Close, Peer, Session};

@@ -7,7 +7,7 @@ use super::run::{atomic, callee, coordinate, exec, here, scatter, script, single
 use super::server::{Command, Found, Run};
 use super::split;
 use super::turn::{Progress, Turn};
-use super::{http, monitor, replay};
+use super::{http, monitor, replayed};
 use crate::command;
 use crate::command::governed::{self, refuses_pairs};
 use crate::resp::{Error, Request, Result, printable};
@@ -68,7 +68,7 @@ fn start(turn: &mut Turn, command: &Command, request: Request, key: Option<Route
         Run::Multi(verb) => exec::run(turn, verb, command.id),
         Run::Script(calls) => script::run(turn, calls, command, request),
         Run::Session(_) if turn.client.replays && command.full_name == "select" => {
-            replay::select(turn, command, request)
+            replayed::select(turn, command, request)
         }
         // All others are barriers: everything before them is answered first.
         _ if !turn.replies.is_idle() => Progress::NotYet,
@@ -157,7 +157,7 @@ fn pause(turn: &mut Turn, command: &Command, request: Request) -> Option<Progres
 #[cold]
 fn refuse(turn: &mut Turn, request: Request, found: &Found, mut error: Error) -> Progress {
     if turn.client.replays {
-        replay::refuse_command(turn, request, found, &error);
+        replayed::refuse_command(turn, request, found, &error);
         return Progress::Taken;
     }
     let command = match found {

@@ -15,7 +15,7 @@
 //! | `listen.rs`, `stop.rs` | listening sockets, dealing connections out to the shards; the end |
 //! | `rewriting.rs` | the log: taken up, begun, made anew |
 //! | `sync.rs` | snapshots that are sent to tools |
-//! | `replay.rs`, `loading.rs`, `saving.rs` | what a log says is done; snapshots: from the disk, and to it |
+//! | `replay.rs`, `replayed.rs`, `loading.rs`, `saving.rs` | what a log says is done; snapshots: from the disk, and to it |
 //! | `connection.rs`, `received.rs` | one connection's bytes; the requests of one receive, looked up together |
 //! | `dispatch.rs` | one request: may it run, is it queued, which way does it run |
 //! | `http.rs` | the end of connections that speak HTTP |
@@ -61,6 +61,7 @@ mod plan;
 mod pubsub;
 mod received;
 mod replay;
+mod replayed;
 mod replies;
 mod rewriting;
 mod rows;

@@ -6,20 +6,18 @@
 
 use super::client::{Client, ClientRef};
 use super::connection::advance;
+use super::replayed::REPLAYED_BYTES;
 use super::server::Server;
-use super::server::{Command, Found};
 use super::session::{Close, ReplyMode};
-use super::turn::{Progress, Turn};
 use crate::clock::realtime_us;
 use crate::command::deaths::death_of;
-use crate::command::keys::parse_db;
 use crate::config::{Policies, Policy, split_words};
 use crate::journal::aside::{self, Aside};
 use crate::net::{next_from_outside, step_back};
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::reading::{self, Item, LogError, Read, Tolerance};
-use crate::resp::{Error, Limits, Proto, Request, printable};
+use crate::resp::{Limits, Proto};
 use indexmap::IndexMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -29,8 +27,6 @@ use std::sync::mpsc;
 const PIECES: usize = 4;
 /// What the connection has not done of them, at the most.
 const BACKLOG_BYTES: usize = 1 << 20;
-/// How long a string of a log may be: its place in what was read has 32 bits.
-pub const REPLAYED_BYTES: usize = u32::MAX as usize >> 1;
 
 /// Deaths of keys whose entries are still to be written, by their numbers, in the order in which the keys have died.
 #[derive(Default)]
@@ -141,57 +137,6 @@ pub async fn replay(
         Some(read) => read.map_err(|error| error.to_string()),
         None => Err("the thread that reads it has ended".to_owned()),
     }
-}
-
-/// A command of the log cannot run: the server does not start without it, as Redis does not.
-pub fn refuse(turn: &mut Turn, reason: String) {
-    turn.flow.refused = Some(reason.into_boxed_str());
-    turn.flow.close = Close::AfterReplies;
-}
-
-#[cold]
-pub fn refuse_command(turn: &mut Turn, request: Request, found: &Found, error: &Error) {
-    /// How much of a command is shown.
-    const SHOWN_BYTES: usize = 128;
-    let shown = |text: &[u8]| printable(text, SHOWN_BYTES).escape_ascii().to_string();
-    let name = shown(request.arg(0));
-    let why = match found {
-        Found::Unknown => format!("Unknown command '{name}' reading the append only file"),
-        Found::UnknownSubcommand(_) => {
-            format!("Unknown command '{name}|{}' reading the append only file", shown(request.arg(1)))
-        }
-        Found::Command(_) => {
-            let error = error.to_bytes();
-            let error = String::from_utf8_lossy(error.trim_ascii());
-            format!("Command '{name}' reading the append only file: {error}")
-        }
-    };
-    let key = request.get(1).map(|key| format!(" (its first argument is '{}')", shown(key))).unwrap_or_default();
-    let repair = "Nothing of the log was changed. Start a server that has this command on a copy of the folder, or take the \
-                  command out of the copy (README, \"A log with a command that is unknown\")";
-    refuse(turn, format!("{why}{key}. {repair}"));
-}
-
-/// SELECT needs to wait for nothing: each command goes to its shard with its database.
-pub fn select(turn: &mut Turn, command: &Command, request: Request) -> Progress {
-    match parse_db(request.arg(1), turn.server.shard.config().databases) {
-        Ok(db) => {
-            turn.session.db = db;
-            turn.server.shard.meter.note(command.id);
-        }
-        Err(error) => {
-            let (error, db) = (error.to_bytes(), printable(request.arg(1), 32).escape_ascii());
-            let error = String::from_utf8_lossy(error.trim_ascii());
-            refuse(
-                turn,
-                format!(
-                    "SELECT {db} reading the append only file: {error}. Start with 'databases' as the server had it that \
-                     wrote the log"
-                ),
-            );
-        }
-    }
-    Progress::Taken
 }
 
 /// Waits until no more than so many bytes of what it was given are to be done.

@@ -154,13 +154,14 @@ fn what_others_have_written_is_done_as_redis_does_it() {
         "BLPOP list 0",
         "BLPOP list 0",
         "EXEC",
-        "WAIT 1 0",
         "PUBLISH channel text",
         "SUBSCRIBE channel",
         "SET d 4",
     ]);
     for kind in embers_and_redis() {
-        let server = start(kind, &log);
+        // (redis-server 7.0.15 ends with an assertion at a WAIT.)
+        let waits = if kind.is_ember() { log_of(&["WAIT 1 0"]) } else { Vec::new() };
+        let server = start(kind, &[waits, log.clone()].concat());
         let mut client = server.client();
         let found = client.call("MGET a b d");
         assert_eq!(found, Value::Array(["2", "2", "4"].map(bulk).into()), "{kind:?}");
@@ -183,9 +184,9 @@ fn what_cannot_be_done_keeps_the_server_from_starting() {
         (&["MULTI", "SET b 2", "NOSUCH x", "EXEC"], "Unknown command 'NOSUCH' reading the append only file"),
         (&["CONFIG NOSUCH x"], "Unknown command 'CONFIG|NOSUCH' reading the append only file"),
         (&["SET b"], "Command 'SET' reading the append only file: ERR wrong number of arguments for 'set' command"),
-        (&["EVAL return 3"], "Command 'EVAL' reading the append only file: ERR wrong number of arguments"),
+        (&["EVAL return"], "Command 'EVAL' reading the append only file: ERR wrong number of arguments"),
         (&["SELECT 99"], "SELECT 99 reading the append only file: ERR DB index is out of range"),
-        (&["MULTI", "SET b 2", "DISCARD"], "DISCARD reading the append only file"),
+        (&["MULTI", "SET b 2", "DISCARD", "EXEC"], "DISCARD reading the append only file"),
         (&["QUIT"], "a command in it ends its connection"),
     ];
     for (lines, expected) in cases {

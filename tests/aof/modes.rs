@@ -2,6 +2,7 @@
 
 use super::files::killed;
 use crate::common::{Kind, Server, Value, bulk, int, simple, wait_until};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -116,4 +117,38 @@ fn a_rewrite_begins_no_log_that_has_ended() {
         let server = killed(server);
         assert_eq!(server.client().call("GET last"), bulk("kept"));
     }
+}
+
+/// Scripts that ask for nothing are done with their keys before they have these. Where the log was turned on meanwhile, one
+/// shard told of the end of such a hold and another one did not, and everything in the log waited for the missing part.
+#[test]
+fn a_hold_that_never_began_leaves_no_gap_in_a_log_that_begins() {
+    const ROUNDS: usize = 30;
+    const SCRIPTS: usize = 20;
+    let server = Server::start(Kind::Ember { shards: 4 }, &["--appendonly", "yes", "--appendfsync", "always"]);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for seed in 0..8 {
+            let (mut client, is_over) = (server.client(), &is_over);
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(seed);
+                let mut key = || rng.u32(..100).to_string();
+                while !is_over.load(Ordering::Relaxed) {
+                    let script = |_| ["EVAL", "return 1", "2", &key(), &key()].map(str::to_owned).to_vec();
+                    let scripts: Vec<Vec<String>> = (0..SCRIPTS).map(script).collect();
+                    assert!(client.pipeline(&scripts).iter().all(|reply| *reply == int(1)));
+                }
+            });
+        }
+        let mut client = server.client();
+        for round in 0..ROUNDS {
+            for line in ["CONFIG SET appendonly no", "CONFIG SET appendonly yes"] {
+                assert_eq!(client.call(line), Value::ok());
+            }
+            assert!(wait_until(PATIENCE, || server.info("aof_enabled").as_deref() == Some("1")));
+            client.send(&format!("SET last {round}"));
+            assert_eq!(client.read_within(PATIENCE), Some(Value::ok()), "in round {round}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

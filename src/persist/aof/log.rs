@@ -169,8 +169,6 @@ pub struct Log {
     refuses: AtomicBool,
     /// For the thread that writes while the disk is slow.
     overflow: Condvar,
-    /// The log begins, and has no base: nothing is promised.
-    begins: AtomicBool,
     /// Bytes of the file that is written, and of files before it.
     pub bytes: AtomicU64,
     pub delayed_syncs: AtomicU64,
@@ -233,7 +231,6 @@ impl Log {
             is_full: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             overflow: Condvar::new(),
-            begins: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             delayed_syncs: AtomicU64::new(0),
             rests: AtomicBool::new(false),
@@ -286,7 +283,7 @@ impl Log {
     /// Whether replies wait for the disk, rather than for the file.
     #[inline]
     pub fn holds_replies(&self) -> bool {
-        self.is_on() && self.fsync.load(Ordering::SeqCst) == Fsync::Always as u8 && !self.begins.load(Ordering::SeqCst)
+        self.is_on() && self.fsync.load(Ordering::SeqCst) == Fsync::Always as u8
     }
 
     /// What a shard has changed in a turn. The number of this push.
@@ -578,7 +575,6 @@ impl Log {
         let mut state = self.lock();
         state.open = Some(Open::new(file, bytes));
         state.is_new = false;
-        self.begins.store(false, Ordering::SeqCst);
         state.encoder.forget();
     }
 
@@ -610,7 +606,6 @@ impl Log {
                 state.ready.clear();
                 state.notes.clear();
                 state.is_new = true;
-                self.begins.store(true, Ordering::SeqCst);
             }
             // (Else what was acknowledged and could not be written stands in this file at least, should there be no base.)
             state.is_broken = false;
@@ -654,7 +649,6 @@ impl Log {
         let mut state = self.lock();
         if std::mem::take(&mut state.awaits_base) {
             state.is_new = false;
-            self.begins.store(false, Ordering::SeqCst);
             state.vouched = state.synced;
             self.tell(&state.based);
             self.tell(&state.certain);

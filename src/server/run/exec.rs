@@ -19,7 +19,7 @@ use crate::resp::{Error, Reply, Request};
 use crate::server::monitor;
 use crate::server::multi::{Multi, Verb};
 use crate::server::plan::{Plan, Planned, Way, selects, split_command};
-use crate::server::replay;
+use crate::server::replayed;
 use crate::server::replies::ExecGather;
 use crate::server::server::{Command, Run};
 use crate::server::session::{Close, ReplyMode};
@@ -55,7 +55,7 @@ pub fn run(turn: &mut Turn, verb: Verb, command: CommandId) -> Progress {
         // command runs as it comes, and none waits for EXEC.
         Verb::Multi | Verb::Exec if turn.client.replays => return Progress::Taken,
         Verb::Discard if turn.client.replays => {
-            replay::refuse(turn, "DISCARD reading the append only file: what it takes back has been done".to_owned());
+            replayed::refuse(turn, "DISCARD reading the append only file: what it takes back has been done".to_owned());
             return Progress::Taken;
         }
         Verb::Multi if turn.session.multi.is_some() => {

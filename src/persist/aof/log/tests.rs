@@ -332,14 +332,14 @@ fn nothing_that_waits_is_lost_with_a_broken_file() {
     assert!(!log.refuses_writes() && log.trouble().is_none());
 }
 
-/// Before a log that is turned on has its first base nothing is promised: no reply waits for it.
+/// What was there before stands nowhere until then, so that what is acknowledged would be lost without it.
 #[test]
-fn replies_do_not_wait_for_the_first_base() {
+fn replies_wait_for_the_first_base() {
     let log = Log::new(Bell::for_all(2).expect("bells"));
     log.set_fsync(Fsync::Always);
     log.write_to(Arc::new(Fake::default()), 0).expect("a file");
     log.set_on(true);
-    assert!(log.is_new() && !log.holds_replies());
+    assert!(log.is_new() && log.holds_replies());
     log.is_based();
     assert!(!log.is_new() && log.holds_replies());
 }
