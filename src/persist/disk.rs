@@ -122,3 +122,20 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
 pub fn sync_all(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
+
+/// Appends all of both.
+pub fn append_all(file: &dyn Appended, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
+    while !first.is_empty() || !second.is_empty() {
+        match file.append(first, second) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                let of_first = count.min(first.len());
+                first = &first[of_first..];
+                second = &second[count - of_first..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! Writing a file: to another name first, brought to the disk, then put in place of what was there.
 
 use super::aof::batch;
-use super::disk::{Appended, Disk};
+use super::disk::{Disk, append_all};
 use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
 use std::io;
@@ -158,7 +158,7 @@ fn fill(disk: &dyn Disk, path: &Path, pieces: &Receiver<Next>, how: How) -> io::
     file.cut(0)?;
     let (mut checksum, mut written, mut unsynced) = (Checksum::default(), 0, 0);
     let mut append = |bytes: &[u8]| {
-        append_all(&*file, bytes)?;
+        append_all(&*file, bytes, &[])?;
         written += bytes.len() as u64;
         unsynced += bytes.len();
         if how.in_steps && unsynced >= SYNCED_BYTES {
@@ -204,22 +204,9 @@ fn fill(disk: &dyn Disk, path: &Path, pieces: &Receiver<Next>, how: How) -> io::
     Ok(length)
 }
 
-/// Appends all of it.
-pub fn append_all(file: &dyn Appended, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.append(bytes, &[]) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::disk::{Appendable, RealDisk};
+    use super::super::disk::{Appendable, Appended, RealDisk};
     use super::*;
     use std::fs::{self, File};
 

@@ -4,8 +4,7 @@ use crate::config::Config;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest};
 use crate::persist::claim::{Claim, claim};
-use crate::persist::disk::{Appendable, Disk, RealDisk};
-use crate::persist::writing::append_all;
+use crate::persist::disk::{Appendable, Disk, RealDisk, append_all};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -65,7 +64,7 @@ impl Files {
         let file = self.disk.create(&self.path(&manifest.add_increment(&self.stem)))?;
         // The position is in it before the manifest has it: so it can be told from then on what a crash has left there.
         let head = batch::head(b"", position, position);
-        append_all(&*file, &head)?;
+        append_all(&*file, &head, &[])?;
         file.sync()?;
         self.set_manifest(manifest)?;
         Ok((file, head.len() as u64, position + head.len() as u64))

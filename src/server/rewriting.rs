@@ -463,10 +463,6 @@ async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Res
         })
     });
     done.await.and_then(|done| done).map_err(|error| error.to_string())?;
-    if !is_alone {
-        // What is acknowledged from here on is promised.
-        server.shard.call_all(follow_log).await;
-    }
     if purpose == Purpose::Begins {
         log::notice(format_args!("The append only file is on"));
     }

@@ -144,6 +144,14 @@ impl Run {
     fn arm(&mut self) {
         self.control.kill_at(self.kill_at);
     }
+
+    /// What a log says is older then than what there is.
+    fn arm_with_a_log_that_has_ended(&mut self) {
+        self.write(5, true);
+        self.call("CONFIG SET appendonly no");
+        self.write(5, false);
+        self.arm();
+    }
 }
 
 /// How a folder is made ready, by a server without a log; how one under the library is started in it, and what it is asked.
@@ -286,10 +294,7 @@ fn rewrites() {
 #[test]
 fn turning_it_on_and_off() {
     let ask = |run: &mut Run| {
-        run.write(5, true);
-        run.call("CONFIG SET appendonly no");
-        run.write(5, false);
-        run.arm();
+        run.arm_with_a_log_that_has_ended();
         for _ in 0..2 {
             run.turn_on();
             run.write(5, true);
@@ -305,10 +310,7 @@ fn turning_it_on_and_off() {
 #[test]
 fn rewrites_while_it_is_off() {
     let ask = |run: &mut Run| {
-        run.write(5, true);
-        run.call("CONFIG SET appendonly no");
-        run.write(5, false);
-        run.arm();
+        run.arm_with_a_log_that_has_ended();
         for _ in 0..2 {
             run.rewrite();
             run.write(5, false);

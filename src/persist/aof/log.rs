@@ -26,7 +26,7 @@ use crate::clock::realtime_us;
 use crate::config::Fsync;
 use crate::journal::{Encoder, Merger, Record};
 use crate::net::Bell;
-use crate::persist::disk::Appendable;
+use crate::persist::disk::{Appendable, append_all};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -107,7 +107,6 @@ struct State {
     /// Files that were written before this one and are not on the disk for certain.
     former: Vec<Appendable>,
     /// Somebody writes, since when.
-    is_writing: bool,
     writes_since: Option<Instant>,
     syncs_since: Option<Instant>,
     /// What has come and has no place, and what is being written, in bytes.
@@ -193,7 +192,6 @@ impl Log {
                 written: vec![0; shards],
                 open: None,
                 former: Vec::new(),
-                is_writing: false,
                 writes_since: None,
                 syncs_since: None,
                 unplaced: 0,
@@ -369,12 +367,12 @@ impl Log {
     /// Writes what is ready, if nobody does and the disk is not slow.
     fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if state.is_slow() {
-            if state.ready.len() >= KEPT_BYTES && !state.is_writing {
+            if state.ready.len() >= KEPT_BYTES && !state.is_writing() {
                 self.overflow.notify_one();
             }
             return state;
         }
-        while !state.is_writing && state.has_ready() && !self.has_failed() {
+        while !state.is_writing() && state.has_ready() && !self.has_failed() {
             state = self.write_batch(state).0;
         }
         state
@@ -391,7 +389,6 @@ impl Log {
         let time = if self.tells_time.load(Ordering::Relaxed) { state.time() } else { Vec::new() };
         let (position, synced, placed) = (state.position + time.len() as u64, state.vouched, state.placed.clone());
         let notes = std::mem::take(&mut state.notes);
-        state.is_writing = true;
         state.writing = commands.len();
         state.writes_since = Some(Instant::now());
         drop(state);
@@ -415,11 +412,10 @@ impl Log {
             file.make_room(bytes, room).is_ok()
         };
         let written = match is_roomy {
-            true => append(&*file, &head, &commands),
-            false => file.cut(bytes).and_then(|()| append(&*file, &head, &commands)),
+            true => append_all(&*file, &head, &commands),
+            false => file.cut(bytes).and_then(|()| append_all(&*file, &head, &commands)),
         };
         let mut state = self.lock();
-        state.is_writing = false;
         state.writing = 0;
         state.writes_since = None;
         let is_written = written.is_ok();
@@ -432,7 +428,6 @@ impl Log {
                     open.room = if is_roomy { room.max(end) } else { end };
                 }
                 self.bytes.fetch_add(end - bytes, Ordering::Relaxed);
-                self.tell_kept(&mut state);
                 if commands.capacity() <= REUSED_BYTES {
                     commands.clear();
                     state.spare = commands;
@@ -457,9 +452,7 @@ impl Log {
                 self.fail("writing to", &error);
             }
         }
-        if !is_written {
-            self.tell_kept(&mut state);
-        }
+        self.tell_kept(&mut state);
         self.weigh(&state);
         self.written.notify_all();
         if state.is_idle {
@@ -469,7 +462,7 @@ impl Log {
     }
 
     fn until_written<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        while state.is_writing {
+        while state.is_writing() {
             state = self.written.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state
@@ -513,7 +506,7 @@ impl Log {
 
     /// Where nothing waits for the disk, pushes that have changed nothing do not either.
     fn settle(&self, state: &mut State) {
-        let is_idle = !state.has_ready() && !state.is_writing && state.position == state.synced;
+        let is_idle = !state.has_ready() && !state.is_writing() && state.position == state.synced;
         if is_idle && state.certain != state.placed {
             state.certain.clone_from(&state.placed);
             if !state.awaits_base {
@@ -529,7 +522,7 @@ impl Log {
             return;
         }
         let is_hindered = state.is_slow() || self.has_failed();
-        let has_all = !state.has_ready() && !state.is_writing;
+        let has_all = !state.has_ready() && !state.is_writing();
         let mut any = false;
         for (shard, mark) in self.marks.iter().enumerate() {
             let kept = match is_hindered || has_all {
@@ -678,7 +671,7 @@ impl Log {
     /// Brings everything to the disk; nothing comes behind it.
     pub fn end(&self) -> io::Result<()> {
         let mut state = self.lock();
-        while state.is_writing || state.syncs_since.is_some() {
+        while state.is_writing() || state.syncs_since.is_some() {
             state = self.written.wait_timeout(state, SLOW).unwrap_or_else(PoisonError::into_inner).0;
         }
         if state.open.is_none() || !self.is_on() {
@@ -726,6 +719,11 @@ impl State {
         format!("#TS:{now_s}\r\n").into_bytes()
     }
 
+    /// Whether somebody writes to the file.
+    fn is_writing(&self) -> bool {
+        self.writes_since.is_some()
+    }
+
     /// Whether a sync, or a write, lasts for so long that nobody waits for it.
     fn is_slow(&self) -> bool {
         self.syncs_since.is_some_and(|since| since.elapsed() > SLOW)
@@ -767,24 +765,6 @@ impl State {
             }
         }
     }
-}
-
-/// Appends all of it.
-fn append(file: &dyn crate::persist::disk::Appended, head: &[u8], commands: &[u8]) -> io::Result<()> {
-    let (mut start, mut end) = (head, commands);
-    while !start.is_empty() || !end.is_empty() {
-        match file.append(start, end) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => {
-                let of_start = count.min(start.len());
-                start = &start[of_start..];
-                end = &end[count - of_start..];
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 mod keeping;

@@ -6,7 +6,7 @@
 
 use super::batch::{self, Head};
 use super::behind::{Search, Start};
-use super::pieces::{ELSEWHERE, SHORT_BATCH, SHORT_HEAD, comment, is_time, next_batch, pass_times};
+use super::pieces::{Wrong, comment, is_time, next_batch, pass_times};
 use crate::journal::aside::ASIDE;
 use crate::persist::Progress;
 use crate::persist::window::Window;
@@ -37,13 +37,13 @@ pub enum LogError {
          crash. Bring back a copy of the file, or, to lose the {lost_bytes} bytes that were written since, \
          start once with 'aof-load-corrupt-tail-max-size' {lost_bytes}"
     )]
-    Damaged { file: String, at: u64, what: &'static str, lost_bytes: u64 },
+    Damaged { file: String, at: u64, what: Wrong, lost_bytes: u64 },
     #[error(
         "Bad file format reading the append only file {file} at byte {at}: {what}. You can: 1) Make a backup of your AOF \
          file, then use redis-check-aof --fix. 2) To lose the {lost_bytes} bytes from there on, start once with \
          'aof-load-corrupt-tail-max-size' {lost_bytes}"
     )]
-    Format { file: String, at: u64, what: &'static str, lost_bytes: u64 },
+    Format { file: String, at: u64, what: Wrong, lost_bytes: u64 },
     #[error(
         "Unexpected end of file reading the append only file {file} at byte {at}. You can: 1) Make a backup of your AOF \
          file, then use redis-check-aof --fix. 2) Alternatively you can set the 'aof-load-truncated' configuration option \
@@ -76,7 +76,7 @@ pub struct Cut {
     /// Nothing was ever written there: room was made for it.
     pub is_empty: bool,
     /// What is wrong there, where no crash has done that.
-    pub damage: Option<&'static str>,
+    pub damage: Option<Wrong>,
 }
 
 /// What may be wrong with the end of a log that is read all the same, without that end.
@@ -88,16 +88,12 @@ pub struct Tolerance {
     pub damaged_bytes: u64,
 }
 
-/// A file was made shorter than it was, which a crash does, too.
-const ITS_END: &str = "its end is missing, and there is more behind it";
-const SHORT_COMMAND: &str = "a command that is cut short";
-
 /// Commands of other servers are handed on in pieces of about this size.
 const PIECE_BYTES: usize = 256 << 10;
 
 struct Broken {
     at: u64,
-    what: &'static str,
+    what: Wrong,
     kind: Kind,
 }
 
@@ -145,7 +141,7 @@ pub fn read(
         let here = reader.position;
         let broken = match broken {
             None if here.zip(next).is_some_and(|(here, next)| next > here) => {
-                Broken { at: length(path)?, what: ITS_END, kind: Kind::Batch }
+                Broken { at: length(path)?, what: Wrong::NoEnd, kind: Kind::Batch }
             }
             None => continue,
             // What could not be written to the end of this file, nor be cut off, stands in the next.
@@ -210,20 +206,20 @@ impl Reader<'_> {
                     }
                     Err(what) => {
                         let mut broken = foreign.give_up(window.passed(), what, self);
-                        if what == ELSEWHERE {
+                        if what == Wrong::Elsewhere {
                             broken.kind = Kind::Stranger;
                         }
                         return Ok(Some(broken));
                     }
                 },
                 // Where batches are, redis-server puts no other comments than the time.
-                b'#' if self.position.is_some() && !is_time(&mut window).map_err(io)? => Err("a head that is none"),
+                b'#' if self.position.is_some() && !is_time(&mut window).map_err(io)? => Err(Wrong::Head),
                 b'#' => comment(&mut window).map_err(io)?,
                 b'*' => {
                     self.is_foreign = true;
                     foreign.command(&mut window, self.limits).map_err(io)?
                 }
-                _ => Err("neither a command nor a batch"),
+                _ => Err(Wrong::Unknown),
             };
             match len {
                 Ok(len) => {
@@ -233,7 +229,7 @@ impl Reader<'_> {
                     window.pass(len);
                     foreign.flush(self)?;
                 }
-                Err("short") => return foreign.cut_short(window.passed(), self).map(Some),
+                Err(Wrong::Short) => return foreign.cut_short(window.passed(), self).map(Some),
                 // Behind a batch it may be what a crash has left of the next.
                 Err(what) if self.position.is_some() => {
                     return Ok(Some(foreign.give_up(window.passed(), what, self)));
@@ -326,12 +322,12 @@ impl Reader<'_> {
             was_synced |= behind.synced > position;
             has_batches |= behind.has_batches;
             if number == index {
-                let ends = !behind.has_batches && matches!(what, ITS_END | SHORT_BATCH | SHORT_HEAD | SHORT_COMMAND);
+                let ends = !behind.has_batches && what.is_short();
                 is_torn = ends || behind.has_hole;
             }
         }
         if kind == Kind::Command && has_batches {
-            what = "a command is cut short, and more stands behind it";
+            what = Wrong::ShortInMiddle;
         }
         let is_damaged = match kind {
             Kind::Batch => was_synced || has_batches && !is_torn,
@@ -372,14 +368,14 @@ struct Foreign {
 
 impl Foreign {
     /// Takes the command that comes next; its length.
-    fn command(&mut self, window: &mut Window, limits: Limits) -> io::Result<Result<usize, &'static str>> {
+    fn command(&mut self, window: &mut Window, limits: Limits) -> io::Result<Result<usize, Wrong>> {
         loop {
             match self.parser.parse(window.rest(), limits) {
                 Ok(Parsed::Request(len)) => {
                     let request = self.parser.request(window.rest());
                     let is = |word: &str| !request.is_empty() && Request::is(request, 0, word);
                     if request.is_empty() {
-                        return Ok(Err("a command without a name"));
+                        return Ok(Err(Wrong::Nameless));
                     }
                     if is("multi") {
                         self.transaction.get_or_insert((window.passed(), self.piece.len()));
@@ -394,10 +390,10 @@ impl Foreign {
                 }
                 Ok(Parsed::Incomplete) => {
                     if !window.read_more()? {
-                        return Ok(Err("short"));
+                        return Ok(Err(Wrong::Short));
                     }
                 }
-                Err(_) => return Ok(Err("a command that is malformed")),
+                Err(_) => return Ok(Err(Wrong::Malformed)),
             }
         }
     }
@@ -411,7 +407,7 @@ impl Foreign {
     }
 
     /// What stands behind what was read last is broken. Where batches stand before it, that may be a part of it.
-    fn give_up(&mut self, passed: u64, what: &'static str, reader: &mut Reader) -> Broken {
+    fn give_up(&mut self, passed: u64, what: Wrong, reader: &mut Reader) -> Broken {
         let at = if self.piece.is_empty() { passed } else { self.piece_at };
         self.piece.clear();
         if let Some(position) = &mut reader.position {
@@ -423,17 +419,11 @@ impl Foreign {
     /// The file ends in the middle of a command or of a transaction: what stands before that is handed on.
     fn cut_short(&mut self, passed: u64, reader: &mut Reader) -> Result<Broken, LogError> {
         let kind = if reader.position.is_some() { Kind::Batch } else { Kind::Command };
-        self.end_before(passed, SHORT_COMMAND, kind, reader)
+        self.end_before(passed, Wrong::Short, kind, reader)
     }
 
     /// What stands before the command, or the transaction, that something is wrong with is handed on.
-    fn end_before(
-        &mut self,
-        passed: u64,
-        what: &'static str,
-        kind: Kind,
-        reader: &mut Reader,
-    ) -> Result<Broken, LogError> {
+    fn end_before(&mut self, passed: u64, what: Wrong, kind: Kind, reader: &mut Reader) -> Result<Broken, LogError> {
         let (at, len) = self.transaction.take().unwrap_or((passed, self.piece.len()));
         self.piece.truncate(len);
         self.end(reader)?;

@@ -38,13 +38,13 @@ impl Log {
                     continue;
                 }
             }
-            if state.is_writing {
+            if state.is_writing() {
                 state = self.until_written(state);
                 continue;
             }
             if self.fsync() == Fsync::Always && state.has_ready() {
                 state = self.gather(state);
-                if state.is_writing {
+                if state.is_writing() {
                     // A shard writes for itself: it was another way of syncing that it was told of.
                     continue;
                 }
@@ -80,7 +80,7 @@ impl Log {
 
     /// There may be room again.
     fn retry<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if state.is_writing {
+        if state.is_writing() {
             return state;
         }
         let (state, is_written) = self.write_batch(state);
@@ -95,7 +95,7 @@ impl Log {
         let mut state = self.lock();
         while !state.ends_now {
             let is_due = state.syncs_since.is_some() && state.ready.len() >= KEPT_BYTES;
-            let may = !state.is_writing && !self.has_failed() && self.fsync() != Fsync::Always;
+            let may = !state.is_writing() && !self.has_failed() && self.fsync() != Fsync::Always;
             state = match is_due && may {
                 true => self.write_batch(state).0,
                 false => self.overflow.wait(state).unwrap_or_else(PoisonError::into_inner),
