@@ -6,7 +6,7 @@ use super::clocking::{Clocked, access_clock};
 use super::nodes::{Nodes, Owned};
 use super::{Clocking, Effects};
 use crate::clock::Now;
-use crate::table::{Entry, Kind, Slot, Stored, Table, Value};
+use crate::table::{Entry, Kind, Large, Slot, Stored, Table, Value};
 use crate::value::pack::Buffer;
 use crate::value::{NodeType, hash};
 use std::ops::{Deref, Range};
@@ -278,6 +278,12 @@ impl KeyEdit<'_> {
         self.0.effects.record(db, key, Change::of(Event::HExpired).expired());
     }
 
+    /// A large string takes the place of the one that is there.
+    pub(super) fn put_large(&mut self, large: Large) {
+        self.open();
+        self.0.slot = self.0.db.put_large(self.0.slot, large);
+    }
+
     /// What has to be said of a value that came from elsewhere and stands here now.
     pub(super) fn settle(&mut self, raw_bytes: Option<usize>) {
         if let Some(bytes) = raw_bytes {
@@ -294,7 +300,10 @@ impl KeyEdit<'_> {
     pub fn take(mut self) -> Owned {
         self.open();
         let value = match self.entry().node() {
-            None => Owned::copy_of(self.entry()),
+            None => match self.0.db.take_large(self.0.slot) {
+                Some(large) => Owned::Large(large),
+                None => Owned::copy_of(self.entry()),
+            },
             Some(node) => {
                 self.0.effects.leaves(node);
                 let value = Owned::of_node(self.kind(), node);

@@ -338,6 +338,13 @@ impl Keyspace {
     pub fn insert_owned(&mut self, db: usize, key: Key, value: Owned, deadline_ms: Option<u64>, now: Now) {
         let raw_bytes = value.raw_bytes();
         self.nodes.bytes += value.node_bytes();
+        if let Owned::Large(large) = value {
+            self.insert(db, key, Value::Bytes(b""), deadline_ms, now);
+            if let Some(slot) = self.dbs[db].find(key) {
+                self.live(db, slot, now, key.hash).edit().put_large(large);
+            }
+            return;
+        }
         value.give(|stored| self.insert(db, key, stored, deadline_ms, now));
         if let Some(slot) = self.dbs[db].find(key) {
             self.live(db, slot, now, key.hash).edit().settle(raw_bytes);

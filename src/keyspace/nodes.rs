@@ -2,7 +2,7 @@
 //! gone, and flushed databases.
 
 use crate::table::block::SLOT_BYTES;
-use crate::table::{Dict, Entry, FieldsSwept, Kind, Next, Stored, Table, Value};
+use crate::table::{Dict, Entry, FieldsSwept, Kind, Large, Next, Stored, Table, Value};
 use crate::value::hash::{self, Hash};
 use crate::value::list::List;
 use crate::value::pack::Element;
@@ -189,6 +189,7 @@ impl Nodes {
 pub enum Owned {
     Int(i64),
     Bytes { bytes: Vec<u8>, raw: bool },
+    Large(Large),
     Packed { kind: Kind, marked: bool, bytes: Vec<u8> },
     Node(Box<dyn Node>),
 }
@@ -200,13 +201,16 @@ impl Owned {
 
     pub fn kind(&self) -> Kind {
         match self {
-            Owned::Int(_) | Owned::Bytes { .. } => Kind::String,
+            Owned::Int(_) | Owned::Bytes { .. } | Owned::Large(_) => Kind::String,
             Owned::Packed { kind, .. } => *kind,
             Owned::Node(node) => node.kind(),
         }
     }
 
     pub(super) fn copy_of(entry: Entry) -> Owned {
+        if let Some(large) = Large::copy_of(entry) {
+            return Owned::Large(large);
+        }
         match entry.content() {
             Stored::String(Value::Int(n)) => Owned::Int(n),
             Stored::String(Value::Bytes(bytes)) => Owned::Bytes { bytes: bytes.to_vec(), raw: entry.is_raw() },
@@ -227,6 +231,7 @@ impl Owned {
         match self {
             Owned::Int(n) => to(Stored::String(Value::Int(*n))),
             Owned::Bytes { bytes, .. } => to(Stored::String(Value::Bytes(bytes))),
+            Owned::Large(large) => to(Stored::String(Value::Bytes(large.bytes()))),
             Owned::Packed { kind, marked, bytes } => to(Stored::Packed(*kind, *marked, bytes)),
             Owned::Node(node) => to(Stored::Node(node.kind(), NonNull::from(&**node).cast())),
         }
@@ -237,6 +242,7 @@ impl Owned {
         match self {
             Owned::Int(_) => size_of::<i64>(),
             Owned::Bytes { bytes, .. } | Owned::Packed { bytes, .. } => bytes.len(),
+            Owned::Large(large) => large.bytes().len(),
             Owned::Node(node) => node.bytes(),
         }
     }
@@ -246,6 +252,7 @@ impl Owned {
         match self {
             Owned::Int(n) => to(Stored::String(Value::Int(n))),
             Owned::Bytes { bytes, .. } => to(Stored::String(Value::Bytes(&bytes))),
+            Owned::Large(large) => to(Stored::String(Value::Bytes(large.bytes()))),
             Owned::Packed { kind, marked, bytes } => to(Stored::Packed(kind, marked, &bytes)),
             Owned::Node(node) => {
                 let kind = node.kind();
@@ -275,6 +282,7 @@ impl Clone for Owned {
     fn clone(&self) -> Owned {
         match self {
             Owned::Int(n) => Owned::Int(*n),
+            Owned::Large(large) => Owned::Large(large.clone()),
             Owned::Bytes { bytes, raw } => Owned::Bytes { bytes: bytes.clone(), raw: *raw },
             Owned::Packed { kind, marked, bytes } => {
                 Owned::Packed { kind: *kind, marked: *marked, bytes: bytes.clone() }

@@ -400,6 +400,11 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// The next of jemalloc's size classes: four to each doubling.
+pub(super) fn size_class(bytes: usize) -> usize {
+    bytes.next_multiple_of((1 << (bytes - 1).max(1).ilog2().saturating_sub(2)).max(1))
+}
+
 /// How an entry is laid out, before its bytes are there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
@@ -430,6 +435,17 @@ impl Plan {
         if has_fields { Plan { header: self.header & !KIND_MASK | WITH_FIELDS, ..self } } else { self }
     }
 
+    /// The same value under the key, and with the deadline and the clock, of another.
+    pub fn with_key_of(self, other: Plan) -> Plan {
+        let header = other.header & CLOCK_MASK | self.header & OF_VALUE;
+        Plan { header, far: other.far, key_len: other.key_len, ..self }
+    }
+
+    /// A string that is wide however long its key is.
+    pub fn is_large_string(&self) -> bool {
+        self.header & KIND_MASK == 0 && self.value_len > LONG_VALUE_MAX
+    }
+
     pub fn raw(self) -> Plan {
         Plan { header: self.header | RAW, ..self }
     }
@@ -457,6 +473,15 @@ impl Plan {
         } else {
             self
         }
+    }
+
+    /// What the allocator gives beyond what was asked for is room of a large value, which then grows without being copied.
+    pub fn filled(self) -> Plan {
+        if self.value_len <= LONG_VALUE_MAX {
+            return self;
+        }
+        let bytes = self.bytes();
+        Plan { spare: self.spare + size_class(bytes) - bytes, ..self }
     }
 
     #[inline]

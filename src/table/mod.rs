@@ -21,7 +21,8 @@
 //! - a block has no more bytes than fit its chunks whatever order they come in, so that it can always be built anew;
 //! - a slot's deadline is in its column, but for one out of its reach, which is in the entry.
 //!
-//! - [`entry`]: a key and its value as bytes; `whole`: those with an allocation of their own
+//! - [`entry`]: a key and its value as bytes; `whole`: those with an allocation of their own; `large`:
+//!   strings that move without being copied
 //! - [`block`]: slots and their columns, and the heap of their entries
 //! - [`table`]: search, writes; `reshape`: how blocks come and go; `sweep`: what is dead goes; [`minima`]: which block has
 //!   to be looked at first; [`scan`]: cursors; `walk`: slices; `clocks`, `former`: what
@@ -36,6 +37,7 @@ pub mod dict;
 pub mod entry;
 mod former;
 pub mod hash;
+mod large;
 mod minima;
 #[cfg(test)]
 mod model_test;
@@ -54,6 +56,7 @@ pub use changed::{Changed, Lots};
 pub use dict::{Dict, element_hash};
 pub use entry::{Entry, Kind, Stored, Value};
 pub use hash::{Hasher, Key};
+pub use large::Large;
 pub use scan::Cursor;
 pub use sweep::{FieldsSwept, Next, Swept, Undertaker};
 pub use table::{Shape, Slot, Table, Upkeep};

@@ -40,7 +40,7 @@ pub struct Table {
     pub(super) with_fields: usize,
     /// Bytes of blocks, their heaps included, and of entries that are outside of these.
     pub(super) block_bytes: usize,
-    whole_bytes: usize,
+    pub(super) whole_bytes: usize,
     /// Slots of all blocks.
     pub(super) slots: usize,
     pub(super) any_field_lives: AnyFieldLives,
@@ -471,7 +471,7 @@ impl Table {
     }
 
     /// Changes an entry that is outside of the heap and stays there.
-    fn change_whole(&mut self, slot: Slot, whole: Whole, change: impl FnOnce(Whole) -> Whole) -> Slot {
+    pub(super) fn change_whole(&mut self, slot: Slot, whole: Whole, change: impl FnOnce(Whole) -> Whole) -> Slot {
         self.whole_bytes -= whole.entry().bytes();
         let new = change(whole);
         self.whole_bytes += new.entry().bytes();
@@ -609,7 +609,7 @@ impl Table {
 
     /// After an entry has become shorter: its block is built anew where it is mostly holes. Returns where the entry is.
     #[inline]
-    fn settle(&mut self, slot: Slot) -> Slot {
+    pub(super) fn settle(&mut self, slot: Slot) -> Slot {
         if slot.block.is_sparse() { self.settle_anew(slot) } else { slot }
     }
 

@@ -2,6 +2,7 @@
 //! (members of sorted sets), and the elements of small collections.
 
 use super::entry::{Entry, Plan, Stored, write_value};
+use smallvec::SmallVec;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ops::Range;
 use std::ptr::{NonNull, copy, copy_nonoverlapping, write_bytes};
@@ -12,7 +13,7 @@ pub struct Whole(NonNull<u8>);
 
 impl Whole {
     pub fn new(key: &[u8], value: Stored, clock: u32) -> Whole {
-        let plan = Plan::new(key.len(), &value, clock);
+        let plan = Plan::new(key.len(), &value, clock).filled();
         let at = allocate(&plan);
         // SAFETY: freshly allocated as planned.
         unsafe { write_value(&value, plan.write_key(at, key)) };
@@ -21,6 +22,7 @@ impl Whole {
 
     /// Lays out what was elsewhere: `fill` writes the value, as long as planned, with the old entry before it.
     pub(super) fn planned(plan: Plan, old: Entry, fill: impl FnOnce(Entry, *mut u8)) -> Whole {
+        let plan = plan.filled();
         let at = allocate(&plan);
         // SAFETY: freshly allocated as planned.
         fill(old, unsafe { plan.write_key(at, old.key()) });
@@ -80,10 +82,10 @@ impl Whole {
     /// # Safety
     /// As [`Whole::replace_value`].
     pub(super) unsafe fn put(self, plan: Plan, value: Stored) -> Whole {
-        let old = self.entry().plan();
+        let (old, plan) = (self.entry().plan(), plan.filled());
         // SAFETY: where it is laid out the same, key and value stand where they stood; else as our own contract.
         unsafe {
-            if (old.value_len, old.spare, old.far) == (plan.value_len, plan.spare, plan.far) {
+            if (old.value_len + old.spare, old.far) == (plan.value_len + plan.spare, plan.far) {
                 plan.write(self.0);
                 write_value(&value, self.entry().value_at());
                 return self;
@@ -164,6 +166,30 @@ impl Whole {
         }
     }
 
+    /// Puts the value behind another key, laid out as planned but for what is spare; where there is room a large one is moved
+    /// and not copied.
+    ///
+    /// # Safety
+    /// The old pointer must not be used afterwards. The key must not point into the entry.
+    pub(super) unsafe fn relaid(self, key: &[u8], plan: Plan) -> Whole {
+        let (old, len) = (self.entry(), plan.value_len);
+        let room = old.bytes();
+        let plan = Plan { spare: 0, ..plan };
+        // SAFETY: the value is inside of the room before and behind the move, and in front of it there is room for the rest.
+        unsafe {
+            if plan.is_large_string() && plan.bytes() <= room {
+                copy(old.value_at(), self.0.as_ptr().add(plan.value_offset()), len);
+                Plan { spare: room - plan.bytes(), ..plan }.write_key(self.0, key);
+                return self;
+            }
+            let plan = plan.filled();
+            let at = allocate(&plan);
+            copy_nonoverlapping(old.value_at(), plan.write_key(at, key), len);
+            self.free();
+            Whole(at)
+        }
+    }
+
     /// Gives the entry room for an exact deadline, or takes it away; the pointer may change.
     ///
     /// # Safety
@@ -178,7 +204,8 @@ impl Whole {
                 plan.write(self.0);
                 return self;
             }
-            self.rewrite(plan, |old, at| copy_nonoverlapping(old.value_at(), at, plan.value_len))
+            let key: SmallVec<[u8; 256]> = self.entry().key().into();
+            self.relaid(&key, plan)
         }
     }
 }

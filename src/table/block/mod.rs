@@ -29,7 +29,7 @@ mod prefetch;
 pub(super) use heap::{CHUNKS_MAX, ENTRY_BYTES_MAX, LIVE_MAX, Room, heap_bytes};
 pub use prefetch::prefetch;
 
-use super::entry::Entry;
+use super::entry::{Entry, size_class};
 use crate::observe::memory::LASTING_ALIGN as ALIGN;
 use heap::{Chunk, Fill};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -151,7 +151,8 @@ impl Shape {
     /// get so large.
     pub fn of(keys: usize, chunks: usize) -> Option<Shape> {
         let groups = (keys * 20).div_ceil(GROUP_SLOTS * 19).max(1);
-        let class = size_class(front_bytes(chunks) + groups * GROUP_BYTES);
+        let bytes = (front_bytes(chunks) + groups * GROUP_BYTES).next_multiple_of(ALIGN);
+        let class = size_class(bytes).next_multiple_of(ALIGN);
         if class > BYTES_MAX || groups > GROUPS_MAX {
             return None;
         }
@@ -168,13 +169,6 @@ impl Shape {
     fn layout(self) -> Layout {
         Layout::from_size_align(self.bytes(), ALIGN).expect("a block is small")
     }
-}
-
-/// The next of jemalloc's size classes (four to each doubling), in whole cache lines.
-fn size_class(bytes: usize) -> usize {
-    let bytes = bytes.next_multiple_of(ALIGN);
-    let step = (1 << (bytes - 1).max(1).ilog2().saturating_sub(2)).max(ALIGN);
-    bytes.next_multiple_of(step)
 }
 
 /// The bits of a hash a block needs: fingerprint and eight more.
