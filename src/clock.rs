@@ -38,6 +38,12 @@ impl Now {
 static PHASE_US: OnceLock<u64> = OnceLock::new();
 /// Wall minus store time, microseconds; shared by all shards so that they report the same.
 static WALL_OFFSET_US: AtomicI64 = AtomicI64::new(i64::MIN);
+/// The same for the time that the log's lines say, which no step of the wall clock changes; [`NO_OFFSET`] where there is no
+/// log.
+static LOG_OFFSET_MS: AtomicI64 = AtomicI64::new(NO_OFFSET);
+const NO_OFFSET: i64 = i64::MIN;
+/// By how much the wall clock was set since the lines were written that are loaded.
+static LOADED_STEPS_MS: AtomicI64 = AtomicI64::new(0);
 /// A step of the wall clock by less than this is not told from the time between two readings.
 const SAME_OFFSET_US: i64 = 200;
 /// Readings of both clocks that took longer than this are repeated ...
@@ -121,7 +127,21 @@ impl Clock {
     pub fn wall_offset_ms(&self) -> i64 {
         let offset_us = self.manual_wall_offset_us.as_ref().map_or_else(wall_offset_us, Cell::get);
         // Rounded up: what is given in wall time becomes a store time that is not later.
-        -(-offset_us).div_euclid(US_A_MS)
+        -(-offset_us).div_euclid(US_A_MS) - LOADED_STEPS_MS.load(Ordering::Relaxed)
+    }
+
+    /// Milliseconds since 1970 for a store time, as the log says them.
+    pub fn to_log_ms(&self, store_ms: u64) -> i64 {
+        self.signed_to_log_ms(store_ms as i64)
+    }
+
+    /// [`Clock::to_log_ms`] for a time that may lie before the start of store time.
+    pub fn signed_to_log_ms(&self, store_ms: i64) -> i64 {
+        let offset_ms = match LOG_OFFSET_MS.load(Ordering::Relaxed) {
+            NO_OFFSET => self.wall_offset_ms(),
+            offset_ms => offset_ms,
+        };
+        store_ms.saturating_add(offset_ms)
     }
 
     /// Milliseconds since 1970 for a store time.
@@ -138,6 +158,16 @@ impl Clock {
     pub fn to_store_ms(&self, wall_ms: i64) -> u64 {
         wall_ms.saturating_sub(self.wall_offset_ms()).max(0) as u64
     }
+}
+
+/// From now on the log's lines say times that are so far ahead of store time; those of the wall clock where there is no log.
+pub fn set_log_offset(offset_ms: Option<i64>) {
+    LOG_OFFSET_MS.store(offset_ms.unwrap_or(NO_OFFSET), Ordering::Relaxed);
+}
+
+/// Wall times that are taken in from now on are so old that the clock was set by so many milliseconds since.
+pub fn set_loaded_steps(by_ms: i64) {
+    LOADED_STEPS_MS.store(by_ms, Ordering::Relaxed);
 }
 
 /// Store time in microseconds.

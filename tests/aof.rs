@@ -4,6 +4,8 @@ mod common;
 
 #[path = "aof/apart.rs"]
 mod apart;
+#[path = "aof/clock.rs"]
+mod clock;
 #[path = "aof/crash.rs"]
 mod crash;
 #[path = "aof/deaths.rs"]

@@ -51,7 +51,7 @@ impl Ctx<'_> {
     }
 
     fn deadline_command(&self, db: usize, key: &[u8], deadline_ms: u64) -> Command {
-        let at_ms = self.clock.to_wall_ms(deadline_ms).to_string();
+        let at_ms = self.clock.to_log_ms(deadline_ms).to_string();
         Command::new(db, [b"PEXPIREAT", key, at_ms.as_bytes()].into_iter())
     }
 

@@ -41,7 +41,7 @@ impl Ctx<'_> {
     #[inline]
     pub fn propagate_at(&mut self, args: &[&[u8]], deadline_ms: u64) {
         if self.is_journaled() {
-            self.propagate_with(args, self.clock.to_wall_ms(deadline_ms));
+            self.propagate_with(args, self.clock.to_log_ms(deadline_ms));
         }
     }
 
@@ -95,7 +95,7 @@ impl Ctx<'_> {
         };
         let (mut value, deadline_ms) = (Vec::new(), live.deadline_ms());
         if live.bytes() > self.limits.string_bytes / 2 && has_pieces(live.kind()) {
-            let pieces = pieces(db, key.bytes, live.content(), self.now.ms, |ms| self.clock.to_wall_ms(ms));
+            let pieces = pieces(db, key.bytes, live.content(), self.now.ms, |ms| self.clock.to_log_ms(ms));
             return self.say_pieces(db, key, pieces, deadline_ms);
         }
         dump::write(&mut value, live.content(), wall);
@@ -105,7 +105,7 @@ impl Ctx<'_> {
 
     #[cold]
     fn say_restored(&mut self, db: usize, key: Key, payload: &[u8], deadline_ms: Option<u64>) {
-        let (mut text, at_ms) = ([0; I64_TEXT_BYTES_MAX], deadline_ms.map(|ms| self.clock.to_wall_ms(ms)));
+        let (mut text, at_ms) = ([0; I64_TEXT_BYTES_MAX], deadline_ms.map(|ms| self.clock.to_log_ms(ms)));
         let ttl = format_i64(at_ms.unwrap_or(0), &mut text);
         let args: [&[u8]; 6] = [b"RESTORE", key.bytes, ttl, payload, b"REPLACE", b"ABSTTL"];
         self.say(db, &args[..if at_ms.is_some() { 6 } else { 5 }]);
@@ -115,7 +115,7 @@ impl Ctx<'_> {
         self.say(db, &[b"DEL", key.bytes]);
         pieces.into_iter().for_each(|piece| self.keyspace.effects.said.say(piece));
         if let Some(deadline_ms) = deadline_ms {
-            let at_ms = self.clock.to_wall_ms(deadline_ms).to_string();
+            let at_ms = self.clock.to_log_ms(deadline_ms).to_string();
             self.say(db, &[b"PEXPIREAT", key.bytes, at_ms.as_bytes()]);
         }
     }

@@ -1,8 +1,10 @@
 //! What all shards know of the append-only log beside what is in it: its files, and whether they are made anew.
 
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest};
+use crate::persist::aof::steps::Steps;
 use crate::persist::claim::{Claim, claim};
 use crate::persist::disk::{Appendable, Disk, RealDisk, append_all};
 use std::io;
@@ -16,6 +18,7 @@ pub struct Files {
     /// Begin of the files' names.
     pub stem: String,
     pub manifest: Manifest,
+    pub steps: Steps,
     pub disk: Box<dyn Disk>,
     /// They are this server's, and nobody else's.
     _claim: Claim,
@@ -26,7 +29,7 @@ impl Files {
     ///
     /// # Errors
     /// It cannot be made, or another server has the files.
-    pub fn claim(config: &Config) -> io::Result<Files> {
+    pub fn claim(config: &Config, clock: &Clock) -> io::Result<Files> {
         let folder = Path::new(&config.dir).join(&config.appenddirname);
         let disk = Box::new(RealDisk);
         disk.make_folder(&folder)?;
@@ -34,7 +37,14 @@ impl Files {
         let name = folder.join(Manifest::name(&stem));
         let claim = claim(&name.to_string_lossy())?
             .ok_or_else(|| io::Error::other(format!("{} belongs to another server that runs", name.display())))?;
-        Ok(Files { folder, stem, manifest: Manifest::default(), disk, _claim: claim })
+        Ok(Files {
+            folder,
+            stem,
+            manifest: Manifest::default(),
+            steps: Steps::new(clock.wall_offset_ms()),
+            disk,
+            _claim: claim,
+        })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -47,9 +57,37 @@ impl Files {
 
     /// Puts another manifest in place of the one that is there.
     pub fn set_manifest(&mut self, manifest: Manifest) -> io::Result<()> {
-        self.disk.replace(&self.manifest_path(), manifest.text().as_bytes())?;
+        let text = manifest.text() + &self.steps.text(&manifest);
+        self.disk.replace(&self.manifest_path(), text.as_bytes())?;
         self.manifest = manifest;
         Ok(())
+    }
+
+    /// Reads the manifest that is there; what is wrong with it.
+    pub fn read_manifest(&mut self, text: &str, clock: &Clock) -> Result<(), String> {
+        self.manifest = Manifest::parse(text)?;
+        self.steps = Steps::parse(text, clock.wall_offset_ms());
+        Ok(())
+    }
+
+    /// Should the wall clock have been set, then the manifest says so, if it is the one of the log on the disk (`is_written`); by
+    /// how much the clock was set.
+    pub fn look_at_clock(&mut self, clock_offset_ms: i64, is_written: bool) -> io::Result<Option<i64>> {
+        let before = self.steps.clone();
+        let step = self.steps.take(clock_offset_ms, &self.manifest);
+        if step.is_some()
+            && is_written
+            && let Err(error) = self.set_manifest(self.manifest.clone())
+        {
+            self.steps = before;
+            return Err(error);
+        }
+        Ok(step)
+    }
+
+    /// How far ahead of store time the times are that the last increment says.
+    pub fn log_offset_ms(&self) -> Option<i64> {
+        self.manifest.increments.last().map(|last| self.steps.offset_of(&last.name))
     }
 
     /// The file in which a log goes on that was read up to this position, its length, and where in the log it ends. What

@@ -9,7 +9,7 @@ use super::connection::advance;
 use super::replayed::REPLAYED_BYTES;
 use super::server::Server;
 use super::session::{Close, ReplyMode};
-use crate::clock::realtime_us;
+use crate::clock::{realtime_us, set_loaded_steps};
 use crate::command::deaths::death_of;
 use crate::config::{Policies, Policy, split_words};
 use crate::journal::aside::{self, Aside};
@@ -74,10 +74,11 @@ impl WaitingDeaths {
 }
 
 /// Does what these files say, in their order, each from a byte on; the first begins at this position of the log, where that
-/// is known. `deaths` wait from what was before.
+/// is known. `deaths` wait from what was before. `steps`: by how much the wall clock was set since each file was begun.
 pub async fn replay(
     server: &Rc<Server>,
     files: Vec<(PathBuf, u64)>,
+    steps: Vec<i64>,
     position: Option<u64>,
     deaths: &mut WaitingDeaths,
 ) -> Result<Read, String> {
@@ -113,11 +114,16 @@ pub async fn replay(
         session.proto = Proto::Resp3;
     }
     server.add_client(client.clone());
+    set_loaded_steps(steps.first().copied().unwrap_or(0));
     while let Some(item) = next_from_outside(&items).await {
         match item {
             Item::Commands(bytes) => {
                 until_done(&client, BACKLOG_BYTES).await?;
                 advance(server, &client, &bytes);
+            }
+            Item::File(index) => {
+                until_done(&client, 0).await?;
+                set_loaded_steps(steps[index]);
             }
             Item::Aside(line) => deaths.take_line(server, &line),
             Item::Note(words) => {
@@ -127,6 +133,7 @@ pub async fn replay(
         }
     }
     until_done(&client, 0).await?;
+    set_loaded_steps(0);
     server.remove_client(client.id);
     let errors: u64 = server.shard.call_all(|shard| shard.meter.log_errors()).await.into_iter().sum();
     if errors > 0 {

@@ -9,7 +9,7 @@ use super::replay::{WaitingDeaths, replay};
 use super::run::in_the_way::{let_all_pass, let_pass};
 use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
 use super::server::Server;
-use crate::clock::{realtime_us, store_us};
+use crate::clock::{Clock, realtime_us, set_loaded_steps, set_log_offset, store_us};
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest, Role};
@@ -72,8 +72,8 @@ async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
         return Ok(false);
     }
     server.global.log.start().map_err(|error| error.to_string())?;
-    let mut files = Files::claim(&config).map_err(|error| error.to_string())?;
-    let found = find(&mut files, &config.dir)?;
+    let mut files = Files::claim(&config, &server.shard.clock).map_err(|error| error.to_string())?;
+    let found = find(&mut files, &config.dir, &server.shard.clock)?;
     if !found {
         *server.global.appending.files() = Some(files);
         return Ok(false);
@@ -88,6 +88,7 @@ async fn go_on_with(server: &Rc<Server>, mut files: Files) -> std::result::Resul
     sync_what_was_read(server, &files).await.map_err(|error| format!("it cannot be brought to the disk: {error}"))?;
     let last = files.last_increment(read.position, read.is_foreign);
     let (file, bytes, position) = last.map_err(|error| error.to_string())?;
+    set_log_offset(files.log_offset_ms());
     if let Err(error) = files.delete_history() {
         // It is said to be history still, and deleted another time.
         log::warning(format_args!("Can't delete what the append only file does not need any more: {error}"));
@@ -114,12 +115,12 @@ async fn sync_what_was_read(server: &Rc<Server>, files: &Files) -> io::Result<()
 }
 
 /// Looks which files there are, and takes over what an old redis-server has left.
-fn find(files: &mut Files, dir: &str) -> std::result::Result<bool, String> {
+fn find(files: &mut Files, dir: &str, clock: &Clock) -> std::result::Result<bool, String> {
     let path = files.manifest_path();
     let old = Path::new(dir).join(&files.stem);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
-            files.manifest = Manifest::parse(&text)?;
+            files.read_manifest(&text, clock)?;
             let is_half_done = files.manifest.is_of_old_file(&files.stem) && !files.path(&files.stem).exists();
             if is_half_done && old.is_file() {
                 take_over_old_file(files, &old).map_err(|error| error.to_string())?;
@@ -153,6 +154,8 @@ fn take_over_old_file(files: &Files, old: &Path) -> io::Result<()> {
 
 async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Read, String> {
     let (mut sources, mut position): (Vec<(PathBuf, u64)>, _) = (Vec::new(), None);
+    files.steps.take(server.shard.clock.wall_offset_ms(), &files.manifest);
+    let mut steps = Vec::new();
     let mut is_based = false;
     let mut deaths = WaitingDeaths::default();
     // From here on: what is late in the base may have been given more time since.
@@ -163,7 +166,9 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Rea
         if entry.role == Role::Base && is_snapshot(&path).map_err(|error| format!("{}: {error}", path.display()))? {
             let transaction = hold_everything(&server.shard).await;
             let how = TakeIn { replace: false, drop_dead: false };
+            set_loaded_steps(files.steps.since(&entry.name));
             let loaded = load_file(server, how, &path.to_string_lossy()).await;
+            set_loaded_steps(0);
             drop(transaction);
             let loaded = loaded.map_err(|reason| format!("{}: {reason}", entry.name))?;
             position = loaded.log_position;
@@ -175,9 +180,10 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Rea
         }
         is_based |= entry.role == Role::Base && begins_with(&path, batch::MARK).unwrap_or(false);
         sources.push((path, from));
+        steps.push(files.steps.since(&entry.name));
     }
     let paths: Vec<PathBuf> = sources.iter().map(|(path, _)| path.clone()).collect();
-    let read = replay(server, sources, position, &mut deaths).await?;
+    let read = replay(server, sources, steps, position, &mut deaths).await?;
     if let Some(cut) = read.cut.as_ref().filter(|cut| is_based && cut.index == 0) {
         // It was on the disk as a whole before anything stood behind it: no crash has torn it.
         return Err(format!("the base {} is damaged at byte {}", paths[0].display(), cut.at));
@@ -507,6 +513,7 @@ async fn begin_part(
 /// Where in the log it begins.
 async fn begin_increment(server: &Rc<Server>, file: Appendable) -> io::Result<u64> {
     let position = server.global.log.write_to(file, 0)?;
+    set_log_offset(server.global.appending.with_files(|files| Ok(files.log_offset_ms()))?);
     server.global.log.set_on(true);
     server.shard.call_all(follow_log).await;
     Ok(position)
@@ -555,9 +562,9 @@ fn begin_anew(server: &Rc<Server>) -> Result {
 fn claim_files(server: &Rc<Server>) -> io::Result<()> {
     let mut files = server.global.appending.files();
     if files.is_none() {
-        let mut claimed = Files::claim(&server.shard.config())?;
+        let mut claimed = Files::claim(&server.shard.config(), &server.shard.clock)?;
         if let Ok(text) = std::fs::read_to_string(claimed.manifest_path()) {
-            claimed.manifest = Manifest::parse(&text).map_err(io::Error::other)?;
+            claimed.read_manifest(&text, &server.shard.clock).map_err(io::Error::other)?;
         }
         *files = Some(claimed);
     }
@@ -580,6 +587,7 @@ async fn end(server: &Rc<Server>) {
     let log = server.global.log.clone();
     // (The disk may take its time.)
     let _ = server.transport.beside(move || log.set_on(false)).await;
+    set_log_offset(None);
     server.shard.call_all(follow_log).await;
     // Before anybody begins another one: a rewrite that is under way finds that its log is over.
     *server.global.appending.files() = None;
@@ -594,10 +602,28 @@ pub async fn end_log(server: &Rc<Server>) -> io::Result<()> {
     server.transport.beside(move || log.end()).await.and_then(|ended| ended)
 }
 
+/// What the log's files say of deadlines is in the time of a wall clock that may have been set since.
+async fn look_at_clock(server: &Rc<Server>) {
+    let offset_ms = server.shard.clock.wall_offset_ms();
+    let is_there = server.global.appending.files().as_ref().is_some_and(|files| files.steps.is_new(offset_ms));
+    if !is_there || server.global.snapshots.is_loading() {
+        return;
+    }
+    let global = server.global.clone();
+    let is_written = global.log.is_on() && !global.log.is_new();
+    let look = move || global.appending.with_files(|files| files.look_at_clock(offset_ms, is_written));
+    match server.transport.beside(look).await.and_then(|looked| looked) {
+        Ok(Some(by_ms)) => log::notice(format_args!("The clock was set by {by_ms} ms: the append only file knows")),
+        Ok(None) => {}
+        Err(error) => log::warning(format_args!("The clock was set, and the append only file cannot be told: {error}")),
+    }
+}
+
 /// Once a second: is it time to make it anew, to begin or to end it?
 pub async fn look(server: &Rc<Server>) {
     let (global, config) = (&server.global, server.shard.config());
     let appending = &global.appending;
+    look_at_clock(server).await;
     let is_busy = appending.is_rewriting.load(Ordering::Relaxed) || global.snapshots.is_saving.load(Ordering::Relaxed);
     if is_busy || global.snapshots.is_loading() {
         return;

@@ -20,14 +20,14 @@ const ON: [&str; 8] =
 /// Keys that nobody says to be there before the log has them.
 const CROWD: i64 = 20_000;
 
-/// The library that kills.
-fn library() -> Option<(tempfile::TempDir, PathBuf)> {
+/// A library that is loaded before all others, of this source.
+pub fn library(source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     if !have_tool("cc") {
         return None;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let library = folder.path().join("kills.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/aof/kills.c");
+    let library = folder.path().join("library.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/aof").join(source);
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").status();
     assert!(compiled.expect("cc runs").success());
     Some((folder, library))
@@ -219,7 +219,7 @@ fn run_once(library: &Path, procedure: &Procedure, fsync: &str, kill_at: i32) ->
 }
 
 fn try_all(procedure: &Procedure) {
-    let Some((_folder, library)) = library() else { return };
+    let Some((_folder, library)) = library("kills.c") else { return };
     let seed = std::env::var("EMBERDB_KILL_SEED")
         .map_or_else(|_| Rng::new().u64(..), |seed| seed.parse().expect("EMBERDB_KILL_SEED is a number"));
     let points = std::env::var("EMBERDB_KILL_POINTS").unwrap_or_else(|_| "3".to_owned());

@@ -268,7 +268,7 @@ fn propagate_deadline<'f>(ctx: &mut Ctx, key: Key, deadline: Option<Deadline>, f
     if !ctx.is_journaled() {
         return;
     }
-    let at_ms = deadline.map(|deadline| ctx.clock.to_wall_ms(deadline.store_ms()).to_string());
+    let at_ms = deadline.map(|deadline| ctx.clock.to_log_ms(deadline.store_ms()).to_string());
     let fields: Vec<&[u8]> = fields.collect();
     let count = fields.len().to_string();
     let mut args: Vec<&[u8]> = match &at_ms {
@@ -503,7 +503,7 @@ fn propagate_set(ctx: &mut Ctx, key: Key, deadline: Option<Deadline>, keeps: boo
     if !ctx.is_journaled() {
         return;
     }
-    let at_ms = deadline.map(|deadline| ctx.clock.to_wall_ms(deadline.store_ms()).to_string());
+    let at_ms = deadline.map(|deadline| ctx.clock.to_log_ms(deadline.store_ms()).to_string());
     let (mut args, count): (Vec<&[u8]>, String) = (vec![b"HSETEX", key.bytes], (pairs.len() / 2).to_string());
     match &at_ms {
         Some(at_ms) => args.extend([b"PXAT", at_ms.as_bytes()]),

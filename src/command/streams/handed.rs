@@ -54,7 +54,7 @@ impl Handed {
         for given in self.given.chunk_by(same) {
             let Pending { delivered_ms, deliveries, .. } = given[0].1;
             let ids: Vec<String> = given.iter().map(|(id, _)| id.to_string()).collect();
-            let time = delivered_ms.saturating_add(ctx.clock.wall_offset_ms()).to_string();
+            let time = ctx.clock.signed_to_log_ms(delivered_ms).to_string();
             let retries = (deliveries as i64).to_string();
             let head: [&[u8]; 5] = [b"XCLAIM", key.bytes, group, consumer, b"0"];
             let tail: [&[u8]; 6] = [b"TIME", time.as_bytes(), b"RETRYCOUNT", retries.as_bytes(), b"FORCE", b"JUSTID"];

@@ -53,6 +53,7 @@ pub mod log;
 pub mod manifest;
 mod pieces;
 pub mod reading;
+pub mod steps;
 
 /// Why something on the disk has failed, without the number that Rust adds.
 pub fn reason(error: &std::io::Error) -> String {

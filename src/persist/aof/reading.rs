@@ -19,6 +19,8 @@ use thiserror::Error;
 /// What a log says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item {
+    /// What follows stands in the next file, this one.
+    File(usize),
     /// Whole commands, as clients send them; every transaction in them is whole.
     Commands(Vec<u8>),
     /// See [`super::batch::Head::note`].
@@ -132,6 +134,9 @@ pub fn read(
     let mut reader = Reader { limits, send, progress, position, gathered: Vec::new(), is_foreign: false };
     let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
     for (index, (path, from)) in files.iter().enumerate() {
+        if index > 0 {
+            reader.send(Item::File(index))?;
+        }
         let broken = reader.read_file(path, *from)?;
         reader.hand_on()?;
         let next = match paths.get(index + 1) {

@@ -26,6 +26,7 @@ pub fn check(bytes: &[u8]) {
         let mut send = |item| {
             match item {
                 Item::Commands(piece) => commands.extend_from_slice(&piece),
+                Item::File(index) => panic!("there is one file, not {index}"),
                 Item::Note(note) | Item::Aside(note) => assert!(note.len() <= bytes.len()),
             }
             Ok(())
