@@ -18,10 +18,10 @@ pub enum Clocked {
     Uses,
     Changes,
     Frequency,
-    /// Some keys have clocks in a former meaning; whether counts are the one that is wanted.
-    Mixed {
-        counts: bool,
-    },
+    /// Some keys have clocks in a former meaning; counts are the one that is wanted.
+    MixedCounts,
+    /// Some keys have clocks in a former meaning; counts are not the one that is wanted.
+    MixedUses,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ impl Clocking {
         match self.clocked {
             Clocked::Uses => entry.set_clock(access_clock(now)),
             Clocked::Frequency => self.count(entry, now, rng),
-            Clocked::Changes | Clocked::Mixed { .. } => {}
+            Clocked::Changes | Clocked::MixedCounts | Clocked::MixedUses => {}
         }
     }
 
@@ -134,12 +134,16 @@ impl Keyspace {
 
     fn look_at_clocks(&mut self) {
         let is_mixed = self.dbs.iter().any(Table::has_former_clocks);
-        self.clocked = if is_mixed { Clocked::Mixed { counts: self.clocking.counts() } } else { self.clocking.clocked };
+        self.clocked = match (is_mixed, self.clocking.counts()) {
+            (false, _) => self.clocking.clocked,
+            (true, true) => Clocked::MixedCounts,
+            (true, false) => Clocked::MixedUses,
+        };
     }
 
     /// Whether clocks of some keys have to be renewed.
     pub fn has_former_clocks(&self) -> bool {
-        matches!(self.clocked, Clocked::Mixed { .. })
+        matches!(self.clocked, Clocked::MixedCounts | Clocked::MixedUses)
     }
 
     /// Renews the clocks of one block; whether there are more.

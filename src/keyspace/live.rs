@@ -94,7 +94,8 @@ impl Live<'_> {
     /// Where the key has its clock in the former meaning still: whether counts are the one that is wanted.
     fn former_meaning(&self) -> Option<bool> {
         match self.clocked {
-            Clocked::Mixed { counts } if self.db.has_former_clock(self.name.1) => Some(counts),
+            Clocked::MixedCounts if self.db.has_former_clock(self.name.1) => Some(true),
+            Clocked::MixedUses if self.db.has_former_clock(self.name.1) => Some(false),
             _ => None,
         }
     }
@@ -187,11 +188,10 @@ impl KeyEdit<'_> {
 
     /// A new value, and with it a new deadline or none.
     #[inline]
-    pub fn replace<'v>(mut self, value: impl Into<Stored<'v>>, deadline_ms: Option<u64>) {
-        let value = value.into();
+    pub fn replace<'v>(mut self, value: impl Into<Stored<'v>> + Copy, deadline_ms: Option<u64>) {
         if self.0.effects.tells_overwritten() {
             let entry = self.0.db.entry(self.0.slot);
-            self.0.effects.overwritten(self.0.name.0, entry.key(), entry.kind(), value.kind());
+            self.0.effects.overwritten(self.0.name.0, entry.key(), entry.kind(), value.into().kind());
         }
         self.set_value(value);
         if self.0.clocked == Clocked::Uses {

@@ -319,7 +319,7 @@ impl Keyspace {
         &mut self,
         db: usize,
         key: Key,
-        value: impl Into<Stored<'v>>,
+        value: impl Into<Stored<'v>> + Copy,
         deadline_ms: Option<u64>,
         now: Now,
     ) {

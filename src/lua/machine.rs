@@ -40,6 +40,8 @@ pub struct Machine {
     memory: Box<Memory>,
     /// The functions and tables that every script sees, in the registry.
     visible: i32,
+    /// Scripts may give their thread other globals (`setfenv(0, ...)`).
+    may_change_globals: bool,
     spare: RefCell<Vec<Worker>>,
     /// What was used when all that nobody needed had been collected.
     collected: Cell<usize>,
@@ -67,6 +69,9 @@ impl Machine {
         assert!(!state.is_null(), "there is memory for a Lua state");
         let main = Lua(state);
         sandbox::open(main, install);
+        main.field(-1, "setfenv");
+        let may_change_globals = !main.is_none_or_nil(-1);
+        main.pop(1);
         let visible = main.keep();
         memory.set_limit(limit);
         let used = memory.used();
@@ -74,6 +79,7 @@ impl Machine {
             main,
             memory,
             visible,
+            may_change_globals,
             spare: RefCell::default(),
             collected: Cell::new(used),
             collected_idle: Cell::new(used),
@@ -183,9 +189,10 @@ impl Machine {
             lua.set_top(0);
             let mut spare = self.spare.borrow_mut();
             if spare.len() < SPARE_WORKERS {
-                // The thread may have been given others (`setfenv(0, ...)`).
-                lua.push_kept(kept.globals);
-                lua.replace(GLOBALS);
+                if self.may_change_globals {
+                    lua.push_kept(kept.globals);
+                    lua.replace(GLOBALS);
+                }
                 spare.push(Worker { lua, stack, kept });
                 return;
             }

@@ -143,6 +143,12 @@ impl Parser {
         Ok(Parsed::Request(self.at))
     }
 
+    /// Where the argument ends that is being read, from the start of its request, these bytes; as far as that is known.
+    pub fn end_of_argument(&self, bytes: &[u8]) -> Option<usize> {
+        let (len, start) = header(bytes, self.at).ok().flatten().filter(|_| self.missing > 0)?;
+        Some(start + usize::try_from(len?).ok()? + 2)
+    }
+
     /// Forgets what was found, and what is known of a request that is not complete: it will be read from its start.
     pub fn start_anew(&mut self) {
         self.missing = 0;
@@ -342,6 +348,13 @@ impl<'a> Request<'a> {
         self.spans.iter().map(|&(start, end)| (end - start) as usize).sum()
     }
 
+    /// Bytes from the first argument to the end of the last, with what stands between them.
+    #[inline]
+    pub fn extent(self) -> usize {
+        let ends = self.spans.first().zip(self.spans.last());
+        ends.map_or(0, |(first, last)| last.1.saturating_sub(first.0) as usize)
+    }
+
     /// Whether argument `index` is this word, in any case.
     pub fn is(self, index: usize, word: &str) -> bool {
         self.get(index).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
@@ -399,6 +412,21 @@ mod tests {
         assert_eq!(args(b"*-1\r\n").unwrap().unwrap(), (vec![], 5));
         assert_eq!(args(b"*1\r\n$0\r\n\r\n").unwrap().unwrap().0, [b""]);
         assert_eq!(args(b"*1\r\n$03\r\nabc\r\n"), Err(ProtocolError::BulkLength));
+    }
+
+    #[test]
+    fn the_end_of_an_argument_is_known_once_its_length_is() {
+        let whole = b"*2\r\n$3\r\nGET\r\n$100\r\nabc";
+        for cut in 0..=whole.len() {
+            let mut parser = Parser::default();
+            assert_eq!(parser.parse(&whole[..cut], LIMITS), Ok(Parsed::Incomplete));
+            let end = match cut {
+                ..8 => None,
+                8..19 => Some(13),
+                _ => Some(121),
+            };
+            assert_eq!(parser.end_of_argument(&whole[..cut]), end.filter(|_| !(13..19).contains(&cut)), "{cut}");
+        }
     }
 
     #[test]

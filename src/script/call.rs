@@ -84,9 +84,9 @@ const ARGUMENT_BYTES: usize = 48;
 const MUCH_BYTES: usize = 64 << 10;
 const NO_ROOM: Error = Error::text("ERR not enough memory for the arguments of the script");
 
-/// What arguments take in Lua.
+/// What arguments take in Lua, a little more at most.
 pub fn bytes_of(request: Request) -> usize {
-    request.bytes() + request.len() * ARGUMENT_BYTES
+    request.extent() + request.len() * ARGUMENT_BYTES
 }
 
 impl Call {

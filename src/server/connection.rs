@@ -2,7 +2,7 @@
 
 use super::client::{Client, ClientRef, State};
 use super::gate::{Conditions, Gate, Paused};
-use super::output::{check_output, close_now, condemn, hold_for_disk, settle};
+use super::output::{check_output, close_now, condemn, hold_for_settled, settle};
 use super::pubsub::publish_counts;
 use super::received::{End, Received};
 use super::replayed::REPLAYED_BYTES;
@@ -55,12 +55,10 @@ impl Line for Connection {
             self.server.shard.hand_over_records();
         }
         let mut state = self.client.state.borrow_mut();
-        let unsettled = self.server.logging.unsettled();
-        if unsettled > 0 && state.replies.has_fresh() {
-            state.replies.for_disk.show((self.server.shard.id as u16, unsettled));
-        }
         // Some of it may have been made since the end of the connection's last turn.
-        hold_for_disk(&self.server, &self.client, &mut state);
+        if self.server.logging.has_unsettled() || state.replies.for_disk.concerns_output() {
+            hold_for_settled(&self.server, &self.client, &mut state);
+        }
         if state.replies.out.is_empty() || state.flow.close == Close::Now {
             return None;
         }
@@ -176,6 +174,9 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             let used = run(server, client, state, fresh);
             state.input.extend_from_slice(&fresh[used..]);
         } else {
+            if state.input.capacity() - state.input.len() < fresh.len() {
+                make_room(state);
+            }
             state.input.extend_from_slice(fresh);
             let input = std::mem::take(&mut state.input);
             state.at += run(server, client, state, &input[state.at..]);
@@ -202,6 +203,8 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
 
 /// Input that a connection may keep allocated while it has nothing to say.
 const KEPT_INPUT_BYTES: usize = 4 * 1024;
+/// Input of this length is made room for with care.
+const LONG_INPUT_BYTES: usize = 1 << 20;
 
 /// Drops what was used of the input, without moving the rest each time.
 fn tidy_input(state: &mut State) {
@@ -212,6 +215,21 @@ fn tidy_input(state: &mut State) {
     } else if state.at > state.input.len() / 2 {
         state.input.drain(..state.at);
         state.at = 0;
+    }
+}
+
+/// Makes room for all of a long argument once a good part of it is there: a vector that doubles again and again moves it as
+/// often, the last time nearly all of it at once.
+#[cold]
+fn make_room(state: &mut State) {
+    let len = state.input.len();
+    if len < LONG_INPUT_BYTES {
+        return;
+    }
+    let end = state.parser.end_of_argument(&state.input[state.at..]).map_or(0, |end| state.at + end);
+    // What somebody only says will come takes no memory.
+    if end > len && end / 16 <= len {
+        state.input.reserve_exact(end - len);
     }
 }
 

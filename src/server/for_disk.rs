@@ -31,11 +31,22 @@ impl ForDisk {
         self.chunks.is_empty()
     }
 
+    /// Whether output waits for the disk, or shows what may have to.
+    #[inline]
+    pub fn concerns_output(&self) -> bool {
+        !self.shows.is_empty() || !self.is_empty()
+    }
+
     /// The next output shows this.
-    pub fn show(&mut self, (shard, push): Push) {
-        if push == 0 {
-            return;
+    #[inline]
+    pub fn show(&mut self, push: Push) {
+        if push.1 != 0 {
+            self.show_push(push);
         }
+    }
+
+    #[cold]
+    fn show_push(&mut self, (shard, push): Push) {
         match self.shows.iter_mut().find(|(of, _)| *of == shard) {
             Some((_, shown)) => *shown = push.max(*shown),
             None => self.shows.push((shard, push)),

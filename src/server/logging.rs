@@ -109,6 +109,12 @@ impl Logging {
         sleep(LOOK_AFTER).await;
     }
 
+    /// Whether what leaves this shard may have to wait for a push.
+    #[inline]
+    pub fn has_unsettled(&self) -> bool {
+        self.unsettled.get() != 0
+    }
+
     /// The push that all waits for which leaves this shard now; 0 for none.
     #[inline]
     pub fn unsettled(&self) -> u64 {

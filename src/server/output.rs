@@ -50,10 +50,19 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
 /// where something before it does.
 #[inline]
 pub fn hold_for_disk(server: &Server, client: &ClientRef, state: &mut State) {
-    let for_disk = &state.replies.for_disk;
-    if !for_disk.shows.is_empty() || !for_disk.is_empty() {
+    if state.replies.for_disk.concerns_output() {
         hold_what_shows(server, client, state);
     }
+}
+
+/// As [`hold_for_disk`]; what leaves waits besides for what the shard has pushed to the log and is not settled there.
+#[cold]
+pub fn hold_for_settled(server: &Server, client: &ClientRef, state: &mut State) {
+    let unsettled = server.logging.unsettled();
+    if unsettled > 0 && state.replies.has_fresh() {
+        state.replies.for_disk.show((server.shard.id as u16, unsettled));
+    }
+    hold_for_disk(server, client, state);
 }
 
 #[cold]

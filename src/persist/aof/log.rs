@@ -304,10 +304,12 @@ impl Log {
                 self.wake.notify_all();
             }
         } else {
-            let mut state = self.write(state);
+            let (mut state, has_written) = self.write_ready(state);
             self.settle(&mut state);
-            self.weigh(&state);
-            self.tell_kept(&mut state);
+            if !has_written {
+                self.weigh(&state);
+                self.tell_kept(&mut state);
+            }
         }
         number
     }
@@ -365,17 +367,25 @@ impl Log {
     }
 
     /// Writes what is ready, if nobody does and the disk is not slow.
-    fn write<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn write<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.write_ready(state).0
+    }
+
+    /// [`Log::write`]; whether that was anything.
+    fn write_ready<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
         if state.is_slow() {
             if state.ready.len() >= KEPT_BYTES && !state.is_writing() {
                 self.overflow.notify_one();
             }
-            return state;
+            return (state, false);
         }
+        let mut has_written = false;
         while !state.is_writing() && state.has_ready() && !self.has_failed() {
-            state = self.write_batch(state).0;
+            let (left, is_written) = self.write_batch(state);
+            state = left;
+            has_written |= is_written;
         }
-        state
+        (state, has_written)
     }
 
     /// Writes one batch; whether that succeeded.
