@@ -1,0 +1,20 @@
+//! The append-only log: what is there again after a restart, and after a process was killed at any moment.
+
+#[path = "aof/apart.rs"]
+mod apart;
+#[path = "aof/clock.rs"]
+mod clock;
+#[path = "aof/crash.rs"]
+mod crash;
+#[path = "aof/deaths.rs"]
+mod deaths;
+#[path = "aof/files.rs"]
+mod files;
+#[path = "aof/kills.rs"]
+mod kills;
+#[path = "aof/loading.rs"]
+mod loading;
+#[path = "aof/modes.rs"]
+mod modes;
+#[path = "aof/order.rs"]
+mod order;

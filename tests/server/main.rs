@@ -1,0 +1,20 @@
+//! Everything that is tested from outside, with real server processes: one binary, since each one links the whole library anew.
+
+mod aof;
+mod bench;
+mod clients;
+mod common;
+mod differential;
+mod dump;
+mod examples;
+mod functions;
+mod hostile;
+mod linearizability;
+mod propagation;
+mod pubsub;
+mod readme;
+mod scan;
+mod scripting;
+mod snapshots;
+mod tracking;
+mod wire;

@@ -1,0 +1,80 @@
+//! Whether two servers hold the same.
+
+use std::time::Duration;
+
+use crate::common::{Client, Server, Value, words};
+use crate::differential::compare::Rule;
+
+const DATABASES: usize = 16;
+const TIMES: &[&[u8]] = &[b"seen-time", b"active-time", b"idle", b"inactive"];
+/// Times of deliveries are as far apart as the clocks.
+const SKEW: Duration = Duration::from_secs(3 * 365 * 24 * 3600);
+
+/// What is not the same: the database, the key between bars, and both.
+pub fn differences(source: &Server, target: &Server) -> Vec<String> {
+    let (mut ours, mut theirs) = (source.client(), target.client());
+    let kind = target.kind();
+    let mut found = Vec::new();
+    for db in 0..DATABASES {
+        let names: Vec<Vec<Vec<u8>>> = [&mut ours, &mut theirs].map(|client| keys(client, db)).into();
+        let mut all: Vec<&Vec<u8>> = names.iter().flatten().collect();
+        all.sort_unstable();
+        all.dedup();
+        for key in all {
+            if let Some(difference) = of_key(&mut ours, &mut theirs, key) {
+                found.push(format!("{kind:?} db {db} |{}| {difference}", key.escape_ascii()));
+            }
+        }
+    }
+    found
+}
+
+fn keys(client: &mut Client, db: usize) -> Vec<Vec<u8>> {
+    client.call(&format!("SELECT {db}"));
+    client.call("KEYS *").items().iter().filter_map(Value::bytes).map(<[u8]>::to_vec).collect()
+}
+
+fn of_key(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<String> {
+    let kind = theirs.command(&[b"TYPE".to_vec(), key.to_vec()]).text();
+    let contents: &[(&str, &str, Rule)] = match kind.as_str() {
+        "string" => &[("GET", "", Rule::Exact)],
+        "list" => &[("LRANGE", "0 -1", Rule::Exact)],
+        "set" => &[("SMEMBERS", "", Rule::Unordered)],
+        "zset" => &[("ZRANGE", "0 -1 WITHSCORES", Rule::Scores)],
+        "stream" => &[("XRANGE", "- +", Rule::Exact), ("XINFO STREAM", "FULL COUNT 0", Rule::StreamInfo)],
+        "hash" => &[("HGETALL", "", Rule::Pairs)],
+        _ => &[],
+    };
+    // Where the first of them differ nothing else tells more.
+    let all = [("TYPE", "", Rule::Exact), ("PEXPIRETIME", "", Rule::Exact)];
+    let different = all.iter().chain(contents).find_map(|(line, rest, rule)| {
+        let args = [words(line), vec![key.to_vec()], words(rest)].concat();
+        let [a, b] = [&mut *ours, &mut *theirs].map(|client| without_times(&client.command(&args)));
+        (!rule.same(&a, &b, SKEW)).then(|| format!("{line}: {a:?} and {b:?}"))
+    });
+    different.or_else(|| if kind == "hash" { of_fields(ours, theirs, key) } else { None })
+}
+
+/// When a consumer was seen or did something is not told.
+fn without_times(info: &Value) -> Value {
+    let is_time = |name: &Value| matches!(name, Value::Bulk(name) if TIMES.contains(&&name[..]));
+    match info {
+        Value::Array(items) => {
+            let is_map = items.len().is_multiple_of(2) && items.iter().any(is_time);
+            let kept = items.chunks(2).filter(|pair| !is_map || !is_time(&pair[0])).flatten();
+            Value::Array(kept.map(without_times).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// The deadlines of a hash's fields.
+fn of_fields(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<String> {
+    let fields = ours.command(&[b"HKEYS".to_vec(), key.to_vec()]);
+    let names: Vec<Vec<u8>> = fields.items().iter().filter_map(Value::bytes).map(<[u8]>::to_vec).collect();
+    let head = [&b"HPEXPIRETIME"[..], key, b"FIELDS", names.len().to_string().as_bytes()].map(<[u8]>::to_vec);
+    let args: Vec<Vec<u8>> = head.into_iter().chain(names).collect();
+    let (a, b) = (ours.command(&args), theirs.command(&args));
+    // Redis 7.0 knows of no such thing, and was told of none.
+    (!b.is_error() && a != b).then(|| format!("HPEXPIRETIME of {fields:?}: {a:?} and {b:?}"))
+}
