@@ -144,9 +144,13 @@ impl Parser {
     }
 
     /// Where the argument ends that is being read, from the start of its request, these bytes; as far as that is known.
+    #[cold]
     pub fn end_of_argument(&self, bytes: &[u8]) -> Option<usize> {
-        let (len, start) = header(bytes, self.at).ok().flatten().filter(|_| self.missing > 0)?;
-        Some(start + usize::try_from(len?).ok()? + 2)
+        // (The function `header` finds the same, and is faster where nobody else calls it.)
+        let rest = bytes.get(self.at + 1..).filter(|_| self.missing > 0)?;
+        let len = memchr::memchr(b'\r', rest).filter(|len| len + 1 < rest.len())?;
+        let bulk = usize::try_from(parse_i64(&rest[..len])?).ok()?;
+        Some(self.at + 1 + len + 2 + bulk + 2)
     }
 
     /// Forgets what was found, and what is known of a request that is not complete: it will be read from its start.
@@ -419,7 +423,7 @@ mod tests {
         let whole = b"*2\r\n$3\r\nGET\r\n$100\r\nabc";
         for cut in 0..=whole.len() {
             let mut parser = Parser::default();
-            assert_eq!(parser.parse(&whole[..cut], LIMITS), Ok(Parsed::Incomplete));
+            assert!(matches!(parser.parse(&whole[..cut], LIMITS), Ok(Parsed::Incomplete)));
             let end = match cut {
                 ..8 => None,
                 8..19 => Some(13),
