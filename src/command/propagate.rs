@@ -89,7 +89,7 @@ impl Ctx<'_> {
 
     #[cold]
     fn say_state(&mut self, db: usize, key: Key) {
-        let wall = Wall::of(self);
+        let wall = Wall::of_log(self);
         let Some(live) = self.keyspace.find(db, key, self.now, Touch::NOTHING) else {
             return self.say(db, &[b"DEL", key.bytes]);
         };

@@ -19,6 +19,11 @@ impl Wall {
         Wall { now, offset_ms: clock.wall_offset_ms() }
     }
 
+    /// As the log says times.
+    pub fn of_log(ctx: &Ctx) -> Wall {
+        Wall { now: ctx.now, offset_ms: ctx.clock.signed_to_log_ms(0) }
+    }
+
     #[cfg(test)]
     pub fn since_1970() -> Wall {
         Wall { now: Now::from_ms(1), offset_ms: 0 }
