@@ -42,8 +42,8 @@ static WALL_OFFSET_US: AtomicI64 = AtomicI64::new(i64::MIN);
 /// log.
 static LOG_OFFSET_MS: AtomicI64 = AtomicI64::new(NO_OFFSET);
 const NO_OFFSET: i64 = i64::MIN;
-/// By how much the wall clock was set since the lines were written that are loaded.
-static LOADED_STEPS_MS: AtomicI64 = AtomicI64::new(0);
+/// The same for the lines of a log that are loaded just now.
+static LOADED_OFFSET_MS: AtomicI64 = AtomicI64::new(NO_OFFSET);
 /// A step of the wall clock by less than this is not told from the time between two readings.
 const SAME_OFFSET_US: i64 = 200;
 /// Readings of both clocks that took longer than this are repeated ...
@@ -125,9 +125,17 @@ impl Clock {
 
     /// Wall time (since 1970) minus store time, in milliseconds.
     pub fn wall_offset_ms(&self) -> i64 {
+        match LOADED_OFFSET_MS.load(Ordering::Relaxed) {
+            NO_OFFSET => self.real_offset_ms(),
+            offset_ms => offset_ms,
+        }
+    }
+
+    /// The same for somebody who asks what time it is, also while old lines are taken in.
+    fn real_offset_ms(&self) -> i64 {
         let offset_us = self.manual_wall_offset_us.as_ref().map_or_else(wall_offset_us, Cell::get);
         // Rounded up: what is given in wall time becomes a store time that is not later.
-        -(-offset_us).div_euclid(US_A_MS) - LOADED_STEPS_MS.load(Ordering::Relaxed)
+        -(-offset_us).div_euclid(US_A_MS)
     }
 
     /// Milliseconds since 1970 for a store time, as the log says them.
@@ -137,11 +145,15 @@ impl Clock {
 
     /// [`Clock::to_log_ms`] for a time that may lie before the start of store time.
     pub fn signed_to_log_ms(&self, store_ms: i64) -> i64 {
-        let offset_ms = match LOG_OFFSET_MS.load(Ordering::Relaxed) {
+        store_ms.saturating_add(self.log_offset_ms())
+    }
+
+    /// How far the times that the log's lines say are ahead of store time.
+    pub fn log_offset_ms(&self) -> i64 {
+        match LOG_OFFSET_MS.load(Ordering::Relaxed) {
             NO_OFFSET => self.wall_offset_ms(),
             offset_ms => offset_ms,
-        };
-        store_ms.saturating_add(offset_ms)
+        }
     }
 
     /// Milliseconds since 1970 for a store time.
@@ -149,9 +161,10 @@ impl Clock {
         (store_ms as i64).saturating_add(self.wall_offset_ms())
     }
 
-    /// Microseconds since 1970 for a store time, of which the milliseconds are those of [`Clock::to_wall_ms`].
+    /// Microseconds since 1970 for a store time, of which the milliseconds are those of [`Clock::to_wall_ms`] (but while
+    /// old wall times are taken in: what time it is does not depend on them).
     pub fn to_wall_us(&self, store_us: u64) -> i64 {
-        (store_us as i64).saturating_add(self.wall_offset_ms().saturating_mul(US_A_MS))
+        (store_us as i64).saturating_add(self.real_offset_ms().saturating_mul(US_A_MS))
     }
 
     /// Store time for milliseconds since 1970; what lies before the start of store time becomes zero.
@@ -165,9 +178,9 @@ pub fn set_log_offset(offset_ms: Option<i64>) {
     LOG_OFFSET_MS.store(offset_ms.unwrap_or(NO_OFFSET), Ordering::Relaxed);
 }
 
-/// Wall times that are taken in from now on are so old that the clock was set by so many milliseconds since.
-pub fn set_loaded_steps(by_ms: i64) {
-    LOADED_STEPS_MS.store(by_ms, Ordering::Relaxed);
+/// Times that are taken in from now on are so far ahead of store time; those of the wall clock, where nothing is loaded.
+pub fn set_loaded_offset(offset_ms: Option<i64>) {
+    LOADED_OFFSET_MS.store(offset_ms.unwrap_or(NO_OFFSET), Ordering::Relaxed);
 }
 
 /// Store time in microseconds.

@@ -273,8 +273,8 @@ impl Shard {
     }
 
     /// What there is at this moment is going to be written down, whatever becomes of it. To be called while somebody holds
-    /// everything.
-    pub fn begin_saving(&self, form: Form) {
+    /// everything. `offset_ms`: how far ahead of store time the times in it are.
+    pub fn begin_saving(&self, form: Form, offset_ms: i64) {
         let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
         for note in self.note_deaths() {
             let written = &mut *written.borrow_mut();
@@ -284,7 +284,7 @@ impl Shard {
             });
             written.wrote();
         }
-        let writer = Writer { written: written.clone(), wall: Wall::at(now, &self.clock), form };
+        let writer = Writer { written: written.clone(), wall: Wall::ahead(now, offset_ms), form };
         self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
         *self.written.borrow_mut() = Some(written);
     }

@@ -145,8 +145,8 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
                 live.set_clock(clock);
             }
             ctx.commit(key, Change::of(Event::Restore).over(replaced, kind));
-            if kind == Kind::Hash {
-                // Fields that had died were left out.
+            if matches!(kind, Kind::Hash | Kind::Stream) {
+                // Fields that had died were left out, and the log has times of its own.
                 ctx.propagate_state(key);
             } else {
                 ctx.propagate_restored(key, request.arg(3), deadline_ms);

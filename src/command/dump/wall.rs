@@ -16,12 +16,17 @@ impl Wall {
     }
 
     pub fn at(now: Now, clock: &Clock) -> Wall {
-        Wall { now, offset_ms: clock.wall_offset_ms() }
+        Wall::ahead(now, clock.wall_offset_ms())
     }
 
     /// As the log says times.
     pub fn of_log(ctx: &Ctx) -> Wall {
-        Wall { now: ctx.now, offset_ms: ctx.clock.signed_to_log_ms(0) }
+        Wall::ahead(ctx.now, ctx.clock.log_offset_ms())
+    }
+
+    /// Of a clock that is so far ahead of store time.
+    pub fn ahead(now: Now, offset_ms: i64) -> Wall {
+        Wall { now, offset_ms }
     }
 
     #[cfg(test)]

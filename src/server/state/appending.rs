@@ -1,7 +1,8 @@
 //! What all shards know of the append-only log beside what is in it: its files, and whether they are made anew.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, store_us};
 use crate::config::Config;
+use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest};
 use crate::persist::aof::steps::Steps;
@@ -11,6 +12,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// By how much the wall clock has to be behind the log that somebody is told.
+const BEHIND_MS: i64 = 1000;
 
 /// The log's folder and files, once it is known which they are.
 pub struct Files {
@@ -57,8 +61,9 @@ impl Files {
 
     /// Puts another manifest in place of the one that is there.
     pub fn set_manifest(&mut self, manifest: Manifest) -> io::Result<()> {
-        let text = manifest.text() + &self.steps.text(&manifest);
+        let text = manifest.text() + &self.steps.text(&manifest, store_us() / 1000);
         self.disk.replace(&self.manifest_path(), text.as_bytes())?;
+        self.steps.follow(&manifest);
         self.manifest = manifest;
         Ok(())
     }
@@ -66,15 +71,23 @@ impl Files {
     /// Reads the manifest that is there; what is wrong with it.
     pub fn read_manifest(&mut self, text: &str, clock: &Clock) -> Result<(), String> {
         self.manifest = Manifest::parse(text)?;
-        self.steps = Steps::parse(text, clock.wall_offset_ms());
+        let wall_offset_ms = clock.wall_offset_ms();
+        self.steps = Steps::parse(text, &self.manifest, wall_offset_ms, store_us() / 1000);
+        let behind_ms = self.steps.offset_ms() - wall_offset_ms;
+        if behind_ms > BEHIND_MS {
+            log::warning(format_args!(
+                "The clock is {behind_ms} ms behind the moment at which the manifest of the append only file was written: \
+                 lifetimes go on as of then"
+            ));
+        }
         Ok(())
     }
 
     /// Should the wall clock have been set, then the manifest says so, if it is the one of the log on the disk (`is_written`); by
     /// how much the clock was set.
-    pub fn look_at_clock(&mut self, clock_offset_ms: i64, is_written: bool) -> io::Result<Option<i64>> {
+    pub fn look_at_clock(&mut self, wall_offset_ms: i64, is_written: bool) -> io::Result<Option<i64>> {
         let before = self.steps.clone();
-        let step = self.steps.take(clock_offset_ms, &self.manifest);
+        let step = self.steps.take(wall_offset_ms);
         if step.is_some()
             && is_written
             && let Err(error) = self.set_manifest(self.manifest.clone())
@@ -90,6 +103,15 @@ impl Files {
         self.manifest.increments.last().map(|last| self.steps.offset_of(&last.name))
     }
 
+    /// A new file, which is the last increment of this manifest. `offset_ms`: how far ahead of store time the times in it
+    /// will be.
+    pub fn add_increment(&mut self, manifest: &mut Manifest, offset_ms: i64) -> io::Result<Appendable> {
+        let name = manifest.add_increment(&self.stem);
+        let file = self.disk.create(&self.path(&name))?;
+        self.steps.begin(name, offset_ms);
+        Ok(file)
+    }
+
     /// The file in which a log goes on that was read up to this position, its length, and where in the log it ends. What
     /// others have written (`is_foreign`) is not written on in the same file.
     pub fn last_increment(&mut self, position: u64, is_foreign: bool) -> io::Result<(Appendable, u64, u64)> {
@@ -99,7 +121,7 @@ impl Files {
             return Ok((file, std::fs::metadata(&path)?.len(), position));
         }
         let mut manifest = self.manifest.clone();
-        let file = self.disk.create(&self.path(&manifest.add_increment(&self.stem)))?;
+        let file = self.add_increment(&mut manifest, self.steps.offset_ms())?;
         // The position is in it before the manifest has it: so it can be told from then on what a crash has left there.
         let head = batch::head(b"", position, position);
         append_all(&*file, &head, &[])?;
@@ -180,6 +202,11 @@ impl Default for Appending {
 impl Appending {
     pub fn files(&self) -> MutexGuard<'_, Option<Files>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for who would not wait for a disk: none where somebody is at work on them.
+    pub fn idle_files(&self) -> Option<MutexGuard<'_, Option<Files>>> {
+        self.files.try_lock().ok()
     }
 
     /// Does something about the files, which are there.

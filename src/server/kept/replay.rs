@@ -9,7 +9,7 @@ use super::connection::advance;
 use super::replayed::REPLAYED_BYTES;
 use super::server::Server;
 use super::session::{Close, ReplyMode};
-use crate::clock::{realtime_us, set_loaded_steps};
+use crate::clock::{realtime_us, set_loaded_offset};
 use crate::command::deaths::death_of;
 use crate::config::{Policies, Policy, split_words};
 use crate::journal::aside::{self, Aside};
@@ -73,17 +73,25 @@ impl WaitingDeaths {
     }
 }
 
-/// Does what these files say, in their order, each from a byte on; the first begins at this position of the log, where that
-/// is known. `deaths` wait from what was before. `steps`: by how much the wall clock was set since each file was begun.
+/// A file that is read.
+pub struct Source {
+    pub path: PathBuf,
+    /// The byte from which on.
+    pub from: u64,
+    /// How far the times in it are ahead of store time.
+    pub offset_ms: i64,
+}
+
+/// Does what these files say, in their order; the first begins at this position of the log, where that is known. `deaths`
+/// wait from what was before.
 pub async fn replay(
     server: &Rc<Server>,
-    files: Vec<(PathBuf, u64)>,
-    steps: Vec<i64>,
+    files: Vec<Source>,
     position: Option<u64>,
     deaths: &mut WaitingDeaths,
 ) -> Result<Read, String> {
     let config = server.shard.config();
-    let of_bytes = files.iter().filter_map(|(path, _)| Some(std::fs::metadata(path).ok()?.len())).sum();
+    let of_bytes = files.iter().filter_map(|file| Some(std::fs::metadata(&file.path).ok()?.len())).sum();
     server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
     suspend_policies(server, true).await;
     let (sender, items) = mpsc::sync_channel(PIECES);
@@ -93,6 +101,8 @@ pub async fn replay(
     let bulk_bytes = config.limits.string_bytes.max(usize::try_from(of_bytes).unwrap_or(usize::MAX));
     let limits = Limits { bulk_bytes: bulk_bytes.min(REPLAYED_BYTES), authenticated: true };
     let tolerance = Tolerance { torn: config.aof_load_truncated, damaged_bytes: config.aof_load_corrupt_tail_max_size };
+    let offsets_ms: Vec<i64> = files.iter().map(|file| file.offset_ms).collect();
+    let files: Vec<(PathBuf, u64)> = files.into_iter().map(|file| (file.path, file.from)).collect();
     let read = move || {
         let mut send = |item| {
             let sent = sender.send(item).map_err(|_| "nobody takes it".to_owned());
@@ -114,7 +124,7 @@ pub async fn replay(
         session.proto = Proto::Resp3;
     }
     server.add_client(client.clone());
-    set_loaded_steps(steps.first().copied().unwrap_or(0));
+    set_loaded_offset(offsets_ms.first().copied());
     while let Some(item) = next_from_outside(&items).await {
         match item {
             Item::Commands(bytes) => {
@@ -123,7 +133,7 @@ pub async fn replay(
             }
             Item::File(index) => {
                 until_done(&client, 0).await?;
-                set_loaded_steps(steps[index]);
+                set_loaded_offset(Some(offsets_ms[index]));
             }
             Item::Aside(line) => deaths.take_line(server, &line),
             Item::Note(words) => {
@@ -133,7 +143,7 @@ pub async fn replay(
         }
     }
     until_done(&client, 0).await?;
-    set_loaded_steps(0);
+    set_loaded_offset(None);
     server.remove_client(client.id);
     let errors: u64 = server.shard.call_all(|shard| shard.meter.log_errors()).await.into_iter().sum();
     if errors > 0 {

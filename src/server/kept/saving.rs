@@ -61,7 +61,7 @@ pub async fn save_held(server: &Rc<Server>) -> Result {
 }
 
 async fn save_begun(server: &Rc<Server>) -> Result {
-    let begun = begin_parts(server, None).await;
+    let begun = begin_parts(server, None, server.shard.clock.wall_offset_ms()).await;
     let saved = write(server, begun).await;
     end(server, false, saved)
 }
@@ -108,7 +108,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
 pub async fn begin_beside(server: &Rc<Server>) -> Begun {
     let_all_pass(server).await;
     let transaction = hold_everything(&server.shard).await;
-    let begun = begin_parts(server, None).await;
+    let begun = begin_parts(server, None, server.shard.clock.wall_offset_ms()).await;
     drop(transaction);
     begun
 }
@@ -245,12 +245,12 @@ impl Begun {
 }
 
 /// While everything is held: each shard keeps what it has at this moment. It may be the base of the files that begin at a
-/// position of the log.
-pub async fn begin_parts(server: &Rc<Server>, base_of: Option<u64>) -> Begun {
+/// position of the log. `offset_ms`: how far ahead of store time the times in it are.
+pub async fn begin_parts(server: &Rc<Server>, base_of: Option<u64>, offset_ms: i64) -> Begun {
     let is_commands = base_of.is_some() && !server.shard.config().aof_use_rdb_preamble;
     let form = if is_commands { Form::Commands } else { Form::Snapshot };
     let begin = move |shard: &Rc<Shard>| {
-        shard.begin_saving(form);
+        shard.begin_saving(form, offset_ms);
         shard.sizes()
     };
     let sizes = server.shard.call_all(begin).await;

@@ -5,11 +5,11 @@
 
 use super::appending::Files;
 use super::loading::{self, claim_at_start, give_up, load_file};
-use super::replay::{WaitingDeaths, replay};
+use super::replay::{Source, WaitingDeaths, replay};
 use super::run::in_the_way::{let_all_pass, let_pass};
 use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
 use super::server::Server;
-use crate::clock::{Clock, realtime_us, set_loaded_steps, set_log_offset, store_us};
+use crate::clock::{Clock, realtime_us, set_loaded_offset, set_log_offset, store_us};
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest, Role};
@@ -84,10 +84,14 @@ async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
 
 /// Loads these files, and writes on in the last.
 async fn go_on_with(server: &Rc<Server>, mut files: Files) -> std::result::Result<(), String> {
+    let step = files.steps.take(server.shard.clock.wall_offset_ms());
     let read = load(server, &mut files).await?;
     sync_what_was_read(server, &files).await.map_err(|error| format!("it cannot be brought to the disk: {error}"))?;
     let last = files.last_increment(read.position, read.is_foreign);
     let (file, bytes, position) = last.map_err(|error| error.to_string())?;
+    if step.is_some() {
+        files.set_manifest(files.manifest.clone()).map_err(|error| error.to_string())?;
+    }
     set_log_offset(files.log_offset_ms());
     if let Err(error) = files.delete_history() {
         // It is said to be history still, and deleted another time.
@@ -153,9 +157,7 @@ fn take_over_old_file(files: &Files, old: &Path) -> io::Result<()> {
 }
 
 async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Read, String> {
-    let (mut sources, mut position): (Vec<(PathBuf, u64)>, _) = (Vec::new(), None);
-    files.steps.take(server.shard.clock.wall_offset_ms(), &files.manifest);
-    let mut steps = Vec::new();
+    let (mut sources, mut position) = (Vec::new(), None);
     let mut is_based = false;
     let mut deaths = WaitingDeaths::default();
     // From here on: what is late in the base may have been given more time since.
@@ -166,9 +168,9 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Rea
         if entry.role == Role::Base && is_snapshot(&path).map_err(|error| format!("{}: {error}", path.display()))? {
             let transaction = hold_everything(&server.shard).await;
             let how = TakeIn { replace: false, drop_dead: false };
-            set_loaded_steps(files.steps.since(&entry.name));
+            set_loaded_offset(Some(files.steps.offset_of(&entry.name)));
             let loaded = load_file(server, how, &path.to_string_lossy()).await;
-            set_loaded_steps(0);
+            set_loaded_offset(None);
             drop(transaction);
             let loaded = loaded.map_err(|reason| format!("{}: {reason}", entry.name))?;
             position = loaded.log_position;
@@ -179,11 +181,10 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Rea
             }
         }
         is_based |= entry.role == Role::Base && begins_with(&path, batch::MARK).unwrap_or(false);
-        sources.push((path, from));
-        steps.push(files.steps.since(&entry.name));
+        sources.push(Source { path, from, offset_ms: files.steps.offset_of(&entry.name) });
     }
-    let paths: Vec<PathBuf> = sources.iter().map(|(path, _)| path.clone()).collect();
-    let read = replay(server, sources, steps, position, &mut deaths).await?;
+    let paths: Vec<PathBuf> = sources.iter().map(|source| source.path.clone()).collect();
+    let read = replay(server, sources, position, &mut deaths).await?;
     if let Some(cut) = read.cut.as_ref().filter(|cut| is_based && cut.index == 0) {
         // It was on the disk as a whole before anything stood behind it: no crash has torn it.
         return Err(format!("the base {} is damaged at byte {}", paths[0].display(), cut.at));
@@ -419,11 +420,15 @@ async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Res
     let is_begun = global.log.is_on() && !global.log.is_new();
     let is_alone = purpose == Purpose::Alone;
     let is_snapshot = config.aof_use_rdb_preamble;
+    let log_offset_ms = server.shard.clock.log_offset_ms();
     // The disk is asked while nobody waits for it.
     let prepared = server.transport.beside(move || {
         global.appending.with_files(|files| {
             let mut manifest = files.manifest.clone();
-            let increment = if is_alone { None } else { Some(add_increment(files, &mut manifest)?) };
+            // What a broken file has not taken stands in the next one as it is.
+            let goes_on = is_begun && global.log.trouble().is_some_and(|trouble| trouble.is_broken);
+            let offset_ms = if goes_on { log_offset_ms } else { files.steps.offset_ms() };
+            let increment = if is_alone { None } else { Some(files.add_increment(&mut manifest, offset_ms)?) };
             if is_begun {
                 // It is a part of the log from the moment in which something is in it.
                 files.set_manifest(manifest.clone())?;
@@ -431,12 +436,12 @@ async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Res
                 files.manifest = manifest.clone();
             }
             let (base, number) = manifest.next_base(&files.stem, is_snapshot);
-            Ok((increment, manifest, base.clone(), number, files.path(&base)))
+            Ok((increment, manifest, base.clone(), number, files.path(&base), offset_ms))
         })
     });
     let prepared = prepared.await.and_then(|prepared| prepared).map_err(|error| error.to_string())?;
-    let (increment, manifest, base, number, path) = prepared;
-    let begun = begin_part(server, increment, is_begun).await?;
+    let (increment, manifest, base, number, path, offset_ms) = prepared;
+    let begun = begin_part(server, increment, is_begun, offset_ms).await?;
     if begun.is_snapshot() != is_snapshot {
         // It was set otherwise meanwhile, and the file has the wrong name.
         server.shard.call_all(|shard| shard.stop_saving()).await;
@@ -455,9 +460,11 @@ async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Res
         return Ok(false);
     }
     let global = server.global.clone();
-    let kept = manifest.rebased(base, number, usize::from(!is_alone));
+    let kept = manifest.rebased(base.clone(), number, usize::from(!is_alone));
     let done = server.transport.beside(move || {
         global.appending.with_files(|files| {
+            // The clock may have been set since the base was begun.
+            files.steps.begin(base, offset_ms);
             files.set_manifest(kept)?;
             if !is_alone {
                 global.log.is_based();
@@ -475,18 +482,14 @@ async fn rewrite_once(server: &Rc<Server>, purpose: Purpose) -> std::result::Res
     Ok(true)
 }
 
-/// The file that is written from now on.
-fn add_increment(files: &Files, manifest: &mut Manifest) -> io::Result<Appendable> {
-    let name = manifest.add_increment(&files.stem);
-    files.disk.create(&files.path(&name))
-}
-
 /// The moment: what was changed before goes to the file before, what is changed later to this one, and what there is now
-/// is going to be written down. `is_begun`: the increment was made for a log that goes on.
+/// is going to be written down. `is_begun`: the increment was made for a log that goes on. `offset_ms`: how far the times in
+/// both are ahead of store time.
 async fn begin_part(
     server: &Rc<Server>,
     increment: Option<Appendable>,
     is_begun: bool,
+    offset_ms: i64,
 ) -> std::result::Result<Begun, String> {
     let_all_pass(server).await;
     let transaction = hold_everything(&server.shard).await;
@@ -498,12 +501,12 @@ async fn begin_part(
     }
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let position = match increment {
-        Some(file) => begin_increment(server, file).await,
+        Some(file) => begin_increment(server, file, offset_ms).await,
         None => Ok(0),
     };
     let begun = match position {
         // (What dies from here on is in the file already, though the shards have still to write down what there is.)
-        Ok(position) => Ok(begin_parts(server, Some(position)).await),
+        Ok(position) => Ok(begin_parts(server, Some(position), offset_ms).await),
         Err(error) => Err(error.to_string()),
     };
     drop(transaction);
@@ -511,9 +514,9 @@ async fn begin_part(
 }
 
 /// Where in the log it begins.
-async fn begin_increment(server: &Rc<Server>, file: Appendable) -> io::Result<u64> {
+async fn begin_increment(server: &Rc<Server>, file: Appendable, offset_ms: i64) -> io::Result<u64> {
     let position = server.global.log.write_to(file, 0)?;
-    set_log_offset(server.global.appending.with_files(|files| Ok(files.log_offset_ms()))?);
+    set_log_offset(Some(offset_ms));
     server.global.log.set_on(true);
     server.shard.call_all(follow_log).await;
     Ok(position)
@@ -604,14 +607,23 @@ pub async fn end_log(server: &Rc<Server>) -> io::Result<()> {
 
 /// What the log's files say of deadlines is in the time of a wall clock that may have been set since.
 async fn look_at_clock(server: &Rc<Server>) {
+    if server.global.snapshots.is_loading() {
+        return;
+    }
     let offset_ms = server.shard.clock.wall_offset_ms();
-    let is_there = server.global.appending.files().as_ref().is_some_and(|files| files.steps.is_new(offset_ms));
-    if !is_there || server.global.snapshots.is_loading() {
+    // Where a disk is waited for just now, the next second will do.
+    let is_set = |files: &Option<Files>| files.as_ref().is_some_and(|files| files.steps.is_new(offset_ms));
+    if !server.global.appending.idle_files().is_some_and(|files| is_set(&files)) {
         return;
     }
     let global = server.global.clone();
-    let is_written = global.log.is_on() && !global.log.is_new();
-    let look = move || global.appending.with_files(|files| files.look_at_clock(offset_ms, is_written));
+    let look = move || {
+        let mut files = global.appending.files();
+        // (A log that was turned off meanwhile has no files.)
+        files.as_mut().map_or(Ok(None), |files| {
+            files.look_at_clock(offset_ms, global.log.is_on() && !global.log.is_new())
+        })
+    };
     match server.transport.beside(look).await.and_then(|looked| looked) {
         Ok(Some(by_ms)) => log::notice(format_args!("The clock was set by {by_ms} ms: the append only file knows")),
         Ok(None) => {}

@@ -175,7 +175,7 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             state.input.extend_from_slice(&fresh[used..]);
         } else {
             if state.input.capacity() - state.input.len() < fresh.len() {
-                make_room(state);
+                make_room(state, fresh.len());
             }
             state.input.extend_from_slice(fresh);
             let input = std::mem::take(&mut state.input);
@@ -221,7 +221,7 @@ fn tidy_input(state: &mut State) {
 /// Makes room for all of a long argument once a good part of it is there: a vector that doubles again and again moves it as
 /// often, the last time nearly all of it at once.
 #[cold]
-fn make_room(state: &mut State) {
+fn make_room(state: &mut State, fresh_bytes: usize) {
     let len = state.input.len();
     if len < LONG_INPUT_BYTES {
         return;
@@ -229,7 +229,8 @@ fn make_room(state: &mut State) {
     let end = state.parser.end_of_argument(&state.input[state.at..]).map_or(0, |end| state.at + end);
     // What somebody only says will come takes no memory.
     if end > len && end / 16 <= len {
-        state.input.reserve_exact(end - len);
+        // (With the argument the begin of the next request may have come.)
+        state.input.reserve_exact((end - len).max(fresh_bytes));
     }
 }
 
