@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  main        configuration, executors, signals
-//!  server      listen, connection, gate, dispatch, the ways a request runs, replies in order, rows about the server
+//!  server      connections, the ways a request runs, what connections are told; snapshots and the log; rows about the server
 //!  shard       mail, batches, calls; where handlers run; transactions over shards; the tasks of the cycle
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget; foresight
@@ -48,7 +48,8 @@
 //! - how a collection is kept: its file in `value/`, packed in its key's entry while it is small
 //!
 //! # Reading order
-//! `table/mod.rs`, `keyspace/mod.rs`, `expiry/cycle.rs`, `command/mod.rs`, `shard/mod.rs`, `server/mod.rs`, `server/dispatch.rs`.
+//! `table/mod.rs`, `keyspace/mod.rs`, `expiry/cycle.rs`, `command/mod.rs`, `shard/mod.rs`, `server/mod.rs`,
+//! `server/run/dispatch.rs`.
 
 pub mod clock;
 pub mod command;

@@ -1,5 +1,5 @@
 //! Commands that wait for a key: what a row says of one. The shard room keeps those who wait (`shard/waiters.rs`), the
-//! server room the connection (`server/waits.rs`, `server/run/wait.rs`).
+//! server room the connection (`server/state/waits.rs`, `server/run/wait.rs`).
 
 use super::hop::each_once;
 use super::spec::flag::NO_SCRIPT;

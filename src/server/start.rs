@@ -1,20 +1,20 @@
 //! How the server begins: its table of commands, its tasks, and what the shard calls it for.
 
 use super::client::ClientRef;
-use super::client_eviction;
-use super::connection::{self, advance};
-use super::global::Global;
-use super::journal;
-use super::pubsub;
-use super::replies::Answer;
-use super::rewriting;
+use super::client::replies::Answer;
+use super::kept::rewriting;
+use super::kept::saving;
 use super::rows;
 use super::run::script;
-use super::saving;
-use super::server::{Run, Server, Table};
-use super::slowlog::SlowLog;
-use super::tracking;
-use super::turn::log_slow;
+use super::run::turn::log_slow;
+use super::state::global::Global;
+use super::state::slowlog::SlowLog;
+use super::state::{Run, Server, Table};
+use super::told::pubsub;
+use super::told::tracking;
+use super::wire::client_eviction;
+use super::wire::connection::{self, advance};
+use super::wire::journal;
 use crate::clock::Now;
 use crate::command;
 use crate::command::spec::Row;

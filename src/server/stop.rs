@@ -1,10 +1,10 @@
 //! The end: SIGTERM, SIGINT and SHUTDOWN stop accepting, let replies leave, and end the process within a second.
 
-use super::output::settle;
-use super::rewriting;
-use super::saving;
-use super::server::Server;
-use super::session::Close;
+use super::client::session::Close;
+use super::kept::rewriting;
+use super::kept::saving;
+use super::state::Server;
+use super::told::output::settle;
 use crate::config::ShutdownFlags;
 use crate::net::{next_from_outside, sleep};
 use crate::observe::log;
@@ -63,7 +63,7 @@ pub async fn shutdown(server: &Rc<Server>) {
     server.global.stopping.store(true, Ordering::Relaxed);
     // No snapshot is begun any more.
     server.global.snapshots.gives_up.store(true, Ordering::Relaxed);
-    super::listen::stop(&server.global.sockets);
+    super::wire::listen::stop(&server.global.sockets);
     log::notice(format_args!("User requested shutdown..."));
     let deadline = Instant::now() + DRAIN;
     let close = |shard: &Rc<crate::shard::Shard>| {

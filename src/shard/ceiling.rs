@@ -26,13 +26,12 @@
 use super::Shard;
 use super::message::{At, Lock, Message};
 use crate::clock::{Now, store_us};
-use crate::command::Handler;
 use crate::command::spec::flag::DENY_OOM;
 use crate::config::{Config, MaxmemoryPolicy};
 use crate::keyspace::{Clocking, Eviction, Keyspace, NEVER_MS};
 use crate::net::{Notify, sleep, step_back};
 use crate::observe::{Event, machine, memory};
-use crate::resp::{Error, Reply, Request};
+use crate::resp::Request;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -330,24 +329,6 @@ impl Shard {
     #[inline]
     pub fn is_past_bound(&self) -> bool {
         !self.room.is_ample() && self.room.used().all > self.room.bound()
-    }
-
-    /// Runs a command that is not part of something larger, if there is room for it.
-    #[inline]
-    pub fn execute_alone(
-        &self,
-        handler: Handler,
-        request: Request,
-        at: At,
-        now: Now,
-        out: &mut Vec<u8>,
-        ends: &mut Vec<usize>,
-    ) {
-        if self.space_for(&at, request) == Space::None {
-            Reply::new(out, at.proto).error(Error::OutOfMemory);
-            return;
-        }
-        self.execute(handler, request, at, now, out, ends);
     }
 
     #[cold]

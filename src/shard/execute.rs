@@ -7,6 +7,7 @@
 //! [`Command::is_quick`]: crate::command::Command::is_quick
 
 use super::Shard;
+use super::ceiling::Space;
 use super::message::{At, Part};
 use crate::clock::{Now, realtime_us, store_us};
 use crate::command::spec::Spec;
@@ -293,6 +294,24 @@ impl Laps {
 }
 
 impl Shard {
+    /// Runs a command that is not part of something larger, if there is room for it.
+    #[inline]
+    pub fn execute_alone(
+        &self,
+        handler: Handler,
+        request: Request,
+        at: At,
+        now: Now,
+        out: &mut Vec<u8>,
+        ends: &mut Vec<usize>,
+    ) {
+        if self.space_for(&at, request) == Space::None {
+            Reply::new(out, at.proto).error(Error::OutOfMemory);
+            return;
+        }
+        self.execute(handler, request, at, now, out, ends);
+    }
+
     /// Runs one command's handler. An error takes the place of whatever was written.
     #[inline]
     pub fn execute(

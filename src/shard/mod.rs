@@ -13,7 +13,7 @@
 //! | file | what |
 //! |---|---|
 //! | `expire.rs` | the tasks of the cycle and of garbage |
-//! | `room.rs` | the ceiling of memory: who gives what, and the task of it |
+//! | `ceiling.rs` | the ceiling of memory: who gives what, and the task of it |
 //! | `deaths.rs` | the task that writes deaths to streams |
 //! | `mail.rs` | the order of a turn: what has come, what leaves |
 //! | `batches.rs`, `stalled.rs` | commands of other shards, and connections of theirs that were answered with much |
@@ -32,6 +32,7 @@
 
 mod batches;
 mod calls;
+mod ceiling;
 mod coordinator;
 mod deaths;
 mod durable;
@@ -44,13 +45,13 @@ mod outbox;
 mod pace;
 mod pool;
 mod records;
-mod room;
 pub mod snapshot;
 mod stalled;
 mod transactions;
 mod waiters;
 
 pub use calls::CallResult;
+pub use ceiling::{Ceiling, Space};
 pub use coordinator::{Moment, ShardHop, Transaction};
 pub use durable::Durable;
 pub use execute::{LONG_REPLY_BYTES, Meter};
@@ -58,7 +59,6 @@ pub use expire::GARBAGE_A_SLICE;
 pub use links::{Links, links};
 pub use message::{At, Batch, EVERYTHING, Lock, Message, Part, Ticket};
 pub use pace::{PREEMPT, Pace};
-pub use room::{Ceiling, Space};
 pub use transactions::{Builder, Deferred, HELD_FOR};
 pub use waiters::{Claim, News, Waiter};
 
@@ -73,13 +73,13 @@ use crate::net::{Notify, Transport, note_woken};
 use crate::observe::Event;
 use crate::resp::Request;
 use batches::Unfinished;
+use ceiling::Room;
 use glommio::TaskQueueHandle;
 use mail::Mail;
 use outbox::Outbox;
 use pace::LONG_US;
 use pool::Pool;
 use records::Records;
-use room::Room;
 use stalled::Stalled;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -514,7 +514,7 @@ impl Shard {
         transport.set_spin(Duration::from_micros(self.config().spin_us));
         glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();
         expire::start(self, &transport);
-        glommio::spawn_local(room::keep_below(self.clone())).detach();
+        glommio::spawn_local(ceiling::keep_below(self.clone())).detach();
         glommio::spawn_local(stalled::go_on_with_room(self.clone())).detach();
         if let Some(xadd) = CommandId::named(&self.specs, "xadd", Group::Stream) {
             glommio::spawn_local(deaths::write_deaths(self.clone(), xadd)).detach();

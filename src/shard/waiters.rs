@@ -10,7 +10,7 @@
 //!
 //! # Connections that end
 //! From the moment at which it is known that a connection ends, nothing is taken from a key for it: its claim is
-//! withdrawn there and then ([`Claim::withdraw`]), by whichever of its ends comes about (`server/output.rs` has the one
+//! withdrawn there and then ([`Claim::withdraw`]), by whichever of its ends comes about (`server/told/output.rs` has the one
 //! door), and before the socket is closed. Who has the claim at that moment has taken it before: what is found goes into a
 //! reply that nobody reads, as one that was on the wire; what is not found is not waited for. Where connections are about to
 //! end and it is not known yet which, nobody is served anywhere until it is ([`Front::ends_some`]).

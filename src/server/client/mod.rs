@@ -1,10 +1,24 @@
 //! The state of one connection: its buffers, what keeps its requests waiting, and its session.
+//!
+//! | file | what |
+//! |---|---|
+//! | `session.rs` | what its commands know and change |
+//! | `multi.rs`, `watched.rs`, `tracks.rs` | what stands between MULTI and EXEC; keys that are watched; what is tracked |
+//! | `replies.rs` | its replies in order |
+//! | `for_disk.rs` | replies that wait for the disk |
 
-use super::replies::Replies;
-use super::session::{Close, Session};
+pub mod for_disk;
+pub mod multi;
+pub mod replies;
+pub mod session;
+pub mod tracks;
+pub mod watched;
+
 use crate::net::LineId;
 use crate::observe::memory::Transient;
 use crate::resp::Parser;
+use replies::Replies;
+use session::{Close, Session};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

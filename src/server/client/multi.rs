@@ -1,8 +1,8 @@
 //! Commands between MULTI and EXEC, as a connection keeps them.
 
-use super::gate::Flags;
 use crate::command::{CommandId, OwnedRequest};
 use crate::resp::{Request, Span};
+use crate::server::gate::Flags;
 
 /// What brackets a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

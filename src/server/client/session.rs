@@ -1,11 +1,11 @@
 //! What commands know and change of their connection.
 
-use super::gate::{Gate, Standing};
 use super::multi::Multi;
 use super::tracks::Tracks;
 use super::watched::WatchedKeys;
 use crate::keyspace::Tracker;
 use crate::resp::Proto;
+use crate::server::gate::{Gate, Standing};
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 

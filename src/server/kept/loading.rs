@@ -2,7 +2,6 @@
 
 use super::replay::WaitingDeaths;
 use super::saving::{LOG_POSITION, POLICY, hold_everything};
-use super::server::Server;
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
 use crate::config::{Policies, split_words};
@@ -10,6 +9,7 @@ use crate::net::{Bell, next_from_outside};
 use crate::observe::log;
 use crate::persist::reading::{self, Beside, Limits, LoadError};
 use crate::script::{Catalog, Heading, Library};
+use crate::server::state::Server;
 use crate::shard::Shard;
 use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
 use std::path::Path;

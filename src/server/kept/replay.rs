@@ -4,11 +4,6 @@
 //! ([`Shard::set_replaying`](crate::shard::Shard::set_replaying)). Policies do not hold, since what they have done is in
 //! the log.
 
-use super::client::{Client, ClientRef};
-use super::connection::advance;
-use super::replayed::REPLAYED_BYTES;
-use super::server::Server;
-use super::session::{Close, ReplyMode};
 use crate::clock::{realtime_us, set_loaded_offset};
 use crate::command::deaths::death_of;
 use crate::config::{Policies, Policy, split_words};
@@ -18,6 +13,11 @@ use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::reading::{self, Item, LogError, Read, Tolerance};
 use crate::resp::{Limits, Proto};
+use crate::server::client::session::{Close, ReplyMode};
+use crate::server::client::{Client, ClientRef};
+use crate::server::run::replayed::REPLAYED_BYTES;
+use crate::server::state::Server;
+use crate::server::wire::connection::advance;
 use indexmap::IndexMap;
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -3,12 +3,9 @@
 //! To make it anew a new file is begun in a moment in which somebody holds everything, and that moment is written down as a
 //! snapshot beside the work of others. When that is on the disk it takes the place of all files before the new one.
 
-use super::appending::Files;
 use super::loading::{self, claim_at_start, give_up, load_file};
 use super::replay::{Source, WaitingDeaths, replay};
-use super::run::in_the_way::{let_all_pass, let_pass};
 use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
-use super::server::Server;
 use crate::clock::{Clock, realtime_us, set_loaded_offset, set_log_offset, store_us};
 use crate::observe::log;
 use crate::persist::aof::batch;
@@ -18,6 +15,9 @@ use crate::persist::disk::{Appendable, sync_all};
 use crate::persist::writing::How;
 use crate::resp::{Error, Result};
 use crate::script::Catalog;
+use crate::server::run::in_the_way::{let_all_pass, let_pass};
+use crate::server::state::Server;
+use crate::server::state::appending::Files;
 use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
 use std::io;
@@ -620,9 +620,9 @@ async fn look_at_clock(server: &Rc<Server>) {
     let look = move || {
         let mut files = global.appending.files();
         // (A log that was turned off meanwhile has no files.)
-        files.as_mut().map_or(Ok(None), |files| {
-            files.look_at_clock(offset_ms, global.log.is_on() && !global.log.is_new())
-        })
+        files
+            .as_mut()
+            .map_or(Ok(None), |files| files.look_at_clock(offset_ms, global.log.is_on() && !global.log.is_new()))
     };
     match server.transport.beside(look).await.and_then(|looked| looked) {
         Ok(Some(by_ms)) => log::notice(format_args!("The clock was set by {by_ms} ms: the append only file knows")),

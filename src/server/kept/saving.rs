@@ -1,8 +1,6 @@
 //! SAVE and BGSAVE: all shards write what they have at one moment into one file, while nobody changes anything, or while
 //! all go on.
 
-use super::server::Server;
-use super::session::Contents;
 use crate::clock::realtime_us;
 use crate::command::dump;
 use crate::config::{Policy, SavePoint, join_words};
@@ -13,7 +11,9 @@ use crate::persist::writing::{self, Base, How, Offered, Pieces};
 use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
 use crate::resp::{Error, Result};
+use crate::server::client::session::Contents;
 use crate::server::run::in_the_way::{let_all_pass, let_pass};
+use crate::server::state::Server;
 use crate::shard::snapshot::{Form, Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
 use std::path::{Path, PathBuf};

@@ -6,16 +6,16 @@
 //! $<length>\r\n        then its bytes, and the end of the connection
 //! ```
 
-use super::client::Client;
-use super::output::{close_now, push, send_pushed};
 use super::saving;
-use super::server::{Server, TaskCtx};
-use super::session::{Close, Contents};
 use crate::clock::{realtime_us, store_us};
 use crate::net::sleep;
 use crate::observe::log;
 use crate::persist::writing::How;
 use crate::resp::{Error, Result};
+use crate::server::client::Client;
+use crate::server::client::session::{Close, Contents};
+use crate::server::state::{Server, TaskCtx};
+use crate::server::told::output::{close_now, push, send_pushed};
 use futures_lite::future::or;
 use std::fs::File;
 use std::io::{self, Read};

@@ -8,7 +8,7 @@ use crate::command::describe::{self, CATEGORIES, Filter};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Secrets, Spec};
 use crate::resp::{Error, Reply, Request, Result, printable};
-use crate::server::server::{Found, Run, SessionCtx};
+use crate::server::state::{Found, Run, SessionCtx};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::Read;

@@ -6,7 +6,7 @@ use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::config::ShutdownFlags;
 use crate::resp::{Error, Request, Result};
-use crate::server::server::{Command, Found, Run, SessionCtx, TaskCtx};
+use crate::server::state::{Command, Found, Run, SessionCtx, TaskCtx};
 use crate::server::stop;
 
 const ANSWERS_ALWAYS: u32 = LOADING | STALE;

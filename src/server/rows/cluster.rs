@@ -4,7 +4,7 @@ use super::container_spec;
 use crate::command::spec::flag::{ADMIN, FAST, LOADING, NO_ASYNC_LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::resp::{Error, Request, Result};
-use crate::server::server::{Run, SessionCtx};
+use crate::server::state::{Run, SessionCtx};
 
 pub const ROWS: &[Row<Run>] = &[
     Row::container(

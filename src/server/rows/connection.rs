@@ -5,11 +5,13 @@ use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED, TELLS_HEALTH};
 use crate::command::spec::{Group, Keys, Row, Secrets, Spec, tip};
 use crate::resp::{Error, Proto, Request, Result, printable};
-use crate::server::pubsub::publish_counts;
-use crate::server::server::{Run, SessionCtx};
-use crate::server::session::Close;
-use crate::server::watch::unwatch;
-use crate::server::{journal, monitor, tracking};
+use crate::server::client::session::Close;
+use crate::server::run::watch::unwatch;
+use crate::server::state::{Run, SessionCtx};
+use crate::server::told::monitor;
+use crate::server::told::pubsub::publish_counts;
+use crate::server::told::tracking;
+use crate::server::wire::journal;
 use std::hint::black_box;
 
 /// Also for strangers, and in whatever state the server is.

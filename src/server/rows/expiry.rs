@@ -13,7 +13,7 @@ use crate::expiry::{KEYS_A_SLICE, purge_slice};
 use crate::keyspace::DeadWalk;
 use crate::net::{sleep, step_back};
 use crate::resp::{Error, Result};
-use crate::server::server::{Run, TaskCtx};
+use crate::server::state::{Run, TaskCtx};
 use crate::shard::{HELD_FOR, Shard};
 use std::rc::Rc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Spec, tip};
 use crate::observe::{Event, Sample, Spikes, Statistics};
 use crate::resp::{Error, Reply, Result, printable};
-use crate::server::server::{Run, Server, TaskCtx};
+use crate::server::state::{Run, Server, TaskCtx};
 use crate::shard::Shard;
 use hdrhistogram::Histogram;
 use std::collections::BTreeSet;

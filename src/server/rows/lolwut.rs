@@ -4,7 +4,7 @@ use super::server_spec;
 use crate::command::spec::flag::{FAST, READ};
 use crate::command::spec::{Row, Spec};
 use crate::resp::{Request, Result};
-use crate::server::server::{Run, SessionCtx};
+use crate::server::state::{Run, SessionCtx};
 
 pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {

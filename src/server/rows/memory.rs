@@ -6,7 +6,7 @@ use crate::command;
 use crate::command::spec::{Row, Spec, tip};
 use crate::observe::{machine, memory};
 use crate::resp::{Reply, Result};
-use crate::server::server::{Run, TaskCtx};
+use crate::server::state::{Run, TaskCtx};
 use std::fmt::Write;
 
 pub const ROWS: &[Row<Run>] = &[Row::container(

@@ -23,7 +23,7 @@ mod scripting;
 mod slowlog;
 mod transactions;
 
-use super::server::Run;
+use super::state::Run;
 use crate::command::spec::{Group, Keys, Row, Spec};
 
 /// A walk over all keys gives way to others when a slice has lasted so long. One block is looked at in less than that

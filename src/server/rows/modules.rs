@@ -4,7 +4,7 @@ use super::{container_spec, server_spec};
 use crate::command::spec::flag::{ADMIN, NO_ASYNC_LOADING, NO_SCRIPT};
 use crate::command::spec::{Row, Spec, tip};
 use crate::resp::{Error, Request, Result};
-use crate::server::server::{Run, SessionCtx};
+use crate::server::state::{Run, SessionCtx};
 
 pub const ROWS: &[Row<Run>] = &[Row::container(
     Spec { summary: "Groups commands about modules, of which there are none.", ..container_spec("module", "4.0.0") },

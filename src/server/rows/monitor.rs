@@ -4,8 +4,8 @@ use super::server_spec;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Spec};
 use crate::resp::{Error, Request, Result};
-use crate::server::monitor as monitors;
-use crate::server::server::{Run, SessionCtx};
+use crate::server::state::{Run, SessionCtx};
+use crate::server::told::monitor as monitors;
 
 pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {

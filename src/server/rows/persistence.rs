@@ -6,10 +6,11 @@ use crate::command::spec::flag::{ADMIN, BLOCKING, FAST, LOADING, NO_ASYNC_LOADIN
 use crate::command::spec::{Row, Spec, tip};
 use crate::net::sleep;
 use crate::resp::{Error, Result};
-use crate::server::output::{close_now, settle};
-use crate::server::server::{Run, TaskCtx};
-use crate::server::waits::{Blocked, End, UNBLOCKED};
-use crate::server::{rewriting, saving};
+use crate::server::kept::rewriting;
+use crate::server::kept::saving;
+use crate::server::state::waits::{Blocked, End, UNBLOCKED};
+use crate::server::state::{Run, TaskCtx};
+use crate::server::told::output::{close_now, settle};
 use futures_lite::future::or;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

@@ -11,7 +11,7 @@ use crate::keyspace::{PrefixCounts, Tally};
 use crate::net::{sleep, step_back};
 use crate::persist::aof::batch;
 use crate::resp::{Error, Reply, Result};
-use crate::server::server::{Server, TaskCtx};
+use crate::server::state::{Server, TaskCtx};
 use crate::shard::{At, HELD_FOR, Lock, Shard};
 use std::rc::Rc;
 

@@ -3,10 +3,10 @@
 use crate::command::spec::flag::{FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB, STALE, SUBSCRIBED};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Error, Request, Result};
-use crate::server::pubsub::{publish, publish_counts};
-use crate::server::server::{Run, Server, SessionCtx, TaskCtx};
-use crate::server::session::name_bytes;
-use crate::server::subscriptions::{To, World};
+use crate::server::client::session::name_bytes;
+use crate::server::state::subscriptions::{To, World};
+use crate::server::state::{Run, Server, SessionCtx, TaskCtx};
+use crate::server::told::pubsub::{publish, publish_counts};
 use crate::value::glob::glob_match;
 use std::collections::BTreeSet;
 

@@ -5,9 +5,9 @@ use super::server_spec;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Spec};
 use crate::resp::{Error, Request, Result, printable};
-use crate::server::server::{Run, SessionCtx, TaskCtx};
-use crate::server::session::Contents;
-use crate::server::sync;
+use crate::server::client::session::Contents;
+use crate::server::kept::sync;
+use crate::server::state::{Run, SessionCtx, TaskCtx};
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(

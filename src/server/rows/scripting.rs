@@ -7,9 +7,9 @@ use crate::command::spec::flag::{
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::resp::{Error, Request, Result};
 use crate::script::named;
-use crate::server::busy::busy_text;
-use crate::server::scripting::Running;
-use crate::server::server::{By, Calls, Run, Server, SessionCtx, TaskCtx};
+use crate::server::state::busy::busy_text;
+use crate::server::state::scripting::Running;
+use crate::server::state::{By, Calls, Run, Server, SessionCtx, TaskCtx};
 use crate::shard::Shard;
 use std::rc::Rc;
 

@@ -4,8 +4,8 @@ use super::{container_spec, server_spec};
 use crate::command::spec::flag::{ADMIN, LOADING, STALE};
 use crate::command::spec::{Row, Spec, tip};
 use crate::resp::{Error, Reply, Result};
-use crate::server::server::{Run, Server, TaskCtx};
-use crate::server::slowlog::Entry;
+use crate::server::state::slowlog::Entry;
+use crate::server::state::{Run, Server, TaskCtx};
 use crate::shard::Shard;
 use std::rc::Rc;
 

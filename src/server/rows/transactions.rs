@@ -3,9 +3,9 @@
 use crate::command::spec::flag::{ALLOW_BUSY, ENDS_MULTI, FAST, LOADING, NO_SCRIPT, SKIP_SLOWLOG, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Request, Result};
-use crate::server::multi::Verb;
-use crate::server::server::{Run, SessionCtx};
-use crate::server::watch::{unwatch, watch};
+use crate::server::client::multi::Verb;
+use crate::server::run::watch::{unwatch, watch};
+use crate::server::state::{Run, SessionCtx};
 
 const ALWAYS: u32 = NO_SCRIPT | LOADING | STALE | ALLOW_BUSY;
 

@@ -1,10 +1,10 @@
 //! A command on several keys that depend on each other: on the shard that has them all, or through a coordinator.
 
+use super::split::{self, Routes};
+use super::turn::{Progress, Turn};
 use super::{coordinate, single};
 use crate::command::{AcrossFn, Handler};
 use crate::resp::Request;
-use crate::server::split::{self, Routes};
-use crate::server::turn::{Progress, Turn};
 use crate::shard::{At, EVERYTHING};
 
 pub fn run(turn: &mut Turn, (handler, across): (Handler, AcrossFn), at: At, request: Request) -> Progress {

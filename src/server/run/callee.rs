@@ -5,7 +5,7 @@ use crate::lua::Machine;
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
 use crate::script::{Called, Conduct, Flags, Function, Header, Loaded, Script, named};
-use crate::server::server::{By, Calls, Command, Run, Server};
+use crate::server::state::{By, Calls, Command, Run, Server};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 

@@ -2,7 +2,9 @@
 //! somebody has to.
 
 use super::here;
+use super::plan;
 use super::scatter::run_whole;
+use super::split::{self, Route, Routes};
 use crate::clock::{Now, store_us};
 use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, WRITE};
 use crate::command::{self, Saved, other_database};
@@ -10,12 +12,10 @@ use crate::config::UndeclaredKeys;
 use crate::keyspace::{Key, Kind, Tracker};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::script::{Answer, Host};
+use crate::server::client::session::Session;
 use crate::server::gate::{Conditions, Gate, Paused, Refusal, Standing, refusal};
-use crate::server::monitor;
-use crate::server::plan;
-use crate::server::server::{Command, Found, Run, Server};
-use crate::server::session::Session;
-use crate::server::split::{self, Route, Routes};
+use crate::server::state::{Command, Found, Run, Server};
+use crate::server::told::monitor;
 use crate::shard::{At, EVERYTHING, Lock, Space};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};

@@ -1,11 +1,11 @@
 //! A command that looks at one shard before it knows what to do on the next: a coordinator holds its keys, and goes from
 //! step to step.
 
+use super::split::Routes;
 use super::task::{Call, spawn};
+use super::turn::{Progress, Turn};
 use crate::command::{Across, AcrossFn, OwnedRequest};
 use crate::resp::Request;
-use crate::server::split::Routes;
-use crate::server::turn::{Progress, Turn};
 use crate::shard::{At, Lock, Shard, ShardHop};
 use std::rc::Rc;
 

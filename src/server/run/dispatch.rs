@@ -1,16 +1,18 @@
 //! One request: whether it may run, whether it is queued, and which way it runs.
 
-use super::gate::{self, Refusal};
+use super::http;
+use super::in_the_way::{self, Way};
 use super::received::RoutedKey;
-use super::run::in_the_way::{self, Way};
-use super::run::{atomic, callee, coordinate, exec, here, scatter, script, single, task, wait};
-use super::server::{Command, Found, Run};
+use super::replayed;
 use super::split;
 use super::turn::{Progress, Turn};
-use super::{http, monitor, replayed};
+use super::{atomic, callee, coordinate, exec, here, scatter, script, single, task, wait};
 use crate::command;
 use crate::command::governed::{self, refuses_pairs};
 use crate::resp::{Error, Request, Result, printable};
+use crate::server::gate::{self, Refusal};
+use crate::server::state::{Command, Found, Run};
+use crate::server::told::monitor;
 use crate::shard::At;
 
 /// Takes a request, if nothing is in its way.

@@ -1,22 +1,22 @@
 //! EXEC where a command depends on what another shard has, or asks other shards itself: a coordinator holds all keys and
 //! goes from command to command.
 
+use super::plan::Planned;
+use super::split::FewRoutes;
 use super::steps::Step;
 use super::task::Call;
+use super::turn::at;
+use super::watch::are_unchanged;
 use super::{here, script};
 use crate::clock::{Now, store_us};
 use crate::command::{self, CommandId, OwnedRequest};
 use crate::keyspace::Tracker;
 use crate::resp::{Proto, Reply, Result};
 use crate::server::client::ClientRef;
-use crate::server::multi::Multi;
-use crate::server::plan::Planned;
-use crate::server::server::{Run, Server, TaskCtx};
-use crate::server::session::{Close, ReplyMode};
-use crate::server::split::FewRoutes;
-use crate::server::turn::at;
-use crate::server::watch::are_unchanged;
-use crate::server::watched::WatchedKey;
+use crate::server::client::multi::Multi;
+use crate::server::client::session::{Close, ReplyMode};
+use crate::server::client::watched::WatchedKey;
+use crate::server::state::{Run, Server, TaskCtx};
 use crate::shard::{At, Lock, Transaction};
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,12 +1,12 @@
 //! A command about the connection itself, and what a container answers to HELP: here and at once.
 
+use super::turn::{Progress, Turn};
 use crate::clock::Now;
 use crate::command::describe;
 use crate::command::spec::flag::{PUBSUB, SUBSCRIBED};
 use crate::resp::{Reply, Request};
-use crate::server::server::{Command, Server, SessionCtx, SessionHandler};
-use crate::server::session::{Close, ReplyMode, Session};
-use crate::server::turn::{Progress, Turn};
+use crate::server::client::session::{Close, ReplyMode, Session};
+use crate::server::state::{Command, Server, SessionCtx, SessionHandler};
 use std::rc::Rc;
 
 /// Its replies are what pushes queue behind, so nothing may be open. Those of a command that listens are pushes, which

@@ -3,11 +3,11 @@
 //! names its `Host:` as every request of a browser does before its body, is ended, and nothing behind that is read; so
 //! Redis does. It is asked before everything else: passwords, transactions, pauses.
 
-use super::session::Close;
 use super::turn::{Progress, Turn};
 use crate::clock::store_us;
 use crate::observe::log;
 use crate::resp::Request;
+use crate::server::client::session::Close;
 use std::sync::atomic::Ordering;
 
 /// Between two lines of the log about it.

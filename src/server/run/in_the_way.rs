@@ -3,17 +3,17 @@
 //! in its connection's input, or, if the command has begun already, in its task.
 
 use super::callee;
+use super::plan;
+use super::split;
+use super::turn::Turn;
 use crate::clock::store_us;
 use crate::command;
 use crate::command::spec::flag::{ALLOW_BUSY, WRITE};
 use crate::net::sleep;
 use crate::resp::{Error, Request, Result};
-use crate::server::busy::{LastingScript, Needs};
-use crate::server::multi::Verb;
-use crate::server::plan;
-use crate::server::server::{Command, Run, Server};
-use crate::server::split;
-use crate::server::turn::Turn;
+use crate::server::client::multi::Verb;
+use crate::server::state::busy::{LastingScript, Needs};
+use crate::server::state::{Command, Run, Server};
 use crate::shard::{EVERYTHING, HELD_FOR, Lock};
 use std::sync::Arc;
 

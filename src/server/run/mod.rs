@@ -1,19 +1,39 @@
-//! The ways in which a request runs. Each file has one, as functions over a [`Turn`] that say whether the request was
-//! taken; none knows how it got there.
+//! One request: may it run, which way does it run, and the ways. Each file of a way has functions over a [`Turn`] that say
+//! whether the request was taken; none knows how it got there.
 //!
-//! [`Turn`]: super::turn::Turn
+//! | file | what |
+//! |---|---|
+//! | `dispatch.rs`, `received.rs` | one request, queued or sent on its way; the requests of one receive, looked up together |
+//! | `http.rs` | the end of connections that speak HTTP |
+//! | `exec.rs`, `exec_steps.rs`, `watch.rs` | MULTI and EXEC; WATCH |
+//! | `script.rs`, `caller.rs`, `callee.rs` | scripts and functions: run, what they call, what is called |
+//! | `single.rs`, `scatter.rs`, `atomic.rs`, `coordinate.rs`, `steps.rs`, `wait.rs`, `here.rs`, `task.rs` | the ways of one command |
+//! | `in_the_way.rs` | scripts that last, and what waits for them |
+//! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
+//! | `replayed.rs` | what a log says that is not as a client says it |
+//! | `turn.rs` | what a request works with and may change |
+//!
+//! [`Turn`]: turn::Turn
 
 pub mod atomic;
 pub mod callee;
 mod caller;
 pub mod coordinate;
+pub mod dispatch;
 pub mod exec;
-pub mod exec_steps;
+mod exec_steps;
 pub mod here;
+mod http;
 pub mod in_the_way;
-pub mod scatter;
+mod plan;
+pub mod received;
+pub mod replayed;
+mod scatter;
 pub mod script;
-pub mod single;
-pub mod steps;
+mod single;
+pub mod split;
+mod steps;
 pub mod task;
+pub mod turn;
 pub mod wait;
+pub mod watch;

@@ -1,15 +1,15 @@
 //! Where the commands of a transaction go, before any of them has run.
 
-use super::multi::{Multi, Queued};
-use super::replies::Gather;
-use super::server::{Command, Run, Server};
-use super::session::Session;
 use super::split::{self, FewRoutes, Parts, Route, common_target, few_routes};
 use crate::command::governed::{self, refuses_pairs};
 use crate::command::spec::Keys;
 use crate::command::spec::flag::WRITE;
 use crate::command::{self, Ctx, walk};
 use crate::resp::{Error, Request, Result};
+use crate::server::client::multi::{Multi, Queued};
+use crate::server::client::replies::Gather;
+use crate::server::client::session::Session;
+use crate::server::state::{Command, Run, Server};
 use crate::shard::{At, EVERYTHING, Lock};
 use crate::value::number::parse_i64;
 

@@ -1,11 +1,11 @@
 //! The requests of one receive, looked up together before the first of them runs, so that the cache is asked for all
 //! their keys while it is still free.
 
-use super::server::{Command, Found, Run, Server};
 use crate::command;
 use crate::command::spec::flag;
 use crate::keyspace::{Hasher, Lookup, PREFETCHED};
 use crate::resp::{Limits, Parsed, Parser, ProtocolError, Request};
+use crate::server::state::{Command, Found, Run, Server};
 use smallvec::SmallVec;
 
 pub struct Received<'t> {

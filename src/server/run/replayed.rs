@@ -1,10 +1,10 @@
 //! What is otherwise with commands that a log says: limits of clients do not hold, and a command that cannot run ends the start.
 
-use super::server::{Command, Found};
-use super::session::Close;
 use super::turn::{Progress, Turn};
 use crate::command::keys::parse_db;
 use crate::resp::{Error, Request, printable};
+use crate::server::client::session::Close;
+use crate::server::state::{Command, Found};
 
 /// How long a string of a log may be: its place in what was read has 32 bits.
 pub const REPLAYED_BYTES: usize = u32::MAX as usize >> 1;

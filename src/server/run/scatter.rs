@@ -1,13 +1,13 @@
 //! Commands in parts that know nothing of each other. Where one shard has all the keys they run there as a whole; else
 //! they are transactions, with a part for each shard.
 
+use super::split::{self, Route, Sent};
+use super::turn::{Progress, Turn};
 use crate::clock::Now;
 use crate::command::{Handler, Merge};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
-use crate::server::replies::Gather;
-use crate::server::split::{self, Route, Sent};
-use crate::server::turn::{Progress, Turn};
+use crate::server::client::replies::Gather;
 use crate::shard::{At, Part, Shard, Space, Ticket};
 
 /// Each shard gets its own keys.

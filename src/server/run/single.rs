@@ -1,9 +1,9 @@
 //! A command that one shard runs: this one, at once; another, as a part of the turn's batch; or this one later, where a
 //! transaction holds the key.
 
+use super::turn::{Progress, Turn};
 use crate::command::Handler;
 use crate::resp::Request;
-use crate::server::turn::{Progress, Turn};
 use crate::shard::{At, LONG_REPLY_BYTES, Part, Space, Ticket};
 
 #[inline]

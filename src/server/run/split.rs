@@ -1,10 +1,10 @@
 //! A command on data, taken apart by the shards of its keys.
 
-use super::replies::Gather;
 use crate::command::spec::Keys;
 use crate::command::{Handler, Merge, OwnedRequest};
 use crate::keyspace::Hasher;
 use crate::resp::Request;
+use crate::server::client::replies::Gather;
 use crate::shard::{At, Builder, EVERYTHING, Lock, Ticket};
 use smallvec::SmallVec;
 

@@ -1,12 +1,12 @@
 //! A command on data as one of several that run one after the other within a transaction.
 
 use super::coordinate::across_of;
+use super::plan::{are_apart, split_command};
+use super::split::{Routes, Steps};
 use crate::clock::Now;
 use crate::command::{self, Across, OwnedRequest};
 use crate::resp::Result;
-use crate::server::plan::{are_apart, split_command};
-use crate::server::server::Run;
-use crate::server::split::{Routes, Steps};
+use crate::server::state::Run;
 use crate::shard::{At, Shard, ShardHop, Transaction};
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,6 @@
 //! A command that runs as a task, because it asks other shards, or waits. Nothing of its connection overtakes it.
 
+use super::turn::{Progress, Turn, log_slow};
 use crate::clock::store_us;
 use crate::command::spec::Group;
 use crate::command::spec::flag::{MAY_REPLICATE, READ, WRITE};
@@ -7,12 +8,11 @@ use crate::command::{CommandId, OwnedRequest};
 use crate::net::note_woken;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::Client;
-use crate::server::output::{hold_for_disk, show_everything};
-use crate::server::replies::Answer;
-use crate::server::server::{Command, Server, TaskCtx, TaskFuture};
-use crate::server::session::Close;
-use crate::server::slowlog::SlowLog;
-use crate::server::turn::{Progress, Turn, log_slow};
+use crate::server::client::replies::Answer;
+use crate::server::client::session::Close;
+use crate::server::state::slowlog::SlowLog;
+use crate::server::state::{Command, Server, TaskCtx, TaskFuture};
+use crate::server::told::output::{hold_for_disk, show_everything};
 use futures_lite::future::yield_now;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,15 +1,15 @@
 //! A connection's turn: what a request works with, and may change of its connection.
 
-use super::client::{ClientRef, Flow};
-use super::gate::{Conditions, Gate};
-use super::replies::Replies;
-use super::server::{Command, Run, Server};
-use super::session::{Close, ReplyMode, Session};
-use super::slowlog::{Entry, SlowLog};
 use crate::clock::realtime_us;
 use crate::command::CommandId;
 use crate::command::spec::flag::SKIP_SLOWLOG;
 use crate::resp::{Error, Reply, Request};
+use crate::server::client::replies::Replies;
+use crate::server::client::session::{Close, ReplyMode, Session};
+use crate::server::client::{ClientRef, Flow};
+use crate::server::gate::{Conditions, Gate};
+use crate::server::state::slowlog::{Entry, SlowLog};
+use crate::server::state::{Command, Run, Server};
 use crate::shard::At;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

@@ -7,19 +7,19 @@
 
 use super::atomic;
 use super::coordinate::across_of;
+use super::split::{self, Routes};
 use super::task::{Call, spawn};
+use super::turn::{Progress, Turn};
 use crate::clock::{Now, store_us};
 use crate::command::blocking::{Blocking, Wait as Timeout};
 use crate::command::{self, Across, OwnedRequest, without_repeats};
 use crate::net::sleep;
 use crate::resp::{Reply, Request, Result};
 use crate::server::client::ClientRef;
-use crate::server::output::{close_now, settle};
-use crate::server::server::{Server, TaskFuture};
-use crate::server::session::Close;
-use crate::server::split::{self, Routes};
-use crate::server::turn::{Progress, Turn};
-use crate::server::waits::{Blocked, End, UNBLOCKED};
+use crate::server::client::session::Close;
+use crate::server::state::waits::{Blocked, End, UNBLOCKED};
+use crate::server::state::{Server, TaskFuture};
+use crate::server::told::output::{close_now, settle};
 use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
 use futures_lite::future::or;
 use std::cell::Cell;

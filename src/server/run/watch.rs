@@ -1,12 +1,12 @@
 //! WATCH: a watched key is known to its shard, with the number of its last change. EXEC compares that number under the
 //! locks of its transaction.
 
-use super::server::TaskCtx;
-use super::watched::{WatchedKey, by_shard};
 use crate::clock::Now;
 use crate::command::{self, Ctx, OwnedRequest};
 use crate::keyspace::Watch;
 use crate::resp::{Error, Request, Result};
+use crate::server::client::watched::{WatchedKey, by_shard};
+use crate::server::state::TaskCtx;
 use crate::shard::{Lock, Shard, Transaction};
 use crate::value::number::parse_u64;
 use ahash::RandomState;

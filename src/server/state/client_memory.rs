@@ -2,10 +2,10 @@
 //!
 //! It is counted at the end of a connection's turns, and at no other time, so that nothing is counted where there is no bound.
 
-use super::client::State;
 use super::global::Global;
-use super::session::Close;
 use crate::net::{Notify, sleep};
+use crate::server::client::State;
+use crate::server::client::session::Close;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

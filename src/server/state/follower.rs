@@ -1,7 +1,7 @@
 //! Who follows the journal, as one shard's server knows it.
 
-use super::client::ClientRef;
 use crate::journal::{Encoder, Merger, Record};
+use crate::server::client::ClientRef;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

@@ -1,7 +1,7 @@
 //! The connections of a shard whose next request has a script in its way: they are looked at again and again.
 
-use super::client::ClientRef;
 use crate::net::{Notify, sleep};
+use crate::server::client::ClientRef;
 use crate::shard::HELD_FOR;
 use std::cell::RefCell;
 use std::time::Duration;

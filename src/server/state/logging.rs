@@ -1,11 +1,11 @@
 //! A shard's way to the append-only log: what it has changed in a turn, and which connections wait for the disk.
 
-use super::client::ClientRef;
-use super::for_disk::Push;
 use super::global::Global;
 use super::waits::Blocked;
 use crate::journal::{Command, Encoder, Record};
 use crate::net::{Notify, sleep};
+use crate::server::client::ClientRef;
+use crate::server::client::for_disk::Push;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,31 +1,58 @@
-//! What one shard's server knows. What is done with it stands in the files above.
+//! What one shard's server knows. What is done with it stands in the folders above.
+//!
+//! | file | what |
+//! |---|---|
+//! | `tidying.rs` | what scripts have left is collected |
+//! | `logging.rs` | what a shard has changed, on its way to the log |
+//! | `scripting.rs`, `busy.rs`, `held_up.rs` | scripts that run; those that last; who waits beside these |
+//! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
+//! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
+//! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
+//! | `global.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
 
-use super::client::{Client, ClientRef};
-use super::client_memory::ClientMemory;
-use super::follower::Following;
-use super::global::Global;
-use super::held_up::HeldUp;
-use super::logging::Logging;
-use super::monitors::Monitors;
-use super::multi::Verb;
-use super::scripting::Scripting;
-use super::session::Session;
-use super::slowlog::SlowLog;
-use super::subscriptions::Subscriptions;
-use super::waits::Waits;
+pub mod appending;
+pub mod busy;
+pub mod client_memory;
+pub mod files;
+pub mod follower;
+pub mod global;
+pub mod held_up;
+pub mod logging;
+pub mod monitors;
+pub mod scripting;
+pub mod shown;
+pub mod slowlog;
+pub mod snapshots;
+pub mod subscriptions;
+pub mod tidying;
+pub mod waits;
+
 use crate::clock::Now;
 use crate::command::spec::Secrets;
 use crate::command::{self, CommandId};
 use crate::net::{Notify, Transport};
 use crate::observe::Rates;
 use crate::resp::{Proto, Reply, Request, Result};
+use crate::server::client::multi::Verb;
+use crate::server::client::session::Session;
+use crate::server::client::{Client, ClientRef};
 use crate::shard::Shard;
+use client_memory::ClientMemory;
+use follower::Following;
+use global::Global;
+use held_up::HeldUp;
+use logging::Logging;
+use monitors::Monitors;
+use scripting::Scripting;
+use slowlog::SlowLog;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use subscriptions::Subscriptions;
+use waits::Waits;
 
 /// How the commands of this room run.
 #[derive(Clone, Copy)]

@@ -1,10 +1,10 @@
 //! The monitors of one shard, and what it has to say to those of all.
 
-use super::client::ClientRef;
-use super::session::Peer;
 use super::shown::{self, quote};
 use crate::command::spec::Secrets;
 use crate::resp::Request;
+use crate::server::client::ClientRef;
+use crate::server::client::session::Peer;
 use std::cell::RefCell;
 use std::io::Write;
 use std::sync::Arc;

@@ -84,7 +84,7 @@ pub fn quote(arg: &[u8], out: &mut Vec<u8>, most: usize) -> bool {
 mod tests {
     use super::*;
     use crate::command::OwnedRequest;
-    use crate::server::server::Found;
+    use crate::server::state::Found;
 
     fn shown(request: &str) -> String {
         let request = OwnedRequest::from_args(request.split(' ').map(str::as_bytes));

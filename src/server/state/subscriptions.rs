@@ -1,6 +1,6 @@
 //! Who listens to what on one shard.
 
-use super::session::Session;
+use crate::server::client::session::Session;
 use crate::value::glob::glob_match;
 use std::collections::{BTreeMap, HashMap};
 

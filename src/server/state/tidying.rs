@@ -1,7 +1,7 @@
 //! Collecting what scripts and functions have left, while others have their turns.
 
+use super::Server;
 use super::scripting::collect;
-use super::server::Server;
 use crate::net::note_woken;
 use futures_lite::future::yield_now;
 use std::rc::Rc;

@@ -3,16 +3,16 @@
 //! Each shard writes a line for each command of its own connections, and hands the lines of a turn to its own monitors
 //! and to the shards that have some, in their order.
 
-use super::client::ClientRef;
-use super::monitors::By;
 use super::output::{self, close_now};
-use super::server::{Command, Server};
-use super::session::{Close, Session};
 use crate::clock::realtime_us;
 use crate::command::spec::Secrets;
 use crate::command::spec::flag::{ADMIN, SKIP_MONITOR};
 use crate::observe::log;
 use crate::resp::Request;
+use crate::server::client::ClientRef;
+use crate::server::client::session::{Close, Session};
+use crate::server::state::monitors::By;
+use crate::server::state::{Command, Server};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

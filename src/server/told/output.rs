@@ -1,11 +1,11 @@
 //! What leaves a connection: the replies of a turn, what is pushed to it between them, and the limits of both.
 
-use super::client::{Client, ClientRef, State};
-use super::replies::Replies;
-use super::server::Server;
-use super::session::Close;
 use crate::clock::store_us;
 use crate::observe::log;
+use crate::server::client::replies::Replies;
+use crate::server::client::session::Close;
+use crate::server::client::{Client, ClientRef, State};
+use crate::server::state::Server;
 use std::rc::Rc;
 
 /// The end of a turn: what is ready leaves, the connection is read again or not, or is closed.

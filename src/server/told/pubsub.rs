@@ -2,13 +2,13 @@
 //! subscriptions, and each delivers it to its own. Who hears in RESP3 what a command of its own has caused hears it behind
 //! the reply of that command, as in Redis 7.2.
 
-use super::client::ClientRef;
 use super::output;
-use super::server::Server;
-use super::subscriptions::{Receivers, World};
 use crate::config::NotifyFlags;
 use crate::keyspace::Notice;
 use crate::resp::{Proto, Reply};
+use crate::server::client::ClientRef;
+use crate::server::state::Server;
+use crate::server::state::subscriptions::{Receivers, World};
 use crate::shard::Shard;
 use std::rc::Rc;
 use std::sync::Arc;

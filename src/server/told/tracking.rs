@@ -4,14 +4,14 @@
 //! turn to the shards of these connections. There they are put behind every reply that is still open, since one of these
 //! may have what has changed.
 
-use super::client::ClientRef;
 use super::output;
-use super::server::Server;
-use super::session::Session;
-use super::tracks::{Mode, Tracks};
 use crate::keyspace::{Invalidated, Names, Told};
 use crate::observe::memory::Transient;
 use crate::resp::{Proto, Reply};
+use crate::server::client::ClientRef;
+use crate::server::client::session::Session;
+use crate::server::client::tracks::{Mode, Tracks};
+use crate::server::state::Server;
 use crate::shard::Shard;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -3,11 +3,11 @@
 //! be answered would be held, too. Nor is anybody served meanwhile who waits for a key: whoever is ended would take along
 //! what was pushed.
 
-use super::client::ClientRef;
-use super::output::close_now;
-use super::server::Server;
 use crate::net::step_back;
 use crate::observe::log;
+use crate::server::client::ClientRef;
+use crate::server::state::Server;
+use crate::server::told::output::close_now;
 use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

@@ -1,22 +1,25 @@
 //! One connection: its bytes, from the transport to requests and back, and its end.
 
-use super::client::{Client, ClientRef, State};
-use super::gate::{Conditions, Gate, Paused};
-use super::output::{check_output, close_now, condemn, hold_for_settled, settle};
-use super::pubsub::publish_counts;
-use super::received::{End, Received};
-use super::replayed::REPLAYED_BYTES;
-use super::replies::Replies;
-use super::server::Server;
-use super::session::{Close, Peer, Session};
-use super::turn::{Progress, Turn};
-use super::watch::unwatch;
-use super::{dispatch, journal, monitor, tracking};
+use super::journal;
 use crate::clock::store_us;
 use crate::config::{DebugCommand, PipelineOrder};
 use crate::net::{Line, Transport, rung_outside, sleep};
 use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
+use crate::server::client::replies::Replies;
+use crate::server::client::session::{Close, Peer, Session};
+use crate::server::client::{Client, ClientRef, State};
+use crate::server::gate::{Conditions, Gate, Paused};
+use crate::server::run::dispatch;
+use crate::server::run::received::{End, Received};
+use crate::server::run::replayed::REPLAYED_BYTES;
+use crate::server::run::turn::{Progress, Turn};
+use crate::server::run::watch::unwatch;
+use crate::server::state::Server;
+use crate::server::told::monitor;
+use crate::server::told::output::{check_output, close_now, condemn, hold_for_settled, settle};
+use crate::server::told::pubsub::publish_counts;
+use crate::server::told::tracking;
 use crate::shard::{Pace, Space};
 use futures_lite::future::or;
 use std::cell::RefCell;

@@ -3,14 +3,14 @@
 //! Each shard hands the records of a turn to the shard of the connection, which brings them into one order. That begins
 //! in one moment on all shards, so that no transaction is seen by some of them only.
 
-use super::follower::Follower;
-use super::output::{self, close_now};
-use super::run::in_the_way::let_pass;
-use super::server::Server;
-use super::session::Session;
 use crate::journal::Record;
 use crate::observe::log;
 use crate::resp::{Error, Result};
+use crate::server::client::session::Session;
+use crate::server::run::in_the_way::let_pass;
+use crate::server::state::Server;
+use crate::server::state::follower::Follower;
+use crate::server::told::output::{self, close_now};
 use crate::shard::{EVERYTHING, Lock, Shard};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

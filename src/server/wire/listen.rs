@@ -2,12 +2,12 @@
 //! fewest.
 
 use super::connection;
-use super::global::Global;
-use super::server::Server;
-use super::session::Peer;
 use crate::config::{Config, FileMode};
 use crate::net::{Bell, next_from_outside, step_back};
 use crate::observe::log;
+use crate::server::client::session::Peer;
+use crate::server::state::Server;
+use crate::server::state::global::Global;
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::fs::Permissions;
 use std::io;

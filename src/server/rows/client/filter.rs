@@ -4,8 +4,8 @@
 use super::line::flags;
 use crate::clock::store_us;
 use crate::resp::{Error, Request, Result, printable};
+use crate::server::client::session::Session;
 use crate::server::client::{Client, State};
-use crate::server::session::Session;
 use crate::value::number::parse_i64;
 use std::collections::BTreeSet;
 use std::mem::discriminant;

@@ -3,9 +3,9 @@
 use super::tracking;
 use crate::clock::store_us;
 use crate::resp::Proto;
+use crate::server::client::session::Close;
+use crate::server::client::tracks::Mode;
 use crate::server::client::{Client, State};
-use crate::server::session::Close;
-use crate::server::tracks::Mode;
 
 /// So much of what is to be sent has room in the buffer that each connection of Redis has (`obl`); what is beyond is said
 /// apart (`omem`), and is how one finds who does not read.

@@ -1,9 +1,9 @@
 //! CLIENT TRACKING and its kin.
 
 use crate::resp::{Error, Request, Result};
-use crate::server::server::{Server, SessionCtx, TaskCtx};
-use crate::server::tracking;
-use crate::server::tracks::{Mode, Tracks};
+use crate::server::client::tracks::{Mode, Tracks};
+use crate::server::state::{Server, SessionCtx, TaskCtx};
+use crate::server::told::tracking;
 use std::collections::BTreeSet;
 
 const SWITCHED_BROADCAST: &str = "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and \

@@ -4,7 +4,7 @@
 use super::{find, on_key};
 use crate::keyspace::Kind;
 use crate::resp::{Error, Request, Result};
-use crate::server::server::TaskCtx;
+use crate::server::state::TaskCtx;
 use crate::shard::Shard;
 use crate::value::Node;
 use crate::value::hash::Hash;

@@ -3,8 +3,8 @@
 use crate::keyspace::Counters;
 use crate::observe::memory::{self, Aside};
 use crate::observe::{Lag, Statistics};
-use crate::server::server::Server;
-use crate::server::subscriptions::World;
+use crate::server::state::Server;
+use crate::server::state::subscriptions::World;
 use crate::shard::Shard;
 use std::collections::HashSet;
 use std::rc::Rc;

@@ -1,0 +1,15 @@
+//! What outlives the process: snapshots and the log, written beside the work of others and read at the start.
+//!
+//! | file | what |
+//! |---|---|
+//! | `rewriting.rs` | the log: taken up, begun, made anew |
+//! | `sync.rs` | snapshots that are sent to tools |
+//! | `loading.rs` | snapshots and logs of the disk become data |
+//! | `replay.rs` | what a log says is done |
+//! | `saving.rs` | snapshots, written to the disk |
+
+pub mod loading;
+pub mod replay;
+pub mod rewriting;
+pub mod saving;
+pub mod sync;
