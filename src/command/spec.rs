@@ -145,6 +145,9 @@ pub mod flag {
     /// Not while a replica loads beside its old data, which is never so here: only told.
     pub const NO_ASYNC_LOADING: u32 = 1 << 27;
 
+    /// What it needs the script or function says that it calls.
+    pub const BY_CALLEE: u32 = 1 << 28;
+
     /// The names in `COMMAND INFO`, in the order of Redis.
     pub const NAMES: &[(u32, &str)] = &[
         (WRITE, "write"),

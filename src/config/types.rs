@@ -151,8 +151,9 @@ impl Choice for PinShards {
 }
 
 /// Who may use `DEBUG`, or change protected directives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DebugCommand {
+    #[default]
     No,
     /// Connections from this machine.
     Local,

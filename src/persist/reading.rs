@@ -29,6 +29,8 @@ pub enum LoadError {
 }
 
 /// A batch is sent when it has so many bytes.
+/// What says something of the file itself is not longer.
+const FIELD_BYTES: usize = 1 << 16;
 const BATCH_BYTES: usize = 256 << 10;
 /// The first version with a checksum.
 const VERSION_OF_CHECKSUMS: u16 = 5;
@@ -158,6 +160,24 @@ pub fn read(
     }
     progress.bytes.store(window.passed(), Ordering::Relaxed);
     Ok(beside)
+}
+
+/// When a snapshot was begun, by its own word: seconds since 1970.
+pub fn begun_s(path: &Path) -> Option<i64> {
+    let mut window = Window::open(path).ok()?;
+    let (_, dialect) = read_head(&mut window).ok()?;
+    window.pass(file::HEAD_BYTES);
+    loop {
+        match file::read_item(window.rest(), dialect, FIELD_BYTES) {
+            Ok((Item::Field(name, value), _)) if *name == *b"ctime" => {
+                return std::str::from_utf8(&value).ok()?.parse().ok();
+            }
+            Ok((Item::Field(..), len)) => window.pass(len),
+            Err(NoItem::Incomplete) => more(&mut window).ok()?,
+            // The fields are over.
+            Ok(_) | Err(NoItem::Error(_)) => return None,
+        }
+    }
 }
 
 fn read_head(window: &mut Window) -> Result<(u16, Dialect), LoadError> {

@@ -18,10 +18,10 @@
 //! | `told/` | messages, events, commands of others: what a connection is told; what leaves it |
 //! | `state/` | what a shard's server knows, and what all of them share |
 //! | `client/` | a connection as data: its session, its replies in order |
-//! | `gate.rs` | may a command run: words of flags |
+//! | `admit/` | may a request run: the conditions, a file each |
 
+mod admit;
 mod client;
-mod gate;
 mod kept;
 mod rows;
 mod run;

@@ -8,6 +8,8 @@
 mod acl;
 #[path = "wire/administration.rs"]
 mod administration;
+#[path = "wire/admission.rs"]
+mod admission;
 #[path = "wire/arguments.rs"]
 mod arguments;
 #[path = "wire/blocking.rs"]

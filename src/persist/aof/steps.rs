@@ -6,15 +6,9 @@
 //! #EMBER CLOCK <by how many milliseconds the clock was set since> <name of the file>
 //! ```
 //!
-//! Another line says when the manifest was written, in milliseconds since 1970:
-//!
-//! ```text
-//! #EMBER TIME <milliseconds>
-//! ```
-//!
-//! A wall clock that is behind that moment at a start is not set yet, as on a machine without a battery, or was set back
-//! meanwhile. Then the log's time goes on from that moment, until the wall clock has passed it: lifetimes go on as if the
-//! server had not been away, and nothing of 1970 gets into the log.
+//! A base that is a snapshot says when it was begun. A wall clock that is behind that moment at a start is not set yet, as on
+//! a machine without a battery, or was set back meanwhile. Then the log's time goes on from that moment, until the wall
+//! clock has passed it: lifetimes go on as if the server had not been away, and nothing of 1970 gets into the log.
 
 use super::manifest::{Entry, Manifest};
 use crate::config::{quote, split_arguments};
@@ -22,7 +16,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 const CLOCK: &str = "#EMBER CLOCK ";
-const TIME: &str = "#EMBER TIME ";
 /// What is less may be the error of two readings of the clocks.
 const STEP_MS: u64 = 10;
 
@@ -42,27 +35,25 @@ impl Steps {
         Steps { of_files: BTreeMap::new(), offset_ms, least_ms: None }
     }
 
-    /// What the text of a manifest says that is read at a moment of store time.
-    pub fn parse(text: &str, manifest: &Manifest, wall_offset_ms: i64, store_ms: u64) -> Steps {
+    /// What the text of a manifest says. `begun_ms`: when its base was begun, less store time now.
+    pub fn parse(text: &str, manifest: &Manifest, wall_offset_ms: i64, begun_ms: Option<i64>) -> Steps {
         let clock = |line: &str| {
             let (by_ms, name) = line.strip_prefix(CLOCK)?.split_once(' ')?;
             let name = String::from_utf8(split_arguments(name.as_bytes())?.into_iter().next()?).ok()?;
             Some((name, by_ms.parse::<i64>().ok()?))
         };
-        let time = |line: &str| line.strip_prefix(TIME)?.parse::<i64>().ok();
-        let written_ms = text.lines().find_map(time).map(|ms| ms.saturating_sub_unsigned(store_ms));
-        let least_ms = written_ms.filter(|ms| *ms > wall_offset_ms);
+        let said: BTreeMap<String, i64> = text.lines().filter_map(clock).collect();
+        let by_ms = |entry: &Entry| said.get(&entry.name).copied().unwrap_or(0);
+        let since_ms = manifest.base.as_ref().map_or(0, by_ms);
+        let least_ms = begun_ms.map(|ms| ms.saturating_add(since_ms)).filter(|ms| *ms > wall_offset_ms);
         let offset_ms = least_ms.unwrap_or(wall_offset_ms);
-        let mut of_files: BTreeMap<_, _> = manifest.files().map(|entry| (entry.name.clone(), offset_ms)).collect();
-        for (name, by_ms) in text.lines().filter_map(clock) {
-            of_files.insert(name, offset_ms.saturating_sub(by_ms));
-        }
-        Steps { of_files, offset_ms, least_ms }
+        let of_file = |entry: &Entry| (entry.name.clone(), offset_ms.saturating_sub(by_ms(entry)));
+        Steps { of_files: manifest.files().map(of_file).collect(), offset_ms, least_ms }
     }
 
-    /// The lines about the files of a manifest that is written at a moment of store time.
-    pub fn text(&self, manifest: &Manifest, store_ms: u64) -> String {
-        let mut text = format!("{TIME}{}\n", self.offset_ms.saturating_add_unsigned(store_ms));
+    /// The lines about the files of a manifest.
+    pub fn text(&self, manifest: &Manifest) -> String {
+        let mut text = String::new();
         for entry in manifest.files() {
             let by_ms = self.offset_ms.saturating_sub(self.offset_of(&entry.name));
             if by_ms != 0 {
@@ -130,25 +121,23 @@ mod tests {
         steps.begin(second.clone(), steps.offset_ms());
         assert_eq!((steps.offset_of(&first), steps.offset_of(&second)), (1_000, 3_601_000));
         assert_eq!(steps.take(3_600_000), Some(-1_000));
-        let text = format!("{}{}", manifest.text(), steps.text(&manifest, 77));
-        let lines = "#EMBER TIME 3600077\n#EMBER CLOCK 3599000 \"a b.aof.1.incr.aof\"\n#EMBER CLOCK -1000 \"a b.aof.2.incr.aof\"\n";
+        let text = format!("{}{}", manifest.text(), steps.text(&manifest));
+        let lines = "#EMBER CLOCK 3599000 \"a b.aof.1.incr.aof\"\n#EMBER CLOCK -1000 \"a b.aof.2.incr.aof\"\n";
         assert!(text.ends_with(lines), "{text}");
         assert_eq!(Manifest::parse(&text).as_ref(), Ok(&manifest));
-        let read = Steps::parse(&text, &manifest, 3_700_000, 88);
+        let read = Steps::parse(&text, &manifest, 3_700_000, None);
         assert_eq!((read.offset_of(&first), read.offset_of(&second)), (101_000, 3_701_000));
         assert_eq!(steps.take(1_000), Some(-3_599_000));
-        assert_eq!(steps.text(&Manifest::default(), 1), "#EMBER TIME 1001\n");
+        assert_eq!(steps.text(&Manifest::default()), "");
         let third = manifest.add_increment("a b.aof");
         steps.follow(&manifest);
         steps.take(5_000);
         assert_eq!((steps.offset_of(&first), steps.offset_of(&third)), (1_000, 1_000));
         steps.follow(&Manifest::default());
         assert!(steps.of_files.is_empty());
-        for text in
-            ["#EMBER CLOCK x a\n", "#EMBER CLOCK 1\n", "#EMBER CLOCK 1 \n", "#EMBER CLOCK 1 \"\n", "#EMBER TIME\n"]
-        {
-            let read = Steps::parse(text, &manifest, 9, 0);
-            assert_eq!((read.offset_of(&first), read.offset_of(&second), read.least_ms), (9, 9, None), "{text}");
+        for text in ["#EMBER CLOCK x a\n", "#EMBER CLOCK 1\n", "#EMBER CLOCK 1 \n", "#EMBER CLOCK 1 \"\n"] {
+            let read = Steps::parse(text, &manifest, 9, None);
+            assert_eq!((read.offset_of(&first), read.offset_of(&second)), (9, 9), "{text}");
         }
     }
 
@@ -161,23 +150,25 @@ mod tests {
         steps.take(9_000);
         let name = manifest.add_increment("a");
         steps.begin(name, begun_ms);
-        assert!(steps.text(&manifest, 0).contains("CLOCK 8000 "));
+        assert!(steps.text(&manifest).contains("CLOCK 8000 "));
     }
 
     #[test]
     fn the_logs_time_goes_on_where_the_wall_clock_is_behind() {
-        let mut manifest = Manifest::default();
-        let name = manifest.add_increment("a");
+        let manifest = Manifest::default().rebased("base".to_owned(), 1, 0);
         let mut steps = Steps::new(1_000_000);
-        steps.begin(name.clone(), 999_500);
-        let text = steps.text(&manifest, 40);
-        // It says that it was 1,000,040, and now it is 5.
-        let mut read = Steps::parse(&text, &manifest, 3, 2);
-        assert_eq!((read.offset_ms(), read.offset_of(&name)), (1_000_038, 999_538));
+        steps.begin("base".to_owned(), 999_500);
+        let text = steps.text(&manifest);
+        // It was begun at 999,540, and the clock was set by 500 since. Now the clock says 5.
+        let mut read = Steps::parse(&text, &manifest, 3, Some(999_540 - 2));
+        assert_eq!((read.offset_ms(), read.offset_of("base")), (1_000_038, 999_538));
         assert_eq!((read.take(3), read.take(900_000)), (None, None));
         assert_eq!(read.take(1_000_138), Some(100));
-        assert!(read.text(&manifest, 50).starts_with("#EMBER TIME 1000188\n#EMBER CLOCK 600 "));
+        assert!(read.text(&manifest).starts_with("#EMBER CLOCK 600 "));
         // Once it was right a step is a step.
         assert_eq!(read.take(3), Some(-1_000_135));
+        // Neither is one behind that was set back while the server ran.
+        let set_back = "#EMBER CLOCK -5000 base\n";
+        assert_eq!(Steps::parse(set_back, &manifest, 996_000, Some(1_000_000)).offset_ms(), 996_000);
     }
 }

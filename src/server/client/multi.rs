@@ -2,7 +2,7 @@
 
 use crate::command::{CommandId, OwnedRequest};
 use crate::resp::{Request, Span};
-use crate::server::gate::Flags;
+use crate::server::admit::Flags;
 
 /// What brackets a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

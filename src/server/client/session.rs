@@ -5,7 +5,7 @@ use super::tracks::Tracks;
 use super::watched::WatchedKeys;
 use crate::keyspace::Tracker;
 use crate::resp::Proto;
-use crate::server::gate::{Gate, Standing};
+use crate::server::admit::{Gate, Standing};
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 
@@ -212,6 +212,7 @@ impl Session {
             in_multi: self.multi.is_some(),
             listens: self.subscriptions() > 0 && self.proto == Proto::Resp2,
             monitors: self.monitors,
+            ..Standing::default()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! SAVE and BGSAVE: all shards write what they have at one moment into one file, while nobody changes anything, or while
 //! all go on.
 
-use crate::clock::realtime_us;
+use crate::clock::{realtime_us, store_us};
 use crate::command::dump;
 use crate::config::{Policy, SavePoint, join_words};
 use crate::net::{next_from_outside, sleep};
@@ -258,7 +258,7 @@ pub async fn begin_parts(server: &Rc<Server>, base_of: Option<u64>, offset_ms: i
     let mut head = Piece::default();
     let base = base_of.filter(|_| is_commands).map(|position| Base { notes: notes(server), position });
     head.write(|out| match form {
-        Form::Snapshot => write_head(out, server, &sizes, base_of),
+        Form::Snapshot => write_head(out, server, &sizes, base_of, offset_ms),
         Form::Commands => {
             let catalog = server.scripting.functions.catalog();
             catalog.libraries().for_each(|library| dump::load_library(out, &library.code));
@@ -349,7 +349,7 @@ async fn send(pieces: &Pieces, from: usize, mut piece: Piece) -> bool {
 pub fn without_keys(server: &Server, contents: Contents) -> Vec<u8> {
     let mut out = Vec::new();
     file::write_head(&mut out, file::VERSION);
-    write_fields(&mut out, server, false);
+    write_fields(&mut out, server, false, server.shard.clock.wall_offset_ms());
     if contents != Contents::Nothing {
         write_libraries(&mut out, server);
     }
@@ -365,10 +365,10 @@ pub fn without_keys(server: &Server, contents: Contents) -> Vec<u8> {
 }
 
 /// What stands before the keys.
-fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], base_of: Option<u64>) {
+fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], base_of: Option<u64>, offset_ms: i64) {
     let has_field_deadlines = sizes.iter().any(|sizes| sizes.has_field_deadlines);
     file::write_head(out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
-    write_fields(out, server, base_of.is_some());
+    write_fields(out, server, base_of.is_some(), offset_ms);
     if let Some(position) = base_of {
         file::write_field(out, LOG_POSITION, position.to_string().as_bytes());
     }
@@ -388,11 +388,12 @@ fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], base_of: Opti
     }
 }
 
-/// What is said of the file itself.
-fn write_fields(out: &mut Vec<u8>, server: &Server, is_base: bool) {
+/// What is said of the file itself. `offset_ms`: how far the times in it are ahead of store time.
+fn write_fields(out: &mut Vec<u8>, server: &Server, is_base: bool, offset_ms: i64) {
     file::write_field(out, "redis-ver", server.shard.config().redis_version.to_string().as_bytes());
     file::write_field(out, "redis-bits", b"64");
-    file::write_field(out, "ctime", (realtime_us() / 1_000_000).to_string().as_bytes());
+    let begun_s = offset_ms.saturating_add_unsigned(store_us() / 1000) / 1000;
+    file::write_field(out, "ctime", begun_s.to_string().as_bytes());
     file::write_field(out, "used-mem", memory::used_bytes().to_string().as_bytes());
     file::write_field(out, "aof-base", if is_base { b"1" } else { b"0" });
     file::write_field(out, "emberdb-ver", env!("CARGO_PKG_VERSION").as_bytes());

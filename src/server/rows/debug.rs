@@ -18,6 +18,7 @@ use crate::server::kept::loading;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving;
 use crate::server::run::in_the_way::let_pass;
+use crate::server::run::wait;
 use crate::server::state::Server;
 use crate::server::state::{Run, TaskCtx};
 use crate::server::wire::journal;
@@ -86,6 +87,8 @@ const HELP: &[&str] = &[
     "    Save the dataset on disk and reload it back to memory. Options are: MERGE",
     "    (keys of the file replace those that are there), NOFLUSH (what is there stays),",
     "    NOSAVE (the file that is there is loaded).",
+    "REPLICA <READ-ONLY|STALE> <0|1>",
+    "    Refuse writes like a replica; refuse what may be old like one without its primary.",
     "SDSLEN <key>",
     "    Show the lengths of `key` and of its string, and the memory they have. They are",
     "    in one allocation: what is not the key counts as the value's.",
@@ -155,6 +158,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
             Ok(ctx.reply(|reply| reply.int(matches.into())))
         }
         (b"protocol", 3) => protocol(&ctx, request.arg(2)),
+        (b"replica", 4) => replica(&ctx, request).await,
         (b"sdslen", 3) => string_lengths(&ctx, request.arg(2)).await,
         (b"set-active-expire", 3) => Ok(set_active_expire(&ctx, request.arg(2)).await),
         (b"set-transaction-order", 3) => Ok(set_transaction_order(&ctx, request.arg(2)).await),
@@ -355,6 +359,20 @@ fn write_attribute(reply: &mut Reply) {
         reply.int(90);
     }
     reply.bulk(b"Some real reply following the attribute");
+}
+
+/// What replication is going to say.
+async fn replica(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
+    let (role, wants) = (&ctx.server.global.role, request.int(3)? != 0);
+    if request.is(2, "read-only") {
+        role.set_read_only(wants);
+        wait::unblock_all(&ctx.server).await;
+    } else if request.is(2, "stale") {
+        role.set_stale(wants);
+    } else {
+        return Err(Error::Syntax);
+    }
+    Ok(ctx.reply(|reply| reply.ok()))
 }
 
 /// Lists have no such threshold: only whether it is one is looked at.

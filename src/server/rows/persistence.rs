@@ -6,9 +6,10 @@ use crate::command::spec::flag::{ADMIN, BLOCKING, FAST, LOADING, NO_ASYNC_LOADIN
 use crate::command::spec::{Row, Spec, tip};
 use crate::net::sleep;
 use crate::resp::{Error, Result};
+use crate::server::client::session::Close;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving;
-use crate::server::state::waits::{Blocked, End, UNBLOCKED};
+use crate::server::state::waits::{Blocked, End, NEW_ROLE, UNBLOCKED};
 use crate::server::state::{Run, TaskCtx};
 use crate::server::told::output::{close_now, settle};
 use futures_lite::future::or;
@@ -166,6 +167,10 @@ async fn wait_until(ctx: &TaskCtx, until_us: u64, is_done: impl Fn() -> bool) ->
     client.state.borrow_mut().flow.blocked = false;
     match blocked.end.get() {
         Some(End::Error) => Err(UNBLOCKED),
+        Some(End::NewRole) => {
+            client.state.borrow_mut().session.close = Close::AfterReplies;
+            Err(NEW_ROLE)
+        }
         _ => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{container_spec, server_spec};
 use crate::command::spec::flag::{
-    ALLOW_BUSY, MAY_REPLICATE, MOVABLE_KEYS, NO_MANDATORY_KEYS, NO_SCRIPT, READ, SKIP_MONITOR, STALE,
+    ALLOW_BUSY, BY_CALLEE, MAY_REPLICATE, MOVABLE_KEYS, NO_MANDATORY_KEYS, NO_SCRIPT, READ, SKIP_MONITOR, STALE,
 };
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::resp::{Error, Request, Result};
@@ -17,7 +17,7 @@ pub(super) const fn call_spec(name: &'static str, flags: u32, since: &'static st
     Spec {
         name,
         arity: -3,
-        flags: flags | NO_SCRIPT | SKIP_MONITOR | STALE | MOVABLE_KEYS | NO_MANDATORY_KEYS,
+        flags: flags | NO_SCRIPT | SKIP_MONITOR | STALE | MOVABLE_KEYS | NO_MANDATORY_KEYS | BY_CALLEE,
         keys: Keys::COUNTED_LATER,
         group: Group::Scripting,
         since,

@@ -1,6 +1,6 @@
 //! What a command calls: a script, or a function of a library.
 
-use crate::command::spec::flag::MAY_REPLICATE;
+use crate::command::spec::flag::{BY_CALLEE, DENY_OOM, MAY_REPLICATE, STALE, WRITE};
 use crate::lua::Machine;
 use crate::observe::log;
 use crate::resp::{Error, Request, Result};
@@ -32,22 +32,33 @@ pub fn find(server: &Server, calls: Calls, request: Request) -> Result<(Callee, 
     Ok((callee, keys))
 }
 
-/// A command's flags, as the gate looks at them: a call of what has promised not to write is no change, whatever its
-/// command may do.
+/// A command's flags, as conditions look at them: where a script is called that says what it needs, that counts, whatever
+/// its command may do.
 pub fn flags_of(server: &Server, command: &Command, request: Request) -> u32 {
-    match command.run {
-        Run::Script(calls) if never_writes(server, calls, request) => command.spec.flags & !MAY_REPLICATE,
-        _ => command.spec.flags,
-    }
+    let Run::Script(calls) = command.run else { return command.spec.flags };
+    let flags = command.spec.flags & !BY_CALLEE;
+    declared(server, calls, request).map_or(flags, |declared| with_declared(flags, declared))
 }
 
-/// Whether what is called has promised not to write.
-fn never_writes(server: &Server, calls: Calls, request: Request) -> bool {
+/// What is called says this of itself, if anything.
+fn declared(server: &Server, calls: Calls, request: Request) -> Option<Flags> {
     if calls.by == By::Source {
         // It may not come to be called: it is not kept for that.
-        return Header::parse(request.arg(1)).is_ok_and(|header| header.flags.has(Flags::NO_WRITES));
+        let header = Header::parse(request.arg(1)).ok()?;
+        return (header.bytes > 0).then_some(header.flags);
     }
-    find(server, calls, request).is_ok_and(|(callee, _)| callee.never_writes())
+    find(server, calls, request).ok()?.0.declared()
+}
+
+/// The flags of a call of what declares these.
+fn with_declared(flags: u32, declared: Flags) -> u32 {
+    let may_write = !declared.has(Flags::NO_WRITES);
+    let needs_memory = may_write && !declared.has(Flags::ALLOW_OOM);
+    let when = |holds: bool, flag: u32| if holds { flag } else { 0 };
+    (flags & !(STALE | DENY_OOM | WRITE | MAY_REPLICATE))
+        | when(may_write, WRITE)
+        | when(needs_memory, DENY_OOM)
+        | when(declared.has(Flags::ALLOW_STALE), STALE)
 }
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
@@ -92,13 +103,17 @@ impl Callee {
         self.flags().has(Flags::NO_WRITES)
     }
 
-    /// It could have promised not to write, and has not. (A script without a first line for that is held to nothing.)
+    /// What it says of itself. (A script without a first line for that is held to nothing.)
+    fn declared(&self) -> Option<Flags> {
+        match self {
+            Callee::Script(script) if script.source.header.bytes == 0 => None,
+            _ => Some(self.flags()),
+        }
+    }
+
+    /// It could have promised not to write, and has not.
     fn may_write(&self) -> bool {
-        let has_flags = match self {
-            Callee::Script(script) => script.source.header.bytes > 0,
-            Callee::Function(..) => true,
-        };
-        has_flags && !self.never_writes()
+        self.declared().is_some_and(|declared| !declared.has(Flags::NO_WRITES))
     }
 
     /// It has said that it may run where memory is short.
@@ -106,9 +121,10 @@ impl Callee {
         self.flags().has(Flags::ALLOW_OOM)
     }
 
-    /// It could have said that it may run where memory is short, or that it does not write, and has not.
-    pub fn needs_memory(&self) -> bool {
-        self.may_write() && !self.allows_oom()
+    /// What the conditions ask it for before it begins. (What says nothing of itself is asked for each of its commands, but
+    /// never shows old data.)
+    pub fn flags_asked(&self) -> u32 {
+        self.declared().map_or(0, |declared| with_declared(0, declared))
     }
 
     fn conduct(&self) -> &Conduct {

@@ -1,19 +1,20 @@
 //! Who runs the commands of a script: at once where it is on this shard and may touch their keys, else it says that
 //! somebody has to.
 
+use super::callee::Callee;
 use super::here;
 use super::plan;
 use super::scatter::run_whole;
 use super::split::{self, Route, Routes};
 use crate::clock::{Now, store_us};
-use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, WRITE};
+use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE};
 use crate::command::{self, Saved, other_database};
 use crate::config::UndeclaredKeys;
 use crate::keyspace::{Key, Kind, Tracker};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::script::{Answer, Host};
+use crate::server::admit::{Asked, Conditions, Flags, Gate, Standing, admit_in_script};
 use crate::server::client::session::Session;
-use crate::server::gate::{Conditions, Gate, Paused, Refusal, Standing, refusal};
 use crate::server::state::{Command, Found, Run, Server};
 use crate::server::told::monitor;
 use crate::shard::{At, EVERYTHING, Lock, Space};
@@ -75,33 +76,18 @@ impl Caller {
     /// For a script that is called at this place, with these keys, and which may say that it runs whatever memory there is.
     /// Before it begins room is made for it.
     pub fn new(server: &Rc<Server>, at: At, routes: &[Route], now: Now, allows_oom: bool) -> Caller {
-        // Whether it may be called was asked already; what stands in the way of that does not in its commands'.
-        let standing = Standing { authenticated: true, ..Standing::default() };
-        let config = server.shard.config();
-        let debug = config.enable_debug_command;
-        let monitored = monitor::is_monitored(server);
-        let full = !allows_oom && server.shard.space() == Space::None;
-        let unsaved = server.global.snapshots.stops_writes(&config);
-        let conditions = Conditions {
-            has_password: false,
-            debug,
-            paused: Paused::No,
-            monitored,
-            busy: false,
-            full,
-            short: false,
-            loading: false,
-            unsaved,
-            unlogged: server.global.log.refuses_writes(),
-        };
+        let standing = Standing { in_script: true, reads_only: !at.write, ..Standing::default() };
+        // What it needs others need not give back first.
+        let space = if server.shard.space() == Space::None && !allows_oom { Space::None } else { Space::Enough };
+        let conditions = server.conditions(space);
         Caller {
             server: server.clone(),
-            gate: Gate::of(standing, conditions),
+            gate: Gate::of_script(standing, &conditions),
             standing,
             conditions,
             allows_oom,
             read_only: !at.write,
-            is_strict: config.script_undeclared_keys == UndeclaredKeys::Deny,
+            is_strict: server.shard.config().script_undeclared_keys == UndeclaredKeys::Deny,
             no_touch: !at.touch.uses(),
             tracker: at.tracker,
             db: Cell::new(at.db),
@@ -168,21 +154,11 @@ impl Caller {
         if !command.spec.accepts(request.len()) {
             return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
         }
-        if command.spec.has(NO_SCRIPT) {
-            return Err(Error::text("ERR This Redis command is not allowed from script"));
-        }
         if !self.gate.admits(command.spec.flags) {
-            let log_trouble = || self.server.global.log.failure();
-            let (conditions, name) = (self.conditions(), command.full_name);
-            if let Refusal::Error(error) = refusal(self.standing, conditions, &command.spec, name, log_trouble) {
-                return Err(error);
-            }
+            self.ask(command.full_name, command.spec.flags, self.standing)?;
         }
         if command.spec.has(DENY_OOM) && !self.allows_oom && self.server.shard.is_past_bound() {
             return Err(Error::OutOfMemory);
-        }
-        if self.read_only && command.spec.flags & (WRITE | MAY_REPLICATE) != 0 {
-            return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
         if let Run::Data(command::Run::Blocking(blocking)) = command.run
             && blocking.kind == Kind::Stream
@@ -194,13 +170,27 @@ impl Caller {
         Ok(command)
     }
 
-    pub fn is_short_of_memory(&self) -> bool {
-        self.conditions.full
+    /// Whether the script may begin, by what it has promised.
+    pub fn may_begin(&self, callee: &Callee) -> Result {
+        self.ask("", callee.flags_asked(), Standing { in_script: false, ..self.standing })
     }
 
-    /// What has written already may go on where memory is short.
+    fn ask(&self, full_name: &str, flags: u32, standing: Standing) -> Result {
+        admit_in_script(&Asked {
+            full_name,
+            flags: Flags::of(flags),
+            standing,
+            conditions: self.conditions(),
+            log_trouble: &|| self.server.global.log.failure(),
+        })
+    }
+
+    /// What has written already goes on to its end.
     fn conditions(&self) -> Conditions {
-        Conditions { full: self.conditions.full && !self.has_written.get(), ..self.conditions }
+        if !self.has_written.get() {
+            return self.conditions;
+        }
+        Conditions { full: false, unsaved: false, unlogged: false, read_only: false, ..self.conditions }
     }
 
     fn at(&self, command: &Command, proto: Proto, routes: &[Route]) -> At {

@@ -10,7 +10,7 @@ use super::{atomic, callee, coordinate, exec, here, scatter, script, single, tas
 use crate::command;
 use crate::command::governed::{self, refuses_pairs};
 use crate::resp::{Error, Request, Result, printable};
-use crate::server::gate::{self, Refusal};
+use crate::server::admit::{Admission, Flags};
 use crate::server::state::{Command, Found, Run};
 use crate::server::told::monitor;
 use crate::shard::At;
@@ -132,27 +132,27 @@ fn count(turn: &mut Turn) {
     commands.set(commands.get() + 1);
 }
 
-/// Nothing where it may run in spite of a script that has run for long.
+/// Nothing where it may run all the same.
 #[cold]
 fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Found) -> Option<Progress> {
-    let log_trouble = || turn.server.global.log.failure();
-    match gate::refusal(turn.session.standing(), turn.conditions, &command.spec, command.full_name, log_trouble) {
-        Refusal::Error(error) => Some(refuse(turn, request, found, error)),
-        Refusal::WithRoom => Some(turn.wait_for_room()),
-        Refusal::Later => match in_the_way::of(turn, command, request) {
-            Some(Way::Refused(text)) => Some(refuse(turn, request, found, Error::text(text))),
-            Some(Way::Held) => Some(Progress::NotYet),
-            None => pause(turn, command, request),
-        },
+    let flags = Flags::of(callee::flags_of(turn.server, command, request));
+    let mut conditions = turn.conditions;
+    loop {
+        match turn.admit(command, flags, conditions) {
+            Admission::Runs => return None,
+            Admission::Refused(error) => return Some(refuse(turn, request, found, error)),
+            Admission::WithRoom => return Some(turn.wait_for_room()),
+            Admission::UnlessBusy => match in_the_way::of(turn, command, request) {
+                Some(Way::Refused(text)) => return Some(refuse(turn, request, found, Error::text(text))),
+                Some(Way::Held) => return Some(Progress::NotYet),
+                None => conditions.busy = false,
+            },
+            Admission::Paused => {
+                turn.session.last_command = command.full_name;
+                return Some(turn.pause());
+            }
+        }
     }
-}
-
-fn pause(turn: &mut Turn, command: &Command, request: Request) -> Option<Progress> {
-    if turn.gate_past_scripts().admits(callee::flags_of(turn.server, command, request)) {
-        return None;
-    }
-    turn.session.last_command = command.full_name;
-    Some(turn.pause())
 }
 
 /// Answers a request that cannot run. In a transaction, none of it will.

@@ -17,10 +17,11 @@ use super::task::{Call, spawn};
 use super::turn::{Progress, Turn};
 use super::watch::{check_watched, unwatch, watched_args};
 use crate::clock::store_us;
-use crate::command::spec::flag::DENY_OOM;
+use crate::command::spec::flag::TELLS_HEALTH;
 use crate::command::{self, CommandId};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
+use crate::server::admit::{Admission, Conditions};
 use crate::server::client::multi::{Multi, Verb};
 use crate::server::client::replies::ExecGather;
 use crate::server::client::session::{Close, ReplyMode};
@@ -38,7 +39,8 @@ pub fn is_done_at_once(command: &Command) -> bool {
 
 /// Queues a command of a connection that is between MULTI and EXEC.
 pub fn queue(turn: &mut Turn, command: &Command, request: Request) {
-    let flags = callee::flags_of(turn.server, command, request);
+    // (EXEC is not asked whether the server is well.)
+    let flags = callee::flags_of(turn.server, command, request) & !TELLS_HEALTH;
     let Some(multi) = &mut turn.session.multi else { return };
     let limit = turn.server.shard.config().client_query_buffer_limit_bytes;
     if multi.bytes() + request.bytes() > limit {
@@ -113,19 +115,19 @@ fn exec(turn: &mut Turn) -> Progress {
 }
 
 fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
-    if turn.conditions.full && multi.flags.any_has(DENY_OOM) {
-        let error = abort(turn, &Error::OutOfMemory);
-        return turn.fail(turn.server.exec, error);
-    }
-    if turn.conditions.short && multi.flags.any_has(DENY_OOM) {
-        return turn.wait_for_room();
-    }
-    // None of them was refused when it was queued: what may be in their way by now is a pause. (Scripts are not: EXEC was
-    // admitted.)
-    if !turn.gate_past_scripts().admits_all(multi.flags) {
-        return turn.pause();
-    }
     let server = turn.server;
+    // Each of them was admitted when it was queued, and things may be otherwise now. (No script is in their way: EXEC was
+    // admitted.)
+    let exec = server.table.get(server.exec);
+    match turn.admit(exec, multi.flags, Conditions { busy: false, ..turn.conditions }) {
+        Admission::Runs | Admission::UnlessBusy => {}
+        Admission::Refused(error) => {
+            let error = abort(turn, &error);
+            return turn.fail(server.exec, error);
+        }
+        Admission::WithRoom => return turn.wait_for_room(),
+        Admission::Paused => return turn.pause(),
+    }
     let shard = &server.shard;
     let plan = Plan::of(server, multi, turn.session);
     match plan.way {

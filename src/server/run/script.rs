@@ -279,9 +279,7 @@ impl What {
     /// Who runs its commands, if there is memory for it.
     fn caller(&self, server: &Rc<Server>, now: Now) -> Result<Caller> {
         let caller = Caller::new(server, self.at, &self.routes, now, self.callee.allows_oom());
-        if caller.is_short_of_memory() && self.callee.needs_memory() {
-            return Err(Error::OutOfMemory);
-        }
+        caller.may_begin(&self.callee)?;
         Ok(caller)
     }
 

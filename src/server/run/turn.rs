@@ -4,10 +4,10 @@ use crate::clock::realtime_us;
 use crate::command::CommandId;
 use crate::command::spec::flag::SKIP_SLOWLOG;
 use crate::resp::{Error, Reply, Request};
+use crate::server::admit::{Admission, Asked, Conditions, Flags, Gate, admit};
 use crate::server::client::replies::Replies;
 use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::client::{ClientRef, Flow};
-use crate::server::gate::{Conditions, Gate};
 use crate::server::state::slowlog::{Entry, SlowLog};
 use crate::server::state::{Command, Run, Server};
 use crate::shard::At;
@@ -101,12 +101,18 @@ impl Turn<'_> {
 
     /// To be called when a command has changed what the connection may do.
     pub fn set_gate(&mut self) {
-        self.session.gate = Gate::of(self.session.standing(), self.conditions);
+        self.session.gate = Gate::of(self.session.standing(), &self.conditions);
     }
 
-    /// The gate for what no script is in the way of.
-    pub fn gate_past_scripts(&self) -> Gate {
-        Gate::of(self.session.standing(), Conditions { busy: false, full: false, short: false, ..self.conditions })
+    /// What becomes of a command under conditions, with flags of its own, or of those that EXEC runs.
+    pub fn admit(&self, command: &Command, flags: Flags, conditions: Conditions) -> Admission {
+        admit(&Asked {
+            full_name: command.full_name,
+            flags,
+            standing: self.session.standing(),
+            conditions,
+            log_trouble: &|| self.server.global.log.failure(),
+        })
     }
 
     /// In which place a command of this connection runs.

@@ -17,7 +17,7 @@ use crate::net::sleep;
 use crate::resp::{Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::client::session::Close;
-use crate::server::state::waits::{Blocked, End, UNBLOCKED};
+use crate::server::state::waits::{Blocked, End, NEW_ROLE, UNBLOCKED};
 use crate::server::state::{Server, TaskFuture};
 use crate::server::told::output::{close_now, settle};
 use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
@@ -173,6 +173,10 @@ impl Wait {
         match end {
             End::Timeout => self.blocking.nil.write(&mut reply),
             End::Error => reply.error(UNBLOCKED),
+            End::NewRole => {
+                reply.error(NEW_ROLE);
+                self.client.state.borrow_mut().session.close = Close::AfterReplies;
+            }
             End::Gone => {}
         }
         out
@@ -302,6 +306,17 @@ fn by_shard(shard: &Shard, request: Request, indexes: impl Iterator<Item = usize
         }
     }
     keys
+}
+
+/// This server follows another from now on, or does not any more: nobody waits for what is pushed here.
+pub async fn unblock_all(server: &Rc<Server>) {
+    let of_shard = |shard: Rc<Shard>| async move {
+        let server = Server::of(&shard);
+        for client in server.waits.clients() {
+            unblock(&server, client, End::NewRole).await;
+        }
+    };
+    server.shard.call_all_later(of_shard).await;
 }
 
 /// Ends a connection's wait; whether it waited. Where somebody is about to serve it, that decides.

@@ -8,6 +8,7 @@ use crate::persist::aof::manifest::{Entry, Manifest};
 use crate::persist::aof::steps::Steps;
 use crate::persist::claim::{Claim, claim};
 use crate::persist::disk::{Appendable, Disk, RealDisk, append_all};
+use crate::persist::reading::begun_s;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -61,7 +62,7 @@ impl Files {
 
     /// Puts another manifest in place of the one that is there.
     pub fn set_manifest(&mut self, manifest: Manifest) -> io::Result<()> {
-        let text = manifest.text() + &self.steps.text(&manifest, store_us() / 1000);
+        let text = manifest.text() + &self.steps.text(&manifest);
         self.disk.replace(&self.manifest_path(), text.as_bytes())?;
         self.steps.follow(&manifest);
         self.manifest = manifest;
@@ -72,11 +73,13 @@ impl Files {
     pub fn read_manifest(&mut self, text: &str, clock: &Clock) -> Result<(), String> {
         self.manifest = Manifest::parse(text)?;
         let wall_offset_ms = clock.wall_offset_ms();
-        self.steps = Steps::parse(text, &self.manifest, wall_offset_ms, store_us() / 1000);
+        let begun_s = self.manifest.base.as_ref().and_then(|base| begun_s(&self.path(&base.name)));
+        let begun_ms = begun_s.map(|s| s.saturating_mul(1000).saturating_sub_unsigned(store_us() / 1000));
+        self.steps = Steps::parse(text, &self.manifest, wall_offset_ms, begun_ms);
         let behind_ms = self.steps.offset_ms() - wall_offset_ms;
         if behind_ms > BEHIND_MS {
             log::warning(format_args!(
-                "The clock is {behind_ms} ms behind the moment at which the manifest of the append only file was written: \
+                "The clock is {behind_ms} ms behind the moment at which the base of the append only file was begun: \
                  lifetimes go on as of then"
             ));
         }

@@ -3,6 +3,7 @@
 
 use super::appending::Appending;
 use super::busy::LastingScripts;
+use super::role::Role;
 use super::snapshots::Snapshots;
 use crate::clock::store_us;
 use crate::config::Config;
@@ -55,6 +56,7 @@ pub struct Global {
     pub scripts: Arc<Shelf>,
     /// The sources of all functions.
     pub libraries: Arc<Libraries>,
+    pub role: Role,
     pub snapshots: Snapshots,
     /// The log of all changes, and what is done about it.
     pub log: Arc<Log>,
@@ -104,6 +106,7 @@ impl Global {
             lasting_scripts: LastingScripts::default(),
             scripts: Arc::default(),
             libraries: Arc::default(),
+            role: Role::default(),
             snapshots,
             log: Log::new(bells.clone()),
             appending: Appending::default(),

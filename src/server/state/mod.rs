@@ -8,17 +8,20 @@
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
-//! | `global.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
+//! | `conditions.rs` | what is said at a moment of everybody who asks for something |
+//! | `global.rs`, `role.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
 
 pub mod appending;
 pub mod busy;
 pub mod client_memory;
+pub mod conditions;
 pub mod files;
 pub mod follower;
 pub mod global;
 pub mod held_up;
 pub mod logging;
 pub mod monitors;
+pub mod role;
 pub mod scripting;
 pub mod shown;
 pub mod slowlog;

@@ -28,12 +28,16 @@ pub enum End {
     Timeout,
     /// With an error.
     Error,
+    /// The server is not what it was: with an error, and with the connection.
+    NewRole,
     /// The connection is gone.
     Gone,
 }
 
 /// The answer of a command whose wait CLIENT UNBLOCK has ended with an error.
 pub const UNBLOCKED: Error = Error::text("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+pub const NEW_ROLE: Error =
+    Error::text("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)");
 
 impl Blocked {
     /// Ends the wait, unless somebody is about to serve it: from now on nobody does. Whether it did.
@@ -59,6 +63,11 @@ impl Waits {
 
     pub fn remove(&self, client: u64) {
         self.0.borrow_mut().remove(&client);
+    }
+
+    /// The connections that wait.
+    pub fn clients(&self) -> Vec<u64> {
+        self.0.borrow().keys().copied().collect()
     }
 
     pub fn of(&self, client: u64) -> Option<Rc<Blocked>> {

@@ -17,11 +17,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Whether somebody, on whatever shard, sees what this shard's connections do.
-pub fn is_monitored(server: &Server) -> bool {
-    server.global.monitors.iter().any(|monitors| monitors.load(Ordering::Acquire) > 0)
-}
-
 /// From now on a connection sees all commands.
 pub fn begin(server: &Server, session: &mut Session) {
     let Some(client) = server.client(session.peer.id) else { return };

@@ -2,25 +2,26 @@
 
 use super::journal;
 use crate::clock::store_us;
-use crate::config::{DebugCommand, PipelineOrder};
+use crate::config::PipelineOrder;
 use crate::net::{Line, Transport, rung_outside, sleep};
 use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
+use crate::server::admit::Gate;
 use crate::server::client::replies::Replies;
 use crate::server::client::session::{Close, Peer, Session};
 use crate::server::client::{Client, ClientRef, State};
-use crate::server::gate::{Conditions, Gate, Paused};
 use crate::server::run::dispatch;
 use crate::server::run::received::{End, Received};
 use crate::server::run::replayed::REPLAYED_BYTES;
 use crate::server::run::turn::{Progress, Turn};
 use crate::server::run::watch::unwatch;
 use crate::server::state::Server;
+use crate::server::state::conditions::of_the_past;
 use crate::server::told::monitor;
 use crate::server::told::output::{check_output, close_now, condemn, hold_for_settled, settle};
 use crate::server::told::pubsub::publish_counts;
 use crate::server::told::tracking;
-use crate::shard::{Pace, Space};
+use crate::shard::Pace;
 use futures_lite::future::or;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -257,23 +258,9 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     }
     let config = server.shard.config();
     let space = server.shard.space();
-    let conditions = Conditions {
-        has_password: !config.requirepass.is_empty(),
-        debug: config.enable_debug_command,
-        paused: paused(server),
-        monitored: monitor::is_monitored(server),
-        busy: server.global.lasting_scripts.any(),
-        full: space == Space::None,
-        short: space == Space::Soon,
-        loading: server.global.snapshots.is_loading(),
-        unsaved: server.global.snapshots.stops_writes(&config),
-        unlogged: server.global.log.refuses_writes(),
-    };
+    let conditions = if client.replays { of_the_past() } else { server.conditions(space) };
     let strict = config.pipeline_order == PipelineOrder::Strict;
-    // Nothing is in the way of what has been.
-    let conditions =
-        if client.replays { Conditions { debug: DebugCommand::Yes, ..Conditions::none() } } else { conditions };
-    state.session.gate = Gate::of(state.session.standing(), conditions);
+    state.session.gate = Gate::of(state.session.standing(), &conditions);
     state.session.used_us = server.shard.clock.now().us;
     state.flow.waiting = false;
     let mut used = 0;
@@ -330,17 +317,6 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
 fn must_wait_for_memory(server: &Server, client: &Client, state: &State, bytes: &[u8]) -> bool {
     let is_spared = client.replays || state.session.no_evict || state.session.follows;
     !is_spared && server.client_memory.must_wait(bytes.len(), state.unsent())
-}
-
-fn paused(server: &Server) -> Paused {
-    let global = &server.global;
-    if global.pause_until_us.load(Ordering::Relaxed) <= server.shard.clock.now().us {
-        Paused::No
-    } else if global.pause_all.load(Ordering::Relaxed) {
-        Paused::All
-    } else {
-        Paused::Writes
-    }
 }
 
 /// Lets paused connections go on when the time has come.

@@ -1,0 +1,13 @@
+//! Data that is still being loaded.
+
+use super::{Admission, Asked, Conditions, Standing, Words};
+use crate::command::spec::flag::LOADING;
+use crate::resp::Error;
+
+pub fn words(_: Standing, conditions: &Conditions) -> Words {
+    Words::requiring(conditions.loading, LOADING)
+}
+
+pub fn answer(_: &Asked) -> Admission {
+    Admission::Refused(Error::text("LOADING Redis is loading the dataset in memory"))
+}

@@ -1,0 +1,16 @@
+//! CLIENT PAUSE.
+
+use super::{Admission, Asked, Conditions, NOTHING, Paused, Standing, Words};
+use crate::command::spec::flag::{MAY_REPLICATE, WRITE};
+
+pub fn words(_: Standing, conditions: &Conditions) -> Words {
+    match conditions.paused {
+        Paused::No => Words::default(),
+        Paused::Writes => Words::denying(true, WRITE | MAY_REPLICATE),
+        Paused::All => Words::requiring(true, NOTHING),
+    }
+}
+
+pub fn answer(_: &Asked) -> Admission {
+    Admission::Paused
+}

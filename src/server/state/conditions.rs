@@ -1,0 +1,49 @@
+//! What is said at a moment of everybody who asks for something.
+
+use super::Server;
+use crate::config::DebugCommand;
+use crate::server::admit::{Conditions, Paused};
+use crate::shard::Space;
+use std::sync::atomic::Ordering;
+
+impl Server {
+    /// For a connection, where there is so much memory.
+    pub fn conditions(&self, space: Space) -> Conditions {
+        let (config, global) = (self.shard.config(), &self.global);
+        Conditions {
+            has_password: !config.requirepass.is_empty(),
+            debug: config.enable_debug_command,
+            paused: self.paused(),
+            monitored: self.is_monitored(),
+            busy: global.lasting_scripts.any(),
+            full: space == Space::None,
+            short: space == Space::Soon,
+            loading: global.snapshots.is_loading(),
+            unsaved: global.snapshots.stops_writes(&config),
+            unlogged: global.log.refuses_writes(),
+            read_only: global.role.is_read_only(),
+            stale: global.role.is_stale(),
+        }
+    }
+
+    /// Whether somebody, on whatever shard, sees what this shard's connections do.
+    fn is_monitored(&self) -> bool {
+        self.global.monitors.iter().any(|monitors| monitors.load(Ordering::Acquire) > 0)
+    }
+
+    fn paused(&self) -> Paused {
+        let global = &self.global;
+        if global.pause_until_us.load(Ordering::Relaxed) <= self.shard.clock.now().us {
+            Paused::No
+        } else if global.pause_all.load(Ordering::Relaxed) {
+            Paused::All
+        } else {
+            Paused::Writes
+        }
+    }
+}
+
+/// For what a log says: nothing is in the way of what has been.
+pub fn of_the_past() -> Conditions {
+    Conditions { debug: DebugCommand::Yes, ..Conditions::default() }
+}
