@@ -6,12 +6,13 @@ use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::{self, Counting, Jemalloc};
-use emberdb::server::{self, Global, listen, make_room_for, table, watch_signals};
+use emberdb::server::{self, Global, listen, make_room_for, pages, table, watch_signals};
 use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,15 +88,21 @@ fn start(mut config: Config) -> Result<(), String> {
     check_locked_memory(shards)?;
     fit_clients(&mut config, shards)?;
     let sockets = listen::open(&config).map_err(|error| error.to_string())?;
+    let of_pages = pages::open(&config).map_err(|error| error.to_string())?;
     if !config.pidfile.is_empty() {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
             .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
     }
-    serve(config, shards, &cores, sockets)
+    serve(config, shards, &cores, (sockets, of_pages))
 }
 
 /// Starts a thread for each shard and waits for them; they end with the process.
-fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets: Vec<OwnedFd>) -> Result<(), String> {
+fn serve(
+    config: Config,
+    shards: usize,
+    cores: &[core_affinity::CoreId],
+    (sockets, of_pages): (Vec<OwnedFd>, Vec<TcpListener>),
+) -> Result<(), String> {
     let (version, id) = (env!("CARGO_PKG_VERSION"), std::process::id());
     log::notice(format_args!("EmberDB {version} is starting, PID: {id}"));
     let bells = Bell::for_all(shards).map_err(|error| format!("Can't start the shards: {error}"))?;
@@ -103,11 +110,12 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
     let accepted = listen::accept(&sockets, &bells).map_err(|error| format!("Can't accept connections: {error}"))?;
     let hasher = Hasher::new(fastrand::u64(..), shards);
     let global = Arc::new(Global::new(config.clone(), bells.clone(), sockets));
+    let questions = pages::serve(of_pages, &global).map_err(|error| format!("Can't serve metrics: {error}"))?;
     let table = Arc::new(table());
     let shared = Shared { sequence: Arc::new(Sequence::new(shards)), ceiling: Ceiling::new(shards) };
     let port = config.port;
     let config = Arc::new(config);
-    let mut first = Some((accepted, signals));
+    let mut first = Some((accepted, signals, questions));
     let mut threads = Vec::new();
     let pinned = match config.pin_shards {
         PinShards::Auto => shards > 1 && shards == cores.len(),
@@ -145,8 +153,9 @@ fn serve(config: Config, shards: usize, cores: &[core_affinity::CoreId], sockets
             let serving = async move {
                 shard.start(links, transport);
                 server::start(&server);
-                if let Some((accepted, signals)) = first {
+                if let Some((accepted, signals, questions)) = first {
                     watch_signals(&server, signals);
+                    glommio::spawn_local(pages::answer(server.clone(), questions)).detach();
                     // Nobody is served until all shards are there: what is used before that says little.
                     server.shard.call_all(|_| ()).await;
                     listen::start(&server, accepted);

@@ -96,6 +96,25 @@ const OWN: &[Directive] = &[
         field: field!(port),
     },
     Directive {
+        name: "metrics-port",
+        group: Group::Network,
+        default: "0",
+        kind: Kind::Integer { min: 0, max: 65535, unit: "" },
+        mutable: false,
+        help: "TCP port on which /metrics (for Prometheus), /healthz and /readyz are served over HTTP; 0 = none. Where \
+               there is a `requirepass` /metrics asks for it, as basic or bearer authentication",
+        field: field!(metrics_port),
+    },
+    Directive {
+        name: "metrics-bind",
+        group: Group::Network,
+        default: "127.0.0.1",
+        kind: Kind::Addresses,
+        mutable: false,
+        help: "addresses of that listener, as for `bind`",
+        field: field!(metrics_bind),
+    },
+    Directive {
         name: "unixsocket",
         group: Group::Network,
         default: "",

@@ -11,9 +11,12 @@
 //!
 //! A transport calls a line from its own turn, one line at a time, and never while it is being called by one: a line
 //! may call back. What lines want to send is collected, and leaves at the end of the turn.
+//!
+//! `http.rs` is apart: pages for those who watch over the server, on a thread of their own.
 
 mod bell;
 mod buffers;
+pub mod http;
 mod notify;
 mod outside;
 mod ring;

@@ -12,6 +12,8 @@
 //! |---|---|
 //! | `start.rs`, `stop.rs` | the table of commands, what the shard calls, the tasks; the end |
 //! | `rows/` | the commands of this room, a file a family |
+//! | `pages.rs` | metrics, and whether the server is well, over HTTP |
+//! | `facts/` | what the server tells of itself, as data |
 //! | `kept/` | snapshots and the log: written, made anew, read at the start |
 //! | `wire/` | listening sockets, connections and their bytes |
 //! | `run/` | one request: may it run, which way does it run, and the ways |
@@ -22,7 +24,9 @@
 
 mod admit;
 mod client;
+mod facts;
 mod kept;
+pub mod pages;
 mod rows;
 mod run;
 mod start;

@@ -10,6 +10,7 @@ mod examples;
 mod functions;
 mod hostile;
 mod linearizability;
+mod metrics;
 mod propagation;
 mod pubsub;
 mod readme;

@@ -12,7 +12,6 @@ use crate::server::told::monitor;
 use crate::server::told::pubsub::publish_counts;
 use crate::server::told::tracking;
 use crate::server::wire::journal;
-use std::hint::black_box;
 
 /// Also for strangers, and in whatever state the server is.
 const ALWAYS: u32 = NO_SCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY;
@@ -160,22 +159,11 @@ pub(super) const DEFAULT_USER: &[u8] = b"default";
 /// Without a configured password any will do. Who fails stays who they were.
 fn authenticate(ctx: &mut SessionCtx, user: &[u8], password: &[u8]) -> Result {
     let config = ctx.server.shard.config();
-    let secret = config.requirepass.as_bytes();
-    if user != DEFAULT_USER || !(secret.is_empty() || is_secret(password, secret)) {
+    if user != DEFAULT_USER || !(config.requirepass.is_empty() || config.is_password(password)) {
         return Err(Error::WrongPass);
     }
     ctx.session.authenticated = true;
     Ok(())
-}
-
-/// Compares in a time that depends on the length of what was given, not on where it differs.
-fn is_secret(given: &[u8], secret: &[u8]) -> bool {
-    let mut differing = given.len() ^ secret.len();
-    for (index, byte) in given.iter().enumerate() {
-        let expected = secret.get(index).copied().unwrap_or_default();
-        differing |= usize::from(black_box(byte ^ expected));
-    }
-    differing == 0
 }
 
 fn hello(ctx: &mut SessionCtx, request: Request) -> Result {
@@ -235,17 +223,4 @@ fn describe_server(ctx: &mut SessionCtx) {
     reply.bulk(b"master");
     reply.bulk(b"modules");
     reply.array(0);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_whole_secret_is_the_secret() {
-        assert!(is_secret(b"secret", b"secret"));
-        for given in [&b""[..], b"s", b"secre", b"secreT", b"Secret", b"secret\0", b"secretsecret"] {
-            assert!(!is_secret(given, b"secret"), "{given:?}");
-        }
-    }
 }

@@ -1,7 +1,6 @@
 //! DEBUG: what tests need, where `enable-debug-command` allows it. Not a container, since whether it is allowed is
 //! asked before anything else.
 
-use super::LRU_CLOCK_BITS;
 use crate::clock::Now;
 use crate::command::dump::{self, Wall};
 use crate::command::keys::{encoding, refcount};
@@ -14,6 +13,7 @@ use crate::net;
 use crate::observe::log;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
 use crate::script::Catalog;
+use crate::server::facts::LRU_CLOCK_BITS;
 use crate::server::kept::loading;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving;

@@ -1,6 +1,5 @@
 //! EXPIRY: what operators ask and do about deadlines.
 
-use super::info::Snapshot;
 use super::policy;
 use super::{SLICE_US, container_spec};
 use crate::clock::store_us;
@@ -13,6 +12,7 @@ use crate::expiry::{KEYS_A_SLICE, purge_slice};
 use crate::keyspace::DeadWalk;
 use crate::net::{sleep, step_back};
 use crate::resp::{Error, Result};
+use crate::server::facts::Snapshot;
 use crate::server::state::{Run, TaskCtx};
 use crate::shard::{HELD_FOR, Shard};
 use std::rc::Rc;

@@ -1,11 +1,11 @@
 //! MEMORY: what keys take, and what everything else does.
 
-use super::info::{Snapshot, human};
 use super::{container_spec, server_spec};
 use crate::command;
 use crate::command::spec::{Row, Spec, tip};
 use crate::observe::{machine, memory};
 use crate::resp::{Reply, Result};
+use crate::server::facts::{Snapshot, human};
 use crate::server::state::{Run, TaskCtx};
 use std::fmt::Write;
 

@@ -30,9 +30,6 @@ use crate::command::spec::{Group, Keys, Row, Spec};
 /// again.
 const SLICE_US: u64 = 200;
 
-/// Moments at which keys were used are told as seconds in so many bits, which begin anew every half a year.
-const LRU_CLOCK_BITS: u32 = 24;
-
 /// A command about the server, without keys; what is empty is said by its row.
 const fn server_spec(
     name: &'static str,

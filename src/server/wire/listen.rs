@@ -11,7 +11,7 @@ use crate::server::state::global::Global;
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::fs::Permissions;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::rc::Rc;
@@ -49,19 +49,8 @@ const PORT_RETRY: Duration = Duration::from_millis(20);
 /// A port that is taken, by another EmberDB too (the sockets are not opened for sharing), or an address that this
 /// machine does not have. Addresses marked with `-` may be missing.
 pub fn open(config: &Config) -> Result<Vec<OwnedFd>, ListenError> {
-    let mut sockets: Vec<OwnedFd> = Vec::new();
-    let names = if config.port == 0 { &[][..] } else { &config.bind[..] };
-    for name in names {
-        let (name, optional) = name.strip_prefix('-').map_or((&name[..], false), |name| (name, true));
-        let addr = address(name, config.port).ok_or_else(|| ListenError::NoAddress(name.to_owned()))?;
-        match bind_patiently(addr, config.tcp_backlog) {
-            Ok(socket) => sockets.push(socket.into()),
-            Err(error) if optional && error.raw_os_error() != Some(libc::EADDRINUSE) => {
-                log::warning(format_args!("Not listening on {addr}: {error}"));
-            }
-            Err(error) => return Err(ListenError::Bind { addr: addr.to_string(), reason: reason(&error) }),
-        }
-    }
+    let tcp = open_tcp(&config.bind, config.port, config.tcp_backlog)?;
+    let mut sockets: Vec<OwnedFd> = tcp.into_iter().map(OwnedFd::from).collect();
     if !config.unixsocket.is_empty() {
         let socket = bind_unix(&config.unixsocket, config.unixsocketperm, config.tcp_backlog);
         let socket = socket.map_err(|error| ListenError::BindUnix {
@@ -71,6 +60,26 @@ pub fn open(config: &Config) -> Result<Vec<OwnedFd>, ListenError> {
         sockets.push(socket.into());
     }
     if sockets.is_empty() { Err(ListenError::Nothing) } else { Ok(sockets) }
+}
+
+/// Sockets at these addresses; none where the port is 0.
+///
+/// # Errors
+/// One of them, which was not said to be dispensable, cannot be had.
+pub fn open_tcp(names: &[String], port: u16, backlog: u32) -> Result<Vec<TcpListener>, ListenError> {
+    let mut sockets = Vec::new();
+    for name in if port == 0 { &[][..] } else { names } {
+        let (name, optional) = name.strip_prefix('-').map_or((&name[..], false), |name| (name, true));
+        let addr = address(name, port).ok_or_else(|| ListenError::NoAddress(name.to_owned()))?;
+        match bind_patiently(addr, backlog) {
+            Ok(socket) => sockets.push(socket.into()),
+            Err(error) if optional && error.raw_os_error() != Some(libc::EADDRINUSE) => {
+                log::warning(format_args!("Not listening on {addr}: {error}"));
+            }
+            Err(error) => return Err(ListenError::Bind { addr: addr.to_string(), reason: reason(&error) }),
+        }
+    }
+    Ok(sockets)
 }
 
 /// A socket that a server left behind is replaced, as Redis does; any other file stays and is an error.

@@ -40,6 +40,7 @@ pub struct Snapshot {
     /// Buffers that are kept for reuse; the slow log.
     pub kept_bytes: u64,
     pub slowlog_bytes: u64,
+    pub slowlog_entries: usize,
     pub commands: u64,
     pub input_bytes: u64,
     pub output_bytes: u64,
@@ -114,6 +115,7 @@ impl Snapshot {
         snapshot.connections = server.global.connections[shard.id].load(Ordering::Relaxed);
         snapshot.kept_bytes = server.shard.kept_bytes() as u64;
         snapshot.slowlog_bytes = server.slowlog.borrow().bytes() as u64;
+        snapshot.slowlog_entries = server.slowlog.borrow().ids().count();
         snapshot.commands = server.stats.commands.get();
         snapshot.input_bytes = server.stats.input_bytes.get();
         snapshot.output_bytes = server.stats.output_bytes.get();
@@ -245,6 +247,7 @@ impl Snapshot {
         self.client_bytes += other.client_bytes;
         self.kept_bytes += other.kept_bytes;
         self.slowlog_bytes += other.slowlog_bytes;
+        self.slowlog_entries += other.slowlog_entries;
         self.commands += other.commands;
         self.input_bytes += other.input_bytes;
         self.output_bytes += other.output_bytes;

@@ -1,0 +1,272 @@
+//! A small HTTP server on a thread of its own: a few pages for those who watch over the server (`GET`, no bodies, a connection
+//! a request). Nothing that its clients do reaches a shard: how many they are, how slow and how long is bounded here.
+
+use mio::event::Event;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+/// At the same time. Should there be more, then the oldest goes that has not asked yet.
+const CONNECTIONS: usize = 64;
+const HEAD_BYTES: usize = 8 * 1024;
+const HEADERS: usize = 64;
+/// From the connection to its end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What is still sent to a connection that has its answer is read for so long: else a reset overtakes the answer.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// What is asked for.
+pub struct Asked<'a> {
+    /// Without what follows a question mark.
+    pub path: &'a str,
+    /// The name by which the client knows the server.
+    pub host: Option<&'a str>,
+    pub authorization: Option<&'a [u8]>,
+}
+
+pub struct Page {
+    pub status: u16,
+    /// Its content type.
+    pub kind: &'static str,
+    /// More lines of the head, each with its end.
+    pub headers: &'static str,
+    pub body: Vec<u8>,
+}
+
+impl Page {
+    pub fn text(status: u16, body: &str) -> Page {
+        Page { status, kind: "text/plain; charset=utf-8", headers: "", body: body.as_bytes().to_vec() }
+    }
+
+    fn write(self, is_head: bool) -> Vec<u8> {
+        let Page { status, kind, headers, body } = self;
+        let reason = match status {
+            200 => "OK",
+            400 => "Bad Request",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            431 => "Request Header Fields Too Large",
+            503 => "Service Unavailable",
+            _ => "Error",
+        };
+        let mut out = format!(
+            "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n{headers}\r\n",
+            body.len()
+        )
+        .into_bytes();
+        if !is_head {
+            out.extend_from_slice(&body);
+        }
+        out
+    }
+}
+
+/// Serves what is asked for on these sockets, in a thread of its own.
+///
+/// # Errors
+/// There is no thread, or nothing to wait with.
+pub fn serve(sockets: Vec<std::net::TcpListener>, page: impl FnMut(&Asked) -> Page + Send + 'static) -> io::Result<()> {
+    let poll = Poll::new()?;
+    let mut listeners = Vec::new();
+    for (index, socket) in sockets.into_iter().enumerate() {
+        socket.set_nonblocking(true)?;
+        let mut listener = TcpListener::from_std(socket);
+        poll.registry().register(&mut listener, Token(index), Interest::READABLE)?;
+        listeners.push(listener);
+    }
+    let next = listeners.len();
+    let server = Server { poll, listeners, connections: HashMap::new(), next, page };
+    std::thread::Builder::new().name("http".to_owned()).spawn(move || server.run())?;
+    Ok(())
+}
+
+struct Server<F> {
+    poll: Poll,
+    listeners: Vec<TcpListener>,
+    connections: HashMap<usize, Connection>,
+    next: usize,
+    page: F,
+}
+
+struct Connection {
+    stream: TcpStream,
+    until: Instant,
+    input: Vec<u8>,
+    /// Once it has asked.
+    answer: Option<Vec<u8>>,
+    sent: usize,
+}
+
+/// Whether a connection stays.
+enum Outcome {
+    Stays,
+    Ends,
+}
+
+impl<F: FnMut(&Asked) -> Page> Server<F> {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(CONNECTIONS);
+        loop {
+            let until = self.connections.values().map(|connection| connection.until).min();
+            let wait = until.map(|until| until.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+            match self.poll.poll(&mut events, wait) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return,
+                _ => {}
+            }
+            for event in &events {
+                self.take(event);
+            }
+            let now = Instant::now();
+            self.connections.retain(|_, connection| connection.until > now);
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
+        let Token(token) = event.token();
+        if token < self.listeners.len() {
+            while let Ok((stream, _)) = self.listeners[token].accept() {
+                self.add(stream);
+            }
+        } else if let Some(connection) = self.connections.get_mut(&token)
+            && matches!(connection.go_on(&mut self.page), Outcome::Ends)
+        {
+            self.connections.remove(&token);
+        }
+    }
+
+    fn add(&mut self, mut stream: TcpStream) {
+        if self.connections.len() >= CONNECTIONS {
+            let asks_not = self.connections.iter().filter(|(_, connection)| connection.answer.is_none());
+            let oldest = asks_not.map(|(token, _)| *token).min().or_else(|| self.connections.keys().min().copied());
+            oldest.map(|token| self.connections.remove(&token));
+        }
+        let token = self.next;
+        self.next += 1;
+        if self.poll.registry().register(&mut stream, Token(token), Interest::READABLE | Interest::WRITABLE).is_ok() {
+            let until = Instant::now() + PATIENCE;
+            self.connections.insert(token, Connection { stream, until, input: Vec::new(), answer: None, sent: 0 });
+        }
+    }
+}
+
+impl Connection {
+    fn go_on(&mut self, page: &mut impl FnMut(&Asked) -> Page) -> Outcome {
+        let mut chunk = [0; 4096];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(0) if self.answer.as_ref().is_none_or(|answer| self.sent == answer.len()) => return Outcome::Ends,
+                Ok(0) => break,
+                Ok(_) if self.answer.is_some() => {}
+                Ok(bytes) => {
+                    self.input.extend_from_slice(&chunk[..bytes]);
+                    self.answer = answer(&self.input, page);
+                    if self.answer.is_some() {
+                        self.input = Vec::new();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Outcome::Ends,
+            }
+        }
+        let Some(answer) = &self.answer else { return Outcome::Stays };
+        while self.sent < answer.len() {
+            match self.stream.write(&answer[self.sent..]) {
+                Ok(bytes) => {
+                    self.sent += bytes;
+                    if self.sent == answer.len() {
+                        let _ = self.stream.shutdown(Shutdown::Write);
+                        self.until = self.until.min(Instant::now() + LINGER);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Outcome::Ends,
+            }
+        }
+        Outcome::Stays
+    }
+}
+
+/// The answer to what a connection has said, once that is all.
+fn answer(input: &[u8], page: &mut impl FnMut(&Asked) -> Page) -> Option<Vec<u8>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(input) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) if input.len() < HEAD_BYTES => return None,
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            return Some(Page::text(431, "The head of the request is too long.\n").write(false));
+        }
+        Err(_) => return Some(Page::text(400, "This is no request.\n").write(false)),
+    }
+    let is_head = request.method == Some("HEAD");
+    if !is_head && request.method != Some("GET") {
+        let page = Page { headers: "Allow: GET, HEAD\r\n", ..Page::text(405, "There are only pages to get.\n") };
+        return Some(page.write(false));
+    }
+    let header = |name: &str| {
+        request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+    };
+    let path = request.path.unwrap_or_default();
+    let asked = Asked {
+        path: path.split('?').next().unwrap_or_default(),
+        host: header("Host").and_then(|host| std::str::from_utf8(host).ok()),
+        authorization: header("Authorization"),
+    };
+    Some(page(&asked).write(is_head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn told(input: &[u8]) -> Option<String> {
+        let mut page = |asked: &Asked| Page::text(200, &format!("{} {:?}\n", asked.path, asked.host));
+        answer(input, &mut page).map(|answer| String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    #[test]
+    fn what_is_asked_is_answered_once_it_is_all_there() {
+        let request = b"GET /metrics?x=1 HTTP/1.1\r\nhost: here:9121\r\n\r\n";
+        for len in 0..request.len() {
+            assert_eq!(told(&request[..len]), None, "{len}");
+        }
+        let answer = told(request).expect("an answer");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n/metrics Some(\"here:9121\")\n")
+        );
+        let head = told(b"HEAD /metrics HTTP/1.1\r\n\r\n").expect("an answer");
+        assert!(head.contains("Content-Length: 14\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        let long = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(HEAD_BYTES));
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(HEADERS + 1));
+        for (input, status) in [
+            ("POST / HTTP/1.1\r\n\r\n", 405),
+            ("\x16\x03\x01\x02", 400),
+            ("GET /\r\n\r\n", 400),
+            (&long, 431),
+            (&many, 431),
+        ] {
+            let answer = told(input.as_bytes()).expect("an answer");
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_sent_panics(input in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = told(&input);
+        }
+    }
+}
