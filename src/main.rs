@@ -273,7 +273,7 @@ fn check_locked_memory(shards: usize) -> Result<(), String> {
 /// No more clients than there are open files for.
 fn fit_clients(config: &mut Config, shards: usize) -> Result<(), String> {
     let wanted = config.maxclients;
-    match make_room_for(wanted, shards) {
+    match make_room_for(wanted, shards, config) {
         Ok(()) => Ok(()),
         Err(0) => {
             Err(format!("The limit of open files leaves none for clients beside {shards} shards: raise it (ulimit -n)"))

@@ -1,6 +1,7 @@
 //! A small HTTP server on a thread of its own: a few pages for those who watch over the server (`GET`, no bodies, a connection
 //! a request). Nothing that its clients do reaches a shard: how many they are, how slow and how long is bounded here.
 
+use crate::observe::log;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
@@ -10,9 +11,11 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 /// At the same time. Should there be more, then the oldest goes that has not asked yet.
-const CONNECTIONS: usize = 64;
+pub const CONNECTIONS: usize = 64;
 const HEAD_BYTES: usize = 8 * 1024;
 const HEADERS: usize = 64;
+/// From one connection before others have their turns: more than a request may take.
+const READS: usize = 8;
 /// From the connection to its end.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What is still sent to a connection that has its answer is read for so long: else a reset overtakes the answer.
@@ -116,7 +119,10 @@ impl<F: FnMut(&Asked) -> Page> Server<F> {
             let until = self.connections.values().map(|connection| connection.until).min();
             let wait = until.map(|until| until.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
             match self.poll.poll(&mut events, wait) {
-                Err(error) if error.kind() != ErrorKind::Interrupted => return,
+                Err(error) if error.kind() != ErrorKind::Interrupted => {
+                    log::warning(format_args!("There are no metrics any more: {error}"));
+                    return;
+                }
                 _ => {}
             }
             for event in &events {
@@ -158,7 +164,8 @@ impl<F: FnMut(&Asked) -> Page> Server<F> {
 impl Connection {
     fn go_on(&mut self, page: &mut impl FnMut(&Asked) -> Page) -> Outcome {
         let mut chunk = [0; 4096];
-        loop {
+        // Who never stops sending is not read to the end.
+        for _ in 0..READS {
             match self.stream.read(&mut chunk) {
                 Ok(0) if self.answer.as_ref().is_none_or(|answer| self.sent == answer.len()) => return Outcome::Ends,
                 Ok(0) => break,

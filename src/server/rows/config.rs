@@ -115,7 +115,7 @@ fn change(global: &Global, request: Request, local: bool) -> Result {
     let mut changed = master.clone();
     changed.set(&pairs, local).map_err(Error::err)?;
     if changed.maxclients > master.maxclients {
-        make_room_for(changed.maxclients, global.connections.len()).map_err(|possible| {
+        make_room_for(changed.maxclients, global.connections.len(), &changed).map_err(|possible| {
             let reason = "The operating system is not able to handle the specified number of clients, try with";
             refused("maxclients", &format!("{reason} {possible}"))
         })?;
