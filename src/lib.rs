@@ -41,7 +41,8 @@
 //! - a change to what is deleted when: `expiry/cycle.rs`; to when it runs: `shard/expire.rs`
 //! - what is one moment on several shards: `shard/transactions/`, with its argument and its locks; which commands are:
 //!   their row's [`command::Run`]; MULTI and EXEC: `server/run/exec.rs`
-//! - whether a command may run now: `server/gate.rs`; how it runs: a file of `server/run/`
+//! - whether a command may run now: a condition is a file of `server/admit/`; how it runs: a file of `server/run/`
+//! - what the server tells of itself, by INFO and as metrics: `server/facts/`
 //! - what the journal is told of a command: the command itself; where that would do something else elsewhere or later,
 //!   its handler says what (`command/propagate.rs`)
 //! - how keys are kept: `table/block/` (slots and their heap), `table.rs` (directory), `entry.rs` (bytes of one key)

@@ -2,36 +2,37 @@
 //!
 //! | file | family |
 //! |---|---|
-//! | `strings.rs` | SET, GET and all that work on one string |
 //! | `increx.rs` | INCREX: counters with bounds and a deadline |
 //! | `fresh.rs` | GETFRESH: strings that one reader computes anew in time |
 //! | `bitmaps.rs` | SETBIT, BITCOUNT, BITOP, BITFIELD: strings as bits |
 //! | `hyperloglog.rs` | PFADD, PFCOUNT, PFMERGE: strings that count different elements |
 //! | `throttle.rs` | CL.THROTTLE: rate limits |
 //! | `multi.rs` | MSET, MGET, MSETNX, LCS: strings under several keys |
-//! | `zsets/` | sorted sets |
 //! | `geo/` | points on the globe, in sorted sets |
 //! | `lists/` | lists |
 //! | `sets/` | sets |
-//! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
 //! | `sort/` | SORT: lists, sets and sorted sets in another order |
+//! | `strings.rs` | SET, GET and all that work on one string |
 //! | `keys.rs` | DEL, EXISTS, TYPE, RENAME, COPY, OBJECT: keys of any type |
 //! | `memory.rs` | MEMORY USAGE |
 //! | `walk.rs` | SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHALL: whole databases |
-//! | `deadlines.rs` | EXPIRE, TTL and their kin |
 //! | `foresight.rs` | EXPIRY SCAN: keys by their deadlines |
-//! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
 //! | `hashes/` | HSET, HGET, ...; deadlines of fields |
-//! | `scanning.rs` | what SCAN and its kin have in common |
-//! | `blocking.rs` | what a row says of a command that waits |
-//! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
 //! | `table.rs` | the table: from a name to a command, and its number |
 //! | `compare.rs` | what has to hold of a value before it is replaced or deleted |
 //! | `governed.rs` | what expiry policies make of the keys that a command changes or uses |
 //! | `deaths.rs` | deaths as entries of streams |
 //! | `undo.rs` | keys as they were, to be put back |
 //! | `propagate.rs`, `pieces.rs` | what the journal is told of a command; large values as commands |
+//! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
+//! | `zsets/` | sorted sets |
+//! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
+//! | `deadlines.rs` | EXPIRE, TTL and their kin |
+//! | `scanning.rs` | what SCAN and its kin have in common |
+//! | `blocking.rs` | what a row says of a command that waits |
+//! | `hop.rs` | work on other shards, for commands of several keys |
 //! | `describe.rs` | COMMAND INFO, DOCS, GETKEYS and HELP, from the rows |
+//! | `spec.rs`, `syntax.rs` | the table's row type; the notation of arguments |
 //!
 //! A handler sees one shard ([`Ctx`]) and is synchronous. How its keys are brought together is said by its row's
 //! [`Run`]; the rooms above do it. A handler writes its reply last: what returns an error has changed nothing.

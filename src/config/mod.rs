@@ -12,18 +12,21 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `policies.rs` | all expiry policies |
+//! | `words.rs` | words as one run of bytes, for files of data |
+//! | `rewrite.rs` | `CONFIG REWRITE` |
+//! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
+//! | `help.rs` | `--help` and the README's table |
 //! | `directives.rs` | the table |
 //! | `redis.rs` | its rows about what Redis has and we have not |
 //! | `directive.rs` | what a row is |
-//! | `values.rs` | how a value is parsed, bounded and printed: numbers, memory sizes, booleans, choices |
-//! | `duration.rs` | durations with units, such as `1.5h` |
 //! | `eviction.rs` | amounts of memory, and which keys go where it is short |
-//! | `policy.rs`, `policies.rs` | an expiry policy, and all of them |
+//! | `save_points.rs`, `shutdown.rs` | when snapshots are written by themselves; what is done before the end |
+//! | `version.rs` | the version of Redis that clients are told |
 //! | `types.rs` | values with a shape of their own: log levels, event flags, output limits |
-//! | `words.rs` | words as one run of bytes, for files of data |
-//! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
-//! | `rewrite.rs` | `CONFIG REWRITE` |
-//! | `help.rs` | `--help` and the README's table |
+//! | `values.rs` | how a value is parsed, bounded and printed: numbers, memory sizes, booleans, choices |
+//! | `policy.rs` | an expiry policy |
+//! | `duration.rs` | durations with units, such as `1.5h` |
 //! | `nearest.rs` | "Did you mean ...?" |
 //!
 //! Invariants: a value in a `Config` has passed the bounds of its row; `CONFIG SET` applies all of its pairs or

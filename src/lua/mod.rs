@@ -5,10 +5,10 @@
 //! |---|---|
 //! | `machine.rs` | a heap, its compiled chunks, and the threads and stacks on which they run |
 //! | `sandbox.rs` | what scripts see of Lua |
-//! | `proxies.rs` | tables that cannot be changed |
 //! | `strings.rs`, `formats.rs`, `search.rs`, `patterns.rs` | `string`, where its own could take for ever, or differs |
 //! | `tables.rs`, `sorting.rs`, `random.rs` | the same of `table` and `math` |
 //! | `cjson/`, `cmsgpack.rs`, `packing.rs`, `bits.rs` | the libraries that Redis adds: cjson, cmsgpack, struct, bit |
+//! | `proxies.rs` | tables that cannot be changed |
 //! | `output.rs`, `source.rs` | long strings, and source that is compiled, piece by piece |
 //! | `run.rs`, `state.rs`, `memory.rs` | code that runs on a stack of its own; its values; where memory comes from |
 //! | `ffi.rs`, `patches/` | the machine's functions in C, and what we change about them |

@@ -3,13 +3,13 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `scripts.rs` | the compiled scripts of one shard |
-//! | `shelf.rs` | the sources of all scripts, which shards share |
-//! | `functions.rs` | the functions of one shard: libraries that it has loaded |
-//! | `libraries.rs` | the sources of all libraries, which shards share |
-//! | `loading.rs` | a library's code that runs, to say which functions there are |
 //! | `call.rs` | one call of a script or a function, from its arguments to its reply |
+//! | `scripts.rs` | the compiled scripts of one shard |
+//! | `functions.rs` | the functions of one shard: libraries that it has loaded |
+//! | `loading.rs` | a library's code that runs, to say which functions there are |
+//! | `libraries.rs` | the sources of all libraries, which shards share |
 //! | `api.rs` | the library `redis` |
+//! | `shelf.rs` | the sources of all scripts, which shards share |
 //! | `values.rs` | replies as values, values as replies |
 //! | `header.rs` | the first line of a script, with its flags |
 //! | `host.rs` | what a script asks of whoever calls it |

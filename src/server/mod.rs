@@ -10,8 +10,9 @@
 //!
 //! | folder | what |
 //! |---|---|
-//! | `start.rs`, `stop.rs` | the table of commands, what the shard calls, the tasks; the end |
+//! | `start.rs` | the table of commands, what the shard calls, the tasks |
 //! | `rows/` | the commands of this room, a file a family |
+//! | `stop.rs` | the end |
 //! | `pages.rs` | metrics, and whether the server is well, over HTTP |
 //! | `facts/` | what the server tells of itself, as data |
 //! | `kept/` | snapshots and the log: written, made anew, read at the start |

@@ -13,16 +13,17 @@
 //! | file | what |
 //! |---|---|
 //! | `expire.rs` | the tasks of the cycle and of garbage |
-//! | `ceiling.rs` | the ceiling of memory: who gives what, and the task of it |
+//! | `snapshot.rs` | a shard's part of a snapshot: what it writes, and what it takes in |
 //! | `deaths.rs` | the task that writes deaths to streams |
 //! | `mail.rs` | the order of a turn: what has come, what leaves |
 //! | `batches.rs`, `stalled.rs` | commands of other shards, and connections of theirs that were answered with much |
-//! | `transactions/` | commands with keys on several shards: their order and their locks |
 //! | `coordinator.rs`, `calls.rs` | keys that a coordinator holds, and its way to them; work for a task of another shard |
+//! | `transactions/` | commands with keys on several shards: their order and their locks |
 //! | `waiters.rs` | who waits for keys of this shard |
 //! | `records.rs` | what has changed, on its way to the journal |
 //! | `durable.rs` | what of it is not on the disk for certain |
 //! | `execute.rs` | where handlers run, and are measured |
+//! | `ceiling.rs` | the ceiling of memory: who gives what, and the task of it |
 //! | `outbox.rs`, `links.rs`, `message.rs` | messages between shards: on their way out, their queues, what they are |
 //! | `pool.rs` | what is kept for reuse |
 //! | `pace.rs` | for how long something may go on |

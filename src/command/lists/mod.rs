@@ -2,10 +2,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `ends.rs` | pushing to the ends and taking from them |
-//! | `moves.rs` | from one list to another, and from the first of several; what waits for that |
 //! | `many.rs` | several elements at once from one list to another |
+//! | `moves.rs` | from one list to another, and from the first of several; what waits for that |
 //! | `inside.rs` | by index and by element |
+//! | `ends.rs` | pushing to the ends and taking from them |
 //!
 //! A list is packed in its key's entry while `list-max-listpack-size` allows it, else a [`List`] of chunks; when it has
 //! become half as small, it is packed again (Redis 7.2).

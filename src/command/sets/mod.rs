@@ -2,10 +2,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `edit.rs` | adding, removing and moving members |
 //! | `random.rs` | members chosen at random |
-//! | `algebra.rs` | intersections, unions and differences |
+//! | `edit.rs` | adding, removing and moving members |
 //! | `cardinality.rs` | how many members they have |
+//! | `algebra.rs` | intersections, unions and differences |
 
 mod algebra;
 mod cardinality;

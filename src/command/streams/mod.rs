@@ -2,13 +2,14 @@
 //!
 //! | file | commands |
 //! |---|---|
-//! | `entries.rs` | XADD, XTRIM, XDEL, XSETID, XLEN, XRANGE, XREVRANGE |
+//! | `rows.rs` | the rows |
 //! | `read.rs` | XREAD, XREADGROUP, from several streams |
 //! | `groups.rs` | XGROUP |
 //! | `references.rs` | XDELEX, XACKDEL: entries deleted as their groups allow |
+//! | `entries.rs` | XADD, XTRIM, XDEL, XSETID, XLEN, XRANGE, XREVRANGE |
 //! | `pending.rs` | XACK, XPENDING, XCLAIM, XAUTOCLAIM |
 //! | `info.rs` | XINFO |
-//! | `rows.rs` | the rows |
+//! | `handed.rs` | what the journal is told of entries that a consumer was handed |
 //!
 //! As in Redis, a transaction that watches a key is aborted by what happens to entries, not by what happens to groups.
 

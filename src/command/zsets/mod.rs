@@ -3,10 +3,10 @@
 //! | file | what |
 //! |---|---|
 //! | `edit.rs` | adding members, changing scores, removing |
-//! | `read.rs` | asking for scores and ranks, random members, ZSCAN |
 //! | `range.rs` | ranges by rank, score and name: reading, counting, storing, removing |
 //! | `pop.rs` | taking from the ends, and waiting for something to take |
 //! | `combine.rs` | unions, intersections and differences |
+//! | `read.rs` | asking for scores and ranks, random members, ZSCAN |
 //! | `items.rs` | what is on its way from one sorted set to another |
 //!
 //! A sorted set is packed in its key's entry within `zset-max-listpack-entries` and `-value`, else a [`Zset`]; it never

@@ -10,6 +10,17 @@
 //! condition, in the order in which Redis does, since that decides which error a client sees. What calls a script has a flag
 //! for that alone (`BY_CALLEE`): whether the script passes its own words say.
 //!
+//! | file | what |
+//! |---|---|
+//! | `protected.rs` | DEBUG is not for everybody |
+//! | `stranger.rs` | the password was not said |
+//! | `multi.rs` | what makes no sense between MULTI and EXEC |
+//! | `memory.rs`, `disk.rs` | there is no room; the disk takes nothing |
+//! | `read_only.rs`, `stale.rs` | a replica: not written to; without its primary |
+//! | `subscriber.rs`, `monitoring.rs` | connections to which messages come |
+//! | `loading.rs`, `busy.rs`, `paused.rs` | not yet |
+//! | `script.rs`, `promise.rs` | what a script may not call, and one that has promised not to write |
+//!
 //! [`flag`]: crate::command::spec::flag
 
 mod busy;

@@ -6,9 +6,10 @@
 //! | `dispatch.rs`, `received.rs` | one request, queued or sent on its way; the requests of one receive, looked up together |
 //! | `http.rs` | the end of connections that speak HTTP |
 //! | `exec.rs`, `exec_steps.rs`, `watch.rs` | MULTI and EXEC; WATCH |
-//! | `script.rs`, `caller.rs`, `callee.rs` | scripts and functions: run, what they call, what is called |
+//! | `script.rs`, `caller.rs` | scripts and functions: how they run, and what they call |
 //! | `single.rs`, `scatter.rs`, `atomic.rs`, `coordinate.rs`, `steps.rs`, `wait.rs`, `here.rs`, `task.rs` | the ways of one command |
 //! | `in_the_way.rs` | scripts that last, and what waits for them |
+//! | `callee.rs` | what a call of a script or function names |
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
 //! | `replayed.rs` | what a log says that is not as a client says it |
 //! | `turn.rs` | what a request works with and may change |

@@ -4,12 +4,13 @@
 //! |---|---|
 //! | `tidying.rs` | what scripts have left is collected |
 //! | `logging.rs` | what a shard has changed, on its way to the log |
-//! | `scripting.rs`, `busy.rs`, `held_up.rs` | scripts that run; those that last; who waits beside these |
+//! | `scripting.rs`, `held_up.rs` | scripts that run; who waits beside those that last |
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `role.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
+//! | `busy.rs` | scripts that last |
 
 pub mod appending;
 pub mod busy;

@@ -7,11 +7,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `id.rs` | ids, and their texts |
-//! | `chunk.rs` | entries in bytes |
+//! | `group.rs` | groups, consumers, what is pending |
 //! | `log.rs` | the entries in order: append, range, delete, trim; the counters behind a group's lag |
 //! | `saving.rs` | the entries as of one moment, shown in slices while they change |
-//! | `group.rs` | groups, consumers, what is pending |
+//! | `chunk.rs` | entries in bytes |
+//! | `id.rs` | ids, and their texts |
 //!
 //! Appending is O(1), finding an id O(log n) in the number of chunks and O(n) in the entries of one. Times are store
 //! time, whoever shows them converts them; ids hold what the wall clock said.
