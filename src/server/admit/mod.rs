@@ -83,6 +83,11 @@ impl Gate {
     pub fn admits(self, flags: u32) -> bool {
         flags & self.words.deny | !flags & self.words.require == 0
     }
+
+    /// Whether all of several commands may run.
+    pub fn admits_all(self, flags: Flags) -> bool {
+        self.words.admit(flags)
+    }
 }
 
 /// Who asks.

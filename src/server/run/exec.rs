@@ -21,7 +21,7 @@ use crate::command::spec::flag::TELLS_HEALTH;
 use crate::command::{self, CommandId};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
-use crate::server::admit::{Admission, Conditions};
+use crate::server::admit::{Admission, Conditions, Gate};
 use crate::server::client::multi::{Multi, Verb};
 use crate::server::client::replies::ExecGather;
 use crate::server::client::session::{Close, ReplyMode};
@@ -118,15 +118,11 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
     let server = turn.server;
     // Each of them was admitted when it was queued, and things may be otherwise now. (No script is in their way: EXEC was
     // admitted.)
-    let exec = server.table.get(server.exec);
-    match turn.admit(exec, multi.flags, Conditions { busy: false, ..turn.conditions }) {
-        Admission::Runs | Admission::UnlessBusy => {}
-        Admission::Refused(error) => {
-            let error = abort(turn, &error);
-            return turn.fail(server.exec, error);
-        }
-        Admission::WithRoom => return turn.wait_for_room(),
-        Admission::Paused => return turn.pause(),
+    let conditions = Conditions { busy: false, ..turn.conditions };
+    if !Gate::of(turn.session.standing(), &conditions).admits_all(multi.flags)
+        && let Some(progress) = do_not_admit(multi, turn, conditions)
+    {
+        return progress;
     }
     let shard = &server.shard;
     let plan = Plan::of(server, multi, turn.session);
@@ -167,6 +163,20 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
         }
     }
     Progress::Taken
+}
+
+#[cold]
+fn do_not_admit(multi: &Multi, turn: &mut Turn, conditions: Conditions) -> Option<Progress> {
+    let exec = turn.server.table.get(turn.server.exec);
+    match turn.admit(exec, multi.flags, conditions) {
+        Admission::Runs | Admission::UnlessBusy => None,
+        Admission::Refused(error) => {
+            let error = abort(turn, &error);
+            Some(turn.fail(exec.id, error))
+        }
+        Admission::WithRoom => Some(turn.wait_for_room()),
+        Admission::Paused => Some(turn.pause()),
+    }
 }
 
 /// Whether a transaction on this shard has to wait for another.
