@@ -69,7 +69,7 @@ pub async fn answer(server: Rc<Server>, questions: Receiver<Question>) {
         let _ = match question {
             Question::Metrics(asker) => {
                 let gathered = facts::gather(&server, true).await;
-                asker.send(metrics::text(&gathered)).is_ok()
+                asker.send(metrics::text(&gathered).await).is_ok()
             }
             Question::Health(asker) => {
                 server.shard.call_all(|_| ()).await;

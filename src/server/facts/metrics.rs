@@ -4,6 +4,8 @@
 
 use super::{Fact, Facts, Gathered, SECTIONS};
 use crate::clock::{realtime_us, store_us};
+use crate::net::step_back;
+use std::collections::HashMap;
 use std::fmt::{Display, Write};
 
 /// What version 0.0.4 of the format calls itself.
@@ -151,6 +153,8 @@ const NAMED: &[Named] = &[
 
 /// Upper bounds of the latencies' buckets, in microseconds.
 const BUCKETS_US: [u64; 15] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000, 1_000_000];
+/// Of so many commands the latencies are told at once.
+const COMMANDS_A_SLICE: usize = 16;
 /// What the promise of lag allows beside the cycle's interval.
 const PROMISED_S: f64 = 0.002;
 
@@ -200,13 +204,15 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// All metrics.
-pub fn text(from: &Gathered) -> String {
+/// All metrics, in slices: others have their turns in between.
+pub async fn text(from: &Gathered) -> String {
     let mut facts = Facts::default();
     for (_, tell) in SECTIONS {
         tell(&mut facts, from);
     }
-    let find = |name: &str| facts.0.iter().find(|fact| fact.name == name);
+    let by_name: HashMap<&str, &Fact> = facts.0.iter().map(|fact| (&*fact.name, fact)).collect();
+    let find = |name: &str| by_name.get(name).copied();
+    step_back().await;
     let mut text = Text::default();
     text.one("redis_up", Kind::Gauge, "The server answers.", 1);
     tell_instance(&mut text, find);
@@ -215,9 +221,13 @@ pub fn text(from: &Gathered) -> String {
             text.one(metric, *kind, help, value * factor);
         }
     }
+    step_back().await;
     tell_times(&mut text, from);
     tell_databases(&mut text, from);
+    step_back().await;
     tell_commands(&mut text, from);
+    step_back().await;
+    tell_latencies(&mut text, from).await;
     tell_shards(&mut text, from);
     text.0
 }
@@ -288,11 +298,17 @@ fn tell_commands(text: &mut Text, from: &Gathered) {
         "err",
         from.total.statistics.errors().map(|(word, count)| (String::from_utf8_lossy(word).into_owned(), count)),
     );
+}
+
+async fn tell_latencies(text: &mut Text, from: &Gathered) {
     let metric = "emberdb_command_duration_seconds";
     text.head(metric, Kind::Histogram, "How long calls of commands took.");
-    for (command, calls) in all() {
+    for (index, (command, calls)) in from.total.statistics.commands().enumerate() {
+        if index % COMMANDS_A_SLICE == COMMANDS_A_SLICE - 1 {
+            step_back().await;
+        }
         let Some(latency) = &calls.latency else { continue };
-        let (cmd, mut below) = (name(command), 0);
+        let (cmd, mut below) = (from.server.table.at(command).full_name, 0);
         let mut rest = latency.iter_recorded().peekable();
         for bound_us in BUCKETS_US {
             while let Some(step) = rest.next_if(|step| step.value_iterated_to() <= bound_us * 1_000) {
