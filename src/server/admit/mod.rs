@@ -65,6 +65,7 @@ impl Words {
     }
 
     /// Whether all of several commands have the flags for it.
+    #[inline]
     fn admit(self, flags: Flags) -> bool {
         flags.some_have & self.deny | flags.some_lack & self.require == 0
     }
@@ -81,7 +82,7 @@ pub struct Gate {
 impl Gate {
     #[inline]
     pub fn admits(self, flags: u32) -> bool {
-        flags & self.words.deny | !flags & self.words.require == 0
+        self.words.admit(Flags::of(flags))
     }
 
     /// Whether all of several commands may run.
@@ -153,6 +154,7 @@ pub struct Flags {
 }
 
 impl Flags {
+    #[inline]
     pub fn of(flags: u32) -> Flags {
         Flags { some_have: flags, some_lack: !flags }
     }

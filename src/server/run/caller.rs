@@ -41,7 +41,6 @@ pub struct Caller {
     standing: Standing,
     conditions: Conditions,
     allows_oom: bool,
-    read_only: bool,
     /// It may not touch what it has not declared.
     is_strict: bool,
     no_touch: bool,
@@ -86,7 +85,6 @@ impl Caller {
             standing,
             conditions,
             allows_oom,
-            read_only: !at.write,
             is_strict: server.shard.config().script_undeclared_keys == UndeclaredKeys::Deny,
             no_touch: !at.touch.uses(),
             tracker: at.tracker,
@@ -124,7 +122,9 @@ impl Caller {
     pub fn locks(&self) -> Vec<Lock> {
         match &*self.reach.borrow() {
             Reach::All => vec![Lock { hash: EVERYTHING, write: true }],
-            Reach::Declared(hashes) => hashes.iter().map(|&hash| Lock { hash, write: !self.read_only }).collect(),
+            Reach::Declared(hashes) => {
+                hashes.iter().map(|&hash| Lock { hash, write: !self.standing.reads_only }).collect()
+            }
         }
     }
 
@@ -135,7 +135,7 @@ impl Caller {
             return false;
         }
         // What it reads now it may write later.
-        let write = at.write || !self.read_only;
+        let write = at.write || !self.standing.reads_only;
         let locks: Vec<Lock> = routes.iter().map(|&(hash, _)| Lock { hash, write }).collect();
         let has_them = lock(&locks);
         if let (true, Reach::Declared(hashes)) = (has_them, &mut *self.reach.borrow_mut()) {
