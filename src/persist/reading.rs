@@ -29,9 +29,11 @@ pub enum LoadError {
 }
 
 /// A batch is sent when it has so many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+/// The field that only this server's snapshots have.
+pub const OWN_VERSION: &str = "emberdb-ver";
 /// What says something of the file itself is not longer.
 const FIELD_BYTES: usize = 1 << 16;
-const BATCH_BYTES: usize = 256 << 10;
 /// The first version with a checksum.
 const VERSION_OF_CHECKSUMS: u16 = 5;
 
@@ -162,17 +164,22 @@ pub fn read(
     Ok(beside)
 }
 
-/// When a snapshot was begun, by its own word: seconds since 1970.
+/// When a snapshot was begun, by its own word: seconds since 1970. None where another server has written it, since nobody
+/// says then how its clock was set behind that.
 pub fn begun_s(path: &Path) -> Option<i64> {
     let mut window = Window::open(path).ok()?;
     let (_, dialect) = read_head(&mut window).ok()?;
     window.pass(file::HEAD_BYTES);
+    let mut begun_s = None;
     loop {
         match file::read_item(window.rest(), dialect, FIELD_BYTES) {
-            Ok((Item::Field(name, value), _)) if *name == *b"ctime" => {
-                return std::str::from_utf8(&value).ok()?.parse().ok();
+            Ok((Item::Field(name, _), _)) if *name == *OWN_VERSION.as_bytes() => return begun_s,
+            Ok((Item::Field(name, value), len)) => {
+                if *name == *b"ctime" {
+                    begun_s = std::str::from_utf8(&value).ok()?.parse().ok();
+                }
+                window.pass(len);
             }
-            Ok((Item::Field(..), len)) => window.pass(len),
             Err(NoItem::Incomplete) => more(&mut window).ok()?,
             // The fields are over.
             Ok(_) | Err(NoItem::Error(_)) => return None,

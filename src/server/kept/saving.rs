@@ -7,6 +7,7 @@ use crate::config::{Policy, SavePoint, join_words};
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, memory};
 use crate::persist::disk::RealDisk;
+use crate::persist::reading::OWN_VERSION;
 use crate::persist::writing::{self, Base, How, Offered, Pieces};
 use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
@@ -396,7 +397,7 @@ fn write_fields(out: &mut Vec<u8>, server: &Server, is_base: bool, offset_ms: i6
     file::write_field(out, "ctime", begun_s.to_string().as_bytes());
     file::write_field(out, "used-mem", memory::used_bytes().to_string().as_bytes());
     file::write_field(out, "aof-base", if is_base { b"1" } else { b"0" });
-    file::write_field(out, "emberdb-ver", env!("CARGO_PKG_VERSION").as_bytes());
+    file::write_field(out, OWN_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
 }
 
 fn write_libraries(out: &mut Vec<u8>, server: &Server) {

@@ -76,7 +76,7 @@ impl Files {
         let begun_s = self.manifest.base.as_ref().and_then(|base| begun_s(&self.path(&base.name)));
         let begun_ms = begun_s.map(|s| s.saturating_mul(1000).saturating_sub_unsigned(store_us() / 1000));
         self.steps = Steps::parse(text, &self.manifest, wall_offset_ms, begun_ms);
-        let behind_ms = self.steps.offset_ms() - wall_offset_ms;
+        let behind_ms = self.steps.offset_ms().saturating_sub(wall_offset_ms);
         if behind_ms > BEHIND_MS {
             log::warning(format_args!(
                 "The clock is {behind_ms} ms behind the moment at which the base of the append only file was begun: \
