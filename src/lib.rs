@@ -12,7 +12,7 @@
 //!  persist     snapshots and the log on the disk: files read and written beside the shards
 //!  keyspace    the only door to data; nothing dead ever passes it
 //!  rdb         the codec of values, as DUMP and RESTORE have them
-//!  journal     what the shards have changed, as commands, brought into one order
+//!  journal     what the shards have changed, as commands, brought into one order for whoever reads it
 //!  script      Lua scripts and functions: kept, called, what they ask for
 //!  net         sockets: a ring of our own, or glommio's
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
@@ -45,6 +45,7 @@
 //! - what the server tells of itself, by INFO and as metrics: `server/facts/`
 //! - what the journal is told of a command: the command itself; where that would do something else elsewhere or later,
 //!   its handler says what (`command/propagate.rs`)
+//! - who reads all changes, in one order: a reader of `journal/feed.rs`; what becomes of them on the disk: `persist/aof/log.rs`
 //! - how keys are kept: `table/block/` (slots and their heap), `table.rs` (directory), `entry.rs` (bytes of one key)
 //! - how a collection is kept: its file in `value/`, packed in its key's entry while it is small
 //!

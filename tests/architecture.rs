@@ -39,7 +39,6 @@ const WITHOUT_TABLE: &[&str] = &[
     "command/hashes",
     "command/sort",
     "expiry",
-    "journal",
     "keyspace",
     "keyspace/snapshot",
     "lua/cjson",

@@ -52,7 +52,7 @@ pub fn told(number: u64) -> Command {
 
 /// (It is about what has died, and holds although what found the dead is undone.)
 fn aside(bytes: Vec<u8>) -> Command {
-    Command { db: 0, is_whole: false, is_death: true, is_run: false, is_aside: true, bytes: bytes.into() }
+    Command { db: 0, is_whole: false, is_death: true, run_ends_in: None, is_aside: true, bytes: bytes.into() }
 }
 
 impl Aside {

@@ -10,6 +10,43 @@ pub struct Encoder {
     has_asides: bool,
 }
 
+/// Commands of one shard that stand alone, encoded beside whoever encodes those of all shards.
+#[derive(Debug, Default)]
+pub struct Run {
+    begins_in: usize,
+    encoder: Encoder,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    /// Commands that belong together, behind what has come before.
+    pub fn push(&mut self, commands: &[Command]) {
+        if self.bytes.is_empty()
+            && let Some(first) = commands.first()
+        {
+            // Whoever takes the run chooses the database that it begins in.
+            self.begins_in = first.db;
+            self.encoder.db = Some(first.db);
+        }
+        self.encoder.commands(commands, &mut self.bytes);
+    }
+
+    /// What has come, as one command.
+    pub fn take(&mut self) -> Option<Command> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        Some(Command {
+            db: self.begins_in,
+            is_whole: false,
+            is_death: false,
+            run_ends_in: self.encoder.db,
+            is_aside: false,
+            bytes: std::mem::take(&mut self.bytes).into(),
+        })
+    }
+}
+
 impl Encoder {
     /// Makes a log of this server's.
     pub fn of_log() -> Encoder {
@@ -24,7 +61,7 @@ impl Encoder {
     pub fn commands(&mut self, commands: &[Command], out: &mut Vec<u8>) {
         let mut real = commands.iter().filter(|command| !command.is_aside);
         let first = real.next();
-        let is_transaction = real.next().is_some() && !commands.iter().any(|command| command.is_run);
+        let is_transaction = real.next().is_some() && !commands.iter().any(|command| command.run_ends_in.is_some());
         if let Some(first) = first.filter(|_| is_transaction) {
             self.select(first.db, out);
             say(&[b"MULTI"], out);
@@ -36,12 +73,11 @@ impl Encoder {
                 }
                 continue;
             }
-            if command.is_run {
-                self.db = None;
-            } else {
-                self.select(command.db, out);
-            }
+            self.select(command.db, out);
             out.extend_from_slice(&command.bytes);
+            if command.run_ends_in.is_some() {
+                self.db = command.run_ends_in;
+            }
         }
         if is_transaction {
             say(&[b"EXEC"], out);

@@ -67,7 +67,8 @@ impl Merger {
     }
 
     /// Records that have come and have not left.
-    pub fn waiting(&self) -> usize {
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
         self.queues.iter().map(|queue| queue.records.len()).sum()
     }
 

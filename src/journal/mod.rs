@@ -8,15 +8,24 @@
 //!
 //! A [`Record`] is what one command, or one shard's part of a transaction, has changed. What one shard records is in the
 //! order in which it happened there. Records of different shards have no order, as they touch different keys, but for the
-//! parts of a transaction over several shards: [`Merger`] brings those together, so that whoever follows sees all of them
+//! parts of a transaction over several shards: the merger brings those together, so that whoever follows sees all of them
 //! or none.
+//!
+//! | file | what |
+//! |---|---|
+//! | `feed.rs` | the queue that the shards hand over by; what has its place, for the log and for readers |
+//! | `encoder.rs` | units as a stream of commands |
+//! | `merge.rs` | one order out of those of the shards |
+//! | `aside.rs` | lines that only this server's log has |
 
 pub mod aside;
 mod encoder;
+mod feed;
 mod merge;
 
-pub use encoder::Encoder;
-pub use merge::{Merger, Unit};
+pub use encoder::{Encoder, Run};
+pub use feed::{Feed, Reader, Ready};
+use merge::{Merger, Unit};
 
 use crate::config::SHARDS_MAX;
 use crate::resp::{Proto, Reply};
@@ -48,8 +57,8 @@ pub struct Command {
     pub is_whole: bool,
     /// Nobody has done it: time has. So it holds although what found the dead is undone.
     pub is_death: bool,
-    /// It is several of one shard, each with the database that it is about, already in the form of [`Encoder`].
-    pub is_run: bool,
+    /// It is several of one shard, already in the form of [`Encoder`]: the first is about `db`, the last about this one.
+    pub run_ends_in: Option<usize>,
     /// It is no command, but a line beside them that only this server's log has (see [`aside`]).
     pub is_aside: bool,
     /// As a client sends it.
@@ -62,12 +71,7 @@ impl Command {
         let mut reply = Reply::new(&mut bytes, Proto::Resp2);
         reply.array(args.len());
         args.for_each(|arg| reply.bulk(arg));
-        Command { db, is_whole: false, is_death: false, is_run: false, is_aside: false, bytes: bytes.into() }
-    }
-
-    /// Commands of one shard that stand alone, in the form of an [`Encoder`] of their own.
-    pub fn run(bytes: Vec<u8>) -> Command {
-        Command { db: 0, is_whole: false, is_death: false, is_run: true, is_aside: false, bytes: bytes.into() }
+        Command { db, is_whole: false, is_death: false, run_ends_in: None, is_aside: false, bytes: bytes.into() }
     }
 }
 

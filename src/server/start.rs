@@ -14,7 +14,6 @@ use super::told::pubsub;
 use super::told::tracking;
 use super::wire::client_eviction;
 use super::wire::connection::{self, advance};
-use super::wire::journal;
 use crate::clock::Now;
 use crate::command;
 use crate::command::spec::Row;
@@ -146,16 +145,11 @@ impl Front for Server {
     }
 
     fn journaled(&self, records: Vec<Record>) {
-        if self.logging.is_on() {
-            self.logging.take_in(&records);
-        }
-        if let Some(server) = self.me() {
-            journal::hand_out(&server, records);
-        }
+        self.logging.take_in(records);
     }
 
     fn leaves(&self) {
-        if self.logging.is_on()
+        if self.logging.hands_over()
             && let Some(push) = self.logging.end_turn(self.shard.durable.take_promise())
         {
             self.shard.durable.pushed(push);

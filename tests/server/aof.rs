@@ -18,3 +18,5 @@ mod loading;
 mod modes;
 #[path = "aof/order.rs"]
 mod order;
+#[path = "aof/slow.rs"]
+mod slow;

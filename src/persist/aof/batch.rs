@@ -19,6 +19,9 @@ use std::fmt::Write;
 pub const MARK: &[u8] = b"#EMBERDB ";
 /// The first word of the note with which a base of commands ends: behind it stands where in the log the next file begins.
 pub const BASE: &str = "BASE";
+/// The first word of the note with which a file begins whose first batches stand before the base: behind it stands where in
+/// the log the base stands. The line itself takes no place in the log.
+const BEFORE_BASE: &str = "BEFOREBASE";
 /// redis-server reads comments up to this length.
 const HEAD_BYTES_MAX: usize = 1_000;
 const CHECKSUM_DIGITS: usize = 8;
@@ -42,13 +45,25 @@ pub struct Head {
 impl Head {
     /// Where the next batch begins.
     pub fn end(&self) -> u64 {
+        if self.stands_before().is_some() {
+            return self.position;
+        }
         self.ends_base().unwrap_or(self.position + self.head_bytes as u64 + self.bytes)
+    }
+
+    /// Where in the log the base stands that has what follows, where this says that there is one.
+    pub fn stands_before(&self) -> Option<u64> {
+        self.number_behind(BEFORE_BASE)
     }
 
     /// Where in the log the next file begins, where this is the end of a base of commands.
     pub fn ends_base(&self) -> Option<u64> {
+        self.number_behind(BASE)
+    }
+
+    fn number_behind(&self, word: &str) -> Option<u64> {
         let words = std::str::from_utf8(self.note.as_deref()?).ok()?;
-        words.strip_prefix(BASE)?.strip_prefix('\0')?.parse().ok()
+        words.strip_prefix(word)?.strip_prefix('\0')?.parse().ok()
     }
 
     /// Whether these are its commands, unchanged.
@@ -64,6 +79,11 @@ fn checksum(signed: &[u8], commands: &[u8]) -> u32 {
 /// The head for these commands.
 pub fn head(commands: &[u8], position: u64, synced: u64) -> Vec<u8> {
     write(format!("{} {position} {synced}", commands.len()).as_bytes(), commands)
+}
+
+/// The line that says that what follows stands before a base, at this position of the log, which has it, too.
+pub fn before_base(base: u64, position: u64, synced: u64) -> Vec<u8> {
+    note(&[BEFORE_BASE, &base.to_string()], position, synced).unwrap_or_default()
 }
 
 /// A batch without commands, whose head says something; none where that is too long.

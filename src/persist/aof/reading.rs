@@ -119,6 +119,8 @@ struct Reader<'a> {
     gathered: Vec<u8>,
     /// What was read last is no batch.
     is_foreign: bool,
+    /// The base has everything up to there: what stands before is not handed on.
+    based: u64,
 }
 
 /// Reads files from the first to the last, each from the given byte on. `position` is where in the log the first begins,
@@ -131,8 +133,11 @@ pub fn read(
     progress: &Progress,
     send: &mut dyn FnMut(Item) -> Result<(), String>,
 ) -> Result<Read, LogError> {
-    let mut reader = Reader { limits, send, progress, position, gathered: Vec::new(), is_foreign: false };
+    let mut reader = Reader { limits, send, progress, position, gathered: Vec::new(), is_foreign: false, based: 0 };
     let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
+    if let (Some(base), Some((first, _))) = (position, files.first()) {
+        reader.begin_before(first, base)?;
+    }
     for (index, (path, from)) in files.iter().enumerate() {
         if index > 0 {
             reader.send(Item::File(index))?;
@@ -143,7 +148,7 @@ pub fn read(
             Some(next) => begin_of(next)?,
             None => None,
         };
-        let here = reader.position;
+        let here = reader.place();
         let broken = match broken {
             None if here.zip(next).is_some_and(|(here, next)| next > here) => {
                 Broken { at: length(path)?, what: Wrong::NoEnd, kind: Kind::Batch }
@@ -155,7 +160,7 @@ pub fn read(
         };
         return reader.end_at(&paths, index, broken, tolerance);
     }
-    Ok(Read { position: reader.position.unwrap_or(0), is_foreign: reader.is_foreign, cut: None })
+    Ok(Read { position: reader.place().unwrap_or(0), is_foreign: reader.is_foreign, cut: None })
 }
 
 fn length(path: &Path) -> Result<u64, LogError> {
@@ -164,6 +169,12 @@ fn length(path: &Path) -> Result<u64, LogError> {
 
 /// Where in the log a file begins, as its first batch says.
 fn begin_of(path: &Path) -> Result<Option<u64>, LogError> {
+    let first = first_of(path)?;
+    Ok(first.and_then(|(times, head)| head.position.checked_sub(times)))
+}
+
+/// The head of the first batch of a file, and how many bytes stand before it.
+fn first_of(path: &Path) -> Result<Option<(u64, Head)>, LogError> {
     let io = |error| LogError::Io(name(path), error);
     let mut window = Window::open(path).map_err(io)?;
     let of_bytes = length(path)?;
@@ -172,7 +183,7 @@ fn begin_of(path: &Path) -> Result<Option<u64>, LogError> {
         return Ok(None);
     }
     let head = next_batch(&mut window, of_bytes, None).map_err(io)?.ok();
-    Ok(head.and_then(|head| head.position.checked_sub(times)))
+    Ok(head.map(|head| (times, head)))
 }
 
 fn name(path: &Path) -> String {
@@ -180,6 +191,32 @@ fn name(path: &Path) -> String {
 }
 
 impl Reader<'_> {
+    /// Where in the log it is, with what the base has.
+    fn place(&self) -> Option<u64> {
+        self.position.map(|position| position.max(self.based))
+    }
+
+    /// Behind a base, the first file may begin with what could not be written before the base was made: the base has that.
+    fn begin_before(&mut self, first: &Path, base: u64) -> Result<(), LogError> {
+        if let Some((_, head)) = first_of(first)?
+            && head.stands_before() == Some(base)
+            && head.position < base
+        {
+            self.position = Some(head.position);
+            self.based = base;
+        }
+        Ok(())
+    }
+
+    /// The batch that comes next, see [`next_batch`]. A crash may have left only a part of what the base has.
+    fn next_batch(&self, window: &mut Window, of_bytes: u64) -> io::Result<Result<Head, Wrong>> {
+        let next = next_batch(window, of_bytes, self.position)?;
+        match next {
+            Err(Wrong::Elsewhere) if self.place() != self.position => next_batch(window, of_bytes, self.place()),
+            next => Ok(next),
+        }
+    }
+
     /// Reads a file as far as it is whole.
     fn read_file(&mut self, path: &Path, from: u64) -> Result<Option<Broken>, LogError> {
         let io = |error| LogError::Io(name(path), error);
@@ -196,7 +233,7 @@ impl Reader<'_> {
             self.progress.bytes.store(before_bytes + window.passed(), Ordering::Relaxed);
             let first = window.rest()[0];
             let len = match first {
-                b'#' if is_batch => match next_batch(&mut window, of_bytes, self.position).map_err(io)? {
+                b'#' if is_batch => match self.next_batch(&mut window, of_bytes).map_err(io)? {
                     Ok(head) => {
                         foreign.end(self)?;
                         self.take_batch(&window, &head)?;
@@ -269,6 +306,9 @@ impl Reader<'_> {
     }
 
     fn take_batch(&mut self, window: &Window, head: &Head) -> Result<(), LogError> {
+        if head.stands_before().is_some() || head.position < self.based {
+            return Ok(());
+        }
         if let Some(note) = &head.note {
             self.send(Item::Note(note.clone()))?;
         }
@@ -356,7 +396,7 @@ impl Reader<'_> {
     }
 
     fn until(&self, cut: Cut) -> Read {
-        Read { position: self.position.unwrap_or(0), is_foreign: self.is_foreign, cut: Some(cut) }
+        Read { position: self.place().unwrap_or(0), is_foreign: self.is_foreign, cut: Some(cut) }
     }
 }
 

@@ -147,7 +147,7 @@ fn tell_memory(told: &mut Facts, from: &Gathered) {
     told.field("mem_kept_buffers", from.total.kept_bytes);
     told.field("mem_slowlog", from.total.slowlog_bytes);
     told.field("mem_cluster_links", 0);
-    told.field("mem_aof_buffer", from.server.global.log.waiting_bytes());
+    told.field("mem_aof_buffer", memory::bytes_for_disk());
     told.field("mem_allocator", "jemalloc");
     told.field("active_defrag_running", 0);
     told.field("lazyfree_pending_objects", from.total.garbage_keys);
@@ -239,6 +239,7 @@ fn tell_log(told: &mut Facts, from: &Gathered) {
         told.field("aof_buffer_full", u8::from(log.is_full()));
         told.field("aof_pending_bio_fsync", u8::from(log.syncs()));
         told.field("aof_delayed_fsync", number(&log.delayed_syncs));
+        told.field("aof_slow_writes", number(&log.slow_writes));
     }
 }
 

@@ -47,7 +47,7 @@ async fn end_loading(server: &Rc<Server>) {
     server.global.snapshots.loading.store(false, Ordering::Relaxed);
     configure_log(server);
     if server.global.log.is_on() {
-        server.shard.call_all(follow_log).await;
+        server.shard.call_all(Server::follow_log).await;
     }
 }
 
@@ -237,7 +237,7 @@ fn cut(files: &Files, paths: &[PathBuf], read: &Read) -> io::Result<()> {
 async fn switch_on(server: &Rc<Server>) {
     let transaction = hold_everything(&server.shard).await;
     server.global.log.set_on(true);
-    server.shard.call_all(follow_log).await;
+    server.shard.call_all(Server::follow_log).await;
     // What dies from now on is said to the log.
     server.shard.call_all(|shard| shard.set_replaying(false)).await;
     drop(transaction);
@@ -273,7 +273,7 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
         global.snapshots.loading.store(false, Ordering::Relaxed);
         return Err(Error::err(format_args!("The append only file cannot be written: {reason}")));
     }
-    shard.call_all(follow_log).await;
+    shard.call_all(Server::follow_log).await;
     shard.call_all(Shard::empty).await;
     drop(global.libraries.change(|_| Ok(Catalog::default())));
     drop(transaction);
@@ -287,15 +287,6 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     }
     end_loading(server).await;
     Ok(())
-}
-
-/// A shard hands over, or not any more, and its replies wait for the disk, or do not.
-fn follow_log(shard: &Rc<Shard>) {
-    let server = Server::of(shard);
-    let log = &server.global.log;
-    shard.hand_over_records();
-    shard.set_journaled(log.is_on() || server.following.target.get().is_some());
-    shard.durable.set_kept(log.holds_replies(), log.pushed(shard.id));
 }
 
 /// Why what there is is written down.
@@ -518,7 +509,7 @@ async fn begin_increment(server: &Rc<Server>, file: Appendable, offset_ms: i64) 
     let position = server.global.log.write_to(file, 0)?;
     set_log_offset(Some(offset_ms));
     server.global.log.set_on(true);
-    server.shard.call_all(follow_log).await;
+    server.shard.call_all(Server::follow_log).await;
     Ok(position)
 }
 
@@ -551,7 +542,7 @@ pub async fn take_over(server: &Rc<Server>, in_exec: bool) -> Result {
             end(server).await;
         }
     } else if log.is_on() {
-        server.shard.call_all(follow_log).await;
+        server.shard.call_all(Server::follow_log).await;
     }
     Ok(())
 }
@@ -591,7 +582,7 @@ async fn end(server: &Rc<Server>) {
     // (The disk may take its time.)
     let _ = server.transport.beside(move || log.set_on(false)).await;
     set_log_offset(None);
-    server.shard.call_all(follow_log).await;
+    server.shard.call_all(Server::follow_log).await;
     // Before anybody begins another one: a rewrite that is under way finds that its log is over.
     *server.global.appending.files() = None;
     drop(transaction);

@@ -48,7 +48,7 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         let config = ctx.server.shard.config();
         let mut policies = config.expiry_policies.lock();
         policies.insert(prefix.into(), policy);
-        log.note(said);
+        note(&ctx.server, said);
     }
     take_over(&ctx.server, prefix).await;
     if applies {
@@ -63,11 +63,21 @@ async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
         let config = ctx.server.shard.config();
         let mut policies = config.expiry_policies.lock();
         let was_there = policies.remove(prefix).is_some();
-        ctx.server.global.log.note(["NOPOLICY", prefix].map(str::to_owned).to_vec());
+        note(&ctx.server, ["NOPOLICY", prefix].map(str::to_owned).to_vec());
         was_there
     };
     take_over(&ctx.server, prefix).await;
     Ok(ctx.reply(|reply| reply.int(i64::from(was_there))))
+}
+
+/// Says something to the log, behind what has changed here before. (Replies wait for pushes by their numbers: what this turn
+/// has changed so far is in the push before this one.)
+fn note(server: &Server, words: Vec<String>) {
+    let shard = &server.shard;
+    shard.hand_over_records();
+    if let Some(push) = server.logging.note(words) {
+        shard.durable.pushed(push);
+    }
 }
 
 /// Every shard looks what holds for a prefix now.

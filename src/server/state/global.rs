@@ -7,6 +7,7 @@ use super::role::Role;
 use super::snapshots::Snapshots;
 use crate::clock::store_us;
 use crate::config::Config;
+use crate::journal::Feed;
 use crate::net::Bell;
 use crate::persist::aof::log::Log;
 use crate::script::{Libraries, Shelf};
@@ -33,8 +34,6 @@ pub struct Global {
     /// A shard is about to end connections that hold too much.
     pub evicts_clients: AtomicBool,
     pub evicted_clients: AtomicU64,
-    /// The connection that follows the journal; 0 where there is none.
-    pub journal_follower: AtomicU64,
     pub accepted: AtomicU64,
     pub rejected: AtomicU64,
     /// When the log was told last that somebody speaks HTTP, store microseconds; 0: never.
@@ -58,6 +57,8 @@ pub struct Global {
     pub libraries: Arc<Libraries>,
     pub role: Role,
     pub snapshots: Snapshots,
+    /// All changes, on their way to the log and to whoever else reads them.
+    pub feed: Arc<Feed>,
     /// The log of all changes, and what is done about it.
     pub log: Arc<Log>,
     pub appending: Appending,
@@ -80,6 +81,7 @@ impl Global {
         let shards = bells.len();
         let mut rng = fastrand::Rng::new();
         let snapshots = Snapshots::of(&config);
+        let feed = Arc::new(Feed::new(bells.clone()));
         Global {
             config: Mutex::new(config),
             next_client: AtomicU64::new(1),
@@ -91,7 +93,6 @@ impl Global {
             evictable_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             evicts_clients: AtomicBool::new(false),
             evicted_clients: AtomicU64::new(0),
-            journal_follower: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             http_logged_us: AtomicU64::new(0),
@@ -108,7 +109,8 @@ impl Global {
             libraries: Arc::default(),
             role: Role::default(),
             snapshots,
-            log: Log::new(bells.clone()),
+            log: Log::new(feed.clone(), bells.clone()),
+            feed,
             appending: Appending::default(),
             bells,
             stopping: AtomicBool::new(false),

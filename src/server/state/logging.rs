@@ -2,7 +2,7 @@
 
 use super::global::Global;
 use super::waits::Blocked;
-use crate::journal::{Command, Encoder, Record};
+use crate::journal::{Record, Run};
 use crate::net::{Notify, sleep};
 use crate::server::client::ClientRef;
 use crate::server::client::for_disk::Push;
@@ -22,7 +22,9 @@ pub struct Logging {
     /// The last push, where it was not settled then: what leaves this shard waits for it, but under `always`, where each
     /// reply knows what it shows.
     unsettled: Cell<u64>,
-    unsettled_alarm: Notify,
+    /// The last push, where somebody has yet to look whether it is settled.
+    awaited: Cell<u64>,
+    alarm: Notify,
     /// Connections with replies that wait for the disk, or the file.
     pub waiting: RefCell<Vec<ClientRef>>,
     /// Connections in a WAITAOF.
@@ -30,25 +32,17 @@ pub struct Logging {
 }
 
 /// What a turn has changed.
+#[derive(Default)]
 struct Turn {
     /// Commands that stand alone, since the last record.
-    run: Vec<u8>,
-    encoder: Encoder,
+    run: Run,
     records: Vec<Record>,
-}
-
-impl Default for Turn {
-    fn default() -> Turn {
-        Turn { run: Vec::new(), encoder: Encoder::of_log(), records: Vec::new() }
-    }
 }
 
 impl Turn {
     fn end_run(&mut self) {
-        if !self.run.is_empty() {
-            let commands = vec![Command::run(std::mem::take(&mut self.run))];
-            self.encoder.forget();
-            self.records.push(Record { part_of: None, now_ms: 0, commands });
+        if let Some(run) = self.run.take() {
+            self.records.push(Record { part_of: None, now_ms: 0, commands: vec![run] });
         }
     }
 }
@@ -60,7 +54,8 @@ impl Logging {
             shard,
             turn: RefCell::default(),
             unsettled: Cell::new(0),
-            unsettled_alarm: Notify::default(),
+            awaited: Cell::new(0),
+            alarm: Notify::default(),
             waiting: RefCell::default(),
             alarms: RefCell::default(),
         }
@@ -71,17 +66,38 @@ impl Logging {
         self.global.log.is_on()
     }
 
+    /// Whether anybody wants to know what changes.
+    #[inline]
+    pub fn hands_over(&self) -> bool {
+        self.is_on() || self.global.feed.has_readers()
+    }
+
     /// Takes in what has changed.
-    pub fn take_in(&self, records: &[Record]) {
+    pub fn take_in(&self, records: Vec<Record>) {
+        if !self.hands_over() {
+            return;
+        }
         let turn = &mut *self.turn.borrow_mut();
         for record in records {
-            if record.part_of.is_none() {
-                turn.encoder.commands(&record.commands, &mut turn.run);
+            // (Lines that are no commands are not for everybody.)
+            if record.part_of.is_none() && !record.commands.iter().any(|command| command.is_aside) {
+                turn.run.push(&record.commands);
             } else {
                 turn.end_run();
-                turn.records.push(record.clone());
+                turn.records.push(record);
             }
         }
+    }
+
+    /// Something that only this server understands is put behind what was handed over. The number of that push, where there is a
+    /// log.
+    pub fn note(&self, words: Vec<String>) -> Option<u64> {
+        if !self.is_on() {
+            return None;
+        }
+        let push = self.global.log.push_note(self.shard, words);
+        self.await_push(push);
+        Some(push)
     }
 
     /// The turn is over: hands over what it has changed, where there is anything or somebody waits for it. The number of
@@ -91,22 +107,36 @@ impl Logging {
         turn.end_run();
         let is_due = is_promised || !turn.records.is_empty();
         let push = is_due.then(|| self.global.log.push(self.shard, std::mem::take(&mut turn.records)))?;
-        let log = &self.global.log;
-        let is_settled = log.holds_replies() || log.settled(self.shard) >= push;
-        if !is_settled && self.unsettled.get() == 0 {
-            self.unsettled_alarm.notify();
-        }
-        self.unsettled.set(if is_settled { 0 } else { push });
+        self.await_push(push);
         Some(push)
     }
 
-    /// Returns when something has not been settled for a while.
-    pub async fn settles_late(&self) {
-        while self.unsettled() == 0 {
-            self.unsettled_alarm.wait().await;
-            sleep(LOOK_AFTER).await;
+    fn await_push(&self, push: u64) {
+        if self.awaited.replace(push) == 0 {
+            self.alarm.notify();
         }
-        sleep(LOOK_AFTER).await;
+        if self.is_on() && !self.global.log.holds_replies() {
+            self.unsettled.set(push);
+        }
+    }
+
+    /// Returns when something that was handed over has not been settled for a while.
+    pub async fn settles_late(&self) {
+        loop {
+            if self.is_settled(self.awaited.get()) {
+                self.awaited.set(0);
+                self.alarm.wait().await;
+            }
+            let awaited = self.awaited.get();
+            sleep(LOOK_AFTER).await;
+            if !self.is_settled(awaited) {
+                return;
+            }
+        }
+    }
+
+    fn is_settled(&self, push: u64) -> bool {
+        !self.is_on() || self.global.log.settled(self.shard) >= push
     }
 
     /// Whether what leaves this shard may have to wait for a push.
@@ -126,8 +156,7 @@ impl Logging {
 
     #[cold]
     fn look_at_unsettled(&self, push: u64) -> u64 {
-        let log = &self.global.log;
-        if !log.is_on() || log.settled(self.shard) >= push {
+        if self.is_settled(push) {
             self.unsettled.set(0);
         }
         self.unsettled.get()

@@ -42,7 +42,7 @@ use crate::server::client::session::Session;
 use crate::server::client::{Client, ClientRef};
 use crate::shard::Shard;
 use client_memory::ClientMemory;
-use follower::Following;
+use follower::Followers;
 use global::Global;
 use held_up::HeldUp;
 use logging::Logging;
@@ -173,7 +173,7 @@ pub struct Server {
     pub scripting: Scripting,
     pub monitors: Monitors,
     pub pubsub: RefCell<Subscriptions>,
-    pub following: Following,
+    pub following: Followers,
     /// Connections that wait for a key.
     pub waits: Waits,
     pub client_memory: ClientMemory,
@@ -211,7 +211,7 @@ impl Server {
             slowlog: RefCell::default(),
             monitors: Monitors::new(shard.count),
             pubsub: RefCell::default(),
-            following: Following::default(),
+            following: Followers::default(),
             waits: Waits::default(),
             clients: RefCell::default(),
             unread: RefCell::default(),
@@ -230,6 +230,16 @@ impl Server {
     /// Which arguments of a command nobody is shown.
     pub fn secrets(&self, command: CommandId) -> Secrets {
         self.table.get(command).row.secrets
+    }
+
+    /// A shard hands over what it changes, for the log or whoever reads the journal, or does not any more, and its replies wait
+    /// for the disk, or do not.
+    pub fn follow_log(shard: &Rc<Shard>) {
+        let server = Server::of(shard);
+        let log = &server.global.log;
+        shard.hand_over_records();
+        shard.set_journaled(log.is_on() || server.global.feed.has_readers());
+        shard.durable.set_kept(log.holds_replies(), log.pushed(shard.id));
     }
 
     /// The server of the shard on which a call runs.

@@ -381,6 +381,7 @@ pub async fn follow_disk(server: Rc<Server>) {
     let mut looked = 0;
     loop {
         rung_outside(&mut looked).await;
+        journal::show(&server);
         if !server.logging.is_awaited() {
             continue;
         }

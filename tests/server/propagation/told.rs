@@ -7,6 +7,7 @@ use crate::common::{Client, Server, Value, error, int, on_embers, simple, wait_u
 const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 const SOON: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_millis(50);
+const FIRST: [&str; 2] = ["SELECT 0", "SET k v"];
 
 fn follower(server: &Server) -> Client {
     let mut follower = server.client();
@@ -252,20 +253,44 @@ fn deaths_beside_databases_that_change_places() {
 fn who_is_shown_the_journal() {
     on_embers(DEBUG, |server| {
         let mut client = server.client();
-        let follower = follower(server);
-        let refused = client.call("DEBUG JOURNAL");
-        assert_eq!(refused, error("ERR another connection is shown the journal already"));
+        let mut follower = follower(server);
+        let mut second = server.client();
+        assert_eq!(second.call("DEBUG JOURNAL"), Value::ok());
+        assert_eq!(second.call("DEBUG JOURNAL"), error("ERR this connection is shown the journal already"));
+        client.call("SET k v");
+        assert_eq!(
+            (shown(&mut follower), shown(&mut second)),
+            (FIRST.map(str::to_owned).into(), FIRST.map(str::to_owned).into())
+        );
         let commands = ["MULTI", "DEBUG JOURNAL", "DEBUG POPULATE 3", "EXEC"];
         let [.., within] = commands.map(|command| client.call(command));
         let refused = ["JOURNAL", "POPULATE"].map(|of| error(&format!("ERR DEBUG {of} isn't allowed within EXEC")));
         assert_eq!(within.items(), refused);
-        drop(follower);
+        drop((follower, second));
         let mut next = server.client();
-        assert!(wait_until(SOON, || next.call("DEBUG JOURNAL") == Value::ok()));
+        assert_eq!(next.call("DEBUG JOURNAL"), Value::ok());
         client.call("SET k v");
-        assert_eq!(shown(&mut next), ["SELECT 0", "SET k v"]);
+        assert_eq!(shown(&mut next), FIRST);
         assert_eq!(next.call("RESET"), simple("RESET"));
         client.call("SET k v");
         assert_eq!(shown(&mut next), [""; 0]);
+    });
+}
+
+/// Who follows the journal is one reader of what changes, and the log is another.
+#[test]
+fn the_log_goes_on_when_nobody_follows_any_more() {
+    on_embers(&[DEBUG, &["--save", "", "--appendonly", "yes"]].concat(), |server| {
+        let mut client = server.client();
+        let mut follower = follower(server);
+        client.call("SET k v");
+        assert_eq!(shown(&mut follower), FIRST);
+        assert_eq!(follower.call("RESET"), simple("RESET"));
+        let bytes = || server.info("aof_current_size").and_then(|bytes| bytes.parse::<u64>().ok()).expect("a number");
+        let before = bytes();
+        client.call("SET k w");
+        assert!(wait_until(SOON, || bytes() > before));
+        assert_eq!(client.call("DEBUG LOADAOF"), Value::ok());
+        assert_eq!(client.call("GET k").text(), "w");
     });
 }

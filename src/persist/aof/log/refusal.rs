@@ -1,7 +1,7 @@
 //! When clients' writes are refused: where the log cannot be written, and where more waits for the disk than may.
 
 use super::{Log, STUCK, State};
-use crate::journal::Record;
+use crate::config::Fsync;
 use crate::observe::{log, memory};
 use std::io;
 use std::sync::PoisonError;
@@ -13,10 +13,6 @@ pub struct Trouble {
     pub reason: String,
     /// Another file is needed.
     pub is_broken: bool,
-}
-
-pub(super) fn bytes_of(record: &Record) -> usize {
-    record.commands.iter().map(|command| command.bytes.len()).sum()
 }
 
 impl Log {
@@ -76,13 +72,13 @@ impl Log {
         self.refuses.store(self.is_full(), Ordering::Relaxed);
     }
 
-    /// So many bytes may wait for the disk in memory.
+    /// So many bytes may wait for the disk.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(usize::try_from(bytes).unwrap_or(usize::MAX), Ordering::Relaxed);
         self.weigh(&self.lock());
     }
 
-    /// Bytes that wait for the disk in memory.
+    /// Bytes that wait for the disk.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -94,9 +90,15 @@ impl Log {
 
     /// Looks how much waits for the disk.
     pub(super) fn weigh(&self, state: &State) {
-        let waiting = state.unplaced + state.ready.len() + state.writing;
+        let in_memory = state.unplaced + state.ready + state.sealed;
+        // What is in the file waits, too, where the sync that is to bring it to the disk does not end.
+        let unsynced = match self.fsync() {
+            Fsync::EverySecond if state.is_stuck() => state.position.saturating_sub(state.synced),
+            _ => 0,
+        };
+        let waiting = in_memory + usize::try_from(unsynced).unwrap_or(usize::MAX);
         self.waiting.store(waiting, Ordering::Relaxed);
-        memory::note_for_disk(state.unplaced + state.ready.capacity() + state.writing);
+        memory::note_for_disk(in_memory);
         let is_full = waiting > self.limit.load(Ordering::Relaxed) && (self.is_full() || state.is_stuck());
         if is_full == self.is_full() {
             return;

@@ -25,6 +25,7 @@ struct Kept {
     fails_to_write: bool,
     fails_to_sync: bool,
     hangs: bool,
+    hangs_to_write: bool,
     rng: Option<Rng>,
 }
 
@@ -61,6 +62,9 @@ impl Kept {
 
 impl Appended for Fake {
     fn append(&self, start: &[u8], end: &[u8]) -> io::Result<usize> {
+        while self.with(|kept| kept.hangs_to_write) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.with(|kept| {
             if kept.fails_to_write {
                 // A part may be there in spite of it.
@@ -129,8 +133,13 @@ fn part(number: u64, text: &str) -> Record {
     Record { part_of, ..record(text) }
 }
 
+fn new_log() -> Arc<Log> {
+    let bells = Bell::for_all(2).expect("bells");
+    Log::new(Arc::new(Feed::new(bells.clone())), bells)
+}
+
 fn log_in(file: &Arc<Fake>, fsync: Fsync) -> Arc<Log> {
-    let log = Log::new(Bell::for_all(2).expect("bells"));
+    let log = new_log();
     log.set_fsync(fsync);
     log.go_on_in(file.clone(), 0);
     log.set_on(true);
@@ -152,6 +161,11 @@ fn is_synced(log: &Log, shard: usize, push: u64) -> bool {
 
 /// The names of the keys that a file sets, as far as it is whole.
 fn keys_in(bytes: &[u8]) -> Vec<String> {
+    keys_behind(None, bytes)
+}
+
+/// The same, behind a base that stands at this position of the log.
+fn keys_behind(base: Option<u64>, bytes: &[u8]) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("log");
     std::fs::write(&path, bytes).expect("a file");
@@ -164,7 +178,7 @@ fn keys_in(bytes: &[u8]) -> Vec<String> {
     };
     let limits = Limits { bulk_bytes: 1 << 20, authenticated: true };
     let torn = reading::Tolerance { torn: true, damaged_bytes: 0 };
-    reading::read(&[(path, 0)], None, limits, torn, &Progress::default(), &mut send).expect("no damage");
+    reading::read(&[(path, 0)], base, limits, torn, &Progress::default(), &mut send).expect("no damage");
     let lines: Vec<&str> = text.lines().collect();
     lines.windows(3).filter(|lines| lines[0] == "SET").map(|lines| lines[2].to_owned()).collect()
 }
@@ -264,7 +278,7 @@ fn pushes_without_changes_do_not_wait() {
     let file = Arc::new(Fake::default());
     let log = log_in(&file, Fsync::Always);
     let push = log.push(0, Vec::new());
-    assert!(is_synced(&log, 0, push));
+    wait_until(|| is_synced(&log, 0, push));
     let push = log.push(1, vec![record("one")]);
     let empty = log.push(1, Vec::new());
     wait_until(|| is_synced(&log, 1, push) && is_synced(&log, 1, empty));
@@ -274,7 +288,8 @@ fn pushes_without_changes_do_not_wait() {
 fn under_everysec_it_is_written_at_once() {
     let file = Arc::new(Fake::default());
     let log = log_in(&file, Fsync::EverySecond);
-    log.push(0, vec![record("one")]);
+    let push = log.push(0, vec![record("one")]);
+    wait_until(|| log.settled(0) >= push);
     assert_eq!(keys_in(&file.with(|kept| kept.bytes.clone())), ["one"]);
     wait_until(|| file.with(|kept| kept.synced == kept.bytes));
 }
@@ -295,6 +310,7 @@ fn what_waits_for_the_disk_is_bounded() {
         wait_until(|| log.syncs());
         wait_until(|| {
             log.push(1, vec![record(&"y".repeat(100))]);
+            log.look();
             log.refuses_writes()
         });
         assert!(log.is_full() && log.waiting_bytes() > 1_000 && !log.has_failed());
@@ -318,16 +334,19 @@ fn nothing_that_waits_is_lost_with_a_broken_file() {
     log.push(0, vec![record("second")]);
     assert!(log.end().is_err(), "it is not on the disk");
     let other = Arc::new(Fake::default());
-    log.write_to(other.clone(), 0).expect("a file");
+    let base = log.write_to(other.clone(), 0).expect("a file");
     log.push(1, vec![record("third")]);
-    assert_eq!(keys_in(&other.with(|kept| kept.bytes.clone())), ["second", "third"]);
+    wait_until(|| keys_in(&other.with(|kept| kept.bytes.clone())) == ["second", "third"]);
+    // The base has what was acknowledged before it was begun: a second INCR would count twice.
+    assert_eq!(keys_behind(Some(base), &other.with(|kept| kept.bytes.clone())), ["third"]);
     assert!(log.refuses_writes() && log.trouble().is_some() && !log.is_new());
     wait_until(|| other.with(|kept| kept.synced == kept.bytes));
-    log.push(1, vec![record("fourth")]);
+    let push = log.push(1, vec![record("fourth")]);
+    wait_until(|| log.settled(1) >= push);
     let bytes = other.with(|kept| kept.bytes.clone());
     let heads = memchr::memmem::find_iter(&bytes, super::batch::MARK).map(|at| super::batch::read(&bytes[at..]));
     let synced: Vec<u64> = heads.map(|head| head.expect("a head").synced).collect();
-    assert_eq!(synced, [0; 2]);
+    assert!(!synced.is_empty() && synced.iter().all(|synced| *synced == 0), "{synced:?}");
     log.is_based();
     assert!(!log.refuses_writes() && log.trouble().is_none());
 }
@@ -335,11 +354,111 @@ fn nothing_that_waits_is_lost_with_a_broken_file() {
 /// What was there before stands nowhere until then, so that what is acknowledged would be lost without it.
 #[test]
 fn replies_wait_for_the_first_base() {
-    let log = Log::new(Bell::for_all(2).expect("bells"));
+    let log = new_log();
     log.set_fsync(Fsync::Always);
     log.write_to(Arc::new(Fake::default()), 0).expect("a file");
     log.set_on(true);
     assert!(log.is_new() && log.holds_replies());
     log.is_based();
     assert!(!log.is_new() && log.holds_replies());
+}
+
+/// A disk that hangs is nobody's affair but the thread's: pushes return, replies wait no longer than a moment, and then not at
+/// all; what waits is bounded, and everything is there in its order when the disk comes back.
+#[test]
+fn a_write_that_hangs_holds_nobody_up() {
+    for fsync in [Fsync::EverySecond, Fsync::No] {
+        let file = Arc::new(Fake::default());
+        let log = log_in(&file, fsync);
+        let mut reader = log.feed.read(0, usize::MAX);
+        file.with(|kept| kept.hangs_to_write = true);
+        let mut names = vec!["key".to_owned()];
+        let first = log.push(0, vec![record("key")]);
+        wait_until(|| {
+            log.look();
+            log.settled(0) >= first
+        });
+        for number in 0..100 {
+            names.push(format!("key{number}"));
+            let push = log.push(number % 2, vec![record(&names[number + 1])]);
+            // (Nobody looks: the thread that stands in is called by pushes.)
+            wait_until(|| log.settled(number % 2) >= push);
+        }
+        // Whoever else reads the feed sees what has come.
+        let shown: Vec<u8> = std::iter::from_fn(|| reader.take()).flat_map(|piece| piece.to_vec()).collect();
+        assert_eq!(String::from_utf8_lossy(&shown).matches("SET").count(), names.len());
+        assert!(file.with(|kept| kept.bytes.is_empty()) && !log.refuses_writes());
+        std::thread::sleep(STUCK);
+        log.set_limit(1_000);
+        assert!(log.refuses_writes() && log.is_full());
+        file.with(|kept| kept.hangs_to_write = false);
+        wait_until(|| !log.refuses_writes() && log.waiting_bytes() == 0);
+        assert_eq!(keys_in(&file.with(|kept| kept.bytes.clone())), names, "{fsync:?}");
+    }
+}
+
+/// Another file is begun while the one before it hangs: nobody waits, and each file has what belongs there.
+#[test]
+fn another_file_is_begun_without_a_wait() {
+    let (file, other) = (Arc::new(Fake::default()), Arc::new(Fake::default()));
+    let log = log_in(&file, Fsync::EverySecond);
+    file.with(|kept| kept.hangs_to_write = true);
+    log.push(0, vec![record("first")]);
+    log.push(1, vec![record("second")]);
+    let base = log.write_to(other.clone(), 0).expect("a file");
+    log.push(0, vec![record("third")]);
+    log.is_based();
+    std::thread::sleep(Duration::from_millis(5));
+    assert!(other.with(|kept| kept.bytes.is_empty()));
+    file.with(|kept| kept.hangs_to_write = false);
+    wait_until(|| other.with(|kept| !kept.bytes.is_empty()) && log.waiting_bytes() == 0);
+    let (before, behind) = (file.with(|kept| kept.bytes.clone()), other.with(|kept| kept.bytes.clone()));
+    assert_eq!((keys_in(&before), base), (vec!["first".to_owned(), "second".to_owned()], before.len() as u64));
+    assert_eq!(keys_behind(Some(base), &behind), ["third"]);
+}
+
+/// A sync fails while another file is to be begun: what was not written stands there, before the base, which has it.
+#[test]
+fn what_a_broken_file_lacks_is_in_the_one_that_was_to_be_begun() {
+    for seed in 0..30 {
+        let mut rng = Rng::with_seed(seed);
+        let (file, other) = (Arc::new(Fake::default()), Arc::new(Fake::default()));
+        let log = log_in(&file, Fsync::Always);
+        let first = log.push(0, vec![record("first")]);
+        wait_until(|| is_synced(&log, 0, first));
+        file.with(|kept| (kept.hangs, kept.fails_to_sync) = (true, true));
+        log.push(0, vec![record("second")]);
+        wait_until(|| log.syncs());
+        let third = log.push(1, vec![record("third")]);
+        let base = log.write_to(other.clone(), 0).expect("a file");
+        let fourth = log.push(0, vec![record("fourth")]);
+        file.with(|kept| kept.hangs = false);
+        wait_until(|| keys_in(&other.with(|kept| kept.bytes.clone())) == ["third", "fourth"]);
+        assert!(!log.has_failed() && log.refuses_writes() && log.trouble().is_some_and(|trouble| !trouble.is_broken));
+        assert!(!is_synced(&log, 1, third), "there is no base");
+        wait_until(|| other.with(|kept| kept.synced == kept.bytes));
+        log.is_based();
+        wait_until(|| is_synced(&log, 1, third) && is_synced(&log, 0, fourth));
+        let bytes = other.with(|kept| kept.bytes.clone());
+        assert_eq!(keys_behind(Some(base), &bytes), ["fourth"]);
+        // A crash may leave any part of what could not be written: the base has it.
+        let cut = &bytes[..rng.usize(..=bytes.len())];
+        assert!(["fourth"].starts_with(&keys_behind(Some(base), cut).iter().map(String::as_str).collect::<Vec<_>>()));
+        drop(log.end());
+    }
+}
+
+/// What stands behind a note stands behind it in the file, too.
+#[test]
+fn notes_have_their_place() {
+    let file = Arc::new(Fake::default());
+    let log = log_in(&file, Fsync::Always);
+    log.push(0, vec![record("first")]);
+    let note = log.push_note(1, ["POLICY", "p:", "1s"].map(str::to_owned).to_vec());
+    let last = log.push(0, vec![record("second")]);
+    wait_until(|| is_synced(&log, 1, note) && is_synced(&log, 0, last));
+    let bytes = file.with(|kept| kept.bytes.clone());
+    let at = |text: &str| memchr::memmem::find(&bytes, text.as_bytes()).expect(text);
+    assert!(at("first") < at("POLICY") && at("POLICY") < at("second"));
+    assert_eq!(keys_in(&bytes), ["first", "second"]);
 }

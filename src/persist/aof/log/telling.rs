@@ -1,0 +1,57 @@
+//! How far the shards' pushes are: what replies wait for.
+
+use super::{Log, State};
+use std::sync::atomic::Ordering;
+
+impl Log {
+    /// Where nothing waits for the disk, pushes that have changed nothing do not either.
+    pub(super) fn settle(&self, state: &mut State) {
+        let is_idle = !state.has_ready() && !state.is_writing() && state.position == state.synced;
+        if is_idle && state.certain != state.placed {
+            state.certain.clone_from(&state.placed);
+            if !state.awaits_base {
+                self.tell(&state.certain);
+            }
+        }
+    }
+
+    /// So many pushes of each shard are in the file, or would be if the disk let them, or if no other shard let them wait for
+    /// too long.
+    pub(super) fn tell_kept(&self, state: &State) {
+        if self.holds_replies() {
+            return;
+        }
+        let is_hindered = state.is_slow() || self.has_failed();
+        let has_all = !state.has_ready() && !state.is_writing();
+        let mut any = false;
+        for (shard, mark) in self.marks.iter().enumerate() {
+            let kept = match is_hindered || has_all {
+                _ if state.late[shard] => self.pushed(shard),
+                true => state.placed[shard],
+                false => state.written[shard],
+            };
+            any |= mark.kept.fetch_max(kept, Ordering::SeqCst) < kept;
+        }
+        if any {
+            self.ring();
+        }
+    }
+
+    /// So many pushes of each shard are on the disk.
+    pub(super) fn tell(&self, synced: &[u64]) {
+        for (mark, synced) in self.marks.iter().zip(synced) {
+            mark.synced.fetch_max(*synced, Ordering::SeqCst);
+        }
+        self.ring();
+    }
+
+    /// Rings for every shard that waits for the disk. (A shard may wait for any shard's pushes: so it is rung for when the
+    /// marks of all of them are up to date.)
+    pub(super) fn ring(&self) {
+        for (mark, bell) in self.marks.iter().zip(&*self.bells) {
+            if mark.awaits.load(Ordering::SeqCst) && mark.awaits.swap(false, Ordering::SeqCst) {
+                bell.ring_from_outside();
+            }
+        }
+    }
+}

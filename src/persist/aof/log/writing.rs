@@ -1,0 +1,258 @@
+//! Batches: sealed from what is ready, written to the file, brought to the disk.
+
+use super::super::batch;
+use super::{Batch, Log, Open, REUSED_BYTES, ROOM_BYTES, Ready, SLOW, SLOW_FOR, State, Step};
+use crate::config::Fsync;
+use crate::observe::log;
+use crate::persist::disk::append_all;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+impl Log {
+    /// Looks what the shards have handed over.
+    pub(super) fn take_in(&self, state: &mut State) {
+        let mut feed = self.feed.drain();
+        state.placed.copy_from_slice(feed.placed());
+        for (shard, late) in state.late.iter_mut().enumerate() {
+            *late = feed.is_late(shard);
+        }
+        state.unplaced = feed.unplaced();
+        let ready = feed.ready();
+        // (A note without commands counts, too.)
+        state.ready = ready.commands.len() + ready.notes.len();
+        drop(feed);
+        self.settle(state);
+        self.tell_kept(state);
+        self.weigh(state);
+    }
+
+    /// What is ready becomes a batch, which has its place in the log from then on.
+    pub(super) fn seal(&self, state: &mut State) {
+        let mut feed = self.feed.drain();
+        if feed.ready().is_empty() {
+            return;
+        }
+        let Ready { commands, notes } = feed.take_ready(std::mem::take(&mut state.spare));
+        let placed = feed.placed().to_vec();
+        state.unplaced = feed.unplaced();
+        drop(feed);
+        state.placed.clone_from(&placed);
+        state.ready = 0;
+        let mut head = if self.tells_time.load(Ordering::Relaxed) { state.time() } else { Vec::new() };
+        let at = state.end + head.len() as u64;
+        let body = if notes.is_empty() {
+            head.extend_from_slice(&batch::head(&commands, at, state.vouched));
+            commands
+        } else {
+            with_notes(&commands, notes, at, state.vouched)
+        };
+        let counts = (head.len() + body.len()) as u64;
+        state.end += counts;
+        state.sealed += head.len() + body.len();
+        state.steps.push_back(Step::Write(Batch { head, body, placed, counts }));
+    }
+
+    /// Writes what is ready, if nobody does and the disk can be written.
+    pub(super) fn write_all<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while !state.is_writing() && !self.has_failed() && self.is_writable(&state) {
+            if state.steps.is_empty() {
+                self.seal(&mut state);
+            }
+            let Some(step) = state.steps.pop_front() else { break };
+            state = self.take_step(state, step).0;
+        }
+        state
+    }
+
+    fn is_writable(&self, state: &State) -> bool {
+        state.open.is_some() && !state.is_broken
+    }
+
+    /// What could not be written is tried once more; whether that succeeded.
+    pub(super) fn write_again<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
+        if state.is_writing() || !self.is_writable(&state) {
+            return (state, false);
+        }
+        match state.steps.pop_front() {
+            Some(step) => self.take_step(state, step),
+            None => (state, true),
+        }
+    }
+
+    /// Does what comes first; whether that succeeded.
+    fn take_step<'a>(&'a self, mut state: MutexGuard<'a, State>, step: Step) -> (MutexGuard<'a, State>, bool) {
+        let Some(open) = state.open.as_ref() else { return (state, false) };
+        let (file, bytes, mut room) = (open.file.clone(), open.bytes, open.room);
+        let began = Instant::now();
+        state.writes_since = Some(began);
+        drop(state);
+        let (what, done) = match &step {
+            Step::Begin(_) => ("truncating", if room > bytes { file.cut(bytes) } else { Ok(()) }),
+            Step::Write(batch) => {
+                let end = bytes + batch.bytes() as u64;
+                let is_roomy = self.fsync() != Fsync::Always || end <= room || {
+                    room = end.next_multiple_of(ROOM_BYTES);
+                    file.make_room(bytes, room).is_ok()
+                };
+                let written = match is_roomy {
+                    true => append_all(&*file, &batch.head, &batch.body),
+                    false => file.cut(bytes).and_then(|()| append_all(&*file, &batch.head, &batch.body)),
+                };
+                room = if is_roomy { room.max(end) } else { end };
+                ("writing to", written)
+            }
+        };
+        let cut = if done.is_err() { file.cut(bytes) } else { Ok(()) };
+        let mut state = self.lock();
+        state.writes_since = None;
+        let lasted = began.elapsed();
+        if lasted > SLOW {
+            self.slow_writes.fetch_add(1, Ordering::Relaxed);
+            if !state.was_slow() && self.fsync() != Fsync::Always {
+                log::warning(format_args!(
+                    "A write to the AOF file took {} ms: for {} s replies do not wait for the file, which would lose them \
+                     with the process.",
+                    lasted.as_millis(),
+                    SLOW_FOR.as_secs()
+                ));
+            }
+            state.slow_until = Some(Instant::now() + SLOW_FOR);
+        }
+        let is_done = done.is_ok();
+        match done {
+            Ok(()) => self.has_taken(&mut state, step, room),
+            Err(error) => {
+                // What comes behind it waits, and it is the same that is tried again.
+                state.steps.push_front(step);
+                if let Some(open) = &mut state.open {
+                    open.room = bytes;
+                }
+                self.fail(what, &error);
+                if let Err(error) = cut {
+                    // A part of the batch may be there, and nothing can be put behind it.
+                    self.fail("truncating", &error);
+                    self.break_file(&mut state);
+                }
+            }
+        }
+        self.tell_kept(&state);
+        self.weigh(&state);
+        self.written.notify_all();
+        if state.is_idle {
+            self.wake.notify_all();
+        }
+        (state, is_done)
+    }
+
+    /// A step is done. `room`: how long the file is now.
+    fn has_taken(&self, state: &mut State, step: Step, room: u64) {
+        match step {
+            Step::Begin(begin) => {
+                let before = state.open.replace(begin.file);
+                state.former.extend(before.map(|open| open.file));
+            }
+            Step::Write(batch) => {
+                let bytes = batch.bytes() as u64;
+                state.sealed -= batch.bytes();
+                state.position += batch.counts;
+                state.written = batch.placed;
+                if let Some(open) = &mut state.open {
+                    open.bytes += bytes;
+                    open.room = room;
+                }
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                let mut body = batch.body;
+                if body.capacity() <= REUSED_BYTES {
+                    body.clear();
+                    state.spare = body;
+                }
+            }
+        }
+    }
+
+    /// What was written to the file may be lost, so that nothing is written to it any more. Where another one is to be begun
+    /// anyway, with a base that has all until then, what could not be written stands there.
+    fn break_file(&self, state: &mut State) {
+        state.is_broken = true;
+        let next = state.steps.iter().position(|step| matches!(step, Step::Begin(_)));
+        if let Some(Step::Begin(begin)) = next.and_then(|at| state.steps.remove(at)) {
+            self.begin(state, begin);
+            self.recover(state);
+            self.carrier.call();
+        }
+    }
+
+    pub(super) fn until_written<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.is_writing() {
+            state = self.written.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// Brings what is written to the disk.
+    pub(super) fn sync<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.syncs_since.is_some() {
+            state = self.written.wait_timeout(state, SLOW).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let Some(open) = state.open.as_ref().filter(|_| !state.is_broken) else { return state };
+        let (file, former) = (open.file.clone(), state.former.clone());
+        let (position, written) = (state.position, state.written.clone());
+        state.syncs_since = Some(Instant::now());
+        drop(state);
+        let synced = former.iter().chain([&file]).try_for_each(|file| file.sync());
+        let mut state = self.lock();
+        state.lasted = state.syncs_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        if state.lasted > SLOW {
+            self.delayed_syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        self.written.notify_all();
+        // (It may have been given up meanwhile for another one.)
+        let is_written = |open: &Open| Arc::ptr_eq(&open.file, &file);
+        let is_used =
+            state.open.as_ref().is_some_and(is_written) || state.former.iter().any(|of| Arc::ptr_eq(of, &file));
+        match synced {
+            _ if !is_used => {}
+            Ok(()) => {
+                state.former.retain(|of| !former.iter().any(|done| Arc::ptr_eq(of, done)));
+                state.synced = state.synced.max(position);
+                if !state.awaits_base {
+                    state.vouched = state.synced;
+                }
+                state.certain = written;
+                self.settle(&mut state);
+                if !state.awaits_base {
+                    self.tell(&state.certain);
+                }
+                self.weigh(&state);
+            }
+            Err(error) => {
+                // What the system has tried to write and could not it may have forgotten: nothing that is written to
+                // this file from now on would be certain.
+                self.fail("fsyncing", &error);
+                self.break_file(&mut state);
+                self.weigh(&state);
+            }
+        }
+        state
+    }
+}
+
+/// Commands as batches, with notes between them.
+fn with_notes(commands: &[u8], notes: Vec<(usize, Vec<String>)>, at: u64, vouched: u64) -> Vec<u8> {
+    let (mut out, mut from) = (Vec::new(), 0);
+    let put = |commands: &[u8], out: &mut Vec<u8>| {
+        if !commands.is_empty() {
+            out.extend_from_slice(&batch::head(commands, at + out.len() as u64, vouched));
+            out.extend_from_slice(commands);
+        }
+    };
+    for (behind, words) in notes {
+        put(&commands[from..behind], &mut out);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        out.extend(batch::note(&words, at + out.len() as u64, vouched).unwrap_or_default());
+        from = behind;
+    }
+    put(&commands[from..], &mut out);
+    out
+}
