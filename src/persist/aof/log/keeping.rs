@@ -26,7 +26,8 @@ impl Log {
                 self.carrier.sleep(None);
             }
             self.is_held_up.store(false, Ordering::Relaxed);
-            if self.fsync() == Fsync::Always {
+            // (A call may have been about what is taken already.)
+            if self.fsync() == Fsync::Always && self.feed.has_pushes() {
                 self.gather(&mut group);
             }
             let mut state = self.lock();
