@@ -138,6 +138,7 @@ const NAMED: &[Named] = &[
     gauge("active_expire_enabled", "emberdb_active_expire_enabled", "The cycle is on."),
     gauge("rdb_last_bgsave_time_sec", "emberdb_snapshot_last_duration_seconds", "How long the last snapshot took."),
     gauge("aof_last_rewrite_time_sec", "emberdb_log_last_rewrite_duration_seconds", "How long making it anew took."),
+    counter("aof_slow_writes", "emberdb_log_slow_writes_total", "Writes to the log that no reply waited for."),
     gauge("aof_buffer_limit", "emberdb_log_buffer_limit_bytes", "Bytes that may wait to be written to the log."),
     counter("total_error_replies", "emberdb_error_replies_total", "Replies that were errors."),
     counter("total_reads_processed", "emberdb_reads_processed_total", "Times that sockets were read."),
