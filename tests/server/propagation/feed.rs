@@ -1,6 +1,7 @@
 //! From what one server shows of its changes to others that make them.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -10,6 +11,8 @@ use crate::common::{Client, Server, Value, encode, wait_until};
 
 /// Commands in one pipeline.
 const TOGETHER: usize = 100;
+/// Connections that are shown the journal.
+const FOLLOWERS: usize = 3;
 const MARKER: &[u8] = b"propagation:marker";
 /// Shown before one that was answered by an error.
 const SHOWN: usize = 400;
@@ -36,12 +39,12 @@ struct Shared {
 
 impl Feed {
     pub fn start(source: &Server, targets: &[Server]) -> Feed {
-        let mut follower = source.client();
-        assert_eq!(follower.call("DEBUG JOURNAL"), Value::ok());
+        let mut followers = [(); FOLLOWERS].map(|()| source.client());
+        followers.iter_mut().for_each(|follower| assert_eq!(follower.call("DEBUG JOURNAL"), Value::ok()));
         let mut targets: Vec<Client> = targets.iter().map(Server::client).collect();
         let shared = Arc::<Shared>::default();
         let of_thread = shared.clone();
-        let thread = std::thread::spawn(move || feed(&mut follower, &mut targets, &of_thread));
+        let thread = std::thread::spawn(move || feed(&mut followers, &mut targets, &of_thread));
         Feed { source: source.client(), marker: 0, shared, thread: Some(thread) }
     }
 
@@ -85,16 +88,49 @@ fn shown(args: &[Vec<u8>]) -> String {
     args.iter().map(|arg| arg[..arg.len().min(60)].escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-fn feed(follower: &mut Client, targets: &mut [Client], shared: &Shared) -> u64 {
+/// What a follower has been shown: how many commands, and all of them as one number.
+#[derive(Default)]
+struct Shown {
+    commands: u64,
+    hasher: DefaultHasher,
+}
+
+impl Shown {
+    /// Takes a command in; whether that is a marker, and which.
+    fn take(&mut self, args: &[Vec<u8>]) -> Option<u64> {
+        self.commands += 1;
+        args.hash(&mut self.hasher);
+        let is_marker = args.len() == 3 && args[1] == MARKER;
+        is_marker.then(|| String::from_utf8_lossy(&args[2]).parse().expect("a number"))
+    }
+}
+
+fn args_of(told: &Value) -> Vec<Vec<u8>> {
+    told.items().iter().map(|arg| arg.bytes().expect("text").to_vec()).collect()
+}
+
+/// The other followers, who are on other shards, are shown the very same up to a marker.
+fn compare(others: &mut [(&mut Client, Shown)], marker: u64, first: &Shown) {
+    for (follower, shown) in others {
+        while shown.take(&args_of(&follower.read())) != Some(marker) {}
+        assert_eq!((shown.commands, shown.hasher.finish()), (first.commands, first.hasher.finish()), "marker {marker}");
+    }
+}
+
+fn feed(followers: &mut [Client], targets: &mut [Client], shared: &Shared) -> u64 {
+    let (follower, others) = followers.split_first_mut().expect("there are some");
+    let mut others: Vec<(&mut Client, Shown)> = others.iter_mut().map(|other| (other, Shown::default())).collect();
+    let mut first = Shown::default();
     let (mut count, mut marker) = (0, 0);
     let mut waiting: Vec<Vec<Vec<u8>>> = Vec::new();
     while !shared.is_over.load(Ordering::Relaxed) {
         let told = follower.read_within(Duration::from_millis(5));
         let is_idle = told.is_none();
         if let Some(told) = told {
-            let args: Vec<Vec<u8>> = told.items().iter().map(|arg| arg.bytes().expect("text").to_vec()).collect();
-            if args.len() == 3 && args[1] == MARKER {
-                marker = String::from_utf8_lossy(&args[2]).parse().expect("a number");
+            let args = args_of(&told);
+            if let Some(seen) = first.take(&args) {
+                compare(&mut others, seen, &first);
+                marker = seen;
             }
             count += 1;
             targets.iter_mut().for_each(|target| target.send_raw(&encode(&args)));
