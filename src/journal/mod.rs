@@ -24,7 +24,7 @@ mod feed;
 mod merge;
 
 pub use encoder::{Encoder, Run};
-pub use feed::{Feed, Reader, Ready};
+pub use feed::{Feed, Merging, Reader, Ready};
 use merge::{Merger, Unit};
 
 use crate::config::SHARDS_MAX;

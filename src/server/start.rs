@@ -150,7 +150,7 @@ impl Front for Server {
 
     fn leaves(&self) {
         if self.logging.hands_over()
-            && let Some(push) = self.logging.end_turn(self.shard.durable.take_promise())
+            && let Some(push) = self.logging.end_turn(self.shard.durable.take_promise(), self.shard.durable.is_kept())
         {
             self.shard.durable.pushed(push);
         }

@@ -109,8 +109,9 @@ struct Begin {
     file: Open,
     /// Where in the log it begins.
     position: u64,
-    /// Pushes of each shard that the base has.
+    /// Pushes of each shard that the base has, and whether that is on the disk.
     based: Vec<u64>,
+    has_base: bool,
 }
 
 /// Commands that have their bytes and their place in the log.
@@ -148,6 +149,8 @@ struct State {
     /// Somebody writes, since when.
     writes_since: Option<Instant>,
     syncs_since: Option<Instant>,
+    /// The thread that writes is the one that syncs.
+    carrier_syncs: bool,
     /// The disk has been slow, which is to be expected again until then.
     slow_until: Option<Instant>,
     /// Where the next batch that is written, and the next that is sealed, begins; how much is on the disk, and how much of
@@ -234,6 +237,7 @@ impl Log {
                 written: vec![0; shards],
                 writes_since: None,
                 syncs_since: None,
+                carrier_syncs: false,
                 slow_until: None,
                 position: 0,
                 end: 0,
@@ -386,13 +390,18 @@ impl Log {
     pub fn look(&self) {
         self.is_held_up.store(true, Ordering::Relaxed);
         self.deputy.call();
+        self.carrier.call();
     }
 
     /// The file in which the log has ended is written again.
     pub fn go_on_in(&self, file: Appendable, bytes: u64) {
         let mut state = self.lock();
+        self.forget_waiting(&mut state);
         state.open = Some(Open::new(file, bytes));
+        state.former.clear();
         state.is_new = false;
+        state.is_broken = false;
+        self.recover(&state);
     }
 
     /// What is handed over from now on stands in this file, and what was before in the file before it; returns at which
@@ -415,12 +424,13 @@ impl Log {
             state.is_new = true;
         }
         let position = state.end;
-        let begin = Begin { file: Open::new(file, bytes), position, based: state.placed.clone() };
+        let file = Open::new(file, bytes);
+        let begin = Begin { file, position, based: state.placed.clone(), has_base: false };
+        state.steps.push_back(Step::Begin(begin));
         if is_used {
-            state.steps.push_back(Step::Begin(begin));
             state.told_s = 0;
         } else {
-            self.begin(&mut state, begin);
+            self.begin_next(&mut state);
         }
         self.recover(&state);
         drop(state);
@@ -428,9 +438,15 @@ impl Log {
         Ok(position)
     }
 
-    /// From now on this file is written instead of one of which nothing is certain. What was acknowledged and could not be
-    /// written stands in this one at least, should there be no base; the base has that, too, and the file says so.
-    fn begin(&self, state: &mut State, begin: Begin) {
+    /// Where nothing is certain of the file that was written, the next one that is to be begun is, at once. What was
+    /// acknowledged and could not be written stands there at least, should there be no base; the base has that, too, and the
+    /// file says so. (A write that is under way ends first: what becomes of it is a matter of the file before.)
+    fn begin_next(&self, state: &mut State) {
+        let next = state.steps.iter().position(|step| matches!(step, Step::Begin(_)));
+        if state.is_writing() {
+            return;
+        }
+        let Some(Step::Begin(begin)) = next.and_then(|at| state.steps.remove(at)) else { return };
         // Whoever begins a file so writes down all that there is.
         state.former.clear();
         state.open = Some(begin.file);
@@ -444,6 +460,11 @@ impl Log {
             let placed = state.written.clone();
             state.steps.push_front(Step::Write(Batch { head, body: Vec::new(), placed, counts: 0 }));
         }
+        if begin.has_base {
+            self.take_base(state);
+        }
+        self.recover(state);
+        self.carrier.call();
     }
 
     /// What waits to be written is not going to be.
@@ -455,50 +476,94 @@ impl Log {
         state.ready = 0;
     }
 
-    /// Changes are handed over from now on, or not any more. To be called while nothing changes on any shard, and where the
-    /// disk may be waited for.
+    /// Changes are handed over from now on, or not any more; then what was goes to the disk, if that can be had. To be called
+    /// while nothing changes on any shard, and where the disk may be waited for.
     pub fn set_on(&self, wants: bool) {
         if wants {
             self.feed.drain().set_logged(true);
             self.is_on.store(true, Ordering::Release);
             return;
         }
-        self.is_on.store(false, Ordering::Release);
-        let mut state = self.lock();
-        self.take_in(&mut state);
-        let state = self.write_all(state);
+        let state = self.bring_all(self.lock()).0;
         let mut state = self.until_written(state);
-        let is_broken = state.is_broken;
-        if let Some(open) = state.open.as_mut().filter(|_| !is_broken) {
-            // Should the room stay, then it is cut off by whoever reads the file.
-            let _ = open.trim();
-        }
-        let mut state = if state.open.is_some() { self.sync(state) } else { state };
+        self.is_on.store(false, Ordering::Release);
         // A reply may wait for a push that its shard is still to make. No shard pushes from here on: so an empty push of
         // each shard takes its place, and nobody waits for ever.
         let all: Vec<u64> = (0..self.marks.len()).map(|shard| self.feed.push(shard, Vec::new())).collect();
         self.feed.drain().set_logged(false);
         self.forget_waiting(&mut state);
+        state.open = None;
+        state.is_broken = false;
+        state.awaits_base = false;
         self.take_in(&mut state);
         for (mark, push) in self.marks.iter().zip(&all) {
             mark.kept.fetch_max(*push, Ordering::SeqCst);
         }
-        state.awaits_base = false;
         self.tell(&all);
         self.recover(&state);
         self.weigh(&state);
     }
 
+    /// Everything that was handed over is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The log cannot be written, or not for certain.
+    pub fn bring_to_disk(&self) -> io::Result<()> {
+        self.bring_all(self.lock()).1
+    }
+
+    fn bring_all<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, io::Result<()>) {
+        loop {
+            state = self.until_written(state);
+            self.take_in(&mut state);
+            if state.open.is_none() {
+                return (state, Ok(()));
+            }
+            if !state.has_ready() {
+                break;
+            }
+            if self.has_failed() || state.is_broken {
+                let reason = self.trouble_of(&state).map_or_else(String::new, |trouble| trouble.reason);
+                return (state, Err(io::Error::other(reason)));
+            }
+            state = self.write_all(state);
+        }
+        if let Some(open) = state.open.as_mut().filter(|open| open.room > open.bytes) {
+            // (Should the room stay, then it is cut off by whoever reads the file.)
+            let _ = open.trim();
+        }
+        state = self.sync(state);
+        let is_certain = !state.is_broken && state.position == state.synced;
+        (state, if is_certain { Ok(()) } else { Err(io::Error::other("it cannot be brought to the disk")) })
+    }
+
     /// There is a base on the disk that has whatever was pushed before the file was begun.
     pub fn is_based(&self) {
         let mut state = self.lock();
-        if std::mem::take(&mut state.awaits_base) {
-            state.is_new = false;
-            state.vouched = state.synced;
-            self.tell(&state.based);
-            self.tell(&state.certain);
-            self.recover(&state);
+        let mut is_begun = true;
+        for step in &mut state.steps {
+            if let Step::Begin(begin) = step {
+                begin.has_base = true;
+                is_begun = false;
+            }
         }
+        // Nobody needs the files any more that were written before that one.
+        let former = if is_begun { std::mem::take(&mut state.former) } else { Vec::new() };
+        if state.awaits_base {
+            self.take_base(&mut state);
+        }
+        drop(state);
+        drop(former);
+        self.carrier.call();
+    }
+
+    fn take_base(&self, state: &mut State) {
+        state.awaits_base = false;
+        state.is_new = false;
+        state.vouched = state.synced;
+        self.tell(&state.based);
+        self.tell(&state.certain);
+        self.allow(state);
     }
 
     /// Whether there is no such base yet: a log without one says nothing.
@@ -523,32 +588,18 @@ impl Log {
 
     /// Brings everything to the disk; nothing comes behind it.
     pub fn end(&self) -> io::Result<()> {
-        let mut state = self.lock();
-        while state.is_writing() || state.syncs_since.is_some() {
-            state = self.written.wait_timeout(state, SLOW).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let state = self.lock();
         if state.open.is_none() || !self.is_on() {
             return Ok(());
         }
-        self.take_in(&mut state);
-        state = self.write_all(state);
-        state = self.until_written(state);
-        if state.has_ready() {
-            return Err(io::Error::other("it cannot be written"));
-        }
-        let is_broken = state.is_broken;
-        if let Some(open) = state.open.as_mut().filter(|_| !is_broken) {
-            open.trim()?;
-        }
-        state = self.sync(state);
+        let (mut state, ended) = self.bring_all(state);
+        // (Where that failed the server may go on.)
+        ended?;
         state.ends_now = true;
         self.carrier.call();
         self.deputy.call();
         self.wake.notify_all();
-        match state.is_broken {
-            true => Err(io::Error::other("it cannot be brought to the disk")),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     /// Whether a sync is under way.

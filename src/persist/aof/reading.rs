@@ -135,12 +135,12 @@ pub fn read(
 ) -> Result<Read, LogError> {
     let mut reader = Reader { limits, send, progress, position, gathered: Vec::new(), is_foreign: false, based: 0 };
     let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
-    if let (Some(base), Some((first, _))) = (position, files.first()) {
-        reader.begin_before(first, base)?;
-    }
     for (index, (path, from)) in files.iter().enumerate() {
         if index > 0 {
             reader.send(Item::File(index))?;
+        }
+        if *from == 0 {
+            reader.begin_before(path)?;
         }
         let broken = reader.read_file(path, *from)?;
         reader.hand_on()?;
@@ -196,9 +196,10 @@ impl Reader<'_> {
         self.position.map(|position| position.max(self.based))
     }
 
-    /// Behind a base, the first file may begin with what could not be written before the base was made: the base has that.
-    fn begin_before(&mut self, first: &Path, base: u64) -> Result<(), LogError> {
-        if let Some((_, head)) = first_of(first)?
+    /// Behind a base, the file may begin with what could not be written before the base was made: the base has that.
+    fn begin_before(&mut self, path: &Path) -> Result<(), LogError> {
+        if let Some(base) = self.place()
+            && let Some((_, head)) = first_of(path)?
             && head.stands_before() == Some(base)
             && head.position < base
         {
@@ -779,5 +780,40 @@ mod tests {
         let (found, read) = read_with(&[text.into()], None, Tolerance { torn: false, damaged_bytes: 100 });
         let cut = read.expect("it is short").cut.expect("it is cut");
         assert_eq!((&found[..], cut.at, cut.lost_bytes), (&b"*1\r\n$4\r\nPING\r\n"[..], 14, 36));
+    }
+
+    /// Behind a base of commands, too, whose last line says where in the log it stands.
+    #[test]
+    fn what_the_base_has_is_passed_over() {
+        let (first, second) = (command(1), command(2));
+        let base = [&command(0)[..], &batch::note(&[batch::BASE, "500"], 0, 0).expect("a note")].concat();
+        let head = batch::head(&first, 400, 0);
+        let before = [batch::before_base(500, 400, 0), head, first].concat();
+        let counted = before.len() as u64 - batch::before_base(500, 400, 0).len() as u64;
+        let behind = |at: u64| [batch::head(&second, at, 0), second.clone()].concat();
+        // All of it is there, and only a part is.
+        let position = 400 + counted;
+        let base = String::from_utf8(base).expect("text").replace("500", &position.to_string());
+        let base_line = batch::note(&[batch::BASE, &position.to_string()], 0, 0).expect("a note");
+        let base = [&base.as_bytes()[..command(0).len()], &base_line].concat();
+        let mark = batch::before_base(position, 400, 0);
+        let rest = before[batch::before_base(500, 400, 0).len()..].to_vec();
+        for (increment, found) in [
+            (
+                [&mark[..], &rest, &behind(position)].concat(),
+                commands(1).into_iter().chain(command(2)).collect::<Vec<u8>>(),
+            ),
+            ([&mark[..], &behind(position)].concat(), [command(0), command(2)].concat()),
+            ([&mark[..], &rest].concat(), command(0)),
+            (mark.clone(), command(0)),
+        ] {
+            let (text, read) = read_all(&[base.clone(), increment.clone()], None, true);
+            let read = read.expect("no damage");
+            assert_eq!(text, found);
+            assert!(read.cut.is_none() && read.position >= position, "{read:?}");
+            // (The base of a snapshot says where it stands in another way.)
+            let (text, _) = read_all(&[increment], Some(position), true);
+            assert_eq!([command(0), text].concat(), found);
+        }
     }
 }

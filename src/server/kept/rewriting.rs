@@ -264,12 +264,8 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     let transaction = hold_everything(shard).await;
     shard.call_all(|shard| shard.hand_over_records()).await;
     let log = global.log.clone();
-    let ended = server.transport.beside(move || {
-        log.set_on(false);
-        log.trouble().map(|trouble| trouble.reason)
-    });
-    if let Some(reason) = ended.await.unwrap_or_else(|error| Some(error.to_string())) {
-        global.log.set_on(true);
+    let ended = server.transport.beside(move || log.bring_to_disk().map(|()| log.set_on(false)));
+    if let Err(reason) = ended.await.and_then(|ended| ended) {
         global.snapshots.loading.store(false, Ordering::Relaxed);
         return Err(Error::err(format_args!("The append only file cannot be written: {reason}")));
     }

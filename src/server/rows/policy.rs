@@ -75,7 +75,7 @@ async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
 fn note(server: &Server, words: Vec<String>) {
     let shard = &server.shard;
     shard.hand_over_records();
-    if let Some(push) = server.logging.note(words) {
+    if let Some(push) = server.logging.note(words, shard.durable.is_kept()) {
         shard.durable.pushed(push);
     }
 }

@@ -91,33 +91,44 @@ impl Logging {
 
     /// Something that only this server understands is put behind what was handed over. The number of that push, where there is a
     /// log.
-    pub fn note(&self, words: Vec<String>) -> Option<u64> {
+    pub fn note(&self, words: Vec<String>, is_kept: bool) -> Option<u64> {
         if !self.is_on() {
             return None;
         }
         let push = self.global.log.push_note(self.shard, words);
-        self.await_push(push);
+        self.await_push(push, is_kept);
         Some(push)
     }
 
     /// The turn is over: hands over what it has changed, where there is anything or somebody waits for it. The number of
     /// that push.
-    pub fn end_turn(&self, is_promised: bool) -> Option<u64> {
+    pub fn end_turn(&self, is_promised: bool, is_kept: bool) -> Option<u64> {
         let turn = &mut *self.turn.borrow_mut();
         turn.end_run();
         let is_due = is_promised || !turn.records.is_empty();
         let push = is_due.then(|| self.global.log.push(self.shard, std::mem::take(&mut turn.records)))?;
-        self.await_push(push);
+        self.await_push(push, is_kept);
         Some(push)
     }
 
-    fn await_push(&self, push: u64) {
+    /// `is_kept`: it is known of each reply what it shows.
+    fn await_push(&self, push: u64, is_kept: bool) {
         if self.awaited.replace(push) == 0 {
             self.alarm.notify();
         }
-        if self.is_on() && !self.global.log.holds_replies() {
+        if self.is_on() && !is_kept {
             self.unsettled.set(push);
         }
+    }
+
+    /// It is not known any more of each reply what it shows: all that leaves waits for what was handed over.
+    pub fn await_all(&self) {
+        self.unsettled.set(self.global.log.pushed(self.shard));
+    }
+
+    /// Nobody wants to know any more what has changed.
+    pub fn forget_turn(&self) {
+        *self.turn.borrow_mut() = Turn::default();
     }
 
     /// Returns when something that was handed over has not been settled for a while.

@@ -238,8 +238,16 @@ impl Server {
         let server = Server::of(shard);
         let log = &server.global.log;
         shard.hand_over_records();
-        shard.set_journaled(log.is_on() || server.global.feed.has_readers());
-        shard.durable.set_kept(log.holds_replies(), log.pushed(shard.id));
+        let is_wanted = server.logging.hands_over();
+        shard.set_journaled(is_wanted);
+        if !is_wanted {
+            server.logging.forget_turn();
+        }
+        let is_kept = log.holds_replies();
+        if log.is_on() && !is_kept {
+            server.logging.await_all();
+        }
+        shard.durable.set_kept(is_kept, log.pushed(shard.id));
     }
 
     /// The server of the shard on which a call runs.

@@ -1,7 +1,6 @@
 //! From what one server shows of its changes to others that make them.
 
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -88,49 +87,19 @@ fn shown(args: &[Vec<u8>]) -> String {
     args.iter().map(|arg| arg[..arg.len().min(60)].escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// What a follower has been shown: how many commands, and all of them as one number.
-#[derive(Default)]
-struct Shown {
-    commands: u64,
-    hasher: DefaultHasher,
-}
-
-impl Shown {
-    /// Takes a command in; whether that is a marker, and which.
-    fn take(&mut self, args: &[Vec<u8>]) -> Option<u64> {
-        self.commands += 1;
-        args.hash(&mut self.hasher);
-        let is_marker = args.len() == 3 && args[1] == MARKER;
-        is_marker.then(|| String::from_utf8_lossy(&args[2]).parse().expect("a number"))
-    }
-}
-
-fn args_of(told: &Value) -> Vec<Vec<u8>> {
-    told.items().iter().map(|arg| arg.bytes().expect("text").to_vec()).collect()
-}
-
-/// The other followers, who are on other shards, are shown the very same up to a marker.
-fn compare(others: &mut [(&mut Client, Shown)], marker: u64, first: &Shown) {
-    for (follower, shown) in others {
-        while shown.take(&args_of(&follower.read())) != Some(marker) {}
-        assert_eq!((shown.commands, shown.hasher.finish()), (first.commands, first.hasher.finish()), "marker {marker}");
-    }
-}
-
 fn feed(followers: &mut [Client], targets: &mut [Client], shared: &Shared) -> u64 {
     let (follower, others) = followers.split_first_mut().expect("there are some");
-    let mut others: Vec<(&mut Client, Shown)> = others.iter_mut().map(|other| (other, Shown::default())).collect();
-    let mut first = Shown::default();
     let (mut count, mut marker) = (0, 0);
     let mut waiting: Vec<Vec<Vec<u8>>> = Vec::new();
     while !shared.is_over.load(Ordering::Relaxed) {
         let told = follower.read_within(Duration::from_millis(5));
         let is_idle = told.is_none();
         if let Some(told) = told {
-            let args = args_of(&told);
-            if let Some(seen) = first.take(&args) {
-                compare(&mut others, seen, &first);
-                marker = seen;
+            // The other followers, who are on other shards, are shown the very same.
+            others.iter_mut().for_each(|other| assert_eq!(other.read(), told, "command {count}"));
+            let args: Vec<Vec<u8>> = told.items().iter().map(|arg| arg.bytes().expect("text").to_vec()).collect();
+            if args.len() == 3 && args[1] == MARKER {
+                marker = String::from_utf8_lossy(&args[2]).parse().expect("a number");
             }
             count += 1;
             targets.iter_mut().for_each(|target| target.send_raw(&encode(&args)));

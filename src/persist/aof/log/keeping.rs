@@ -37,7 +37,9 @@ impl Log {
             self.take_in(&mut state);
             state = self.write_all(state);
             if self.fsync() == Fsync::Always && state.position > state.synced && !state.is_broken {
+                state.carrier_syncs = true;
                 state = self.sync(state);
+                state.carrier_syncs = false;
                 group.lasted = state.lasted;
             }
         }
@@ -75,7 +77,7 @@ impl Log {
     /// The work of the thread that syncs under `everysec`, and tries again to write what could not be written.
     pub(super) fn keep(&self) {
         let mut state = self.lock();
-        let mut synced_at = Instant::now();
+        let (mut synced_at, mut tried_at) = (Instant::now(), Instant::now());
         while !state.ends_now {
             let is_due = self.fsync() == Fsync::EverySecond && state.position > state.synced && !state.is_broken;
             let wait = match is_due {
@@ -92,8 +94,8 @@ impl Log {
                     wait => self.wake.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0,
                 };
                 state.is_idle = false;
-                if self.has_failed() && synced_at.elapsed() >= EVERY && !state.is_broken {
-                    synced_at = Instant::now();
+                if self.has_failed() && tried_at.elapsed() >= EVERY && !state.is_broken {
+                    tried_at = Instant::now();
                     state = self.retry(state);
                 }
                 continue;

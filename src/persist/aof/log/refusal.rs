@@ -30,9 +30,12 @@ impl Log {
 
     /// What is wrong, if anything is.
     pub fn trouble(&self) -> Option<Trouble> {
-        let is_broken = self.lock().is_broken;
+        self.trouble_of(&self.lock())
+    }
+
+    pub(super) fn trouble_of(&self, state: &State) -> Option<Trouble> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.clone().map(|reason| Trouble { reason, is_broken })
+        failure.clone().map(|reason| Trouble { reason, is_broken: state.is_broken })
     }
 
     /// Why writes are refused. (By now they may be taken again.)
@@ -59,10 +62,18 @@ impl Log {
         self.refuses.store(true, Ordering::Relaxed);
     }
 
-    /// It can be written again. Where what was written before may be lost, writes are refused until there is a base.
+    /// It can be written again, unless another file is needed for that.
     pub(super) fn recover(&self, state: &State) {
-        self.has_failed.store(false, Ordering::Relaxed);
-        if state.awaits_base && !state.is_new {
+        if !state.is_broken {
+            self.has_failed.store(false, Ordering::Relaxed);
+            self.allow(state);
+        }
+    }
+
+    /// Writes are taken again, where nothing is in the way. Where what was written before may be lost, they are refused until
+    /// there is a base.
+    pub(super) fn allow(&self, state: &State) {
+        if self.has_failed() || state.is_broken || state.awaits_base && !state.is_new {
             return;
         }
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! How far the shards' pushes are: what replies wait for.
 
-use super::{Log, State};
+use super::{Log, SLOW, State};
 use std::sync::atomic::Ordering;
 
 impl Log {
@@ -21,7 +21,9 @@ impl Log {
         if self.holds_replies() {
             return;
         }
-        let is_hindered = state.is_slow() || self.has_failed();
+        // (A sync that was begun under `always` may be in the way of the writes.)
+        let is_kept_up = state.carrier_syncs && state.syncs_since.is_some_and(|since| since.elapsed() > SLOW);
+        let is_hindered = state.is_slow() || is_kept_up || self.has_failed();
         let has_all = !state.has_ready() && !state.is_writing();
         let mut any = false;
         for (shard, mark) in self.marks.iter().enumerate() {

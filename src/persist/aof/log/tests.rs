@@ -462,3 +462,64 @@ fn notes_have_their_place() {
     assert!(at("first") < at("POLICY") && at("POLICY") < at("second"));
     assert_eq!(keys_in(&bytes), ["first", "second"]);
 }
+
+/// A file breaks while a write to it is under way, and another is begun: what was under way is a matter of the file before, and
+/// the next one says where it goes on.
+#[test]
+fn a_file_breaks_under_a_write() {
+    for is_planned in [true, false] {
+        let (file, other) = (Arc::new(Fake::default()), Arc::new(Fake::default()));
+        let log = log_in(&file, Fsync::EverySecond);
+        let first = log.push(0, vec![record("first")]);
+        wait_until(|| log.settled(0) >= first);
+        file.with(|kept| (kept.fails_to_sync, kept.hangs_to_write) = (true, true));
+        log.push(0, vec![record("second")]);
+        wait_until(|| log.lock().is_writing());
+        log.push(1, vec![record("third")]);
+        let mut base = is_planned.then(|| log.write_to(other.clone(), 0).expect("a file"));
+        wait_until(|| log.trouble().is_some_and(|trouble| trouble.is_broken));
+        let base = *base.get_or_insert_with(|| log.write_to(other.clone(), 0).expect("a file"));
+        log.push(0, vec![record("fourth")]);
+        assert!(other.with(|kept| kept.bytes.is_empty()));
+        file.with(|kept| kept.hangs_to_write = false);
+        wait_until(|| keys_in(&other.with(|kept| kept.bytes.clone())) == ["third", "fourth"]);
+        let (before, bytes) = (file.with(|kept| kept.bytes.clone()), other.with(|kept| kept.bytes.clone()));
+        assert_eq!(keys_in(&before), ["first", "second"]);
+        assert_eq!(keys_behind(Some(base), &bytes), ["fourth"]);
+        log.is_based();
+        wait_until(|| !log.refuses_writes() && log.trouble().is_none());
+    }
+}
+
+/// A base is no reason to take writes again where the file that was begun with it has broken meanwhile.
+#[test]
+fn a_base_mends_no_broken_file() {
+    let file = Arc::new(Fake::default());
+    let log = new_log();
+    log.set_fsync(Fsync::EverySecond);
+    log.start().expect("threads");
+    log.write_to(file.clone(), 0).expect("a file");
+    log.set_on(true);
+    file.with(|kept| kept.fails_to_sync = true);
+    log.push(0, vec![record("first")]);
+    wait_until(|| log.trouble().is_some_and(|trouble| trouble.is_broken));
+    log.is_based();
+    assert!(log.refuses_writes() && log.trouble().is_some_and(|trouble| trouble.is_broken));
+    assert!(log.bring_to_disk().is_err(), "nobody may take what is there for all");
+    let other = Arc::new(Fake::default());
+    log.write_to(other.clone(), 0).expect("a file");
+    log.is_based();
+    assert!(!log.refuses_writes());
+    log.push(0, vec![record("second")]);
+    log.bring_to_disk().expect("the disk is well");
+    assert_eq!(keys_in(&other.with(|kept| kept.synced.clone())), ["second"]);
+    // Turned off, and begun anew: nothing is left of what was before.
+    log.set_on(false);
+    let last = Arc::new(Fake::default());
+    log.write_to(last.clone(), 0).expect("a file");
+    log.set_on(true);
+    log.is_based();
+    log.push(1, vec![record("third")]);
+    log.bring_to_disk().expect("the disk is well");
+    assert_eq!(keys_in(&last.with(|kept| kept.synced.clone())), ["third"]);
+}

@@ -3,6 +3,7 @@
 use super::super::batch;
 use super::{Batch, Log, Open, REUSED_BYTES, ROOM_BYTES, Ready, SLOW, SLOW_FOR, State, Step};
 use crate::config::Fsync;
+use crate::journal::Merging;
 use crate::observe::log;
 use crate::persist::disk::append_all;
 use std::sync::atomic::Ordering;
@@ -12,16 +13,7 @@ use std::time::{Duration, Instant};
 impl Log {
     /// Looks what the shards have handed over.
     pub(super) fn take_in(&self, state: &mut State) {
-        let mut feed = self.feed.drain();
-        state.placed.copy_from_slice(feed.placed());
-        for (shard, late) in state.late.iter_mut().enumerate() {
-            *late = feed.is_late(shard);
-        }
-        state.unplaced = feed.unplaced();
-        let ready = feed.ready();
-        // (A note without commands counts, too.)
-        state.ready = ready.commands.len() + ready.notes.len();
-        drop(feed);
+        state.note(&mut self.feed.drain());
         self.settle(state);
         self.tell_kept(state);
         self.weigh(state);
@@ -34,11 +26,9 @@ impl Log {
             return;
         }
         let Ready { commands, notes } = feed.take_ready(std::mem::take(&mut state.spare));
-        let placed = feed.placed().to_vec();
-        state.unplaced = feed.unplaced();
+        state.note(&mut feed);
         drop(feed);
-        state.placed.clone_from(&placed);
-        state.ready = 0;
+        let placed = state.placed.clone();
         let mut head = if self.tells_time.load(Ordering::Relaxed) { state.time() } else { Vec::new() };
         let at = state.end + head.len() as u64;
         let body = if notes.is_empty() {
@@ -136,6 +126,10 @@ impl Log {
                 }
             }
         }
+        if state.is_broken {
+            // (It may have been given up while this was under way.)
+            self.begin_next(&mut state);
+        }
         self.tell_kept(&state);
         self.weigh(&state);
         self.written.notify_all();
@@ -171,16 +165,10 @@ impl Log {
         }
     }
 
-    /// What was written to the file may be lost, so that nothing is written to it any more. Where another one is to be begun
-    /// anyway, with a base that has all until then, what could not be written stands there.
+    /// What was written to the file may be lost, so that nothing is written to it any more.
     fn break_file(&self, state: &mut State) {
         state.is_broken = true;
-        let next = state.steps.iter().position(|step| matches!(step, Step::Begin(_)));
-        if let Some(Step::Begin(begin)) = next.and_then(|at| state.steps.remove(at)) {
-            self.begin(state, begin);
-            self.recover(state);
-            self.carrier.call();
-        }
+        self.begin_next(state);
     }
 
     pub(super) fn until_written<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -235,6 +223,20 @@ impl Log {
             }
         }
         state
+    }
+}
+
+impl State {
+    /// How far the feed is.
+    fn note(&mut self, feed: &mut Merging) {
+        self.placed.copy_from_slice(feed.placed());
+        for (shard, late) in self.late.iter_mut().enumerate() {
+            *late = feed.is_late(shard);
+        }
+        self.unplaced = feed.unplaced();
+        let ready = feed.ready();
+        // (A note without commands counts, too.)
+        self.ready = ready.commands.len() + ready.notes.len();
     }
 }
 
