@@ -3,7 +3,8 @@
 use emberdb::clock::{Clock, Sequence};
 use emberdb::config::{self, Config, Network, PinShards, Start};
 use emberdb::keyspace::{Hasher, Keyspace};
-use emberdb::net::{Bell, Ring, Sockets, Transport, watch_over};
+use emberdb::net::tls::{Tls, reload};
+use emberdb::net::{Bell, Listener, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::{self, Counting, Jemalloc};
 use emberdb::server::{self, Global, listen, make_room_for, pages, table, watch_signals};
@@ -12,7 +13,6 @@ use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::Write;
-use std::net::TcpListener;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,13 +87,15 @@ fn start(mut config: Config) -> Result<(), String> {
     check_io_uring()?;
     check_locked_memory(shards)?;
     fit_clients(&mut config, shards)?;
-    let sockets = listen::open(&config).map_err(|error| error.to_string())?;
-    let of_pages = pages::open(&config).map_err(|error| error.to_string())?;
+    let serves_tls = config.tls.port > 0 || config.metrics_port > 0 && config.metrics_tls;
+    let tls = if serves_tls { Some(Tls::new(&config.tls)) } else { None };
+    let tls = tls.transpose().map_err(|error| format!("Failed to configure TLS: {error}"))?;
+    let listeners = listen::open(&config).map_err(|error| error.to_string())?;
     if !config.pidfile.is_empty() {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
             .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
     }
-    serve(config, shards, &cores, (sockets, of_pages))
+    serve(config, shards, &cores, (listeners, tls))
 }
 
 /// Starts a thread for each shard and waits for them; they end with the process.
@@ -101,19 +103,23 @@ fn serve(
     config: Config,
     shards: usize,
     cores: &[core_affinity::CoreId],
-    (sockets, of_pages): (Vec<OwnedFd>, Vec<TcpListener>),
+    (listeners, tls): (Vec<Listener>, Option<Arc<Tls>>),
 ) -> Result<(), String> {
     let (version, id) = (env!("CARGO_PKG_VERSION"), std::process::id());
     log::notice(format_args!("EmberDB {version} is starting, PID: {id}"));
     let bells = Bell::for_all(shards).map_err(|error| format!("Can't start the shards: {error}"))?;
     let signals = signal_thread(&bells).map_err(|error| format!("Can't handle signals: {error}"))?;
-    let accepted = listen::accept(&sockets, &bells).map_err(|error| format!("Can't accept connections: {error}"))?;
+    let accepted = listen::accept(&listeners, tls.as_ref(), &bells);
+    let accepted = accepted.map_err(|error| format!("Can't accept connections: {error}"))?;
+    if let Some(tls) = &tls {
+        reload(tls).map_err(|error| format!("Can't watch over the files of TLS: {error}"))?;
+    }
     let hasher = Hasher::new(fastrand::u64(..), shards);
-    let global = Arc::new(Global::new(config.clone(), bells.clone(), sockets));
-    let questions = pages::serve(of_pages, &global).map_err(|error| format!("Can't serve metrics: {error}"))?;
+    let global = Arc::new(Global::new(config.clone(), bells.clone(), listeners, tls));
+    let questions = pages::serve(&global).map_err(|error| format!("Can't serve metrics: {error}"))?;
     let table = Arc::new(table());
     let shared = Shared { sequence: Arc::new(Sequence::new(shards)), ceiling: Ceiling::new(shards) };
-    let port = config.port;
+    let port = if config.port > 0 { config.port } else { config.tls.port };
     let config = Arc::new(config);
     let mut first = Some((accepted, signals, questions));
     let mut threads = Vec::new();

@@ -69,7 +69,7 @@ impl Group {
     /// Why what its directives say has no effect; none where it has.
     pub fn absence(self) -> Option<&'static str> {
         match self {
-            Group::Persistence | Group::Replication | Group::Cluster | Group::Tls | Group::Later => {
+            Group::Persistence | Group::Replication | Group::Cluster | Group::Later => {
                 Some("Not available yet: what would turn it on is refused, the rest is kept without effect.")
             }
             Group::Hint => Some("Nothing here corresponds: any value is kept, without effect."),
@@ -136,3 +136,15 @@ pub(super) enum Field {
     /// None: the value is kept by the row's name, as it is shown.
     Kept,
 }
+
+/// The field of that name in `Config`.
+macro_rules! field {
+    ($($name:tt).+) => {
+        $crate::config::directive::Field::Own {
+            show: |config| $crate::config::values::Setting::show(&config.$($name).+),
+            line: |config, kind| $crate::config::values::Setting::line(&config.$($name).+, kind),
+            read: |config, kind, args| $crate::config::values::Setting::read(&mut config.$($name).+, kind, args),
+        }
+    };
+}
+pub(super) use field;

@@ -1,14 +1,15 @@
 //! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README. Rows
-//! of `redis.rs` are about what is not there; the others act.
+//! of `redis.rs` are about what is not there; the others act, those of `tls_rows.rs` among them.
 
-use super::directive::{Directive, Field, Group};
+use super::directive::{Directive, Field, Group, field};
 use super::eviction::MaxmemoryPolicy;
 use super::redis;
 use super::shutdown::ShutdownFlags;
+use super::tls_rows;
 use super::types::{
     Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
 };
-use super::values::{Kind, Setting};
+use super::values::Kind;
 use super::version::RedisVersion;
 
 /// The row of that name; case does not count.
@@ -22,16 +23,6 @@ pub(super) fn names(directive: &Directive) -> impl Iterator<Item = &'static str>
     let name = directive.name;
     let former = ALIASES.iter().filter(move |(_, today)| *today == name).map(|(old, _)| *old);
     std::iter::once(name).chain(former)
-}
-
-macro_rules! field {
-    ($($name:tt).+) => {
-        Field::Own {
-            show: |config| config.$($name).+.show(),
-            line: |config, kind| config.$($name).+.line(kind),
-            read: |config, kind, args| Setting::read(&mut config.$($name).+, kind, args),
-        }
-    };
 }
 
 const MIB: u64 = 1 << 20;
@@ -67,11 +58,16 @@ const ALIASES: &[(&str, &str)] = &[
 ];
 
 pub const DIRECTIVES: &[Directive] = &{
-    let mut all = [OWN[0]; OWN.len() + redis::ROWS.len()];
-    let mut at = 1;
+    let parts = [OWN, tls_rows::ROWS, redis::ROWS];
+    let mut all = [OWN[0]; OWN.len() + tls_rows::ROWS.len() + redis::ROWS.len()];
+    let (mut part, mut row, mut at) = (0, 0, 0);
     while at < all.len() {
-        all[at] = if at < OWN.len() { OWN[at] } else { redis::ROWS[at - OWN.len()] };
-        at += 1;
+        if row < parts[part].len() {
+            all[at] = parts[part][row];
+            (row, at) = (row + 1, at + 1);
+        } else {
+            (part, row) = (part + 1, 0);
+        }
     }
     all
 };
@@ -113,6 +109,15 @@ const OWN: &[Directive] = &[
         mutable: false,
         help: "addresses of that listener, as for `bind`",
         field: field!(metrics_bind),
+    },
+    Directive {
+        name: "metrics-tls",
+        group: Group::Network,
+        default: "no",
+        kind: Kind::YesNo,
+        mutable: false,
+        help: "serve them over HTTPS, with the certificate of `tls-cert-file`, to those whom `tls-auth-clients` lets in",
+        field: field!(metrics_tls),
     },
     Directive {
         name: "unixsocket",

@@ -18,11 +18,13 @@
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
 //! | `help.rs` | `--help` and the README's table |
 //! | `directives.rs` | the table |
+//! | `tls_rows.rs` | its rows about TLS |
 //! | `redis.rs` | its rows about what Redis has and we have not |
 //! | `directive.rs` | what a row is |
 //! | `eviction.rs` | amounts of memory, and which keys go where it is short |
 //! | `save_points.rs`, `shutdown.rs` | when snapshots are written by themselves; what is done before the end |
 //! | `version.rs` | the version of Redis that clients are told |
+//! | `tls.rs` | what is said of TLS |
 //! | `types.rs` | values with a shape of their own: log levels, event flags, output limits |
 //! | `values.rs` | how a value is parsed, bounded and printed: numbers, memory sizes, booleans, choices |
 //! | `policy.rs` | an expiry policy |
@@ -45,6 +47,8 @@ mod redis;
 mod rewrite;
 mod save_points;
 mod shutdown;
+mod tls;
+mod tls_rows;
 mod types;
 mod values;
 mod version;
@@ -65,6 +69,7 @@ pub use policy::{DeathStream, Policy, PolicyError};
 pub use rewrite::RewriteError;
 pub use save_points::{SavePoint, SavePoints};
 pub use shutdown::ShutdownFlags;
+pub use tls::{AuthClients, Ciphers, Protocols, Tls};
 pub use types::{
     DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, Percentiles, PinShards,
     PipelineOrder, ScriptScope, UndeclaredKeys,
@@ -82,6 +87,7 @@ pub struct Config {
     pub metrics_bind: Vec<String>,
     /// 0: no listener for metrics.
     pub metrics_port: u16,
+    pub metrics_tls: bool,
     /// Empty: none.
     pub unixsocket: String,
     pub unixsocketperm: FileMode,
@@ -111,6 +117,8 @@ pub struct Config {
     pub enable_protected_configs: DebugCommand,
     pub disable_thp: bool,
     pub redis_version: RedisVersion,
+
+    pub tls: Tls,
 
     /// Empty: no password.
     pub requirepass: String,
@@ -401,6 +409,7 @@ impl Config {
             bind: Vec::new(),
             metrics_bind: Vec::new(),
             metrics_port: 0,
+            metrics_tls: false,
             port: 0,
             unixsocket: String::new(),
             unixsocketperm: FileMode::default(),
@@ -424,6 +433,7 @@ impl Config {
             enable_protected_configs: DebugCommand::No,
             disable_thp: false,
             redis_version: RedisVersion::DEFAULT,
+            tls: Tls::default(),
             requirepass: String::new(),
             limits: Limits::default(),
             client_query_buffer_limit_bytes: 0,

@@ -41,6 +41,8 @@ pub enum Kind {
     NotifyFlags,
     /// A prefix and its expiry policy; each line adds one.
     ExpiryPolicy,
+    /// A list of OpenSSL's names of ciphers, of which there are these.
+    Ciphers(&'static [&'static str]),
     /// One or more of these words.
     Words(&'static [&'static str]),
     /// So many numbers, or any number of them where it is 0; both bounds included.
@@ -105,6 +107,12 @@ pub enum ValueError {
     Percentiles,
     #[error("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]")]
     PercentileBounds,
+    #[error("versions before TLSv1.2 are not available: use TLSv1.2, TLSv1.3 or both")]
+    OldProtocol,
+    #[error("'{name}' is no cipher that there is here: use {}, with : between them", .known.join(", "))]
+    NotACipher { name: String, known: &'static [&'static str] },
+    #[error("that leaves no cipher: use {}, with : between them", .known.join(", "))]
+    NoCipher { known: &'static [&'static str] },
     #[error("{0}")]
     Policy(super::policy::PolicyError),
     #[error("{0}")]
@@ -153,7 +161,7 @@ impl Kind {
             | Kind::OutputLimits
             | Kind::NotifyFlags
             | Kind::ExpiryPolicy => String::new(),
-            Kind::Words(names) => format!("of {}", names.join(", ")),
+            Kind::Words(names) | Kind::Ciphers(names) => format!("of {}", names.join(", ")),
             Kind::Numbers { min, max, .. } => format!("each {min} to {max}"),
             Kind::Only { value: "", .. } => "only \"\"".into(),
             Kind::Only { value, .. } => format!("only {value}"),
@@ -196,6 +204,7 @@ impl Kind {
             | Kind::Addresses
             | Kind::NotifyFlags
             | Kind::ExpiryPolicy
+            | Kind::Ciphers(_)
             | Kind::Only { .. } => None,
         }
     }
@@ -264,6 +273,7 @@ impl Kind {
             | Kind::Addresses
             | Kind::OutputLimits
             | Kind::NotifyFlags
+            | Kind::Ciphers(_)
             | Kind::ExpiryPolicy => one(args).map(str::to_string),
         }
     }

@@ -1,6 +1,7 @@
 //! A small HTTP server on a thread of its own: a few pages for those who watch over the server (`GET`, no bodies, a connection
 //! a request). Nothing that its clients do reaches a shard: how many they are, how slow and how long is bounded here.
 
+use super::tls::{Layer, Tls};
 use crate::observe::log;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
@@ -8,6 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// At the same time. Should there be more, then the oldest goes that has not asked yet.
@@ -70,11 +72,15 @@ impl Page {
     }
 }
 
-/// Serves what is asked for on these sockets, in a thread of its own.
+/// Serves what is asked for on these sockets, in a thread of its own; under TLS, where there is some.
 ///
 /// # Errors
 /// There is no thread, or nothing to wait with.
-pub fn serve(sockets: Vec<std::net::TcpListener>, page: impl FnMut(&Asked) -> Page + Send + 'static) -> io::Result<()> {
+pub fn serve(
+    sockets: Vec<std::net::TcpListener>,
+    tls: Option<Arc<Tls>>,
+    page: impl FnMut(&Asked) -> Page + Send + 'static,
+) -> io::Result<()> {
     let poll = Poll::new()?;
     let mut listeners = Vec::new();
     for (index, socket) in sockets.into_iter().enumerate() {
@@ -84,7 +90,7 @@ pub fn serve(sockets: Vec<std::net::TcpListener>, page: impl FnMut(&Asked) -> Pa
         listeners.push(listener);
     }
     let next = listeners.len();
-    let server = Server { poll, listeners, connections: HashMap::new(), next, page };
+    let server = Server { poll, listeners, tls, connections: HashMap::new(), next, page };
     std::thread::Builder::new().name("http".to_owned()).spawn(move || server.run())?;
     Ok(())
 }
@@ -92,6 +98,7 @@ pub fn serve(sockets: Vec<std::net::TcpListener>, page: impl FnMut(&Asked) -> Pa
 struct Server<F> {
     poll: Poll,
     listeners: Vec<TcpListener>,
+    tls: Option<Arc<Tls>>,
     connections: HashMap<usize, Connection>,
     next: usize,
     page: F,
@@ -100,9 +107,12 @@ struct Server<F> {
 struct Connection {
     stream: TcpStream,
     until: Instant,
+    layer: Option<Layer>,
     input: Vec<u8>,
-    /// Once it has asked.
-    answer: Option<Vec<u8>>,
+    /// It has asked, and is answered.
+    is_answered: bool,
+    /// What it is sent, and how much of that it has.
+    out: Vec<u8>,
     sent: usize,
 }
 
@@ -148,15 +158,19 @@ impl<F: FnMut(&Asked) -> Page> Server<F> {
 
     fn add(&mut self, mut stream: TcpStream) {
         if self.connections.len() >= CONNECTIONS {
-            let asks_not = self.connections.iter().filter(|(_, connection)| connection.answer.is_none());
+            let asks_not = self.connections.iter().filter(|(_, connection)| !connection.is_answered);
             let oldest = asks_not.map(|(token, _)| *token).min().or_else(|| self.connections.keys().min().copied());
             oldest.map(|token| self.connections.remove(&token));
         }
+        let layer = self.tls.as_ref().map(|tls| Layer::new(tls.server_config()));
+        let Ok(layer) = layer.transpose() else { return };
         let token = self.next;
         self.next += 1;
         if self.poll.registry().register(&mut stream, Token(token), Interest::READABLE | Interest::WRITABLE).is_ok() {
             let until = Instant::now() + PATIENCE;
-            self.connections.insert(token, Connection { stream, until, input: Vec::new(), answer: None, sent: 0 });
+            let (input, out) = (Vec::new(), Vec::new());
+            self.connections
+                .insert(token, Connection { stream, until, layer, input, is_answered: false, out, sent: 0 });
         }
     }
 }
@@ -167,14 +181,13 @@ impl Connection {
         // Who never stops sending is not read to the end.
         for _ in 0..READS {
             match self.stream.read(&mut chunk) {
-                Ok(0) if self.answer.as_ref().is_none_or(|answer| self.sent == answer.len()) => return Outcome::Ends,
+                Ok(0) if self.sent == self.out.len() => return Outcome::Ends,
                 Ok(0) => break,
-                Ok(_) if self.answer.is_some() => {}
                 Ok(bytes) => {
-                    self.input.extend_from_slice(&chunk[..bytes]);
-                    self.answer = answer(&self.input, page);
-                    if self.answer.is_some() {
-                        self.input = Vec::new();
+                    if matches!(self.take(&chunk[..bytes], page), Outcome::Ends) {
+                        // It hears why, if it can.
+                        self.send();
+                        return Outcome::Ends;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -182,12 +195,50 @@ impl Connection {
                 Err(_) => return Outcome::Ends,
             }
         }
-        let Some(answer) = &self.answer else { return Outcome::Stays };
-        while self.sent < answer.len() {
-            match self.stream.write(&answer[self.sent..]) {
+        self.send()
+    }
+
+    fn take(&mut self, bytes: &[u8], page: &mut impl FnMut(&Asked) -> Page) -> Outcome {
+        let Some(layer) = &mut self.layer else {
+            if !self.is_answered
+                && let Some(answer) = self.ask(bytes, page)
+            {
+                self.out = answer;
+            }
+            return Outcome::Stays;
+        };
+        let mut plain = Vec::new();
+        let received = layer.receive(bytes, &mut plain);
+        self.out.append(&mut layer.take_outgoing());
+        if received.is_err() {
+            return Outcome::Ends;
+        }
+        if self.is_answered || plain.is_empty() {
+            return Outcome::Stays;
+        }
+        let Some(answer) = self.ask(&plain, page) else { return Outcome::Stays };
+        let Some(layer) = &mut self.layer else { return Outcome::Ends };
+        if layer.encrypt(&answer, &mut self.out).is_err() {
+            return Outcome::Ends;
+        }
+        self.out.append(&mut layer.take_farewell());
+        Outcome::Stays
+    }
+
+    fn ask(&mut self, bytes: &[u8], page: &mut impl FnMut(&Asked) -> Page) -> Option<Vec<u8>> {
+        self.input.extend_from_slice(bytes);
+        let answer = answer(&self.input, page)?;
+        self.is_answered = true;
+        self.input = Vec::new();
+        Some(answer)
+    }
+
+    fn send(&mut self) -> Outcome {
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
                 Ok(bytes) => {
                     self.sent += bytes;
-                    if self.sent == answer.len() {
+                    if self.is_answered && self.sent == self.out.len() {
                         let _ = self.stream.shutdown(Shutdown::Write);
                         self.until = self.until.min(Instant::now() + LINGER);
                     }

@@ -12,20 +12,25 @@
 //! A transport calls a line from its own turn, one line at a time, and never while it is being called by one: a line
 //! may call back. What lines want to send is collected, and leaves at the end of the turn.
 //!
+//! `tls/` stands between the two where a connection is encrypted.
+//!
 //! `http.rs` is apart: pages for those who watch over the server, on a thread of their own.
 
 mod bell;
 mod buffers;
 pub mod http;
+mod listener;
 mod notify;
 mod outside;
 mod ring;
 mod sockets;
 mod timers;
+pub mod tls;
 mod turns;
 mod watchdog;
 
 pub use bell::Bell;
+pub use listener::{Listener, ListenerKind};
 pub use notify::{Notify, note_woken, step_back};
 pub use outside::{next_from_outside, rung_outside};
 pub use ring::{Ring, available};
@@ -52,6 +57,11 @@ pub trait Line {
     fn finished(&self);
     /// The connection is closed, by whomever. Nothing is called any more.
     fn ended(&self);
+    /// What is still to be said where the connection is about to be shut and nothing is being sent. No transport may be
+    /// called from here.
+    fn farewell(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// What a transport carries beside the connections' bytes: mail between shards.
@@ -174,6 +184,21 @@ impl Transport {
             Transport::Ring(_) => "ring",
             Transport::Sockets(_) => "glommio",
         }
+    }
+}
+
+/// Sends as much as the socket takes at once.
+fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the slice is valid for reading; a descriptor that is closed already is an error, not a fault.
+    let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Says a line's last words, if it has any and the socket takes them.
+fn say_farewell(fd: RawFd, line: &dyn Line) {
+    let words = line.farewell();
+    if !words.is_empty() {
+        let _ = send_now(fd, &words);
     }
 }
 

@@ -220,6 +220,11 @@ impl Ring {
     pub(super) fn shut(&self, id: LineId) {
         self.with(id, |slot| {
             if !std::mem::replace(&mut slot.shut, true) {
+                if slot.in_flight.is_none()
+                    && let Some(line) = &slot.line
+                {
+                    super::say_farewell(slot.fd, &**line);
+                }
                 super::shut(slot.fd);
                 self.shut.borrow_mut().push(id.index);
             }

@@ -184,6 +184,12 @@ impl Sockets {
 
     pub(super) fn shut(&self, id: LineId) {
         if let Some(socket) = self.get(id) {
+            if !socket.shut.get()
+                && !socket.sending.get()
+                && let Some(line) = &*socket.line.borrow()
+            {
+                super::say_farewell(socket.fd, &**line);
+            }
             end(&socket);
         }
     }
@@ -258,7 +264,7 @@ fn send(socket: &Rc<Socket>) {
     }
     let Some(line) = socket.line.borrow().clone() else { return };
     let Some(buffer) = line.take_output() else { return };
-    match send_now(socket.fd, &buffer) {
+    match super::send_now(socket.fd, &buffer) {
         Ok(sent) if sent == buffer.len() => line.sent(sent, Some(buffer)),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => end(socket),
         result => {
@@ -302,12 +308,6 @@ async fn send_rest(socket: Rc<Socket>, line: Rc<dyn Line>, buffer: Vec<u8>, mut 
             return;
         }
     }
-}
-
-fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
-    // SAFETY: the slice is valid for reading; a descriptor that is closed already is an error, not a fault.
-    let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
 
 /// Makes sure that the executor wakes up. glommio 0.9 sleeps although tasks are ready where its thread was held up by

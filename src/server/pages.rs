@@ -4,10 +4,8 @@
 use super::facts::{self, metrics};
 use super::state::Server;
 use super::state::global::Global;
-use super::wire::listen;
-use crate::config::Config;
 use crate::net::http::{self, Asked, Page};
-use crate::net::next_from_outside;
+use crate::net::{ListenerKind, next_from_outside};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::io;
@@ -39,26 +37,23 @@ struct Pages {
     metrics: Option<(Instant, Option<String>)>,
 }
 
-/// The sockets that `metrics-port` and `metrics-bind` name.
-///
-/// # Errors
-/// One of them cannot be had.
-pub fn open(config: &Config) -> Result<Vec<TcpListener>, listen::ListenError> {
-    listen::open_tcp(&config.metrics_bind, config.metrics_port, config.tcp_backlog)
-}
-
-/// Begins to serve the pages; what they ask is for [`answer`].
+/// Begins to serve the pages, on the listeners that are for them; what they ask is for [`answer`].
 ///
 /// # Errors
 /// There is no thread for it.
-pub fn serve(sockets: Vec<TcpListener>, global: &Arc<Global>) -> io::Result<Receiver<Question>> {
+pub fn serve(global: &Arc<Global>) -> io::Result<Receiver<Question>> {
     let (questions, asked) = mpsc::channel();
+    let of_pages = global.listeners.iter().filter(|listener| listener.kind.is_http());
+    let sockets = of_pages.map(|listener| listener.fd.try_clone().map(TcpListener::from));
+    let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
     if sockets.is_empty() {
         return Ok(asked);
     }
     let is_local = sockets.iter().all(|socket| socket.local_addr().is_ok_and(|addr| addr.ip().is_loopback()));
     let mut pages = Pages { global: global.clone(), questions, is_local, metrics: None };
-    http::serve(sockets, move |asked| pages.page(asked))?;
+    let is_encrypted = global.listeners.iter().any(|listener| listener.kind == ListenerKind::HttpTls);
+    let tls = global.tls.clone().filter(|_| is_encrypted);
+    http::serve(sockets, tls, move |asked| pages.page(asked))?;
     Ok(asked)
 }
 

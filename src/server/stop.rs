@@ -63,7 +63,7 @@ pub async fn shutdown(server: &Rc<Server>) {
     server.global.stopping.store(true, Ordering::Relaxed);
     // No snapshot is begun any more.
     server.global.snapshots.gives_up.store(true, Ordering::Relaxed);
-    super::wire::listen::stop(&server.global.sockets);
+    super::wire::listen::stop(&server.global.listeners);
     log::notice(format_args!("User requested shutdown..."));
     let deadline = Instant::now() + DRAIN;
     let close = |shard: &Rc<crate::shard::Shard>| {

@@ -55,6 +55,8 @@ pub struct State {
     /// Bytes received and not yet used, from `at` on.
     pub input: Vec<u8>,
     pub at: usize,
+    /// What is held for it between its socket and the server: by TLS.
+    pub wrapped_bytes: Option<Rc<Cell<usize>>>,
     /// What it held when that was counted last.
     pub counted_bytes: usize,
     /// The same where it might have been ended for it.
@@ -137,6 +139,7 @@ impl State {
             flow: Flow::default(),
             input: Vec::new(),
             at: 0,
+            wrapped_bytes: None,
             counted_bytes: 0,
             counted_evictable_bytes: 0,
         }
@@ -193,5 +196,6 @@ impl State {
             + self.replies.memory_bytes()
             + self.flow.in_flight
             + self.session.memory_bytes()
+            + self.wrapped_bytes.as_ref().map_or(0, |bytes| bytes.get())
     }
 }

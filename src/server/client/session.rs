@@ -4,6 +4,7 @@ use super::multi::Multi;
 use super::tracks::Tracks;
 use super::watched::WatchedKeys;
 use crate::keyspace::Tracker;
+use crate::net::ListenerKind;
 use crate::resp::Proto;
 use crate::server::admit::{Gate, Standing};
 use std::collections::BTreeSet;
@@ -19,8 +20,15 @@ pub struct Peer {
     pub laddr: String,
     /// From this machine.
     pub local: bool,
+    /// Of the listener that has accepted it.
+    pub kind: ListenerKind,
+}
+
+impl Peer {
     /// Through the Unix domain socket.
-    pub unix: bool,
+    pub fn is_unix(&self) -> bool {
+        self.kind == ListenerKind::RespUnix
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +156,8 @@ impl Session {
 
     /// For commands that no connection has sent.
     pub fn of_nobody() -> Session {
-        let peer = Peer { id: 0, fd: -1, addr: String::new(), laddr: String::new(), local: true, unix: false };
+        let (addr, laddr, kind) = (String::new(), String::new(), ListenerKind::Resp);
+        let peer = Peer { id: 0, fd: -1, addr, laddr, local: true, kind };
         Session::new(peer, 0, true)
     }
 

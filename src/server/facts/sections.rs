@@ -88,7 +88,7 @@ fn tell_server(told: &mut Facts, from: &Gathered) {
     told.field("multiplexing_api", "io_uring");
     told.field("process_id", std::process::id());
     told.field("run_id", global.run_id.as_str());
-    told.field("tcp_port", config.port);
+    told.field("tcp_port", if config.port > 0 { config.port } else { config.tls.port });
     told.field("server_time_usec", realtime_us());
     told.field("uptime_in_seconds", uptime_s);
     told.field("uptime_in_days", uptime_s / (24 * 3600));

@@ -4,8 +4,9 @@
 use super::server_spec;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Secrets, Spec, tip};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::keyspace::Counters;
+use crate::net::tls::{self, Tls};
 use crate::observe::{log, machine, memory};
 use crate::resp::{Error, Request, Result};
 use crate::server::kept::rewriting;
@@ -87,7 +88,11 @@ fn asked_as<'a>(request: Request<'a>, name: &'a str) -> Option<&'a [u8]> {
 
 async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     let local = ctx.client.state.borrow().session.peer.local;
-    change(&ctx.server.global, ctx.request.as_request(), local)?;
+    // Files are read beside the shard. Where somebody else has changed what they are read for, they are read again.
+    let mut loaded = None;
+    while let Some(needed) = change(&ctx.server.global, ctx.request.as_request(), local, loaded.take())? {
+        loaded = Some(load_tls(&ctx, needed).await?);
+    }
     ctx.server.shard.call_all(take_over).await;
     // What else is set must not wait for a log that is about to begin or to end.
     let is_about_log = parse_pairs(ctx.request.as_request())?.iter().any(|(name, _)| is_about_log(name));
@@ -108,12 +113,42 @@ fn is_about_log(name: &str) -> bool {
     ["appendonly", "appendfsync", "aof-timestamp-enabled"].iter().any(|of| name.eq_ignore_ascii_case(of))
 }
 
-/// Changes the master copy, and what belongs to the process rather than to the shards.
-fn change(global: &Global, request: Request, local: bool) -> Result {
+/// What TLS is served with once its directives are these.
+type LoadedTls = (config::Tls, tls::Loaded);
+
+/// Reads the files that directives of TLS name.
+async fn load_tls(ctx: &TaskCtx, settings: config::Tls) -> Result<LoadedTls> {
+    let pairs = parse_pairs(ctx.request.as_request())?;
+    let name = pairs.iter().map(|(name, _)| *name).find(|name| is_about_tls(name)).unwrap_or_default();
+    let read = ctx.server.transport.beside(move || {
+        let loaded = Tls::load(&settings).map_err(|error| error.to_string());
+        (settings, loaded)
+    });
+    let (settings, loaded) = read.await.map_err(|error| refused(name, &error.to_string()))?;
+    match loaded {
+        Ok(loaded) => Ok((settings, loaded)),
+        Err(reason) => {
+            log::warning(format_args!("{reason}"));
+            Err(refused(name, "Unable to update TLS configuration. Check server logs."))
+        }
+    }
+}
+
+fn is_about_tls(name: &str) -> bool {
+    name.get(..4).is_some_and(|head| head.eq_ignore_ascii_case("tls-"))
+}
+
+/// Changes the master copy, and what belongs to the process rather than to the shards. Where that takes files of TLS which
+/// were not read yet nothing changes, and the directives that name them come back.
+fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedTls>) -> Result<Option<config::Tls>> {
     let pairs = parse_pairs(request)?;
     let mut master = global.config();
     let mut changed = master.clone();
     changed.set(&pairs, local).map_err(Error::err)?;
+    let loads = global.tls.as_ref().filter(|_| pairs.iter().any(|(name, _)| is_about_tls(name)));
+    if loads.is_some() && loaded.as_ref().is_none_or(|(settings, _)| *settings != changed.tls) {
+        return Ok(Some(changed.tls));
+    }
     if changed.maxclients > master.maxclients {
         make_room_for(changed.maxclients, global.connections.len(), &changed).map_err(|possible| {
             let reason = "The operating system is not able to handle the specified number of clients, try with";
@@ -133,8 +168,11 @@ fn change(global: &Global, request: Request, local: bool) -> Result {
             memory::used_bytes()
         ));
     }
+    if let (Some(tls), Some((settings, loaded))) = (loads, loaded) {
+        tls.replace(&settings, loaded);
+    }
     *master = changed;
-    Ok(())
+    Ok(None)
 }
 
 fn parse_pairs(request: Request<'_>) -> Result<Vec<(&str, &str)>> {

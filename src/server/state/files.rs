@@ -1,7 +1,7 @@
 //! Open files: how many clients they are enough for.
 
 use crate::config::Config;
-use crate::net::http;
+use crate::net::{http, tls};
 
 /// Open files beside the clients': for the process, and for each shard's rings and event.
 const FILES: u64 = 32;
@@ -15,7 +15,8 @@ const FILES_OF_PAGES: u64 = http::CONNECTIONS as u64 + 8;
 /// Where that is not far enough: how many clients there can be. Others would rest unanswered in the backlog.
 pub fn make_room_for(maxclients: u32, shards: usize, config: &Config) -> Result<(), u32> {
     let of_pages = if config.metrics_port > 0 { FILES_OF_PAGES } else { 0 };
-    let ours = FILES + of_pages + FILES_A_SHARD * shards as u64;
+    let of_tls = if config.tls.port > 0 { tls::HANDSHAKES as u64 } else { 0 };
+    let ours = FILES + of_pages + of_tls + FILES_A_SHARD * shards as u64;
     let needed = u64::from(maxclients) + ours;
     // Over glommio's sockets, who sends to a slow reader has a second descriptor.
     let wanted = needed + u64::from(maxclients);

@@ -8,10 +8,10 @@ use super::snapshots::Snapshots;
 use crate::clock::store_us;
 use crate::config::Config;
 use crate::journal::Feed;
-use crate::net::Bell;
+use crate::net::tls::Tls;
+use crate::net::{Bell, Listener};
 use crate::persist::aof::log::Log;
 use crate::script::{Libraries, Shelf};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -66,7 +66,9 @@ pub struct Global {
     pub bells: Arc<[Bell]>,
     pub stopping: AtomicBool,
     /// What the server listens on.
-    pub sockets: Vec<OwnedFd>,
+    pub listeners: Vec<Listener>,
+    /// Where it serves TLS.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// Of a run, or of data.
@@ -77,7 +79,7 @@ fn random_id(rng: &mut fastrand::Rng) -> String {
 }
 
 impl Global {
-    pub fn new(config: Config, bells: Arc<[Bell]>, sockets: Vec<OwnedFd>) -> Global {
+    pub fn new(config: Config, bells: Arc<[Bell]>, listeners: Vec<Listener>, tls: Option<Arc<Tls>>) -> Global {
         let shards = bells.len();
         let mut rng = fastrand::Rng::new();
         let snapshots = Snapshots::of(&config);
@@ -114,7 +116,8 @@ impl Global {
             appending: Appending::default(),
             bells,
             stopping: AtomicBool::new(false),
-            sockets,
+            listeners,
+            tls,
         }
     }
 

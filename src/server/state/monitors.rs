@@ -43,7 +43,7 @@ impl Monitors {
         let (unix, addr) = match by {
             By::Script => ("", "lua"),
             By::Client(peer) => match peer.addr.strip_suffix(":0") {
-                Some(path) if peer.unix => ("unix:", path),
+                Some(path) if peer.is_unix() => ("unix:", path),
                 _ => ("", &peer.addr[..]),
             },
         };

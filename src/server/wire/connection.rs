@@ -3,6 +3,7 @@
 use super::journal;
 use crate::clock::store_us;
 use crate::config::PipelineOrder;
+use crate::net::tls::{Layer, TlsLine};
 use crate::net::{Line, Transport, rung_outside, sleep};
 use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
@@ -23,19 +24,28 @@ use crate::server::told::pubsub::publish_counts;
 use crate::server::told::tracking;
 use crate::shard::Pace;
 use futures_lite::future::or;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Serves a connection until it ends.
-pub fn serve(server: &Rc<Server>, peer: Peer) {
+/// Serves a connection until it ends. Where it is under TLS its handshake is over, and it may have said something already.
+pub fn serve(server: &Rc<Server>, peer: Peer, under_tls: Option<(Layer, Vec<u8>)>) {
     let (id, line) = (peer.id, server.transport.open(peer.fd));
     let session = Session::new(peer, store_us(), server.shard.config().requirepass.is_empty());
-    let state = RefCell::new(State::new(session));
-    let client = Rc::new(Client { id, line, state, ..Client::nobody() });
+    let mut state = State::new(session);
+    let held_bytes = under_tls.is_some().then(Rc::<Cell<usize>>::default);
+    state.wrapped_bytes = held_bytes.clone();
+    let client = Rc::new(Client { id, line, state: RefCell::new(state), ..Client::nobody() });
     server.add_client(client.clone());
-    server.transport.start(line, Rc::new(Connection { server: server.clone(), client }));
+    let connection = Rc::new(Connection { server: server.clone(), client });
+    let Some((layer, held_bytes)) = under_tls.zip(held_bytes) else {
+        server.transport.start(line, connection);
+        return;
+    };
+    let tls = TlsLine::new(connection, (server.transport.clone(), line), layer, held_bytes);
+    server.transport.start(line, tls.clone());
+    server.shard.defer(move || tls.begin());
 }
 
 struct Connection {

@@ -3,7 +3,8 @@
 
 use super::connection;
 use crate::config::{Config, FileMode};
-use crate::net::{Bell, next_from_outside, step_back};
+use crate::net::tls::{Handshakes, Layer, Shaken, Tls};
+use crate::net::{Bell, Listener, ListenerKind, next_from_outside, step_back};
 use crate::observe::log;
 use crate::server::client::session::Peer;
 use crate::server::state::Server;
@@ -12,12 +13,12 @@ use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::fs::Permissions;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -29,7 +30,7 @@ pub enum ListenError {
     BindUnix { path: String, reason: String },
     #[error("'{0}' is not an address to listen on")]
     NoAddress(String),
-    #[error("None of `port`, `bind` and `unixsocket` leaves anything to listen on")]
+    #[error("None of `port`, `tls-port`, `bind` and `unixsocket` leaves anything to listen on")]
     Nothing,
 }
 
@@ -48,25 +49,36 @@ const PORT_RETRY: Duration = Duration::from_millis(20);
 /// # Errors
 /// A port that is taken, by another EmberDB too (the sockets are not opened for sharing), or an address that this
 /// machine does not have. Addresses marked with `-` may be missing.
-pub fn open(config: &Config) -> Result<Vec<OwnedFd>, ListenError> {
-    let tcp = open_tcp(&config.bind, config.port, config.tcp_backlog)?;
-    let mut sockets: Vec<OwnedFd> = tcp.into_iter().map(OwnedFd::from).collect();
+pub fn open(config: &Config) -> Result<Vec<Listener>, ListenError> {
+    let mut listeners = Vec::new();
+    for (kind, names, port) in
+        [(ListenerKind::Resp, &config.bind, config.port), (ListenerKind::RespTls, &config.bind, config.tls.port)]
+    {
+        let sockets = open_tcp(names, port, config.tcp_backlog)?;
+        listeners.extend(sockets.into_iter().map(|socket| Listener { fd: socket.into(), kind }));
+    }
     if !config.unixsocket.is_empty() {
         let socket = bind_unix(&config.unixsocket, config.unixsocketperm, config.tcp_backlog);
         let socket = socket.map_err(|error| ListenError::BindUnix {
             path: config.unixsocket.clone(),
             reason: format!("bind: {error}"),
         })?;
-        sockets.push(socket.into());
+        listeners.push(Listener { fd: socket.into(), kind: ListenerKind::RespUnix });
     }
-    if sockets.is_empty() { Err(ListenError::Nothing) } else { Ok(sockets) }
+    if listeners.is_empty() {
+        return Err(ListenError::Nothing);
+    }
+    let kind = if config.metrics_tls { ListenerKind::HttpTls } else { ListenerKind::Http };
+    let of_pages = open_tcp(&config.metrics_bind, config.metrics_port, config.tcp_backlog)?;
+    listeners.extend(of_pages.into_iter().map(|socket| Listener { fd: socket.into(), kind }));
+    Ok(listeners)
 }
 
 /// Sockets at these addresses; none where the port is 0.
 ///
 /// # Errors
 /// One of them, which was not said to be dispensable, cannot be had.
-pub fn open_tcp(names: &[String], port: u16, backlog: u32) -> Result<Vec<TcpListener>, ListenError> {
+fn open_tcp(names: &[String], port: u16, backlog: u32) -> Result<Vec<TcpListener>, ListenError> {
     let mut sockets = Vec::new();
     for name in if port == 0 { &[][..] } else { names } {
         let (name, optional) = name.strip_prefix('-').map_or((&name[..], false), |name| (name, true));
@@ -139,34 +151,66 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
+/// A connection that a listener has accepted.
+pub struct Accepted {
+    socket: Socket,
+    kind: ListenerKind,
+    /// Under TLS, where its handshake is over; and what it has said already.
+    under_tls: Option<(Layer, Vec<u8>)>,
+}
+
 /// Starts a thread for each listening socket that accepts, and sends the connections to what is returned; the first
-/// shard's bell rings for each. (A thread that blocks leaves nothing behind in a ring: when the process ends the port is
-/// free at once.)
+/// shard's bell rings for each. Those under TLS are sent when their handshakes are over. (A thread that blocks leaves nothing
+/// behind in a ring: when the process ends the port is free at once.)
 ///
 /// # Errors
 /// Where a thread cannot be had.
-pub fn accept(sockets: &[OwnedFd], bells: &Arc<[Bell]>) -> io::Result<Receiver<Socket>> {
+pub fn accept(listeners: &[Listener], tls: Option<&Arc<Tls>>, bells: &Arc<[Bell]>) -> io::Result<Receiver<Accepted>> {
     let (sender, receiver) = mpsc::sync_channel(ACCEPTED);
-    for socket in sockets {
-        let (socket, sender, bells) = (Socket::from(socket.try_clone()?), sender.clone(), bells.clone());
-        let accept = move || {
-            accept_all(&socket, &sender, &bells[0]);
-            drop(sender);
+    for listener in listeners.iter().filter(|listener| !listener.kind.is_http()) {
+        let (socket, kind) = (Socket::from(listener.fd.try_clone()?), listener.kind);
+        let (sender, bells, bell) = (sender.clone(), bells.clone(), bells.clone());
+        let hand_over = move |accepted: Accepted| {
+            let is_taken = sender.send(accepted).is_ok();
             bells[0].ring_from_outside();
+            is_taken
         };
-        std::thread::Builder::new().name("accept".to_owned()).spawn(accept)?;
+        if let (ListenerKind::RespTls, Some(tls)) = (kind, tls) {
+            let done = move |Shaken { stream, layer, plain }| {
+                hand_over(Accepted { socket: stream.into(), kind, under_tls: Some((layer, plain)) })
+            };
+            let mut handshakes = Handshakes::start(tls, done)?;
+            start_accepting(socket, move |socket| handshakes.take(socket.into()), bell)?;
+        } else {
+            let hand_over = move |socket| hand_over(Accepted { socket, kind, under_tls: None });
+            start_accepting(socket, hand_over, bell)?;
+        }
     }
     Ok(receiver)
 }
 
-fn accept_all(socket: &Socket, sender: &SyncSender<Socket>, bell: &Bell) {
+/// Accepts on a thread of its own; rings when that ends.
+fn start_accepting(
+    listener: Socket,
+    mut take: impl FnMut(Socket) -> bool + Send + 'static,
+    bells: Arc<[Bell]>,
+) -> io::Result<()> {
+    let accept = move || {
+        accept_all(&listener, &mut take);
+        drop(take);
+        bells[0].ring_from_outside();
+    };
+    std::thread::Builder::new().name("accept".to_owned()).spawn(accept).map(drop)
+}
+
+/// Accepts for as long as somebody takes the connections and the server listens.
+fn accept_all(socket: &Socket, mut take: impl FnMut(Socket) -> bool) {
     loop {
         match socket.accept() {
             Ok((stream, _)) => {
-                if sender.send(stream).is_err() {
+                if !take(stream) {
                     return;
                 }
-                bell.ring_from_outside();
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR | libc::ECONNABORTED) => {}
@@ -181,21 +225,21 @@ fn accept_all(socket: &Socket, sender: &SyncSender<Socket>, bell: &Bell) {
     }
 }
 
-/// Stops listening.
-pub fn stop(sockets: &[OwnedFd]) {
-    for socket in sockets {
-        crate::net::shut(socket.as_raw_fd());
+/// Stops listening, but for those who ask whether the server ends.
+pub fn stop(listeners: &[Listener]) {
+    for listener in listeners.iter().filter(|listener| !listener.kind.is_http()) {
+        crate::net::shut(listener.fd.as_raw_fd());
     }
 }
 
 /// Takes over what the accepting threads accept, for as long as the server runs.
-pub fn start(server: &Rc<Server>, accepted: Receiver<Socket>) {
+pub fn start(server: &Rc<Server>, accepted: Receiver<Accepted>) {
     let server = server.clone();
     glommio::spawn_local(async move {
         let mut turn = 0;
-        while let Some(socket) = next_from_outside(&accepted).await {
+        while let Some(accepted) = next_from_outside(&accepted).await {
             turn += 1;
-            admit(&server, socket, turn);
+            admit(&server, accepted, turn);
             if turn % ADMITTED_A_TURN == 0 {
                 step_back().await;
             }
@@ -208,16 +252,16 @@ pub fn start(server: &Rc<Server>, accepted: Receiver<Socket>) {
 }
 
 /// Refuses a connection, or gives it to a shard.
-fn admit(server: &Rc<Server>, socket: Socket, turn: usize) {
+fn admit(server: &Rc<Server>, accepted: Accepted, turn: usize) {
+    let Accepted { socket, kind, under_tls } = accepted;
     let config = server.shard.config();
     let global = &server.global;
     if global.stopping.load(Ordering::Relaxed) {
         return;
     }
-    // By the socket's own family: a peer that has reset already has no address, and is no neighbour for that.
-    let unix = socket.domain().is_ok_and(|domain| domain == Domain::UNIX);
     let addr = socket.peer_addr().ok().and_then(|addr| addr.as_socket());
-    if addr.is_none() && !unix {
+    // A peer that has reset already has no address, and is no neighbour for that.
+    if addr.is_none() && kind != ListenerKind::RespUnix {
         return;
     }
     let laddr = socket.local_addr().ok().and_then(|addr| addr.as_socket());
@@ -234,7 +278,7 @@ fn admit(server: &Rc<Server>, socket: Socket, turn: usize) {
     };
     if let Some(refusal) = refusal {
         global.rejected.fetch_add(1, Ordering::Relaxed);
-        let _ = socket.send(refusal.as_bytes());
+        refuse(&socket, refusal.as_bytes(), under_tls);
         return;
     }
     prepare(&socket, config.tcp_keepalive_s);
@@ -247,13 +291,26 @@ fn admit(server: &Rc<Server>, socket: Socket, turn: usize) {
         addr: text(addr),
         laddr: text(laddr),
         local: addr.is_none_or(|addr| addr.ip().to_canonical().is_loopback()),
-        unix,
+        kind,
     };
     if target == server.shard.id {
-        connection::serve(server, peer);
+        connection::serve(server, peer, under_tls);
     } else {
-        server.shard.tell(target, move |shard| connection::serve(&Server::of(shard), peer));
+        server.shard.tell(target, move |shard| connection::serve(&Server::of(shard), peer, under_tls));
     }
+}
+
+/// Says why a connection is not taken, as far as its socket takes that at once.
+fn refuse(socket: &Socket, reason: &[u8], under_tls: Option<(Layer, Vec<u8>)>) {
+    let mut words = reason.to_vec();
+    if let Some((mut layer, _)) = under_tls {
+        words.clear();
+        if layer.encrypt(reason, &mut words).is_err() {
+            return;
+        }
+        words.append(&mut layer.take_farewell());
+    }
+    let _ = socket.send(&words);
 }
 
 const PROTECTED: &str = "-DENIED EmberDB is running in protected mode because protected mode is enabled and no \

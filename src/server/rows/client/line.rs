@@ -71,7 +71,7 @@ pub(super) fn flags(state: &State) -> String {
         (session.tracks.as_ref().is_some_and(|tracks| tracks.is_broken), 'R'),
         (session.tracks.as_ref().is_some_and(|tracks| tracks.mode == Mode::Broadcast), 'B'),
         (state.flow.close == Close::AfterReplies, 'c'),
-        (session.peer.unix, 'U'),
+        (session.peer.is_unix(), 'U'),
         (session.no_evict, 'e'),
         (session.no_touch, 'T'),
     ];

@@ -1,0 +1,241 @@
+//! The state of TLS of one connection. rustls keeps no buffers here: what it needs of ciphertext is kept until a record is
+//! whole, plaintext is appended to what the caller has, and ciphertext is written where it is sent from.
+
+use super::files::{VERSION_ADVICE, is_about_version};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
+use rustls::{HandshakeKind, ServerConfig};
+use std::cell::RefCell;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// What ciphertext of records that are not whole may be: a record has at most 18 KiB, a message of the handshake, which may
+/// come in several, 64 KiB.
+const INCOMING_BYTES_MAX: usize = 256 * 1024;
+/// Of plaintext in a record.
+const RECORD_BYTES: usize = 16 * 1024;
+/// What a record has beside that, at most.
+const RECORD_OVERHEAD_BYTES: usize = 64;
+/// After an error, alerts that say why, and nothing else, are still to be had.
+const LAST_WORDS: usize = 4;
+
+/// What rustls holds of a connection, roughly: keys, and boxes around them.
+const STATE_BYTES: usize = 2048;
+
+#[derive(Debug, Error)]
+pub enum Failure {
+    #[error("{0}")]
+    Tls(#[from] rustls::Error),
+    #[error("a message is too long")]
+    TooLong,
+    #[error("its keys are used up")]
+    Exhausted,
+}
+
+impl Failure {
+    /// For the log.
+    pub fn reason(&self) -> String {
+        match self {
+            Failure::Tls(error) if is_about_version(error) => format!("the client's certificate: {VERSION_ADVICE}"),
+            failure => failure.to_string(),
+        }
+    }
+}
+
+pub struct Layer {
+    connection: UnbufferedServerConnection,
+    /// Ciphertext that is no whole record.
+    incoming: Vec<u8>,
+    /// Messages of TLS itself that are to be sent before anything else.
+    outgoing: Vec<u8>,
+    /// The handshake is over.
+    established: bool,
+    /// The other side has said that it says no more.
+    ended: bool,
+}
+
+thread_local! {
+    /// Where ciphertext is decrypted, if it begins a record.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Layer {
+    /// # Errors
+    /// The configuration is of no use.
+    pub fn new(config: Arc<ServerConfig>) -> Result<Layer, Failure> {
+        let connection = UnbufferedServerConnection::new(config)?;
+        Ok(Layer { connection, incoming: Vec::new(), outgoing: Vec::new(), established: false, ended: false })
+    }
+
+    /// Takes what has come; appends what it says to `plain`, which may be filled where this fails, too.
+    ///
+    /// # Errors
+    /// The connection is of no use any more. What tells the other side is in [`Layer::take_outgoing`].
+    pub fn receive(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), Failure> {
+        if !self.incoming.is_empty() {
+            self.incoming.extend_from_slice(bytes);
+            let mut incoming = std::mem::take(&mut self.incoming);
+            let (used, result) = self.process(&mut incoming, plain);
+            if used < incoming.len() && !self.ended {
+                incoming.drain(..used);
+                self.incoming = incoming;
+            }
+            return self.check(result);
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            scratch.extend_from_slice(bytes);
+            let (used, result) = self.process(scratch, plain);
+            if !self.ended {
+                self.incoming.extend_from_slice(&scratch[used..]);
+            }
+            self.check(result)
+        })
+    }
+
+    fn check(&self, result: Result<(), Failure>) -> Result<(), Failure> {
+        result?;
+        if self.incoming.len() > INCOMING_BYTES_MAX { Err(Failure::TooLong) } else { Ok(()) }
+    }
+
+    /// Works on ciphertext as far as it is whole; how much of it is done with.
+    fn process(&mut self, ciphertext: &mut [u8], plain: &mut Vec<u8>) -> (usize, Result<(), Failure>) {
+        let mut used = 0;
+        loop {
+            let UnbufferedStatus { mut discard, state } = self.connection.process_tls_records(&mut ciphertext[used..]);
+            let mut goes_on = true;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        match record {
+                            Ok(record) => {
+                                plain.extend_from_slice(record.payload);
+                                discard += record.discard;
+                            }
+                            Err(error) => return (used + discard, Err(error.into())),
+                        }
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.outgoing),
+                // It is kept in order until it is.
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => self.ended = true,
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    self.established = true;
+                    goes_on = false;
+                }
+                Ok(_) => goes_on = false,
+                Err(error) => {
+                    used += discard;
+                    self.take_last_words(&mut ciphertext[used..]);
+                    return (used, Err(error.into()));
+                }
+            }
+            used += discard;
+            if !goes_on {
+                return (used, Ok(()));
+            }
+        }
+    }
+
+    fn take_last_words(&mut self, ciphertext: &mut [u8]) {
+        for _ in 0..LAST_WORDS {
+            match self.connection.process_tls_records(ciphertext).state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.outgoing),
+                _ => return,
+            }
+        }
+    }
+
+    /// Appends ciphertext of `plain` to `out`, behind what is to be sent before it.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    pub fn encrypt(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
+        out.append(&mut self.outgoing);
+        let records = plain.len() / RECORD_BYTES + 1;
+        let mut room = plain.len() + records * RECORD_OVERHEAD_BYTES;
+        loop {
+            // (What is not whole of a message stays where rustls has found it.)
+            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(&mut self.incoming);
+            match state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    let at = out.len();
+                    out.resize(at + room, 0);
+                    match traffic.encrypt(plain, &mut out[at..]) {
+                        Ok(len) => {
+                            out.truncate(at + len);
+                            self.incoming.drain(..discard);
+                            return Ok(());
+                        }
+                        Err(EncryptError::InsufficientSize(size)) => {
+                            out.truncate(at);
+                            room = size.required_size;
+                        }
+                        Err(EncryptError::EncryptExhausted) => return Err(Failure::Exhausted),
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, out),
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => self.ended = true,
+                Ok(_) => return Err(Failure::Exhausted),
+                Err(error) => return Err(error.into()),
+            }
+            self.incoming.drain(..discard);
+        }
+    }
+
+    /// The end of what is said, as far as there is a connection.
+    pub fn take_farewell(&mut self) -> Vec<u8> {
+        let mut out = std::mem::take(&mut self.outgoing);
+        if !self.established {
+            return out;
+        }
+        let status = self.connection.process_tls_records(&mut self.incoming);
+        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
+            let at = out.len();
+            out.resize(at + 2 * RECORD_OVERHEAD_BYTES, 0);
+            let len = traffic.queue_close_notify(&mut out[at..]).unwrap_or(0);
+            out.truncate(at + len);
+        }
+        out
+    }
+
+    /// What is to be sent before anything else.
+    pub fn take_outgoing(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    pub fn has_outgoing(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// The handshake is over.
+    pub fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// The other side has said that it says no more.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The session was taken up again, not begun.
+    pub fn is_resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Bytes that it holds.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Layer>() + STATE_BYTES + self.incoming.capacity() + self.outgoing.capacity()
+    }
+}
+
+fn encode(data: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) {
+    let at = out.len();
+    if let Err(EncodeError::InsufficientSize(size)) = data.encode(&mut []) {
+        out.resize(at + size.required_size, 0);
+        let len = data.encode(&mut out[at..]).unwrap_or(0);
+        out.truncate(at + len);
+    }
+}
