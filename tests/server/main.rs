@@ -17,5 +17,6 @@ mod readme;
 mod scan;
 mod scripting;
 mod snapshots;
+mod tls;
 mod tracking;
 mod wire;

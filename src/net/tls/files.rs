@@ -2,8 +2,8 @@
 
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use pkcs8::der::SecretDocument;
-use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;

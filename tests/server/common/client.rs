@@ -3,15 +3,19 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::server;
+use super::tls::{self, Stream, TlsStream};
 use super::value::{self, Value};
+use rustls::ClientConfig;
 
 /// How long a reply may take before the test fails.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     /// Received and not yet parsed: `buffer[start..]`.
     buffer: Vec<u8>,
     start: usize,
@@ -40,7 +44,37 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
         stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+        let stream = match server::are_under_tls() {
+            true => Stream::Tls(Box::new(tls::wrap(stream, tls::client_config(tls::Options::default())))),
+            false => Stream::Plain(stream),
+        };
         Ok(Client { stream, buffer: Vec::new(), start: 0 })
+    }
+
+    /// A connection under TLS, whatever the environment says; its handshake is over.
+    pub fn connect_tls(port: u16, options: tls::Options) -> io::Result<Client> {
+        Client::connect_with(port, tls::client_config(options))
+    }
+
+    /// The same with a configuration that several connections share.
+    pub fn connect_with(port: u16, config: Arc<ClientConfig>) -> io::Result<Client> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+        let mut stream = tls::wrap(stream, config);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        Ok(Client { stream: Stream::Tls(Box::new(stream)), buffer: Vec::new(), start: 0 })
+    }
+
+    /// Its side of TLS.
+    pub fn tls(&mut self) -> &mut TlsStream {
+        match &mut self.stream {
+            Stream::Tls(stream) => stream,
+            Stream::Plain(_) => panic!("this connection is not encrypted"),
+        }
     }
 
     /// Sends a command given as a line, `call("SET k v")`, and returns its reply.
@@ -78,7 +112,8 @@ impl Client {
     }
 
     pub fn try_send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// The next reply or push; fails the test if none comes in time.
@@ -135,7 +170,7 @@ impl Client {
     }
 
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.socket()
     }
 
     fn read_before(&mut self, end: Instant) -> io::Result<Value> {
@@ -152,7 +187,7 @@ impl Client {
             if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }
-            self.stream.set_read_timeout(Some(left))?;
+            self.stream.socket().set_read_timeout(Some(left))?;
             let mut chunk = [0; 64 * 1024];
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),

@@ -1,6 +1,6 @@
 //! What every test that talks to a running server shares: starting and stopping servers ([`server`]), a small RESP
-//! client that shows every byte type of the protocol as it came ([`client`], [`value`]), programs in other languages
-//! ([`packages`]), and waiting with a deadline.
+//! client that shows every byte type of the protocol as it came ([`client`], [`value`]), TLS ([`tls`]), programs in other
+//! languages ([`packages`]), and waiting with a deadline.
 //!
 //! A test never sleeps a fixed time and hopes: it polls with [`wait_until`] or reads from a socket with a timeout.
 
@@ -10,6 +10,7 @@
 pub mod client;
 pub mod packages;
 pub mod server;
+pub mod tls;
 pub mod value;
 
 use std::time::{Duration, Instant};

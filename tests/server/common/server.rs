@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Client, Value, have_tool, wait_until};
+use super::{Client, Value, have_tool, tls, wait_until};
 
 const EMBERDB: &str = env!("CARGO_BIN_EXE_emberdb");
 const REDIS: &str = "redis-server";
@@ -47,7 +47,7 @@ pub fn on_every_server(flags: &[&str], test: impl Fn(&Server)) {
 }
 
 pub fn have_redis() -> bool {
-    have_tool(REDIS)
+    !are_under_tls() && have_tool(REDIS)
 }
 
 /// Runs `test` against EmberDB with one shard and with three.
@@ -381,11 +381,19 @@ fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
             command
         }
     };
+    if kind.is_ember() && are_under_tls() {
+        command.args(["--bind", "127.0.0.1", "--port", "0"]).args(tls::flags(port));
+    } else {
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
+    }
+    command.args(flags.iter().skip_while(|flag| !flag.starts_with("--"))).stdin(Stdio::null());
     command
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-        .args(flags.iter().skip_while(|flag| !flag.starts_with("--")))
-        .stdin(Stdio::null());
-    command
+}
+
+/// Whether all servers of this run speak TLS on their ports, and [`Client`] with them: `EMBERDB_TEST_TLS`. (redis-server is
+/// not asked then.)
+pub fn are_under_tls() -> bool {
+    std::env::var_os("EMBERDB_TEST_TLS").is_some()
 }
 
 /// A first argument that is no flag is the configuration file, and must stay first.

@@ -4,13 +4,17 @@
 // Every check runs, on an empty server; the exit status says whether all succeeded.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { BasicClientSideCache, createClient } from 'redis';
 
 const LIMIT_MS = 10_000;
 const port = Number(process.argv[2]);
-const url = `redis://127.0.0.1:${port}`;
+// Under TLS where the environment names the authority whose servers are trusted.
+const tls = process.env.CHECK_CA ? { ca: readFileSync(process.env.CHECK_CA), servername: 'localhost' } : undefined;
+const url = `${tls ? 'rediss' : 'redis'}://127.0.0.1:${port}`;
+const socket = tls && { tls: true, ...tls };
 const same = assert.deepEqual;
 
 /** What ioredis is asked: it gives replies nearly as they come. */
@@ -216,7 +220,7 @@ const newerChecks = {
 const cacheChecks = {
   async aCache(r) {
     const cache = new BasicClientSideCache({ ttl: 0, maxEntries: 1000, evictPolicy: 'LRU', recordStats: true });
-    const cached = await createClient({ url, RESP: 3, clientSideCache: cache }).connect();
+    const cached = await createClient({ url, socket, RESP: 3, clientSideCache: cache }).connect();
     const becomes = async (key, value) => {
       const end = Date.now() + LIMIT_MS;
       while ((await cached.get(key)) !== value) {
@@ -269,11 +273,11 @@ async function run(title, checks, r, flush) {
   }
 }
 
-const ioredis = new Redis(port);
+const ioredis = new Redis(port, { tls });
 await run('ioredis', ioredisChecks, ioredis, () => ioredis.flushall());
 ioredis.disconnect();
 for (const RESP of [2, 3]) {
-  const client = await createClient({ url, RESP }).connect();
+  const client = await createClient({ url, socket, RESP }).connect();
   const newer = process.argv.includes('--newer') ? newerChecks : {};
   await run(`node-redis, RESP${RESP}`, { ...nodeRedisChecks, ...(RESP === 3 ? cacheChecks : {}), ...newer }, client, () => client.flushAll());
   client.destroy();

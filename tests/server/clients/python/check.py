@@ -9,7 +9,7 @@ import time
 import redis
 from redis.cache import CacheConfig
 
-from harness import LIMIT_S, check, fails, main, newer, same, wait_until
+from harness import LIMIT_S, check, fails, main, newer, same, under_tls, wait_until
 
 
 @check
@@ -154,7 +154,7 @@ def generic(r):
     same(r.lrange("sorted", 0, -1), ["3", "2", "1"])
     same(r.copy("l", "copy"), True)
     same(r.type("copy"), "list")
-    raw = redis.Redis(port=r.connection_pool.connection_kwargs["port"])
+    raw = redis.Redis(port=r.connection_pool.connection_kwargs["port"], **under_tls())
     same(raw.restore("restored", 0, raw.dump("l")), b"OK")
     same(r.lrange("restored", 0, -1), ["3", "1", "2"])
     r.expire("l", 100)
@@ -239,7 +239,7 @@ def a_cache(r):
     if kwargs["protocol"] == 2:
         return  # Redis-py caches in RESP3 only, and with servers that say they are Redis 7.4 or newer.
     port = kwargs["port"]
-    cached = redis.Redis(port=port, protocol=3, decode_responses=True, cache_config=CacheConfig())
+    cached = redis.Redis(port=port, protocol=3, decode_responses=True, cache_config=CacheConfig(), **under_tls())
     r.mset({"a": 1, "b": 2})
     same(cached.get("a"), "1")
     same(cached.mget("a", "b"), ["1", "2"])

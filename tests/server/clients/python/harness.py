@@ -4,6 +4,7 @@ usage: PROGRAM PORT [--newer] [CHECK...]    --newer: also what redis-server 7.0 
 Every check runs, on an empty server, in both protocols; the exit status says whether all succeeded.
 """
 
+import os
 import sys
 import time
 import traceback
@@ -45,6 +46,12 @@ def wait_until(condition):
         time.sleep(0.005)
 
 
+def under_tls():
+    """What a client has to be told besides the port: CHECK_CA is the authority whose servers are trusted under TLS."""
+    ca = os.environ.get("CHECK_CA")
+    return {"host": "localhost", "ssl": True, "ssl_ca_certs": ca} if ca else {}
+
+
 def address(r, database=0):
     """The server's address in the form that packages on top of redis-py take, with the protocol of this client."""
     kwargs = r.connection_pool.connection_kwargs
@@ -56,7 +63,7 @@ def main():
     checks = CHECKS + (NEWER if "--newer" in sys.argv else [])
     failures = 0
     for protocol in (2, 3):
-        r = redis.Redis(port=int(sys.argv[1]), protocol=protocol, decode_responses=True)
+        r = redis.Redis(port=int(sys.argv[1]), protocol=protocol, decode_responses=True, **under_tls())
         for function in checks:
             if names and function.__name__ not in names:
                 continue

@@ -1,0 +1,194 @@
+//! Debian's redis-cli and redis-benchmark, OpenSSL's own client, and client packages in four languages.
+
+use super::TlsServer;
+use crate::common::tls::{certificate, client_config};
+use crate::common::{have_tool, javascript, python};
+use redis::Commands;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+#[track_caller]
+fn succeeded(output: Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    out
+}
+
+fn tls_args(server: &TlsServer) -> Vec<String> {
+    let args = ["-h", "localhost", "-p", &server.port().to_string(), "--tls", "--cacert", certificate("ca.crt")];
+    args.map(str::to_owned).to_vec()
+}
+
+#[track_caller]
+fn redis_cli(server: &TlsServer, args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new("redis-cli")
+        .args(tls_args(server))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("redis-cli");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn redis_cli_works() {
+    if !have_tool("redis-cli") {
+        return;
+    }
+    for network in ["auto", "glommio"] {
+        let server = TlsServer::start(3, &["--network", network]);
+        let cli = |args: &[&str]| succeeded(redis_cli(&server, args, b"")).trim_end().to_owned();
+        assert_eq!(cli(&["SET", "k", "two words"]), "OK");
+        assert_eq!(cli(&["-3", "GET", "k"]), "two words");
+        let commands: Vec<u8> = (0..5_000).flat_map(|i| format!("SET key:{i} {i}\r\n").into_bytes()).collect();
+        let report = succeeded(redis_cli(&server, &["--pipe"], &commands));
+        assert!(report.contains("errors: 0, replies: 5000"), "{report}");
+        assert_eq!(cli(&["DBSIZE"]), "5001");
+        assert_eq!(cli(&["--scan", "--pattern", "key:12??"]).lines().count(), 100);
+        let snapshot = server.server.folder().join("sent.rdb");
+        succeeded(redis_cli(&server, &["--rdb", &snapshot.display().to_string()], b""));
+        assert!(std::fs::metadata(snapshot).expect("a snapshot").len() > 10_000);
+        // The authority that it trusts is another.
+        let strange = Command::new("redis-cli")
+            .args([
+                "-h",
+                "localhost",
+                "-p",
+                &server.port().to_string(),
+                "--tls",
+                "--cacert",
+                certificate("other-ca.crt"),
+            ])
+            .arg("PING")
+            .output()
+            .expect("redis-cli");
+        assert!(!strange.status.success());
+    }
+}
+
+#[test]
+fn redis_cli_shows_its_certificate() {
+    if !have_tool("redis-cli") {
+        return;
+    }
+    let ca = certificate("ca.crt");
+    let server = TlsServer::start(1, &["--tls-ca-cert-file", ca, "--tls-auth-clients", "yes"]);
+    let (cert, key) = (certificate("client.crt"), certificate("client.key"));
+    assert_eq!(succeeded(redis_cli(&server, &["--cert", cert, "--key", key, "PING"], b"")), "PONG\n");
+    assert!(!redis_cli(&server, &["PING"], b"").status.success());
+}
+
+#[test]
+fn redis_benchmark_works() {
+    if !have_tool("redis-benchmark") {
+        return;
+    }
+    for network in ["auto", "glommio"] {
+        let server = TlsServer::start(2, &["--network", network]);
+        for more in [&["-P", "16", "-c", "20", "-n", "20000"][..], &["-c", "50", "-n", "5000", "-d", "20000"]] {
+            let mut run = Command::new("redis-benchmark");
+            run.args(tls_args(&server)).args(["-q", "-t", "set,get,incr"]).args(more);
+            let report = succeeded(run.output().expect("redis-benchmark"));
+            assert!(!report.contains("rror"), "{report}");
+        }
+        assert_eq!(server.client().call("GET counter:__rand_int__").text(), "25000");
+    }
+}
+
+/// Of each version it takes up its session again.
+#[test]
+fn openssl_takes_its_session_up_again() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        return;
+    }
+    let server = TlsServer::start(1, &[]);
+    let session = server.server.folder().join("session").display().to_string();
+    let connect = |version: &str, flags: [&str; 2]| {
+        let address = format!("localhost:{}", server.port());
+        let mut command = Command::new("openssl");
+        command.args([
+            "s_client",
+            "-connect",
+            &address,
+            "-CAfile",
+            certificate("ca.crt"),
+            "-verify_return_error",
+            version,
+        ]);
+        let mut child = command
+            .args(flags)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl");
+        child.stdin.take().expect("a pipe").write_all(b"PING\r\nQUIT\r\n").expect("written");
+        succeeded(child.wait_with_output().expect("it ends"))
+    };
+    for version in ["-tls1_2", "-tls1_3"] {
+        let first = connect(version, ["-sess_out", &session]);
+        assert!(first.contains("+PONG") && first.contains("New, TLSv1"), "{first}");
+        let second = connect(version, ["-sess_in", &session]);
+        assert!(second.contains("Reused, TLSv1"), "{second}");
+    }
+}
+
+#[test]
+fn the_redis_crate_works() {
+    let server = TlsServer::start(3, &[]);
+    let root_cert = Some(std::fs::read(certificate("ca.crt")).expect("a certificate"));
+    let certificates = redis::TlsCertificates { client_tls: None, root_cert };
+    for protocol in ["resp2", "resp3"] {
+        let url = format!("rediss://localhost:{}/?protocol={protocol}", server.port());
+        let client = redis::Client::build_with_tls(url, certificates.clone()).expect("a client");
+        let mut redis = client.get_connection().expect("a connection");
+        let mut pipeline = redis::pipe();
+        for i in 0..1_000 {
+            pipeline.set(format!("key:{i}"), i).ignore().get(format!("key:{i}"));
+        }
+        let values: Vec<usize> = pipeline.query(&mut redis).expect("a pipeline");
+        assert_eq!(values, (0..1_000).collect::<Vec<_>>());
+        let big = "x".repeat(5 << 20);
+        let () = redis.set("big", &big).expect("SET");
+        assert_eq!(redis.get("big"), Ok(big));
+        let mut listener = client.get_connection().expect("a connection");
+        let mut pubsub = listener.as_pubsub();
+        pubsub.subscribe("news").expect("SUBSCRIBE");
+        assert_eq!(redis.publish("news", "first"), Ok(1));
+        assert_eq!(pubsub.get_message().expect("a message").get_payload(), Ok("first".to_owned()));
+    }
+}
+
+#[track_caller]
+fn check(server: &TlsServer, mut program: Command) {
+    program.arg(server.port().to_string()).arg("--newer").env("CHECK_CA", certificate("ca.crt"));
+    succeeded(program.output().expect("the program starts"));
+}
+
+#[test]
+fn redis_py_works() {
+    let Some(program) = python("tests/server/clients/python/check.py") else { return };
+    check(&TlsServer::start(3, &[]), program());
+}
+
+#[test]
+fn ioredis_and_node_redis_work() {
+    let Some(program) = javascript("tests/server/clients/javascript/check.mjs") else { return };
+    check(&TlsServer::start(3, &[]), program());
+}
+
+/// A browser, or whoever asks for pages here, is told nothing and keeps nobody waiting.
+#[test]
+fn a_client_that_speaks_http_under_tls_is_sent_away() {
+    let server = TlsServer::start(1, &[]);
+    let mut client =
+        crate::common::Client::connect_with(server.port(), client_config(Default::default())).expect("TLS");
+    client.send_raw(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(client.is_closed_by_server());
+}
