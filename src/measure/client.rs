@@ -5,9 +5,11 @@ use super::resp::{Value, info_fields, parse, push_command};
 use super::skim::{Reply, Skim};
 use super::socket::Socket;
 use super::target::Target;
+use rustls::ClientConfig;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longer silence is taken for a dead server.
@@ -21,6 +23,8 @@ pub struct Login {
     pub resp3: bool,
     pub user: Option<String>,
     pub password: Option<String>,
+    /// Under TLS, where there is some.
+    pub tls: Option<Arc<ClientConfig>>,
 }
 
 pub struct Client {
@@ -34,7 +38,7 @@ pub struct Client {
 impl Client {
     pub fn open(target: &Target, login: &Login) -> Result<Client> {
         let failed = |error| Failure::Connect { target: target.to_string(), error };
-        let socket = Socket::connect(&target.address).map_err(failed)?;
+        let socket = Socket::connect(&target.address, login.tls.as_ref()).map_err(failed)?;
         socket.set_read_timeout(Some(SILENCE)).map_err(failed)?;
         let mut client = Client { socket, target: target.clone(), received: Vec::new(), parsed: 0 };
         let user = login.user.as_deref().unwrap_or("default").as_bytes();

@@ -54,7 +54,11 @@ impl Link {
         }
         self.out.clear();
         self.sent = 0;
-        Ok(false)
+        match self.socket.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(Failure::Lost { target: target.to_owned(), error }),
+            Ok(()) => Ok(false),
+        }
     }
 
     /// Reads once and hands out the replies that are complete, each with the moment of reading. True if there may be

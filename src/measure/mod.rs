@@ -6,8 +6,8 @@
 //!  link       a connection with many requests in flight         plot       lines over two axes, as SVG
 //!  skim       where replies end, for links                      process    CPU time and memory of processes
 //!  resp       commands to bytes, bytes to values                wall       the clock that deadlines are of
-//!  socket     TCP or unix                                       target     which server, and where
-//!  failure    what went wrong between the two
+//!  socket     TCP, TLS or unix                                  target     which server, and where
+//!  failure    what went wrong between the two               tls        the client's side of TLS
 //! ```
 
 pub mod client;
@@ -20,4 +20,5 @@ pub mod resp;
 pub mod skim;
 pub mod socket;
 pub mod target;
+pub mod tls;
 pub mod wall;

@@ -8,7 +8,10 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use emberdb::measure::client::Login;
 use emberdb::measure::target::Target;
+use emberdb::measure::tls;
+use rustls::ClientConfig;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
@@ -133,6 +136,24 @@ pub struct Flags {
     /// Password for AUTH
     #[arg(long)]
     pub password: Option<String>,
+    /// Connect by TLS
+    #[arg(long)]
+    pub tls: bool,
+    /// File with the authority that has to stand behind the servers' certificates, PEM
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    pub cacert: Option<PathBuf>,
+    /// Take any certificate for the server's
+    #[arg(long, requires = "tls", conflicts_with = "cacert")]
+    pub insecure: bool,
+    /// File with a client's certificate, PEM
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "key"])]
+    pub cert: Option<PathBuf>,
+    /// File with its key, PEM
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "cert"])]
+    pub key: Option<PathBuf>,
+    /// What these five say.
+    #[arg(skip)]
+    tls_config: Option<Arc<ClientConfig>>,
     /// Where random numbers begin
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
@@ -155,7 +176,7 @@ impl Flags {
         })
     }
 
-    fn checked(self) -> Result<Flags, String> {
+    fn checked(mut self) -> Result<Flags, String> {
         let mut names: Vec<&str> = self.targets.iter().map(|target| target.name.as_str()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -189,6 +210,13 @@ impl Flags {
         }
         if self.requests.is_some_and(|requests| requests < self.threads) {
             return Err("at least one request for each thread".to_owned());
+        }
+        if self.tls {
+            if self.cacert.is_none() && !self.insecure {
+                return Err("--tls takes --cacert or --insecure".to_owned());
+            }
+            let pair = self.cert.as_deref().zip(self.key.as_deref());
+            self.tls_config = Some(tls::config(self.cacert.as_deref(), pair)?);
         }
         Ok(self)
     }
@@ -235,7 +263,8 @@ impl Flags {
     }
 
     pub fn login(&self) -> Login {
-        Login { resp3: self.resp == 3, user: self.user.clone(), password: self.password.clone() }
+        let (user, password, tls) = (self.user.clone(), self.password.clone(), self.tls_config.clone());
+        Login { resp3: self.resp == 3, user, password, tls }
     }
 
     /// Whether keys are loaded before the first round.
