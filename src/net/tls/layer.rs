@@ -239,3 +239,156 @@ fn encode(data: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>)
         out.truncate(at + len);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
+    use rustls::version::{TLS12, TLS13};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+    use std::io::{Read, Write};
+    use std::sync::LazyLock;
+
+    /// What a server and its clients of either version go by.
+    static CONFIGS: LazyLock<(Arc<ServerConfig>, [Arc<ClientConfig>; 2])> = LazyLock::new(|| {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let certificate = made.cert.der().clone();
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
+        let provider = || Arc::new(rustls::crypto::ring::default_provider());
+        let server = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let server = server.expect("versions").with_no_client_auth().with_single_cert(vec![certificate.clone()], key);
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).expect("a certificate");
+        let client = |version| {
+            let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[version]);
+            Arc::new(builder.expect("a version").with_root_certificates(roots.clone()).with_no_client_auth())
+        };
+        (Arc::new(server.expect("a pair")), [client(&TLS12), client(&TLS13)])
+    });
+
+    fn pair(version: usize) -> (ClientConnection, Layer) {
+        let (server, clients) = &*CONFIGS;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let client = ClientConnection::new(clients[version].clone(), name).expect("a client");
+        (client, Layer::new(server.clone()).expect("a server"))
+    }
+
+    fn sent_by(client: &mut ClientConnection) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).expect("taken");
+        }
+        bytes
+    }
+
+    /// What the client reads in this ciphertext.
+    fn read_by(client: &mut ClientConnection, mut bytes: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        while !bytes.is_empty() {
+            client.read_tls(&mut bytes).expect("taken");
+            client.process_new_packets().expect("valid");
+            let _ = client.reader().read_to_end(&mut plain);
+        }
+        plain
+    }
+
+    fn shake_hands(client: &mut ClientConnection, layer: &mut Layer) {
+        for _ in 0..4 {
+            layer.receive(&sent_by(client), &mut Vec::new()).expect("valid");
+            read_by(client, &layer.take_outgoing());
+        }
+        assert!(layer.is_established() && !client.is_handshaking());
+    }
+
+    fn pieces(bytes: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
+        let (mut pieces, mut at) = (Vec::new(), 0);
+        for cut in cuts.iter().cycle().take(bytes.len() + 1) {
+            let end = (at + cut + 1).min(bytes.len());
+            pieces.push(bytes[at..end].to_vec());
+            at = end;
+            if at == bytes.len() {
+                break;
+            }
+        }
+        pieces
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn ciphertext_may_come_in_any_pieces(
+            version in 0..2usize,
+            cuts in proptest::collection::vec(0..6000usize, 1..20),
+            lens in proptest::collection::vec(0..40_000usize, 1..6),
+        ) {
+            let (mut client, mut layer) = pair(version);
+            let mut plain = Vec::new();
+            while client.is_handshaking() || !layer.is_established() {
+                for piece in pieces(&sent_by(&mut client), &cuts) {
+                    layer.receive(&piece, &mut plain).expect("valid");
+                }
+                read_by(&mut client, &layer.take_outgoing());
+            }
+            for len in lens {
+                let said: Vec<u8> = (0..len).map(|at| at as u8).collect();
+                let mut sent = Vec::new();
+                for piece in said.chunks(10_000) {
+                    client.writer().write_all(piece).expect("taken");
+                    sent.append(&mut sent_by(&mut client));
+                }
+                plain.clear();
+                for piece in pieces(&sent, &cuts) {
+                    layer.receive(&piece, &mut plain).expect("valid");
+                    // An answer goes out while a record is here in part.
+                    let mut out = Vec::new();
+                    layer.encrypt(b"answer", &mut out).expect("it goes on");
+                    prop_assert_eq!(read_by(&mut client, &out), b"answer");
+                }
+                prop_assert!(plain == said);
+                let mut out = Vec::new();
+                layer.encrypt(&said, &mut out).expect("it goes on");
+                if len > 0 {
+                    prop_assert!(read_by(&mut client, &out) == said);
+                }
+            }
+            prop_assert!(layer.incoming.is_empty() && layer.incoming.capacity() == 0);
+            client.send_close_notify();
+            layer.receive(&sent_by(&mut client), &mut plain).expect("valid");
+            prop_assert!(layer.has_ended());
+            layer.receive(&[7; 100], &mut plain).expect("nothing counts any more");
+            read_by(&mut client, &layer.take_farewell());
+        }
+
+        #[test]
+        fn no_bytes_do_any_harm(
+            version in 0..2usize,
+            established in any::<bool>(),
+            garbage in proptest::collection::vec(any::<u8>(), 1..3000),
+            at in any::<proptest::sample::Index>(),
+            cuts in proptest::collection::vec(0..300usize, 1..5),
+        ) {
+            let (mut client, mut layer) = pair(version);
+            if established {
+                shake_hands(&mut client, &mut layer);
+                client.writer().write_all(b"PING").expect("taken");
+            }
+            let mut bytes = sent_by(&mut client);
+            let at = at.index(bytes.len());
+            match garbage.len() % 3 {
+                0 => bytes.splice(at..at, garbage.clone()).for_each(drop),
+                1 => bytes[at] ^= garbage[0].max(1),
+                _ => bytes = garbage.clone(),
+            }
+            let mut plain = Vec::new();
+            for piece in pieces(&bytes, &cuts) {
+                if layer.receive(&piece, &mut plain).is_err() {
+                    break;
+                }
+            }
+            prop_assert!(layer.incoming.len() <= INCOMING_BYTES_MAX);
+            layer.take_farewell();
+        }
+    }
+}

@@ -1,8 +1,9 @@
 //! Debian's redis-cli and redis-benchmark, OpenSSL's own client, and client packages in four languages.
 
 use super::TlsServer;
-use crate::common::tls::{certificate, client_config};
-use crate::common::{have_tool, javascript, python};
+use crate::common::server::Port;
+use crate::common::tls::{certificate, client_config, flags};
+use crate::common::{Kind, Server, have_tool, javascript, python};
 use redis::Commands;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -191,4 +192,77 @@ fn a_client_that_speaks_http_under_tls_is_sent_away() {
         crate::common::Client::connect_with(server.port(), client_config(Default::default())).expect("TLS");
     client.send_raw(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(client.is_closed_by_server());
+}
+
+/// What the README says makes certificates that work.
+#[test]
+fn the_session_of_the_readme_works() {
+    if Command::new("openssl").arg("version").output().is_err() || !have_tool("redis-cli") {
+        return;
+    }
+    let readme = include_str!("../../../README.md");
+    let chapter = readme.split("\n## TLS\n").nth(1).expect("a chapter");
+    let mut blocks = chapter.split("```sh\n").skip(1).map(|rest| rest.split("```").next().expect("its end"));
+    let (makes, starts) = (blocks.next().expect("commands"), blocks.next().expect("a command"));
+    let folder = tempfile::tempdir().expect("a folder");
+    succeeded(Command::new("sh").args(["-e", "-c", makes]).current_dir(folder.path()).output().expect("sh"));
+    let path = |word: &str| folder.path().join(word).display().to_string();
+    let port = Port::claim();
+    let words = starts.trim().strip_prefix("emberdb --port 0 --tls-port 6380 ").expect("it begins so").split(' ');
+    let words = words.map(|word| if word.starts_with("--") { word.to_owned() } else { path(word) });
+    let flags: Vec<String> = ["--tls-port".to_owned(), port.number().to_string()].into_iter().chain(words).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let _server = Server::start(Kind::Ember { shards: 1 }, &flags);
+    let session = chapter.split("```console\n").nth(1).expect("a session").split("```").next().expect("its end");
+    let (command, answer) = session.split_once('\n').expect("two lines");
+    let command = command.strip_prefix("$ ").expect("a prompt").replace("6380", &port.number().to_string());
+    let said = Command::new("sh").args(["-c", &command]).current_dir(folder.path()).output().expect("sh");
+    assert_eq!(succeeded(said), answer);
+}
+
+/// redis-server beside EmberDB, both under TLS.
+#[test]
+fn the_load_generator_works() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let ember = TlsServer::start(2, &[]);
+    let port = Port::claim();
+    let redis = Server::start(Kind::Redis, &flags(port.number()));
+    let out = ember.server.folder().join("results");
+    let bench = |more: &[&str]| {
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_emberdb-bench"));
+        bench.args(["--target", &format!("ember=localhost:{}", ember.port()), "--seconds", "0.3", "--warmup", "0.1"]);
+        bench.args(["--out", &out.display().to_string(), "--rounds", "1", "--keys", "500", "--connections", "10"]);
+        bench.args(more).output().expect("emberdb-bench")
+    };
+    let ca = certificate("ca.crt");
+    let both = format!("redis=localhost:{}", port.number());
+    for workload in
+        ["get --pipeline 16", "set --value-size 100000 --pipeline 4", "set --threads 2", "mixed --rate 1000"]
+    {
+        let workload: Vec<&str> = workload.split(' ').collect();
+        let args = [&["--tls", "--cacert", ca, "--target", &both, "--workload"], &workload[..]].concat();
+        let report = succeeded(bench(&args));
+        assert!(report.contains("redis"), "{report}");
+        let result = std::fs::read_to_string(out.join("result.json")).expect("it is written");
+        let result: serde_json::Value = serde_json::from_str(&result).expect("JSON");
+        for target in result["targets"].as_array().expect("targets") {
+            assert!(target["median"]["rate"].as_f64().expect("a rate") > 0.0, "{target}");
+            assert_eq!(target["median"]["errors"], 0.0, "{target}");
+        }
+    }
+    drop(redis);
+    succeeded(bench(&["--tls", "--insecure", "--workload", "get"]));
+    for refused in [
+        &["--tls", "--cacert", certificate("other-ca.crt")][..],
+        &["--tls"],
+        &["--tls", "--cacert", "/no/such/file"],
+        &["--insecure"],
+        &["--tls", "--insecure", "--cert", certificate("client.crt")],
+        &[],
+    ] {
+        let run = bench(&[refused, &["--workload", "get"]].concat());
+        assert!(!run.status.success() && !run.stderr.is_empty(), "{refused:?}: {run:?}");
+    }
 }
