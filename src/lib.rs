@@ -14,7 +14,7 @@
 //!  rdb         the codec of values, as DUMP and RESTORE have them
 //!  journal     what the shards have changed, as commands, brought into one order for whoever reads it
 //!  script      Lua scripts and functions: kept, called, what they ask for
-//!  net         sockets: a ring of our own, or glommio's
+//!  net         sockets: a ring of our own, or glommio's; TLS
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
 //!  lua         the machine that scripts run on, and its libraries
 //!  value       the types: packs and nodes of hashes, ...; numbers, globs: what they have in common
@@ -46,6 +46,7 @@
 //! - what the journal is told of a command: the command itself; where that would do something else elsewhere or later,
 //!   its handler says what (`command/propagate.rs`)
 //! - who reads all changes, in one order: a reader of `journal/feed.rs`; what becomes of them on the disk: `persist/aof/log.rs`
+//! - who may connect under TLS, and with what: `net/tls/`; what is said of it: `config/tls.rs`
 //! - how keys are kept: `table/block/` (slots and their heap), `table.rs` (directory), `entry.rs` (bytes of one key)
 //! - how a collection is kept: its file in `value/`, packed in its key's entry while it is small
 //!

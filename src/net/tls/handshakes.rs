@@ -25,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const ARRIVALS: usize = 64;
 /// More threads than these would be in the way of the shards.
 const THREADS_MAX: usize = 4;
+/// What the system is asked for: where the cores are busy a shard has about three times as much of one as a thread here.
+const NICENESS: i32 = 5;
 const READ_BYTES: usize = 16 * 1024;
 /// A line of the log about those that failed, at most so often for each thread.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
@@ -118,6 +120,8 @@ struct Complaints {
 
 impl<F: Fn(Shaken) -> bool> Thread<F> {
     fn run(mut self) {
+        // Of this thread alone, on Linux. Where it is refused they have as much as everybody.
+        let _ = rustix::process::nice(NICENESS);
         let mut events = Events::with_capacity(ARRIVALS);
         let mut look_at = Instant::now();
         loop {
