@@ -254,6 +254,6 @@ fn nobody_keeps_others_from_their_pages() {
 fn without_a_port_there_is_no_listener() {
     on_embers(&[], |server| {
         let config = server.client().call("CONFIG GET metrics-*");
-        assert_eq!(config, Value::bulks(&["metrics-port", "0", "metrics-bind", "127.0.0.1"]));
+        assert_eq!(config, Value::bulks(&["metrics-port", "0", "metrics-bind", "127.0.0.1", "metrics-tls", "no"]));
     });
 }

@@ -327,7 +327,7 @@ fn a_file_of_redis_fails_only_where_it_asks_for_what_is_not_there() {
         ("daemonize yes", "in the background is not available yet"),
         ("supervised systemd", "talking to a supervisor is not available yet"),
         ("replicaof 10.0.0.1 6379", "replication is not available yet"),
-        ("tls-cert-file redis.crt", "TLS is not available yet"),
+        ("tls-replication yes", "replication is not available yet"),
         ("rename-command CONFIG \"\"", "renaming and disabling commands is not available yet"),
         ("loadmodule /usr/lib/x.so", "modules are not available"),
         ("user anna on >secret ~* +@all", "ACL users are not available yet"),

@@ -2,9 +2,9 @@
 //! whole, plaintext is appended to what the caller has, and ciphertext is written where it is sent from.
 
 use super::files::{VERSION_ADVICE, is_about_version};
+use rustls::ServerConfig;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
-use rustls::{HandshakeKind, ServerConfig};
 use std::cell::RefCell;
 use std::sync::Arc;
 use thiserror::Error;
@@ -16,8 +16,6 @@ const INCOMING_BYTES_MAX: usize = 256 * 1024;
 const RECORD_BYTES: usize = 16 * 1024;
 /// What a record has beside that, at most.
 const RECORD_OVERHEAD_BYTES: usize = 64;
-/// After an error, alerts that say why, and nothing else, are still to be had.
-const LAST_WORDS: usize = 4;
 
 /// What rustls holds of a connection, roughly: keys, and boxes around them.
 const STATE_BYTES: usize = 2048;
@@ -30,6 +28,8 @@ pub enum Failure {
     TooLong,
     #[error("its keys are used up")]
     Exhausted,
+    #[error("it has ended")]
+    Over,
 }
 
 impl Failure {
@@ -52,6 +52,8 @@ pub struct Layer {
     established: bool,
     /// The other side has said that it says no more.
     ended: bool,
+    /// It has failed, or has said its last: rustls may be asked nothing any more.
+    over: bool,
 }
 
 thread_local! {
@@ -64,7 +66,14 @@ impl Layer {
     /// The configuration is of no use.
     pub fn new(config: Arc<ServerConfig>) -> Result<Layer, Failure> {
         let connection = UnbufferedServerConnection::new(config)?;
-        Ok(Layer { connection, incoming: Vec::new(), outgoing: Vec::new(), established: false, ended: false })
+        Ok(Layer {
+            connection,
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            established: false,
+            ended: false,
+            over: false,
+        })
     }
 
     /// Takes what has come; appends what it says to `plain`, which may be filled where this fails, too.
@@ -72,6 +81,9 @@ impl Layer {
     /// # Errors
     /// The connection is of no use any more. What tells the other side is in [`Layer::take_outgoing`].
     pub fn receive(&mut self, bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), Failure> {
+        if self.over {
+            return Ok(());
+        }
         if !self.incoming.is_empty() {
             self.incoming.extend_from_slice(bytes);
             let mut incoming = std::mem::take(&mut self.incoming);
@@ -93,9 +105,14 @@ impl Layer {
         })
     }
 
-    fn check(&self, result: Result<(), Failure>) -> Result<(), Failure> {
-        result?;
-        if self.incoming.len() > INCOMING_BYTES_MAX { Err(Failure::TooLong) } else { Ok(()) }
+    fn check(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
+        let is_too_long = self.incoming.len() > INCOMING_BYTES_MAX;
+        let result = if is_too_long { result.and(Err(Failure::TooLong)) } else { result };
+        if result.is_err() {
+            self.over = true;
+            self.incoming = Vec::new();
+        }
+        result
     }
 
     /// Works on ciphertext as far as it is whole; how much of it is done with.
@@ -139,7 +156,8 @@ impl Layer {
     }
 
     fn take_last_words(&mut self, ciphertext: &mut [u8]) {
-        for _ in 0..LAST_WORDS {
+        // (It would look at what is wrong once more if there were nothing to send.)
+        while self.connection.wants_write() {
             match self.connection.process_tls_records(ciphertext).state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.outgoing),
                 _ => return,
@@ -152,6 +170,9 @@ impl Layer {
     /// # Errors
     /// The connection is of no use any more.
     pub fn encrypt(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
+        if self.over {
+            return Err(Failure::Over);
+        }
         out.append(&mut self.outgoing);
         let records = plain.len() / RECORD_BYTES + 1;
         let mut room = plain.len() + records * RECORD_OVERHEAD_BYTES;
@@ -178,7 +199,7 @@ impl Layer {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, out),
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::PeerClosed) => self.ended = true,
-                Ok(_) => return Err(Failure::Exhausted),
+                Ok(_) => return Err(Failure::Over),
                 Err(error) => return Err(error.into()),
             }
             self.incoming.drain(..discard);
@@ -188,17 +209,24 @@ impl Layer {
     /// The end of what is said, as far as there is a connection.
     pub fn take_farewell(&mut self) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.outgoing);
-        if !self.established {
+        if !self.established || std::mem::replace(&mut self.over, true) {
             return out;
         }
-        let status = self.connection.process_tls_records(&mut self.incoming);
-        if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
-            let at = out.len();
-            out.resize(at + 2 * RECORD_OVERHEAD_BYTES, 0);
-            let len = traffic.queue_close_notify(&mut out[at..]).unwrap_or(0);
-            out.truncate(at + len);
+        loop {
+            match self.connection.process_tls_records(&mut self.incoming).state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut out),
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => self.ended = true,
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    let at = out.len();
+                    out.resize(at + 2 * RECORD_OVERHEAD_BYTES, 0);
+                    let len = traffic.queue_close_notify(&mut out[at..]).unwrap_or(0);
+                    out.truncate(at + len);
+                    return out;
+                }
+                _ => return out,
+            }
         }
-        out
     }
 
     /// What is to be sent before anything else.
@@ -218,11 +246,6 @@ impl Layer {
     /// The other side has said that it says no more.
     pub fn has_ended(&self) -> bool {
         self.ended
-    }
-
-    /// The session was taken up again, not begun.
-    pub fn is_resumed(&self) -> bool {
-        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// Bytes that it holds.

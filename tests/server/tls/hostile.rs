@@ -95,7 +95,7 @@ fn one_byte_at_a_time_is_enough() {
 /// Some say nothing, some half of what they should: they are sent away in the end, and until then in nobody's way.
 #[test]
 fn stalled_handshakes_are_bounded_in_number_and_time() {
-    const STALLED: usize = 1_500;
+    const STALLED: usize = 800;
     let server = TlsServer::start(2, &[]);
     let mut first = client_hello();
     first.truncate(100);
@@ -337,13 +337,13 @@ fn those_who_are_too_many_are_told_so() {
 /// What connections hold under TLS counts against the limit of all connections.
 #[test]
 fn buffers_count_for_the_memory_of_clients() {
-    on_all(&["--maxmemory-clients", "20mb"], |server| {
+    on_all(&["--maxmemory-clients", "4mb"], |server| {
         let mut client = server.client();
         assert_eq!(client.command(&[b"SET".as_slice(), b"big", &vec![b'x'; 1 << 20]]), Value::ok());
-        let mut greedy: Vec<Client> = (0..60).map(|_| server.client()).collect();
+        // More than their sockets take.
+        let mut greedy: Vec<Client> = (0..20).map(|_| server.client()).collect();
         for client in &mut greedy {
-            let _ = client.try_send_raw(&encode(&words("GET big")));
-            let _ = client.try_send_raw(&encode(&words("GET big")));
+            let _ = client.try_send_raw(&encode(&words("GET big")).repeat(20));
         }
         assert!(wait_until(LIMIT, || server.server.info("evicted_clients").is_some_and(|count| count != "0")));
         serves(server);

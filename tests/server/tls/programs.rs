@@ -120,6 +120,7 @@ fn openssl_takes_its_session_up_again() {
             "-CAfile",
             certificate("ca.crt"),
             "-verify_return_error",
+            "-ign_eof",
             version,
         ]);
         let mut child = command
