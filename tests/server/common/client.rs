@@ -38,17 +38,21 @@ pub fn encode<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
     out
 }
 
+fn socket(port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+    stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+    Ok(stream)
+}
+
 impl Client {
     pub fn connect(port: u16) -> io::Result<Client> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        let stream = match server::are_under_tls() {
-            true => Stream::Tls(Box::new(tls::wrap(stream, tls::client_config(tls::Options::default())))),
-            false => Stream::Plain(stream),
-        };
-        Ok(Client { stream, buffer: Vec::new(), start: 0 })
+        if server::are_under_tls() {
+            return Client::connect_tls(port, tls::Options::default());
+        }
+        let stream = socket(port)?;
+        Ok(Client { stream: Stream::Plain(stream), buffer: Vec::new(), start: 0 })
     }
 
     /// A connection under TLS, whatever the environment says; its handshake is over.
@@ -58,11 +62,7 @@ impl Client {
 
     /// The same with a configuration that several connections share.
     pub fn connect_with(port: u16, config: Arc<ClientConfig>) -> io::Result<Client> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        let mut stream = tls::wrap(stream, config);
+        let mut stream = tls::wrap(socket(port)?, config);
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }

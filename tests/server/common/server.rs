@@ -47,7 +47,7 @@ pub fn on_every_server(flags: &[&str], test: impl Fn(&Server)) {
 }
 
 pub fn have_redis() -> bool {
-    !are_under_tls() && have_tool(REDIS)
+    have_tool(REDIS)
 }
 
 /// Runs `test` against EmberDB with one shard and with three.
@@ -381,7 +381,7 @@ fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
             command
         }
     };
-    if kind.is_ember() && are_under_tls() {
+    if are_under_tls() {
         command.args(["--bind", "127.0.0.1", "--port", "0"]).args(tls::flags(port));
     } else {
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
@@ -390,8 +390,7 @@ fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
     command
 }
 
-/// Whether all servers of this run speak TLS on their ports, and [`Client`] with them: `EMBERDB_TEST_TLS`. (redis-server is
-/// not asked then.)
+/// Whether all servers of this run speak TLS on their ports, and [`Client`] with them: `EMBERDB_TEST_TLS`.
 pub fn are_under_tls() -> bool {
     std::env::var_os("EMBERDB_TEST_TLS").is_some()
 }

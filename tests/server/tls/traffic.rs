@@ -50,7 +50,7 @@ fn pipelines_that_nobody_waits_for_are_answered() {
 fn values_of_fifty_megabytes_go_both_ways() {
     const BYTES: usize = 50 << 20;
     on_all(&[], |server| {
-        let value: Vec<u8> = (0..BYTES).map(|at| (at * 31 >> 3) as u8).collect();
+        let value: Vec<u8> = (0..BYTES).map(|at| (at * 31 / 8) as u8).collect();
         let mut client = server.client();
         assert_eq!(client.command(&[b"SET".as_slice(), b"big", &value]), Value::ok());
         for _ in 0..2 {
