@@ -4,6 +4,7 @@
 use super::layer::Layer;
 use crate::net::{Line, LineId, Transport};
 use crate::observe::log;
+use crate::observe::memory::Transient;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -19,6 +20,14 @@ thread_local! {
     static PLAIN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// What TLS holds for a connection, as the server sees it.
+#[derive(Default)]
+pub struct Held {
+    pub bytes: Cell<usize>,
+    /// Ciphertext of what is there only to tell somebody of something.
+    pub transient: RefCell<Transient>,
+}
+
 pub struct TlsLine {
     inner: Rc<dyn Line>,
     transport: Transport,
@@ -27,8 +36,9 @@ pub struct TlsLine {
     output: RefCell<Output>,
     /// Plaintext that came with the end of the handshake.
     first: Cell<Vec<u8>>,
-    /// Bytes that TLS holds for this connection.
-    held_bytes: Rc<Cell<usize>>,
+    held: Rc<Held>,
+    /// Whether what was taken of the server last is there only to tell somebody of something.
+    is_transient: Box<dyn Fn() -> bool>,
     /// The server knows that the other side says no more.
     finished: Cell<bool>,
     failed: Cell<bool>,
@@ -46,16 +56,17 @@ struct Output {
 }
 
 impl TlsLine {
-    /// `first` is what was decrypted already. Calls `inner` as a transport would. `held_bytes` is kept up to date.
+    /// `first` is what was decrypted already. Calls `inner` as a transport would. `held` is kept up to date; see [`Transient`]
+    /// for `is_transient`, which is about the output that was taken last.
     pub fn new(
         inner: Rc<dyn Line>,
         (transport, id): (Transport, LineId),
         (layer, first): (Layer, Vec<u8>),
-        held_bytes: Rc<Cell<usize>>,
+        (held, is_transient): (Rc<Held>, Box<dyn Fn() -> bool>),
     ) -> Rc<TlsLine> {
         let (layer, output, first) = (RefCell::new(layer), RefCell::default(), Cell::new(first));
         let (finished, failed) = (Cell::new(false), Cell::new(false));
-        let line = TlsLine { inner, transport, id, layer, output, first, held_bytes, finished, failed };
+        let line = TlsLine { inner, transport, id, layer, output, first, held, is_transient, finished, failed };
         line.count();
         Rc::new(line)
     }
@@ -68,7 +79,7 @@ impl TlsLine {
     fn count(&self) {
         let output = self.output.borrow();
         let sending = if output.sending { output.in_flight } else { 0 };
-        self.held_bytes.set(self.layer.borrow().memory_bytes() + sending);
+        self.held.bytes.set(self.layer.borrow().memory_bytes() + sending);
     }
 
     /// There is no way on: what says so is sent if it can be, and the connection ends.
@@ -141,6 +152,9 @@ impl Line for TlsLine {
         output.encrypted = end;
         output.sending = true;
         drop((output, layer));
+        if (self.is_transient)() {
+            self.held.transient.borrow_mut().set(out.capacity());
+        }
         self.count();
         Some(out)
     }
@@ -148,7 +162,13 @@ impl Line for TlsLine {
     fn sent(&self, _bytes: usize, buffer: Option<Vec<u8>>) {
         // What was sent of a record says nothing of the plaintext: it counts when the whole piece is sent.
         let Some(mut buffer) = buffer else { return };
-        if buffer.capacity() <= SPARE_BYTES {
+        let was_transient = {
+            let mut transient = self.held.transient.borrow_mut();
+            let bytes = transient.bytes();
+            transient.set(0);
+            bytes > 0
+        };
+        if buffer.capacity() <= SPARE_BYTES && !was_transient {
             buffer.clear();
             SPARE.with_borrow_mut(|spare| {
                 if spare.len() < SPARE_BUFFERS {
@@ -186,7 +206,8 @@ impl Line for TlsLine {
     }
 
     fn ended(&self) {
-        self.held_bytes.set(0);
+        self.held.bytes.set(0);
+        self.held.transient.borrow_mut().set(0);
         self.inner.ended();
     }
 

@@ -30,4 +30,4 @@ pub use context::{Loaded, Tls, reload};
 pub use files::TlsError;
 pub use handshakes::{HANDSHAKES, Handshakes, Shaken};
 pub use layer::{Failure, Layer};
-pub use line::TlsLine;
+pub use line::{Held, TlsLine};

@@ -15,6 +15,7 @@ pub mod tracks;
 pub mod watched;
 
 use crate::net::LineId;
+use crate::net::tls::Held;
 use crate::observe::memory::Transient;
 use crate::resp::Parser;
 use replies::Replies;
@@ -56,7 +57,7 @@ pub struct State {
     pub input: Vec<u8>,
     pub at: usize,
     /// What is held for it between its socket and the server: by TLS.
-    pub wrapped_bytes: Option<Rc<Cell<usize>>>,
+    pub wrapped: Option<Rc<Held>>,
     /// What it held when that was counted last.
     pub counted_bytes: usize,
     /// The same where it might have been ended for it.
@@ -139,7 +140,7 @@ impl State {
             flow: Flow::default(),
             input: Vec::new(),
             at: 0,
-            wrapped_bytes: None,
+            wrapped: None,
             counted_bytes: 0,
             counted_evictable_bytes: 0,
         }
@@ -196,6 +197,6 @@ impl State {
             + self.replies.memory_bytes()
             + self.flow.in_flight
             + self.session.memory_bytes()
-            + self.wrapped_bytes.as_ref().map_or(0, |bytes| bytes.get())
+            + self.wrapped.as_ref().map_or(0, |held| held.bytes.get())
     }
 }

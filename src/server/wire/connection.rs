@@ -3,7 +3,7 @@
 use super::journal;
 use crate::clock::store_us;
 use crate::config::PipelineOrder;
-use crate::net::tls::{Layer, TlsLine};
+use crate::net::tls::{Held, Layer, TlsLine};
 use crate::net::{Line, Transport, rung_outside, sleep};
 use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
@@ -24,7 +24,7 @@ use crate::server::told::pubsub::publish_counts;
 use crate::server::told::tracking;
 use crate::shard::Pace;
 use futures_lite::future::or;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,16 +34,17 @@ pub fn serve(server: &Rc<Server>, peer: Peer, under_tls: Option<(Layer, Vec<u8>)
     let (id, line) = (peer.id, server.transport.open(peer.fd));
     let session = Session::new(peer, store_us(), server.shard.config().requirepass.is_empty());
     let mut state = State::new(session);
-    let held_bytes = under_tls.is_some().then(Rc::<Cell<usize>>::default);
-    state.wrapped_bytes = held_bytes.clone();
+    let held = under_tls.is_some().then(Rc::<Held>::default);
+    state.wrapped = held.clone();
     let client = Rc::new(Client { id, line, state: RefCell::new(state), ..Client::nobody() });
     server.add_client(client.clone());
-    let connection = Rc::new(Connection { server: server.clone(), client });
-    let Some((layer, held_bytes)) = under_tls.zip(held_bytes) else {
+    let connection = Rc::new(Connection { server: server.clone(), client: client.clone() });
+    let Some((layer, held)) = under_tls.zip(held) else {
         server.transport.start(line, connection);
         return;
     };
-    let tls = TlsLine::new(connection, (server.transport.clone(), line), layer, held_bytes);
+    let is_transient = move || client.state.try_borrow().is_ok_and(|state| state.flow.transient.bytes() > 0);
+    let tls = TlsLine::new(connection, (server.transport.clone(), line), layer, (held, Box::new(is_transient)));
     server.transport.start(line, tls.clone());
     server.shard.defer(move || tls.begin());
 }
@@ -443,6 +444,9 @@ pub async fn look_after(server: Rc<Server>) {
                 let mut state = client.state.borrow_mut();
                 // What has not left by now is read by nobody.
                 state.flow.transient.set(0);
+                if let Some(held) = &state.wrapped {
+                    held.transient.borrow_mut().set(0);
+                }
                 let idle_us = now_us.saturating_sub(state.session.used_us);
                 let session = &state.session;
                 let waits = session.is_told() || session.is_sent_snapshot || state.flow.waits();
