@@ -18,7 +18,7 @@ const RECORD_BYTES: usize = 16 * 1024;
 const RECORD_OVERHEAD_BYTES: usize = 64;
 
 /// What rustls holds of a connection, roughly: keys, and boxes around them.
-const STATE_BYTES: usize = 2048;
+const STATE_BYTES: usize = 3072;
 
 #[derive(Debug, Error)]
 pub enum Failure {
