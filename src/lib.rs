@@ -7,6 +7,7 @@
 //!  main        configuration, executors, signals
 //!  server      connections, the ways a request runs, what connections are told; snapshots and the log; rows about the server
 //!  shard       mail, batches, calls; where handlers run; transactions over shards; the tasks of the cycle
+//!  acl         users: which commands, keys and channels each may use, what was refused
 //!  command     the table's rows and the handlers on data
 //!  expiry      the cycle and its budget; foresight
 //!  persist     snapshots and the log on the disk: files read and written beside the shards
@@ -41,6 +42,7 @@
 //! - a change to what is deleted when: `expiry/cycle.rs`; to when it runs: `shard/expire.rs`
 //! - what is one moment on several shards: `shard/transactions/`, with its argument and its locks; which commands are:
 //!   their row's [`command::Run`]; MULTI and EXEC: `server/run/exec.rs`
+//! - what rules of users mean: `acl/`; where they are asked: `server/admit/user.rs`; who changes them: `server/rows/acl/`
 //! - whether a command may run now: a condition is a file of `server/admit/`; how it runs: a file of `server/run/`
 //! - what the server tells of itself, by INFO and as metrics: `server/facts/`
 //! - what the journal is told of a command: the command itself; where that would do something else elsewhere or later,
@@ -54,6 +56,7 @@
 //! `table/mod.rs`, `keyspace/mod.rs`, `expiry/cycle.rs`, `command/mod.rs`, `shard/mod.rs`, `server/mod.rs`,
 //! `server/run/dispatch.rs`.
 
+pub mod acl;
 pub mod clock;
 pub mod command;
 pub mod config;

@@ -23,6 +23,7 @@ const FLOORS: &[&[&str]] = &[
     &["rdb", "keyspace"],
     &["expiry", "persist"],
     &["command"],
+    &["acl"],
     &["shard"],
     &["server"],
 ];

@@ -19,6 +19,7 @@ use super::syntax::{self, Argument, Kind};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::glob::glob_match;
 use std::borrow::Cow;
+pub use uses::{Access, KeyAccess};
 use uses::{KeyUse, OVERWRITE, VARIABLE, found, key_uses, use_in};
 
 /// The errors of COMMAND GETKEYS.

@@ -20,6 +20,18 @@ pub struct Row<R: 'static> {
     pub deprecated: Option<Deprecated>,
     /// It is not for applications.
     pub is_for_the_system: bool,
+    pub channels: Channels,
+}
+
+/// Which arguments are channels, as rules of users look at them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Channels {
+    #[default]
+    None,
+    First,
+    All,
+    /// All are patterns, which must be allowed as such.
+    Patterns,
 }
 
 /// Which arguments of a command are secret. Whoever shows requests to others than those who have sent them asks for this.
@@ -46,7 +58,8 @@ pub struct Deprecated {
 impl<R: Copy> Row<R> {
     pub const fn new(spec: Spec, run: R) -> Row<R> {
         let (tips, deprecated, is_for_the_system) = (&[], None, false);
-        Row { spec, run, subcommands: &[], secrets: Secrets::None, tips, deprecated, is_for_the_system }
+        let (secrets, channels) = (Secrets::None, Channels::None);
+        Row { spec, run, subcommands: &[], secrets, tips, deprecated, is_for_the_system, channels }
     }
 
     /// A container; `run` answers where no subcommand is named right.
@@ -67,6 +80,12 @@ impl<R: Copy> Row<R> {
 
     pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Row<R> {
         self.deprecated = Some(Deprecated { since, replaced_by });
+        self
+    }
+
+    /// The same with arguments that are channels.
+    pub const fn on_channels(mut self, channels: Channels) -> Row<R> {
+        self.channels = channels;
         self
     }
 
@@ -323,19 +342,34 @@ struct SortOptions {
     store: Option<usize>,
     /// BY or GET has the elements in the names of keys.
     has_patterns: bool,
+    /// The first of BY with such a name and of GET, if nothing before it is wrong.
+    pattern: Option<SortPattern>,
+}
+
+/// The options of SORT that name keys which nobody knows beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortPattern {
+    By,
+    Get,
 }
 
 impl SortOptions {
     fn of(request: Request) -> SortOptions {
-        let (mut options, mut index) = (SortOptions::default(), 2);
+        let (mut options, mut index, mut is_wrong) = (SortOptions::default(), 2, false);
         while let Some(argument) = request.get(index + 1) {
             if request.is(index, "store") {
                 options.store = Some(index + 1);
                 index += 1;
             } else if request.is(index, "by") || request.is(index, "get") {
                 options.has_patterns |= argument.contains(&b'*');
+                let pattern = match request.is(index, "get") {
+                    true => Some(SortPattern::Get),
+                    false => argument.contains(&b'*').then_some(SortPattern::By),
+                };
+                options.pattern = options.pattern.or(pattern.filter(|_| !is_wrong));
                 index += 1;
             } else if request.is(index, "limit") {
+                is_wrong |= (1..=2).any(|more| request.get(index + more).is_none_or(|n| parse_i64(n).is_none()));
                 index += 2;
             }
             index += 1;
@@ -382,6 +416,14 @@ impl Keys {
     /// Whether options name further keys, which nobody knows before the command runs.
     pub fn name_others(self, request: Request) -> bool {
         self.apart == Apart::BehindSortStore && SortOptions::of(request).has_patterns
+    }
+
+    /// Which option names keys that only somebody may use who may read all of them.
+    pub fn sort_pattern(self, request: Request) -> Option<SortPattern> {
+        match self.apart {
+            Apart::BehindSortStore => SortOptions::of(request).pattern,
+            _ => None,
+        }
     }
 
     pub fn first(self) -> usize {

@@ -43,6 +43,7 @@ fn on_data(row: &'static Row<command::Run>) -> Row<Run> {
         tips: row.tips,
         deprecated: row.deprecated,
         is_for_the_system: row.is_for_the_system,
+        channels: row.channels,
     }
 }
 

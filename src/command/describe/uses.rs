@@ -1,6 +1,6 @@
 //! What commands do with their keys, as key specifications name it.
 
-use crate::command::spec::{Spec, flag};
+use crate::command::spec::{Apart, Spec, flag};
 use crate::resp::Request;
 
 /// What is done with a key, as a key specification names it: the value is only looked at (RO), changed (RW),
@@ -170,6 +170,67 @@ fn bitfield_only_reads(request: Request) -> bool {
         };
     }
     true
+}
+
+/// What rules of users distinguish of a use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The value is handed out.
+    pub read: bool,
+    /// It is changed, added to or deleted.
+    pub write: bool,
+}
+
+impl Access {
+    fn of(of_key: KeyUse) -> Access {
+        let does = |names: &[&str]| of_key.iter().any(|name| names.contains(name));
+        Access { read: does(&["access"]), write: does(&["update", "insert", "delete"]) }
+    }
+
+    /// What either of two allows.
+    pub fn and(self, other: Access) -> Access {
+        Access { read: self.read || other.read, write: self.write || other.write }
+    }
+
+    /// Whether it allows what another needs.
+    #[inline]
+    pub fn covers(self, needed: Access) -> bool {
+        (self.read || !needed.read) && (self.write || !needed.write)
+    }
+}
+
+/// What a command does with each of its keys, in the order in which [`crate::command::spec::Keys::indexes`] names them.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyAccess {
+    first: Access,
+    second: Access,
+    /// All behind it.
+    others: Access,
+    /// It depends on the arguments.
+    varies: bool,
+}
+
+impl KeyAccess {
+    pub fn of(spec: &Spec, full_name: &str, container: Option<&str>) -> KeyAccess {
+        let uses = key_uses(spec, full_name, container);
+        let nth = |nth: usize| match spec.keys.apart {
+            // Keys behind patterns are not known: what follows the first is where the result goes.
+            Apart::BehindSortStore if nth > 0 => Access::of(OVERWRITE),
+            _ => Access::of(uses[nth.min(uses.len() - 1)]),
+        };
+        KeyAccess { first: nth(0), second: nth(1), others: nth(2), varies: uses[0] == VARIABLE }
+    }
+
+    /// What a request does with its nth key.
+    #[inline]
+    pub fn of_nth(self, spec: &Spec, request: Request, nth: usize) -> Access {
+        match nth {
+            _ if self.varies => Access::of(use_in(spec, request)),
+            0 => self.first,
+            1 => self.second,
+            _ => self.others,
+        }
+    }
 }
 
 pub(super) fn found<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {

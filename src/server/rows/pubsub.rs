@@ -1,7 +1,7 @@
 //! SUBSCRIBE and its kin, PUBLISH, PUBSUB.
 
 use crate::command::spec::flag::{FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB, STALE, SUBSCRIBED};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Channels, Group, Keys, Row, Spec};
 use crate::resp::{Error, Request, Result};
 use crate::server::client::session::name_bytes;
 use crate::server::state::subscriptions::{To, World};
@@ -19,14 +19,16 @@ pub const ROWS: &[Row<Run>] = &[
             ..listen_spec("subscribe", -2, "O(n) in the number of channels", "channel...")
         },
         Run::Session(|ctx, request| subscribe(ctx, request, To::Channel)),
-    ),
+    )
+    .on_channels(Channels::All),
     Row::new(
         Spec {
             summary: "Listens to all channels that match patterns.",
             ..listen_spec("psubscribe", -2, "O(n) in the number of patterns", "pattern:pattern...")
         },
         Run::Session(|ctx, request| subscribe(ctx, request, To::Pattern)),
-    ),
+    )
+    .on_channels(Channels::Patterns),
     Row::new(
         Spec {
             summary: "Stops listening to channels, or to all of them.",
@@ -48,7 +50,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..listen_spec("ssubscribe", -2, "O(n) in the number of channels", "shardchannel...")
         },
         Run::Session(|ctx, request| subscribe(ctx, request, To::ShardChannel)),
-    ),
+    )
+    .on_channels(Channels::All),
     Row::new(
         Spec {
             since: "7.0.0",
@@ -63,14 +66,16 @@ pub const ROWS: &[Row<Run>] = &[
             ..publish_spec("publish", "2.0.0", "O(n + m): n listeners of the channel, m patterns", "channel message")
         },
         Run::Task(|ctx| Box::pin(publish_message(ctx, World::Plain))),
-    ),
+    )
+    .on_channels(Channels::First),
     Row::new(
         Spec {
             summary: "Sends a message to all who listen to a sharded channel.",
             ..publish_spec("spublish", "7.0.0", "O(n) in the number of listeners", "shardchannel message")
         },
         Run::Task(|ctx| Box::pin(publish_message(ctx, World::Sharded))),
-    ),
+    )
+    .on_channels(Channels::First),
     Row::container(
         Spec {
             name: "pubsub",

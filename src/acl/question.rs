@@ -1,0 +1,59 @@
+//! A request as selectors look at it.
+
+use super::vocabulary::Known;
+use crate::command::describe::Access;
+use crate::command::spec::Channels;
+use crate::resp::Request;
+use smallvec::SmallVec;
+use std::cell::OnceCell;
+
+/// Why a user may not run a request. Where several selectors refuse it for different reasons, the greatest counts, as in
+/// Redis: a channel before a key before the command, and of these the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denied {
+    Command,
+    /// The index of the argument.
+    Key(usize),
+    Channel(usize),
+}
+
+/// What is asked: may this request run? The keys are looked for once, and only where a selector has not all of them.
+pub struct Question<'q> {
+    pub(super) id: usize,
+    pub(super) known: &'q Known,
+    pub(super) request: Request<'q>,
+    keys: OnceCell<SmallVec<[(usize, Access); 8]>>,
+}
+
+impl<'q> Question<'q> {
+    pub(super) fn new(id: usize, known: &'q Known, request: Request<'q>) -> Question<'q> {
+        Question { id, known, request, keys: OnceCell::new() }
+    }
+
+    /// What is compared with the first arguments that rules allow.
+    pub(super) fn first_argument(&self) -> Option<&'q [u8]> {
+        self.request.get(1)
+    }
+
+    /// The indexes of its keys, and what is done with each.
+    pub(super) fn keys(&self) -> &[(usize, Access)] {
+        self.keys.get_or_init(|| {
+            let indexes = self.known.spec.keys.indexes(self.request).enumerate();
+            let access = |nth| self.known.keys.of_nth(&self.known.spec, self.request, nth);
+            indexes.filter(|(_, index)| *index < self.request.len()).map(|(nth, index)| (index, access(nth))).collect()
+        })
+    }
+
+    /// The indexes of its channels, or of patterns of channels.
+    pub(super) fn channels(&self) -> std::ops::Range<usize> {
+        match self.known.channels {
+            Channels::None => 0..0,
+            Channels::First => 1..2.min(self.request.len()),
+            Channels::All | Channels::Patterns => 1..self.request.len(),
+        }
+    }
+
+    pub(super) fn names_patterns(&self) -> bool {
+        self.known.channels == Channels::Patterns
+    }
+}
