@@ -7,7 +7,9 @@ use emberdb::net::tls::{Tls, reload};
 use emberdb::net::{Bell, Listener, Ring, Sockets, Transport, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::{self, Counting, Jemalloc};
-use emberdb::server::{self, Global, listen, make_room_for, pages, table, watch_signals};
+use emberdb::server::{
+    self, Global, KnownUsers, Table, listen, make_room_for, pages, table, users_at_start, watch_signals,
+};
 use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, links};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -84,6 +86,8 @@ fn start(mut config: Config) -> Result<(), String> {
     }
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let shards = if config.shards == 0 { cores.len().max(1) } else { config.shards };
+    let table = Arc::new(table());
+    let users = users_at_start(&config, &table)?;
     check_io_uring()?;
     check_locked_memory(shards)?;
     fit_clients(&mut config, shards)?;
@@ -95,7 +99,7 @@ fn start(mut config: Config) -> Result<(), String> {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
             .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
     }
-    serve(config, shards, &cores, (listeners, tls))
+    serve(config, shards, &cores, (listeners, tls), (table, users))
 }
 
 /// Starts a thread for each shard and waits for them; they end with the process.
@@ -104,6 +108,7 @@ fn serve(
     shards: usize,
     cores: &[core_affinity::CoreId],
     (listeners, tls): (Vec<Listener>, Option<Arc<Tls>>),
+    (table, users): (Arc<Table>, KnownUsers),
 ) -> Result<(), String> {
     let (version, id) = (env!("CARGO_PKG_VERSION"), std::process::id());
     log::notice(format_args!("EmberDB {version} is starting, PID: {id}"));
@@ -115,9 +120,8 @@ fn serve(
         reload(tls).map_err(|error| format!("Can't watch over the files of TLS: {error}"))?;
     }
     let hasher = Hasher::new(fastrand::u64(..), shards);
-    let global = Arc::new(Global::new(config.clone(), bells.clone(), listeners, tls));
+    let global = Arc::new(Global::new(config.clone(), bells.clone(), (listeners, tls), users));
     let questions = pages::serve(&global).map_err(|error| format!("Can't serve metrics: {error}"))?;
-    let table = Arc::new(table());
     let shared = Shared { sequence: Arc::new(Sequence::new(shards)), ceiling: Ceiling::new(shards) };
     let port = if config.port > 0 { config.port } else { config.tls.port };
     let config = Arc::new(config);

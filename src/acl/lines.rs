@@ -29,6 +29,11 @@ impl FileErrors {
         &self.0
     }
 
+    /// The file is not there, or cannot be read.
+    pub fn unreadable(path: &str, reason: &str) -> FileErrors {
+        FileErrors(format!("Error loading ACLs, opening file '{path}': {reason}").into_bytes())
+    }
+
     fn add(&mut self, parts: &[&[u8]]) {
         self.0.extend(parts.concat());
     }
@@ -114,9 +119,7 @@ impl Users {
         if errors.0.is_empty() {
             return Ok(users);
         }
-        errors.add(&[
-            b"WARNING: ACL errors detected, no change to the previously active ACL rules was performed",
-        ]);
+        errors.add(&[b"WARNING: ACL errors detected, no change to the previously active ACL rules was performed"]);
         Err(errors)
     }
 

@@ -37,6 +37,7 @@ mod vocabulary;
 pub use lines::{FileErrors, LineError};
 pub use question::{Denied, Question};
 pub use rule::{ModifierError, RuleError, is_name};
+pub use selector::Selector;
 pub use user::{Login, PatternOption, User};
 pub use users::{DEFAULT, Users};
 pub use vocabulary::Vocabulary;

@@ -134,9 +134,7 @@ mod tests {
 
     #[test]
     fn logs_have_no_passwords() {
-        let error = |rule: &str| {
-            ModifierError::Rule { rule: rule.into(), error: RuleError::Syntax }.for_log()
-        };
+        let error = |rule: &str| ModifierError::Rule { rule: rule.into(), error: RuleError::Syntax }.for_log();
         assert!(!error("<hunter2").contains("hunter2"));
         assert!(error("+nosuch").contains("+nosuch"));
     }

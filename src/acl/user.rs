@@ -83,12 +83,7 @@ impl User {
     }
 
     /// Applies rules, all or none of them.
-    pub fn modify(
-        &mut self,
-        vocabulary: &Vocabulary,
-        args: &[&[u8]],
-        all_channels: bool,
-    ) -> Result<(), ModifierError> {
+    pub fn modify(&mut self, vocabulary: &Vocabulary, args: &[&[u8]], all_channels: bool) -> Result<(), ModifierError> {
         let rules = join_selectors(args)?;
         let mut changed = self.clone();
         for rule in rules {

@@ -58,6 +58,12 @@ impl Users {
         self.by_name.insert(user.name.clone(), Arc::new(user));
     }
 
+    /// Puts others in the place of all. Numbers that were given meanwhile are not given again.
+    pub fn replace_by(&mut self, others: Users) {
+        let next_id = self.next_id.max(others.next_id);
+        *self = Users { next_id, ..others };
+    }
+
     /// Removes a user, who is not the default one; whether there was such a user.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         name != DEFAULT && self.by_name.remove(name).is_some()

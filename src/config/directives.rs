@@ -7,7 +7,8 @@ use super::redis;
 use super::shutdown::ShutdownFlags;
 use super::tls_rows;
 use super::types::{
-    Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
+    ChannelsOfUsers, Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder, ScriptScope,
+    UndeclaredKeys,
 };
 use super::values::Kind;
 use super::version::RedisVersion;
@@ -350,8 +351,35 @@ const OWN: &[Directive] = &[
         default: "",
         kind: Kind::Secret,
         mutable: true,
-        help: "password that clients send with AUTH; empty = none",
+        help: "password of the default user, which clients send with AUTH; empty = none",
         field: field!(requirepass),
+    },
+    Directive {
+        name: "aclfile",
+        group: Group::Security,
+        default: "",
+        kind: Kind::Text,
+        mutable: false,
+        help: "file with users, for ACL LOAD and ACL SAVE; empty = `user` lines of the configuration",
+        field: field!(aclfile),
+    },
+    Directive {
+        name: "acl-pubsub-default",
+        group: Group::Security,
+        default: "resetchannels",
+        kind: Kind::Choice(ChannelsOfUsers::NAMES),
+        mutable: true,
+        help: "which channels a new user may use: allchannels, or none",
+        field: field!(acl_pubsub_default),
+    },
+    Directive {
+        name: "acllog-max-len",
+        group: Group::Security,
+        default: "128",
+        kind: Kind::Integer { min: 0, max: i64::MAX as u64, unit: "" },
+        mutable: true,
+        help: "refusals that ACL LOG keeps",
+        field: field!(acllog_max_len),
     },
     Directive {
         name: "proto-max-bulk-len",

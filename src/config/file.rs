@@ -14,6 +14,7 @@ use super::directive::Directive;
 use super::directives::{self, DIRECTIVES};
 use super::help::{VERSION, help, version};
 use super::nearest::nearest;
+use super::users::UserLine;
 use super::values::{Kind, ValueError};
 use super::{Config, values};
 
@@ -130,6 +131,8 @@ pub(super) enum Statement {
     Nothing,
     Include(PathBuf),
     Set(&'static Directive, Vec<String>),
+    /// Names and patterns of users are any bytes.
+    User(UserLine),
 }
 
 impl Statement {
@@ -138,10 +141,17 @@ impl Statement {
         if line.is_empty() || line.starts_with(b"#") {
             return Ok(Statement::Nothing);
         }
-        Statement::parse(split_words(line)?)
+        let words = split_bytes(line)?;
+        if is_user(words.first().map(Vec::as_slice)) {
+            return Ok(Statement::User(words.into_iter().skip(1).collect()));
+        }
+        Statement::parse(texts(words)?)
     }
 
     fn parse(words: Vec<String>) -> Result<Statement, Reason> {
+        if is_user(words.first().map(String::as_bytes)) {
+            return Ok(Statement::User(words.into_iter().skip(1).map(String::into_bytes).collect()));
+        }
         let mut words = words.into_iter();
         let Some(name) = words.next() else {
             return Ok(Statement::Nothing);
@@ -152,9 +162,6 @@ impl Statement {
                 [path] => Ok(Statement::Include(path.into())),
                 _ => Err(Reason::IncludeCount),
             };
-        }
-        if name.eq_ignore_ascii_case("user") && is_default_user(&args) {
-            return Ok(Statement::Nothing);
         }
         if let Some((_, why)) = UNAVAILABLE.iter().find(|(absent, _)| name.eq_ignore_ascii_case(absent)) {
             return Err(Reason::Unavailable(why));
@@ -174,6 +181,10 @@ impl Statement {
     ) -> Result<(), StartError> {
         match self {
             Statement::Nothing => Ok(()),
+            Statement::User(line) => {
+                config.users.push(line);
+                Ok(())
+            }
             Statement::Include(path) => {
                 if depth == INCLUDE_DEPTH_MAX {
                     return Err(fail(Reason::IncludeDepth));
@@ -237,29 +248,10 @@ impl fmt::Display for Place {
 const UNAVAILABLE: &[(&str, &str)] = &[
     ("loadmodule", "modules are not available"),
     ("rename-command", "renaming and disabling commands is not available yet"),
-    (
-        "user",
-        "ACL users are not available yet: there is only the default user, who may do everything; requirepass is the \
-         password",
-    ),
 ];
 
-/// Whether a `user` line says what is so: CONFIG REWRITE of Redis leaves such a line in every file.
-fn is_default_user(args: &[String]) -> bool {
-    const TRUE: &[&str] = &[
-        "on",
-        "nopass",
-        "sanitize-payload",
-        "skip-sanitize-payload",
-        "~*",
-        "allkeys",
-        "&*",
-        "allchannels",
-        "+@all",
-        "allcommands",
-    ];
-    let is_true = |rule: &String| TRUE.iter().any(|known| rule.eq_ignore_ascii_case(known));
-    args.split_first().is_some_and(|(name, rules)| name == "default" && rules.iter().all(is_true))
+fn is_user(name: Option<&[u8]>) -> bool {
+    name.is_some_and(|name| name.eq_ignore_ascii_case(b"user"))
 }
 
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -351,13 +343,11 @@ fn shell_word(arg: &str) -> String {
     }
 }
 
-/// A line's words, quotes and escapes resolved.
-fn split_words(line: &[u8]) -> Result<Vec<String>, Reason> {
-    let words = split_bytes(line)?;
+fn texts(words: Vec<Vec<u8>>) -> Result<Vec<String>, Reason> {
     words.into_iter().map(|word| String::from_utf8(word).map_err(|_| Reason::NotUtf8)).collect()
 }
 
-/// The same for words of any bytes; `None` where quotes do not match.
+/// A line's words, quotes and escapes resolved; `None` where quotes do not match.
 pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     split_bytes(line).ok()
 }

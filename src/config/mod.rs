@@ -16,6 +16,7 @@
 //! | `words.rs` | words as one run of bytes, for files of data |
 //! | `rewrite.rs` | `CONFIG REWRITE` |
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
+//! | `users.rs` | the `user` lines |
 //! | `help.rs` | `--help` and the README's table |
 //! | `directives.rs` | the table |
 //! | `tls_rows.rs` | its rows about TLS |
@@ -50,6 +51,7 @@ mod shutdown;
 mod tls;
 mod tls_rows;
 mod types;
+mod users;
 mod values;
 mod version;
 mod words;
@@ -66,14 +68,15 @@ pub use file::{Place, Reason, Start, StartError, load, split_arguments};
 pub use help::{markdown_absent_table, markdown_table};
 pub use policies::Policies;
 pub use policy::{DeathStream, Policy, PolicyError};
-pub use rewrite::RewriteError;
+pub use rewrite::{RewriteError, replace_file};
 pub use save_points::{SavePoint, SavePoints};
 pub use shutdown::ShutdownFlags;
 pub use tls::{AuthClients, Ciphers, Protocols, Tls};
 pub use types::{
-    DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits, Percentiles, PinShards,
-    PipelineOrder, ScriptScope, UndeclaredKeys,
+    ChannelsOfUsers, DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits,
+    Percentiles, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
 };
+pub use users::{UserLine, UserLines};
 pub use values::{Kind, ValueError, escape, parse_memory, quote};
 pub use version::RedisVersion;
 pub use words::{join_words, split_words};
@@ -122,6 +125,13 @@ pub struct Config {
 
     /// Empty: no password.
     pub requirepass: String,
+    /// Empty: users stand in the configuration.
+    pub aclfile: String,
+    /// Which channels a new user may use.
+    pub acl_pubsub_default: ChannelsOfUsers,
+    /// Refusals that ACL LOG keeps.
+    pub acllog_max_len: u64,
+    pub users: UserLines,
 
     pub limits: Limits,
     pub client_query_buffer_limit_bytes: usize,
@@ -435,6 +445,10 @@ impl Config {
             redis_version: RedisVersion::DEFAULT,
             tls: Tls::default(),
             requirepass: String::new(),
+            aclfile: String::new(),
+            acl_pubsub_default: ChannelsOfUsers::None,
+            acllog_max_len: 0,
+            users: UserLines::default(),
             limits: Limits::default(),
             client_query_buffer_limit_bytes: 0,
             client_output_buffer_limit: OutputLimits::default(),

@@ -12,7 +12,6 @@ const I64_MAX: u64 = i64::MAX as u64;
 const SECONDS: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "s" };
 const SECONDS_NOT_0: Kind = Kind::Integer { min: 1, max: I32_MAX, unit: "s" };
 const COUNT: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "" };
-const LONG_COUNT: Kind = Kind::Integer { min: 0, max: I64_MAX, unit: "" };
 const PORT: Kind = Kind::Integer { min: 0, max: 65535, unit: "" };
 const MEMORY: Kind = Kind::Memory { min: 0, max: I64_MAX };
 const MEMORY_NOT_0: Kind = Kind::Memory { min: 1, max: I64_MAX };
@@ -119,11 +118,6 @@ pub(super) const ROWS: &[Directive] = &[
     only!(Cluster "tls-cluster" "no" Kind::YesNo, "cluster is not available yet: only tls-cluster no is accepted",
         "TLS to other nodes"),
 
-    fixed(only!(Later "aclfile" "" Kind::Text, "ACL users are not available yet: only aclfile \"\" is accepted",
-        "the file with users")),
-    kept!(Later "acl-pubsub-default" "resetchannels" Kind::Choice(&["allchannels", "resetchannels"]),
-        "channels of new users; there is only the default user, who may use all"),
-    kept!(Later "acllog-max-len" "128" LONG_COUNT, "refusals that ACL LOG keeps; nothing is refused to anybody"),
     fixed(kept!(Later "enable-module-command" "no" Kind::Choice(DebugCommand::NAMES),
         "who may use MODULE, which is not there")),
     only!(Later "activedefrag" "no" Kind::YesNo, "active defragmentation is not available: only activedefrag no is accepted",

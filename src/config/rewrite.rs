@@ -15,6 +15,7 @@ use super::Config;
 use super::directive::Directive;
 use super::directives::DIRECTIVES;
 use super::file::{Place, StartError, Statement, fail_at, open};
+use super::users;
 
 /// Why the file was not rewritten; it is then as it was. Each text is a single line.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +26,10 @@ pub enum RewriteError {
     Io(#[from] io::Error),
     /// Somebody has edited it since it was read. To replace it would lose what they are writing.
     #[error("Rewriting config file: {}", in_one_line(.0))]
-    NotValid(StartError),
+    NotValid(#[from] StartError),
+    /// A user must not be declared twice.
+    #[error("Rewriting config file: an included file declares users that are not so any more")]
+    IncludedUsers,
 }
 
 /// What Redis writes above the lines it appends.
@@ -37,7 +41,7 @@ pub(super) fn rewrite(config: &Config) -> Result<(), RewriteError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
-    let new = rewritten(config, &old).map_err(RewriteError::NotValid)?;
+    let new = rewritten(config, &old)?;
     if new != old || old.is_empty() {
         replace_file(path, &new)?;
     }
@@ -45,12 +49,13 @@ pub(super) fn rewrite(config: &Config) -> Result<(), RewriteError> {
 }
 
 /// The new text of the file.
-fn rewritten(config: &Config, old: &[u8]) -> Result<Vec<u8>, StartError> {
+fn rewritten(config: &Config, old: &[u8]) -> Result<Vec<u8>, RewriteError> {
     let mut lines: Vec<Vec<u8>> = old.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
     if lines.last().is_some_and(Vec::is_empty) {
         lines.pop();
     }
 
+    rewrite_users(config, &mut lines)?;
     let read = Reading::new(config, &lines)?;
     let mut obsolete = Vec::new();
     for directive in read.differing(config) {
@@ -97,6 +102,33 @@ fn rewritten(config: &Config, old: &[u8]) -> Result<Vec<u8>, StartError> {
     Ok(if untouched { old.to_vec() } else { text })
 }
 
+/// Brings the `user` lines up to date: where the first of them stands, else at the end. Lines that still hold stay.
+fn rewrite_users(config: &Config, lines: &mut Vec<Vec<u8>>) -> Result<(), RewriteError> {
+    let mut present = config.users.told();
+    let read = Reading::new(config, lines)?;
+    if read.config.users.told() == present {
+        return Ok(());
+    }
+    for index in read.users.iter().rev() {
+        lines.remove(*index);
+    }
+    let included = Reading::new(config, lines)?.config.users.told();
+    if included.iter().any(|line| !present.contains(line)) {
+        return Err(RewriteError::IncludedUsers);
+    }
+    present.retain(|line| !included.contains(line));
+    let mut told: Vec<Vec<u8>> = present.iter().map(users::line).collect();
+    let at = match read.users.first() {
+        Some(first) => *first,
+        None => {
+            told.splice(0..0, [Vec::new(), SIGNATURE.into()]);
+            lines.len()
+        }
+    };
+    lines.splice(at..at, told);
+    Ok(())
+}
+
 /// Whether a file gives policies that are no more. They stand in an included one, since its own lines were replaced.
 fn has_more(read: &Config, present: &Config) -> bool {
     let (read, present) = (read.expiry_policies.lock(), present.expiry_policies.lock());
@@ -108,21 +140,25 @@ struct Reading {
     config: Config,
     /// For each line that sets a directive: which, and the line's index.
     set: Vec<(&'static str, usize)>,
+    /// The indexes of the lines that declare users.
+    users: Vec<usize>,
 }
 
 impl Reading {
     fn new(current: &Config, lines: &[Vec<u8>]) -> Result<Reading, StartError> {
         let mut config = Config { started_in: current.started_in.clone(), ..Config::default() };
-        let mut set = Vec::new();
+        let (mut set, mut users) = (Vec::new(), Vec::new());
         for (index, line) in lines.iter().enumerate() {
             let fail = |reason| fail_at(None, index, line, reason);
             let statement = Statement::parse_line(line).map_err(fail)?;
-            if let Statement::Set(directive, _) = &statement {
-                set.push((directive.name, index));
+            match &statement {
+                Statement::Set(directive, _) => set.push((directive.name, index)),
+                Statement::User(_) => users.push(index),
+                Statement::Nothing | Statement::Include(_) => {}
             }
             statement.run(&mut config, 0, fail)?;
         }
-        Ok(Reading { config, set })
+        Ok(Reading { config, set, users })
     }
 
     fn differing<'a>(&'a self, current: &'a Config) -> impl Iterator<Item = &'static Directive> + 'a {
@@ -137,7 +173,7 @@ impl Reading {
 }
 
 /// Writes beside the file and renames over it: a reader, or a machine that loses power, finds the old or the new.
-fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // A link stays a link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let temporary = temporary_beside(&path);

@@ -104,6 +104,18 @@ impl Choice for UndeclaredKeys {
     const ALL: &'static [UndeclaredKeys] = &[UndeclaredKeys::Allow, UndeclaredKeys::Deny];
 }
 
+/// Which channels a new user may use (`acl-pubsub-default`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelsOfUsers {
+    All,
+    None,
+}
+
+impl Choice for ChannelsOfUsers {
+    const NAMES: &'static [&'static str] = &["allchannels", "resetchannels"];
+    const ALL: &'static [ChannelsOfUsers] = &[ChannelsOfUsers::All, ChannelsOfUsers::None];
+}
+
 /// Permissions of a file, as chmod(2) takes them; zero leaves them to the umask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FileMode(pub u32);
@@ -441,6 +453,7 @@ mod tests {
         check::<PipelineOrder>();
         check::<ScriptScope>();
         check::<UndeclaredKeys>();
+        check::<ChannelsOfUsers>();
         check::<Network>();
         check::<PinShards>();
         check::<DebugCommand>();

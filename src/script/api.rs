@@ -301,16 +301,16 @@ fn set_repl(lua: Lua) -> Returned {
     Ok(0)
 }
 
-/// Everything is allowed while there are no users.
+/// Whether the user who has called the script may run a command.
 fn acl_check_cmd(lua: Lua) -> Returned {
     check_killed(lua)?;
     let (mut buffer, mut spans) = (Vec::new(), Vec::new());
     if let Err(text) = collect_args(lua, &mut buffer, &mut spans) {
         return fail(lua, true, &Error::text(text));
     }
-    if !with_current(|host| host.knows(Request::new(&buffer, &spans))) {
+    let Some(is_allowed) = with_current(|host| host.allows(Request::new(&buffer, &spans))) else {
         return misuse(lua, "ERR Invalid command passed to redis.acl_check_cmd()");
-    }
-    lua.push_bool(true);
+    };
+    lua.push_bool(is_allowed);
     Ok(1)
 }

@@ -16,8 +16,8 @@ pub enum Answer {
 pub trait Host {
     /// Runs a command of the script's, if that can be done here and now.
     fn run(&self, request: Request, proto: Proto, out: &mut Vec<u8>) -> Answer;
-    /// Whether there is such a command.
-    fn knows(&self, request: Request) -> bool;
+    /// Whether whoever has called the script may run a command; none where there is no such command.
+    fn allows(&self, request: Request) -> Option<bool>;
 }
 
 /// What a call's functions share with who drives it.

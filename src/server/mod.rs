@@ -36,10 +36,12 @@ mod stop;
 mod told;
 mod wire;
 
+pub use kept::acl_file::read_at_start as users_at_start;
 pub use kept::rewriting::load_at_start;
 pub use start::{make, start, table};
-pub use state::Server;
 pub use state::files::make_room_for;
 pub use state::global::Global;
+pub use state::users::KnownUsers;
+pub use state::{Server, Table};
 pub use stop::watch_signals;
 pub use wire::listen;

@@ -80,7 +80,10 @@ fn users_are_written_as_redis_writes_them() {
         ("+object -object|freq", "off resetchannels -@all +object -object|freq"),
         ("+@read +get -@READ", "off resetchannels -@all +get -@read"),
         ("+publish|A +publish|a", "off resetchannels -@all +publish|a"),
-        ("+get (+set ~b) ( +del )", "off resetchannels -@all +get (~b resetchannels -@all +set) (resetchannels -@all +del)"),
+        (
+            "+get (+set ~b) ( +del )",
+            "off resetchannels -@all +get (~b resetchannels -@all +set) (resetchannels -@all +del)",
+        ),
         ("on reset", "off sanitize-payload resetchannels -@all"),
         ("skip-sanitize-payload on", "on skip-sanitize-payload resetchannels -@all"),
         ("~a allkeys resetkeys ~b", "off ~b resetchannels -@all"),
@@ -98,8 +101,23 @@ fn what_is_wrong_changes_nothing() {
         other => panic!("{rules}: {other:?}"),
     };
     for rules in [
-        "x", "%~x", "%x~a", "%R", "%", "%RR~a", "%r~a\u{b}b", "~a\0", "&a\t", "+object|", "+", "(on)", "(+get (x))",
-        "(~\"a)", ")", "resetkeys2", "+publish|a\nb",
+        "x",
+        "%~x",
+        "%x~a",
+        "%R",
+        "%",
+        "%RR~a",
+        "%r~a\u{b}b",
+        "~a\0",
+        "&a\t",
+        "+object|",
+        "+",
+        "(on)",
+        "(+get (x))",
+        "(~\"a)",
+        ")",
+        "resetkeys2",
+        "+publish|a\nb",
     ] {
         let expected = if rules == "+" { RuleError::UnknownName } else { RuleError::Syntax };
         assert_eq!(error(rules), expected, "{rules:?}");
@@ -122,7 +140,10 @@ fn what_is_wrong_changes_nothing() {
 fn passwords() {
     let world = World::new();
     let user = world.user("on >a >b");
-    assert_eq!([&b"a"[..], b"b", b"c", b""].map(|word| user.log_in(word) == Login::Welcome), [true, true, false, false]);
+    assert_eq!(
+        [&b"a"[..], b"b", b"c", b""].map(|word| user.log_in(word) == Login::Welcome),
+        [true, true, false, false]
+    );
     assert_eq!(world.user("off nopass").log_in(b"a"), Login::Refused);
     assert_eq!(world.user("on >a nopass").log_in(b"x"), Login::Welcome);
     assert_eq!(world.user("on nopass >a").log_in(b"x"), Login::Refused);
@@ -256,8 +277,11 @@ fn configurations_and_files_make_users() {
     };
     assert_eq!(failed("nonsense"), "f:1: should start with user keyword followed by the username. ");
     assert_eq!(failed("\n\nuser a\nuser a"), "WARNING: Duplicate user 'a' found on line 4. ");
-    assert_eq!(failed("user a on +x +y %x"), "f:1: Error in applying operation '+x': Unknown command or category name in ACL. \
-         f:1: Error in applying operation '+y': Unknown command or category name in ACL. f:1: Syntax error. ");
+    assert_eq!(
+        failed("user a on +x +y %x"),
+        "f:1: Error in applying operation '+x': Unknown command or category name in ACL. \
+         f:1: Error in applying operation '+y': Unknown command or category name in ACL. f:1: Syntax error. "
+    );
     assert_eq!(failed("user a (+get"), "f:1: Unmatched parenthesis in selector definition.");
     assert_eq!(failed("user a\tb on"), "'f:1: username 'a\tb' contains invalid characters. ");
 }
@@ -266,13 +290,56 @@ fn configurations_and_files_make_users() {
 fn rule() -> impl Strategy<Value = Vec<u8>> {
     let word = prop::collection::vec(prop_oneof![4 => Just(b'a'), 1 => Just(b'*'), 1 => any::<u8>()], 0..5);
     let sign = prop::sample::select(
-        &["~", "%R~", "%W~", "%RW~", "%", "&", ">", "<", "#", "!", "+", "-", "+@", "-@", "(", "+publish|", "(~", "(&", ""][..],
+        &[
+            "~",
+            "%R~",
+            "%W~",
+            "%RW~",
+            "%",
+            "&",
+            ">",
+            "<",
+            "#",
+            "!",
+            "+",
+            "-",
+            "+@",
+            "-@",
+            "(",
+            "+publish|",
+            "(~",
+            "(&",
+            "",
+        ][..],
     );
     let known = prop::sample::select(
         &[
-            "on", "off", "nopass", "reset", "allkeys", "resetkeys", "allchannels", "resetchannels", "+@all", "-@all",
-            "+get", "-get", "+@read", "-@read", "+@string", "-@slow", "+object|freq", "-object|freq", "+object", "-object",
-            "clearselectors", "resetpass", "sanitize-payload", "(+get ~a)", "(%R~b &c +@read)", "(~\\* +set)",
+            "on",
+            "off",
+            "nopass",
+            "reset",
+            "allkeys",
+            "resetkeys",
+            "allchannels",
+            "resetchannels",
+            "+@all",
+            "-@all",
+            "+get",
+            "-get",
+            "+@read",
+            "-@read",
+            "+@string",
+            "-@slow",
+            "+object|freq",
+            "-object|freq",
+            "+object",
+            "-object",
+            "clearselectors",
+            "resetpass",
+            "sanitize-payload",
+            "(+get ~a)",
+            "(%R~b &c +@read)",
+            "(~\\* +set)",
         ][..],
     );
     let free = (sign, word, any::<bool>()).prop_map(|(sign, word, closes)| {

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `protected.rs` | DEBUG is not for everybody |
 //! | `stranger.rs` | the password was not said |
+//! | `user.rs` | what the user may not do |
 //! | `multi.rs` | what makes no sense between MULTI and EXEC |
 //! | `memory.rs`, `disk.rs` | there is no room; the disk takes nothing |
 //! | `read_only.rs`, `stale.rs` | a replica: not written to; without its primary |
@@ -37,7 +38,9 @@ mod script;
 mod stale;
 mod stranger;
 mod subscriber;
+pub mod user;
 
+use crate::acl::Denied;
 use crate::config::DebugCommand;
 use crate::resp::Error;
 
@@ -95,6 +98,8 @@ impl Gate {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Standing {
     pub authenticated: bool,
+    /// The user may not do everything.
+    pub is_restricted: bool,
     /// From this machine.
     pub local: bool,
     /// Between MULTI and EXEC.
@@ -121,7 +126,7 @@ pub enum Paused {
 /// What is said of everybody who asks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Conditions {
-    /// There is a password.
+    /// The default user is not for everybody.
     pub has_password: bool,
     /// Who may use DEBUG.
     pub debug: DebugCommand,
@@ -174,6 +179,8 @@ pub struct Asked<'a> {
     pub conditions: Conditions,
     /// Why the log cannot be written.
     pub log_trouble: &'a dyn Fn() -> String,
+    /// Why the user may not run it.
+    pub denied: &'a dyn Fn() -> Option<Denied>,
 }
 
 /// What becomes of a request.
@@ -197,7 +204,11 @@ macro_rules! in_order {
 
         fn $admit(asked: &Asked) -> Admission {
             $(if !$condition::words(asked.standing, &asked.conditions).admit(asked.flags) {
-                return $condition::answer(asked);
+                match $condition::answer(asked) {
+                    // It looks at more than flags, and has nothing to say.
+                    Admission::Runs => {}
+                    answer => return answer,
+                }
             })*
             Admission::Runs
         }
@@ -205,8 +216,8 @@ macro_rules! in_order {
 }
 
 in_order!(words_of_connection, admit_to_connection:
-    protected stranger multi memory disk read_only subscriber stale loading busy monitoring paused);
-in_order!(words_of_script, admit_to_script: script protected stale promise read_only disk memory);
+    protected stranger multi user memory disk read_only subscriber stale loading busy monitoring paused);
+in_order!(words_of_script, admit_to_script: script protected stale user promise read_only disk memory);
 
 impl Gate {
     /// For the commands of a connection.

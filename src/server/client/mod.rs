@@ -5,9 +5,11 @@
 //! | `session.rs` | what its commands know and change |
 //! | `multi.rs`, `watched.rs`, `tracks.rs` | what stands between MULTI and EXEC; keys that are watched; what is tracked |
 //! | `replies.rs` | its replies in order |
+//! | `line.rs` | as CLIENT LIST shows it |
 //! | `for_disk.rs` | replies that wait for the disk |
 
 pub mod for_disk;
+pub mod line;
 pub mod multi;
 pub mod replies;
 pub mod session;

@@ -3,12 +3,14 @@
 use super::multi::Multi;
 use super::tracks::Tracks;
 use super::watched::WatchedKeys;
+use crate::acl::{DEFAULT, User};
 use crate::keyspace::Tracker;
 use crate::net::ListenerKind;
 use crate::resp::Proto;
 use crate::server::admit::{Gate, Standing};
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// A connection's socket and its other end, as they come from the listener.
 pub struct Peer {
@@ -80,6 +82,11 @@ pub struct Session {
     pub name: Vec<u8>,
     pub db: usize,
     pub proto: Proto,
+    /// Who it is; nobody where no connection has sent its commands.
+    pub user: Option<Arc<User>>,
+    /// Its user may not do everything.
+    pub is_restricted: bool,
+    /// It is its user: the default user without a password, or by its word.
     pub authenticated: bool,
     pub reply_mode: ReplyMode,
     pub no_evict: bool,
@@ -119,7 +126,8 @@ pub fn name_bytes(name: &[u8]) -> usize {
 }
 
 impl Session {
-    pub fn new(peer: Peer, now_us: u64, authenticated: bool) -> Session {
+    /// A connection is the default user, by its word or, where that one is for everybody, without.
+    pub fn new(peer: Peer, now_us: u64, default_user: Option<Arc<User>>) -> Session {
         Session {
             peer,
             created_us: now_us,
@@ -131,7 +139,9 @@ impl Session {
             name: Vec::new(),
             db: 0,
             proto: Proto::default(),
-            authenticated,
+            is_restricted: default_user.as_ref().is_some_and(|user| !user.is_unrestricted()),
+            authenticated: default_user.as_ref().is_none_or(|user| user.is_for_everybody()),
+            user: default_user,
             reply_mode: ReplyMode::On,
             no_evict: false,
             no_touch: false,
@@ -158,18 +168,19 @@ impl Session {
     pub fn of_nobody() -> Session {
         let (addr, laddr, kind) = (String::new(), String::new(), ListenerKind::Resp);
         let peer = Peer { id: 0, fd: -1, addr, laddr, local: true, kind };
-        Session::new(peer, 0, true)
+        Session::new(peer, 0, None)
     }
 
     /// What only the connection itself knows is as it was at the start. Its subscriptions, watched keys, MONITOR, DEBUG
     /// JOURNAL and CLIENT TRACKING are to be ended by the caller, since others know of them.
-    pub fn reset(&mut self, authenticated: bool) {
+    pub fn reset(&mut self, default_user: &Arc<User>) {
         debug_assert!(self.subscriptions() == 0 && self.watched.is_empty() && !self.monitors && !self.follows);
         debug_assert!(self.tracks.is_none());
         self.name.clear();
         self.db = 0;
         self.proto = Proto::default();
-        self.authenticated = authenticated;
+        self.authenticated = default_user.is_for_everybody();
+        self.set_user(default_user.clone());
         // As in Redis, whose RESET is not answered where CLIENT REPLY SKIP was about it.
         if self.reply_mode != ReplyMode::Skipped {
             self.reply_mode = ReplyMode::On;
@@ -178,6 +189,16 @@ impl Session {
         self.no_touch = false;
         self.asked = Asked::default();
         self.multi = None;
+    }
+
+    /// It is this user from now on, or its user is so.
+    pub fn set_user(&mut self, user: Arc<User>) {
+        self.is_restricted = !user.is_unrestricted();
+        self.user = Some(user);
+    }
+
+    pub fn user_name(&self) -> &[u8] {
+        self.user.as_ref().map_or(DEFAULT, |user| &user.name)
     }
 
     /// Tracks what it reads from now on, or not.
@@ -217,6 +238,7 @@ impl Session {
     pub fn standing(&self) -> Standing {
         Standing {
             authenticated: self.authenticated,
+            is_restricted: self.is_restricted,
             local: self.peer.local,
             in_multi: self.multi.is_some(),
             listens: self.subscriptions() > 0 && self.proto == Proto::Resp2,

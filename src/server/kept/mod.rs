@@ -2,12 +2,14 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `acl_file.rs` | users: read at the start and again, written |
 //! | `rewriting.rs` | the log: taken up, begun, made anew |
 //! | `sync.rs` | snapshots that are sent to tools |
 //! | `loading.rs` | snapshots and logs of the disk become data |
 //! | `replay.rs` | what a log says is done |
 //! | `saving.rs` | snapshots, written to the disk |
 
+pub mod acl_file;
 pub mod loading;
 pub mod replay;
 pub mod rewriting;

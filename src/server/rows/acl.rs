@@ -1,27 +1,27 @@
-//! ACL: what there is to say of users where there is one, `default`, who may do everything. Commands that would make
-//! others are refused.
+//! ACL: users are made, changed and looked at; what they were refused is shown. A change is made to the process's users,
+//! then all shards take it over; only then it is answered.
 
-use super::connection::DEFAULT_USER;
 use super::{container_spec, server_spec};
+use crate::acl::log::Entry;
+use crate::acl::{DEFAULT, Denied, Selector, User, Users, is_name};
+use crate::clock::realtime_us;
 use crate::command::OwnedRequest;
 use crate::command::describe::{self, CATEGORIES, Filter};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Secrets, Spec};
+use crate::observe::log;
 use crate::resp::{Error, Reply, Request, Result, printable};
-use crate::server::state::{Found, Run, SessionCtx};
-use sha2::{Digest as _, Sha256};
+use crate::server::kept::acl_file::{self, has_all_channels};
+use crate::server::state::{Found, Run, SessionCtx, TaskCtx};
+use crate::server::told::users::tell_all;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::Read;
-
-const ONE_USER: Error = Error::text(
-    "ERR ACL users are not available yet: there is only the default user, who may do everything; requirepass is the \
-     password",
-);
 
 const OPEN: u32 = NO_SCRIPT | LOADING | STALE;
 
 pub const ROWS: &[Row<Run>] = &[Row::container(
-    Spec { summary: "Groups questions about users. There is one, default.", ..container_spec("acl", "6.0.0") },
+    Spec { summary: "Groups what is about users and their rights.", ..container_spec("acl", "6.0.0") },
     Run::Container,
     &[
         Row::new(
@@ -34,11 +34,11 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
         ),
         Row::new(
             Spec {
-                summary: "Is refused: there are no users besides the default user, who stays.",
+                summary: "Removes users, and ends their connections.",
                 syntax: "username...",
                 ..admin_spec("deluser", -3, "6.0.0")
             },
-            Run::Session(delete_users),
+            Run::Task(|ctx| Box::pin(delete_users(ctx))),
         )
         .hiding(Secrets::From(2)),
         Row::new(
@@ -67,35 +67,36 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Run::Session(list),
         ),
         Row::new(
-            Spec { summary: "Is refused: there is no file of users.", ..admin_spec("load", 2, "6.0.0") },
-            Run::Session(refuse),
+            Spec { summary: "Takes the users of the ACL file, all or none of them.", ..admin_spec("load", 2, "6.0.0") },
+            Run::Task(|ctx| Box::pin(load(ctx))),
         ),
         Row::new(
             Spec {
-                summary: "Shows what users were refused, which is nothing. (Wrong passwords are not kept.)",
+                summary: "Shows what users were refused, and wrong passwords.",
                 syntax: "[operation:(count:integer|RESET)]",
                 ..admin_spec("log", -2, "6.0.0")
             },
-            Run::Session(show_log),
+            Run::Task(|ctx| Box::pin(show_log(ctx))),
         ),
         Row::new(
-            Spec { summary: "Is refused: there is no file of users.", ..admin_spec("save", 2, "6.0.0") },
-            Run::Session(refuse),
+            Spec { summary: "Writes the users to the ACL file.", ..admin_spec("save", 2, "6.0.0") },
+            Run::Task(|ctx| Box::pin(save(ctx))),
         ),
         Row::new(
             Spec {
-                summary: "Is refused: the default user may do everything, and there are no others.",
+                summary: "Makes or changes a user, by all of the rules or none.",
                 syntax: "username [rule]...",
                 ..admin_spec("setuser", -3, "6.0.0")
             },
-            Run::Session(refuse),
+            Run::Task(|ctx| Box::pin(set_user(ctx))),
         )
         .hiding(Secrets::From(2)),
         Row::new(
             Spec { summary: "Lists the names of the users.", ..admin_spec("users", 2, "6.0.0") },
             Run::Session(|ctx, _| {
-                ctx.reply.array(1);
-                ctx.reply.bulk(DEFAULT_USER);
+                let users = ctx.server.users.get();
+                ctx.reply.array(users.iter().len());
+                users.iter().for_each(|user| ctx.reply.bulk(&user.name));
                 Ok(())
             }),
         ),
@@ -105,7 +106,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 ..server_spec("whoami", 2, OPEN, "6.0.0", "O(1)")
             },
             Run::Session(|ctx, _| {
-                ctx.reply.bulk(DEFAULT_USER);
+                ctx.reply.bulk(ctx.session.user_name());
                 Ok(())
             }),
         ),
@@ -113,18 +114,92 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
 )];
 
 const fn admin_spec(name: &'static str, arity: i32, since: &'static str) -> Spec {
-    server_spec(name, arity, ADMIN | OPEN, since, "O(1)")
+    server_spec(name, arity, ADMIN | OPEN, since, "O(n) in the number of users, or of rules of one")
 }
 
-fn refuse(_: &mut SessionCtx, _: Request) -> Result {
-    Err(ONE_USER)
+async fn set_user(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    let name = request.arg(2);
+    if !is_name(name) {
+        return Err(Error::text("ERR Usernames can't contain spaces or null characters"));
+    }
+    let rules: Vec<&[u8]> = request.from(3).collect();
+    {
+        let global = &ctx.server.global;
+        let config = global.config();
+        let all_channels = has_all_channels(&config);
+        let modify = |users: &mut Users| users.modify(&global.users.vocabulary, name, &rules, all_channels);
+        global.users.change(&config, modify).map_err(|error| Error::quoting(&[b"ERR ", &error.text()]))?;
+    }
+    tell_all(&ctx.server, ctx.client.id).await;
+    Ok(ctx.reply(|reply| reply.ok()))
 }
 
-fn delete_users(_: &mut SessionCtx, request: Request) -> Result {
-    if request.from(2).any(|name| name == DEFAULT_USER) {
+async fn delete_users(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    if request.from(2).any(|name| name == DEFAULT) {
         return Err(Error::text("ERR The 'default' user cannot be removed"));
     }
-    Err(ONE_USER)
+    let removed = {
+        let global = &ctx.server.global;
+        let config = global.config();
+        let remove = |users: &mut Users| Ok(request.from(2).filter(|name| users.remove(name)).count());
+        global.users.change(&config, remove).unwrap_or_else(|never: Infallible| match never {})
+    };
+    tell_all(&ctx.server, ctx.client.id).await;
+    Ok(ctx.reply(|reply| reply.int(removed as i64)))
+}
+
+const NO_FILE: Error = Error::text(
+    "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER \
+     command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users \
+     in the Redis configuration.",
+);
+
+async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let path = ctx.server.shard.config().aclfile.clone();
+    if path.is_empty() {
+        return Err(NO_FILE);
+    }
+    let global = ctx.server.global.clone();
+    // On a thread beside the shard: nobody waits for the disk.
+    let loaded = ctx.server.transport.beside(move || {
+        let before = global.users.newest();
+        let all_channels = has_all_channels(&global.config());
+        let read = acl_file::read(&global.users.vocabulary, &path, &before, all_channels);
+        read.map_err(|errors| Error::quoting(&[b"ERR ", errors.text()])).map(|loaded| {
+            let config = global.config();
+            // (A user who was made meanwhile is gone, too: the file is all there is.)
+            let replace = |users: &mut Users| {
+                users.replace_by(loaded);
+                Ok(())
+            };
+            global.users.change(&config, replace).unwrap_or_else(|never: Infallible| match never {});
+        })
+    });
+    loaded.await.unwrap_or_else(|error| Err(Error::err(error)))?;
+    tell_all(&ctx.server, ctx.client.id).await;
+    Ok(ctx.reply(|reply| reply.ok()))
+}
+
+async fn save(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let path = ctx.server.shard.config().aclfile.clone();
+    if path.is_empty() {
+        return Err(NO_FILE);
+    }
+    let global = ctx.server.global.clone();
+    let written = ctx.server.transport.beside(move || {
+        global.users.while_unchanged(|users| acl_file::write(&path, users).map_err(|error| error.to_string()))
+    });
+    match written.await.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(()) => Ok(ctx.reply(|reply| reply.ok())),
+        Err(reason) => {
+            log::warning(format_args!("Writing the ACL file failed: {reason}"));
+            Err(Error::text(
+                "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
+            ))
+        }
+    }
 }
 
 fn cat(ctx: &mut SessionCtx, request: Request) -> Result {
@@ -147,9 +222,10 @@ fn cat(ctx: &mut SessionCtx, request: Request) -> Result {
 }
 
 fn dry_run(ctx: &mut SessionCtx, request: Request) -> Result {
-    if request.arg(2) != DEFAULT_USER {
+    let users = ctx.server.users.get();
+    let Some(user) = users.get(request.arg(2)) else {
         return Err(Error::quoting(&[b"ERR User '", printable(request.arg(2), 128), b"' not found"]));
-    }
+    };
     let asked = OwnedRequest::from_args(request.from(3));
     let asked = asked.as_request();
     let Found::Command(command) = ctx.server.table.find(asked) else {
@@ -158,7 +234,17 @@ fn dry_run(ctx: &mut SessionCtx, request: Request) -> Result {
     if !command.spec.accepts(asked.len()) {
         return Err(Error::WrongArity(command.full_name.to_owned()));
     }
-    ctx.reply.ok();
+    const HEAD: &[u8] = b"This user has no permissions to ";
+    let text = match user.check(&ctx.server.global.users.vocabulary, command.id, asked) {
+        Ok(()) => {
+            ctx.reply.ok();
+            return Ok(());
+        }
+        Err(Denied::Command) => [HEAD, b"run the '", command.full_name.as_bytes(), b"' command"].concat(),
+        Err(Denied::Key(index)) => [HEAD, b"access the '", asked.arg(index), b"' key"].concat(),
+        Err(Denied::Channel(index)) => [HEAD, b"access the '", asked.arg(index), b"' channel"].concat(),
+    };
+    ctx.reply.bulk(&text);
     Ok(())
 }
 
@@ -183,65 +269,90 @@ fn generate_password(ctx: &mut SessionCtx, request: Request) -> Result {
     File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut bytes))
         .map_err(|error| Error::err(format_args!("the system gives no random numbers: {error}")))?;
-    ctx.reply.bulk(&hexadecimal(&bytes).as_bytes()[..digits]);
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    ctx.reply.bulk(&text.as_bytes()[..digits]);
     Ok(())
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// What is shown of the password; None where any will do.
-fn password_hash(ctx: &SessionCtx) -> Option<String> {
-    let config = ctx.server.shard.config();
-    (!config.requirepass.is_empty()).then(|| hexadecimal(&Sha256::digest(config.requirepass.as_bytes())))
 }
 
 fn get_user(ctx: &mut SessionCtx, request: Request) -> Result {
-    if request.arg(2) != DEFAULT_USER {
-        ctx.reply.nil();
-        return Ok(());
+    let users = ctx.server.users.get();
+    match users.get(request.arg(2)) {
+        Some(user) => reply_user(&mut ctx.reply, user),
+        None => ctx.reply.nil(),
     }
-    let hash = password_hash(ctx);
-    let flags: &[&str] = if hash.is_some() { &["on"] } else { &["on", "nopass"] };
-    let reply = &mut ctx.reply;
+    Ok(())
+}
+
+fn reply_user(reply: &mut Reply, user: &User) {
     reply.map(6);
     reply.bulk(b"flags");
+    let flags = user.flags();
     reply.set(flags.len());
     flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
     reply.bulk(b"passwords");
-    reply.array(hash.iter().len());
-    hash.iter().for_each(|hash| reply.bulk(hash.as_bytes()));
-    write_pair(reply, "commands", "+@all");
-    write_pair(reply, "keys", "~*");
-    write_pair(reply, "channels", "&*");
+    let passwords = user.passwords();
+    reply.array(passwords.len());
+    passwords.for_each(|hash| reply.bulk(hash.as_bytes()));
+    let rules = |reply: &mut Reply, selector: &Selector| {
+        write_pair(reply, "commands", &selector.commands());
+        write_pair(reply, "keys", &selector.keys().join(&b' '));
+        write_pair(reply, "channels", &selector.channels().join(&b' '));
+    };
+    rules(reply, user.root());
     reply.bulk(b"selectors");
-    reply.array(0);
-    Ok(())
+    reply.array(user.selectors().len());
+    for selector in user.selectors() {
+        reply.map(3);
+        rules(reply, selector);
+    }
 }
 
-fn write_pair(reply: &mut Reply, name: &str, value: &str) {
+fn write_pair(reply: &mut Reply, name: &str, value: &[u8]) {
     reply.bulk(name.as_bytes());
-    reply.bulk(value.as_bytes());
+    reply.bulk(value);
 }
 
 fn list(ctx: &mut SessionCtx, _: Request) -> Result {
-    let password = password_hash(ctx).map_or("nopass".to_owned(), |hash| format!("#{hash}"));
-    ctx.reply.array(1);
-    ctx.reply.bulk(format!("user default on {password} ~* &* +@all").as_bytes());
+    let users = ctx.server.users.get();
+    ctx.reply.array(users.iter().len());
+    users.iter().for_each(|user| ctx.reply.bulk(&user.line()));
     Ok(())
 }
 
-/// Nobody is refused anything, so there is nothing to forget either.
-fn show_log(ctx: &mut SessionCtx, request: Request) -> Result {
-    match request.len() {
-        2 => ctx.reply.array(0),
-        3 if request.is(2, "reset") => ctx.reply.ok(),
-        3 => {
-            request.int(2)?;
-            ctx.reply.array(0);
+const SHOWN_DEFAULT: i64 = 10;
+
+async fn show_log(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
+    let count = match request.len() {
+        2 => SHOWN_DEFAULT,
+        3 if request.is(2, "reset") => {
+            ctx.server.log_refused();
+            ctx.server.global.users.log().clear();
+            return Ok(ctx.reply(|reply| reply.ok()));
         }
+        3 => request.int(2)?,
         _ => return Err(Error::bad_subcommand("ACL", request.arg(1))),
-    }
-    Ok(())
+    };
+    // (Of a transaction what came before may not stand there yet.)
+    ctx.server.log_refused();
+    let now_ms = realtime_us() / 1_000;
+    let log = ctx.server.global.users.log();
+    let entries: Vec<&Entry> = log.iter().take(usize::try_from(count).unwrap_or(0)).collect();
+    Ok(ctx.reply(|reply| {
+        reply.array(entries.len());
+        entries.iter().for_each(|entry| reply_entry(reply, entry, now_ms));
+    }))
+}
+
+fn reply_entry(reply: &mut Reply, entry: &Entry, now_ms: u64) {
+    reply.map(7);
+    reply.bulk(b"count");
+    reply.int(i64::try_from(entry.count).unwrap_or(i64::MAX));
+    write_pair(reply, "reason", entry.reason.name().as_bytes());
+    write_pair(reply, "context", entry.context.name().as_bytes());
+    write_pair(reply, "object", &entry.object);
+    write_pair(reply, "username", &entry.user);
+    reply.bulk(b"age-seconds");
+    reply.double(now_ms.saturating_sub(entry.time_ms) as f64 / 1_000.0);
+    write_pair(reply, "client-info", entry.client.as_bytes());
 }

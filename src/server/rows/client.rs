@@ -1,11 +1,13 @@
 //! CLIENT: looking at connections, naming them, ending them, holding them up. A list of connections is put together
 //! from all shards.
 
+use crate::acl::Users;
 use crate::clock::store_us;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::resp::{Error, Request, Result, printable};
 use crate::server::client::ClientRef;
+use crate::server::client::line::line;
 use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::run::wait;
 use crate::server::state::waits::End;
@@ -14,13 +16,11 @@ use crate::server::told::output::close_now;
 use crate::shard::Shard;
 use crate::value::number::parse_i64;
 use filter::Filter;
-use line::line;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 mod filter;
-mod line;
 mod tracking;
 
 const OWN: u32 = NO_SCRIPT | LOADING | STALE;
@@ -280,7 +280,7 @@ enum Listed {
 }
 
 impl Listed {
-    fn parse(request: Request, databases: usize) -> Result<Listed> {
+    fn parse(request: Request, databases: usize, users: &Users) -> Result<Listed> {
         if request.len() == 3 {
             return Err(Error::Syntax);
         }
@@ -294,7 +294,7 @@ impl Listed {
                 None => {}
             }
         }
-        Filter::parse(request, false, databases).map(Listed::Those)
+        Filter::parse(request, false, databases, users).map(Listed::Those)
     }
 
     /// Those of one shard.
@@ -314,7 +314,7 @@ impl Listed {
 }
 
 async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let listed = Listed::parse(ctx.request.as_request(), ctx.server.shard.config().databases)?;
+    let listed = Listed::parse(ctx.request.as_request(), ctx.server.shard.config().databases, &ctx.server.users.get())?;
     let (asked, caller) = (listed.clone(), ctx.client.id);
     let of_shard = move |shard: &Rc<Shard>| {
         let clients = asked.of_shard(&Server::of(shard), caller);
@@ -350,8 +350,11 @@ fn is_old_form(request: Request) -> bool {
 }
 
 /// The connections that CLIENT KILL ends.
-fn killed(request: Request, databases: usize) -> Result<Filter> {
-    if is_old_form(request) { Ok(Filter::of_address(request.arg(2))) } else { Filter::parse(request, true, databases) }
+fn killed(request: Request, databases: usize, users: &Users) -> Result<Filter> {
+    match is_old_form(request) {
+        true => Ok(Filter::of_address(request.arg(2))),
+        false => Filter::parse(request, true, databases, users),
+    }
 }
 
 /// Ends the connections of one shard that are meant, and counts them. The caller's still gets its reply.
@@ -373,7 +376,7 @@ fn kill_on(server: &Server, filter: &Filter, caller: u64) -> i64 {
 
 async fn kill(ctx: TaskCtx) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
-    let filter = killed(request, ctx.server.shard.config().databases)?;
+    let filter = killed(request, ctx.server.shard.config().databases, &ctx.server.users.get())?;
     let caller = ctx.client.id;
     let of_shard = move |shard: &Rc<Shard>| kill_on(&Server::of(shard), &filter, caller);
     let killed: i64 = ctx.server.shard.call_all(of_shard).await.iter().sum();
@@ -456,6 +459,7 @@ fn follow_pause(shard: &Rc<Shard>) {
 
 #[cfg(test)]
 mod tests {
+    use super::filter::one_user;
     use super::*;
     use crate::command::OwnedRequest;
 
@@ -465,8 +469,9 @@ mod tests {
 
     #[test]
     fn the_selection_of_list() {
-        let parse = |line: &str| with(line, |request| Listed::parse(request, 16));
-        let filter = |line: &str| with(line, |request| Filter::parse(request, false, 16)).map(Listed::Those);
+        let parse = |line: &str| with(line, |request| Listed::parse(request, 16, &one_user()));
+        let filter =
+            |line: &str| with(line, |request| Filter::parse(request, false, 16, &one_user())).map(Listed::Those);
         assert_eq!(parse("CLIENT LIST"), Ok(Listed::Those(Filter::default())));
         assert_eq!(parse("CLIENT LIST ID 3 1 3"), Ok(Listed::Ids(vec![3, 1, 3])));
         for line in ["CLIENT LIST TYPE PubSub", "CLIENT LIST TYPE normal ID 1", "CLIENT LIST ID 1 2 NOT-DB 3"] {

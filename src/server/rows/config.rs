@@ -2,6 +2,7 @@
 //! each shard takes it over.
 
 use super::server_spec;
+use crate::acl::Users;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Secrets, Spec, tip};
 use crate::config::{self, Config};
@@ -13,9 +14,11 @@ use crate::server::kept::rewriting;
 use crate::server::state::files::make_room_for;
 use crate::server::state::global::Global;
 use crate::server::state::{Run, Server, SessionCtx, TaskCtx};
+use crate::server::told::users;
 use crate::server::wire::client_eviction;
 use crate::shard::Shard;
 use crate::value::glob::glob_match;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,6 +97,9 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         loaded = Some(load_tls(&ctx, needed).await?);
     }
     ctx.server.shard.call_all(take_over).await;
+    if has_password(ctx.request.as_request()) {
+        users::tell_all(&ctx.server, ctx.client.id).await;
+    }
     // What else is set must not wait for a log that is about to begin or to end.
     let is_about_log = parse_pairs(ctx.request.as_request())?.iter().any(|(name, _)| is_about_log(name));
     if is_about_log
@@ -158,6 +164,13 @@ fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedT
     if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("dir")) {
         change_directory(&mut changed)?;
     }
+    if has_password(request) {
+        let require = |users: &mut Users| {
+            users.require(changed.requirepass.as_bytes());
+            Ok(())
+        };
+        global.users.change(&changed, require).unwrap_or_else(|never: Infallible| match never {});
+    }
     log::configure(&changed);
     let max_bytes = changed.maxmemory.of(machine::memory_bytes());
     if changed.maxmemory != master.maxmemory && (1..memory::used_bytes()).contains(&max_bytes) {
@@ -173,6 +186,11 @@ fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedT
     }
     *master = changed;
     Ok(None)
+}
+
+/// Whether the password of the default user is set.
+fn has_password(request: Request) -> bool {
+    (2..request.len()).step_by(2).any(|at| request.is(at, "requirepass"))
 }
 
 fn parse_pairs(request: Request<'_>) -> Result<Vec<(&str, &str)>> {
@@ -213,9 +231,10 @@ fn change_directory(config: &mut Config) -> Result {
 /// Makes one shard take over the master copy. It is read there rather than sent: where several connections change it
 /// at the same time, all shards end up with the last change.
 fn take_over(shard: &Rc<Shard>) {
-    let config = Server::of(shard).global.config().clone();
+    let server = Server::of(shard);
+    let config = server.global.config().clone();
     shard.configure(Arc::new(config));
-    client_eviction::configure(&Server::of(shard));
+    client_eviction::configure(&server);
 }
 
 async fn resetstat(ctx: TaskCtx) -> Result<Vec<u8>> {

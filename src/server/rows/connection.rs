@@ -1,6 +1,8 @@
 //! What a connection agrees on with the server: HELLO, AUTH, SELECT, RESET, and PING, ECHO, QUIT.
 
 use super::client::set_name;
+use crate::acl::log::{Context, Reason};
+use crate::acl::{DEFAULT, Login};
 use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED, TELLS_HEALTH};
 use crate::command::spec::{Group, Keys, Row, Secrets, Spec, tip};
@@ -126,7 +128,7 @@ fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
     journal::end(ctx.server, session);
     tracking::end(ctx.server, session);
     unwatch(&ctx.server.shard, session.watched.take());
-    session.reset(ctx.server.shard.config().requirepass.is_empty());
+    session.reset(ctx.server.users.get().default_user());
     ctx.reply.simple("RESET");
     Ok(())
 }
@@ -139,31 +141,36 @@ fn select(ctx: &mut SessionCtx, request: Request) -> Result {
 
 fn auth(ctx: &mut SessionCtx, request: Request) -> Result {
     match request.len() {
-        2 if ctx.server.shard.config().requirepass.is_empty() => {
+        2 if ctx.server.users.get().default_user().has_no_password() => {
             return Err(Error::text(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
                  configuration is correct?",
             ));
         }
-        2 => authenticate(ctx, DEFAULT_USER, request.arg(1))?,
-        3 => authenticate(ctx, request.arg(1), request.arg(2))?,
+        2 => authenticate(ctx, (request.arg(0), DEFAULT), request.arg(1))?,
+        3 => authenticate(ctx, (request.arg(0), request.arg(1)), request.arg(2))?,
         _ => return Err(Error::Syntax),
     }
     ctx.reply.ok();
     Ok(())
 }
 
-/// The only user there is.
-pub(super) const DEFAULT_USER: &[u8] = b"default";
-
-/// Without a configured password any will do. Who fails stays who they were.
-fn authenticate(ctx: &mut SessionCtx, user: &[u8], password: &[u8]) -> Result {
-    let config = ctx.server.shard.config();
-    if user != DEFAULT_USER || !(config.requirepass.is_empty() || config.is_password(password)) {
-        return Err(Error::WrongPass);
+/// Becomes a user. Who fails stays who they were.
+fn authenticate(ctx: &mut SessionCtx, (command, name): (&[u8], &[u8]), password: &[u8]) -> Result {
+    let users = ctx.server.users.get();
+    match users.get(name) {
+        Some(user) if user.log_in(password) == Login::Welcome => {
+            ctx.session.set_user(user.clone());
+            ctx.session.authenticated = true;
+            Ok(())
+        }
+        _ => {
+            let is_queued = ctx.in_exec || ctx.session.multi.is_some();
+            let context = if is_queued { Context::Multi } else { Context::TopLevel };
+            ctx.server.note_refused(ctx.session.peer.id, name, context, Reason::Login, command);
+            Err(Error::WrongPass)
+        }
     }
-    ctx.session.authenticated = true;
-    Ok(())
 }
 
 fn hello(ctx: &mut SessionCtx, request: Request) -> Result {
@@ -173,7 +180,7 @@ fn hello(ctx: &mut SessionCtx, request: Request) -> Result {
         // One after the other: what comes before a mistake has taken effect.
         let more = request.len() - at - 1;
         if request.is(at, "auth") && more >= 2 {
-            authenticate(ctx, request.arg(at + 1), request.arg(at + 2))?;
+            authenticate(ctx, (request.arg(0), request.arg(at + 1)), request.arg(at + 2))?;
             at += 3;
         } else if request.is(at, "setname") && more >= 1 {
             set_name(ctx.session, request.arg(at + 1))?;
@@ -183,7 +190,7 @@ fn hello(ctx: &mut SessionCtx, request: Request) -> Result {
             return Err(Error::quoting(&[b"ERR Syntax error in HELLO option '", option, b"'"]));
         }
     }
-    if !ctx.session.authenticated && !ctx.server.shard.config().requirepass.is_empty() {
+    if !ctx.session.authenticated && ctx.server.users.asks_for_password() {
         return Err(Error::text(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> \
              <pass> option can be used to authenticate the client and select the RESP protocol version at the same \

@@ -4,8 +4,11 @@
 use super::callee::Callee;
 use super::here;
 use super::plan;
+use super::rights;
 use super::scatter::run_whole;
 use super::split::{self, Route, Routes};
+use crate::acl::User;
+use crate::acl::log::Context;
 use crate::clock::{Now, store_us};
 use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE};
 use crate::command::{self, Saved, other_database};
@@ -22,6 +25,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Hashes of keys, sorted.
 type Hashes = SmallVec<[u64; 8]>;
@@ -45,6 +49,8 @@ pub struct Caller {
     is_strict: bool,
     no_touch: bool,
     tracker: Option<Tracker>,
+    /// Who has called it, where that one may not do everything: the connection, and its user as that was then.
+    asker: Option<(u64, Arc<User>)>,
     db: Cell<usize>,
     /// Time stands still for it.
     pub now: Now,
@@ -74,8 +80,16 @@ pub struct Planned {
 impl Caller {
     /// For a script that is called at this place, with these keys, and which may say that it runs whatever memory there is.
     /// Before it begins room is made for it.
-    pub fn new(server: &Rc<Server>, at: At, routes: &[Route], now: Now, allows_oom: bool) -> Caller {
-        let standing = Standing { in_script: true, reads_only: !at.write, ..Standing::default() };
+    pub fn new(
+        server: &Rc<Server>,
+        at: At,
+        routes: &[Route],
+        now: Now,
+        allows_oom: bool,
+        asker: Option<(u64, Arc<User>)>,
+    ) -> Caller {
+        let is_restricted = asker.is_some();
+        let standing = Standing { in_script: true, reads_only: !at.write, is_restricted, ..Standing::default() };
         // What it needs others need not give back first.
         let space = if server.shard.space() == Space::None && !allows_oom { Space::None } else { Space::Enough };
         let conditions = server.conditions(space);
@@ -88,6 +102,7 @@ impl Caller {
             is_strict: server.shard.config().script_undeclared_keys == UndeclaredKeys::Deny,
             no_touch: !at.touch.uses(),
             tracker: at.tracker,
+            asker,
             db: Cell::new(at.db),
             now,
             reach: RefCell::new(Reach::All),
@@ -155,7 +170,7 @@ impl Caller {
             return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
         }
         if !self.gate.admits(command.spec.flags) {
-            self.ask(command.full_name, command.spec.flags, self.standing)?;
+            self.ask(Some((command, request)), command.spec.flags, self.standing)?;
         }
         if command.spec.has(DENY_OOM) && !self.allows_oom && self.server.shard.is_past_bound() {
             return Err(Error::OutOfMemory);
@@ -176,17 +191,25 @@ impl Caller {
         if self.gate.admits(flags) {
             return Ok(());
         }
-        self.ask("", flags, Standing { in_script: false, ..self.standing })
+        self.ask(None, flags, Standing { in_script: false, is_restricted: false, ..self.standing })
     }
 
-    fn ask(&self, full_name: &str, flags: u32, standing: Standing) -> Result {
+    fn ask(&self, what: Option<(&Command, Request)>, flags: u32, standing: Standing) -> Result {
         admit_in_script(&Asked {
-            full_name,
+            full_name: what.map_or("", |(command, _)| command.full_name),
             flags: Flags::of(flags),
             standing,
             conditions: self.conditions(),
             log_trouble: &|| self.server.global.log.failure(),
-        })
+            denied: &|| {
+                let ((client, user), (command, request)) = (self.asker.as_ref()?, what?);
+                rights::denied(&self.server, (*client, user), Context::Script, command, request)
+            },
+        })?;
+        match (&self.asker, what) {
+            (Some((_, user)), Some((command, request))) => rights::check_patterns(&self.server, user, command, request),
+            _ => Ok(()),
+        }
     }
 
     /// What has written already goes on to its end.
@@ -420,7 +443,9 @@ impl Host for Caller {
         Answer::Written
     }
 
-    fn knows(&self, request: Request) -> bool {
-        matches!(self.server.table.find(request), Found::Command(_))
+    fn allows(&self, request: Request) -> Option<bool> {
+        let Found::Command(command) = self.server.table.find(request) else { return None };
+        let vocabulary = &self.server.global.users.vocabulary;
+        Some(self.asker.as_ref().is_none_or(|(_, user)| user.check(vocabulary, command.id, request).is_ok()))
     }
 }

@@ -4,6 +4,7 @@ use super::http;
 use super::in_the_way::{self, Way};
 use super::received::RoutedKey;
 use super::replayed;
+use super::rights;
 use super::split;
 use super::turn::{Progress, Turn};
 use super::{atomic, callee, coordinate, exec, here, scatter, script, single, task, wait};
@@ -138,9 +139,13 @@ fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Fo
     let flags = Flags::of(callee::flags_of(turn.server, command, request));
     let mut conditions = turn.conditions;
     loop {
-        match turn.admit(command, flags, conditions) {
-            Admission::Runs => return None,
-            Admission::Refused(error) => return Some(refuse(turn, request, found, error)),
+        match turn.admit(command, Some(request), flags, conditions) {
+            Admission::Runs => return refuse_patterns(turn, command, request),
+            Admission::Refused(error) => {
+                // (The log of what users were refused shows the connection with it.)
+                turn.session.last_command = command.full_name;
+                return Some(refuse(turn, request, found, error));
+            }
             Admission::WithRoom => return Some(turn.wait_for_room()),
             Admission::UnlessBusy => match in_the_way::of(turn, command, request) {
                 Some(Way::Refused(text)) => return Some(refuse(turn, request, found, Error::text(text))),
@@ -153,6 +158,18 @@ fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Fo
             }
         }
     }
+}
+
+/// A command that may run names keys that its user may not read.
+fn refuse_patterns(turn: &mut Turn, command: &Command, request: Request) -> Option<Progress> {
+    let user = rights::restricted(turn.session).filter(|_| turn.session.multi.is_none())?;
+    let error = rights::check_patterns(turn.server, user, command, request).err()?;
+    if !turn.replies.is_idle() {
+        return Some(Progress::NotYet);
+    }
+    turn.session.last_command = command.full_name;
+    count(turn);
+    Some(turn.fail(command.id, error))
 }
 
 /// Answers a request that cannot run. In a transaction, none of it will.

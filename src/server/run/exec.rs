@@ -11,6 +11,7 @@ use super::exec_steps::{ExecSteps, StepCommand};
 use super::here;
 use super::plan::{Plan, Planned, Way, selects, split_command};
 use super::replayed;
+use super::rights;
 use super::scatter::run_whole;
 use super::split::{Parts, Sent, first_hash};
 use super::task::{Call, spawn};
@@ -21,7 +22,7 @@ use crate::command::spec::flag::TELLS_HEALTH;
 use crate::command::{self, CommandId};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
-use crate::server::admit::{Admission, Conditions, Gate};
+use crate::server::admit::{Admission, Conditions, Gate, Standing};
 use crate::server::client::multi::{Multi, Verb};
 use crate::server::client::replies::ExecGather;
 use crate::server::client::session::{Close, ReplyMode};
@@ -119,7 +120,8 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
     // Each of them was admitted when it was queued, and things may be otherwise now. (No script is in their way: EXEC was
     // admitted.)
     let conditions = Conditions { busy: false, ..turn.conditions };
-    if !Gate::of(turn.session.standing(), &conditions).admits_all(multi.flags)
+    let standing = Standing { is_restricted: false, ..turn.session.standing() };
+    if !Gate::of(standing, &conditions).admits_all(multi.flags)
         && let Some(progress) = do_not_admit(multi, turn, conditions)
     {
         return progress;
@@ -168,7 +170,7 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
 #[cold]
 fn do_not_admit(multi: &Multi, turn: &mut Turn, conditions: Conditions) -> Option<Progress> {
     let exec = turn.server.table.get(turn.server.exec);
-    match turn.admit(exec, multi.flags, conditions) {
+    match turn.admit(exec, None, multi.flags, conditions) {
         Admission::Runs | Admission::UnlessBusy => None,
         Admission::Refused(error) => {
             let error = abort(turn, &error);
@@ -248,7 +250,9 @@ fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut T
     }
     let out = &mut turn.replies.out;
     let start = out.len();
-    match planned.run {
+    // (A command before it may have changed who this is, and what he may do.)
+    let refusal = rights::refusal_in_exec(server, turn.session, planned.command, request);
+    match refusal.map_or(planned.run, rights::refusing) {
         Run::Data(command::Run::Key(handler) | command::Run::Cursor(handler, _) | command::Run::Atomic(handler, _)) => {
             shard.execute(handler, request, at, shard.clock.now(), out, &mut Vec::new());
         }
@@ -319,7 +323,9 @@ fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn) {
             let at = At { db: planned.db, ..turn.at(planned.command) };
             let first = parts.count;
             let (request, keys) = (multi.request(planned.queued), planned.command.spec.keys);
-            let of_command = split_command(planned.run, &planned.routes, &mut parts, at, (request, keys), shard.count);
+            let refusal = rights::refusal_in_exec(server, turn.session, planned.command, request);
+            let run = refusal.map_or(planned.run, rights::refusing);
+            let of_command = split_command(run, &planned.routes, &mut parts, at, (request, keys), shard.count);
             let command = gather.commands.len() as u32;
             gather.parts.extend((0..parts.count - first).map(|part| Some((command, part))));
             gather.commands.push(of_command);

@@ -2,6 +2,7 @@
 //! goes from command to command.
 
 use super::plan::Planned;
+use super::rights;
 use super::split::FewRoutes;
 use super::steps::Step;
 use super::task::Call;
@@ -107,7 +108,11 @@ impl ExecSteps {
     ) -> Result {
         let (server, shard) = (&self.server, &self.server.shard);
         let command = server.table.get(command);
-        match run {
+        let refusal = {
+            let session = &self.client.state.borrow().session;
+            rights::refusal_in_exec(server, session, command, request.as_request())
+        };
+        match refusal.map_or(run, rights::refusing) {
             // It would take part in what nobody takes it out of again.
             Run::Session(_) if self.client.closed.get() => {}
             Run::Session(handler) => {

@@ -16,11 +16,13 @@
 use super::callee::{self, Callee};
 use super::caller::{Caller, Planned};
 use super::in_the_way;
+use super::rights;
 use super::single;
 use super::split::{self, Route, Routes};
 use super::steps::Step;
 use super::task::{self, spawn};
 use super::turn::{Progress, Turn};
+use crate::acl::User;
 use crate::clock::{Now, store_us};
 use crate::command::{Ctx, OwnedRequest};
 use crate::keyspace::Key;
@@ -57,6 +59,8 @@ struct What {
     arguments_bytes: usize,
     at: At,
     routes: Routes,
+    /// The user who has called it, as he was then, where he may not do everything.
+    user: Option<Arc<User>>,
 }
 
 /// A script that is going to run as a task, perhaps more than once.
@@ -104,7 +108,7 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -
     let shard = &server.shard;
     let asker = Asker { shard: shard.id, client: turn.client.id };
     let what = match What::of(server, asker, calls, turn.at(command), request) {
-        Ok(what) => what,
+        Ok(what) => What { user: rights::restricted(turn.session).cloned(), ..what },
         Err(error) => return turn.fail(command.id, error),
     };
     let shows = turn.session.gate.shows;
@@ -121,8 +125,8 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -
     }
     let target = if what.routes.is_empty() { Some(shard.id) } else { split::common_target(&what.routes) };
     match target {
-        // The shard that has all keys runs it.
-        Some(target) if target != shard.id && is_trusted && !what.callee.strays() => {
+        // The shard that has all keys runs it. (Those have its rights who know its user: this shard.)
+        Some(target) if target != shard.id && is_trusted && !what.callee.strays() && what.user.is_none() => {
             let progress = single::run(turn, not_on_data, target, what.at, request);
             if progress == Progress::Taken {
                 show(turn);
@@ -235,6 +239,7 @@ pub async fn in_transaction(
 ) -> Result<Vec<u8>> {
     let asker = Asker { shard: server.shard.id, client: client.id };
     let mut what = What::of(server, asker, calls, at, request.as_request())?;
+    what.user = rights::restricted(&client.state.borrow().session).cloned();
     what.callee.load(server).await?;
     let job = Job { server: server.clone(), client: client.clone(), what, request: Rc::new(request) };
     let transaction = transaction.expect("scripts in a transaction hold keys").clone();
@@ -262,6 +267,7 @@ impl What {
             arguments_bytes,
             at: At { hash: split::first_hash(&routes), write, ..at },
             routes,
+            user: None,
         })
     }
 
@@ -278,7 +284,14 @@ impl What {
 
     /// Who runs its commands, if there is memory for it.
     fn caller(&self, server: &Rc<Server>, now: Now) -> Result<Caller> {
-        let caller = Caller::new(server, self.at, &self.routes, now, self.callee.allows_oom());
+        let caller = Caller::new(
+            server,
+            self.at,
+            &self.routes,
+            now,
+            self.callee.allows_oom(),
+            self.user.clone().map(|user| (self.asker.client, user)),
+        );
         caller.may_begin(&self.callee)?;
         Ok(caller)
     }

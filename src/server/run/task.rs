@@ -53,6 +53,9 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
         }
         let (command, ns) = (call.command, call.ns());
         call.log(&server, &client, ns);
+        if server.users.has_refused() {
+            server.log_refused();
+        }
         if client.closed.get() {
             return;
         }

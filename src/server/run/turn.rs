@@ -1,10 +1,13 @@
 //! A connection's turn: what a request works with, and may change of its connection.
 
+use super::rights;
+use crate::acl::Denied;
+use crate::acl::log::Context;
 use crate::clock::realtime_us;
 use crate::command::CommandId;
 use crate::command::spec::flag::SKIP_SLOWLOG;
 use crate::resp::{Error, Reply, Request};
-use crate::server::admit::{Admission, Asked, Conditions, Flags, Gate, admit};
+use crate::server::admit::{Admission, Asked, Conditions, Flags, Gate, Standing, admit};
 use crate::server::client::replies::Replies;
 use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::client::{ClientRef, Flow};
@@ -105,14 +108,30 @@ impl Turn<'_> {
     }
 
     /// What becomes of a command under conditions, with flags of its own, or of those that EXEC runs.
-    pub fn admit(&self, command: &Command, flags: Flags, conditions: Conditions) -> Admission {
+    ///
+    /// The request is none for EXEC: its user was asked about each command, and will be again.
+    pub fn admit(
+        &self,
+        command: &Command,
+        request: Option<Request>,
+        flags: Flags,
+        conditions: Conditions,
+    ) -> Admission {
+        let standing = self.session.standing();
         admit(&Asked {
             full_name: command.full_name,
             flags,
-            standing: self.session.standing(),
+            standing: Standing { is_restricted: standing.is_restricted && request.is_some(), ..standing },
             conditions,
             log_trouble: &|| self.server.global.log.failure(),
+            denied: &|| self.denied(command, request?),
         })
+    }
+
+    fn denied(&self, command: &Command, request: Request) -> Option<Denied> {
+        let user = rights::restricted(self.session)?;
+        let context = if self.session.multi.is_some() { Context::Multi } else { Context::TopLevel };
+        rights::denied(self.server, (self.session.peer.id, user), context, command, request)
     }
 
     /// In which place a command of this connection runs.

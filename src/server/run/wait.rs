@@ -15,6 +15,7 @@ use crate::command::blocking::{Blocking, Wait as Timeout};
 use crate::command::{self, Across, OwnedRequest, without_repeats};
 use crate::net::sleep;
 use crate::resp::{Reply, Request, Result};
+use crate::server::admit::user::no_permission;
 use crate::server::client::ClientRef;
 use crate::server::client::session::Close;
 use crate::server::state::waits::{Blocked, End, NEW_ROLE, UNBLOCKED};
@@ -83,17 +84,19 @@ pub fn run(turn: &mut Turn, blocking: Blocking, at: At, request: Request) -> Pro
     }
     let muted = turn.take_muted();
     let (call, ns) = Call::in_steps(turn.server, at.command, Some(request));
+    let request_owned = Arc::new(OwnedRequest::of(request));
+    let asked = Some((at.command, request_owned.clone()));
     let wait = Wait {
         ns,
         server: turn.server.clone(),
         client: turn.client.clone(),
         blocking,
-        request: Arc::new(OwnedRequest::of(request)),
+        request: request_owned,
         at,
         routes,
         keys: by_shard(shard, request, blocking.keys.indexes(request)),
         until_us: timeout_us.map(|timeout_us| shard.clock.now().us.saturating_add(timeout_us)),
-        blocked: Rc::new(Blocked { has_timeout: timeout_us.is_some(), ..Blocked::default() }),
+        blocked: Rc::new(Blocked { has_timeout: timeout_us.is_some(), asked, ..Blocked::default() }),
     };
     server.waits.add(turn.client.id, wait.blocked.clone());
     if try_here {
@@ -173,6 +176,10 @@ impl Wait {
         match end {
             End::Timeout => self.blocking.nil.write(&mut reply),
             End::Error => reply.error(UNBLOCKED),
+            End::Denied(denied) => {
+                let command = self.server.table.get(self.at.command);
+                reply.error(no_permission(command.full_name, denied));
+            }
             End::NewRole => {
                 reply.error(NEW_ROLE);
                 self.client.state.borrow_mut().session.close = Close::AfterReplies;

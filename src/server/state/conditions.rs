@@ -11,7 +11,7 @@ impl Server {
     pub fn conditions(&self, space: Space) -> Conditions {
         let (config, global) = (self.shard.config(), &self.global);
         Conditions {
-            has_password: !config.requirepass.is_empty(),
+            has_password: self.users.asks_for_password(),
             debug: config.enable_debug_command,
             paused: self.paused(),
             monitored: self.is_monitored(),

@@ -5,6 +5,7 @@ use super::appending::Appending;
 use super::busy::LastingScripts;
 use super::role::Role;
 use super::snapshots::Snapshots;
+use super::users::KnownUsers;
 use crate::clock::store_us;
 use crate::config::Config;
 use crate::journal::Feed;
@@ -56,6 +57,7 @@ pub struct Global {
     /// The sources of all functions.
     pub libraries: Arc<Libraries>,
     pub role: Role,
+    pub users: KnownUsers,
     pub snapshots: Snapshots,
     /// All changes, on their way to the log and to whoever else reads them.
     pub feed: Arc<Feed>,
@@ -79,7 +81,13 @@ fn random_id(rng: &mut fastrand::Rng) -> String {
 }
 
 impl Global {
-    pub fn new(config: Config, bells: Arc<[Bell]>, listeners: Vec<Listener>, tls: Option<Arc<Tls>>) -> Global {
+    pub fn new(
+        config: Config,
+        bells: Arc<[Bell]>,
+        (listeners, tls): (Vec<Listener>, Option<Arc<Tls>>),
+        users: KnownUsers,
+    ) -> Global {
+        users.declare(&config, &users.newest());
         let shards = bells.len();
         let mut rng = fastrand::Rng::new();
         let snapshots = Snapshots::of(&config);
@@ -110,6 +118,7 @@ impl Global {
             scripts: Arc::default(),
             libraries: Arc::default(),
             role: Role::default(),
+            users,
             snapshots,
             log: Log::new(feed.clone(), bells.clone()),
             feed,

@@ -8,6 +8,7 @@
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
+//! | `users.rs` | the users, and what they were refused |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `role.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
 //! | `busy.rs` | scripts that last |
@@ -29,6 +30,7 @@ pub mod slowlog;
 pub mod snapshots;
 pub mod subscriptions;
 pub mod tidying;
+pub mod users;
 pub mod waits;
 
 use crate::clock::Now;
@@ -56,6 +58,7 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use subscriptions::Subscriptions;
+use users::UsersOfShard;
 use waits::Waits;
 
 /// How the commands of this room run.
@@ -171,6 +174,7 @@ pub struct Server {
     pub transport: Transport,
     pub slowlog: RefCell<SlowLog>,
     pub scripting: Scripting,
+    pub users: UsersOfShard,
     pub monitors: Monitors,
     pub pubsub: RefCell<Subscriptions>,
     pub following: Followers,
@@ -201,6 +205,7 @@ impl Server {
         let exec = exec.id;
         Rc::new_cyclic(|me| Server {
             scripting: Scripting::new(&global),
+            users: UsersOfShard::new(global.users.newest()),
             client_memory: ClientMemory::new(global.clone(), shard.id),
             logging: Logging::new(global.clone(), shard.id),
             global,

@@ -1,5 +1,7 @@
 //! The connections of one shard that wait for a key.
 
+use crate::acl::Denied;
+use crate::command::{CommandId, OwnedRequest};
 use crate::net::Notify;
 use crate::resp::Error;
 use crate::shard::{Claim, News};
@@ -19,6 +21,8 @@ pub struct Blocked {
     pub alarm: Notify,
     /// The wait ends by itself.
     pub has_timeout: bool,
+    /// What it has asked for.
+    pub asked: Option<(CommandId, Arc<OwnedRequest>)>,
 }
 
 /// Why a wait ends without an answer to its command.
@@ -30,6 +34,8 @@ pub enum End {
     Error,
     /// The server is not what it was: with an error, and with the connection.
     NewRole,
+    /// Its user may not have any more what it waits for.
+    Denied(Denied),
     /// The connection is gone.
     Gone,
 }

@@ -5,9 +5,11 @@
 //! | `pubsub.rs` | messages, and the events of keys |
 //! | `tracking.rs` | that what a connection has read has changed |
 //! | `monitor.rs` | the commands of others |
+//! | `users.rs` | that users have changed |
 //! | `output.rs` | the output of a connection, and its limits |
 
 pub mod monitor;
 pub mod output;
 pub mod pubsub;
 pub mod tracking;
+pub mod users;

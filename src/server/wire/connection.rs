@@ -32,7 +32,7 @@ use std::time::Duration;
 /// Serves a connection until it ends. Where it is under TLS its handshake is over, and it may have said something already.
 pub fn serve(server: &Rc<Server>, peer: Peer, under_tls: Option<(Layer, Vec<u8>)>) {
     let (id, line) = (peer.id, server.transport.open(peer.fd));
-    let session = Session::new(peer, store_us(), server.shard.config().requirepass.is_empty());
+    let session = Session::new(peer, store_us(), Some(server.users.get().default_user().clone()));
     let mut state = State::new(session);
     let held = under_tls.is_some().then(Rc::<Held>::default);
     state.wrapped = held.clone();
@@ -213,6 +213,9 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
         server.shard.meter.lap_noted();
     }
     monitor::send_shown(server);
+    if server.users.has_refused() {
+        server.log_refused();
+    }
     settle(server, client);
 }
 

@@ -269,7 +269,7 @@ fn admit(server: &Rc<Server>, accepted: Accepted, turn: usize) {
     // Clients of the Unix socket have its path for a name, as in Redis.
     let text =
         |addr: Option<SocketAddr>| addr.map_or_else(|| format!("{}:0", config.unixsocket), |addr| addr.to_string());
-    let refusal = if config.protected_mode && config.requirepass.is_empty() && stranger {
+    let refusal = if config.protected_mode && server.users.get().default_user().has_no_password() && stranger {
         Some(PROTECTED)
     } else if global.connected() >= config.maxclients as usize {
         Some("-ERR max number of clients reached\r\n")

@@ -1,9 +1,10 @@
 //! Which connections CLIENT LIST shows and CLIENT KILL ends. Redis 7.4 has `ID`, `TYPE`, `USER`, `ADDR`, `LADDR`, `SKIPME` and
 //! `MAXAGE` (of them LIST only `ID` and `TYPE`); the others, and their opposites with `NOT-`, are those of Valkey 9.
 
-use super::line::flags;
+use crate::acl::Users;
 use crate::clock::store_us;
 use crate::resp::{Error, Request, Result, printable};
+use crate::server::client::line::flags;
 use crate::server::client::session::Session;
 use crate::server::client::{Client, State};
 use crate::value::number::parse_i64;
@@ -45,8 +46,7 @@ impl Kind {
 enum Condition {
     Ids(BTreeSet<i64>),
     Kind(Kind),
-    /// Everybody is the default user.
-    User,
+    User(Vec<u8>),
     Addr(Vec<u8>),
     Laddr(Vec<u8>),
     Ip(Vec<u8>),
@@ -93,6 +93,7 @@ type Read = fn(&Asked, usize) -> Result<Condition>;
 struct Asked<'r> {
     request: Request<'r>,
     databases: usize,
+    users: &'r Users,
     /// The name before it has `NOT-`.
     is_negated: bool,
 }
@@ -130,7 +131,7 @@ fn read_ids(asked: &Asked, at: usize) -> Result<Condition> {
 
 fn read_user(asked: &Asked, at: usize) -> Result<Condition> {
     match asked.request.arg(at) {
-        b"default" => Ok(Condition::User),
+        user if asked.users.get(user).is_some() => Ok(Condition::User(user.to_vec())),
         user => Err(Error::quoting(&[b"ERR No such user '", printable(user, usize::MAX), b"'"])),
     }
 }
@@ -158,7 +159,7 @@ impl Filter {
     }
 
     /// Of the names and values behind the subcommand.
-    pub(super) fn parse(request: Request, spares_caller: bool, databases: usize) -> Result<Filter> {
+    pub(super) fn parse(request: Request, spares_caller: bool, databases: usize, users: &Users) -> Result<Filter> {
         let mut filter = Filter { conditions: Vec::new(), spares_caller };
         let mut at = 2;
         while at < request.len() {
@@ -175,7 +176,7 @@ impl Filter {
                 continue;
             }
             let (read, is_negated) = named(request, at).ok_or(Error::Syntax)?;
-            let condition = read(&Asked { request, databases, is_negated }, at + 1)?;
+            let condition = read(&Asked { request, databases, users, is_negated }, at + 1)?;
             at += if let Condition::Ids(_) = condition { 1 + ids_behind(request, at) } else { 2 };
             // Who is named twice is what is said last.
             let same =
@@ -220,7 +221,7 @@ impl Condition {
         match self {
             Condition::Ids(ids) => ids.contains(&(session.peer.id as i64)),
             Condition::Kind(kind) => Kind::of(session) == *kind,
-            Condition::User => true,
+            Condition::User(name) => session.user_name() == name,
             Condition::Addr(addr) => session.peer.addr.as_bytes() == addr,
             Condition::Laddr(addr) => session.peer.laddr.as_bytes() == addr,
             Condition::Ip(ip) => ip_of(&session.peer.addr).is_some_and(|own| own.as_bytes() == ip),
@@ -246,13 +247,19 @@ fn ip_of(addr: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
+pub(super) fn one_user() -> Users {
+    let table = crate::command::Table::new(crate::command::rows().copied());
+    Users::new(&crate::acl::Vocabulary::of(&table))
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::command::OwnedRequest;
 
     fn parse(line: &str) -> Result<Filter> {
         let request = OwnedRequest::from_args(line.split(' ').map(str::as_bytes));
-        Filter::parse(request.as_request(), true, 16)
+        Filter::parse(request.as_request(), true, 16, &one_user())
     }
 
     #[test]
@@ -260,7 +267,7 @@ mod tests {
         let filter = parse("CLIENT KILL id 7 USER default NOT-laddr a SKIPME no Type slave").unwrap();
         let expected = [
             (Condition::Ids([7].into()), false),
-            (Condition::User, false),
+            (Condition::User(b"default".to_vec()), false),
             (Condition::Laddr(b"a".to_vec()), true),
             (Condition::Kind(Kind::Replica), false),
         ];

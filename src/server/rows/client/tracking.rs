@@ -1,6 +1,8 @@
 //! CLIENT TRACKING and its kin.
 
 use crate::resp::{Error, Request, Result};
+use crate::server::admit::user::KEY;
+use crate::server::client::line::redirection;
 use crate::server::client::tracks::{Mode, Tracks};
 use crate::server::state::{Server, SessionCtx, TaskCtx};
 use crate::server::told::tracking;
@@ -128,6 +130,14 @@ pub async fn tracking(ctx: TaskCtx) -> Result<Vec<u8>> {
     let options = Options::parse(&ctx, request).await?;
     if request.is(2, "on") {
         let (tracks, added) = options.tracks(ctx.client.state.borrow().session.tracks.as_deref())?;
+        {
+            // Who is told of changes learns the names of keys.
+            let state = ctx.client.state.borrow();
+            let user = state.session.user.as_ref();
+            if user.is_some_and(|user| !added.iter().all(|prefix| user.reads_prefix(prefix))) {
+                return Err(KEY);
+            }
+        }
         tracking::start(&ctx.server, &ctx.client, tracks, added).await;
     } else if request.is(2, "off") {
         tracking::stop(&ctx.server, &ctx.client).await;
@@ -159,11 +169,6 @@ pub fn caching(ctx: &mut SessionCtx, request: Request) -> Result {
     ctx.session.set_caching(true, ctx.server.shard.id);
     ctx.reply.ok();
     Ok(())
-}
-
-/// The connection that is told instead: 0 where it is this one, -1 where none is.
-pub fn redirection(tracks: Option<&Tracks>) -> i64 {
-    tracks.map_or(-1, |tracks| tracks.redirect.map_or(0, |(id, _)| id as i64))
 }
 
 pub fn getredir(ctx: &mut SessionCtx, _: Request) -> Result {

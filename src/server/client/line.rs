@@ -1,11 +1,10 @@
 //! A connection as CLIENT LIST and CLIENT INFO show it.
 
-use super::tracking;
+use super::session::Close;
+use super::tracks::{Mode, Tracks};
+use super::{Client, State};
 use crate::clock::store_us;
 use crate::resp::Proto;
-use crate::server::client::session::Close;
-use crate::server::client::tracks::Mode;
-use crate::server::client::{Client, State};
 
 /// So much of what is to be sent has room in the buffer that each connection of Redis has (`obl`); what is beyond is said
 /// apart (`omem`), and is how one finds who does not read.
@@ -13,7 +12,7 @@ const OUTPUT_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A connection as CLIENT LIST shows it, the end of the line included. Fields that mean nothing here have the value
 /// that says so in Redis.
-pub(super) fn line(client: &Client) -> String {
+pub fn line(client: &Client) -> String {
     let state = &*client.state.borrow();
     let session = &state.session;
     let now_us = store_us();
@@ -25,7 +24,7 @@ pub(super) fn line(client: &Client) -> String {
          psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
          multi-mem={multi_bytes} \
          rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
-         user=default redir={redir} resp={resp} lib-name={lib_name} lib-ver={lib_ver} \
+         user={user} redir={redir} resp={resp} lib-name={lib_name} lib-ver={lib_ver} \
          tot-net-in={received_bytes} tot-net-out={sent_bytes} tot-cmds={commands}\n",
         id = session.peer.id,
         addr = session.peer.addr,
@@ -49,7 +48,8 @@ pub(super) fn line(client: &Client) -> String {
         total_bytes = state.memory_bytes(),
         events = if state.flow.in_flight > 0 { "rw" } else { "r" },
         cmd = session.last_command,
-        redir = tracking::redirection(session.tracks.as_deref()),
+        user = String::from_utf8_lossy(session.user_name()),
+        redir = redirection(session.tracks.as_deref()),
         resp = if session.proto == Proto::Resp3 { 3 } else { 2 },
         lib_name = String::from_utf8_lossy(&session.lib_name),
         lib_ver = String::from_utf8_lossy(&session.lib_ver),
@@ -59,8 +59,13 @@ pub(super) fn line(client: &Client) -> String {
     )
 }
 
+/// The connection that is told instead: 0 where it is this one, -1 where none is.
+pub fn redirection(tracks: Option<&Tracks>) -> i64 {
+    tracks.map_or(-1, |tracks| tracks.redirect.map_or(0, |(id, _)| id as i64))
+}
+
 /// A letter for each thing that is remarkable, in Redis's order.
-pub(super) fn flags(state: &State) -> String {
+pub fn flags(state: &State) -> String {
     let session = &state.session;
     let all = [
         (session.monitors, 'O'),

@@ -1,0 +1,87 @@
+//! What a connection's user may do, asked wherever a request is about to run: at its dispatch and queueing (by the
+//! conditions), at EXEC once more, for what a script calls, for what waits.
+
+use crate::acl::log::Context;
+use crate::acl::{Denied, PatternOption, User};
+use crate::command::spec::SortPattern;
+use crate::command::{self, Ctx, Handler};
+use crate::resp::{Error, Request, Result};
+use crate::server::client::session::Session;
+use crate::server::state::{Command, Server};
+use std::sync::Arc;
+
+/// Why the user of a session may not run a request, if so; noted for the log.
+pub fn denied(
+    server: &Server,
+    (client, user): (u64, &User),
+    context: Context,
+    command: &Command,
+    request: Request,
+) -> Option<Denied> {
+    let denied = user.check(&server.global.users.vocabulary, command.id, request).err()?;
+    server.note_denied((client, &user.name), context, denied, (command.id, request));
+    Some(denied)
+}
+
+/// The user of a session, where anything is asked of it.
+pub fn restricted(session: &Session) -> Option<&Arc<User>> {
+    session.user.as_ref().filter(|_| session.is_restricted)
+}
+
+/// The error of a request that names keys by patterns (SORT), where its user may not read all of them. It is asked when
+/// the request runs.
+pub fn check_patterns(server: &Server, user: &User, command: &Command, request: Request) -> Result {
+    let checked = user.check_patterns(&server.global.users.vocabulary, command.id, request);
+    checked.map_err(|option| Error::text(of_option(option)))
+}
+
+const fn of_option(option: PatternOption) -> &'static str {
+    match option {
+        SortPattern::By => "ERR BY option of SORT denied due to insufficient ACL permissions.",
+        SortPattern::Get => "ERR GET option of SORT denied due to insufficient ACL permissions.",
+    }
+}
+
+/// What answers a queued command that may not run any more, in its place.
+pub fn refusal_in_exec(server: &Server, session: &Session, command: &Command, request: Request) -> Option<Handler> {
+    let user = restricted(session)?;
+    let denied = denied(server, (session.peer.id, user), Context::Multi, command, request);
+    let refusal: Handler = match denied {
+        Some(Denied::Command) => |_, _| Err(Error::text(NO_COMMAND)),
+        Some(Denied::Key(_)) => |_, _| Err(Error::text(NO_KEYS)),
+        Some(Denied::Channel(_)) => |_, _| Err(Error::text(NO_CHANNELS)),
+        None => match user.check_patterns(&server.global.users.vocabulary, command.id, request) {
+            Ok(()) => return None,
+            Err(SortPattern::By) => by_pattern,
+            Err(SortPattern::Get) => get_pattern,
+        },
+    };
+    Some(refusal)
+}
+
+fn by_pattern(_: &mut Ctx, _: Request) -> Result {
+    Err(Error::text(of_option(SortPattern::By)))
+}
+
+fn get_pattern(_: &mut Ctx, _: Request) -> Result {
+    Err(Error::text(of_option(SortPattern::Get)))
+}
+
+/// A handler that refuses, as the way a command runs.
+pub fn refusing(handler: Handler) -> crate::server::state::Run {
+    crate::server::state::Run::Data(command::Run::Key(handler))
+}
+
+macro_rules! changed {
+    ($reason:literal) => {
+        concat!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command ",
+            "is no longer allowed for the following reason: ",
+            $reason
+        )
+    };
+}
+
+const NO_COMMAND: &str = changed!("no permission to execute the command or subcommand");
+const NO_KEYS: &str = changed!("no permission to touch the specified keys");
+const NO_CHANNELS: &str = changed!("no permission to access one of the channels used as arguments to the command");

@@ -1,0 +1,156 @@
+//! The users: one set for the process, of which each shard has the newest that it was told of; and what they were refused,
+//! on its way to the log of that.
+
+use super::Server;
+use crate::acl::log::{Context, Entry, Log, Reason};
+use crate::acl::{Denied, Users, Vocabulary};
+use crate::clock::realtime_us;
+use crate::command::CommandId;
+use crate::config::Config;
+use crate::resp::Request;
+use crate::server::client::line::line;
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What all shards share.
+pub struct KnownUsers {
+    pub vocabulary: Arc<Vocabulary>,
+    newest: Mutex<Arc<Users>>,
+    log: Mutex<Log>,
+}
+
+impl KnownUsers {
+    pub fn new(vocabulary: Vocabulary, users: Users) -> KnownUsers {
+        KnownUsers { vocabulary: Arc::new(vocabulary), newest: Mutex::new(Arc::new(users)), log: Mutex::default() }
+    }
+
+    pub fn newest(&self) -> Arc<Users> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the users, unless that fails; the configuration says from then on what CONFIG REWRITE has to write of them.
+    /// Its lock is what makes changes follow each other. The shards are to be told ([`crate::server::told::users`]).
+    pub fn change<R, E>(
+        &self,
+        config: &Config,
+        work: impl FnOnce(&mut Users) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = (**newest).clone();
+        let done = work(&mut users)?;
+        self.declare(config, &users);
+        *newest = Arc::new(users);
+        Ok(done)
+    }
+
+    /// Does something with the newest users while nobody changes them.
+    pub fn while_unchanged<R>(&self, work: impl FnOnce(&Users) -> R) -> R {
+        work(&self.newest.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the configuration would have to say.
+    pub fn declare(&self, config: &Config, users: &Users) {
+        let is_in_file = !config.aclfile.is_empty();
+        let lines =
+            if is_in_file { Vec::new() } else { users.declarations(&self.vocabulary, config.requirepass.as_bytes()) };
+        config.users.replace(lines);
+    }
+
+    pub fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one shard knows.
+pub struct UsersOfShard {
+    current: RefCell<Arc<Users>>,
+    /// The default user is not for everybody.
+    asks_for_password: Cell<bool>,
+    refused: RefCell<Vec<Refused>>,
+    has_refused: Cell<bool>,
+}
+
+/// Something that was refused. The connection is described when its turn is over.
+struct Refused {
+    client: u64,
+    user: Box<[u8]>,
+    reason: Reason,
+    context: Context,
+    object: Box<[u8]>,
+    time_ms: u64,
+}
+
+impl UsersOfShard {
+    pub fn new(users: Arc<Users>) -> UsersOfShard {
+        let of_shard = UsersOfShard {
+            current: RefCell::new(users.clone()),
+            asks_for_password: Cell::default(),
+            refused: RefCell::default(),
+            has_refused: Cell::default(),
+        };
+        of_shard.set(users);
+        of_shard
+    }
+
+    pub fn get(&self) -> Arc<Users> {
+        self.current.borrow().clone()
+    }
+
+    pub fn set(&self, users: Arc<Users>) {
+        self.asks_for_password.set(!users.default_user().is_for_everybody());
+        self.current.replace(users);
+    }
+
+    #[inline]
+    pub fn asks_for_password(&self) -> bool {
+        self.asks_for_password.get()
+    }
+
+    /// Whether something was refused that does not stand in the log yet.
+    #[inline]
+    pub fn has_refused(&self) -> bool {
+        self.has_refused.get()
+    }
+}
+
+impl Server {
+    /// Notes that a request was refused, for the log.
+    pub fn note_denied(
+        &self,
+        (client, user): (u64, &[u8]),
+        context: Context,
+        denied: Denied,
+        (command, request): (CommandId, Request),
+    ) {
+        let (reason, object) = match denied {
+            Denied::Command => (Reason::Command, self.table.get(command).full_name.as_bytes()),
+            Denied::Key(index) => (Reason::Key, request.arg(index)),
+            Denied::Channel(index) => (Reason::Channel, request.arg(index)),
+        };
+        self.note_refused(client, user, context, reason, object);
+    }
+
+    pub fn note_refused(&self, client: u64, user: &[u8], context: Context, reason: Reason, object: &[u8]) {
+        let cut = |name: &[u8]| name[..name.len().min(crate::acl::log::NAME_BYTES_MAX)].into();
+        self.users.refused.borrow_mut().push(Refused {
+            client,
+            user: cut(user),
+            reason,
+            context,
+            object: cut(object),
+            time_ms: realtime_us() / 1_000,
+        });
+        self.users.has_refused.set(true);
+    }
+
+    /// Writes down what was refused. No connection of this shard has its turn.
+    #[cold]
+    pub fn log_refused(&self) {
+        self.users.has_refused.set(false);
+        let keep = usize::try_from(self.shard.config().acllog_max_len).unwrap_or(usize::MAX);
+        for Refused { client, user, reason, context, object, time_ms } in self.users.refused.take() {
+            let client = self.client(client).map(|client| line(&client).trim_end().to_owned()).unwrap_or_default();
+            self.global.users.log().add(Entry { reason, context, object, user, time_ms, client, count: 1 }, keep);
+        }
+    }
+}

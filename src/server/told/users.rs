@@ -1,0 +1,87 @@
+//! The users have changed: each shard tells its connections, and ends those whose user is gone, who listen to what is not
+//! theirs any more, or whose command waits for what they may not have.
+
+use super::output::close_now;
+use crate::acl::{Denied, User, Users};
+use crate::server::client::ClientRef;
+use crate::server::client::session::{Close, Session};
+use crate::server::client::tracks::Mode;
+use crate::server::state::Server;
+use crate::server::state::waits::End;
+use crate::shard::Shard;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Tells all shards, and returns when the last of them has taken the users over: from then on nobody may do anything that
+/// is not allowed any more. A connection that has brought this about itself still hears the answer.
+pub async fn tell_all(server: &Server, caller: u64) {
+    let of_shard = move |shard: &Rc<Shard>| take_over(&Server::of(shard), caller);
+    server.shard.call_all(of_shard).await;
+}
+
+/// Takes over what the users are now. (The newest are looked up here: of two changes at the same time all shards end with
+/// the later one.)
+pub fn take_over(server: &Server, caller: u64) {
+    let users = server.global.users.newest();
+    server.users.set(users.clone());
+    for client in server.clients() {
+        let stays = tell(server, &users, &client);
+        if stays {
+            continue;
+        }
+        if client.id == caller {
+            client.state.borrow_mut().session.close = Close::AfterReplies;
+        } else {
+            close_now(server, &client);
+        }
+    }
+}
+
+/// Gives a connection its user as that is now; whether it may stay.
+fn tell(server: &Server, users: &Users, client: &ClientRef) -> bool {
+    let mut state = client.state.borrow_mut();
+    let session = &mut state.session;
+    let Some(before) = &session.user else { return true };
+    let Some(now) = users.get(&before.name).filter(|now| now.id == before.id) else { return false };
+    if Arc::ptr_eq(now, before) {
+        return true;
+    }
+    session.set_user(now.clone());
+    let stays = hears_all(session, now) && tracks_all(session, now);
+    drop(state);
+    if stays {
+        end_wait(server, client.id, now);
+    }
+    stays
+}
+
+fn hears_all(session: &Session, user: &User) -> bool {
+    let hears = |channel: &[u8], is_pattern| user.hears(channel, is_pattern);
+    user.hears_everything()
+        || session.channels.iter().chain(&session.shard_channels).all(|channel| hears(channel, false))
+            && session.patterns.iter().all(|pattern| hears(pattern, true))
+}
+
+/// Whether it may read all keys whose changes it is told.
+fn tracks_all(session: &Session, user: &User) -> bool {
+    let tracks = session.tracks.as_ref().filter(|tracks| tracks.mode == Mode::Broadcast);
+    tracks.is_none_or(|tracks| tracks.prefixes.iter().all(|prefix| user.reads_prefix(prefix)))
+}
+
+/// A command that waits must not be served what its user may not have any more.
+fn end_wait(server: &Server, client: u64, user: &User) {
+    let Some(blocked) = server.waits.of(client) else { return };
+    let Some((command, request)) = &blocked.asked else { return };
+    let checked = user.check(&server.global.users.vocabulary, *command, request.as_request());
+    let Err(denied) = checked else { return };
+    if blocked.finish(End::Denied(denied)) {
+        note(server, client, user, denied, &blocked);
+    }
+}
+
+fn note(server: &Server, client: u64, user: &User, denied: Denied, blocked: &crate::server::state::waits::Blocked) {
+    if let Some((command, request)) = &blocked.asked {
+        let context = crate::acl::log::Context::TopLevel;
+        server.note_denied((client, &user.name), context, denied, (*command, request.as_request()));
+    }
+}
