@@ -29,6 +29,11 @@ fn configuration_files_are_valid_or_refused_with_their_line() {
 }
 
 #[test]
+fn rules_are_users_or_errors() {
+    drive("acl", 10_000, properties::acl::check);
+}
+
+#[test]
 fn numbers_are_read_as_they_are_written() {
     drive("number", 50_000, properties::number::check);
 }

@@ -232,6 +232,10 @@ impl Selector {
         self.patterns.iter().filter(has).any(|known| glob_match(&known.pattern, key, false))
     }
 
+    pub fn writes(&self, key: &[u8]) -> bool {
+        self.all_keys || self.allows_key(key, Access { read: false, write: true })
+    }
+
     /// Whether a channel may be used; of a pattern of channels, whether it was allowed as such.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let matches = |known: &[u8]| if is_pattern { known == channel } else { glob_match(known, channel, false) };

@@ -219,6 +219,11 @@ impl User {
         self.is_unrestricted || self.every_selector().any(|selector| selector.reads_prefix(prefix))
     }
 
+    /// Whether it may write a key that a command does not name as one.
+    pub fn writes(&self, key: &[u8]) -> bool {
+        self.is_unrestricted || self.every_selector().any(|selector| selector.writes(key))
+    }
+
     /// Whether it may listen to a channel, or to a pattern of channels, by some selector.
     pub fn hears(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.every_selector().any(|selector| selector.allows_channel(channel, is_pattern))

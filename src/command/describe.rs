@@ -289,6 +289,7 @@ const GROUP_CATEGORIES: &[(&str, &[&str])] = &[
     ("asking", &["@connection"]),
     ("command", &["@connection"]),
     ("dbsize", &["@keyspace"]),
+    ("expiry", &["@keyspace", "@dangerous"]),
     ("flushall", &["@keyspace", "@dangerous"]),
     ("flushdb", &["@keyspace", "@dangerous"]),
     ("info", &["@dangerous"]),

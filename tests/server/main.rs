@@ -1,5 +1,6 @@
 //! Everything that is tested from outside, with real server processes: one binary, since each one links the whole library anew.
 
+mod acl;
 mod aof;
 mod bench;
 mod clients;

@@ -372,7 +372,11 @@ proptest! {
             let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
             let mut again = User::new(&world.vocabulary, 1, b"anna", false);
             prop_assert_eq!(again.modify(&world.vocabulary, &words[2..], false), Ok(()));
-            prop_assert_eq!(&again, &user, "{}", String::from_utf8_lossy(&line));
+            prop_assert_eq!(again.words(), user.words(), "{}", String::from_utf8_lossy(&line));
+            // (Both letters of the pattern `*` are written as all keys, as Redis writes them.)
+            if !line.windows(2).any(|pair| pair == b"~*") {
+                prop_assert_eq!(&again, &user, "{}", String::from_utf8_lossy(&line));
+            }
             let users = Users::from_file(&world.vocabulary, ("f", &line), &Users::new(&world.vocabulary), false).unwrap();
             prop_assert_eq!(users.get(b"anna").unwrap().words(), user.words());
             Ok(())

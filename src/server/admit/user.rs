@@ -21,12 +21,13 @@ pub fn no_permission(full_name: &str, denied: Denied) -> Error {
         Denied::Command => {
             Error::quoting(&[b"NOPERM this user has no permissions to run the '", full_name.as_bytes(), b"' command"])
         }
-        Denied::Key(_) => KEY,
+        Denied::Key(_) => NO_KEY,
         Denied::Channel(_) => CHANNEL,
     }
 }
 
-pub const KEY: Error = Error::text("NOPERM this user has no permissions to access one of the keys used as arguments");
+pub const NO_KEY: Error =
+    Error::text("NOPERM this user has no permissions to access one of the keys used as arguments");
 const CHANNEL: Error =
     Error::text("NOPERM this user has no permissions to access one of the channels used as arguments");
 

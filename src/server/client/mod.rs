@@ -2,10 +2,10 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `line.rs` | as CLIENT LIST shows it |
 //! | `session.rs` | what its commands know and change |
 //! | `multi.rs`, `watched.rs`, `tracks.rs` | what stands between MULTI and EXEC; keys that are watched; what is tracked |
 //! | `replies.rs` | its replies in order |
-//! | `line.rs` | as CLIENT LIST shows it |
 //! | `for_disk.rs` | replies that wait for the disk |
 
 pub mod for_disk;

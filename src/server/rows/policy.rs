@@ -5,12 +5,14 @@
 //! now: where several connections change the same prefix, all shards end with the last change.
 
 use super::SLICE_US;
+use crate::acl::User;
 use crate::clock::store_us;
 use crate::config::{Policies, Policy};
 use crate::keyspace::{PrefixCounts, Tally};
 use crate::net::{sleep, step_back};
 use crate::persist::aof::batch;
 use crate::resp::{Error, Reply, Result};
+use crate::server::run::rights::may_reach;
 use crate::server::state::{Server, TaskCtx};
 use crate::shard::{At, HELD_FOR, Lock, Shard};
 use std::rc::Rc;
@@ -34,6 +36,10 @@ fn text(word: &[u8]) -> Result<&str> {
 async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     let words: Vec<&str> = ctx.request.as_request().from(3).map(text).collect::<Result<_>>()?;
     let (prefix, policy, applies) = Policies::parse(words.into_iter()).map_err(Error::err)?;
+    if let Some(events) = &policy.events {
+        let may_write = |user: &User| user.writes(events.key.as_bytes());
+        may_reach(&ctx, events.key.as_bytes(), may_write)?;
+    }
     if applies && ctx.in_exec {
         // The transaction may hold keys that this would have to wait for.
         return Err(Error::text("ERR APPLY isn't allowed within EXEC"));

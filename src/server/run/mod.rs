@@ -10,10 +10,10 @@
 //! | `single.rs`, `scatter.rs`, `atomic.rs`, `coordinate.rs`, `steps.rs`, `wait.rs`, `here.rs`, `task.rs` | the ways of one command |
 //! | `in_the_way.rs` | scripts that last, and what waits for them |
 //! | `callee.rs` | what a call of a script or function names |
-//! | `rights.rs` | what a connection's user may do |
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
 //! | `replayed.rs` | what a log says that is not as a client says it |
 //! | `turn.rs` | what a request works with and may change |
+//! | `rights.rs` | what a connection's user may do |
 //!
 //! [`Turn`]: turn::Turn
 

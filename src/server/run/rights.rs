@@ -1,13 +1,14 @@
 //! What a connection's user may do, asked wherever a request is about to run: at its dispatch and queueing (by the
 //! conditions), at EXEC once more, for what a script calls, for what waits.
 
-use crate::acl::log::Context;
+use crate::acl::log::{Context, Reason};
 use crate::acl::{Denied, PatternOption, User};
 use crate::command::spec::SortPattern;
 use crate::command::{self, Ctx, Handler};
 use crate::resp::{Error, Request, Result};
+use crate::server::admit::user::NO_KEY;
 use crate::server::client::session::Session;
-use crate::server::state::{Command, Server};
+use crate::server::state::{Command, Run, Server, TaskCtx};
 use std::sync::Arc;
 
 /// Why the user of a session may not run a request, if so; noted for the log.
@@ -42,6 +43,19 @@ const fn of_option(option: PatternOption) -> &'static str {
     }
 }
 
+/// Whether the user of a task may do something with a key, or with keys, that its request does not name as such.
+pub fn may_reach(ctx: &TaskCtx, key: &[u8], allows: impl Fn(&User) -> bool) -> Result {
+    let state = ctx.client.state.borrow();
+    match restricted(&state.session) {
+        Some(user) if !allows(user) => {
+            let context = if ctx.in_exec { Context::Multi } else { Context::TopLevel };
+            ctx.server.note_refused(ctx.client.id, &user.name, context, Reason::Key, key);
+            Err(NO_KEY)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What answers a queued command that may not run any more, in its place.
 pub fn refusal_in_exec(server: &Server, session: &Session, command: &Command, request: Request) -> Option<Handler> {
     let user = restricted(session)?;
@@ -68,8 +82,8 @@ fn get_pattern(_: &mut Ctx, _: Request) -> Result {
 }
 
 /// A handler that refuses, as the way a command runs.
-pub fn refusing(handler: Handler) -> crate::server::state::Run {
-    crate::server::state::Run::Data(command::Run::Key(handler))
+pub fn refusing(handler: Handler) -> Run {
+    Run::Data(command::Run::Key(handler))
 }
 
 macro_rules! changed {

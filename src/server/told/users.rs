@@ -12,11 +12,15 @@ use crate::shard::Shard;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Tells all shards, and returns when the last of them has taken the users over: from then on nobody may do anything that
-/// is not allowed any more. A connection that has brought this about itself still hears the answer.
+/// Tells all shards, and returns when the last of them has taken the users over, and what each had sent to others before is
+/// done: from then on nothing runs that is not allowed any more. A connection that has brought this about itself still hears
+/// the answer.
 pub async fn tell_all(server: &Server, caller: u64) {
-    let of_shard = move |shard: &Rc<Shard>| take_over(&Server::of(shard), caller);
-    server.shard.call_all(of_shard).await;
+    let of_shard = move |shard: Rc<Shard>| async move {
+        take_over(&Server::of(&shard), caller);
+        shard.call_all(|_| ()).await;
+    };
+    server.shard.call_all_later(of_shard).await;
 }
 
 /// Takes over what the users are now. (The newest are looked up here: of two changes at the same time all shards end with

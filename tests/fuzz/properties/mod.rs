@@ -6,6 +6,7 @@
 // The targets use one property each.
 #![allow(dead_code)]
 
+pub mod acl;
 pub mod config;
 pub mod log;
 pub mod meter;

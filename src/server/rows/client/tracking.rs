@@ -1,9 +1,9 @@
 //! CLIENT TRACKING and its kin.
 
 use crate::resp::{Error, Request, Result};
-use crate::server::admit::user::KEY;
 use crate::server::client::line::redirection;
 use crate::server::client::tracks::{Mode, Tracks};
+use crate::server::run::rights::may_reach;
 use crate::server::state::{Server, SessionCtx, TaskCtx};
 use crate::server::told::tracking;
 use std::collections::BTreeSet;
@@ -130,13 +130,9 @@ pub async fn tracking(ctx: TaskCtx) -> Result<Vec<u8>> {
     let options = Options::parse(&ctx, request).await?;
     if request.is(2, "on") {
         let (tracks, added) = options.tracks(ctx.client.state.borrow().session.tracks.as_deref())?;
-        {
-            // Who is told of changes learns the names of keys.
-            let state = ctx.client.state.borrow();
-            let user = state.session.user.as_ref();
-            if user.is_some_and(|user| !added.iter().all(|prefix| user.reads_prefix(prefix))) {
-                return Err(KEY);
-            }
+        // Who is told of changes learns the names of keys.
+        if options.broadcast {
+            added.iter().try_for_each(|prefix| may_reach(&ctx, prefix, |user| user.reads_prefix(prefix)))?;
         }
         tracking::start(&ctx.server, &ctx.client, tracks, added).await;
     } else if request.is(2, "off") {
