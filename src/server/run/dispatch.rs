@@ -164,9 +164,6 @@ fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Fo
 fn refuse_patterns(turn: &mut Turn, command: &Command, request: Request) -> Option<Progress> {
     let user = rights::restricted(turn.session).filter(|_| turn.session.multi.is_none())?;
     let error = rights::check_patterns(turn.server, user, command, request).err()?;
-    if !turn.replies.is_idle() {
-        return Some(Progress::NotYet);
-    }
     turn.session.last_command = command.full_name;
     count(turn);
     Some(turn.fail(command.id, error))
