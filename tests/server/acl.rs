@@ -8,3 +8,5 @@ mod ends;
 mod files;
 #[path = "acl/holes.rs"]
 mod holes;
+#[path = "acl/told.rs"]
+mod told;
