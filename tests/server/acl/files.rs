@@ -1,7 +1,7 @@
 //! Users that outlive the server: `user` lines, the ACL file, CONFIG REWRITE, and passwords of the configuration.
 
-use crate::common::server::start_and_fail;
-use crate::common::{Kind, Server, Value, bulk, error, have_tool, int, on_embers, on_every_server};
+use crate::common::server::{Port, start_and_fail};
+use crate::common::{Kind, Server, Value, bulk, error, have_tool, int, on_every_server};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -115,7 +115,6 @@ fn a_wrong_file_changes_nothing() {
 /// As Redis 7.4, and not as 7.0, which ends everybody who is not the default user.
 #[test]
 fn loading_ends_whose_user_is_gone_or_has_lost_channels() {
-    on_embers(&[], |_| ());
     for shards in [1, 3] {
         let folder = Folder::new();
         let text = "user anna on nopass +@all ~* &*\nuser berta on nopass +@all ~*\nuser carl on nopass +@all ~* &*\n";
@@ -142,47 +141,34 @@ fn loading_ends_whose_user_is_gone_or_has_lost_channels() {
 fn lines_of_a_configuration_are_users() {
     for kind in kinds() {
         let folder = Folder::new();
-        let text = "user anna on >a ~a* resetchannels +@read (~b* +set)\nuser default on >secret ~* +@all\n# end\n";
-        let file = folder.write("redis.conf", text);
-        let server = Server::start_with_file(kind, &[], folder.path("redis.conf").as_path(), "redis.conf");
+        let text =
+            "user anna on >a ~a* resetchannels +@read (~b* +set)\n# between\nuser berta on nopass +@all\nhz 10\n";
+        let path = folder.write("redis.conf", text);
+        let server = Server::start(kind, &[&path, "--requirepass", "secret"]);
         let mut client = server.client();
         assert!(client.call("PING").is_error());
         assert_eq!(client.call("AUTH wrong"), error("WRONGPASS invalid username-password pair or user is disabled."));
+        assert_eq!(client.call("AUTH anna a"), Value::ok());
+        assert!(client.call("SET b x") == Value::ok() && client.call("SET a x").is_error());
         assert_eq!(client.call("AUTH secret"), Value::ok());
-        assert_eq!(client.call("ACL USERS"), Value::bulks(&["anna", "default"]));
-        assert_eq!(client.call("ACL SETUSER berta on nopass &x"), Value::ok());
-        assert_eq!(client.call("ACL DELUSER anna"), int(1));
+        assert_eq!(client.call("ACL USERS"), Value::bulks(&["anna", "berta", "default"]));
+        assert_eq!(client.call("ACL SETUSER carl on nopass &x >hunter2"), Value::ok());
+        assert_eq!(client.call("ACL DELUSER berta"), int(1));
         assert_eq!(client.call("CONFIG REWRITE"), Value::ok());
-        drop(file);
-    }
-}
-
-#[test]
-fn a_rewritten_configuration_has_the_users() {
-    for shards in [1, 3] {
-        let folder = Folder::new();
-        let text = "port 0\nuser anna on >hunter2 ~a +get\n# between\nuser berta off\nhz 10\n";
-        let path = folder.write("redis.conf", text);
-        let server = Server::start(Kind::Ember { shards }, &[]);
-        let port = server.port().to_string();
-        drop(server);
-        fs::write(&path, text.replace("port 0", &format!("port {port}"))).unwrap();
-        let config = || emberdb::config::load(std::slice::from_ref(&path)).expect("valid");
-        let emberdb::config::Start::Run(config) = config() else { panic!("a configuration") };
-        assert_eq!(config.users.get().len(), 2);
-        // As the server does it, which knows what the words mean.
-        let table = emberdb::server::table();
-        let known = emberdb::server::users_at_start(&config, &table).expect("users");
-        known.declare(&config, &known.newest());
-        config.rewrite().expect("rewritten");
         let written = folder.read("redis.conf");
-        let hash = "f52fbd32b2b3b86ff88ef6c490628285f482af15ddcb29541f94bcf526a3f6c7";
-        let expected = format!(
-            "port {port}\nuser anna on #{hash} ~a resetchannels -@all +get\nuser berta off resetchannels -@all\n# between\nhz 10\n"
-        );
-        assert_eq!(written, expected);
-        config.rewrite().expect("rewritten");
-        assert_eq!(folder.read("redis.conf"), expected, "what holds stays");
+        let hash = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
+        let anna = format!("user anna on #{hash} ~a* resetchannels -@all +@read (~b* resetchannels -@all +set)\n");
+        assert!(written.contains(&anna), "{written}");
+        assert!(written.contains("\nuser carl on #") && !written.contains("berta") && !written.contains("hunter2"));
+        drop(server);
+        let server = Server::start(kind, &[&path]);
+        let mut client = server.client();
+        assert_eq!(client.call("AUTH secret"), Value::ok());
+        assert_eq!(client.call("AUTH carl hunter2"), Value::ok());
+        assert_eq!(client.call("AUTH default secret"), Value::ok());
+        assert_eq!(client.call("ACL USERS"), Value::bulks(&["anna", "carl", "default"]));
+        assert_eq!(client.call("CONFIG REWRITE"), Value::ok());
+        assert!(folder.read("redis.conf").contains(&anna));
     }
 }
 
@@ -214,10 +200,7 @@ fn users_stand_in_one_place() {
 }
 
 fn start_and_fail_with_file(kind: Kind, path: &str) -> String {
-    let port = crate::common::server::Port::claim();
-    let text = fs::read_to_string(path).unwrap();
-    fs::write(path, format!("port {}\n{text}", port.number())).unwrap();
-    start_and_fail(kind, port.number(), &["--include", path]).output
+    start_and_fail(kind, Port::claim().number(), &[path]).output
 }
 
 #[test]

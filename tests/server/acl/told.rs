@@ -123,7 +123,7 @@ fn who_has_not_said_who_he_is_may_say_it() {
             assert_eq!(client.call(line), no_auth, "{line}");
         }
         assert!(client.call("HELLO 3").text().starts_with("NOAUTH HELLO must be called"));
-        assert_eq!(client.call("AUTH x"), error(WRONG));
+        assert!(client.call("AUTH x").is_error());
         assert!(!client.call("HELLO 2 AUTH anna x").is_error());
         assert_eq!(client.call("ACL WHOAMI"), bulk("anna"));
         assert_eq!(client.call("AUTH anna wrong"), error(WRONG));
