@@ -38,6 +38,9 @@ impl<'q> Question<'q> {
     /// The indexes of its keys, and what is done with each.
     pub(super) fn keys(&self) -> &[(usize, Access)] {
         self.keys.get_or_init(|| {
+            if self.known.spec.keys.are_too_few(self.request) {
+                return SmallVec::new();
+            }
             let indexes = self.known.spec.keys.indexes(self.request).enumerate();
             let access = |nth| self.known.keys.of_nth(&self.known.spec, self.request, nth);
             indexes.filter(|(_, index)| *index < self.request.len()).map(|(nth, index)| (index, access(nth))).collect()

@@ -25,7 +25,7 @@ struct CommandRule {
 pub struct Selector {
     /// A bit for each command.
     allowed: Box<[u64]>,
-    /// All commands are allowed: no rule forbids one of them.
+    /// All commands are allowed, and no rule says more.
     all_commands: bool,
     /// What the rules start from: all commands, or none.
     starts_with_all: bool,
@@ -81,13 +81,13 @@ impl Selector {
                 let allows = *sign == b'+';
                 let commands = vocabulary.of_category(category).ok_or(RuleError::UnknownName)?;
                 commands.for_each(|index| self.set_command(vocabulary, index, allows));
-                self.note(allows, rule[1..].to_ascii_lowercase());
+                self.note(vocabulary, allows, rule[1..].to_ascii_lowercase());
             }
             [b'+', name @ ..] => return self.allow(vocabulary, name),
             [b'-', name @ ..] => {
                 let index = vocabulary.find(name).ok_or(RuleError::UnknownName)?;
                 self.set_command(vocabulary, index, false);
-                self.note(false, name.to_ascii_lowercase());
+                self.note(vocabulary, false, name.to_ascii_lowercase());
             }
             _ => return Err(RuleError::Syntax),
         }
@@ -135,7 +135,7 @@ impl Selector {
         let Some(bar) = name.iter().rposition(|byte| *byte == b'|') else {
             let index = vocabulary.find(name).ok_or(RuleError::UnknownName)?;
             self.set_command(vocabulary, index, true);
-            self.note(true, name.to_ascii_lowercase());
+            self.note(vocabulary, true, name.to_ascii_lowercase());
             return Ok(());
         };
         let (command, behind) = (&name[..bar], &name[bar + 1..]);
@@ -155,18 +155,23 @@ impl Selector {
             let subcommand = vocabulary.find(name).ok_or(RuleError::UnknownName)?;
             self.set_command(vocabulary, subcommand, true);
         }
-        self.note(true, name.to_ascii_lowercase());
+        self.note(vocabulary, true, name.to_ascii_lowercase());
         Ok(())
     }
 
-    /// Keeps a rule to be written. What it says anew is dropped: the same, and of a command what it groups.
-    fn note(&mut self, allows: bool, what: Vec<u8>) {
+    /// Keeps a rule to be written. What it says anew is dropped: the same, and of a command what it groups; and all rules
+    /// where they come to what was so before the first of them.
+    fn note(&mut self, vocabulary: &Vocabulary, allows: bool, what: Vec<u8>) {
         self.rules.retain(|rule| {
             let rest = rule.what.strip_prefix(&what[..]);
             !rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'|')))
         });
         self.rules.push(CommandRule { allows, what: what.into() });
-        self.all_commands = self.starts_with_all && self.rules.iter().all(|rule| rule.allows);
+        self.all_commands = false;
+        let is_as_before = (0..vocabulary.len()).all(|index| self.has_bit(index) == self.starts_with_all);
+        if is_as_before && (self.starts_with_all || self.first_args.is_empty()) {
+            self.set_commands(self.starts_with_all);
+        }
     }
 
     fn add_pattern(&mut self, pattern: &[u8], access: Access) -> Result<(), RuleError> {
@@ -315,8 +320,9 @@ fn parse_access(rest: &[u8]) -> Result<(Access, &[u8]), RuleError> {
             b'W' | b'w' if !access.write => access.write = true,
             // (A pattern without letters would allow nothing, and is what brought servers down: CVE-2024-31227.)
             b'~' if access != Access::default() => return Ok((access, &rest[at + 1..])),
-            _ => break,
+            _ => return Err(RuleError::Syntax),
         }
     }
-    Err(RuleError::Syntax)
+    // (That letters without a pattern stand for the empty one Redis takes, too.)
+    if access == Access::default() { Err(RuleError::Syntax) } else { Ok((access, b"")) }
 }

@@ -445,6 +445,12 @@ impl Keys {
         self.count == 0 || self.counted(request).is_some_and(|count| (1..=places).contains(&count))
     }
 
+    /// Whether an argument says that there are more keys than there can be: no command does anything then.
+    pub fn are_too_few(self, request: Request) -> bool {
+        let places = request.len().saturating_sub(self.first()) / self.step();
+        self.count > 0 && self.counted(request).is_some_and(|count| count > places)
+    }
+
     /// The indexes that COMMAND GETKEYS tells: what looks like a key by Redis's key specifications, which do not know the
     /// options before and behind it.
     pub fn told(self, request: Request) -> Vec<usize> {
