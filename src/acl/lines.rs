@@ -96,7 +96,7 @@ impl Users {
             let mut words = line.split(|byte| *byte == b' ');
             let (user, name) = (words.next(), words.next());
             let (Some(b"user"), Some(name)) = (user, name) else {
-                errors.add(&[place, b": should start with user keyword followed by the username. "]);
+                errors.add(&[place, b" should start with user keyword followed by the username. "]);
                 continue;
             };
             if !is_name(name) {

@@ -73,6 +73,9 @@ impl Selector {
             _ if is(["nocommands", "-@all"]) => self.set_commands(false),
             [b'~', pattern @ ..] => return self.add_pattern(pattern, Access { read: true, write: true }),
             [b'%', rest @ ..] => {
+                if self.all_keys {
+                    return Err(RuleError::KeysAfterAll);
+                }
                 let (access, pattern) = parse_access(rest)?;
                 return self.add_pattern(pattern, access);
             }
@@ -284,6 +287,8 @@ impl Selector {
             let letters: &[u8] = match known.access {
                 Access { read: true, write: false } => b"%R~",
                 Access { read: false, write: true } => b"%W~",
+                // (Behind `~*`, which Redis writes here, it would take no other pattern when it reads that again.)
+                _ if &*known.pattern == b"*" => b"%RW~",
                 _ => b"~",
             };
             [letters, &known.pattern].concat()

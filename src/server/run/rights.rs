@@ -98,4 +98,4 @@ macro_rules! changed {
 
 const NO_COMMAND: &str = changed!("no permission to execute the command or subcommand");
 const NO_KEYS: &str = changed!("no permission to touch the specified keys");
-const NO_CHANNELS: &str = changed!("no permission to access one of the channels used as arguments to the command");
+const NO_CHANNELS: &str = changed!("no permission to access one of the channels used as arguments");

@@ -8,10 +8,10 @@
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
-//! | `users.rs` | the users, and what they were refused |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `role.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
 //! | `busy.rs` | scripts that last |
+//! | `users.rs` | the users, and what they were refused |
 
 pub mod appending;
 pub mod busy;

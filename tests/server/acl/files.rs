@@ -89,7 +89,7 @@ fn a_wrong_file_changes_nothing() {
         let mut admin = server.client();
         let place = &file;
         for (text, expected) in [
-            ("nonsense\n", format!("{place}:1: should start with user keyword followed by the username. ")),
+            ("nonsense\n", format!("{place}:1 should start with user keyword followed by the username. ")),
             ("user a on\nuser a on\n", "WARNING: Duplicate user 'a' found on line 2. ".to_owned()),
             (
                 "user a on +nosuch\n",
@@ -161,6 +161,10 @@ fn lines_of_a_configuration_are_users() {
         assert!(written.contains(&anna), "{written}");
         assert!(written.contains("\nuser carl on #") && !written.contains("berta") && !written.contains("hunter2"));
         drop(server);
+        if !kind.is_ember() {
+            // (Its folder, in which it would start again, is gone.)
+            continue;
+        }
         let server = Server::start(kind, &[&path]);
         let mut client = server.client();
         assert_eq!(client.call("AUTH secret"), Value::ok());

@@ -15,7 +15,7 @@ const SAY_IT: [&str; 13] = [
     "CONFIG SET requirepass hunter2",
     "CONFIG SET nosuch x masterauth hunter2",
     "ACL SETUSER somebody >hunter2",
-    "acl setuser hunter2 on nopass",
+    "acl setuser hunter2 on nopass +@all",
     "ACL SETUSER default resetpass >hunter2 >hunter2",
     "CONFIG SET masterauth hunter2 masteruser hunter2",
     "HELLO 3 AUTH hunter2 hunter2 AUTH hunter2 hunter2",
