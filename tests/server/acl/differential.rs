@@ -71,7 +71,6 @@ const COMMANDS: &[&str] = &[
     "hset K f v",
     "hget K f",
     "object freq K",
-    "object refcount K",
     "pfadd K a",
     "pfmerge K K",
     "pfcount K K",
@@ -132,6 +131,7 @@ const COMMANDS: &[&str] = &[
 const ASKED: &[&str] = &[
     "subscribe C",
     "object encoding K",
+    "object refcount K",
     "subscribe C C",
     "psubscribe C C",
     "ssubscribe C",
