@@ -63,14 +63,14 @@ impl Selector {
 
     /// One more rule.
     pub fn apply(&mut self, vocabulary: &Vocabulary, rule: &[u8]) -> Result<(), RuleError> {
-        let is = |words: [&str; 2]| words.iter().any(|word| rule.eq_ignore_ascii_case(word.as_bytes()));
+        let is = |words: &[&str]| words.iter().any(|word| rule.eq_ignore_ascii_case(word.as_bytes()));
         match rule {
-            _ if is(["allkeys", "~*"]) => self.set_keys(true),
-            _ if is(["resetkeys", "resetkeys"]) => self.set_keys(false),
-            _ if is(["allchannels", "&*"]) => self.set_channels(true),
-            _ if is(["resetchannels", "resetchannels"]) => self.set_channels(false),
-            _ if is(["allcommands", "+@all"]) => self.set_commands(true),
-            _ if is(["nocommands", "-@all"]) => self.set_commands(false),
+            _ if is(&["allkeys", "~*"]) => self.set_keys(true),
+            _ if is(&["resetkeys"]) => self.set_keys(false),
+            _ if is(&["allchannels", "&*"]) => self.set_channels(true),
+            _ if is(&["resetchannels"]) => self.set_channels(false),
+            _ if is(&["allcommands", "+@all"]) => self.set_commands(true),
+            _ if is(&["nocommands", "-@all"]) => self.set_commands(false),
             [b'~', pattern @ ..] => return self.add_pattern(pattern, Access { read: true, write: true }),
             [b'%', rest @ ..] => {
                 if self.all_keys {

@@ -17,6 +17,7 @@ use crate::server::told::users::tell_all;
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::Read;
+use std::sync::{Mutex, PoisonError};
 
 const OPEN: u32 = NO_SCRIPT | LOADING | STALE;
 
@@ -182,6 +183,9 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
+/// Held while the file is written, so that of two the later one has the newer users.
+static SAVING: Mutex<()> = Mutex::new(());
+
 async fn save(ctx: TaskCtx) -> Result<Vec<u8>> {
     let path = ctx.server.shard.config().aclfile.clone();
     if path.is_empty() {
@@ -189,7 +193,8 @@ async fn save(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     let global = ctx.server.global.clone();
     let written = ctx.server.transport.beside(move || {
-        global.users.while_unchanged(|users| acl_file::write(&path, users).map_err(|error| error.to_string()))
+        let _alone = SAVING.lock().unwrap_or_else(PoisonError::into_inner);
+        acl_file::write(&path, &global.users.newest()).map_err(|error| error.to_string())
     });
     match written.await.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(()) => Ok(ctx.reply(|reply| reply.ok())),

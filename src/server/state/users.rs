@@ -43,11 +43,6 @@ impl KnownUsers {
         Ok(done)
     }
 
-    /// Does something with the newest users while nobody changes them.
-    pub fn while_unchanged<R>(&self, work: impl FnOnce(&Users) -> R) -> R {
-        work(&self.newest.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// What the configuration would have to say.
     pub fn declare(&self, config: &Config, users: &Users) {
         let is_in_file = !config.aclfile.is_empty();

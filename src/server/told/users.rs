@@ -2,7 +2,8 @@
 //! theirs any more, or whose command waits for what they may not have.
 
 use super::output::close_now;
-use crate::acl::{Denied, User, Users};
+use crate::acl::log::Context;
+use crate::acl::{User, Users};
 use crate::server::client::ClientRef;
 use crate::server::client::session::{Close, Session};
 use crate::server::client::tracks::Mode;
@@ -79,13 +80,6 @@ fn end_wait(server: &Server, client: u64, user: &User) {
     let checked = user.check(&server.global.users.vocabulary, *command, request.as_request());
     let Err(denied) = checked else { return };
     if blocked.finish(End::Denied(denied)) {
-        note(server, client, user, denied, &blocked);
-    }
-}
-
-fn note(server: &Server, client: u64, user: &User, denied: Denied, blocked: &crate::server::state::waits::Blocked) {
-    if let Some((command, request)) = &blocked.asked {
-        let context = crate::acl::log::Context::TopLevel;
-        server.note_denied((client, &user.name), context, denied, (*command, request.as_request()));
+        server.note_denied((client, &user.name), Context::TopLevel, denied, (*command, request.as_request()));
     }
 }
