@@ -42,7 +42,7 @@
 //! - a change to what is deleted when: `expiry/cycle.rs`; to when it runs: `shard/expire.rs`
 //! - what is one moment on several shards: `shard/transactions/`, with its argument and its locks; which commands are:
 //!   their row's [`command::Run`]; MULTI and EXEC: `server/run/exec.rs`
-//! - what rules of users mean: `acl/`; where they are asked: `server/admit/user.rs`; who changes them: `server/rows/acl/`
+//! - what rules of users mean: `acl/`; where they are asked: `server/admit/user.rs`; who changes them: `server/rows/acl.rs`
 //! - whether a command may run now: a condition is a file of `server/admit/`; how it runs: a file of `server/run/`
 //! - what the server tells of itself, by INFO and as metrics: `server/facts/`
 //! - what the journal is told of a command: the command itself; where that would do something else elsewhere or later,

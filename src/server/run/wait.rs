@@ -7,9 +7,11 @@
 
 use super::atomic;
 use super::coordinate::across_of;
+use super::rights;
 use super::split::{self, Routes};
 use super::task::{Call, spawn};
 use super::turn::{Progress, Turn};
+use crate::acl::log::Context;
 use crate::clock::{Now, store_us};
 use crate::command::blocking::{Blocking, Wait as Timeout};
 use crate::command::{self, Across, OwnedRequest, without_repeats};
@@ -204,6 +206,7 @@ impl Wait {
         if !if called { claim.answer_call() } else { claim.take() } {
             return Ok(Vec::new());
         }
+        self.check_rights()?;
         transaction.remember(self.at, self.request.as_request()).await;
         // Who is served has missed already, and is no further hit, as in Redis.
         let touch = if called { self.at.touch.uncounted() } else { self.at.touch };
@@ -215,6 +218,7 @@ impl Wait {
             return Ok(bytes);
         }
         if called {
+            self.check_rights()?;
             claim.give_back();
             self.on_each_key(Shard::wait_again);
             self.let_pushes_pass();
@@ -230,11 +234,23 @@ impl Wait {
             let line_up = self.line_up(indexes.clone());
             transaction.on(*target, line_up).await;
         }
+        self.check_rights()?;
         claim.give_back();
         self.client.state.borrow_mut().flow.blocked = true;
         // It is read on from now, see `may_read`.
         self.let_pushes_pass();
         Ok(bytes)
+    }
+
+    /// Its user may have lost rights while it had the claim, when whoever took them away could not end the wait.
+    fn check_rights(&self) -> Result {
+        let state = self.client.state.borrow();
+        let Some(user) = rights::restricted(&state.session) else { return Ok(()) };
+        let (command, request) = (self.server.table.get(self.at.command), self.request.as_request());
+        match rights::denied(&self.server, (self.client.id, user), Context::TopLevel, command, request) {
+            Some(denied) => Err(no_permission(command.full_name, denied)),
+            None => Ok(()),
+        }
     }
 
     /// Nothing is behind the reply that is waited for but what was pushed, which does not wait.
