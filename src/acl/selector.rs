@@ -44,7 +44,7 @@ impl Selector {
     /// One that allows nothing, channels perhaps excepted.
     pub fn new(vocabulary: &Vocabulary, all_channels: bool) -> Selector {
         Selector {
-            allowed: vec![0; vocabulary.len().div_ceil(WORD_BITS)].into(),
+            allowed: vec![0; vocabulary.count().div_ceil(WORD_BITS)].into(),
             all_commands: false,
             starts_with_all: false,
             rules: Vec::new(),
@@ -171,7 +171,7 @@ impl Selector {
         });
         self.rules.push(CommandRule { allows, what: what.into() });
         self.all_commands = false;
-        let is_as_before = (0..vocabulary.len()).all(|index| self.has_bit(index) == self.starts_with_all);
+        let is_as_before = (0..vocabulary.count()).all(|index| self.has_bit(index) == self.starts_with_all);
         if is_as_before && (self.starts_with_all || self.first_args.is_empty()) {
             self.set_commands(self.starts_with_all);
         }

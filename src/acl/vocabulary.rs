@@ -34,7 +34,7 @@ impl Vocabulary {
     }
 
     /// How many commands there are, subcommands included.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.commands.len()
     }
 
@@ -55,7 +55,7 @@ impl Vocabulary {
     /// The numbers of the commands of a category, which is named without its `@`.
     pub fn of_category(&self, name: &[u8]) -> Option<impl Iterator<Item = usize>> {
         let bit = CATEGORIES.iter().position(|category| category.as_bytes()[1..].eq_ignore_ascii_case(name))?;
-        Some((0..self.len()).filter(move |index| self.commands[*index].categories & 1 << bit != 0))
+        Some((0..self.count()).filter(move |index| self.commands[*index].categories & 1 << bit != 0))
     }
 }
 

@@ -243,7 +243,8 @@ fn prefetch(shard: &Shard, commands: &[Planned]) {
 fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut Turn) {
     let server = turn.server;
     let shard = &server.shard;
-    let at = At { hash: first_hash(&planned.routes), db: planned.db, ..turn.at(planned.command) };
+    // (In the connection's database: a SELECT before it may have been refused.)
+    let at = At { hash: first_hash(&planned.routes), ..turn.at(planned.command) };
     let (meter, is_quick) = (&shard.meter, shard.is_quick(at));
     if !is_quick {
         meter.begin();

@@ -37,15 +37,14 @@ pub struct ExecSteps {
 pub struct StepCommand {
     command: CommandId,
     run: Run,
-    db: usize,
     routes: FewRoutes,
     request: OwnedRequest,
 }
 
 impl StepCommand {
     pub fn of(planned: Planned, multi: &Multi) -> StepCommand {
-        let Planned { command, run, queued, db, routes } = planned;
-        StepCommand { command: command.id, run, db, routes, request: OwnedRequest::of(multi.request(queued)) }
+        let Planned { command, run, queued, routes, .. } = planned;
+        StepCommand { command: command.id, run, routes, request: OwnedRequest::of(multi.request(queued)) }
     }
 }
 
@@ -101,16 +100,17 @@ impl ExecSteps {
 
     async fn command(
         &self,
-        StepCommand { command, run, db, routes, request }: StepCommand,
+        StepCommand { command, run, routes, request }: StepCommand,
         (transaction, now): (Option<&Rc<Transaction>>, Now),
         out: &mut Vec<u8>,
         ns: Rc<Cell<u64>>,
     ) -> Result {
         let (server, shard) = (&self.server, &self.server.shard);
         let command = server.table.get(command);
-        let refusal = {
+        let (refusal, db) = {
             let session = &self.client.state.borrow().session;
-            rights::refusal_in_exec(server, session, command, request.as_request())
+            // (A SELECT before it may have been refused: its database is the connection's.)
+            (rights::refusal_in_exec(server, session, command, request.as_request()), session.db)
         };
         match refusal.map_or(run, rights::refusing) {
             // It would take part in what nobody takes it out of again.

@@ -243,3 +243,31 @@ fn scripts_have_the_rights_of_who_calls_them() {
         assert_eq!(contexts.iter().filter(|context| *context == "lua").count(), 2, "{contexts:?}");
     });
 }
+
+#[test]
+fn who_may_not_choose_a_database_stays_in_his() {
+    on_every_server(&[], |server| {
+        for own in ["a a", "a b c d", "a {a}1 z"] {
+            set_user(server, "anna reset on nopass ~* &* +@all");
+            set_user(server, "berta reset on nopass ~* &* +@all -select");
+            let mut anna = server.client();
+            anna.call("AUTH anna x");
+            anna.call("MULTI");
+            anna.call("SELECT 1");
+            own.split(' ').for_each(|key| assert_eq!(anna.call(&format!("SET {key} 1")).text(), "QUEUED"));
+            set_user(server, "anna -select");
+            assert!(anna.call("EXEC").items()[0].is_error());
+            // Another user may become less within the transaction.
+            set_user(server, "anna +select");
+            anna.call("MULTI");
+            for line in ["AUTH berta x", "SELECT 1", "SET later 1", "SORT later BY w_*", "GET later"] {
+                assert_eq!(anna.call(line).text(), "QUEUED");
+            }
+            let reply = anna.call("EXEC");
+            assert!(reply.items()[1].is_error() && reply.items()[4] == bulk("1"), "{reply:?}");
+            let mut admin = server.client();
+            admin.call("SELECT 1");
+            assert_eq!(admin.call("DBSIZE"), int(0), "{own}");
+        }
+    });
+}
