@@ -11,9 +11,12 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedCipherSuite};
+use rustls::{
+    CipherSuite, CipherSuiteCommon, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedCipherSuite,
+    Tls12CipherSuite,
+};
 use sha2::{Digest, Sha256};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What is served now.
@@ -216,7 +219,8 @@ fn verifier(
 
 /// The ciphers that are wanted, in that order.
 fn provider(settings: &config::Tls) -> CryptoProvider {
-    let provider = ring::default_provider();
+    let mut provider = ring::default_provider();
+    provider.cipher_suites = LASTING.clone();
     let chosen = |ciphers: &Ciphers, is_13: bool| -> Vec<SupportedCipherSuite> {
         let all = provider.cipher_suites.iter().filter(|suite| suite.tls13().is_some() == is_13);
         if ciphers.names.is_empty() {
@@ -229,6 +233,22 @@ fn provider(settings: &config::Tls) -> CryptoProvider {
     suites.extend(chosen(&settings.ciphers, false));
     CryptoProvider { cipher_suites: suites, ..provider }
 }
+
+/// A connection may send so many records. rustls ends one of TLS 1.2, whose keys do not change, after 2^24, which is a bound for
+/// records of 16 KiB; replies are mostly a hundredth of that, and other servers have no bound. (TLS 1.3 takes new keys then.)
+const RECORDS_MAX: u64 = 1 << 36;
+
+/// The ciphers, with that bound.
+static LASTING: LazyLock<Vec<SupportedCipherSuite>> = LazyLock::new(|| {
+    let lasting = |suite: SupportedCipherSuite| match suite {
+        SupportedCipherSuite::Tls12(suite) => {
+            let common = CipherSuiteCommon { confidentiality_limit: RECORDS_MAX, ..suite.common };
+            SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite { common, ..*suite })))
+        }
+        of_tls_13 => of_tls_13,
+    };
+    ring::default_provider().cipher_suites.into_iter().map(lasting).collect()
+});
 
 /// The cipher that OpenSSL calls so.
 fn suite_of(name: &str) -> CipherSuite {

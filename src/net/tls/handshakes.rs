@@ -23,6 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Connections that wait for a thread to take them; others wait in the backlog.
 const ARRIVALS: usize = 64;
+/// So many of those who have come begin in one turn: each costs a signature, for which others would have to wait who are in the
+/// middle of theirs.
+const WELCOMED: usize = 4;
+/// For so long nobody goes for those who have come later, and these wait.
+const SPARED: Duration = Duration::from_secs(1);
 /// More threads than these would be in the way of the shards.
 const THREADS_MAX: usize = 4;
 /// What the system is asked for: where the cores are busy a shard has about three times as much of one as a thread here.
@@ -124,8 +129,14 @@ impl<F: Fn(Shaken) -> bool> Thread<F> {
         let _ = rustix::process::nice(NICENESS);
         let mut events = Events::with_capacity(ARRIVALS);
         let mut look_at = Instant::now();
+        // Somebody who has come may wait.
+        let mut are_waiting = false;
         loop {
-            let wait = (!self.pending.is_empty()).then_some(LOOK_EVERY);
+            let wait = match (are_waiting && self.pending.len() < self.pending_max, self.pending.is_empty()) {
+                (true, _) => Some(Duration::ZERO),
+                (false, false) => Some(LOOK_EVERY),
+                (false, true) => None,
+            };
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
                     log::warning(format_args!("No more handshakes of TLS are done: {error}"));
@@ -135,9 +146,15 @@ impl<F: Fn(Shaken) -> bool> Thread<F> {
             }
             for event in &events {
                 let Token(key) = event.token();
-                let goes_on = if event.token() == WAKE { self.welcome() } else { self.go_on(key) };
-                if !goes_on {
+                are_waiting |= event.token() == WAKE;
+                if event.token() != WAKE && !self.go_on(key) {
                     return;
+                }
+            }
+            if are_waiting {
+                match self.welcome() {
+                    Some(more) => are_waiting = more,
+                    None => return,
                 }
             }
             let now = Instant::now();
@@ -148,26 +165,39 @@ impl<F: Fn(Shaken) -> bool> Thread<F> {
         }
     }
 
-    /// Takes those who have come; whether there may be more.
-    fn welcome(&mut self) -> bool {
-        loop {
+    /// Takes some of those who have come; whether there may be more, or none where nobody comes any more.
+    fn welcome(&mut self) -> Option<bool> {
+        for _ in 0..WELCOMED {
+            if !self.make_room()? {
+                return Some(true);
+            }
             match self.arrivals.try_recv() {
-                Ok(stream) => {
-                    if !self.begin(stream) {
-                        return false;
-                    }
-                }
-                Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) => return false,
+                Ok(stream) => self.begin(stream).then_some(())?,
+                Err(TryRecvError::Empty) => return Some(false),
+                Err(TryRecvError::Disconnected) => return None,
             }
         }
+        Some(true)
+    }
+
+    /// Whether another one can begin; none where nobody wants those that are over.
+    fn make_room(&mut self) -> Option<bool> {
+        if self.pending.len() < self.pending_max {
+            return Some(true);
+        }
+        let oldest = self.pending.iter().min_by_key(|(_, pending)| pending.until).map(|(key, _)| key)?;
+        // (It may lack no more than a look.)
+        self.go_on(oldest).then_some(())?;
+        if let Some(pending) = self.pending.get(oldest) {
+            if pending.until > Instant::now() + PATIENCE - SPARED {
+                return Some(false);
+            }
+            self.pending.remove(oldest);
+        }
+        Some(true)
     }
 
     fn begin(&mut self, stream: std::net::TcpStream) -> bool {
-        if self.pending.len() >= self.pending_max {
-            let oldest = self.pending.iter().min_by_key(|(_, pending)| pending.until).map(|(key, _)| key);
-            oldest.map(|key| self.pending.remove(key));
-        }
         let layer = match Layer::new(self.tls.server_config()) {
             Ok(layer) => layer,
             Err(error) => {
