@@ -82,7 +82,7 @@ fn users_are_written_as_redis_writes_them() {
         ("%R %WR", "off ~ resetchannels -@all"),
         ("+object|freq +object", "off resetchannels -@all +object"),
         ("+object -object|freq", "off resetchannels -@all +object -object|freq"),
-        ("+@read +get -@READ +set", "off resetchannels -@all +get -@read +set"),
+        ("+@read +get -@READ +set", "off resetchannels -@all +set"),
         ("+publish|A +publish|a", "off resetchannels -@all +publish|a"),
         (
             "+get (+set ~b) ( +del )",
@@ -376,10 +376,11 @@ proptest! {
             let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
             let mut again = User::new(&world.vocabulary, 1, b"anna", false);
             prop_assert_eq!(again.modify(&world.vocabulary, &words[2..], false), Ok(()));
-            prop_assert_eq!(again.words(), user.words(), "{}", String::from_utf8_lossy(&line));
-            prop_assert_eq!(&again, &user, "{}", String::from_utf8_lossy(&line));
+            // (Rules that come to nothing go one by one: the words may be fewer the second time.)
+            let same = |user: &User| user.clone().without_words();
+            prop_assert_eq!(same(&again), same(&user), "{}", String::from_utf8_lossy(&line));
             let users = Users::from_file(&world.vocabulary, ("f", &line), &Users::new(&world.vocabulary), false).unwrap();
-            prop_assert_eq!(users.get(b"anna").unwrap().words(), user.words());
+            prop_assert_eq!(users.get(b"anna").unwrap().words(), again.words());
             Ok(())
         })?;
     }
