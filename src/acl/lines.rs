@@ -1,6 +1,6 @@
 //! Users as the configuration (`user` lines) and the ACL file have them.
 
-use super::rule::{ModifierError, RuleError, is_name, join_selectors};
+use super::rule::{RuleError, is_name, join_selectors};
 use super::user::User;
 use super::users::{DEFAULT, Users};
 use super::vocabulary::Vocabulary;
@@ -167,23 +167,20 @@ fn read_rules(
     };
     let mut has_failed = false;
     for rule in rules {
-        match user.modify(vocabulary, &[&rule], all_channels) {
+        match user.apply(vocabulary, &rule, all_channels) {
             Ok(()) => {}
-            Err(ModifierError::Rule { error: error @ RuleError::UnknownName, .. }) => {
+            Err(error @ RuleError::UnknownName) => {
                 let text = error.to_string();
                 errors.add(&[place, b": Error in applying operation '", &rule, b"': ", text.as_bytes(), b". "]);
             }
             Err(_) if has_failed => {}
-            Err(ModifierError::Rule { error, .. }) => {
+            Err(error) => {
                 has_failed = true;
                 errors.add(&[place, b": ", error.to_string().as_bytes(), b". "]);
             }
-            Err(ModifierError::Unmatched(_)) => {
-                has_failed = true;
-                errors.add(&[place, b": ", RuleError::Syntax.to_string().as_bytes(), b". "]);
-            }
         }
     }
+    user.settle();
 }
 
 fn trim<'a>(mut bytes: &'a [u8], blanks: &[u8]) -> &'a [u8] {

@@ -51,9 +51,11 @@ impl ModifierError {
 
     /// For a log, which no password goes to.
     pub fn for_log(&self) -> String {
+        // (A word without a sign may be a password that lacks one.)
         let shown = |rule: &[u8]| match rule.first() {
-            Some(sign @ (b'>' | b'<' | b'#' | b'!')) => format!("{}(redacted)", char::from(*sign)),
-            _ => String::from_utf8_lossy(rule).into_owned(),
+            Some(b'+' | b'-' | b'~' | b'%' | b'&' | b'@') => String::from_utf8_lossy(rule).into_owned(),
+            Some(sign @ (b'>' | b'<' | b'#' | b'!' | b'(')) => format!("{}(redacted)", char::from(*sign)),
+            _ => "(redacted)".to_owned(),
         };
         match self {
             ModifierError::Unmatched(start) => format!("'{}': Unmatched parenthesis", shown(start)),

@@ -73,7 +73,8 @@ impl User {
         user
     }
 
-    fn settle(&mut self) {
+    /// To be called when all rules are applied.
+    pub(super) fn settle(&mut self) {
         let is_unrestricted = self.every_selector().any(Selector::allows_everything);
         self.is_unrestricted = is_unrestricted;
     }
@@ -96,7 +97,8 @@ impl User {
         Ok(())
     }
 
-    fn apply(&mut self, vocabulary: &Vocabulary, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
+    /// Applies one rule; nothing of it where it is refused.
+    pub(super) fn apply(&mut self, vocabulary: &Vocabulary, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
         match (rule.to_ascii_lowercase().as_slice(), rule) {
             (b"", _) => {}
             (b"on", _) => self.is_on = true,
@@ -189,6 +191,11 @@ impl User {
         let given = Hash::of(password);
         let found = self.passwords.iter().fold(false, |found, known| found | known.is(given));
         if self.no_password || found { Login::Welcome } else { Login::Refused }
+    }
+
+    /// Whether there are requests to a command that the user may make.
+    pub fn may_run(&self, vocabulary: &Vocabulary, name: &[u8]) -> bool {
+        vocabulary.find(name).is_some_and(|index| self.every_selector().any(|selector| selector.has_command(index)))
     }
 
     /// Whether it may run a request: that one selector allows all of it.

@@ -57,7 +57,6 @@ mod version;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
 pub use directive::{Directive, Group};
@@ -242,17 +241,6 @@ pub struct Limits {
 const REPLY_BYTES_MAX: usize = 1 << 30;
 
 impl Config {
-    /// Whether this is the password. Compares in a time that depends on the length of what was given, not on where it differs.
-    pub fn is_password(&self, given: &[u8]) -> bool {
-        let secret = self.requirepass.as_bytes();
-        let mut differing = given.len() ^ secret.len();
-        for (index, byte) in given.iter().enumerate() {
-            let expected = secret.get(index).copied().unwrap_or_default();
-            differing |= usize::from(black_box(byte ^ expected));
-        }
-        differing == 0
-    }
-
     /// The limits as far as they can be followed: the members of a pack are counted in 16 bits, and a reply that
     /// no connection may have to read is not written.
     pub fn feasible_limits(&self) -> Limits {
@@ -515,15 +503,6 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_the_whole_password_is_the_password() {
-        let config = Config { requirepass: "secret".to_owned(), ..Config::default() };
-        assert!(config.is_password(b"secret"));
-        for given in [&b""[..], b"s", b"secre", b"secreT", b"Secret", b"secret\0", b"secretsecret"] {
-            assert!(!config.is_password(given), "{given:?}");
-        }
-    }
 
     fn value(config: &Config, name: &str) -> String {
         let found = config.get(|candidate| candidate == name);

@@ -4,6 +4,7 @@
 use super::facts::{self, metrics};
 use super::state::Server;
 use super::state::global::Global;
+use crate::acl::{Login, User};
 use crate::net::http::{self, Asked, Page};
 use crate::net::{ListenerKind, next_from_outside};
 use base64::Engine;
@@ -83,7 +84,10 @@ impl Pages {
         match asked.path {
             "/metrics" if !self.may_read(asked) => Page {
                 headers: "WWW-Authenticate: Basic realm=\"EmberDB\"\r\n",
-                ..Page::text(401, "Say the password (requirepass), as basic or bearer authentication.\n")
+                ..Page::text(
+                    401,
+                    "Say the password (requirepass), or a user and a password, as basic or bearer authentication.\n",
+                )
             },
             "/metrics" => self.metrics(),
             "/healthz" => self.health(),
@@ -92,9 +96,13 @@ impl Pages {
         }
     }
 
+    /// Whether somebody may have the metrics: whoever says the default user's password, or the name and the password of a user
+    /// who may run INFO.
     fn may_read(&self, asked: &Asked) -> bool {
-        let config = self.global.config();
-        if config.requirepass.is_empty() {
+        let known = &self.global.users;
+        let users = known.newest();
+        let default = users.default_user();
+        if default.is_for_everybody() {
             return true;
         }
         let Some(authorization) = asked.authorization else { return false };
@@ -102,12 +110,18 @@ impl Pages {
             Some(end) => (&authorization[..end], authorization[end..].trim_ascii()),
             None => return false,
         };
+        let is_welcome = |user: &User, password: &[u8]| user.log_in(password) == Login::Welcome;
         if scheme.eq_ignore_ascii_case(b"bearer") {
-            return config.is_password(credentials);
+            return is_welcome(default, credentials);
         }
         let Ok(pair) = BASE64_STANDARD.decode(credentials) else { return false };
-        let password = pair.iter().position(|byte| *byte == b':').map(|colon| &pair[colon + 1..]);
-        scheme.eq_ignore_ascii_case(b"basic") && password.is_some_and(|password| config.is_password(password))
+        let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
+        let (name, password) = (&pair[..colon], &pair[colon + 1..]);
+        let is_allowed = match users.get(name).filter(|user| user.id != default.id) {
+            Some(user) => is_welcome(user, password) && user.may_run(&known.vocabulary, b"info"),
+            None => is_welcome(default, password),
+        };
+        scheme.eq_ignore_ascii_case(b"basic") && is_allowed
     }
 
     fn metrics(&mut self) -> Page {

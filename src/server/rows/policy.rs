@@ -39,6 +39,8 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     if let Some(events) = &policy.events {
         let may_write = |user: &User| user.writes(events.key.as_bytes());
         may_reach(&ctx, events.key.as_bytes(), may_write)?;
+        // The stream tells of every key with the prefix.
+        may_reach(&ctx, prefix.as_bytes(), |user: &User| user.reads_prefix(prefix.as_bytes()))?;
     }
     if applies && ctx.in_exec {
         // The transaction may hold keys that this would have to wait for.

@@ -47,7 +47,12 @@ fn tell(server: &Server, users: &Users, client: &ClientRef) -> bool {
     let mut state = client.state.borrow_mut();
     let session = &mut state.session;
     let Some(before) = &session.user else { return true };
-    let Some(now) = users.get(&before.name).filter(|now| now.id == before.id) else { return false };
+    let Some(now) = users.get(&before.name).filter(|now| now.id == before.id) else {
+        // What is under way, and asks again, finds that nothing is allowed any more.
+        let nothing = User::new(&server.global.users.vocabulary, before.id, &before.name, false);
+        session.set_user(Arc::new(nothing));
+        return false;
+    };
     if Arc::ptr_eq(now, before) {
         return true;
     }

@@ -37,15 +37,18 @@ impl Sleeper {
     /// To be called by the thread: returns when it was called since this returned last, or after so long.
     pub fn sleep(&self, at_most: Option<Duration>) {
         self.thread.get_or_init(std::thread::current);
-        self.sleeps.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        while !self.is_called.load(Ordering::Relaxed) {
+        loop {
+            // (It may be woken for nothing, by a call that it has seen already, which has taken this back.)
+            self.sleeps.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if self.is_called.load(Ordering::Relaxed) {
+                break;
+            }
             match at_most {
                 Some(at_most) => {
                     std::thread::park_timeout(at_most);
                     break;
                 }
-                // (It may be woken for nothing.)
                 None => std::thread::park(),
             }
         }
