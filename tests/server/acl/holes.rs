@@ -259,13 +259,14 @@ fn prefixes_and_streams_of_policies_are_keys() {
             ("CLIENT TRACKING ON BCAST PREFIX r:", true),
             ("CLIENT TRACKING OFF", true),
             ("CLIENT TRACKING ON", true),
-            ("EXPIRY POLICY SET p: 1h EVENTS r:stream", false),
-            ("EXPIRY POLICY SET p: 1h EVENTS w:stream", true),
+            ("EXPIRY POLICY SET r: 1h EVENTS r:stream", false),
+            ("EXPIRY POLICY SET p: 1h EVENTS w:stream", false),
+            ("EXPIRY POLICY SET r: 1h EVENTS w:stream", true),
             ("EXPIRY POLICY SET p: 1h", true),
         ] {
             let reply = client.call(line);
             assert_eq!(reply == error(NO_KEYS), !allowed, "{line}: {reply:?}");
-            assert!(allowed == !reply.is_error(), "{line}: {reply:?}");
+            assert_eq!(reply.is_error(), !allowed, "{line}: {reply:?}");
         }
         let mut tracking = server.client3();
         tracking.call("AUTH anna x");
