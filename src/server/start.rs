@@ -147,6 +147,8 @@ impl Front for Server {
 
     fn journaled(&self, records: Vec<Record>) {
         self.logging.take_in(records);
+        // Where nothing else comes, as behind deaths, the turn has to end all the same.
+        self.shard.end_turn_soon();
     }
 
     fn leaves(&self) {
