@@ -12,6 +12,12 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+/// Why something that the system was asked for has failed, without the number that Rust adds.
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_owned()
+}
+
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Notice as u8);
 /// To the thread that writes, when there is one.
 static WRITER: OnceLock<SyncSender<Entry>> = OnceLock::new();

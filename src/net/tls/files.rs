@@ -1,5 +1,6 @@
 //! Certificates and keys, as they are read from files.
 
+use crate::observe::log;
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use pkcs8::der::SecretDocument;
 use rustls::pki_types::pem::{self, PemObject};
@@ -48,7 +49,7 @@ pub(super) const VERSION_ADVICE: &str = "it is an X.509 certificate of version 1
 /// The certificates of a file, the server's own first.
 pub(super) fn chain(file: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |reason: String| TlsError::Certificate { file: file.to_owned(), reason };
-    let chain = read(Path::new(file)).map_err(|error| failed(os_reason(&error)))?;
+    let chain = read(Path::new(file)).map_err(|error| failed(log::reason(&error)))?;
     let chain = certificates(&chain).map_err(|error| failed(pem_reason(&error)))?;
     if chain.is_empty() { Err(failed("there is no certificate in it (PEM)".to_owned())) } else { Ok(chain) }
 }
@@ -56,7 +57,7 @@ pub(super) fn chain(file: &str) -> Result<Vec<CertificateDer<'static>>, TlsError
 /// The first private key of a file, decrypted with the password where it is encrypted.
 pub(super) fn key(file: &str, password: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
     let failed = |reason: &str| TlsError::Key { file: file.to_owned(), reason: reason.to_owned() };
-    let text = read(Path::new(file)).map_err(|error| failed(&os_reason(&error)))?;
+    let text = read(Path::new(file)).map_err(|error| failed(&log::reason(&error)))?;
     match PrivateKeyDer::from_pem_slice(&text) {
         Ok(_) if contains(&text, b"Proc-Type: 4,ENCRYPTED") => Err(failed(OLD_ENCRYPTION)),
         Ok(key) => Ok(key),
@@ -99,14 +100,14 @@ pub(super) fn authorities(file: &str, folder: &str) -> Result<Vec<CertificateDer
     let failed = |of: &str, reason: String| TlsError::Authorities { file: of.to_owned(), reason };
     let mut found = Vec::new();
     if !file.is_empty() {
-        let text = read(Path::new(file)).map_err(|error| failed(file, os_reason(&error)))?;
+        let text = read(Path::new(file)).map_err(|error| failed(file, log::reason(&error)))?;
         found = certificates(&text).map_err(|error| failed(file, pem_reason(&error)))?;
         if found.is_empty() {
             return Err(failed(file, "there is no certificate in it (PEM)".to_owned()));
         }
     }
     if !folder.is_empty() {
-        let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, os_reason(&error)))?;
+        let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, log::reason(&error)))?;
         let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
         paths.sort();
         // Other files may lie there, and links to the same ones (openssl rehash).
@@ -136,12 +137,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
     memchr::memmem::find(text, part).is_some()
-}
-
-fn os_reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    // The number of the error is Rust's addition.
-    text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_owned()
 }
 
 fn pem_reason(error: &pem::Error) -> String {

@@ -54,9 +54,3 @@ pub mod manifest;
 mod pieces;
 pub mod reading;
 pub mod steps;
-
-/// Why something on the disk has failed, without the number that Rust adds.
-pub fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_owned()
-}

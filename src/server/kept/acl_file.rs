@@ -51,12 +51,7 @@ pub fn has_all_channels(config: &Config) -> bool {
 
 /// The users of an ACL file.
 pub fn read(vocabulary: &Vocabulary, path: &str, before: &Users, all_channels: bool) -> Result<Users, FileErrors> {
-    let text = std::fs::read(path).map_err(|error| {
-        let text = error.to_string();
-        // The number of the error is Rust's addition.
-        let reason = text.split_once(" (os error").map_or(&text[..], |(reason, _)| reason);
-        FileErrors::unreadable(path, reason)
-    })?;
+    let text = std::fs::read(path).map_err(|error| FileErrors::unreadable(path, &log::reason(&error)))?;
     Users::from_file(vocabulary, (path, &text), before, all_channels)
 }
 

@@ -219,11 +219,7 @@ fn refused(name: &str, reason: &str) -> Error {
 
 fn change_directory(config: &mut Config) -> Result {
     let changed = std::env::set_current_dir(&config.dir).and_then(|()| std::env::current_dir());
-    let dir = changed.map_err(|error| {
-        let text = error.to_string();
-        // The number of the error is Rust's addition.
-        refused("dir", text.split_once(" (os error").map_or(&text, |(reason, _)| reason))
-    })?;
+    let dir = changed.map_err(|error| refused("dir", &log::reason(&error)))?;
     config.dir = dir.display().to_string();
     Ok(())
 }

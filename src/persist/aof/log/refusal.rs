@@ -52,7 +52,7 @@ impl Log {
     }
 
     pub(super) fn fail(&self, what: &str, error: &io::Error) {
-        let reason = super::super::reason(error);
+        let reason = log::reason(error);
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if failure.is_none() {
             log::warning(format_args!("Error {what} the AOF file: {reason}"));
