@@ -49,14 +49,15 @@ pub struct Entry {
     pub user: Box<[u8]>,
     /// When it was asked for last, milliseconds.
     pub time_ms: u64,
-    /// The connection, as CLIENT LIST shows it.
+    /// The connection's number; and the connection as CLIENT LIST shows it, when its turn is over.
+    pub client_id: u64,
     pub client: String,
     /// How often.
     pub count: u64,
 }
 
 /// Longer names of keys and users are cut: who is refused must not fill memory with what was refused.
-pub const NAME_BYTES_MAX: usize = 1024;
+const NAME_BYTES_MAX: usize = 1024;
 /// Alike entries within this time are one.
 const MERGED_MS: u64 = 60_000;
 /// Among so many of the newest an entry like a new one is looked for.
@@ -69,11 +70,6 @@ pub struct Log(VecDeque<Entry>);
 impl Log {
     /// Takes an entry in; of all entries so many are kept.
     pub fn add(&mut self, mut entry: Entry, keep: usize) {
-        for name in [&mut entry.object, &mut entry.user] {
-            if name.len() > NAME_BYTES_MAX {
-                *name = name[..NAME_BYTES_MAX].into();
-            }
-        }
         if let Some(at) = self.0.iter().take(LOOKED_AT).position(|known| known.is_like(&entry)) {
             entry.count += self.0.remove(at).map_or(0, |known| known.count);
         }
@@ -85,6 +81,11 @@ impl Log {
         self.0.clear();
     }
 
+    /// All entries, the oldest first; none is left.
+    pub fn take(&mut self) -> impl Iterator<Item = Entry> + use<> {
+        std::mem::take(&mut self.0).into_iter().rev()
+    }
+
     /// The newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.0.iter()
@@ -92,6 +93,26 @@ impl Log {
 }
 
 impl Entry {
+    /// Something that was refused once, to a user on a connection.
+    pub fn new(
+        (client_id, user): (u64, &[u8]),
+        context: Context,
+        (reason, object): (Reason, &[u8]),
+        time_ms: u64,
+    ) -> Entry {
+        let cut = |name: &[u8]| name[..name.len().min(NAME_BYTES_MAX)].into();
+        Entry {
+            reason,
+            context,
+            object: cut(object),
+            user: cut(user),
+            time_ms,
+            client_id,
+            client: String::new(),
+            count: 1,
+        }
+    }
+
     fn is_like(&self, other: &Entry) -> bool {
         self.reason == other.reason
             && self.context == other.context
@@ -106,15 +127,20 @@ mod tests {
     use super::*;
 
     fn entry(object: &[u8], time_ms: u64) -> Entry {
-        Entry {
-            reason: Reason::Key,
-            context: Context::TopLevel,
-            object: object.into(),
-            user: Box::from(&b"anna"[..]),
-            time_ms,
-            client: String::new(),
-            count: 1,
+        Entry::new((1, b"anna"), Context::TopLevel, (Reason::Key, object), time_ms)
+    }
+
+    /// What one log has taken in is taken over by another, which then says the same.
+    #[test]
+    fn entries_move_from_log_to_log() {
+        let names = |log: &Log| log.iter().map(|entry| (entry.object.to_vec(), entry.count)).collect::<Vec<_>>();
+        let (mut direct, mut first, mut second) = (Log::default(), Log::default(), Log::default());
+        for object in [b"a", b"b", b"a", b"c", b"b"] {
+            direct.add(entry(object, 0), 2);
+            first.add(entry(object, 0), 2);
         }
+        first.take().for_each(|entry| second.add(entry, 2));
+        assert_eq!((names(&second), first.iter().count()), (names(&direct), 0));
     }
 
     fn counts(log: &Log) -> Vec<u64> {

@@ -10,7 +10,6 @@ use crate::config::Config;
 use crate::resp::Request;
 use crate::server::client::line::line;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all shards share.
@@ -62,25 +61,10 @@ pub struct UsersOfShard {
     current: RefCell<Arc<Users>>,
     /// The default user is not for everybody.
     asks_for_password: Cell<bool>,
-    refused: RefCell<VecDeque<Refused>>,
+    /// What was refused in this turn. Its connections are described when the turn is over.
+    refused: RefCell<Log>,
     has_refused: Cell<bool>,
 }
-
-/// Something that was refused. The connection is described when its turn is over.
-struct Refused {
-    client: u64,
-    user: Box<[u8]>,
-    reason: Reason,
-    context: Context,
-    object: Box<[u8]>,
-    time_ms: u64,
-    count: u64,
-}
-
-/// So many wait for the end of a turn, the last ones: a script may be refused something without an end.
-const REFUSED_MAX: usize = 128;
-/// Among so many of them the same is looked for, as in the log.
-const LOOKED_AT: usize = 10;
 
 impl UsersOfShard {
     pub fn new(users: Arc<Users>) -> UsersOfShard {
@@ -133,22 +117,8 @@ impl Server {
     }
 
     pub fn note_refused(&self, client: u64, user: &[u8], context: Context, reason: Reason, object: &[u8]) {
-        let cut = |name: &[u8]| name[..name.len().min(crate::acl::log::NAME_BYTES_MAX)].into();
-        let (user, object, time_ms): (Box<[u8]>, Box<[u8]>, _) = (cut(user), cut(object), realtime_us() / 1_000);
-        let mut refused = self.users.refused.borrow_mut();
-        let is_like = |known: &Refused| {
-            (known.client, known.reason, known.context) == (client, reason, context)
-                && (&known.user, &known.object) == (&user, &object)
-        };
-        if let Some(known) = refused.iter_mut().rev().take(LOOKED_AT).find(|known| is_like(known)) {
-            known.count += 1;
-            known.time_ms = time_ms;
-            return;
-        }
-        if refused.len() >= REFUSED_MAX {
-            refused.pop_front();
-        }
-        refused.push_back(Refused { client, user, reason, context, object, time_ms, count: 1 });
+        let entry = Entry::new((client, user), context, (reason, object), realtime_us() / 1_000);
+        self.users.refused.borrow_mut().add(entry, self.refusals_kept());
         self.users.has_refused.set(true);
     }
 
@@ -156,10 +126,17 @@ impl Server {
     #[cold]
     pub fn log_refused(&self) {
         self.users.has_refused.set(false);
-        let keep = usize::try_from(self.shard.config().acllog_max_len).unwrap_or(usize::MAX);
-        for Refused { client, user, reason, context, object, time_ms, count } in self.users.refused.take() {
-            let client = self.client(client).map(|client| line(&client).trim_end().to_owned()).unwrap_or_default();
-            self.global.users.log().add(Entry { reason, context, object, user, time_ms, client, count }, keep);
+        let keep = self.refusals_kept();
+        let refused = self.users.refused.borrow_mut().take();
+        for entry in refused {
+            let client = self.client(entry.client_id);
+            let client = client.map(|client| line(&client).trim_end().to_owned()).unwrap_or_default();
+            self.global.users.log().add(Entry { client, ..entry }, keep);
         }
+    }
+
+    /// So many entries are kept.
+    fn refusals_kept(&self) -> usize {
+        usize::try_from(self.shard.config().acllog_max_len).unwrap_or(usize::MAX)
     }
 }
