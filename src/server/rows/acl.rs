@@ -157,11 +157,13 @@ const NO_FILE: Error = Error::text(
      in the Redis configuration.",
 );
 
-async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
+fn path(ctx: &TaskCtx) -> Result<String> {
     let path = ctx.server.shard.config().aclfile.clone();
-    if path.is_empty() {
-        return Err(NO_FILE);
-    }
+    if path.is_empty() { Err(NO_FILE) } else { Ok(path) }
+}
+
+async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let path = path(&ctx)?;
     let global = ctx.server.global.clone();
     // On a thread beside the shard: nobody waits for the disk.
     let loaded = ctx.server.transport.beside(move || {
@@ -187,10 +189,7 @@ async fn load(ctx: TaskCtx) -> Result<Vec<u8>> {
 static SAVING: Mutex<()> = Mutex::new(());
 
 async fn save(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let path = ctx.server.shard.config().aclfile.clone();
-    if path.is_empty() {
-        return Err(NO_FILE);
-    }
+    let path = path(&ctx)?;
     let global = ctx.server.global.clone();
     let written = ctx.server.transport.beside(move || {
         let _alone = SAVING.lock().unwrap_or_else(PoisonError::into_inner);
