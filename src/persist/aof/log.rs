@@ -172,7 +172,6 @@ struct State {
     told_s: u64,
     /// The thread that syncs waits until it is woken.
     is_idle: bool,
-    lasted: Duration,
     ends_now: bool,
 }
 
@@ -250,7 +249,6 @@ impl Log {
                 certain: vec![0; shards],
                 told_s: 0,
                 is_idle: false,
-                lasted: Duration::ZERO,
                 ends_now: false,
             }),
             carrier: Sleeper::default(),
@@ -432,7 +430,6 @@ impl Log {
         } else {
             self.begin_next(&mut state);
         }
-        self.recover(&state);
         drop(state);
         self.carrier.call();
         Ok(position)
@@ -442,10 +439,10 @@ impl Log {
     /// acknowledged and could not be written stands there at least, should there be no base; the base has that, too, and the
     /// file says so. (A write that is under way ends first: what becomes of it is a matter of the file before.)
     fn begin_next(&self, state: &mut State) {
-        let next = state.steps.iter().position(|step| matches!(step, Step::Begin(_)));
         if state.is_writing() {
             return;
         }
+        let next = state.steps.iter().position(|step| matches!(step, Step::Begin(_)));
         let Some(Step::Begin(begin)) = next.and_then(|at| state.steps.remove(at)) else { return };
         // Whoever begins a file so writes down all that there is.
         state.former.clear();
@@ -528,7 +525,7 @@ impl Log {
             }
             state = self.write_all(state);
         }
-        if let Some(open) = state.open.as_mut().filter(|open| open.room > open.bytes) {
+        if let Some(open) = &mut state.open {
             // (Should the room stay, then it is cut off by whoever reads the file.)
             let _ = open.trim();
         }

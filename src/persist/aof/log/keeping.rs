@@ -37,10 +37,11 @@ impl Log {
             self.take_in(&mut state);
             state = self.write_all(state);
             if self.fsync() == Fsync::Always && state.position > state.synced && !state.is_broken {
+                let began = Instant::now();
                 state.carrier_syncs = true;
                 state = self.sync(state);
                 state.carrier_syncs = false;
-                group.lasted = state.lasted;
+                group.lasted = began.elapsed();
             }
         }
     }

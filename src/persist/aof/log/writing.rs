@@ -190,8 +190,8 @@ impl Log {
         drop(state);
         let synced = former.iter().chain([&file]).try_for_each(|file| file.sync());
         let mut state = self.lock();
-        state.lasted = state.syncs_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        if state.lasted > SLOW {
+        let lasted = state.syncs_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        if lasted > SLOW {
             self.delayed_syncs.fetch_add(1, Ordering::Relaxed);
         }
         self.written.notify_all();
