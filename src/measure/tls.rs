@@ -43,7 +43,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 /// Takes every certificate for the server's.
 #[derive(Debug)]
-struct Trusting(Arc<CryptoProvider>);
+pub struct Trusting(pub Arc<CryptoProvider>);
 
 impl ServerCertVerifier for Trusting {
     fn verify_server_cert(

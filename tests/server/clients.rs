@@ -10,11 +10,10 @@ mod scripting;
 mod waiting;
 
 use std::collections::BTreeSet;
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Kind, Server, encode, have_tool, int, wait_until, words};
+use crate::common::{Kind, Server, encode, fed, have_tool, int, succeeded, wait_until, words};
 use redis::{Commands, Connection, ExpireOption, Expiry, SetExpiry, SetOptions};
 
 fn three_shards() -> Server {
@@ -189,25 +188,10 @@ fn the_redis_crate_subscribes() {
 
 /// redis-cli with these arguments, given `input`; must end well.
 fn redis_cli(server: &Server, args: &[&str], input: &[u8]) -> String {
-    let mut child = Command::new("redis-cli")
-        .args(["-p", &server.port().to_string()])
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("redis-cli");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(input).expect("redis-cli reads its input");
-    drop(stdin);
-    succeeded(child.wait_with_output().expect("redis-cli ends"))
-}
-
-fn succeeded(output: Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    out
+    let mut cli = Command::new("redis-cli");
+    let (taken, output) = fed(cli.args(["-p", &server.port().to_string()]).args(args), input);
+    taken.expect("redis-cli reads its input");
+    succeeded(output)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What every test that talks to a running server shares: starting and stopping servers ([`server`]), a small RESP
-//! client that shows every byte type of the protocol as it came ([`client`], [`value`]), TLS ([`tls`]), programs in other
-//! languages ([`packages`]), and waiting with a deadline.
+//! client that shows every byte type of the protocol as it came ([`client`], [`value`]), TLS ([`tls`]), programs and
+//! packages in other languages ([`programs`], [`packages`]), and waiting with a deadline.
 //!
 //! A test never sleeps a fixed time and hopes: it polls with [`wait_until`] or reads from a socket with a timeout.
 
@@ -9,6 +9,7 @@
 
 pub mod client;
 pub mod packages;
+pub mod programs;
 pub mod server;
 pub mod tls;
 pub mod value;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 pub use client::{Client, encode, words};
 pub use packages::{javascript, python};
+pub use programs::{fed, succeeded};
 pub use server::{Kind, Server, on_embers, on_every_server};
 pub use value::{Value, bulk, error, int, simple};
 

@@ -3,18 +3,10 @@
 use super::TlsServer;
 use crate::common::server::Port;
 use crate::common::tls::{certificate, client_config, flags};
-use crate::common::{Kind, Server, have_tool, javascript, python};
+use crate::common::{Kind, Server, fed, have_tool, javascript, python, succeeded};
 use redis::Commands;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
-
-#[track_caller]
-fn succeeded(output: Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    out
-}
 
 fn tls_args(server: &TlsServer) -> Vec<String> {
     let args = ["-h", "localhost", "-p", &server.port().to_string(), "--tls", "--cacert", certificate("ca.crt")];
@@ -23,18 +15,7 @@ fn tls_args(server: &TlsServer) -> Vec<String> {
 
 #[track_caller]
 fn redis_cli(server: &TlsServer, args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new("redis-cli")
-        .args(tls_args(server))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("redis-cli");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    let _ = stdin.write_all(input);
-    drop(stdin);
-    child.wait_with_output().expect("it ends")
+    fed(Command::new("redis-cli").args(tls_args(server)).args(args), input).1
 }
 
 #[test]
