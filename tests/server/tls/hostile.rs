@@ -3,8 +3,12 @@
 use super::{TlsServer, on_all};
 use crate::common::tls::{Options, client_config, wrap};
 use crate::common::{Client, Value, bulk, encode, simple, wait_until, words};
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -369,5 +373,39 @@ fn sessions_that_are_changed_on_the_way_end() {
             assert!(client.is_closed_by_server());
         }
         assert_eq!(server.client().call("EXISTS k"), Value::Int(0));
+    });
+}
+
+/// Clients that begin a handshake each, faster than the server can sign for them, and never go on. They keep nobody out.
+#[test]
+fn a_storm_of_first_words_keeps_nobody_out() {
+    on_all(&[], |server| {
+        let (port, is_over) = (server.port(), AtomicBool::new(false));
+        let storm = || {
+            let name = ServerName::try_from("localhost").expect("a name");
+            let mut connection = ClientConnection::new(client_config(Options::default()), name).expect("a connection");
+            let mut hello = Vec::new();
+            connection.write_tls(&mut hello).expect("taken");
+            let mut open = VecDeque::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let begun = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {
+                    stream.write_all(&hello)?;
+                    Ok(stream)
+                });
+                open.extend(begun);
+                if open.len() > 300 {
+                    open.pop_front();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| drop(scope.spawn(storm)));
+            let began = Instant::now();
+            let served = std::panic::catch_unwind(|| (0..5).for_each(|_| serves(server)));
+            is_over.store(true, Ordering::Relaxed);
+            assert!(served.is_ok(), "nobody is let in");
+            assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+        });
+        serves(server);
     });
 }
