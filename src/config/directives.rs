@@ -1,9 +1,10 @@
 //! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README. Rows
-//! of `redis.rs` are about what is not there; the others act, those of `tls_rows.rs` among them.
+//! of `redis.rs` are about what is not there; the others act, those of `tls_rows.rs` and `replication_rows.rs` among them.
 
 use super::directive::{Directive, Field, Group, field};
 use super::eviction::MaxmemoryPolicy;
 use super::redis;
+use super::replication_rows;
 use super::shutdown::ShutdownFlags;
 use super::tls_rows;
 use super::types::{
@@ -59,8 +60,8 @@ const ALIASES: &[(&str, &str)] = &[
 ];
 
 pub const DIRECTIVES: &[Directive] = &{
-    let parts = [OWN, tls_rows::ROWS, redis::ROWS];
-    let mut all = [OWN[0]; OWN.len() + tls_rows::ROWS.len() + redis::ROWS.len()];
+    let parts = [OWN, tls_rows::ROWS, replication_rows::ROWS, redis::ROWS];
+    let mut all = [OWN[0]; OWN.len() + tls_rows::ROWS.len() + replication_rows::ROWS.len() + redis::ROWS.len()];
     let (mut part, mut row, mut at) = (0, 0, 0);
     while at < all.len() {
         if row < parts[part].len() {
@@ -786,15 +787,6 @@ const OWN: &[Directive] = &[
         mutable: true,
         help: "bring it to the disk piece by piece",
         field: field!(rdb_save_incremental_fsync),
-    },
-    Directive {
-        name: "repl-timeout",
-        group: Group::Snapshots,
-        default: "60",
-        kind: Kind::Integer { min: 1, max: SECONDS_MAX, unit: "s" },
-        mutable: true,
-        help: "time without reading after which a connection is closed that has asked for a snapshot (SYNC)",
-        field: field!(repl_timeout_s),
     },
     Directive {
         name: "expired-while-down",

@@ -19,7 +19,7 @@
 //! | `users.rs` | the `user` lines |
 //! | `help.rs` | `--help` and the README's table |
 //! | `directives.rs` | the table |
-//! | `tls_rows.rs` | its rows about TLS |
+//! | `tls_rows.rs`, `replication_rows.rs` | its rows about TLS, and about replication |
 //! | `redis.rs` | its rows about what Redis has and we have not |
 //! | `directive.rs` | what a row is |
 //! | `eviction.rs` | amounts of memory, and which keys go where it is short |
@@ -45,6 +45,7 @@ mod nearest;
 mod policies;
 mod policy;
 mod redis;
+mod replication_rows;
 mod rewrite;
 mod save_points;
 mod shutdown;
@@ -146,6 +147,14 @@ pub struct Config {
     pub rdbchecksum: bool,
     pub rdb_save_incremental_fsync: bool,
     pub repl_timeout_s: u64,
+    pub repl_backlog_bytes: u64,
+    pub repl_backlog_ttl_s: u64,
+    pub repl_diskless_sync: bool,
+    pub repl_diskless_sync_delay_s: u64,
+    pub repl_diskless_sync_max_replicas: u64,
+    pub repl_ping_replica_period_s: u64,
+    pub min_replicas_to_write: u64,
+    pub min_replicas_max_lag_s: u64,
     /// What has died while the server was down is told after a snapshot is loaded.
     pub expired_while_down: bool,
     pub appendonly: bool,
@@ -462,6 +471,14 @@ impl Config {
             rdbchecksum: false,
             rdb_save_incremental_fsync: false,
             repl_timeout_s: 0,
+            repl_backlog_bytes: 0,
+            repl_backlog_ttl_s: 0,
+            repl_diskless_sync: false,
+            repl_diskless_sync_delay_s: 0,
+            repl_diskless_sync_max_replicas: 0,
+            repl_ping_replica_period_s: 0,
+            min_replicas_to_write: 0,
+            min_replicas_max_lag_s: 0,
             expired_while_down: false,
             appendonly: false,
             appendfsync: Fsync::EverySecond,

@@ -10,7 +10,6 @@ const I32_MAX: u64 = i32::MAX as u64;
 const I64_MAX: u64 = i64::MAX as u64;
 
 const SECONDS: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "s" };
-const SECONDS_NOT_0: Kind = Kind::Integer { min: 1, max: I32_MAX, unit: "s" };
 const COUNT: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "" };
 const PORT: Kind = Kind::Integer { min: 0, max: 65535, unit: "" };
 const MEMORY: Kind = Kind::Memory { min: 0, max: I64_MAX };
@@ -62,10 +61,6 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Replication "replica-ignore-maxmemory" "yes" Kind::YesNo, "leave eviction to the primary"),
     kept!(Replication "masterauth" "" Kind::Secret, "password for the primary"),
     kept!(Replication "masteruser" "" Kind::Secret, "user name for the primary"),
-    only!(Replication "min-replicas-to-write" "0" COUNT,
-        "replication is not available yet: no write could reach a replica, and only min-replicas-to-write 0 is accepted",
-        "replicas without which writes are refused"),
-    kept!(Replication "min-replicas-max-lag" "10" SECONDS, "silence after which a replica does not count for that"),
     kept!(Replication "replica-serve-stale-data" "yes" Kind::YesNo, "answer while the primary is out of reach"),
     kept!(Replication "replica-read-only" "yes" Kind::YesNo, "refuse writes on a replica"),
     kept!(Replication "replica-ignore-disk-write-errors" "no" Kind::YesNo, "go on where the disk refuses a write"),
@@ -74,16 +69,9 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Replication "replica-announce-ip" "" Kind::Text, "address that the primary is told"),
     kept!(Replication "replica-announce-port" "0" PORT, "port that the primary is told"),
     kept!(Replication "replica-lazy-flush" "no" Kind::YesNo, "free the old data beside loading the new"),
-    kept!(Replication "repl-diskless-sync" "yes" Kind::YesNo, "send a snapshot without writing it to disk"),
-    kept!(Replication "repl-diskless-sync-delay" "5" SECONDS, "wait for more replicas before that"),
-    kept!(Replication "repl-diskless-sync-max-replicas" "0" COUNT, "replicas after which it waits no longer"),
     kept!(Replication "repl-diskless-load" "disabled" Kind::Choice(&["disabled", "on-empty-db", "swapdb"]),
         "load a snapshot without writing it to disk"),
-    kept!(Replication "repl-ping-replica-period" "10" SECONDS_NOT_0, "how often replicas are pinged"),
     kept!(Replication "repl-disable-tcp-nodelay" "no" Kind::YesNo, "fewer packets to replicas, which come later"),
-    kept!(Replication "repl-backlog-size" "1mb" MEMORY_NOT_0, "what is kept for replicas that come back"),
-    kept!(Replication "repl-backlog-ttl" "3600" Kind::Integer { min: 0, max: I64_MAX, unit: "s" },
-        "how long it is kept without replicas"),
     kept!(Replication "propagation-error-behavior" "ignore" Kind::Choice(&["ignore", "panic", "panic-on-replicas"]),
         "what to do where a replica cannot run what it is sent"),
     kept!(Replication "shutdown-timeout" "10" SECONDS, "how long the end of the server waits for replicas"),

@@ -3,7 +3,8 @@
 //! ```text
 //!  shard 0: push ─┐                        ┌─ ready: commands and lines beside them, until the log takes them
 //!  shard 1: push ─┼─ queue ── merger ──────┤
-//!  shard 2: push ─┘                        └─ stream: commands only, numbered by their bytes, to every reader
+//!  shard 2: push ─┘                        └─ stream: commands only, numbered by their bytes, to every reader, and
+//!                                             the last of it to who comes back
 //! ```
 //!
 //! A shard hands over once a turn, and waits for nobody: the queue has no lock, and a shard touches no file. Threads beside
@@ -21,11 +22,20 @@ use std::time::{Duration, Instant};
 /// Nobody waits for longer for the other parts of transactions, which may have to wait for a script that lasts.
 const PARTS_LATE: Duration = Duration::from_millis(20);
 
-/// What one shard has changed in a turn, or something that only this server's log understands.
+/// What one shard hands over.
 struct Push {
     shard: usize,
-    records: Vec<Record>,
-    note: Option<Vec<String>>,
+    what: What,
+}
+
+enum What {
+    /// What the shard has changed in a turn.
+    Changed(Vec<Record>),
+    /// Something that only this server's log understands.
+    Note(Vec<String>),
+    /// Bytes of the stream that are no changes: what a primary says to its replicas, and what this server's own primary has
+    /// said. No log has them.
+    Said(Box<[u8]>),
 }
 
 /// How often a shard has handed over. (No two of them share a line of the cache.)
@@ -37,8 +47,8 @@ pub struct Feed {
     queue: SegQueue<Push>,
     pushed: Box<[Count]>,
     merging: Mutex<Merging>,
-    /// How many readers the stream has.
-    readers: AtomicUsize,
+    /// Somebody reads the stream, or may want to go on in it.
+    is_streamed: AtomicBool,
     bells: Arc<[Bell]>,
 }
 
@@ -50,7 +60,7 @@ impl Feed {
             queue: SegQueue::new(),
             pushed: (0..shards).map(|_| Count::default()).collect(),
             merging: Mutex::new(Merging::new(shards)),
-            readers: AtomicUsize::new(0),
+            is_streamed: AtomicBool::new(false),
             bells,
         }
     }
@@ -61,12 +71,17 @@ impl Feed {
 
     /// What a shard has changed in a turn. The number of this push, of that shard's.
     pub fn push(&self, shard: usize, records: Vec<Record>) -> u64 {
-        self.hand_over(Push { shard, records, note: None })
+        self.hand_over(Push { shard, what: What::Changed(records) })
     }
 
     /// Something that only this server's log understands, as a push of a shard.
     pub fn push_note(&self, shard: usize, words: Vec<String>) -> u64 {
-        self.hand_over(Push { shard, records: Vec::new(), note: Some(words) })
+        self.hand_over(Push { shard, what: What::Note(words) })
+    }
+
+    /// Puts bytes into the stream that are no changes of this server's shards, behind what this shard has handed over.
+    pub fn say(&self, shard: usize, bytes: Box<[u8]>) -> u64 {
+        self.hand_over(Push { shard, what: What::Said(bytes) })
     }
 
     fn hand_over(&self, push: Push) -> u64 {
@@ -88,7 +103,7 @@ impl Feed {
 
     /// What has been handed over by now has its place, as far as it has one.
     pub fn drain(&self) -> MutexGuard<'_, Merging> {
-        let mut merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut merging = self.lock();
         if merging.drain(&self.queue) {
             self.tell_readers(&mut merging);
         }
@@ -99,33 +114,89 @@ impl Feed {
     /// a reader that leaves more bytes lying than this has missed something.
     pub fn read(&self, shard: usize, limit: usize) -> Reader {
         let mut merging = self.drain();
-        let post = Arc::new(Post {
-            pieces: SegQueue::new(),
-            bytes: AtomicUsize::new(0),
-            limit: AtomicUsize::new(limit),
-            shard,
-            awaits: AtomicBool::new(false),
-            has_missed: AtomicBool::new(false),
-        });
-        merging.readers.push(post.clone());
-        self.readers.store(merging.readers.len(), Ordering::Release);
         // Where another database was chosen a new reader does not know that.
         merging.stream.forget();
-        Reader { post, position: merging.position }
+        let position = merging.position;
+        self.begin_to_read(&mut merging, Post::new(shard, limit), position)
     }
 
-    /// Whether anybody reads the stream.
+    /// Goes on to read the stream at a position that somebody has come to before; none where what stands there is not kept.
+    pub fn read_from(&self, position: u64, shard: usize, limit: usize) -> Option<Reader> {
+        let mut merging = self.drain();
+        let post = Post::new(shard, limit);
+        for piece in merging.backlog.as_ref()?.behind(position)? {
+            post.bytes.fetch_add(piece.len(), Ordering::AcqRel);
+            post.pieces.push(piece);
+        }
+        Some(self.begin_to_read(&mut merging, post, position))
+    }
+
+    fn begin_to_read(&self, merging: &mut Merging, post: Post, position: u64) -> Reader {
+        let post = Arc::new(post);
+        merging.readers.push(post.clone());
+        self.note_streamed(merging);
+        Reader { post, position }
+    }
+
+    /// Whether the shards are to hand over what they change for the stream.
     #[inline]
-    pub fn has_readers(&self) -> bool {
-        self.readers.load(Ordering::Acquire) > 0
+    pub fn is_streamed(&self) -> bool {
+        self.is_streamed.load(Ordering::Acquire)
     }
 
-    /// A reader reads no more; whether that was the last one.
-    pub fn end(&self, reader: &Reader) -> bool {
-        let mut merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A reader reads no more.
+    pub fn end(&self, reader: &Reader) {
+        let mut merging = self.lock();
         merging.readers.retain(|post| !Arc::ptr_eq(post, &reader.post));
-        self.readers.store(merging.readers.len(), Ordering::Release);
-        merging.readers.is_empty()
+        self.note_streamed(&merging);
+    }
+
+    fn note_streamed(&self, merging: &Merging) {
+        let is_streamed = !merging.readers.is_empty() || merging.backlog.is_some();
+        self.is_streamed.store(is_streamed, Ordering::Release);
+    }
+
+    /// From now on so many bytes of the stream are kept for who wants to go on in it; none where that is not wanted any more.
+    pub fn keep(&self, bytes: Option<usize>) {
+        let mut merging = self.drain();
+        let position = merging.position;
+        match (&mut merging.backlog, bytes) {
+            (Some(backlog), Some(bytes)) => backlog.resize(bytes),
+            (kept, bytes) => *kept = bytes.map(|bytes| Backlog::new(bytes, position)),
+        }
+        self.note_streamed(&merging);
+    }
+
+    /// Where what is kept of the stream begins, and how many bytes it has; none where nothing is kept.
+    pub fn kept(&self) -> Option<(u64, usize)> {
+        let merging = self.lock();
+        merging.backlog.as_ref().map(|backlog| (merging.position - backlog.bytes as u64, backlog.bytes))
+    }
+
+    /// How many bytes the stream has had, as far as it has been looked at.
+    pub fn position(&self) -> u64 {
+        self.lock().position
+    }
+
+    /// The stream goes on at another position, since what this server has is what another one had there. Nobody can go on in
+    /// what it has had.
+    pub fn set_position(&self, position: u64) {
+        let mut merging = self.drain();
+        merging.position = position;
+        if let Some(backlog) = &mut merging.backlog {
+            *backlog = Backlog::new(backlog.limit, position);
+        }
+    }
+
+    /// The stream is what this server's primary says ([`Feed::say`]), and not what its shards change, or it is its own again.
+    pub fn set_relayed(&self, wants: bool) {
+        let mut merging = self.drain();
+        merging.is_relayed = wants;
+        merging.stream.forget();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Merging> {
+        self.merging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives what is new to every reader.
@@ -136,6 +207,9 @@ impl Feed {
         let piece: Arc<[u8]> = merging.fresh.as_slice().into();
         merging.fresh.clear();
         merging.position += piece.len() as u64;
+        if let Some(backlog) = &mut merging.backlog {
+            backlog.push(piece.clone());
+        }
         for post in &merging.readers {
             let lies = post.bytes.load(Ordering::Acquire);
             // (One transaction that is larger than that is no reason.)
@@ -174,6 +248,9 @@ pub struct Merging {
     /// How many bytes the stream has had before that.
     position: u64,
     readers: Vec<Arc<Post>>,
+    backlog: Option<Backlog>,
+    /// The stream is another server's.
+    is_relayed: bool,
 }
 
 /// What waits to be written to the log.
@@ -206,6 +283,8 @@ impl Merging {
             fresh: Vec::new(),
             position: 0,
             readers: Vec::new(),
+            backlog: None,
+            is_relayed: false,
         }
     }
 
@@ -214,17 +293,30 @@ impl Merging {
         // (What comes while this runs is for the next call: a shard that never rests does not hold it up.)
         let count = queue.len();
         for _ in 0..count {
-            let Some(push) = queue.pop() else { break };
-            self.records[push.shard] += push.records.len() as u64;
-            self.unplaced += push.records.iter().map(bytes_of).sum::<usize>();
-            push.records.into_iter().for_each(|record| self.merger.push(push.shard, record));
-            let end = self.records[push.shard];
-            self.ends[push.shard].push_back(end);
-            if let Some(words) = push.note.filter(|_| self.is_logged) {
-                self.place();
-                self.ready.notes.push((self.ready.commands.len(), words));
-                // What stands behind a note stands in another batch.
-                self.log.forget();
+            let Some(Push { shard, what }) = queue.pop() else { break };
+            let mut beside = None;
+            match what {
+                What::Changed(records) => {
+                    self.records[shard] += records.len() as u64;
+                    self.unplaced += records.iter().map(bytes_of).sum::<usize>();
+                    records.into_iter().for_each(|record| self.merger.push(shard, record));
+                }
+                other => beside = Some(other),
+            }
+            let end = self.records[shard];
+            self.ends[shard].push_back(end);
+            match beside {
+                Some(What::Note(words)) if self.is_logged => {
+                    self.place();
+                    self.ready.notes.push((self.ready.commands.len(), words));
+                    // What stands behind a note stands in another batch.
+                    self.log.forget();
+                }
+                Some(What::Said(bytes)) if self.has_stream() => {
+                    self.place();
+                    self.fresh.extend_from_slice(&bytes);
+                }
+                _ => {}
             }
         }
         self.place();
@@ -239,7 +331,7 @@ impl Merging {
             if self.is_logged {
                 self.log.unit(&unit, &mut self.ready.commands);
             }
-            if !self.readers.is_empty() {
+            if self.has_stream() && !self.is_relayed {
                 self.stream.unit(&unit, &mut self.fresh);
             }
         }
@@ -249,6 +341,10 @@ impl Merging {
                 self.placed[shard] += 1;
             }
         }
+    }
+
+    fn has_stream(&self) -> bool {
+        !self.readers.is_empty() || self.backlog.is_some()
     }
 
     /// How many pushes of each shard have their place.
@@ -301,6 +397,59 @@ fn bytes_of(record: &Record) -> usize {
     record.commands.iter().map(|command: &Command| command.bytes.len()).sum()
 }
 
+/// The last of the stream, for who was away for a while.
+struct Backlog {
+    pieces: VecDeque<Arc<[u8]>>,
+    bytes: usize,
+    /// At least so many are kept, once there were as many.
+    limit: usize,
+    /// Where the last piece ends.
+    end: u64,
+}
+
+impl Backlog {
+    fn new(limit: usize, position: u64) -> Backlog {
+        Backlog { pieces: VecDeque::new(), bytes: 0, limit, end: position }
+    }
+
+    fn push(&mut self, piece: Arc<[u8]>) {
+        self.bytes += piece.len();
+        self.end += piece.len() as u64;
+        self.pieces.push_back(piece);
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        while let Some(first) = self.pieces.front().filter(|first| self.bytes - first.len() >= self.limit) {
+            self.bytes -= first.len();
+            self.pieces.pop_front();
+        }
+    }
+
+    fn resize(&mut self, limit: usize) {
+        self.limit = limit;
+        self.trim();
+    }
+
+    /// What stands behind a position; none where that is not all there.
+    fn behind(&self, position: u64) -> Option<Vec<Arc<[u8]>>> {
+        let mut left = usize::try_from(self.end.checked_sub(position)?).ok().filter(|left| *left <= self.bytes)?;
+        let mut pieces = Vec::new();
+        for piece in self.pieces.iter().rev() {
+            if left == 0 {
+                break;
+            }
+            let taken = piece.len().min(left);
+            left -= taken;
+            // (Only the first of them is cut.)
+            let whole = taken == piece.len();
+            pieces.push(if whole { piece.clone() } else { piece[piece.len() - taken..].into() });
+        }
+        pieces.reverse();
+        Some(pieces)
+    }
+}
+
 /// Where pieces of the stream lie until their reader takes them.
 struct Post {
     pieces: SegQueue<Arc<[u8]>>,
@@ -311,6 +460,19 @@ struct Post {
     awaits: AtomicBool,
     /// So much lies there that the reader is given no more.
     has_missed: AtomicBool,
+}
+
+impl Post {
+    fn new(shard: usize, limit: usize) -> Post {
+        Post {
+            pieces: SegQueue::new(),
+            bytes: AtomicUsize::new(0),
+            limit: AtomicUsize::new(limit),
+            shard,
+            awaits: AtomicBool::new(false),
+            has_missed: AtomicBool::new(false),
+        }
+    }
 }
 
 /// Who reads the stream, on a shard.
@@ -335,6 +497,11 @@ impl Reader {
     /// How much of the stream stands before what is taken next, in bytes.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// How many bytes lie there.
+    pub fn waiting(&self) -> usize {
+        self.post.bytes.load(Ordering::Acquire)
     }
 
     /// So many bytes may lie there.
@@ -394,7 +561,10 @@ mod tests {
         assert_eq!(first.position(), second.position());
         // (The second was told again which database it is.)
         assert!(of_second.starts_with("*2\r\n$6\r\nSELECT"), "{of_second}");
-        assert!(!feed.end(&first) && feed.end(&second) && !feed.has_readers());
+        feed.end(&first);
+        assert!(feed.is_streamed());
+        feed.end(&second);
+        assert!(!feed.is_streamed());
         feed.push(0, vec![record("f")]);
         drop(feed.drain());
         assert_eq!(all(&mut second), "");
@@ -414,6 +584,64 @@ mod tests {
         let left = all(&mut slow);
         assert_eq!(names(&left), (0..names(&left).len()).map(|number| number.to_string()).collect::<Vec<_>>());
         assert!(left.len() < 200, "{}", left.len());
+    }
+
+    /// What stands behind a position is read from the piece in which it lies, or not at all.
+    #[test]
+    fn who_was_away_goes_on_where_that_is_kept() {
+        let feed = feed();
+        feed.keep(Some(100));
+        let mut all_of_it = feed.read(0, usize::MAX);
+        for number in 0..20 {
+            feed.push(0, vec![record(&number.to_string())]);
+            drop(feed.drain());
+        }
+        let stream = all(&mut all_of_it);
+        let end = feed.position();
+        assert_eq!(end, stream.len() as u64);
+        let (first, kept) = feed.kept().expect("something is kept");
+        assert!(first + kept as u64 == end && (100..140).contains(&kept), "{first} {kept}");
+        for from in 0..=end + 2 {
+            let reader = feed.read_from(from, 1, usize::MAX);
+            assert_eq!(reader.is_some(), (first..=end).contains(&from), "{from}");
+            if let Some(mut reader) = reader {
+                assert_eq!(reader.position(), from);
+                assert_eq!(all(&mut reader), stream[from as usize..]);
+                assert_eq!(reader.position(), end);
+                feed.end(&reader);
+            }
+        }
+        feed.set_position(1000);
+        assert_eq!(feed.kept(), Some((1000, 0)));
+        assert!(feed.read_from(999, 0, 0).is_none() && feed.read_from(1000, 0, 0).is_some());
+        feed.keep(None);
+        assert!(feed.kept().is_none() && feed.read_from(1000, 0, 0).is_none());
+    }
+
+    #[test]
+    fn what_is_said_stands_in_the_stream_only_and_a_stream_that_is_relayed_has_nothing_else() {
+        let feed = feed();
+        feed.drain().set_logged(true);
+        let mut reader = feed.read(0, usize::MAX);
+        feed.push(0, vec![record("a")]);
+        feed.say(0, (*b"said").into());
+        feed.push(0, vec![record("b")]);
+        let mut merging = feed.drain();
+        assert_eq!(merging.placed(), &[3, 0]);
+        let Ready { commands, .. } = merging.take_ready(Vec::new());
+        drop(merging);
+        assert_eq!(names(std::str::from_utf8(&commands).expect("text")), ["a", "b"]);
+        let text = all(&mut reader);
+        assert!(text.contains("said") && names(&text.replace("said", "")) == ["a", "b"], "{text}");
+        feed.set_relayed(true);
+        feed.push(0, vec![record("c")]);
+        feed.say(1, (*b"relayed").into());
+        drop(feed.drain());
+        assert_eq!(all(&mut reader), "relayed");
+        feed.set_relayed(false);
+        feed.push(0, vec![record("d")]);
+        drop(feed.drain());
+        assert!(all(&mut reader).starts_with("*2\r\n$6\r\nSELECT"));
     }
 
     #[test]

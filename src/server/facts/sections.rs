@@ -330,7 +330,7 @@ fn tell_replication(told: &mut Facts, from: &Gathered) {
     told.field("role", "master");
     told.field("connected_slaves", 0);
     told.field("master_failover_state", "no-failover");
-    told.field("master_replid", from.server.global.replication_id());
+    told.field("master_replid", from.server.global.replication.ids().id);
     told.field("master_replid2", "0".repeat(ID_DIGITS));
     told.field("master_repl_offset", 0);
     told.field("second_repl_offset", -1);

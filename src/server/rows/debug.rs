@@ -20,6 +20,7 @@ use crate::server::kept::saving;
 use crate::server::run::in_the_way::let_pass;
 use crate::server::run::wait;
 use crate::server::state::Server;
+use crate::server::state::replication::Ids;
 use crate::server::state::{Run, TaskCtx};
 use crate::server::wire::journal;
 use crate::shard::snapshot::TakeIn;
@@ -119,7 +120,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
     match (&subcommand[..], request.len()) {
         (b"help", 2) => Ok(ctx.reply(help)),
         (b"change-repl-id", 2) => {
-            ctx.server.global.change_replication_id();
+            ctx.server.global.replication.set_ids(Ids::new());
             Ok(ctx.reply(|reply| reply.ok()))
         }
         (b"digest", 2) => Ok(digest_all(&ctx).await),

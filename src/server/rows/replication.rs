@@ -132,7 +132,7 @@ async fn sync(ctx: TaskCtx) -> Result<Vec<u8>> {
 async fn psync(ctx: TaskCtx) -> Result<Vec<u8>> {
     // Nothing goes on from any offset; but it has to be one.
     ctx.request.as_request().int(2)?;
-    let first = format!("+FULLRESYNC {} 0\r\n", ctx.server.global.replication_id());
+    let first = format!("+FULLRESYNC {} 0\r\n", ctx.server.global.replication.ids().id);
     sync::send(&ctx, first.as_bytes()).await
 }
 

@@ -3,6 +3,7 @@
 
 use super::appending::Appending;
 use super::busy::LastingScripts;
+use super::replication::Replication;
 use super::role::Role;
 use super::snapshots::Snapshots;
 use super::users::KnownUsers;
@@ -41,8 +42,6 @@ pub struct Global {
     pub http_logged_us: AtomicU64,
     pub started_us: u64,
     pub run_id: String,
-    /// Under which replicas would know the data (DEBUG CHANGE-REPL-ID).
-    replication_id: Mutex<String>,
     pub executable: String,
     /// Entries of the slow log so far.
     pub slow_commands: AtomicU64,
@@ -57,6 +56,7 @@ pub struct Global {
     /// The sources of all functions.
     pub libraries: Arc<Libraries>,
     pub role: Role,
+    pub replication: Replication,
     pub users: KnownUsers,
     pub snapshots: Snapshots,
     /// All changes, on their way to the log and to whoever else reads them.
@@ -76,7 +76,7 @@ pub struct Global {
 /// Of a run, or of data.
 pub const ID_DIGITS: usize = 40;
 
-fn random_id(rng: &mut fastrand::Rng) -> String {
+pub(super) fn random_id(rng: &mut fastrand::Rng) -> String {
     (0..ID_DIGITS).map(|_| char::from_digit(rng.u32(..16), 16).unwrap_or('0')).collect()
 }
 
@@ -108,7 +108,6 @@ impl Global {
             http_logged_us: AtomicU64::new(0),
             started_us: store_us(),
             run_id: random_id(&mut rng),
-            replication_id: Mutex::new(random_id(&mut rng)),
             executable: std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string()),
             slow_commands: AtomicU64::new(0),
             pause_until_us: AtomicU64::new(0),
@@ -118,6 +117,7 @@ impl Global {
             scripts: Arc::default(),
             libraries: Arc::default(),
             role: Role::default(),
+            replication: Replication::default(),
             users,
             snapshots,
             log: Log::new(feed.clone(), bells.clone()),
@@ -132,15 +132,6 @@ impl Global {
 
     pub fn config(&self) -> MutexGuard<'_, Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn replication_id(&self) -> String {
-        self.replication_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub fn change_replication_id(&self) {
-        let new = random_id(&mut fastrand::Rng::new());
-        *self.replication_id.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
     pub fn next_client_id(&self) -> u64 {

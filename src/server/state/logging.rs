@@ -69,7 +69,7 @@ impl Logging {
     /// Whether anybody wants to know what changes.
     #[inline]
     pub fn hands_over(&self) -> bool {
-        self.is_on() || self.global.feed.has_readers()
+        self.is_on() || self.global.feed.is_streamed()
     }
 
     /// Takes in what has changed.

@@ -10,6 +10,7 @@
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `role.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
+//! | `replication.rs` | the servers that follow this one |
 //! | `busy.rs` | scripts that last |
 //! | `users.rs` | the users, and what they were refused |
 
@@ -23,6 +24,7 @@ pub mod global;
 pub mod held_up;
 pub mod logging;
 pub mod monitors;
+pub mod replication;
 pub mod role;
 pub mod scripting;
 pub mod shown;

@@ -48,8 +48,9 @@ pub fn end(server: &Server, session: &mut Session) {
 }
 
 fn stop(server: &Server, client: u64) {
-    let is_last = server.following.remove(client).is_some_and(|reader| server.global.feed.end(&reader));
-    if is_last {
+    let Some(reader) = server.following.remove(client) else { return };
+    server.global.feed.end(&reader);
+    if !server.global.feed.is_streamed() {
         let others = (0..server.shard.count).filter(|target| *target != server.shard.id);
         others.for_each(|target| server.shard.tell(target, Server::follow_log));
         Server::follow_log(&server.shard);

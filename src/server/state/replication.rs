@@ -1,0 +1,265 @@
+//! What all shards know of the servers that follow this one: under which name and how far they know the data, and who they are.
+
+use super::global::{ID_DIGITS, random_id};
+use crate::clock::store_us;
+use crate::config::Config;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A name of data, and the one that they had before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ids {
+    pub id: String,
+    /// Up to which position of the stream it is the same under another name, which is where whoever knows that one has to be
+    /// at the most.
+    pub second: Option<(String, u64)>,
+}
+
+impl Ids {
+    pub fn new() -> Ids {
+        Ids { id: random_id(&mut fastrand::Rng::new()), second: None }
+    }
+
+    /// The stream goes on as another's from this position on, and whoever was there may go on with it.
+    pub fn renamed(&self, position: u64, id: String) -> Ids {
+        Ids { id, second: Some((self.id.clone(), position)) }
+    }
+
+    /// Whether somebody who has come so far under this name has what this server had there.
+    pub fn covers(&self, id: &[u8], position: u64) -> bool {
+        let was = |(second, end): &(String, u64)| second.as_bytes() == id && position <= *end;
+        self.id.as_bytes() == id || self.second.as_ref().is_some_and(was)
+    }
+}
+
+/// How far the connection of a replica is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// Its snapshot is not begun, or not made.
+    Waits,
+    /// It is sent the snapshot.
+    Loads,
+    Online,
+}
+
+impl Stage {
+    /// As INFO says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Stage::Waits => "wait_bgsave",
+            Stage::Loads => "send_bulk",
+            Stage::Online => "online",
+        }
+    }
+}
+
+/// A server that follows this one.
+pub struct Replica {
+    /// Its connection, and that one's shard.
+    pub client: u64,
+    pub shard: usize,
+    /// Where it listens itself, as far as it has said so.
+    pub address: String,
+    pub port: u16,
+    stage: AtomicU8,
+    /// How far it has come, how far that is on its disk, and when it said so, store microseconds.
+    acked: AtomicU64,
+    synced: AtomicU64,
+    heard_us: AtomicU64,
+    /// It is closed by whoever serves its connection.
+    pub is_dropped: AtomicBool,
+}
+
+impl Replica {
+    pub fn new(client: u64, shard: usize, address: String, port: u16) -> Replica {
+        Replica {
+            client,
+            shard,
+            address,
+            port,
+            stage: AtomicU8::new(Stage::Waits as u8),
+            acked: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            heard_us: AtomicU64::new(store_us()),
+            is_dropped: AtomicBool::new(false),
+        }
+    }
+
+    pub fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Relaxed) {
+            of if of == Stage::Online as u8 => Stage::Online,
+            of if of == Stage::Loads as u8 => Stage::Loads,
+            _ => Stage::Waits,
+        }
+    }
+
+    pub fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+        self.heard_us.store(store_us(), Ordering::Relaxed);
+    }
+
+    pub fn ack(&self, position: u64, synced: Option<u64>) {
+        self.acked.fetch_max(position, Ordering::Relaxed);
+        if let Some(synced) = synced {
+            self.synced.fetch_max(synced, Ordering::Relaxed);
+        }
+        self.heard_us.store(store_us(), Ordering::Relaxed);
+    }
+
+    pub fn acked(&self) -> u64 {
+        self.acked.load(Ordering::Relaxed)
+    }
+
+    pub fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Relaxed)
+    }
+
+    /// For how many seconds nothing was heard of it; 0 before it is online, as in Redis.
+    pub fn lag_s(&self) -> u64 {
+        match self.stage() {
+            Stage::Online => self.silent_us() / 1_000_000,
+            Stage::Waits | Stage::Loads => 0,
+        }
+    }
+
+    pub fn silent_us(&self) -> u64 {
+        store_us().saturating_sub(self.heard_us.load(Ordering::Relaxed))
+    }
+}
+
+pub struct Replication {
+    ids: Mutex<Ids>,
+    replicas: Mutex<BTreeMap<u64, Arc<Replica>>>,
+    /// How many there are; how many of them are so near that `min-replicas-to-write` counts them.
+    count: AtomicUsize,
+    near: AtomicUsize,
+    /// Since when there are none, store microseconds.
+    without_since_us: AtomicU64,
+    /// How often a snapshot was asked for, and how often somebody wanted to go on and could, or could not.
+    pub full_syncs: AtomicU64,
+    pub partial_syncs: AtomicU64,
+    pub refused_partial_syncs: AtomicU64,
+}
+
+impl Default for Replication {
+    fn default() -> Replication {
+        Replication {
+            ids: Mutex::new(Ids::new()),
+            replicas: Mutex::default(),
+            count: AtomicUsize::new(0),
+            near: AtomicUsize::new(0),
+            without_since_us: AtomicU64::new(store_us()),
+            full_syncs: AtomicU64::new(0),
+            partial_syncs: AtomicU64::new(0),
+            refused_partial_syncs: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Replication {
+    pub fn ids(&self) -> Ids {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_ids(&self, ids: Ids) {
+        debug_assert_eq!(ids.id.len(), ID_DIGITS);
+        *self.ids.lock().unwrap_or_else(PoisonError::into_inner) = ids;
+    }
+
+    /// What this server has is its own from this position on.
+    pub fn promote(&self, position: u64) {
+        let ids = self.ids();
+        self.set_ids(ids.renamed(position, Ids::new().id));
+    }
+
+    fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Replica>>> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of them, in the order in which they have come.
+    pub fn replicas(&self) -> Vec<Arc<Replica>> {
+        self.list().values().cloned().collect()
+    }
+
+    pub fn has_replicas(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    pub fn add(&self, replica: Arc<Replica>) {
+        let mut list = self.list();
+        list.insert(replica.client, replica);
+        self.count.store(list.len(), Ordering::Relaxed);
+    }
+
+    pub fn remove(&self, client: u64) {
+        let mut list = self.list();
+        list.remove(&client);
+        self.count.store(list.len(), Ordering::Relaxed);
+        if list.is_empty() {
+            self.without_since_us.store(store_us(), Ordering::Relaxed);
+        }
+    }
+
+    /// All connections of replicas are to be closed: what they have does not go on here.
+    pub fn drop_replicas(&self) {
+        self.list().values().for_each(|replica| replica.is_dropped.store(true, Ordering::Release));
+    }
+
+    /// For how long there has been no replica, in seconds.
+    pub fn without_s(&self) -> u64 {
+        match self.has_replicas() {
+            true => 0,
+            false => store_us().saturating_sub(self.without_since_us.load(Ordering::Relaxed)) / 1_000_000,
+        }
+    }
+
+    /// How many replicas have come so far.
+    pub fn acked_by(&self, position: u64) -> usize {
+        self.list().values().filter(|replica| replica.stage() == Stage::Online && replica.acked() >= position).count()
+    }
+
+    /// How many replicas have so much on their disks.
+    pub fn synced_by(&self, position: u64) -> usize {
+        self.list().values().filter(|replica| replica.stage() == Stage::Online && replica.synced() >= position).count()
+    }
+
+    /// Counts those that are near: each second, and where that may have changed.
+    pub fn count_near(&self, config: &Config) {
+        let is_near = |replica: &&Arc<Replica>| {
+            replica.stage() == Stage::Online && replica.lag_s() <= config.min_replicas_max_lag_s
+        };
+        let near = self.list().values().filter(is_near).count();
+        self.near.store(near, Ordering::Relaxed);
+    }
+
+    pub fn near(&self) -> usize {
+        self.near.load(Ordering::Relaxed)
+    }
+
+    /// Whether too few replicas are near for anything to be changed.
+    #[inline]
+    pub fn stops_writes(&self, config: &Config) -> bool {
+        config.min_replicas_to_write > 0
+            && config.min_replicas_max_lag_s > 0
+            && (self.near() as u64) < config.min_replicas_to_write
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_covers_what_came_before_another_one() {
+        let first = Ids { id: "a".repeat(ID_DIGITS), second: None };
+        let ids = first.renamed(100, "b".repeat(ID_DIGITS));
+        for (id, position, expected) in
+            [("b", 0, true), ("b", 1_000, true), ("a", 100, true), ("a", 101, false), ("c", 0, false)]
+        {
+            assert_eq!(ids.covers(id.repeat(ID_DIGITS).as_bytes(), position), expected, "{id} {position}");
+        }
+        assert!(!first.covers(b"", 0) && !ids.covers(b"?", 0));
+    }
+}
