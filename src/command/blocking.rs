@@ -2,9 +2,8 @@
 //! server room the connection (`server/state/waits.rs`, `server/run/wait.rs`).
 
 use super::hop::each_once;
-use super::spec::flag::NO_SCRIPT;
-use super::spec::{Group, Keys, Row, Spec, tip};
-use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run};
+use super::spec::Keys;
+use super::{Across, AcrossFn, Ctx, Handler, OwnedRequest};
 use crate::clock::realtime_us;
 use crate::keyspace::{Kind, Live, Touch};
 use crate::resp::{Error, Request, Result};
@@ -24,49 +23,6 @@ macro_rules! both_once {
 }
 
 pub(crate) use both_once;
-
-pub const ROWS: &[Row<Run>] = &[Row::new(
-    Spec {
-        name: "wait",
-        arity: 3,
-        flags: NO_SCRIPT,
-        keys: Keys::NONE,
-        group: Group::Generic,
-        since: "3.0.0",
-        complexity: "O(1)",
-        summary: "Waits until so many replicas have what this connection wrote; returns how many have it.",
-        syntax: "numreplicas:integer timeout:integer",
-    },
-    Run::Blocking(Blocking {
-        wait: wait_timeout,
-        attempt: (count_replicas, no_replicas),
-        once: both_once!(wait_timeout, count_replicas, no_replicas, Nil::Zero),
-        nil: Nil::Zero,
-        keys: Keys::NONE,
-        kind: Kind::String,
-        narrow: |_, request, _| OwnedRequest::of(request),
-        is_enough: any_is_enough,
-        ends_with_key: false,
-    }),
-)
-.tips(&[tip::ASK_ALL_SHARDS, tip::AGG_MIN])];
-
-fn wait_timeout(request: Request) -> Result<Wait> {
-    request.int(1)?;
-    milliseconds(request.arg(2))
-}
-
-/// There are no replicas: who wants none has them.
-fn count_replicas(ctx: &mut Ctx, request: Request) -> Result {
-    if request.int(1)? <= 0 {
-        ctx.reply.int(0);
-    }
-    Ok(())
-}
-
-fn no_replicas(_: Across) -> Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> {
-    Box::pin(async { Ok(Vec::new()) })
-}
 
 /// A command that waits where there is nothing for it.
 #[derive(Clone, Copy)]
@@ -108,8 +64,6 @@ pub enum Wait {
 pub enum Nil {
     Bulk,
     Array,
-    /// None of what it counts.
-    Zero,
 }
 
 impl Nil {
@@ -117,7 +71,6 @@ impl Nil {
         match self {
             Nil::Bulk => reply.nil(),
             Nil::Array => reply.nil_array(),
-            Nil::Zero => reply.int(0),
         }
     }
 }

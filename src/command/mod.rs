@@ -155,7 +155,6 @@ pub enum Merge {
 /// All rows of this room.
 pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
     let families = [
-        blocking::ROWS,
         strings::ROWS,
         increx::ROWS,
         fresh::ROWS,

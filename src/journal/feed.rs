@@ -195,6 +195,10 @@ impl Feed {
         merging.stream.forget();
     }
 
+    pub fn is_relayed(&self) -> bool {
+        self.lock().is_relayed
+    }
+
     fn lock(&self) -> MutexGuard<'_, Merging> {
         self.merging.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,11 +5,13 @@
 //! - [`writing`]: pieces from all shards, in whatever order they come, become a file that is there whole or not at all
 //! - [`aof`]: the append-only log
 //! - [`disk`], [`window`]: what the system is asked for, so that a test can be a disk that fails; a file that is read
+//! - [`handout`]: a file that is on no disk, read as it is made
 //! - [`claim`]: whose files they are, where several servers share a folder
 
 pub mod aof;
 pub mod claim;
 pub mod disk;
+pub mod handout;
 pub mod reading;
 mod window;
 pub mod writing;

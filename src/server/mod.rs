@@ -15,6 +15,7 @@
 //! | `stop.rs` | the end |
 //! | `pages.rs` | metrics, and whether the server is well, over HTTP |
 //! | `facts/` | what the server tells of itself, as data |
+//! | `replication/` | servers that follow this one |
 //! | `kept/` | snapshots and the log: written, made anew, read at the start |
 //! | `wire/` | listening sockets, connections and their bytes |
 //! | `run/` | one request: may it run, which way does it run, and the ways |
@@ -28,6 +29,7 @@ mod client;
 mod facts;
 mod kept;
 pub mod pages;
+mod replication;
 mod rows;
 mod run;
 mod start;

@@ -17,6 +17,7 @@
 //! | `user.rs` | what the user may not do |
 //! | `multi.rs` | what makes no sense between MULTI and EXEC |
 //! | `memory.rs`, `disk.rs` | there is no room; the disk takes nothing |
+//! | `replicas.rs` | too few replicas are near |
 //! | `read_only.rs`, `stale.rs` | a replica: not written to; without its primary |
 //! | `subscriber.rs`, `monitoring.rs` | connections to which messages come |
 //! | `loading.rs`, `busy.rs`, `paused.rs` | not yet |
@@ -34,6 +35,7 @@ mod paused;
 mod promise;
 mod protected;
 mod read_only;
+mod replicas;
 mod script;
 mod stale;
 mod stranger;
@@ -108,6 +110,8 @@ pub struct Standing {
     pub listens: bool,
     /// It sees all commands.
     pub monitors: bool,
+    /// It is a replica.
+    pub is_replica: bool,
     /// A script, and not the connection that has called it.
     pub in_script: bool,
     /// A script that has promised not to write.
@@ -145,6 +149,8 @@ pub struct Conditions {
     pub unsaved: bool,
     /// The log cannot be written.
     pub unlogged: bool,
+    /// Too few replicas are near.
+    pub lacks_replicas: bool,
     /// Another server has the data, and this one follows it: nobody else writes.
     pub read_only: bool,
     /// That server is out of reach, and its old data are not to be shown.
@@ -216,8 +222,8 @@ macro_rules! in_order {
 }
 
 in_order!(words_of_connection, admit_to_connection:
-    protected stranger multi user memory disk read_only subscriber stale loading busy monitoring paused);
-in_order!(words_of_script, admit_to_script: script protected stale user promise read_only disk memory);
+    protected stranger multi user memory disk replicas read_only subscriber stale loading busy monitoring paused);
+in_order!(words_of_script, admit_to_script: script protected stale user promise read_only disk replicas memory);
 
 impl Gate {
     /// For the commands of a connection.

@@ -1,11 +1,11 @@
-//! A connection that sees all commands. To Redis that is a kind of replica.
+//! A replica, or a connection that sees all commands, which to Redis is a kind of replica.
 
 use super::{Admission, Asked, Conditions, Standing, Words};
 use crate::command::spec::flag::{MAY_REPLICATE, READ, WRITE};
 use crate::resp::Error;
 
 pub fn words(standing: Standing, _: &Conditions) -> Words {
-    Words::denying(standing.monitors, READ | WRITE | MAY_REPLICATE)
+    Words::denying(standing.monitors || standing.is_replica, READ | WRITE | MAY_REPLICATE)
 }
 
 pub fn answer(_: &Asked) -> Admission {

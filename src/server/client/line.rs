@@ -69,6 +69,7 @@ pub fn flags(state: &State) -> String {
     let session = &state.session;
     let all = [
         (session.monitors, 'O'),
+        (session.replica.is_some(), 'S'),
         (session.subscriptions() > 0, 'P'),
         (session.multi.is_some(), 'x'),
         (state.flow.waits(), 'b'),

@@ -7,10 +7,12 @@
 //! | `multi.rs`, `watched.rs`, `tracks.rs` | what stands between MULTI and EXEC; keys that are watched; what is tracked |
 //! | `replies.rs` | its replies in order |
 //! | `for_disk.rs` | replies that wait for the disk |
+//! | `replica.rs` | what is known of a replica |
 
 pub mod for_disk;
 pub mod line;
 pub mod multi;
+pub mod replica;
 pub mod replies;
 pub mod session;
 pub mod tracks;
@@ -189,7 +191,10 @@ impl State {
 
     /// Whether it may be ended where connections hold too much in all.
     pub fn may_be_evicted(&self) -> bool {
-        !self.session.no_evict && !self.session.follows && self.flow.close != Close::Now
+        !self.session.no_evict
+            && !self.session.follows
+            && self.session.replica.is_none()
+            && self.flow.close != Close::Now
     }
 
     /// Bytes this connection holds.

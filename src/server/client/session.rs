@@ -1,6 +1,7 @@
 //! What commands know and change of their connection.
 
 use super::multi::Multi;
+use super::replica::Replica;
 use super::tracks::Tracks;
 use super::watched::WatchedKeys;
 use crate::acl::{DEFAULT, User};
@@ -62,12 +63,18 @@ pub enum Contents {
     Nothing,
 }
 
-/// What a connection wants of SYNC (REPLCONF).
-#[derive(Clone, Copy, Default)]
+/// What a connection has said of itself for SYNC (REPLCONF).
+#[derive(Clone, Default)]
 pub struct Asked {
     /// A snapshot, and no changes after it.
     pub rdb_only: bool,
     pub contents: Contents,
+    /// A snapshot whose length is not known at its begin is understood, and that data may get another name.
+    pub takes_eof: bool,
+    pub takes_new_ids: bool,
+    /// Where it listens; that of the connection where it does not say so.
+    pub port: u16,
+    pub address: String,
 }
 
 pub struct Session {
@@ -108,6 +115,8 @@ pub struct Session {
     pub tracker: Option<Tracker>,
     /// CLIENT CACHING was about the next command.
     pub has_caching: bool,
+    /// It is a replica of this server's.
+    pub replica: Option<Arc<Replica>>,
     /// It is sent a snapshot (SYNC): what, and that it is.
     pub asked: Asked,
     pub is_sent_snapshot: bool,
@@ -156,6 +165,7 @@ impl Session {
             tracks_bytes: 0,
             tracker: None,
             has_caching: false,
+            replica: None,
             asked: Asked::default(),
             is_sent_snapshot: false,
             multi: None,
@@ -175,7 +185,7 @@ impl Session {
     /// JOURNAL and CLIENT TRACKING are to be ended by the caller, since others know of them.
     pub fn reset(&mut self, default_user: &Arc<User>) {
         debug_assert!(self.subscriptions() == 0 && self.watched.is_empty() && !self.monitors && !self.follows);
-        debug_assert!(self.tracks.is_none());
+        debug_assert!(self.tracks.is_none() && self.replica.is_none());
         self.name.clear();
         self.db = 0;
         self.proto = Proto::default();
@@ -243,6 +253,7 @@ impl Session {
             in_multi: self.multi.is_some(),
             listens: self.subscriptions() > 0 && self.proto == Proto::Resp2,
             monitors: self.monitors,
+            is_replica: self.replica.is_some(),
             ..Standing::default()
         }
     }

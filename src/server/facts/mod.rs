@@ -5,12 +5,15 @@
 //! |---|---|
 //! | `metrics.rs` | the facts as metrics |
 //! | `sections.rs` | the facts, section by section in the order of INFO |
+//! | `replication.rs` | those about replication |
 //! | `snapshot.rs` | what one shard knows of itself at a moment, and all shards together |
 
 pub mod metrics;
+mod replication;
 mod sections;
 mod snapshot;
 
+pub use replication::online as online_replicas;
 pub use sections::{LATENCYSTATS, SECTIONS};
 pub use snapshot::Snapshot;
 

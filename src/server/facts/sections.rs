@@ -1,10 +1,9 @@
 //! The facts, section by section, in the order in which INFO tells them.
 
-use super::{Facts, Gathered, LRU_CLOCK_BITS, Value, human};
+use super::{Facts, Gathered, LRU_CLOCK_BITS, Value, human, replication};
 use crate::clock::{realtime_us, store_us};
 use crate::observe::{machine, memory};
 use crate::persist::Progress;
-use crate::server::state::global::ID_DIGITS;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 type TellSection = fn(&mut Facts, &Gathered);
@@ -16,7 +15,7 @@ pub const SECTIONS: &[(&str, TellSection)] = &[
     ("Memory", tell_memory),
     ("Persistence", tell_persistence),
     ("Stats", tell_stats),
-    ("Replication", tell_replication),
+    ("Replication", replication::tell),
     ("CPU", tell_cpu),
     ("Modules", tell_modules),
     ("Commandstats", tell_commandstats),
@@ -69,7 +68,7 @@ fn tell_latencystats(told: &mut Facts, from: &Gathered) {
     }
 }
 
-fn several<const N: usize>(all: [(&'static str, Value); N]) -> Value {
+pub(super) fn several<const N: usize>(all: [(&'static str, Value); N]) -> Value {
     Value::Several(all.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
 
@@ -139,10 +138,10 @@ fn tell_memory(told: &mut Facts, from: &Gathered) {
     told.field("mem_fragmentation_ratio", Value::Real(percent(resident_bytes, used_bytes) / 100.0, 2));
     told.field("mem_fragmentation_bytes", resident_bytes as i64 - used_bytes as i64);
     told.field("mem_not_counted_for_evict", from.server.shard.uncounted_bytes());
-    // There are no replicas yet, and no other nodes.
-    for name in ["mem_replication_backlog", "mem_total_replication_buffers", "mem_clients_slaves"] {
-        told.field(name, 0);
-    }
+    let kept_bytes = from.server.global.feed.kept().map_or(0, |(_, bytes)| bytes as u64);
+    told.field("mem_replication_backlog", kept_bytes);
+    told.field("mem_total_replication_buffers", kept_bytes.max(from.total.replica_bytes));
+    told.field("mem_clients_slaves", from.total.replica_bytes);
     told.field("mem_clients_normal", from.total.client_bytes);
     told.field("mem_kept_buffers", from.total.kept_bytes);
     told.field("mem_slowlog", from.total.slowlog_bytes);
@@ -260,23 +259,23 @@ fn tell_stats(told: &mut Facts, from: &Gathered) {
     let (global, total) = (&from.server.global, &from.total);
     told.field("total_connections_received", global.accepted.load(Ordering::Relaxed));
     // Averages over the last three seconds. Commands are told in whole numbers, as in Redis.
-    let [commands_per_s, input_per_s, output_per_s] = total.rates;
+    let [commands_per_s, input_per_s, output_per_s, replica_output_per_s] = total.rates;
     told.field("total_commands_processed", total.commands);
     told.field("instantaneous_ops_per_sec", commands_per_s as u64);
     told.field("total_net_input_bytes", total.input_bytes);
     told.field("total_net_output_bytes", total.output_bytes);
-    // There are no replicas yet.
     told.field("total_net_repl_input_bytes", 0);
-    told.field("total_net_repl_output_bytes", 0);
+    told.field("total_net_repl_output_bytes", total.replica_output_bytes);
     let of_clients = [("input", input_per_s), ("output", output_per_s)];
-    let of_replicas = [("input_repl", 0.0), ("output_repl", 0.0)];
+    let of_replicas = [("input_repl", 0.0), ("output_repl", replica_output_per_s)];
     for (name, bytes_per_s) in of_clients.into_iter().chain(of_replicas) {
         told.field(format!("instantaneous_{name}_kbps"), Value::Real(bytes_per_s / 1024.0, 2));
     }
     told.field("rejected_connections", global.rejected.load(Ordering::Relaxed));
-    told.field("sync_full", 0);
-    told.field("sync_partial_ok", 0);
-    told.field("sync_partial_err", 0);
+    let replication = &global.replication;
+    told.field("sync_full", replication.full_syncs.load(Ordering::Relaxed));
+    told.field("sync_partial_ok", replication.partial_syncs.load(Ordering::Relaxed));
+    told.field("sync_partial_err", replication.refused_partial_syncs.load(Ordering::Relaxed));
     tell_expiry(told, from);
     told.field("evicted_keys", total.counters.evicted);
     told.field("evicted_clients", from.server.global.evicted_clients.load(Ordering::Relaxed));
@@ -323,21 +322,6 @@ fn tell_expiry(told: &mut Facts, from: &Gathered) {
     told.field("expire_oldest_due_us", expiry.oldest_due_us);
     told.field("active_expire_enabled", u8::from(settings.enabled));
     told.field("active_expire_interval_ms", settings.interval_ms);
-}
-
-/// There are no replicas yet: what Redis says that has never had one.
-fn tell_replication(told: &mut Facts, from: &Gathered) {
-    told.field("role", "master");
-    told.field("connected_slaves", 0);
-    told.field("master_failover_state", "no-failover");
-    told.field("master_replid", from.server.global.replication.ids().id);
-    told.field("master_replid2", "0".repeat(ID_DIGITS));
-    told.field("master_repl_offset", 0);
-    told.field("second_repl_offset", -1);
-    told.field("repl_backlog_active", 0);
-    told.field("repl_backlog_size", 1024 * 1024);
-    told.field("repl_backlog_first_byte_offset", 0);
-    told.field("repl_backlog_histlen", 0);
 }
 
 fn tell_cpu(told: &mut Facts, _: &Gathered) {

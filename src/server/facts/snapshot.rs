@@ -35,8 +35,9 @@ pub struct Snapshot {
     pub tracked: [usize; 3],
     /// Deaths that are to be written to the streams of policies.
     pub deaths_waiting: usize,
-    /// Buffers of connections.
+    /// Buffers of connections; those of replicas.
     pub client_bytes: u64,
+    pub replica_bytes: u64,
     /// Buffers that are kept for reuse; the slow log.
     pub kept_bytes: u64,
     pub slowlog_bytes: u64,
@@ -44,10 +45,11 @@ pub struct Snapshot {
     pub commands: u64,
     pub input_bytes: u64,
     pub output_bytes: u64,
+    pub replica_output_bytes: u64,
     pub reads: u64,
     pub writes: u64,
-    /// Commands, and bytes received and sent, a second.
-    pub rates: [f64; 3],
+    /// Commands, bytes received and sent, and bytes sent to replicas, a second.
+    pub rates: [f64; 4],
     /// What was called, and what failed.
     pub statistics: Statistics,
     /// Hashes of the names that somebody listens to: the same name on several shards counts once.
@@ -111,14 +113,15 @@ impl Snapshot {
         let server = Server::of(shard);
         let mut snapshot = Snapshot::default();
         snapshot.look_at_keyspace(shard);
-        snapshot.look_at_clients(&server);
         snapshot.connections = server.global.connections[shard.id].load(Ordering::Relaxed);
+        snapshot.look_at_clients(&server);
         snapshot.kept_bytes = server.shard.kept_bytes() as u64;
         snapshot.slowlog_bytes = server.slowlog.borrow().bytes() as u64;
         snapshot.slowlog_entries = server.slowlog.borrow().ids().count();
         snapshot.commands = server.stats.commands.get();
         snapshot.input_bytes = server.stats.input_bytes.get();
         snapshot.output_bytes = server.stats.output_bytes.get();
+        snapshot.replica_output_bytes = server.stats.replica_output_bytes.get();
         snapshot.reads = server.stats.reads.get();
         snapshot.writes = server.stats.writes.get();
         snapshot.rates = server.stats.rates.borrow().per_second();
@@ -169,7 +172,13 @@ impl Snapshot {
     fn look_at_clients(&mut self, server: &Server) {
         for client in server.clients() {
             let state = client.state.borrow();
-            self.client_bytes += state.memory_bytes() as u64;
+            let bytes = state.memory_bytes() as u64;
+            if state.session.replica.is_some() {
+                self.replica_bytes += bytes + server.following.waiting(client.id) as u64;
+                self.connections = self.connections.saturating_sub(1);
+                continue;
+            }
+            self.client_bytes += bytes;
             self.subscribers += usize::from(state.session.subscriptions() > 0);
             self.blocked += usize::from(state.flow.waits());
             self.trackers += usize::from(state.session.tracks.is_some());
@@ -245,12 +254,14 @@ impl Snapshot {
         // Every shard knows all prefixes.
         self.tracked = [keys + more_keys, items + more_items, prefixes.max(others)];
         self.client_bytes += other.client_bytes;
+        self.replica_bytes += other.replica_bytes;
         self.kept_bytes += other.kept_bytes;
         self.slowlog_bytes += other.slowlog_bytes;
         self.slowlog_entries += other.slowlog_entries;
         self.commands += other.commands;
         self.input_bytes += other.input_bytes;
         self.output_bytes += other.output_bytes;
+        self.replica_output_bytes += other.replica_output_bytes;
         self.reads += other.reads;
         self.writes += other.writes;
         self.rates.iter_mut().zip(other.rates).for_each(|(own, others)| *own += others);

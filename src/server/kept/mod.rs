@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `acl_file.rs` | users: read at the start and again, written |
 //! | `rewriting.rs` | the log: taken up, begun, made anew |
-//! | `sync.rs` | snapshots that are sent to tools |
 //! | `loading.rs` | snapshots and logs of the disk become data |
 //! | `replay.rs` | what a log says is done |
 //! | `saving.rs` | snapshots, written to the disk |
@@ -14,4 +13,3 @@ pub mod loading;
 pub mod replay;
 pub mod rewriting;
 pub mod saving;
-pub mod sync;

@@ -6,7 +6,7 @@ use crate::command::dump;
 use crate::config::{Policy, SavePoint, join_words};
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, memory};
-use crate::persist::disk::RealDisk;
+use crate::persist::disk::{Disk, RealDisk};
 use crate::persist::reading::OWN_VERSION;
 use crate::persist::writing::{self, Base, How, Offered, Pieces};
 use crate::rdb::Piece;
@@ -304,16 +304,33 @@ pub async fn write_file(
     name: String,
     how: How,
 ) -> std::result::Result<Option<u64>, String> {
+    write_to(server, begun, Arc::new(RealDisk), name, how).await
+}
+
+/// The same, wherever the file goes.
+pub async fn write_to(
+    server: &Rc<Server>,
+    begun: Begun,
+    disk: Arc<dyn Disk>,
+    name: String,
+    how: How,
+) -> std::result::Result<Option<u64>, String> {
     let how = How { base: begun.base, ..how };
-    let written = write_parts(server, begun.head, &name, how).await;
+    let written = write_parts(server, begun.head, disk, &name, how).await;
     server.shard.call_all(|shard| shard.stop_saving()).await;
     written.map(|is_whole| is_whole.then_some(begun.changes))
 }
 
-async fn write_parts(server: &Rc<Server>, head: Piece, name: &str, how: How) -> std::result::Result<bool, String> {
+async fn write_parts(
+    server: &Rc<Server>,
+    head: Piece,
+    disk: Arc<dyn Disk>,
+    name: &str,
+    how: How,
+) -> std::result::Result<bool, String> {
     let shard = &server.shard;
     let (bells, me) = (server.global.bells.clone(), shard.id);
-    let begun = writing::begin(Arc::new(RealDisk), name, how, move || bells[me].ring_from_outside());
+    let begun = writing::begin(disk, name, how, move || bells[me].ring_from_outside());
     let (pieces, outcome) = begun.map_err(|error| error.to_string())?;
     let mut is_void = false;
     if head.is_empty() || send(&pieces, me, head).await {

@@ -1,18 +1,20 @@
-//! SYNC, PSYNC, REPLCONF, ROLE, as far as tools need them that want a snapshot, and FAILOVER and REPLICAOF. There are no
-//! replicas.
+//! SYNC, PSYNC, REPLCONF, WAIT, ROLE, FAILOVER and REPLICAOF.
 
 use super::server_spec;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NO_SCRIPT, STALE};
-use crate::command::spec::{Row, Spec};
+use crate::command::spec::{Group, Row, Spec, tip};
 use crate::resp::{Error, Request, Result, printable};
+use crate::server::client::replica::Stage;
 use crate::server::client::session::Contents;
-use crate::server::kept::sync;
-use crate::server::state::{Run, SessionCtx, TaskCtx};
+use crate::server::facts::online_replicas;
+use crate::server::replication::{psync, waiting};
+use crate::server::state::{Run, SessionCtx};
+use crate::server::wire::journal;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
         Spec {
-            summary: "Sends a snapshot as of this moment to who has said REPLCONF rdb-only 1.",
+            summary: "Sends a snapshot as of this moment, and every change behind it.",
             ..server_spec(
                 "sync",
                 1,
@@ -21,11 +23,11 @@ pub const ROWS: &[Row<Run>] = &[
                 "O(n) in the bytes of all keys",
             )
         },
-        Run::Task(|ctx| Box::pin(sync(ctx))),
+        Run::Task(|ctx| Box::pin(psync::sync(ctx))),
     ),
     Row::new(
         Spec {
-            summary: "Sends a snapshot, as SYNC does, behind a line that names it.",
+            summary: "Sends every change from an offset on, or a snapshot first where these are not kept.",
             syntax: "replicationid:string offset:integer",
             ..server_spec(
                 "psync",
@@ -35,7 +37,7 @@ pub const ROWS: &[Row<Run>] = &[
                 "O(n) in the bytes of all keys",
             )
         },
-        Run::Task(|ctx| Box::pin(psync(ctx))),
+        Run::Task(|ctx| Box::pin(psync::psync(ctx))),
     ),
     Row::new(
         Spec {
@@ -47,16 +49,20 @@ pub const ROWS: &[Row<Run>] = &[
     .for_the_system(),
     Row::new(
         Spec {
-            summary: "Returns the role of the server: a primary, without replicas.",
+            summary: "Waits until so many replicas have what was written so far.",
+            syntax: "numreplicas:integer timeout:integer",
+            group: Group::Generic,
+            ..server_spec("wait", 3, NO_SCRIPT, "3.0.0", "O(1)")
+        },
+        Run::Task(|ctx| Box::pin(waiting::wait(ctx))),
+    )
+    .tips(&[tip::ASK_ALL_SHARDS, tip::AGG_MIN]),
+    Row::new(
+        Spec {
+            summary: "Returns the role of the server: a primary, with its replicas.",
             ..server_spec("role", 1, NO_SCRIPT | LOADING | STALE | FAST, "2.8.12", "O(1)")
         },
-        Run::Session(|ctx, _| {
-            ctx.reply.array(3);
-            ctx.reply.bulk(b"master");
-            ctx.reply.int(0);
-            ctx.reply.array(0);
-            Ok(())
-        }),
+        Run::Session(role),
     ),
     Row::new(
         Spec {
@@ -84,6 +90,20 @@ pub const ROWS: &[Row<Run>] = &[
     )
     .deprecated("5.0.0", "`REPLICAOF`"),
 ];
+
+fn role(ctx: &mut SessionCtx, _: Request) -> Result {
+    let global = &ctx.server.global;
+    ctx.reply.array(3);
+    ctx.reply.bulk(b"master");
+    ctx.reply.int(global.feed.position() as i64);
+    let replicas = online_replicas(&global.replication);
+    ctx.reply.array(replicas.len());
+    for replica in replicas {
+        ctx.reply.array(replica.len());
+        replica.iter().for_each(|field| ctx.reply.bulk(field.as_bytes()));
+    }
+    Ok(())
+}
 
 fn replicaof(ctx: &mut SessionCtx, request: Request) -> Result {
     if request.is(1, "no") && request.is(2, "one") {
@@ -125,17 +145,6 @@ fn failover(_: &mut SessionCtx, request: Request) -> Result {
     Err(Error::text("ERR FAILOVER requires connected replicas."))
 }
 
-async fn sync(ctx: TaskCtx) -> Result<Vec<u8>> {
-    sync::send(&ctx, b"").await
-}
-
-async fn psync(ctx: TaskCtx) -> Result<Vec<u8>> {
-    // Nothing goes on from any offset; but it has to be one.
-    ctx.request.as_request().int(2)?;
-    let first = format!("+FULLRESYNC {} 0\r\n", ctx.server.global.replication.ids().id);
-    sync::send(&ctx, first.as_bytes()).await
-}
-
 /// The longest address that Redis takes.
 const ADDRESS_BYTES_MAX: usize = 255;
 
@@ -143,12 +152,11 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
     if request.len().is_multiple_of(2) {
         return Err(Error::Syntax);
     }
-    let mut asked = ctx.session.asked;
+    let mut asked = ctx.session.asked.clone();
     for index in (1..request.len()).step_by(2) {
         let value = request.arg(index + 1);
         if request.is(index, "listening-port") {
-            // Nobody connects to a replica here.
-            request.int(index + 1)?;
+            asked.port = request.int(index + 1)? as u16;
         } else if request.is(index, "ip-address") {
             if value.len() > ADDRESS_BYTES_MAX {
                 let bytes = value.len();
@@ -156,10 +164,17 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
                     "REPLCONF ip-address provided by replica instance is too long: {bytes} bytes"
                 )));
             }
+            asked.address = String::from_utf8_lossy(value).into_owned();
         } else if request.is(index, "capa") {
-            // A snapshot comes with its length, which everybody understands.
-        } else if request.is(index, "ack") || request.is(index, "getack") {
-            // These have no reply.
+            // (What is not known is not used, as in Redis.)
+            asked.takes_eof |= value.eq_ignore_ascii_case(b"eof");
+            asked.takes_new_ids |= value.eq_ignore_ascii_case(b"psync2");
+        } else if request.is(index, "ack") {
+            // It has no reply.
+            acknowledge(ctx, request, index);
+            return Ok(());
+        } else if request.is(index, "getack") {
+            // What a primary asks, and not what it is asked. It has no reply.
             return Ok(());
         } else if request.is(index, "rdb-only") {
             asked.rdb_only = match request.int(index + 1)? {
@@ -173,10 +188,29 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
             let name = printable(request.arg(index), 128);
             return Err(Error::quoting(&[b"ERR Unrecognized REPLCONF option: ", name]));
         }
-        ctx.session.asked = asked;
+        ctx.session.asked = asked.clone();
     }
     ctx.reply.ok();
     Ok(())
+}
+
+/// A replica says how far it is, and how far that is on its disk (`REPLCONF ACK offset [FACK offset]`).
+fn acknowledge(ctx: &mut SessionCtx, request: Request, index: usize) {
+    let Some(replica) = &ctx.session.replica else { return };
+    let offset_at = |index: usize| request.int(index).ok().and_then(|offset| u64::try_from(offset).ok());
+    let Some(acked) = offset_at(index + 1) else { return };
+    let synced = if request.len() > index + 3 && request.is(index + 2, "fack") { offset_at(index + 3) } else { None };
+    replica.ack(acked, synced);
+    let (server, client) = (ctx.server.clone(), replica.client);
+    if server.following.begin(client) {
+        replica.set_stage(Stage::Online);
+        server.global.replication.count_near(&server.shard.config());
+        // (Not within this connection's turn.)
+        server.shard.defer({
+            let server = server.clone();
+            move || journal::show(&server)
+        });
+    }
 }
 
 /// What is wanted of a snapshot: these words, and nothing else.

@@ -21,6 +21,7 @@ impl Server {
             loading: global.snapshots.is_loading(),
             unsaved: global.snapshots.stops_writes(&config),
             unlogged: global.log.refuses_writes(),
+            lacks_replicas: global.replication.stops_writes(&config),
             read_only: global.role.is_read_only(),
             stale: global.role.is_stale(),
         }

@@ -76,7 +76,7 @@ pub struct Global {
 /// Of a run, or of data.
 pub const ID_DIGITS: usize = 40;
 
-pub(super) fn random_id(rng: &mut fastrand::Rng) -> String {
+pub fn random_id(rng: &mut fastrand::Rng) -> String {
     (0..ID_DIGITS).map(|_| char::from_digit(rng.u32(..16), 16).unwrap_or('0')).collect()
 }
 

@@ -11,6 +11,7 @@
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `role.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
 //! | `replication.rs` | the servers that follow this one |
+//! | `syncs.rs` | replicas that wait for a snapshot |
 //! | `busy.rs` | scripts that last |
 //! | `users.rs` | the users, and what they were refused |
 
@@ -31,6 +32,7 @@ pub mod shown;
 pub mod slowlog;
 pub mod snapshots;
 pub mod subscriptions;
+pub mod syncs;
 pub mod tidying;
 pub mod users;
 pub mod waits;
@@ -143,22 +145,31 @@ pub struct Stats {
     pub commands: Cell<u64>,
     pub input_bytes: Cell<u64>,
     pub output_bytes: Cell<u64>,
+    /// What replicas were sent, which is not among those.
+    pub replica_output_bytes: Cell<u64>,
     /// How often something was received, and how often something was sent.
     pub reads: Cell<u64>,
     pub writes: Cell<u64>,
-    /// Of commands and of bytes received and sent.
-    pub rates: RefCell<Rates<3>>,
+    /// Of commands, of bytes received and sent, and of bytes sent to replicas.
+    pub rates: RefCell<Rates<4>>,
 }
 
 impl Stats {
     /// Once a second.
     pub fn sample(&self, now_us: u64) {
-        let counts = [&self.commands, &self.input_bytes, &self.output_bytes].map(Cell::get);
+        let counts = [&self.commands, &self.input_bytes, &self.output_bytes, &self.replica_output_bytes].map(Cell::get);
         self.rates.borrow_mut().sample(now_us, counts);
     }
 
     pub fn reset(&self) {
-        for counter in [&self.commands, &self.input_bytes, &self.output_bytes, &self.reads, &self.writes] {
+        for counter in [
+            &self.commands,
+            &self.input_bytes,
+            &self.output_bytes,
+            &self.replica_output_bytes,
+            &self.reads,
+            &self.writes,
+        ] {
             counter.set(0);
         }
         self.rates.borrow_mut().reset();

@@ -1,10 +1,12 @@
 //! What all shards know of the servers that follow this one: under which name and how far they know the data, and who they are.
 
 use super::global::{ID_DIGITS, random_id};
+use super::syncs::Queue;
 use crate::clock::store_us;
 use crate::config::Config;
+use crate::server::client::replica::{Replica, Stage};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A name of data, and the one that they had before.
@@ -33,102 +35,6 @@ impl Ids {
     }
 }
 
-/// How far the connection of a replica is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Stage {
-    /// Its snapshot is not begun, or not made.
-    Waits,
-    /// It is sent the snapshot.
-    Loads,
-    Online,
-}
-
-impl Stage {
-    /// As INFO says it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Stage::Waits => "wait_bgsave",
-            Stage::Loads => "send_bulk",
-            Stage::Online => "online",
-        }
-    }
-}
-
-/// A server that follows this one.
-pub struct Replica {
-    /// Its connection, and that one's shard.
-    pub client: u64,
-    pub shard: usize,
-    /// Where it listens itself, as far as it has said so.
-    pub address: String,
-    pub port: u16,
-    stage: AtomicU8,
-    /// How far it has come, how far that is on its disk, and when it said so, store microseconds.
-    acked: AtomicU64,
-    synced: AtomicU64,
-    heard_us: AtomicU64,
-    /// It is closed by whoever serves its connection.
-    pub is_dropped: AtomicBool,
-}
-
-impl Replica {
-    pub fn new(client: u64, shard: usize, address: String, port: u16) -> Replica {
-        Replica {
-            client,
-            shard,
-            address,
-            port,
-            stage: AtomicU8::new(Stage::Waits as u8),
-            acked: AtomicU64::new(0),
-            synced: AtomicU64::new(0),
-            heard_us: AtomicU64::new(store_us()),
-            is_dropped: AtomicBool::new(false),
-        }
-    }
-
-    pub fn stage(&self) -> Stage {
-        match self.stage.load(Ordering::Relaxed) {
-            of if of == Stage::Online as u8 => Stage::Online,
-            of if of == Stage::Loads as u8 => Stage::Loads,
-            _ => Stage::Waits,
-        }
-    }
-
-    pub fn set_stage(&self, stage: Stage) {
-        self.stage.store(stage as u8, Ordering::Relaxed);
-        self.heard_us.store(store_us(), Ordering::Relaxed);
-    }
-
-    pub fn ack(&self, position: u64, synced: Option<u64>) {
-        self.acked.fetch_max(position, Ordering::Relaxed);
-        if let Some(synced) = synced {
-            self.synced.fetch_max(synced, Ordering::Relaxed);
-        }
-        self.heard_us.store(store_us(), Ordering::Relaxed);
-    }
-
-    pub fn acked(&self) -> u64 {
-        self.acked.load(Ordering::Relaxed)
-    }
-
-    pub fn synced(&self) -> u64 {
-        self.synced.load(Ordering::Relaxed)
-    }
-
-    /// For how many seconds nothing was heard of it; 0 before it is online, as in Redis.
-    pub fn lag_s(&self) -> u64 {
-        match self.stage() {
-            Stage::Online => self.silent_us() / 1_000_000,
-            Stage::Waits | Stage::Loads => 0,
-        }
-    }
-
-    pub fn silent_us(&self) -> u64 {
-        store_us().saturating_sub(self.heard_us.load(Ordering::Relaxed))
-    }
-}
-
 pub struct Replication {
     ids: Mutex<Ids>,
     replicas: Mutex<BTreeMap<u64, Arc<Replica>>>,
@@ -141,6 +47,9 @@ pub struct Replication {
     pub full_syncs: AtomicU64,
     pub partial_syncs: AtomicU64,
     pub refused_partial_syncs: AtomicU64,
+    queue: Mutex<Queue>,
+    /// Up to where replicas were asked how far they are.
+    asked: AtomicU64,
 }
 
 impl Default for Replication {
@@ -154,6 +63,8 @@ impl Default for Replication {
             full_syncs: AtomicU64::new(0),
             partial_syncs: AtomicU64::new(0),
             refused_partial_syncs: AtomicU64::new(0),
+            queue: Mutex::default(),
+            asked: AtomicU64::new(0),
         }
     }
 }
@@ -172,6 +83,16 @@ impl Replication {
     pub fn promote(&self, position: u64) {
         let ids = self.ids();
         self.set_ids(ids.renamed(position, Ids::new().id));
+    }
+
+    /// The replicas that wait for a snapshot.
+    pub fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody wants to know which replicas have come so far; whether they are to be asked.
+    pub fn is_to_ask(&self, position: u64) -> bool {
+        self.asked.fetch_max(position, Ordering::Relaxed) < position
     }
 
     fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Replica>>> {

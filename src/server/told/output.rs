@@ -1,6 +1,7 @@
 //! What leaves a connection: the replies of a turn, what is pushed to it between them, and the limits of both.
 
 use crate::clock::store_us;
+use crate::config::Config;
 use crate::observe::log;
 use crate::server::client::replies::Replies;
 use crate::server::client::session::Close;
@@ -113,6 +114,22 @@ pub fn push(server: &Server, client: &ClientRef, bytes: &[u8]) {
     push_with(server, client, |replies| replies.push(bytes));
 }
 
+/// The same for what waits for no disk: the stream that replicas are sent.
+pub fn push_unheld(server: &Server, client: &ClientRef, bytes: &[u8]) {
+    if client.closed.get() || client.state.borrow().flow.close == Close::Now {
+        return;
+    }
+    client.state.borrow_mut().replies.push(bytes);
+    note_pushed(server, client);
+}
+
+fn note_pushed(server: &Server, client: &ClientRef) {
+    let mut pushed = server.pushed.borrow_mut();
+    if pushed.last().is_none_or(|last| last.id != client.id) {
+        pushed.push(client.clone());
+    }
+}
+
 fn push_with(server: &Server, client: &ClientRef, push: impl FnOnce(&mut Replies)) {
     if client.closed.get() {
         return;
@@ -131,10 +148,7 @@ fn push_with(server: &Server, client: &ClientRef, push: impl FnOnce(&mut Replies
             show_everything(server, &mut state);
         }
     }
-    let mut pushed = server.pushed.borrow_mut();
-    if pushed.last().is_none_or(|last| last.id != client.id) {
-        pushed.push(client.clone());
-    }
+    note_pushed(server, client);
 }
 
 /// The same behind every reply that is still open, since what is pushed may come of the commands that these answer; but
@@ -174,6 +188,38 @@ pub fn most_pushed_bytes(server: &Server) -> usize {
     }
 }
 
+/// What may wait for a replica: as in Redis no less than what is kept for those that were away, since what such a one is
+/// given at once is as much.
+pub fn most_bytes_of_replica(config: &Config) -> usize {
+    match config.client_output_buffer_limit.replica.hard_bytes {
+        0 => usize::MAX,
+        bytes => usize::try_from(bytes.max(config.repl_backlog_bytes)).unwrap_or(usize::MAX),
+    }
+}
+
+/// Ends a replica for which too much waits.
+pub fn end_slow_replica(server: &Server, client: &Client) {
+    log::warning(format_args!(
+        "Client id={} (a replica) scheduled to be closed ASAP for overcoming of output buffer limits.",
+        client.id
+    ));
+    close_now(server, client);
+}
+
+/// Whether more has waited for a replica than the soft limit allows, for as long as it allows. To be asked each second.
+pub fn is_slow_replica(server: &Server, client: &Client) -> bool {
+    let limit = server.shard.config().client_output_buffer_limit.replica;
+    let waits = server.following.waiting(client.id) as u64;
+    let flow = &mut client.state.borrow_mut().flow;
+    if limit.soft_bytes == 0 || waits <= limit.soft_bytes {
+        flow.soft_since_us = None;
+        return false;
+    }
+    let now_us = store_us();
+    let since_us = *flow.soft_since_us.get_or_insert(now_us);
+    now_us.saturating_sub(since_us) > limit.soft_s * 1_000_000
+}
+
 /// Sends what was pushed, once for each connection and turn; one that does not read is ended.
 pub fn send_pushed(server: &Rc<Server>) {
     let pushed = server.pushed.take();
@@ -198,8 +244,8 @@ fn log_past_limits(client: &Client) {
 
 /// Whether a connection that goes on has more to be sent than it may.
 fn is_past_limits(server: &Server, state: &mut State) -> bool {
-    if state.flow.close == Close::Now || state.session.is_sent_snapshot {
-        // Of a snapshot it is sent no more than it reads.
+    if state.flow.close == Close::Now || state.session.is_sent_snapshot || state.session.replica.is_some() {
+        // Of a snapshot, and of the stream, it is sent no more than it reads.
         return false;
     }
     let limits = server.shard.config().client_output_buffer_limit;

@@ -85,7 +85,9 @@ impl Line for Connection {
 
     fn sent(&self, bytes: usize, buffer: Option<Vec<u8>>) {
         let stats = &self.server.stats;
-        stats.output_bytes.set(stats.output_bytes.get() + bytes as u64);
+        let is_replica = self.client.state.borrow().session.replica.is_some();
+        let output_bytes = if is_replica { &stats.replica_output_bytes } else { &stats.output_bytes };
+        output_bytes.set(output_bytes.get() + bytes as u64);
         stats.writes.set(stats.writes.get() + 1);
         self.client.sent_bytes.set(self.client.sent_bytes.get() + bytes as u64);
         let (waits, is_transient) = {
@@ -100,7 +102,8 @@ impl Line for Connection {
                 state.flow.transient.set(0);
             }
             self.server.client_memory.count(&mut state);
-            (!could_run || state.flow.finished || !state.replies.out.is_empty(), is_transient)
+            let waits = !could_run || state.flow.finished || !state.replies.out.is_empty();
+            (waits, is_transient)
         };
         if let Some(buffer) = buffer
             && !is_transient
@@ -109,6 +112,10 @@ impl Line for Connection {
         }
         if waits {
             advance(&self.server, &self.client, &[]);
+        }
+        if is_replica {
+            // There is room for more of the stream.
+            journal::show(&self.server);
         }
     }
 
@@ -329,7 +336,8 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
 
 /// Whether a connection has to wait until others are ended that hold too much.
 fn must_wait_for_memory(server: &Server, client: &Client, state: &State, bytes: &[u8]) -> bool {
-    let is_spared = client.replays || state.session.no_evict || state.session.follows;
+    let session = &state.session;
+    let is_spared = client.replays || session.no_evict || session.follows || session.replica.is_some();
     !is_spared && server.client_memory.must_wait(bytes.len(), state.unsent())
 }
 
@@ -452,7 +460,8 @@ pub async fn look_after(server: Rc<Server>) {
                 }
                 let idle_us = now_us.saturating_sub(state.session.used_us);
                 let session = &state.session;
-                let waits = session.is_told() || session.is_sent_snapshot || state.flow.waits();
+                let is_replica = session.replica.is_some();
+                let waits = session.is_told() || is_replica || session.is_sent_snapshot || state.flow.waits();
                 (idle_us, waits, state.unsent())
             };
             if timed && !waits && !client.replays && idle_us > config.timeout_s * 1_000_000 {

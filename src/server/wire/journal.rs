@@ -1,4 +1,4 @@
-//! Connections that are shown every change of all shards, as commands in one order (DEBUG JOURNAL).
+//! Connections that are shown every change of all shards, as commands in one order: replicas, and DEBUG JOURNAL.
 //!
 //! That begins in one moment on all shards, so that no transaction is seen in part.
 
@@ -7,6 +7,7 @@ use crate::resp::{Error, Result};
 use crate::server::client::session::Session;
 use crate::server::run::in_the_way::let_pass;
 use crate::server::state::Server;
+use crate::server::state::follower::{MostBytes, Shown, Shows};
 use crate::server::told::output::{self, close_now};
 use crate::shard::{EVERYTHING, Lock};
 use std::rc::Rc;
@@ -30,7 +31,7 @@ pub async fn begin(server: &Rc<Server>, client: u64) -> Result {
     shard.call_all(|shard| shard.hand_over_records()).await;
     let reader = server.global.feed.read(shard.id, output::most_pushed_bytes(server));
     shard.call_all(Server::follow_log).await;
-    server.following.add(here, reader);
+    server.following.add(here, reader, Shows::Journal);
     drop(transaction);
     if server.client(client).is_none() {
         // The connection has ended meanwhile.
@@ -42,7 +43,12 @@ pub async fn begin(server: &Rc<Server>, client: u64) -> Result {
 
 /// A connection is shown changes no more, if it was.
 pub fn end(server: &Server, session: &mut Session) {
-    if std::mem::take(&mut session.follows) {
+    let was_replica = session.replica.take().is_some();
+    if was_replica {
+        server.global.replication.remove(session.peer.id);
+        server.global.replication.count_near(&server.shard.config());
+    }
+    if std::mem::take(&mut session.follows) || was_replica {
         stop(server, session.peer.id);
     }
 }
@@ -62,11 +68,21 @@ pub fn show(server: &Rc<Server>) {
     if server.following.is_empty() {
         return;
     }
-    for shown in server.following.take(output::most_pushed_bytes(server)) {
-        output::push(server, &shown.client, &shown.bytes);
-        if shown.has_missed {
-            log::warning(format_args!("Client id={} closed: it could not be shown all changes.", shown.client.id));
-            close_now(server, &shown.client);
+    let most = MostBytes {
+        of_journal: output::most_pushed_bytes(server),
+        of_replica: output::most_bytes_of_replica(&server.shard.config()),
+    };
+    for Shown { client, is_replica, bytes, has_missed } in server.following.take(most) {
+        if is_replica {
+            output::push_unheld(server, &client, &bytes);
+        } else {
+            output::push(server, &client, &bytes);
+        }
+        if has_missed && is_replica {
+            output::end_slow_replica(server, &client);
+        } else if has_missed {
+            log::warning(format_args!("Client id={} closed: it could not be shown all changes.", client.id));
+            close_now(server, &client);
         }
     }
     output::send_pushed(server);

@@ -11,7 +11,7 @@ use crate::value::number::parse_i64;
 use std::collections::BTreeSet;
 use std::mem::discriminant;
 
-/// The kinds of connections that Redis tells apart. There are no replicas here, and no masters.
+/// The kinds of connections that Redis tells apart. There are no masters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -22,7 +22,11 @@ enum Kind {
 
 impl Kind {
     fn of(session: &Session) -> Kind {
-        if session.subscriptions() > 0 { Kind::PubSub } else { Kind::Normal }
+        match () {
+            () if session.replica.is_some() => Kind::Replica,
+            () if session.subscriptions() > 0 => Kind::PubSub,
+            () => Kind::Normal,
+        }
     }
 
     fn named(request: Request, index: usize) -> Result<Kind> {

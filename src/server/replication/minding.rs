@@ -1,0 +1,93 @@
+//! What is done for replicas from time to time.
+
+use crate::net::sleep;
+use crate::observe::log;
+use crate::server::client::ClientRef;
+use crate::server::client::replica::Replica;
+use crate::server::state::Server;
+use crate::server::state::replication::Ids;
+use crate::server::told::output::{close_now, end_slow_replica, is_slow_replica};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often a replica is looked at, and how often that is a second.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOKS_A_SECOND: u32 = 10;
+
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+/// Looks after a replica until its connection ends.
+pub fn watch(server: &Rc<Server>, client: &ClientRef, replica: &Arc<Replica>) {
+    let (server, client, replica) = (server.clone(), client.clone(), replica.clone());
+    glommio::spawn_local(async move {
+        let mut looks = 0;
+        while !client.closed.get() {
+            sleep(LOOK_EVERY).await;
+            looks += 1;
+            if replica.is_dropped.load(Ordering::Acquire) {
+                close_now(&server, &client);
+                return;
+            }
+            if looks % LOOKS_A_SECOND > 0 {
+                continue;
+            }
+            let timeout_s = server.shard.config().repl_timeout_s;
+            if replica.silent_us() > timeout_s.saturating_mul(1_000_000) {
+                log::warning(format_args!("Disconnecting timedout replica: {}:{}", replica.address, replica.port));
+                close_now(&server, &client);
+                return;
+            }
+            if is_slow_replica(&server, &client) {
+                end_slow_replica(&server, &client);
+                return;
+            }
+        }
+    })
+    .detach();
+}
+
+/// Starts what goes on while some of the stream is kept: replicas hear that this server is there, those that are near are
+/// counted, and what is kept is let go when there has been no replica for long.
+pub fn start(server: &Rc<Server>) {
+    let server = server.clone();
+    glommio::spawn_local(async move {
+        let mut silent_s = 0;
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            let (global, config) = (&server.global, server.shard.config());
+            global.replication.count_near(&config);
+            silent_s += 1;
+            if silent_s >= config.repl_ping_replica_period_s && global.replication.has_replicas() {
+                silent_s = 0;
+                if !global.feed.is_relayed() {
+                    global.log.say(server.shard.id, PING.into());
+                }
+            }
+            let ttl_s = config.repl_backlog_ttl_s;
+            if ttl_s > 0 && global.replication.without_s() > ttl_s && !global.feed.is_relayed() && let_go(&server).await
+            {
+                return;
+            }
+        }
+    })
+    .detach();
+}
+
+/// Nobody can go on in the stream any more; whether that was so.
+async fn let_go(server: &Rc<Server>) -> bool {
+    let replication = &server.global.replication;
+    if replication.has_replicas() || !replication.queue().waiting.is_empty() {
+        return false;
+    }
+    log::notice(format_args!(
+        "Replication backlog freed after {} seconds without connected replicas.",
+        server.shard.config().repl_backlog_ttl_s
+    ));
+    // Whoever comes later has missed what is not kept.
+    replication.set_ids(Ids::new());
+    server.global.feed.keep(None);
+    server.shard.call_all(Server::follow_log).await;
+    true
+}

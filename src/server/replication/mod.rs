@@ -1,0 +1,22 @@
+//! Servers that follow this one.
+//!
+//! ```text
+//!  PSYNC id offset ── psync ──┬── what is missing is kept: +CONTINUE, then the stream from there (wire/journal.rs)
+//!                             └── payload: +FULLRESYNC, a snapshot, then the stream from its moment on
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `tools.rs` | a snapshot for tools, and nothing behind it |
+//! | `psync.rs` | a replica comes |
+//! | `payload.rs` | one snapshot for all who wait for one |
+//! | `sending.rs` | a snapshot on its way |
+//! | `minding.rs` | what is done from time to time |
+//! | `waiting.rs` | WAIT, WAITAOF: how far replicas are |
+
+mod minding;
+mod payload;
+pub mod psync;
+mod sending;
+pub mod tools;
+pub mod waiting;

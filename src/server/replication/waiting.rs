@@ -1,0 +1,154 @@
+//! How far replicas are, and who waits for that.
+
+use crate::clock::store_us;
+use crate::command::blocking::{Wait, milliseconds};
+use crate::net::sleep;
+use crate::resp::{Error, Request, Result};
+use crate::server::client::session::Close;
+use crate::server::state::waits::{Blocked, End, NEW_ROLE, UNBLOCKED};
+use crate::server::state::{Server, TaskCtx};
+use crate::server::told::output::{close_now, settle};
+use futures_lite::future::or;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often somebody who waits looks, at first; at most where only the log is waited for, which rings; and at most where
+/// replicas are.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LOOK_AT_LOG: Duration = Duration::from_secs(1);
+const LOOK_AT_REPLICAS: Duration = Duration::from_millis(10);
+
+const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
+const NO_LOG: Error = Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
+const ON_REPLICA: Error = Error::text("ERR WAIT cannot be used with replica instances.");
+const AOF_ON_REPLICA: Error = Error::text(
+    "ERR WAITAOF cannot be used with replica instances. Please also note that writes \
+     to replicas are just local and are not propagated.",
+);
+
+/// Where in the stream everything stands that was acknowledged by now.
+pub async fn position_of_all(server: &Rc<Server>) -> u64 {
+    let (feed, log) = (&server.global.feed, &server.global.log);
+    server.shard.call_all(|shard| shard.hand_over_records()).await;
+    let pushed: Vec<u64> = (0..server.shard.count).map(|shard| feed.pushed(shard)).collect();
+    while feed.drain().placed().iter().zip(&pushed).any(|(placed, pushed)| placed < pushed) {
+        // Parts of transactions are late.
+        log.look();
+        sleep(FIRST_LOOK).await;
+    }
+    feed.position()
+}
+
+/// Asks replicas how far they are, where nobody has since they could have come so far.
+fn ask(server: &Server, position: u64) {
+    if server.global.replication.has_replicas() && server.global.replication.is_to_ask(position) {
+        server.global.log.say(server.shard.id, GETACK.into());
+    }
+}
+
+/// Until when a request waits, store microseconds; none where there is no end.
+fn until_us(request: Request, index: usize) -> Result<Option<u64>> {
+    Ok(match milliseconds(request.arg(index))? {
+        Wait::For(Some(us)) => Some(store_us().saturating_add(us)),
+        Wait::For(None) | Wait::Never => None,
+    })
+}
+
+/// WAIT: how many replicas have what was written so far.
+pub async fn wait(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let (server, request) = (&ctx.server, ctx.request.as_request());
+    if server.global.feed.is_relayed() {
+        return Err(ON_REPLICA);
+    }
+    let replicas = request.int(1)?;
+    let until_us = until_us(request, 2)?;
+    let position = if server.global.feed.is_streamed() { position_of_all(server).await } else { 0 };
+    let count = || server.global.replication.acked_by(position) as i64;
+    if count() < replicas && !ctx.in_exec {
+        ask(server, position);
+        wait_until(&ctx, until_us, LOOK_AT_REPLICAS, || count() >= replicas).await?;
+    }
+    let count = count();
+    Ok(ctx.reply(|reply| reply.int(count)))
+}
+
+/// WAITAOF: whether this server's disk, and those of how many replicas, have what was written so far.
+pub async fn waitaof(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let (server, request) = (&ctx.server, ctx.request.as_request());
+    let local = request.int(1)?;
+    if !(0..=1).contains(&local) {
+        return Err(Error::text("ERR value is out of range, must be between 0 and 1"));
+    }
+    let replicas = request.int(2)?;
+    if replicas < 0 {
+        return Err(Error::text("ERR value is out of range, must be positive"));
+    }
+    let until_us = until_us(request, 3)?;
+    if server.global.feed.is_relayed() {
+        return Err(AOF_ON_REPLICA);
+    }
+    let is_off = || local == 1 && !server.global.log.is_on();
+    if is_off() {
+        return Err(NO_LOG);
+    }
+    server.shard.call_all(|shard| shard.hand_over_records()).await;
+    let log = &server.global.log;
+    let pushed: Vec<u64> = (0..server.shard.count).map(|shard| log.pushed(shard)).collect();
+    let is_synced = || log.is_on() && pushed.iter().enumerate().all(|(shard, pushed)| log.synced(shard) >= *pushed);
+    let position = if server.global.feed.is_streamed() { position_of_all(server).await } else { 0 };
+    let count = || server.global.replication.synced_by(position) as i64;
+    let is_done = || count() >= replicas && (local == 0 || is_synced());
+    if !is_done() && !ctx.in_exec {
+        let longest = if replicas == 0 { LOOK_AT_LOG } else { LOOK_AT_REPLICAS };
+        if replicas > 0 {
+            ask(server, position);
+        }
+        wait_until(&ctx, until_us, longest, || is_done() || is_off()).await?;
+    }
+    if is_off() {
+        return Err(NO_LOG);
+    }
+    let (synced, count) = (i64::from(is_synced()), count());
+    Ok(ctx.reply(|reply| {
+        reply.array(2);
+        reply.int(synced);
+        reply.int(count);
+    }))
+}
+
+/// Waits until there is what is wanted, as a command that waits for a key does: CLIENT UNBLOCK and the end of the connection
+/// end it.
+async fn wait_until(ctx: &TaskCtx, until_us: Option<u64>, longest: Duration, is_done: impl Fn() -> bool) -> Result {
+    let (server, client) = (&ctx.server, &ctx.client);
+    let blocked = Rc::new(Blocked { has_timeout: until_us.is_some(), ..Blocked::default() });
+    let until_us = until_us.unwrap_or(u64::MAX);
+    server.waits.add(client.id, blocked.clone());
+    server.logging.add_alarm(client.id, blocked.clone());
+    client.state.borrow_mut().flow.blocked = true;
+    if client.state.borrow().flow.finished {
+        close_now(server, client);
+    }
+    // It is read on from now, however much it has said: nothing else would tell that it has hung up.
+    settle(server, client);
+    let mut look = FIRST_LOOK.min(longest);
+    loop {
+        server.logging.await_disk();
+        if is_done() || blocked.end.get().is_some() || store_us() >= until_us {
+            break;
+        }
+        let left = Duration::from_micros(until_us.saturating_sub(store_us()));
+        or(blocked.alarm.wait(), sleep(left.min(look))).await;
+        look = (2 * look).min(longest);
+    }
+    server.logging.remove_alarm(client.id);
+    server.waits.remove(client.id);
+    client.state.borrow_mut().flow.blocked = false;
+    match blocked.end.get() {
+        Some(End::Error) => Err(UNBLOCKED),
+        Some(End::NewRole) => {
+            client.state.borrow_mut().session.close = Close::AfterReplies;
+            Err(NEW_ROLE)
+        }
+        _ => Ok(()),
+    }
+}

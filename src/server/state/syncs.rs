@@ -1,0 +1,116 @@
+//! Replicas that wait for a snapshot, and what each of them is given.
+
+use crate::clock::store_us;
+use crate::journal::{Feed, Reader};
+use crate::persist::handout::Handout;
+use crate::server::client::replica::Replica;
+use std::fs::File;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Reads the stream for a connection that may end at any time.
+pub struct Held {
+    feed: Arc<Feed>,
+    reader: Option<Reader>,
+}
+
+impl Held {
+    pub fn new(feed: Arc<Feed>, reader: Reader) -> Held {
+        Held { feed, reader: Some(reader) }
+    }
+
+    pub fn position(&self) -> u64 {
+        self.reader.as_ref().map_or(0, Reader::position)
+    }
+
+    /// From now on somebody else sees to its end.
+    pub fn release(mut self) -> Option<Reader> {
+        self.reader.take()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(reader) = &self.reader {
+            self.feed.end(reader);
+        }
+    }
+}
+
+/// Where a snapshot comes from.
+pub enum Source {
+    File {
+        file: Arc<File>,
+        at: u64,
+        len: u64,
+    },
+    /// As it is made.
+    Handout(Arc<Handout>),
+}
+
+impl Source {
+    pub fn file(file: Arc<File>, len: u64) -> Source {
+        Source::File { file, at: 0, len }
+    }
+}
+
+/// Nobody waits for who does not read any more.
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Source::Handout(handout) = self {
+            handout.give_up();
+        }
+    }
+}
+
+/// A snapshot for one replica.
+pub struct Payload {
+    pub source: Source,
+    /// Its length, where that is known.
+    pub len: Option<u64>,
+    /// What is sent behind it.
+    pub stream: Held,
+    /// Under which name the data are known.
+    pub id: String,
+}
+
+/// Where a replica that waits is given one.
+#[derive(Default)]
+pub struct Place(Mutex<Option<Result<Payload, String>>>);
+
+impl Place {
+    pub fn put(&self, given: Result<Payload, String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+    }
+
+    pub fn take(&self) -> Option<Result<Payload, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A replica that waits.
+pub struct Waiting {
+    pub replica: Arc<Replica>,
+    /// It takes a snapshot whose length nobody knows before its end.
+    pub takes_eof: bool,
+    pub place: Arc<Place>,
+}
+
+/// Who waits, and whether somebody makes snapshots for them.
+#[derive(Default)]
+pub struct Queue {
+    pub waiting: Vec<Waiting>,
+    /// Since when the first of them does, store microseconds.
+    pub since_us: u64,
+    pub is_served: bool,
+}
+
+impl Queue {
+    /// One more waits; whether somebody has to begin to make snapshots.
+    pub fn join(&mut self, waiting: Waiting) -> bool {
+        if self.waiting.is_empty() {
+            self.since_us = store_us();
+        }
+        self.waiting.push(waiting);
+        !std::mem::replace(&mut self.is_served, true)
+    }
+}
