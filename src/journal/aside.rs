@@ -7,7 +7,7 @@
 //!
 //! They stand in a log only: who follows the journal over a connection would take them for commands.
 
-use super::Command;
+use super::{Command, StandsIn};
 use std::fmt::Write;
 
 /// What every line begins with.
@@ -52,7 +52,7 @@ pub fn told(number: u64) -> Command {
 
 /// (It is about what has died, and holds although what found the dead is undone.)
 fn aside(bytes: Vec<u8>) -> Command {
-    Command { db: 0, is_whole: false, is_death: true, run_ends_in: None, is_aside: true, bytes: bytes.into() }
+    Command { db: 0, is_whole: false, is_death: true, run_ends_in: None, stands_in: StandsIn::Log, bytes: bytes.into() }
 }
 
 impl Aside {

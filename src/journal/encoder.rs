@@ -1,13 +1,15 @@
 //! Units as one stream of commands: the database is chosen where it changes, and what belongs together is a transaction.
 
-use super::{Command, Unit};
+use super::{Command, StandsIn, Unit};
 
 #[derive(Debug, Default)]
 pub struct Encoder {
     /// The database that was chosen last, where that is known.
     db: Option<usize>,
-    /// What is made is a log, which has lines beside the commands.
-    has_asides: bool,
+    /// What is made is a log.
+    is_log: bool,
+    /// What is said is all there is in the stream: the rest is another server's.
+    is_relayed: bool,
 }
 
 /// Commands of one shard that stand alone, encoded beside whoever encodes those of all shards.
@@ -41,7 +43,7 @@ impl Run {
             is_whole: false,
             is_death: false,
             run_ends_in: self.encoder.db,
-            is_aside: false,
+            stands_in: StandsIn::Both,
             bytes: std::mem::take(&mut self.bytes).into(),
         })
     }
@@ -50,7 +52,7 @@ impl Run {
 impl Encoder {
     /// Makes a log of this server's.
     pub fn of_log() -> Encoder {
-        Encoder { db: None, has_asides: true }
+        Encoder { is_log: true, ..Encoder::default() }
     }
 
     pub fn unit(&mut self, Unit { commands, .. }: &Unit, out: &mut Vec<u8>) {
@@ -59,7 +61,7 @@ impl Encoder {
 
     /// Commands that belong together. (A run stands within no transaction, as it may be made of some.)
     pub fn commands(&mut self, commands: &[Command], out: &mut Vec<u8>) {
-        let mut real = commands.iter().filter(|command| !command.is_aside);
+        let mut real = commands.iter().filter(|command| self.has(command) && command.stands_in != StandsIn::Log);
         let first = real.next();
         let is_transaction = real.next().is_some() && !commands.iter().any(|command| command.run_ends_in.is_some());
         if let Some(first) = first.filter(|_| is_transaction) {
@@ -67,13 +69,13 @@ impl Encoder {
             say(&[b"MULTI"], out);
         }
         for command in commands {
-            if command.is_aside {
-                if self.has_asides {
-                    out.extend_from_slice(&command.bytes);
-                }
+            if !self.has(command) {
                 continue;
             }
-            self.select(command.db, out);
+            // What changes nothing is about no database.
+            if command.stands_in == StandsIn::Both {
+                self.select(command.db, out);
+            }
             out.extend_from_slice(&command.bytes);
             if command.run_ends_in.is_some() {
                 self.db = command.run_ends_in;
@@ -82,6 +84,19 @@ impl Encoder {
         if is_transaction {
             say(&[b"EXEC"], out);
         }
+    }
+
+    fn has(&self, command: &Command) -> bool {
+        match command.stands_in {
+            StandsIn::Both => !self.is_relayed,
+            StandsIn::Log => self.is_log,
+            StandsIn::Stream => !self.is_log,
+        }
+    }
+
+    pub fn set_relayed(&mut self, wants: bool) {
+        self.is_relayed = wants;
+        self.forget();
     }
 
     /// The stream goes on somewhere else, where another database may be chosen.

@@ -33,9 +33,6 @@ enum What {
     Changed(Vec<Record>),
     /// Something that only this server's log understands.
     Note(Vec<String>),
-    /// Bytes of the stream that are no changes: what a primary says to its replicas, and what this server's own primary has
-    /// said. No log has them.
-    Said(Box<[u8]>),
 }
 
 /// How often a shard has handed over. (No two of them share a line of the cache.)
@@ -49,6 +46,8 @@ pub struct Feed {
     merging: Mutex<Merging>,
     /// Somebody reads the stream, or may want to go on in it.
     is_streamed: AtomicBool,
+    /// The stream is another server's.
+    is_relayed: AtomicBool,
     bells: Arc<[Bell]>,
 }
 
@@ -61,6 +60,7 @@ impl Feed {
             pushed: (0..shards).map(|_| Count::default()).collect(),
             merging: Mutex::new(Merging::new(shards)),
             is_streamed: AtomicBool::new(false),
+            is_relayed: AtomicBool::new(false),
             bells,
         }
     }
@@ -81,7 +81,7 @@ impl Feed {
 
     /// Puts bytes into the stream that are no changes of this server's shards, behind what this shard has handed over.
     pub fn say(&self, shard: usize, bytes: Box<[u8]>) -> u64 {
-        self.hand_over(Push { shard, what: What::Said(bytes) })
+        self.push(shard, vec![Record { part_of: None, now_ms: 0, commands: vec![Command::said(bytes)] }])
     }
 
     fn hand_over(&self, push: Push) -> u64 {
@@ -191,12 +191,12 @@ impl Feed {
     /// The stream is what this server's primary says ([`Feed::say`]), and not what its shards change, or it is its own again.
     pub fn set_relayed(&self, wants: bool) {
         let mut merging = self.drain();
-        merging.is_relayed = wants;
-        merging.stream.forget();
+        merging.stream.set_relayed(wants);
+        self.is_relayed.store(wants, Ordering::Release);
     }
 
     pub fn is_relayed(&self) -> bool {
-        self.lock().is_relayed
+        self.is_relayed.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, Merging> {
@@ -253,8 +253,6 @@ pub struct Merging {
     position: u64,
     readers: Vec<Arc<Post>>,
     backlog: Option<Backlog>,
-    /// The stream is another server's.
-    is_relayed: bool,
 }
 
 /// What waits to be written to the log.
@@ -288,7 +286,6 @@ impl Merging {
             position: 0,
             readers: Vec::new(),
             backlog: None,
-            is_relayed: false,
         }
     }
 
@@ -298,29 +295,22 @@ impl Merging {
         let count = queue.len();
         for _ in 0..count {
             let Some(Push { shard, what }) = queue.pop() else { break };
-            let mut beside = None;
-            match what {
+            let words = match what {
                 What::Changed(records) => {
                     self.records[shard] += records.len() as u64;
                     self.unplaced += records.iter().map(bytes_of).sum::<usize>();
                     records.into_iter().for_each(|record| self.merger.push(shard, record));
+                    None
                 }
-                other => beside = Some(other),
-            }
+                What::Note(words) => Some(words),
+            };
             let end = self.records[shard];
             self.ends[shard].push_back(end);
-            match beside {
-                Some(What::Note(words)) if self.is_logged => {
-                    self.place();
-                    self.ready.notes.push((self.ready.commands.len(), words));
-                    // What stands behind a note stands in another batch.
-                    self.log.forget();
-                }
-                Some(What::Said(bytes)) if self.has_stream() => {
-                    self.place();
-                    self.fresh.extend_from_slice(&bytes);
-                }
-                _ => {}
+            if let Some(words) = words.filter(|_| self.is_logged) {
+                self.place();
+                self.ready.notes.push((self.ready.commands.len(), words));
+                // What stands behind a note stands in another batch.
+                self.log.forget();
             }
         }
         self.place();
@@ -335,7 +325,7 @@ impl Merging {
             if self.is_logged {
                 self.log.unit(&unit, &mut self.ready.commands);
             }
-            if self.has_stream() && !self.is_relayed {
+            if self.has_stream() {
                 self.stream.unit(&unit, &mut self.fresh);
             }
         }

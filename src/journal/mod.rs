@@ -59,8 +59,7 @@ pub struct Command {
     pub is_death: bool,
     /// It is several of one shard, already in the form of [`Encoder`]: the first is about `db`, the last about this one.
     pub run_ends_in: Option<usize>,
-    /// It is no command, but a line beside them that only this server's log has (see [`aside`]).
-    pub is_aside: bool,
+    pub stands_in: StandsIn,
     /// As a client sends it.
     pub bytes: Box<[u8]>,
 }
@@ -71,8 +70,31 @@ impl Command {
         let mut reply = Reply::new(&mut bytes, Proto::Resp2);
         reply.array(args.len());
         args.for_each(|arg| reply.bulk(arg));
-        Command { db, is_whole: false, is_death: false, run_ends_in: None, is_aside: false, bytes: bytes.into() }
+        Command {
+            db,
+            is_whole: false,
+            is_death: false,
+            run_ends_in: None,
+            stands_in: StandsIn::Both,
+            bytes: bytes.into(),
+        }
     }
+
+    /// What is said to whoever reads the stream, and is no change.
+    pub fn said(bytes: Box<[u8]>) -> Command {
+        // (It has been said, whatever becomes of what runs beside it.)
+        Command { db: 0, is_whole: false, is_death: true, run_ends_in: None, stands_in: StandsIn::Stream, bytes }
+    }
+}
+
+/// Who is told of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandsIn {
+    Both,
+    /// It is no command, but a line beside them that only this server's log has (see [`aside`]).
+    Log,
+    /// It changes nothing, so that no log has it: a message, what a primary says to its replicas.
+    Stream,
 }
 
 /// A set of shards.

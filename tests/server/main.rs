@@ -15,6 +15,7 @@ mod metrics;
 mod propagation;
 mod pubsub;
 mod readme;
+mod replication;
 mod scan;
 mod scripting;
 mod snapshots;

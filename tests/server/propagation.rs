@@ -10,11 +10,11 @@
 //! - `EMBERDB_PROPAGATION_SEED`: the seed of the commands. (What runs between what else is up to the machine.)
 
 #[path = "propagation/extras.rs"]
-mod extras;
+pub mod extras;
 #[path = "propagation/feed.rs"]
 mod feed;
 #[path = "propagation/same.rs"]
-mod same;
+pub mod same;
 #[path = "propagation/told.rs"]
 mod told;
 
@@ -160,7 +160,7 @@ fn large_values_go_from_shard_to_shard() {
     feed.end();
 }
 
-fn setting(name: &str) -> Option<u64> {
+pub fn setting(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
@@ -175,7 +175,7 @@ fn behind(folder: &Path) -> PathBuf {
 }
 
 /// Commands of a family, on two connections, pipelined.
-fn play(server: &Server, family: Family, extras: Extras, seed: u64, steps: usize) {
+pub fn play(server: &Server, family: Family, extras: Extras, seed: u64, steps: usize) {
     let (mut first, mut second) = (server.client(), server.client());
     let mut generator = Generator::new(seed, family);
     let mut rng = fastrand::Rng::with_seed(seed ^ 1);
@@ -234,7 +234,7 @@ fn send(client: &mut Client, chunk: &mut Vec<Args>) {
 }
 
 /// One that waits for keys, again and again.
-fn wait_for_keys(server: &Server, extras: Extras, seed: u64, is_over: &AtomicBool) {
+pub fn wait_for_keys(server: &Server, extras: Extras, seed: u64, is_over: &AtomicBool) {
     let (mut client, mut rng) = (server.client(), fastrand::Rng::with_seed(seed ^ 2));
     while !is_over.load(Ordering::Relaxed) {
         match extras.draw_blocking(&mut rng) {

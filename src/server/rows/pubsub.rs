@@ -2,6 +2,7 @@
 
 use crate::command::spec::flag::{FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB, STALE, SUBSCRIBED};
 use crate::command::spec::{Channels, Group, Keys, Row, Spec};
+use crate::journal::Command;
 use crate::resp::{Error, Request, Result};
 use crate::server::client::session::name_bytes;
 use crate::server::state::subscriptions::{To, World};
@@ -241,8 +242,19 @@ fn confirm(ctx: &mut SessionCtx, to: To, word: &[u8], name: Option<&[u8]>) {
 
 async fn publish_message(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
+    tell_replicas(&ctx.server, world, request);
     let delivered = publish(&ctx.server, world, request.arg(1), request.arg(2)).await;
     Ok(ctx.reply(|reply| reply.int(delivered as i64)))
+}
+
+/// Who listens on a replica hears it, too. (A replica that is published to tells its own nothing, as in Redis.)
+fn tell_replicas(server: &Server, world: World, request: Request) {
+    let feed = &server.global.feed;
+    if feed.is_streamed() && !feed.is_relayed() {
+        let word: &[u8] = if world == World::Plain { b"PUBLISH" } else { b"SPUBLISH" };
+        let args = [word, request.arg(1), request.arg(2)];
+        server.shard.record_command(Command::said(Command::new(0, args.into_iter()).bytes));
+    }
 }
 
 async fn channels(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {

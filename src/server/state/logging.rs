@@ -2,7 +2,7 @@
 
 use super::global::Global;
 use super::waits::Blocked;
-use crate::journal::{Record, Run};
+use crate::journal::{Record, Run, StandsIn};
 use crate::net::{Notify, sleep};
 use crate::server::client::ClientRef;
 use crate::server::client::for_disk::Push;
@@ -79,8 +79,8 @@ impl Logging {
         }
         let turn = &mut *self.turn.borrow_mut();
         for record in records {
-            // (Lines that are no commands are not for everybody.)
-            if record.part_of.is_none() && !record.commands.iter().any(|command| command.is_aside) {
+            // (What does not stand in the log, or only there, is not for everybody.)
+            if record.part_of.is_none() && record.commands.iter().all(|command| command.stands_in == StandsIn::Both) {
                 turn.run.push(&record.commands);
             } else {
                 turn.end_run();

@@ -1,0 +1,64 @@
+//! Replication, with real servers on either side.
+//!
+//! - `EMBERDB_REPLICATION_STEPS`: how many commands the tests with random ones send (default [`STEPS`])
+//! - `EMBERDB_REPLICATION_BREAKS`: how often the link is broken meanwhile (default [`BREAKS`])
+//! - `EMBERDB_REPLICATION_SEED`: the seed of all that
+
+#[path = "replication/breaks.rs"]
+mod breaks;
+#[path = "replication/primary.rs"]
+mod primary;
+#[path = "replication/protocol.rs"]
+mod protocol;
+
+use std::time::Duration;
+
+use crate::common::{Kind, Server, wait_until};
+use crate::propagation::same;
+
+const STEPS: usize = 10_000;
+const BREAKS: usize = 10;
+/// For a replica to have everything.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A primary that waits for no more replicas, and on which tests may do what they want.
+const PRIMARY: &[&str] = &["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
+/// A redis-server as replica ends where it cannot do what it is told.
+const STRICT: &[&str] = &["--propagation-error-behavior", "panic", "--enable-debug-command", "yes"];
+
+fn setting(name: &str, default: usize) -> usize {
+    crate::propagation::setting(name).map_or(default, |value| value as usize)
+}
+
+fn seed() -> u64 {
+    let seed = crate::propagation::setting("EMBERDB_REPLICATION_SEED").unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("EMBERDB_REPLICATION_SEED={seed}");
+    seed
+}
+
+/// A server that follows another one.
+fn replica_of(primary: &Server, kind: Kind, flags: &[&str]) -> Server {
+    let port = primary.port().to_string();
+    Server::start(kind, &[&["--replicaof", "127.0.0.1", &port], flags].concat())
+}
+
+fn field(server: &Server, name: &str) -> String {
+    server.info(name).unwrap_or_else(|| panic!("{name} is not told"))
+}
+
+fn wait_for(server: &Server, name: &str, value: &str) {
+    assert!(wait_until(PATIENCE, || field(server, name) == value), "{name}: {}", field(server, name));
+}
+
+fn wait_for_link(replica: &Server) {
+    wait_for(replica, "master_link_status", "up");
+}
+
+/// Waits until both have the same.
+fn settle(primary: &Server, replica: &Server) {
+    let mut differences = Vec::new();
+    let is_same = wait_until(PATIENCE, || {
+        differences = same::differences(primary, replica);
+        differences.is_empty()
+    });
+    assert!(is_same, "{}", differences.join("\n"));
+}

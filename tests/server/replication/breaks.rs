@@ -1,0 +1,124 @@
+//! Links that break, and replicas that were away.
+
+use super::{BREAKS, PATIENCE, PRIMARY, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link};
+use crate::common::{Kind, Server, have_tool, int, wait_until};
+use crate::differential::generate::families::Family;
+use crate::propagation::extras::Extras;
+use crate::propagation::play;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whatever breaks the link, the replica goes on where it was.
+#[test]
+fn a_link_that_breaks_is_mended_without_a_snapshot() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let (seed, breaks) = (seed(), setting("EMBERDB_REPLICATION_BREAKS", BREAKS));
+    let primary = Server::start(Kind::Ember { shards: 3 }, &[PRIMARY, &["--repl-backlog-size", "100mb"]].concat());
+    let replica = replica_of(&primary, Kind::Redis, STRICT);
+    wait_for_link(&replica);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let player = scope.spawn(|| {
+            let mut seed = seed;
+            while !is_over.load(Ordering::Relaxed) {
+                play(&primary, Family::Everything, Extras::Everything, seed, 1000);
+                seed = seed.wrapping_add(1);
+            }
+        });
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for number in 1..=breaks {
+            match rng.u32(..3) {
+                0 => drop(primary.client().call("CLIENT KILL TYPE replica")),
+                1 => drop(replica.client().call("CLIENT KILL TYPE master")),
+                _ => {
+                    let mut client = primary.client();
+                    client.call("CLIENT KILL TYPE replica");
+                    client.call("CLIENT KILL TYPE replica");
+                }
+            }
+            let again = || field(&primary, "sync_partial_ok").parse::<usize>().is_ok_and(|count| count >= number);
+            assert!(wait_until(PATIENCE, again), "break {number}: {}", primary.output());
+            wait_for_link(&replica);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        player.join().expect("a player");
+    });
+    settle(&primary, &replica);
+    assert_eq!(field(&primary, "sync_full"), "1");
+    assert_eq!(field(&primary, "sync_partial_err"), "0");
+}
+
+/// What was kept was not enough: a snapshot, and all is well.
+#[test]
+fn a_replica_that_was_away_for_too_long_gets_a_snapshot() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let primary = Server::start(Kind::Ember { shards: 2 }, &[PRIMARY, &["--repl-backlog-size", "20kb"]].concat());
+    let replica = replica_of(&primary, Kind::Redis, STRICT);
+    wait_for_link(&replica);
+    replica.signal("STOP");
+    let mut client = primary.client();
+    client.call("CLIENT KILL TYPE replica");
+    for number in 0..100 {
+        client.call(&format!("SET k{number} {}", "x".repeat(1000)));
+    }
+    replica.signal("CONT");
+    wait_for(&primary, "sync_full", "2");
+    wait_for_link(&replica);
+    settle(&primary, &replica);
+    assert_eq!(field(&primary, "sync_partial_err"), "1");
+}
+
+/// When there was no replica for long nothing is kept, and the data get another name.
+#[test]
+fn what_is_kept_is_let_go_without_replicas() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let primary = Server::start(Kind::Ember { shards: 2 }, &[PRIMARY, &["--repl-backlog-ttl", "1"]].concat());
+    let replica = replica_of(&primary, Kind::Redis, STRICT);
+    wait_for_link(&replica);
+    let name = field(&primary, "master_replid");
+    assert_eq!(field(&primary, "repl_backlog_active"), "1");
+    drop(replica);
+    wait_for(&primary, "repl_backlog_active", "0");
+    assert_ne!(field(&primary, "master_replid"), name);
+    primary.client().call("SET a 1");
+    let replica = replica_of(&primary, Kind::Redis, STRICT);
+    wait_for_link(&replica);
+    settle(&primary, &replica);
+}
+
+/// Databases are emptied while a snapshot is sent.
+#[test]
+fn everything_may_be_flushed_while_a_replica_comes() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    for diskless in ["yes", "no"] {
+        let primary =
+            Server::start(Kind::Ember { shards: 2 }, &[PRIMARY, &["--repl-diskless-sync", diskless]].concat());
+        let mut client = primary.client();
+        client.call("DEBUG POPULATE 300000 key 50");
+        let replica = replica_of(&primary, Kind::Redis, STRICT);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut client = primary.client();
+                for number in 0..20 {
+                    client.call("FLUSHALL");
+                    client.call(&format!("SET a {number}"));
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+        });
+        assert!(is_over.load(Ordering::Relaxed));
+        wait_for_link(&replica);
+        settle(&primary, &replica);
+        client.call("SET b 1");
+        assert_eq!(client.call("WAIT 1 20000"), int(1));
+    }
+}
