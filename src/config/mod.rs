@@ -155,6 +155,7 @@ pub struct Config {
     pub repl_ping_replica_period_s: u64,
     pub min_replicas_to_write: u64,
     pub min_replicas_max_lag_s: u64,
+    pub shutdown_timeout_s: u64,
     /// What has died while the server was down is told after a snapshot is loaded.
     pub expired_while_down: bool,
     pub appendonly: bool,
@@ -479,6 +480,7 @@ impl Config {
             repl_ping_replica_period_s: 0,
             min_replicas_to_write: 0,
             min_replicas_max_lag_s: 0,
+            shutdown_timeout_s: 0,
             expired_while_down: false,
             appendonly: false,
             appendfsync: Fsync::EverySecond,

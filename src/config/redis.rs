@@ -9,7 +9,6 @@ use super::values::Kind;
 const I32_MAX: u64 = i32::MAX as u64;
 const I64_MAX: u64 = i64::MAX as u64;
 
-const SECONDS: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "s" };
 const COUNT: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "" };
 const PORT: Kind = Kind::Integer { min: 0, max: 65535, unit: "" };
 const MEMORY: Kind = Kind::Memory { min: 0, max: I64_MAX };
@@ -74,7 +73,6 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Replication "repl-disable-tcp-nodelay" "no" Kind::YesNo, "fewer packets to replicas, which come later"),
     kept!(Replication "propagation-error-behavior" "ignore" Kind::Choice(&["ignore", "panic", "panic-on-replicas"]),
         "what to do where a replica cannot run what it is sent"),
-    kept!(Replication "shutdown-timeout" "10" SECONDS, "how long the end of the server waits for replicas"),
     kept!(Replication "bind-source-addr" "" Kind::Text, "address that connections to others come from"),
     only!(Replication "tls-replication" "no" Kind::YesNo,
         "replication is not available yet: only tls-replication no is accepted", "TLS to the primary"),

@@ -88,4 +88,13 @@ pub(super) const ROWS: &[Directive] = &[
         help: "silence after which a replica does not count for that",
         field: field!(min_replicas_max_lag_s),
     },
+    Directive {
+        name: "shutdown-timeout",
+        group: Group::Replication,
+        default: "10",
+        kind: Kind::Integer { min: 0, max: I32_MAX, unit: "s" },
+        mutable: true,
+        help: "how long the end of the server waits for replicas to have everything, while writes wait",
+        field: field!(shutdown_timeout_s),
+    },
 ];

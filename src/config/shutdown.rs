@@ -2,14 +2,14 @@
 
 use super::values::{Kind, Setting, ValueError};
 
-/// What SHUTDOWN can be asked for, and the directives of signals. There is nobody to wait for, so `now` changes nothing
-/// yet.
+/// What SHUTDOWN can be asked for, and the directives of signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownFlags {
     /// Save where there are no save points, too.
     pub save: bool,
     /// Do not save where there are.
     pub no_save: bool,
+    /// Do not wait for replicas.
     pub now: bool,
     /// End even where saving fails.
     pub force: bool,

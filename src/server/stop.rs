@@ -3,6 +3,7 @@
 use super::client::session::Close;
 use super::kept::rewriting;
 use super::kept::saving;
+use super::replication::waiting::{go_on, let_catch_up};
 use super::state::Server;
 use super::told::output::settle;
 use crate::config::ShutdownFlags;
@@ -27,9 +28,14 @@ pub fn watch_signals(server: &Rc<Server>, signals: Receiver<i32>) {
             log::warning(format_args!("Received {}, scheduling shutdown...", name(signal)));
             let config = server.shard.config();
             let flags = if signal == libc::SIGINT { config.shutdown_on_sigint } else { config.shutdown_on_sigterm };
+            // (A second signal is read when this one is done with: it does not make the first wait any less.)
+            if !flags.now && let_catch_up(&server).await.is_err() {
+                continue;
+            }
             if save_before(&server, flags).await.is_ok() {
                 shutdown(&server).await;
             }
+            go_on(&server).await;
         }
     })
     .detach();

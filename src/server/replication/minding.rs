@@ -75,6 +75,15 @@ pub fn start(server: &Rc<Server>) {
     .detach();
 }
 
+/// What is said of replicas has changed.
+pub fn take_over(server: &Server) {
+    let (global, config) = (&server.global, server.shard.config());
+    if global.feed.kept().is_some() {
+        global.feed.keep(Some(usize::try_from(config.repl_backlog_bytes).unwrap_or(usize::MAX)));
+    }
+    global.replication.count_near(&config);
+}
+
 /// Nobody can go on in the stream any more; whether that was so.
 async fn let_go(server: &Rc<Server>) -> bool {
     let replication = &server.global.replication;

@@ -14,7 +14,7 @@
 //! | `minding.rs` | what is done from time to time |
 //! | `waiting.rs` | WAIT, WAITAOF: how far replicas are |
 
-mod minding;
+pub mod minding;
 mod payload;
 pub mod psync;
 mod sending;

@@ -3,8 +3,10 @@
 use crate::clock::store_us;
 use crate::command::blocking::{Wait, milliseconds};
 use crate::net::sleep;
+use crate::observe::log;
 use crate::resp::{Error, Request, Result};
 use crate::server::client::session::Close;
+use crate::server::state::pauses::{self, By};
 use crate::server::state::waits::{Blocked, End, NEW_ROLE, UNBLOCKED};
 use crate::server::state::{Server, TaskCtx};
 use crate::server::told::output::{close_now, settle};
@@ -151,4 +153,48 @@ async fn wait_until(ctx: &TaskCtx, until_us: Option<u64>, longest: Duration, is_
         }
         _ => Ok(()),
     }
+}
+
+/// The server does not end: writes go on.
+pub async fn go_on(server: &Rc<Server>) {
+    server.global.pauses.set(By::Shutdown, 0);
+    server.shard.call_all(pauses::follow).await;
+}
+
+/// Before the server ends: writes wait until all replicas have everything, for as long as `shutdown-timeout` says. An error
+/// where SHUTDOWN ABORT has come meanwhile.
+pub async fn let_catch_up(server: &Rc<Server>) -> Result {
+    let (global, config) = (&server.global, server.shard.config());
+    let has_everything =
+        |position: u64| global.replication.replicas().iter().all(|replica| replica.acked() >= position);
+    if config.shutdown_timeout_s == 0 || !global.replication.has_replicas() || global.feed.is_relayed() {
+        return Ok(());
+    }
+    global.pauses.set(By::Shutdown, u64::MAX);
+    server.shard.call_all(pauses::follow).await;
+    let position = position_of_all(server).await;
+    let until_us = store_us().saturating_add(config.shutdown_timeout_s.saturating_mul(1_000_000));
+    let mut is_aborted = false;
+    if !has_everything(position) {
+        log::notice(format_args!("Waiting for replicas before shutting down."));
+        global.replication.ends.begin();
+        ask(server, position);
+        let mut look = FIRST_LOOK;
+        while !has_everything(position) && store_us() < until_us && !global.replication.ends.is_aborted() {
+            sleep(look).await;
+            look = (2 * look).min(LOOK_AT_REPLICAS);
+        }
+        is_aborted = global.replication.ends.is_aborted();
+        global.replication.ends.end();
+        let late = global.replication.replicas().iter().filter(|replica| replica.acked() < position).count();
+        if late > 0 && !is_aborted {
+            log::warning(format_args!("{late} replicas do not have everything: the server ends all the same"));
+        }
+    }
+    if is_aborted {
+        go_on(server).await;
+        log::warning(format_args!("Shutdown manually aborted."));
+        return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@ use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::config::ShutdownFlags;
 use crate::resp::{Error, Request, Result};
+use crate::server::replication::waiting::{go_on, let_catch_up};
 use crate::server::state::{Command, Found, Run, SessionCtx, TaskCtx};
 use crate::server::stop;
 
@@ -226,9 +227,20 @@ fn parse_shutdown(request: Request) -> Result<Option<ShutdownFlags>> {
 }
 
 async fn shutdown(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let flags = parse_shutdown(ctx.request.as_request())?.ok_or(Error::text("ERR No shutdown in progress."))?;
+    let Some(flags) = parse_shutdown(ctx.request.as_request())? else {
+        return match ctx.server.global.replication.ends.abort() {
+            true => Ok(ctx.reply(|reply| reply.ok())),
+            false => Err(Error::text("ERR No shutdown in progress.")),
+        };
+    };
+    if !flags.now {
+        let_catch_up(&ctx.server).await?;
+    }
     let saved = stop::save_before(&ctx.server, flags).await;
-    saved.map_err(|_| Error::text("ERR Errors trying to SHUTDOWN. Check logs."))?;
+    if saved.is_err() {
+        go_on(&ctx.server).await;
+        return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
     stop::shutdown(&ctx.server).await;
     Ok(Vec::new())
 }

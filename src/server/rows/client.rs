@@ -10,6 +10,7 @@ use crate::server::client::ClientRef;
 use crate::server::client::line::line;
 use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::run::wait;
+use crate::server::state::pauses;
 use crate::server::state::waits::End;
 use crate::server::state::{Run, Server, SessionCtx, TaskCtx};
 use crate::server::told::output::close_now;
@@ -18,7 +19,6 @@ use crate::value::number::parse_i64;
 use filter::Filter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 mod filter;
 mod tracking;
@@ -413,11 +413,8 @@ async fn pause(ctx: TaskCtx) -> Result<Vec<u8>> {
         0 => 0,
         ms => pause_end_us(now_us, ms).ok_or(Error::text("ERR timeout is out of range"))?,
     };
-    // As in Redis, a pause that is under way is not made shorter or weaker by another.
-    let all = all || global.pause_until_us.load(Ordering::Relaxed) > now_us && global.pause_all.load(Ordering::Relaxed);
-    global.pause_all.store(all, Ordering::Relaxed);
-    global.pause_until_us.fetch_max(until_us, Ordering::Relaxed);
-    ctx.server.shard.call_all(follow_pause).await;
+    global.pauses.by_client(until_us, all, now_us);
+    ctx.server.shard.call_all(pauses::follow).await;
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
@@ -444,17 +441,9 @@ fn pause_end_us(now_us: u64, timeout_ms: u64) -> Option<u64> {
 }
 
 async fn unpause(ctx: TaskCtx) -> Result<Vec<u8>> {
-    ctx.server.global.pause_until_us.store(0, Ordering::Relaxed);
-    ctx.server.shard.call_all(follow_pause).await;
+    ctx.server.global.pauses.end_by_client();
+    ctx.server.shard.call_all(pauses::follow).await;
     Ok(ctx.reply(|reply| reply.ok()))
-}
-
-/// Makes one shard look at the end of the pause. It is read there rather than sent: where several connections pause
-/// and unpause at the same time, all shards end up with the same.
-fn follow_pause(shard: &Rc<Shard>) {
-    let server = Server::of(shard);
-    shard.hold_expiry_until(server.global.pause_until_us.load(Ordering::Relaxed));
-    server.unpause();
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::net::tls::{self, Tls};
 use crate::observe::{log, machine, memory};
 use crate::resp::{Error, Request, Result};
 use crate::server::kept::rewriting;
+use crate::server::replication::minding;
 use crate::server::state::files::make_room_for;
 use crate::server::state::global::Global;
 use crate::server::state::{Run, Server, SessionCtx, TaskCtx};
@@ -97,6 +98,7 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         loaded = Some(load_tls(&ctx, needed).await?);
     }
     ctx.server.shard.call_all(take_over).await;
+    minding::take_over(&ctx.server);
     if has_password(ctx.request.as_request()) {
         users::tell_all(&ctx.server, ctx.client.id).await;
     }

@@ -34,9 +34,9 @@ impl Server {
 
     fn paused(&self) -> Paused {
         let global = &self.global;
-        if global.pause_until_us.load(Ordering::Relaxed) <= self.shard.clock.now().us {
+        if global.pauses.until_us() <= self.shard.clock.now().us {
             Paused::No
-        } else if global.pause_all.load(Ordering::Relaxed) {
+        } else if global.pauses.is_of_all() {
             Paused::All
         } else {
             Paused::Writes

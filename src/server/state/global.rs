@@ -3,6 +3,7 @@
 
 use super::appending::Appending;
 use super::busy::LastingScripts;
+use super::pauses::Pauses;
 use super::replication::Replication;
 use super::role::Role;
 use super::snapshots::Snapshots;
@@ -45,9 +46,7 @@ pub struct Global {
     pub executable: String,
     /// Entries of the slow log so far.
     pub slow_commands: AtomicU64,
-    /// CLIENT PAUSE: until when, store microseconds, and whether reads wait, too.
-    pub pause_until_us: AtomicU64,
-    pub pause_all: AtomicBool,
+    pub pauses: Pauses,
     /// How often a script has held everything, since it touches keys that it does not declare.
     pub scripts_holding_everything: AtomicU64,
     pub lasting_scripts: LastingScripts,
@@ -110,8 +109,7 @@ impl Global {
             run_id: random_id(&mut rng),
             executable: std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string()),
             slow_commands: AtomicU64::new(0),
-            pause_until_us: AtomicU64::new(0),
-            pause_all: AtomicBool::new(false),
+            pauses: Pauses::default(),
             scripts_holding_everything: AtomicU64::new(0),
             lasting_scripts: LastingScripts::default(),
             scripts: Arc::default(),

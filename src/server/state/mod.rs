@@ -12,6 +12,7 @@
 //! | `global.rs`, `role.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
 //! | `replication.rs` | the servers that follow this one |
 //! | `syncs.rs` | replicas that wait for a snapshot |
+//! | `pauses.rs` | CLIENT PAUSE, and pauses of the server's own |
 //! | `busy.rs` | scripts that last |
 //! | `users.rs` | the users, and what they were refused |
 
@@ -25,6 +26,7 @@ pub mod global;
 pub mod held_up;
 pub mod logging;
 pub mod monitors;
+pub mod pauses;
 pub mod replication;
 pub mod role;
 pub mod scripting;

@@ -6,7 +6,7 @@ use crate::clock::store_us;
 use crate::config::Config;
 use crate::server::client::replica::{Replica, Stage};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A name of data, and the one that they had before.
@@ -35,6 +35,32 @@ impl Ids {
     }
 }
 
+/// The end of the server that waits for replicas, and may be given up.
+#[derive(Default)]
+pub struct Ends(AtomicU8);
+
+impl Ends {
+    const WAITS: u8 = 1;
+    const ABORTED: u8 = 2;
+
+    pub fn begin(&self) {
+        self.0.store(Ends::WAITS, Ordering::Relaxed);
+    }
+
+    pub fn end(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Gives it up; whether there was one.
+    pub fn abort(&self) -> bool {
+        self.0.compare_exchange(Ends::WAITS, Ends::ABORTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    pub fn is_aborted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Ends::ABORTED
+    }
+}
+
 pub struct Replication {
     ids: Mutex<Ids>,
     replicas: Mutex<BTreeMap<u64, Arc<Replica>>>,
@@ -48,6 +74,8 @@ pub struct Replication {
     pub partial_syncs: AtomicU64,
     pub refused_partial_syncs: AtomicU64,
     queue: Mutex<Queue>,
+    /// The end of the server, which waits for them.
+    pub ends: Ends,
     /// Up to where replicas were asked how far they are.
     asked: AtomicU64,
 }
@@ -64,6 +92,7 @@ impl Default for Replication {
             partial_syncs: AtomicU64::new(0),
             refused_partial_syncs: AtomicU64::new(0),
             queue: Mutex::default(),
+            ends: Ends::default(),
             asked: AtomicU64::new(0),
         }
     }

@@ -346,7 +346,7 @@ pub async fn resume_paused(server: Rc<Server>) {
     loop {
         server.pause_watch.wait().await;
         loop {
-            let until_us = server.global.pause_until_us.load(Ordering::Relaxed);
+            let until_us = server.global.pauses.until_us();
             let rest_us = until_us.saturating_sub(store_us());
             if rest_us == 0 || server.paused.borrow().is_empty() {
                 break;
