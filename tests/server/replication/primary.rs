@@ -1,7 +1,7 @@
 //! EmberDB is followed by redis-server.
 
 use super::{PATIENCE, PRIMARY, STEPS, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link};
-use crate::common::{Kind, Server, Value, error, have_tool, int, wait_until};
+use crate::common::{Kind, Server, Value, encode, error, have_tool, int, wait_until};
 use crate::differential::generate::families::Family;
 use crate::propagation::extras::Extras;
 use crate::propagation::{play, wait_for_keys};
@@ -18,7 +18,8 @@ fn follows(shards: usize, flags: &[&str]) {
     for number in 0..1000 {
         client.call(&format!("SET before:{number} {number} EX 100000"));
     }
-    client.call("FUNCTION LOAD '#!lua name=l\nredis.register_function(\"f\", function() return 1 end)'");
+    let library = "#!lua name=l\nredis.register_function{function_name='f', callback=function() return 7 end, flags={'no-writes'}}";
+    assert_eq!(client.command(&["FUNCTION", "LOAD", library]).text(), "l");
     let is_over = AtomicBool::new(false);
     let (mut early, mut late) = (None, None);
     std::thread::scope(|scope| {
@@ -42,7 +43,7 @@ fn follows(shards: usize, flags: &[&str]) {
         settle(&primary, &replica);
         assert!(!replica.has_ended(), "{}", replica.output());
         assert_eq!(field(&replica, "master_replid"), field(&primary, "master_replid"));
-        assert_eq!(replica.client().call("FCALL_RO f 0").is_error(), false);
+        assert_eq!(replica.client().call("FCALL_RO f 0"), int(7));
     }
     assert_eq!(field(&primary, "sync_full"), "2");
 }
@@ -139,7 +140,8 @@ fn writes_are_refused_without_enough_replicas() {
     client.call("SET a 1");
     assert_eq!(client.call("CONFIG SET min-replicas-to-write 1"), Value::ok());
     assert_eq!(client.call("SET a 2"), refused);
-    assert_eq!(client.call("EVAL 'return redis.call(\"set\", KEYS[1], 1)' 1 a").is_error(), true);
+    let script = "return redis.call('set', KEYS[1], 1)";
+    assert!(client.command(&["EVAL", script, "1", "a"]).text().contains("NOREPLICAS"));
     assert_eq!(client.call("GET a").text(), "1");
     assert_eq!(field(&primary, "min_slaves_good_slaves"), "0");
     let replica = replica_of(&primary, Kind::Redis, STRICT);
@@ -243,7 +245,10 @@ fn messages_reach_replicas() {
         client.send(&format!("SET key {number}"));
         match number % 3 {
             0 => client.send(&format!("PUBLISH news {number}")),
-            1 => client.send(&format!("EVAL 'return redis.call(\"publish\", \"news\", ARGV[1])' 0 {number}")),
+            1 => {
+                let script = "return redis.call('publish', 'news', ARGV[1])";
+                client.send_raw(&encode(&["EVAL", script, "0", &number.to_string()]));
+            }
             _ => ["MULTI", &format!("PUBLISH news {number}"), "EXEC"].into_iter().for_each(|line| client.send(line)),
         }
         assert_eq!(client.read(), Value::ok());

@@ -109,30 +109,6 @@ fn redis_cli_fetches_a_snapshot() {
     }
 }
 
-/// It would believe for ever that it has what the server has.
-#[test]
-fn who_wants_changes_is_refused() {
-    let server = Server::start(Kind::Ember { shards: 2 }, &[]);
-    let mut client = server.client();
-    assert_eq!(client.call("SET a 1"), Value::ok());
-    for command in ["SYNC", "PSYNC ? -1", "REPLCONF rdb-only 1 rdb-only 0", "SYNC"] {
-        let reply = client.call(command);
-        assert!(
-            command.starts_with("REPLCONF") || reply.text().starts_with("ERR there is no replication"),
-            "{reply:?}"
-        );
-    }
-    assert_eq!(client.call("GET a"), bulk("1"));
-    if !have_tool("redis-server") {
-        return;
-    }
-    let of = format!("127.0.0.1 {}", server.port());
-    let replica = Server::start(Kind::Redis, &["--replicaof", &of]);
-    assert!(wait_until(PATIENCE, || replica.output().contains("there is no replication")), "{}", replica.output());
-    assert_eq!(replica.info("master_link_status").as_deref(), Some("down"));
-    assert_eq!(replica.client().call("GET a"), Value::NullBulk);
-}
-
 #[test]
 fn a_snapshot_comes_behind_what_was_asked_before_and_ends_the_connection() {
     let server = Server::start(Kind::Ember { shards: 2 }, &DEBUG);
