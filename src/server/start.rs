@@ -4,6 +4,7 @@ use super::client::ClientRef;
 use super::client::replies::Answer;
 use super::kept::rewriting;
 use super::kept::saving;
+use super::replication::minding;
 use super::rows;
 use super::run::script;
 use super::run::turn::log_slow;
@@ -69,12 +70,13 @@ pub fn start(server: &Rc<Server>) {
     }
 }
 
-/// Snapshots and logs that are made by themselves.
+/// Snapshots and logs that are made by themselves, and what replicas are told by itself.
 async fn look_after_files(server: Rc<Server>) {
     loop {
         sleep(Duration::from_secs(1)).await;
         saving::look(&server).await;
         rewriting::look(&server).await;
+        minding::look(&server).await;
     }
 }
 

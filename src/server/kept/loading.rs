@@ -1,7 +1,7 @@
 //! A snapshot's file becomes keys: at the start, and by DEBUG RELOAD.
 
 use super::replay::WaitingDeaths;
-use super::saving::{LOG_POSITION, POLICY, hold_everything};
+use super::saving::{LOG_POSITION, POLICY, STREAM_ID, STREAM_OFFSET, hold_everything};
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
 use crate::config::{Policies, split_words};
@@ -10,6 +10,8 @@ use crate::observe::log;
 use crate::persist::reading::{self, Beside, Limits, LoadError};
 use crate::script::{Catalog, Heading, Library};
 use crate::server::state::Server;
+use crate::server::state::global::ID_DIGITS;
+use crate::server::state::replication::Ids;
 use crate::shard::Shard;
 use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
 use std::path::Path;
@@ -46,6 +48,7 @@ pub async fn load_at_start(server: &Rc<Server>) {
     let transaction = hold_everything(&server.shard).await;
     match load_held(server, how).await {
         Ok(taken) => {
+            go_on_in_stream(server).await;
             log::notice(format_args!("Done loading RDB, keys loaded: {}, keys expired: {}.", taken.keys, taken.dead));
             let seconds = (store_us() - began_us) as f64 / 1e6;
             log::notice(format_args!("DB loaded from disk: {seconds:.3} seconds"));
@@ -60,6 +63,23 @@ pub async fn load_at_start(server: &Rc<Server>) {
     drop(transaction);
 }
 
+/// Replicas that have what was loaded go on with it. Nobody has changed anything since, and what dies from now on
+/// they are told.
+async fn go_on_in_stream(server: &Rc<Server>) {
+    let global = &server.global;
+    let Some((id, position)) = global.replication.restored().clone() else { return };
+    if let Err(error) = global.log.start() {
+        log::warning(format_args!("Replicas cannot go on: {error}"));
+        return;
+    }
+    let ids = Ids { second: None, id };
+    global.replication.set_ids(ids.renamed(position, Ids::new().id));
+    global.feed.set_position(position);
+    let bytes = server.shard.config().repl_backlog_bytes;
+    global.feed.keep(Some(usize::try_from(bytes).unwrap_or(usize::MAX)));
+    server.shard.call_all(Server::follow_log).await;
+}
+
 pub fn give_up(reason: &str) -> ! {
     log::warning(format_args!("{reason}"));
     log::flush();
@@ -70,6 +90,10 @@ pub fn give_up(reason: &str) -> ! {
 pub async fn load_held(server: &Rc<Server>, how: TakeIn) -> Result<TakenIn, String> {
     let name = server.shard.config().dbfilename.clone();
     let loaded = load_file(server, how, &name).await?;
+    // (Where some keys were left out because they are dead, nobody was told of their deaths.)
+    if loaded.taken.dead == 0 || !how.drop_dead {
+        *server.global.replication.restored() = loaded.known_as;
+    }
     loaded.deaths.put_back(server).await;
     Ok(loaded.taken)
 }
@@ -83,6 +107,8 @@ pub struct Loaded {
     pub log_position: Option<u64>,
     /// What had died before it, and was not written to its stream.
     pub deaths: WaitingDeaths,
+    /// Under which name replicas know the data, and where in the stream that is so.
+    pub known_as: Option<(String, u64)>,
 }
 
 /// Loads a file for somebody who holds everything.
@@ -140,8 +166,13 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
         None => return Err("the thread that reads it has ended".to_owned()),
     };
     let end = beside.end;
-    let field = beside.fields.iter().find(|(name, _)| name == LOG_POSITION.as_bytes());
-    let log_position = field.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
+    let field = |wanted: &str| {
+        let found = beside.fields.iter().find(|(name, _)| name == wanted.as_bytes());
+        found.and_then(|(_, value)| std::str::from_utf8(value).ok())
+    };
+    let log_position = field(LOG_POSITION).and_then(|value| value.parse().ok());
+    let id = field(STREAM_ID).filter(|id| id.len() == ID_DIGITS).map(str::to_owned);
+    let known_as = id.zip(field(STREAM_OFFSET).and_then(|value| value.parse().ok()));
     let mut deaths = WaitingDeaths::default();
     for (_, note) in beside.fields.iter().filter(|(name, _)| name == DEATH.as_bytes()) {
         deaths.add(server, note.clone());
@@ -153,7 +184,7 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
     snapshots.saved_changes.store(changes.into_iter().sum(), Ordering::Relaxed);
     snapshots.loaded_keys.store(all.keys, Ordering::Relaxed);
     snapshots.loaded_dead.store(all.dead, Ordering::Relaxed);
-    Ok(Loaded { taken: all, end, log_position, deaths })
+    Ok(Loaded { taken: all, end, log_position, deaths, known_as })
 }
 
 /// Policies of the file, where the configuration has no other for that prefix.

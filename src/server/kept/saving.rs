@@ -32,6 +32,10 @@ pub const POLICY: &str = "emberdb-policy";
 /// The field that says where in the log the files begin whose base it is.
 pub const LOG_POSITION: &str = "emberdb-log-position";
 
+/// The fields that say where in whose stream the data are, as Redis writes them.
+pub const STREAM_ID: &str = "repl-id";
+pub const STREAM_OFFSET: &str = "repl-offset";
+
 /// Nobody but this transaction touches anything, on any shard.
 pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
     let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
@@ -255,17 +259,27 @@ pub async fn begin_parts(server: &Rc<Server>, base_of: Option<u64>, offset_ms: i
         shard.sizes()
     };
     let sizes = server.shard.call_all(begin).await;
+    let known_as = known_as(server).await;
     let changes = sizes.iter().map(|sizes| sizes.changes).sum();
     let mut head = Piece::default();
     let base = base_of.filter(|_| is_commands).map(|position| Base { notes: notes(server), position });
     head.write(|out| match form {
-        Form::Snapshot => write_head(out, server, &sizes, base_of, offset_ms),
+        Form::Snapshot => write_head(out, server, &sizes, base_of, offset_ms, known_as.as_ref()),
         Form::Commands => {
             let catalog = server.scripting.functions.catalog();
             catalog.libraries().for_each(|library| dump::load_library(out, &library.code));
         }
     });
     Begun { head, changes, base }
+}
+
+/// Under which name replicas know the data, and where in the stream they are what they are now. Everything is held.
+async fn known_as(server: &Rc<Server>) -> Option<(String, u64)> {
+    let global = &server.global;
+    global.feed.kept()?;
+    server.shard.call_all(|shard| shard.hand_over_records()).await;
+    drop(global.feed.drain());
+    Some((global.replication.ids().id, global.feed.position()))
 }
 
 /// The policies, as the log has them.
@@ -383,10 +397,21 @@ pub fn without_keys(server: &Server, contents: Contents) -> Vec<u8> {
 }
 
 /// What stands before the keys.
-fn write_head(out: &mut Vec<u8>, server: &Server, sizes: &[Sizes], base_of: Option<u64>, offset_ms: i64) {
+fn write_head(
+    out: &mut Vec<u8>,
+    server: &Server,
+    sizes: &[Sizes],
+    base_of: Option<u64>,
+    offset_ms: i64,
+    known_as: Option<&(String, u64)>,
+) {
     let has_field_deadlines = sizes.iter().any(|sizes| sizes.has_field_deadlines);
     file::write_head(out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
     write_fields(out, server, base_of.is_some(), offset_ms);
+    if let Some((id, position)) = known_as {
+        file::write_field(out, STREAM_ID, id.as_bytes());
+        file::write_field(out, STREAM_OFFSET, position.to_string().as_bytes());
+    }
     if let Some(position) = base_of {
         file::write_field(out, LOG_POSITION, position.to_string().as_bytes());
     }

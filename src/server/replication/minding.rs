@@ -48,31 +48,26 @@ pub fn watch(server: &Rc<Server>, client: &ClientRef, replica: &Arc<Replica>) {
     .detach();
 }
 
-/// Starts what goes on while some of the stream is kept: replicas hear that this server is there, those that are near are
-/// counted, and what is kept is let go when there has been no replica for long.
-pub fn start(server: &Rc<Server>) {
-    let server = server.clone();
-    glommio::spawn_local(async move {
-        let mut silent_s = 0;
-        loop {
-            sleep(Duration::from_secs(1)).await;
-            let (global, config) = (&server.global, server.shard.config());
-            global.replication.count_near(&config);
-            silent_s += 1;
-            if silent_s >= config.repl_ping_replica_period_s && global.replication.has_replicas() {
-                silent_s = 0;
-                if !global.feed.is_relayed() {
-                    global.log.say(server.shard.id, PING.into());
-                }
-            }
-            let ttl_s = config.repl_backlog_ttl_s;
-            if ttl_s > 0 && global.replication.without_s() > ttl_s && !global.feed.is_relayed() && let_go(&server).await
-            {
-                return;
-            }
-        }
-    })
-    .detach();
+/// Once a second: replicas hear that this server is there, those that are near are counted, and what is kept of the stream is
+/// let go when there has been no replica for long.
+pub async fn look(server: &Rc<Server>) {
+    let (global, config) = (&server.global, server.shard.config());
+    if global.feed.kept().is_none() {
+        return;
+    }
+    global.replication.count_near(&config);
+    if global.feed.is_relayed() {
+        return;
+    }
+    let is_due = global.replication.silent_s() >= config.repl_ping_replica_period_s;
+    if is_due && global.replication.has_replicas() {
+        global.replication.end_silence();
+        global.log.say(server.shard.id, PING.into());
+    }
+    let ttl_s = config.repl_backlog_ttl_s;
+    if ttl_s > 0 && global.replication.without_s() > ttl_s {
+        let_go(server).await;
+    }
 }
 
 /// What is said of replicas has changed.
@@ -84,11 +79,11 @@ pub fn take_over(server: &Server) {
     global.replication.count_near(&config);
 }
 
-/// Nobody can go on in the stream any more; whether that was so.
-async fn let_go(server: &Rc<Server>) -> bool {
+/// Nobody can go on in the stream any more.
+async fn let_go(server: &Rc<Server>) {
     let replication = &server.global.replication;
     if replication.has_replicas() || !replication.queue().waiting.is_empty() {
-        return false;
+        return;
     }
     log::notice(format_args!(
         "Replication backlog freed after {} seconds without connected replicas.",
@@ -98,5 +93,4 @@ async fn let_go(server: &Rc<Server>) -> bool {
     replication.set_ids(Ids::new());
     server.global.feed.keep(None);
     server.shard.call_all(Server::follow_log).await;
-    true
 }

@@ -74,8 +74,12 @@ pub struct Replication {
     pub partial_syncs: AtomicU64,
     pub refused_partial_syncs: AtomicU64,
     queue: Mutex<Queue>,
+    /// What the snapshot says of the stream that was loaded at the start.
+    restored: Mutex<Option<(String, u64)>>,
     /// The end of the server, which waits for them.
     pub ends: Ends,
+    /// When replicas heard last that this server is there, store microseconds.
+    pinged_us: AtomicU64,
     /// Up to where replicas were asked how far they are.
     asked: AtomicU64,
 }
@@ -92,7 +96,9 @@ impl Default for Replication {
             partial_syncs: AtomicU64::new(0),
             refused_partial_syncs: AtomicU64::new(0),
             queue: Mutex::default(),
+            restored: Mutex::default(),
             ends: Ends::default(),
+            pinged_us: AtomicU64::new(0),
             asked: AtomicU64::new(0),
         }
     }
@@ -119,9 +125,24 @@ impl Replication {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Under which name others know the data that were loaded at the start, and how far they are.
+    pub fn restored(&self) -> MutexGuard<'_, Option<(String, u64)>> {
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Somebody wants to know which replicas have come so far; whether they are to be asked.
     pub fn is_to_ask(&self, position: u64) -> bool {
         self.asked.fetch_max(position, Ordering::Relaxed) < position
+    }
+
+    /// For how many seconds replicas have not heard that this server is there.
+    pub fn silent_s(&self) -> u64 {
+        // (It is asked once a second, and not exactly.)
+        (store_us().saturating_sub(self.pinged_us.load(Ordering::Relaxed)) + 500_000) / 1_000_000
+    }
+
+    pub fn end_silence(&self) {
+        self.pinged_us.store(store_us(), Ordering::Relaxed);
     }
 
     fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Replica>>> {

@@ -122,3 +122,66 @@ fn everything_may_be_flushed_while_a_replica_comes() {
         assert_eq!(client.call("WAIT 1 20000"), int(1));
     }
 }
+
+/// A primary that ends and starts again has another name, and knows that it is the same data: nobody needs a snapshot. What
+/// has died meanwhile replicas are told.
+#[test]
+fn replicas_go_on_behind_a_restart_of_the_primary() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    for shards in [1, 3] {
+        let primary = Server::start(Kind::Ember { shards }, &[PRIMARY, &["--save", "3600 1"]].concat());
+        let replica = replica_of(&primary, Kind::Redis, STRICT);
+        wait_for_link(&replica);
+        let mut client = primary.client();
+        for number in 0..100 {
+            client.call(&format!("SET stays:{number} {number}"));
+            client.call(&format!("SET dies:{number} {number} PX 1"));
+        }
+        client.call("SET dies:later 1 PX 500");
+        client.send("SHUTDOWN SAVE");
+        let shards = shards.to_string();
+        let flags = [PRIMARY, &["--save", "3600 1", "--shards", &shards]].concat();
+        let mut primary = primary;
+        assert!(primary.wait_for_end(PATIENCE).is_some());
+        let primary = primary.restart(&flags);
+        wait_for(&primary, "sync_partial_ok", "1");
+        wait_for_link(&replica);
+        primary.client().call("SET behind 1");
+        settle(&primary, &replica);
+        assert_eq!((field(&primary, "sync_full"), field(&replica, "expired_keys")), ("0".to_owned(), "0".to_owned()));
+        assert!(wait_until(PATIENCE, || replica.client().call("DBSIZE") == int(101)));
+    }
+}
+
+/// The end of the server waits until replicas have everything, and writes wait meanwhile.
+#[test]
+fn the_end_waits_for_replicas() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let mut primary = Server::start(Kind::Ember { shards: 2 }, &[PRIMARY, &["--shutdown-timeout", "60"]].concat());
+    let replica = replica_of(&primary, Kind::Redis, STRICT);
+    wait_for_link(&replica);
+    let (mut client, mut other, mut writer) = (primary.client(), primary.client(), primary.client());
+    replica.signal("STOP");
+    client.call("SET a 1");
+    client.send("SHUTDOWN NOSAVE");
+    assert!(wait_until(PATIENCE, || primary.output().contains("Waiting for replicas before shutting down.")));
+    writer.send("SET b 1");
+    assert_eq!(writer.read_within(std::time::Duration::from_millis(100)), None);
+    assert_eq!(other.call("GET a").text(), "1");
+    assert_eq!(other.call("SHUTDOWN ABORT"), crate::common::Value::ok());
+    assert!(client.read().text().starts_with("ERR Errors trying to SHUTDOWN"));
+    assert_eq!(writer.read(), crate::common::Value::ok());
+    assert!(other.call("SHUTDOWN ABORT").text().starts_with("ERR No shutdown in progress"));
+    client.send("SHUTDOWN NOSAVE");
+    assert!(wait_until(PATIENCE, || primary.output().matches("Waiting for replicas").count() == 2));
+    replica.signal("CONT");
+    assert!(primary.wait_for_end(PATIENCE).is_some());
+    assert_eq!(
+        replica.client().call("MGET a b").items().iter().map(|value| value.text()).collect::<Vec<_>>(),
+        ["1", "1"]
+    );
+}
