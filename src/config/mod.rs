@@ -73,8 +73,8 @@ pub use save_points::{SavePoint, SavePoints};
 pub use shutdown::ShutdownFlags;
 pub use tls::{AuthClients, Ciphers, Protocols, Tls};
 pub use types::{
-    ChannelsOfUsers, DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits,
-    Percentiles, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
+    ChannelsOfUsers, CompatVersion, DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit,
+    OutputLimits, Percentiles, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
 };
 pub use users::{UserLine, UserLines};
 pub use values::{Kind, ValueError, escape, parse_memory, quote};
@@ -155,6 +155,7 @@ pub struct Config {
     pub repl_ping_replica_period_s: u64,
     pub min_replicas_to_write: u64,
     pub min_replicas_max_lag_s: u64,
+    pub repl_compat_version: CompatVersion,
     pub shutdown_timeout_s: u64,
     /// What has died while the server was down is told after a snapshot is loaded.
     pub expired_while_down: bool,
@@ -480,6 +481,7 @@ impl Config {
             repl_ping_replica_period_s: 0,
             min_replicas_to_write: 0,
             min_replicas_max_lag_s: 0,
+            repl_compat_version: CompatVersion::default(),
             shutdown_timeout_s: 0,
             expired_while_down: false,
             appendonly: false,

@@ -1,6 +1,7 @@
 //! The rows about replication.
 
 use super::directive::{Directive, Group, field};
+use super::types::{Choice, CompatVersion};
 use super::values::Kind;
 
 const I32_MAX: u64 = i32::MAX as u64;
@@ -87,6 +88,15 @@ pub(super) const ROWS: &[Directive] = &[
         mutable: true,
         help: "silence after which a replica does not count for that",
         field: field!(min_replicas_max_lag_s),
+    },
+    Directive {
+        name: "repl-compat-version",
+        group: Group::Replication,
+        default: "auto",
+        kind: Kind::Choice(CompatVersion::NAMES),
+        mutable: true,
+        help: "which Redis replicas are told as: 7.0 knows of no deadlines of fields; auto = 7.0 unless a replica says that it knows",
+        field: field!(repl_compat_version),
     },
     Directive {
         name: "shutdown-timeout",

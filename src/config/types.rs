@@ -61,6 +61,22 @@ impl Choice for PipelineOrder {
     const ALL: &'static [PipelineOrder] = &[PipelineOrder::Relaxed, PipelineOrder::Strict];
 }
 
+/// What replicas are taken to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CompatVersion {
+    /// What they say, and else what Redis 7.0 knows.
+    #[default]
+    Auto,
+    V7_0,
+    /// Deadlines of fields, too.
+    V7_4,
+}
+
+impl Choice for CompatVersion {
+    const NAMES: &'static [&'static str] = &["auto", "7.0", "7.4"];
+    const ALL: &'static [CompatVersion] = &[CompatVersion::Auto, CompatVersion::V7_0, CompatVersion::V7_4];
+}
+
 /// When the log is brought to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
@@ -451,6 +467,7 @@ mod tests {
         }
         check::<LogLevel>();
         check::<PipelineOrder>();
+        check::<CompatVersion>();
         check::<ScriptScope>();
         check::<UndeclaredKeys>();
         check::<ChannelsOfUsers>();

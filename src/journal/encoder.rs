@@ -1,6 +1,6 @@
 //! Units as one stream of commands: the database is chosen where it changes, and what belongs together is a transaction.
 
-use super::{Command, StandsIn, Unit};
+use super::{Command, StandsIn, Unit, compat};
 
 #[derive(Debug, Default)]
 pub struct Encoder {
@@ -10,6 +10,9 @@ pub struct Encoder {
     is_log: bool,
     /// What is said is all there is in the stream: the rest is another server's.
     is_relayed: bool,
+    /// Some who read it know of no deadlines of fields; how many commands they were told with less.
+    is_old: bool,
+    degraded: u64,
 }
 
 /// Commands of one shard that stand alone, encoded beside whoever encodes those of all shards.
@@ -76,7 +79,11 @@ impl Encoder {
             if command.stands_in == StandsIn::Both {
                 self.select(command.db, out);
             }
-            out.extend_from_slice(&command.bytes);
+            if self.is_old && compat::concerns(&command.bytes) {
+                self.degraded += compat::degrade(&command.bytes, out);
+            } else {
+                out.extend_from_slice(&command.bytes);
+            }
             if command.run_ends_in.is_some() {
                 self.db = command.run_ends_in;
             }
@@ -97,6 +104,16 @@ impl Encoder {
     pub fn set_relayed(&mut self, wants: bool) {
         self.is_relayed = wants;
         self.forget();
+    }
+
+    /// From now on it is for servers that know of no deadlines of fields, or it is not any more.
+    pub fn set_old(&mut self, wants: bool) {
+        self.is_old = wants;
+    }
+
+    /// How many commands were told with less than they have done.
+    pub fn degraded(&self) -> u64 {
+        self.degraded
     }
 
     /// The stream goes on somewhere else, where another database may be chosen.

@@ -195,6 +195,25 @@ impl Feed {
         self.is_relayed.store(wants, Ordering::Release);
     }
 
+    /// From now on the stream is for servers, too, that know of no deadlines of fields, or it is not any more.
+    pub fn set_old(&self, wants: bool) {
+        let mut merging = self.drain();
+        if wants != merging.old_since.is_some() {
+            merging.old_since = wants.then_some(merging.position);
+            merging.stream.set_old(wants);
+        }
+    }
+
+    /// From which position on it has been for such servers, if it is.
+    pub fn old_since(&self) -> Option<u64> {
+        self.lock().old_since
+    }
+
+    /// How many commands such servers were told with less than they have done.
+    pub fn degraded(&self) -> u64 {
+        self.lock().stream.degraded()
+    }
+
     pub fn is_relayed(&self) -> bool {
         self.is_relayed.load(Ordering::Acquire)
     }
@@ -253,6 +272,7 @@ pub struct Merging {
     position: u64,
     readers: Vec<Arc<Post>>,
     backlog: Option<Backlog>,
+    old_since: Option<u64>,
 }
 
 /// What waits to be written to the log.
@@ -286,6 +306,7 @@ impl Merging {
             position: 0,
             readers: Vec::new(),
             backlog: None,
+            old_since: None,
         }
     }
 

@@ -274,7 +274,8 @@ impl Shard {
 
     /// What there is at this moment is going to be written down, whatever becomes of it. To be called while somebody holds
     /// everything. `offset_ms`: how far ahead of store time the times in it are.
-    pub fn begin_saving(&self, form: Form, offset_ms: i64) {
+    /// `leaves_fields`: for who knows of no deadlines of fields.
+    pub fn begin_saving(&self, form: Form, offset_ms: i64, leaves_fields: bool) {
         let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
         for note in self.note_deaths() {
             let written = &mut *written.borrow_mut();
@@ -284,7 +285,8 @@ impl Shard {
             });
             written.wrote();
         }
-        let writer = Writer { written: written.clone(), wall: Wall::ahead(now, offset_ms), form };
+        let writer =
+            Writer { written: written.clone(), wall: Wall::ahead(now, offset_ms).leaving_fields(leaves_fields), form };
         self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
         *self.written.borrow_mut() = Some(written);
     }

@@ -24,7 +24,8 @@ pub fn frame(content: Stored, wall: Wall, head: &mut Vec<u8>) -> Frame {
         Kind::Hash => {
             let view = hash::View::of(content);
             // Dead fields that are still there are written, too: whoever reads them sees that they have died.
-            let earliest_ms = Some(view.earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS);
+            let earliest_ms =
+                Some(view.earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS && !wall.leaves_fields());
             frame.earliest_ms = earliest_ms.map(|earliest_ms| wall.of_store_ms(earliest_ms));
             encode::hash_head(head, view.len(), frame.earliest_ms);
         }

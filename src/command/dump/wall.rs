@@ -8,6 +8,8 @@ use crate::command::Ctx;
 pub struct Wall {
     now: Now,
     offset_ms: i64,
+    /// Fields are written without their deadlines, for who knows of none.
+    leaves_fields: bool,
 }
 
 impl Wall {
@@ -26,12 +28,21 @@ impl Wall {
 
     /// Of a clock that is so far ahead of store time.
     pub fn ahead(now: Now, offset_ms: i64) -> Wall {
-        Wall { now, offset_ms }
+        Wall { now, offset_ms, leaves_fields: false }
+    }
+
+    /// The same for who knows of no deadlines of fields, or not.
+    pub fn leaving_fields(self, leaves_fields: bool) -> Wall {
+        Wall { leaves_fields, ..self }
+    }
+
+    pub fn leaves_fields(self) -> bool {
+        self.leaves_fields
     }
 
     #[cfg(test)]
     pub fn since_1970() -> Wall {
-        Wall { now: Now::from_ms(1), offset_ms: 0 }
+        Wall { now: Now::from_ms(1), offset_ms: 0, leaves_fields: false }
     }
 
     pub fn now_ms(self) -> u64 {

@@ -54,7 +54,7 @@ fn write_hash(out: &mut Vec<u8>, view: hash::View, wall: Wall) {
     let fields = || view.iter().filter(|field| !field.is_dead(wall.now_ms()));
     let earliest_ms = fields().map(|field| field.deadline_ms).min().unwrap_or(NEVER_MS);
     match view {
-        _ if earliest_ms < NEVER_MS => {
+        _ if earliest_ms < NEVER_MS && !wall.leaves_fields() => {
             let deadline_ms =
                 |field: Field| (field.deadline_ms < NEVER_MS).then(|| wall.of_store_ms(field.deadline_ms));
             let fields_and_deadlines = fields().map(|field| (field.name, field.value, deadline_ms(field)));

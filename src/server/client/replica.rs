@@ -33,6 +33,8 @@ pub struct Replica {
     /// Where it listens itself, as far as it has said so.
     pub address: String,
     pub port: u16,
+    /// It has said that it knows of deadlines of fields.
+    pub knows_fields: bool,
     stage: AtomicU8,
     /// How far it has come, how far that is on its disk, and when it said so, store microseconds.
     acked: AtomicU64,
@@ -43,12 +45,13 @@ pub struct Replica {
 }
 
 impl Replica {
-    pub fn new(client: u64, shard: usize, address: String, port: u16) -> Replica {
+    pub fn new(client: u64, shard: usize, address: String, port: u16, knows_fields: bool) -> Replica {
         Replica {
             client,
             shard,
             address,
             port,
+            knows_fields,
             stage: AtomicU8::new(Stage::Waits as u8),
             acked: AtomicU64::new(0),
             synced: AtomicU64::new(0),

@@ -72,6 +72,8 @@ pub struct Asked {
     /// A snapshot whose length is not known at its begin is understood, and that data may get another name.
     pub takes_eof: bool,
     pub takes_new_ids: bool,
+    /// It is a server that knows of deadlines of fields.
+    pub knows_fields: bool,
     /// Where it listens; that of the connection where it does not say so.
     pub port: u16,
     pub address: String,

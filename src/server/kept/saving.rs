@@ -252,13 +252,19 @@ impl Begun {
 /// While everything is held: each shard keeps what it has at this moment. It may be the base of the files that begin at a
 /// position of the log. `offset_ms`: how far ahead of store time the times in it are.
 pub async fn begin_parts(server: &Rc<Server>, base_of: Option<u64>, offset_ms: i64) -> Begun {
+    begin_parts_for(server, base_of, offset_ms, false).await
+}
+
+/// The same, for servers that know of no deadlines of fields, or not.
+pub async fn begin_parts_for(server: &Rc<Server>, base_of: Option<u64>, offset_ms: i64, leaves_fields: bool) -> Begun {
     let is_commands = base_of.is_some() && !server.shard.config().aof_use_rdb_preamble;
     let form = if is_commands { Form::Commands } else { Form::Snapshot };
     let begin = move |shard: &Rc<Shard>| {
-        shard.begin_saving(form, offset_ms);
+        shard.begin_saving(form, offset_ms, leaves_fields);
         shard.sizes()
     };
-    let sizes = server.shard.call_all(begin).await;
+    let mut sizes = server.shard.call_all(begin).await;
+    sizes.iter_mut().for_each(|sizes| sizes.has_field_deadlines &= !leaves_fields);
     let known_as = known_as(server).await;
     let changes = sizes.iter().map(|sizes| sizes.changes).sum();
     let mut head = Piece::default();

@@ -59,6 +59,7 @@ pub async fn look(server: &Rc<Server>) {
     if global.feed.is_relayed() {
         return;
     }
+    look_at_old(server);
     let is_due = global.replication.silent_s() >= config.repl_ping_replica_period_s;
     if is_due && global.replication.has_replicas() {
         global.replication.end_silence();
@@ -67,6 +68,20 @@ pub async fn look(server: &Rc<Server>) {
     let ttl_s = config.repl_backlog_ttl_s;
     if ttl_s > 0 && global.replication.without_s() > ttl_s {
         let_go(server).await;
+    }
+}
+
+/// Deadlines of fields are said again where all replicas know of them. Those that were told less meanwhile begin anew.
+fn look_at_old(server: &Server) {
+    let (replication, feed) = (&server.global.replication, &server.global.feed);
+    let is_over = replication.has_replicas() && !replication.has_old(&server.shard.config());
+    if !is_over || feed.old_since().is_none() {
+        return;
+    }
+    feed.set_old(false);
+    if replication.take_degraded(feed.degraded()) {
+        replication.set_ids(Ids::new());
+        replication.drop_replicas();
     }
 }
 

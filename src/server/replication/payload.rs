@@ -11,7 +11,7 @@ use crate::persist::handout::Handouts;
 use crate::persist::writing::How;
 use crate::server::client::ClientRef;
 use crate::server::client::replica::Replica;
-use crate::server::kept::saving::{self, Begun, begin_parts, hold_everything};
+use crate::server::kept::saving::{self, Begun, begin_parts_for, hold_everything};
 use crate::server::run::in_the_way::let_all_pass;
 use crate::server::state::Server;
 use crate::server::state::replication::Ids;
@@ -125,7 +125,8 @@ async fn begin(server: &Rc<Server>, waiting: &[Waiting]) -> Result<(Begun, Vec<H
     let read = |waiting: &Waiting| Held::new(global.feed.clone(), global.feed.read(waiting.replica.shard, limit));
     let streams = waiting.iter().map(read).collect();
     shard.call_all(Server::follow_log).await;
-    let begun = begin_parts(server, None, shard.clock.wall_offset_ms()).await;
+    let leaves_fields = global.feed.old_since().is_some();
+    let begun = begin_parts_for(server, None, shard.clock.wall_offset_ms(), leaves_fields).await;
     drop(transaction);
     Ok((begun, streams))
 }

@@ -38,7 +38,7 @@ pub async fn psync(ctx: TaskCtx) -> Result<Vec<u8>> {
         return tools::send(&ctx, first.as_bytes()).await;
     }
     let replica = come(&ctx, &asked)?;
-    match go_on(&ctx, request, offset) {
+    match go_on(&ctx, request, offset, &replica) {
         Some(stream) => {
             begin_stream(&ctx, &asked, &replica, stream);
             Ok(Vec::new())
@@ -66,21 +66,30 @@ fn come(ctx: &TaskCtx, asked: &Asked) -> Result<Arc<Replica>> {
         }
         false => asked.address.clone(),
     };
-    let replica = Arc::new(Replica::new(client.id, server.shard.id, address, asked.port));
+    let replica = Arc::new(Replica::new(client.id, server.shard.id, address, asked.port, asked.knows_fields));
     session.replica = Some(replica.clone());
     server.global.replication.add(replica.clone());
+    if server.global.replication.has_old(&server.shard.config()) {
+        server.global.feed.set_old(true);
+    }
     Ok(replica)
 }
 
 /// What is missing, where that is kept.
-fn go_on(ctx: &TaskCtx, request: Request, offset: i64) -> Option<Held> {
+fn go_on(ctx: &TaskCtx, request: Request, offset: i64, replica: &Replica) -> Option<Held> {
     let (server, id) = (&ctx.server, request.arg(1));
     let replication = &server.global.replication;
     // (The offset is that of the first byte that is missing, and the first of all has the offset 1.)
     let position = u64::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
     let ids = replication.ids();
-    let known = position.filter(|position| ids.covers(id, *position));
-    let limit = most_bytes_of_replica(&server.shard.config());
+    let config = server.shard.config();
+    let old_since = server.global.feed.old_since();
+    // (What was said before is not for everybody.)
+    let is_told_old = |position: u64| old_since.is_some_and(|since| since <= position);
+    let known = position.filter(|position| {
+        ids.covers(id, *position) && (!replication.takes_for_old(replica, &config) || is_told_old(*position))
+    });
+    let limit = most_bytes_of_replica(&config);
     let reader = known.and_then(|position| server.global.feed.read_from(position, server.shard.id, limit));
     match reader {
         Some(reader) => {

@@ -145,6 +145,8 @@ fn failover(_: &mut SessionCtx, request: Request) -> Result {
     Err(Error::text("ERR FAILOVER requires connected replicas."))
 }
 
+/// What a server of this kind says that it can do: it takes deadlines of fields.
+const KNOWS_FIELDS: &[u8] = b"field-deadlines";
 /// The longest address that Redis takes.
 const ADDRESS_BYTES_MAX: usize = 255;
 
@@ -169,6 +171,7 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
             // (What is not known is not used, as in Redis.)
             asked.takes_eof |= value.eq_ignore_ascii_case(b"eof");
             asked.takes_new_ids |= value.eq_ignore_ascii_case(b"psync2");
+            asked.knows_fields |= value.eq_ignore_ascii_case(KNOWS_FIELDS);
         } else if request.is(index, "ack") {
             // It has no reply.
             acknowledge(ctx, request, index);

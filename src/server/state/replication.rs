@@ -3,7 +3,7 @@
 use super::global::{ID_DIGITS, random_id};
 use super::syncs::Queue;
 use crate::clock::store_us;
-use crate::config::Config;
+use crate::config::{CompatVersion, Config};
 use crate::server::client::replica::{Replica, Stage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -78,6 +78,8 @@ pub struct Replication {
     restored: Mutex<Option<(String, u64)>>,
     /// The end of the server, which waits for them.
     pub ends: Ends,
+    /// How many commands were told with less when all replicas knew everything.
+    degraded: AtomicU64,
     /// When replicas heard last that this server is there, store microseconds.
     pinged_us: AtomicU64,
     /// Up to where replicas were asked how far they are.
@@ -98,6 +100,7 @@ impl Default for Replication {
             queue: Mutex::default(),
             restored: Mutex::default(),
             ends: Ends::default(),
+            degraded: AtomicU64::new(0),
             pinged_us: AtomicU64::new(0),
             asked: AtomicU64::new(0),
         }
@@ -133,6 +136,11 @@ impl Replication {
     /// Somebody wants to know which replicas have come so far; whether they are to be asked.
     pub fn is_to_ask(&self, position: u64) -> bool {
         self.asked.fetch_max(position, Ordering::Relaxed) < position
+    }
+
+    /// Whether commands were told with less since this was asked the last time.
+    pub fn take_degraded(&self, degraded: u64) -> bool {
+        self.degraded.swap(degraded, Ordering::Relaxed) != degraded
     }
 
     /// For how many seconds replicas have not heard that this server is there.
@@ -184,6 +192,20 @@ impl Replication {
             true => 0,
             false => store_us().saturating_sub(self.without_since_us.load(Ordering::Relaxed)) / 1_000_000,
         }
+    }
+
+    /// Whether a replica is taken for a server that knows of no deadlines of fields.
+    pub fn takes_for_old(&self, replica: &Replica, config: &Config) -> bool {
+        match config.repl_compat_version {
+            CompatVersion::Auto => !replica.knows_fields,
+            CompatVersion::V7_0 => true,
+            CompatVersion::V7_4 => false,
+        }
+    }
+
+    /// Whether some replica is.
+    pub fn has_old(&self, config: &Config) -> bool {
+        self.list().values().any(|replica| self.takes_for_old(replica, config))
     }
 
     /// How many replicas have come so far.

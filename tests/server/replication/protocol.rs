@@ -242,3 +242,46 @@ fn who_listens_or_waits_cannot_be_a_replica() {
     assert!(link.ask("PSYNC ? -1").starts_with("-ERR"));
     assert_eq!(field(&server, "connected_slaves"), "0");
 }
+
+/// Redis 7.0 knows of no deadlines of fields: it is told of the fields alone, and of their deaths. Who says that it knows
+/// more is told all of it, while nobody is there who does not.
+#[test]
+fn deadlines_of_fields_are_for_who_knows_them() {
+    let server = Server::start(Kind::Ember { shards: 2 }, PRIMARY);
+    let mut client = server.client();
+    client.call("HSET h a 1 b 2");
+    client.call("HPEXPIRE h 100000 FIELDS 1 a");
+    let knowing = |server: &Server| {
+        let mut link = Link::to(server);
+        assert_eq!(link.ask("REPLCONF capa psync2 capa field-deadlines"), "+OK");
+        link
+    };
+    let mut new = knowing(&server);
+    assert!(full(&mut new, "PSYNC ? -1").2.starts_with(b"REDIS0012"));
+    client.call("HPERSIST h FIELDS 1 a");
+    let persist = encode(&words("HPERSIST h FIELDS 1 a"));
+    assert_eq!(new.bytes(SELECT.len() + persist.len()), [SELECT, &persist].concat());
+    let mut old = Link::to(&server);
+    client.call("HPEXPIRE h 100000 FIELDS 1 a");
+    let (id, offset, snapshot) = full(&mut old, "PSYNC ? -1");
+    assert!(snapshot.starts_with(b"REDIS0010"));
+    client.call("HSETEX h EX 100 FIELDS 1 c 3");
+    client.call("HEXPIRE h 100 FIELDS 1 b");
+    client.call("HPEXPIRE h 1 FIELDS 1 b");
+    let said = ["HSET h c 3", "HDEL h b"].map(|line| encode(&words(line))).concat();
+    assert_eq!(old.bytes(SELECT.len() + said.len()), [SELECT, &said].concat());
+    // What it was told before is not for a server that has come when nobody needed less.
+    drop(old);
+    assert!(wait_until(PATIENCE, || field(&server, "connected_slaves") == "1"));
+    // The other one begins anew, since it was told less.
+    assert!(new.has_ended());
+    let mut new = knowing(&server);
+    let answer = new.ask(&format!("PSYNC {id} {}", offset + 1));
+    assert!(answer.starts_with("+FULLRESYNC"), "{answer}");
+    assert!(new.snapshot().starts_with(b"REDIS0012"));
+    let (now_id, now) = (field(&server, "master_replid"), field(&server, "master_repl_offset"));
+    let mut old = Link::to(&server);
+    let next = now.parse::<u64>().expect("a number") + 1;
+    client.call("HPEXPIRE h 100000 FIELDS 1 c");
+    assert!(old.ask(&format!("PSYNC {now_id} {next}")).starts_with("+FULLRESYNC"));
+}

@@ -1,0 +1,92 @@
+//! The stream for servers that know of no deadlines of fields (Redis 7.0): what sets a deadline is left out, what sets fields
+//! under one sets the fields alone. A field's death is said as its deletion, which they know.
+
+use super::Command;
+use memchr::memmem;
+
+/// What only newer servers know: nothing else of the stream is.
+const UNKNOWN: [&[u8]; 3] = [b"\r\nHPEXPIREAT\r\n", b"\r\nHPERSIST\r\n", b"\r\nHSETEX\r\n"];
+
+/// Whether some command may have to be said otherwise.
+pub fn concerns(bytes: &[u8]) -> bool {
+    UNKNOWN.iter().any(|name| memmem::find(bytes, name).is_some())
+}
+
+/// Appends commands as older servers know them; how many were said with less, or not at all.
+pub fn degrade(mut bytes: &[u8], out: &mut Vec<u8>) -> u64 {
+    let mut degraded = 0;
+    while let Some((args, len)) = read(bytes) {
+        let (command, rest) = bytes.split_at(len);
+        bytes = rest;
+        match args[..] {
+            [b"HPEXPIREAT" | b"HPERSIST", ..] => degraded += 1,
+            [b"HSETEX", key, ref options @ ..] => {
+                degraded += 1;
+                let fields = options.iter().position(|option| *option == b"FIELDS").map_or(0, |at| at + 2);
+                let pairs = options.get(fields..).unwrap_or_default();
+                let args = [&[b"HSET", key], pairs].concat();
+                out.extend_from_slice(&Command::new(0, args.into_iter()).bytes);
+            }
+            _ => out.extend_from_slice(command),
+        }
+    }
+    debug_assert!(bytes.is_empty(), "the stream is made of whole commands");
+    degraded
+}
+
+/// The arguments of the first command, and how many bytes it has.
+fn read(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
+    let (count, mut at) = number(bytes, b'*')?;
+    let mut args = Vec::with_capacity(count.min(1024));
+    for _ in 0..count {
+        let (len, begin) = number(bytes.get(at..)?, b'$')?;
+        at += begin;
+        args.push(bytes.get(at..at + len)?);
+        at += len + 2;
+    }
+    Some((args, at))
+}
+
+fn number(bytes: &[u8], mark: u8) -> Option<(usize, usize)> {
+    let end = memchr::memchr(b'\r', bytes)?;
+    let digits = std::str::from_utf8(bytes.get(..end)?.strip_prefix(&[mark])?).ok()?;
+    Some((digits.parse().ok()?, end + 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(lines: &[&str]) -> Vec<u8> {
+        lines
+            .iter()
+            .flat_map(|line| Command::new(0, line.split(' ').map(str::as_bytes).collect::<Vec<_>>().into_iter()).bytes)
+            .collect()
+    }
+
+    #[test]
+    fn deadlines_of_fields_are_left_out_and_their_values_stay() {
+        let all = stream(&[
+            "SELECT 0",
+            "HSET h a 1",
+            "HPEXPIREAT h 123 FIELDS 1 a",
+            "MULTI",
+            "HSETEX h PXAT 5 FIELDS 2 FIELDS 1 b 2",
+            "HSETEX h KEEPTTL FIELDS 1 c 3",
+            "HPERSIST h FIELDS 1 a",
+            "EXEC",
+            "HDEL h a",
+        ]);
+        let mut out = Vec::new();
+        assert!(concerns(&all));
+        assert_eq!(degrade(&all, &mut out), 4);
+        let expected = ["SELECT 0", "HSET h a 1", "MULTI", "HSET h FIELDS 1 b 2", "HSET h c 3", "EXEC", "HDEL h a"];
+        assert_eq!(out, stream(&expected));
+        assert!(!concerns(&out));
+        // A value may look like one.
+        let value = Command::new(0, [&b"SET"[..], b"k", b"\r\nHSETEX\r\n"].into_iter()).bytes;
+        let mut same = Vec::new();
+        assert!(concerns(&value));
+        assert_eq!((degrade(&value, &mut same), same), (0, value.to_vec()));
+    }
+}
