@@ -13,6 +13,7 @@
 //!  persist     snapshots and the log on the disk: files read and written beside the shards
 //!  keyspace    the only door to data; nothing dead ever passes it
 //!  rdb         the codec of values, as DUMP and RESTORE have them
+//!  replicate   the link to a primary
 //!  journal     what the shards have changed, as commands, brought into one order for whoever reads it
 //!  script      Lua scripts and functions: kept, called, what they ask for
 //!  net         sockets: a ring of our own, or glommio's; TLS
@@ -69,6 +70,7 @@ pub mod net;
 pub mod observe;
 pub mod persist;
 pub mod rdb;
+pub mod replicate;
 pub mod resp;
 pub mod script;
 pub mod server;

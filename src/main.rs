@@ -171,6 +171,7 @@ fn serve(
                     listen::start(&server, accepted);
                     memory::note_startup();
                     server::load_at_start(&server).await;
+                    server::follow_at_start(&server).await;
                     log::notice(format_args!(
                         "Ready to accept connections: port {port}, {shards} shards, {network} network"
                     ));

@@ -19,7 +19,7 @@ const FLOORS: &[&[&str]] = &[
     &["table"],
     &["value"],
     &["resp", "net"],
-    &["journal", "script"],
+    &["journal", "script", "replicate"],
     &["rdb", "keyspace"],
     &["expiry", "persist"],
     &["command"],

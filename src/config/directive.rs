@@ -69,7 +69,7 @@ impl Group {
     /// Why what its directives say has no effect; none where it has.
     pub fn absence(self) -> Option<&'static str> {
         match self {
-            Group::Persistence | Group::Replication | Group::Cluster | Group::Later => {
+            Group::Persistence | Group::Cluster | Group::Later => {
                 Some("Not available yet: what would turn it on is refused, the rest is kept without effect.")
             }
             Group::Hint => Some("Nothing here corresponds: any value is kept, without effect."),
@@ -86,7 +86,7 @@ impl Directive {
 
     /// Whether a command of its own changes it, and not CONFIG SET.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.kind, Kind::ExpiryPolicy)
+        matches!(self.kind, Kind::ExpiryPolicy | Kind::Primary)
     }
 
     pub(super) fn show(&self, config: &Config) -> String {

@@ -23,6 +23,7 @@
 //! | `redis.rs` | its rows about what Redis has and we have not |
 //! | `directive.rs` | what a row is |
 //! | `eviction.rs` | amounts of memory, and which keys go where it is short |
+//! | `primary.rs` | the server that is followed |
 //! | `save_points.rs`, `shutdown.rs` | when snapshots are written by themselves; what is done before the end |
 //! | `version.rs` | the version of Redis that clients are told |
 //! | `tls.rs` | what is said of TLS |
@@ -44,6 +45,7 @@ mod help;
 mod nearest;
 mod policies;
 mod policy;
+mod primary;
 mod redis;
 mod replication_rows;
 mod rewrite;
@@ -68,6 +70,7 @@ pub use file::{Place, Reason, Start, StartError, load, split_arguments};
 pub use help::{markdown_absent_table, markdown_table};
 pub use policies::Policies;
 pub use policy::{DeathStream, Policy, PolicyError};
+pub use primary::{Follows, Primary};
 pub use rewrite::{RewriteError, replace_file};
 pub use save_points::{SavePoint, SavePoints};
 pub use shutdown::ShutdownFlags;
@@ -146,6 +149,17 @@ pub struct Config {
     pub rdbcompression: bool,
     pub rdbchecksum: bool,
     pub rdb_save_incremental_fsync: bool,
+    pub follows: Follows,
+    pub masterauth: String,
+    pub masteruser: String,
+    pub replica_read_only: bool,
+    pub replica_serve_stale_data: bool,
+    pub replica_priority: u64,
+    pub replica_announced: bool,
+    pub replica_announce_ip: String,
+    pub replica_announce_port: u16,
+    pub repl_disable_tcp_nodelay: bool,
+    pub bind_source_addr: String,
     pub repl_timeout_s: u64,
     pub repl_backlog_bytes: u64,
     pub repl_backlog_ttl_s: u64,
@@ -472,6 +486,17 @@ impl Config {
             rdbcompression: false,
             rdbchecksum: false,
             rdb_save_incremental_fsync: false,
+            follows: Follows::default(),
+            masterauth: String::new(),
+            masteruser: String::new(),
+            replica_read_only: false,
+            replica_serve_stale_data: false,
+            replica_priority: 0,
+            replica_announced: false,
+            replica_announce_ip: String::new(),
+            replica_announce_port: 0,
+            repl_disable_tcp_nodelay: false,
+            bind_source_addr: String::new(),
             repl_timeout_s: 0,
             repl_backlog_bytes: 0,
             repl_backlog_ttl_s: 0,

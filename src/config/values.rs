@@ -41,6 +41,8 @@ pub enum Kind {
     NotifyFlags,
     /// A prefix and its expiry policy; each line adds one.
     ExpiryPolicy,
+    /// A server and its port.
+    Primary,
     /// A list of OpenSSL's names of ciphers, of which there are these.
     Ciphers(&'static [&'static str]),
     /// One or more of these words.
@@ -113,6 +115,8 @@ pub enum ValueError {
     NotACipher { name: String, known: &'static [&'static str] },
     #[error("that leaves no cipher: use {}, with : between them", .known.join(", "))]
     NoCipher { known: &'static [&'static str] },
+    #[error("Invalid master port")]
+    PrimaryPort,
     #[error("{0}")]
     Policy(super::policy::PolicyError),
     #[error("{0}")]
@@ -127,6 +131,7 @@ impl Kind {
             Kind::Addresses
                 | Kind::OutputLimits
                 | Kind::ExpiryPolicy
+                | Kind::Primary
                 | Kind::SavePoints
                 | Kind::Words(_)
                 | Kind::Numbers { .. }
@@ -160,6 +165,7 @@ impl Kind {
             | Kind::Addresses
             | Kind::OutputLimits
             | Kind::NotifyFlags
+            | Kind::Primary
             | Kind::ExpiryPolicy => String::new(),
             Kind::Words(names) | Kind::Ciphers(names) => format!("of {}", names.join(", ")),
             Kind::Numbers { min, max, .. } => format!("each {min} to {max}"),
@@ -192,6 +198,7 @@ impl Kind {
             }
             Kind::YesNo => meant(&["yes", "no"]),
             Kind::Choice(names) | Kind::Words(names) => meant(names),
+            Kind::Primary => Some("Valid: <host> <port>, or no one.".into()),
             Kind::OutputLimits => Some(
                 "Valid: <class> <hard limit> <soft limit> <soft seconds>, once for each class; classes are normal, \
                  replica, pubsub."
@@ -274,6 +281,7 @@ impl Kind {
             | Kind::OutputLimits
             | Kind::NotifyFlags
             | Kind::Ciphers(_)
+            | Kind::Primary
             | Kind::ExpiryPolicy => one(args).map(str::to_string),
         }
     }

@@ -40,6 +40,7 @@ mod wire;
 
 pub use kept::acl_file::read_at_start as users_at_start;
 pub use kept::rewriting::load_at_start;
+pub use replication::following::follow_at_start;
 pub use start::{make, start, table};
 pub use state::files::make_room_for;
 pub use state::global::Global;

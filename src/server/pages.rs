@@ -148,7 +148,7 @@ impl Pages {
             Page::text(503, "The server ends.\n")
         } else if global.snapshots.is_loading() {
             Page::text(503, "Data is being loaded.\n")
-        } else if global.role.is_stale() {
+        } else if global.following.is_stale() {
             Page::text(503, "The server that this one follows is out of reach.\n")
         } else {
             self.health()

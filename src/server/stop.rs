@@ -73,7 +73,7 @@ pub async fn shutdown(server: &Rc<Server>) {
     log::notice(format_args!("User requested shutdown..."));
     let deadline = Instant::now() + DRAIN;
     let close = |shard: &Rc<crate::shard::Shard>| {
-        for client in Server::of(shard).clients().into_iter().filter(|client| !client.replays) {
+        for client in Server::of(shard).clients().into_iter().filter(|client| !client.replays()) {
             // The process ends before anybody can tell whether what it took for them has arrived.
             Server::of(shard).waits.withdraw(client.id);
             let mut state = client.state.borrow_mut();

@@ -368,7 +368,7 @@ impl Shard {
         work: impl FnOnce(&mut Ctx) -> R,
     ) -> R {
         let (limits, mut keyspace) = (&*self.limits.borrow(), self.keyspace.borrow_mut());
-        let now = if self.is_replaying.get() { Now::from_ms(0) } else { now };
+        let now = if at.is_told || self.is_replaying.get() { Now::from_ms(0) } else { now };
         let changes = keyspace.effects.dirty;
         let mut ctx = Ctx {
             keyspace: &mut keyspace,

@@ -66,7 +66,7 @@ async fn run_cycle(shard: Rc<Shard>) {
         let now = shard.catch_up();
         let settings = shard.settings();
         if shard.stands_still(now) {
-            sleep_until(&shard, shard.hold_until_us.get()).await;
+            sleep_until(&shard, shard.still_until_us()).await;
             continue;
         }
         if shard.is_everything_held() {

@@ -232,6 +232,8 @@ pub struct At {
     pub write: bool,
     /// Whether it takes about as long as reading the clock.
     pub is_quick: bool,
+    /// It comes from the server that this one follows, to which no key is dead before it says so.
+    pub is_told: bool,
     /// It is a script's call, which the room above runs ([`super::Front::script`]).
     pub is_script: bool,
     /// Whose command it is, where that one tracks what it reads.
@@ -249,6 +251,7 @@ impl At {
             command,
             write: false,
             is_quick: true,
+            is_told: false,
             is_script: false,
             tracker: None,
         }

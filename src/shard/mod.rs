@@ -184,6 +184,8 @@ pub struct Shard {
     turns: Cell<u64>,
     /// Store microseconds until which data stand still (CLIENT PAUSE).
     hold_until_us: Cell<u64>,
+    /// Another server says what dies: see [`Shard::set_following`].
+    is_following: Cell<bool>,
     /// What runs comes from a log: no key is dead before the log says so.
     is_replaying: Cell<bool>,
     records: Records,
@@ -248,6 +250,7 @@ impl Shard {
             postponed: Cell::new(false),
             turns: Cell::new(0),
             hold_until_us: Cell::new(0),
+            is_following: Cell::new(false),
             is_replaying: Cell::new(false),
             records: Records::default(),
             durable: Durable::default(),
@@ -339,14 +342,30 @@ impl Shard {
     /// Nothing dies by its deadline until then, nor goes because memory is short.
     pub fn hold_expiry_until(&self, until_us: u64) {
         self.hold_until_us.set(until_us);
-        self.keyspace.borrow_mut().still_until_us = until_us;
+        self.follow_hold();
+    }
+
+    fn follow_hold(&self) {
+        self.keyspace.borrow_mut().still_until_us = self.still_until_us();
         self.cycle_alarm.notify();
+    }
+
+    /// Until when data stand still, store microseconds.
+    fn still_until_us(&self) -> u64 {
+        if self.is_following.get() { u64::MAX } else { self.hold_until_us.get() }
+    }
+
+    /// From now on these are another server's data, which says when a key dies: what is dead here is hidden, and stays; or
+    /// they are this server's own again, and what is late dies at once.
+    pub fn set_following(&self, wants: bool) {
+        self.is_following.set(wants);
+        self.follow_hold();
     }
 
     /// Whether data stand still at this moment, see [`Shard::hold_expiry_until`].
     #[inline]
     pub fn stands_still(&self, now: Now) -> bool {
-        now.us < self.hold_until_us.get()
+        now.us < self.still_until_us()
     }
 
     /// Hands events to the front; wakes the cycle where a deadline is earlier than it expects. To be called after

@@ -70,6 +70,7 @@ pub fn flags(state: &State) -> String {
     let all = [
         (session.monitors, 'O'),
         (session.replica.is_some(), 'S'),
+        (session.is_primary, 'M'),
         (session.subscriptions() > 0, 'P'),
         (session.multi.is_some(), 'x'),
         (state.flow.waits(), 'b'),

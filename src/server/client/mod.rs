@@ -46,8 +46,17 @@ pub struct Client {
     pub closed: Cell<bool>,
     /// It is not read until less waits for other shards.
     pub unread: Cell<bool>,
-    /// It has no socket: what it says comes from a log, and nobody hears the answers.
-    pub replays: bool,
+    pub source: Source,
+}
+
+/// Where what a connection says comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Socket,
+    /// From a log: it has no socket, and nobody hears the answers.
+    Log,
+    /// From the server that this one follows, by another task: likewise.
+    Primary,
 }
 
 pub type ClientRef = Rc<Client>;
@@ -112,13 +121,26 @@ impl Client {
             sent_bytes: Cell::new(0),
             closed: Cell::new(false),
             unread: Cell::new(false),
-            replays: false,
+            source: Source::Socket,
         }
     }
 
     /// Who says what is in a log.
     pub fn replaying(id: u64) -> Client {
-        Client { id, replays: true, ..Client::nobody() }
+        Client { id, source: Source::Log, ..Client::nobody() }
+    }
+
+    /// Who says what the server says that this one follows.
+    pub fn of_primary(id: u64) -> Client {
+        let client = Client { id, source: Source::Primary, ..Client::nobody() };
+        client.state.borrow_mut().session.is_primary = true;
+        client
+    }
+
+    /// It has no socket.
+    #[inline]
+    pub fn replays(&self) -> bool {
+        self.source != Source::Socket
     }
 }
 

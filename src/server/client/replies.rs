@@ -575,6 +575,7 @@ mod tests {
             command: command.id,
             write: false,
             is_quick: true,
+            is_told: false,
             is_script: false,
             tracker: None,
         }

@@ -117,6 +117,8 @@ pub struct Session {
     pub tracker: Option<Tracker>,
     /// CLIENT CACHING was about the next command.
     pub has_caching: bool,
+    /// It is the server that this one follows.
+    pub is_primary: bool,
     /// It is a replica of this server's.
     pub replica: Option<Arc<Replica>>,
     /// It is sent a snapshot (SYNC): what, and that it is.
@@ -167,6 +169,7 @@ impl Session {
             tracks_bytes: 0,
             tracker: None,
             has_caching: false,
+            is_primary: false,
             replica: None,
             asked: Asked::default(),
             is_sent_snapshot: false,

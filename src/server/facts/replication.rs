@@ -1,14 +1,18 @@
 //! Who follows this server, and whom it follows.
 
 use super::sections::several;
-use super::{Facts, Gathered};
+use super::{Facts, Gathered, Value};
 use crate::server::client::replica::Stage;
+use crate::server::state::following::LinkFacts;
 use crate::server::state::global::ID_DIGITS;
 use crate::server::state::replication::Replication;
 
 pub fn tell(told: &mut Facts, from: &Gathered) {
     let replication = &from.server.global.replication;
-    told.field("role", "master");
+    match from.server.global.following.facts() {
+        Some(link) => tell_link(told, from, &link),
+        None => told.field("role", "master"),
+    }
     tell_replicas(told, from);
     let (ids, feed) = (replication.ids(), &from.server.global.feed);
     told.field("master_failover_state", "no-failover");
@@ -27,6 +31,33 @@ pub fn tell(told: &mut Facts, from: &Gathered) {
     told.field("repl_backlog_size", from.config.repl_backlog_bytes);
     told.field("repl_backlog_first_byte_offset", first);
     told.field("repl_backlog_histlen", bytes);
+}
+
+/// The server that is followed.
+fn tell_link(told: &mut Facts, from: &Gathered, link: &LinkFacts) {
+    let position = from.server.global.feed.position();
+    told.field("role", "slave");
+    told.field("master_host", link.primary.host.as_str());
+    told.field("master_port", link.primary.port);
+    told.field("master_link_status", if link.is_up { "up" } else { "down" });
+    told.field("master_last_io_seconds_ago", link.last_io_s);
+    told.field("master_sync_in_progress", u8::from(link.sync.is_some()));
+    told.field("slave_read_repl_offset", position);
+    told.field("slave_repl_offset", position);
+    if let Some((bytes, read)) = link.sync {
+        let share = if bytes > 0 { read as f64 * 100.0 / bytes as f64 } else { 0.0 };
+        told.field("master_sync_total_bytes", bytes);
+        told.field("master_sync_read_bytes", read);
+        told.field("master_sync_left_bytes", bytes as i64 - read as i64);
+        told.field("master_sync_perc", Value::Real(share, 2));
+        told.field("master_sync_last_io_seconds_ago", link.sync_silent_s);
+    }
+    if let Some(down_since_s) = link.down_since_s {
+        told.field("master_link_down_since_seconds", down_since_s);
+    }
+    told.field("slave_priority", from.config.replica_priority);
+    told.field("slave_read_only", u8::from(from.config.replica_read_only));
+    told.field("replica_announced", u8::from(from.config.replica_announced));
 }
 
 fn tell_replicas(told: &mut Facts, from: &Gathered) {

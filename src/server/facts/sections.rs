@@ -264,7 +264,7 @@ fn tell_stats(told: &mut Facts, from: &Gathered) {
     told.field("instantaneous_ops_per_sec", commands_per_s as u64);
     told.field("total_net_input_bytes", total.input_bytes);
     told.field("total_net_output_bytes", total.output_bytes);
-    told.field("total_net_repl_input_bytes", 0);
+    told.field("total_net_repl_input_bytes", global.following.input_bytes());
     told.field("total_net_repl_output_bytes", total.replica_output_bytes);
     let of_clients = [("input", input_per_s), ("output", output_per_s)];
     let of_replicas = [("input_repl", 0.0), ("output_repl", replica_output_per_s)];

@@ -44,7 +44,7 @@ pub async fn load_at_start(server: &Rc<Server>) {
         return;
     }
     let began_us = store_us();
-    let how = TakeIn { replace: false, drop_dead: !config.expired_while_down };
+    let how = TakeIn { replace: false, drop_dead: !config.expired_while_down && config.follows.0.is_none() };
     let transaction = hold_everything(&server.shard).await;
     match load_held(server, how).await {
         Ok(taken) => {
@@ -67,6 +67,9 @@ pub async fn load_at_start(server: &Rc<Server>) {
 /// they are told.
 async fn go_on_in_stream(server: &Rc<Server>) {
     let global = &server.global;
+    if server.shard.config().follows.0.is_some() {
+        return;
+    }
     let Some((id, position)) = global.replication.restored().clone() else { return };
     if let Err(error) = global.log.start() {
         log::warning(format_args!("Replicas cannot go on: {error}"));

@@ -175,7 +175,7 @@ async fn until_done(client: &ClientRef, bytes: usize) -> Result<(), String> {
 }
 
 /// Takes all policies out of the shards, or puts them back.
-async fn suspend_policies(server: &Rc<Server>, wants: bool) {
+pub async fn suspend_policies(server: &Rc<Server>, wants: bool) {
     let all: Vec<(String, Policy)> = {
         let config = server.shard.config();
         let policies = config.expiry_policies.lock();

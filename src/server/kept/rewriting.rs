@@ -34,6 +34,10 @@ const RETRY_S: u64 = 5;
 /// made if there is to be one. Ends the process where that fails: to begin without it would be to lose it.
 pub async fn load_at_start(server: &Rc<Server>) {
     claim_at_start(server);
+    if server.shard.config().follows.0.is_some() {
+        // Its data are another server's, which says what has died.
+        server.shard.call_all(|shard| shard.set_following(true)).await;
+    }
     if !take_up(server).await {
         loading::load_at_start(server).await;
         begin_first(server).await;

@@ -1,4 +1,4 @@
-//! Servers that follow this one.
+//! Servers that follow this one, and the one that this one follows.
 //!
 //! ```text
 //!  PSYNC id offset ── psync ──┬── what is missing is kept: +CONTINUE, then the stream from there (wire/journal.rs)
@@ -12,8 +12,10 @@
 //! | `payload.rs` | one snapshot for all who wait for one |
 //! | `sending.rs` | a snapshot on its way |
 //! | `minding.rs` | what is done from time to time |
+//! | `following.rs` | this server follows another one |
 //! | `waiting.rs` | WAIT, WAITAOF: how far replicas are |
 
+pub mod following;
 pub mod minding;
 mod payload;
 pub mod psync;

@@ -2,6 +2,7 @@
 //!
 //! Its moment is one for all shards, and the stream that each of them is sent behind it begins there.
 
+use super::following::wait_until_idle;
 use super::sending::{LOOK_EVERY, is_gone};
 use crate::clock::{realtime_us, store_us};
 use crate::net::sleep;
@@ -111,6 +112,8 @@ async fn begin(server: &Rc<Server>, waiting: &[Waiting]) -> Result<(Begun, Vec<H
     let (global, shard) = (&server.global, &server.shard);
     global.log.start().map_err(|error| error.to_string())?;
     let_all_pass(server).await;
+    // On a replica what is done and what is said of it to replicas of its own is one.
+    let hold = wait_until_idle(server).await;
     let transaction = hold_everything(shard).await;
     shard.call_all(|shard| shard.hand_over_records()).await;
     let config = shard.config();
@@ -128,6 +131,7 @@ async fn begin(server: &Rc<Server>, waiting: &[Waiting]) -> Result<(Begun, Vec<H
     let leaves_fields = global.feed.old_since().is_some();
     let begun = begin_parts_for(server, None, shard.clock.wall_offset_ms(), leaves_fields).await;
     drop(transaction);
+    drop(hold);
     Ok((begun, streams))
 }
 

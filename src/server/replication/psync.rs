@@ -17,6 +17,7 @@ use futures_lite::future::or;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+const NO_LINK: Error = Error::text("NOMASTERLINK Can't SYNC while not connected with my master");
 const PENDING: Error = Error::text("ERR SYNC and PSYNC are invalid with pending output");
 
 pub async fn sync(ctx: TaskCtx) -> Result<Vec<u8>> {
@@ -51,6 +52,9 @@ pub async fn psync(ctx: TaskCtx) -> Result<Vec<u8>> {
 fn come(ctx: &TaskCtx, asked: &Asked) -> Result<Arc<Replica>> {
     let (server, client) = (&ctx.server, &ctx.client);
     check(client)?;
+    if server.global.following.target().is_some_and(|target| !target.is_up) {
+        return Err(NO_LINK);
+    }
     let mut state = client.state.borrow_mut();
     if state.unsent() > 0 {
         return Err(PENDING);

@@ -59,7 +59,7 @@ fn until_us(request: Request, index: usize) -> Result<Option<u64>> {
 /// WAIT: how many replicas have what was written so far.
 pub async fn wait(ctx: TaskCtx) -> Result<Vec<u8>> {
     let (server, request) = (&ctx.server, ctx.request.as_request());
-    if server.global.feed.is_relayed() {
+    if server.global.following.is_replica() {
         return Err(ON_REPLICA);
     }
     let replicas = request.int(1)?;
@@ -86,7 +86,7 @@ pub async fn waitaof(ctx: TaskCtx) -> Result<Vec<u8>> {
         return Err(Error::text("ERR value is out of range, must be positive"));
     }
     let until_us = until_us(request, 3)?;
-    if server.global.feed.is_relayed() {
+    if server.global.following.is_replica() {
         return Err(AOF_ON_REPLICA);
     }
     let is_off = || local == 1 && !server.global.log.is_on();

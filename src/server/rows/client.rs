@@ -336,7 +336,7 @@ fn open_clients(server: &Server) -> Vec<ClientRef> {
 }
 
 fn is_open(client: &ClientRef) -> bool {
-    !client.replays && client.state.borrow().flow.close != Close::Now
+    !client.replays() && client.state.borrow().flow.close != Close::Now
 }
 
 async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {

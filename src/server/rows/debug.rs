@@ -364,7 +364,7 @@ fn write_attribute(reply: &mut Reply) {
 
 /// What replication is going to say.
 async fn replica(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
-    let (role, wants) = (&ctx.server.global.role, request.int(3)? != 0);
+    let (role, wants) = (&ctx.server.global.following, request.int(3)? != 0);
     if request.is(2, "read-only") {
         role.set_read_only(wants);
         wait::unblock_all(&ctx.server).await;

@@ -3,12 +3,13 @@
 use super::server_spec;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Row, Spec, tip};
+use crate::config::Primary;
 use crate::resp::{Error, Request, Result, printable};
 use crate::server::client::replica::Stage;
 use crate::server::client::session::Contents;
 use crate::server::facts::online_replicas;
-use crate::server::replication::{psync, waiting};
-use crate::server::state::{Run, SessionCtx};
+use crate::server::replication::{following, psync, waiting};
+use crate::server::state::{Run, SessionCtx, TaskCtx};
 use crate::server::wire::journal;
 
 pub const ROWS: &[Row<Run>] = &[
@@ -74,11 +75,11 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            summary: "Is refused, but for NO ONE, which the server follows already.",
+            summary: "Makes this server a replica of another one, or, with NO ONE, a primary.",
             syntax: "host:string port:integer",
             ..server_spec("replicaof", 3, ADMIN | NO_ASYNC_LOADING | NO_SCRIPT | STALE, "5.0.0", "O(1)")
         },
-        Run::Session(replicaof),
+        Run::Task(|ctx| Box::pin(replicaof(ctx))),
     ),
     Row::new(
         Spec {
@@ -86,16 +87,26 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "host:string port:integer",
             ..server_spec("slaveof", 3, ADMIN | NO_ASYNC_LOADING | NO_SCRIPT | STALE, "1.0.0", "O(1)")
         },
-        Run::Session(replicaof),
+        Run::Task(|ctx| Box::pin(replicaof(ctx))),
     )
     .deprecated("5.0.0", "`REPLICAOF`"),
 ];
 
 fn role(ctx: &mut SessionCtx, _: Request) -> Result {
     let global = &ctx.server.global;
+    let position = global.feed.position() as i64;
+    if let Some(link) = global.following.facts() {
+        ctx.reply.array(5);
+        ctx.reply.bulk(b"slave");
+        ctx.reply.bulk(link.primary.host.as_bytes());
+        ctx.reply.int(i64::from(link.primary.port));
+        ctx.reply.bulk(link.stage.word().as_bytes());
+        ctx.reply.int(if link.is_up { position } else { -1 });
+        return Ok(());
+    }
     ctx.reply.array(3);
     ctx.reply.bulk(b"master");
-    ctx.reply.int(global.feed.position() as i64);
+    ctx.reply.int(position);
     let replicas = online_replicas(&global.replication);
     ctx.reply.array(replicas.len());
     for replica in replicas {
@@ -105,15 +116,24 @@ fn role(ctx: &mut SessionCtx, _: Request) -> Result {
     Ok(())
 }
 
-fn replicaof(ctx: &mut SessionCtx, request: Request) -> Result {
+async fn replicaof(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let (server, request) = (&ctx.server, ctx.request.as_request());
     if request.is(1, "no") && request.is(2, "one") {
-        ctx.reply.ok();
-        return Ok(());
+        following::stand_alone(server).await;
+        return Ok(ctx.reply(|reply| reply.ok()));
     }
-    match request.int(2) {
-        Ok(0..=65_535) => Err(Error::text("ERR replication is not supported: this server follows no other one")),
-        _ => Err(Error::text("ERR Invalid master port")),
+    if ctx.client.state.borrow().session.replica.is_some() {
+        return Err(Error::text("ERR Command is not valid when client is a replica."));
     }
+    let port = request.int(2).ok().and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or(Error::text("ERR Invalid master port"))?;
+    let host = String::from_utf8_lossy(request.arg(1)).into_owned();
+    let primary = Primary { host, port };
+    if server.global.following.target().is_some_and(|target| target.primary == primary) {
+        return Ok(ctx.reply(|reply| reply.simple("OK Already connected to specified master")));
+    }
+    following::follow(server, primary, false).await;
+    Ok(ctx.reply(|reply| reply.ok()))
 }
 
 /// Mistakes are found before it is said that there are no replicas, as in Redis.

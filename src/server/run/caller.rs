@@ -229,6 +229,7 @@ impl Caller {
             command: command.id,
             write: command.writes,
             is_quick: command.is_quick,
+            is_told: false,
             is_script: false,
             tracker: self.tracker,
         }

@@ -12,6 +12,7 @@ use crate::command;
 use crate::command::governed::{self, refuses_pairs};
 use crate::resp::{Error, Request, Result, printable};
 use crate::server::admit::{Admission, Flags};
+use crate::server::client::Source;
 use crate::server::state::{Command, Found, Run};
 use crate::server::told::monitor;
 use crate::shard::At;
@@ -21,7 +22,7 @@ use crate::shard::At;
 pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<RoutedKey>) -> Progress {
     let command = match known(request, found) {
         Ok(command) => command,
-        Err(_) if matches!(found, Found::Unknown) && http::is_spoken(request) && !turn.client.replays => {
+        Err(_) if matches!(found, Found::Unknown) && http::is_spoken(request) && !turn.client.replays() => {
             return http::refuse(turn);
         }
         Err(error) => return refuse(turn, request, found, error),
@@ -70,7 +71,7 @@ fn start(turn: &mut Turn, command: &Command, request: Request, key: Option<Route
         Run::Data(run) => start_several(turn, run, at, request),
         Run::Multi(verb) => exec::run(turn, verb, command.id),
         Run::Script(calls) => script::run(turn, calls, command, request),
-        Run::Session(_) if turn.client.replays && command.full_name == "select" => {
+        Run::Session(_) if turn.client.replays() && command.full_name == "select" => {
             replayed::select(turn, command, request)
         }
         // All others are barriers: everything before them is answered first.
@@ -172,7 +173,11 @@ fn refuse_patterns(turn: &mut Turn, command: &Command, request: Request) -> Opti
 /// Answers a request that cannot run. In a transaction, none of it will.
 #[cold]
 fn refuse(turn: &mut Turn, request: Request, found: &Found, mut error: Error) -> Progress {
-    if turn.client.replays {
+    if turn.client.source == Source::Primary {
+        replayed::note_refused(turn, request, &error);
+        return Progress::Taken;
+    }
+    if turn.client.replays() {
         replayed::refuse_command(turn, request, found, &error);
         return Progress::Taken;
     }

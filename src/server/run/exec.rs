@@ -23,6 +23,7 @@ use crate::command::{self, CommandId};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
 use crate::server::admit::{Admission, Conditions, Gate, Standing};
+use crate::server::client::Source;
 use crate::server::client::multi::{Multi, Verb};
 use crate::server::client::replies::ExecGather;
 use crate::server::client::session::{Close, ReplyMode};
@@ -44,7 +45,8 @@ pub fn queue(turn: &mut Turn, command: &Command, request: Request) {
     let flags = callee::flags_of(turn.server, command, request) & !TELLS_HEALTH;
     let Some(multi) = &mut turn.session.multi else { return };
     let limit = turn.server.shard.config().client_query_buffer_limit_bytes;
-    if multi.bytes() + request.bytes() > limit {
+    // (What a primary has done is done, however long it is.)
+    if multi.bytes() + request.bytes() > limit && turn.client.source == Source::Socket {
         // As a client whose unfinished request is too long.
         turn.flow.close = Close::Now;
     } else if !multi.broken {
@@ -56,8 +58,8 @@ pub fn run(turn: &mut Turn, verb: Verb, command: CommandId) -> Progress {
     match verb {
         // Nobody sees what is between the commands of a log, and what is a part of a transaction in it is whole: each
         // command runs as it comes, and none waits for EXEC.
-        Verb::Multi | Verb::Exec if turn.client.replays => return Progress::Taken,
-        Verb::Discard if turn.client.replays => {
+        Verb::Multi | Verb::Exec if turn.client.source == Source::Log => return Progress::Taken,
+        Verb::Discard if turn.client.source == Source::Log => {
             replayed::refuse(turn, "DISCARD reading the append only file: what it takes back has been done".to_owned());
             return Progress::Taken;
         }

@@ -15,6 +15,14 @@ pub fn refuse(turn: &mut Turn, reason: String) {
     turn.flow.close = Close::AfterReplies;
 }
 
+/// A command of the primary's cannot run here: the others do.
+#[cold]
+pub fn note_refused(turn: &mut Turn, request: Request, error: &Error) {
+    let (name, error) = (printable(request.arg(0), 128).escape_ascii().to_string(), error.to_bytes());
+    let error = String::from_utf8_lossy(error.trim_ascii()).into_owned();
+    turn.server.global.following.note_refused(&name, &error);
+}
+
 #[cold]
 pub fn refuse_command(turn: &mut Turn, request: Request, found: &Found, error: &Error) {
     /// How much of a command is shown.

@@ -29,7 +29,7 @@ pub fn run(turn: &mut Turn, task: fn(TaskCtx) -> TaskFuture, command: CommandId,
         db: turn.session.db,
         proto: turn.session.proto,
         // (In a log, too, nothing waits.)
-        in_exec: turn.client.replays,
+        in_exec: turn.client.replays(),
     };
     spawn(turn, task(ctx), call, muted);
     Progress::Taken

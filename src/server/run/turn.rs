@@ -162,6 +162,7 @@ pub fn at(command: &Command, session: &Session) -> At {
         command: command.id,
         write: command.writes,
         is_quick: command.is_quick,
+        is_told: session.is_primary,
         is_script: matches!(command.run, Run::Script(_)),
         tracker: session.tracker,
     }

@@ -54,7 +54,7 @@ pub fn run(turn: &mut Turn, blocking: Blocking, at: At, request: Request) -> Pro
     let shard = &server.shard;
     let timeout_us = match (blocking.wait)(request) {
         // A command of a log waits for nothing, as within EXEC: what would end the wait stands behind it.
-        Ok(_) if turn.client.replays => return atomic::run(turn, blocking.once, at, request),
+        Ok(_) if turn.client.replays() => return atomic::run(turn, blocking.once, at, request),
         Ok(Timeout::For(timeout_us)) => timeout_us,
         Ok(Timeout::Never) => return atomic::run(turn, blocking.once, at, request),
         Err(error) => return turn.fail(at.command, error),

@@ -16,14 +16,15 @@ impl Server {
             paused: self.paused(),
             monitored: self.is_monitored(),
             busy: global.lasting_scripts.any(),
-            full: space == Space::None,
-            short: space == Space::Soon,
+            // (A replica gives nothing up by itself.)
+            full: space == Space::None && !global.following.is_replica(),
+            short: space == Space::Soon && !global.following.is_replica(),
             loading: global.snapshots.is_loading(),
             unsaved: global.snapshots.stops_writes(&config),
             unlogged: global.log.refuses_writes(),
-            lacks_replicas: global.replication.stops_writes(&config),
-            read_only: global.role.is_read_only(),
-            stale: global.role.is_stale(),
+            lacks_replicas: global.replication.stops_writes(&config) && !global.following.is_replica(),
+            read_only: global.following.is_read_only(),
+            stale: global.following.is_stale(),
         }
     }
 

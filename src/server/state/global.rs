@@ -3,9 +3,9 @@
 
 use super::appending::Appending;
 use super::busy::LastingScripts;
+use super::following::Following;
 use super::pauses::Pauses;
 use super::replication::Replication;
-use super::role::Role;
 use super::snapshots::Snapshots;
 use super::users::KnownUsers;
 use crate::clock::store_us;
@@ -54,7 +54,8 @@ pub struct Global {
     pub scripts: Arc<Shelf>,
     /// The sources of all functions.
     pub libraries: Arc<Libraries>,
-    pub role: Role,
+    /// The server that this one follows.
+    pub following: Arc<Following>,
     pub replication: Replication,
     pub users: KnownUsers,
     pub snapshots: Snapshots,
@@ -114,7 +115,7 @@ impl Global {
             lasting_scripts: LastingScripts::default(),
             scripts: Arc::default(),
             libraries: Arc::default(),
-            role: Role::default(),
+            following: Arc::default(),
             replication: Replication::default(),
             users,
             snapshots,

@@ -9,7 +9,7 @@
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
-//! | `global.rs`, `role.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
+//! | `global.rs`, `following.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
 //! | `replication.rs` | the servers that follow this one |
 //! | `syncs.rs` | replicas that wait for a snapshot |
 //! | `pauses.rs` | CLIENT PAUSE, and pauses of the server's own |
@@ -22,13 +22,13 @@ pub mod client_memory;
 pub mod conditions;
 pub mod files;
 pub mod follower;
+pub mod following;
 pub mod global;
 pub mod held_up;
 pub mod logging;
 pub mod monitors;
 pub mod pauses;
 pub mod replication;
-pub mod role;
 pub mod scripting;
 pub mod shown;
 pub mod slowlog;
@@ -292,7 +292,7 @@ impl Server {
     /// The connections of this shard, oldest first.
     pub fn clients(&self) -> Vec<ClientRef> {
         let mut clients: Vec<ClientRef> =
-            self.clients.borrow().values().filter(|client| !client.replays).cloned().collect();
+            self.clients.borrow().values().filter(|client| !client.replays()).cloned().collect();
         clients.sort_unstable_by_key(|client| client.id);
         clients
     }

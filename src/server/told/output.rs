@@ -14,7 +14,7 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     if client.closed.get() {
         return;
     }
-    if client.replays {
+    if client.replays() {
         client.state.borrow_mut().replies.out.clear();
         return;
     }

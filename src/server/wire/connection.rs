@@ -207,7 +207,7 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
         }
         state.parser.trim();
         state.replies.for_disk.show((server.shard.id as u16, server.shard.durable.take_shown()));
-        if !client.replays {
+        if !client.replays() {
             check_input(server, state);
         }
         if state.replies.out.is_empty() {
@@ -279,7 +279,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     }
     let config = server.shard.config();
     let space = server.shard.space();
-    let conditions = if client.replays { of_the_past() } else { server.conditions(space) };
+    let conditions = if client.replays() { of_the_past() } else { server.conditions(space) };
     let strict = config.pipeline_order == PipelineOrder::Strict;
     state.session.gate = Gate::of(state.session.standing(), &conditions);
     state.session.used_us = server.shard.clock.now().us;
@@ -289,7 +289,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     while state.may_run() {
         let State { session, replies, parser, flow, .. } = &mut *state;
         let authenticated = session.authenticated || !conditions.has_password;
-        let bulk_bytes = if client.replays { REPLAYED_BYTES } else { config.limits.string_bytes };
+        let bulk_bytes = if client.replays() { REPLAYED_BYTES } else { config.limits.string_bytes };
         let limits = Limits { bulk_bytes, authenticated };
         let received = Received::read(server, session.db, parser, &bytes[used..], limits);
         let mut turn = Turn { server, client, session, replies, flow, conditions, strict };
@@ -337,7 +337,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
 /// Whether a connection has to wait until others are ended that hold too much.
 fn must_wait_for_memory(server: &Server, client: &Client, state: &State, bytes: &[u8]) -> bool {
     let session = &state.session;
-    let is_spared = client.replays || session.no_evict || session.follows || session.replica.is_some();
+    let is_spared = client.replays() || session.no_evict || session.follows || session.replica.is_some();
     !is_spared && server.client_memory.must_wait(bytes.len(), state.unsent())
 }
 
@@ -464,7 +464,7 @@ pub async fn look_after(server: Rc<Server>) {
                 let waits = session.is_told() || is_replica || session.is_sent_snapshot || state.flow.waits();
                 (idle_us, waits, state.unsent())
             };
-            if timed && !waits && !client.replays && idle_us > config.timeout_s * 1_000_000 {
+            if timed && !waits && !client.replays() && idle_us > config.timeout_s * 1_000_000 {
                 log::verbose(format_args!("Closing idle client id={}", client.id));
                 close_now(&server, &client);
             } else if unsent > 0 {

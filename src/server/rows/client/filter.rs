@@ -11,7 +11,7 @@ use crate::value::number::parse_i64;
 use std::collections::BTreeSet;
 use std::mem::discriminant;
 
-/// The kinds of connections that Redis tells apart. There are no masters here.
+/// The kinds of connections that Redis tells apart. A server that is followed is no connection of a client's, but for its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -23,6 +23,7 @@ enum Kind {
 impl Kind {
     fn of(session: &Session) -> Kind {
         match () {
+            () if session.is_primary => Kind::Master,
             () if session.replica.is_some() => Kind::Replica,
             () if session.subscriptions() > 0 => Kind::PubSub,
             () => Kind::Normal,
