@@ -636,11 +636,15 @@ mod tests {
     fn what_has_no_effect_is_kept_under_both_of_its_names() {
         let mut config = Config::default();
         assert_eq!(config.without_effect(), [""; 0]);
-        config.set(&[("slave-priority", "7"), ("repl-backlog-size", "2mb")], false).unwrap();
-        assert_eq!((value(&config, "replica-priority"), value(&config, "slave-priority")), ("7".into(), "7".into()));
-        assert_eq!(value(&config, "repl-backlog-size"), "2097152");
-        assert_eq!(config.without_effect(), ["replica-priority", "repl-backlog-size"]);
-        assert!(refused(&[("slave-priority", "high")]).ends_with("argument couldn't be parsed into an integer"));
+        config.set(&[("slave-lazy-flush", "yes"), ("propagation-error-behavior", "panic")], false).unwrap();
+        assert_eq!(
+            (value(&config, "replica-lazy-flush"), value(&config, "slave-lazy-flush")),
+            ("yes".into(), "yes".into())
+        );
+        let mut without = config.without_effect().to_vec();
+        without.sort_unstable();
+        assert_eq!(without, ["propagation-error-behavior", "replica-lazy-flush"]);
+        assert!(refused(&[("slave-lazy-flush", "high")]).ends_with("argument must be 'yes' or 'no'"));
     }
 
     #[test]

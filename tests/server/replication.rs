@@ -10,6 +10,10 @@ mod breaks;
 mod primary;
 #[path = "replication/protocol.rs"]
 mod protocol;
+#[path = "replication/replica.rs"]
+mod replica;
+#[path = "replication/sentinel.rs"]
+mod sentinel;
 
 use std::time::Duration;
 

@@ -64,6 +64,7 @@ fn no_two_rows_share_a_field() {
         Kind::Numbers { .. } => Some("1 2 3".to_string()),
         Kind::Words(names) | Kind::Ciphers(names) => names.last().map(|name| name.to_string()),
         Kind::ExpiryPolicy => Some("a: 1h".to_string()),
+        Kind::Primary => Some("elsewhere 7".to_string()),
         Kind::Amount => Some("75%".into()),
         Kind::SavePoints => Some("60 1".into()),
         Kind::Only { .. } => None,

@@ -101,7 +101,7 @@ impl Default for Replication {
             restored: Mutex::default(),
             ends: Ends::default(),
             degraded: AtomicU64::new(0),
-            pinged_us: AtomicU64::new(0),
+            pinged_us: AtomicU64::new(store_us()),
             asked: AtomicU64::new(0),
         }
     }

@@ -1,0 +1,392 @@
+//! EmberDB follows: redis-server, newer servers, and EmberDB.
+
+use super::{
+    BREAKS, PATIENCE, PRIMARY, STEPS, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link,
+};
+use crate::common::packages::peer;
+use crate::common::{Client, Kind, Server, Value, error, have_tool, int, wait_until};
+use crate::differential::generate::families::Family;
+use crate::propagation::extras::Extras;
+use crate::propagation::{play, wait_for_keys};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const QUICK: &[&str] = &["--repl-diskless-sync-delay", "0"];
+const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
+
+/// A chain of servers, each of which follows the one before, while the first is changed by random commands.
+fn chain(kinds: &[Kind], extras: Extras) {
+    let (seed, steps) = (seed(), setting("EMBERDB_REPLICATION_STEPS", STEPS));
+    let mut servers = vec![Server::start(kinds[0], &[QUICK, DEBUG].concat())];
+    let mut client = servers[0].client();
+    for number in 0..1000 {
+        client.call(&format!("SET before:{number} {number} EX 100000"));
+        client.call(&format!("RPUSH list:{number} a b {number}"));
+    }
+    let library = "#!lua name=l\nredis.register_function{function_name='f', callback=function() return 7 end, flags={'no-writes'}}";
+    client.command(&["FUNCTION", "LOAD", library]);
+    for kind in &kinds[1..] {
+        let flags = if *kind == Kind::Redis { [QUICK, STRICT].concat() } else { [QUICK, DEBUG].concat() };
+        let next = replica_of(servers.last().expect("one is there"), *kind, &flags);
+        wait_for_link(&next);
+        servers.push(next);
+    }
+    let is_over = AtomicBool::new(false);
+    let primary = &servers[0];
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait_for_keys(primary, extras, seed, &is_over));
+        let players: Vec<_> = (0..2)
+            .map(|nth| seed.wrapping_add(nth))
+            .map(|seed| scope.spawn(move || play(primary, Family::Everything, extras, seed, steps / 2)))
+            .collect();
+        let played: Vec<_> = players.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        is_over.store(true, Ordering::Relaxed);
+        waiting.join().expect("the connection that waits");
+        played.into_iter().for_each(|result| result.expect("a player"));
+    });
+    for replica in &servers[1..] {
+        settle(primary, replica);
+        assert_eq!(replica.client().call("FCALL_RO f 0"), int(7));
+        assert_eq!(field(replica, "master_replid"), field(primary, "master_replid"));
+        assert!(!replica.output().contains("== CRITICAL =="), "{}", replica.output());
+    }
+    assert!(wait_until(PATIENCE, || {
+        let offsets: Vec<String> = servers.iter().map(|server| field(server, "master_repl_offset")).collect();
+        offsets.iter().all(|offset| *offset == offsets[0])
+    }));
+}
+
+#[test]
+fn one_shard_follows_redis() {
+    if have_tool("redis-server") {
+        chain(&[Kind::Redis, Kind::Ember { shards: 1 }], Extras::Everything);
+    }
+}
+
+#[test]
+fn three_shards_follow_redis() {
+    if have_tool("redis-server") {
+        chain(&[Kind::Redis, Kind::Ember { shards: 3 }], Extras::Everything);
+    }
+}
+
+#[test]
+fn a_chain_of_both_kinds_ends_equal() {
+    if have_tool("redis-server") {
+        let kinds = [Kind::Redis, Kind::Ember { shards: 3 }, Kind::Ember { shards: 2 }, Kind::Redis];
+        chain(&kinds, Extras::Everything);
+    }
+}
+
+/// Deadlines of fields, too.
+#[test]
+fn ember_follows_ember() {
+    chain(&[Kind::Ember { shards: 3 }, Kind::Ember { shards: 2 }], Extras::Fields);
+}
+
+#[test]
+fn a_newer_server_is_followed() {
+    if let Some(valkey) = peer("valkey-server") {
+        chain(&[Kind::Peer(valkey), Kind::Ember { shards: 2 }], Extras::Everything);
+    }
+}
+
+/// What is read on a replica is what the primary had at some moment: transactions are whole, and later changes are not there
+/// without earlier ones.
+#[test]
+fn who_reads_sees_a_moment_of_the_primary() {
+    for kind in [Kind::Redis, Kind::Ember { shards: 2 }] {
+        if kind == Kind::Redis && !have_tool("redis-server") {
+            continue;
+        }
+        let primary = Server::start(kind, QUICK);
+        let replica = replica_of(&primary, Kind::Ember { shards: 3 }, &[]);
+        wait_for_link(&replica);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut client = primary.client();
+                for number in 0..3000 {
+                    // First one of three on its own, in turn, then all of them at once.
+                    let lines = (0..3).map(|key| format!("SET single:{key} {number}"));
+                    let all = ["MULTI".to_owned(), format!("MSET a {number} b {number} c {number}")];
+                    let lines: Vec<String> = lines.chain(all).chain(["EXEC".to_owned()]).collect();
+                    lines.iter().for_each(|line| client.send(line));
+                    lines.iter().for_each(|_| drop(client.read()));
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let (mut client, mut reads) = (replica.client(), 0);
+            while !is_over.load(Ordering::Relaxed) {
+                let all = client.call("MGET a b c");
+                assert!(all.items().windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
+                // In the order in which they are written each is as new as the one behind it, and at most one newer.
+                let singles: Vec<i64> = client
+                    .call("MGET single:0 single:1 single:2")
+                    .items()
+                    .iter()
+                    .map(|v| v.text().parse().unwrap_or(-1))
+                    .collect();
+                assert!(singles.is_sorted_by(|a, b| a >= b) && singles[0] - singles[2] <= 1, "{singles:?}");
+                reads += 1;
+            }
+            assert!(reads > 10);
+        });
+    }
+}
+
+/// A key is never seen after its deadline, whatever the primary does, and is gone when it says so.
+#[test]
+fn what_is_dead_is_hidden_until_the_primary_says_that_it_is_gone() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let primary = Server::start(Kind::Redis, QUICK);
+    let replica = replica_of(&primary, Kind::Ember { shards: 2 }, DEBUG);
+    wait_for_link(&replica);
+    let (mut client, mut reader) = (primary.client(), replica.client());
+    client.call("SET dies 1 PX 400");
+    client.call("SET stays 1");
+    client.call("WAIT 1 10000");
+    assert_eq!(reader.call("GET dies").text(), "1");
+    primary.signal("STOP");
+    assert!(wait_until(PATIENCE, || reader.call("EXISTS dies") == int(0)));
+    assert_eq!(
+        (reader.call("GET dies"), reader.call("DBSIZE"), reader.call("TTL dies")),
+        (Value::NullBulk, int(1), int(-2))
+    );
+    assert_eq!(field(&replica, "expired_keys"), "0");
+    primary.signal("CONT");
+    client.call("SET dies 2");
+    assert_eq!(client.call("WAIT 1 10000"), int(1));
+    assert_eq!(reader.call("GET dies").text(), "2");
+    assert_eq!(field(&replica, "expired_keys"), "0");
+}
+
+#[test]
+fn clients_cannot_write_and_promotion_lets_them_and_the_overdue_die() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let primary = Server::start(Kind::Redis, QUICK);
+    let replica = replica_of(&primary, Kind::Ember { shards: 3 }, &[]);
+    wait_for_link(&replica);
+    let (mut client, mut reader) = (primary.client(), replica.client());
+    for number in 0..500 {
+        client.call(&format!("SET dies:{number} 1 PX 300"));
+    }
+    client.call("SET stays 1 EX 1000");
+    client.call("WAIT 1 10000");
+    let read_only = error("READONLY You can't write against a read only replica.");
+    assert_eq!(reader.call("SET a 1"), read_only);
+    assert_eq!(reader.call("ROLE").items()[0].text(), "slave");
+    assert_eq!(reader.call("REPLICAOF 127.0.0.1 x"), error("ERR Invalid master port"));
+    let again = reader.call(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+    assert_eq!(again.text(), "OK Already connected to specified master");
+    primary.signal("STOP");
+    std::thread::sleep(Duration::from_millis(400));
+    let (id, offset) = (field(&replica, "master_replid"), field(&replica, "master_repl_offset"));
+    // As Sentinel does.
+    for line in ["MULTI", "SLAVEOF NO ONE", "CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub"] {
+        reader.call(line);
+    }
+    assert_eq!(reader.call("EXEC").items().len(), 3);
+    assert_eq!(field(&replica, "role"), "master");
+    assert_eq!(field(&replica, "master_replid2"), id);
+    assert_eq!(field(&replica, "second_repl_offset"), (offset.parse::<u64>().expect("a number") + 1).to_string());
+    assert_eq!(replica.client().call("SET a 1"), Value::ok());
+    assert!(wait_until(PATIENCE, || replica.client().call("DBSIZE") == int(2)));
+    assert_eq!(field(&replica, "expired_keys"), "500");
+    assert!(replica.client().call("TTL stays").number() > 900);
+    primary.signal("CONT");
+    // The former primary follows, and needs no snapshot for what it has.
+    let mut client = primary.client();
+    client.call(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
+    wait_for_link(&primary);
+    settle(&replica, &primary);
+}
+
+#[test]
+fn links_break_and_are_mended_without_a_snapshot() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let (seed, breaks) = (seed(), setting("EMBERDB_REPLICATION_BREAKS", BREAKS));
+    let primary = Server::start(Kind::Redis, &[QUICK, &["--repl-backlog-size", "100mb"]].concat());
+    let replica = replica_of(&primary, Kind::Ember { shards: 3 }, QUICK);
+    let chained = replica_of(&replica, Kind::Ember { shards: 2 }, DEBUG);
+    [&replica, &chained].into_iter().for_each(wait_for_link);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let player = scope.spawn(|| {
+            let mut seed = seed;
+            while !is_over.load(Ordering::Relaxed) {
+                play(&primary, Family::Everything, Extras::Everything, seed, 1000);
+                seed = seed.wrapping_add(1);
+            }
+        });
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for number in 1..=breaks {
+            let of = if rng.bool() { &primary } else { &replica };
+            let before: usize = field(of, "sync_partial_ok").parse().expect("a number");
+            of.client().call("CLIENT KILL TYPE replica");
+            let again = || field(of, "sync_partial_ok").parse::<usize>().is_ok_and(|count| count > before);
+            assert!(wait_until(PATIENCE, again), "break {number}: {}", of.output());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        player.join().expect("a player");
+    });
+    [&replica, &chained].into_iter().for_each(|replica| settle(&primary, replica));
+    assert_eq!((field(&primary, "sync_full"), field(&replica, "sync_full")), ("1".to_owned(), "1".to_owned()));
+}
+
+/// With a log, a replica that is restarted has what it had, and comes back to its primary.
+#[test]
+fn a_replica_is_restarted() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    for flags in [&["--appendonly", "yes"][..], &["--save", "3600 1"]] {
+        let primary = Server::start(Kind::Redis, QUICK);
+        let mut client = primary.client();
+        client.call("SET before 1");
+        let mut replica = replica_of(&primary, Kind::Ember { shards: 2 }, &[flags, DEBUG].concat());
+        wait_for_link(&replica);
+        client.call("SET behind 1 EX 1000");
+        client.call("WAIT 1 10000");
+        assert!(wait_until(PATIENCE, || field(&replica, "aof_rewrite_in_progress") == "0"));
+        replica.client().send("SHUTDOWN");
+        assert!(replica.wait_for_end(PATIENCE).is_some());
+        client.call("SET meanwhile 1");
+        let of = format!("127.0.0.1 {}", primary.port());
+        let replica = replica.restart(&[flags, DEBUG, &["--shards", "2", "--replicaof", &of]].concat());
+        wait_for_link(&replica);
+        settle(&primary, &replica);
+    }
+}
+
+#[test]
+fn a_password_is_said_and_a_wrong_one_is_told_in_the_log() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let primary = Server::start(Kind::Redis, &[QUICK, &["--requirepass", "secret", "--masterauth", "x"]].concat());
+    let replica = replica_of(&primary, Kind::Ember { shards: 2 }, &["--masterauth", "wrong"]);
+    assert!(wait_until(PATIENCE, || replica.output().contains("Unable to AUTH to MASTER")));
+    assert_eq!(field(&replica, "master_link_status"), "down");
+    replica.client().call("CONFIG SET masterauth secret");
+    wait_for_link(&replica);
+    assert!(!replica.output().contains("secret"));
+}
+
+#[test]
+fn old_data_are_not_shown_where_that_is_not_wanted() {
+    let primary = Server::start(Kind::Ember { shards: 1 }, QUICK);
+    primary.client().call("SET a 1");
+    let replica = replica_of(&primary, Kind::Ember { shards: 2 }, &["--replica-serve-stale-data", "no"]);
+    wait_for_link(&replica);
+    let mut reader = replica.client();
+    assert_eq!(reader.call("GET a").text(), "1");
+    drop(primary);
+    assert!(wait_until(PATIENCE, || reader.call("GET a").text().starts_with("MASTERDOWN")));
+    assert_eq!(reader.call("PING").text(), "PONG");
+    reader.call("CONFIG SET replica-serve-stale-data yes");
+    assert_eq!(reader.call("GET a").text(), "1");
+}
+
+/// A primary that sends something else than it should: the replica keeps what it has, and says why.
+#[test]
+fn what_a_hostile_primary_sends_is_refused() {
+    let (good, mark) = (b"REDIS0010\xff\0\0\0\0\0\0\0\0".to_vec(), "m".repeat(40));
+    let head = format!("+FULLRESYNC {} 0\r\n", "a".repeat(40));
+    let cut = format!("{head}${}\r\nREDIS0010", good.len());
+    let flipped = [head.as_bytes(), b"$18\r\nREDIS0010\xff\x01\x02\x03\x04\x05\x06\x07\x08"].concat();
+    let of_other = [head.as_bytes(), b"$5\r\nhello"].concat();
+    let no_stream = [head.as_bytes(), format!("$EOF:{mark}\r\n").as_bytes(), &good, mark.as_bytes()].concat();
+    let answers: Vec<(Vec<u8>, Vec<u8>)> = vec![
+        (b"-ERR no\r\n".to_vec(), vec![]),
+        (b"HTTP/1.1 400\r\n".to_vec(), vec![]),
+        (vec![b'x'; 10_000], vec![]),
+        (b"+CONTINUE\r\n".to_vec(), b"garbage without an end\n*x\r\n".to_vec()),
+        (cut.into_bytes(), vec![]),
+        (flipped, vec![]),
+        (of_other, vec![]),
+        (no_stream, b"*1\r\n$-5\r\n".to_vec()),
+    ];
+    for (answer, stream) in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let replica = Server::start(Kind::Ember { shards: 2 }, DEBUG);
+        let mut client = replica.client();
+        client.call("SET mine 1");
+        client.call(&format!("REPLICAOF 127.0.0.1 {port}"));
+        let (mut link, _) = listener.accept().expect("it comes");
+        link.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        for reply in ["+PONG\r\n", "+OK\r\n", "+OK\r\n", "+OK\r\n"] {
+            let mut bytes = [0; 1000];
+            let _ = link.read(&mut bytes);
+            link.write_all(reply.as_bytes()).expect("it reads");
+        }
+        let mut bytes = [0; 1000];
+        let _ = link.read(&mut bytes);
+        link.write_all(&answer).expect("it reads");
+        std::thread::sleep(Duration::from_millis(50));
+        let _ = link.write_all(&stream);
+        drop(link);
+        assert!(
+            wait_until(PATIENCE, || replica.output().contains("The link to the primary has ended")),
+            "{}",
+            replica.output()
+        );
+        assert_eq!(client.call("PING").text(), "PONG");
+        client.call("REPLICAOF NO ONE");
+        assert!(wait_until(PATIENCE, || client.call("SET mine 2") == Value::ok()), "{}", replica.output());
+        let left = std::fs::read_dir(replica.folder()).expect("a folder").flatten();
+        assert!(left.filter(|file| file.file_name().to_string_lossy().contains("temp-")).count() == 0);
+    }
+}
+
+/// A server that follows itself, or a ring of servers, goes nowhere, and harms nobody.
+#[test]
+fn rings_are_harmless() {
+    let flags = [QUICK, DEBUG].concat();
+    let servers = [(); 2].map(|()| Server::start(Kind::Ember { shards: 2 }, &flags));
+    let follow = |client: &mut Client, of: &Server| client.call(&format!("REPLICAOF 127.0.0.1 {}", of.port()));
+    let mut clients: Vec<Client> = servers.iter().map(Server::client).collect();
+    clients[0].call("SET a 1");
+    let own = follow(&mut clients[0], &servers[0]);
+    assert_eq!(own, Value::ok());
+    assert_eq!(clients[0].call("GET a").text(), "1");
+    follow(&mut clients[0], &servers[1]);
+    follow(&mut clients[1], &servers[0]);
+    assert_eq!(clients[0].call("GET a").text(), "1");
+    clients[1].call("REPLICAOF NO ONE");
+    assert!(wait_until(PATIENCE, || clients[1].call("SET b 1") == Value::ok()));
+    wait_for_link(&servers[0]);
+    settle(&servers[1], &servers[0]);
+    wait_for(&servers[1], "connected_slaves", "1");
+}
+
+/// CONFIG REWRITE keeps whom it follows; promotion takes it out.
+#[test]
+fn whom_it_follows_is_kept_in_its_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("emberdb.conf");
+    std::fs::write(&file, "shards 2\n").expect("a file");
+    let primary = Server::start(Kind::Ember { shards: 1 }, QUICK);
+    let replica = Server::start_with_file(Kind::Ember { shards: 2 }, &["emberdb.conf"], &file, "emberdb.conf");
+    let mut client = replica.client();
+    client.call(&format!("REPLICAOF localhost {}", primary.port()));
+    wait_for_link(&replica);
+    let line = format!("localhost {}", primary.port());
+    assert_eq!(client.call("CONFIG GET replicaof").items()[1].text(), line);
+    if client.call("CONFIG REWRITE") == Value::ok() {
+        let text = std::fs::read_to_string(replica.folder().join("emberdb.conf")).expect("a file");
+        assert!(text.contains(&format!("replicaof {line}")), "{text}");
+    }
+    client.call("REPLICAOF NO ONE");
+    assert_eq!(client.call("CONFIG GET replicaof").items()[1].text(), "");
+    let _ = PRIMARY;
+}
