@@ -7,8 +7,8 @@ use super::redis;
 use super::shutdown::ShutdownFlags;
 use super::tls_rows;
 use super::types::{
-    ChannelsOfUsers, Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder, ScriptScope,
-    UndeclaredKeys,
+    ChannelsOfUsers, Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder,
+    ScriptScope, Supervised, UndeclaredKeys,
 };
 use super::values::Kind;
 use super::version::RedisVersion;
@@ -246,14 +246,11 @@ const OWN: &[Directive] = &[
         name: "supervised",
         group: Group::General,
         default: "no",
-        kind: Kind::Only {
-            value: "no",
-            like: &Kind::Choice(&["upstart", "systemd", "auto", "no"]),
-            why: "talking to a supervisor is not available yet: it runs in the foreground, which systemd and upstart accept with supervised no",
-        },
+        kind: Kind::Choice(Supervised::NAMES),
         mutable: false,
-        help: "tell the supervisor when it is ready",
-        field: Field::Kept,
+        help: "tell whoever has started it when it is ready: systemd (Type=notify), upstart, or the one that the environment \
+               names",
+        field: field!(supervised),
     },
     Directive {
         name: "pidfile",

@@ -17,6 +17,7 @@
 //! | `rewrite.rs` | `CONFIG REWRITE` |
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
 //! | `users.rs` | the `user` lines |
+//! | `summary.rs` | what matters of all of it, for `--check` and the log |
 //! | `help.rs` | `--help` and the README's table |
 //! | `directives.rs` | the table |
 //! | `tls_rows.rs` | its rows about TLS |
@@ -48,6 +49,7 @@ mod redis;
 mod rewrite;
 mod save_points;
 mod shutdown;
+mod summary;
 mod tls;
 mod tls_rows;
 mod types;
@@ -70,10 +72,11 @@ pub use policy::{DeathStream, Policy, PolicyError};
 pub use rewrite::{RewriteError, replace_file};
 pub use save_points::{SavePoint, SavePoints};
 pub use shutdown::ShutdownFlags;
+pub use summary::summary;
 pub use tls::{AuthClients, Ciphers, Protocols, Tls};
 pub use types::{
-    ChannelsOfUsers, DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit, OutputLimits,
-    Percentiles, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
+    AuthSlowdown, ChannelsOfUsers, DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit,
+    OutputLimits, Percentiles, PinShards, PipelineOrder, ScriptScope, Supervised, UndeclaredKeys,
 };
 pub use users::{UserLine, UserLines};
 pub use values::{Kind, ValueError, escape, parse_memory, quote};
@@ -104,6 +107,7 @@ pub struct Config {
     /// 0: as many as the process may use cores.
     pub shards: usize,
     pub databases: usize,
+    pub supervised: Supervised,
     pub pidfile: String,
     pub loglevel: LogLevel,
     /// Empty: standard output.
@@ -418,6 +422,7 @@ impl Config {
             protected_mode: false,
             shards: 0,
             databases: 0,
+            supervised: Supervised::No,
             pidfile: String::new(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),

@@ -80,6 +80,8 @@ mod statistics;
 mod stream_groups;
 #[path = "wire/streams.rs"]
 mod streams;
+#[path = "wire/supervised.rs"]
+mod supervised;
 #[path = "wire/timers.rs"]
 mod timers;
 #[path = "wire/transactions.rs"]

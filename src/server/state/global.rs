@@ -134,6 +134,12 @@ impl Global {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Of what is loaded at the start: so many bytes, of so many.
+    pub fn loaded_bytes(&self) -> (u64, u64) {
+        let progress = &self.snapshots.progress;
+        (progress.bytes.load(Ordering::Relaxed), progress.of_bytes.load(Ordering::Relaxed))
+    }
+
     pub fn replication_id(&self) -> String {
         self.replication_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
