@@ -7,7 +7,7 @@ use super::redis;
 use super::shutdown::ShutdownFlags;
 use super::tls_rows;
 use super::types::{
-    ChannelsOfUsers, Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder,
+    AuthSlowdown, ChannelsOfUsers, Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder,
     ScriptScope, Supervised, UndeclaredKeys,
 };
 use super::values::Kind;
@@ -368,6 +368,25 @@ const OWN: &[Directive] = &[
         mutable: true,
         help: "which channels a new user may use: allchannels, or none",
         field: field!(acl_pubsub_default),
+    },
+    Directive {
+        name: "auth-timeout",
+        group: Group::Security,
+        default: "60",
+        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "s" },
+        mutable: true,
+        help: "where a password is asked for, time after which a client is disconnected that has not sent it; 0 = never",
+        field: field!(auth_timeout_s),
+    },
+    Directive {
+        name: "auth-slowdown",
+        group: Group::Security,
+        default: "remote",
+        kind: Kind::Choice(AuthSlowdown::NAMES),
+        mutable: true,
+        help: "addresses from which 20 wrong passwords have come wait a second for each further try: none, those that are not \
+               of this machine, all",
+        field: field!(auth_slowdown),
     },
     Directive {
         name: "acllog-max-len",

@@ -102,6 +102,9 @@ pub struct Config {
     /// Idle time after which a client is disconnected; 0: never.
     pub timeout_s: u64,
     pub maxclients: u32,
+    /// From the connection to the end of AUTH, where a password is asked for; 0: for ever.
+    pub auth_timeout_s: u64,
+    pub auth_slowdown: AuthSlowdown,
     pub protected_mode: bool,
 
     /// 0: as many as the process may use cores.
@@ -419,6 +422,8 @@ impl Config {
             tcp_keepalive_s: 0,
             timeout_s: 0,
             maxclients: 0,
+            auth_timeout_s: 0,
+            auth_slowdown: AuthSlowdown::No,
             protected_mode: false,
             shards: 0,
             databases: 0,

@@ -76,6 +76,8 @@ mod session;
 mod standalone;
 #[path = "wire/statistics.rs"]
 mod statistics;
+#[path = "wire/strangers.rs"]
+mod strangers;
 #[path = "wire/stream_groups.rs"]
 mod stream_groups;
 #[path = "wire/streams.rs"]

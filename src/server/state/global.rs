@@ -3,6 +3,7 @@
 
 use super::appending::Appending;
 use super::busy::LastingScripts;
+use super::guesses::Guesses;
 use super::role::Role;
 use super::snapshots::Snapshots;
 use super::users::KnownUsers;
@@ -58,6 +59,7 @@ pub struct Global {
     pub libraries: Arc<Libraries>,
     pub role: Role,
     pub users: KnownUsers,
+    pub guesses: Guesses,
     pub snapshots: Snapshots,
     /// All changes, on their way to the log and to whoever else reads them.
     pub feed: Arc<Feed>,
@@ -119,6 +121,7 @@ impl Global {
             libraries: Arc::default(),
             role: Role::default(),
             users,
+            guesses: Guesses::default(),
             snapshots,
             log: Log::new(feed.clone(), bells.clone()),
             feed,
