@@ -22,6 +22,8 @@ const WAIT_US: u64 = 1_000_000;
 const APART_US: u64 = 100_000;
 /// Who would have to wait for longer is sent away: others of that address wait already.
 const LONGEST_US: u64 = 5_000_000;
+/// Whoever makes passwords fail must not fill the log with it.
+const TOLD_EVERY_US: u64 = 60_000_000;
 /// Addresses that are remembered.
 const SOURCES: usize = 1024;
 
@@ -40,6 +42,8 @@ struct Account {
     counted_us: u64,
     /// When its next guess may be looked at.
     next_us: u64,
+    /// When somebody was told last that it is slowed down.
+    told_us: Option<u64>,
 }
 
 impl Account {
@@ -63,7 +67,7 @@ impl Guesses {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A password was wrong; whether its address is slowed down from now on.
+    /// A password was wrong; whether somebody should be told that its address is slowed down.
     pub fn note(&self, source: IpAddr, now_us: u64) -> bool {
         self.are_known.store(true, Ordering::Relaxed);
         let mut accounts = self.accounts();
@@ -74,7 +78,12 @@ impl Guesses {
         let account = accounts.entry(source).or_insert(Account { counted_us: now_us, ..Account::default() });
         account.count(now_us);
         account.wrong = (account.wrong + 1).min(REMEMBERED);
-        account.wrong == FREE
+        let is_told = account.told_us.is_some_and(|told_us| now_us.saturating_sub(told_us) < TOLD_EVERY_US);
+        let tells = account.wrong >= FREE && !is_told;
+        if tells {
+            account.told_us = Some(now_us);
+        }
+        tells
     }
 
     /// For how long the next password of an address has to wait. Who is told so is expected to come then.
@@ -150,7 +159,11 @@ mod tests {
         let guesses = guilty();
         let waiting = (0..1000).filter(|_| guesses.wait(SOURCE, 0) != Wait::SentAway).count() as u64;
         assert_eq!(waiting, (LONGEST_US - WAIT_US) / APART_US + 1);
-        assert_eq!(guesses.wait(SOURCE, LONGEST_US), Wait::ForUs(WAIT_US), "they have had their turn");
+        assert_eq!(guesses.wait(SOURCE, LONGEST_US), Wait::No, "some are forgiven");
+        (0..FREE).for_each(|_| assert!(!guesses.note(SOURCE, LONGEST_US), "that was told a moment ago"));
+        assert_eq!(guesses.wait(SOURCE, LONGEST_US), Wait::ForUs(WAIT_US), "the others have had their turn");
+        let told = (0..FREE).filter(|_| guesses.note(SOURCE, 2 * TOLD_EVERY_US)).count();
+        assert_eq!(told, 1, "again after a while");
     }
 
     #[test]
@@ -158,7 +171,8 @@ mod tests {
         let guesses = guilty();
         assert_eq!(guesses.wait(SOURCE, FORGIVEN_US - 1), Wait::ForUs(WAIT_US));
         assert_eq!(guesses.wait(SOURCE, FORGIVEN_US), Wait::No);
-        assert!(guesses.note(SOURCE, FORGIVEN_US), "and not forgotten");
+        guesses.note(SOURCE, FORGIVEN_US);
+        assert_ne!(guesses.wait(SOURCE, FORGIVEN_US), Wait::No, "and not forgotten");
         for _ in 0..10 * REMEMBERED {
             guesses.note(SOURCE, FORGIVEN_US);
         }
