@@ -1,12 +1,12 @@
 //! `emberdb`: reads its configuration, starts one executor a shard, serves until it is told to stop.
 
 use emberdb::clock::{Clock, Sequence};
-use emberdb::config::{self, Config, Network, PinShards, Start};
+use emberdb::config::{self, Config, Network, PinShards, Start, summary};
 use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::tls::{Tls, reload};
 use emberdb::net::{Bell, Listener, Ring, Sockets, Transport, watch_over};
-use emberdb::observe::log;
 use emberdb::observe::memory::{self, Counting, Jemalloc};
+use emberdb::observe::{log, supervisor};
 use emberdb::server::{
     self, Global, KnownUsers, Table, listen, make_room_for, pages, table, users_at_start, watch_signals,
 };
@@ -20,6 +20,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
+
+#[path = "main/check.rs"]
+mod check;
+#[path = "main/health.rs"]
+mod health;
 
 #[global_allocator]
 static ALLOCATOR: Counting<Jemalloc> = Counting(Jemalloc);
@@ -43,6 +48,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let config = match config::load(&args) {
         Ok(Start::Run(config)) => *config,
+        Ok(Start::Check(config)) => return answer(check::run(*config)),
+        Ok(Start::Healthcheck(config)) => return answer(health::ask(&config)),
         Ok(Start::Help(text) | Start::Version(text)) => {
             say(std::io::stdout(), text);
             return ExitCode::SUCCESS;
@@ -57,6 +64,20 @@ fn main() -> ExitCode {
         Err(reason) => {
             log::warning(format_args!("{reason}"));
             log::flush();
+            say(std::io::stderr(), format_args!("emberdb: {reason}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What was asked, and not a server.
+fn answer(answer: Result<String, String>) -> ExitCode {
+    match answer {
+        Ok(text) => {
+            say(std::io::stdout(), text);
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
             say(std::io::stderr(), format_args!("emberdb: {reason}"));
             ExitCode::FAILURE
         }
@@ -85,7 +106,7 @@ fn start(mut config: Config) -> Result<(), String> {
         refuse_huge_pages();
     }
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    let shards = if config.shards == 0 { cores.len().max(1) } else { config.shards };
+    let shards = shards_of(&config, &cores);
     let table = Arc::new(table());
     let users = users_at_start(&config, &table)?;
     check_io_uring()?;
@@ -99,7 +120,12 @@ fn start(mut config: Config) -> Result<(), String> {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
             .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
     }
+    keep_others_out();
     serve(config, shards, &cores, (listeners, tls), (table, users))
+}
+
+fn shards_of(config: &Config, cores: &[core_affinity::CoreId]) -> usize {
+    if config.shards == 0 { cores.len().max(1) } else { config.shards }
 }
 
 /// Starts a thread for each shard and waits for them; they end with the process.
@@ -121,6 +147,10 @@ fn serve(
     }
     let hasher = Hasher::new(fastrand::u64(..), shards);
     let global = Arc::new(Global::new(config.clone(), bells.clone(), (listeners, tls), users));
+    supervisor::begin(config.supervised, {
+        let global = global.clone();
+        move || global.loaded_bytes()
+    });
     let questions = pages::serve(&global).map_err(|error| format!("Can't serve metrics: {error}"))?;
     let shared = Shared { sequence: Arc::new(Sequence::new(shards)), ceiling: Ceiling::new(shards) };
     let port = if config.port > 0 { config.port } else { config.tls.port };
@@ -172,6 +202,8 @@ fn serve(
                     memory::note_startup();
                     server::load_at_start(&server).await;
                     server::follow_at_start(&server).await;
+                    log::notice(format_args!("{}", summary(&server.shard.config(), shards, network)));
+                    supervisor::ready("Ready to accept connections");
                     log::notice(format_args!(
                         "Ready to accept connections: port {port}, {shards} shards, {network} network"
                     ));
@@ -229,6 +261,13 @@ fn end_on_panic() {
         );
         std::process::abort();
     }));
+}
+
+/// Snapshots and the log are for this user and their group, whatever else the umask leaves: they hold what clients have to
+/// log in for.
+fn keep_others_out() {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask | rustix::fs::Mode::from_raw_mode(0o027));
 }
 
 /// A fault that clears a huge page stops a shard for milliseconds; small pages cost a little more at each access

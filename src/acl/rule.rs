@@ -1,6 +1,10 @@
 //! Why a rule is refused, and the words of rules.
 
-/// Why a rule is refused, in the words of Redis.
+/// Rules, patterns and passwords of one user. Each new one is compared with those that are there, while nobody else can change
+/// anything: without a bound that is a way to hold everybody up. (Redis has none.)
+pub const RULES_MAX: usize = 4096;
+
+/// Why a rule is refused, in the words of Redis, but for what it does not refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error("Unknown command or category name in ACL")]
@@ -21,6 +25,8 @@ pub enum RuleError {
     NoSuchPassword,
     #[error("The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters")]
     BadHash,
+    #[error("A user has at most {RULES_MAX} rules and passwords")]
+    TooMany,
     #[error("Allowing first-arg of a subcommand is not supported")]
     FirstArgOfSubcommand,
 }

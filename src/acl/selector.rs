@@ -69,6 +69,11 @@ impl Selector {
         self.all_commands && self.all_keys && self.all_channels
     }
 
+    /// How many there are to look at.
+    pub fn rules(&self) -> usize {
+        self.rules.len() + self.first_args.len() + self.patterns.len() + self.channels.len()
+    }
+
     /// One more rule.
     pub fn apply(&mut self, vocabulary: &Vocabulary, rule: &[u8]) -> Result<(), RuleError> {
         let is = |words: &[&str]| words.iter().any(|word| rule.eq_ignore_ascii_case(word.as_bytes()));

@@ -2,7 +2,7 @@
 
 use super::password::Hash;
 use super::question::{Denied, Question};
-use super::rule::{ModifierError, RuleError, join_selectors, write_within_brackets};
+use super::rule::{ModifierError, RULES_MAX, RuleError, join_selectors, write_within_brackets};
 use super::selector::Selector;
 use super::vocabulary::Vocabulary;
 use crate::command::CommandId;
@@ -97,8 +97,14 @@ impl User {
         Ok(())
     }
 
-    /// Applies one rule; nothing of it where it is refused.
+    /// Applies one rule. One that is refused has no effect, but for the one that is too many.
     pub(super) fn apply(&mut self, vocabulary: &Vocabulary, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
+        self.apply_unbounded(vocabulary, rule, all_channels)?;
+        let rules = self.passwords.len() + self.every_selector().map(|selector| selector.rules() + 1).sum::<usize>();
+        if rules > RULES_MAX { Err(RuleError::TooMany) } else { Ok(()) }
+    }
+
+    fn apply_unbounded(&mut self, vocabulary: &Vocabulary, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
         match (rule.to_ascii_lowercase().as_slice(), rule) {
             (b"", _) => {}
             (b"on", _) => self.is_on = true,
@@ -127,6 +133,9 @@ impl User {
             (_, [b'(', within @ .., b')']) => {
                 let mut selector = Selector::new(vocabulary, all_channels);
                 let words = split_arguments(within).ok_or(RuleError::Syntax)?;
+                if words.len() > RULES_MAX {
+                    return Err(RuleError::TooMany);
+                }
                 words.iter().try_for_each(|word| selector.apply(vocabulary, word))?;
                 self.selectors.push(selector);
             }

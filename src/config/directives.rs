@@ -8,8 +8,8 @@ use super::replication_rows;
 use super::shutdown::ShutdownFlags;
 use super::tls_rows;
 use super::types::{
-    ChannelsOfUsers, Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder, ScriptScope,
-    UndeclaredKeys,
+    AuthSlowdown, ChannelsOfUsers, Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder,
+    ScriptScope, Supervised, UndeclaredKeys,
 };
 use super::values::Kind;
 use super::version::RedisVersion;
@@ -247,14 +247,11 @@ const OWN: &[Directive] = &[
         name: "supervised",
         group: Group::General,
         default: "no",
-        kind: Kind::Only {
-            value: "no",
-            like: &Kind::Choice(&["upstart", "systemd", "auto", "no"]),
-            why: "talking to a supervisor is not available yet: it runs in the foreground, which systemd and upstart accept with supervised no",
-        },
+        kind: Kind::Choice(Supervised::NAMES),
         mutable: false,
-        help: "tell the supervisor when it is ready",
-        field: Field::Kept,
+        help: "tell whoever has started it when it is ready: systemd (Type=notify), upstart, or the one that the environment \
+               names",
+        field: field!(supervised),
     },
     Directive {
         name: "pidfile",
@@ -372,6 +369,25 @@ const OWN: &[Directive] = &[
         mutable: true,
         help: "which channels a new user may use: allchannels, or none",
         field: field!(acl_pubsub_default),
+    },
+    Directive {
+        name: "auth-timeout",
+        group: Group::Security,
+        default: "60",
+        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "s" },
+        mutable: true,
+        help: "where a password is asked for, time after which a client is disconnected that has not sent it; 0 = never",
+        field: field!(auth_timeout_s),
+    },
+    Directive {
+        name: "auth-slowdown",
+        group: Group::Security,
+        default: "remote",
+        kind: Kind::Choice(AuthSlowdown::NAMES),
+        mutable: true,
+        help: "addresses from which 20 wrong passwords have come wait a second for each further try: none, those that are not \
+               of this machine, all",
+        field: field!(auth_slowdown),
     },
     Directive {
         name: "acllog-max-len",

@@ -22,6 +22,10 @@ use super::{Config, values};
 #[derive(Debug)]
 pub enum Start {
     Run(Box<Config>),
+    /// To say what it would do, and no more.
+    Check(Box<Config>),
+    /// To ask a server that runs with this whether it is well.
+    Healthcheck(Box<Config>),
     /// Text to print, without a last line break.
     Help(String),
     /// Text to print, without a last line break.
@@ -74,6 +78,9 @@ pub enum Reason {
     IncludeDepth,
 }
 
+const CHECK: &str = "--check";
+const HEALTHCHECK: &str = "--healthcheck";
+
 /// Reads the command line (`args` without the program's name) and the file it names.
 ///
 /// Errors: a file that cannot be read, an unknown name, a value that is not valid; the first one found.
@@ -90,6 +97,10 @@ pub fn load(args: &[String]) -> Result<Start, StartError> {
     if options.iter().any(|option| option == "--version") {
         return Ok(Start::Version(version()));
     }
+    let asks = |option: &str| options.iter().any(|word| word == option);
+    let (checks, asks_for_health) = (asks(CHECK), asks(HEALTHCHECK));
+    let options: Vec<String> =
+        options.iter().filter(|word| ![CHECK, HEALTHCHECK].contains(&word.as_str())).cloned().collect();
 
     let mut config =
         Config { started_in: std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")), ..Config::default() };
@@ -114,7 +125,7 @@ pub fn load(args: &[String]) -> Result<Start, StartError> {
         }
         None => {}
     }
-    for (text, words) in split_options(options)? {
+    for (text, words) in split_options(&options)? {
         let fail = |reason: Reason| StartError::Line {
             place: Place::CommandLine,
             line: text.clone(),
@@ -123,7 +134,12 @@ pub fn load(args: &[String]) -> Result<Start, StartError> {
         let statement = Statement::parse(words).map_err(fail)?;
         statement.run(&mut config, 0, fail)?;
     }
-    Ok(Start::Run(Box::new(config)))
+    let config = Box::new(config);
+    Ok(match (checks, asks_for_health) {
+        (true, _) => Start::Check(config),
+        (false, true) => Start::Healthcheck(config),
+        (false, false) => Start::Run(config),
+    })
 }
 
 /// One line, understood.

@@ -10,6 +10,7 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const USAGE: &str = "\
 Usage: emberdb [/path/to/redis.conf | -] [--name value ...]
+       emberdb [/path/to/redis.conf] [--name value ...] --check | --healthcheck
        emberdb -h | --help
        emberdb -v | --version
 
@@ -18,6 +19,10 @@ input. Every directive is also an option, which wins over the file:
 
        emberdb --port 7777 --bind 127.0.0.1 ::1
        emberdb /etc/emberdb.conf --loglevel verbose
+
+--check reads the configuration, says what it would do, and ends: 0 where it would start.
+--healthcheck asks the server that runs with this configuration: 0 where it answers and is not
+loading, which is what a container's health check wants to know.
 
 In the file a directive stands on a line of its own (port 7777); # begins a comment line and
 include /path/to/other.conf reads another file. (R): CONFIG SET changes it while it runs.";

@@ -17,6 +17,7 @@
 //! | `rewrite.rs` | `CONFIG REWRITE` |
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
 //! | `users.rs` | the `user` lines |
+//! | `summary.rs` | what matters of all of it, for `--check` and the log |
 //! | `help.rs` | `--help` and the README's table |
 //! | `directives.rs` | the table |
 //! | `tls_rows.rs`, `replication_rows.rs` | its rows about TLS, and about replication |
@@ -51,6 +52,7 @@ mod replication_rows;
 mod rewrite;
 mod save_points;
 mod shutdown;
+mod summary;
 mod tls;
 mod tls_rows;
 mod types;
@@ -74,10 +76,11 @@ pub use primary::{Follows, Primary};
 pub use rewrite::{RewriteError, replace_file};
 pub use save_points::{SavePoint, SavePoints};
 pub use shutdown::ShutdownFlags;
+pub use summary::summary;
 pub use tls::{AuthClients, Ciphers, Protocols, Tls};
 pub use types::{
-    ChannelsOfUsers, CompatVersion, DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags, OutputLimit,
-    OutputLimits, Percentiles, PinShards, PipelineOrder, ScriptScope, UndeclaredKeys,
+    AuthSlowdown, ChannelsOfUsers, CompatVersion, DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags,
+    OutputLimit, OutputLimits, Percentiles, PinShards, PipelineOrder, ScriptScope, Supervised, UndeclaredKeys,
 };
 pub use users::{UserLine, UserLines};
 pub use values::{Kind, ValueError, escape, parse_memory, quote};
@@ -103,11 +106,15 @@ pub struct Config {
     /// Idle time after which a client is disconnected; 0: never.
     pub timeout_s: u64,
     pub maxclients: u32,
+    /// From the connection to the end of AUTH, where a password is asked for; 0: for ever.
+    pub auth_timeout_s: u64,
+    pub auth_slowdown: AuthSlowdown,
     pub protected_mode: bool,
 
     /// 0: as many as the process may use cores.
     pub shards: usize,
     pub databases: usize,
+    pub supervised: Supervised,
     pub pidfile: String,
     pub loglevel: LogLevel,
     /// Empty: standard output.
@@ -440,9 +447,12 @@ impl Config {
             tcp_keepalive_s: 0,
             timeout_s: 0,
             maxclients: 0,
+            auth_timeout_s: 0,
+            auth_slowdown: AuthSlowdown::No,
             protected_mode: false,
             shards: 0,
             databases: 0,
+            supervised: Supervised::No,
             pidfile: String::new(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),

@@ -164,6 +164,35 @@ impl Choice for Network {
     const ALL: &'static [Network] = &[Network::Auto, Network::Ring, Network::Glommio];
 }
 
+/// Whom the process tells that it is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supervised {
+    Upstart,
+    Systemd,
+    /// Whoever the environment says has started it.
+    Auto,
+    No,
+}
+
+impl Choice for Supervised {
+    const NAMES: &'static [&'static str] = &["upstart", "systemd", "auto", "no"];
+    const ALL: &'static [Supervised] = &[Supervised::Upstart, Supervised::Systemd, Supervised::Auto, Supervised::No];
+}
+
+/// Who has to wait who keeps sending wrong passwords.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthSlowdown {
+    No,
+    /// Those who are not on this machine.
+    Remote,
+    Yes,
+}
+
+impl Choice for AuthSlowdown {
+    const NAMES: &'static [&'static str] = &["no", "remote", "yes"];
+    const ALL: &'static [AuthSlowdown] = &[AuthSlowdown::No, AuthSlowdown::Remote, AuthSlowdown::Yes];
+}
+
 /// Whether each shard's thread stays on one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinShards {
@@ -473,6 +502,8 @@ mod tests {
         check::<ChannelsOfUsers>();
         check::<Network>();
         check::<PinShards>();
+        check::<Supervised>();
+        check::<AuthSlowdown>();
         check::<DebugCommand>();
     }
 

@@ -7,6 +7,7 @@ use crate::config::{Config, LogLevel};
 use std::fmt::Arguments;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,6 +27,8 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Lines that wait to be written.
 const LINES: usize = 1024;
+/// Who may read the log is told which addresses connect, and which users are refused.
+const FILE_MODE: u32 = 0o640;
 /// How long the end of the process waits for the last lines.
 const LAST_LINES: Duration = Duration::from_millis(200);
 
@@ -48,7 +51,7 @@ pub fn open(config: &Config) -> std::io::Result<()> {
     configure(config);
     let file = match &config.logfile[..] {
         "" => None,
-        path => Some(OpenOptions::new().create(true).append(true).open(path)?),
+        path => Some(OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path)?),
     };
     let (sender, receiver) = sync_channel(LINES);
     std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&receiver, file))?;

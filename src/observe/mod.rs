@@ -1,4 +1,5 @@
-//! What is counted and measured: histograms of lag, calls of commands, rates, memory, the log, the machine. Read by INFO.
+//! What is counted and measured: histograms of lag, calls of commands, rates, memory, the log, the machine. Read by INFO. And what
+//! whoever has started the process is told of it.
 
 mod lag;
 pub mod log;
@@ -7,6 +8,7 @@ pub mod memory;
 mod rates;
 mod spikes;
 mod statistics;
+pub mod supervisor;
 
 pub use lag::Lag;
 pub use rates::Rates;

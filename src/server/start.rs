@@ -62,6 +62,7 @@ pub fn start(server: &Rc<Server>) {
     glommio::spawn_local(connection::look_after(server.clone())).detach();
     glommio::spawn_local(connection::resume_unread(server.clone())).detach();
     glommio::spawn_local(connection::look_at_held(server.clone())).detach();
+    glommio::spawn_local(connection::look_at_slowed(server.clone())).detach();
     glommio::spawn_local(client_eviction::keep_below(server.clone())).detach();
     glommio::spawn_local(connection::follow_disk(server.clone())).detach();
     glommio::spawn_local(connection::follow_late(server.clone())).detach();

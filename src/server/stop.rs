@@ -8,7 +8,7 @@ use super::state::Server;
 use super::told::output::settle;
 use crate::config::ShutdownFlags;
 use crate::net::{next_from_outside, sleep};
-use crate::observe::log;
+use crate::observe::{log, supervisor};
 use crate::resp::Result;
 use futures_lite::future::or;
 use std::rc::Rc;
@@ -67,6 +67,7 @@ pub async fn save_before(server: &Rc<Server>, flags: ShutdownFlags) -> Result {
 /// Stops the server; the process ends before this returns.
 pub async fn shutdown(server: &Rc<Server>) {
     server.global.stopping.store(true, Ordering::Relaxed);
+    supervisor::stopping();
     // No snapshot is begun any more.
     server.global.snapshots.gives_up.store(true, Ordering::Relaxed);
     super::wire::listen::stop(&server.global.listeners);

@@ -76,10 +76,14 @@ mod session;
 mod standalone;
 #[path = "wire/statistics.rs"]
 mod statistics;
+#[path = "wire/strangers.rs"]
+mod strangers;
 #[path = "wire/stream_groups.rs"]
 mod stream_groups;
 #[path = "wire/streams.rs"]
 mod streams;
+#[path = "wire/supervised.rs"]
+mod supervised;
 #[path = "wire/timers.rs"]
 mod timers;
 #[path = "wire/transactions.rs"]

@@ -385,3 +385,24 @@ proptest! {
         })?;
     }
 }
+
+/// A hundred thousand patterns were a hundred thousand times compared with each other.
+#[test]
+fn a_user_has_only_so_many_rules() {
+    let world = World::new();
+    let patterns: Vec<Vec<u8>> = (0..100_000).map(|n| format!("~{n}").into_bytes()).collect();
+    let words: Vec<&[u8]> = patterns.iter().map(Vec::as_slice).collect();
+    let within = [&b"("[..], &words.join(&b' '), b")"].concat();
+    let mut user = User::new(&world.vocabulary, 1, b"anna", false);
+    for rules in [&words[..], &[&within[..]]] {
+        let refused = user.modify(&world.vocabulary, rules, false);
+        assert!(matches!(refused, Err(ModifierError::Rule { error: RuleError::TooMany, .. })), "{}", rules.len());
+    }
+    assert_eq!(user.modify(&world.vocabulary, &words[..RULES_MAX - 1], false), Ok(()));
+    assert!(user.modify(&world.vocabulary, &[b"on", b">password"], false).is_err());
+    assert_eq!(
+        user.modify(&world.vocabulary, &[b"resetkeys", b"on", b">password"], false),
+        Ok(()),
+        "there is room again"
+    );
+}

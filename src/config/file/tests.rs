@@ -329,7 +329,6 @@ fn a_file_of_redis_fails_only_where_it_asks_for_what_is_not_there() {
     assert!(!config.without_effect().contains(&"appendfsync"), "as it is by default");
     let own = [
         ("daemonize yes", "in the background is not available yet"),
-        ("supervised systemd", "talking to a supervisor is not available yet"),
         ("replicaof 10.0.0.1 6379", "replication is not available yet"),
         ("tls-replication yes", "replication is not available yet"),
         ("rename-command CONFIG \"\"", "renaming and disabling commands is not available yet"),

@@ -7,6 +7,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use thiserror::Error;
 
@@ -131,7 +132,12 @@ fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, pem::Error>
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    File::open(path)?.take(FILE_BYTES + 1).read_to_end(&mut text)?;
+    // (To open a pipe waits until somebody writes to it, which may be never.)
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::other("it is a pipe, which cannot be read again"));
+    }
+    file.take(FILE_BYTES + 1).read_to_end(&mut text)?;
     if text.len() as u64 > FILE_BYTES { Err(io::Error::other("the file is too long")) } else { Ok(text) }
 }
 
@@ -172,6 +178,10 @@ mod tests {
                 .to_string()
                 .ends_with("/no/such/file: No such file or directory")
         );
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe").display().to_string();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+        assert!(chain(&pipe).expect_err("a pipe").to_string().contains("it is a pipe"));
         assert!(chain("/").expect_err("a folder").to_string().ends_with("/: Is a directory"));
     }
 

@@ -11,7 +11,7 @@ use slab::Slab;
 use std::io::{self, ErrorKind, Read, Write};
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, SendError, SyncSender, TryRecvError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
@@ -80,11 +80,18 @@ impl Handshakes {
     }
 
     /// Whether a thread has taken the connection; it waits for one that has time.
-    pub fn take(&mut self, stream: std::net::TcpStream) -> bool {
-        self.next = (self.next + 1) % self.threads.len();
-        let (sender, waker) = &self.threads[self.next];
-        // A thread that cannot be woken looks by itself while it has something to do.
-        sender.send(stream).is_ok() && waker.wake().is_ok()
+    pub fn take(&mut self, mut stream: std::net::TcpStream) -> bool {
+        for _ in 0..self.threads.len() {
+            self.next = (self.next + 1) % self.threads.len();
+            let (sender, waker) = &self.threads[self.next];
+            match sender.send(stream) {
+                // A thread that cannot be woken looks by itself while it has something to do.
+                Ok(()) => return waker.wake().is_ok(),
+                // It has ended, and says why in the log: the others go on.
+                Err(SendError(back)) => stream = back,
+            }
+        }
+        false
     }
 }
 

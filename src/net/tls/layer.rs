@@ -10,8 +10,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// What ciphertext of records that are not whole may be: a record has at most 18 KiB, a message of the handshake, which may
-/// come in several, 64 KiB.
-const INCOMING_BYTES_MAX: usize = 256 * 1024;
+/// come in several, 64 KiB. Whoever has not said who they are may have it held, too.
+const INCOMING_BYTES_MAX: usize = 96 * 1024;
 /// Of plaintext in a record.
 const RECORD_BYTES: usize = 16 * 1024;
 /// What a record has beside that, at most.

@@ -31,6 +31,9 @@ use std::rc::Rc;
 /// What a connection may hold of replies, and of requests that others have and have not answered, before its next
 /// request waits.
 pub const HELD_BYTES: usize = 1 << 20;
+/// The same for strangers: they are told little before they have read it, as in Redis, where a stranger's output past this
+/// ends the connection (CVE-2025-21605).
+const STRANGER_HELD_BYTES: usize = 1024;
 /// Requests that wait before the connection is not read any more.
 const INPUT_BYTES: usize = 64 * 1024;
 
@@ -94,6 +97,10 @@ pub struct Flow {
     pub transient: Transient,
     /// Shards that run none of this connection's commands until they are told that there is room for the replies.
     pub stalled_shards: SmallVec<[u16; 2]>,
+    /// It has not said who it is, although that is asked for.
+    pub is_stranger: bool,
+    /// Until when its next request waits, which names a password, store microseconds: there were too many wrong ones.
+    pub slowed_until_us: Option<u64>,
     /// The other side says no more: what it said is answered, then the connection ends.
     pub finished: bool,
     pub close: Close,
@@ -148,7 +155,8 @@ impl Flow {
     /// Whether the next request may run, while replies and open requests count for so many bytes.
     #[inline]
     pub fn may_run(&self, held_bytes: usize) -> bool {
-        !self.barrier && !self.paused && self.close == Close::No && held_bytes + self.in_flight < HELD_BYTES
+        let most = if self.is_stranger { STRANGER_HELD_BYTES } else { HELD_BYTES };
+        !self.barrier && !self.paused && self.close == Close::No && held_bytes + self.in_flight < most
     }
 
     /// Whether the connection counts as blocked: it waits for a key, or for the end of a pause.
@@ -179,10 +187,12 @@ impl State {
     }
 
     /// Whether the connection is to be read. While it waits for a key, or for the end of a pause, it is, however much it
-    /// has said (up to `client-query-buffer-limit`, as in Redis): nothing else would tell that it has hung up.
+    /// has said (up to `client-query-buffer-limit`, as in Redis): nothing else would tell that it has hung up. A stranger is
+    /// not: what strangers say is held in little memory, and `auth-timeout` ends them.
     pub fn may_read(&self) -> bool {
         let wants_more = self.may_run() && !self.flow.waiting;
-        let has_room = self.flow.close == Close::No && (self.flow.waits() || self.input.len() - self.at < INPUT_BYTES);
+        let waits = self.flow.waits() && !self.flow.is_stranger;
+        let has_room = self.flow.close == Close::No && (waits || self.input.len() - self.at < INPUT_BYTES);
         !self.flow.finished && (wants_more || has_room)
     }
 

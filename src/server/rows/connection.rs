@@ -3,12 +3,16 @@
 use super::client::set_name;
 use crate::acl::log::{Context, Reason};
 use crate::acl::{DEFAULT, Login};
+use crate::clock::store_us;
 use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED, TELLS_HEALTH};
 use crate::command::spec::{Group, Keys, Row, Secrets, Spec, tip};
+use crate::observe::log;
 use crate::resp::{Error, Proto, Request, Result, printable};
 use crate::server::client::session::Close;
+use crate::server::run::guess;
 use crate::server::run::watch::unwatch;
+use crate::server::state::guesses::Wait;
 use crate::server::state::{Run, SessionCtx};
 use crate::server::told::monitor;
 use crate::server::told::pubsub::publish_counts;
@@ -129,6 +133,9 @@ fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
     tracking::end(ctx.server, session);
     unwatch(&ctx.server.shard, session.watched.take());
     session.reset(ctx.server.users.get().default_user());
+    if !session.authenticated {
+        ctx.server.strangers.add(session.peer.id, store_us());
+    }
     ctx.reply.simple("RESET");
     Ok(())
 }
@@ -158,13 +165,25 @@ fn auth(ctx: &mut SessionCtx, request: Request) -> Result {
 /// Becomes a user. Who fails stays who they were.
 fn authenticate(ctx: &mut SessionCtx, (command, name): (&[u8], &[u8]), password: &[u8]) -> Result {
     let users = ctx.server.users.get();
+    let source = guess::source(ctx.server, ctx.session);
+    // Elsewhere it has waited before it was run.
+    let is_looked_at =
+        !ctx.in_exec || source.is_none_or(|source| ctx.server.global.guesses.wait(source, store_us()) == Wait::No);
     match users.get(name) {
-        Some(user) if user.log_in(password) == Login::Welcome => {
+        Some(user) if is_looked_at && user.log_in(password) == Login::Welcome => {
             ctx.session.set_user(user.clone());
             ctx.session.authenticated = true;
+            ctx.server.strangers.remove(ctx.session.peer.id);
             Ok(())
         }
         _ => {
+            if let Some(source) = source
+                && ctx.server.global.guesses.note(source, store_us())
+            {
+                log::warning(format_args!(
+                    "Too many wrong passwords from {source}: those who come from there have to wait"
+                ));
+            }
             let is_queued = ctx.in_exec || ctx.session.multi.is_some();
             let context = if is_queued { Context::Multi } else { Context::TopLevel };
             ctx.server.note_refused(ctx.session.peer.id, name, context, Reason::Login, command);

@@ -7,9 +7,10 @@ use super::replayed;
 use super::rights;
 use super::split;
 use super::turn::{Progress, Turn};
-use super::{atomic, callee, coordinate, exec, here, scatter, script, single, task, wait};
+use super::{atomic, callee, coordinate, exec, guess, here, scatter, script, single, task, wait};
 use crate::command;
 use crate::command::governed::{self, refuses_pairs};
+use crate::command::spec::flag::NO_AUTH;
 use crate::resp::{Error, Request, Result, printable};
 use crate::server::admit::{Admission, Flags};
 use crate::server::client::Source;
@@ -76,6 +77,12 @@ fn start(turn: &mut Turn, command: &Command, request: Request, key: Option<Route
         }
         // All others are barriers: everything before them is answered first.
         _ if !turn.replies.is_idle() => Progress::NotYet,
+        Run::Session(_)
+            if command.spec.has(NO_AUTH)
+                && let Some(progress) = guess::hold(turn, command, request) =>
+        {
+            progress
+        }
         Run::Session(handler) => here::run(turn, handler, command, request),
         Run::Task(task) => task::run(turn, task, command.id, request),
     }

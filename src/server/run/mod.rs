@@ -13,6 +13,7 @@
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
 //! | `replayed.rs` | what a log says that is not as a client says it |
 //! | `turn.rs` | what a request works with and may change |
+//! | `guess.rs` | passwords where too many were wrong |
 //! | `rights.rs` | what a connection's user may do |
 //!
 //! [`Turn`]: turn::Turn
@@ -24,6 +25,7 @@ pub mod coordinate;
 pub mod dispatch;
 pub mod exec;
 mod exec_steps;
+pub mod guess;
 pub mod here;
 mod http;
 pub mod in_the_way;

@@ -4,6 +4,7 @@
 use super::appending::Appending;
 use super::busy::LastingScripts;
 use super::following::Following;
+use super::guesses::Guesses;
 use super::pauses::Pauses;
 use super::replication::Replication;
 use super::snapshots::Snapshots;
@@ -58,6 +59,7 @@ pub struct Global {
     pub following: Arc<Following>,
     pub replication: Replication,
     pub users: KnownUsers,
+    pub guesses: Guesses,
     pub snapshots: Snapshots,
     /// All changes, on their way to the log and to whoever else reads them.
     pub feed: Arc<Feed>,
@@ -118,6 +120,7 @@ impl Global {
             following: Arc::default(),
             replication: Replication::default(),
             users,
+            guesses: Guesses::default(),
             snapshots,
             log: Log::new(feed.clone(), bells.clone()),
             feed,
@@ -131,6 +134,12 @@ impl Global {
 
     pub fn config(&self) -> MutexGuard<'_, Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Of what is loaded at the start: so many bytes, of so many.
+    pub fn loaded_bytes(&self) -> (u64, u64) {
+        let progress = &self.snapshots.progress;
+        (progress.bytes.load(Ordering::Relaxed), progress.of_bytes.load(Ordering::Relaxed))
     }
 
     pub fn next_client_id(&self) -> u64 {

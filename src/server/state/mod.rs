@@ -14,6 +14,7 @@
 //! | `syncs.rs` | replicas that wait for a snapshot |
 //! | `pauses.rs` | CLIENT PAUSE, and pauses of the server's own |
 //! | `busy.rs` | scripts that last |
+//! | `strangers.rs`, `guesses.rs`, `slowed.rs` | who has not said who they are; wrong passwords; who waits for them |
 //! | `users.rs` | the users, and what they were refused |
 
 pub mod appending;
@@ -24,6 +25,7 @@ pub mod files;
 pub mod follower;
 pub mod following;
 pub mod global;
+pub mod guesses;
 pub mod held_up;
 pub mod logging;
 pub mod monitors;
@@ -31,8 +33,10 @@ pub mod pauses;
 pub mod replication;
 pub mod scripting;
 pub mod shown;
+pub mod slowed;
 pub mod slowlog;
 pub mod snapshots;
+pub mod strangers;
 pub mod subscriptions;
 pub mod syncs;
 pub mod tidying;
@@ -56,6 +60,7 @@ use held_up::HeldUp;
 use logging::Logging;
 use monitors::Monitors;
 use scripting::Scripting;
+use slowed::Slowed;
 use slowlog::SlowLog;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -63,6 +68,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use strangers::Strangers;
 use subscriptions::Subscriptions;
 use users::UsersOfShard;
 use waits::Waits;
@@ -207,6 +213,8 @@ pub struct Server {
     /// Connections that have more to do, when the others had their turn.
     pub postponed: RefCell<Vec<ClientRef>>,
     pub held_up: HeldUp,
+    pub slowed: Slowed,
+    pub strangers: Strangers,
     /// Connections that something was pushed to in this turn.
     pub pushed: RefCell<Vec<ClientRef>>,
     /// Whose commands those are that no connection has sent.
@@ -240,6 +248,8 @@ impl Server {
             pause_watch: Notify::default(),
             postponed: RefCell::default(),
             held_up: HeldUp::default(),
+            slowed: Slowed::default(),
+            strangers: Strangers::default(),
             pushed: RefCell::default(),
             nobody: Rc::new(Client::nobody()),
             me: me.clone(),

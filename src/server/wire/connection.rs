@@ -38,6 +38,9 @@ pub fn serve(server: &Rc<Server>, peer: Peer, under_tls: Option<(Layer, Vec<u8>)
     state.wrapped = held.clone();
     let client = Rc::new(Client { id, line, state: RefCell::new(state), ..Client::nobody() });
     server.add_client(client.clone());
+    if !client.state.borrow().session.authenticated {
+        server.strangers.add(id, store_us());
+    }
     let connection = Rc::new(Connection { server: server.clone(), client: client.clone() });
     let Some((layer, held)) = under_tls.zip(held) else {
         server.transport.start(line, connection);
@@ -155,6 +158,7 @@ fn forget(server: &Server, client: &Client) {
     }
     publish_counts(server);
     server.remove_client(client.id);
+    server.strangers.remove(client.id);
     leave_nothing(server, client);
     server.global.connections[server.shard.id].fetch_sub(1, Ordering::Relaxed);
 }
@@ -284,11 +288,13 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     state.session.gate = Gate::of(state.session.standing(), &conditions);
     state.session.used_us = server.shard.clock.now().us;
     state.flow.waiting = false;
+    state.flow.is_stranger = !state.session.authenticated && conditions.has_password;
     let mut used = 0;
     let mut pace = Pace::new(server.shard.clock.now().us);
     while state.may_run() {
         let State { session, replies, parser, flow, .. } = &mut *state;
         let authenticated = session.authenticated || !conditions.has_password;
+        flow.is_stranger = !authenticated;
         let bulk_bytes = if client.replays() { REPLAYED_BYTES } else { config.limits.string_bytes };
         let limits = Limits { bulk_bytes, authenticated };
         let received = Received::read(server, session.db, parser, &bytes[used..], limits);
@@ -398,6 +404,14 @@ pub async fn look_at_held(server: Rc<Server>) {
     }
 }
 
+/// Lets connections go on that had to wait since there were too many wrong passwords where they come from.
+pub async fn look_at_slowed(server: Rc<Server>) {
+    loop {
+        let due = server.slowed.next().await;
+        due.iter().for_each(|client| advance(&server, client, &[]));
+    }
+}
+
 /// Lets connections go on as the disk does.
 pub async fn follow_disk(server: Rc<Server>) {
     let mut looked = 0;
@@ -434,7 +448,7 @@ pub async fn follow_late(server: Rc<Server>) {
     }
 }
 
-/// Once a second: connections that are idle for longer than `timeout`, output limits that go by time, the peak of
+/// Once a second: strangers that have had `auth-timeout`, connections that are idle for longer than `timeout`, output limits that go by time, the peak of
 /// memory, the rates that INFO tells.
 pub async fn look_after(server: Rc<Server>) {
     server.stats.sample(store_us());
@@ -444,6 +458,7 @@ pub async fn look_after(server: Rc<Server>) {
         memory::used_bytes();
         server.shard.trim_kept();
         let config = server.shard.config();
+        end_late_strangers(&server, config.auth_timeout_s);
         let timed = config.timeout_s > 0;
         let limits = config.client_output_buffer_limit;
         if !timed && limits.pubsub.soft_bytes == 0 && limits.normal.soft_bytes == 0 {
@@ -470,6 +485,25 @@ pub async fn look_after(server: Rc<Server>) {
             } else if unsent > 0 {
                 check_output(&server, &client);
             }
+        }
+    }
+}
+
+/// Ends those who should have said by now who they are.
+fn end_late_strangers(server: &Server, timeout_s: u64) {
+    let now_us = store_us();
+    if !server.users.asks_for_password() {
+        // Should a password be asked for later, they have all the time from then on.
+        server.strangers.begin_anew(now_us);
+        return;
+    }
+    if timeout_s == 0 {
+        return;
+    }
+    for id in server.strangers.late(now_us, timeout_s * 1_000_000) {
+        if let Some(client) = server.client(id) {
+            log::verbose(format_args!("Closing client that has not authenticated in time: id={id}"));
+            close_now(server, &client);
         }
     }
 }

@@ -55,6 +55,6 @@ fn load(path: &Path) -> Result<Config, StartError> {
     let path = path.to_str().expect("a path in UTF-8").to_owned();
     match config::load(&[path])? {
         Start::Run(config) => Ok(*config),
-        Start::Help(_) | Start::Version(_) => panic!("a file is no flag"),
+        Start::Check(_) | Start::Healthcheck(_) | Start::Help(_) | Start::Version(_) => panic!("a file is no flag"),
     }
 }

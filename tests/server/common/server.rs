@@ -63,6 +63,20 @@ fn run(kind: Kind, flags: &[&str], test: &impl Fn(&Server)) {
     test(&Server::start(kind, flags));
 }
 
+/// A server that is told all by `emberdb.conf` in this folder, and is there when `answers` of its port says so.
+#[track_caller]
+pub fn start_tls_with_file(folder: tempfile::TempDir, port: Port, answers: impl Fn(u16) -> bool) -> Server {
+    let mut command = Command::new(EMBERDB);
+    command.args(["emberdb.conf", "--shards", "2"]).stdin(Stdio::null());
+    let mut server = Server::spawn(command, Kind::Ember { shards: 2 }, folder, port);
+    let number = server.port();
+    assert!(
+        wait_until(START_LIMIT, || server.has_ended() || answers(number)) && !server.has_ended(),
+        "it does not start"
+    );
+    server
+}
+
 impl Server {
     /// Starts a server with the given flags on a free port and waits until it answers.
     #[track_caller]
