@@ -95,8 +95,8 @@ What is marked (R) can be changed by CONFIG SET while the server runs.
     for rows in effective_chapters() {
         page += &format!(".SH {}\n", escaped(&rows[0].group.title().to_uppercase()));
         for row in rows {
-            let mark = if row.mutable { "\\ (R)" } else { "" };
-            page += &format!(".TP\n.BR {} \\ \\(dq{}\\(dq{mark}\n", escaped(row.name), quoted(row.default));
+            let mark = if row.mutable { " (R)" } else { "" };
+            page += &format!(".TP\n\\fB{}\\fR \\(dq{}\\(dq{mark}\n", escaped(row.name), escaped(row.default));
             page += &format!("{}.\n", escaped(&meaning(row)));
         }
     }
@@ -116,11 +116,6 @@ fn head(title: &str, section: u32, about: &str) -> String {
         ".\\\" Generated from the table of directives: emberdb --generate\n\
          .TH {title} {section} \"\" \"EmberDB {VERSION}\" \"{about}\"\n.ad l\n.nh\n"
     )
-}
-
-/// A default in an argument of a macro, where blanks would divide it.
-fn quoted(text: &str) -> String {
-    escaped(text).replace(' ', "\\ ")
 }
 
 /// Text as the language has it: signs that it would read otherwise, and lines that it would take for its own.
