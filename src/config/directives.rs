@@ -1,4 +1,4 @@
-//! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and the README. Rows
+//! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and `--generate`. Rows
 //! of `redis.rs` are about what is not there; the others act, those of `tls_rows.rs` and `replication_rows.rs` among them.
 
 use super::directive::{Directive, Field, Group, field};

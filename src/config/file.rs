@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::directive::Directive;
 use super::directives::{self, DIRECTIVES};
+use super::generate;
 use super::help::{VERSION, help, version};
 use super::nearest::nearest;
 use super::users::UserLine;
@@ -70,6 +71,8 @@ pub enum Reason {
     NotUtf8,
     #[error("{0}")]
     Unavailable(&'static str),
+    #[error("--generate takes one name of these: {}", .0.join(", "))]
+    NotGenerated(Vec<&'static str>),
     #[error("include takes exactly one path")]
     IncludeCount,
     #[error("Can't open the included file '{}': {error}", .path.display())]
@@ -88,6 +91,7 @@ pub fn load(args: &[String]) -> Result<Start, StartError> {
     let (file, options) = match args.split_first() {
         Some((first, _)) if first == "-h" => return Ok(Start::Help(help())),
         Some((first, _)) if first == "-v" => return Ok(Start::Version(version())),
+        Some((first, rest)) if first == "--generate" => return generated(rest).map(Start::Help),
         Some((first, rest)) if first == "-" || !first.starts_with('-') => (Some(first), rest),
         _ => (None, args),
     };
@@ -139,6 +143,16 @@ pub fn load(args: &[String]) -> Result<Start, StartError> {
         (true, _) => Start::Check(config),
         (false, true) => Start::Healthcheck(config),
         (false, false) => Start::Run(config),
+    })
+}
+
+/// What `--generate` prints.
+fn generated(names: &[String]) -> Result<String, StartError> {
+    let text = if let [name] = names { generate::generate(name) } else { None };
+    text.ok_or_else(|| StartError::Line {
+        place: Place::CommandLine,
+        line: format!("--generate {}", names.join(" ")).trim_end().to_owned(),
+        reason: Box::new(Reason::NotGenerated(generate::names().collect())),
     })
 }
 

@@ -1,10 +1,9 @@
-//! `--help`, `--version` and the README's table, all from the one table.
+//! `--help` and `--version`, from the table of directives.
 
 use std::fmt::Write;
 
 use super::directive::Directive;
 use super::directives::DIRECTIVES;
-use super::values::Kind;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -13,6 +12,7 @@ Usage: emberdb [/path/to/redis.conf | -] [--name value ...]
        emberdb [/path/to/redis.conf] [--name value ...] --check | --healthcheck
        emberdb -h | --help
        emberdb -v | --version
+       emberdb --generate NAME
 
 Without arguments it runs with the defaults below. - reads the configuration from standard
 input. Every directive is also an option, which wins over the file:
@@ -53,50 +53,15 @@ pub(super) fn help() -> String {
     text
 }
 
-/// The configuration table of the README: a header and one row a directive that acts, or would act where it is
-/// accepted, a line break after each.
-pub fn markdown_table() -> String {
-    let mut text = String::from("| name | default | run time? | meaning |\n|---|---|---|---|\n");
-    for row in DIRECTIVES.iter().filter(|row| row.group.absence().is_none()) {
-        writeln!(
-            text,
-            "| `{}` | `{}` | {} | {} |",
-            row.name,
-            shown_default(row),
-            if row.mutable { "yes" } else { "no" },
-            meaning(row)
-        )
-        .expect("a String takes all text");
-    }
-    text
-}
-
-/// The README's table of directives without effect: a header and one row a feature, a line break after each.
-pub fn markdown_absent_table() -> String {
-    let mut text = String::from("| about | take one value only | take any value, without effect |\n|---|---|---|\n");
-    for rows in DIRECTIVES.chunk_by(|a, b| a.group == b.group).filter(|rows| rows[0].group.absence().is_some()) {
-        let names = |only: bool| {
-            let chosen = rows.iter().filter(|row| matches!(row.kind, Kind::Only { .. }) == only);
-            let name = |row: &Directive| match only {
-                true => format!("`{} {}`", row.name, shown_default(row)),
-                false => format!("`{}`", row.name),
-            };
-            chosen.map(name).collect::<Vec<_>>().join(", ")
-        };
-        writeln!(text, "| {} | {} | {} |", rows[0].group.title(), names(true), names(false))
-            .expect("a String takes all text");
-    }
-    text
-}
-
-fn meaning(row: &Directive) -> String {
+/// What a directive is about, and which values it takes.
+pub(super) fn meaning(row: &Directive) -> String {
     match row.kind.describe() {
         valid if valid.is_empty() => row.help.to_string(),
         valid => format!("{} ({valid})", row.help),
     }
 }
 
-fn shown_default(row: &Directive) -> &'static str {
+pub(super) fn shown_default(row: &Directive) -> &'static str {
     match row.default {
         "" => "\"\"",
         default => default,
@@ -116,19 +81,5 @@ mod tests {
             let title = format!("\n{}\n", row.group.title());
             assert_eq!(text.matches(&title).count(), 1, "{title}");
         }
-    }
-
-    #[test]
-    fn the_table_has_four_columns_in_every_line() {
-        let table = markdown_table();
-        let absent = markdown_absent_table();
-        for row in DIRECTIVES {
-            let name = |end| format!("`{}{end}", row.name);
-            assert!(table.contains(&name("`")) || absent.contains(&name("`")) || absent.contains(&name(" ")));
-        }
-        for line in table.lines() {
-            assert_eq!(line.matches('|').count(), 5, "{line}");
-        }
-        assert!(table.contains("| `hz` | `10` | yes | background work: rounds a second (1 to 500) |"));
     }
 }

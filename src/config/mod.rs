@@ -4,7 +4,7 @@
 //!   redis.conf ──┐ words                          ┌── CONFIG GET      get
 //!   --name value ├──────► DIRECTIVES ──► Config ──┤
 //!   CONFIG SET ──┘        one row each            └── CONFIG REWRITE  rewrite
-//!                              └──► --help, README table
+//!                              └──► --help, --generate
 //! ```
 //!
 //! A new directive is a field of [`Config`] and a row in `directives.rs`, and the row in `redis.rs` is gone that said it
@@ -18,7 +18,8 @@
 //! | `file.rs` | the syntax of redis.conf and of the command line; errors at start |
 //! | `users.rs` | the `user` lines |
 //! | `summary.rs` | what matters of all of it, for `--check` and the log |
-//! | `help.rs` | `--help` and the README's table |
+//! | `generate/` | `--generate`: pages, man pages, completions, a file for packages |
+//! | `help.rs` | `--help` |
 //! | `directives.rs` | the table |
 //! | `tls_rows.rs`, `replication_rows.rs` | its rows about TLS, and about replication |
 //! | `redis.rs` | its rows about what Redis has and we have not |
@@ -42,6 +43,7 @@ mod directives;
 mod duration;
 mod eviction;
 mod file;
+mod generate;
 mod help;
 mod nearest;
 mod policies;
@@ -69,7 +71,7 @@ pub use directives::{DIRECTIVES, SHARDS_MAX};
 pub use duration::{LONGEST_MS as LONGEST_DURATION_MS, format_duration, parse_duration};
 pub use eviction::{Amount, EvictionOrder, MaxmemoryPolicy};
 pub use file::{Place, Reason, Start, StartError, load, split_arguments};
-pub use help::{markdown_absent_table, markdown_table};
+pub use generate::generate;
 pub use policies::Policies;
 pub use policy::{DeathStream, Policy, PolicyError};
 pub use primary::{Follows, Primary};

@@ -19,6 +19,15 @@ pub enum Distribution {
     Zipf,
 }
 
+/// What packages need that follows from these flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Generated {
+    Man,
+    Bash,
+    Zsh,
+    Fish,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
     PerSecond(f64),
@@ -166,6 +175,9 @@ pub struct Flags {
     /// Measure nothing: write summary.md from the result.json files below a folder
     #[arg(long, value_name = "FOLDER", exclusive = true)]
     pub summary: Option<PathBuf>,
+    /// Measure nothing: print the man page, or what a shell completes, for packages
+    #[arg(long, value_enum, exclusive = true, hide = true)]
+    pub generate: Option<Generated>,
 }
 
 impl Flags {

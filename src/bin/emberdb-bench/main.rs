@@ -11,7 +11,7 @@
 //!  engine     the loop of one thread over its links        metric    which figures there are
 //!  workload   what is asked (keys, encode, template)       recorder  histograms by phase and interval
 //!  schedule   when it is asked                             setting   a directive changed for a while
-//!  said       what is printed
+//!  said       what is printed                              generate   the man page, what shells complete
 //! ```
 //!
 //! Connections, tables and plots are those of `emberdb::measure`, and nothing else of the library is used: any RESP
@@ -26,6 +26,7 @@ mod engine;
 mod failure;
 mod flags;
 mod foreign;
+mod generate;
 mod hgrm;
 mod idle;
 mod keys;
@@ -62,6 +63,10 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> failure::Result<()> {
+    if let Some(what) = flags.generate {
+        said::say(generate::text(what).trim_end());
+        return Ok(());
+    }
     if let Some(folder) = &flags.summary {
         return summary::write(folder);
     }

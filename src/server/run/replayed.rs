@@ -42,7 +42,7 @@ pub fn refuse_command(turn: &mut Turn, request: Request, found: &Found, error: &
     };
     let key = request.get(1).map(|key| format!(" (its first argument is '{}')", shown(key))).unwrap_or_default();
     let repair = "Nothing of the log was changed. Start a server that has this command on a copy of the folder, or take the \
-                  command out of the copy (README, \"A log with a command that is unknown\")";
+                  command out of the copy (docs/durability.md, \"A log with a command that is unknown\")";
     refuse(turn, format!("{why}{key}. {repair}"));
 }
 

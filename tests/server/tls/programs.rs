@@ -176,14 +176,14 @@ fn a_client_that_speaks_http_under_tls_is_sent_away() {
     assert!(client.is_closed_by_server());
 }
 
-/// What the README says makes certificates that work.
+/// What docs/operations.md says makes certificates that work.
 #[test]
-fn the_session_of_the_readme_works() {
+fn the_session_of_the_documents_works() {
     if Command::new("openssl").arg("version").output().is_err() || !have_tool("redis-cli") {
         return;
     }
-    let readme = include_str!("../../../README.md");
-    let chapter = readme.split("\n## TLS\n").nth(1).expect("a chapter");
+    let page = include_str!("../../../docs/operations.md");
+    let chapter = page.split("\n## TLS\n").nth(1).expect("a chapter");
     let mut blocks = chapter.split("```sh\n").skip(1).map(|rest| rest.split("```").next().expect("its end"));
     let (makes, starts) = (blocks.next().expect("commands"), blocks.next().expect("a command"));
     let folder = tempfile::tempdir().expect("a folder");
