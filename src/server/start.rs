@@ -4,6 +4,7 @@ use super::client::ClientRef;
 use super::client::replies::Answer;
 use super::kept::rewriting;
 use super::kept::saving;
+use super::replication::target;
 use super::rows;
 use super::run::script;
 use super::run::turn::log_slow;
@@ -74,6 +75,7 @@ async fn look_after_files(server: Rc<Server>) {
     loop {
         sleep(Duration::from_secs(1)).await;
         saving::look(&server).await;
+        target::let_go_of_idle();
         rewriting::look(&server).await;
     }
 }

@@ -12,11 +12,14 @@
 //! | `payload.rs` | one snapshot for all who wait for one |
 //! | `sending.rs` | a snapshot on its way |
 //! | `minding.rs` | what is done from time to time |
+//! | `migrate.rs`, `target.rs` | single keys that move to another server; the connections to such |
 //! | `waiting.rs` | WAIT, WAITAOF: how far replicas are |
 
+pub mod migrate;
 mod minding;
 mod payload;
 pub mod psync;
 mod sending;
+pub mod target;
 pub mod tools;
 pub mod waiting;
