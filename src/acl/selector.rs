@@ -38,9 +38,6 @@ pub struct Selector {
     channels: Vec<Box<[u8]>>,
 }
 
-/// Commands of Redis that are not there. Rules that Redis has written name them, and come to nothing.
-const ABSENT: [&[u8]; 2] = [b"migrate", b"restore-asking"];
-
 const WORD_BITS: usize = u64::BITS as usize;
 
 impl Selector {
@@ -99,7 +96,6 @@ impl Selector {
                 commands.for_each(|index| self.set_command(vocabulary, index, allows));
                 self.note(vocabulary, allows, rule[1..].to_ascii_lowercase());
             }
-            [b'+' | b'-', name @ ..] if ABSENT.iter().any(|absent| name.eq_ignore_ascii_case(absent)) => {}
             [b'+', name @ ..] => return self.allow(vocabulary, name),
             [b'-', name @ ..] => {
                 let index = vocabulary.find(name).ok_or(RuleError::UnknownName)?;

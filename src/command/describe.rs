@@ -181,6 +181,8 @@ pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str
     for (nth, index) in indexes.into_iter().enumerate() {
         reply.array(2);
         reply.bulk(request.arg(index));
+        // MIGRATE does the same with all of its keys: its second specification is another place for them.
+        let nth = if row.spec.keys.apart == Apart::Migrate { 0 } else { nth };
         let of_key = uses[nth.min(uses.len() - 1)];
         // What is told besides the first is the destination: keys behind patterns are not known.
         let of_key = if nth > 0 && row.spec.keys.apart == Apart::BehindSortStore { OVERWRITE } else { of_key };
@@ -199,7 +201,8 @@ fn key_indexes(spec: &Spec, request: Request) -> Result<Vec<usize>> {
         return Err(WRONG_NUMBER_OF_ARGUMENTS);
     }
     let told = spec.keys.told(request);
-    let is_wrong = !spec.keys.are_counted_right(request) || spec.keys.apart == Apart::Streams && told.is_empty();
+    let are_sought = matches!(spec.keys.apart, Apart::Streams | Apart::Migrate);
+    let is_wrong = !spec.keys.are_counted_right(request) || are_sought && told.is_empty();
     match is_wrong {
         false => Ok(told),
         true if spec.has(flag::NO_MANDATORY_KEYS) => Ok(Vec::new()),
@@ -299,6 +302,7 @@ const GROUP_CATEGORIES: &[(&str, &[&str])] = &[
     ("readonly", &["@connection"]),
     ("readwrite", &["@connection"]),
     ("restore", &["@keyspace", "@dangerous"]),
+    ("restore-asking", &["@keyspace", "@dangerous"]),
     ("role", &["@admin", "@dangerous"]),
     ("sort", &["@set", "@sortedset", "@list", "@dangerous"]),
     ("sort_ro", &["@set", "@sortedset", "@list", "@dangerous"]),
@@ -359,6 +363,8 @@ enum Place {
     Behind(&'static str, i64),
     /// The first half of what is behind the word STREAMS, from an index on.
     Streams(i64),
+    /// All that is behind a word, from an index on.
+    AllBehind(&'static str, i64),
     /// Somewhere: why that is all that can be said.
     Unknown(&'static str),
 }
@@ -381,7 +387,8 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
                 "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the \
                  argument array",
             ),
-            (Apart::First, _) => Place::Run(keys),
+            (Apart::First, _) | (Apart::Migrate, 0) => Place::Run(keys),
+            (Apart::Migrate, _) => Place::AllBehind("KEYS", -2),
             (Apart::Streams, _) => Place::Streams(keys.first.into()),
             (Apart::BehindStore, 1) => Place::Behind("STORE", options),
             (Apart::BehindStore, _) => Place::Behind("STOREDIST", options),
@@ -413,7 +420,7 @@ fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
                 let index = i64::from(if keys.count == 0 { keys.first } else { keys.count });
                 write_numbers(reply, &[("index", index)]);
             }
-            Place::Behind(word, start) => write_keyword(reply, word, start),
+            Place::Behind(word, start) | Place::AllBehind(word, start) => write_keyword(reply, word, start),
             Place::Streams(start) => write_keyword(reply, "STREAMS", start),
             Place::Unknown(_) => write_unknown(reply),
         }
@@ -433,6 +440,7 @@ fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
             }
             Place::Behind(..) => write_range(reply, 0, 1, 0),
             Place::Streams(_) => write_range(reply, -1, 1, 2),
+            Place::AllBehind(..) => write_range(reply, -1, 1, 0),
             Place::Unknown(_) => write_unknown(reply),
         }
     }

@@ -44,6 +44,8 @@ pub enum Secrets {
     Hello,
     /// Of the pairs from this index on, the values of directives that are secret.
     Directives(usize),
+    /// What stands behind MIGRATE's options AUTH and AUTH2.
+    Migrate,
 }
 
 /// That a command is there only for those who know nothing newer.
@@ -164,6 +166,9 @@ pub mod flag {
     /// Not while a replica loads beside its old data, which is never so here: only told.
     pub const NO_ASYNC_LOADING: u32 = 1 << 27;
 
+    /// Takes a key that moves between nodes of a cluster: only told.
+    pub const ASKING: u32 = 1 << 29;
+
     /// What it needs the script or function says that it calls.
     pub const BY_CALLEE: u32 = 1 << 28;
 
@@ -180,6 +185,7 @@ pub mod flag {
         (STALE, "stale"),
         (SKIP_MONITOR, "skip_monitor"),
         (SKIP_SLOWLOG, "skip_slowlog"),
+        (ASKING, "asking"),
         (FAST, "fast"),
         (NO_AUTH, "no_auth"),
         (NO_MANDATORY_KEYS, "no_mandatory_keys"),
@@ -309,6 +315,8 @@ pub enum Apart {
     Streams,
     /// It stands behind SORT's option STORE, the last of them, if one is there.
     BehindSortStore,
+    /// MIGRATE's: all behind the word KEYS, in whose place stands an empty one otherwise.
+    Migrate,
 }
 
 /// No key is behind these words before this index.
@@ -317,7 +325,7 @@ const STORE_START: usize = 5;
 impl Apart {
     fn index(self, request: Request) -> Option<usize> {
         match self {
-            Apart::None | Apart::Streams => None,
+            Apart::None | Apart::Streams | Apart::Migrate => None,
             Apart::First => Some(1),
             Apart::BehindStore => {
                 let (mut found, mut index) = (None, STORE_START);
@@ -405,6 +413,8 @@ impl Keys {
     pub const GROUP_STREAMS: Keys = Keys { first: 4, ..Keys::STREAMS };
     /// All arguments behind the first.
     pub const FROM_SECOND: Keys = Keys { first: 2, last: -1, step: 1, count: 0, apart: Apart::None };
+    /// One key, or KEYS key ...
+    pub const MIGRATE: Keys = Keys { first: 3, last: 3, step: 1, count: 0, apart: Apart::Migrate };
     /// The one key of a subcommand.
     pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0, apart: Apart::None };
 
@@ -483,12 +493,33 @@ impl Keys {
             (self.last as usize + 1).min(request.len())
         };
         let count = if self.count == 0 { usize::MAX } else { self.counted(request).unwrap_or(0) };
-        let places = if self.apart == Apart::Streams { stream_keys(request) } else { self.first()..end };
+        let places = match self.apart {
+            Apart::Streams => stream_keys(request),
+            Apart::Migrate => migrated_keys(request),
+            _ => self.first()..end,
+        };
         let run = places.step_by(self.step()).take(count);
         let apart = self.apart.index(request);
         let (before, behind) = if self.apart == Apart::First { (apart, None) } else { (None, apart) };
         before.into_iter().chain(run).chain(behind)
     }
+}
+
+/// The keys of MIGRATE; none where one is named in both places, which it refuses. A password may be the word KEYS.
+fn migrated_keys(request: Request) -> Range<usize> {
+    let mut at = 6;
+    while at < request.len() {
+        if request.is(at, "keys") {
+            let is_right = request.arg(3).is_empty();
+            return if is_right { at + 1..request.len() } else { 0..0 };
+        }
+        at += match () {
+            () if request.is(at, "auth") => 2,
+            () if request.is(at, "auth2") => 3,
+            () => 1,
+        };
+    }
+    3..request.len().min(4)
 }
 
 /// The keys of XREAD and XREADGROUP; none where the options in front of them or their number are wrong. A group or a

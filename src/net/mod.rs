@@ -32,7 +32,7 @@ mod watchdog;
 pub use bell::Bell;
 pub use listener::{Listener, ListenerKind};
 pub use notify::{Notify, note_woken, step_back};
-pub use outside::{next_from_outside, rung_outside};
+pub use outside::{next_from_outside, on_thread, rung_outside};
 pub use ring::{Ring, available};
 pub use sockets::Sockets;
 pub use timers::{Sleep, sleep};
@@ -42,7 +42,7 @@ pub use watchdog::watch_over;
 use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// A connection, as the server sees it.
@@ -155,6 +155,8 @@ impl Transport {
 
     /// Runs the transport for as long as the executor does.
     pub async fn drive(self, host: Rc<dyn Host>) {
+        let (bells, me) = self.bell();
+        outside::here_is(bells, me);
         match self {
             Transport::Ring(ring) => ring.drive(host).await,
             Transport::Sockets(sockets) => sockets.drive(host).await,
@@ -166,10 +168,7 @@ impl Transport {
     /// # Errors
     /// Where no thread can be had.
     pub async fn beside<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> io::Result<R> {
-        let (bells, me) = match self {
-            Transport::Ring(ring) => ring.bell(),
-            Transport::Sockets(sockets) => sockets.bell(),
-        };
+        let (bells, me) = self.bell();
         let (sender, receiver) = mpsc::channel();
         outside::beside(Box::new(move || {
             // Where nobody waits any more the process ends.
@@ -177,6 +176,13 @@ impl Transport {
             bells[me].ring_from_outside();
         }))?;
         next_from_outside(&receiver).await.ok_or_else(|| io::Error::other("the thread has ended"))
+    }
+
+    fn bell(&self) -> (Arc<[Bell]>, usize) {
+        match self {
+            Transport::Ring(ring) => ring.bell(),
+            Transport::Sockets(sockets) => sockets.bell(),
+        }
     }
 
     pub fn name(&self) -> &'static str {

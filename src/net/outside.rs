@@ -3,18 +3,24 @@
 //!
 //! [`Bell::ring_from_outside`]: super::Bell::ring_from_outside
 
+use super::bell::Bell;
 use super::notify::note_woken;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 thread_local! {
     static WAITING: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+    /// The bells, and which of them is this executor's.
+    static BELL: RefCell<Option<(Arc<[Bell]>, usize)>> = const { RefCell::new(None) };
     static RUNG: Cell<u64> = const { Cell::new(0) };
 }
+
+/// Of a thread of its own: there may be many.
+const STACK_BYTES: usize = 256 << 10;
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -30,6 +36,28 @@ pub(super) fn beside(work: Work) -> io::Result<()> {
     }
     let sent = worker.as_ref().is_some_and(|worker| worker.send(work).is_ok());
     if sent { Ok(()) } else { Err(io::Error::other("the thread has ended")) }
+}
+
+/// Which bell the threads ring that this executor waits for.
+pub(super) fn here_is(bells: Arc<[Bell]>, me: usize) {
+    BELL.set(Some((bells, me)));
+}
+
+/// Runs something that may block for long, on a thread of its own: nobody else waits for that.
+///
+/// # Errors
+/// Where no thread can be had.
+pub async fn on_thread<R: Send + 'static>(name: &str, work: impl FnOnce() -> R + Send + 'static) -> io::Result<R> {
+    let bell = BELL.with_borrow(Clone::clone);
+    let (bells, me) = bell.ok_or_else(|| io::Error::other("nothing would hear of its end"))?;
+    let (sender, receiver) = mpsc::channel();
+    let run = move || {
+        // Where nobody waits any more the process ends.
+        let _ = sender.send(work());
+        bells[me].ring_from_outside();
+    };
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(run)?;
+    next_from_outside(&receiver).await.ok_or_else(|| io::Error::other("the thread has ended"))
 }
 
 /// Some thread has rung: all who wait for one look.

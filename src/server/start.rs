@@ -4,7 +4,7 @@ use super::client::ClientRef;
 use super::client::replies::Answer;
 use super::kept::rewriting;
 use super::kept::saving;
-use super::replication::minding;
+use super::replication::{minding, target};
 use super::rows;
 use super::run::script;
 use super::run::turn::log_slow;
@@ -76,6 +76,7 @@ async fn look_after_files(server: Rc<Server>) {
     loop {
         sleep(Duration::from_secs(1)).await;
         saving::look(&server).await;
+        target::let_go_of_idle();
         rewriting::look(&server).await;
         minding::look(&server).await;
     }

@@ -6,6 +6,8 @@
 
 #[path = "replication/breaks.rs"]
 mod breaks;
+#[path = "replication/migrate.rs"]
+mod migrate;
 #[path = "replication/primary.rs"]
 mod primary;
 #[path = "replication/protocol.rs"]

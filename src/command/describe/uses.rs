@@ -14,6 +14,8 @@ pub(super) const CHANGE: KeyUse = &["RW", "update"];
 pub(super) const READ_AND_CHANGE: KeyUse = &["RW", "access", "update"];
 pub(super) const ADD: KeyUse = &["RW", "insert"];
 pub(super) const TAKE: KeyUse = &["RW", "access", "delete"];
+/// The same, where the keys are not always found by their specification.
+pub(super) const TAKE_INCOMPLETE: KeyUse = &["RW", "access", "delete", "incomplete"];
 pub(super) const OVERWRITE: KeyUse = &["OW", "update"];
 pub(super) const CREATE: KeyUse = &["OW", "insert"];
 pub(super) const REMOVE: KeyUse = &["RM", "delete"];
@@ -80,6 +82,7 @@ pub(super) const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("lrem", &[DELETE_IN]),
     ("ltrim", &[DELETE_IN]),
     ("memory", &[LOOK]),
+    ("migrate", &[TAKE, TAKE_INCOMPLETE]),
     ("move", &[READ_AND_CHANGE]),
     ("mset", &[OVERWRITE]),
     ("msetnx", &[CREATE]),
@@ -92,6 +95,7 @@ pub(super) const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("rename", &[TAKE, OVERWRITE]),
     ("renamenx", &[TAKE, CREATE]),
     ("restore", &[OVERWRITE]),
+    ("restore-asking", &[OVERWRITE]),
     ("rpop", &[TAKE]),
     ("rpoplpush", &[TAKE, ADD]),
     ("rpush", &[ADD]),

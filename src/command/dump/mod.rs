@@ -21,7 +21,7 @@ pub use wall::Wall;
 pub use write::write;
 
 use super::deadlines::{Deadline, Expiry, Unit};
-use super::spec::flag::{DENY_OOM, OWN_DEADLINE, READ, WRITE};
+use super::spec::flag::{ASKING, DENY_OOM, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Ctx, Run};
 use crate::clock::{Clock, Now};
@@ -62,7 +62,57 @@ pub const ROWS: &[Row<Run>] = &[
         },
         Run::Key(restore),
     ),
+    // Without a cluster there is nothing that it could ask for.
+    Row::new(
+        Spec {
+            name: "restore-asking",
+            arity: -4,
+            flags: WRITE | DENY_OOM | OWN_DEADLINE | ASKING,
+            keys: Keys::ONE,
+            group: Group::Server,
+            since: "3.0.0",
+            complexity: "O(n log n) in the length of the value",
+            summary: "Is RESTORE, as nodes of a cluster send it.",
+            syntax: "key ttl:integer serialized-value:string [REPLACE] [ABSTTL] [IDLETIME seconds:integer] \
+                     [FREQ frequency:integer]",
+        },
+        Run::Key(restore),
+    )
+    .for_the_system(),
 ];
+
+/// A value on its way to another server.
+pub struct Parcel {
+    /// In milliseconds from now; 0 where it lives for ever.
+    pub ttl_ms: u64,
+    pub payload: Vec<u8>,
+}
+
+/// The key as RESTORE takes it, if it is there.
+pub fn parcel(ctx: &mut Ctx, bytes: &[u8]) -> Option<Parcel> {
+    let (key, wall, now) = (ctx.other_key(bytes), Wall::of(ctx), ctx.now);
+    let touch = ctx.reading();
+    let live = ctx.keyspace.find(ctx.db, key, now, touch)?;
+    // Others may have had the key for a while: what is left is left of what the clock says. (0 would be for ever.)
+    let late = now.max(ctx.clock.now()).ms;
+    let ttl_ms = match live.deadline_ms() {
+        Some(deadline_ms) if deadline_ms < late => return None,
+        Some(deadline_ms) => (deadline_ms - late).max(1),
+        None => 0,
+    };
+    let mut payload = Vec::new();
+    write(&mut payload, live.content(), wall);
+    payload::seal(&mut payload);
+    Some(Parcel { ttl_ms, payload })
+}
+
+/// Takes a key away that another server has now.
+pub fn hand_over(ctx: &mut Ctx, bytes: &[u8]) {
+    let key = ctx.other_key(bytes);
+    if ctx.keyspace.remove(ctx.db, key, ctx.now) {
+        ctx.commit_deletion(key);
+    }
+}
 
 fn dump(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));

@@ -4,6 +4,7 @@ use super::{Facts, Gathered, LRU_CLOCK_BITS, Value, human, replication};
 use crate::clock::{realtime_us, store_us};
 use crate::observe::{machine, memory};
 use crate::persist::Progress;
+use crate::server::replication::target;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 type TellSection = fn(&mut Facts, &Gathered);
@@ -289,6 +290,7 @@ fn tell_stats(told: &mut Facts, from: &Gathered) {
     told.field("pubsubshard_channels", total.shard_channels.len());
     told.field("latest_fork_usec", 0);
     told.field("total_forks", 0);
+    told.field("migrate_cached_sockets", target::cached());
     told.field("slave_expires_tracked_keys", 0);
     let [keys, items, prefixes] = total.tracked;
     told.field("tracking_total_keys", keys);

@@ -12,13 +12,16 @@
 //! | `payload.rs` | one snapshot for all who wait for one |
 //! | `sending.rs` | a snapshot on its way |
 //! | `minding.rs` | what is done from time to time |
+//! | `migrate.rs`, `target.rs` | single keys that move to another server; the connections to such |
 //! | `following.rs` | this server follows another one |
 //! | `waiting.rs` | WAIT, WAITAOF: how far replicas are |
 
 pub mod following;
+pub mod migrate;
 pub mod minding;
 mod payload;
 pub mod psync;
 mod sending;
+pub mod target;
 pub mod tools;
 pub mod waiting;

@@ -13,6 +13,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod migrate;
 mod modules;
 mod monitor;
 mod persistence;
@@ -61,6 +62,7 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         memory::ROWS,
         persistence::ROWS,
         replication::ROWS,
+        migrate::ROWS,
         slowlog::ROWS,
         monitor::ROWS,
         lolwut::ROWS,

@@ -20,6 +20,11 @@ enum Hidden {
         secret: usize,
         plain: usize,
     },
+    /// So many of the arguments that come next belong to MIGRATE's options; none behind KEYS does.
+    Migrate {
+        secret: usize,
+        is_over: bool,
+    },
     /// Whether the value that comes next is. The names stand at every second index from the first on.
     Directives {
         first: usize,
@@ -33,6 +38,7 @@ impl Hidden {
             Secrets::None => Hidden::From(usize::MAX),
             Secrets::From(first) => Hidden::From(first),
             Secrets::Hello => Hidden::Hello { secret: 0, plain: 2 },
+            Secrets::Migrate => Hidden::Migrate { secret: 0, is_over: false },
             Secrets::Directives(first) => Hidden::Directives { first, is_next: false },
         }
     }
@@ -53,6 +59,21 @@ impl Hidden {
                     *secret = 2;
                 } else if arg.eq_ignore_ascii_case(b"setname") {
                     *plain = 1;
+                }
+                false
+            }
+            Hidden::Migrate { secret, .. } if *secret > 0 => {
+                *secret -= 1;
+                true
+            }
+            Hidden::Migrate { secret, is_over } => {
+                if index >= 6 && !*is_over {
+                    *secret = match () {
+                        () if arg.eq_ignore_ascii_case(b"auth") => 1,
+                        () if arg.eq_ignore_ascii_case(b"auth2") => 2,
+                        () => 0,
+                    };
+                    *is_over = arg.eq_ignore_ascii_case(b"keys");
                 }
                 false
             }
@@ -127,6 +148,9 @@ mod tests {
             ("acl deluser bob", "acl deluser (redacted)"),
             ("acl getuser bob", "acl getuser (redacted)"),
             ("set requirepass x", "set requirepass x"),
+            ("migrate auth 1 auth 0 9 copy AUTH secret", "migrate auth 1 auth 0 9 copy AUTH (redacted)"),
+            ("migrate h 1 k 0 9 auth keys keys auth b", "migrate h 1 k 0 9 auth (redacted) keys auth b"),
+            ("migrate h 1 k 0 9 auth2 u p replace", "migrate h 1 k 0 9 auth2 (redacted) (redacted) replace"),
         ] {
             assert_eq!(shown(request), expected);
         }

@@ -68,8 +68,6 @@ const UNLIKE: &[(&str, &str)] = &[
     ("spublish", "without a cluster its channels are no keys"),
     ("ssubscribe", "without a cluster its channels are no keys"),
     ("sunsubscribe", "without a cluster its channels are no keys"),
-    ("migrate", "is not there yet"),
-    ("restore-asking", "is for nodes of a cluster"),
 ];
 
 /// The items of COMMAND by name, subcommands too, without these.
@@ -132,9 +130,7 @@ fn commands_are_documented_with_their_age_and_what_replaces_them() {
     }
     let ours = documented(&Server::start(Kind::Ember { shards: 1 }, &[]));
     for (name, theirs) in documented(&Server::start(Kind::Redis, &[])) {
-        if !["migrate", "restore-asking"].contains(&name.as_str()) {
-            assert_eq!(ours.get(&name), Some(&theirs), "{name}");
-        }
+        assert_eq!(ours.get(&name), Some(&theirs), "{name}");
     }
 }
 
@@ -160,7 +156,6 @@ const UNTOLD: &[&str] = &[
     "current_save_keys_total",
     "module_fork_in_progress",
     "module_fork_last_cow_size",
-    "migrate_cached_sockets",
     "active_defrag_hits",
     "active_defrag_misses",
     "active_defrag_key_hits",
