@@ -15,7 +15,7 @@
 //!  rdb         the codec of values, as DUMP and RESTORE have them
 //!  journal     what the shards have changed, as commands, brought into one order for whoever reads it
 //!  script      Lua scripts and functions: kept, called, what they ask for
-//!  net         sockets: a ring of our own, or glommio's; TLS
+//!  net         sockets: a ring of our own, glommio's, or epoll; TLS
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
 //!  lua         the machine that scripts run on, and its libraries
 //!  value       the types: packs and nodes of hashes, ...; numbers, globs: what they have in common

@@ -1,11 +1,11 @@
 //! `emberdb`: reads its configuration, starts one executor a shard, serves until it is told to stop.
 
 use emberdb::clock::{Clock, Sequence};
-use emberdb::config::{self, Config, Network, PinShards, Start};
-use emberdb::executor::{self, Kind, Queue, Shares, check_locked_memory};
+use emberdb::config::{self, Config, PinShards, Start};
+use emberdb::executor::{self, Queue, Shares};
 use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::tls::{Tls, reload};
-use emberdb::net::{Bell, Listener, Ring, Sockets, Transport, watch_over};
+use emberdb::net::{Bell, Chosen, Listener, choose, watch_over};
 use emberdb::observe::log;
 use emberdb::observe::memory::{self, Counting, Jemalloc};
 use emberdb::server::{
@@ -77,11 +77,7 @@ fn start(mut config: Config) -> Result<(), String> {
     let shards = if config.shards == 0 { cores.len().max(1) } else { config.shards };
     let table = Arc::new(table());
     let users = users_at_start(&config, &table)?;
-    executor::probe().map_err(|error| {
-        let remedy = executor::remedy(&error);
-        format!("io_uring, which EmberDB needs, is not available here: {error}; {remedy}")
-    })?;
-    check_locked_memory(shards)?;
+    let network = choose(config.network, shards)?;
     fit_clients(&mut config, shards)?;
     let serves_tls = config.tls.port > 0 || config.metrics_port > 0 && config.metrics_tls;
     let tls = if serves_tls { Some(Tls::new(&config.tls)) } else { None };
@@ -91,13 +87,13 @@ fn start(mut config: Config) -> Result<(), String> {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
             .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
     }
-    serve(config, shards, &cores, (listeners, tls), (table, users))
+    serve(config, (shards, network), &cores, (listeners, tls), (table, users))
 }
 
 /// Starts a thread for each shard and waits for them; they end with the process.
 fn serve(
     config: Config,
-    shards: usize,
+    (shards, network): (usize, Chosen),
     cores: &[core_affinity::CoreId],
     (listeners, tls): (Vec<Listener>, Option<Arc<Tls>>),
     (table, users): (Arc<Table>, KnownUsers),
@@ -124,8 +120,7 @@ fn serve(
         PinShards::Yes => !cores.is_empty(),
         PinShards::No => false,
     };
-    let on_ring = takes_ring(config.network)?;
-    if !on_ring {
+    if network == Chosen::Sockets {
         watch_over(bells.clone()).map_err(|error| format!("Can't watch over the shards: {error}"))?;
     }
     for (index, links) in links(shards).into_iter().enumerate() {
@@ -135,22 +130,18 @@ fn serve(
         let seed = fastrand::u64(..);
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
-            // The ring yields where it should; over glommio's sockets tasks have to be interrupted.
-            let (transport, preempt) = if on_ring {
-                let ring = Ring::new(index, bells);
-                let ring = ring.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
-                (Transport::Ring(ring), None)
-            } else {
-                (Transport::Sockets(Sockets::new(index, bells)), Some(PREEMPT))
-            };
+            let transport = network.open(index, bells);
+            let transport = transport.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
             let mut keyspace = Keyspace::new(config.databases, hasher);
             for (prefix, policy) in &*config.expiry_policies.lock() {
                 keyspace.set_policy(prefix.as_bytes(), Some(policy.clone()));
             }
             let clock = Clock::of_shard(shared.sequence.clone());
             let shard = Shard::new(index, keyspace, clock, shared, table.specs(), seed, config);
-            let network = transport.name();
+            let name = transport.name();
             let server = server::make(shard.clone(), global, table, transport.clone());
+            // Ring and epoll yield where they should; over glommio's sockets tasks have to be interrupted.
+            let preempt = (network == Chosen::Sockets).then_some(PREEMPT);
             let queue = Queue::new("serving", Shares::Always(1000), preempt);
             let serving = async move {
                 shard.start(links, transport);
@@ -164,14 +155,14 @@ fn serve(
                     memory::note_startup();
                     server::load_at_start(&server).await;
                     log::notice(format_args!(
-                        "Ready to accept connections: port {port}, {shards} shards, {network} network"
+                        "Ready to accept connections: port {port}, {shards} shards, {name} network"
                     ));
                 }
             };
             executor::spawn_into(queue, serving);
             std::future::pending::<()>().await;
         };
-        let thread = executor::start(Kind::Glommio, &format!("shard-{index}"), core, run);
+        let thread = executor::start(network.executor(), &format!("shard-{index}"), core, run);
         let thread = thread.map_err(|error| format!("Can't start shard {index}: {error}"))?;
         threads.push(thread);
     }
@@ -179,20 +170,6 @@ fn serve(
         thread.join().map_err(|error| format!("Shard {index}: {error}"))?;
     }
     Ok(())
-}
-
-/// Whether connections go over the ring, as the configuration and the kernel have it.
-fn takes_ring(network: Network) -> Result<bool, String> {
-    match network {
-        Network::Glommio => Ok(false),
-        Network::Auto => Ok(emberdb::net::available().is_ok()),
-        Network::Ring => emberdb::net::available().map(|()| true).map_err(|error| {
-            format!(
-                "network ring: this kernel does not give us the ring we need (Linux 6.1 or newer): {error}. With \
-                 network auto or glommio it works without"
-            )
-        }),
-    }
 }
 
 /// A panic in one task would end its executor while the others go on half alive: it ends the process.

@@ -72,10 +72,10 @@ pub fn check_locked_memory(shards: usize) -> Result<(), String> {
     if limit.rlim_cur >= needed {
         return Ok(());
     }
-    let fewer = if counted > 1 { ", or start fewer shards with --shards" } else { "" };
+    let fewer = if counted > 1 { ", start fewer shards with --shards" } else { "" };
     Err(format!(
         "io_uring needs {needed} bytes of lockable memory for {shards} shards, and the limit is {}: raise it (ulimit \
-         -l {}, or LimitMEMLOCK= in a systemd unit){fewer}",
+         -l {}, or LimitMEMLOCK= in a systemd unit){fewer}, or do without io_uring (network epoll)",
         limit.rlim_cur,
         needed / 1024
     ))
@@ -99,7 +99,8 @@ pub(super) fn start<F: Future<Output = ()> + 'static>(
 pub(super) fn explain(error: &impl Display) -> String {
     format!(
         "{error}. Rings need io_uring (Linux 5.8 or newer; not disabled by kernel.io_uring_disabled or a container's \
-         seccomp profile) and {LOCKED_BYTES_A_SHARD} bytes of lockable memory for each shard (ulimit -l)"
+         seccomp profile) and {LOCKED_BYTES_A_SHARD} bytes of lockable memory for each shard (ulimit -l). With network \
+         epoll it works without"
     )
 }
 

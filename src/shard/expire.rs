@@ -40,11 +40,11 @@ fn budget_shares(shard: &Shard) -> usize {
     (1000 * percent / (100 - percent.min(99))).clamp(1, 1000)
 }
 
-/// Starts the tasks: beside the transport's where it is a ring, which lets each task that is ready have its turn after
-/// its own and whose waiting a queue's shares would take for work; else in a queue of their own.
+/// Starts the tasks: beside the transport's where it is a ring or epoll, which lets each task that is ready have its turn
+/// after its own and whose waiting a queue's shares would take for work; else in a queue of their own.
 pub(super) fn start(shard: &Rc<Shard>, transport: &Transport) {
     let queue = match transport {
-        Transport::Ring(_) => Queue::current(),
+        Transport::Ring(_) | Transport::Epoll(_) => Queue::current(),
         Transport::Sockets(_) => {
             let shard = shard.clone();
             Queue::new("expiry", Shares::By(Box::new(move || budget_shares(&shard))), Some(PREEMPT))
