@@ -1,6 +1,6 @@
 //! EmberDB: a Redis-compatible, multi-threaded, shared-nothing in-memory store whose heart is expiry.
 //!
-//! One process; one glommio executor a core, pinned. Each executor is a *shard*: it owns a part of the keyspace
+//! One process; one executor a core, pinned. Each executor is a *shard*: it owns a part of the keyspace
 //! outright and serves connections. Nothing is locked; shards talk by messages.
 //!
 //! ```text
@@ -16,13 +16,13 @@
 //!  replicate   the link to a primary
 //!  journal     what the shards have changed, as commands, brought into one order for whoever reads it
 //!  script      Lua scripts and functions: kept, called, what they ask for
-//!  net         sockets: a ring of our own, or glommio's; TLS
+//!  net         sockets: a ring of our own, glommio's, or epoll; TLS
 //!  resp        parse in place, reply (RESP2/3), the vocabulary of errors
 //!  lua         the machine that scripts run on, and its libraries
 //!  value       the types: packs and nodes of hashes, ...; numbers, globs: what they have in common
 //!  table       hash tables with deadlines, for databases and large collections: block, directory, entry
 //!  observe     histograms of lag, calls of commands, counting allocator, log
-//!  clock (and the sequence of transactions), config
+//!  clock (and the sequence of transactions), config; executor: what runs a shard's tasks
 //!
 //!  measure     apart from these: a client, tables and plots for programs that measure servers
 //! ```
@@ -49,6 +49,7 @@
 //! - what the journal is told of a command: the command itself; where that would do something else elsewhere or later,
 //!   its handler says what (`command/propagate.rs`)
 //! - who reads all changes, in one order: a reader of `journal/feed.rs`; what becomes of them on the disk: `persist/aof/log.rs`
+//! - where connections' bytes come from: `net/`, a transport; what runs tasks: `executor/`
 //! - who may connect under TLS, and with what: `net/tls/`; what is said of it: `config/tls.rs`
 //! - how keys are kept: `table/block/` (slots and their heap), `table.rs` (directory), `entry.rs` (bytes of one key)
 //! - how a collection is kept: its file in `value/`, packed in its key's entry while it is small
@@ -61,6 +62,7 @@ pub mod acl;
 pub mod clock;
 pub mod command;
 pub mod config;
+pub mod executor;
 pub mod expiry;
 pub mod journal;
 pub mod keyspace;

@@ -1,25 +1,23 @@
 //! `emberdb`: reads its configuration, starts one executor a shard, serves until it is told to stop.
 
 use emberdb::clock::{Clock, Sequence};
-use emberdb::config::{self, Config, Network, PinShards, Start, summary};
+use emberdb::config::{self, Config, PinShards, Start, summary};
+use emberdb::executor::{self, Queue, Shares};
 use emberdb::keyspace::{Hasher, Keyspace};
 use emberdb::net::tls::{Tls, reload};
-use emberdb::net::{Bell, Listener, Ring, Sockets, Transport, watch_over};
+use emberdb::net::{Bell, Chosen, Listener, choose, watch_over};
 use emberdb::observe::memory::{self, Counting, Jemalloc};
 use emberdb::observe::{log, supervisor};
 use emberdb::server::{
     self, Global, KnownUsers, Table, listen, make_room_for, pages, table, users_at_start, watch_signals,
 };
 use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, links};
-use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::Write;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
 #[path = "main/check.rs"]
 mod check;
@@ -34,15 +32,6 @@ static ALLOCATOR: Counting<Jemalloc> = Counting(Jemalloc);
 #[allow(non_upper_case_globals)]
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0\0";
-
-/// Memory that each executor's rings lock. glommio takes about 512 KiB with these settings, and asks for as much of
-/// everybody.
-const LOCKED_BYTES_A_SHARD: u64 = 512 * 1024;
-const IO_MEMORY_BYTES: usize = 64 * 1024;
-const RING_DEPTH: usize = 128;
-/// When glommio interrupts what has no queue with a preemption timer of its own: never. An executor that is to be
-/// preempted when it looks for tasks believes that there are none, and sleeps (see `net::sockets`).
-const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -109,8 +98,7 @@ fn start(mut config: Config) -> Result<(), String> {
     let shards = shards_of(&config, &cores);
     let table = Arc::new(table());
     let users = users_at_start(&config, &table)?;
-    check_io_uring()?;
-    check_locked_memory(shards)?;
+    let network = choose(config.network, shards)?;
     fit_clients(&mut config, shards)?;
     let serves_tls = config.tls.port > 0 || config.metrics_port > 0 && config.metrics_tls;
     let tls = if serves_tls { Some(Tls::new(&config.tls)) } else { None };
@@ -121,7 +109,7 @@ fn start(mut config: Config) -> Result<(), String> {
             .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
     }
     keep_others_out();
-    serve(config, shards, &cores, (listeners, tls), (table, users))
+    serve(config, (shards, network), &cores, (listeners, tls), (table, users))
 }
 
 fn shards_of(config: &Config, cores: &[core_affinity::CoreId]) -> usize {
@@ -131,7 +119,7 @@ fn shards_of(config: &Config, cores: &[core_affinity::CoreId]) -> usize {
 /// Starts a thread for each shard and waits for them; they end with the process.
 fn serve(
     config: Config,
-    shards: usize,
+    (shards, network): (usize, Chosen),
     cores: &[core_affinity::CoreId],
     (listeners, tls): (Vec<Listener>, Option<Arc<Tls>>),
     (table, users): (Arc<Table>, KnownUsers),
@@ -162,92 +150,59 @@ fn serve(
         PinShards::Yes => !cores.is_empty(),
         PinShards::No => false,
     };
-    let on_ring = takes_ring(config.network)?;
-    if !on_ring {
+    if network == Chosen::Sockets {
         watch_over(bells.clone()).map_err(|error| format!("Can't watch over the shards: {error}"))?;
     }
     for (index, links) in links(shards).into_iter().enumerate() {
-        let placement = if pinned { Placement::Fixed(cores[index % cores.len()].id) } else { Placement::Unbound };
+        let core = pinned.then(|| cores[index % cores.len()].id);
         let (hasher, global, table, bells) = (hasher.clone(), global.clone(), table.clone(), bells.clone());
         let (config, shared) = (config.clone(), shared.clone());
         let seed = fastrand::u64(..);
         let first = if index == 0 { first.take() } else { None };
         let run = move || async move {
-            // The ring yields where it should; over glommio's sockets tasks have to be interrupted.
-            let (transport, latency) = if on_ring {
-                let ring = Ring::new(index, bells);
-                let ring = ring.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
-                (Transport::Ring(ring), Latency::NotImportant)
-            } else {
-                (Transport::Sockets(Sockets::new(index, bells)), Latency::Matters(PREEMPT))
-            };
+            let transport = network.open(index, bells);
+            let transport = transport.unwrap_or_else(|error| panic!("no network for shard {index}: {error}"));
             let mut keyspace = Keyspace::new(config.databases, hasher);
             for (prefix, policy) in &*config.expiry_policies.lock() {
                 keyspace.set_policy(prefix.as_bytes(), Some(policy.clone()));
             }
             let clock = Clock::of_shard(shared.sequence.clone());
             let shard = Shard::new(index, keyspace, clock, shared, table.specs(), seed, config);
-            let network = transport.name();
+            let name = transport.name();
             let server = server::make(shard.clone(), global, table, transport.clone());
-            let queue = glommio::executor().create_task_queue(Shares::Static(1000), latency, "serving");
+            // Ring and epoll yield where they should; over glommio's sockets tasks have to be interrupted.
+            let preempt = (network == Chosen::Sockets).then_some(PREEMPT);
+            let queue = Queue::new("serving", Shares::Always(1000), preempt);
             let serving = async move {
                 shard.start(links, transport);
                 server::start(&server);
                 if let Some((accepted, signals, questions)) = first {
                     watch_signals(&server, signals);
-                    glommio::spawn_local(pages::answer(server.clone(), questions)).detach();
+                    executor::spawn(pages::answer(server.clone(), questions));
                     // Nobody is served until all shards are there: what is used before that says little.
                     server.shard.call_all(|_| ()).await;
                     listen::start(&server, accepted);
                     memory::note_startup();
                     server::load_at_start(&server).await;
                     server::follow_at_start(&server).await;
-                    log::notice(format_args!("{}", summary(&server.shard.config(), shards, network)));
+                    log::notice(format_args!("{}", summary(&server.shard.config(), shards, network.name())));
                     supervisor::ready("Ready to accept connections");
                     log::notice(format_args!(
-                        "Ready to accept connections: port {port}, {shards} shards, {network} network"
+                        "Ready to accept connections: port {port}, {shards} shards, {name} network"
                     ));
                 }
-                std::future::pending::<()>().await;
             };
-            let task = glommio::spawn_local_into(serving, queue).expect("the queue was made just now");
-            task.await;
+            executor::spawn_into(queue, serving);
+            std::future::pending::<()>().await;
         };
-        let thread = LocalExecutorBuilder::new(placement)
-            .name(&format!("shard-{index}"))
-            .io_memory(IO_MEMORY_BYTES)
-            .ring_depth(RING_DEPTH)
-            .preempt_timer(NEVER)
-            .spawn(run)
-            .map_err(|error| no_executor(index, &error.to_string()))?;
+        let thread = executor::start(network.executor(), &format!("shard-{index}"), core, run);
+        let thread = thread.map_err(|error| format!("Can't start shard {index}: {error}"))?;
         threads.push(thread);
     }
     for (index, thread) in threads.into_iter().enumerate() {
-        thread.join().map_err(|error| no_executor(index, &error.to_string()))?;
+        thread.join().map_err(|error| format!("Shard {index}: {error}"))?;
     }
     Ok(())
-}
-
-/// Whether connections go over the ring, as the configuration and the kernel have it.
-fn takes_ring(network: Network) -> Result<bool, String> {
-    match network {
-        Network::Glommio => Ok(false),
-        Network::Auto => Ok(emberdb::net::available().is_ok()),
-        Network::Ring => emberdb::net::available().map(|()| true).map_err(|error| {
-            format!(
-                "network ring: this kernel does not give us the ring we need (Linux 6.1 or newer): {error}. With \
-                 network auto or glommio it works without"
-            )
-        }),
-    }
-}
-
-fn no_executor(shard: usize, error: &str) -> String {
-    format!(
-        "Can't start shard {shard}: {error}. EmberDB needs io_uring (Linux 5.8 or newer; not disabled by \
-         kernel.io_uring_disabled or a container's seccomp profile) and {LOCKED_BYTES_A_SHARD} bytes of lockable \
-         memory for each shard (ulimit -l)"
-    )
 }
 
 /// A panic in one task would end its executor while the others go on half alive: it ends the process.
@@ -277,49 +232,6 @@ fn refuse_huge_pages() {
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
-/// Makes a ring and gives it back: glommio panics where that does not work.
-fn check_io_uring() -> Result<(), String> {
-    /// `sizeof(struct io_uring_params)`.
-    const PARAMS_BYTES: usize = 120;
-    let mut params = [0u32; PARAMS_BYTES / size_of::<u32>()];
-    // SAFETY: valid parameters of the size that the kernel reads and writes.
-    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
-    if fd >= 0 {
-        // SAFETY: the ring was made just now and nobody else knows of it.
-        drop(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
-        return Ok(());
-    }
-    let error = std::io::Error::last_os_error();
-    let remedy = match error.raw_os_error() {
-        Some(libc::ENOSYS) => "use Linux 5.8 or newer, or allow io_uring in the container's seccomp profile",
-        Some(libc::EPERM) => {
-            "allow it with sysctl kernel.io_uring_disabled=0, or in the container's seccomp profile (Docker: \
-             --security-opt seccomp=...)"
-        }
-        Some(libc::ENOMEM) => "raise the limit of lockable memory (ulimit -l, or LimitMEMLOCK= in a systemd unit)",
-        _ => return Err(format!("io_uring, which EmberDB needs, does not work: {error}")),
-    };
-    Err(format!("io_uring, which EmberDB needs, is not available here: {error}; {remedy}"))
-}
-
-fn check_locked_memory(shards: usize) -> Result<(), String> {
-    let limit = limit(libc::RLIMIT_MEMLOCK);
-    // SAFETY: no arguments, no memory touched.
-    let root = unsafe { libc::geteuid() } == 0;
-    let counted = if root { 1 } else { shards };
-    let needed = counted as u64 * LOCKED_BYTES_A_SHARD;
-    if limit.rlim_cur >= needed {
-        return Ok(());
-    }
-    let fewer = if counted > 1 { ", or start fewer shards with --shards" } else { "" };
-    Err(format!(
-        "io_uring needs {needed} bytes of lockable memory for {shards} shards, and the limit is {}: raise it (ulimit \
-         -l {}, or LimitMEMLOCK= in a systemd unit){fewer}",
-        limit.rlim_cur,
-        needed / 1024
-    ))
-}
-
 /// No more clients than there are open files for.
 fn fit_clients(config: &mut Config, shards: usize) -> Result<(), String> {
     let wanted = config.maxclients;
@@ -337,13 +249,6 @@ fn fit_clients(config: &mut Config, shards: usize) -> Result<(), String> {
             Ok(())
         }
     }
-}
-
-fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid place to write to.
-    unsafe { libc::getrlimit(resource, &mut limit) };
-    limit
 }
 
 /// A thread that sends signals to the first shard, whose bell rings for each.

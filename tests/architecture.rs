@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Lowest first. Rooms on one floor do not import each other.
 const FLOORS: &[&[&str]] = &[
-    &["clock", "config", "lua"],
+    &["clock", "config", "executor", "lua"],
     &["observe"],
     &["table"],
     &["value"],
@@ -33,6 +33,8 @@ const APART: &str = "measure";
 const OF_THE_REACTOR: &[&str] = &["glommio::timer", "glommio::net", "glommio::io", "spawn_blocking"];
 /// The one file that may use it.
 const ON_THE_REACTOR: &str = "net/sockets.rs";
+/// The room that may name glommio beside it: everything else must run on the other executor, too.
+const OF_EXECUTORS: &str = "executor";
 /// Folders whose `mod.rs` has no table yet: these may only become fewer.
 const WITHOUT_TABLE: &[&str] = &[
     "command/dump",
@@ -179,6 +181,20 @@ fn only_the_sockets_wait_for_the_reactor() {
         for (number, line) in text.lines().enumerate() {
             let used = OF_THE_REACTOR.iter().find(|used| line.contains(*used));
             assert!(used.is_none(), "{}:{}: {}", path.display(), number + 1, used.unwrap_or(&""));
+        }
+    }
+}
+
+#[test]
+fn executors_are_named_in_one_room() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    sources(&src, &mut paths);
+    for path in paths.iter().filter(|path| room(path, &src) != OF_EXECUTORS && !path.ends_with(ON_THE_REACTOR)) {
+        let text = fs::read_to_string(path).expect("a source is readable");
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            let named = ["glommio::", "async_task::"].iter().find(|named| line.contains(*named));
+            assert!(named.is_none(), "{}:{}: {}", path.display(), number + 1, named.unwrap_or(&""));
         }
     }
 }

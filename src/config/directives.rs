@@ -190,7 +190,8 @@ const OWN: &[Directive] = &[
         default: "auto",
         kind: Kind::Choice(Network::NAMES),
         mutable: false,
-        help: "sockets: a ring of our own (Linux 6.1 or newer), glommio's, or the ring where it is to be had",
+        help: "sockets: a ring of our own (Linux 6.1 or newer), glommio's (5.8), epoll (3.15, no io_uring), or the first of \
+               these that is to be had",
         field: field!(network),
     },
     Directive {
@@ -199,7 +200,7 @@ const OWN: &[Directive] = &[
         default: "0",
         kind: Kind::Integer { min: 0, max: 1000, unit: "us" },
         mutable: true,
-        help: "how long a shard's ring looks for something to come before it sleeps: latency for CPU",
+        help: "how long a shard looks for something to come before it sleeps (not over glommio's sockets): latency for CPU",
         field: field!(spin_us),
     },
     Directive {

@@ -153,15 +153,16 @@ impl Setting for FileMode {
 /// How connections and shards are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// The ring, where the kernel has what it takes.
+    /// The ring, where the kernel has what it takes; glommio, where it has less; epoll, where there is no io_uring.
     Auto,
     Ring,
     Glommio,
+    Epoll,
 }
 
 impl Choice for Network {
-    const NAMES: &'static [&'static str] = &["auto", "ring", "glommio"];
-    const ALL: &'static [Network] = &[Network::Auto, Network::Ring, Network::Glommio];
+    const NAMES: &'static [&'static str] = &["auto", "ring", "glommio", "epoll"];
+    const ALL: &'static [Network] = &[Network::Auto, Network::Ring, Network::Glommio, Network::Epoll];
 }
 
 /// Whom the process tells that it is ready.

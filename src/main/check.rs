@@ -1,8 +1,9 @@
 //! `--check`: what would become of a start with this configuration, without one. It opens no port and writes nothing, so that
 //! it may be asked beside a server that runs.
 
-use super::{check_io_uring, check_locked_memory, shards_of, takes_ring};
+use super::shards_of;
 use emberdb::config::{Config, summary};
+use emberdb::net::choose;
 use emberdb::net::tls::Tls;
 use emberdb::server::{table, users_at_start};
 use rustix::fs::{Access, access};
@@ -25,9 +26,7 @@ pub fn run(config: Config) -> Result<String, String> {
         Tls::new(&config.tls).map_err(|error| format!("Failed to configure TLS: {error}"))?;
     }
     let shards = shards_of(&config, &core_affinity::get_core_ids().unwrap_or_default());
-    check_io_uring()?;
-    check_locked_memory(shards)?;
-    let network = if takes_ring(config.network)? { "ring" } else { "glommio" };
+    let network = choose(config.network, shards)?.name();
     let mut text = format!("The configuration is valid.\nlisten: {}\n", listeners(&config));
     text.push_str(&summary(&config, shards, network).replace("; ", "\n"));
     let idle = config.without_effect();

@@ -15,6 +15,8 @@ pub struct Bell {
     ring: AtomicI32,
     /// An eventfd, to which any thread can write, and which the shard always reads.
     event: OwnedFd,
+    /// It was written to by others than shards that leave mail.
+    from_outside: AtomicBool,
     /// The shard's thread, as the system knows it; 0 before it beats.
     thread: AtomicI32,
     beats: AtomicU64,
@@ -37,8 +39,9 @@ impl Bell {
         }
         // SAFETY: open and ours.
         let event = unsafe { OwnedFd::from_raw_fd(fd) };
-        let (waits, ring) = (AtomicBool::new(false), AtomicI32::new(0));
-        Ok(Bell { waits, ring, event, thread: AtomicI32::new(0), beats: AtomicU64::new(0) })
+        let (waits, from_outside) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (ring, thread, beats) = (AtomicI32::new(0), AtomicI32::new(0), AtomicU64::new(0));
+        Ok(Bell { waits, ring, event, from_outside, thread, beats })
     }
 
     /// Other rings may ring this one.
@@ -91,6 +94,21 @@ impl Bell {
     /// Rings from any thread, with a system call. What can go wrong (it was written to 2^64 - 2 times) wakes the shard
     /// all the same.
     pub fn ring_from_outside(&self) {
+        self.from_outside.store(true, Ordering::Release);
+        self.write();
+    }
+
+    /// The same where mail was left, which the shard looks for whoever has rung.
+    pub(super) fn ring_for_mail(&self) {
+        self.write();
+    }
+
+    /// Whether [`Bell::ring_from_outside`] was called since the last time.
+    pub(super) fn was_rung_from_outside(&self) -> bool {
+        self.from_outside.swap(false, Ordering::Acquire)
+    }
+
+    fn write(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: eight bytes to read; the descriptor is open as long as the bell.
         unsafe { libc::write(self.event(), one.as_ptr().cast(), one.len()) };

@@ -1,4 +1,4 @@
-//! Bytes to and from connections: the boundary between sockets and what the server makes of them, with two
+//! Bytes to and from connections: the boundary between sockets and what the server makes of them, with three
 //! implementations.
 //!
 //! ```text
@@ -6,8 +6,11 @@
 //!    ^ received, sent, ended          | open, mark, set_reading, shut
 //!    |                                v
 //!  Transport ── Ring     an io_uring of our own inside the executor; the default (Linux 6.1 or newer)
-//!            └─ Sockets  glommio's sockets; any kernel that glommio runs on
+//!            ├─ Sockets  glommio's sockets; any kernel that glommio runs on
+//!            └─ Epoll    where there is no io_uring; Linux 3.15 or newer (timers on CLOCK_BOOTTIME)
 //! ```
+//!
+//! `choice.rs` says which it is.
 //!
 //! A transport calls a line from its own turn, one line at a time, and never while it is being called by one: a line
 //! may call back. What lines want to send is collected, and leaves at the end of the turn.
@@ -16,8 +19,11 @@
 //!
 //! `http.rs` is apart: pages for those who watch over the server, on a thread of their own.
 
+mod alarm;
 mod bell;
 mod buffers;
+mod choice;
+mod epoll;
 pub mod http;
 mod listener;
 mod notify;
@@ -30,10 +36,12 @@ mod turns;
 mod watchdog;
 
 pub use bell::Bell;
+pub use choice::{Chosen, choose};
+pub use epoll::Epoll;
 pub use listener::{Listener, ListenerKind};
 pub use notify::{Notify, note_woken, step_back};
 pub use outside::{next_from_outside, on_thread, rung_outside};
-pub use ring::{Ring, available};
+pub use ring::Ring;
 pub use sockets::Sockets;
 pub use timers::{Sleep, sleep};
 pub use turns::Turns;
@@ -90,6 +98,7 @@ pub struct LineId {
 pub enum Transport {
     Ring(Rc<Ring>),
     Sockets(Rc<Sockets>),
+    Epoll(Rc<Epoll>),
 }
 
 impl Transport {
@@ -98,6 +107,7 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.open(fd),
             Transport::Sockets(sockets) => sockets.open(fd),
+            Transport::Epoll(epoll) => epoll.open(fd),
         }
     }
 
@@ -106,6 +116,7 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.start(id, line),
             Transport::Sockets(sockets) => sockets.start(id, line),
+            Transport::Epoll(epoll) => epoll.start(id, line),
         }
     }
 
@@ -115,6 +126,7 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.mark(id),
             Transport::Sockets(sockets) => sockets.mark(id),
+            Transport::Epoll(epoll) => epoll.mark(id),
         }
     }
 
@@ -125,6 +137,7 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.set_reading(id, reading),
             Transport::Sockets(sockets) => sockets.set_reading(id, reading),
+            Transport::Epoll(epoll) => epoll.set_reading(id, reading),
         }
     }
 
@@ -133,6 +146,7 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.shut(id),
             Transport::Sockets(sockets) => sockets.shut(id),
+            Transport::Epoll(epoll) => epoll.shut(id),
         }
     }
 
@@ -141,15 +155,17 @@ impl Transport {
     pub fn kick(&self) {
         match self {
             // Each of its turns sends what there is, and looks for what has come, before it waits.
-            Transport::Ring(_) => {}
+            Transport::Ring(_) | Transport::Epoll(_) => {}
             Transport::Sockets(sockets) => sockets.kick(),
         }
     }
 
-    /// How long the ring looks for something to come before it waits. (glommio's sockets wait at once.)
+    /// How long it looks for something to come before it waits. (glommio's sockets wait at once.)
     pub fn set_spin(&self, spin: Duration) {
-        if let Transport::Ring(ring) = self {
-            ring.set_spin(spin);
+        match self {
+            Transport::Ring(ring) => ring.set_spin(spin),
+            Transport::Sockets(_) => {}
+            Transport::Epoll(epoll) => epoll.set_spin(spin),
         }
     }
 
@@ -160,6 +176,7 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.drive(host).await,
             Transport::Sockets(sockets) => sockets.drive(host).await,
+            Transport::Epoll(epoll) => epoll.drive(host).await,
         }
     }
 
@@ -182,6 +199,7 @@ impl Transport {
         match self {
             Transport::Ring(ring) => ring.bell(),
             Transport::Sockets(sockets) => sockets.bell(),
+            Transport::Epoll(epoll) => epoll.bell(),
         }
     }
 
@@ -189,6 +207,7 @@ impl Transport {
         match self {
             Transport::Ring(_) => "ring",
             Transport::Sockets(_) => "glommio",
+            Transport::Epoll(_) => "epoll",
         }
     }
 }
@@ -198,6 +217,13 @@ fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the slice is valid for reading; a descriptor that is closed already is an error, not a fault.
     let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Reads what the socket has at once; nothing where the other side says no more.
+fn receive_now(fd: RawFd, into: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the slice is valid for writing; a descriptor that is closed already is an error, not a fault.
+    let received = unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+    if received < 0 { Err(io::Error::last_os_error()) } else { Ok(received as usize) }
 }
 
 /// Says a line's last words, if it has any and the socket takes them.

@@ -1,5 +1,6 @@
 //! A wake-up between tasks of one executor. One that comes while nobody waits is kept for the next who does.
 
+use crate::executor::yield_now;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::task::{Poll, Waker};
@@ -17,7 +18,7 @@ pub fn note_woken() {
 /// Lets whatever else waits go first.
 pub async fn step_back() {
     note_woken();
-    glommio::executor().yield_task_queue_now().await;
+    yield_now().await;
 }
 
 pub(super) fn take_woken() -> bool {

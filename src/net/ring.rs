@@ -16,6 +16,7 @@ use super::notify::{is_woken, take_woken};
 use super::timers::Timers;
 use super::{Bell, Host, Line, LineId, outside};
 use crate::clock::store_us;
+use crate::executor::yield_now;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -284,7 +285,7 @@ impl Ring {
         loop {
             if woken || rested || turns >= TURNS_A_YIELD {
                 turns = 0;
-                glommio::executor().yield_task_queue_now().await;
+                yield_now().await;
             }
             if rested || host.now_us().saturating_sub(self.looked_at_us.get()) >= LOOK_US {
                 self.looked_at_us.set(host.now_us());

@@ -18,6 +18,7 @@ use super::wire::connection::{self, advance};
 use crate::clock::Now;
 use crate::command;
 use crate::command::spec::Row;
+use crate::executor;
 use crate::journal::Record;
 use crate::keyspace::{Invalidated, Notice};
 use crate::net::{Transport, sleep};
@@ -58,16 +59,16 @@ pub fn make(shard: Rc<Shard>, global: Arc<Global>, table: Arc<Table>, transport:
 
 /// Starts the tasks that are not about one connection.
 pub fn start(server: &Rc<Server>) {
-    glommio::spawn_local(connection::resume_paused(server.clone())).detach();
-    glommio::spawn_local(connection::look_after(server.clone())).detach();
-    glommio::spawn_local(connection::resume_unread(server.clone())).detach();
-    glommio::spawn_local(connection::look_at_held(server.clone())).detach();
-    glommio::spawn_local(connection::look_at_slowed(server.clone())).detach();
-    glommio::spawn_local(client_eviction::keep_below(server.clone())).detach();
-    glommio::spawn_local(connection::follow_disk(server.clone())).detach();
-    glommio::spawn_local(connection::follow_late(server.clone())).detach();
+    executor::spawn(connection::resume_paused(server.clone()));
+    executor::spawn(connection::look_after(server.clone()));
+    executor::spawn(connection::resume_unread(server.clone()));
+    executor::spawn(connection::look_at_held(server.clone()));
+    executor::spawn(connection::look_at_slowed(server.clone()));
+    executor::spawn(client_eviction::keep_below(server.clone()));
+    executor::spawn(connection::follow_disk(server.clone()));
+    executor::spawn(connection::follow_late(server.clone()));
     if server.shard.id == 0 {
-        glommio::spawn_local(look_after_files(server.clone())).detach();
+        executor::spawn(look_after_files(server.clone()));
     }
 }
 

@@ -7,6 +7,7 @@ use super::replication::waiting::{go_on, let_catch_up};
 use super::state::Server;
 use super::told::output::settle;
 use crate::config::ShutdownFlags;
+use crate::executor;
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, supervisor};
 use crate::resp::Result;
@@ -23,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Waits on the first shard for what the signal thread sends.
 pub fn watch_signals(server: &Rc<Server>, signals: Receiver<i32>) {
     let server = server.clone();
-    glommio::spawn_local(async move {
+    executor::spawn(async move {
         while let Some(signal) = next_from_outside(&signals).await {
             log::warning(format_args!("Received {}, scheduling shutdown...", name(signal)));
             let config = server.shard.config();
@@ -37,8 +38,7 @@ pub fn watch_signals(server: &Rc<Server>, signals: Receiver<i32>) {
             }
             go_on(&server).await;
         }
-    })
-    .detach();
+    });
 }
 
 fn name(signal: i32) -> &'static str {

@@ -2,6 +2,7 @@
 
 use super::Shard;
 use super::message::{AnyResult, CallFuture, Message, Work};
+use crate::executor;
 use crate::net::Notify;
 use std::cell::RefCell;
 use std::future::Future;
@@ -120,11 +121,10 @@ pub(super) fn answer(shard: &Rc<Shard>, call: u64, origin: usize, work: Work) {
         }
         Work::Later(work) => {
             let shard = shard.clone();
-            glommio::spawn_local(async move {
+            executor::spawn(async move {
                 let result = work(shard.clone()).await;
                 deliver(&shard, result);
-            })
-            .detach();
+            });
         }
     }
 }

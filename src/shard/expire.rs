@@ -6,12 +6,12 @@ use super::pace::PREEMPT;
 use super::transactions::HELD_FOR;
 use crate::clock::{store_us, thread_cpu_ns};
 use crate::config::Config;
+use crate::executor::{Queue, Shares, spawn_into};
 use crate::expiry::{Form, Outcome, Settings};
 use crate::keyspace::NEVER_MS;
 use crate::net::{Transport, sleep, step_back};
 use crate::observe::Event;
 use futures_lite::future::or;
-use glommio::{Latency, Shares, SharesManager};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -35,29 +35,23 @@ pub(super) fn settings(config: &Config) -> Settings {
 }
 
 /// Shares against the 1,000 of serving, so that under load the queue gets the budget's part of the time.
-struct BudgetShares(Rc<Shard>);
-
-impl SharesManager for BudgetShares {
-    fn shares(&self) -> usize {
-        let percent = self.0.settings().cpu_percent as usize;
-        (1000 * percent / (100 - percent.min(99))).clamp(1, 1000)
-    }
+fn budget_shares(shard: &Shard) -> usize {
+    let percent = shard.settings().cpu_percent as usize;
+    (1000 * percent / (100 - percent.min(99))).clamp(1, 1000)
 }
 
-/// Starts the tasks: beside the transport's where it is a ring, which lets each task that is ready have its turn after
-/// its own and whose waiting a queue's shares would take for work; else in a queue of their own.
+/// Starts the tasks: beside the transport's where it is a ring or epoll, which lets each task that is ready have its turn
+/// after its own and whose waiting a queue's shares would take for work; else in a queue of their own.
 pub(super) fn start(shard: &Rc<Shard>, transport: &Transport) {
     let queue = match transport {
-        Transport::Ring(_) => glommio::executor().current_task_queue(),
+        Transport::Ring(_) | Transport::Epoll(_) => Queue::current(),
         Transport::Sockets(_) => {
-            let shares = Shares::Dynamic(Rc::new(BudgetShares(shard.clone())));
-            glommio::executor().create_task_queue(shares, Latency::Matters(PREEMPT), "expiry")
+            let shard = shard.clone();
+            Queue::new("expiry", Shares::By(Box::new(move || budget_shares(&shard))), Some(PREEMPT))
         }
     };
-    let spawned = glommio::spawn_local_into(run_cycle(shard.clone()), queue).map(glommio::Task::detach);
-    spawned.expect("the queue is there");
-    let spawned = glommio::spawn_local_into(free_garbage(shard.clone()), queue).map(glommio::Task::detach);
-    spawned.expect("the queue is there");
+    spawn_into(queue, run_cycle(shard.clone()));
+    spawn_into(queue, free_garbage(shard.clone()));
 }
 
 async fn run_cycle(shard: Rc<Shard>) {

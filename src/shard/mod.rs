@@ -67,6 +67,7 @@ use crate::clock::{Clock, Now, Sequence};
 use crate::command::CommandId;
 use crate::command::spec::{Group, Spec};
 use crate::config::{Config, Limits};
+use crate::executor::{self, Queue};
 use crate::expiry::{Cycle, Settings};
 use crate::journal::Record;
 use crate::keyspace::{Hasher, Invalidated, Keyspace, Notice};
@@ -75,7 +76,6 @@ use crate::observe::Event;
 use crate::resp::Request;
 use batches::Unfinished;
 use ceiling::Room;
-use glommio::TaskQueueHandle;
 use mail::Mail;
 use outbox::Outbox;
 use pace::LONG_US;
@@ -204,8 +204,8 @@ pub struct Shard {
     unanswered_calls: RefCell<HashMap<u64, Rc<calls::Unanswered>>>,
     next_call: Cell<u64>,
     front: OnceCell<Rc<dyn Front>>,
-    /// In which glommio runs the tasks of serving.
-    serving_queue: OnceCell<TaskQueueHandle>,
+    /// That of the tasks of serving.
+    serving_queue: OnceCell<Queue>,
 }
 
 /// Buffers for replies that are kept for reuse.
@@ -523,21 +523,20 @@ impl Shard {
         note_woken();
         let queue = *self.serving_queue.get().expect("set when the shard starts");
         // (A task that is spawned without a queue is run at once; one like this waits for its turn.)
-        glommio::spawn_local_into(async move { work() }, queue).expect("the queue is there").detach();
+        executor::spawn_into(queue, async move { work() });
     }
 
     /// Starts the transport and the cycle.
     pub fn start(self: &Rc<Shard>, links: Links, transport: Transport) {
-        let queue = glommio::executor().current_task_queue();
-        assert!(self.serving_queue.set(queue).is_ok(), "a shard starts once");
+        assert!(self.serving_queue.set(Queue::current()).is_ok(), "a shard starts once");
         self.outbox.set_transport(transport.clone());
         transport.set_spin(Duration::from_micros(self.config().spin_us));
-        glommio::spawn_local(transport.clone().drive(Rc::new(Mail::new(self.clone(), links)))).detach();
+        executor::spawn(transport.clone().drive(Rc::new(Mail::new(self.clone(), links))));
         expire::start(self, &transport);
-        glommio::spawn_local(ceiling::keep_below(self.clone())).detach();
-        glommio::spawn_local(stalled::go_on_with_room(self.clone())).detach();
+        executor::spawn(ceiling::keep_below(self.clone()));
+        executor::spawn(stalled::go_on_with_room(self.clone()));
         if let Some(xadd) = CommandId::named(&self.specs, "xadd", Group::Stream) {
-            glommio::spawn_local(deaths::write_deaths(self.clone(), xadd)).detach();
+            executor::spawn(deaths::write_deaths(self.clone(), xadd));
         }
     }
 }

@@ -108,6 +108,8 @@ fn metrics_equal_info() {
         for (metric, expected) in exact {
             assert_eq!(told.get(metric), Some(&expected), "{metric}");
         }
+        let network = server.info("network").expect("a network");
+        assert_eq!(told.get(&format!("emberdb_network_info{{network=\"{network}\"}}")), Some(&1.0));
         let of_shards: f64 = (0..shards).map(|shard| told[&format!("emberdb_shard_keys{{shard=\"{shard}\"}}")]).sum();
         assert_eq!(of_shards, 103.0);
         // Buckets grow.

@@ -10,7 +10,7 @@ mod programs;
 #[path = "tls/traffic.rs"]
 mod traffic;
 
-use crate::common::server::Port;
+use crate::common::server::{Port, networks};
 use crate::common::tls::{Options, flags};
 use crate::common::{Client, Kind, Server};
 
@@ -43,12 +43,12 @@ impl TlsServer {
     }
 }
 
-/// Runs a test over both networks, with one shard and with three.
+/// Runs a test over each network, with one shard and with three.
 fn on_all(more: &[&str], test: impl Fn(&TlsServer)) {
-    for network in ["auto", "glommio"] {
+    for network in networks() {
         for shards in [1, 3] {
             eprintln!("--- {shards} shards, network {network}");
-            test(&TlsServer::start(shards, &[&["--network", network], more].concat()));
+            test(&TlsServer::start(shards, &[&["--network", &network], more].concat()));
         }
     }
 }

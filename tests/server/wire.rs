@@ -90,3 +90,5 @@ mod timers;
 mod transactions;
 #[path = "wire/watch.rs"]
 mod watch;
+#[path = "wire/without_ring.rs"]
+mod without_ring;

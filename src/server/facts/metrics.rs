@@ -248,6 +248,10 @@ fn tell_instance<'a>(text: &mut Text, find: impl Fn(&str) -> Option<&'a Fact>) {
     let labels: Vec<String> = LABELS.iter().filter_map(|name| label(name)).collect();
     text.head("redis_instance_info", Kind::Gauge, "What the server is.");
     text.line(format_args!("redis_instance_info{{{}}} 1", labels.join(",")));
+    if let Some(network) = label("network") {
+        text.head("emberdb_network_info", Kind::Gauge, "What carries the connections: ring, glommio or epoll.");
+        text.line(format_args!("emberdb_network_info{{{network}}} 1"));
+    }
 }
 
 fn tell_times(text: &mut Text, from: &Gathered) {

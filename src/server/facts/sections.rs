@@ -85,7 +85,9 @@ fn tell_server(told: &mut Facts, from: &Gathered) {
     told.field("redis_mode", "standalone");
     told.field("os", format!("{} {} {}", kernel("ostype"), kernel("osrelease"), std::env::consts::ARCH));
     told.field("arch_bits", usize::BITS);
-    told.field("multiplexing_api", "io_uring");
+    let network = from.server.transport.name();
+    told.field("multiplexing_api", if network == "epoll" { "epoll" } else { "io_uring" });
+    told.field("network", network);
     told.field("process_id", std::process::id());
     told.field("run_id", global.run_id.as_str());
     told.field("tcp_port", if config.port > 0 { config.port } else { config.tls.port });

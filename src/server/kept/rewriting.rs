@@ -7,6 +7,7 @@ use super::loading::{self, claim_at_start, give_up, load_file};
 use super::replay::{Source, WaitingDeaths, replay};
 use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
 use crate::clock::{Clock, realtime_us, set_loaded_offset, set_log_offset, store_us};
+use crate::executor;
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest, Role};
@@ -344,15 +345,14 @@ fn spawn(server: &Rc<Server>, purpose: Purpose) {
     if appending {
         return;
     }
-    glommio::spawn_local(async move {
+    executor::spawn(async move {
         // Its log says what has become of it, and INFO.
         let _ = rewrite(&server, purpose).await;
         let is_wanted = server.global.log.is_on() || server.global.config().appendonly;
         if purpose == Purpose::Alone && !is_wanted {
             *server.global.appending.files() = None;
         }
-    })
-    .detach();
+    });
 }
 
 async fn rewrite_now(server: &Rc<Server>) -> std::result::Result<(), String> {
@@ -537,7 +537,7 @@ pub async fn take_over(server: &Rc<Server>, in_exec: bool) -> Result {
     } else if !config.appendonly && log.is_on() {
         if in_exec || let_pass(server).await.is_err() {
             let server = server.clone();
-            glommio::spawn_local(async move { end(&server).await }).detach();
+            executor::spawn(async move { end(&server).await });
         } else {
             end(server).await;
         }

@@ -4,6 +4,7 @@
 use crate::clock::{realtime_us, store_us};
 use crate::command::dump;
 use crate::config::{Policy, SavePoint, join_words};
+use crate::executor;
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, memory};
 use crate::persist::disk::{Disk, RealDisk};
@@ -91,7 +92,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
     server.global.snapshots.began_s.store(realtime_us() / 1_000_000, Ordering::Relaxed);
     log::notice(format_args!("Background saving started"));
     let server = server.clone();
-    glommio::spawn_local(async move {
+    executor::spawn(async move {
         let mut saved = Ok(None);
         for _ in 0..ATTEMPTS {
             let begun = match begun.take() {
@@ -105,8 +106,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
         }
         // Its log says what has become of it, and INFO.
         let _ = end(&server, true, saved);
-    })
-    .detach();
+    });
 }
 
 /// One moment for all shards; from then on they see to it themselves.

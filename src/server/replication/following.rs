@@ -6,6 +6,7 @@
 
 use crate::clock::store_us;
 use crate::config::{Config, Follows, Primary};
+use crate::executor;
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::observe::log;
 use crate::replicate::Batch;
@@ -50,7 +51,7 @@ pub async fn follow(server: &Rc<Server>, primary: Primary, takes_over: bool) {
         .shard
         .call(0, move |shard| {
             let server = Server::of(&shard);
-            glommio::spawn_local(async move { run(&server, number).await }).detach();
+            executor::spawn(async move { run(&server, number).await });
         })
         .await;
 }

@@ -1,5 +1,6 @@
 //! What is done for replicas from time to time.
 
+use crate::executor;
 use crate::net::sleep;
 use crate::observe::log;
 use crate::server::client::ClientRef;
@@ -21,7 +22,7 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 /// Looks after a replica until its connection ends.
 pub fn watch(server: &Rc<Server>, client: &ClientRef, replica: &Arc<Replica>) {
     let (server, client, replica) = (server.clone(), client.clone(), replica.clone());
-    glommio::spawn_local(async move {
+    executor::spawn(async move {
         let mut looks = 0;
         while !client.closed.get() {
             sleep(LOOK_EVERY).await;
@@ -44,8 +45,7 @@ pub fn watch(server: &Rc<Server>, client: &ClientRef, replica: &Arc<Replica>) {
                 return;
             }
         }
-    })
-    .detach();
+    });
 }
 
 /// Once a second: replicas hear that this server is there, those that are near are counted, and what is kept of the stream is

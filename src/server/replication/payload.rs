@@ -5,6 +5,7 @@
 use super::following::wait_until_idle;
 use super::sending::{LOOK_EVERY, is_gone};
 use crate::clock::{realtime_us, store_us};
+use crate::executor;
 use crate::net::sleep;
 use crate::observe::log;
 use crate::persist::disk::{Disk, RealDisk};
@@ -34,7 +35,7 @@ pub async fn get(
     let waiting = Waiting { replica: replica.clone(), takes_eof, place: place.clone() };
     let is_first = server.global.replication.queue().join(waiting);
     if is_first {
-        glommio::spawn_local(serve(server.clone())).detach();
+        executor::spawn(serve(server.clone()));
     }
     loop {
         if let Some(given) = place.take() {

@@ -25,6 +25,7 @@ use super::turn::{Progress, Turn};
 use crate::acl::User;
 use crate::clock::{Now, store_us};
 use crate::command::{Ctx, OwnedRequest};
+use crate::executor;
 use crate::keyspace::Key;
 use crate::net::{note_woken, sleep, step_back};
 use crate::resp::{Error, Reply, Request, Result};
@@ -219,13 +220,12 @@ pub fn begin_for_other(
 fn answer_later(shard: Rc<Shard>, future: TaskFuture, at: At, later: Later) {
     let began_us = store_us();
     note_woken();
-    glommio::spawn_local(async move {
-        // glommio runs a new task at once; this one must not before what runs now is over.
+    executor::spawn(async move {
+        // A new task runs at once; this one must not before what runs now is over.
         yield_now().await;
         let reply = task::or_error(future.await, at.proto);
         shard.answer_script(at, later, &reply, store_us().saturating_sub(began_us) * 1_000);
-    })
-    .detach();
+    });
 }
 
 /// Runs a script within a transaction that holds everything it may touch.

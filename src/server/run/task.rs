@@ -5,6 +5,7 @@ use crate::clock::store_us;
 use crate::command::spec::Group;
 use crate::command::spec::flag::{MAY_REPLICATE, READ, WRITE};
 use crate::command::{CommandId, OwnedRequest};
+use crate::executor;
 use crate::net::note_woken;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::Client;
@@ -43,8 +44,8 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
     let command = server.table.get(call.command);
     let (shows, changes) = (shows_data(command), changes_data(command));
     note_woken();
-    glommio::spawn_local(async move {
-        // glommio runs a new task at once; this one must not before the connection's turn is over.
+    executor::spawn(async move {
+        // A new task runs at once; this one must not before the connection's turn is over.
         yield_now().await;
         let bytes = or_error(future.await, proto);
         if shows && (server.shard.durable.is_kept() || changes && server.logging.is_on() && server.shard.count > 1) {
@@ -72,8 +73,7 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
             }
         }
         server.postpone(&client);
-    })
-    .detach();
+    });
 }
 
 /// Whether a reply may show changes that are not on the disk for certain. What tells about the server alone, or ends a

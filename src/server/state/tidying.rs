@@ -2,6 +2,7 @@
 
 use super::Server;
 use super::scripting::collect;
+use crate::executor;
 use crate::net::note_woken;
 use futures_lite::future::yield_now;
 use std::rc::Rc;
@@ -14,12 +15,11 @@ pub fn tidy(server: &Rc<Server>) {
     }
     let server = server.clone();
     note_woken();
-    glommio::spawn_local(async move {
+    executor::spawn(async move {
         yield_now().await;
         while let Some(machine) = server.scripting.untidy() {
             collect(&machine).await;
         }
         server.scripting.is_collecting.set(false);
-    })
-    .detach();
+    });
 }

@@ -3,6 +3,7 @@
 
 use super::connection;
 use crate::config::{Config, FileMode};
+use crate::executor;
 use crate::net::tls::{Handshakes, Layer, Shaken, Tls};
 use crate::net::{Bell, Listener, ListenerKind, next_from_outside, step_back};
 use crate::observe::log;
@@ -235,7 +236,7 @@ pub fn stop(listeners: &[Listener]) {
 /// Takes over what the accepting threads accept, for as long as the server runs.
 pub fn start(server: &Rc<Server>, accepted: Receiver<Accepted>) {
     let server = server.clone();
-    glommio::spawn_local(async move {
+    executor::spawn(async move {
         let mut turn = 0;
         while let Some(accepted) = next_from_outside(&accepted).await {
             turn += 1;
@@ -247,8 +248,7 @@ pub fn start(server: &Rc<Server>, accepted: Receiver<Accepted>) {
         if !server.global.stopping.load(Ordering::Relaxed) {
             log::warning(format_args!("No more clients are accepted"));
         }
-    })
-    .detach();
+    });
 }
 
 /// Refuses a connection, or gives it to a shard.

@@ -1,6 +1,6 @@
 //! What every test that talks to a running server shares: starting and stopping servers ([`server`]), a small RESP
 //! client that shows every byte type of the protocol as it came ([`client`], [`value`]), TLS ([`tls`]), programs and
-//! packages in other languages ([`programs`], [`packages`]), and waiting with a deadline.
+//! packages in other languages ([`programs`], [`packages`]), kernels without io_uring ([`seccomp`]), and waiting with a deadline.
 //!
 //! A test never sleeps a fixed time and hopes: it polls with [`wait_until`] or reads from a socket with a timeout.
 
@@ -10,6 +10,7 @@
 pub mod client;
 pub mod packages;
 pub mod programs;
+pub mod seccomp;
 pub mod server;
 pub mod tls;
 pub mod value;

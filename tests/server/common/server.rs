@@ -114,6 +114,27 @@ impl Server {
         Server::start_in(kind, flags, folder, port)
     }
 
+    /// A server under circumstances that `prepare` makes for its process.
+    #[track_caller]
+    pub fn start_prepared(kind: Kind, flags: &[&str], prepare: impl FnOnce(&mut Command)) -> Server {
+        let port = Port::claim();
+        let mut command = command(kind, port.number(), flags);
+        prepare(&mut command);
+        Server::start_command(command, kind, flags, tempfile::tempdir().expect("a temporary folder"), port)
+    }
+
+    /// [`Server::restart`], under such circumstances.
+    #[track_caller]
+    pub fn restart_prepared(mut self, flags: &[&str], prepare: impl FnOnce(&mut Command)) -> Server {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a folder"));
+        let port = Port(self.port.0.try_clone().expect("a second handle of the socket"));
+        let mut command = command(self.kind, port.number(), flags);
+        prepare(&mut command);
+        Server::start_command(command, self.kind, flags, folder, port)
+    }
+
     /// The same under a library that is loaded before all others. It may be long in coming, or end.
     #[track_caller]
     pub fn restart_under(mut self, library: &Path, flags: &[&str]) -> Server {
@@ -402,6 +423,13 @@ fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
     }
     command.args(flags.iter().skip_while(|flag| !flag.starts_with("--"))).stdin(Stdio::null());
     command
+}
+
+/// The networks over which tests run that try several: the one of this run (`EMBERDB_TEST_NETWORK`), or those that take
+/// part in every run.
+pub fn networks() -> Vec<String> {
+    std::env::var("EMBERDB_TEST_NETWORK")
+        .map_or_else(|_| vec!["auto".to_owned(), "glommio".to_owned()], |one| vec![one])
 }
 
 /// Whether all servers of this run speak TLS on their ports, and [`Client`] with them: `EMBERDB_TEST_TLS`.

@@ -1,7 +1,7 @@
 //! Debian's redis-cli and redis-benchmark, OpenSSL's own client, and client packages in four languages.
 
 use super::TlsServer;
-use crate::common::server::Port;
+use crate::common::server::{Port, networks};
 use crate::common::tls::{certificate, client_config, flags};
 use crate::common::{Kind, Server, fed, have_tool, javascript, python, succeeded};
 use redis::Commands;
@@ -23,8 +23,8 @@ fn redis_cli_works() {
     if !have_tool("redis-cli") {
         return;
     }
-    for network in ["auto", "glommio"] {
-        let server = TlsServer::start(3, &["--network", network]);
+    for network in networks() {
+        let server = TlsServer::start(3, &["--network", &network]);
         let cli = |args: &[&str]| succeeded(redis_cli(&server, args, b"")).trim_end().to_owned();
         assert_eq!(cli(&["SET", "k", "two words"]), "OK");
         assert_eq!(cli(&["-3", "GET", "k"]), "two words");
@@ -71,8 +71,8 @@ fn redis_benchmark_works() {
     if !have_tool("redis-benchmark") {
         return;
     }
-    for network in ["auto", "glommio"] {
-        let server = TlsServer::start(2, &["--network", network]);
+    for network in networks() {
+        let server = TlsServer::start(2, &["--network", &network]);
         for more in [&["-P", "16", "-c", "20", "-n", "20000"][..], &["-c", "50", "-n", "5000", "-d", "20000"]] {
             let mut run = Command::new("redis-benchmark");
             run.args(tls_args(&server)).args(["-q", "-t", "set,get,incr"]).args(more);

@@ -392,3 +392,17 @@ fn many_clients_at_once_are_all_served() {
         assert_eq!(server.client().call("GET shared"), bulk("4000"));
     });
 }
+
+/// A byte that a client sends urgently, past the others, is none of its commands; what comes behind it is read all the same.
+#[test]
+fn urgent_bytes_hold_up_nothing() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        for _ in 0..50 {
+            client.send_raw(b"*2\r\n$4\r\nEC");
+            socket2::SockRef::from(client.stream()).send_out_of_band(b"!").expect("sent");
+            client.send_raw(b"HO\r\n$2\r\nhi\r\n");
+            assert_eq!(client.read(), bulk("hi"));
+        }
+    });
+}

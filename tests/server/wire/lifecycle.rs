@@ -168,7 +168,7 @@ fn a_port_that_another_program_has_taken_is_a_clear_error() {
 
 /// Refused in time and in one sentence, which names these things; not by a panic.
 #[track_caller]
-fn assert_explained(failed: &FailedStart, named: &[&str]) {
+pub(super) fn assert_explained(failed: &FailedStart, named: &[&str]) {
     let output = &failed.output;
     assert_eq!(failed.status.code(), Some(1), "{output}");
     assert!(failed.took < END_LIMIT, "{:?}", failed.took);
@@ -193,47 +193,13 @@ fn too_little_lockable_memory_is_a_clear_error() {
             })
         };
     };
-    for kind in EMBERS {
-        let failed = start_and_fail_under(kind, Port::claim().number(), &[], lock_little);
-        assert_explained(&failed, &["lockable memory", "65536", "ulimit -l", "limitmemlock"]);
+    for (kind, network) in
+        EMBERS.into_iter().flat_map(|kind| ["auto", "ring", "glommio"].map(|network| (kind, network)))
+    {
+        let flags = ["--network", network];
+        let failed = start_and_fail_under(kind, Port::claim().number(), &flags, lock_little);
+        assert_explained(&failed, &["lockable memory", "65536", "ulimit -l", "limitmemlock", "network epoll"]);
     }
-}
-
-#[test]
-fn a_system_without_io_uring_is_a_clear_error() {
-    for (errno, named) in [(libc::ENOSYS, "linux 5.8"), (libc::EPERM, "kernel.io_uring_disabled")] {
-        for kind in EMBERS {
-            let refuse = |command: &mut Command| refuse_io_uring(command, errno);
-            let failed = start_and_fail_under(kind, Port::claim().number(), &[], refuse);
-            assert_explained(&failed, &["io_uring", named, "seccomp"]);
-        }
-    }
-}
-
-/// What io_uring_setup answers in the process: ENOSYS on kernels that have none, EPERM where it is forbidden, as by
-/// the sysctl `kernel.io_uring_disabled`.
-fn refuse_io_uring(command: &mut Command, errno: i32) {
-    let step = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let answer = libc::SECCOMP_RET_ERRNO | errno as u32;
-    let mut filter = [
-        // The number of the call is the first word of `seccomp_data`.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter {
-            jf: 1,
-            ..step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_io_uring_setup as u32)
-        },
-        step(libc::BPF_RET | libc::BPF_K, answer),
-        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    // SAFETY: between fork and exec there are two system calls, on memory of the closure's own.
-    unsafe {
-        command.pre_exec(move || {
-            let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-            let prepared = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0;
-            if prepared { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-        })
-    };
 }
 
 #[test]
@@ -368,7 +334,8 @@ fn a_shard_stays_on_one_core_only_where_each_has_its_own() {
     assert!(pinned(1, &["--pin-shards", "yes"]));
 }
 
-/// A signal from the watchdog does no harm to a shard that is only busy. The ring needs none: it sleeps in one place.
+/// A signal from the watchdog does no harm to a shard that is only busy. Ring and epoll need none: there it sleeps in one
+/// place.
 #[test]
 fn a_shard_that_is_silent_is_called() {
     let flags = ["--loglevel", "debug", "--enable-debug-command", "yes"];
@@ -376,20 +343,20 @@ fn a_shard_that_is_silent_is_called() {
     let mut client = server.client();
     assert!(!server.output().contains("waking it"));
     assert_eq!(client.call("DEBUG SLEEP 2.5"), Value::ok());
-    assert_eq!(server.output().contains("waking it"), !is_on_ring(&server), "{}", server.output());
+    assert_eq!(server.output().contains("waking it"), !sleeps_in_one_place(&server), "{}", server.output());
     assert_eq!(client.call("MSET a 1 b 2 c 3 d 4"), Value::ok());
     assert_eq!(client.call("MGET a b c d"), Value::bulks(&["1", "2", "3", "4"]));
 }
 
-fn is_on_ring(server: &Server) -> bool {
-    server.output().contains("ring network")
+fn sleeps_in_one_place(server: &Server) -> bool {
+    !server.output().contains("glommio network")
 }
 
 /// A thread of the server that sleeps wakes up for its next timer, or when something comes.
 #[test]
 fn an_idle_shard_hardly_wakes_up() {
     let server = Server::start(Kind::Ember { shards: 2 }, &[]);
-    if !is_on_ring(&server) {
+    if !sleeps_in_one_place(&server) {
         return;
     }
     let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
