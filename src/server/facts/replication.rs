@@ -15,7 +15,7 @@ pub fn tell(told: &mut Facts, from: &Gathered) {
     }
     tell_replicas(told, from);
     let (ids, feed) = (replication.ids(), &from.server.global.feed);
-    told.field("master_failover_state", "no-failover");
+    told.field("master_failover_state", replication.failover.word());
     told.field("master_replid", ids.id);
     let (second, second_offset) = match ids.second {
         // (That of the first byte that whoever knows that name alone does not have.)

@@ -61,7 +61,8 @@ pub async fn look(server: &Rc<Server>) {
     }
     look_at_old(server);
     let is_due = global.replication.silent_s() >= config.repl_ping_replica_period_s;
-    if is_due && global.replication.has_replicas() {
+    // (While it hands over to a replica nothing is to come behind what that one is waited for to have.)
+    if is_due && global.replication.has_replicas() && !global.replication.failover.is_under_way() {
         global.replication.end_silence();
         global.log.say(server.shard.id, PING.into());
     }

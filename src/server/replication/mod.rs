@@ -13,9 +13,11 @@
 //! | `sending.rs` | a snapshot on its way |
 //! | `minding.rs` | what is done from time to time |
 //! | `migrate.rs`, `target.rs` | single keys that move to another server; the connections to such |
+//! | `failover.rs` | it hands over to a replica |
 //! | `following.rs` | this server follows another one |
 //! | `waiting.rs` | WAIT, WAITAOF: how far replicas are |
 
+pub mod failover;
 pub mod following;
 pub mod migrate;
 pub mod minding;

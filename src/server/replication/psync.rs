@@ -1,5 +1,6 @@
 //! A replica comes, and is given what it lacks of the stream, or a snapshot and what comes behind that.
 
+use super::following;
 use super::payload;
 use super::sending::{check, is_gone, keep_alive, send_all, tell};
 use super::{minding, tools};
@@ -38,6 +39,9 @@ pub async fn psync(ctx: TaskCtx) -> Result<Vec<u8>> {
         let first = format!("+FULLRESYNC {} 0\r\n", ctx.server.global.replication.ids().id);
         return tools::send(&ctx, first.as_bytes()).await;
     }
+    if request.len() > 3 && request.is(3, "failover") {
+        take_over(&ctx, request).await?;
+    }
     let replica = come(&ctx, &asked)?;
     match go_on(&ctx, request, offset, &replica) {
         Some(stream) => {
@@ -46,6 +50,20 @@ pub async fn psync(ctx: TaskCtx) -> Result<Vec<u8>> {
         }
         None => full(&ctx, &asked, replica, true).await,
     }
+}
+
+/// The server that is followed hands over to this one.
+async fn take_over(ctx: &TaskCtx, request: Request<'_>) -> Result {
+    let global = &ctx.server.global;
+    if !global.following.is_replica() {
+        return Err(Error::text("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    if request.arg(1) != global.replication.ids().id.as_bytes() {
+        return Err(Error::text("ERR PSYNC FAILOVER replid must match my replid."));
+    }
+    log::notice(format_args!("Failover request received: this server becomes the primary"));
+    following::stand_alone(&ctx.server).await;
+    Ok(())
 }
 
 /// A connection is a replica from now on.

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 /// How often somebody who waits looks, at first; at most where only the log is waited for, which rings; and at most where
 /// replicas are.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
+pub const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LOOK_AT_LOG: Duration = Duration::from_secs(1);
-const LOOK_AT_REPLICAS: Duration = Duration::from_millis(10);
+pub const LOOK_AT_REPLICAS: Duration = Duration::from_millis(10);
 
 const GETACK: &[u8] = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n";
 const NO_LOG: Error = Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
@@ -42,7 +42,7 @@ pub async fn position_of_all(server: &Rc<Server>) -> u64 {
 }
 
 /// Asks replicas how far they are, where nobody has since they could have come so far.
-fn ask(server: &Server, position: u64) {
+pub fn ask(server: &Server, position: u64) {
     if server.global.replication.has_replicas() && server.global.replication.is_to_ask(position) {
         server.global.log.say(server.shard.id, GETACK.into());
     }

@@ -8,7 +8,7 @@ use crate::resp::{Error, Request, Result, printable};
 use crate::server::client::replica::Stage;
 use crate::server::client::session::Contents;
 use crate::server::facts::online_replicas;
-use crate::server::replication::{following, psync, waiting};
+use crate::server::replication::{failover, following, psync, waiting};
 use crate::server::state::{Run, SessionCtx, TaskCtx};
 use crate::server::wire::journal;
 
@@ -67,11 +67,11 @@ pub const ROWS: &[Row<Run>] = &[
     ),
     Row::new(
         Spec {
-            summary: "Is refused: there is no replica to take over.",
+            summary: "Hands over to a replica that has everything, and follows it.",
             syntax: "[TO target:(host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds:integer]",
             ..server_spec("failover", -1, ADMIN | NO_SCRIPT | STALE, "6.2.0", "O(1)")
         },
-        Run::Session(failover),
+        Run::Task(|ctx| Box::pin(failover::failover(ctx))),
     ),
     Row::new(
         Spec {
@@ -118,6 +118,9 @@ fn role(ctx: &mut SessionCtx, _: Request) -> Result {
 
 async fn replicaof(ctx: TaskCtx) -> Result<Vec<u8>> {
     let (server, request) = (&ctx.server, ctx.request.as_request());
+    if server.global.replication.failover.is_under_way() {
+        return Err(Error::text("ERR REPLICAOF not allowed while failing over."));
+    }
     if request.is(1, "no") && request.is(2, "one") {
         following::stand_alone(server).await;
         return Ok(ctx.reply(|reply| reply.ok()));
@@ -134,35 +137,6 @@ async fn replicaof(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     following::follow(server, primary, false).await;
     Ok(ctx.reply(|reply| reply.ok()))
-}
-
-/// Mistakes are found before it is said that there are no replicas, as in Redis.
-fn failover(_: &mut SessionCtx, request: Request) -> Result {
-    if request.len() == 2 && request.is(1, "abort") {
-        return Err(Error::text("ERR No failover in progress."));
-    }
-    let (mut has_target, mut has_timeout, mut is_forced) = (false, false, false);
-    let mut at = 1;
-    while at < request.len() {
-        let more = request.len() - at - 1;
-        if request.is(at, "timeout") && more >= 1 && !has_timeout {
-            if request.int(at + 1)? <= 0 {
-                return Err(Error::text("ERR FAILOVER timeout must be greater than 0"));
-            }
-            has_timeout = true;
-            at += 2;
-        } else if request.is(at, "to") && more >= 2 && !has_target {
-            request.int(at + 2)?;
-            has_target = true;
-            at += 3;
-        } else if request.is(at, "force") && !is_forced {
-            is_forced = true;
-            at += 1;
-        } else {
-            return Err(Error::Syntax);
-        }
-    }
-    Err(Error::text("ERR FAILOVER requires connected replicas."))
 }
 
 /// What a server of this kind says that it can do: it takes deadlines of fields.

@@ -6,7 +6,7 @@ use crate::clock::store_us;
 use crate::config::{CompatVersion, Config};
 use crate::server::client::replica::{Replica, Stage};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A name of data, and the one that they had before.
@@ -61,6 +61,58 @@ impl Ends {
     }
 }
 
+/// FAILOVER, as far as it is.
+#[derive(Default)]
+pub struct Failover {
+    stage: AtomicU8,
+    is_aborted: AtomicBool,
+}
+
+impl Failover {
+    const NONE: u8 = 0;
+    /// Until a replica has everything.
+    const WAITS: u8 = 1;
+    /// That replica is to become the primary.
+    pub const HANDS_OVER: u8 = 2;
+
+    /// Whether there was none.
+    pub fn begin(&self) -> bool {
+        self.is_aborted.store(false, Ordering::Relaxed);
+        self.stage.compare_exchange(Failover::NONE, Failover::WAITS, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    pub fn set(&self, stage: u8) {
+        self.stage.store(stage, Ordering::Relaxed);
+    }
+
+    pub fn end(&self) {
+        self.set(Failover::NONE);
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.stage.load(Ordering::Relaxed) != Failover::NONE
+    }
+
+    /// Gives it up; whether there was one.
+    pub fn abort(&self) -> bool {
+        self.is_aborted.store(true, Ordering::Relaxed);
+        self.is_under_way()
+    }
+
+    pub fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Relaxed)
+    }
+
+    /// As INFO says it.
+    pub fn word(&self) -> &'static str {
+        match self.stage.load(Ordering::Relaxed) {
+            Failover::NONE => "no-failover",
+            Failover::WAITS => "waiting-for-sync",
+            _ => "failover-in-progress",
+        }
+    }
+}
+
 pub struct Replication {
     ids: Mutex<Ids>,
     replicas: Mutex<BTreeMap<u64, Arc<Replica>>>,
@@ -76,6 +128,7 @@ pub struct Replication {
     queue: Mutex<Queue>,
     /// What the snapshot says of the stream that was loaded at the start.
     restored: Mutex<Option<(String, u64)>>,
+    pub failover: Failover,
     /// The end of the server, which waits for them.
     pub ends: Ends,
     /// How many commands were told with less when all replicas knew everything.
@@ -99,6 +152,7 @@ impl Default for Replication {
             refused_partial_syncs: AtomicU64::new(0),
             queue: Mutex::default(),
             restored: Mutex::default(),
+            failover: Failover::default(),
             ends: Ends::default(),
             degraded: AtomicU64::new(0),
             pinged_us: AtomicU64::new(store_us()),

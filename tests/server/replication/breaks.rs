@@ -185,3 +185,65 @@ fn the_end_waits_for_replicas() {
         ["1", "1"]
     );
 }
+
+/// FAILOVER: a replica takes over, and nothing is lost, whichever of the two it is.
+#[test]
+fn a_primary_hands_over_to_a_replica_and_follows_it() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    for kind in [Kind::Ember { shards: 3 }, Kind::Redis] {
+        let primary = Server::start(Kind::Ember { shards: 2 }, PRIMARY);
+        let mut client = primary.client();
+        assert!(client.call("FAILOVER").text().starts_with("ERR FAILOVER requires connected replicas"));
+        let replica = replica_of(&primary, kind, if kind == Kind::Redis { STRICT } else { PRIMARY });
+        wait_for_link(&replica);
+        for number in 0..1000 {
+            client.send(&format!("SET key:{number} {number} EX 1000"));
+        }
+        (0..1000).for_each(|_| drop(client.read()));
+        assert!(client.call("FAILOVER TO 127.0.0.1 1 TIMEOUT 100").text().contains("is not a replica"));
+        assert!(client.call("FAILOVER ABORT").text().starts_with("ERR No failover"));
+        assert_eq!(client.call("FAILOVER").text(), "OK");
+        wait_for(&replica, "role", "master");
+        wait_for(&primary, "role", "slave");
+        wait_for_link(&primary);
+        wait_for(&primary, "master_failover_state", "no-failover");
+        assert!(client.call("SET a 1").text().starts_with("READONLY"));
+        assert_eq!(replica.client().call("SET a 1").text(), "OK");
+        settle(&replica, &primary);
+        assert_eq!(replica.client().call("DBSIZE"), int(1001));
+        assert_eq!(field(&primary, "sync_full"), "1", "nobody needed a snapshot for that");
+        // And back.
+        assert_eq!(replica.client().call("FAILOVER").text(), "OK");
+        wait_for(&primary, "role", "master");
+        wait_for_link(&replica);
+        settle(&primary, &replica);
+    }
+}
+
+/// A replica that is not there in time ends the attempt, and writes go on.
+#[test]
+fn a_failover_that_takes_too_long_is_given_up() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let primary = Server::start(Kind::Ember { shards: 2 }, PRIMARY);
+    let replica = replica_of(&primary, Kind::Redis, STRICT);
+    wait_for_link(&replica);
+    replica.signal("STOP");
+    let (mut client, mut writer) = (primary.client(), primary.client());
+    client.call("SET a 1");
+    assert_eq!(client.call("FAILOVER TIMEOUT 300").text(), "OK");
+    assert_eq!(field(&primary, "master_failover_state"), "waiting-for-sync");
+    writer.send("SET b 1");
+    assert!(client.call("FAILOVER").text().contains("already in progress"));
+    assert!(client.call("REPLICAOF 127.0.0.1 1").text().contains("not allowed while failing over"));
+    assert_eq!(writer.read().text(), "OK");
+    wait_for(&primary, "master_failover_state", "no-failover");
+    assert_eq!(client.call("FAILOVER").text(), "OK");
+    assert_eq!(client.call("FAILOVER ABORT").text(), "OK");
+    wait_for(&primary, "master_failover_state", "no-failover");
+    assert_eq!(client.call("SET c 1").text(), "OK");
+    replica.signal("CONT");
+}
