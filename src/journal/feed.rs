@@ -173,9 +173,9 @@ impl Feed {
         merging.backlog.as_ref().map(|backlog| (merging.position - backlog.bytes as u64, backlog.bytes))
     }
 
-    /// How many bytes the stream has had, as far as it has been looked at.
+    /// How many bytes the stream has had, with what has been handed over by now as far as that has its place.
     pub fn position(&self) -> u64 {
-        self.lock().position
+        self.drain().position
     }
 
     /// The stream goes on at another position, since what this server has is what another one had there. Nobody can go on in

@@ -1,7 +1,7 @@
 //! A snapshot's file becomes keys: at the start, and by DEBUG RELOAD.
 
 use super::replay::WaitingDeaths;
-use super::saving::{LOG_POSITION, POLICY, STREAM_ID, STREAM_OFFSET, hold_everything};
+use super::saving::{LOG_POSITION, POLICY, STREAM_DB, STREAM_ID, STREAM_OFFSET, hold_everything};
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
 use crate::config::{Policies, split_words};
@@ -11,7 +11,7 @@ use crate::persist::reading::{self, Beside, Limits, LoadError};
 use crate::script::{Catalog, Heading, Library};
 use crate::server::state::Server;
 use crate::server::state::global::ID_DIGITS;
-use crate::server::state::replication::Ids;
+use crate::server::state::replication::{Ids, KnownAs};
 use crate::shard::Shard;
 use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
 use std::path::Path;
@@ -70,7 +70,7 @@ async fn go_on_in_stream(server: &Rc<Server>) {
     if server.shard.config().follows.0.is_some() {
         return;
     }
-    let Some((id, position)) = global.replication.restored().clone() else { return };
+    let Some(KnownAs { id, position, .. }) = global.replication.restored().clone() else { return };
     if let Err(error) = global.log.start() {
         log::warning(format_args!("Replicas cannot go on: {error}"));
         return;
@@ -111,7 +111,7 @@ pub struct Loaded {
     /// What had died before it, and was not written to its stream.
     pub deaths: WaitingDeaths,
     /// Under which name replicas know the data, and where in the stream that is so.
-    pub known_as: Option<(String, u64)>,
+    pub known_as: Option<KnownAs>,
 }
 
 /// Loads a file for somebody who holds everything.
@@ -175,7 +175,9 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
     };
     let log_position = field(LOG_POSITION).and_then(|value| value.parse().ok());
     let id = field(STREAM_ID).filter(|id| id.len() == ID_DIGITS).map(str::to_owned);
-    let known_as = id.zip(field(STREAM_OFFSET).and_then(|value| value.parse().ok()));
+    let position = field(STREAM_OFFSET).and_then(|value| value.parse().ok());
+    let db = field(STREAM_DB).and_then(|value| value.parse().ok()).unwrap_or(0);
+    let known_as = id.zip(position).map(|(id, position)| KnownAs { id, position, db });
     let mut deaths = WaitingDeaths::default();
     for (_, note) in beside.fields.iter().filter(|(name, _)| name == DEATH.as_bytes()) {
         deaths.add(server, note.clone());

@@ -16,6 +16,7 @@ use crate::resp::{Error, Result};
 use crate::server::client::session::Contents;
 use crate::server::run::in_the_way::{let_all_pass, let_pass};
 use crate::server::state::Server;
+use crate::server::state::replication::KnownAs;
 use crate::shard::snapshot::{Form, Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub const LOG_POSITION: &str = "emberdb-log-position";
 /// The fields that say where in whose stream the data are, as Redis writes them.
 pub const STREAM_ID: &str = "repl-id";
 pub const STREAM_OFFSET: &str = "repl-offset";
+/// The database that was chosen there.
+pub const STREAM_DB: &str = "repl-stream-db";
 
 /// Nobody but this transaction touches anything, on any shard.
 pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
@@ -280,12 +283,15 @@ pub async fn begin_parts_for(server: &Rc<Server>, base_of: Option<u64>, offset_m
 }
 
 /// Under which name replicas know the data, and where in the stream they are what they are now. Everything is held.
-async fn known_as(server: &Rc<Server>) -> Option<(String, u64)> {
+async fn known_as(server: &Rc<Server>) -> Option<KnownAs> {
     let global = &server.global;
     global.feed.kept()?;
+    // (Where a part of the primary's stream is being done it may be among the data, and is not counted yet.)
+    if global.following.is_applying() {
+        return None;
+    }
     server.shard.call_all(|shard| shard.hand_over_records()).await;
-    drop(global.feed.drain());
-    Some((global.replication.ids().id, global.feed.position()))
+    Some(KnownAs { id: global.replication.ids().id, position: global.feed.position(), db: global.following.db() })
 }
 
 /// The policies, as the log has them.
@@ -409,12 +415,13 @@ fn write_head(
     sizes: &[Sizes],
     base_of: Option<u64>,
     offset_ms: i64,
-    known_as: Option<&(String, u64)>,
+    known_as: Option<&KnownAs>,
 ) {
     let has_field_deadlines = sizes.iter().any(|sizes| sizes.has_field_deadlines);
     file::write_head(out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
     write_fields(out, server, base_of.is_some(), offset_ms);
-    if let Some((id, position)) = known_as {
+    if let Some(KnownAs { id, position, db }) = known_as {
+        file::write_field(out, STREAM_DB, db.to_string().as_bytes());
         file::write_field(out, STREAM_ID, id.as_bytes());
         file::write_field(out, STREAM_OFFSET, position.to_string().as_bytes());
     }

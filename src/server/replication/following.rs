@@ -22,7 +22,7 @@ use crate::server::run::in_the_way::let_all_pass;
 use crate::server::run::wait::unblock_all;
 use crate::server::state::Server;
 use crate::server::state::following::Hold;
-use crate::server::state::replication::Ids;
+use crate::server::state::replication::{Ids, KnownAs};
 use crate::server::wire::connection::advance;
 use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
@@ -61,6 +61,10 @@ pub async fn stand_alone(server: &Rc<Server>) -> bool {
     let global = &server.global;
     if global.following.end(&server.shard.config()).is_none() {
         return false;
+    }
+    // A snapshot that is being loaded is loaded to its end.
+    while global.snapshots.is_loading() {
+        sleep(LOOK_EVERY).await;
     }
     let hold = wait_until_idle(server).await;
     // Replicas go on with what this server has, under its new name. What dies from now on stands behind that.
@@ -222,7 +226,9 @@ async fn take_events(
                 }
             }
             Event::GoesOn { id } => {
-                go_on(server, id);
+                if let Err(error) = go_on(server, id).await {
+                    return error.to_string();
+                }
                 come_up(server, number, shared);
                 log::notice(format_args!("MASTER <-> REPLICA sync: Master accepted a Partial Resynchronization."));
             }
@@ -250,12 +256,20 @@ fn come_up(server: &Server, number: u64, shared: &Shared) {
 }
 
 /// The primary goes on where this server is; it may call the data otherwise, which replicas of this one have to hear.
-fn go_on(server: &Server, id: Option<String>) {
+async fn go_on(server: &Rc<Server>, id: Option<String>) -> io::Result<()> {
     let (replication, feed) = (&server.global.replication, &server.global.feed);
+    if feed.kept().is_none() {
+        // This server was started with a snapshot: from here on it has a stream for replicas of its own.
+        server.global.log.start()?;
+        let bytes = server.shard.config().repl_backlog_bytes;
+        feed.keep(Some(usize::try_from(bytes).unwrap_or(usize::MAX)));
+        server.shard.call_all(Server::follow_log).await;
+    }
     if let Some(id) = id.filter(|id| *id != replication.ids().id) {
         replication.set_ids(replication.ids().renamed(feed.position(), id));
         replication.drop_replicas();
     }
+    Ok(())
 }
 
 /// What a snapshot has takes the place of all there is. Others are answered LOADING meanwhile.
@@ -381,10 +395,11 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &Batch) -> Re
 pub async fn follow_at_start(server: &Rc<Server>) {
     let config = server.shard.config();
     let Some(primary) = config.follows.0.clone() else { return };
-    if let Some((id, position)) = server.global.replication.restored().clone() {
+    if let Some(KnownAs { id, position, db }) = server.global.replication.restored().clone() {
         // What was loaded is that server's as of then.
         server.global.replication.set_ids(Ids { id, second: None });
         server.global.feed.set_position(position);
+        server.global.following.set_db(db);
     }
     follow(server, primary, false).await;
 }

@@ -378,8 +378,9 @@ async fn kill(ctx: TaskCtx) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
     let filter = killed(request, ctx.server.shard.config().databases, &ctx.server.users.get())?;
     let caller = ctx.client.id;
+    let ends_link = filter.is_of_primary() && ctx.server.global.following.break_link();
     let of_shard = move |shard: &Rc<Shard>| kill_on(&Server::of(shard), &filter, caller);
-    let killed: i64 = ctx.server.shard.call_all(of_shard).await.iter().sum();
+    let killed = ctx.server.shard.call_all(of_shard).await.iter().sum::<i64>() + i64::from(ends_link);
     if is_old_form(request) && killed == 0 {
         return Err(Error::text("ERR No such client"));
     }

@@ -175,6 +175,10 @@ impl Following {
         may
     }
 
+    pub fn is_applying(&self) -> bool {
+        self.is_applying.load(Ordering::SeqCst)
+    }
+
     pub fn has_applied(&self) {
         self.is_applying.store(false, Ordering::SeqCst);
     }

@@ -35,6 +35,14 @@ impl Ids {
     }
 }
 
+/// Under which name others know data, where in the stream they are what they are, and which database was chosen there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownAs {
+    pub id: String,
+    pub position: u64,
+    pub db: usize,
+}
+
 /// The end of the server that waits for replicas, and may be given up.
 #[derive(Default)]
 pub struct Ends(AtomicU8);
@@ -127,7 +135,7 @@ pub struct Replication {
     pub refused_partial_syncs: AtomicU64,
     queue: Mutex<Queue>,
     /// What the snapshot says of the stream that was loaded at the start.
-    restored: Mutex<Option<(String, u64)>>,
+    restored: Mutex<Option<KnownAs>>,
     pub failover: Failover,
     /// The end of the server, which waits for them.
     pub ends: Ends,
@@ -183,7 +191,7 @@ impl Replication {
     }
 
     /// Under which name others know the data that were loaded at the start, and how far they are.
-    pub fn restored(&self) -> MutexGuard<'_, Option<(String, u64)>> {
+    pub fn restored(&self) -> MutexGuard<'_, Option<KnownAs>> {
         self.restored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -158,6 +158,11 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// It is about the server that this one follows, whose link is no connection of a client's.
+    pub fn is_of_primary(&self) -> bool {
+        self.conditions[..] == [(Condition::Kind(Kind::Master), false)]
+    }
+
     /// Those who come from an address: the caller, too.
     pub(super) fn of_address(address: &[u8]) -> Filter {
         Filter { conditions: vec![(Condition::Addr(address.to_vec()), false)], spares_caller: false }
