@@ -74,6 +74,8 @@ pub struct Epoll {
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
     dirty: RefCell<Vec<u32>>,
+    /// What was sent, and not told to its line yet.
+    sent: RefCell<Vec<(LineId, usize)>>,
     /// Connections that are read in the next turn.
     unread: RefCell<Vec<u32>>,
     /// Connections that were shut, to be closed when the turn is over.
@@ -101,6 +103,7 @@ impl Epoll {
             slots: RefCell::default(),
             free: RefCell::default(),
             dirty: RefCell::default(),
+            sent: RefCell::default(),
             unread: RefCell::default(),
             shut: RefCell::default(),
             spin: Cell::new(Duration::ZERO),
@@ -165,7 +168,7 @@ impl Epoll {
     pub(super) fn shut(&self, id: LineId) {
         self.with(id, |slot| {
             if !std::mem::replace(&mut slot.shut, true) {
-                if slot.in_flight.is_none()
+                if slot.in_flight.as_ref().is_none_or(|buffer| slot.sent == buffer.len())
                     && let Some(line) = &slot.line
                 {
                     super::say_farewell(slot.fd, &**line);
@@ -206,7 +209,14 @@ impl Epoll {
     fn turn(&self, host: &dyn Host) {
         host.send_mail(&mut |target| self.ring_bell(target));
         self.flush();
+        let goes_on = !self.sent.borrow().is_empty() || !self.shut.borrow().is_empty();
+        self.tell_sent();
         self.close_shut();
+        if goes_on {
+            // Connections go on when what they had to say is sent: what they ask of other shards then, and what is to be
+            // written to the log, must leave before this shard sleeps.
+            host.send_mail(&mut |target| self.ring_bell(target));
+        }
         // Sending and closing may have woken tasks, and they may have given lines more to say. Tasks that are ready, the
         // cycle between two slices for one, must not wait while the shard waits.
         let has_work = has_ready()
@@ -391,37 +401,51 @@ impl Epoll {
         *place = dirty;
     }
 
-    /// Sends what is left of the buffer in flight, as far as the socket takes it; the rest waits for room.
+    /// Sends what is left of the buffer in flight, as far as the socket takes it; the rest waits for room. The line is told
+    /// later: it goes on then, and nothing that comes of that may leave with what was said before.
     fn send(&self, index: u32) {
-        let (id, line, sent) = {
+        let (id, sent) = {
             let slot = &mut self.slots.borrow_mut()[index as usize];
             let id = LineId { index, generation: slot.generation };
-            (id, slot.line.clone(), self.send_more(id, slot))
+            (id, self.send_more(id, slot))
         };
-        match (line, sent) {
-            (Some(line), Ok((bytes, buffer))) if bytes > 0 => line.sent(bytes, buffer),
-            (_, Ok(_)) => {}
-            (_, Err(_)) => self.shut(id),
+        match sent {
+            Ok(0) => {}
+            Ok(bytes) => self.sent.borrow_mut().push((id, bytes)),
+            Err(_) => self.shut(id),
         }
     }
 
-    /// What was sent; with the last of it the buffer comes back.
-    fn send_more(&self, id: LineId, slot: &mut Slot) -> io::Result<(usize, Option<Vec<u8>>)> {
-        let Some(buffer) = slot.in_flight.as_ref().filter(|_| !slot.shut) else { return Ok((0, None)) };
+    fn send_more(&self, id: LineId, slot: &mut Slot) -> io::Result<usize> {
+        let Some(buffer) = slot.in_flight.as_ref().filter(|_| !slot.shut) else { return Ok(0) };
         let bytes = match super::send_now(slot.fd, &buffer[slot.sent..]) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
-            result => result,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+            result => result?,
         };
-        let bytes = bytes.inspect_err(|_| slot.in_flight = None)?;
         slot.sent += bytes;
-        let is_whole = slot.in_flight.as_ref().is_some_and(|buffer| slot.sent == buffer.len());
+        let is_whole = slot.sent == buffer.len();
         if slot.waits_for_room == is_whole {
             slot.waits_for_room = !is_whole;
             let interest = if is_whole { READ } else { READ.add(Interest::WRITABLE) };
             let poll = self.poll.borrow();
             poll.registry().reregister(&mut SourceFd(&slot.fd), token(id), interest)?;
         }
-        Ok((bytes, slot.in_flight.take_if(|_| is_whole)))
+        Ok(bytes)
+    }
+
+    /// Tells lines what was sent; with the last of it the buffer goes back.
+    fn tell_sent(&self) {
+        for (id, bytes) in self.sent.take() {
+            let mut told = None;
+            self.with(id, |slot| {
+                let sent = slot.sent;
+                let buffer = slot.in_flight.take_if(|buffer| sent == buffer.len());
+                told = slot.line.clone().filter(|_| !slot.shut).map(|line| (line, buffer));
+            });
+            if let Some((line, buffer)) = told {
+                line.sent(bytes, buffer);
+            }
+        }
     }
 
     /// Closes the connections that were shut.
