@@ -19,12 +19,12 @@ const INLINE_BYTES: usize = 64 << 10;
 pub struct Batch {
     /// As the primary has sent it.
     pub raw: Vec<u8>,
-    /// What is to be done, as one transaction; empty where there is nothing.
+    /// What is to be done, as one transaction, in the database that was chosen last before it; empty where there is nothing.
     pub commands: Vec<u8>,
     /// The primary asks how far this server is.
     pub wants_ack: bool,
-    /// The database that was chosen last.
-    pub db: usize,
+    /// The database that it chooses last, if it chooses one.
+    pub db: Option<usize>,
 }
 
 /// Takes bytes as they come, and gives parts.
@@ -41,8 +41,6 @@ pub struct Batches {
     count: usize,
     /// Within a transaction of the primary's.
     in_multi: bool,
-    /// The database that the commands of the part are about begins with this one.
-    db: usize,
     has_begun: bool,
 }
 
@@ -56,11 +54,6 @@ struct Partial {
 }
 
 impl Batches {
-    /// The stream goes on where this database was chosen.
-    pub fn new(db: usize) -> Batches {
-        Batches { db, made: Batch { db, ..Batch::default() }, ..Batches::default() }
-    }
-
     /// Takes what has come.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
@@ -91,10 +84,10 @@ impl Batches {
         if self.has_begun {
             say(&mut batch.commands, &[b"EXEC"]);
         }
-        batch.db = self.db;
         (self.count, self.has_begun) = (0, false);
         self.input.drain(..self.scan);
-        (self.scan, self.begin, self.command.at) = (0, 0, 0);
+        // (A command that has come in part is read anew from where it begins.)
+        (self.scan, self.begin, self.command) = (0, 0, Partial::default());
         batch
     }
 
@@ -151,15 +144,11 @@ impl Batches {
                 let db = is("SELECT").then(|| args.get(1).and_then(|db| std::str::from_utf8(db).ok()?.parse().ok()));
                 if !self.has_begun {
                     self.has_begun = true;
-                    // It is said anew each time: the database of the part before may have been another.
-                    say(&mut self.made.commands, &[b"SELECT", self.db.to_string().as_bytes()]);
                     say(&mut self.made.commands, &[b"MULTI"]);
                 }
                 say(&mut self.made.commands, &args);
                 self.count += 1;
-                if let Some(db) = db.flatten() {
-                    self.db = db;
-                }
+                self.made.db = db.flatten().or(self.made.db);
             }
         }
     }
@@ -202,24 +191,24 @@ mod tests {
 
     #[test]
     fn what_is_about_the_link_is_left_out_and_the_rest_is_one_transaction() {
-        let mut batches = Batches::new(3);
+        let mut batches = Batches::default();
         let raw = stream(&["SET a 1", "PING", "MULTI", "SELECT 5", "SET b 2", "EXEC", "REPLCONF GETACK *", "DEL a"]);
         batches.push(&raw);
         let [batch] = &all(&mut batches)[..] else { panic!("one part") };
         assert_eq!(batch.raw, raw);
-        let done = ["SELECT 3", "MULTI", "SET a 1", "SELECT 5", "SET b 2", "DEL a", "EXEC"];
-        assert_eq!((&batch.commands, batch.wants_ack, batch.db), (&stream(&done), true, 5));
+        let done = ["MULTI", "SET a 1", "SELECT 5", "SET b 2", "DEL a", "EXEC"];
+        assert_eq!((&batch.commands, batch.wants_ack, batch.db), (&stream(&done), true, Some(5)));
         batches.push(b"\n");
         batches.push(&stream(&["PING"]));
         let [batch] = &all(&mut batches)[..] else { panic!("one part") };
-        assert_eq!((batch.raw.len(), batch.commands.len(), batch.wants_ack, batch.db), (15, 0, false, 5));
+        assert_eq!((batch.raw.len(), batch.commands.len(), batch.wants_ack, batch.db), (15, 0, false, None));
         batches.push(&stream(&["DEL b"]));
-        assert_eq!(all(&mut batches)[0].commands, stream(&["SELECT 5", "MULTI", "DEL b", "EXEC"]));
+        assert_eq!(all(&mut batches)[0].commands, stream(&["MULTI", "DEL b", "EXEC"]));
     }
 
     #[test]
     fn parts_are_bounded_and_transactions_whole() {
-        let mut batches = Batches::new(0);
+        let mut batches = Batches::default();
         let sets = vec!["SET a 1"; BATCH_COMMANDS + 10];
         batches.push(&stream(&sets));
         assert_eq!(all(&mut batches).len(), 2);
@@ -234,14 +223,14 @@ mod tests {
     #[test]
     fn what_is_no_stream_is_refused() {
         for bad in ["*x\r\n", "*1\r\n+\r\n", "*1\r\n$-1\r\n", "*99999999999\r\n", "*1\r\n$9999999999\r\n", "*1\n"] {
-            let mut batches = Batches::new(0);
+            let mut batches = Batches::default();
             batches.push(bad.as_bytes());
             assert!(batches.next().is_err(), "{bad}");
         }
-        let mut batches = Batches::new(0);
+        let mut batches = Batches::default();
         batches.push(&[b'*'; 100]);
         assert!(batches.next().is_err());
-        let mut batches = Batches::new(0);
+        let mut batches = Batches::default();
         batches.push(&vec![b'x'; INLINE_BYTES + 2]);
         assert!(batches.next().is_err());
     }
@@ -252,8 +241,8 @@ mod tests {
         fn it_may_come_in_any_pieces(cuts in prop::collection::vec(1..20_usize, 1..60)) {
             let lines = ["SELECT 2", "SET a 1", "PING", "MULTI", "DEL a", "SET b 22", "EXEC", "REPLCONF GETACK *", "INCR c"];
             let raw = stream(&lines);
-            let (mut batches, mut at) = (Batches::new(0), 0);
-            let (mut seen, mut done, mut db) = (Vec::new(), Vec::new(), 0);
+            let (mut batches, mut at) = (Batches::default(), 0);
+            let (mut seen, mut done, mut db) = (Vec::new(), Vec::new(), None);
             for cut in cuts.iter().cycle() {
                 let end = (at + cut).min(raw.len());
                 batches.push(&raw[at..end]);
@@ -261,14 +250,14 @@ mod tests {
                 for batch in all(&mut batches) {
                     seen.extend_from_slice(&batch.raw);
                     done.extend_from_slice(&batch.commands);
-                    db = batch.db;
+                    db = batch.db.or(db);
                 }
                 if at == raw.len() {
                     break;
                 }
             }
             prop_assert_eq!(seen, raw);
-            prop_assert_eq!(db, 2);
+            prop_assert_eq!(db, Some(2));
             let text = String::from_utf8(done).expect("text");
             let both = text.find("DEL").zip(text.find("22")).expect("both are there");
             prop_assert!(!text[both.0..both.1].contains("EXEC"), "{}", text);
@@ -276,7 +265,7 @@ mod tests {
 
         #[test]
         fn anything_is_taken_or_refused_without_a_panic(bytes: Vec<u8>) {
-            let mut batches = Batches::new(0);
+            let mut batches = Batches::default();
             for piece in bytes.chunks(7) {
                 batches.push(piece);
                 while let Ok(Some(_)) = batches.next() {}

@@ -18,6 +18,8 @@ use std::time::Duration;
 /// Parts of the stream that wait; who reads the link waits then.
 const PARTS: usize = 4;
 const READ_BYTES: usize = 64 << 10;
+/// No stream is longer.
+const POSITION_MAX: u64 = i64::MAX as u64 / 2;
 /// How often a primary hears how far this server is, or that it is still loading.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
@@ -38,8 +40,8 @@ pub struct Goal {
     pub delays: bool,
     /// Where a snapshot is put.
     pub path: PathBuf,
-    /// What this server has: under which name, up to which position, and which database was chosen there.
-    pub has: Option<(String, u64, usize)>,
+    /// What this server has: under which name, and up to which position.
+    pub has: Option<(String, u64)>,
     /// The primary is to become this server's replica at once.
     pub takes_over: bool,
 }
@@ -160,6 +162,8 @@ impl Shared {
 /// What happens on a link.
 #[derive(Debug)]
 pub enum Event {
+    /// The primary takes this server for a replica, and sends a snapshot.
+    Accepted,
     /// There is a snapshot of all data, under this name and up to this position.
     Snapshot {
         id: String,
@@ -226,11 +230,14 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
     let answer = handshake(goal, &mut talk)?;
     shared.set_stage(Stage::Sync);
     let words: Vec<&str> = answer.split(' ').collect();
-    let mut db = 0;
     match words[..] {
         ["+FULLRESYNC", id, position] if id.len() == 40 => {
-            let position = position.parse().map_err(|_| refused("PSYNC", &answer))?;
+            let position = position.parse().ok().filter(|position| *position <= POSITION_MAX);
+            let position = position.ok_or_else(|| refused("PSYNC", &answer))?;
             begin_to_say(shared, &stream)?;
+            if !teller.tell(Event::Accepted) {
+                return Ok(());
+            }
             fetch(goal, shared, &mut reader)?;
             if !teller.tell(Event::Snapshot { id: id.to_owned(), position }) {
                 return Ok(());
@@ -238,7 +245,6 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
         }
         ["+CONTINUE", ref rest @ ..] => {
             let id = rest.first().filter(|id| id.len() == 40).map(|id| (*id).to_owned());
-            db = goal.has.as_ref().map_or(0, |(.., db)| *db);
             begin_to_say(shared, &stream)?;
             if !teller.tell(Event::GoesOn { id }) {
                 return Ok(());
@@ -246,7 +252,7 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
         }
         _ => return Err(refused("PSYNC", &answer)),
     }
-    follow(shared, &mut reader, Batches::new(db), teller)
+    follow(shared, &mut reader, Batches::default(), teller)
 }
 
 /// The stream, until it ends.
@@ -357,7 +363,7 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
             false => talk.ask(&["AUTH", &goal.user, &goal.password])?,
         };
         if answer.starts_with('-') {
-            return Err(io::Error::other(format!("Unable to AUTH to MASTER: {answer}")));
+            return Err(io::Error::other(format!("Unable to AUTH to MASTER: {}", answer.escape_debug())));
         }
     }
     // (What a primary does not know of these it says, and goes on, as in Redis.)
@@ -368,7 +374,7 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
     talk.ask(&["REPLCONF", "capa", "eof", "capa", "psync2"])?;
     talk.ask(&["REPLCONF", "capa", "field-deadlines"])?;
     let (id, offset) = match &goal.has {
-        Some((id, position, _)) => (id.as_str(), (position + 1).to_string()),
+        Some((id, position)) => (id.as_str(), (position + 1).to_string()),
         None => ("?", "-1".to_owned()),
     };
     let answer = match goal.takes_over {

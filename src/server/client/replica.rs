@@ -38,6 +38,8 @@ pub struct Replica {
     stage: AtomicU8,
     /// How far it has come, how far that is on its disk, and when it said so, store microseconds.
     acked: AtomicU64,
+    /// It has said so: it has loaded its snapshot.
+    has_acked: AtomicBool,
     synced: AtomicU64,
     heard_us: AtomicU64,
     /// It is closed by whoever serves its connection.
@@ -54,6 +56,7 @@ impl Replica {
             knows_fields,
             stage: AtomicU8::new(Stage::Waits as u8),
             acked: AtomicU64::new(0),
+            has_acked: AtomicBool::new(false),
             synced: AtomicU64::new(0),
             heard_us: AtomicU64::new(store_us()),
             is_dropped: AtomicBool::new(false),
@@ -75,10 +78,16 @@ impl Replica {
 
     pub fn ack(&self, position: u64, synced: Option<u64>) {
         self.acked.fetch_max(position, Ordering::Relaxed);
+        self.has_acked.store(true, Ordering::Relaxed);
         if let Some(synced) = synced {
             self.synced.fetch_max(synced, Ordering::Relaxed);
         }
         self.heard_us.store(store_us(), Ordering::Relaxed);
+    }
+
+    /// Whether it has come so far.
+    pub fn has(&self, position: u64) -> bool {
+        self.stage() == Stage::Online && self.has_acked.load(Ordering::Relaxed) && self.acked() >= position
     }
 
     pub fn acked(&self) -> u64 {

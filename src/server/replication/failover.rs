@@ -2,7 +2,7 @@
 //! nothing is lost.
 
 use super::following;
-use super::waiting::{FIRST_LOOK, LOOK_AT_REPLICAS, ask, position_of_all};
+use super::waiting::{FIRST_LOOK, LOOK_AT_REPLICAS, position_of_all};
 use crate::clock::store_us;
 use crate::config::Primary;
 use crate::executor;
@@ -113,21 +113,23 @@ async fn hand_over(server: &Rc<Server>, asked: Asked) {
 /// The replica that has everything, or that is to take over all the same.
 async fn wait_for_one(server: &Rc<Server>, asked: &Asked) -> std::result::Result<Primary, &'static str> {
     let replication = &server.global.replication;
-    let position = position_of_all(server).await;
-    ask(server, position);
     let until_us = asked.timeout_ms.map(|ms| store_us().saturating_add(ms.saturating_mul(1_000)));
+    let is_late = || until_us.is_some_and(|until_us| store_us() >= until_us);
+    // (Nobody is asked how far it is, since that is a part of the stream itself: replicas say it each second.)
+    let position = position_of_all(server, || is_late() || replication.failover.is_aborted()).await;
+    let position = position.unwrap_or(u64::MAX);
     let mut look = FIRST_LOOK;
     loop {
         if replication.failover.is_aborted() {
             return Err("FAILOVER ABORT was called");
         }
         let is_wanted = |replica: &Arc<Replica>| asked.target.as_ref().is_none_or(|target| is_at(replica, target));
-        let has_all = |replica: &Arc<Replica>| replica.stage() == Stage::Online && replica.acked() >= position;
+        let has_all = |replica: &Arc<Replica>| replica.has(position);
         let found = replication.replicas().into_iter().find(|replica| is_wanted(replica) && has_all(replica));
         if let Some(replica) = found {
             return Ok(Primary { host: replica.address.clone(), port: replica.port });
         }
-        if until_us.is_some_and(|until_us| store_us() >= until_us) {
+        if is_late() {
             return match &asked.target {
                 Some(target) if asked.is_forced => Ok(target.clone()),
                 _ => Err("Replica never caught up before timeout"),
@@ -145,12 +147,12 @@ async fn follow(server: &Rc<Server>, target: Primary) {
     global.replication.failover.set(Failover::HANDS_OVER);
     following::follow(server, target, true).await;
     while let Some(target) = global.following.target() {
-        if target.is_up {
+        if !target.takes_over {
             return;
         }
         if store_us() >= until_us || global.replication.failover.is_aborted() {
             log::warning(format_args!("Failover aborted: the replica has not taken over"));
-            following::stand_alone(server).await;
+            following::stand_alone(server, false).await;
             return;
         }
         sleep(LOOK_AT_REPLICAS).await;

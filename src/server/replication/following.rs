@@ -11,6 +11,7 @@ use crate::net::{next_from_outside, sleep, step_back};
 use crate::observe::log;
 use crate::replicate::Batch;
 use crate::replicate::link::{self, Event, Goal, Shared, Stage};
+use crate::resp::{Proto, Reply};
 use crate::script::Catalog;
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::{Client, ClientRef};
@@ -21,13 +22,13 @@ use crate::server::kept::saving::{self, hold_everything};
 use crate::server::run::in_the_way::let_all_pass;
 use crate::server::run::wait::unblock_all;
 use crate::server::state::Server;
-use crate::server::state::following::Hold;
+use crate::server::state::following::{Change, Hold};
 use crate::server::state::replication::{Ids, KnownAs};
 use crate::server::wire::connection::advance;
 use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,26 +57,54 @@ pub async fn follow(server: &Rc<Server>, primary: Primary, takes_over: bool) {
         .await;
 }
 
-/// REPLICAOF NO ONE: this server's data are its own from now on; whether they were not.
-pub async fn stand_alone(server: &Rc<Server>) -> bool {
-    let global = &server.global;
-    if global.following.end(&server.shard.config()).is_none() {
+/// REPLICAOF NO ONE: this server's data are its own from now on; whether they were not. `in_exec`: who asks may hold keys that
+/// the stream waits for, so that it is done when those are free.
+pub async fn stand_alone(server: &Rc<Server>, in_exec: bool) -> bool {
+    if !server.global.following.leave() {
         return false;
     }
+    remember(server, None).await;
+    if in_exec {
+        let server = server.clone();
+        executor::spawn(async move { become_primary(&server).await });
+    } else {
+        become_primary(server).await;
+    }
+    true
+}
+
+/// The data become this server's own, unless another server is followed by then: first the stream, then what dies, and then
+/// clients may write.
+async fn become_primary(server: &Rc<Server>) {
+    let (global, shard) = (&server.global, &server.shard);
+    let _change = change_role(server).await;
     // A snapshot that is being loaded is loaded to its end.
     while global.snapshots.is_loading() {
         sleep(LOOK_EVERY).await;
     }
     let hold = wait_until_idle(server).await;
-    // Replicas go on with what this server has, under its new name. What dies from now on stands behind that.
+    if global.following.target().is_some() || !global.following.is_replica() {
+        return;
+    }
+    // What the last part of the stream has changed is in the stream already.
+    shard.call_all(|shard| shard.hand_over_records()).await;
     global.feed.set_relayed(false);
     global.replication.promote(global.feed.position());
+    shard.call_all(|shard| shard.set_following(false)).await;
     drop(hold);
     suspend_policies(server, false).await;
-    server.shard.call_all(|shard| shard.set_following(false)).await;
-    remember(server, None).await;
-    log::notice(format_args!("MASTER MODE enabled (user request)"));
-    true
+    global.following.end(&shard.config());
+    log::notice(format_args!("MASTER MODE enabled: the data are this server's own from now on"));
+}
+
+/// Nobody else makes this server a replica or a primary while this is there.
+async fn change_role(server: &Server) -> Change {
+    loop {
+        if let Some(change) = server.global.following.change() {
+            return change;
+        }
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 /// The configuration says whom this server follows.
@@ -102,7 +131,7 @@ async fn run(server: &Rc<Server>, number: u64) {
     let mut tells = true;
     while following.is_current(number) {
         let reason = match begin_link(server, number) {
-            Ok(Some((shared, events))) => follow_link(server, number, &shared, &events).await,
+            Ok(Some(link)) => follow_link(server, number, &link).await,
             Ok(None) => return,
             Err(error) => error.to_string(),
         };
@@ -129,6 +158,7 @@ async fn run(server: &Rc<Server>, number: u64) {
 /// From now on the data are another server's: nobody has anything under way, and nothing dies. Whether that is still wanted.
 async fn enter(server: &Rc<Server>, number: u64) -> bool {
     let (global, shard) = (&server.global, &server.shard);
+    let _change = change_role(server).await;
     while global.snapshots.is_loading() {
         sleep(TRY_EVERY / 100).await;
     }
@@ -137,6 +167,8 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
     for _ in 0..2 {
         shard.call_all(|_| ()).await;
     }
+    // (A part of another primary's stream is counted by now.)
+    let hold = wait_until_idle(server).await;
     let transaction = hold_everything(shard).await;
     if !global.following.is_current(number) {
         return false;
@@ -145,18 +177,19 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
     shard.call_all(|shard| shard.hand_over_records()).await;
     global.feed.set_relayed(true);
     drop(transaction);
+    drop(hold);
     suspend_policies(server, true).await;
     true
 }
 
-fn begin_link(server: &Server, number: u64) -> io::Result<Option<(Arc<Shared>, Receiver<Event>)>> {
+fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
     let (global, config) = (&server.global, server.shard.config());
     let Some(target) = global.following.target().filter(|target| target.number == number) else { return Ok(None) };
     log::notice(format_args!("Connecting to MASTER {}:{}", target.primary.host, target.primary.port));
     // (What has no stream yet is known to nobody.)
     let position = global.feed.position();
-    let has = (global.feed.kept().is_some() || position > 0)
-        .then(|| (global.replication.ids().id, position, global.following.db()));
+    let has = (global.feed.kept().is_some() || position > 0).then(|| (global.replication.ids().id, position));
+    let path = fetched(&config, number);
     let goal = Goal {
         host: target.primary.host,
         port: target.primary.port,
@@ -167,7 +200,7 @@ fn begin_link(server: &Server, number: u64) -> io::Result<Option<(Arc<Shared>, R
         source: config.bind_source_addr.clone(),
         timeout: Duration::from_secs(config.repl_timeout_s),
         delays: config.repl_disable_tcp_nodelay,
-        path: fetched(&config),
+        path: path.clone(),
         has,
         takes_over: target.takes_over,
     };
@@ -177,46 +210,51 @@ fn begin_link(server: &Server, number: u64) -> io::Result<Option<(Arc<Shared>, R
         shared.end();
         return Ok(None);
     }
-    Ok(Some((shared, events)))
+    Ok(Some(Link { shared, events, path }))
+}
+
+/// A link, and where what it fetches is put.
+struct Link {
+    shared: Arc<Shared>,
+    events: Receiver<Event>,
+    path: PathBuf,
 }
 
 fn own_port(config: &Config) -> u16 {
     if config.replica_announce_port > 0 { config.replica_announce_port } else { config.port }
 }
 
-fn fetched(config: &Config) -> PathBuf {
-    PathBuf::from(&config.dir).join(format!("{FETCHED}-{}.rdb", std::process::id()))
+/// Each link has a file of its own: one that is given up may end later than the next begins.
+fn fetched(config: &Config, number: u64) -> PathBuf {
+    PathBuf::from(&config.dir).join(format!("{FETCHED}-{}-{number}.rdb", std::process::id()))
 }
 
 /// Does what comes on a link; why it has ended.
-async fn follow_link(server: &Rc<Server>, number: u64, shared: &Arc<Shared>, events: &Receiver<Event>) -> String {
+async fn follow_link(server: &Rc<Server>, number: u64, link: &Link) -> String {
     let client = Rc::new(Client::of_primary(server.global.next_client_id()));
     client.state.borrow_mut().session.reply_mode = ReplyMode::Off;
     server.add_client(client.clone());
-    let reason = take_events(server, number, shared, events, &client).await;
+    let reason = take_events(server, number, link, &client).await;
     server.remove_client(client.id);
-    shared.end();
-    let _ = std::fs::remove_file(fetched(&server.shard.config()));
+    link.shared.end();
+    let _ = std::fs::remove_file(&link.path);
     reason
 }
 
-async fn take_events(
-    server: &Rc<Server>,
-    number: u64,
-    shared: &Arc<Shared>,
-    events: &Receiver<Event>,
-    client: &ClientRef,
-) -> String {
-    let global = &server.global;
-    while let Some(event) = next_from_outside(events).await {
+async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &ClientRef) -> String {
+    let (global, shared) = (&server.global, &link.shared);
+    while let Some(event) = next_from_outside(&link.events).await {
         if !global.following.is_current(number) {
             return "another server is followed".to_owned();
         }
         match event {
             Event::Ended(reason) => return reason,
+            Event::Accepted => {
+                global.following.note(number, |target| target.takes_over = false);
+            }
             Event::Snapshot { id, position } => {
-                log::notice(format_args!("Full resync from master: {id}:{position}"));
-                if let Err(reason) = take_snapshot(server, number, id, position).await {
+                log::notice(format_args!("Full resync from master: {}:{position}", id.escape_debug()));
+                if let Err(reason) = take_snapshot(server, number, &link.path, (id, position)).await {
                     return format!("Failed trying to load the MASTER synchronization DB from disk: {reason}");
                 }
                 come_up(server, number, shared);
@@ -273,20 +311,34 @@ async fn go_on(server: &Rc<Server>, id: Option<String>) -> io::Result<()> {
 }
 
 /// What a snapshot has takes the place of all there is. Others are answered LOADING meanwhile.
-async fn take_snapshot(server: &Rc<Server>, number: u64, id: String, position: u64) -> Result<(), String> {
+async fn take_snapshot(
+    server: &Rc<Server>,
+    number: u64,
+    path: &Path,
+    (id, position): (String, u64),
+) -> Result<(), String> {
     let (global, shard) = (&server.global, &server.shard);
+    let is_current = || global.following.is_current(number);
     while saving::begin(server).is_err() {
         // One that is being written is of no use any more.
         shard.call_all(|shard| shard.give_up_saving()).await;
         sleep(LOOK_EVERY).await;
     }
-    global.snapshots.loading.store(true, Ordering::Relaxed);
-    for _ in 0..2 {
-        shard.call_all(|_| ()).await;
+    // (A script that lasts is waited for while it can still be ended.)
+    loop {
+        let_all_pass(server).await;
+        global.snapshots.loading.store(true, Ordering::Relaxed);
+        for _ in 0..2 {
+            shard.call_all(|_| ()).await;
+        }
+        if !global.lasting_scripts.any() {
+            break;
+        }
+        global.snapshots.loading.store(false, Ordering::Relaxed);
     }
     let transaction = hold_everything(shard).await;
-    let loaded = match global.following.is_current(number) {
-        true => load(server, id, position).await,
+    let loaded = match is_current() {
+        true => load(server, path, id, position, is_current).await,
         false => Err("another server is followed".to_owned()),
     };
     drop(transaction);
@@ -296,9 +348,17 @@ async fn take_snapshot(server: &Rc<Server>, number: u64, id: String, position: u
 }
 
 /// The same for somebody who holds everything.
-async fn load(server: &Rc<Server>, id: String, position: u64) -> Result<(), String> {
+async fn load(
+    server: &Rc<Server>,
+    path: &Path,
+    id: String,
+    position: u64,
+    is_current: impl Fn() -> bool,
+) -> Result<(), String> {
     let (global, shard) = (&server.global, &server.shard);
     let config = shard.config();
+    // What is there is not given up for a file that is not.
+    std::fs::File::open(path).map_err(|error| error.to_string())?;
     if global.log.is_on() {
         shard.call_all(|shard| shard.hand_over_records()).await;
         let log = global.log.clone();
@@ -314,16 +374,23 @@ async fn load(server: &Rc<Server>, id: String, position: u64) -> Result<(), Stri
     shard.call_all(Shard::empty).await;
     drop(global.libraries.change(|_| Ok(Catalog::default())));
     let how = TakeIn { replace: false, drop_dead: false };
-    let loaded = load_file(server, how, &fetched(&config).to_string_lossy()).await;
-    if let Err(reason) = loaded {
-        shard.call_all(Shard::empty).await;
-        return Err(reason);
-    }
+    let loaded = load_file(server, how, &path.to_string_lossy()).await;
+    let known_as = match loaded {
+        Ok(loaded) => loaded.known_as,
+        Err(reason) => {
+            shard.call_all(Shard::empty).await;
+            return Err(reason);
+        }
+    };
     suspend_policies(server, true).await;
+    if !is_current() {
+        return Err("another server is followed".to_owned());
+    }
     global.replication.set_ids(Ids { id, second: None });
     global.feed.set_position(position);
     global.feed.keep(Some(usize::try_from(config.repl_backlog_bytes).unwrap_or(usize::MAX)));
-    global.following.set_db(0);
+    // (A primary that is a replica itself does not choose the database anew.)
+    global.following.set_db(known_as.map_or(0, |known_as| known_as.db));
     shard.call_all(Server::follow_log).await;
     Ok(())
 }
@@ -354,7 +421,9 @@ async fn apply(
         false => Err("another server is followed".to_owned()),
     };
     if applied.is_ok() {
-        global.following.set_db(batch.db);
+        if let Some(db) = batch.db {
+            global.following.set_db(db);
+        }
         let position = shared.position() + batch.raw.len() as u64;
         global.log.say(server.shard.id, batch.raw.into());
         shared.set_position(position);
@@ -370,7 +439,13 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &Batch) -> Re
     if batch.commands.is_empty() {
         return Ok(());
     }
-    advance(server, client, &batch.commands);
+    let mut commands = Vec::with_capacity(batch.commands.len() + 32);
+    let db = server.global.following.db().to_string();
+    let mut reply = Reply::new(&mut commands, Proto::Resp2);
+    reply.array(2);
+    [&b"SELECT"[..], db.as_bytes()].into_iter().for_each(|word| reply.bulk(word));
+    commands.extend_from_slice(&batch.commands);
+    advance(server, client, &commands);
     let mut looks = 0;
     loop {
         {

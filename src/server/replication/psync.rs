@@ -18,6 +18,7 @@ use futures_lite::future::or;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+const GONE: Error = Error::text("ERR the connection is gone");
 const NO_LINK: Error = Error::text("NOMASTERLINK Can't SYNC while not connected with my master");
 const PENDING: Error = Error::text("ERR SYNC and PSYNC are invalid with pending output");
 
@@ -62,7 +63,7 @@ async fn take_over(ctx: &TaskCtx, request: Request<'_>) -> Result {
         return Err(Error::text("ERR PSYNC FAILOVER replid must match my replid."));
     }
     log::notice(format_args!("Failover request received: this server becomes the primary"));
-    following::stand_alone(&ctx.server).await;
+    following::stand_alone(&ctx.server, false).await;
     Ok(())
 }
 
@@ -70,6 +71,9 @@ async fn take_over(ctx: &TaskCtx, request: Request<'_>) -> Result {
 fn come(ctx: &TaskCtx, asked: &Asked) -> Result<Arc<Replica>> {
     let (server, client) = (&ctx.server, &ctx.client);
     check(client)?;
+    if is_gone(client) {
+        return Err(GONE);
+    }
     if server.global.following.target().is_some_and(|target| !target.is_up) {
         return Err(NO_LINK);
     }
@@ -171,7 +175,10 @@ async fn full(ctx: &TaskCtx, asked: &Asked, replica: Arc<Replica>, is_named: boo
             close_now(server, client);
             return Ok(Vec::new());
         }
-        None => return Ok(Vec::new()),
+        None => {
+            close_now(server, client);
+            return Ok(Vec::new());
+        }
     };
     replica.set_stage(Stage::Loads);
     let Payload { source, len, stream, id } = payload;

@@ -28,17 +28,20 @@ const AOF_ON_REPLICA: Error = Error::text(
      to replicas are just local and are not propagated.",
 );
 
-/// Where in the stream everything stands that was acknowledged by now.
-pub async fn position_of_all(server: &Rc<Server>) -> u64 {
+/// Where in the stream everything stands that was acknowledged by now; none where that has no place before somebody gives up.
+pub async fn position_of_all(server: &Rc<Server>, gives_up: impl Fn() -> bool) -> Option<u64> {
     let (feed, log) = (&server.global.feed, &server.global.log);
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let pushed: Vec<u64> = (0..server.shard.count).map(|shard| feed.pushed(shard)).collect();
     while feed.drain().placed().iter().zip(&pushed).any(|(placed, pushed)| placed < pushed) {
         // Parts of transactions are late.
+        if gives_up() {
+            return None;
+        }
         log.look();
         sleep(FIRST_LOOK).await;
     }
-    feed.position()
+    Some(feed.position())
 }
 
 /// Asks replicas how far they are, where nobody has since they could have come so far.
@@ -56,6 +59,14 @@ fn until_us(request: Request, index: usize) -> Result<Option<u64>> {
     })
 }
 
+/// The same while there is a stream, for who waits until then.
+async fn position_of_stream(server: &Rc<Server>, until_us: Option<u64>) -> Option<u64> {
+    match server.global.feed.is_streamed() {
+        true => position_of_all(server, || until_us.is_some_and(|until_us| store_us() >= until_us)).await,
+        false => Some(0),
+    }
+}
+
 /// WAIT: how many replicas have what was written so far.
 pub async fn wait(ctx: TaskCtx) -> Result<Vec<u8>> {
     let (server, request) = (&ctx.server, ctx.request.as_request());
@@ -64,9 +75,12 @@ pub async fn wait(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     let replicas = request.int(1)?;
     let until_us = until_us(request, 2)?;
-    let position = if server.global.feed.is_streamed() { position_of_all(server).await } else { 0 };
-    let count = || server.global.replication.acked_by(position) as i64;
-    if count() < replicas && !ctx.in_exec {
+    let position = position_of_stream(server, until_us).await;
+    let count = || position.map_or(0, |position| server.global.replication.acked_by(position) as i64);
+    if let Some(position) = position
+        && count() < replicas
+        && !ctx.in_exec
+    {
         ask(server, position);
         wait_until(&ctx, until_us, LOOK_AT_REPLICAS, || count() >= replicas).await?;
     }
@@ -97,12 +111,12 @@ pub async fn waitaof(ctx: TaskCtx) -> Result<Vec<u8>> {
     let log = &server.global.log;
     let pushed: Vec<u64> = (0..server.shard.count).map(|shard| log.pushed(shard)).collect();
     let is_synced = || log.is_on() && pushed.iter().enumerate().all(|(shard, pushed)| log.synced(shard) >= *pushed);
-    let position = if server.global.feed.is_streamed() { position_of_all(server).await } else { 0 };
-    let count = || server.global.replication.synced_by(position) as i64;
+    let position = position_of_stream(server, until_us).await;
+    let count = || position.map_or(0, |position| server.global.replication.synced_by(position) as i64);
     let is_done = || count() >= replicas && (local == 0 || is_synced());
     if !is_done() && !ctx.in_exec {
         let longest = if replicas == 0 { LOOK_AT_LOG } else { LOOK_AT_REPLICAS };
-        if replicas > 0 {
+        if let Some(position) = position.filter(|_| replicas > 0) {
             ask(server, position);
         }
         wait_until(&ctx, until_us, longest, || is_done() || is_off()).await?;
@@ -165,15 +179,14 @@ pub async fn go_on(server: &Rc<Server>) {
 /// where SHUTDOWN ABORT has come meanwhile.
 pub async fn let_catch_up(server: &Rc<Server>) -> Result {
     let (global, config) = (&server.global, server.shard.config());
-    let has_everything =
-        |position: u64| global.replication.replicas().iter().all(|replica| replica.acked() >= position);
+    let has_everything = |position: u64| global.replication.replicas().iter().all(|replica| replica.has(position));
     if config.shutdown_timeout_s == 0 || !global.replication.has_replicas() || global.feed.is_relayed() {
         return Ok(());
     }
     global.pauses.set(By::Shutdown, u64::MAX);
     server.shard.call_all(pauses::follow).await;
-    let position = position_of_all(server).await;
     let until_us = store_us().saturating_add(config.shutdown_timeout_s.saturating_mul(1_000_000));
+    let position = position_of_all(server, || store_us() >= until_us).await.unwrap_or(u64::MAX);
     let mut is_aborted = false;
     if !has_everything(position) {
         log::notice(format_args!("Waiting for replicas before shutting down."));
@@ -186,7 +199,7 @@ pub async fn let_catch_up(server: &Rc<Server>) -> Result {
         }
         is_aborted = global.replication.ends.is_aborted();
         global.replication.ends.end();
-        let late = global.replication.replicas().iter().filter(|replica| replica.acked() < position).count();
+        let late = global.replication.replicas().iter().filter(|replica| !replica.has(position)).count();
         if late > 0 && !is_aborted {
             log::warning(format_args!("{late} replicas do not have everything: the server ends all the same"));
         }

@@ -122,7 +122,7 @@ async fn replicaof(ctx: TaskCtx) -> Result<Vec<u8>> {
         return Err(Error::text("ERR REPLICAOF not allowed while failing over."));
     }
     if request.is(1, "no") && request.is(2, "one") {
-        following::stand_alone(server).await;
+        following::stand_alone(server, ctx.in_exec).await;
         return Ok(ctx.reply(|reply| reply.ok()));
     }
     if ctx.client.state.borrow().session.replica.is_some() {
@@ -197,7 +197,9 @@ fn acknowledge(ctx: &mut SessionCtx, request: Request, index: usize) {
     let offset_at = |index: usize| request.int(index).ok().and_then(|offset| u64::try_from(offset).ok());
     let Some(acked) = offset_at(index + 1) else { return };
     let synced = if request.len() > index + 3 && request.is(index + 2, "fack") { offset_at(index + 3) } else { None };
-    replica.ack(acked, synced);
+    // (What a replica says that it has and was never said to it counts for nothing.)
+    let most = ctx.server.global.feed.position();
+    replica.ack(acked.min(most), synced.map(|synced| synced.min(most)));
     let (server, client) = (ctx.server.clone(), replica.client);
     if server.following.begin(client) {
         replica.set_stage(Stage::Online);

@@ -34,6 +34,8 @@ pub struct Following {
     is_stale: AtomicBool,
     /// Data are another server's.
     is_replica: AtomicBool,
+    /// Somebody makes this server a replica, or a primary.
+    is_changing: AtomicBool,
     /// A part of the stream is being done; so many want that none is begun.
     is_applying: AtomicBool,
     holds: AtomicUsize,
@@ -103,19 +105,30 @@ impl Following {
         number
     }
 
-    /// Follows nobody from now on; whom it has followed.
-    pub fn end(&self, config: &Config) -> Option<Target> {
+    /// Follows nobody from now on; whether it has followed somebody. The data are another server's until [`Following::end`].
+    pub fn leave(&self) -> bool {
         let before = self.lock().take();
-        end_link(before.clone());
+        let was = before.is_some();
+        end_link(before);
+        was
+    }
+
+    /// The data are this server's own, and clients may write.
+    pub fn end(&self, config: &Config) {
         self.is_replica.store(false, Ordering::Release);
         self.follow_config(config);
-        before
+    }
+
+    /// Somebody makes this server a replica, or a primary; none where somebody else does.
+    pub fn change(self: &Arc<Following>) -> Option<Change> {
+        (!self.is_changing.swap(true, Ordering::AcqRel)).then(|| Change(self.clone()))
     }
 
     /// What is said of replicas may have changed.
     pub fn follow_config(&self, config: &Config) {
         let target = self.lock();
-        let is_replica = target.is_some();
+        // (What is no longer followed and not yet its own nobody writes to either.)
+        let is_replica = target.is_some() || self.is_replica();
         self.set_read_only(is_replica && config.replica_read_only);
         let is_stale = target.as_ref().is_some_and(|target| !target.is_up);
         self.set_stale(is_stale && !config.replica_serve_stale_data);
@@ -224,6 +237,15 @@ impl Following {
 fn end_link(target: Option<Target>) {
     if let Some(link) = target.and_then(|target| target.link) {
         link.end();
+    }
+}
+
+/// Nobody else changes what this server is while this is there.
+pub struct Change(Arc<Following>);
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.0.is_changing.store(false, Ordering::Release);
     }
 }
 

@@ -272,12 +272,12 @@ impl Replication {
 
     /// How many replicas have come so far.
     pub fn acked_by(&self, position: u64) -> usize {
-        self.list().values().filter(|replica| replica.stage() == Stage::Online && replica.acked() >= position).count()
+        self.list().values().filter(|replica| replica.has(position)).count()
     }
 
     /// How many replicas have so much on their disks.
     pub fn synced_by(&self, position: u64) -> usize {
-        self.list().values().filter(|replica| replica.stage() == Stage::Online && replica.synced() >= position).count()
+        self.list().values().filter(|replica| replica.has(0) && replica.synced() >= position).count()
     }
 
     /// Counts those that are near: each second, and where that may have changed.

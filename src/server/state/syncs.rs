@@ -75,15 +75,39 @@ pub struct Payload {
 
 /// Where a replica that waits is given one.
 #[derive(Default)]
-pub struct Place(Mutex<Option<Result<Payload, String>>>);
+pub struct Place(Mutex<Given>);
+
+#[derive(Default)]
+enum Given {
+    #[default]
+    Nothing,
+    Payload(Box<Result<Payload, String>>),
+    /// Nobody waits any more: what comes is let go at once, so that nobody waits for who reads nothing.
+    Left,
+}
 
 impl Place {
     pub fn put(&self, given: Result<Payload, String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*place, Given::Left) {
+            *place = Given::Payload(Box::new(given));
+        }
     }
 
     pub fn take(&self) -> Option<Result<Payload, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::take(&mut *place) {
+            Given::Payload(given) => Some(*given),
+            Given::Nothing => None,
+            Given::Left => {
+                *place = Given::Left;
+                None
+            }
+        }
+    }
+
+    pub fn leave(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Given::Left;
     }
 }
 

@@ -194,9 +194,9 @@ fn clients_cannot_write_and_promotion_lets_them_and_the_overdue_die() {
     }
     assert_eq!(reader.call("EXEC").items().len(), 3);
     assert_eq!(field(&replica, "role"), "master");
-    assert_eq!(field(&replica, "master_replid2"), id);
+    wait_for(&replica, "master_replid2", &id);
     assert_eq!(field(&replica, "second_repl_offset"), (offset.parse::<u64>().expect("a number") + 1).to_string());
-    assert_eq!(replica.client().call("SET a 1"), Value::ok());
+    assert!(wait_until(PATIENCE, || replica.client().call("SET a 1") == Value::ok()));
     assert!(wait_until(PATIENCE, || replica.client().call("DBSIZE") == int(2)));
     assert_eq!(field(&replica, "expired_keys"), "500");
     assert!(replica.client().call("TTL stays").number() > 900);
@@ -206,6 +206,71 @@ fn clients_cannot_write_and_promotion_lets_them_and_the_overdue_die() {
     client.call(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
     wait_for_link(&primary);
     settle(&replica, &primary);
+}
+
+/// A stream that goes on in another database than the first: replicas of replicas, and one that is restarted, know which.
+#[test]
+fn the_database_that_was_chosen_is_known() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let primary = Server::start(Kind::Redis, QUICK);
+    let mut client = primary.client();
+    let mut replica = replica_of(&primary, Kind::Ember { shards: 2 }, &[QUICK, DEBUG, &["--save", "3600 1"]].concat());
+    wait_for_link(&replica);
+    client.call("SELECT 5");
+    client.call("SET a 1");
+    client.call("WAIT 1 10000");
+    let chained = [Kind::Ember { shards: 3 }, Kind::Redis].map(|kind| replica_of(&replica, kind, DEBUG));
+    chained.iter().for_each(wait_for_link);
+    client.call("INCR a");
+    client.call("WAIT 1 10000");
+    chained.iter().for_each(|of| settle(&primary, of));
+    replica.client().send("SHUTDOWN");
+    assert!(replica.wait_for_end(PATIENCE).is_some());
+    client.call("INCR a");
+    let of = format!("127.0.0.1 {}", primary.port());
+    let flags = [QUICK, DEBUG, &["--save", "3600 1", "--shards", "2", "--replicaof", &of]].concat();
+    let replica = replica.restart(&flags);
+    wait_for_link(&replica);
+    client.call("INCR a");
+    chained.iter().for_each(wait_for_link);
+    settle(&primary, &replica);
+    chained.iter().for_each(|of| settle(&primary, of));
+    assert_eq!(field(&primary, "sync_full"), "1");
+}
+
+/// Replica, primary, replica of another: in any order and at any speed the last word counts.
+#[test]
+fn roles_may_change_quickly() {
+    let servers = [(); 2].map(|()| Server::start(Kind::Ember { shards: 2 }, &[QUICK, DEBUG].concat()));
+    let subject = Server::start(Kind::Ember { shards: 3 }, &[QUICK, DEBUG].concat());
+    for (number, server) in servers.iter().enumerate() {
+        server.client().call(&format!("SET of {number}"));
+    }
+    let mut client = subject.client();
+    let mut rng = fastrand::Rng::with_seed(seed());
+    for _ in 0..40 {
+        let line = match rng.usize(..3) {
+            2 => "REPLICAOF NO ONE".to_owned(),
+            of => format!("REPLICAOF 127.0.0.1 {}", servers[of].port()),
+        };
+        client.send(&line);
+        if rng.bool() {
+            std::thread::sleep(Duration::from_millis(rng.u64(..30)));
+        }
+    }
+    (0..40).for_each(|_| drop(client.read()));
+    client.call(&format!("REPLICAOF 127.0.0.1 {}", servers[1].port()));
+    wait_for_link(&subject);
+    settle(&servers[1], &subject);
+    client.call("REPLICAOF NO ONE");
+    assert_eq!(client.call("SET mine 1 PX 20"), Value::ok());
+    assert!(wait_until(PATIENCE, || subject.client().call("DBSIZE") == int(1)));
+    let replica = replica_of(&subject, Kind::Ember { shards: 2 }, DEBUG);
+    wait_for_link(&replica);
+    client.call("SET more 1");
+    settle(&subject, &replica);
 }
 
 #[test]
