@@ -41,7 +41,7 @@ impl Setting for Follows {
     }
 
     fn line(&self, _: &Kind) -> String {
-        if self.0.is_none() { "no one".to_owned() } else { self.to_string() }
+        if self.0.is_none() { "\"\"".to_owned() } else { self.to_string() }
     }
 }
 

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn both_forms_in_pieces_of_any_size() {
-        let mark = "0123456789".repeat(4);
+        let mark = "0123456789abcdefghijABCDEFGHIJklmnopqrst".to_owned();
         // (What looks like the begin of the mark is none.)
         let body = format!("REDIS{}x{}", &mark[..39], &mark[..20]);
         for size in 1..100 {

@@ -18,6 +18,7 @@ mod pubsub;
 mod replication;
 mod scan;
 mod scripting;
+mod security;
 mod snapshots;
 mod tls;
 mod tracking;

@@ -64,6 +64,10 @@ pub enum Value {
     Several(Vec<(Cow<'static, str>, Value)>),
 }
 
+fn several<const N: usize>(all: [(&'static str, Value); N]) -> Value {
+    Value::Several(all.into_iter().map(|(name, value)| (name.into(), value)).collect())
+}
+
 impl Value {
     /// As a number, if it is one, as exactly as INFO tells it.
     pub fn number(&self) -> Option<f64> {

@@ -1,10 +1,9 @@
 //! Who follows this server, and whom it follows.
 
-use super::sections::several;
-use super::{Facts, Gathered, Value};
+use super::{Facts, Gathered, Value, several};
 use crate::server::client::replica::Stage;
 use crate::server::state::following::LinkFacts;
-use crate::server::state::global::ID_DIGITS;
+use crate::server::state::replication::ID_DIGITS;
 use crate::server::state::replication::Replication;
 
 pub fn tell(told: &mut Facts, from: &Gathered) {

@@ -1,6 +1,6 @@
 //! The facts, section by section, in the order in which INFO tells them.
 
-use super::{Facts, Gathered, LRU_CLOCK_BITS, Value, human, replication};
+use super::{Facts, Gathered, LRU_CLOCK_BITS, Value, human, replication, several};
 use crate::clock::{realtime_us, store_us};
 use crate::observe::{machine, memory};
 use crate::persist::Progress;
@@ -67,10 +67,6 @@ fn tell_latencystats(told: &mut Facts, from: &Gathered) {
         let value = Value::Several(percentiles.iter().map(of).collect());
         told.field(format!("latency_percentiles_usec_{name}"), value);
     }
-}
-
-pub(super) fn several<const N: usize>(all: [(&'static str, Value); N]) -> Value {
-    Value::Several(all.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
 
 fn tell_server(told: &mut Facts, from: &Gathered) {

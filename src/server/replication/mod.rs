@@ -7,15 +7,15 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `tools.rs` | a snapshot for tools, and nothing behind it |
 //! | `psync.rs` | a replica comes |
+//! | `failover.rs` | this server hands over to a replica |
 //! | `payload.rs` | one snapshot for all who wait for one |
+//! | `following.rs` | this server follows another one |
+//! | `tools.rs` | a snapshot for tools, and nothing behind it |
 //! | `sending.rs` | a snapshot on its way |
 //! | `minding.rs` | what is done from time to time |
-//! | `migrate.rs`, `target.rs` | single keys that move to another server; the connections to such |
-//! | `failover.rs` | it hands over to a replica |
-//! | `following.rs` | this server follows another one |
 //! | `waiting.rs` | WAIT, WAITAOF: how far replicas are |
+//! | `migrate.rs`, `target.rs` | single keys that move to another server; the connections to such |
 
 pub mod failover;
 pub mod following;

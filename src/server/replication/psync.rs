@@ -10,7 +10,7 @@ use crate::server::client::replica::{Replica, Stage};
 use crate::server::client::session::Asked;
 use crate::server::state::TaskCtx;
 use crate::server::state::follower::Shows;
-use crate::server::state::global::random_id;
+use crate::server::state::replication::random_id;
 use crate::server::state::syncs::{Held, Payload};
 use crate::server::told::output::{close_now, most_bytes_of_replica};
 use crate::server::wire::journal;

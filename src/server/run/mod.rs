@@ -12,8 +12,8 @@
 //! | `callee.rs` | what a call of a script or function names |
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
 //! | `replayed.rs` | what a log says that is not as a client says it |
-//! | `turn.rs` | what a request works with and may change |
 //! | `guess.rs` | passwords where too many were wrong |
+//! | `turn.rs` | what a request works with and may change |
 //! | `rights.rs` | what a connection's user may do |
 //!
 //! [`Turn`]: turn::Turn

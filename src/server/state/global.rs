@@ -6,7 +6,7 @@ use super::busy::LastingScripts;
 use super::following::Following;
 use super::guesses::Guesses;
 use super::pauses::Pauses;
-use super::replication::Replication;
+use super::replication::{Replication, random_id};
 use super::snapshots::Snapshots;
 use super::users::KnownUsers;
 use crate::clock::store_us;
@@ -73,13 +73,6 @@ pub struct Global {
     pub listeners: Vec<Listener>,
     /// Where it serves TLS.
     pub tls: Option<Arc<Tls>>,
-}
-
-/// Of a run, or of data.
-pub const ID_DIGITS: usize = 40;
-
-pub fn random_id(rng: &mut fastrand::Rng) -> String {
-    (0..ID_DIGITS).map(|_| char::from_digit(rng.u32(..16), 16).unwrap_or('0')).collect()
 }
 
 impl Global {

@@ -1,6 +1,5 @@
 //! What all shards know of the servers that follow this one: under which name and how far they know the data, and who they are.
 
-use super::global::{ID_DIGITS, random_id};
 use super::syncs::Queue;
 use crate::clock::store_us;
 use crate::config::{CompatVersion, Config};
@@ -8,6 +7,13 @@ use crate::server::client::replica::{Replica, Stage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Of a run, or of data.
+pub const ID_DIGITS: usize = 40;
+
+pub fn random_id(rng: &mut fastrand::Rng) -> String {
+    (0..ID_DIGITS).map(|_| char::from_digit(rng.u32(..16), 16).unwrap_or('0')).collect()
+}
 
 /// A name of data, and the one that they had before.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -209,6 +209,9 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             state.input = input;
             tidy_input(state);
         }
+        if state.flow.is_stranger {
+            trim_input(state);
+        }
         state.parser.trim();
         state.replies.for_disk.show((server.shard.id as u16, server.shard.durable.take_shown()));
         if !client.replays() {
@@ -244,6 +247,14 @@ fn tidy_input(state: &mut State) {
     } else if state.at > state.input.len() / 2 {
         state.input.drain(..state.at);
         state.at = 0;
+    }
+}
+
+/// What a stranger has said in one go may have taken more room than the rest of it needs.
+#[cold]
+fn trim_input(state: &mut State) {
+    if state.input.capacity() > 2 * state.input.len().max(KEPT_INPUT_BYTES) {
+        state.input.shrink_to(state.input.len());
     }
 }
 
