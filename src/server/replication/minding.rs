@@ -93,7 +93,10 @@ pub fn take_over(server: &Server) {
         global.feed.keep(Some(usize::try_from(config.repl_backlog_bytes).unwrap_or(usize::MAX)));
     }
     global.replication.count_near(&config);
-    global.following.follow_config(&config);
+    // (DEBUG REPLICA may say otherwise where nobody is followed.)
+    if global.following.is_replica() {
+        global.following.follow_config(&config);
+    }
 }
 
 /// Nobody can go on in the stream any more.

@@ -76,5 +76,5 @@ fn of_fields(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<Strin
     let args: Vec<Vec<u8>> = head.into_iter().chain(names).collect();
     let (a, b) = (ours.command(&args), theirs.command(&args));
     // Redis 7.0 knows of no such thing, and was told of none.
-    (!b.is_error() && a != b).then(|| format!("HPEXPIRETIME of {fields:?}: {a:?} and {b:?}"))
+    (!a.is_error() && !b.is_error() && a != b).then(|| format!("HPEXPIRETIME of {fields:?}: {a:?} and {b:?}"))
 }

@@ -147,7 +147,6 @@ fn replies_are_those_of_redis() {
         (open.port(), "b", "0 x".into()),
         (open.port(), "b", "x x".into()),
         (open.port(), "b", "99 1000".into()),
-        (open.port(), "b", "-1 1000".into()),
         (open.port(), "b", "0 1000 AUTH wrong".into()),
         (open.port(), "c", "0 0 REPLACE".into()),
         (open.port(), "d", "0 -5 COPY replace".into()),

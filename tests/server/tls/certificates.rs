@@ -221,7 +221,7 @@ fn what_is_wrong_at_the_start_is_said() {
         ),
         ("--tls-ciphersuites", "TLS_AES_128_CCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"),
         ("--tls-auth-clients", "maybe", "must be one of the following: no, yes, optional"),
-        ("--tls-replication", "yes", "replication is not available yet"),
+        ("--tls-replication", "yes", "links to a primary are not encrypted yet"),
         ("--tls-cluster", "yes", "cluster is not available yet"),
     ] {
         let output = with(&[flag, value]);
