@@ -4,7 +4,7 @@ use super::replay::WaitingDeaths;
 use super::saving::{LOG_POSITION, POLICY, STREAM_DB, STREAM_ID, STREAM_OFFSET, hold_everything};
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
-use crate::config::{Policies, split_words};
+use crate::config::{CompatVersion, Policies, split_words};
 use crate::net::{Bell, next_from_outside};
 use crate::observe::log;
 use crate::persist::reading::{self, Beside, Limits, LoadError};
@@ -77,6 +77,8 @@ async fn go_on_in_stream(server: &Rc<Server>) {
     let ids = Ids { second: None, id };
     global.replication.set_ids(ids.renamed(position, Ids::new().id));
     global.feed.set_position(position);
+    // Nobody knows which replicas come back: the stream is for all of them.
+    global.feed.set_old(server.shard.config().repl_compat_version != CompatVersion::V7_4);
     let bytes = server.shard.config().repl_backlog_bytes;
     global.feed.keep(Some(usize::try_from(bytes).unwrap_or(usize::MAX)));
     server.shard.call_all(Server::follow_log).await;

@@ -468,13 +468,13 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &Batch) -> Re
 
 /// Whoever is followed at the start. (Nobody is served before that is known.)
 pub async fn follow_at_start(server: &Rc<Server>) {
-    let config = server.shard.config();
-    let Some(primary) = config.follows.0.clone() else { return };
+    let Some(target) = server.global.following.target() else { return };
     if let Some(KnownAs { id, position, db }) = server.global.replication.restored().clone() {
         // What was loaded is that server's as of then.
         server.global.replication.set_ids(Ids { id, second: None });
         server.global.feed.set_position(position);
         server.global.following.set_db(db);
     }
-    follow(server, primary, false).await;
+    let server = server.clone();
+    executor::spawn(async move { run(&server, target.number).await });
 }

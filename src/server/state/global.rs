@@ -87,6 +87,11 @@ impl Global {
         let mut rng = fastrand::Rng::new();
         let snapshots = Snapshots::of(&config);
         let feed = Arc::new(Feed::new(bells.clone()));
+        let following = Arc::<Following>::default();
+        // It is a replica before anybody can ask.
+        if let Some(primary) = config.follows.0.clone() {
+            following.begin(primary, false, &config);
+        }
         Global {
             config: Mutex::new(config),
             next_client: AtomicU64::new(1),
@@ -110,7 +115,7 @@ impl Global {
             lasting_scripts: LastingScripts::default(),
             scripts: Arc::default(),
             libraries: Arc::default(),
-            following: Arc::default(),
+            following,
             replication: Replication::default(),
             users,
             guesses: Guesses::default(),

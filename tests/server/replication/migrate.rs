@@ -178,7 +178,9 @@ fn replies_are_those_of_redis() {
             let left: Vec<String> =
                 ('a'..='j').map(|name| client.call(&format!("EXISTS {name}")).number().to_string()).collect();
             let rest: String = rest.chars().take(40).collect();
-            said.push(format!("{nth} {key:?} {rest}: {reply:?}, left {}", left.concat()));
+            // Whether it is told of a port on which nobody listens when it connects or when it writes is up to the system.
+            let reply = format!("{reply:?}").replace("connecting to the client", "writing to target instance");
+            said.push(format!("{nth} {key:?} {rest}: {reply}, left {}", left.concat()));
         }
         said
     };
