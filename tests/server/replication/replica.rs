@@ -279,8 +279,9 @@ fn links_break_and_are_mended_without_a_snapshot() {
         return;
     }
     let (seed, breaks) = (seed(), setting("EMBERDB_REPLICATION_BREAKS", BREAKS));
-    let primary = Server::start(Kind::Redis, &[QUICK, &["--repl-backlog-size", "100mb"]].concat());
-    let replica = replica_of(&primary, Kind::Ember { shards: 3 }, QUICK);
+    let flags = [QUICK, &["--repl-backlog-size", "100mb"]].concat();
+    let primary = Server::start(Kind::Redis, &flags);
+    let replica = replica_of(&primary, Kind::Ember { shards: 3 }, &flags);
     let chained = replica_of(&replica, Kind::Ember { shards: 2 }, DEBUG);
     [&replica, &chained].into_iter().for_each(wait_for_link);
     let is_over = AtomicBool::new(false);
