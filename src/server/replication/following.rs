@@ -51,7 +51,7 @@ pub async fn follow(server: &Rc<Server>, primary: Primary, takes_over: bool) {
     server
         .shard
         .call(0, move |shard| {
-            let server = Server::of(&shard);
+            let server = Server::of(shard);
             executor::spawn(async move { run(&server, number).await });
         })
         .await;

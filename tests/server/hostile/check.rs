@@ -37,6 +37,8 @@ impl Checks {
         self.lives();
         let mut client = self.server.client();
         self.ask(&mut client, "CLIENT UNPAUSE");
+        // Somebody may have made it a replica, of whomever.
+        self.ask(&mut client, "REPLICAOF NO ONE");
         self.ask(&mut client, "PING");
         // All shards answer.
         self.ask(&mut client, "DBSIZE");

@@ -10,6 +10,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("SHUTDOWN", "ends the server, as it should"),
     ("CONFIG SET", "may take away what the checks need; see HARMLESS_DIRECTIVES"),
     ("CLIENT PAUSE", "nothing else would run; `tame` makes short ones"),
+    ("FAILOVER", "writes wait until somebody takes over who has only said that he is a replica"),
     ("DEBUG", "stops the server and breaks its promises where it is told to; `tame` asks for what it may do"),
 ];
 
@@ -18,6 +19,8 @@ const SELDOM: &[&str] = &[
     "FLUSHALL",
     "FLUSHDB",
     "SWAPDB",
+    "REPLICAOF",
+    "SLAVEOF",
     "QUIT",
     "RESET",
     "CLIENT REPLY",
