@@ -19,7 +19,9 @@ const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 /// A chain of servers, each of which follows the one before, while the first is changed by random commands.
 fn chain(kinds: &[Kind], extras: Extras) {
     let (seed, steps) = (seed(), setting("EMBERDB_REPLICATION_STEPS", STEPS));
-    let mut servers = vec![Server::start(kinds[0], &[QUICK, DEBUG].concat())];
+    // (What DEBUG POPULATE makes Redis tells nobody.)
+    let of_first = if kinds[0].is_ember() { [QUICK, DEBUG].concat() } else { QUICK.to_vec() };
+    let mut servers = vec![Server::start(kinds[0], &of_first)];
     let mut client = servers[0].client();
     for number in 0..1000 {
         client.call(&format!("SET before:{number} {number} EX 100000"));
@@ -123,12 +125,9 @@ fn who_reads_sees_a_moment_of_the_primary() {
                 let all = client.call("MGET a b c");
                 assert!(all.items().windows(2).all(|pair| pair[0] == pair[1]), "{all:?}");
                 // In the order in which they are written each is as new as the one behind it, and at most one newer.
-                let singles: Vec<i64> = client
-                    .call("MGET single:0 single:1 single:2")
-                    .items()
-                    .iter()
-                    .map(|v| v.text().parse().unwrap_or(-1))
-                    .collect();
+                let singles = client.call("MGET single:0 single:1 single:2");
+                let number = |value: &Value| if value.is_null() { -1 } else { value.text().parse().expect("a number") };
+                let singles: Vec<i64> = singles.items().iter().map(number).collect();
                 assert!(singles.is_sorted_by(|a, b| a >= b) && singles[0] - singles[2] <= 1, "{singles:?}");
                 reads += 1;
             }

@@ -75,17 +75,16 @@ fn sentinel_fails_over() {
     let lasted = began.elapsed();
     eprintln!("promoted after {lasted:?}");
     assert!(lasted < Duration::from_secs(20), "{lasted:?}");
+    // (Until then Sentinel ends connections of clients.)
+    let address = || sentinel.client().call("SENTINEL GET-MASTER-ADDR-BY-NAME m");
+    let is_known = || address().items().get(1).is_some_and(|port| port.text() == replica.port().to_string());
+    assert!(wait_until(PATIENCE, is_known));
     let mut client = replica.client();
     for number in 0..=acknowledged {
         assert_eq!(client.call(&format!("GET key:{number}")).text(), number.to_string());
     }
     assert!(client.call("TTL lives").number() > 900);
     assert!(wait_until(PATIENCE, || client.call("SET new 1") == Value::ok()));
-    let address = || sentinel.client().call("SENTINEL GET-MASTER-ADDR-BY-NAME m");
-    assert!(wait_until(PATIENCE, || address()
-        .items()
-        .get(1)
-        .is_some_and(|port| port.text() == replica.port().to_string())));
     let former = primary.restart(&[&flags[..], &["--shards", "2"]].concat());
     wait_for(&former, "role", "slave");
     wait_for_link(&former);
