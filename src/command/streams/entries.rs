@@ -25,7 +25,9 @@ struct Options {
 }
 
 impl Options {
-    fn parse(request: Request, adds: bool, limits: &Limits) -> Result<Options> {
+    /// `is_told`: a log or a primary says so. Redis says there exactly how far it has trimmed, and leaves the LIMIT standing that
+    /// it had kept to.
+    fn parse(request: Request, adds: bool, limits: &Limits, is_told: bool) -> Result<Options> {
         let (mut to, mut approximate, mut limit) = (None, false, None);
         let mut options = Options { trim: None, references: None, no_create: false, id: None, end: 2 };
         while options.end < request.len() && options.id.is_none() {
@@ -65,7 +67,7 @@ impl Options {
         if to.is_none() && !adds {
             return Err(Error::text("ERR syntax error, XTRIM must be called with a trimming strategy"));
         }
-        if limit.is_some() && !approximate {
+        if limit.is_some() && !approximate && !is_told {
             return Err(Error::text("ERR syntax error, LIMIT cannot be used without the special ~ option"));
         }
         let limit = if approximate { limit.unwrap_or_else(|| default_limit(limits)) } else { 0 };
@@ -115,7 +117,7 @@ fn default_limit(limits: &Limits) -> u64 {
 }
 
 pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
-    let options = Options::parse(request, true, ctx.limits)?;
+    let options = Options::parse(request, true, ctx.limits, ctx.now.ms == 0)?;
     let pairs = request.from(options.end);
     let Some(wanted) = options.id.filter(|_| pairs.len() >= 2 && pairs.len().is_multiple_of(2)) else {
         return Err(Error::WrongArity("xadd".to_owned()));
@@ -166,7 +168,7 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 pub fn xtrim(ctx: &mut Ctx, request: Request) -> Result {
-    let options = Options::parse(request, false, ctx.limits)?;
+    let options = Options::parse(request, false, ctx.limits, ctx.now.ms == 0)?;
     let key = ctx.key(request.arg(1));
     let references = options.references.unwrap_or(References::Keep);
     let trim = |stream: &mut Stream| {
