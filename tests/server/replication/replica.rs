@@ -148,7 +148,7 @@ fn what_is_dead_is_hidden_until_the_primary_says_that_it_is_gone() {
     let replica = replica_of(&primary, Kind::Ember { shards: 2 }, DEBUG);
     wait_for_link(&replica);
     let (mut client, mut reader) = (primary.client(), replica.client());
-    client.call("SET dies 1 PX 400");
+    client.call("SET dies 1 PX 3000");
     client.call("SET stays 1");
     client.call("WAIT 1 10000");
     assert_eq!(reader.call("GET dies").text(), "1");
