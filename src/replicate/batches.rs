@@ -220,6 +220,31 @@ mod tests {
         assert_eq!(parts.len(), 2, "the transaction, then what stands behind it");
     }
 
+    /// What has come of a command when the part before it ends is neither lost nor taken for something else.
+    #[test]
+    fn it_may_be_cut_anywhere() {
+        let raw = stream(&["INCR a", "SET b 22", "MULTI", "SET c 333", "DEL b", "EXEC", "PING", "INCR a"]);
+        for first in 0..=raw.len() {
+            for second in first..=raw.len() {
+                let mut batches = Batches::default();
+                let (mut seen, mut done) = (Vec::new(), Vec::new());
+                for piece in [&raw[..first], &raw[first..second], &raw[second..]] {
+                    batches.push(piece);
+                    for batch in all(&mut batches) {
+                        seen.extend_from_slice(&batch.raw);
+                        done.extend_from_slice(&batch.commands);
+                    }
+                }
+                assert_eq!(seen, raw, "{first} {second}");
+                let text = String::from_utf8(done).expect("text");
+                for (line, times) in [("INCR a", 2), ("SET b 22", 1), ("SET c 333", 1), ("DEL b", 1)] {
+                    let said = String::from_utf8(stream(&[line])).expect("text");
+                    assert_eq!(text.matches(&said).count(), times, "{line} {first} {second}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_stream_is_refused() {
         for bad in ["*x\r\n", "*1\r\n+\r\n", "*1\r\n$-1\r\n", "*99999999999\r\n", "*1\r\n$9999999999\r\n", "*1\n"] {

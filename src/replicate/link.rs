@@ -243,7 +243,8 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
                 return Ok(());
             }
         }
-        ["+CONTINUE", ref rest @ ..] => {
+        // (Where this server has nothing of the primary's there is nothing to go on with.)
+        ["+CONTINUE", ref rest @ ..] if goal.has.is_some() => {
             let id = rest.first().filter(|id| id.len() == 40).map(|id| (*id).to_owned());
             begin_to_say(shared, &stream)?;
             if !teller.tell(Event::GoesOn { id }) {

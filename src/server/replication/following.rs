@@ -254,7 +254,10 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
             }
             Event::Snapshot { id, position } => {
                 log::notice(format_args!("Full resync from master: {}:{position}", id.escape_debug()));
-                if let Err(reason) = take_snapshot(server, number, &link.path, (id, position)).await {
+                let taken = take_snapshot(server, number, &link.path, (id, position)).await;
+                // It is as large as the data, and of no use any more, however long the link lasts.
+                let _ = std::fs::remove_file(&link.path);
+                if let Err(reason) = taken {
                     return format!("Failed trying to load the MASTER synchronization DB from disk: {reason}");
                 }
                 come_up(server, number, shared);
