@@ -275,6 +275,11 @@ pub struct Limits {
 const REPLY_BYTES_MAX: usize = 1 << 30;
 
 impl Config {
+    /// Bytes of the stream that are kept for replicas, where one is kept.
+    pub fn repl_backlog(&self) -> usize {
+        usize::try_from(self.repl_backlog_bytes).unwrap_or(usize::MAX)
+    }
+
     /// The limits as far as they can be followed: the members of a pack are counted in 16 bits, and a reply that
     /// no connection may have to read is not written.
     pub fn feasible_limits(&self) -> Limits {

@@ -69,6 +69,14 @@ impl Shard {
         results
     }
 
+    /// Waits until all that was admitted before is where its keys are: everything has been sent to its shard after one
+    /// round of calls, and is there after the second.
+    pub async fn call_all_twice(self: &Rc<Shard>) {
+        for _ in 0..2 {
+            self.call_all(|_| ()).await;
+        }
+    }
+
     /// Runs `work` on another shard without waiting for it.
     pub fn tell(&self, target: usize, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
         self.post(target, Message::Tell(Box::new(work)));

@@ -79,8 +79,7 @@ async fn go_on_in_stream(server: &Rc<Server>) {
     global.feed.set_position(position);
     // Nobody knows which replicas come back: the stream is for all of them.
     global.feed.set_old(server.shard.config().repl_compat_version != CompatVersion::V7_4);
-    let bytes = server.shard.config().repl_backlog_bytes;
-    global.feed.keep(Some(usize::try_from(bytes).unwrap_or(usize::MAX)));
+    global.feed.keep(Some(server.shard.config().repl_backlog()));
     server.shard.call_all(Server::follow_log).await;
 }
 

@@ -262,10 +262,7 @@ pub async fn load_again(server: &Rc<Server>) -> Result {
 async fn empty_and_load(server: &Rc<Server>) -> Result {
     let (global, shard) = (&server.global, &server.shard);
     global.snapshots.loading.store(true, Ordering::Relaxed);
-    // What passed the gate before that has been sent to its shard after one round, and is there after the second.
-    for _ in 0..2 {
-        shard.call_all(|_| ()).await;
-    }
+    shard.call_all_twice().await;
     let transaction = hold_everything(shard).await;
     shard.call_all(|shard| shard.hand_over_records()).await;
     let log = global.log.clone();

@@ -163,10 +163,7 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
         sleep(TRY_EVERY / 100).await;
     }
     let_all_pass(server).await;
-    // What was admitted before has been sent to its shard after one round, and is there after the second.
-    for _ in 0..2 {
-        shard.call_all(|_| ()).await;
-    }
+    shard.call_all_twice().await;
     // (A part of another primary's stream is counted by now.)
     let hold = wait_until_idle(server).await;
     let transaction = hold_everything(shard).await;
@@ -302,8 +299,7 @@ async fn go_on(server: &Rc<Server>, id: Option<String>) -> io::Result<()> {
     if feed.kept().is_none() {
         // This server was started with a snapshot: from here on it has a stream for replicas of its own.
         server.global.log.start()?;
-        let bytes = server.shard.config().repl_backlog_bytes;
-        feed.keep(Some(usize::try_from(bytes).unwrap_or(usize::MAX)));
+        feed.keep(Some(server.shard.config().repl_backlog()));
         server.shard.call_all(Server::follow_log).await;
     }
     if let Some(id) = id.filter(|id| *id != replication.ids().id) {
@@ -331,9 +327,7 @@ async fn take_snapshot(
     loop {
         let_all_pass(server).await;
         global.snapshots.loading.store(true, Ordering::Relaxed);
-        for _ in 0..2 {
-            shard.call_all(|_| ()).await;
-        }
+        shard.call_all_twice().await;
         if !global.lasting_scripts.any() {
             break;
         }
@@ -391,7 +385,7 @@ async fn load(
     }
     global.replication.set_ids(Ids { id, second: None });
     global.feed.set_position(position);
-    global.feed.keep(Some(usize::try_from(config.repl_backlog_bytes).unwrap_or(usize::MAX)));
+    global.feed.keep(Some(config.repl_backlog()));
     // (A primary that is a replica itself does not choose the database anew.)
     global.following.set_db(known_as.map_or(0, |known_as| known_as.db));
     shard.call_all(Server::follow_log).await;

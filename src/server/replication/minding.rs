@@ -90,7 +90,7 @@ fn look_at_old(server: &Server) {
 pub fn take_over(server: &Server) {
     let (global, config) = (&server.global, server.shard.config());
     if global.feed.kept().is_some() {
-        global.feed.keep(Some(usize::try_from(config.repl_backlog_bytes).unwrap_or(usize::MAX)));
+        global.feed.keep(Some(config.repl_backlog()));
     }
     global.replication.count_near(&config);
     // (DEBUG REPLICA may say otherwise where nobody is followed.)

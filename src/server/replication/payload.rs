@@ -124,7 +124,7 @@ async fn begin(server: &Rc<Server>, waiting: &[Waiting]) -> Result<(Begun, Vec<H
             // Nobody can have come along with what was before.
             global.replication.set_ids(Ids::new());
         }
-        global.feed.keep(Some(usize::try_from(config.repl_backlog_bytes).unwrap_or(usize::MAX)));
+        global.feed.keep(Some(config.repl_backlog()));
     }
     let limit = most_bytes_of_replica(&config);
     let read = |waiting: &Waiting| Held::new(global.feed.clone(), global.feed.read(waiting.replica.shard, limit));

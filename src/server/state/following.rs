@@ -228,10 +228,6 @@ impl Following {
     pub fn count(&self, link: &Shared) {
         self.former_bytes.fetch_add(link.input_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
     }
-
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
 }
 
 fn end_link(target: Option<Target>) {
