@@ -1,15 +1,15 @@
 //! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and `--generate`. Rows
-//! of `redis.rs` are about what is not there; the others act, those of `tls_rows.rs` and `replication_rows.rs` among them.
+//! of `redis.rs` are about what is not there; the others act, those of the other files of rows among them.
 
 use super::directive::{Directive, Field, Group, field};
+use super::durability_rows;
 use super::eviction::MaxmemoryPolicy;
 use super::redis;
 use super::replication_rows;
-use super::shutdown::ShutdownFlags;
 use super::tls_rows;
 use super::types::{
-    AuthSlowdown, ChannelsOfUsers, Choice, DebugCommand, Fsync, LogLevel, Network, PinShards, PipelineOrder,
-    ScriptScope, Supervised, UndeclaredKeys,
+    AuthSlowdown, ChannelsOfUsers, Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder, ScriptScope,
+    Supervised, UndeclaredKeys,
 };
 use super::values::Kind;
 use super::version::RedisVersion;
@@ -60,12 +60,20 @@ const ALIASES: &[(&str, &str)] = &[
 ];
 
 pub const DIRECTIVES: &[Directive] = &{
-    let parts = [OWN, tls_rows::ROWS, replication_rows::ROWS, redis::ROWS];
-    let mut all = [OWN[0]; OWN.len() + tls_rows::ROWS.len() + replication_rows::ROWS.len() + redis::ROWS.len()];
+    const PARTS: [&[Directive]; 5] = [OWN, durability_rows::ROWS, tls_rows::ROWS, replication_rows::ROWS, redis::ROWS];
+    const ALL: usize = {
+        let (mut all, mut part) = (0, 0);
+        while part < PARTS.len() {
+            all += PARTS[part].len();
+            part += 1;
+        }
+        all
+    };
+    let mut all = [OWN[0]; ALL];
     let (mut part, mut row, mut at) = (0, 0, 0);
     while at < all.len() {
-        if row < parts[part].len() {
-            all[at] = parts[part][row];
+        if row < PARTS[part].len() {
+            all[at] = PARTS[part][row];
             (row, at) = (row + 1, at + 1);
         } else {
             (part, row) = (part + 1, 0);
@@ -732,204 +740,6 @@ const OWN: &[Directive] = &[
         mutable: true,
         help: "a HyperLogLog that would need more bytes than this to be sparse is dense",
         field: field!(limits.hll_sparse_bytes),
-    },
-    Directive {
-        name: "save",
-        group: Group::Snapshots,
-        default: "",
-        kind: Kind::SavePoints,
-        mutable: true,
-        help: "seconds and changes after which a snapshot is written, as in `3600 1 300 100`; each line adds some, an empty one clears them",
-        field: field!(save),
-    },
-    Directive {
-        name: "stop-writes-on-bgsave-error",
-        group: Group::Snapshots,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "refuse writes after one has failed that was written by itself, until another succeeds",
-        field: field!(stop_writes_on_bgsave_error),
-    },
-    Directive {
-        name: "shutdown-on-sigint",
-        group: Group::Snapshots,
-        default: "default",
-        kind: Kind::Words(ShutdownFlags::WORDS),
-        mutable: true,
-        help: "what that signal means: save before the end, where there are save points or always or never, and end where that fails",
-        field: field!(shutdown_on_sigint),
-    },
-    Directive {
-        name: "shutdown-on-sigterm",
-        group: Group::Snapshots,
-        default: "default",
-        kind: Kind::Words(ShutdownFlags::WORDS),
-        mutable: true,
-        help: "the same for the signal that service managers send",
-        field: field!(shutdown_on_sigterm),
-    },
-    Directive {
-        name: "dbfilename",
-        group: Group::Snapshots,
-        default: "dump.rdb",
-        kind: Kind::FileName,
-        mutable: true,
-        help: "the file that SAVE writes, and that is loaded at the start, in the folder of dir",
-        field: field!(dbfilename),
-    },
-    Directive {
-        name: "rdbcompression",
-        group: Group::Snapshots,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "compress its strings of more than 20 bytes where that makes them shorter",
-        field: field!(rdbcompression),
-    },
-    Directive {
-        name: "rdbchecksum",
-        group: Group::Snapshots,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: false,
-        help: "end it with its checksum, and look at that of what is loaded",
-        field: field!(rdbchecksum),
-    },
-    Directive {
-        name: "rdb-save-incremental-fsync",
-        group: Group::Snapshots,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "bring it to the disk piece by piece",
-        field: field!(rdb_save_incremental_fsync),
-    },
-    Directive {
-        name: "expired-while-down",
-        group: Group::Snapshots,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "tell of keys that died between the snapshot and the start, as soon as connections are served; else they are left out",
-        field: field!(expired_while_down),
-    },
-    Directive {
-        name: "appendonly",
-        group: Group::Log,
-        default: "no",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "keep a log of every change, from which everything is there again after a restart or a crash",
-        field: field!(appendonly),
-    },
-    Directive {
-        name: "appendfsync",
-        group: Group::Log,
-        default: "everysec",
-        kind: Kind::Choice(Fsync::NAMES),
-        mutable: true,
-        help: "when it is on the disk for certain: before a change is acknowledged, a second later, or when the system writes it",
-        field: field!(appendfsync),
-    },
-    Directive {
-        name: "appendfilename",
-        group: Group::Log,
-        default: "appendonly.aof",
-        kind: Kind::FileName,
-        mutable: false,
-        help: "begin of the names of its files",
-        field: field!(appendfilename),
-    },
-    Directive {
-        name: "appenddirname",
-        group: Group::Log,
-        default: "appendonlydir",
-        kind: Kind::FileName,
-        mutable: false,
-        help: "the folder of its files, in the folder of dir",
-        field: field!(appenddirname),
-    },
-    Directive {
-        name: "no-appendfsync-on-rewrite",
-        group: Group::Log,
-        default: "no",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "leave everysec out while it is rewritten",
-        field: field!(no_appendfsync_on_rewrite),
-    },
-    Directive {
-        name: "auto-aof-rewrite-percentage",
-        group: Group::Log,
-        default: "100",
-        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
-        mutable: true,
-        help: "growth since it was rewritten, in percent, after which it is rewritten again; 0 = never",
-        field: field!(auto_aof_rewrite_percentage),
-    },
-    Directive {
-        name: "auto-aof-rewrite-min-size",
-        group: Group::Log,
-        default: "64mb",
-        kind: Kind::Memory { min: 0, max: u64::MAX / 2 },
-        mutable: true,
-        help: "size below which it is not",
-        field: field!(auto_aof_rewrite_min_size),
-    },
-    Directive {
-        name: "aof-buffer-limit",
-        group: Group::Log,
-        default: "128mb",
-        kind: Kind::Memory { min: 1 << 20, max: u64::MAX / 2 },
-        mutable: true,
-        help: "bytes that may wait for a disk that does not keep up; then writes are answered MISCONF",
-        field: field!(aof_buffer_limit),
-    },
-    Directive {
-        name: "aof-load-truncated",
-        group: Group::Log,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "begin with a log whose end a crash has torn, without that end",
-        field: field!(aof_load_truncated),
-    },
-    Directive {
-        name: "aof-load-corrupt-tail-max-size",
-        group: Group::Log,
-        default: "0",
-        kind: Kind::Memory { min: 0, max: u64::MAX / 2 },
-        mutable: true,
-        help: "begin with a log that is damaged, without what stands there and behind it, where that is not longer; 0 = never",
-        field: field!(aof_load_corrupt_tail_max_size),
-    },
-    Directive {
-        name: "aof-use-rdb-preamble",
-        group: Group::Log,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "begin a rewritten log with a snapshot, which is shorter and loaded sooner; else with commands",
-        field: field!(aof_use_rdb_preamble),
-    },
-    Directive {
-        name: "aof-timestamp-enabled",
-        group: Group::Log,
-        default: "no",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "write the time into it, a line a second in which something changes, for redis-check-aof --truncate-to-timestamp",
-        field: field!(aof_timestamp_enabled),
-    },
-    Directive {
-        name: "aof-rewrite-incremental-fsync",
-        group: Group::Log,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "bring a rewritten log to the disk piece by piece",
-        field: field!(aof_rewrite_incremental_fsync),
     },
     Directive {
         name: "maxmemory",

@@ -21,7 +21,7 @@
 //! | `generate/` | `--generate`: pages, man pages, completions, a file for packages |
 //! | `help.rs` | `--help` |
 //! | `directives.rs` | the table |
-//! | `tls_rows.rs`, `replication_rows.rs` | its rows about TLS, and about replication |
+//! | `durability_rows.rs`, `tls_rows.rs`, `replication_rows.rs` | its rows about snapshots and the log, TLS, and replication |
 //! | `redis.rs` | its rows about what Redis has and we have not |
 //! | `directive.rs` | what a row is |
 //! | `eviction.rs` | amounts of memory, and which keys go where it is short |
@@ -40,6 +40,7 @@
 
 mod directive;
 mod directives;
+mod durability_rows;
 mod duration;
 mod eviction;
 mod file;
