@@ -137,15 +137,13 @@ impl Shard {
         {
             let waiting = &mut *self.transactions.waiting.borrow_mut();
             let id = waiting.holds[&(origin, number)];
-            let waits_for_everything = waiting.locks.is_everything_taken();
             let hold = waiting.pending[id].hold();
-            if !hold.started && waits_for_everything {
-                // Whoever has everything may turn the journal on, or off, shard by shard. What each shard says of this hold
-                // stands behind that, as on the hold's other shards: else parts of it would be missing in the journal.
+            if hold.started {
+                self.end_hold(waiting, id);
+            } else {
                 hold.is_let_go = true;
-                return;
+                waiting.let_go.push(id);
             }
-            self.end_hold(waiting, id);
         }
         // Before anybody else has the keys.
         self.serve_waiters();
@@ -169,6 +167,27 @@ impl Shard {
         is_let_go
     }
 
+    /// Ends holds that have not started and whose coordinators are done: they need not wait for their keys.
+    ///
+    /// Whoever has everything may turn the journal on, or off, shard by shard. What each shard says of a hold stands before
+    /// that on all shards, or behind it on all: else parts of the hold would be missing in the journal. So a hold stays
+    /// where somebody before it has everything, or may still come.
+    pub(super) fn end_let_go(&self, watermark: u64) {
+        let mut any = false;
+        {
+            let waiting = &mut *self.transactions.waiting.borrow_mut();
+            for id in waiting.let_go.clone() {
+                if !waiting.may_follow_everything(id, watermark) {
+                    self.end_hold(waiting, id);
+                    any = true;
+                }
+            }
+        }
+        if any {
+            self.serve_waiters();
+        }
+    }
+
     fn end_hold(&self, waiting: &mut Parked, id: usize) {
         if waiting.stopper == Some(id) {
             waiting.let_holds_begin();
@@ -187,6 +206,7 @@ impl Shard {
         self.tell_heard(Some(part_of), now, heard);
         self.serve_released(&waiting.pending[id].locks);
         waiting.holds.remove(&of_coordinator).expect("it is there until it ends");
+        waiting.let_go.retain(|of| *of != id);
         waiting.leave(id);
     }
 }

@@ -85,6 +85,8 @@ struct Parked {
     partly_done: Vec<usize>,
     /// Holds that may begin but for the `stopper`.
     stopped: Vec<usize>,
+    /// Holds whose coordinators were done with them before they could start, and which stay nevertheless.
+    let_go: Vec<usize>,
     /// Have all their locks, or had them when they came here.
     ready: VecDeque<usize>,
     /// Have all their locks and wait for the watermark, by their numbers.
@@ -499,6 +501,7 @@ impl Shard {
     fn go_on(&self, watermark: u64) {
         let mine = &self.transactions;
         self.bring_back();
+        self.end_let_go(watermark);
         {
             let waiting = &mut *mine.waiting.borrow_mut();
             while let Some((sequence, id)) = waiting.early.pop_first() {
@@ -522,7 +525,7 @@ impl Shard {
         let waiting = mine.waiting.borrow();
         mine.busy.set(!waiting.locks.is_empty());
         self.keyspace.borrow_mut().seen_from = waiting.seen_from();
-        let stuck_at = waiting.early.first().map(|(sequence, _)| *sequence);
+        let stuck_at = waiting.first_stuck(watermark);
         if stuck_at.is_some() || mine.stuck_at.get().is_some() {
             mine.sequence.set_waiting(self.id, stuck_at.is_some());
             // Whoever drives this shard looks at the windows once more before it waits.
@@ -674,6 +677,18 @@ impl Shard {
 }
 
 impl Parked {
+    /// The first number that the watermark has to pass before somebody can go on who waits for nothing else.
+    fn first_stuck(&self, watermark: u64) -> Option<u64> {
+        let early = self.early.first().map(|(sequence, _)| *sequence);
+        let let_go = self.let_go.iter().map(|id| self.pending[*id].place.sequence);
+        let_go.filter(|sequence| *sequence >= watermark).chain(early).min()
+    }
+
+    /// Whether somebody who is before this one has everything here or waits for that, or may still come.
+    fn may_follow_everything(&self, id: usize, watermark: u64) -> bool {
+        self.pending[id].place.sequence >= watermark || self.locks.is_everything_taken()
+    }
+
     /// The earliest moment of those who wait.
     fn seen_from(&self) -> Now {
         self.transactions.first().map_or(LATEST, |(number, _)| Now::from_ms(sequence_ms(*number)))

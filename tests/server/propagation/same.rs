@@ -71,6 +71,10 @@ fn without_times(info: &Value) -> Value {
 /// The deadlines of a hash's fields.
 fn of_fields(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<String> {
     let fields = ours.command(&[b"HKEYS".to_vec(), key.to_vec()]);
+    if fields.is_error() {
+        // (The other server said a moment ago that it is a hash, and has caught up since.)
+        return Some(format!("HKEYS: {fields:?}"));
+    }
     let names: Vec<Vec<u8>> = fields.items().iter().filter_map(Value::bytes).map(<[u8]>::to_vec).collect();
     let head = [&b"HPEXPIRETIME"[..], key, b"FIELDS", names.len().to_string().as_bytes()].map(<[u8]>::to_vec);
     let args: Vec<Vec<u8>> = head.into_iter().chain(names).collect();
