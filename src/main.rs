@@ -4,7 +4,7 @@ use emberdb::clock::{Clock, Sequence};
 use emberdb::config::{self, Config, PinShards, Start, summary};
 use emberdb::executor::{self, Queue, Shares};
 use emberdb::keyspace::{Hasher, Keyspace};
-use emberdb::net::tls::{Tls, reload};
+use emberdb::net::tls::{Tls, client_config, reload};
 use emberdb::net::{Bell, Chosen, Listener, choose, watch_over};
 use emberdb::observe::memory::{self, Counting, Jemalloc};
 use emberdb::observe::{log, supervisor};
@@ -103,6 +103,9 @@ fn start(mut config: Config) -> Result<(), String> {
     let serves_tls = config.tls.port > 0 || config.metrics_port > 0 && config.metrics_tls;
     let tls = if serves_tls { Some(Tls::new(&config.tls)) } else { None };
     let tls = tls.transpose().map_err(|error| format!("Failed to configure TLS: {error}"))?;
+    if config.tls.replication {
+        client_config(&config.tls).map_err(|error| format!("Failed to configure TLS: {error}"))?;
+    }
     let listeners = listen::open(&config).map_err(|error| error.to_string())?;
     if !config.pidfile.is_empty() {
         std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))

@@ -2,7 +2,7 @@
 
 use super::spec::Keys;
 use super::{Ctx, shard_of};
-use crate::config::Limits;
+use crate::config::{Limits, Tls};
 use crate::keyspace::Hasher;
 use crate::resp::{Error, Proto, Reply, Request, Result, Span};
 use ahash::RandomState;
@@ -21,6 +21,8 @@ pub type JobFuture = Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>>;
 pub trait Hop {
     fn hasher(&self) -> &Hasher;
     fn shards(&self) -> usize;
+    /// What connections to other servers are made with, where those are under TLS.
+    fn tls_to_others(&self) -> Option<Tls>;
     /// Runs the job in the given database on its shard, in the order in which jobs to one shard are sent.
     fn run(&self, shard: usize, db: usize, job: Job) -> JobFuture;
 }

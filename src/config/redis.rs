@@ -55,8 +55,6 @@ pub(super) const ROWS: &[Directive] = &[
     only!(Replication "repl-diskless-load" "disabled" Kind::Choice(&["disabled", "on-empty-db", "swapdb"]),
         "a replica puts the snapshot on its disk first: only repl-diskless-load disabled is accepted",
         "load a snapshot without writing it to disk"),
-    only!(Replication "tls-replication" "no" Kind::YesNo,
-        "links to a primary are not encrypted yet: only tls-replication no is accepted", "TLS to the primary"),
 
     kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),
     kept!(Persistence "aof-disable-auto-gc" "no" Kind::YesNo, "keep old files of the log"),
@@ -91,9 +89,6 @@ pub(super) const ROWS: &[Directive] = &[
     kept!(Later "replica-ignore-disk-write-errors" "no" Kind::YesNo, "go on where the disk refuses a write"),
     kept!(Later "propagation-error-behavior" "ignore" Kind::Choice(&["ignore", "panic", "panic-on-replicas"]),
         "what to do where a replica cannot run what it is sent"),
-    kept!(Later "tls-client-cert-file" "" Kind::Text, "the file with the certificate for connections to others"),
-    kept!(Later "tls-client-key-file" "" Kind::Text, "the file with the key for connections to others"),
-    kept!(Later "tls-client-key-file-pass" "" Kind::Secret, "password of that file"),
     fixed(kept!(Later "enable-module-command" "no" Kind::Choice(DebugCommand::NAMES),
         "who may use MODULE, which is not there")),
     only!(Later "activedefrag" "no" Kind::YesNo, "active defragmentation is not available: only activedefrag no is accepted",

@@ -12,6 +12,11 @@ pub struct Tls {
     pub key_file: String,
     /// Of the key's file; empty: it is not encrypted.
     pub key_file_pass: String,
+    /// Connections to other servers are under TLS; which certificate those servers are shown, where it is another one.
+    pub replication: bool,
+    pub client_cert_file: String,
+    pub client_key_file: String,
+    pub client_key_file_pass: String,
     pub ca_cert_file: String,
     pub ca_cert_dir: String,
     pub auth_clients: AuthClients,

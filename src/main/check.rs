@@ -4,7 +4,7 @@
 use super::shards_of;
 use emberdb::config::{Config, summary};
 use emberdb::net::choose;
-use emberdb::net::tls::Tls;
+use emberdb::net::tls::{Tls, client_config};
 use emberdb::server::{table, users_at_start};
 use rustix::fs::{Access, access};
 
@@ -24,6 +24,9 @@ pub fn run(config: Config) -> Result<String, String> {
     users_at_start(&config, &table())?;
     if config.tls.port > 0 || config.metrics_port > 0 && config.metrics_tls {
         Tls::new(&config.tls).map_err(|error| format!("Failed to configure TLS: {error}"))?;
+    }
+    if config.tls.replication {
+        client_config(&config.tls).map_err(|error| format!("Failed to configure TLS: {error}"))?;
     }
     let shards = shards_of(&config, &core_affinity::get_core_ids().unwrap_or_default());
     let network = choose(config.network, shards)?.name();

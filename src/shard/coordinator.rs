@@ -7,6 +7,7 @@ use super::transactions::Heard;
 use crate::clock::{Now, first_number_at, sequence_ms};
 use crate::command::spec::flag::READ;
 use crate::command::{Hop, Job, shard_of};
+use crate::config::Tls;
 use crate::keyspace::Hasher;
 use crate::resp::{Proto, Request};
 use smallvec::SmallVec;
@@ -210,6 +211,11 @@ impl Hop for ShardHop {
 
     fn shards(&self) -> usize {
         self.shard.count
+    }
+
+    fn tls_to_others(&self) -> Option<Tls> {
+        let config = self.shard.config();
+        config.tls.replication.then(|| config.tls.clone())
     }
 
     fn run(&self, target: usize, db: usize, job: Job) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>> {

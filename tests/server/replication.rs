@@ -6,6 +6,8 @@
 
 #[path = "replication/breaks.rs"]
 mod breaks;
+#[path = "replication/encrypted.rs"]
+mod encrypted;
 #[path = "replication/migrate.rs"]
 mod migrate;
 #[path = "replication/primary.rs"]
@@ -28,6 +30,7 @@ const BREAKS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A primary that waits for no more replicas, and on which tests may do what they want.
 const PRIMARY: &[&str] = &["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
+const QUICK: &[&str] = &["--repl-diskless-sync-delay", "0"];
 /// A redis-server as replica ends where it cannot do what it is told.
 const STRICT: &[&str] = &["--propagation-error-behavior", "panic", "--enable-debug-command", "yes"];
 

@@ -13,7 +13,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     CipherSuite, CipherSuiteCommon, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedCipherSuite,
-    Tls12CipherSuite,
+    SupportedProtocolVersion, Tls12CipherSuite,
 };
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -81,10 +81,8 @@ impl Tls {
         let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| misfit(settings, &error))?;
         let verifier =
             if asks { verifier(settings, authorities, &provider)? } else { WebPkiClientVerifier::no_client_auth() };
-        let versions = [(settings.protocols.tls13, &TLS13), (settings.protocols.tls12, &TLS12)];
-        let versions: Vec<_> = versions.iter().filter(|(wanted, _)| *wanted).map(|(_, version)| *version).collect();
         let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&versions)
+            .with_protocol_versions(&versions(settings))
             .map_err(|error| TlsError::Other(error.to_string()))?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
@@ -198,27 +196,44 @@ fn verifier(
     authorities: Vec<CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let of = if settings.ca_cert_file.is_empty() { &settings.ca_cert_dir } else { &settings.ca_cert_file };
-    let failed = |reason: String| TlsError::Authorities { file: of.clone(), reason };
+    let roots = Arc::new(roots(settings, authorities)?);
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+    let builder = match settings.auth_clients {
+        AuthClients::Optional => builder.allow_unauthenticated(),
+        _ => builder,
+    };
+    builder.build().map_err(|error| of_authorities(settings, error.to_string()))
+}
+
+fn of_authorities(settings: &config::Tls, reason: String) -> TlsError {
+    let file = if settings.ca_cert_file.is_empty() { &settings.ca_cert_dir } else { &settings.ca_cert_file };
+    TlsError::Authorities { file: file.clone(), reason }
+}
+
+pub(super) fn roots(
+    settings: &config::Tls,
+    authorities: Vec<CertificateDer<'static>>,
+) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for authority in authorities {
         match roots.add(authority) {
             Ok(()) => {}
             // A folder may hold what is none.
             Err(_) if settings.ca_cert_file.is_empty() => {}
-            Err(error) => return Err(failed(error.to_string())),
+            Err(error) => return Err(of_authorities(settings, error.to_string())),
         }
     }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-    let builder = match settings.auth_clients {
-        AuthClients::Optional => builder.allow_unauthenticated(),
-        _ => builder,
-    };
-    builder.build().map_err(|error| failed(error.to_string()))
+    Ok(roots)
+}
+
+/// The versions that are wanted.
+pub(super) fn versions(settings: &config::Tls) -> Vec<&'static SupportedProtocolVersion> {
+    let versions = [(settings.protocols.tls13, &TLS13), (settings.protocols.tls12, &TLS12)];
+    versions.into_iter().filter(|(wanted, _)| *wanted).map(|(_, version)| version).collect()
 }
 
 /// The ciphers that are wanted, in that order.
-fn provider(settings: &config::Tls) -> CryptoProvider {
+pub(super) fn provider(settings: &config::Tls) -> CryptoProvider {
     let mut provider = ring::default_provider();
     provider.cipher_suites = LASTING.clone();
     let chosen = |ciphers: &Ciphers, is_13: bool| -> Vec<SupportedCipherSuite> {

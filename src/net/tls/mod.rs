@@ -17,6 +17,7 @@
 //! | `layer.rs` | the state of TLS of one connection: ciphertext in, plaintext out, and the other way |
 //! | `context.rs` | what new connections are served with, and how that changes while the server runs |
 //! | `sessions.rs` | sessions that clients take up again |
+//! | `outgoing.rs` | connections to other servers |
 //! | `files.rs` | certificates and keys as they are read from files |
 
 mod context;
@@ -24,6 +25,7 @@ mod files;
 mod handshakes;
 mod layer;
 mod line;
+mod outgoing;
 mod sessions;
 
 pub use context::{Loaded, Tls, reload};
@@ -31,3 +33,4 @@ pub use files::TlsError;
 pub use handshakes::{HANDSHAKES, Handshakes, Shaken};
 pub use layer::{Failure, Layer};
 pub use line::{Held, TlsLine};
+pub use outgoing::{Outgoing, client_config};

@@ -72,6 +72,7 @@ fn parse(across: &Across) -> Result<Order> {
             // (A word that is no number is a port on which nobody listens, as in Redis.)
             port: request.int(2).ok().and_then(|port| u16::try_from(port).ok()).unwrap_or(0),
             credentials,
+            tls: across.hop.tls_to_others(),
         },
         db,
         timeout: Duration::from_millis(timeout_ms.min(TIMEOUT_MS_MAX)),

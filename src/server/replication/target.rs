@@ -1,6 +1,8 @@
 //! Connections to servers to which keys move. They are used on threads that may wait, and kept for a while for the next
 //! key.
 
+use crate::config;
+use crate::net::tls::Outgoing;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,11 +24,13 @@ pub struct Address {
     pub port: u16,
     /// A password, or a name and a password; empty where the target asks for none.
     pub credentials: Vec<Vec<u8>>,
+    /// The connection is under TLS, with these files.
+    pub tls: Option<config::Tls>,
 }
 
 pub struct Link {
     address: Address,
-    stream: TcpStream,
+    stream: Outgoing,
     timeout: Duration,
     unsent: Vec<u8>,
     unread: Vec<u8>,
@@ -91,6 +95,14 @@ pub fn connect(address: &Address, timeout: Duration) -> io::Result<Link> {
         match TcpStream::connect_timeout(&socket_address, left) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
+                let stream = match &address.tls {
+                    Some(settings) => {
+                        stream.set_read_timeout(Some(left))?;
+                        stream.set_write_timeout(Some(left))?;
+                        Outgoing::secure(stream, settings)?
+                    }
+                    None => Outgoing::plain(stream),
+                };
                 let (unsent, unread) = (Vec::new(), Vec::new());
                 return Ok(Link {
                     address: address.clone(),
@@ -149,8 +161,8 @@ impl Link {
         let mut unsent = &self.unsent[..];
         while !unsent.is_empty() {
             let wrote = left(end)
-                .and_then(|left| self.stream.set_write_timeout(Some(left)))
-                .and_then(|()| self.stream.write(unsent));
+                .and_then(|left| self.stream.socket().set_write_timeout(Some(left)))
+                .and_then(|()| (&self.stream).write(unsent));
             match wrote {
                 Ok(0) => return Err(Broken { way: Way::Write, timed_out: false }),
                 Ok(count) => unsent = &unsent[count..],
@@ -178,8 +190,8 @@ impl Link {
             }
             let mut buffer = [0; 4096];
             let read = left(end)
-                .and_then(|left| self.stream.set_read_timeout(Some(left)))
-                .and_then(|()| self.stream.read(&mut buffer));
+                .and_then(|left| self.stream.socket().set_read_timeout(Some(left)))
+                .and_then(|()| (&self.stream).read(&mut buffer));
             match read {
                 Ok(0) => return Err(Broken { way: Way::Read, timed_out: false }),
                 Ok(count) => self.unread.extend_from_slice(&buffer[..count]),

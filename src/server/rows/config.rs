@@ -122,15 +122,17 @@ fn is_about_log(name: &str) -> bool {
 }
 
 /// What TLS is served with once its directives are these.
-type LoadedTls = (config::Tls, tls::Loaded);
+type LoadedTls = (config::Tls, Option<tls::Loaded>);
 
 /// Reads the files that directives of TLS name.
 async fn load_tls(ctx: &TaskCtx, settings: config::Tls) -> Result<LoadedTls> {
     let pairs = parse_pairs(ctx.request.as_request())?;
     let name = pairs.iter().map(|(name, _)| *name).find(|name| is_about_tls(name)).unwrap_or_default();
+    let serves = ctx.server.global.tls.is_some();
     let read = ctx.server.transport.beside(move || {
-        let loaded = Tls::load(&settings).map_err(|error| error.to_string());
-        (settings, loaded)
+        let is_well = if settings.replication { tls::client_config(&settings).map(drop) } else { Ok(()) };
+        let loaded = is_well.and_then(|()| serves.then(|| Tls::load(&settings)).transpose());
+        (settings, loaded.map_err(|error| error.to_string()))
     });
     let (settings, loaded) = read.await.map_err(|error| refused(name, &error.to_string()))?;
     match loaded {
@@ -153,8 +155,9 @@ fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedT
     let mut master = global.config();
     let mut changed = master.clone();
     changed.set(&pairs, local).map_err(Error::err)?;
-    let loads = global.tls.as_ref().filter(|_| pairs.iter().any(|(name, _)| is_about_tls(name)));
-    if loads.is_some() && loaded.as_ref().is_none_or(|(settings, _)| *settings != changed.tls) {
+    let uses_tls = global.tls.is_some() || changed.tls.replication;
+    let loads = uses_tls && pairs.iter().any(|(name, _)| is_about_tls(name));
+    if loads && loaded.as_ref().is_none_or(|(settings, _)| *settings != changed.tls) {
         return Ok(Some(changed.tls));
     }
     if changed.maxclients > master.maxclients {
@@ -183,7 +186,7 @@ fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedT
             memory::used_bytes()
         ));
     }
-    if let (Some(tls), Some((settings, loaded))) = (loads, loaded) {
+    if let (Some(tls), Some((settings, Some(loaded)))) = (&global.tls, loaded) {
         tls.replace(&settings, loaded);
     }
     *master = changed;

@@ -221,7 +221,7 @@ fn what_is_wrong_at_the_start_is_said() {
         ),
         ("--tls-ciphersuites", "TLS_AES_128_CCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"),
         ("--tls-auth-clients", "maybe", "must be one of the following: no, yes, optional"),
-        ("--tls-replication", "yes", "links to a primary are not encrypted yet"),
+        ("--tls-replication", "yes", "Either tls-ca-cert-file or tls-ca-cert-dir must be specified"),
         ("--tls-cluster", "yes", "cluster is not available yet"),
     ] {
         let output = with(&[flag, value]);
