@@ -4,7 +4,9 @@
 use super::batches::{Batch, Batches};
 use super::payload;
 use crate::clock::store_us;
+use crate::config;
 use crate::net::Bell;
+use crate::net::tls::Outgoing;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -20,6 +22,7 @@ const PARTS: usize = 4;
 const READ_BYTES: usize = 64 << 10;
 /// No stream is longer.
 const POSITION_MAX: u64 = i64::MAX as u64 / 2;
+const NOTHING_SYNCED: u64 = u64::MAX;
 /// How often a primary hears how far this server is, or that it is still loading.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,8 @@ pub struct Goal {
     /// Where connections come from; any address where that is empty.
     pub source: String,
     pub timeout: Duration,
+    /// The link is under TLS, with these files.
+    pub tls: Option<config::Tls>,
     /// Small packets are collected.
     pub delays: bool,
     /// Where a snapshot is put.
@@ -79,10 +84,12 @@ pub struct Shared {
     position: AtomicU64,
     /// That is told, and not only that this server is there.
     says_position: AtomicBool,
+    /// How much of that is on this server's disk; `NOTHING_SYNCED` where nothing is.
+    synced: AtomicU64,
     /// Bytes that have come.
     pub input_bytes: AtomicU64,
     is_ended: AtomicBool,
-    socket: Mutex<Option<TcpStream>>,
+    socket: Mutex<Option<Arc<Outgoing>>>,
     say: Mutex<Option<mpsc::Sender<()>>>,
 }
 
@@ -95,6 +102,7 @@ impl Shared {
             snapshot_read: AtomicU64::new(0),
             position: AtomicU64::new(0),
             says_position: AtomicBool::new(false),
+            synced: AtomicU64::new(NOTHING_SYNCED),
             input_bytes: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
             socket: Mutex::default(),
@@ -131,6 +139,15 @@ impl Shared {
         self.position.load(Ordering::Acquire)
     }
 
+    /// So much of that is on this server's disk; none where it keeps no log.
+    pub fn set_synced(&self, position: Option<u64>) {
+        self.synced.store(position.unwrap_or(NOTHING_SYNCED), Ordering::Release);
+    }
+
+    pub fn synced(&self) -> Option<u64> {
+        Some(self.synced.load(Ordering::Acquire)).filter(|synced| *synced != NOTHING_SYNCED)
+    }
+
     /// Says now how far this server is.
     pub fn acknowledge(&self) {
         if let Some(say) = &*self.say.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -149,7 +166,7 @@ impl Shared {
     /// Breaks it off: what comes of that is told as of any other end.
     pub fn break_off(&self) {
         if let Some(socket) = &*self.socket.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = socket.socket().shutdown(Shutdown::Both);
         }
     }
 
@@ -220,12 +237,15 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
     stream.set_nodelay(!goal.delays)?;
     stream.set_read_timeout(Some(goal.timeout))?;
     stream.set_write_timeout(Some(goal.timeout))?;
-    *shared.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.try_clone()?);
+    let stream = Arc::new(match &goal.tls {
+        Some(settings) => Outgoing::secure(stream, settings)?,
+        None => Outgoing::plain(stream),
+    });
+    *shared.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.clone());
     if shared.is_ended.load(Ordering::Acquire) {
         return Ok(());
     }
-    let mut reader =
-        BufReader::with_capacity(READ_BYTES, Counted { stream: stream.try_clone()?, shared: shared.clone() });
+    let mut reader = BufReader::with_capacity(READ_BYTES, Counted { stream: stream.clone(), shared: shared.clone() });
     let mut talk = Talk { reader: &mut reader, stream: &stream };
     let answer = handshake(goal, &mut talk)?;
     shared.set_stage(Stage::Sync);
@@ -284,13 +304,13 @@ fn is_late(error: &io::Error) -> bool {
 
 /// What comes is counted.
 struct Counted {
-    stream: TcpStream,
+    stream: Arc<Outgoing>,
     shared: Arc<Shared>,
 }
 
 impl Read for Counted {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let count = self.stream.read(bytes)?;
+        let count = (&*self.stream).read(bytes)?;
         self.shared.heard(count);
         Ok(count)
     }
@@ -320,15 +340,13 @@ fn connect_to(address: SocketAddr, goal: &Goal) -> io::Result<TcpStream> {
 /// Questions and answers, before the stream.
 struct Talk<'t, R> {
     reader: &'t mut BufReader<R>,
-    stream: &'t TcpStream,
+    stream: &'t Outgoing,
 }
 
 impl<R: Read> Talk<'_, R> {
     fn say(&mut self, args: &[&str]) -> io::Result<()> {
-        let mut out = format!("*{}\r\n", args.len());
-        args.iter().for_each(|arg| out += &format!("${}\r\n{arg}\r\n", arg.len()));
         let mut stream = self.stream;
-        stream.write_all(out.as_bytes())
+        stream.write_all(command(args).as_bytes())
     }
 
     /// The next line that says something. (A primary that makes a snapshot sends empty ones.)
@@ -345,6 +363,12 @@ impl<R: Read> Talk<'_, R> {
         self.say(args)?;
         self.hear()
     }
+}
+
+fn command(args: &[&str]) -> String {
+    let mut out = format!("*{}\r\n", args.len());
+    args.iter().for_each(|arg| out += &format!("${}\r\n{arg}\r\n", arg.len()));
+    out
 }
 
 fn refused(what: &str, answer: &str) -> io::Error {
@@ -403,11 +427,17 @@ fn fetch(goal: &Goal, shared: &Shared, reader: &mut impl io::BufRead) -> io::Res
     file.flush()
 }
 
+fn acknowledgement(position: u64, synced: Option<u64>) -> String {
+    let (position, synced) = (position.to_string(), synced.map(|synced| synced.to_string()));
+    let words = ["REPLCONF", "ACK", &position].into_iter().chain(synced.iter().flat_map(|synced| ["FACK", synced]));
+    command(&words.collect::<Vec<_>>())
+}
+
 /// Says from time to time that this server is there, and how far it is.
-fn begin_to_say(shared: &Arc<Shared>, stream: &TcpStream) -> io::Result<()> {
+fn begin_to_say(shared: &Arc<Shared>, stream: &Arc<Outgoing>) -> io::Result<()> {
     let (say, said) = mpsc::channel();
     *shared.say.lock().unwrap_or_else(PoisonError::into_inner) = Some(say);
-    let (mut stream, shared) = (stream.try_clone()?, shared.clone());
+    let (stream, shared) = (stream.clone(), shared.clone());
     let work = move || {
         loop {
             match said.recv_timeout(SAY_EVERY) {
@@ -416,12 +446,11 @@ fn begin_to_say(shared: &Arc<Shared>, stream: &TcpStream) -> io::Result<()> {
                 Ok(()) => said.try_iter().for_each(drop),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let position = shared.position.load(Ordering::Acquire).to_string();
             let text = match shared.says_position.load(Ordering::Acquire) {
-                true => format!("*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n${}\r\n{position}\r\n", position.len()),
+                true => acknowledgement(shared.position(), shared.synced()),
                 false => "\n".to_owned(),
             };
-            if stream.write_all(text.as_bytes()).is_err() {
+            if (&*stream).write_all(text.as_bytes()).is_err() {
                 return;
             }
         }

@@ -11,7 +11,7 @@ use super::ceiling::Space;
 use super::message::{At, Part};
 use crate::clock::{Now, realtime_us, store_us};
 use crate::command::spec::Spec;
-use crate::command::spec::flag::{FAST, LOADING, READ};
+use crate::command::spec::flag::{FAST, LOADING, READ, WRITE};
 use crate::command::{CommandId, Ctx, Handler};
 use crate::config::Config;
 use crate::keyspace::Tracker;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// A reply of this size is written for so long that its command is measured alone.
 pub const LONG_REPLY_BYTES: usize = 16 * 1024;
-/// Errors that a log's commands answer, as far as they are told.
+/// Errors that the commands of a log, or of a primary, answer, as far as each is told.
 const COMPLAINTS: u64 = 10;
 /// How long strings of a log may become at least.
 const REPLAYED_STRING_BYTES: usize = u32::MAX as usize;
@@ -50,6 +50,8 @@ pub struct Meter {
     spikes: RefCell<Spikes>,
     /// Errors that commands of a log have answered, while one is replayed.
     log_errors: Cell<Option<u64>>,
+    /// Errors that writes have answered, while another server is followed.
+    replica_errors: Cell<Option<u64>>,
     /// The last calls, if they took the same time: those that share it do.
     last: Cell<Option<(CommandId, u64, u64)>>,
     statistics: RefCell<Statistics>,
@@ -227,6 +229,8 @@ impl Meter {
     pub fn failed(&self, command: CommandId, error: &[u8]) {
         if let Some(errors) = self.log_errors.get() {
             self.note_log_error(command, error, errors);
+        } else if let Some(errors) = self.replica_errors.get() {
+            self.note_replica_error(command, error, errors);
         }
         self.statistics.borrow_mut().failed(command.index(), error);
     }
@@ -240,6 +244,26 @@ impl Meter {
             let error = error.trim_ascii().escape_ascii();
             log::warning(format_args!("A command of the log, {}, has answered {error}", spec.name));
         }
+    }
+
+    /// What a primary has done does not fail here, unless this server's data are not the primary's any more.
+    fn note_replica_error(&self, command: CommandId, error: &[u8], before: u64) {
+        let Some(spec) = self.specs.get(command.index()).filter(|spec| spec.has(WRITE)) else { return };
+        let count = before + 1;
+        self.replica_errors.set(Some(count));
+        if count <= COMPLAINTS || count.is_power_of_two() {
+            let error = error.trim_ascii().escape_ascii();
+            log::warning(format_args!(
+                "== CRITICAL == A write on this replica, {}, has answered {error} ({count} on this shard so far): its data \
+                 may differ from the primary's",
+                spec.name
+            ));
+        }
+    }
+
+    /// Another server is followed from now on, or not any more.
+    pub(super) fn set_following(&self, wants: bool) {
+        self.replica_errors.set(wants.then_some(0));
     }
 
     /// How many commands of the log that is replayed have answered errors.

@@ -359,6 +359,7 @@ impl Shard {
     /// they are this server's own again, and what is late dies at once.
     pub fn set_following(&self, wants: bool) {
         self.is_following.set(wants);
+        self.meter.set_following(wants);
         self.follow_hold();
     }
 

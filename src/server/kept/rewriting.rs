@@ -264,16 +264,11 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     global.snapshots.loading.store(true, Ordering::Relaxed);
     shard.call_all_twice().await;
     let transaction = hold_everything(shard).await;
-    shard.call_all(|shard| shard.hand_over_records()).await;
-    let log = global.log.clone();
-    let ended = server.transport.beside(move || log.bring_to_disk().map(|()| log.set_on(false)));
-    if let Err(reason) = ended.await.and_then(|ended| ended) {
+    if let Err(reason) = end_held(server).await {
         global.snapshots.loading.store(false, Ordering::Relaxed);
         return Err(Error::err(format_args!("The append only file cannot be written: {reason}")));
     }
-    shard.call_all(Server::follow_log).await;
-    shard.call_all(Shard::empty).await;
-    drop(global.libraries.change(|_| Ok(Catalog::default())));
+    empty_held(server).await;
     drop(transaction);
     let files = global.appending.files().take();
     let loaded = match files {
@@ -285,6 +280,24 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     }
     end_loading(server).await;
     Ok(())
+}
+
+/// Ends the log, of which everything is on the disk then, for somebody who holds everything.
+///
+/// # Errors
+/// It cannot be written, and goes on.
+pub async fn end_held(server: &Rc<Server>) -> io::Result<()> {
+    server.shard.call_all(|shard| shard.hand_over_records()).await;
+    let log = server.global.log.clone();
+    server.transport.beside(move || log.bring_to_disk().map(|()| log.set_on(false))).await??;
+    server.shard.call_all(Server::follow_log).await;
+    Ok(())
+}
+
+/// Throws all data and libraries away, for somebody who holds everything.
+pub async fn empty_held(server: &Rc<Server>) {
+    server.shard.call_all(Shard::empty).await;
+    drop(server.global.libraries.change(|_| Ok(Catalog::default())));
 }
 
 /// Why what there is is written down.

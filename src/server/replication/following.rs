@@ -4,6 +4,7 @@
 //! that whoever reads here sees what the primary had at some moment. Nothing dies here by itself, and nothing is evicted:
 //! what is dead is hidden until the primary says that it is gone.
 
+use super::synced::Synced;
 use crate::clock::store_us;
 use crate::config::{Config, Follows, Primary};
 use crate::executor;
@@ -12,7 +13,6 @@ use crate::observe::log;
 use crate::replicate::Batch;
 use crate::replicate::link::{self, Event, Goal, Shared, Stage};
 use crate::resp::{Proto, Reply};
-use crate::script::Catalog;
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::{Client, ClientRef};
 use crate::server::kept::loading::load_file;
@@ -27,6 +27,7 @@ use crate::server::state::replication::{Ids, KnownAs};
 use crate::server::wire::connection::advance;
 use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
+use futures_lite::future::or;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -196,6 +197,7 @@ fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
         own_address: config.replica_announce_ip.clone(),
         source: config.bind_source_addr.clone(),
         timeout: Duration::from_secs(config.repl_timeout_s),
+        tls: config.tls.replication.then(|| config.tls.clone()),
         delays: config.repl_disable_tcp_nodelay,
         path: path.clone(),
         has,
@@ -207,18 +209,23 @@ fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
         shared.end();
         return Ok(None);
     }
-    Ok(Some(Link { shared, events, path }))
+    Ok(Some(Link { shared, synced: Synced::default(), events, path }))
 }
 
 /// A link, and where what it fetches is put.
 struct Link {
     shared: Arc<Shared>,
+    synced: Synced,
     events: Receiver<Event>,
     path: PathBuf,
 }
 
 fn own_port(config: &Config) -> u16 {
-    if config.replica_announce_port > 0 { config.replica_announce_port } else { config.port }
+    match config.replica_announce_port {
+        0 if config.tls.replication && config.tls.port > 0 => config.tls.port,
+        0 => config.port,
+        announced => announced,
+    }
 }
 
 /// Each link has a file of its own: one that is given up may end later than the next begins.
@@ -231,7 +238,7 @@ async fn follow_link(server: &Rc<Server>, number: u64, link: &Link) -> String {
     let client = Rc::new(Client::of_primary(server.global.next_client_id()));
     client.state.borrow_mut().session.reply_mode = ReplyMode::Off;
     server.add_client(client.clone());
-    let reason = take_events(server, number, link, &client).await;
+    let reason = or(take_events(server, number, link, &client), link.synced.follow(server, &link.shared)).await;
     server.remove_client(client.id);
     link.shared.end();
     let _ = std::fs::remove_file(&link.path);
@@ -276,6 +283,7 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
                 }
             }
         }
+        link.synced.note_progress(server, shared);
     }
     "it was broken off".to_owned()
 }
@@ -357,19 +365,14 @@ async fn load(
     // What is there is not given up for a file that is not.
     std::fs::File::open(path).map_err(|error| error.to_string())?;
     if global.log.is_on() {
-        shard.call_all(|shard| shard.hand_over_records()).await;
-        let log = global.log.clone();
-        let ended = server.transport.beside(move || log.bring_to_disk().map(|()| log.set_on(false)));
-        if let Err(error) = ended.await.and_then(|ended| ended) {
-            return Err(format!("the append only file cannot be written: {error}"));
-        }
+        let ended = rewriting::end_held(server).await;
+        ended.map_err(|error| format!("the append only file cannot be written: {error}"))?;
     }
     global.log.start().map_err(|error| error.to_string())?;
     // From here on nobody can go on with what there was.
     global.replication.set_ids(Ids::new());
     global.replication.drop_replicas();
-    shard.call_all(Shard::empty).await;
-    drop(global.libraries.change(|_| Ok(Catalog::default())));
+    rewriting::empty_held(server).await;
     let how = TakeIn { replace: false, drop_dead: false };
     let loaded = load_file(server, how, &path.to_string_lossy()).await;
     let known_as = match loaded {

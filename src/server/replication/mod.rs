@@ -10,7 +10,7 @@
 //! | `psync.rs` | a replica comes |
 //! | `failover.rs` | this server hands over to a replica |
 //! | `payload.rs` | one snapshot for all who wait for one |
-//! | `following.rs` | this server follows another one |
+//! | `following.rs`, `synced.rs` | this server follows another one; how much of that is on its disk |
 //! | `tools.rs` | a snapshot for tools, and nothing behind it |
 //! | `sending.rs` | a snapshot on its way |
 //! | `minding.rs` | what is done from time to time |
@@ -24,6 +24,7 @@ pub mod minding;
 mod payload;
 pub mod psync;
 mod sending;
+mod synced;
 pub mod target;
 pub mod tools;
 pub mod waiting;

@@ -48,6 +48,7 @@ pub async fn position_of_all(server: &Rc<Server>, gives_up: impl Fn() -> bool) -
 pub fn ask(server: &Server, position: u64) {
     if server.global.replication.has_replicas() && server.global.replication.is_to_ask(position) {
         server.global.log.say(server.shard.id, GETACK.into());
+        drop(server.global.feed.drain());
     }
 }
 

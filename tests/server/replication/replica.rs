@@ -1,7 +1,7 @@
 //! EmberDB follows: redis-server, newer servers, and EmberDB.
 
 use super::{
-    BREAKS, PATIENCE, PRIMARY, STEPS, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link,
+    BREAKS, PATIENCE, PRIMARY, QUICK, STEPS, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link,
 };
 use crate::common::packages::peer;
 use crate::common::{Client, Kind, Server, Value, error, have_tool, int, wait_until};
@@ -13,7 +13,6 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const QUICK: &[&str] = &["--repl-diskless-sync-delay", "0"];
 const DEBUG: &[&str] = &["--enable-debug-command", "yes"];
 
 /// A chain of servers, each of which follows the one before, while the first is changed by random commands.
@@ -205,7 +204,7 @@ fn clients_cannot_write_and_promotion_lets_them_and_the_overdue_die() {
     assert_eq!(field(&replica, "second_repl_offset"), (offset.parse::<u64>().expect("a number") + 1).to_string());
     assert!(wait_until(PATIENCE, || replica.client().call("SET a 1") == Value::ok()));
     assert!(wait_until(PATIENCE, || replica.client().call("DBSIZE") == int(2)));
-    assert_eq!(field(&replica, "expired_keys"), "500");
+    wait_for(&replica, "expired_keys", "500");
     assert!(replica.client().call("TTL stays").number() > 900);
     primary.signal("CONT");
     // The former primary follows, and needs no snapshot for what it has.
@@ -465,4 +464,61 @@ fn whom_it_follows_is_kept_in_its_file() {
     client.call("REPLICAOF NO ONE");
     assert_eq!(client.call("CONFIG GET replicaof").items()[1].text(), "");
     let _ = PRIMARY;
+}
+
+/// What a replica says of its disk is what WAITAOF counts, for as long as the replica keeps a log.
+#[test]
+fn what_is_on_the_disk_of_a_replica_is_counted() {
+    let log = ["--appendonly", "yes", "--appendfsync", "everysec"];
+    for shards in [1, 3] {
+        let primary = Server::start(Kind::Ember { shards: 2 }, QUICK);
+        let (mut client, is_counted) = (primary.client(), [int(0), int(1)]);
+        client.call("SET before 1");
+        let kind = Kind::Ember { shards };
+        let replica = replica_of(&primary, kind, &[QUICK, &log].concat());
+        wait_for_link(&replica);
+        for key in 0..20 {
+            client.send(&format!("SET {key} {key}"));
+            client.send("WAITAOF 0 1 0");
+            client.read_within(PATIENCE);
+            assert_eq!(client.read_within(PATIENCE).as_ref().map(Value::items), Some(&is_counted[..]), "{key}");
+        }
+        assert_eq!(replica.client().call("CONFIG SET appendonly no"), Value::ok());
+        client.call("SET last 1");
+        client.call("WAIT 1 0");
+        assert_eq!(client.call("WAITAOF 0 1 50").items(), [int(0), int(0)]);
+        assert_eq!(replica.client().call("CONFIG SET appendonly yes"), Value::ok());
+        client.send("SET last 2");
+        client.send("WAITAOF 0 1 0");
+        client.read_within(PATIENCE);
+        assert_eq!(client.read_within(PATIENCE).as_ref().map(Value::items), Some(&is_counted[..]));
+    }
+}
+
+#[test]
+fn a_replica_tells_in_its_log_where_it_cannot_do_what_the_primary_did() {
+    for shards in [1, 3] {
+        let primary = Server::start(Kind::Ember { shards: 2 }, QUICK);
+        let kind = Kind::Ember { shards };
+        let replica = replica_of(&primary, kind, &[QUICK, &["--replica-read-only", "no"]].concat());
+        wait_for_link(&replica);
+        let mut own = replica.client();
+        own.call("RPUSH mine a");
+        for _ in 0..30 {
+            primary.client().call("INCR mine");
+        }
+        settle_link(&primary);
+        let output = replica.output();
+        assert!(output.contains("== CRITICAL == A write on this replica, incr, has answered -WRONGTYPE"), "{output}");
+        // Not one line each, once there are many.
+        assert_eq!(output.matches("CRITICAL").count(), 11, "{output}");
+        assert_eq!(own.call("LRANGE mine 0 -1").items().len(), 1);
+    }
+}
+
+/// The replica has everything.
+fn settle_link(primary: &Server) {
+    let mut client = primary.client();
+    client.send("WAIT 1 0");
+    assert_eq!(client.read_within(PATIENCE), Some(int(1)));
 }
