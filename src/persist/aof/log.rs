@@ -53,6 +53,8 @@ const SLOW_FOR: Duration = Duration::from_secs(5);
 /// How long a sync may be put off so that those whose replies the last one has let out take part in the next: not longer
 /// than a quarter of what one lasts, and never longer than this.
 const GATHERED_WITHIN: Duration = Duration::from_millis(1);
+/// For how long what only readers of the stream are to get is gathered.
+const GATHERED_FOR_READERS: Duration = Duration::from_micros(500);
 /// Under `always` so much room is made at a time for what is to come. Where a file does not become longer, a sync need not
 /// write down its length as well.
 const ROOM_BYTES: u64 = 256 << 10;

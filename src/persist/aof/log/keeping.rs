@@ -1,9 +1,9 @@
 //! The threads beside the shards: one takes and writes what the shards hand over, one takes it while the first is held up by
 //! a disk, and one syncs under `everysec`.
 
-use super::{EVERY, GATHERED_WITHIN, Log, State};
+use super::{EVERY, GATHERED_FOR_READERS, GATHERED_WITHIN, Log, State};
 use crate::config::Fsync;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ struct Group {
 impl Log {
     /// The work of the thread that writes; under `always` it syncs, too.
     pub(super) fn carry(&self) {
-        let mut group = Group::default();
+        let (mut group, mut told_at) = (Group::default(), Instant::now());
         loop {
             if !self.feed.has_pushes() {
                 self.carrier.sleep(None);
@@ -29,6 +29,9 @@ impl Log {
             // (A call may have been about what is taken already.)
             if self.fsync() == Fsync::Always && self.feed.has_pushes() {
                 self.gather(&mut group);
+            }
+            if !self.is_on() {
+                self.gather_for_readers(&mut told_at);
             }
             let mut state = self.lock();
             if state.ends_now {
@@ -60,6 +63,18 @@ impl Log {
         let held = self.held.load(Ordering::Relaxed);
         group.size = held - group.waited;
         group.waited = held;
+    }
+
+    /// Where there is no log nobody's reply waits for this thread: so it is not woken for each turn of a shard. What comes
+    /// after a pause goes to the readers at once, and what follows together. (Who is in a hurry drains the feed.)
+    fn gather_for_readers(&self, told_at: &mut Instant) {
+        if let Some(rest) = GATHERED_FOR_READERS.checked_sub(told_at.elapsed()).filter(|rest| !rest.is_zero()) {
+            self.gathers.store(u64::MAX, Ordering::Relaxed);
+            self.carrier.sleep(Some(rest));
+            self.gathers.store(0, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+        *told_at = Instant::now();
     }
 
     /// The work of the thread that takes what the shards hand over while the one that writes is held up: what waits is
