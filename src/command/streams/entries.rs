@@ -227,7 +227,11 @@ pub fn xsetid(ctx: &mut Ctx, request: Request) -> Result {
     }
     let key = ctx.key(request.arg(1));
     let live = find(ctx.keyspace, ctx.db, key, ctx.now, ctx.touch)?.ok_or(Error::NoSuchKey)?;
-    let set = |stream: &mut Stream| stream.log.set_id(id, entries_added, max_deleted_id);
+    let is_told = ctx.now.ms == 0;
+    let set = |stream: &mut Stream| match is_told {
+        true => stream.log.set_id_as_told(id, entries_added, max_deleted_id),
+        false => stream.log.set_id(id, entries_added, max_deleted_id),
+    };
     live.edit().change_node(set).transpose().map_err(Error::err)?;
     ctx.commit(key, of_group(Event::XSetId));
     ctx.reply.ok();

@@ -12,12 +12,12 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `outgoing.rs` | connections to other servers |
 //! | `handshakes.rs` | threads that take connections as far as their first byte of data |
 //! | `line.rs` | a connection under TLS, between a transport and the server |
 //! | `layer.rs` | the state of TLS of one connection: ciphertext in, plaintext out, and the other way |
 //! | `context.rs` | what new connections are served with, and how that changes while the server runs |
 //! | `sessions.rs` | sessions that clients take up again |
-//! | `outgoing.rs` | connections to other servers |
 //! | `files.rs` | certificates and keys as they are read from files |
 
 mod context;

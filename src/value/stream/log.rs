@@ -424,6 +424,12 @@ impl Log {
         if id < self.max_deleted_id {
             return Err(SetIdError::BelowDeleted);
         }
+        self.set_id_as_told(id, entries_added, max_deleted_id)
+    }
+
+    /// The same where another server has done it, which may have taken an ID that is smaller than one that was deleted: Redis
+    /// before 7.2 does.
+    pub fn set_id_as_told(&mut self, id: Id, entries_added: Option<i64>, max_deleted_id: Id) -> Result<(), SetIdError> {
         if self.last_live_id().is_some_and(|top| id < top) {
             return Err(SetIdError::BelowTop);
         }

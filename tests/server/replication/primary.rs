@@ -45,7 +45,9 @@ fn follows(shards: usize, flags: &[&str]) {
         assert_eq!(field(&replica, "master_replid"), field(&primary, "master_replid"));
         assert_eq!(replica.client().call("FCALL_RO f 0"), int(7));
     }
-    assert_eq!(field(&primary, "sync_full"), "2");
+    // (Where databases are emptied while a snapshot is made, the replica comes again.)
+    let given_up = primary.output().matches("A snapshot for replicas was given up").count();
+    assert_eq!(field(&primary, "sync_full"), (2 + given_up).to_string());
 }
 
 #[test]
