@@ -36,6 +36,10 @@ impl Run {
         self.encoder.commands(commands, &mut self.bytes);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// What has come, as one command.
     pub fn take(&mut self) -> Option<Command> {
         if self.bytes.is_empty() {

@@ -81,7 +81,7 @@ impl Feed {
 
     /// Puts bytes into the stream that are no changes of this server's shards, behind what this shard has handed over.
     pub fn say(&self, shard: usize, bytes: Box<[u8]>) -> u64 {
-        self.push(shard, vec![Record { part_of: None, now_ms: 0, commands: vec![Command::said(bytes)] }])
+        self.push(shard, vec![Record { part_of: None, commands: vec![Command::said(bytes)] }])
     }
 
     fn hand_over(&self, push: Push) -> u64 {
@@ -537,7 +537,7 @@ mod tests {
 
     fn record(name: &str) -> Record {
         let commands = vec![Command::new(0, ["DEL", name].map(str::as_bytes).into_iter())];
-        Record { part_of: None, now_ms: 0, commands }
+        Record { part_of: None, commands }
     }
 
     fn part(number: u64, name: &str) -> Record {

@@ -169,12 +169,12 @@ mod tests {
     }
 
     fn single(name: &str) -> Record {
-        Record { part_of: None, now_ms: 0, commands: vec![command(name)] }
+        Record { part_of: None, commands: vec![command(name)] }
     }
 
     fn part(number: u64, shards: &[usize], name: &str) -> Record {
         let part_of = Some(Transaction { number, shards: shards.iter().copied().collect() });
-        Record { part_of, now_ms: 0, commands: vec![command(name)] }
+        Record { part_of, commands: vec![command(name)] }
     }
 
     fn names(unit: &Unit) -> Vec<String> {

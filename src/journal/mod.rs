@@ -31,14 +31,21 @@ use merge::{Merger, Unit};
 
 use crate::config::SHARDS_MAX;
 use crate::resp::{Proto, Reply};
+use std::cell::RefCell;
+
+/// A command of more bytes is not copied out of the place in which it was made.
+const SCRATCH_BYTES: usize = 4096;
+
+thread_local! {
+    /// Where commands are made: how long they become is not known before.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What one command, or one part of a transaction, has changed on one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// What it is a part of, where that is more than one shard's.
     pub part_of: Option<Transaction>,
-    /// The one moment that its commands looked at, store milliseconds.
-    pub now_ms: u64,
     pub commands: Vec<Command>,
 }
 
@@ -68,18 +75,18 @@ pub struct Command {
 
 impl Command {
     pub fn new<'a>(db: usize, args: impl ExactSizeIterator<Item = &'a [u8]>) -> Command {
-        let mut bytes = Vec::with_capacity(64);
-        let mut reply = Reply::new(&mut bytes, Proto::Resp2);
-        reply.array(args.len());
-        args.for_each(|arg| reply.bulk(arg));
-        Command {
-            db,
-            is_whole: false,
-            is_death: false,
-            run_ends_in: None,
-            stands_in: StandsIn::Both,
-            bytes: bytes.into(),
-        }
+        let bytes = SCRATCH.with_borrow_mut(|bytes| {
+            let mut reply = Reply::new(bytes, Proto::Resp2);
+            reply.array(args.len());
+            args.for_each(|arg| reply.bulk(arg));
+            if bytes.len() > SCRATCH_BYTES {
+                return std::mem::take(bytes).into();
+            }
+            let exact = bytes.as_slice().into();
+            bytes.clear();
+            exact
+        });
+        Command { db, is_whole: false, is_death: false, run_ends_in: None, stands_in: StandsIn::Both, bytes }
     }
 
     /// What is said to whoever reads the stream, and is no change.

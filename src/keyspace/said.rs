@@ -105,6 +105,15 @@ impl Said {
         }
     }
 
+    /// Gives what was said so far.
+    pub fn give(&mut self, to: impl FnOnce(&[Command])) {
+        self.bury();
+        if !self.commands.is_empty() {
+            to(&self.commands);
+            self.commands.clear();
+        }
+    }
+
     /// What was said so far.
     pub fn take(&mut self) -> Vec<Command> {
         self.bury();

@@ -150,17 +150,12 @@ impl Front for Server {
         }
     }
 
-    fn journaled(&self, records: Vec<Record>) {
-        self.logging.take_in(records);
-        // Where nothing else comes, as behind deaths, the turn has to end all the same.
-        self.shard.end_turn_soon();
-    }
-
-    fn leaves(&self) {
+    fn leaves(&self, records: Vec<Record>) {
+        let durable = &self.shard.durable;
         if self.logging.hands_over()
-            && let Some(push) = self.logging.end_turn(self.shard.durable.take_promise(), self.shard.durable.is_kept())
+            && let Some(push) = self.logging.end_turn(records, durable.take_promise(), durable.is_kept())
         {
-            self.shard.durable.pushed(push);
+            durable.pushed(push);
         }
     }
 

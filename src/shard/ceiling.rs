@@ -401,7 +401,7 @@ impl Shard {
         if !self.is_busy() && keyspace.next_due_hint_ms() < now.ms && !keyspace.deaths.is_full() {
             while let Some((_, db, _)) = keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) {
                 if keyspace.sweep_earliest(db, now.ms, now, DEAD_AT_ONCE).deleted > 0 {
-                    self.records.end_outside(&mut keyspace.effects, now);
+                    self.records.end_outside(&mut keyspace.effects);
                     return Gave::Some;
                 }
             }
@@ -421,7 +421,7 @@ impl Shard {
             None => 0,
         };
         self.meter.count_event(Event::EvictionCycle, store_us().saturating_sub(began_us).saturating_mul(1_000));
-        self.records.end_outside(&mut keyspace.effects, now);
+        self.records.end_outside(&mut keyspace.effects);
         match count {
             0 if self.is_busy() || is_due => Gave::NotNow,
             0 => {

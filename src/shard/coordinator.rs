@@ -158,7 +158,7 @@ impl Shard {
         if lasts {
             return (result, Some(Moment { shard: self.clone(), heard }));
         }
-        self.tell_heard(None, self.clock.now(), heard);
+        self.tell_heard(None, heard);
         (result, None)
     }
 }
@@ -173,7 +173,7 @@ impl Moment {
     /// It was undone. What it has found dead is told.
     pub fn forget(mut self) {
         self.heard.undo();
-        self.shard.tell_heard(None, self.shard.clock.now(), self.heard);
+        self.shard.tell_heard(None, self.heard);
     }
 
     /// Holds these keys until it is done. To be called before anything else has run.

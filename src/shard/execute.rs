@@ -473,7 +473,7 @@ impl Shard {
             ctx.renew_used(latest);
         }
         if ctx.is_journaled() {
-            self.records.end_command(&mut ctx.keyspace.effects, ctx.now);
+            self.records.end_command(&mut ctx.keyspace.effects);
         }
         ctx.keyspace.effects.writer = None;
         ctx.keyspace.buries = false;

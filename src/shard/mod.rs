@@ -99,10 +99,8 @@ pub trait Front {
     fn resume(&self);
     /// Keys changed or died.
     fn notices(&self, notices: Vec<Notice>);
-    /// What was changed, for whoever keeps the journal.
-    fn journaled(&self, records: Vec<Record>);
-    /// What was changed in a turn is complete, and what was said in it is about to leave.
-    fn leaves(&self);
+    /// This is what was changed in a turn, for whoever keeps the journal, and what was said in the turn is about to leave.
+    fn leaves(&self, records: Vec<Record>);
     /// The shard's last push to the log, where what leaves has to wait for it; else 0.
     fn unsettled(&self) -> u64;
     /// What connections remember does not hold any more.
@@ -406,9 +404,9 @@ impl Shard {
         if !notices.is_empty() {
             self.front().notices(notices);
         }
-        let records = self.take_records();
-        if !records.is_empty() {
-            self.front().journaled(records);
+        if self.has_records() {
+            // Where nothing else comes, as behind deaths, the turn has to end all the same.
+            self.end_turn_soon();
         }
     }
 

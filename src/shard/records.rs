@@ -2,43 +2,72 @@
 //! a death that no command has found is one of its own.
 
 use super::Shard;
-use crate::clock::Now;
-use crate::journal::{Command, Record, Transaction};
+use crate::journal::{Command, Record, Run, StandsIn, Transaction};
 use crate::keyspace::Effects;
 use std::cell::{Cell, RefCell};
 
 #[derive(Default)]
 pub(super) struct Records {
-    /// Those that have not left.
+    /// Those that have not left, and commands behind them that stand alone, already as one.
     ready: RefCell<Vec<Record>>,
+    run: RefCell<Run>,
     /// What runs now makes one record.
     in_unit: Cell<bool>,
 }
 
 impl Records {
     /// A command is done.
-    pub fn end_command(&self, effects: &mut Effects, now: Now) {
+    pub fn end_command(&self, effects: &mut Effects) {
         if !self.in_unit.get() {
-            self.push(None, now, effects.said.take());
+            effects.said.give(|commands| self.push_alone(commands));
         }
     }
 
-    fn push(&self, part_of: Option<Transaction>, now: Now, commands: Vec<Command>) {
-        if part_of.is_some() || !commands.is_empty() {
-            self.ready.borrow_mut().push(Record { part_of, now_ms: now.ms, commands });
+    fn push(&self, part_of: Option<Transaction>, commands: Vec<Command>) {
+        if part_of.is_some() {
+            self.end_run();
+            self.ready.borrow_mut().push(Record { part_of, commands });
+        } else {
+            self.push_alone(&commands);
+        }
+    }
+
+    /// What is no part of a transaction over several shards.
+    fn push_alone(&self, commands: &[Command]) {
+        // (What does not stand in the log, or only there, is not for everybody.)
+        if commands.iter().all(|command| command.stands_in == StandsIn::Both) {
+            self.run.borrow_mut().push(commands);
+        } else {
+            self.end_run();
+            self.ready.borrow_mut().push(Record { part_of: None, commands: commands.to_vec() });
+        }
+    }
+
+    fn end_run(&self) {
+        if let Some(run) = self.run.borrow_mut().take() {
+            self.ready.borrow_mut().push(Record { part_of: None, commands: vec![run] });
         }
     }
 
     /// As [`Records::end_deaths`], where a journal is kept.
-    pub fn end_outside(&self, effects: &mut Effects, now: Now) {
+    pub fn end_outside(&self, effects: &mut Effects) {
         if effects.is_journaled() {
-            self.end_deaths(effects, now);
+            self.end_deaths(effects);
         }
     }
 
     /// What was said outside of commands stands for itself.
-    fn end_deaths(&self, effects: &mut Effects, now: Now) {
-        effects.said.take().into_iter().for_each(|command| self.push(None, now, vec![command]));
+    fn end_deaths(&self, effects: &mut Effects) {
+        effects.said.give(|commands| commands.chunks(1).for_each(|command| self.push_alone(command)));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ready.borrow().is_empty() && self.run.borrow().is_empty()
+    }
+
+    fn take(&self) -> Vec<Record> {
+        self.end_run();
+        self.ready.take()
     }
 }
 
@@ -56,26 +85,29 @@ impl Shard {
                 keyspace.deaths.end_telling();
             }
             drop(keyspace);
-            self.records.ready.take();
+            self.records.take();
         }
+    }
+
+    /// Whether something was changed that was not handed over.
+    pub(super) fn has_records(&self) -> bool {
+        let mut keyspace = self.keyspace.borrow_mut();
+        self.records.end_outside(&mut keyspace.effects);
+        !self.records.is_empty()
     }
 
     /// What this turn has changed is handed over before anything of it can be seen. To be called when nothing else is going
     /// to run in it.
     pub fn hand_over_records(&self) {
         if self.is_journaled() {
-            let records = self.take_records();
-            if !records.is_empty() {
-                self.front().journaled(records);
-            }
-            self.front().leaves();
+            self.front().leaves(self.take_records());
         }
     }
 
     /// Something that is not about data.
     pub fn record_command(&self, command: Command) {
         if self.is_journaled() {
-            self.records.push(None, self.clock.now(), vec![command]);
+            self.records.push_alone(&[command]);
         }
     }
 
@@ -83,7 +115,7 @@ impl Shard {
     pub fn as_unit<R>(&self, work: impl FnOnce() -> R) -> R {
         self.begin_unit();
         let result = work();
-        self.record(None, self.clock.now(), self.end_unit());
+        self.record(None, self.end_unit());
         result
     }
 
@@ -92,7 +124,7 @@ impl Shard {
     pub(super) fn begin_unit(&self) {
         let mut keyspace = self.keyspace.borrow_mut();
         if keyspace.effects.is_journaled() {
-            self.records.end_deaths(&mut keyspace.effects, self.clock.now());
+            self.records.end_deaths(&mut keyspace.effects);
             self.records.in_unit.set(true);
         }
     }
@@ -105,18 +137,15 @@ impl Shard {
 
     /// Takes down what one command, or one part of a transaction, has said.
     #[inline]
-    pub(super) fn record(&self, part_of: Option<Transaction>, now: Now, commands: Vec<Command>) {
+    pub(super) fn record(&self, part_of: Option<Transaction>, commands: Vec<Command>) {
         if self.is_journaled() {
-            self.records.push(part_of.filter(|of| of.shards.len() > 1 && of.shards.contains(self.id)), now, commands);
+            self.records.push(part_of.filter(|of| of.shards.len() > 1 && of.shards.contains(self.id)), commands);
         }
     }
 
     /// What is to be taken down now.
-    pub(super) fn take_records(&self) -> Vec<Record> {
-        let mut keyspace = self.keyspace.borrow_mut();
-        if keyspace.effects.is_journaled() {
-            self.records.end_deaths(&mut keyspace.effects, self.clock.now());
-        }
-        self.records.ready.take()
+    fn take_records(&self) -> Vec<Record> {
+        self.records.end_outside(&mut self.keyspace.borrow_mut().effects);
+        self.records.take()
     }
 }

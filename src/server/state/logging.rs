@@ -2,7 +2,7 @@
 
 use super::global::Global;
 use super::waits::Blocked;
-use crate::journal::{Record, Run, StandsIn};
+use crate::journal::Record;
 use crate::net::{Notify, sleep};
 use crate::server::client::ClientRef;
 use crate::server::client::for_disk::Push;
@@ -18,7 +18,6 @@ const LOOK_AFTER: Duration = Duration::from_millis(10);
 pub struct Logging {
     global: Arc<Global>,
     shard: usize,
-    turn: RefCell<Turn>,
     /// The last push, where it was not settled then: what leaves this shard waits for it, but under `always`, where each
     /// reply knows what it shows.
     unsettled: Cell<u64>,
@@ -31,28 +30,11 @@ pub struct Logging {
     alarms: RefCell<HashMap<u64, Rc<Blocked>>>,
 }
 
-/// What a turn has changed.
-#[derive(Default)]
-struct Turn {
-    /// Commands that stand alone, since the last record.
-    run: Run,
-    records: Vec<Record>,
-}
-
-impl Turn {
-    fn end_run(&mut self) {
-        if let Some(run) = self.run.take() {
-            self.records.push(Record { part_of: None, now_ms: 0, commands: vec![run] });
-        }
-    }
-}
-
 impl Logging {
     pub fn new(global: Arc<Global>, shard: usize) -> Logging {
         Logging {
             global,
             shard,
-            turn: RefCell::default(),
             unsettled: Cell::new(0),
             awaited: Cell::new(0),
             alarm: Notify::default(),
@@ -72,23 +54,6 @@ impl Logging {
         self.is_on() || self.global.feed.is_streamed()
     }
 
-    /// Takes in what has changed.
-    pub fn take_in(&self, records: Vec<Record>) {
-        if !self.hands_over() {
-            return;
-        }
-        let turn = &mut *self.turn.borrow_mut();
-        for record in records {
-            // (What does not stand in the log, or only there, is not for everybody.)
-            if record.part_of.is_none() && record.commands.iter().all(|command| command.stands_in == StandsIn::Both) {
-                turn.run.push(&record.commands);
-            } else {
-                turn.end_run();
-                turn.records.push(record);
-            }
-        }
-    }
-
     /// Something that only this server understands is put behind what was handed over. The number of that push, where there is a
     /// log.
     pub fn note(&self, words: Vec<String>, is_kept: bool) -> Option<u64> {
@@ -102,11 +67,9 @@ impl Logging {
 
     /// The turn is over: hands over what it has changed, where there is anything or somebody waits for it. The number of
     /// that push.
-    pub fn end_turn(&self, is_promised: bool, is_kept: bool) -> Option<u64> {
-        let turn = &mut *self.turn.borrow_mut();
-        turn.end_run();
-        let is_due = is_promised || !turn.records.is_empty();
-        let push = is_due.then(|| self.global.log.push(self.shard, std::mem::take(&mut turn.records)))?;
+    pub fn end_turn(&self, records: Vec<Record>, is_promised: bool, is_kept: bool) -> Option<u64> {
+        let is_due = is_promised || !records.is_empty();
+        let push = is_due.then(|| self.global.log.push(self.shard, records))?;
         self.await_push(push, is_kept);
         Some(push)
     }
@@ -124,11 +87,6 @@ impl Logging {
     /// It is not known any more of each reply what it shows: all that leaves waits for what was handed over.
     pub fn await_all(&self) {
         self.unsettled.set(self.global.log.pushed(self.shard));
-    }
-
-    /// Nobody wants to know any more what has changed.
-    pub fn forget_turn(&self) {
-        *self.turn.borrow_mut() = Turn::default();
     }
 
     /// Returns when something that was handed over has not been settled for a while.

@@ -270,9 +270,6 @@ impl Server {
         shard.hand_over_records();
         let is_wanted = server.logging.hands_over();
         shard.set_journaled(is_wanted);
-        if !is_wanted {
-            server.logging.forget_turn();
-        }
         let is_kept = log.holds_replies();
         if log.is_on() && !is_kept {
             server.logging.await_all();

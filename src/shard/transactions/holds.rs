@@ -64,13 +64,8 @@ impl Shard {
     }
 
     /// It is told, as a part of this transaction if it is one.
-    pub(in crate::shard) fn tell_heard(
-        &self,
-        part_of: Option<journal::Transaction>,
-        now: Now,
-        Heard { said, notices }: Heard,
-    ) {
-        self.record(part_of, now, said);
+    pub(in crate::shard) fn tell_heard(&self, part_of: Option<journal::Transaction>, Heard { said, notices }: Heard) {
+        self.record(part_of, said);
         self.keyspace.borrow_mut().effects.tell_kept(notices);
     }
 
@@ -193,7 +188,7 @@ impl Shard {
             waiting.let_holds_begin();
         }
         let pending = &mut waiting.pending[id];
-        let (number, now) = (pending.place.sequence, Now::from_ms(sequence_ms(pending.moment)));
+        let number = pending.place.sequence;
         let hold = pending.hold();
         let of_coordinator = (hold.origin, hold.number);
         let part_of = journal::Transaction { number, shards: hold.writers };
@@ -203,7 +198,7 @@ impl Shard {
                 self.durable.told_late((lock.hash != EVERYTHING).then_some(lock.hash));
             }
         }
-        self.tell_heard(Some(part_of), now, heard);
+        self.tell_heard(Some(part_of), heard);
         self.serve_released(&waiting.pending[id].locks);
         waiting.holds.remove(&of_coordinator).expect("it is there until it ends");
         waiting.let_go.retain(|of| *of != id);

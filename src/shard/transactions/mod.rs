@@ -614,7 +614,7 @@ impl Shard {
         }
         laps.end(self, parts);
         let part_of = journal::Transaction { number: sequence, shards: intent.writers };
-        self.record(Some(part_of), now, self.end_unit());
+        self.record(Some(part_of), self.end_unit());
     }
 
     /// One more of a batch is done; `answered` is its index where it has a reply. With the last of them the batch goes

@@ -121,11 +121,7 @@ impl Appended for Fake {
 }
 
 fn record(text: &str) -> Record {
-    Record {
-        part_of: None,
-        now_ms: 0,
-        commands: vec![Command::new(0, ["SET", text, "1"].map(str::as_bytes).into_iter())],
-    }
+    Record { part_of: None, commands: vec![Command::new(0, ["SET", text, "1"].map(str::as_bytes).into_iter())] }
 }
 
 fn part(number: u64, text: &str) -> Record {
