@@ -209,6 +209,11 @@ impl Conditions {
         true
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        [self.nx, self.xx, self.gt, self.lt].into_iter().filter(|is_set| *is_set).count()
+    }
+
     /// A key without a deadline lives for ever: nothing is greater, everything is less.
     pub fn hold(&self, current_ms: Option<u64>, new: Deadline) -> bool {
         let current = current_ms.map(|ms| ms as i64);

@@ -28,6 +28,7 @@
 //! | `zsets/` | sorted sets |
 //! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
+//! | `elements.rs` | deadlines of fields and members |
 //! | `scanning.rs` | what SCAN and its kin have in common |
 //! | `blocking.rs` | what a row says of a command that waits |
 //! | `hop.rs` | work on other shards, for commands of several keys |
@@ -44,6 +45,7 @@ pub mod deadlines;
 pub mod deaths;
 pub mod describe;
 pub mod dump;
+mod elements;
 pub mod foresight;
 mod fresh;
 mod geo;
@@ -164,6 +166,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         multi::ROWS,
         lists::ROWS,
         sets::ROWS,
+        sets::DEADLINE_ROWS,
         keys::ROWS,
         dump::ROWS,
         walk::ROWS,

@@ -34,7 +34,16 @@ pub fn pieces(db: usize, key: &[u8], content: Stored, now_ms: u64, to_wall_ms: i
         Kind::List => {
             list::View::of(content).for_each(|element| pieces.add(&[element.to_vec()]));
         }
-        Kind::Set => Set::of(content).iter().for_each(|member| pieces.add(&[member.to_vec()])),
+        Kind::Set => {
+            let view = Set::of(content, now_ms);
+            view.iter().for_each(|member| pieces.add(&[member.to_vec()]));
+            pieces.end();
+            for (member, at_ms) in view.iter_with_deadlines().filter_map(|(member, at_ms)| Some((member, at_ms?))) {
+                let (at_ms, name) = (to_wall_ms(at_ms).to_string(), member.to_vec());
+                let args: [&[u8]; 6] = [b"SPEXPIREAT", key, at_ms.as_bytes(), b"MEMBERS", b"1", &name];
+                pieces.all.push(Command::new(db, args.into_iter()));
+            }
+        }
         Kind::Zset => {
             let view = Zset::of(content);
             view.walk(0..view.len(), false, |member: Element, score| {

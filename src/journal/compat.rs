@@ -1,11 +1,18 @@
-//! The stream for servers that know of no deadlines of fields (Redis 7.0): what sets a deadline is left out, what sets fields
-//! under one sets the fields alone. A field's death is said as its deletion, which they know.
+//! The stream for servers that know of no deadlines of fields and members (Redis 7.0): what sets a deadline is left out,
+//! what sets fields or adds members under one does that alone. A death is said as a deletion, which they know.
 
 use super::Command;
 use memchr::memmem;
 
 /// What only newer servers know: nothing else of the stream is.
-const UNKNOWN: [&[u8]; 3] = [b"\r\nHPEXPIREAT\r\n", b"\r\nHPERSIST\r\n", b"\r\nHSETEX\r\n"];
+const UNKNOWN: [&[u8]; 6] = [
+    b"\r\nHPEXPIREAT\r\n",
+    b"\r\nHPERSIST\r\n",
+    b"\r\nHSETEX\r\n",
+    b"\r\nSPEXPIREAT\r\n",
+    b"\r\nSPERSIST\r\n",
+    b"\r\nSADDEX\r\n",
+];
 
 /// Whether some command may have to be said otherwise.
 pub fn concerns(bytes: &[u8]) -> bool {
@@ -19,12 +26,14 @@ pub fn degrade(mut bytes: &[u8], out: &mut Vec<u8>) -> u64 {
         let (command, rest) = bytes.split_at(len);
         bytes = rest;
         match args[..] {
-            [b"HPEXPIREAT" | b"HPERSIST", ..] => degraded += 1,
-            [b"HSETEX", key, ref options @ ..] => {
+            [b"HPEXPIREAT" | b"HPERSIST" | b"SPEXPIREAT" | b"SPERSIST", ..] => degraded += 1,
+            [verb @ (b"HSETEX" | b"SADDEX"), key, ref options @ ..] => {
                 degraded += 1;
-                let fields = options.iter().position(|option| *option == b"FIELDS").map_or(0, |at| at + 2);
-                let pairs = options.get(fields..).unwrap_or_default();
-                let args = [&[b"HSET", key], pairs].concat();
+                let [alone, word]: [&[u8]; 2] =
+                    if verb == b"HSETEX" { [b"HSET", b"FIELDS"] } else { [b"SADD", b"MEMBERS"] };
+                let elements = options.iter().position(|option| *option == word).map_or(0, |at| at + 2);
+                let elements = options.get(elements..).unwrap_or_default();
+                let args = [&[alone, key], elements].concat();
                 out.extend_from_slice(&Command::new(0, args.into_iter()).bytes);
             }
             _ => out.extend_from_slice(command),
@@ -76,12 +85,16 @@ mod tests {
             "HPERSIST h FIELDS 1 a",
             "EXEC",
             "HDEL h a",
+            "SPEXPIREAT s 123 MEMBERS 1 a",
+            "SADDEX s PXAT 5 MEMBERS 2 MEMBERS a",
+            "SPERSIST s MEMBERS 1 a",
+            "SREM s a",
         ]);
         let mut out = Vec::new();
         assert!(concerns(&all));
-        assert_eq!(degrade(&all, &mut out), 4);
-        let expected = ["SELECT 0", "HSET h a 1", "MULTI", "HSET h FIELDS 1 b 2", "HSET h c 3", "EXEC", "HDEL h a"];
-        assert_eq!(out, stream(&expected));
+        assert_eq!(degrade(&all, &mut out), 7);
+        let hashes = ["SELECT 0", "HSET h a 1", "MULTI", "HSET h FIELDS 1 b 2", "HSET h c 3", "EXEC", "HDEL h a"];
+        assert_eq!(out, stream(&[&hashes[..], &["SADD s MEMBERS a", "SREM s a"]].concat()));
         assert!(!concerns(&out));
         // A value may look like one.
         let value = Command::new(0, [&b"SET"[..], b"k", b"\r\nHSETEX\r\n"].into_iter()).bytes;

@@ -63,7 +63,10 @@ events! {
     SET {
         SAdd "sadd",
         SDiffStore "sdiffstore",
+        SExpire "sexpire",
+        SExpired "sexpired",
         SInterStore "sinterstore",
+        SPersist "spersist",
         SPop "spop",
         SRem "srem",
         SUnionStore "sunionstore",
@@ -124,6 +127,18 @@ events! {
     }
 }
 
+impl Event {
+    /// Elements of such a collection have died.
+    pub fn of_dead_elements(kind: Kind) -> Event {
+        if kind == Kind::Set { Event::SExpired } else { Event::HExpired }
+    }
+
+    /// Elements have died, and nothing else has.
+    pub fn is_death_of_elements(self) -> bool {
+        matches!(self, Event::HExpired | Event::SExpired)
+    }
+}
+
 /// Why a key has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -131,7 +146,7 @@ pub enum Cause {
     Command,
     /// Memory was short. Nobody has done it, but it is a change to those who watch the key.
     Evicted,
-    /// Its deadline, or that of one of its fields, has passed. That is no change to those who watch the key.
+    /// Its deadline, or that of one of its fields or members, has passed. That is no change to those who watch the key.
     Expired,
 }
 

@@ -25,7 +25,7 @@ pub struct Notice {
 impl Notice {
     /// Nobody has done it: time has.
     pub fn is_death(&self) -> bool {
-        matches!(self.event, Event::Expired | Event::HExpired)
+        self.event == Event::Expired || self.event.is_death_of_elements()
     }
 }
 
@@ -77,7 +77,7 @@ pub struct Effects {
     ready: Vec<(usize, Box<[u8]>)>,
     /// Changes since the start, expiry included.
     pub dirty: u64,
-    /// Dead fields that commands came upon, since the last CONFIG RESETSTAT.
+    /// Dead fields and members that commands came upon, since the last CONFIG RESETSTAT.
     pub fields_expired: u64,
     /// Keys that were changed and of which nothing was recorded yet, by their databases and hashes. (A release keeps none
     /// where no journal is kept.)
@@ -130,8 +130,8 @@ impl Effects {
         if self.sinks.has(Sinks::JOURNAL) && change.is_said {
             match change.cause {
                 Cause::Command => self.said.changed(db, key),
-                // Whoever takes dead fields out knows their names, and says them.
-                Cause::Expired if change.events().all(|event| event == Event::HExpired) => {}
+                // Whoever takes dead elements out knows their names, and says them.
+                Cause::Expired if change.events().all(Event::is_death_of_elements) => {}
                 Cause::Expired | Cause::Evicted => self.said.died(db, key),
             }
         }

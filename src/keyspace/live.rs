@@ -8,7 +8,7 @@ use super::{Clocking, Effects};
 use crate::clock::Now;
 use crate::table::{Entry, Kind, Large, Slot, Stored, Table, Value};
 use crate::value::pack::Buffer;
-use crate::value::{NodeType, hash};
+use crate::value::{NodeType, elements};
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
@@ -111,6 +111,12 @@ impl Live<'_> {
         self.entry().set_clock(kept);
     }
 
+    /// The moment as of which it is looked at.
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        self.now.ms
+    }
+
     #[inline]
     pub fn deadline_ms(&self) -> Option<u64> {
         self.db.deadline_ms(self.slot)
@@ -141,12 +147,13 @@ impl Live<'_> {
         Some(unsafe { node.cast::<T>().as_ref() })
     }
 
-    /// Whether a hash has a field that is alive.
+    /// Whether a hash has a field, or a set a member, that is alive.
     pub fn any_field_lives(&self) -> bool {
-        !self.has_fields_deadline() || hash::any_lives(self.entry(), self.now.ms)
+        !self.has_fields_deadline() || elements::any_lives(self.entry(), self.now.ms)
     }
 
-    /// Whether the key is looked at for its fields.
+    /// Whether the key is looked at for its fields, or its members.
+    #[inline]
     pub fn has_fields_deadline(&self) -> bool {
         self.entry().has_fields()
     }
@@ -262,20 +269,22 @@ impl KeyEdit<'_> {
         self.0.slot = self.0.db.set_content(self.0.slot, Stored::Packed(kind, marked, bytes));
     }
 
-    /// Says when the earliest field of a hash dies, if any has a deadline. That follows from the fields, and is no change.
+    /// Says when the earliest field of a hash, or member of a set, dies, if any has a deadline. That follows from them, and
+    /// is no change.
     pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
         self.0.slot = self.0.db.set_fields_deadline(self.0.slot, earliest_ms, self.0.now.ms);
     }
 
-    /// A field that has died before anybody took it out is about to go, or to come back.
+    /// A field or a member that has died before anybody took it out is about to go, or to come back.
     #[cold]
     pub fn tell_dead_field(&mut self, name: &[u8]) {
-        let (db, key) = (self.0.name.0, self.0.db.entry(self.0.slot).key());
+        let (db, entry) = (self.0.name.0, self.0.db.entry(self.0.slot));
+        let (key, kind) = (entry.key(), entry.kind());
         if self.0.effects.is_journaled() {
-            self.0.effects.said.fields_died(db, key, &[name.to_vec()]);
+            self.0.effects.said.fields_died(db, key, kind, &[name.to_vec()]);
         }
         self.0.effects.fields_expired += 1;
-        self.0.effects.record(db, key, Change::of(Event::HExpired).expired());
+        self.0.effects.record(db, key, Change::of(Event::of_dead_elements(kind)).expired());
     }
 
     /// A large string takes the place of the one that is there.
@@ -289,8 +298,8 @@ impl KeyEdit<'_> {
         if let Some(bytes) = raw_bytes {
             self.resize(bytes);
         }
-        if self.kind() == Kind::Hash
-            && let Some(earliest_ms) = hash::earliest_ms(self.entry())
+        if elements::may_die(self.kind())
+            && let Some(earliest_ms) = elements::earliest_ms(self.entry())
         {
             self.set_fields_deadline(Some(earliest_ms));
         }

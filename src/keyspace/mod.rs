@@ -20,6 +20,7 @@ mod aside;
 mod by_prefix;
 mod change;
 mod clocking;
+mod dead_elements;
 mod deaths;
 mod effects;
 mod eviction;
@@ -59,7 +60,7 @@ use crate::clock::{Now, store_us};
 use crate::observe::Lag;
 use crate::table::block::Block;
 use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker, Upkeep};
-use crate::value::hash;
+use crate::value::elements;
 use aside::Aside;
 use clocking::{Clocked, access_clock};
 use deaths::Mourners;
@@ -75,7 +76,7 @@ pub struct Counters {
     pub expired_by_access: u64,
     pub expired_by_cycle: u64,
     pub expired_bytes: u64,
-    /// Fields of hashes that died.
+    /// Fields of hashes and members of sets that died.
     pub expired_fields: u64,
     /// Keys whose memory was given back later than they were deleted.
     pub freed_lazily: u64,
@@ -150,7 +151,7 @@ pub struct Sample {
 impl Keyspace {
     pub fn new(databases: usize, hasher: Hasher) -> Keyspace {
         Keyspace {
-            dbs: (0..databases).map(|_| Table::new(hasher.clone(), hash::any_lives)).collect(),
+            dbs: (0..databases).map(|_| Table::new(hasher.clone(), elements::any_lives)).collect(),
             rng: fastrand::Rng::with_seed(hasher.hash(b"keyspace")),
             hasher,
             clocking: Clocking::default(),
@@ -292,11 +293,12 @@ impl Keyspace {
         let bytes = self.nodes.bytes_of_key(entry);
         let own_ms = self.dbs[db].deadline_ms(slot).filter(|own_ms| *own_ms < now.ms);
         // Where it has not passed, all fields are dead: one of them stands for all.
-        let deadline_ms = own_ms.or_else(|| hash::some_deadline_ms(entry)).unwrap_or(now.ms);
+        let deadline_ms = own_ms.or_else(|| elements::some_deadline_ms(entry)).unwrap_or(now.ms);
         self.lag.record(now, deadline_ms);
         if entry.has_fields() && own_ms.is_none() {
-            self.counters.expired_fields += hash::View::of(entry.content()).len() as u64;
-            self.effects.record(db, entry.key(), Change::of(Event::HExpired).and(Event::Del).expired());
+            self.counters.expired_fields += elements::counts(entry, now.ms).0 as u64;
+            let died = Event::of_dead_elements(entry.kind());
+            self.effects.record(db, entry.key(), Change::of(died).and(Event::Del).expired());
         } else {
             let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
             let mut told = Mourners { effects, policies, deaths, hasher: &self.hasher, db, now };
@@ -445,7 +447,7 @@ impl Keyspace {
         self.effects.flushed();
         if self.dbs[db].len() > 0 {
             self.count_upkeep();
-            let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), hash::any_lives));
+            let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), elements::any_lives));
             self.nodes.take_table(full);
         }
     }
@@ -492,7 +494,7 @@ impl Keyspace {
     /// What [`Watch::fields`] says of a key now.
     fn live_fields(&mut self, db: usize, key: Key, now: Now) -> Option<u64> {
         let entry = self.live_slot(db, key, now).map(|slot| self.dbs[db].entry(slot))?;
-        Some(if entry.kind() == Kind::Hash { hash::live_len(entry, now.ms) as u64 } else { 0 })
+        Some(elements::counts(entry, now.ms).1 as u64)
     }
 
     pub fn unwatch(&mut self, db: usize, bytes: &[u8]) {
@@ -755,7 +757,7 @@ impl Undertaker for Sweeping<'_> {
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
         let (nodes, lag, now, db) = (&mut *self.nodes, &mut *self.lag, self.told.now, self.told.db);
         let effects = &mut *self.told.effects;
-        let (mut names, is_journaled) = (Vec::new(), effects.is_journaled());
+        let (mut names, is_journaled, kind) = (Vec::new(), effects.is_journaled(), entry.kind());
         let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |name, deadline_ms| {
             lag.record(now, deadline_ms);
             if is_journaled {
@@ -766,9 +768,9 @@ impl Undertaker for Sweeping<'_> {
         if swept.deleted > 0 {
             let is_gone = swept.next == Next::Empty;
             if !names.is_empty() && !is_gone {
-                effects.said.fields_died(db, entry.key(), &names);
+                effects.said.fields_died(db, entry.key(), kind, &names);
             }
-            let change = Change::removal(Event::HExpired, is_gone).times(swept.deleted as u64);
+            let change = Change::removal(Event::of_dead_elements(kind), is_gone).times(swept.deleted as u64);
             effects.record(db, entry.key(), change.expired());
         }
         swept

@@ -3,13 +3,13 @@
 
 use crate::table::block::SLOT_BYTES;
 use crate::table::{Dict, Entry, FieldsSwept, Kind, Large, Next, Stored, Table, Value};
-use crate::value::hash::{self, Hash};
+use crate::value::hash::Hash;
 use crate::value::list::List;
 use crate::value::pack::Element;
 use crate::value::set::Set;
 use crate::value::stream::Stream;
 use crate::value::zset::Zset;
-use crate::value::{Node, NodeType};
+use crate::value::{Node, NodeType, elements};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -166,7 +166,7 @@ impl Nodes {
         entry.node().and_then(|node| unsafe { node_at(entry.kind(), node).as_ref() }.dict())
     }
 
-    /// Takes dead fields out of a hash; `died` is told of their names and deadlines.
+    /// Takes dead fields out of a hash, or dead members out of a set; `died` is told of their names and deadlines.
     pub fn sweep_fields(
         &mut self,
         entry: Entry,
@@ -176,7 +176,7 @@ impl Nodes {
         died: impl FnMut(Element, u64),
     ) -> FieldsSwept {
         let before = self.bytes_of(entry);
-        let mut swept = hash::sweep(entry, before_ms, now_ms, limit, died);
+        let mut swept = elements::sweep(entry, before_ms, now_ms, limit, died);
         let after = self.bytes_of(entry);
         self.bytes = self.bytes + after - before;
         let is_gone = swept.next == Next::Empty;

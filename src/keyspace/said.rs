@@ -4,6 +4,7 @@
 //! instead while it ran ([`Said::say`]).
 
 use crate::journal::Command;
+use crate::table::Kind;
 use indexmap::IndexSet;
 
 /// A database and a key.
@@ -86,9 +87,10 @@ impl Said {
         self.dead.push(key.into());
     }
 
-    /// Fields of a hash have died.
-    pub fn fields_died(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
-        let args: Vec<&[u8]> = [b"HDEL", key].into_iter().chain(fields.iter().map(Vec::as_slice)).collect();
+    /// Fields of a hash, or members of a set, have died.
+    pub fn fields_died(&mut self, db: usize, key: &[u8], kind: Kind, fields: &[Vec<u8>]) {
+        let verb = if kind == Kind::Set { b"SREM" } else { b"HDEL" };
+        let args: Vec<&[u8]> = [verb, key].into_iter().chain(fields.iter().map(Vec::as_slice)).collect();
         self.push(Command { is_death: true, ..Command::new(db, args.into_iter()) });
     }
 

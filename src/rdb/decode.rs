@@ -15,7 +15,7 @@ pub fn decode(reader: &mut Reader, sink: &mut impl Sink) -> Result {
     match reader.byte()? {
         kind::STRING => reader.text().map(|text| sink.string(text.element())),
         kind::LIST => each(reader, |reader| reader.text().map(|text| sink.element(text.element()))),
-        kind::SET => each(reader, |reader| reader.text().map(|text| sink.member(text.element()))),
+        kind::SET => each(reader, |reader| reader.text().map(|text| sink.member(text.element(), None))),
         kind::ZSET => each(reader, |reader| scored(sink, reader.text()?.element(), reader.f64_in_decimal()?)),
         kind::ZSET_2 => each(reader, |reader| scored(sink, reader.text()?.element(), reader.f64()?)),
         kind::HASH => each(reader, |reader| {
@@ -26,6 +26,14 @@ pub fn decode(reader: &mut Reader, sink: &mut impl Sink) -> Result {
         kind::LIST_ZIPLIST => elements(ziplist::Elements::of(&reader.blob()?)?, sink).and_then(not_empty),
         kind::LIST_QUICKLIST => quicklist(reader, false, sink),
         kind::LIST_QUICKLIST_2 => quicklist(reader, true, sink),
+        kind::SET_METADATA => {
+            let earliest_ms = reader.time_ms()?;
+            each(reader, |reader| {
+                let deadline_ms = deadline(reader, Some(earliest_ms))?;
+                sink.member(reader.text()?.element(), deadline_ms);
+                Ok(())
+            })
+        }
         kind::SET_INTSET => members(intset::integers(&reader.blob()?)?.map(|n| n.map(Element::Int)), sink),
         kind::SET_LISTPACK => members(listpack::Elements::of(&reader.blob()?)?, sink),
         kind::ZSET_ZIPLIST => scores(ziplist::Elements::of(&reader.blob()?)?, sink),
@@ -111,7 +119,7 @@ fn members<'a>(mut members: impl Iterator<Item = Result<Element<'a>>>, sink: &mu
     let mut count = 0;
     members.try_for_each(|member| {
         count += 1;
-        sink.member(member?);
+        sink.member(member?, None);
         Ok(())
     })?;
     not_empty(count)
@@ -159,8 +167,8 @@ fn fields<'a>(elements: impl Iterator<Item = Result<Element<'a>>>, sink: &mut im
     })
 }
 
-/// A field and its value behind its deadline: 0 for none, else absolute, or relative to the earliest and one more.
-fn field_with_deadline(reader: &mut Reader, earliest_ms: Option<u64>, sink: &mut impl Sink) -> Result {
+/// A deadline that stands before what has it: 0 for none, else absolute, or relative to the earliest and one more.
+fn deadline(reader: &mut Reader, earliest_ms: Option<u64>) -> Result<Option<u64>> {
     let deadline_ms = match (reader.len()?, earliest_ms) {
         (0, _) => None,
         (absolute, None) => Some(absolute),
@@ -169,7 +177,13 @@ fn field_with_deadline(reader: &mut Reader, earliest_ms: Option<u64>, sink: &mut
     if deadline_ms.is_some_and(|deadline| deadline > DEADLINE_MS_MAX) {
         return Err(LATE);
     }
-    sink.field(reader.text()?.element(), reader.text()?.element(), deadline_ms.filter(|deadline| *deadline > 0));
+    Ok(deadline_ms.filter(|deadline| *deadline > 0))
+}
+
+/// A field and its value behind its deadline.
+fn field_with_deadline(reader: &mut Reader, earliest_ms: Option<u64>, sink: &mut impl Sink) -> Result {
+    let deadline_ms = deadline(reader, earliest_ms)?;
+    sink.field(reader.text()?.element(), reader.text()?.element(), deadline_ms);
     Ok(())
 }
 

@@ -66,18 +66,46 @@ pub fn set_of_integers(out: &mut Vec<u8>, members: &[i64]) {
 
 /// So many members, one at least.
 pub fn set<'a>(out: &mut Vec<u8>, len: usize, members: impl Iterator<Item = Element<'a>>) {
-    set_head(out, len);
-    members.for_each(|member| set_part(out, member));
+    set_head(out, len, None);
+    members.for_each(|member| set_part(out, None, member, None));
 }
 
-/// What stands before so many times [`set_part`].
-pub fn set_head(out: &mut Vec<u8>, len: usize) {
-    out.push(kind::SET);
+/// So many members and deadlines in milliseconds since 1970, none of which is before `earliest_ms`; one at least has one.
+pub fn set_with_deadlines<'a>(
+    out: &mut Vec<u8>,
+    len: usize,
+    earliest_ms: u64,
+    members: impl Iterator<Item = (Element<'a>, Option<u64>)>,
+) {
+    set_head(out, len, Some(earliest_ms));
+    members.for_each(|(member, deadline_ms)| set_part(out, Some(earliest_ms), member, deadline_ms));
+}
+
+/// What stands before so many times [`set_part`], of which none has a deadline where there is no earliest one.
+pub fn set_head(out: &mut Vec<u8>, len: usize, earliest_ms: Option<u64>) {
+    head(out, [kind::SET, kind::SET_METADATA], len, earliest_ms);
+}
+
+/// A member and its deadline.
+pub fn set_part(out: &mut Vec<u8>, earliest_ms: Option<u64>, member: Element, deadline_ms: Option<u64>) {
+    deadline(out, earliest_ms, deadline_ms);
+    write::element(out, member);
+}
+
+/// The type of a collection, without deadlines and with them, and what stands before its elements.
+fn head(out: &mut Vec<u8>, [plain, with_deadlines]: [u8; 2], len: usize, earliest_ms: Option<u64>) {
+    out.push(if earliest_ms.is_some() { with_deadlines } else { plain });
+    if let Some(earliest_ms) = earliest_ms {
+        out.extend_from_slice(&earliest_ms.to_le_bytes());
+    }
     write::len(out, len as u64);
 }
 
-pub fn set_part(out: &mut Vec<u8>, member: Element) {
-    write::element(out, member);
+/// What stands before an element: its deadline, counted from the earliest, where any element has one.
+fn deadline(out: &mut Vec<u8>, earliest_ms: Option<u64>, deadline_ms: Option<u64>) {
+    if let Some(earliest_ms) = earliest_ms {
+        write::len(out, deadline_ms.map_or(0, |deadline_ms| deadline_ms.saturating_sub(earliest_ms) + 1));
+    }
 }
 
 /// Members by score, one at least, as `members` passes them on: for few, and for short ones.
@@ -146,11 +174,7 @@ pub fn hash_with_deadlines<'a>(
 
 /// What stands before so many times [`hash_part`], of which none has a deadline where there is no earliest one.
 pub fn hash_head(out: &mut Vec<u8>, len: usize, earliest_ms: Option<u64>) {
-    out.push(if earliest_ms.is_some() { kind::HASH_METADATA } else { kind::HASH });
-    if let Some(earliest_ms) = earliest_ms {
-        out.extend_from_slice(&earliest_ms.to_le_bytes());
-    }
-    write::len(out, len as u64);
+    head(out, [kind::HASH, kind::HASH_METADATA], len, earliest_ms);
 }
 
 /// A field, its value and its deadline.
@@ -161,9 +185,7 @@ pub fn hash_part(
     value: Element,
     deadline_ms: Option<u64>,
 ) {
-    if let Some(earliest_ms) = earliest_ms {
-        write::len(out, deadline_ms.map_or(0, |deadline_ms| deadline_ms.saturating_sub(earliest_ms) + 1));
-    }
+    deadline(out, earliest_ms, deadline_ms);
     write::element(out, field);
     write::element(out, value);
 }

@@ -87,6 +87,8 @@ mod kind {
     /// What Valkey 9 gives the number of [`HASH_METADATA_PRE_GA`]: a deadline behind each value, or -1. It has this number
     /// here alone.
     pub const HASH_OF_VALKEY: u8 = 200;
+    /// A set some of whose members have deadlines, written as [`HASH_METADATA`] is, without values. No Redis writes it.
+    pub const SET_METADATA: u8 = 201;
 }
 
 /// How a node of a list is kept.

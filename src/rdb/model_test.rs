@@ -25,6 +25,8 @@ pub enum Value {
 #[derive(Default)]
 pub struct Collected {
     pub value: Option<Value>,
+    /// Of members of a set.
+    deadlines: BTreeMap<Text, u64>,
     /// Something was there twice.
     pub twice: bool,
     entries: Vec<Entry>,
@@ -56,8 +58,9 @@ impl Sink for Collected {
         collection!(self, List).push(text(element));
     }
 
-    fn member(&mut self, member: Element) {
+    fn member(&mut self, member: Element, deadline_ms: Option<u64>) {
         self.twice |= !collection!(self, Set).insert(text(member));
+        self.deadlines.extend(deadline_ms.map(|deadline_ms| (text(member), deadline_ms)));
     }
 
     fn scored(&mut self, member: Element, score: f64) {
@@ -452,4 +455,29 @@ fn deadlines_of_fields_are_relative_absolute_or_in_order() {
     assert!(read(&listpack(none, one)).is_err());
     assert!(read(&listpack(one, b"\xdf\xff\x02")).is_err(), "negative");
     assert!(read(b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x01\x05\x01a\x01b").is_err());
+}
+
+#[test]
+fn deadlines_of_members_are_relative() {
+    let mut rng = fastrand::Rng::with_seed(9);
+    for _ in 0..500 {
+        let members: BTreeSet<Text> = (0..rng.usize(1..300)).map(|_| any_text(&mut rng)).collect();
+        let some = |_: &Text| rng.bool().then(|| rng.u64(1..1 << 46));
+        let deadlines: Vec<Option<u64>> = members.iter().map(some).collect();
+        let Some(earliest_ms) = deadlines.iter().flatten().min() else { continue };
+        let mut bytes = Vec::new();
+        let all = members.iter().map(element).zip(deadlines.iter().copied());
+        encode::set_with_deadlines(&mut bytes, members.len(), *earliest_ms, all);
+        let (mut reader, mut collected) = (Reader::new(&bytes, usize::MAX), Collected::default());
+        assert_eq!(decode(&mut reader, &mut collected), Ok(()));
+        assert!(reader.is_empty() && !collected.twice);
+        let timed = members.iter().cloned().zip(&deadlines).filter_map(|(member, at_ms)| Some((member, (*at_ms)?)));
+        assert_eq!(collected.deadlines, timed.collect());
+        assert_eq!(collected.value, Some(Value::Set(members)));
+        let mut passed = Reader::new(&bytes[1..], usize::MAX);
+        assert!(super::skip::value(&mut passed, bytes[0]).is_ok() && passed.is_empty());
+        assert!(decode(&mut Reader::new(&bytes[..bytes.len() - 1], usize::MAX), &mut Collected::default()).is_err());
+    }
+    assert!(read(b"\xc9\xff\xff\xff\xff\xff\xff\xff\x7f\x01\x05\x01a").is_err(), "too late");
+    assert!(read(b"\xc9\xe8\x03\0\0\0\0\0\0\0").is_err(), "empty");
 }

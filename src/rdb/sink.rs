@@ -15,7 +15,8 @@ use crate::value::stream::Id;
 pub trait Sink {
     fn string(&mut self, value: Element);
     fn element(&mut self, element: Element);
-    fn member(&mut self, member: Element);
+    /// As [`Sink::field`] has it.
+    fn member(&mut self, member: Element, deadline_ms: Option<u64>);
     /// The score is not NaN.
     fn scored(&mut self, member: Element, score: f64);
     /// The deadline is in milliseconds since 1970, and may have passed.

@@ -34,13 +34,14 @@ pub fn value(reader: &mut Reader, of: u8) -> Result {
             pass_texts::<2>(reader)?;
             reader.time_ms().map(drop)
         }),
-        kind::LIST_QUICKLIST_2 | kind::HASH_METADATA_PRE_GA | kind::HASH_METADATA => {
-            if of == kind::HASH_METADATA {
+        kind::LIST_QUICKLIST_2 | kind::HASH_METADATA_PRE_GA | kind::HASH_METADATA | kind::SET_METADATA => {
+            if matches!(of, kind::HASH_METADATA | kind::SET_METADATA) {
                 reader.time_ms()?;
             }
             each(reader, |reader| {
                 reader.len()?;
-                if of == kind::LIST_QUICKLIST_2 { reader.pass_text() } else { pass_texts::<2>(reader) }
+                let is_pair = !matches!(of, kind::LIST_QUICKLIST_2 | kind::SET_METADATA);
+                if is_pair { pass_texts::<2>(reader) } else { reader.pass_text() }
             })
         }
         kind::STREAM_LISTPACKS => stream(reader, 1),

@@ -397,7 +397,7 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
         talk.ask(&["REPLCONF", "ip-address", &goal.own_address])?;
     }
     talk.ask(&["REPLCONF", "capa", "eof", "capa", "psync2"])?;
-    talk.ask(&["REPLCONF", "capa", "field-deadlines"])?;
+    talk.ask(&["REPLCONF", "capa", "field-deadlines", "capa", "member-deadlines"])?;
     let (id, offset) = match &goal.has {
         Some((id, position)) => (id.as_str(), (position + 1).to_string()),
         None => ("?", "-1".to_owned()),

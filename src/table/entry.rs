@@ -2,7 +2,7 @@
 //! their own ([`super::whole`]).
 //!
 //! ```text
-//!  u32     0..24 access clock (LRU or LFU) | 24..27 type, 6: a hash that is looked at for its fields
+//!  u32     0..24 access clock (LRU or LFU) | 24..27 type; 6, 7: a hash, a set that is looked at for its fields
 //!          27 int or node | 28 raw or marked | 29 far | 30..32 form
 //!  short   key length u8, value length u8
 //!  long    u32: key length in 12 bits, value length in 20
@@ -19,8 +19,9 @@
 //! A collection is *packed*, its bytes standing where a string's would (*marked* is a bit for its type to use), or a
 //! *node*: eight bytes that are the address of whatever the rooms above keep there. An entry does not own its node.
 //!
-//! A hash whose fields have deadlines has a type of its own here: its block's column then says when the cycle has to look
-//! at it, and the key's own deadline, where it has one, stands in the far word.
+//! A hash whose fields have deadlines, or a set whose members have, has a type of its own here: its block's column then
+//! says when the cycle has to look at it, and the key's own deadline, where it has one, stands in the far word. (In this
+//! room members with deadlines are called fields, too.)
 
 use std::marker::PhantomData;
 use std::ptr::{NonNull, copy_nonoverlapping};
@@ -28,8 +29,9 @@ use std::ptr::{NonNull, copy_nonoverlapping};
 const CLOCK_MASK: u32 = (1 << 24) - 1;
 const KIND_SHIFT: u32 = 24;
 const KIND_MASK: u32 = 0b111 << KIND_SHIFT;
-/// In the place of a hash's type.
+/// In the place of a hash's type, and of a set's. No other type has both of these bits.
 const WITH_FIELDS: u32 = 6 << KIND_SHIFT;
+const SET_WITH_FIELDS: u32 = 7 << KIND_SHIFT;
 const INT: u32 = 1 << 27;
 /// The same bit: strings are no nodes.
 const NODE: u32 = INT;
@@ -86,11 +88,16 @@ impl Kind {
         }
     }
 
+    /// The bits of a header of this type whose fields are looked at.
+    fn with_fields(self) -> u32 {
+        if self == Kind::Set { SET_WITH_FIELDS } else { WITH_FIELDS }
+    }
+
     #[inline]
     fn of_header(header: u32) -> Kind {
         match (header & KIND_MASK) >> KIND_SHIFT {
             1 => Kind::List,
-            2 => Kind::Set,
+            2 | 7 => Kind::Set,
             3 => Kind::Zset,
             4 | 6 => Kind::Hash,
             5 => Kind::Stream,
@@ -327,16 +334,17 @@ impl<'a> Entry<'a> {
         self.set_header(self.header() & !MARKED | if marked { MARKED } else { 0 });
     }
 
-    /// Whether the block's column speaks of the fields of a hash, too.
+    /// Whether the block's column speaks of the fields of a hash, or the members of a set, too.
     #[inline]
     pub fn has_fields(self) -> bool {
-        self.header() & KIND_MASK == WITH_FIELDS
+        self.header() & WITH_FIELDS == WITH_FIELDS
     }
 
     pub(super) fn set_fields(self, has_fields: bool) {
-        debug_assert_eq!(self.kind(), Kind::Hash);
-        let kind = if has_fields { WITH_FIELDS } else { (Kind::Hash as u32) << KIND_SHIFT };
-        self.set_header(self.header() & !KIND_MASK | kind);
+        let kind = self.kind();
+        debug_assert!(matches!(kind, Kind::Hash | Kind::Set));
+        let bits = if has_fields { kind.with_fields() } else { (kind as u32) << KIND_SHIFT };
+        self.set_header(self.header() & !KIND_MASK | bits);
     }
 
     /// Whether the value was changed in place (APPEND, SETRANGE), which `OBJECT ENCODING` calls raw.
@@ -430,9 +438,10 @@ impl Plan {
         Plan { header: self.header & CLOCK_MASK | value.bits(), value_len: value.len(), spare: 0, ..self }
     }
 
-    /// As a hash that is looked at for its fields, or not.
+    /// As a hash or a set that is looked at for its fields, or not.
     pub fn with_fields(self, has_fields: bool) -> Plan {
-        if has_fields { Plan { header: self.header & !KIND_MASK | WITH_FIELDS, ..self } } else { self }
+        let bits = Kind::of_header(self.header).with_fields();
+        if has_fields { Plan { header: self.header & !KIND_MASK | bits, ..self } } else { self }
     }
 
     /// The same value under the key, and with the deadline and the clock, of another.

@@ -1,7 +1,7 @@
 //! Sweeps: what is dead is taken out, block after block, those first that have to be looked at first.
 
 use super::block::{Block, NEVER_MS};
-use super::entry::{Entry, Kind, Stored};
+use super::entry::{Entry, Stored};
 use super::table::{Slot, Table, base_at};
 
 /// Blocks swept together at most: enough misses to keep the memory busy.
@@ -11,7 +11,7 @@ const WIDEST_SWEEP: usize = 16;
 pub trait Undertaker {
     /// A key whose deadline has passed; its memory is given back afterwards. Returns the bytes that are counted for the key.
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize;
-    /// A hash some of whose fields may be dead: takes out at most `limit` of those with deadlines before `before_ms`.
+    /// A hash or a set some of whose fields may be dead: takes out at most `limit` of those with deadlines before `before_ms`.
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept;
 }
 
@@ -27,7 +27,7 @@ impl<F: FnMut(Entry, u64)> Undertaker for F {
     }
 }
 
-/// What was done to the fields of a hash.
+/// What was done to the fields of a hash, or to the members of a set.
 pub struct FieldsSwept {
     pub deleted: usize,
     /// Bytes given back outside of the entry: all of them where the key goes, too.
@@ -45,6 +45,16 @@ pub enum Next {
     None,
     /// No field is left: the key goes, too.
     Empty,
+}
+
+impl Next {
+    pub fn of(is_empty: bool, earliest_ms: u64) -> Next {
+        match earliest_ms {
+            _ if is_empty => Next::Empty,
+            NEVER_MS => Next::None,
+            at_ms => Next::At(at_ms),
+        }
+    }
 }
 
 /// What a sweep did.
@@ -161,6 +171,13 @@ impl Table {
         swept
     }
 
+    /// Takes out all dead fields of a key that is looked at for them, and that lives.
+    pub fn sweep_fields_of(&mut self, slot: Slot, now_ms: u64, undertaker: &mut impl Undertaker) -> Swept {
+        let mut swept = Swept::default();
+        self.sweep_fields(slot, now_ms, now_ms, usize::MAX, undertaker, &mut swept);
+        swept
+    }
+
     /// Takes dead fields out of a hash that is looked at for them; whether the key stays.
     fn sweep_fields(
         &mut self,
@@ -181,8 +198,8 @@ impl Table {
         swept.deleted += fields.deleted;
         swept.bytes += fields.bytes;
         if let Some((marked, bytes)) = &fields.packed {
-            let old_bytes = entry.bytes();
-            self.shrink_content(slot, Stored::Packed(Kind::Hash, *marked, bytes));
+            let (old_bytes, kind) = (entry.bytes(), entry.kind());
+            self.shrink_content(slot, Stored::Packed(kind, *marked, bytes));
             swept.bytes += old_bytes - self.entry(slot).bytes();
         }
         match fields.next {

@@ -329,70 +329,15 @@ pub fn value_of(element: Element) -> Value {
     }
 }
 
-/// When the first field of a hash dies, at the earliest; `None` where none has a deadline.
-pub fn earliest_ms(entry: Entry) -> Option<u64> {
-    Some(View::of(entry.content()).earliest_ms()).filter(|at_ms| *at_ms < NEVER_MS)
-}
-
-/// Whether a hash has a field that is alive.
-pub fn any_lives(entry: Entry, now_ms: u64) -> bool {
-    match View::of(entry.content()) {
-        View::Dict(dict) => dict.any_lives(now_ms),
-        view => view.iter().any(|field| !field.is_dead(now_ms)),
-    }
-}
-
-/// Fields of a hash that are alive.
-pub fn live_len(entry: Entry, now_ms: u64) -> usize {
-    View::of(entry.content()).live_len(now_ms)
-}
-
-/// The deadline of a field, if there is one.
-pub fn some_deadline_ms(entry: Entry) -> Option<u64> {
-    (entry.kind() == Kind::Hash)
-        .then(|| View::of(entry.content()).iter().next())
-        .flatten()
-        .map(|field| field.deadline_ms)
-}
-
-/// Takes fields out of a hash whose deadlines are before `before_ms`, at most `limit` where they are many; `died` is told
-/// of their names and deadlines. The old pointer must not be used afterwards.
-pub fn sweep(
-    entry: Entry,
-    before_ms: u64,
-    now_ms: u64,
-    limit: usize,
-    mut died: impl FnMut(Element, u64),
-) -> FieldsSwept {
-    match View::of(entry.content()) {
-        View::Dict(_) => {
-            let Some(node) = entry.node() else { unreachable!("it is not packed") };
-            // SAFETY: the node of a hash is a `Hash`; whoever sweeps has it alone.
-            let fields = unsafe { &mut node.cast::<Hash>().as_mut().fields };
-            let swept = fields
-                .sweep(before_ms, now_ms, limit, |field, deadline_ms| died(Element::Bytes(field.key()), deadline_ms));
-            let next = match fields.earliest_ms() {
-                _ if fields.is_empty() => Next::Empty,
-                NEVER_MS => Next::None,
-                at_ms => Next::At(at_ms),
-            };
-            FieldsSwept { deleted: swept.deleted, bytes: swept.bytes, packed: None, next }
-        }
-        view => {
-            view.iter()
-                .filter(|field| field.deadline_ms < before_ms)
-                .for_each(|field| died(field.name, field.deadline_ms));
-            let mut kept = view.iter().filter(|field| field.deadline_ms >= before_ms);
-            let marked = kept.any(|field| field.deadline_ms < NEVER_MS);
-            let bytes = packed_as(view.iter().filter(|field| field.deadline_ms >= before_ms), marked);
-            let new = View::packed(&bytes, marked);
-            let next = match new.earliest_ms() {
-                _ if new.is_empty() => Next::Empty,
-                NEVER_MS => Next::None,
-                at_ms => Next::At(at_ms),
-            };
-            let deleted = view.len() - new.len();
-            FieldsSwept { deleted, bytes: 0, packed: Some((marked, bytes.into_vec())), next }
-        }
-    }
+/// Those fields of a packed hash whose deadlines are not before `before_ms`; `died` is told of the names and deadlines of
+/// the others.
+pub fn sweep_packed(view: View, before_ms: u64, mut died: impl FnMut(Element, u64)) -> FieldsSwept {
+    view.iter().filter(|field| field.deadline_ms < before_ms).for_each(|field| died(field.name, field.deadline_ms));
+    let kept = || view.iter().filter(|field| field.deadline_ms >= before_ms);
+    let marked = kept().any(|field| field.deadline_ms < NEVER_MS);
+    let bytes = packed_as(kept(), marked);
+    let new = View::packed(&bytes, marked);
+    let next = Next::of(new.is_empty(), new.earliest_ms());
+    let deleted = view.len() - new.len();
+    FieldsSwept { deleted, bytes: 0, packed: Some((marked, bytes.into_vec())), next }
 }

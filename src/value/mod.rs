@@ -7,6 +7,7 @@
 //! - [`hll`] counts different elements approximately, in the representation of Redis.
 //! - [`lcs`] is the longest common subsequence behind the LCS command.
 //! - [`lzf`] is the compression of RDB's strings and of lists.
+//! - [`elements`] are those parts of collections that die by themselves.
 //! - [`pack`] is how sequences of small elements are kept in plain bytes.
 //!
 //! Everything here is a pure function of its arguments: no clock, no keyspace, no I/O. Every input
@@ -14,6 +15,7 @@
 //! its input or by a limit the caller passes.
 
 pub mod bits;
+pub mod elements;
 pub mod geohash;
 pub mod glob;
 pub mod hash;
@@ -60,7 +62,8 @@ pub trait Node: Send {
 /// A portion of a collection.
 #[derive(Clone, Copy)]
 pub enum Portion<'a> {
-    Member(&'a [u8]),
+    /// A member of a set and its deadline in store milliseconds.
+    Member(&'a [u8], Option<u64>),
     Scored(&'a [u8], f64),
     /// A field of a hash, its value and its deadline in store milliseconds.
     Field(&'a [u8], Value<'a>, Option<u64>),

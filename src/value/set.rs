@@ -3,16 +3,18 @@
 //! ```text
 //!  packed          count u16 | member*
 //!  packed, marked  integers in order, as in [`intset`]
-//!  Set             a Dict of members
+//!  Set             a Dict of members, some of them with deadlines
 //! ```
 //! A set starts with integers, is packed when another text comes, and a [`Set`] when it becomes too large; it never
-//! goes back (`t_set.c` of Redis 7.2).
+//! goes back (`t_set.c` of Redis 7.2). Where a member gets a deadline the set is a [`Set`] from then on.
+//!
+//! A member whose deadline has passed may still stand there: who reads says what the time is, and sees none that is dead.
 
 use super::number::{I64_TEXT_BYTES_MAX, parse_i64};
 use super::pack::{self, Buffer, COUNT_BYTES, COUNT_MAX, Element, Encoded, Item, has_room};
 use super::{Node, NodeType, Portion, intset};
 use crate::config::Limits;
-use crate::table::{Dict, Entry, Kind, Stored, Value};
+use crate::table::{Dict, Entry, Kind, NEVER_MS, Stored, Value};
 
 /// A set that is not packed.
 #[derive(Clone, Default)]
@@ -50,7 +52,7 @@ impl Node for Set {
     }
 
     fn save_some(&mut self, to: &mut dyn FnMut(Portion)) -> bool {
-        self.members.save_some(&mut |member, _, _| to(Portion::Member(member)))
+        self.members.save_some(&mut |member, _, deadline_ms| to(Portion::Member(member, deadline_ms)))
     }
 
     fn stop_saving(&mut self) {
@@ -68,7 +70,14 @@ impl Set {
         self.members.add(member, Value::Bytes(b""))
     }
 
-    fn of(view: View) -> Set {
+    /// Whether it still has this member, which is dead.
+    pub fn has_dead(&self, member: &[u8], now_ms: u64) -> bool {
+        self.members.earliest_ms() < now_ms
+            && self.members.get_with_deadline(member).is_some_and(|(_, deadline_ms)| !lives(deadline_ms, now_ms))
+    }
+
+    /// The same set, not packed.
+    pub fn of(view: View) -> Set {
         let mut set = Set::default();
         let mut text = [0; I64_TEXT_BYTES_MAX];
         for member in view.iter() {
@@ -78,25 +87,38 @@ impl Set {
     }
 }
 
-/// A set, to read from.
+#[inline]
+fn lives(deadline_ms: Option<u64>, now_ms: u64) -> bool {
+    deadline_ms.is_none_or(|deadline_ms| deadline_ms >= now_ms)
+}
+
+/// A set, to read from: those of its members that are alive.
 #[derive(Clone, Copy)]
 pub enum View<'a> {
     Ints(&'a [u8]),
     Packed(&'a [u8]),
+    /// All are alive.
     Dict(&'a Dict),
+    /// Some may be dead at this moment.
+    Timed(&'a Dict, u64),
 }
 
 impl<'a> View<'a> {
     pub const EMPTY: View<'static> = View::Packed(&[0; COUNT_BYTES]);
 
-    /// The set that is kept like this.
-    pub fn of(content: Stored<'a>) -> View<'a> {
+    /// The set that is kept like this, as it is now.
+    pub fn of(content: Stored<'a>, now_ms: u64) -> View<'a> {
         match content {
             Stored::Packed(Kind::Set, marked, bytes) => View::packed(bytes, marked),
             // SAFETY: the node of a set is a `Set`, and lives as long as its entry, from which the content is borrowed.
-            Stored::Node(Kind::Set, node) => View::Dict(unsafe { &node.cast::<Set>().as_ref().members }),
+            Stored::Node(Kind::Set, node) => View::of_dict(unsafe { &node.cast::<Set>().as_ref().members }, now_ms),
             _ => unreachable!("it is a set"),
         }
+    }
+
+    #[inline]
+    fn of_dict(members: &'a Dict, now_ms: u64) -> View<'a> {
+        if members.earliest_ms() < now_ms { View::Timed(members, now_ms) } else { View::Dict(members) }
     }
 
     #[inline]
@@ -109,11 +131,49 @@ impl<'a> View<'a> {
         match self {
             View::Ints(bytes) | View::Packed(bytes) => pack::count(bytes),
             View::Dict(dict) => dict.len(),
+            View::Timed(dict, now_ms) => dict.len() - dict.count_dead(now_ms),
         }
     }
 
     pub fn is_empty(self) -> bool {
-        self.len() == 0
+        match self {
+            View::Timed(dict, now_ms) => !dict.any_lives(now_ms),
+            _ => self.len() == 0,
+        }
+    }
+
+    /// When the first member dies, at the earliest; [`NEVER_MS`] where none has a deadline.
+    pub fn earliest_ms(self) -> u64 {
+        match self {
+            View::Ints(_) | View::Packed(_) => NEVER_MS,
+            View::Dict(dict) | View::Timed(dict, _) => dict.earliest_ms(),
+        }
+    }
+
+    /// The deadline of a member, [`NEVER_MS`] where it has none; nothing of what is no member.
+    pub fn deadline_ms(self, text: &[u8]) -> Option<u64> {
+        match self {
+            View::Dict(dict) | View::Timed(dict, _) => {
+                let (_, deadline_ms) = dict.get_with_deadline(text)?;
+                self.contains(text).then(|| deadline_ms.unwrap_or(NEVER_MS))
+            }
+            packed => packed.contains(text).then_some(NEVER_MS),
+        }
+    }
+
+    /// All members with their deadlines.
+    pub fn iter_with_deadlines(self) -> impl Iterator<Item = (Element<'a>, Option<u64>)> {
+        let (packed, dict) = match self {
+            View::Dict(dict) => (None, Some((dict, 0))),
+            View::Timed(dict, now_ms) => (None, Some((dict, now_ms))),
+            packed => (Some(packed.iter().map(|member| (member, None))), None),
+        };
+        let of_dict = |(dict, now_ms): (&'a Dict, u64)| {
+            dict.iter_with_deadlines()
+                .filter(move |(_, deadline_ms)| lives(*deadline_ms, now_ms))
+                .map(|(entry, deadline_ms)| (of_entry(entry), deadline_ms))
+        };
+        packed.into_iter().flatten().chain(dict.into_iter().flat_map(of_dict))
     }
 
     #[inline]
@@ -122,6 +182,9 @@ impl<'a> View<'a> {
             View::Ints(bytes) => parse_i64(text).is_some_and(|n| intset::contains(bytes, n)),
             View::Packed(bytes) => find(bytes, Element::of(text)).is_some(),
             View::Dict(dict) => dict.get(text).is_some(),
+            View::Timed(dict, now_ms) => {
+                dict.get_with_deadline(text).is_some_and(|(_, deadline_ms)| lives(deadline_ms, now_ms))
+            }
         }
     }
 
@@ -131,24 +194,37 @@ impl<'a> View<'a> {
             (_, Element::Bytes(text)) => self.contains(text),
             (View::Ints(bytes), Element::Int(n)) => intset::contains(bytes, n),
             (View::Packed(bytes), Element::Int(_)) => find(bytes, member).is_some(),
-            (View::Dict(_), Element::Int(_)) => self.contains(member.text(&mut [0; I64_TEXT_BYTES_MAX])),
+            (View::Dict(_) | View::Timed(..), Element::Int(_)) => {
+                self.contains(member.text(&mut [0; I64_TEXT_BYTES_MAX]))
+            }
         }
     }
 
     /// All members. One that looks like an integer may come as bytes all the same.
     pub fn iter(self) -> impl Iterator<Item = Element<'a>> {
-        let (ints, packed, dict) = match self {
-            View::Ints(bytes) => (Some(intset::iter(bytes).map(Element::Int)), None, None),
-            View::Packed(bytes) => (None, Some(pack::iter(bytes, COUNT_BYTES).map(|(_, member)| member)), None),
-            View::Dict(dict) => (None, None, Some(dict.iter().map(of_entry))),
-        };
-        ints.into_iter().flatten().chain(packed.into_iter().flatten()).chain(dict.into_iter().flatten())
+        let (mut ints, mut packed, mut dict, mut timed) = (None, None, None, None);
+        match self {
+            View::Ints(bytes) => ints = Some(intset::iter(bytes).map(Element::Int)),
+            View::Packed(bytes) => packed = Some(pack::iter(bytes, COUNT_BYTES).map(|(_, member)| member)),
+            View::Dict(members) => dict = Some(members.iter().map(of_entry)),
+            View::Timed(members, now_ms) => {
+                let alive = members.iter_with_deadlines().filter(move |(_, deadline_ms)| lives(*deadline_ms, now_ms));
+                timed = Some(alive.map(|(entry, _)| of_entry(entry)));
+            }
+        }
+        let packed = ints.into_iter().flatten().chain(packed.into_iter().flatten());
+        packed.chain(dict.into_iter().flatten()).chain(timed.into_iter().flatten())
     }
 
     /// One call of a scan; see [`Dict::scan`]. A packed set is shown as a whole.
     pub fn scan(self, cursor: u64, count: usize, mut each: impl FnMut(Element)) -> u64 {
         match self {
             View::Dict(dict) => dict.scan(cursor, count, |entry, _| each(of_entry(entry))),
+            View::Timed(dict, now_ms) => dict.scan(cursor, count, |entry, deadline_ms| {
+                if lives(deadline_ms, now_ms) {
+                    each(of_entry(entry));
+                }
+            }),
             packed => {
                 packed.iter().for_each(each);
                 0
@@ -168,6 +244,9 @@ impl<'a> View<'a> {
                 Some(pack::read(bytes, at).0)
             }
             View::Dict(dict) => dict.random(rng, |_| true).map(|(entry, _)| of_entry(entry)),
+            View::Timed(dict, now_ms) => {
+                dict.random(rng, |deadline_ms| lives(deadline_ms, now_ms)).map(|(entry, _)| of_entry(entry))
+            }
         }
     }
 
@@ -404,7 +483,7 @@ mod tests {
         match form.view() {
             View::Ints(_) => "intset",
             View::Packed(_) => "listpack",
-            View::Dict(_) => "hashtable",
+            View::Dict(_) | View::Timed(..) => "hashtable",
         }
     }
 

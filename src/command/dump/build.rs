@@ -11,7 +11,7 @@ use crate::value::hash::{self, Field};
 use crate::value::list::{End, Limit, packed as packed_list};
 use crate::value::number::I64_TEXT_BYTES_MAX;
 use crate::value::pack::{COUNT_MAX, Element, has_room};
-use crate::value::set;
+use crate::value::set::{self, Set};
 use crate::value::stream::{Id, RunTexts};
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>>
         None => Ok(None),
         Some(Gathered::String(value)) => Ok(Some(value)),
         Some(Gathered::List(elements)) => Ok(Some(list(&elements, limits))),
-        Some(Gathered::Set(members)) => set(&members, limits).map(Some),
+        Some(Gathered::Set(members)) => set(&members, limits, wall),
         Some(Gathered::Zset(items)) => {
             check_different(items.iter().map(|(member, _)| member))?;
             Ok(Some(items.into_value(limits.zset)))
@@ -43,7 +43,7 @@ struct Builder<'a> {
 enum Gathered {
     String(Owned),
     List(Texts),
-    Set(Texts),
+    Set(Members),
     Zset(Items),
     Hash(Fields),
     Stream(streams::Gathered),
@@ -54,6 +54,13 @@ enum Gathered {
 struct Texts {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Members {
+    texts: Texts,
+    /// Of each member, in store time.
+    deadlines: Vec<u64>,
 }
 
 /// Names and values alternate.
@@ -102,8 +109,10 @@ impl Sink for Builder<'_> {
         gathered!(self, List).push(element);
     }
 
-    fn member(&mut self, member: Element) {
-        gathered!(self, Set).push(member);
+    fn member(&mut self, member: Element, deadline_ms: Option<u64>) {
+        let members = gathered!(self, Set);
+        members.texts.push(member);
+        members.deadlines.push(deadline_ms.map_or(NEVER_MS, |wall_ms| self.wall.to_store_ms(wall_ms)));
     }
 
     fn scored(&mut self, member: Element, score: f64) {
@@ -157,15 +166,33 @@ fn list(elements: &Texts, limits: &Limits) -> Owned {
     }
 }
 
-fn set(members: &Texts, limits: &Limits) -> Result<Owned> {
-    let mut form = set::Form::for_members(members.get(0), members.ends.len(), limits);
-    if !members.iter().all(|member| form.insert(member, limits)) {
+fn set(members: &Members, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
+    let Members { texts, deadlines } = members;
+    if deadlines.iter().any(|deadline_ms| *deadline_ms < NEVER_MS) {
+        return set_with_deadlines(members, wall);
+    }
+    let mut form = set::Form::for_members(texts.get(0), texts.ends.len(), limits);
+    if !texts.iter().all(|member| form.insert(member, limits)) {
         return Err(TWICE);
     }
-    Ok(match form {
+    Ok(Some(match form {
         set::Form::Packed { bytes, marked } => Owned::Packed { kind: Kind::Set, marked, bytes: bytes.into_vec() },
         set::Form::Node(set) => Owned::node(set),
-    })
+    }))
+}
+
+fn set_with_deadlines(members: &Members, wall: Wall) -> Result<Option<Owned>> {
+    check_different(members.texts.iter())?;
+    let mut set = Set::default();
+    for (member, deadline_ms) in members.texts.iter().zip(&members.deadlines) {
+        if *deadline_ms >= wall.now_ms() {
+            set.insert(member);
+            if *deadline_ms < NEVER_MS {
+                set.members.set_deadline(member, Some(*deadline_ms), wall.now_ms());
+            }
+        }
+    }
+    Ok((!set.members.is_empty()).then(|| Owned::node(set)))
 }
 
 fn hash(fields: &Fields, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {

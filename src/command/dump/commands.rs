@@ -22,7 +22,7 @@ pub struct Commands<'o, 'k> {
     verb: &'static str,
     args: Vec<Vec<u8>>,
     items: usize,
-    /// Fields among them that have deadlines, since 1970.
+    /// Fields or members among them that have deadlines, since 1970.
     deadlines: Vec<(Vec<u8>, u64)>,
 }
 
@@ -33,20 +33,28 @@ impl<'o, 'k> Commands<'o, 'k> {
 
     pub fn add(&mut self, portion: Portion) {
         match portion {
-            Portion::Member(member) => self.put("SADD", [member.to_vec()]),
+            Portion::Member(member, deadline_ms) => {
+                self.dated(member, deadline_ms);
+                self.put("SADD", [member.to_vec()]);
+            }
             Portion::Scored(member, score) => {
                 let mut text = Vec::new();
                 write_f64(&mut text, score);
                 self.put("ZADD", [text, member.to_vec()]);
             }
             Portion::Field(name, value, deadline_ms) => {
-                let deadline_ms = deadline_ms.map(|deadline_ms| self.wall.of_store_ms(deadline_ms));
-                self.deadlines.extend(deadline_ms.map(|deadline_ms| (name.to_vec(), deadline_ms)));
+                self.dated(name, deadline_ms);
                 self.put("HSET", [name.to_vec(), hash::element(value).to_vec()]);
             }
             Portion::Elements(elements) => elements.for_each(|element| self.put("RPUSH", [element.to_vec()])),
             Portion::Entries(chunk) => self.entries(chunk),
         }
+    }
+
+    /// An element that is about to be put has this deadline, if it has one.
+    fn dated(&mut self, name: &[u8], deadline_ms: Option<u64>) {
+        let deadline_ms = deadline_ms.map(|deadline_ms| self.wall.of_store_ms(deadline_ms));
+        self.deadlines.extend(deadline_ms.map(|deadline_ms| (name.to_vec(), deadline_ms)));
     }
 
     fn put<const N: usize>(&mut self, verb: &'static str, args: [Vec<u8>; N]) {
@@ -67,7 +75,9 @@ impl<'o, 'k> Commands<'o, 'k> {
         }
         for (name, deadline_ms) in std::mem::take(&mut self.deadlines) {
             let deadline_ms = deadline_ms.to_string();
-            self.one(&[b"HPEXPIREAT", self.key, deadline_ms.as_bytes(), b"FIELDS", b"1", &name]);
+            let [verb, word]: [&[u8]; 2] =
+                if self.verb == "SADD" { [b"SPEXPIREAT", b"MEMBERS"] } else { [b"HPEXPIREAT", b"FIELDS"] };
+            self.one(&[verb, self.key, deadline_ms.as_bytes(), word, b"1", &name]);
         }
     }
 
@@ -187,7 +197,8 @@ pub fn write_commands(out: &mut Vec<u8>, key: &[u8], content: Stored, deadline_m
             list::View::of(content).for_each(|element| commands.put("RPUSH", [element.to_vec()]));
         }
         Kind::Set => {
-            set::View::of(content).iter().for_each(|member| commands.add(Portion::Member(&member.to_vec())));
+            let members = set::View::of(content, wall.now_ms()).iter_with_deadlines();
+            members.for_each(|(member, deadline_ms)| commands.add(Portion::Member(&member.to_vec(), deadline_ms)));
         }
         Kind::Zset => {
             let view = zset::View::of(content);

@@ -195,8 +195,9 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
                 live.set_clock(clock);
             }
             ctx.commit(key, Change::of(Event::Restore).over(replaced, kind));
-            if matches!(kind, Kind::Hash | Kind::Stream) {
-                // Fields that had died were left out, and the log has times of its own.
+            let found = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING);
+            if matches!(kind, Kind::Hash | Kind::Stream) || found.is_some_and(|live| live.has_fields_deadline()) {
+                // Fields and members that had died were left out, and the log has times of its own.
                 ctx.propagate_state(key);
             } else {
                 ctx.propagate_restored(key, request.arg(3), deadline_ms);

@@ -19,14 +19,17 @@ pub fn frame(content: Stored, wall: Wall, head: &mut Vec<u8>) -> Frame {
             }
         }
         Kind::List => encode::list_head(head, list::View::of(content).chunk_count()),
-        Kind::Set => encode::set_head(head, set::View::of(content).len()),
+        Kind::Set => {
+            // Dead members, too, as with fields.
+            let view = set::View::of(content, 0);
+            frame.earliest_ms = written_ms(view.earliest_ms(), wall);
+            encode::set_head(head, view.len(), frame.earliest_ms);
+        }
         Kind::Zset => encode::zset_head(head, zset::View::of(content).len()),
         Kind::Hash => {
             let view = hash::View::of(content);
             // Dead fields that are still there are written, too: whoever reads them sees that they have died.
-            let earliest_ms =
-                Some(view.earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS && !wall.leaves_fields());
-            frame.earliest_ms = earliest_ms.map(|earliest_ms| wall.of_store_ms(earliest_ms));
+            frame.earliest_ms = written_ms(view.earliest_ms(), wall);
             encode::hash_head(head, view.len(), frame.earliest_ms);
         }
         Kind::Stream => streams::frame(head, &mut frame.foot, Stream::of(content), wall),
@@ -34,10 +37,18 @@ pub fn frame(content: Stored, wall: Wall, head: &mut Vec<u8>) -> Frame {
     frame
 }
 
+/// From which moment on deadlines of elements are written, if they are.
+fn written_ms(earliest_ms: u64, wall: Wall) -> Option<u64> {
+    (earliest_ms < NEVER_MS && !wall.leaves_fields()).then(|| wall.of_store_ms(earliest_ms))
+}
+
 /// Appends a part of a collection.
 pub fn write_part(out: &mut Vec<u8>, frame: &Frame, portion: Portion, wall: Wall) {
     match portion {
-        Portion::Member(member) => encode::set_part(out, Element::Bytes(member)),
+        Portion::Member(member, deadline_ms) => {
+            let deadline_ms = deadline_ms.map(|deadline_ms| wall.of_store_ms(deadline_ms));
+            encode::set_part(out, frame.earliest_ms, Element::Bytes(member), deadline_ms);
+        }
         Portion::Scored(member, score) => encode::zset_part(out, Element::Bytes(member), score),
         Portion::Field(name, value, deadline_ms) => {
             let deadline_ms = deadline_ms.map(|deadline_ms| wall.of_store_ms(deadline_ms));

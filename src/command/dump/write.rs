@@ -15,7 +15,7 @@ pub fn write(out: &mut Vec<u8>, content: Stored, wall: Wall) {
     match content.kind() {
         Kind::String => write_string(out, content),
         Kind::List => encode::list(out, |each| list::View::of(content).for_each(each)),
-        Kind::Set => write_set(out, set::View::of(content)),
+        Kind::Set => write_set(out, set::View::of(content, wall.now_ms()), wall),
         Kind::Zset => write_zset(out, zset::View::of(content)),
         Kind::Hash => write_hash(out, hash::View::of(content), wall),
         Kind::Stream => streams::write(out, Stream::of(content), wall),
@@ -28,13 +28,20 @@ fn write_string(out: &mut Vec<u8>, content: Stored) {
     }
 }
 
-fn write_set(out: &mut Vec<u8>, view: set::View) {
-    match view {
-        set::View::Ints(_) => {
+fn write_set(out: &mut Vec<u8>, view: set::View, wall: Wall) {
+    let has_deadlines = view.earliest_ms() < NEVER_MS && !wall.leaves_fields();
+    let earliest_ms = has_deadlines.then(|| view.iter_with_deadlines().filter_map(|(_, at_ms)| at_ms).min()).flatten();
+    match (view, earliest_ms) {
+        (set::View::Ints(_), _) => {
             let members: Vec<i64> = view.iter().filter_map(Element::to_integer).collect();
             encode::set_of_integers(out, &members);
         }
-        _ => encode::set(out, view.len(), view.iter()),
+        (_, Some(earliest_ms)) => {
+            let members = view.iter_with_deadlines();
+            let members = members.map(|(member, deadline_ms)| (member, deadline_ms.map(|ms| wall.of_store_ms(ms))));
+            encode::set_with_deadlines(out, view.len(), wall.of_store_ms(earliest_ms), members);
+        }
+        (_, None) => encode::set(out, view.len(), view.iter()),
     }
 }
 

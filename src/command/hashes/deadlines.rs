@@ -3,6 +3,7 @@
 use super::edit::{Edit, deleted};
 use super::{read, reply_value, with_view, write};
 use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
+use crate::command::elements::{self, ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted};
 use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE};
 use crate::command::spec::{Row, Spec, tip};
 use crate::command::{Ctx, Run};
@@ -118,15 +119,6 @@ const fn ttl_spec(name: &'static str, summary: &'static str) -> Spec {
     }
 }
 
-/// The latest deadline a field may have, Unix milliseconds.
-const LATEST_MS: i64 = (1 << 46) - 1;
-
-const NO_FIELD: i64 = -2;
-const NO_DEADLINE: i64 = -1;
-const UNMET: i64 = 0;
-const SET: i64 = 1;
-const DELETED: i64 = 2;
-
 const NO_FIELDS_WORD: Error = Error::text("ERR Mandatory argument FIELDS is missing or not at the right position");
 const COUNT_DIFFERS: Error = Error::text("ERR The `numfields` parameter must match the number of arguments");
 
@@ -146,22 +138,22 @@ fn fields(request: Request, at: usize, with: usize, bad_count: &'static str) -> 
 
 const NOT_POSITIVE: &str = "ERR Number of fields must be a positive integer";
 
-/// A deadline of fields. None of them lies before now or past the latest.
-fn deadline(ctx: &Ctx, request: Request, expiry: Expiry, name: &'static str) -> Result<Deadline> {
-    if request.int(expiry.argument)? < 0 {
-        return Err(Error::text("ERR invalid expire time, must be >= 0"));
-    }
-    let deadline = expiry.deadline(ctx, request, name)?;
-    if ctx.clock.to_wall_ms(deadline.store_ms()) > LATEST_MS {
-        return Err(Error::InvalidExpireTime(name));
-    }
-    Ok(deadline)
-}
+/// Fields of hashes.
+struct Fields;
 
-/// What one field answers, and whether it was changed.
-fn answer_each(ctx: &mut Ctx, answers: &[i64]) {
-    ctx.reply.array(answers.len());
-    answers.iter().for_each(|answer| ctx.reply.int(*answer));
+impl Elements for Fields {
+    type Edit<'c> = Edit<'c>;
+    const SET: Event = Event::HExpire;
+    const CLEARED: Event = Event::HPersist;
+    const DELETED: Event = Event::HDel;
+    const EXPIRE: &'static [u8] = b"HPEXPIREAT";
+    const PERSIST: &'static [u8] = b"HPERSIST";
+    const DELETE: &'static [u8] = b"HDEL";
+    const WORD: &'static [u8] = b"FIELDS";
+
+    fn open<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Edit<'c>>> {
+        Edit::open(ctx, key)
+    }
 }
 
 fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'static str) -> Result {
@@ -172,41 +164,8 @@ fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'s
     let mut conditions = Conditions::default();
     let at = if conditions.add(request.arg(3)) { 4 } else { 3 };
     let fields = fields(request, at, 0, "ERR Parameter `numFields` should be greater than 0")?;
-    let now = ctx.now;
-    let Some(mut edit) = Edit::open(ctx, key)? else {
-        answer_each(ctx, &vec![NO_FIELD; fields.len()]);
-        return Ok(());
-    };
-    let names = fields.map(|index| request.arg(index));
-    let answers: Vec<i64> = names
-        .clone()
-        .map(|field| {
-            let Some(current_ms) = edit.get(field).map(|field| field.deadline_ms) else { return NO_FIELD };
-            if !conditions.hold(Some(current_ms).filter(|current_ms| *current_ms < NEVER_MS), deadline) {
-                return UNMET;
-            }
-            if deadline.is_past(now) {
-                edit.remove(field);
-                return DELETED;
-            }
-            edit.set_deadline(field, Some(deadline.store_ms()));
-            SET
-        })
-        .collect();
-    let stays = edit.close();
-    if answers.contains(&SET) {
-        ctx.commit(key, Event::HExpire);
-        let set = names.clone().zip(&answers).filter(|(_, answer)| **answer == SET).map(|(name, _)| name);
-        propagate_deadline(ctx, key, Some(deadline), set);
-    }
-    let is_deleted = answers.contains(&DELETED);
-    ctx.commit_if(is_deleted, key, deleted(stays));
-    if is_deleted {
-        let gone = names.zip(&answers).filter(|(_, answer)| **answer == DELETED).map(|(name, _)| name);
-        propagate_deleted(ctx, key, stays, gone);
-    }
-    answer_each(ctx, &answers);
-    Ok(())
+    let names: Vec<&[u8]> = fields.map(|index| request.arg(index)).collect();
+    elements::expire::<Fields>(ctx, key, &names, deadline, &conditions)
 }
 
 fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
@@ -214,20 +173,9 @@ fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
     // Its type is looked at first, as in Redis.
     with_view(ctx, request, |reply, view, now_ms| {
         let fields = fields(request, 2, 0, NOT_POSITIVE)?;
-        reply.array(fields.len());
-        for index in fields {
-            let answer_ms = match view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms)) {
-                None => NO_FIELD,
-                Some(field) if field.deadline_ms == NEVER_MS => NO_DEADLINE,
-                Some(field) if absolute => clock.to_wall_ms(field.deadline_ms),
-                Some(field) => field.deadline_ms as i64 - now_ms as i64,
-            };
-            reply.int(match unit {
-                // Rounded up: a field that lives is not said to be dead.
-                Unit::Seconds if answer_ms >= 0 => answer_ms.saturating_add(999) / 1000,
-                _ => answer_ms,
-            });
-        }
+        let alive = |index| view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms));
+        let deadlines = fields.map(|index| alive(index).map(|field| field.deadline_ms));
+        elements::answer_ttls(reply, deadlines, (unit, absolute), (clock, now_ms));
         Ok(())
     })?
 }
@@ -236,58 +184,8 @@ fn persist(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     Edit::open(ctx, key)?;
     let fields = fields(request, 2, 0, NOT_POSITIVE)?;
-    let Some(mut edit) = Edit::open(ctx, key)? else {
-        answer_each(ctx, &vec![NO_FIELD; fields.len()]);
-        return Ok(());
-    };
-    let names = fields.map(|index| request.arg(index));
-    let answers: Vec<i64> = names
-        .clone()
-        .map(|name| match edit.get(name).map(|field| field.deadline_ms) {
-            None => NO_FIELD,
-            Some(NEVER_MS) => NO_DEADLINE,
-            Some(_) => {
-                edit.set_deadline(name, None);
-                SET
-            }
-        })
-        .collect();
-    edit.close();
-    let is_changed = answers.contains(&SET);
-    ctx.commit_if(is_changed, key, Event::HPersist);
-    if is_changed {
-        let set = names.zip(&answers).filter(|(_, answer)| **answer == SET).map(|(name, _)| name);
-        propagate_deadline(ctx, key, None, set);
-    }
-    answer_each(ctx, &answers);
-    Ok(())
-}
-
-/// These fields were given a deadline, or lost theirs.
-fn propagate_deadline<'f>(ctx: &mut Ctx, key: Key, deadline: Option<Deadline>, fields: impl Iterator<Item = &'f [u8]>) {
-    if !ctx.is_journaled() {
-        return;
-    }
-    let at_ms = deadline.map(|deadline| ctx.clock.to_log_ms(deadline.store_ms()).to_string());
-    let fields: Vec<&[u8]> = fields.collect();
-    let count = fields.len().to_string();
-    let mut args: Vec<&[u8]> = match &at_ms {
-        Some(at_ms) => vec![b"HPEXPIREAT", key.bytes, at_ms.as_bytes()],
-        None => vec![b"HPERSIST", key.bytes],
-    };
-    args.extend([b"FIELDS", count.as_bytes()]);
-    args.extend(fields);
-    ctx.propagate(&args);
-}
-
-/// These fields were deleted, and the key with them where it does not stay.
-fn propagate_deleted<'f>(ctx: &mut Ctx, key: Key<'f>, stays: bool, fields: impl Iterator<Item = &'f [u8]>) {
-    if !stays {
-        ctx.propagate(&[b"DEL", key.bytes]);
-    } else if ctx.is_journaled() {
-        let head: [&[u8]; 2] = [b"HDEL", key.bytes];
-        ctx.propagate(&head.into_iter().chain(fields).collect::<Vec<_>>());
-    }
+    let names: Vec<&[u8]> = fields.map(|index| request.arg(index)).collect();
+    elements::persist::<Fields>(ctx, key, &names)
 }
 
 /// The values of fields, as a reply.
@@ -320,8 +218,8 @@ fn get_and_delete(ctx: &mut Ctx, request: Request) -> Result {
     let is_deleted = values.iter().any(Option::is_some);
     ctx.commit_if(is_deleted, key, deleted(stays));
     if is_deleted {
-        let gone = names.zip(&values).filter(|(_, value)| value.is_some()).map(|(name, _)| name);
-        propagate_deleted(ctx, key, stays, gone);
+        let gone: Vec<&[u8]> = names.zip(&values).filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect();
+        propagate_deleted::<Fields>(ctx, key, stays, &gone);
     }
     ctx.reply.array(values.len());
     for value in values {
@@ -437,9 +335,9 @@ fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     let change = if has_deleted { deleted(stays) } else { set.into() };
     ctx.commit_if(has_deleted || changed, key, change);
     if has_deleted {
-        propagate_deleted(ctx, key, stays, named.into_iter());
+        propagate_deleted::<Fields>(ctx, key, stays, &named);
     } else if changed {
-        propagate_deadline(ctx, key, deadline, named.into_iter());
+        propagate_deadline::<Fields>(ctx, key, deadline, &named);
     }
     Ok(())
 }
@@ -488,7 +386,7 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     if is_past {
         ctx.commit_if(has_deleted, key, deleted(stays));
         if has_deleted {
-            propagate_deleted(ctx, key, stays, names());
+            propagate_deleted::<Fields>(ctx, key, stays, &names().collect::<Vec<_>>());
         }
     } else {
         ctx.commit(key, Change::of(Event::HSet).and_if(deadline.is_some(), Event::HExpire));

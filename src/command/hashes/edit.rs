@@ -2,6 +2,7 @@
 //! deadlines.
 
 use crate::command::Ctx;
+use crate::command::elements::ElementEdit;
 use crate::config::PackLimits;
 use crate::keyspace::{Change, Event, Key, KeyEdit, Kind, Live, NEVER_MS, Stored, Touch, Value};
 use crate::resp::{Error, Result};
@@ -93,52 +94,6 @@ impl<'c> Edit<'c> {
         new == Some(true) || was_dead
     }
 
-    /// Takes a field out; whether it was there and alive.
-    pub fn remove(&mut self, name: &[u8]) -> bool {
-        let found = self.view().get(name).map(|field| field.is_dead(self.now_ms));
-        if found == Some(true) {
-            self.live.tell_dead_field(name);
-        }
-        let was_alive = found == Some(false);
-        if self.live.packed().is_some() {
-            let marked = self.live.is_marked();
-            hash::pack_remove(&mut self.live, marked, name);
-        } else {
-            self.live.change_node(|hash: &mut Hash| hash.fields.remove(name));
-        }
-        was_alive
-    }
-
-    /// Sets or clears the deadline of a field that is alive.
-    pub fn set_deadline(&mut self, name: &[u8], deadline_ms: Option<u64>) {
-        if self.live.packed().is_none() {
-            let now_ms = self.now_ms;
-            self.live.change_node(|hash: &mut Hash| hash.fields.set_deadline(name, deadline_ms, now_ms));
-            return;
-        }
-        if !self.live.is_marked() {
-            if deadline_ms.is_none() {
-                return;
-            }
-            let bytes = hash::packed_as(self.view().iter(), true);
-            self.live.repack(&bytes, true);
-        }
-        hash::pack_set_deadline(&mut self.live, name, deadline_ms.unwrap_or(NEVER_MS));
-    }
-
-    /// Lets the key know when its first field dies; deletes it where none is left. Whether it stays.
-    pub fn close(mut self) -> bool {
-        if self.view().is_empty() || !self.live.any_field_lives() {
-            self.live.remove();
-            return false;
-        }
-        let earliest_ms = Some(self.view().earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS);
-        if earliest_ms.is_some() || self.live.has_fields_deadline() {
-            self.live.set_fields_deadline(earliest_ms);
-        }
-        true
-    }
-
     fn must_unpack(&self, name: &[u8], value: &[u8]) -> bool {
         name.len() > self.limits.value_bytes
             || value.len() > self.limits.value_bytes
@@ -157,6 +112,55 @@ impl<'c> Edit<'c> {
     fn unpack(&mut self) {
         let hash = hash::unpacked(self.view().iter(), self.now_ms);
         self.live.promote(hash);
+    }
+}
+
+impl ElementEdit for Edit<'_> {
+    fn deadline_ms(&self, name: &[u8]) -> Option<u64> {
+        self.get(name).map(|field| field.deadline_ms)
+    }
+
+    fn remove(&mut self, name: &[u8]) -> bool {
+        let found = self.view().get(name).map(|field| field.is_dead(self.now_ms));
+        if found == Some(true) {
+            self.live.tell_dead_field(name);
+        }
+        let was_alive = found == Some(false);
+        if self.live.packed().is_some() {
+            let marked = self.live.is_marked();
+            hash::pack_remove(&mut self.live, marked, name);
+        } else {
+            self.live.change_node(|hash: &mut Hash| hash.fields.remove(name));
+        }
+        was_alive
+    }
+
+    fn set_deadline(&mut self, name: &[u8], deadline_ms: Option<u64>) {
+        if self.live.packed().is_none() {
+            let now_ms = self.now_ms;
+            self.live.change_node(|hash: &mut Hash| hash.fields.set_deadline(name, deadline_ms, now_ms));
+            return;
+        }
+        if !self.live.is_marked() {
+            if deadline_ms.is_none() {
+                return;
+            }
+            let bytes = hash::packed_as(self.view().iter(), true);
+            self.live.repack(&bytes, true);
+        }
+        hash::pack_set_deadline(&mut self.live, name, deadline_ms.unwrap_or(NEVER_MS));
+    }
+
+    fn close(mut self) -> bool {
+        if self.view().is_empty() || !self.live.any_field_lives() {
+            self.live.remove();
+            return false;
+        }
+        let earliest_ms = Some(self.view().earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS);
+        if earliest_ms.is_some() || self.live.has_fields_deadline() {
+            self.live.set_fields_deadline(earliest_ms);
+        }
+        true
     }
 }
 

@@ -9,6 +9,7 @@ mod tests;
 pub use deadlines::ROWS as DEADLINE_ROWS;
 pub use edit::view;
 
+use super::elements::ElementEdit;
 use super::scanning::{self, Own, ScanOptions};
 use super::spec::flag::{DENY_OOM, FAST, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};

@@ -104,7 +104,7 @@ pub(super) fn look<'k>(ctx: &mut Ctx, keys: impl Iterator<Item = &'k [u8]>) -> R
 /// The sets under keys that were looked up, empty ones where there is none.
 pub(super) fn sets<'s>(keyspace: &'s Keyspace, db: usize, now: Now, request: Request, keys: &[usize]) -> Vec<View<'s>> {
     let set = |index: &usize| keyspace.peek(db, keyspace.hasher().key(request.arg(*index)), now);
-    keys.iter().map(|index| set(index).map_or(View::EMPTY, View::of)).collect()
+    keys.iter().map(|index| set(index).map_or(View::EMPTY, |content| View::of(content, now.ms))).collect()
 }
 
 fn reply_members(reply: &mut Reply, members: &[Element]) {
@@ -122,6 +122,7 @@ pub(super) fn here(ctx: &mut Ctx, request: Request, operation: Operation) -> Res
 
 pub(super) fn store_here(ctx: &mut Ctx, request: Request, operation: Operation) -> Result {
     look(ctx, request.from(2))?;
+    request.from(2).for_each(|key| ctx.keyspace.take_dead_elements(ctx.db, ctx.other_key(key), ctx.now));
     let keys = operation.keys_read(request, 2..request.len());
     let sets = sets(ctx.keyspace, ctx.db, ctx.now, request, &keys);
     let members = operation.apply(&sets, usize::MAX);

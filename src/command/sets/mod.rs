@@ -4,15 +4,21 @@
 //! |---|---|
 //! | `random.rs` | members chosen at random |
 //! | `edit.rs` | adding, removing and moving members |
+//! | `deadlines.rs` | members that die: SEXPIRE and its kin |
 //! | `cardinality.rs` | how many members they have |
 //! | `algebra.rs` | intersections, unions and differences |
 
 mod algebra;
 mod cardinality;
+mod deadlines;
 mod edit;
+#[cfg(test)]
+mod model_test;
 mod random;
 #[cfg(test)]
 mod tests;
+
+pub use deadlines::ROWS as DEADLINE_ROWS;
 
 use super::scanning::{self, Own, ScanOptions, reply_page};
 use super::spec::flag::{COUNTED, DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
@@ -334,7 +340,7 @@ fn of_set<R>(ctx: &mut Ctx, request: Request, ask: impl FnOnce(View) -> R) -> Re
 }
 
 fn view<'l>(live: &'l Live) -> View<'l> {
-    View::of(live.content())
+    View::of(live.content(), live.now_ms())
 }
 
 /// A set on its way to a key.

@@ -156,7 +156,7 @@ fn read_elements(ctx: &mut Ctx, request: Request, sort: &Sort) -> Result<Element
             };
             view.some(first, direction, count, |element| read.push(element));
         }
-        Kind::Set => set::View::of(live.content()).iter().for_each(|element| read.push(element)),
+        Kind::Set => set::View::of(live.content(), live.now_ms()).iter().for_each(|element| read.push(element)),
         Kind::Zset => {
             let view = zset::View::of(live.content());
             let ranks = match shown(view.len(), sort.limit) {
@@ -341,6 +341,9 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> Result<i64> {
 
 fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
     let sort = Sort::parse(request, read_only)?;
+    if sort.store.is_some() {
+        ctx.keyspace.take_dead_elements(ctx.db, ctx.other_key(request.arg(1)), ctx.now);
+    }
     let elements = read_elements(ctx, request, &sort)?;
     let by = sort.order_of(elements.kind);
     let weights = match by {

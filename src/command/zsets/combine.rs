@@ -273,9 +273,9 @@ enum Source<'a> {
 impl<'a> Source<'a> {
     const EMPTY: Source<'static> = Source::Zset(View::EMPTY);
 
-    fn of(content: Stored<'a>) -> Source<'a> {
+    fn of(content: Stored<'a>, now_ms: u64) -> Source<'a> {
         match content {
-            Stored::Packed(Kind::Set, ..) | Stored::Node(Kind::Set, _) => Source::Set(set::View::of(content)),
+            Stored::Packed(Kind::Set, ..) | Stored::Node(Kind::Set, _) => Source::Set(set::View::of(content, now_ms)),
             _ => Source::Zset(View::of(content)),
         }
     }
@@ -453,7 +453,7 @@ fn look<'k>(ctx: &mut Ctx, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<u
         match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
             None => Ok(0),
             Some(live) if !matches!(live.kind(), Kind::Zset | Kind::Set) => Err(Error::WrongType),
-            Some(live) => Ok(Source::of(live.content()).len()),
+            Some(live) => Ok(Source::of(live.content(), live.now_ms()).len()),
         }
     })
     .collect()
@@ -461,12 +461,17 @@ fn look<'k>(ctx: &mut Ctx, keys: impl Iterator<Item = &'k [u8]>) -> Result<Vec<u
 
 /// The set under a key that was looked up, an empty one where there is none.
 fn source<'s>(keyspace: &'s Keyspace, db: usize, now: Now, key: &[u8]) -> Source<'s> {
-    keyspace.peek(db, keyspace.hasher().key(key), now).map_or(Source::EMPTY, Source::of)
+    let found = keyspace.peek(db, keyspace.hasher().key(key), now);
+    found.map_or(Source::EMPTY, |content| Source::of(content, now.ms))
 }
 
 fn here(ctx: &mut Ctx, request: Request, command: Command) -> Result {
     let keys = command.keys(request)?;
     let lens = look(ctx, keys.clone().map(|index| request.arg(index)))?;
+    if command.purpose == Use::Store {
+        let keys = keys.clone().map(|index| request.arg(index));
+        keys.for_each(|key| ctx.keyspace.take_dead_elements(ctx.db, ctx.other_key(key), ctx.now));
+    }
     let options = command.options(request, &keys)?;
     let named = Named::of(request, keys);
     let of_key = |index: &usize| source(ctx.keyspace, ctx.db, ctx.now, request.arg(*index));

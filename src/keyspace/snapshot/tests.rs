@@ -32,7 +32,7 @@ fn value_of(content: Stored) -> Vec<u8> {
             list::View::of(content).for_each(|element| all.push(element.to_vec()));
         }
         _ if content.kind() == Kind::Set => {
-            crate::value::set::View::of(content).iter().for_each(|member| all.push(member.to_vec()));
+            crate::value::set::View::of(content, 0).iter().for_each(|member| all.push(member.to_vec()));
         }
         _ if content.kind() == Kind::Zset => {
             zset::View::of(content).for_each(|member, score| all.push(line(&member.to_vec(), score)));
@@ -90,7 +90,7 @@ impl Keeper for Recorder {
             out.push(b'\n');
         };
         match portion {
-            Portion::Member(member) => put(member),
+            Portion::Member(member, _) => put(member),
             Portion::Scored(member, score) => put(&line(member, score)),
             Portion::Field(name, value, deadline_ms) => put(&line(name, (hash::element(value).to_vec(), deadline_ms))),
             Portion::Elements(elements) => elements.for_each(|element| put(&element.to_vec())),

@@ -215,7 +215,9 @@ async fn digest_all(ctx: &TaskCtx) -> Vec<u8> {
         let keyspace = shard.keyspace.borrow();
         let of_db = |db| {
             let mut sum = Sum::default();
-            keyspace.for_each(db, now, |key, entry, deadline_ms| sum.add(key, entry.content(), deadline_ms.is_some()));
+            keyspace.for_each(db, now, |key, entry, deadline_ms| {
+                sum.add(key, entry.content(), deadline_ms.is_some(), now.ms);
+            });
             sum
         };
         (0..keyspace.databases()).map(of_db).collect::<Vec<Sum>>()
@@ -229,7 +231,7 @@ async fn digest_values(ctx: &TaskCtx) -> Vec<u8> {
     for key in ctx.request.as_request().from(2) {
         calls.push(on_key(ctx, key, |ctx, bytes| {
             let live = find(ctx, bytes)?;
-            Some(value_digest(live.content(), live.deadline_ms().is_some()))
+            Some(value_digest(live.content(), live.deadline_ms().is_some(), live.now_ms()))
         }));
     }
     let mut digests = Vec::new();

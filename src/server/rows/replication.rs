@@ -139,8 +139,9 @@ async fn replicaof(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
-/// What a server of this kind says that it can do: it takes deadlines of fields.
-const KNOWS_FIELDS: &[u8] = b"field-deadlines";
+/// What a server of this kind says that it can do: it takes deadlines of fields, and of members. (Who says the first alone
+/// is told of neither.)
+const KNOWS_MEMBERS: &[u8] = b"member-deadlines";
 /// The longest address that Redis takes.
 const ADDRESS_BYTES_MAX: usize = 255;
 
@@ -165,7 +166,7 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
             // (What is not known is not used, as in Redis.)
             asked.takes_eof |= value.eq_ignore_ascii_case(b"eof");
             asked.takes_new_ids |= value.eq_ignore_ascii_case(b"psync2");
-            asked.knows_fields |= value.eq_ignore_ascii_case(KNOWS_FIELDS);
+            asked.knows_fields |= value.eq_ignore_ascii_case(KNOWS_MEMBERS);
         } else if request.is(index, "ack") {
             // It has no reply.
             acknowledge(ctx, request, index);

@@ -53,7 +53,8 @@ impl Sink for Counted {
         self.call();
     }
 
-    fn member(&mut self, _: Element) {
+    fn member(&mut self, _: Element, deadline_ms: Option<u64>) {
+        assert!(deadline_ms != Some(0));
         self.call();
     }
 

@@ -46,7 +46,7 @@ impl Digest {
         self.xor(&pair.0);
     }
 
-    fn mix_value(&mut self, value: Stored, has_deadline: bool) {
+    fn mix_value(&mut self, value: Stored, has_deadline: bool, now_ms: u64) {
         let mut text = [0; I64_TEXT_BYTES_MAX];
         let kind = value.kind();
         self.mix(&type_number(kind).to_be_bytes());
@@ -56,15 +56,17 @@ impl Digest {
             (Kind::List, list) => {
                 list::View::of(list).for_each(|element| self.mix(element.text(&mut text)));
             }
-            (Kind::Set, set) => set::View::of(set).iter().for_each(|member| self.xor(member.text(&mut text))),
+            (Kind::Set, set) => set::View::of(set, now_ms).iter().for_each(|member| self.xor(member.text(&mut text))),
             (Kind::Zset, zset) => zset::View::of(zset).for_each(|member, score| {
                 let mut score_text = Vec::new();
                 write_f64(&mut score_text, score);
                 self.xor_pair(member.text(&mut text), &score_text);
             }),
-            (Kind::Hash, hash) => hash::View::of(hash).iter().for_each(|field| {
-                self.xor_pair(field.name.text(&mut text), &field.value.to_vec());
-            }),
+            (Kind::Hash, hash) => {
+                hash::View::of(hash).iter().filter(|field| !field.is_dead(now_ms)).for_each(|field| {
+                    self.xor_pair(field.name.text(&mut text), &field.value.to_vec());
+                })
+            }
             (Kind::Stream, stream) => Stream::of(stream).log.range(Id::MIN, Id::MAX).for_each(|entry| {
                 self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
                 for (field, value) in entry.pairs() {
@@ -99,9 +101,9 @@ impl fmt::Display for Digest {
 }
 
 /// The digest of a value without its key (DEBUG DIGEST-VALUE).
-pub fn value_digest(value: Stored, has_deadline: bool) -> Digest {
+pub fn value_digest(value: Stored, has_deadline: bool, now_ms: u64) -> Digest {
     let mut digest = Digest::default();
-    digest.mix_value(value, has_deadline);
+    digest.mix_value(value, has_deadline, now_ms);
     digest
 }
 
@@ -113,10 +115,10 @@ pub struct Sum {
 }
 
 impl Sum {
-    pub fn add(&mut self, key: &[u8], value: Stored, has_deadline: bool) {
+    pub fn add(&mut self, key: &[u8], value: Stored, has_deadline: bool, now_ms: u64) {
         let mut digest = Digest::default();
         digest.mix(key);
-        digest.mix_value(value, has_deadline);
+        digest.mix_value(value, has_deadline, now_ms);
         self.digest.xor(&digest.0);
         self.has_keys = true;
     }
@@ -145,12 +147,15 @@ mod tests {
     fn digests_are_those_of_redis() {
         let digest_of = |has_deadline| {
             let mut sum = Sum::default();
-            sum.add(b"k", Value::Int(12).into(), has_deadline);
+            sum.add(b"k", Value::Int(12).into(), has_deadline, 0);
             dataset_digest(&[vec![sum]]).to_string()
         };
-        assert_eq!(value_digest(Value::Int(12).into(), false).to_string(), "655ac46b180ad2f61a3cee25f0b1780fa2ec879a");
         assert_eq!(
-            value_digest(Value::Bytes(b"12").into(), true).to_string(),
+            value_digest(Value::Int(12).into(), false, 0).to_string(),
+            "655ac46b180ad2f61a3cee25f0b1780fa2ec879a"
+        );
+        assert_eq!(
+            value_digest(Value::Bytes(b"12").into(), true, 0).to_string(),
             "83df3a94c43338a2db2a05ddb5dbb794b842c619"
         );
         assert_eq!(digest_of(false), "eb708d7f0cec62a02e3eb7f1eae92e506c8433f1");
@@ -167,7 +172,7 @@ mod tests {
     fn it_does_not_matter_where_a_key_lives() {
         let sum = |keys: &[&str]| {
             let mut sum = Sum::default();
-            keys.iter().for_each(|key| sum.add(key.as_bytes(), Value::Int(1).into(), false));
+            keys.iter().for_each(|key| sum.add(key.as_bytes(), Value::Int(1).into(), false, 0));
             sum
         };
         let none = Sum::default();
