@@ -622,7 +622,8 @@ impl Running {
         let result = match run {
             Run::Task(task) => {
                 let (server, client, db, proto) = (server.clone(), self.client.clone(), at.db, asked.proto);
-                task(TaskCtx { server, client, command, request, db, proto, in_exec: true }).await
+                let transaction = Some(self.transaction.clone());
+                task(TaskCtx { server, client, command, request, db, proto, in_exec: true, transaction }).await
             }
             Run::Data(run) => {
                 if at.write && self.caller.can_undo() && !self.save(at, &routes, asked.request()).await {
