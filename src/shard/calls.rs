@@ -3,7 +3,7 @@
 use super::Shard;
 use super::message::{AnyResult, CallFuture, Message, Work};
 use crate::executor;
-use crate::net::Notify;
+use crate::net::{Notify, step_back};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -15,6 +15,9 @@ pub(super) struct Unanswered {
     result: RefCell<Option<AnyResult>>,
     answered: Notify,
 }
+
+/// A task's first turn ends before it has asked for anything, since it begins within that of a connection.
+const FIRST_TURNS: usize = 3;
 
 /// The result of a call, when it comes.
 pub type CallResult<R> = Pin<Box<dyn Future<Output = R>>>;
@@ -69,9 +72,15 @@ impl Shard {
         results
     }
 
-    /// Waits until all that was admitted before is where its keys are: everything has been sent to its shard after one
-    /// round of calls, and is there after the second.
-    pub async fn call_all_twice(self: &Rc<Shard>) {
+    /// Waits until all that was admitted before is where its keys are: tasks have asked for their keys when they have had
+    /// their first turns, everything has been sent to its shard after one more round of calls, and is there after the next.
+    pub async fn let_admitted_arrive(self: &Rc<Shard>) {
+        let let_tasks_begin = |_| async {
+            for _ in 0..FIRST_TURNS {
+                step_back().await;
+            }
+        };
+        self.call_all_later(let_tasks_begin).await;
         for _ in 0..2 {
             self.call_all(|_| ()).await;
         }

@@ -8,11 +8,14 @@ use crate::clock::{Now, first_number_at, sequence_ms};
 use crate::command::spec::flag::READ;
 use crate::command::{Hop, Job, shard_of};
 use crate::config::Tls;
+use crate::executor;
 use crate::keyspace::Hasher;
+use crate::net::note_woken;
 use crate::resp::{Proto, Request};
+use futures_lite::future::yield_now;
 use smallvec::SmallVec;
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -28,7 +31,11 @@ pub struct Transaction {
     /// Who takes part in it.
     pub shards: SmallVec<[usize; 4]>,
     may_be_undone: bool,
+    /// What is to be done when it is over, in this order.
+    afterwards: RefCell<Vec<Afterwards>>,
 }
+
+type Afterwards = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Transaction {
     /// What it does may turn out to have to be undone: nobody hears of it before it is over.
@@ -63,6 +70,11 @@ impl Transaction {
         let result = self.shard.in_hold(self.number, self.may_be_undone, |now| work(&self.shard, now));
         self.shard.after_commands();
         result
+    }
+
+    /// Has something done when it is over, and every shard that took part has handed over to the journal what it has changed.
+    pub fn afterwards(&self, work: impl Future<Output = ()> + 'static) {
+        self.afterwards.borrow_mut().push(Box::pin(work));
     }
 
     /// What it has done on a shard was undone, and nobody hears of it.
@@ -126,6 +138,20 @@ impl Drop for Transaction {
                 self.shard.post(target, Message::Release { origin: self.shard.id, number: self.number });
             }
         }
+        let works = self.afterwards.take();
+        if !works.is_empty() {
+            let shard = self.shard.clone();
+            note_woken();
+            executor::spawn(async move {
+                // A new task runs at once; this one must not within what ends the transaction.
+                yield_now().await;
+                // Who answers has let go of the keys before.
+                shard.call_all(|_| ()).await;
+                for work in works {
+                    work.await;
+                }
+            });
+        }
     }
 }
 
@@ -145,7 +171,8 @@ impl Shard {
         };
         start.taken.wait().await;
         let now = Now::from_ms(sequence_ms(start.number.get()));
-        Transaction { shard: self.clone(), number, sequence: start.number.get(), now, shards, may_be_undone: false }
+        let (shard, sequence) = (self.clone(), start.number.get());
+        Transaction { shard, number, sequence, now, shards, may_be_undone: false, afterwards: RefCell::default() }
     }
 }
 
@@ -182,7 +209,8 @@ impl Moment {
         self.shard.hold_here(number, locks, now);
         self.shard.heard_in_hold((self.shard.id, number), self.heard, may_be_undone);
         let shards = SmallVec::from_slice(&[self.shard.id]);
-        Transaction { shard: self.shard, number, sequence: first_number_at(now.ms), now, shards, may_be_undone }
+        let (shard, sequence) = (self.shard, first_number_at(now.ms));
+        Transaction { shard, number, sequence, now, shards, may_be_undone, afterwards: RefCell::default() }
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! `hostile/table.rs` asks the server what its commands take, `hostile/requests.rs` writes and mutates requests,
 //! `hostile/scripts.rs` says what connections do with them, `hostile/play.rs` does it, `hostile/check.rs` looks.
+//! `hostile/matrix.rs` lets each command meet each of those that hold everything, `hostile/together/` everything odd at once.
 //!
 //! A round begins with an empty server and has a seed, which says everything that is sent; what happens in which order
 //! is not in its power.
@@ -15,6 +16,8 @@
 mod check;
 #[path = "hostile/draw.rs"]
 mod draw;
+#[path = "hostile/matrix.rs"]
+mod matrix;
 #[path = "hostile/play.rs"]
 mod play;
 #[path = "hostile/requests.rs"]
@@ -121,6 +124,10 @@ together! {
     two_shards_keep_elements_over_glommio: 2 "glommio",
     three_shards_keep_elements_over_glommio: 3 "glommio",
     four_shards_keep_elements_over_glommio: 4 "glommio",
+    one_shard_keeps_elements_over_epoll: 1 "epoll",
+    two_shards_keep_elements_over_epoll: 2 "epoll",
+    three_shards_keep_elements_over_epoll: 3 "epoll",
+    four_shards_keep_elements_over_epoll: 4 "epoll",
 }
 
 fn everything_odd_at_once(name: &str, shards: usize, network: &str) {

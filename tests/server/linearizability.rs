@@ -5,12 +5,14 @@
 //!   `linearizability/check.rs` looks for an order that explains it. Where there is none, the history is written to a
 //!   file, and `replay` checks it again alone.
 //! - *Transfers*: the sum of all accounts never differs, whoever leaves in the middle.
+//! - *Sums*: the same where scripts and functions pay, whatever they have declared, in values of several types.
 //! - *Contention*: everybody gets their turn on two keys that all want.
 //!
 //! Settings, as environment variables:
 //! - `EMBERDB_TEST_SEED`: the first seed; a failure prints the one that it used
 //! - `EMBERDB_TEST_HISTORIES`: how many histories each test records (default [`HISTORIES`])
 //! - `EMBERDB_TEST_HISTORY`: a file for `replay`
+//! - `EMBERDB_TEST_SUMS`: how many sums each test of those reads (default [`sums::READS`])
 //! - `EMBERDB_TEST_TRANSFERS`: how many transfers are made (default [`transfers::TRANSFERS`])
 
 #[path = "linearizability/check.rs"]
@@ -25,6 +27,8 @@ mod history;
 mod keys;
 #[path = "linearizability/model.rs"]
 mod model;
+#[path = "linearizability/sums.rs"]
+mod sums;
 #[path = "linearizability/transfers.rs"]
 mod transfers;
 #[path = "linearizability/workload.rs"]

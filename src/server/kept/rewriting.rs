@@ -16,7 +16,7 @@ use crate::persist::disk::{Appendable, sync_all};
 use crate::persist::writing::How;
 use crate::resp::{Error, Result};
 use crate::script::Catalog;
-use crate::server::run::in_the_way::{let_all_pass, let_pass};
+use crate::server::run::in_the_way::{let_all_pass, let_pass, let_scripts_end};
 use crate::server::state::Server;
 use crate::server::state::appending::Files;
 use crate::shard::Shard;
@@ -261,8 +261,14 @@ pub async fn load_again(server: &Rc<Server>) -> Result {
 
 async fn empty_and_load(server: &Rc<Server>) -> Result {
     let (global, shard) = (&server.global, &server.shard);
+    let_pass(server).await?;
     global.snapshots.loading.store(true, Ordering::Relaxed);
-    shard.call_all_twice().await;
+    shard.let_admitted_arrive().await;
+    // A script that has to begin again would do so among the commands of the log.
+    if let Err(error) = let_scripts_end(server).await {
+        global.snapshots.loading.store(false, Ordering::Relaxed);
+        return Err(error);
+    }
     let transaction = hold_everything(shard).await;
     if let Err(reason) = end_held(server).await {
         global.snapshots.loading.store(false, Ordering::Relaxed);

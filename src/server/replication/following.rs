@@ -164,7 +164,7 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
         sleep(TRY_EVERY / 100).await;
     }
     let_all_pass(server).await;
-    shard.call_all_twice().await;
+    shard.let_admitted_arrive().await;
     // (A part of another primary's stream is counted by now.)
     let hold = wait_until_idle(server).await;
     let transaction = hold_everything(shard).await;
@@ -335,7 +335,7 @@ async fn take_snapshot(
     loop {
         let_all_pass(server).await;
         global.snapshots.loading.store(true, Ordering::Relaxed);
-        shard.call_all_twice().await;
+        shard.let_admitted_arrive().await;
         if !global.lasting_scripts.any() {
             break;
         }

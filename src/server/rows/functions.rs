@@ -7,10 +7,10 @@ use crate::command::spec::flag::{ALLOW_BUSY, DENY_OOM, MAY_REPLICATE, NO_SCRIPT,
 use crate::command::spec::{Group, Row, Spec, tip};
 use crate::journal::Command;
 use crate::rdb;
-use crate::resp::{Error, Reply, Request, Result, printable};
+use crate::resp::{Error, Reply, Result, printable};
 use crate::script::{Catalog, Heading, Library};
 use crate::server::state::tidying::tidy;
-use crate::server::state::{By, Calls, Run, Server, SessionCtx, TaskCtx};
+use crate::server::state::{By, Calls, Run, Server, TaskCtx};
 use crate::shard::Shard;
 use crate::value::glob::glob_match;
 use std::rc::Rc;
@@ -80,7 +80,7 @@ const FUNCTION_ROWS: &[Row<Run>] = &[
             syntax: "[LIBRARYNAME library-name-pattern:string] [WITHCODE]",
             ..spec("list", -2, 0, "O(n) in the number of functions")
         },
-        Run::Session(list),
+        Run::Task(|ctx| Box::pin(list(ctx))),
     )
     .tips(&[tip::NONDETERMINISTIC_OUTPUT_ORDER]),
     Row::new(
@@ -98,7 +98,7 @@ const FUNCTION_ROWS: &[Row<Run>] = &[
             summary: "Returns all libraries as one payload.",
             ..spec("dump", 2, 0, "O(n) in the bytes of the code")
         },
-        Run::Session(dump),
+        Run::Task(|ctx| Box::pin(dump(ctx))),
     ),
     Row::new(
         Spec {
@@ -191,7 +191,14 @@ async fn flush(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
-fn list(ctx: &mut SessionCtx, request: Request) -> Result {
+/// The libraries that there are, as the shard sees them that tells the journal of their changes: what shows them waits for
+/// the disk like that (`appendfsync always`).
+async fn catalog(ctx: &TaskCtx) -> Arc<Catalog> {
+    ctx.server.shard.call(0, |shard| Server::of(shard).scripting.functions.catalog()).await
+}
+
+async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let request = ctx.request.as_request();
     let (mut pattern, mut with_code) = (None, false);
     let mut index = 2;
     while index < request.len() {
@@ -205,14 +212,13 @@ fn list(ctx: &mut SessionCtx, request: Request) -> Result {
         }
         index += 1;
     }
-    let catalog = ctx.server.scripting.functions.catalog();
+    let catalog = catalog(&ctx).await;
     let is_wanted = |library: &&Arc<Library>| pattern.is_none_or(|pattern| glob_match(pattern, &library.name, true));
     let libraries: Vec<_> = catalog.libraries().filter(is_wanted).collect();
-    ctx.reply.array(libraries.len());
-    for library in libraries {
-        write_library(&mut ctx.reply, library, with_code);
-    }
-    Ok(())
+    Ok(ctx.reply(|reply| {
+        reply.array(libraries.len());
+        libraries.into_iter().for_each(|library| write_library(reply, library, with_code));
+    }))
 }
 
 fn write_library(reply: &mut Reply, library: &Library, with_code: bool) {
@@ -279,10 +285,10 @@ async fn stats(ctx: TaskCtx) -> Result<Vec<u8>> {
     }))
 }
 
-fn dump(ctx: &mut SessionCtx, _: Request) -> Result {
-    let catalog = ctx.server.scripting.functions.catalog();
-    ctx.reply.bulk(&rdb::functions::encode(catalog.libraries().map(|library| &*library.code)));
-    Ok(())
+async fn dump(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let catalog = catalog(&ctx).await;
+    let payload = rdb::functions::encode(catalog.libraries().map(|library| &*library.code));
+    Ok(ctx.reply(|reply| reply.bulk(&payload)))
 }
 
 /// What becomes of the libraries that are there.

@@ -7,7 +7,7 @@ use crate::resp::{Error, Request, Result};
 use crate::server::client::session::name_bytes;
 use crate::server::state::subscriptions::{To, World};
 use crate::server::state::{Run, Server, SessionCtx, TaskCtx};
-use crate::server::told::pubsub::{publish, publish_counts};
+use crate::server::told::pubsub::{count_listeners, publish, publish_counts};
 use crate::value::glob::glob_match;
 use std::collections::BTreeSet;
 
@@ -243,7 +243,19 @@ fn confirm(ctx: &mut SessionCtx, to: To, word: &[u8], name: Option<&[u8]>) {
 async fn publish_message(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
     tell_replicas(&ctx.server, world, request);
-    let delivered = publish(&ctx.server, world, request.arg(1), request.arg(2)).await;
+    let (channel, payload) = (request.arg(1), request.arg(2));
+    let delivered = match &ctx.transaction {
+        // Who hears of it must not learn what the disk does not have yet.
+        Some(transaction) if ctx.server.shard.durable.is_kept() => {
+            let (server, channel, payload) = (ctx.server.clone(), channel.to_vec(), payload.to_vec());
+            let listeners = count_listeners(&server, world, channel.clone()).await;
+            transaction.afterwards(async move {
+                publish(&server, world, &channel, &payload).await;
+            });
+            listeners
+        }
+        _ => publish(&ctx.server, world, channel, payload).await,
+    };
     Ok(ctx.reply(|reply| reply.int(delivered as i64)))
 }
 

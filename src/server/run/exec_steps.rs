@@ -126,9 +126,18 @@ impl ExecSteps {
             }
             Run::Task(task) => {
                 let (server, client) = (server.clone(), self.client.clone());
-                let (proto, began_us) = (self.proto(), store_us());
-                let result =
-                    task(TaskCtx { server, client, command: command.id, request, db, proto, in_exec: true }).await;
+                let (proto, began_us, transaction) = (self.proto(), store_us(), transaction.cloned());
+                let result = task(TaskCtx {
+                    server,
+                    client,
+                    command: command.id,
+                    request,
+                    db,
+                    proto,
+                    in_exec: true,
+                    transaction,
+                })
+                .await;
                 ns.set(store_us().saturating_sub(began_us) * 1_000);
                 self.tracker.set(self.client.state.borrow().session.tracker);
                 out.extend_from_slice(&result?);

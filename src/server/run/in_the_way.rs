@@ -12,10 +12,11 @@ use crate::command::spec::flag::{ALLOW_BUSY, WRITE};
 use crate::net::sleep;
 use crate::resp::{Error, Request, Result};
 use crate::server::client::multi::Verb;
-use crate::server::state::busy::{LastingScript, Needs};
+use crate::server::state::busy::{LastingScript, Needs, busy_text};
 use crate::server::state::{Command, Run, Server};
 use crate::shard::{EVERYTHING, HELD_FOR, Lock};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What becomes of a command that has a script in its way.
 pub enum Way {
@@ -120,7 +121,20 @@ pub async fn let_pass(server: &Server) -> Result {
     Ok(())
 }
 
-/// The same for those who have all the time that it takes.
+/// Waits until no script runs as a task, or is going to, for somebody who has seen to it that no other begins; the error
+/// where that takes too long.
+pub async fn let_scripts_end(server: &Server) -> Result {
+    let until_us = store_us().saturating_add(threshold_us(server));
+    while server.global.scripts_under_way.load(Ordering::Acquire) > 0 {
+        if store_us() >= until_us {
+            return Err(Error::text(busy_text(false)));
+        }
+        sleep(HELD_FOR).await;
+    }
+    Ok(())
+}
+
+/// [`let_pass`] for those who have all the time that it takes.
 pub async fn let_all_pass(server: &Server) {
     while let_pass(server).await.is_err() {
         sleep(HELD_FOR).await;

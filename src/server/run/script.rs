@@ -32,6 +32,7 @@ use crate::resp::{Error, Reply, Request, Result};
 use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome, bytes_of};
 use crate::server::client::ClientRef;
 use crate::server::state::busy::LastingScript;
+use crate::server::state::global::Global;
 use crate::server::state::scripting::{Running as Known, SLICE, make_room};
 use crate::server::state::tidying::tidy;
 use crate::server::state::{Calls, Command, Run, Server, TaskCtx, TaskFuture};
@@ -70,6 +71,23 @@ struct Job {
     client: ClientRef,
     what: What,
     request: Rc<OwnedRequest>,
+    _under_way: UnderWay,
+}
+
+/// Counts a script that runs as a task.
+struct UnderWay(Arc<Global>);
+
+impl UnderWay {
+    fn of(server: &Server) -> UnderWay {
+        server.global.scripts_under_way.fetch_add(1, Ordering::AcqRel);
+        UnderWay(server.global.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.scripts_under_way.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// What has become of a script that was begun at once.
@@ -241,7 +259,7 @@ pub async fn in_transaction(
     let mut what = What::of(server, asker, calls, at, request.as_request())?;
     what.user = rights::restricted(&client.state.borrow().session).cloned();
     what.callee.load(server).await?;
-    let job = Job { server: server.clone(), client: client.clone(), what, request: Rc::new(request) };
+    let job = Job::with(server, client, what, request);
     let transaction = transaction.expect("scripts in a transaction hold keys").clone();
     match job.begin(transaction, true).await {
         Ok(result) => result,
@@ -368,7 +386,12 @@ impl What {
 
 impl Job {
     fn of(server: &Rc<Server>, client: &ClientRef, what: What, request: Request) -> Job {
-        Job { server: server.clone(), client: client.clone(), what, request: Rc::new(OwnedRequest::of(request)) }
+        Job::with(server, client, what, OwnedRequest::of(request))
+    }
+
+    fn with(server: &Rc<Server>, client: &ClientRef, what: What, request: OwnedRequest) -> Job {
+        let (server, client, request) = (server.clone(), client.clone(), Rc::new(request));
+        Job { _under_way: UnderWay::of(&server), server, client, what, request }
     }
 
     /// Holds the script's keys, or everything, and runs it.
@@ -599,7 +622,8 @@ impl Running {
         let result = match run {
             Run::Task(task) => {
                 let (server, client, db, proto) = (server.clone(), self.client.clone(), at.db, asked.proto);
-                task(TaskCtx { server, client, command, request, db, proto, in_exec: true }).await
+                let transaction = Some(self.transaction.clone());
+                task(TaskCtx { server, client, command, request, db, proto, in_exec: true, transaction }).await
             }
             Run::Data(run) => {
                 if at.write && self.caller.can_undo() && !self.save(at, &routes, asked.request()).await {

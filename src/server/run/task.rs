@@ -31,6 +31,7 @@ pub fn run(turn: &mut Turn, task: fn(TaskCtx) -> TaskFuture, command: CommandId,
         proto: turn.session.proto,
         // (In a log, too, nothing waits.)
         in_exec: turn.client.replays(),
+        transaction: None,
     };
     spawn(turn, task(ctx), call, muted);
     Progress::Taken

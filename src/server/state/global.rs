@@ -51,6 +51,8 @@ pub struct Global {
     /// How often a script has held everything, since it touches keys that it does not declare.
     pub scripts_holding_everything: AtomicU64,
     pub lasting_scripts: LastingScripts,
+    /// Scripts that run as tasks, those included that wait until they may begin, or begin again.
+    pub scripts_under_way: AtomicUsize,
     /// The sources of all scripts.
     pub scripts: Arc<Shelf>,
     /// The sources of all functions.
@@ -113,6 +115,7 @@ impl Global {
             pauses: Pauses::default(),
             scripts_holding_everything: AtomicU64::new(0),
             lasting_scripts: LastingScripts::default(),
+            scripts_under_way: AtomicUsize::new(0),
             scripts: Arc::default(),
             libraries: Arc::default(),
             following,

@@ -52,7 +52,7 @@ use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::multi::Verb;
 use crate::server::client::session::Session;
 use crate::server::client::{Client, ClientRef};
-use crate::shard::Shard;
+use crate::shard::{Shard, Transaction};
 use client_memory::ClientMemory;
 use follower::Followers;
 use global::Global;
@@ -137,6 +137,8 @@ pub struct TaskCtx {
     pub proto: Proto,
     /// It runs within EXEC, which may hold keys.
     pub in_exec: bool,
+    /// The transaction that it is a part of, which has not told the journal yet what it has changed.
+    pub transaction: Option<Rc<Transaction>>,
 }
 
 impl TaskCtx {

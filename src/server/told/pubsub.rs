@@ -72,6 +72,15 @@ pub async fn publish(server: &Rc<Server>, world: World, channel: &[u8], payload:
     delivered
 }
 
+/// How many connections would get a message.
+pub async fn count_listeners(server: &Rc<Server>, world: World, channel: Vec<u8>) -> usize {
+    let of_shard = move |shard: &Rc<Shard>| {
+        let Receivers { direct, by_pattern } = Server::of(shard).pubsub.borrow().receivers(world, &channel);
+        direct.len() + by_pattern.iter().map(|(_, listeners)| listeners.len()).sum::<usize>()
+    };
+    server.shard.call_all(of_shard).await.into_iter().sum()
+}
+
 /// The other shards on which somebody listens to something.
 fn others_that_listen(shard: &Shard, counts: &[AtomicUsize]) -> Vec<usize> {
     (0..shard.count).filter(|target| *target != shard.id && counts[*target].load(Ordering::Acquire) > 0).collect()

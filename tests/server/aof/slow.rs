@@ -2,7 +2,7 @@
 //! waits is bounded, and when the disk comes back everything is there.
 
 use super::kills::library;
-use crate::common::{Client, Kind, Server, Value, int, wait_until};
+use crate::common::{Client, Kind, Server, Value, encode, int, wait_until, words};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ const FLAGS: [&str; 6] = ["--save", "", "--appendfsync", "everysec", "--notify-k
 const SHARDS: [usize; 2] = [1, 3];
 const PATIENCE: Duration = Duration::from_secs(20);
 const KEYS: usize = 100;
+/// So long it is watched that something is not said.
+const UNHEARD: Duration = Duration::from_millis(100);
 
 struct Disk(File);
 
@@ -112,5 +114,79 @@ fn a_disk_that_hangs_holds_nobody_up_until_too_much_waits() {
         assert_eq!(client.call("WAITAOF 1 0 20000").items()[0], int(1));
         let server = server.restart(&[&FLAGS[..], &["--appendonly", "yes"]].concat());
         assert_eq!(server.client().call("DBSIZE"), keys, "{shards}");
+    }
+}
+
+/// What is said within a transaction is heard when the disk has what the transaction has changed, on every shard: messages
+/// left when the shards had handed over what they had changed before.
+#[test]
+fn nobody_hears_of_what_the_disk_does_not_have() {
+    const TWO: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('SET', KEYS[2], ARGV[1]) \
+                       redis.call('PUBLISH', 'news', ARGV[1]) return 1";
+    const STRAYING: &str = "redis.call('SET', ARGV[2], ARGV[1]) redis.call('PUBLISH', 'news', ARGV[1]) \
+                            redis.call('SET', ARGV[3], ARGV[1]) return 1";
+    for shards in SHARDS {
+        let Some((server, disk)) = start(shards, &[]) else { return };
+        let (mut listener, mut client) = (server.client(), server.client());
+        assert_eq!(client.call("CONFIG SET appendfsync always"), Value::ok());
+        listener.call("SUBSCRIBE news");
+        for nth in 0..16 {
+            let (a, b, said) = (format!("a{nth}"), format!("b{nth}"), format!("said{nth}"));
+            let line = |text: String| words(&text);
+            let script = |source: &str, keys: usize| {
+                let counts = keys.to_string();
+                let names = [&a, &b].map(|name| name.clone().into_bytes());
+                let (names, rest) = names.split_at(keys);
+                [&words("EVAL"), &[source.into(), counts.into()][..], names, &[said.clone().into()], rest].concat()
+            };
+            let set = |key: &str| line(format!("SET {key} {said}"));
+            let publish = line(format!("PUBLISH news {said}"));
+            let requests = match nth % 4 {
+                0 => vec![words("MULTI"), set(&a), set(&b), publish, words("EXEC")],
+                1 => vec![words("MULTI"), publish, set(&a), line(format!("COPY {a} {b}")), words("EXEC")],
+                2 => vec![script(TWO, 2)],
+                _ => vec![script(STRAYING, 0)],
+            };
+            let mut writer = server.client();
+            disk.set_delay(-1);
+            writer.send_raw(&requests.iter().flat_map(|args| encode(args)).collect::<Vec<u8>>());
+            assert_eq!(listener.read_within(UNHEARD), None, "{shards} shards: {requests:?}");
+            disk.set_delay(0);
+            assert_eq!(listener.read().items()[2].text(), said);
+            requests.iter().for_each(|_| assert!(!writer.read().is_error()));
+            assert_eq!(client.call(&format!("MGET {a} {b}")), Value::bulks(&[&said, &said]));
+        }
+    }
+}
+
+/// A library that somebody has loaded is shown when the disk has it.
+#[test]
+fn nobody_is_shown_a_library_that_the_disk_does_not_have() {
+    for shards in SHARDS {
+        let Some((server, disk)) = start(shards, &[]) else { return };
+        let mut client = server.client();
+        assert_eq!(client.call("CONFIG SET appendfsync always"), Value::ok());
+        for nth in 0..8 {
+            let name = format!("lib{nth}");
+            let code = format!("#!lua name={name}\nredis.register_function('f{nth}', function() return 1 end)");
+            let asked = if nth % 2 == 0 { "FUNCTION LIST" } else { "FUNCTION DUMP" };
+            let (mut reader, mut writer) = (server.client(), server.client());
+            let before = reader.call(asked);
+            let shows = |reply: &Value| *reply != before;
+            disk.set_delay(-1);
+            writer.send_raw(&encode(&["FUNCTION", "LOAD", &code]));
+            // It answers without the library, or waits for the disk.
+            let waits = wait_until(PATIENCE, || {
+                reader.send(asked);
+                let reply = reader.read_within(UNHEARD);
+                assert!(!reply.as_ref().is_some_and(shows), "{shards} shards: {asked}");
+                reply.is_none()
+            });
+            assert!(waits, "{shards} shards: {asked}");
+            disk.set_delay(0);
+            reader.read();
+            assert!(wait_until(PATIENCE, || shows(&reader.call(asked))));
+            assert_eq!(writer.read().text(), name);
+        }
     }
 }

@@ -151,9 +151,15 @@ impl<'t> Requests<'t> {
         }
     }
 
-    fn request(&mut self, command: &Command) -> Args {
+    /// A request as the table says that it is written.
+    pub fn plausible(&mut self, command: &Command) -> Args {
         let mut args = command.words.clone();
         self.list(command, &command.arguments, &mut args);
+        args
+    }
+
+    fn request(&mut self, command: &Command) -> Args {
+        let mut args = self.plausible(command);
         if self.draw.one_in(5) {
             for _ in 0..self.draw.rng.usize(1..4) {
                 self.mutate(command, &mut args);
@@ -260,7 +266,7 @@ impl<'t> Requests<'t> {
     }
 }
 
-fn joined(command: &Command) -> String {
+pub fn joined(command: &Command) -> String {
     let words: Vec<_> = command.words.iter().map(|word| String::from_utf8_lossy(word)).collect();
     words.join(" ")
 }

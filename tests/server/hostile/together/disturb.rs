@@ -124,7 +124,7 @@ fn hold(link: &mut Link) {
         return;
     }
     let (one, other) = (link.rng.u32(..COUNTED_DATABASES), link.rng.u32(..COUNTED_DATABASES));
-    let lines: Vec<String> = match link.rng.u32(..14) {
+    let lines: Vec<String> = match link.rng.u32(..16) {
         0..3 => vec![format!("SWAPDB {one} {other}")],
         3 => vec!["MULTI".into(), format!("SWAPDB {one} {other}"), "DBSIZE".into(), "EXEC".into()],
         4 => vec![format!("SELECT {EMPTIED_DATABASE}"), "FLUSHDB".into()],
@@ -139,6 +139,10 @@ fn hold(link: &mut Link) {
         }
         12 if is_done(Odd::LogSwitched) => vec!["CONFIG SET appendonly no".into(), "CONFIG SET appendonly yes".into()],
         13 if is_done(Odd::SyncAlways) => vec!["CONFIG SET appendfsync always".into()],
+        14 if is_done(Odd::LogSwitched) && is_done(Odd::ConfigSetInExec) => {
+            let switch = ["no", "yes"].map(|word| format!("CONFIG SET appendonly {word}"));
+            [&["MULTI".into(), "SET other 1".into()], &switch[..], &["DBSIZE".into(), "EXEC".into()]].concat()
+        }
         _ => vec!["RANDOMKEY".into(), "SCAN 0".into()],
     };
     let requests: Vec<_> = lines.iter().map(|line| words(line)).collect();
