@@ -94,7 +94,9 @@ impl Ctx<'_> {
             return self.say(db, &[b"DEL", key.bytes]);
         };
         let (mut value, deadline_ms) = (Vec::new(), live.deadline_ms());
-        if live.bytes() > self.limits.string_bytes / 2 && has_pieces(live.kind()) {
+        // (No form of RDB in which elements have deadlines is known to replicas that know of none: commands can be said
+        // without what these do not know.)
+        if live.has_fields_deadline() || live.bytes() > self.limits.string_bytes / 2 && has_pieces(live.kind()) {
             let pieces = pieces(db, key.bytes, live.content(), self.now.ms, |ms| self.clock.to_log_ms(ms));
             return self.say_pieces(db, key, pieces, deadline_ms);
         }

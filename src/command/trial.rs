@@ -2,7 +2,7 @@
 
 use super::spec::flag::WRITE;
 use super::{Ctx, Run, rows};
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::config::{Limits, PackLimits};
 use crate::keyspace::{Hasher, Keyspace, Stored};
 use crate::resp::{Proto, Reply, Request};
@@ -69,6 +69,20 @@ impl Trial {
             Ok(()) => out,
             Err(error) => error.to_string().into_bytes(),
         }
+    }
+
+    pub fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// The cycle takes out all that is due.
+    pub fn sweep(&mut self, limit: usize) {
+        let now = self.clock.now();
+        while self.keyspace.next_due_hint_ms() < now.ms {
+            assert!(self.keyspace.sweep_earliest(0, now.ms, now, limit).deleted <= limit);
+        }
+        assert_eq!(self.keyspace.oldest_due_ms(now), None);
+        while self.keyspace.collect_garbage(100) {}
     }
 
     /// Moves the clock.

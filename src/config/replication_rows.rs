@@ -194,7 +194,7 @@ pub(super) const ROWS: &[Directive] = &[
         default: "auto",
         kind: Kind::Choice(CompatVersion::NAMES),
         mutable: true,
-        help: "which Redis replicas are told as: 7.0 knows of no deadlines of fields; auto = 7.0 unless a replica says that it knows",
+        help: "which Redis replicas are told as: 7.0 knows of no deadlines of fields and members; auto = 7.0 unless a replica says that it knows",
         field: field!(repl_compat_version),
     },
     Directive {

@@ -474,7 +474,12 @@ impl Small {
         let found = self.entries.find_entry(key.hash, |whole| whole.entry().key() == key.bytes);
         found.is_ok_and(|place| {
             let whole = place.remove().0;
-            self.with_deadline -= usize::from(whole.entry().far_deadline_ms().is_some());
+            if whole.entry().far_deadline_ms().is_some() {
+                self.with_deadline -= 1;
+                if self.with_deadline == 0 {
+                    self.earliest_ms = NEVER_MS;
+                }
+            }
             self.entry_bytes -= whole.entry().bytes();
             // SAFETY: just taken out.
             unsafe { whole.free() };

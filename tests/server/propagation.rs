@@ -60,6 +60,7 @@ families! {
     sets: Sets, Keys;
     hashes: Hashes, Keys;
     fields_with_deadlines: Hashes, Fields;
+    members_with_deadlines: Sets, Members;
     sorted_sets: SortedSets, SortedSets;
     streams: Streams, Streams;
     bits: Bits, Keys;
@@ -88,8 +89,8 @@ fn propagate(shards: usize, family: Family, extras: Extras) {
     let source = Server::start(Kind::Ember { shards }, &[&debug[..], &patient, policies].concat());
     let library = behind(source.folder());
     let mut targets = vec![Server::start_under(&library, Kind::Ember { shards: 4 - shards }, &debug)];
-    // What it does not know, deadlines of fields, is fed to an EmberDB only.
-    if extras != Extras::Fields {
+    // What it does not know, deadlines of fields and members, is fed to an EmberDB only.
+    if !matches!(extras, Extras::Fields | Extras::Members) {
         targets.push(Server::start_under(&library, Kind::Redis, &debug));
     }
     let mut feed = Feed::start(&source, &targets);

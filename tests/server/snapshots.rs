@@ -148,6 +148,12 @@ fn a_restart_with_other_shards_finds_everything() {
     let library = "#!lua name=lib\nredis.register_function('answer', function() return 42 end)";
     assert_eq!(client.command(&["FUNCTION", "LOAD", library]), bulk("lib"));
     assert_eq!(client.call("EXPIRY POLICY SET sessions: 30m JITTER 10"), Value::ok());
+    let ttls = ["set MEMBERS 3 member1 member2 none", "ints MEMBERS 2 3 6", "sets:7 MEMBERS 2 a 7"];
+    client.call("SEXPIRE set 100000 MEMBERS 1 member1");
+    client.call("SEXPIRE ints 200000 MEMBERS 1 3");
+    client.call("SADDEX sets:7 EX 300000 MEMBERS 2 a d");
+    let members = |client: &mut Client| ttls.map(|ttl| client.call(&format!("SPEXPIRETIME {ttl}")));
+    let dated = members(&mut client);
     let (expected, deadline) = (digest(&server), client.call("HPEXPIRETIME limits FIELDS 1 b"));
     client.send("SHUTDOWN SAVE");
     let mut server = server;
@@ -157,6 +163,7 @@ fn a_restart_with_other_shards_finds_everything() {
         let mut client = server.client();
         assert_eq!(digest(&server), expected);
         assert_eq!(client.call("HPEXPIRETIME limits FIELDS 1 b"), deadline);
+        assert_eq!(members(&mut client), dated);
         assert_eq!(client.call("FCALL answer 0"), int(42));
         assert!(format!("{:?}", client.call("EXPIRY POLICY GET sessions:")).contains("30m"));
         assert_eq!(client.call("DEBUG RELOAD"), Value::ok());
@@ -351,6 +358,7 @@ fn any_command(rng: &mut fastrand::Rng) -> Vec<Vec<u8>> {
         31 => format!("ZADD huge-z {n} m{}", n % 40_000),
         32 => format!("LREM huge-l 1 e{n}"),
         33 => format!("HDEL huge-h f{}", n % 40_000),
+        34 if n.is_multiple_of(2) => format!("SPEXPIRE huge-t {} MEMBERS 1 m{}", 10_000_000 + n, n % 40_000),
         34 => format!("HPEXPIRE huge-h {} FIELDS 1 f{}", 10_000_000 + n, n % 40_000),
         35 => format!("ZREM huge-z m{}", n % 40_000),
         36 => format!("ZREMRANGEBYRANK huge-z {} {}", n % 20_000, n % 20_000 + 50),

@@ -50,6 +50,8 @@ mod introspection;
 mod lifecycle;
 #[path = "wire/many_keys.rs"]
 mod many_keys;
+#[path = "wire/members.rs"]
+mod members;
 #[path = "wire/memory.rs"]
 mod memory;
 #[path = "wire/monitor.rs"]

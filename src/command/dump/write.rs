@@ -29,18 +29,19 @@ fn write_string(out: &mut Vec<u8>, content: Stored) {
 }
 
 fn write_set(out: &mut Vec<u8>, view: set::View, wall: Wall) {
-    let earliest_ms = view.earliest_ms();
-    match view {
-        set::View::Ints(_) => {
+    let has_deadlines = view.earliest_ms() < NEVER_MS && !wall.leaves_fields();
+    let earliest_ms = has_deadlines.then(|| view.iter_with_deadlines().filter_map(|(_, at_ms)| at_ms).min()).flatten();
+    match (view, earliest_ms) {
+        (set::View::Ints(_), _) => {
             let members: Vec<i64> = view.iter().filter_map(Element::to_integer).collect();
             encode::set_of_integers(out, &members);
         }
-        _ if earliest_ms < NEVER_MS && !wall.leaves_fields() => {
+        (_, Some(earliest_ms)) => {
             let members = view.iter_with_deadlines();
             let members = members.map(|(member, deadline_ms)| (member, deadline_ms.map(|ms| wall.of_store_ms(ms))));
             encode::set_with_deadlines(out, view.len(), wall.of_store_ms(earliest_ms), members);
         }
-        _ => encode::set(out, view.len(), view.iter()),
+        (_, None) => encode::set(out, view.len(), view.iter()),
     }
 }
 

@@ -12,6 +12,8 @@ mod algebra;
 mod cardinality;
 mod deadlines;
 mod edit;
+#[cfg(test)]
+mod model_test;
 mod random;
 #[cfg(test)]
 mod tests;

@@ -64,7 +64,8 @@ fn different<'s>(view: View<'s>, count: usize, rng: &mut fastrand::Rng) -> Vec<E
     if count == 1 {
         return view.random(rng).into_iter().collect();
     }
-    if count * DRAWN_OF > view.len() {
+    // (Where members are dead that were not taken out yet it may take long to draw others.)
+    if count * DRAWN_OF > view.len() || matches!(view, View::Timed(..)) {
         return view.sample(count, rng).collect();
     }
     let mut drawn = HashSet::with_capacity_and_hasher(count, RandomState::new());
@@ -100,8 +101,13 @@ pub(super) fn srandmember(ctx: &mut Ctx, request: Request) -> Result {
         Some(count) => {
             let count = count.unsigned_abs();
             ctx.reply.array(usize::try_from(count).unwrap_or(usize::MAX));
+            let alive: Vec<Element> = if let View::Timed(..) = view { view.iter().collect() } else { Vec::new() };
+            let draw = |rng: &mut fastrand::Rng| match alive.len() {
+                0 => view.random(rng),
+                len => Some(alive[rng.usize(..len)]),
+            };
             reply_drawn(&mut ctx.reply, count, ctx.limits.string_bytes, |reply| {
-                view.random(ctx.rng).into_iter().for_each(|member| reply_element(reply, member));
+                draw(ctx.rng).into_iter().for_each(|member| reply_element(reply, member));
             })?;
         }
     }

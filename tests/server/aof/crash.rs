@@ -31,7 +31,7 @@ fn line(rng: &mut Rng, far_ms: u64) -> String {
     let (value, far) = (rng.u32(..1000), far_ms + rng.u64(..1_000_000));
     let short = rng.u64(1..SHORT_MS);
     let s = |rng: &mut Rng| key(rng, "s");
-    match rng.u32(..46) {
+    match rng.u32(..48) {
         0 => format!("SET {} {value}", s(rng)),
         1 => format!("SET {} {value} PXAT {far}", s(rng)),
         2 => format!("SET once:{} {value} PX {short}", rng.u64(..)),
@@ -76,6 +76,8 @@ fn line(rng: &mut Rng, far_ms: u64) -> String {
         41 => format!("HSETEX {} PXAT {far} FIELDS 2 e 1 f {value}", key(rng, "h")),
         42 => format!("MSETEX 2 {} 1 {} 2 PXAT {far}", s(rng), s(rng)),
         43 => format!("EXPIRE {} -1", s(rng)),
+        44 => format!("SPEXPIREAT {} {far} MEMBERS 1 x", key(rng, "t")),
+        45 => format!("SADDEX {} PXAT {far} MEMBERS 2 x {}", key(rng, "t"), rng.u32(..9)),
         _ => format!("INCRBY {} {value}", key(rng, "n")),
     }
 }
@@ -123,6 +125,9 @@ fn contents(client: &mut Client, db: usize) -> Contents {
         let Value::Bulk(name) = name else { panic!("{name:?}") };
         let mut ask = |parts: &[&[u8]]| format!("{:?}", client.command(parts));
         let mut said = ask(&[b"DEBUG", b"DIGEST-VALUE", name]) + &ask(&[b"PEXPIRETIME", name]);
+        if name.starts_with(b"t:") {
+            said += &ask(&[b"SPEXPIRETIME", name, b"MEMBERS", b"4", b"x", b"1", b"2", b"3"]);
+        }
         if name.starts_with(b"h:") {
             said += &ask(&[b"HPEXPIRETIME", name, b"FIELDS", b"4", b"e", b"f", b"g", b"n"]);
         }

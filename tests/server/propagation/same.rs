@@ -52,7 +52,11 @@ fn of_key(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<String> 
         let [a, b] = [&mut *ours, &mut *theirs].map(|client| without_times(&client.command(&args)));
         (!rule.same(&a, &b, SKEW)).then(|| format!("{line}: {a:?} and {b:?}"))
     });
-    different.or_else(|| if kind == "hash" { of_fields(ours, theirs, key) } else { None })
+    different.or_else(|| match kind.as_str() {
+        "hash" => of_elements(ours, theirs, key, ["HKEYS", "HPEXPIRETIME", "FIELDS"]),
+        "set" => of_elements(ours, theirs, key, ["SMEMBERS", "SPEXPIRETIME", "MEMBERS"]),
+        _ => None,
+    })
 }
 
 /// When a consumer was seen or did something is not told.
@@ -68,13 +72,14 @@ fn without_times(info: &Value) -> Value {
     }
 }
 
-/// The deadlines of a hash's fields.
-fn of_fields(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<String> {
-    let fields = ours.command(&[b"HKEYS".to_vec(), key.to_vec()]);
-    let names: Vec<Vec<u8>> = fields.items().iter().filter_map(Value::bytes).map(<[u8]>::to_vec).collect();
-    let head = [&b"HPEXPIRETIME"[..], key, b"FIELDS", names.len().to_string().as_bytes()].map(<[u8]>::to_vec);
+/// The deadlines of a hash's fields, or of a set's members.
+fn of_elements(ours: &mut Client, theirs: &mut Client, key: &[u8], [all, times, word]: [&str; 3]) -> Option<String> {
+    let elements = ours.command(&[all.as_bytes().to_vec(), key.to_vec()]);
+    let names: Vec<Vec<u8>> = elements.items().iter().filter_map(Value::bytes).map(<[u8]>::to_vec).collect();
+    let count = names.len().to_string();
+    let head = [times.as_bytes(), key, word.as_bytes(), count.as_bytes()].map(<[u8]>::to_vec);
     let args: Vec<Vec<u8>> = head.into_iter().chain(names).collect();
     let (a, b) = (ours.command(&args), theirs.command(&args));
     // Redis 7.0 knows of no such thing, and was told of none.
-    (!a.is_error() && !b.is_error() && a != b).then(|| format!("HPEXPIRETIME of {fields:?}: {a:?} and {b:?}"))
+    (!a.is_error() && !b.is_error() && a != b).then(|| format!("{times} of {elements:?}: {a:?} and {b:?}"))
 }

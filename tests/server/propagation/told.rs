@@ -70,6 +70,15 @@ fn what_commands_become() {
             ("SUNIONCARD 2 s none", &[]),
             ("SADD s a b", &["SADD s a b"]),
             ("SPOP s 5", &["DEL s"]),
+            ("SADDEX s EX 1000 MEMBERS 2 a b", &["SADDEX s PXAT T MEMBERS 2 a b"]),
+            ("SADDEX s MEMBERS 2 a c", &["MULTI", "SADD s a c", "SPERSIST s MEMBERS 1 a", "EXEC"]),
+            ("SADDEX s KEEPTTL MEMBERS 2 b d", &["SADD s b d"]),
+            ("SADDEX s MNX EX 5 MEMBERS 2 b e", &[]),
+            ("SEXPIRE s 1000 NX MEMBERS 3 a b none", &["SPEXPIREAT s T MEMBERS 1 a"]),
+            ("SPERSIST s MEMBERS 2 a none", &["SPERSIST s MEMBERS 1 a"]),
+            ("SPEXPIREAT s 1000 MEMBERS 2 d none", &["SREM s d"]),
+            ("SADDEX s EXAT 1 MEMBERS 2 c none", &["SREM s c"]),
+            ("SEXPIRE s 0 MEMBERS 2 a b", &["DEL s"]),
             ("ZADD z 1 a 2 b", &["ZADD z 1 a 2 b"]),
             ("ZMPOP 2 none z MAX COUNT 2", &["ZPOPMAX z 2"]),
             ("HSET h f 1 g 2", &["HSET h f 1 g 2"]),
@@ -153,13 +162,20 @@ fn deaths_are_shown_before_what_finds_them() {
         client.call("SET {t}k 1 PX 5");
         client.call("HSET {t}h f 1 g 2");
         client.call("HPEXPIRE {t}h 5 FIELDS 1 f");
+        client.call("SADD {t}s a b c");
+        client.call("SPEXPIRE {t}s 5 MEMBERS 2 a b");
         shown(&mut follower);
         assert!(wait_until(SOON, || client.call("HEXISTS {t}h f") == int(0)));
+        assert!(wait_until(SOON, || client.call("SCARD {t}s") == int(1)));
         assert!(wait_until(SOON, || client.call("PTTL {t}k").number() < 0));
         assert_eq!(shown(&mut follower), ["DEL {t}k"]);
         client.call("SETNX {t}k 2");
         client.call("HSETNX {t}h f 3");
         assert_eq!(shown(&mut follower), ["SETNX {t}k 2", "MULTI", "HDEL {t}h f", "HSETNX {t}h f 3", "EXEC"]);
+        client.call("SADD {t}s a");
+        assert_eq!(shown(&mut follower), ["MULTI", "SREM {t}s a", "SADD {t}s a", "EXEC"]);
+        client.call("SUNIONSTORE {t}u {t}s");
+        assert_eq!(shown(&mut follower), ["MULTI", "SREM {t}s b", "SUNIONSTORE {t}u {t}s", "EXEC"]);
     });
     on_embers(DEBUG, |server| {
         let (mut client, mut follower) = (server.client(), follower(server));

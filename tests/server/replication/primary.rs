@@ -53,6 +53,47 @@ fn redis_server_follows_one_shard() {
     follows(1, &[]);
 }
 
+/// Redis 7.0 knows of no deadlines of members, nor of fields: it is told of these alone, and of their deaths, and of nothing
+/// that it would not understand.
+#[test]
+fn redis_server_is_told_of_members_without_their_deadlines() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    for shards in [1, 3] {
+        let primary = Server::start(Kind::Ember { shards }, PRIMARY);
+        let mut client = primary.client();
+        client.call("SADDEX before EX 1000 MEMBERS 2 a b");
+        client.call("SADD before c");
+        let replica = replica_of(&primary, Kind::Redis, STRICT);
+        wait_for_link(&replica);
+        client.call("SADDEX s PX 20 MEMBERS 2 a 1");
+        client.call("SADDEX s EX 100 MEMBERS 2 c d");
+        client.call("SEXPIRE s 200 MEMBERS 1 c");
+        client.call("SPERSIST s MEMBERS 1 c");
+        client.call("HSETEX h EX 100 FIELDS 2 f 1 g 2");
+        client.call("SADDEX gone PX 20 MEMBERS 1 a");
+        for number in 0..10 {
+            client.call(&format!("COPY s copy{number}"));
+            client.call(&format!("COPY h hash{number}"));
+            client.call(&format!("SMOVE copy{number} moved{number} d"));
+            client.call(&format!("RENAME copy{number} renamed{number}"));
+        }
+        let payload = client.call("DUMP before");
+        let payload = payload.bytes().expect("a payload");
+        assert_eq!(client.command(&[&b"RESTORE"[..], b"restored", b"0", payload]), Value::ok());
+        assert!(wait_until(PATIENCE, || client.call("EXISTS gone") == int(0)));
+        settle(&primary, &replica);
+        let mut reader = replica.client();
+        assert_eq!(reader.call("SCARD s"), int(2));
+        assert_eq!(reader.call("SCARD before"), int(3));
+        assert_eq!(reader.call("SCARD restored"), int(3));
+        assert_eq!(reader.call("SISMEMBER moved3 d"), int(1));
+        assert_eq!(reader.call("HLEN hash4"), int(2));
+        assert_eq!(client.call("STTL moved3 MEMBERS 1 d").items().len(), 1);
+    }
+}
+
 #[test]
 fn redis_server_follows_three_shards() {
     follows(3, &[]);

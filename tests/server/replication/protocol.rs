@@ -253,7 +253,7 @@ fn deadlines_of_fields_are_for_who_knows_them() {
     client.call("HPEXPIRE h 100000 FIELDS 1 a");
     let knowing = |server: &Server| {
         let mut link = Link::to(server);
-        assert_eq!(link.ask("REPLCONF capa psync2 capa field-deadlines"), "+OK");
+        assert_eq!(link.ask("REPLCONF capa psync2 capa field-deadlines capa member-deadlines"), "+OK");
         link
     };
     let mut new = knowing(&server);
@@ -268,7 +268,13 @@ fn deadlines_of_fields_are_for_who_knows_them() {
     client.call("HSETEX h EX 100 FIELDS 1 c 3");
     client.call("HEXPIRE h 100 FIELDS 1 b");
     client.call("HPEXPIRE h 1 FIELDS 1 b");
-    let said = ["HSET h c 3", "HDEL h b"].map(|line| encode(&words(line))).concat();
+    let told = field(&server, "master_repl_offset").parse::<u64>().expect("a number");
+    assert!(wait_until(PATIENCE, || field(&server, "master_repl_offset").parse::<u64>().is_ok_and(|now| now > told)));
+    client.call("SADDEX s EX 100 MEMBERS 2 a b");
+    client.call("SEXPIRE s 100 MEMBERS 1 a");
+    client.call("SPERSIST s MEMBERS 1 a");
+    client.call("SPEXPIRE s 1 MEMBERS 1 b");
+    let said = ["HSET h c 3", "HDEL h b", "SADD s a b", "SREM s b"].map(|line| encode(&words(line))).concat();
     assert_eq!(old.bytes(SELECT.len() + said.len()), [SELECT, &said].concat());
     // What it was told before is not for a server that has come when nobody needed less.
     drop(old);

@@ -88,10 +88,12 @@ fn a_chain_of_both_kinds_ends_equal() {
     }
 }
 
-/// Deadlines of fields, too.
+/// Deadlines of fields and members, too.
 #[test]
 fn ember_follows_ember() {
-    chain(&[Kind::Ember { shards: 3 }, Kind::Ember { shards: 2 }], Extras::Fields);
+    for extras in [Extras::Fields, Extras::Members] {
+        chain(&[Kind::Ember { shards: 3 }, Kind::Ember { shards: 2 }], extras);
+    }
 }
 
 #[test]
