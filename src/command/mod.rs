@@ -27,8 +27,8 @@
 //! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
 //! | `zsets/` | sorted sets |
 //! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
-//! | `deadlines.rs` | EXPIRE, TTL and their kin |
 //! | `elements.rs` | deadlines of fields and members |
+//! | `deadlines.rs` | EXPIRE, TTL and their kin |
 //! | `scanning.rs` | what SCAN and its kin have in common |
 //! | `blocking.rs` | what a row says of a command that waits |
 //! | `hop.rs` | work on other shards, for commands of several keys |

@@ -296,8 +296,8 @@ fn take_out(ctx: &mut Ctx, key: Key, names: &[&[u8]]) -> Result {
     let Some(mut edit) = Edit::open(ctx, key)? else { return Ok(()) };
     let gone: Vec<&[u8]> = names.iter().copied().filter(|name| edit.remove(name)).collect();
     let stays = edit.close();
+    ctx.commit_if(!gone.is_empty(), key, Members::deleted(stays));
     if !gone.is_empty() {
-        ctx.commit(key, Members::deleted(stays));
         propagate_deleted::<Members>(ctx, key, stays, &gone);
     }
     Ok(())

@@ -3,8 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `random.rs` | members chosen at random |
-//! | `edit.rs` | adding, removing and moving members |
 //! | `deadlines.rs` | members that die: SEXPIRE and its kin |
+//! | `edit.rs` | adding, removing and moving members |
 //! | `cardinality.rs` | how many members they have |
 //! | `algebra.rs` | intersections, unions and differences |
 

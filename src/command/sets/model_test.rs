@@ -348,7 +348,6 @@ fn a_set_without_deadlines_is_not_looked_at() {
     world.say("sexpire packed 10 members 1 a");
     world.say("sexpire ints 10 members 1 1");
     assert_eq!(forms(&mut world), [false, false]);
-    assert_eq!(world.say("object encoding ints"), "$9\r\nhashtable\r\n");
     // The cycle has nothing to look at again when the last deadline is cleared.
     world.say("spersist packed members 1 a");
     world.say("srem ints 1");
