@@ -248,10 +248,12 @@ async fn switch_on(server: &Rc<Server>) {
     drop(transaction);
 }
 
+const LOG_IS_OFF: Error = Error::text("ERR the append only file is off");
+
 /// DEBUG LOADAOF: what the log says takes the place of what there is. Others are answered LOADING meanwhile.
 pub async fn load_again(server: &Rc<Server>) -> Result {
     if !server.global.log.is_on() {
-        return Err(Error::text("ERR the append only file is off"));
+        return Err(LOG_IS_OFF);
     }
     saving::begin(server)?;
     let loaded = empty_and_load(server).await;
@@ -270,6 +272,11 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
         return Err(error);
     }
     let transaction = hold_everything(shard).await;
+    if !global.log.is_on() {
+        // Somebody has ended it meanwhile.
+        global.snapshots.loading.store(false, Ordering::Relaxed);
+        return Err(LOG_IS_OFF);
+    }
     if let Err(reason) = end_held(server).await {
         global.snapshots.loading.store(false, Ordering::Relaxed);
         return Err(Error::err(format_args!("The append only file cannot be written: {reason}")));

@@ -70,9 +70,10 @@ impl Shard {
     }
 
     /// The journal is told of all that a hold does at once, when it is done. Subscribers hear of each step as soon as it
-    /// is done, as they do of one command's effects before its reply, unless it may be undone.
+    /// is done, as they do of one command's effects before its reply, unless it may be undone, or the disk has to have it
+    /// before.
     pub(super) fn keep_heard(&self, id: usize, Heard { said, mut notices }: Heard, may_be_undone: bool) {
-        if !may_be_undone && !notices.is_empty() {
+        if !may_be_undone && !notices.is_empty() && !self.durable.is_kept() {
             self.keyspace.borrow_mut().effects.tell_kept(std::mem::take(&mut notices));
         }
         if !said.is_empty() || !notices.is_empty() {

@@ -129,7 +129,10 @@ fn nobody_hears_of_what_the_disk_does_not_have() {
         let Some((server, disk)) = start(shards, &[]) else { return };
         let (mut listener, mut client) = (server.client(), server.client());
         assert_eq!(client.call("CONFIG SET appendfsync always"), Value::ok());
+        assert_eq!(client.call("CONFIG SET notify-keyspace-events E$"), Value::ok());
+        let mut watcher = server.client();
         listener.call("SUBSCRIBE news");
+        watcher.call("SUBSCRIBE __keyevent@0__:set");
         for nth in 0..16 {
             let (a, b, said) = (format!("a{nth}"), format!("b{nth}"), format!("said{nth}"));
             let line = |text: String| words(&text);
@@ -150,10 +153,13 @@ fn nobody_hears_of_what_the_disk_does_not_have() {
             let mut writer = server.client();
             disk.set_delay(-1);
             writer.send_raw(&requests.iter().flat_map(|args| encode(args)).collect::<Vec<u8>>());
-            assert_eq!(listener.read_within(UNHEARD), None, "{shards} shards: {requests:?}");
+            assert_eq!(listener.read_within(UNHEARD), None, "{shards} shards, {nth}");
+            assert_eq!(watcher.read_within(UNHEARD / 5), None, "{shards} shards, {nth}");
             disk.set_delay(0);
             assert_eq!(listener.read().items()[2].text(), said);
             requests.iter().for_each(|_| assert!(!writer.read().is_error()));
+            assert!([&a, &b].contains(&&watcher.read().items()[2].text()));
+            watcher.drain(UNHEARD / 5);
             assert_eq!(client.call(&format!("MGET {a} {b}")), Value::bulks(&[&said, &said]));
         }
     }

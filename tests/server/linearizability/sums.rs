@@ -155,7 +155,7 @@ fn sums_stay(shards: usize, delay_us: u64) {
         read.into_iter().chain(ended).for_each(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     });
     eprintln!(
-        "{shards} shards: {reads} sums and {} payments in {:.1?}, {} begun again",
+        "{shards} shards: {reads} sums and {} payments in {:.1?}, {} under WATCH again",
         bank.paid.load(Relaxed),
         begin.elapsed(),
         bank.retries.load(Relaxed)
