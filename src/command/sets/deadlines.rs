@@ -133,7 +133,7 @@ fn members(request: Request, at: usize, bad_count: &'static str) -> Result<Range
     Ok(members)
 }
 
-fn named<'r>(request: Request<'r>, members: Range<usize>) -> Vec<&'r [u8]> {
+fn named(request: Request<'_>, members: Range<usize>) -> Vec<&[u8]> {
     members.map(|index| request.arg(index)).collect()
 }
 

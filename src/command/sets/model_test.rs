@@ -10,6 +10,9 @@ const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 const STEPS: usize = 1_250;
 const SEEDS: u64 = 16;
 
+/// Whether a condition holds of an old deadline and a new one.
+type Holds = fn(Option<u64>, u64) -> bool;
+
 #[derive(Clone, Default)]
 struct Set {
     members: BTreeMap<String, Option<u64>>,
@@ -108,8 +111,8 @@ impl World {
             }
             7..11 => {
                 let ttl_ms = self.time_ms(40);
-                let (option, holds): (&str, fn(Option<u64>, u64) -> bool) = [
-                    ("", (|_, _| true) as fn(Option<u64>, u64) -> bool),
+                let (option, holds): (&str, Holds) = [
+                    ("", (|_, _| true) as Holds),
                     ("nx", |old, _| old.is_none()),
                     ("xx", |old, _| old.is_some()),
                     ("gt", |old, new| old.is_some_and(|old| new > old)),
