@@ -6,8 +6,10 @@ use crate::server::state::Server;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often somebody looks whether the disk has what it is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long until somebody looks whether the disk has what is waited for, at first and at most. (Under `appendfsync no` nobody
+/// knows when it will.)
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LAST_LOOK: Duration = Duration::from_millis(100);
 
 /// Of one link.
 #[derive(Default)]
@@ -47,8 +49,10 @@ async fn reaches_disk(server: &Rc<Server>) -> bool {
     let log = &server.global.log;
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let pushed: Vec<u64> = (0..server.shard.count).map(|shard| log.pushed(shard)).collect();
+    let mut pause = FIRST_LOOK;
     loop {
-        sleep(LOOK_EVERY).await;
+        sleep(pause).await;
+        pause = (2 * pause).min(LAST_LOOK);
         if !log.is_on() {
             return false;
         }
