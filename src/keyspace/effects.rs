@@ -5,6 +5,7 @@
 //! ([`Effects::close`], then [`Effects::record`]): a command at whose end a key is open has changed it and told nobody.
 
 use super::change::{Cause, Change, Event};
+use super::open::Open;
 use super::said::{KeyName, Said};
 use super::snapshot::Saving;
 use super::tracking::{Invalidated, Tracker, Tracking};
@@ -79,9 +80,8 @@ pub struct Effects {
     pub dirty: u64,
     /// Dead fields and members that commands came upon, since the last CONFIG RESETSTAT.
     pub fields_expired: u64,
-    /// Keys that were changed and of which nothing was recorded yet, by their databases and hashes. (A release keeps none
-    /// where no journal is kept.)
-    open: HashMap<(usize, u64), Box<[u8]>, ahash::RandomState>,
+    /// Keys that were changed and of which nothing was recorded yet. (A release keeps none where no journal is kept.)
+    open: Open,
     /// What the journal is told.
     pub said: Said,
     /// Who is told that what it has read has changed.
@@ -230,13 +230,8 @@ impl Effects {
     #[inline(always)]
     pub(super) fn open<'k>(&mut self, db: usize, hash: u64, key: impl FnOnce() -> &'k [u8]) {
         if self.knows_open() {
-            self.keep_open(db, hash, key());
+            self.open.add(db, hash, key());
         }
-    }
-
-    #[cold]
-    fn keep_open(&mut self, db: usize, hash: u64, key: &[u8]) {
-        self.open.entry((db, hash)).or_insert_with(|| key.into());
     }
 
     #[inline]
@@ -277,13 +272,8 @@ impl Effects {
     #[inline(always)]
     pub fn close(&mut self, db: usize, hash: u64) {
         if self.knows_open() {
-            self.forget_open(db, hash);
+            self.open.remove(db, hash);
         }
-    }
-
-    #[cold]
-    fn forget_open(&mut self, db: usize, hash: u64) {
-        self.open.remove(&(db, hash));
     }
 
     /// A command has failed. Those that fail have changed nothing that anybody can see, though an edit may have begun.
@@ -302,7 +292,7 @@ impl Effects {
     /// Keys that were changed and of which nothing was said, which is a defect.
     #[cold]
     pub fn take_open(&mut self) -> Vec<KeyName> {
-        self.open.drain().map(|((db, _), key)| (db, key)).collect()
+        self.open.take()
     }
 
     /// One more watches a key; returns the number of its last change.

@@ -28,6 +28,7 @@ mod foresight;
 mod leases;
 mod live;
 mod nodes;
+mod open;
 mod policies;
 mod said;
 pub mod snapshot;

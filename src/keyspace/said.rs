@@ -25,14 +25,23 @@ pub struct Said {
 
 /// What the command that runs has done.
 #[derive(Default)]
-pub struct Running {
+struct Running {
+    has_changed: bool,
+    is_rewritten: bool,
+    keys: IndexSet<KeyName, ahash::RandomState>,
+}
+
+/// What a command has done.
+pub struct Ran {
     pub has_changed: bool,
     /// It has said what it is to be called instead.
     pub is_rewritten: bool,
     /// What it has changed, where that matters.
-    pub keys: IndexSet<KeyName, ahash::RandomState>,
+    pub keys: Vec<KeyName>,
 }
 
+/// For so many keys of a command room is kept.
+const KEYS_KEPT: usize = 64;
 /// One command takes away no more dead keys than this.
 const DEAD_TOGETHER: usize = 64;
 
@@ -43,8 +52,15 @@ impl Said {
     }
 
     /// It has run; what it did.
-    pub fn end(&mut self) -> Running {
-        std::mem::take(&mut self.running)
+    pub fn end(&mut self) -> Ran {
+        let Running { has_changed, is_rewritten, keys } = &mut self.running;
+        let ran = Ran {
+            has_changed: std::mem::take(has_changed),
+            is_rewritten: std::mem::take(is_rewritten),
+            keys: keys.drain(..).collect(),
+        };
+        keys.shrink_to(KEYS_KEPT);
+        ran
     }
 
     /// It has changed a key.
