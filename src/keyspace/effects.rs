@@ -5,13 +5,15 @@
 //! ([`Effects::close`], then [`Effects::record`]): a command at whose end a key is open has changed it and told nobody.
 
 use super::change::{Cause, Change, Event};
+use super::nodes::Was;
 use super::open::Open;
 use super::said::{KeyName, Said};
 use super::snapshot::Saving;
 use super::tracking::{Invalidated, Tracker, Tracking};
+use super::views::Views;
 use super::watch::Watched;
 use crate::config::NotifyFlags;
-use crate::table::{Entry, Hasher, Kind, Stored};
+use crate::table::{Entry, Hasher, Kind};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
@@ -87,7 +89,11 @@ pub struct Effects {
     /// Who is told that what it has read has changed.
     tracking: Tracking,
     /// A snapshot that is made, which has to have what changes before it does.
-    pub saving: Option<Box<Saving>>,
+    saving: Option<Box<Saving>>,
+    /// Views that are kept of keys that begin alike.
+    views: Option<Box<Views>>,
+    /// One of the two is there, so that somebody is told before anything changes.
+    is_asked_first: bool,
     /// Whose command runs, if it is one that tracks what it reads.
     pub writer: Option<Tracker>,
 }
@@ -165,9 +171,7 @@ impl Effects {
 
     /// A database was emptied, or has another place.
     pub(super) fn flushed(&mut self) {
-        if let Some(saving) = &mut self.saving {
-            saving.void();
-        }
+        self.void_saving();
         self.tracking.flushed();
         self.sinks.set(Sinks::TRACKED, self.tracking.is_wanted());
     }
@@ -239,26 +243,114 @@ impl Effects {
         cfg!(debug_assertions) || self.is_journaled()
     }
 
-    /// A snapshot that is made has what is about to change, as it is: content and deadline, if it is there.
+    /// A key is about to change, or to come: a snapshot that is made has it as it is, and views take it off.
     #[inline(always)]
     pub(super) fn save_first<'k>(
         &mut self,
         db: usize,
         hash: u64,
         key: impl FnOnce() -> &'k [u8],
-        was: impl FnOnce() -> Option<(Stored<'k>, Option<u64>)>,
+        was: impl FnOnce() -> Option<Was<'k>>,
     ) {
+        if self.is_asked_first {
+            self.before_change(db, hash, key(), was());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Was>) {
+        if let Some(views) = &mut self.views {
+            views.before(db, hash, key, was.as_ref().map(|was| was.bytes), true);
+        }
         if let Some(saving) = &mut self.saving {
-            saving.before_change(db, hash, key(), was());
+            saving.before_change(db, hash, key, was.map(|was| (was.content, was.deadline_ms)));
+        }
+    }
+
+    /// A key that is dying is written down elsewhere: a snapshot has to have it.
+    pub(super) fn save_dying(&mut self, db: usize, hash: u64, entry: Entry, deadline_ms: u64) {
+        if let Some(saving) = &mut self.saving {
+            saving.before_change(db, hash, entry.key(), Some((entry.content(), Some(deadline_ms))));
         }
     }
 
     /// A key is about to be taken out since it is dead.
     #[inline]
-    pub(super) fn dies(&mut self, db: usize, entry: Entry, hasher: &Hasher) {
+    pub(super) fn dies(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
+        if self.is_asked_first {
+            self.before_death(db, entry, hasher, bytes());
+        }
+    }
+
+    #[cold]
+    fn before_death(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: usize) {
+        if let Some(views) = &mut self.views {
+            views.before(db, hasher.hash(entry.key()), entry.key(), Some(bytes), false);
+        }
         if let Some(saving) = &mut self.saving {
             saving.before_death(db, entry, || hasher.hash(entry.key()));
         }
+    }
+
+    /// A key is about to change in a way that is nothing to snapshots: dead elements go, or a policy gives it a deadline.
+    #[inline]
+    pub(super) fn shrinks(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
+        if self.is_asked_first
+            && let Some(views) = &mut self.views
+        {
+            views.before(db, hasher.hash(entry.key()), entry.key(), Some(bytes()), true);
+        }
+    }
+
+    /// Begins a snapshot, or goes on with one that was taken out.
+    pub(super) fn set_saving(&mut self, saving: Box<Saving>) {
+        self.saving = Some(saving);
+        self.is_asked_first = true;
+    }
+
+    pub(super) fn take_saving(&mut self) -> Option<Box<Saving>> {
+        let saving = self.saving.take();
+        self.is_asked_first = self.views.is_some();
+        saving
+    }
+
+    pub(super) fn void_saving(&mut self) {
+        self.saving.iter_mut().for_each(|saving| saving.void());
+    }
+
+    pub(super) fn views(&self) -> Option<&Views> {
+        self.views.as_deref()
+    }
+
+    pub(super) fn views_mut(&mut self) -> Option<&mut Views> {
+        self.views.as_deref_mut()
+    }
+
+    /// The views, of which there are going to be some.
+    pub(super) fn views_to_keep(&mut self) -> &mut Views {
+        self.is_asked_first = true;
+        self.views.get_or_insert_default()
+    }
+
+    /// For as long as nothing changes.
+    pub(super) fn take_views(&mut self) -> Option<Box<Views>> {
+        self.views.take()
+    }
+
+    pub(super) fn put_views_back(&mut self, views: Box<Views>) {
+        self.views = Some(views);
+    }
+
+    pub(super) fn keep_no_views(&mut self) {
+        self.views = None;
+        self.is_asked_first = self.saving.is_some();
+    }
+
+    /// Whether views are kept, which may have changed.
+    #[inline]
+    pub fn has_views(&self) -> bool {
+        self.views.is_some()
     }
 
     /// A collection is about to be taken elsewhere, where nobody can show it to a snapshot.

@@ -179,8 +179,8 @@ impl KeyEdit<'_> {
     #[inline]
     fn open(&mut self) {
         let ((db, hash), entry) = (self.0.name, self.0.db.entry(self.0.slot));
-        let deadline_ms = || self.0.db.deadline_ms(self.0.slot);
-        self.0.effects.save_first(db, hash, || entry.key(), || Some((entry.content(), deadline_ms())));
+        let was = || Some(self.0.nodes.was(entry, self.0.db.deadline_ms(self.0.slot)));
+        self.0.effects.save_first(db, hash, || entry.key(), was);
         self.0.effects.open(db, hash, || entry.key());
         if self.0.clocked == Clocked::Changes {
             entry.set_clock(access_clock(self.0.now));

@@ -34,6 +34,7 @@ mod said;
 pub mod snapshot;
 mod touch;
 mod tracking;
+mod views;
 mod watch;
 
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub use policies::{Tally, Used};
 pub use said::KeyName;
 pub use touch::Touch;
 pub use tracking::{Invalidated, Names, Told, Tracker};
+pub use views::{Aspect, Pass, Shown, ViewNews, ViewOf};
 pub use watch::Watch;
 
 use crate::clock::{Now, store_us};
@@ -299,6 +301,7 @@ impl Keyspace {
         if entry.has_fields() && own_ms.is_none() {
             self.counters.expired_fields += elements::counts(entry, now.ms).0 as u64;
             let died = Event::of_dead_elements(entry.kind());
+            self.effects.dies(db, entry, &self.hasher, || bytes);
             self.effects.record(db, entry.key(), Change::of(died).and(Event::Del).expired());
         } else {
             let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
@@ -387,8 +390,8 @@ impl Keyspace {
     /// Deletes a key; whether it was there and alive.
     pub fn remove(&mut self, db: usize, key: Key, now: Now) -> bool {
         self.live_slot(db, key, now).is_some_and(|slot| {
-            let table = &self.dbs[db];
-            let was = || Some((table.entry(slot).content(), table.deadline_ms(slot)));
+            let (table, nodes) = (&self.dbs[db], &self.nodes);
+            let was = || Some(nodes.was(table.entry(slot), table.deadline_ms(slot)));
             self.effects.save_first(db, key.hash, || key.bytes, was);
             self.effects.open(db, key.hash, || key.bytes);
             self.remove_slot(db, slot);
@@ -446,6 +449,7 @@ impl Keyspace {
         // Their stream goes, too.
         self.deaths.forget(db, self.effects.is_journaled());
         self.effects.flushed();
+        self.effects.views_mut().into_iter().for_each(|views| views.flushed(db));
         if self.dbs[db].len() > 0 {
             self.count_upkeep();
             let full = std::mem::replace(&mut self.dbs[db], Table::new(self.hasher.clone(), elements::any_lives));
@@ -470,6 +474,7 @@ impl Keyspace {
             self.leases.swap(a, b);
             self.deaths.swap(a, b, self.effects.is_journaled());
             self.effects.flushed();
+            self.effects.views_mut().into_iter().for_each(|views| [a, b].into_iter().for_each(|db| views.swapped(db)));
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
         }
     }
@@ -758,6 +763,7 @@ impl Undertaker for Sweeping<'_> {
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
         let (nodes, lag, now, db) = (&mut *self.nodes, &mut *self.lag, self.told.now, self.told.db);
         let effects = &mut *self.told.effects;
+        effects.shrinks(db, entry, self.told.hasher, || nodes.bytes_of_key(entry));
         let (mut names, is_journaled, kind) = (Vec::new(), effects.is_journaled(), entry.kind());
         let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |name, deadline_ms| {
             lag.record(now, deadline_ms);

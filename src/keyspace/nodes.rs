@@ -154,6 +154,11 @@ impl Nodes {
         entry.bytes() + self.bytes_beside(entry)
     }
 
+    /// A key as it is, for who is told before it changes.
+    pub(super) fn was<'e>(&self, entry: Entry<'e>, deadline_ms: Option<u64>) -> Was<'e> {
+        Was { content: entry.content(), deadline_ms, bytes: self.bytes_of_key(entry) }
+    }
+
     /// Those of them that are not in the entry.
     pub fn bytes_beside(&self, entry: Entry) -> usize {
         SLOT_BYTES + self.bytes_of(entry)
@@ -183,6 +188,15 @@ impl Nodes {
         swept.bytes = if is_gone { self.bytes_beside(entry) + before - after } else { before.saturating_sub(after) };
         swept
     }
+}
+
+/// A key before it changes.
+pub(super) struct Was<'k> {
+    pub content: Stored<'k>,
+    /// Store milliseconds.
+    pub deadline_ms: Option<u64>,
+    /// See [`Nodes::bytes_of_key`].
+    pub bytes: usize,
 }
 
 /// A value on its way from one key to another, perhaps on another shard.

@@ -285,12 +285,12 @@ fn is_dead_hash(content: Stored, moment: Now) -> bool {
 impl Keyspace {
     /// What is there now is written down from now on, with [`Keyspace::save_some`], whatever becomes of it.
     pub fn begin_saving(&mut self, moment: Now, keeper: Box<dyn Keeper>) {
-        self.effects.saving = Some(Box::new(Saving::new(&self.dbs, moment, keeper)));
+        self.effects.set_saving(Box::new(Saving::new(&self.dbs, moment, keeper)));
     }
 
     /// Writes down some, as long as `goes_on` says; a little at the least.
     pub fn save_some(&mut self, mut goes_on: impl FnMut() -> bool) -> Saved {
-        let Some(mut saving) = self.effects.saving.take() else { return Saved::All };
+        let Some(mut saving) = self.effects.take_saving() else { return Saved::All };
         let (dbs, hasher) = (&self.dbs, &self.hasher);
         while !saving.is_void {
             let wrote = saving.write_large(dbs, hasher) || saving.write_aside(dbs, hasher) || saving.walk(dbs, hasher);
@@ -298,7 +298,7 @@ impl Keyspace {
                 return Saved::All;
             }
             if !goes_on() {
-                self.effects.saving = Some(saving);
+                self.effects.set_saving(saving);
                 return Saved::Some;
             }
         }
@@ -307,12 +307,12 @@ impl Keyspace {
 
     /// It is not to be completed.
     pub fn give_up_saving(&mut self) {
-        self.effects.saving.iter_mut().for_each(|saving| saving.void());
+        self.effects.void_saving();
     }
 
     /// Nobody wants the rest.
     pub fn stop_saving(&mut self) {
-        if let Some(mut saving) = self.effects.saving.take() {
+        if let Some(mut saving) = self.effects.take_saving() {
             saving.detach();
         }
     }
