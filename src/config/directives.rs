@@ -444,6 +444,15 @@ const OWN: &[Directive] = &[
         field: field!(tracking_table_max_keys),
     },
     Directive {
+        name: "live-interval-ms",
+        group: Group::Events,
+        default: "50",
+        kind: Kind::Integer { min: 1, max: 60000, unit: "ms" },
+        mutable: true,
+        help: "shortest time between two results of a live query",
+        field: field!(live_interval_ms),
+    },
+    Directive {
         name: "notify-keyspace-events",
         group: Group::Events,
         default: "",

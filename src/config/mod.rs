@@ -211,6 +211,7 @@ pub struct Config {
     pub slowlog_log_slower_than_us: i64,
     pub slowlog_max_len: u64,
     pub tracking_table_max_keys: u64,
+    pub live_interval_ms: u64,
     pub latency_tracking: bool,
     /// 0: no event is counted.
     pub latency_monitor_threshold_ms: u64,
@@ -487,6 +488,7 @@ impl Config {
             slowlog_log_slower_than_us: 0,
             slowlog_max_len: 0,
             tracking_table_max_keys: 0,
+            live_interval_ms: 0,
             latency_tracking: false,
             latency_monitor_threshold_ms: 0,
             latency_percentiles: Percentiles::default(),

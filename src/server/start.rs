@@ -11,6 +11,7 @@ use super::run::turn::log_slow;
 use super::state::global::Global;
 use super::state::slowlog::SlowLog;
 use super::state::{Run, Server, Table};
+use super::told::live;
 use super::told::pubsub;
 use super::told::tracking;
 use super::wire::client_eviction;
@@ -20,7 +21,7 @@ use crate::command;
 use crate::command::spec::Row;
 use crate::executor;
 use crate::journal::Record;
-use crate::keyspace::{Invalidated, Notice};
+use crate::keyspace::{Invalidated, Notice, ViewNews};
 use crate::net::{Transport, sleep};
 use crate::resp::Request;
 use crate::shard::{At, Batch, Claim, Front, Later, News, Shard, Ticket};
@@ -67,7 +68,9 @@ pub fn start(server: &Rc<Server>) {
     executor::spawn(client_eviction::keep_below(server.clone()));
     executor::spawn(connection::follow_disk(server.clone()));
     executor::spawn(connection::follow_late(server.clone()));
+    executor::spawn(live::tell_late(server.clone()));
     if server.shard.id == 0 {
+        executor::spawn(live::add_up(server.clone()));
         executor::spawn(look_after_files(server.clone()));
     }
 }
@@ -166,6 +169,12 @@ impl Front for Server {
     fn invalidated(&self, invalidated: Invalidated) {
         if let Some(server) = self.me() {
             tracking::hand_out(&server, invalidated);
+        }
+    }
+
+    fn views(&self, news: ViewNews) {
+        if let Some(server) = self.me() {
+            live::look_after(&server, news);
         }
     }
 

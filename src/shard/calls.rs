@@ -116,9 +116,16 @@ impl Shard {
     }
 
     pub(super) fn answered(&self, call: u64, result: AnyResult) {
-        let waiting = self.unanswered_calls.borrow_mut().remove(&call).expect("a call is answered once");
-        waiting.result.replace(Some(result));
-        waiting.answered.notify();
+        // None where it was given up.
+        if let Some(waiting) = self.unanswered_calls.borrow_mut().remove(&call) {
+            waiting.result.replace(Some(result));
+            waiting.answered.notify();
+        }
+    }
+
+    /// Nobody waits for the answer of a call any more.
+    pub(super) fn give_up_call(&self, call: u64) {
+        self.unanswered_calls.borrow_mut().remove(&call);
     }
 }
 

@@ -10,15 +10,17 @@ use crate::command::{Hop, Job, shard_of};
 use crate::config::Tls;
 use crate::executor;
 use crate::keyspace::Hasher;
-use crate::net::note_woken;
+use crate::net::{note_woken, sleep};
 use crate::resp::{Proto, Request};
-use futures_lite::future::yield_now;
+use futures_lite::future::{or, yield_now};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
 
 /// Keys held on several shards, until this is dropped.
 pub struct Transaction {
@@ -50,6 +52,15 @@ impl Transaction {
         target: usize,
         work: impl FnOnce(&Shard, Now) -> R + Send + 'static,
     ) -> CallResult<R> {
+        self.step_on(target, work).1
+    }
+
+    /// The same; the call's name, and its result.
+    fn step_on<R: Send + 'static>(
+        &self,
+        target: usize,
+        work: impl FnOnce(&Shard, Now) -> R + Send + 'static,
+    ) -> (u64, CallResult<R>) {
         debug_assert!(self.shards.contains(&target));
         let (call, result) = self.shard.expect_result();
         let work = Box::new(move |shard: &Shard, now| Box::new(work(shard, now)) as AnyResult);
@@ -61,7 +72,50 @@ impl Transaction {
         } else {
             self.shard.post(target, Message::Step { origin: self.shard.id, number: self.number, step });
         }
-        result
+        (call, result)
+    }
+
+    /// Runs `work` on each shard that takes part, and lets go of each as soon as it has answered: nobody there waits for the
+    /// others. What is not answered when `patience` is at its end was perhaps not done, and is given up. The results are in the
+    /// order of [`Transaction::shards`].
+    pub async fn look<R: Send + 'static>(
+        mut self,
+        patience: Duration,
+        work: impl FnOnce(&Shard, Now) -> R + Send + Clone + 'static,
+    ) -> Vec<Option<R>> {
+        let targets = self.shards.clone();
+        let mut calls: Vec<_> = targets.iter().map(|target| self.step_on(*target, work.clone())).collect();
+        let mut results: Vec<Option<R>> = targets.iter().map(|_| None).collect();
+        let all = poll_fn(|cx| {
+            for (index, (_, result)) in calls.iter_mut().enumerate() {
+                if results[index].is_none()
+                    && let Poll::Ready(answer) = result.as_mut().poll(cx)
+                {
+                    results[index] = Some(answer);
+                    self.let_go_of(targets[index]);
+                }
+            }
+            if results.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        or(all, sleep(patience)).await;
+        let unanswered = calls.iter().zip(&results).filter(|(_, result)| result.is_none());
+        unanswered.for_each(|((call, _), _)| self.shard.give_up_call(*call));
+        results
+    }
+
+    /// A shard takes part no more.
+    fn let_go_of(&mut self, target: usize) {
+        self.shards.retain(|shard| *shard != target);
+        self.release_on(target);
+    }
+
+    fn release_on(&self, target: usize) {
+        if target == self.shard.id {
+            self.shard.release(target, self.number);
+            self.shard.after_commands();
+        } else {
+            self.shard.post(target, Message::Release { origin: self.shard.id, number: self.number });
+        }
     }
 
     /// Runs something on this transaction's own shard, where it has its keys.
@@ -130,14 +184,7 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        for target in self.shards.iter().copied() {
-            if target == self.shard.id {
-                self.shard.release(target, self.number);
-                self.shard.after_commands();
-            } else {
-                self.shard.post(target, Message::Release { origin: self.shard.id, number: self.number });
-            }
-        }
+        self.shards.iter().for_each(|target| self.release_on(*target));
         let works = self.afterwards.take();
         if !works.is_empty() {
             let shard = self.shard.clone();

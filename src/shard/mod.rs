@@ -70,7 +70,7 @@ use crate::config::{Config, Limits};
 use crate::executor::{self, Queue};
 use crate::expiry::{Cycle, Settings};
 use crate::journal::Record;
-use crate::keyspace::{Hasher, Invalidated, Keyspace, Notice};
+use crate::keyspace::{Hasher, Invalidated, Keyspace, Notice, ViewNews};
 use crate::net::{Notify, Transport, note_woken};
 use crate::observe::Event;
 use crate::resp::Request;
@@ -105,6 +105,8 @@ pub trait Front {
     fn unsettled(&self) -> u64;
     /// What connections remember does not hold any more.
     fn invalidated(&self, invalidated: Invalidated);
+    /// Something is to be done about the views of this shard's keys.
+    fn views(&self, news: ViewNews);
     /// A script whose keys are here, and which a connection of another shard has called, or one of this shard's that had
     /// to wait for them: whether its reply was written. Else it lasts, and has it later ([`Shard::answer_script`]).
     fn script(&self, request: Request, at: At, now: Now, out: &mut Vec<u8>, later: Later) -> bool;
@@ -391,9 +393,22 @@ impl Shard {
             // That is told at the end of the turn, see `tell_invalidated`.
             self.outbox.kick();
         }
-        if !effects.is_empty() || effects.is_journaled() {
-            drop(keyspace);
+        let (has_views, tells) = (effects.has_views(), !effects.is_empty() || effects.is_journaled());
+        drop(keyspace);
+        if has_views {
+            self.look_at_views();
+        }
+        if tells {
             self.hand_out();
+        }
+    }
+
+    /// Tells the front what is to be done about views.
+    #[cold]
+    fn look_at_views(&self) {
+        let news = self.keyspace.borrow_mut().take_view_news();
+        if news != ViewNews::default() {
+            self.front().views(news);
         }
     }
 

@@ -48,6 +48,8 @@ mod http;
 mod introspection;
 #[path = "wire/lifecycle.rs"]
 mod lifecycle;
+#[path = "wire/live.rs"]
+mod live;
 #[path = "wire/many_keys.rs"]
 mod many_keys;
 #[path = "wire/members.rs"]

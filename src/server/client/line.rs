@@ -21,7 +21,7 @@ pub fn line(client: &Client) -> String {
     let omem_bytes = state.unsent().saturating_sub(OUTPUT_BUFFER_BYTES);
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
-         psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
+         psub={psub} ssub={ssub} multi={multi} watch={watch} live={live} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
          multi-mem={multi_bytes} \
          rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
          user={user} redir={redir} resp={resp} lib-name={lib_name} lib-ver={lib_ver} \
@@ -40,6 +40,7 @@ pub fn line(client: &Client) -> String {
         ssub = session.shard_channels.len(),
         multi = session.multi.as_ref().map_or(-1, |multi| multi.commands().len() as i64),
         watch = session.watched.len(),
+        live = session.live.len(),
         multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),
         qbuf_free_bytes = state.input.capacity() - qbuf_bytes,
         rbs_bytes = state.replies.out.capacity(),
@@ -71,7 +72,7 @@ pub fn flags(state: &State) -> String {
         (session.monitors, 'O'),
         (session.replica.is_some(), 'S'),
         (session.is_primary, 'M'),
-        (session.subscriptions() > 0, 'P'),
+        (session.listens(), 'P'),
         (session.multi.is_some(), 'x'),
         (state.flow.waits(), 'b'),
         (session.tracks.is_some(), 't'),

@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `line.rs` | as CLIENT LIST shows it |
 //! | `session.rs` | what its commands know and change |
-//! | `multi.rs`, `watched.rs`, `tracks.rs` | what stands between MULTI and EXEC; keys that are watched; what is tracked |
+//! | `multi.rs`, `watched.rs`, `tracks.rs`, `live.rs` | what stands between MULTI and EXEC; keys that are watched; what is tracked; live queries |
 //! | `replies.rs` | its replies in order |
 //! | `for_disk.rs` | replies that wait for the disk |
 //! | `replica.rs` | what is known of a replica |
 
 pub mod for_disk;
 pub mod line;
+pub mod live;
 pub mod multi;
 pub mod replica;
 pub mod replies;
@@ -36,6 +37,12 @@ pub const HELD_BYTES: usize = 1 << 20;
 const STRANGER_HELD_BYTES: usize = 1024;
 /// Requests that wait before the connection is not read any more.
 const INPUT_BYTES: usize = 64 * 1024;
+
+/// What a name takes that a connection has given, here and where it is looked for.
+pub fn name_bytes(name: &[u8]) -> usize {
+    const ENTRIES_BYTES: usize = 96;
+    ENTRIES_BYTES + 2 * name.len()
+}
 
 /// A connection as the tasks of its shard share it.
 pub struct Client {

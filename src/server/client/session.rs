@@ -1,6 +1,8 @@
 //! What commands know and change of their connection.
 
+use super::live::LiveQueries;
 use super::multi::Multi;
+use super::name_bytes;
 use super::replica::Replica;
 use super::tracks::Tracks;
 use super::watched::WatchedKeys;
@@ -115,6 +117,8 @@ pub struct Session {
     pub tracks: Option<Box<Tracks>>,
     pub tracks_bytes: usize,
     pub tracker: Option<Tracker>,
+    /// It is told the results of these (LIVE).
+    pub live: LiveQueries,
     /// CLIENT CACHING was about the next command.
     pub has_caching: bool,
     /// It is the server that this one follows.
@@ -130,12 +134,6 @@ pub struct Session {
     pub gate: Gate,
     /// A command has ended the connection.
     pub close: Close,
-}
-
-/// What a name takes that a connection has given, here and where it is looked for.
-pub fn name_bytes(name: &[u8]) -> usize {
-    const ENTRIES_BYTES: usize = 96;
-    ENTRIES_BYTES + 2 * name.len()
 }
 
 impl Session {
@@ -168,6 +166,7 @@ impl Session {
             tracks: None,
             tracks_bytes: 0,
             tracker: None,
+            live: LiveQueries::default(),
             has_caching: false,
             is_primary: false,
             replica: None,
@@ -187,10 +186,10 @@ impl Session {
     }
 
     /// What only the connection itself knows is as it was at the start. Its subscriptions, watched keys, MONITOR, DEBUG
-    /// JOURNAL and CLIENT TRACKING are to be ended by the caller, since others know of them.
+    /// JOURNAL, CLIENT TRACKING and live queries are to be ended by the caller, since others know of them.
     pub fn reset(&mut self, default_user: &Arc<User>) {
         debug_assert!(self.subscriptions() == 0 && self.watched.is_empty() && !self.monitors && !self.follows);
-        debug_assert!(self.tracks.is_none() && self.replica.is_none());
+        debug_assert!(self.tracks.is_none() && self.live.is_empty() && self.replica.is_none());
         self.name.clear();
         self.db = 0;
         self.proto = Proto::default();
@@ -229,7 +228,7 @@ impl Session {
     pub fn memory_bytes(&self) -> usize {
         let queued = self.multi.as_ref().map_or(0, |multi| multi.bytes());
         let named = self.name.capacity() + self.lib_name.capacity() + self.lib_ver.capacity();
-        queued + self.watched.bytes() + self.heard_bytes + self.tracks_bytes + named
+        queued + self.watched.bytes() + self.heard_bytes + self.tracks_bytes + self.live.bytes() + named
     }
 
     /// What CLIENT CACHING says of the next command.
@@ -244,9 +243,14 @@ impl Session {
         self.channels.len() + self.patterns.len() + self.shard_channels.len()
     }
 
+    /// Whether messages come to it, or results of live queries.
+    pub fn listens(&self) -> bool {
+        self.subscriptions() > 0 || !self.live.is_empty()
+    }
+
     /// Whether it is sent what it did not ask for just now: messages, or what others do.
     pub fn is_told(&self) -> bool {
-        self.subscriptions() > 0 || self.monitors || self.follows
+        self.listens() || self.monitors || self.follows
     }
 
     /// As the gate asks for it.
@@ -256,7 +260,7 @@ impl Session {
             is_restricted: self.is_restricted,
             local: self.peer.local,
             in_multi: self.multi.is_some(),
-            listens: self.subscriptions() > 0 && self.proto == Proto::Resp2,
+            listens: self.listens() && self.proto == Proto::Resp2,
             monitors: self.monitors,
             is_replica: self.replica.is_some(),
             ..Standing::default()

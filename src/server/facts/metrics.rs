@@ -52,6 +52,8 @@ const NAMED: &[Named] = &[
     gauge("blocked_clients", "redis_blocked_clients", "Connections that wait for a key."),
     gauge("tracking_clients", "redis_tracking_clients", "Connections that track what they read."),
     gauge("pubsub_clients", "redis_pubsub_clients", "Connections with subscriptions."),
+    gauge("live_queries", "emberdb_live_queries", "Live queries of all connections."),
+    gauge("live_views", "emberdb_live_views", "Different views that answer them."),
     gauge("watching_clients", "redis_watching_clients", "Connections that watch keys."),
     gauge("clients_in_timeout_table", "redis_clients_in_timeout_table", "Waits that end by themselves."),
     gauge("total_watched_keys", "redis_total_watched_keys", "Keys that are watched."),

@@ -111,6 +111,8 @@ fn tell_clients(told: &mut Facts, from: &Gathered) {
     told.field("blocked_clients", from.total.blocked);
     told.field("tracking_clients", from.total.trackers);
     told.field("pubsub_clients", from.total.subscribers);
+    told.field("live_queries", from.total.live_queries);
+    told.field("live_views", from.total.live_views);
     told.field("watching_clients", from.total.watchers);
     told.field("clients_in_timeout_table", from.total.blocked_with_timeout);
     told.field("total_watched_keys", from.total.watched_keys);

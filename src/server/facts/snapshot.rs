@@ -33,6 +33,9 @@ pub struct Snapshot {
     /// Connections that track what they read; keys that are remembered for them, for how many, and prefixes.
     pub trackers: usize,
     pub tracked: [usize; 3],
+    /// Live queries, and the views that answer them.
+    pub live_queries: usize,
+    pub live_views: usize,
     /// Deaths that are to be written to the streams of policies.
     pub deaths_waiting: usize,
     /// Buffers of connections; those of replicas.
@@ -155,6 +158,7 @@ impl Snapshot {
         self.garbage_keys = keyspace.garbage_keys();
         self.changes = keyspace.effects.dirty;
         self.tracked = keyspace.effects.tracking_counts();
+        self.live_views = keyspace.views();
         self.watched_keys = keyspace.effects.watched_keys();
         self.deaths_waiting = keyspace.deaths.len();
         let oldest_ms = keyspace.oldest_due_ms(now);
@@ -182,6 +186,7 @@ impl Snapshot {
             self.subscribers += usize::from(state.session.subscriptions() > 0);
             self.blocked += usize::from(state.flow.waits());
             self.trackers += usize::from(state.session.tracks.is_some());
+            self.live_queries += state.session.live.len();
             self.watchers += usize::from(!state.session.watched.is_empty());
         }
         self.blocked_with_timeout = server.waits.with_timeout();
@@ -253,6 +258,8 @@ impl Snapshot {
         let ([keys, items, prefixes], [more_keys, more_items, others]) = (self.tracked, other.tracked);
         // Every shard knows all prefixes.
         self.tracked = [keys + more_keys, items + more_items, prefixes.max(others)];
+        self.live_queries += other.live_queries;
+        self.live_views = self.live_views.max(other.live_views);
         self.client_bytes += other.client_bytes;
         self.replica_bytes += other.replica_bytes;
         self.kept_bytes += other.kept_bytes;

@@ -14,6 +14,7 @@ use crate::server::run::guess;
 use crate::server::run::watch::unwatch;
 use crate::server::state::guesses::Wait;
 use crate::server::state::{Run, SessionCtx};
+use crate::server::told::live;
 use crate::server::told::monitor;
 use crate::server::told::pubsub::publish_counts;
 use crate::server::told::tracking;
@@ -100,7 +101,7 @@ fn ping(ctx: &mut SessionCtx, request: Request) -> Result {
         return Err(Error::WrongArity("ping".to_owned()));
     }
     let message = request.get(1);
-    if ctx.session.subscriptions() > 0 && ctx.session.proto == Proto::Resp2 {
+    if ctx.session.listens() && ctx.session.proto == Proto::Resp2 {
         ctx.reply.array(2);
         ctx.reply.bulk(b"pong");
         ctx.reply.bulk(message.unwrap_or_default());
@@ -131,6 +132,7 @@ fn reset(ctx: &mut SessionCtx, _: Request) -> Result {
     monitor::end(ctx.server, session);
     journal::end(ctx.server, session);
     tracking::end(ctx.server, session);
+    live::end(ctx.server, session);
     unwatch(&ctx.server.shard, session.watched.take());
     session.reset(ctx.server.users.get().default_user());
     if !session.authenticated {

@@ -11,6 +11,7 @@ mod expiry;
 mod functions;
 mod info;
 mod latency;
+mod live;
 mod lolwut;
 mod memory;
 mod migrate;
@@ -59,6 +60,7 @@ pub fn all() -> impl Iterator<Item = &'static Row<Run>> {
         admin::ROWS,
         expiry::ROWS,
         latency::ROWS,
+        live::ROWS,
         memory::ROWS,
         persistence::ROWS,
         replication::ROWS,

@@ -4,7 +4,7 @@ use crate::command::spec::flag::{FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB
 use crate::command::spec::{Channels, Group, Keys, Row, Spec};
 use crate::journal::Command;
 use crate::resp::{Error, Request, Result};
-use crate::server::client::session::name_bytes;
+use crate::server::client::name_bytes;
 use crate::server::state::subscriptions::{To, World};
 use crate::server::state::{Run, Server, SessionCtx, TaskCtx};
 use crate::server::told::pubsub::{count_listeners, publish, publish_counts};

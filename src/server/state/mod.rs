@@ -7,6 +7,7 @@
 //! | `scripting.rs`, `held_up.rs` | scripts that run; who waits beside those that last |
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
+//! | `live.rs` | live queries, and the views that answer them |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `following.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
@@ -27,6 +28,7 @@ pub mod following;
 pub mod global;
 pub mod guesses;
 pub mod held_up;
+pub mod live;
 pub mod logging;
 pub mod monitors;
 pub mod pauses;
@@ -57,6 +59,7 @@ use client_memory::ClientMemory;
 use follower::Followers;
 use global::Global;
 use held_up::HeldUp;
+use live::Live;
 use logging::Logging;
 use monitors::Monitors;
 use scripting::Scripting;
@@ -200,6 +203,7 @@ pub struct Server {
     pub users: UsersOfShard,
     pub monitors: Monitors,
     pub pubsub: RefCell<Subscriptions>,
+    pub live: Live,
     pub following: Followers,
     /// Connections that wait for a key.
     pub waits: Waits,
@@ -241,6 +245,7 @@ impl Server {
             slowlog: RefCell::default(),
             monitors: Monitors::new(shard.count),
             pubsub: RefCell::default(),
+            live: Live::default(),
             following: Followers::default(),
             waits: Waits::default(),
             clients: RefCell::default(),

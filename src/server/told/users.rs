@@ -57,7 +57,7 @@ fn tell(server: &Server, users: &Users, client: &ClientRef) -> bool {
         return true;
     }
     session.set_user(now.clone());
-    let stays = hears_all(session, now) && tracks_all(session, now);
+    let stays = hears_all(session, now) && tracks_all(session, now) && is_shown_all(session, now);
     drop(state);
     if stays {
         end_wait(server, client.id, now);
@@ -76,6 +76,11 @@ fn hears_all(session: &Session, user: &User) -> bool {
 fn tracks_all(session: &Session, user: &User) -> bool {
     let tracks = session.tracks.as_ref().filter(|tracks| tracks.mode == Mode::Broadcast);
     tracks.is_none_or(|tracks| tracks.prefixes.iter().all(|prefix| user.reads_prefix(prefix)))
+}
+
+/// Whether it may read all keys that its live queries are about.
+fn is_shown_all(session: &Session, user: &User) -> bool {
+    session.live.iter().all(|query| user.reads_prefix(&query.question.prefix))
 }
 
 /// A command that waits must not be served what its user may not have any more.

@@ -18,6 +18,7 @@ use crate::server::run::turn::{Progress, Turn};
 use crate::server::run::watch::unwatch;
 use crate::server::state::Server;
 use crate::server::state::conditions::of_the_past;
+use crate::server::told::live;
 use crate::server::told::monitor;
 use crate::server::told::output::{check_output, close_now, condemn, hold_for_settled, settle};
 use crate::server::told::pubsub::publish_counts;
@@ -155,6 +156,7 @@ fn forget(server: &Server, client: &Client) {
         monitor::end(server, session);
         journal::end(server, session);
         tracking::end(server, session);
+        live::end(server, session);
     }
     publish_counts(server);
     server.remove_client(client.id);

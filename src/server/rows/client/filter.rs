@@ -25,7 +25,7 @@ impl Kind {
         match () {
             () if session.is_primary => Kind::Master,
             () if session.replica.is_some() => Kind::Replica,
-            () if session.subscriptions() > 0 => Kind::PubSub,
+            () if session.listens() => Kind::PubSub,
             () => Kind::Normal,
         }
     }
