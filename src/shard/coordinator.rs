@@ -149,6 +149,18 @@ impl Transaction {
         }
     }
 
+    /// Whether it keeps parts of other transactions waiting that change something on several shards.
+    pub async fn keeps_parts_waiting(&self) -> bool {
+        let (origin, number) = (self.shard.id, self.number);
+        for target in self.shards.iter().copied() {
+            let look = move |shard: &Rc<Shard>| shard.keeps_parts_waiting(origin, number);
+            if self.shard.call(target, look).await {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Holds more keys of its own shard, the only one that takes part, if nobody else wants them.
     pub fn widen(&self, locks: &[Lock]) -> bool {
         self.shard.widen(self.number, locks)

@@ -101,6 +101,8 @@ enum Begun {
 
 /// A script that has begun, and holds keys.
 struct Running {
+    // (Nobody finds it any more when it lets go of what it holds.)
+    _registered: Registered,
     call: Call,
     caller: Caller,
     transaction: Rc<Transaction>,
@@ -108,19 +110,55 @@ struct Running {
     asker: Asker,
     at: At,
     known: Rc<Known>,
-    lasting: Arc<LastingScript>,
-    /// When those who wait are told next, store microseconds.
-    tell_us: u64,
+    announced: Announced,
+    /// It may begin again, if what it has done can be undone.
+    may_begin_again: bool,
+    /// When it has run for long, and when somebody looks next who waits for it, store microseconds.
+    busy_us: u64,
+    look_us: u64,
 }
 
-/// How often those are told who have begun to wait since.
-const TELL_EVERY_US: u64 = 50_000;
+/// How often somebody looks who has begun to wait since.
+const LOOK_EVERY_US: u64 = 50_000;
 
 /// Why a script ends that somebody has killed.
 const KILLED: &[u8] = b"Script killed by user with SCRIPT KILL...";
 
-/// The script has asked for keys that it may not touch: it is to begin again with everything held.
-struct Left;
+/// Why a script, which was undone, is to begin again.
+enum Again {
+    /// It has asked for keys that it may not touch: with everything held.
+    Left,
+    /// Parts of transactions waited for its keys: behind them. Others know of it meanwhile, and send no more of these.
+    InTheWay(Announced),
+}
+
+/// A script that others know of as one that lasts.
+struct Announced {
+    global: Arc<Global>,
+    script: Arc<LastingScript>,
+}
+
+impl Announced {
+    fn new(server: &Server, script: Arc<LastingScript>) -> Announced {
+        server.global.lasting_scripts.add(script.clone());
+        Announced { global: server.global.clone(), script }
+    }
+
+    /// It holds something else.
+    fn change(&mut self, script: Arc<LastingScript>) {
+        if self.script.is_busy() {
+            script.set_busy();
+        }
+        self.global.lasting_scripts.add(script.clone());
+        self.global.lasting_scripts.remove(&std::mem::replace(&mut self.script, script));
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        self.global.lasting_scripts.remove(&self.script);
+    }
+}
 
 pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -> Progress {
     let server = turn.server;
@@ -261,9 +299,9 @@ pub async fn in_transaction(
     what.callee.load(server).await?;
     let job = Job::with(server, client, what, request);
     let transaction = transaction.expect("scripts in a transaction hold keys").clone();
-    match job.begin(transaction, true).await {
+    match job.begin(transaction, Held::ByOthers, None).await {
         Ok(result) => result,
-        Err(Left) => unreachable!("it may touch everything"),
+        Err(_) => unreachable!("it may touch everything, and does not begin again"),
     }
 }
 
@@ -374,11 +412,11 @@ impl What {
             job.what.routes.iter().map(|&(hash, _)| Lock { hash, write: at.write }).collect()
         };
         let transaction = Rc::new(moment.hold(&locks, caller.now, caller.can_undo()));
-        let running = Running::new(&job, call, caller, transaction, began_us);
+        let running = Running::new(&job, call, caller, transaction, began_us, None);
         Ok(Begun::Lasts(Box::pin(async move {
             match running.drive(outcome).await {
                 Ok(bytes) => Ok(bytes),
-                Err(Left) => job.hold_and_run(true).await,
+                Err(again) => job.hold_and_run_again(again).await,
             }
         })))
     }
@@ -395,7 +433,22 @@ impl Job {
     }
 
     /// Holds the script's keys, or everything, and runs it.
-    async fn hold_and_run(mut self, mut everything: bool) -> Result<Vec<u8>> {
+    async fn hold_and_run(self, everything: bool) -> Result<Vec<u8>> {
+        self.hold_and_run_to_the_end(everything, None).await
+    }
+
+    async fn hold_and_run_again(self, again: Again) -> Result<Vec<u8>> {
+        match again {
+            Again::Left => self.hold_and_run_to_the_end(true, None).await,
+            Again::InTheWay(announced) => self.hold_and_run_to_the_end(false, Some(announced)).await,
+        }
+    }
+
+    async fn hold_and_run_to_the_end(
+        mut self,
+        mut everything: bool,
+        mut announced: Option<Announced>,
+    ) -> Result<Vec<u8>> {
         self.what.callee.load(&self.server).await?;
         let shard = self.server.shard.clone();
         loop {
@@ -408,9 +461,11 @@ impl Job {
             }
             let transaction =
                 if everything { shard.hold(all).await } else { shard.hold(declared).await.may_be_undone() };
-            match self.begin(Rc::new(transaction), everything).await {
+            let held = if everything { Held::Everything } else { Held::Keys };
+            match self.begin(Rc::new(transaction), held, announced.take()).await {
                 Ok(result) => return result,
-                Err(Left) => everything = true,
+                Err(Again::Left) => everything = true,
+                Err(Again::InTheWay(again)) => announced = Some(again),
             }
         }
     }
@@ -419,8 +474,9 @@ impl Job {
     async fn begin(
         &self,
         transaction: Rc<Transaction>,
-        everything: bool,
-    ) -> std::result::Result<Result<Vec<u8>>, Left> {
+        held: Held,
+        announced: Option<Announced>,
+    ) -> std::result::Result<Result<Vec<u8>>, Again> {
         if let Some(machine) = self.what.callee.machine(&self.server) {
             make_room(&machine, self.what.arguments_bytes).await;
         }
@@ -428,7 +484,7 @@ impl Job {
             Ok(caller) => caller,
             Err(error) => return Ok(Err(error)),
         };
-        if !everything {
+        if held == Held::Keys {
             caller.confine();
         }
         let call = match self.what.call(&self.server, self.request.as_request()) {
@@ -439,16 +495,26 @@ impl Job {
             // Until it is this transaction's turn here.
             transaction.on(self.server.shard.id, |_, _| ()).await;
         }
-        let mut running = Running::new(self, call, caller, transaction, store_us());
+        let mut running = Running::new(self, call, caller, transaction, store_us(), announced);
+        running.may_begin_again = held == Held::Keys;
         let outcome = running.slice();
         let result = running.drive(outcome).await;
         match &result {
-            Err(Left) => self.what.callee.note_strays(),
-            Ok(_) if !everything => self.what.callee.note_stayed(),
-            Ok(_) => {}
+            Err(Again::Left) => self.what.callee.note_strays(),
+            Ok(_) if held == Held::Keys => self.what.callee.note_stayed(),
+            Ok(_) | Err(Again::InTheWay(_)) => {}
         }
         result.map(Ok)
     }
+}
+
+/// What is held for a script that runs from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Keys,
+    Everything,
+    /// It is a part of somebody's transaction, which holds what it needs.
+    ByOthers,
 }
 
 /// What others see of a script that lasts.
@@ -457,16 +523,29 @@ fn lasting(known: &Known, caller: &Caller) -> Arc<LastingScript> {
     Arc::new(LastingScript::new(known.function.is_some(), scope, caller.locks()))
 }
 
-impl Drop for Running {
+/// A script that SCRIPT KILL finds, until this is dropped.
+struct Registered {
+    server: Rc<Server>,
+    known: Rc<Known>,
+}
+
+impl Drop for Registered {
     fn drop(&mut self) {
-        self.caller.server.scripting.remove(&self.known);
-        self.caller.server.global.lasting_scripts.remove(&self.lasting);
-        tidy(&self.caller.server);
+        self.server.scripting.remove(&self.known);
+        tidy(&self.server);
     }
 }
 
 impl Running {
-    fn new(job: &Job, call: Call, caller: Caller, transaction: Rc<Transaction>, began_us: u64) -> Running {
+    /// `announced`: others know of it already, since it begins again.
+    fn new(
+        job: &Job,
+        call: Call,
+        caller: Caller,
+        transaction: Rc<Transaction>,
+        began_us: u64,
+        announced: Option<Announced>,
+    ) -> Running {
         let known = Rc::new(Known {
             began_us,
             function: job.what.callee.function_name().map(Box::from),
@@ -475,10 +554,11 @@ impl Running {
             is_killed: Cell::new(false),
         });
         job.server.scripting.add(known.clone());
-        let lasting = lasting(&known, &caller);
-        job.server.global.lasting_scripts.add(lasting.clone());
+        let registered = Registered { server: job.server.clone(), known: known.clone() };
+        let announced = announced.unwrap_or_else(|| Announced::new(&job.server, lasting(&known, &caller)));
         let threshold_us = job.server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000);
         Running {
+            _registered: registered,
             call,
             caller,
             transaction,
@@ -486,19 +566,29 @@ impl Running {
             asker: job.what.asker,
             at: job.what.at,
             known,
-            lasting,
-            tell_us: began_us.saturating_add(threshold_us),
+            announced,
+            may_begin_again: true,
+            busy_us: began_us.saturating_add(threshold_us),
+            look_us: began_us.saturating_add(threshold_us.min(LOOK_EVERY_US)),
         }
     }
 
-    /// It has run for long: whoever needs what it holds is told so, those too who have begun to wait.
-    async fn tell_others(&mut self) {
-        self.lasting.set_busy();
-        self.transaction.refuse_waiting(self.lasting.text()).await;
+    /// Looks who waits for it; whether it is to begin again behind them. When it has run for long, whoever needs what it holds
+    /// is told so, those too who have begun to wait.
+    async fn look_around(&mut self) -> bool {
+        self.look_us = store_us().saturating_add(LOOK_EVERY_US);
+        if self.may_begin_again && self.caller.can_undo() && self.transaction.keeps_parts_waiting().await {
+            return true;
+        }
+        if store_us() < self.busy_us {
+            return false;
+        }
+        self.announced.script.set_busy();
+        self.transaction.refuse_waiting(self.announced.script.text()).await;
         if !self.known.has_written.get() && self.is_deserted().await {
             self.known.is_killed.set(true);
         }
-        self.tell_us = store_us().saturating_add(TELL_EVERY_US);
+        false
     }
 
     /// Whether nobody waits for its reply any more.
@@ -530,7 +620,7 @@ impl Running {
     }
 
     /// Goes on to the end, or until the script has left what it may touch: then it has changed nothing.
-    async fn drive(mut self, mut outcome: Outcome) -> std::result::Result<Vec<u8>, Left> {
+    async fn drive(mut self, mut outcome: Outcome) -> std::result::Result<Vec<u8>, Again> {
         loop {
             match outcome {
                 Outcome::Done(bytes) => return Ok(bytes),
@@ -538,7 +628,7 @@ impl Running {
                 Outcome::Asks(asked) if self.caller.has_left.take() => {
                     if self.caller.can_undo() {
                         self.put_back().await;
-                        return Err(Left);
+                        return Err(Again::Left);
                     }
                     if !self.widen(&asked) {
                         self.take_everything().await;
@@ -562,13 +652,14 @@ impl Running {
                     if self.caller.has_left.take() {
                         // It was about to change what is too large to be copied.
                         self.put_back().await;
-                        return Err(Left);
+                        return Err(Again::Left);
                     }
                     self.call.answer(task::or_error(result, asked.proto));
                 }
             }
-            if store_us() >= self.tell_us {
-                self.tell_others().await;
+            if store_us() >= self.look_us && self.look_around().await {
+                self.put_back().await;
+                return Err(Again::InTheWay(self.announced));
             }
             // However many scripts there are, others have their turns after each slice.
             let server = self.caller.server.clone();
@@ -593,8 +684,8 @@ impl Running {
     /// held anything when it began.
     async fn take_everything(&mut self) {
         while !self.transaction.take_everything() {
-            if store_us() >= self.tell_us {
-                self.tell_others().await;
+            if store_us() >= self.look_us {
+                self.look_around().await;
             }
             sleep(HELD_FOR).await;
         }
@@ -603,13 +694,7 @@ impl Running {
     }
 
     fn tell_what_is_held(&mut self) {
-        let server = self.caller.server.clone();
-        let lasting = lasting(&self.known, &self.caller);
-        if self.lasting.is_busy() {
-            lasting.set_busy();
-        }
-        server.global.lasting_scripts.add(lasting.clone());
-        server.global.lasting_scripts.remove(&std::mem::replace(&mut self.lasting, lasting));
+        self.announced.change(lasting(&self.known, &self.caller));
     }
 
     /// Runs a command that could not run at once.

@@ -127,6 +127,19 @@ impl Shard {
         self.take_in();
     }
 
+    /// Whether parts of transactions that change something on several shards wait for what a hold has. The other parts may have
+    /// run: then the journal has nothing of what follows them on their shards before these have run, too.
+    pub fn keeps_parts_waiting(&self, origin: usize, number: u64) -> bool {
+        let waiting = &*self.transactions.waiting.borrow();
+        let held = &waiting.pending[waiting.holds[&(origin, number)]].locks;
+        let is_held = |lock: &Lock| held.iter().any(|of| of.hash == lock.hash && (of.write || lock.write));
+        waiting.pending.iter().any(|(_, pending)| {
+            let What::Parts { held, intent } = pending.what else { return false };
+            let writers = waiting.batches[held].batch.transactions[intent].writers;
+            pending.missing > 0 && writers.len() > 1 && writers.contains(self.id) && pending.locks.iter().any(is_held)
+        })
+    }
+
     /// A coordinator lets go of its keys here.
     pub(in crate::shard) fn release(&self, origin: usize, number: u64) {
         self.bring_back();

@@ -19,6 +19,10 @@
 //! - When the first part of a transaction runs, every part has been handed to its shard. A command that is sent after
 //!   somebody saw an effect of the transaction therefore finds it: shards take in what was handed to them before they
 //!   run anything that came after it ([`Shard::begin_turn`]). Then it waits for the keys' turn, if that is not over.
+//! - A part that waits for a key leaves a gap in the journal where the other parts have run: what follows those on their shards is
+//!   on no disk before it has run, too. Whoever holds keys for long, which only scripts do, therefore lets such parts pass:
+//!   the script is undone and begins again behind them ([`Shard::keeps_parts_waiting`]), and others, who know of it by then, send no
+//!   more of them.
 //! - A transaction has one `now`, which is in its number. No clock of a shard has left it behind when it is taken in, and
 //!   the cycle deletes nothing that one that waits may still see.
 //!

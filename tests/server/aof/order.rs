@@ -86,3 +86,37 @@ fn what_took_effect_last_stands_last_in_the_log() {
     assert!(wait_until(Duration::from_secs(20), || !client.call("DBSIZE").is_error()));
     assert_eq!(state(&mut client), before);
 }
+
+/// A script that holds one key keeps a command of several shards waiting that was sent as the script began. The log of the other
+/// shards must not wait for that: else nobody there was ever answered under `always`.
+#[test]
+fn an_endless_script_does_not_hold_up_the_log_of_other_shards() {
+    let flags = ["--appendonly", "yes", "--appendfsync", "always", "--busy-reply-threshold", "100"];
+    let server = Server::start(Kind::Ember { shards: 3 }, &flags);
+    let many = |value: usize| (0..12).map(|key| format!(" key:{key} {value}")).collect::<String>();
+    for round in 0..20 {
+        let (mut writer, mut caller, mut other) = (server.client(), server.client(), server.client());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let requests: Vec<u8> =
+                    (0..200).flat_map(|value| request(&format!("MSET{}", many(round * 200 + value)))).collect();
+                writer.stream().write_all(&requests).expect("it is read");
+            });
+            let script = "redis.call('GET', KEYS[1]) while true do end";
+            caller.stream().write_all(&encode(&["EVAL", script, "1", "key:0"])).expect("it is read");
+        });
+        thread::sleep(Duration::from_millis(20));
+        for number in 0..12 {
+            let reply = other.call(&format!("SET other:{number} {round}"));
+            assert_eq!(reply, Value::ok(), "round {round}");
+        }
+        assert!(wait_until(Duration::from_secs(10), || other.call("SCRIPT KILL") == Value::ok()));
+        assert!(caller.read().text().contains("Script killed"));
+        for _ in 0..200 {
+            let reply = writer.read();
+            assert!(reply == Value::ok() || reply.text().starts_with("BUSY"), "{reply:?}");
+        }
+        let values = other.call(&format!("MGET{}", (0..12).map(|key| format!(" key:{key}")).collect::<String>()));
+        assert!(values.items().windows(2).all(|pair| pair[0] == pair[1]), "{values:?}");
+    }
+}
