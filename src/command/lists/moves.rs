@@ -31,9 +31,13 @@ fn end_name(end: End) -> &'static [u8] {
     if end == End::Front { b"LEFT" } else { b"RIGHT" }
 }
 
-/// RPOPLPUSH says no ends.
+/// RPOPLPUSH and BRPOPLPUSH say no ends.
+fn is_without_ends(request: Request) -> bool {
+    request.len() < 5
+}
+
 fn parse_move(request: Request) -> Result<Move> {
-    if request.len() < 5 {
+    if is_without_ends(request) {
         return Ok(Move { from: End::Back, to: End::Front });
     }
     Ok(Move { from: parse_end(request.arg(3))?, to: parse_end(request.arg(4))? })
@@ -77,7 +81,11 @@ pub(super) fn try_move(ctx: &mut Ctx, request: Request) -> Result {
     if let Some(text) = peek(ctx, source, from)? {
         put(ctx, destination, &text, to)?;
         take(ctx, source, from)?;
-        ctx.propagate(&[b"LMOVE", source.bytes, destination.bytes, end_name(from), end_name(to)]);
+        // As Redis does: RPOPLPUSH and BRPOPLPUSH have a command of their own, which servers before 6.2 know.
+        match is_without_ends(request) {
+            true => ctx.propagate(&[b"RPOPLPUSH", source.bytes, destination.bytes]),
+            false => ctx.propagate(&[b"LMOVE", source.bytes, destination.bytes, end_name(from), end_name(to)]),
+        }
         ctx.reply.bulk(&text);
     }
     Ok(())
