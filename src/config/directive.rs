@@ -36,6 +36,8 @@ pub enum Group {
     Replication,
     Cluster,
     Tls,
+    /// What makes the server slow where a test wants to look at it.
+    Testing,
     /// Other features that are not there.
     Later,
     /// What would change how fast something is done, or how it looks, and no more.
@@ -61,6 +63,7 @@ impl Group {
             Group::Replication => "Replication",
             Group::Cluster => "Cluster",
             Group::Tls => "TLS",
+            Group::Testing => "Testing",
             Group::Later => "Other features",
             Group::Hint => "Hints",
         }
@@ -79,6 +82,11 @@ impl Group {
 }
 
 impl Directive {
+    /// Whether CONFIG GET shows it only to who knows its name.
+    pub fn is_hidden(&self) -> bool {
+        self.group == Group::Testing
+    }
+
     /// Whether what it says changes anything.
     pub fn acts(&self) -> bool {
         !matches!(self.field, Field::Kept)

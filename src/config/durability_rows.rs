@@ -204,4 +204,22 @@ pub(super) const ROWS: &[Directive] = &[
         help: "bring a rewritten log to the disk piece by piece",
         field: field!(aof_rewrite_incremental_fsync),
     },
+    Directive {
+        name: "rdb-key-save-delay",
+        group: Group::Testing,
+        default: "0",
+        kind: Kind::Signed { min: i32::MIN as i64, max: i32::MAX as i64 },
+        mutable: true,
+        help: "pause for so many microseconds behind each key that is written to a snapshot; below 0, for one behind as many keys",
+        field: field!(rdb_key_save_delay_us),
+    },
+    Directive {
+        name: "key-load-delay",
+        group: Group::Testing,
+        default: "0",
+        kind: Kind::Signed { min: i32::MIN as i64, max: i32::MAX as i64 },
+        mutable: true,
+        help: "the same for keys that are loaded from a snapshot",
+        field: field!(key_load_delay_us),
+    },
 ];

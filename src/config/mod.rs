@@ -82,8 +82,9 @@ pub use shutdown::ShutdownFlags;
 pub use summary::summary;
 pub use tls::{AuthClients, Ciphers, Protocols, Tls};
 pub use types::{
-    AuthSlowdown, ChannelsOfUsers, CompatVersion, DebugCommand, FileMode, Fsync, LogLevel, Network, NotifyFlags,
-    OutputLimit, OutputLimits, Percentiles, PinShards, PipelineOrder, ScriptScope, Supervised, UndeclaredKeys,
+    AuthSlowdown, ChannelsOfUsers, CompatVersion, DebugCommand, DisklessLoad, FileMode, Fsync, LogLevel, Network,
+    NotifyFlags, OutputLimit, OutputLimits, Percentiles, PinShards, PipelineOrder, ScriptScope, Supervised,
+    UndeclaredKeys,
 };
 pub use users::{UserLine, UserLines};
 pub use values::{Kind, ValueError, escape, parse_memory, quote};
@@ -176,6 +177,9 @@ pub struct Config {
     pub repl_diskless_sync: bool,
     pub repl_diskless_sync_delay_s: u64,
     pub repl_diskless_sync_max_replicas: u64,
+    pub repl_diskless_load: DisklessLoad,
+    pub rdb_key_save_delay_us: i64,
+    pub key_load_delay_us: i64,
     pub repl_ping_replica_period_s: u64,
     pub min_replicas_to_write: u64,
     pub min_replicas_max_lag_s: u64,
@@ -352,10 +356,14 @@ impl Config {
     /// `CONFIG GET`: the directives whose name `matches`, each once, with the value as Redis prints it. Names are
     /// in lower case, so fold a glob pattern's case before matching.
     pub fn get(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
+        self.get_those(|name, _| matches(name))
+    }
+
+    pub fn get_those(&self, matches: impl Fn(&str, &Directive) -> bool) -> Vec<(&'static str, String)> {
         DIRECTIVES
             .iter()
             .flat_map(|directive| directives::names(directive).map(move |name| (name, directive)))
-            .filter(|(name, _)| matches(name))
+            .filter(|(name, directive)| matches(name, directive))
             .map(|(name, directive)| (name, directive.show(self)))
             .collect()
     }
@@ -523,6 +531,9 @@ impl Config {
             repl_diskless_sync: false,
             repl_diskless_sync_delay_s: 0,
             repl_diskless_sync_max_replicas: 0,
+            repl_diskless_load: DisklessLoad::Disabled,
+            rdb_key_save_delay_us: 0,
+            key_load_delay_us: 0,
             repl_ping_replica_period_s: 0,
             min_replicas_to_write: 0,
             min_replicas_max_lag_s: 0,

@@ -52,9 +52,6 @@ macro_rules! only {
 pub(super) const ROWS: &[Directive] = &[
     only!(Replication "replica-ignore-maxmemory" "yes" Kind::YesNo,
         "a replica evicts nothing by itself: only replica-ignore-maxmemory yes is accepted", "leave eviction to the primary"),
-    only!(Replication "repl-diskless-load" "disabled" Kind::Choice(&["disabled", "on-empty-db", "swapdb"]),
-        "a replica puts the snapshot on its disk first: only repl-diskless-load disabled is accepted",
-        "load a snapshot without writing it to disk"),
 
     kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),
     kept!(Persistence "aof-disable-auto-gc" "no" Kind::YesNo, "keep old files of the log"),
@@ -131,6 +128,9 @@ pub(super) const ROWS: &[Directive] = &[
     fixed(kept!(Hint "io-threads" "1" Kind::Integer { min: 1, max: 128, unit: "" },
         "each shard reads, runs and writes on its own thread: shards says how many there are")),
     fixed(kept!(Hint "io-threads-do-reads" "no" Kind::YesNo, "each shard reads on its own thread")),
+    kept!(Hint "loading-process-events-interval-bytes" "2097152" Kind::Integer { min: 1024, max: I32_MAX, unit: "" },
+        "who asks something while a snapshot is loaded is answered at once"),
+    kept!(Hint "use-exit-on-panic" "no" Kind::YesNo, "nothing is written where the server ends by an error of its own"),
     kept!(Hint "dynamic-hz" "no" Kind::YesNo, "work in the background costs the same however many clients there are"),
     kept!(Hint "activerehashing" "yes" Kind::YesNo, "large hash tables grow a block at a time, with what is written"),
     kept!(Hint "lazyfree-lazy-eviction" "yes" Kind::YesNo, "what is large is freed in slices either way"),

@@ -1,7 +1,7 @@
 //! The rows about replication.
 
 use super::directive::{Directive, Group, field};
-use super::types::{Choice, CompatVersion};
+use super::types::{Choice, CompatVersion, DisklessLoad};
 use super::values::Kind;
 
 const I32_MAX: u64 = i32::MAX as u64;
@@ -160,6 +160,16 @@ pub(super) const ROWS: &[Directive] = &[
         mutable: true,
         help: "replicas after which nobody waits for more; 0 = the delay alone counts",
         field: field!(repl_diskless_sync_max_replicas),
+    },
+    Directive {
+        name: "repl-diskless-load",
+        group: Group::Replication,
+        default: "disabled",
+        kind: Kind::Choice(DisklessLoad::NAMES),
+        mutable: true,
+        help: "a replica loads a snapshot as it comes, and not from its disk: on-empty-db where it has no keys, swapdb beside \
+               its data, which are served meanwhile where they are the same primary's",
+        field: field!(repl_diskless_load),
     },
     Directive {
         name: "repl-ping-replica-period",

@@ -230,6 +230,23 @@ impl Choice for DebugCommand {
     const ALL: &'static [DebugCommand] = &[DebugCommand::No, DebugCommand::Local, DebugCommand::Yes];
 }
 
+/// Where a replica loads a snapshot that its primary sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DisklessLoad {
+    /// It is written to the disk first.
+    #[default]
+    Disabled,
+    /// As it comes, where there are no keys.
+    OnEmptyDb,
+    /// As it comes, beside the data that are there.
+    SwapDb,
+}
+
+impl Choice for DisklessLoad {
+    const NAMES: &'static [&'static str] = &["disabled", "on-empty-db", "swapdb"];
+    const ALL: &'static [DisklessLoad] = &[DisklessLoad::Disabled, DisklessLoad::OnEmptyDb, DisklessLoad::SwapDb];
+}
+
 /// Which keyspace events are published; bits as in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub struct NotifyFlags(u32);
@@ -506,6 +523,7 @@ mod tests {
         check::<Supervised>();
         check::<AuthSlowdown>();
         check::<DebugCommand>();
+        check::<DisklessLoad>();
     }
 
     /// What redis-server 7.0.15 answers to CONFIG GET after CONFIG SET.

@@ -16,6 +16,7 @@
 //! Commands use [`Keyspace::find`] and [`Keyspace::insert`] and what they return; the cycle uses
 //! [`Keyspace::earliest`] and [`Keyspace::sweep_earliest`].
 
+mod arriving;
 mod aside;
 mod by_prefix;
 mod change;
@@ -97,6 +98,8 @@ pub struct Counters {
 
 pub struct Keyspace {
     dbs: Vec<Table>,
+    /// See `arriving.rs`.
+    arriving: Vec<Table>,
     hasher: Hasher,
     /// What access clocks are wanted to mean ...
     clocking: Clocking,
@@ -155,6 +158,7 @@ impl Keyspace {
     pub fn new(databases: usize, hasher: Hasher) -> Keyspace {
         Keyspace {
             dbs: (0..databases).map(|_| Table::new(hasher.clone(), elements::any_lives)).collect(),
+            arriving: Vec::new(),
             rng: fastrand::Rng::with_seed(hasher.hash(b"keyspace")),
             hasher,
             clocking: Clocking::default(),
@@ -426,7 +430,8 @@ impl Keyspace {
 
     /// Bytes of everything, memory of flushed databases that is still to be given back included.
     pub fn bytes(&self) -> usize {
-        self.dbs.iter().map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + self.deaths.bytes()
+        let tables = self.dbs.iter().chain(&self.arriving);
+        tables.map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + self.deaths.bytes()
     }
 
     pub fn shape(&self, db: usize) -> Shape {

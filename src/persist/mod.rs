@@ -16,7 +16,8 @@ pub mod reading;
 mod window;
 pub mod writing;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How far a file has been read.
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub struct Progress {
     pub of_bytes: AtomicU64,
     /// Seconds since 1970.
     pub began_s: AtomicU64,
+    /// As `key-load-delay` says.
+    pub key_delay_us: AtomicI64,
 }
 
 impl Progress {
@@ -33,4 +36,31 @@ impl Progress {
         self.of_bytes.store(of_bytes, Ordering::Relaxed);
         self.began_s.store(now_s, Ordering::Relaxed);
     }
+
+    /// Behind a key that was read.
+    #[inline]
+    fn pause(&self) {
+        if self.key_delay_us.load(Ordering::Relaxed) != 0 {
+            self.pause_now();
+        }
+    }
+
+    #[cold]
+    fn pause_now(&self) {
+        let (began, delay_us) = (Instant::now(), || self.key_delay_us.load(Ordering::Relaxed));
+        while let Some(rest) = pause_of(delay_us(), 1).checked_sub(began.elapsed()).filter(|rest| !rest.is_zero()) {
+            std::thread::sleep(rest.min(PAUSE));
+        }
+    }
+}
+
+/// How long a pause of a test is at the longest until somebody looks whether it is still to be.
+pub const PAUSE: Duration = Duration::from_millis(10);
+
+/// The pause behind so many keys, by `rdb-key-save-delay` and `key-load-delay`.
+pub fn pause_of(delay_us: i64, keys: u64) -> Duration {
+    Duration::from_micros(match u64::try_from(delay_us) {
+        Ok(delay_us) => keys.saturating_mul(delay_us),
+        Err(_) => keys / delay_us.unsigned_abs(),
+    })
 }

@@ -3,9 +3,9 @@
 use super::Progress;
 use super::window::Window;
 use crate::rdb::file::{self, Checksum, Dialect, Item, NoItem};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use thiserror::Error;
 
@@ -17,7 +17,7 @@ pub enum LoadError {
     Signature,
     #[error("Can't handle RDB format version {0}")]
     Version(String),
-    #[error("Short read: the file ends at byte {0}, in the middle")]
+    #[error("Unexpected EOF reading RDB file. Internal error in RDB reading offset {0}: it ends in the middle")]
     Short(u64),
     #[error("RDB CRC error: Wrong RDB checksum expected: ({expected:x}) but got ({found:x})")]
     Checksum { expected: u64, found: u64 },
@@ -95,15 +95,25 @@ pub struct Limits {
     pub shards: usize,
 }
 
-/// Reads a file from its head to its end. Its keys go where `route` says, in batches, until `send` refuses one.
+/// Where a snapshot is read from.
+pub enum Origin {
+    File(PathBuf),
+    /// As it comes.
+    Stream(Box<dyn Read + Send>),
+}
+
+/// Reads a snapshot from its head to its end. Its keys go where `route` says, in batches, until `send` refuses one.
 pub fn read(
-    path: &Path,
+    origin: Origin,
     limits: Limits,
     progress: &Progress,
     route: impl Fn(&[u8]) -> usize,
     mut send: impl FnMut(usize, Batch) -> Result<(), String>,
 ) -> Result<Beside, LoadError> {
-    let mut window = Window::open(path)?;
+    let mut window = match origin {
+        Origin::File(path) => Window::open(&path)?,
+        Origin::Stream(stream) => Window::of_stream(stream),
+    };
     let (version, dialect) = read_head(&mut window)?;
     let mut checksum = Checksum::default();
     checksum.update(&window.rest()[..file::HEAD_BYTES]);
@@ -125,6 +135,7 @@ pub fn read(
                 let target = route(&item.key);
                 let batch = &mut batches[target];
                 batch.add(db, &item);
+                progress.pause();
                 if batch.bytes.len() >= BATCH_BYTES {
                     send(target, std::mem::take(batch)).map_err(LoadError::Refused)?;
                     progress.bytes.store(window.passed(), Ordering::Relaxed);

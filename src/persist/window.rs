@@ -1,14 +1,18 @@
-//! A file that is read from its start to its end, of which a part is in memory.
+//! A file, or a stream, that is read from its start to its end, of which a part is in memory.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// What is read at a time, and at the least.
+/// What is read of a file at a time, and at the least.
 const READ_BYTES: usize = 1 << 20;
+/// The same of a stream: whoever sends may take a while for more.
+const STREAM_BYTES: usize = 64 << 10;
 
 pub struct Window {
-    file: File,
+    source: Box<dyn Read + Send>,
+    /// What is read at a time, and at the least.
+    least: usize,
     bytes: Vec<u8>,
     at: usize,
     /// Bytes of the file before what is left.
@@ -17,7 +21,15 @@ pub struct Window {
 
 impl Window {
     pub fn open(path: &Path) -> io::Result<Window> {
-        Ok(Window { file: File::open(path)?, bytes: Vec::new(), at: 0, passed: 0 })
+        Ok(Window::new(Box::new(File::open(path)?), READ_BYTES))
+    }
+
+    pub fn of_stream(stream: Box<dyn Read + Send>) -> Window {
+        Window::new(stream, STREAM_BYTES)
+    }
+
+    fn new(source: Box<dyn Read + Send>, least: usize) -> Window {
+        Window { source, least, bytes: Vec::new(), at: 0, passed: 0 }
     }
 
     /// What is in memory and was not passed.
@@ -50,11 +62,11 @@ impl Window {
         self.bytes.drain(..self.at);
         self.at = 0;
         let before = self.bytes.len();
-        let wanted = before.max(READ_BYTES);
+        let wanted = before.max(self.least);
         self.bytes.resize(before + wanted, 0);
         let mut end = before;
         while end < self.bytes.len() {
-            match self.file.read(&mut self.bytes[end..]) {
+            match self.source.read(&mut self.bytes[end..]) {
                 Ok(0) => break,
                 Ok(count) => end += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -9,7 +9,7 @@ use crate::net::Bell;
 use crate::net::tls::Outgoing;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, PipeReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -43,8 +43,8 @@ pub struct Goal {
     pub tls: Option<config::Tls>,
     /// Small packets are collected.
     pub delays: bool,
-    /// Where a snapshot is put.
-    pub path: PathBuf,
+    /// Where a snapshot is put; none where it is loaded as it comes.
+    pub path: Option<PathBuf>,
     /// What this server has: under which name, and up to which position.
     pub has: Option<(String, u64)>,
     /// The primary is to become this server's replica at once.
@@ -57,6 +57,7 @@ pub struct Goal {
 pub enum Stage {
     Connect,
     Connecting,
+    Handshake,
     Sync,
     Connected,
 }
@@ -66,6 +67,7 @@ impl Stage {
         match self {
             Stage::Connect => "connect",
             Stage::Connecting => "connecting",
+            Stage::Handshake => "handshake",
             Stage::Sync => "sync",
             Stage::Connected => "connected",
         }
@@ -89,6 +91,10 @@ pub struct Shared {
     /// Bytes that have come.
     pub input_bytes: AtomicU64,
     is_ended: AtomicBool,
+    /// Nothing comes any more.
+    is_lost: AtomicBool,
+    /// The primary has answered PSYNC with an error.
+    was_refused: AtomicBool,
     socket: Mutex<Option<Arc<Outgoing>>>,
     say: Mutex<Option<mpsc::Sender<()>>>,
 }
@@ -105,6 +111,8 @@ impl Shared {
             synced: AtomicU64::new(NOTHING_SYNCED),
             input_bytes: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
+            was_refused: AtomicBool::new(false),
             socket: Mutex::default(),
             say: Mutex::default(),
         }
@@ -113,6 +121,7 @@ impl Shared {
     pub fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Relaxed) {
             of if of == Stage::Connecting as u8 => Stage::Connecting,
+            of if of == Stage::Handshake as u8 => Stage::Handshake,
             of if of == Stage::Sync as u8 => Stage::Sync,
             of if of == Stage::Connected as u8 => Stage::Connected,
             _ => Stage::Connect,
@@ -170,6 +179,23 @@ impl Shared {
         }
     }
 
+    /// Whether nothing comes any more, although that may not have been told yet.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    /// The primary has answered PSYNC with an error, and is not followed this time.
+    pub fn was_refused(&self) -> bool {
+        self.was_refused.load(Ordering::Acquire)
+    }
+
+    /// The addresses of the two ends, the primary's first.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = socket.as_ref()?.socket();
+        Some((socket.peer_addr().ok()?, socket.local_addr().ok()?))
+    }
+
     fn heard(&self, bytes: usize) {
         self.heard_us.store(store_us(), Ordering::Relaxed);
         self.input_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -181,10 +207,11 @@ impl Shared {
 pub enum Event {
     /// The primary takes this server for a replica, and sends a snapshot.
     Accepted,
-    /// There is a snapshot of all data, under this name and up to this position.
+    /// There is a snapshot of all data, under this name and up to this position: in its file, or it comes just now.
     Snapshot {
         id: String,
         position: u64,
+        comes: Option<PipeReader>,
     },
     /// The primary goes on where this server is; it may call the data otherwise.
     GoesOn {
@@ -206,6 +233,7 @@ pub fn begin(goal: Goal, bells: Arc<[Bell]>, shard: usize) -> io::Result<(Arc<Sh
             Ok(()) => return,
             Err(error) => error,
         };
+        of_thread.is_lost.store(true, Ordering::Release);
         if !of_thread.is_ended.load(Ordering::Acquire) {
             teller.tell(Event::Ended(reason.to_string()));
         }
@@ -233,7 +261,7 @@ impl Teller {
 
 fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
     shared.set_stage(Stage::Connecting);
-    let stream = connect(goal)?;
+    let stream = connect(goal).map_err(|error| told_if_late(error, "Timeout connecting to the MASTER..."))?;
     stream.set_nodelay(!goal.delays)?;
     stream.set_read_timeout(Some(goal.timeout))?;
     stream.set_write_timeout(Some(goal.timeout))?;
@@ -247,7 +275,9 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
     }
     let mut reader = BufReader::with_capacity(READ_BYTES, Counted { stream: stream.clone(), shared: shared.clone() });
     let mut talk = Talk { reader: &mut reader, stream: &stream };
-    let answer = handshake(goal, &mut talk)?;
+    shared.set_stage(Stage::Handshake);
+    let answer =
+        handshake(goal, &mut talk).map_err(|error| told_if_late(error, "Timeout connecting to the MASTER..."))?;
     shared.set_stage(Stage::Sync);
     let words: Vec<&str> = answer.split(' ').collect();
     match words[..] {
@@ -258,8 +288,12 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
             if !teller.tell(Event::Accepted) {
                 return Ok(());
             }
-            fetch(goal, shared, &mut reader)?;
-            if !teller.tell(Event::Snapshot { id: id.to_owned(), position }) {
+            let late = "Timeout receiving bulk data from MASTER... If the problem persists try to set the 'repl-timeout' \
+                        parameter to a larger value.";
+            let is_taken = fetch(goal, shared, &mut reader, |comes| {
+                teller.tell(Event::Snapshot { id: id.to_owned(), position, comes })
+            });
+            if !is_taken.map_err(|error| told_if_late(error, late))? {
                 return Ok(());
             }
         }
@@ -271,7 +305,10 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
                 return Ok(());
             }
         }
-        _ => return Err(refused("PSYNC", &answer)),
+        _ => {
+            shared.was_refused.store(true, Ordering::Release);
+            return Err(refused("PSYNC", &answer));
+        }
     }
     follow(shared, &mut reader, Batches::default(), teller)
 }
@@ -285,7 +322,7 @@ fn follow(shared: &Shared, reader: &mut impl Read, mut batches: Batches, teller:
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if is_late(&error) => {
-                return Err(io::Error::other("primary timeout: no data nor PING received"));
+                return Err(io::Error::other("MASTER timeout: no data nor PING received..."));
             }
             Err(error) => return Err(error),
         };
@@ -296,6 +333,11 @@ fn follow(shared: &Shared, reader: &mut impl Read, mut batches: Batches, teller:
             }
         }
     }
+}
+
+/// Where nothing came for too long the link ends for that reason.
+fn told_if_late(error: io::Error, reason: &str) -> io::Error {
+    if is_late(&error) { io::Error::other(reason) } else { error }
 }
 
 fn is_late(error: &io::Error) -> bool {
@@ -409,8 +451,14 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Reads the snapshot into its file.
-fn fetch(goal: &Goal, shared: &Shared, reader: &mut impl io::BufRead) -> io::Result<()> {
+/// Reads the snapshot into its file, or hands it on as it comes; `tell` says so: at the end of the one, at the begin of the
+/// other. Whether somebody takes it.
+fn fetch(
+    goal: &Goal,
+    shared: &Shared,
+    reader: &mut impl io::BufRead,
+    tell: impl FnOnce(Option<PipeReader>) -> bool,
+) -> io::Result<bool> {
     let mut line = payload::line(reader)?;
     while line.is_empty() {
         line = payload::line(reader)?;
@@ -422,9 +470,18 @@ fn fetch(goal: &Goal, shared: &Shared, reader: &mut impl io::BufRead) -> io::Res
     if let payload::Extent::Bytes(bytes) = extent {
         shared.snapshot_bytes.store(bytes, Ordering::Relaxed);
     }
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(&goal.path)?);
-    payload::copy(reader, &extent, &mut file, |read| shared.snapshot_read.store(read, Ordering::Relaxed))?;
-    file.flush()
+    let note = |read| shared.snapshot_read.store(read, Ordering::Relaxed);
+    if let Some(path) = &goal.path {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        payload::copy(reader, &extent, &mut file, note)?;
+        file.flush()?;
+        return Ok(tell(None));
+    }
+    let (comes, mut goes) = io::pipe()?;
+    // Whoever loads sees the end where this one ends, for whatever reason.
+    let is_taken = tell(Some(comes));
+    payload::copy(reader, &extent, &mut goes, note)?;
+    Ok(is_taken)
 }
 
 fn acknowledgement(position: u64, synced: Option<u64>) -> String {

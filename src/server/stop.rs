@@ -53,7 +53,7 @@ fn name(signal: i32) -> &'static str {
 /// is none: a part of the data would take the place of all of it.
 pub async fn save_before(server: &Rc<Server>, flags: ShutdownFlags) -> Result {
     let has_save_points = !server.shard.config().save.is_empty();
-    if server.global.snapshots.is_loading() || !flags.saves(has_save_points) {
+    if server.global.snapshots.is_taking_in() || !flags.saves(has_save_points) {
         return Ok(());
     }
     let saved = saving::save_last(server).await;

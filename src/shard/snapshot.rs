@@ -4,11 +4,12 @@ use super::Shard;
 use crate::clock::store_us;
 use crate::command::dump::{self, Commands, Wall};
 use crate::journal::aside;
-use crate::keyspace::Clocking;
 use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Part, Saved};
+use crate::keyspace::{Clocking, Keyspace};
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::persist::reading::{Batch, LoadedKey};
 use crate::persist::writing::{Offered, Pieces};
+use crate::persist::{PAUSE, pause_of};
 use crate::rdb::{self, Piece, file};
 use crate::value::Portion;
 use std::cell::RefCell;
@@ -53,6 +54,8 @@ pub struct TakeIn {
     pub replace: bool,
     /// What has died is left out.
     pub drop_dead: bool,
+    /// They arrive beside the databases that are there ([`Shard::begin_arriving`]).
+    pub beside: bool,
 }
 
 /// What has become of a shard's part.
@@ -79,6 +82,8 @@ pub(super) struct Written {
     part: Piece,
     /// What has become of it.
     parts: Parts,
+    /// How many keys were written since somebody asked.
+    keys: u64,
 }
 
 /// A value that comes in parts.
@@ -183,6 +188,7 @@ impl Writer {
 impl Keeper for Writer {
     fn key(&mut self, db: usize, kept: Kept) {
         let written = &mut *self.written.borrow_mut();
+        written.keys += 1;
         let is_new_db = written.db.replace(db) != Some(db);
         written.piece.write(|out| {
             if is_new_db {
@@ -225,6 +231,7 @@ impl Keeper for Writer {
     fn part(&mut self, db: usize, frame: &Frame, fill: &mut Fill) -> bool {
         let written = &mut *self.written.borrow_mut();
         let (mut has_more, is_first) = (false, written.parts == Parts::None);
+        written.keys += u64::from(is_first);
         written.part.write(|out| {
             if is_first {
                 self.select(out, db);
@@ -295,11 +302,11 @@ impl Shard {
     pub async fn write_down(self: Rc<Shard>, pieces: Pieces) -> Wrote {
         let Some(written) = self.written.borrow().clone() else { return Wrote::Nothing };
         loop {
-            let began_us = store_us();
+            let (began_us, is_slowed) = (store_us(), self.config().rdb_key_save_delay_us != 0);
             let saved = self
                 .keyspace
                 .borrow_mut()
-                .save_some(|| !written.borrow().is_full() && store_us() - began_us < SAVING_SLICE_US);
+                .save_some(|| !is_slowed && !written.borrow().is_full() && store_us() - began_us < SAVING_SLICE_US);
             if saved == Saved::Void {
                 return Wrote::Nothing;
             }
@@ -312,6 +319,19 @@ impl Shard {
                 return Wrote::All;
             }
             step_back().await;
+            let keys = std::mem::take(&mut written.borrow_mut().keys);
+            self.pause_behind(keys).await;
+        }
+    }
+
+    /// As `rdb-key-save-delay` says, for as long as it does.
+    async fn pause_behind(&self, keys: u64) {
+        let began_us = store_us();
+        loop {
+            let pause = pause_of(self.config().rdb_key_save_delay_us, keys);
+            let elapsed = Duration::from_micros(store_us() - began_us);
+            let Some(rest) = pause.checked_sub(elapsed).filter(|rest| !rest.is_zero()) else { return };
+            sleep(rest.min(PAUSE)).await;
         }
     }
 
@@ -362,6 +382,17 @@ impl Shard {
         shard.end_loading();
     }
 
+    /// What is loaded arrives beside what is there, for as long as it is not all there.
+    pub fn begin_arriving(shard: &std::rc::Rc<Shard>) {
+        shard.keyspace.borrow_mut().begin_arriving();
+    }
+
+    /// What has arrived takes the place of what was there, or is given up.
+    pub fn end_arriving(&self, takes_place: bool) {
+        self.keyspace.borrow_mut().end_arriving(takes_place, self.clock.now());
+        self.after_commands();
+    }
+
     /// Empties all databases, for what is loaded in their place.
     pub fn empty(shard: &std::rc::Rc<Shard>) {
         let (mut keyspace, now) = (shard.keyspace.borrow_mut(), shard.clock.now());
@@ -375,9 +406,23 @@ impl Shard {
         how: TakeIn,
         taken: &mut TakenIn,
     ) -> Result<(), String> {
+        let mut keyspace = self.keyspace.borrow_mut();
+        match how.beside {
+            true => keyspace.with_arriving(|keyspace| self.load_into(keyspace, batch, rest, how, taken)),
+            false => self.load_into(&mut keyspace, batch, rest, how, taken),
+        }
+    }
+
+    fn load_into(
+        &self,
+        keyspace: &mut Keyspace,
+        batch: &Batch,
+        rest: &mut std::slice::Iter<LoadedKey>,
+        how: TakeIn,
+        taken: &mut TakenIn,
+    ) -> Result<(), String> {
         let (began_us, now) = (store_us(), self.clock.refresh());
-        let wall = Wall::at(now, &self.clock);
-        let (keyspace, limits) = (&mut *self.keyspace.borrow_mut(), &*self.limits.borrow());
+        let (wall, limits) = (Wall::at(now, &self.clock), &*self.limits.borrow());
         let counts = keyspace.clocking().counts();
         for loaded in rest.by_ref() {
             let name = batch.key(loaded);

@@ -329,7 +329,6 @@ fn a_file_of_redis_fails_only_where_it_asks_for_what_is_not_there() {
     assert!(!config.without_effect().contains(&"appendfsync"), "as it is by default");
     let own = [
         ("daemonize yes", "in the background is not available yet"),
-        ("repl-diskless-load swapdb", "only repl-diskless-load disabled is accepted"),
         ("rename-command CONFIG \"\"", "renaming and disabling commands is not available yet"),
         ("loadmodule /usr/lib/x.so", "modules are not available"),
     ];

@@ -1,11 +1,11 @@
 //! Data that is still being loaded.
 
 use super::{Admission, Asked, Conditions, Standing, Words};
-use crate::command::spec::flag::LOADING;
+use crate::command::spec::flag::{LOADING, NO_ASYNC_LOADING};
 use crate::resp::Error;
 
 pub fn words(_: Standing, conditions: &Conditions) -> Words {
-    Words::requiring(conditions.loading, LOADING)
+    Words::requiring(conditions.loading, LOADING).and(Words::denying(conditions.arriving, NO_ASYNC_LOADING))
 }
 
 pub fn answer(_: &Asked) -> Admission {

@@ -145,6 +145,8 @@ pub struct Conditions {
     pub short: bool,
     /// A snapshot is loaded.
     pub loading: bool,
+    /// One is loaded, perhaps beside data that are served.
+    pub arriving: bool,
     /// The last snapshot has failed, and writes are to stop then.
     pub unsaved: bool,
     /// The log cannot be written.

@@ -181,7 +181,7 @@ fn tell_persistence(told: &mut Facts, from: &Gathered) {
     let snapshots = &from.server.global.snapshots;
     let number = |of: &AtomicU64| of.load(Ordering::Relaxed);
     told.field("loading", u8::from(snapshots.is_loading()));
-    told.field("async_loading", 0);
+    told.field("async_loading", u8::from(!snapshots.is_loading() && snapshots.is_taking_in()));
     // Nothing is copied when written: there is no fork.
     for name in ["peak", "size", "size_age"] {
         told.field(format!("current_cow_{name}"), 0);
@@ -204,7 +204,7 @@ fn tell_persistence(told: &mut Facts, from: &Gathered) {
     told.field("rdb_last_load_keys_expired", number(&snapshots.loaded_dead));
     told.field("rdb_last_load_keys_loaded", number(&snapshots.loaded_keys));
     tell_log(told, from);
-    if snapshots.is_loading() {
+    if snapshots.is_taking_in() {
         tell_loading(told, &snapshots.progress);
     }
 }

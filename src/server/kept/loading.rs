@@ -7,13 +7,13 @@ use crate::command::shard_of;
 use crate::config::{CompatVersion, Policies, split_words};
 use crate::net::{Bell, next_from_outside};
 use crate::observe::log;
-use crate::persist::reading::{self, Beside, Limits, LoadError};
-use crate::script::{Catalog, Heading, Library};
+use crate::persist::reading::{self, Beside, Limits, LoadError, Origin};
+use crate::script::{self, Catalog, Heading, Library};
 use crate::server::state::Server;
 use crate::server::state::replication::{ID_DIGITS, Ids, KnownAs};
 use crate::shard::Shard;
 use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -43,7 +43,8 @@ pub async fn load_at_start(server: &Rc<Server>) {
         return;
     }
     let began_us = store_us();
-    let how = TakeIn { replace: false, drop_dead: !config.expired_while_down && config.follows.0.is_none() };
+    let how =
+        TakeIn { replace: false, drop_dead: !config.expired_while_down && config.follows.0.is_none(), beside: false };
     let transaction = hold_everything(&server.shard).await;
     match load_held(server, how).await {
         Ok(taken) => {
@@ -116,13 +117,29 @@ pub struct Loaded {
 
 /// Loads a file for somebody who holds everything.
 pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<Loaded, String> {
+    let of_bytes = std::fs::metadata(name).map_err(|error| error.to_string())?.len();
+    let keys = read_keys(server, how, Origin::File(PathBuf::from(name)), of_bytes).await?;
+    keys.take_rest(server, how).await
+}
+
+/// The keys of a snapshot that are there, and what it has beside keys, which is not yet.
+pub struct Keys {
+    taken: TakenIn,
+    beside: Beside,
+    libraries: Vec<script::Loaded>,
+}
+
+/// Reads a snapshot, as long as may be known (0: it is not), and takes in its keys. Nobody else changes those databases.
+pub async fn read_keys(server: &Rc<Server>, how: TakeIn, origin: Origin, of_bytes: u64) -> Result<Keys, String> {
     let (shard, config) = (&server.shard, server.shard.config());
-    let path = name.to_owned();
-    let of_bytes = std::fs::metadata(&path).map_err(|error| error.to_string())?.len();
     server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
+    // (As in Redis, what was written under another limit is read.)
+    let most = match origin {
+        Origin::File(_) => usize::try_from(of_bytes).unwrap_or(usize::MAX),
+        Origin::Stream(_) => usize::MAX,
+    };
     let limits = Limits {
-        // (As in Redis, what was written under another limit is read.)
-        text_bytes: config.limits.string_bytes.max(usize::try_from(of_bytes).unwrap_or(usize::MAX)),
+        text_bytes: config.limits.string_bytes.max(most),
         databases: config.databases,
         checksum: config.rdbchecksum,
         shards: shard.count,
@@ -137,7 +154,7 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
             sent
         };
         let route = |key: &[u8]| shard_of(&hasher, key);
-        let outcome = reading::read(Path::new(&path), limits, &global.snapshots.progress, route, send);
+        let outcome = reading::read(origin, limits, &global.snapshots.progress, route, send);
         // The shards see that there is no more.
         drop(senders);
         // Where nobody waits for it any more there is nobody to be told.
@@ -164,32 +181,41 @@ pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<L
     if let Some(reason) = refused {
         return Err(reason);
     }
-    let beside = match read {
+    let mut beside = match read {
         Some(read) => read.map_err(|error| error.to_string())?,
         None => return Err("the thread that reads it has ended".to_owned()),
     };
-    let end = beside.end;
-    let field = |wanted: &str| {
-        let found = beside.fields.iter().find(|(name, _)| name == wanted.as_bytes());
-        found.and_then(|(_, value)| std::str::from_utf8(value).ok())
-    };
-    let log_position = field(LOG_POSITION).and_then(|value| value.parse().ok());
-    let id = field(STREAM_ID).filter(|id| id.len() == ID_DIGITS).map(str::to_owned);
-    let position = field(STREAM_OFFSET).and_then(|value| value.parse().ok());
-    let db = field(STREAM_DB).and_then(|value| value.parse().ok()).unwrap_or(0);
-    let known_as = id.zip(position).map(|(id, position)| KnownAs { id, position, db });
-    let mut deaths = WaitingDeaths::default();
-    for (_, note) in beside.fields.iter().filter(|(name, _)| name == DEATH.as_bytes()) {
-        deaths.add(server, note.clone());
+    let libraries = load_libraries(server, std::mem::take(&mut beside.libraries)).await?;
+    Ok(Keys { taken: all, beside, libraries })
+}
+
+impl Keys {
+    /// Takes in the rest, for somebody who holds everything.
+    pub async fn take_rest(self, server: &Rc<Server>, how: TakeIn) -> Result<Loaded, String> {
+        let Keys { taken, beside, libraries } = self;
+        let end = beside.end;
+        let field = |wanted: &str| {
+            let found = beside.fields.iter().find(|(name, _)| name == wanted.as_bytes());
+            found.and_then(|(_, value)| std::str::from_utf8(value).ok())
+        };
+        let log_position = field(LOG_POSITION).and_then(|value| value.parse().ok());
+        let id = field(STREAM_ID).filter(|id| id.len() == ID_DIGITS).map(str::to_owned);
+        let position = field(STREAM_OFFSET).and_then(|value| value.parse().ok());
+        let db = field(STREAM_DB).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let known_as = id.zip(position).map(|(id, position)| KnownAs { id, position, db });
+        let mut deaths = WaitingDeaths::default();
+        for (_, note) in beside.fields.iter().filter(|(name, _)| name == DEATH.as_bytes()) {
+            deaths.add(server, note.clone());
+        }
+        take_policies(server, &beside).await;
+        keep_libraries(server, libraries, how).await?;
+        let changes = server.shard.call_all(|shard| shard.end_loading()).await;
+        let snapshots = &server.global.snapshots;
+        snapshots.saved_changes.store(changes.into_iter().sum(), Ordering::Relaxed);
+        snapshots.loaded_keys.store(taken.keys, Ordering::Relaxed);
+        snapshots.loaded_dead.store(taken.dead, Ordering::Relaxed);
+        Ok(Loaded { taken, end, log_position, deaths, known_as })
     }
-    take_policies(server, &beside).await;
-    load_libraries(server, beside.libraries, how.replace).await?;
-    let changes = server.shard.call_all(|shard| shard.end_loading()).await;
-    let snapshots = &server.global.snapshots;
-    snapshots.saved_changes.store(changes.into_iter().sum(), Ordering::Relaxed);
-    snapshots.loaded_keys.store(all.keys, Ordering::Relaxed);
-    snapshots.loaded_dead.store(all.dead, Ordering::Relaxed);
-    Ok(Loaded { taken: all, end, log_position, deaths, known_as })
 }
 
 /// Policies of the file, where the configuration has no other for that prefix.
@@ -208,21 +234,30 @@ async fn take_policies(server: &Rc<Server>, beside: &Beside) {
     }
 }
 
-async fn load_libraries(server: &Rc<Server>, codes: Vec<Vec<u8>>, replace: bool) -> Result<(), String> {
+/// Runs the code of libraries, which nobody can call yet.
+async fn load_libraries(server: &Rc<Server>, codes: Vec<Vec<u8>>) -> Result<Vec<script::Loaded>, String> {
     let memory_bytes = server.shard.config().script_memory_bytes;
-    let mut loaded_all = Vec::new();
+    let mut all = Vec::new();
     for code in codes {
         let loaded = match Heading::parse(&code) {
             Ok(heading) => server.scripting.load_new(&code, heading, memory_bytes).await,
             Err(error) => Err(error),
         };
-        loaded_all.push(loaded.map_err(|error| String::from_utf8_lossy(&error.to_bytes()).into_owned())?);
+        all.push(loaded.map_err(|error| String::from_utf8_lossy(&error.to_bytes()).into_owned())?);
     }
-    let libraries: Vec<Arc<Library>> = loaded_all.iter().map(|loaded| loaded.library.clone()).collect();
-    let with = |catalog: &Catalog| catalog.with(&libraries, replace);
+    Ok(all)
+}
+
+async fn keep_libraries(server: &Rc<Server>, all: Vec<script::Loaded>, how: TakeIn) -> Result<(), String> {
+    let libraries: Vec<Arc<Library>> = all.iter().map(|loaded| loaded.library.clone()).collect();
+    let with = |catalog: &Catalog| match how.beside {
+        // As the keys do, they take the place of those that were there.
+        true => Catalog::default().with(&libraries, false),
+        false => catalog.with(&libraries, how.replace),
+    };
     let changed = server.global.libraries.change(with);
     changed.map_err(|error| String::from_utf8_lossy(&error.to_bytes()).into_owned())?;
-    loaded_all.into_iter().for_each(|loaded| drop(server.scripting.functions.keep(loaded)));
+    all.into_iter().for_each(|loaded| drop(server.scripting.functions.keep(loaded)));
     server.shard.call_all(|shard| Server::of(shard).scripting.functions.refresh()).await;
     Ok(())
 }

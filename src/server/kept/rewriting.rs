@@ -172,7 +172,7 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Rea
         let mut from = 0;
         if entry.role == Role::Base && is_snapshot(&path).map_err(|error| format!("{}: {error}", path.display()))? {
             let transaction = hold_everything(&server.shard).await;
-            let how = TakeIn { replace: false, drop_dead: false };
+            let how = TakeIn { replace: false, drop_dead: false, beside: false };
             set_loaded_offset(Some(files.steps.offset_of(&entry.name)));
             let loaded = load_file(server, how, &path.to_string_lossy()).await;
             set_loaded_offset(None);
@@ -621,7 +621,7 @@ pub async fn end_log(server: &Rc<Server>) -> io::Result<()> {
 
 /// What the log's files say of deadlines is in the time of a wall clock that may have been set since.
 async fn look_at_clock(server: &Rc<Server>) {
-    if server.global.snapshots.is_loading() {
+    if server.global.snapshots.is_taking_in() {
         return;
     }
     let offset_ms = server.shard.clock.wall_offset_ms();
@@ -651,7 +651,7 @@ pub async fn look(server: &Rc<Server>) {
     let appending = &global.appending;
     look_at_clock(server).await;
     let is_busy = appending.is_rewriting.load(Ordering::Relaxed) || global.snapshots.is_saving.load(Ordering::Relaxed);
-    if is_busy || global.snapshots.is_loading() {
+    if is_busy || global.snapshots.is_taking_in() {
         return;
     }
     if global.log.is_on() && !config.appendonly {

@@ -159,7 +159,7 @@ pub fn for_tools(dir: &str) -> PathBuf {
 /// Once a second: is a save point reached, or has everything been deleted?
 pub async fn look(server: &Rc<Server>) {
     let (config, snapshots) = (server.shard.config(), &server.global.snapshots);
-    if snapshots.is_loading() || snapshots.is_saving.load(Ordering::Relaxed) {
+    if snapshots.is_taking_in() || snapshots.is_saving.load(Ordering::Relaxed) {
         return;
     }
     if snapshots.is_scheduled.swap(false, Ordering::Relaxed) {

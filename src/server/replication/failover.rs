@@ -15,10 +15,6 @@ use crate::server::state::replication::Failover;
 use crate::server::state::{Server, TaskCtx};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long the replica may take to become the primary, once it has everything.
-const TAKES_OVER_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is asked for.
 #[derive(Default)]
@@ -59,10 +55,13 @@ pub async fn failover(ctx: TaskCtx) -> Result<Vec<u8>> {
     let (server, request) = (&ctx.server, ctx.request.as_request());
     let replication = &server.global.replication;
     if request.len() == 2 && request.is(1, "abort") {
-        return match replication.failover.abort() {
-            true => Ok(ctx.reply(|reply| reply.ok())),
-            false => Err(Error::text("ERR No failover in progress.")),
-        };
+        if !replication.failover.abort() {
+            return Err(Error::text("ERR No failover in progress."));
+        }
+        while replication.failover.is_under_way() {
+            sleep(FIRST_LOOK).await;
+        }
+        return Ok(ctx.reply(|reply| reply.ok()));
     }
     let asked = Asked::parse(request)?;
     if replication.failover.is_under_way() {
@@ -131,7 +130,13 @@ async fn wait_for_one(server: &Rc<Server>, asked: &Asked) -> std::result::Result
         }
         if is_late() {
             return match &asked.target {
-                Some(target) if asked.is_forced => Ok(target.clone()),
+                Some(target) if asked.is_forced => {
+                    log::notice(format_args!(
+                        "Failover target {}:{} time out exceeded, failing over.",
+                        target.host, target.port
+                    ));
+                    Ok(target.clone())
+                }
                 _ => Err("Replica never caught up before timeout"),
             };
         }
@@ -140,9 +145,11 @@ async fn wait_for_one(server: &Rc<Server>, asked: &Asked) -> std::result::Result
     }
 }
 
-/// Follows the replica, which becomes the primary when it is told so; where it does not, all is as before.
+/// Follows the replica, which becomes the primary when it is told so. Where the replica refuses, all is as before. As long as
+/// it does not answer nobody knows whether it has become the primary, and so this server does not become one again: unless
+/// somebody says so (FAILOVER ABORT).
 async fn follow(server: &Rc<Server>, target: Primary) {
-    let (global, until_us) = (&server.global, store_us() + TAKES_OVER_WITHIN.as_micros() as u64);
+    let global = &server.global;
     log::notice(format_args!("Failover target is {}:{}", target.host, target.port));
     global.replication.failover.set(Failover::HANDS_OVER);
     following::follow(server, target, true).await;
@@ -150,11 +157,16 @@ async fn follow(server: &Rc<Server>, target: Primary) {
         if !target.takes_over {
             return;
         }
-        if store_us() >= until_us || global.replication.failover.is_aborted() {
-            log::warning(format_args!("Failover aborted: the replica has not taken over"));
-            following::stand_alone(server, false).await;
-            return;
-        }
-        sleep(LOOK_AT_REPLICAS).await;
+        let reason = match target.has_refused {
+            true => "Failover target rejected psync request",
+            false if global.replication.failover.is_aborted() => "FAILOVER ABORT was called",
+            false => {
+                sleep(LOOK_AT_REPLICAS).await;
+                continue;
+            }
+        };
+        log::warning(format_args!("Failover aborted: {reason}"));
+        following::stand_alone(server, false).await;
+        return;
     }
 }

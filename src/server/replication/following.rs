@@ -4,18 +4,20 @@
 //! that whoever reads here sees what the primary had at some moment. Nothing dies here by itself, and nothing is evicted:
 //! what is dead is hidden until the primary says that it is gone.
 
+use super::minding;
 use super::synced::Synced;
 use crate::clock::store_us;
-use crate::config::{Config, Follows, Primary};
+use crate::config::{Config, DisklessLoad, Follows, Primary};
 use crate::executor;
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::observe::log;
+use crate::persist::reading::Origin;
 use crate::replicate::Batch;
 use crate::replicate::link::{self, Event, Goal, Shared, Stage};
 use crate::resp::{Proto, Reply};
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::{Client, ClientRef};
-use crate::server::kept::loading::load_file;
+use crate::server::kept::loading::{Keys, read_keys};
 use crate::server::kept::replay::suspend_policies;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving::{self, hold_everything};
@@ -29,7 +31,7 @@ use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
 use futures_lite::future::or;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -80,7 +82,7 @@ async fn become_primary(server: &Rc<Server>) {
     let (global, shard) = (&server.global, &server.shard);
     let _change = change_role(server).await;
     // A snapshot that is being loaded is loaded to its end.
-    while global.snapshots.is_loading() {
+    while global.snapshots.is_taking_in() {
         sleep(LOOK_EVERY).await;
     }
     let hold = wait_until_idle(server).await;
@@ -91,6 +93,8 @@ async fn become_primary(server: &Rc<Server>) {
     shard.call_all(|shard| shard.hand_over_records()).await;
     global.feed.set_relayed(false);
     global.replication.promote(global.feed.position());
+    // Replicas learn the new name when they come again.
+    minding::drop_replicas(server).await;
     shard.call_all(|shard| shard.set_following(false)).await;
     drop(hold);
     suspend_policies(server, false).await;
@@ -131,7 +135,7 @@ async fn run(server: &Rc<Server>, number: u64) {
     }
     let mut tells = true;
     while following.is_current(number) {
-        let reason = match begin_link(server, number) {
+        let reason = match begin_link(server, number).await {
             Ok(Some(link)) => follow_link(server, number, &link).await,
             Ok(None) => return,
             Err(error) => error.to_string(),
@@ -141,7 +145,10 @@ async fn run(server: &Rc<Server>, number: u64) {
             if std::mem::take(&mut target.is_up) {
                 target.down_since_us = Some(store_us());
             }
-            target.link.take().inspect(|link| following.count(link));
+            target.link.take().inspect(|link| {
+                following.count(link);
+                target.has_refused |= target.takes_over && link.was_refused();
+            });
         });
         following.follow_config(&server.shard.config());
         if !following.is_current(number) {
@@ -160,7 +167,7 @@ async fn run(server: &Rc<Server>, number: u64) {
 async fn enter(server: &Rc<Server>, number: u64) -> bool {
     let (global, shard) = (&server.global, &server.shard);
     let _change = change_role(server).await;
-    while global.snapshots.is_loading() {
+    while global.snapshots.is_taking_in() {
         sleep(TRY_EVERY / 100).await;
     }
     let_all_pass(server).await;
@@ -180,13 +187,18 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
     true
 }
 
-fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
+async fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
     let (global, config) = (&server.global, server.shard.config());
     let Some(target) = global.following.target().filter(|target| target.number == number) else { return Ok(None) };
     log::notice(format_args!("Connecting to MASTER {}:{}", target.primary.host, target.primary.port));
     // (What has no stream yet is known to nobody.)
     let position = global.feed.position();
     let has = (global.feed.kept().is_some() || position > 0).then(|| (global.replication.ids().id, position));
+    let way = match config.repl_diskless_load {
+        DisklessLoad::OnEmptyDb if is_empty(server).await => Way::AsItComes,
+        DisklessLoad::Disabled | DisklessLoad::OnEmptyDb => Way::ByFile,
+        DisklessLoad::SwapDb => Way::Beside,
+    };
     let path = fetched(&config, number);
     let goal = Goal {
         host: target.primary.host,
@@ -199,7 +211,7 @@ fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
         timeout: Duration::from_secs(config.repl_timeout_s),
         tls: config.tls.replication.then(|| config.tls.clone()),
         delays: config.repl_disable_tcp_nodelay,
-        path: path.clone(),
+        path: (way == Way::ByFile).then(|| path.clone()),
         has,
         takes_over: target.takes_over,
     };
@@ -209,15 +221,32 @@ fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
         shared.end();
         return Ok(None);
     }
-    Ok(Some(Link { shared, synced: Synced::default(), events, path }))
+    Ok(Some(Link { shared, synced: Synced::default(), events, path, way }))
 }
 
-/// A link, and where what it fetches is put.
+/// A link, and what is done with a snapshot.
 struct Link {
     shared: Arc<Shared>,
     synced: Synced,
     events: Receiver<Event>,
     path: PathBuf,
+    way: Way,
+}
+
+/// How a snapshot is loaded (`repl-diskless-load`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// When all of it is in a file.
+    ByFile,
+    /// As it comes.
+    AsItComes,
+    /// As it comes, beside the data that are there, which stay where that fails.
+    Beside,
+}
+
+async fn is_empty(server: &Server) -> bool {
+    let sizes = server.shard.call_all(|shard| shard.sizes()).await;
+    sizes.iter().flat_map(|sizes| &sizes.databases).all(|(keys, _)| *keys == 0)
 }
 
 fn own_port(config: &Config) -> u16 {
@@ -256,15 +285,18 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
             Event::Accepted => {
                 global.following.note(number, |target| target.takes_over = false);
             }
-            Event::Snapshot { id, position } => {
+            Event::Snapshot { id, position, comes } => {
                 log::notice(format_args!("Full resync from master: {}:{position}", id.escape_debug()));
-                let taken = take_snapshot(server, number, &link.path, (id, position)).await;
+                let origin =
+                    comes.map_or_else(|| Origin::File(link.path.clone()), |pipe| Origin::Stream(Box::new(pipe)));
+                let taken = take_snapshot(server, number, link, origin, (id, position)).await;
                 // It is as large as the data, and of no use any more, however long the link lasts.
                 let _ = std::fs::remove_file(&link.path);
                 if let Err(reason) = taken {
-                    return format!("Failed trying to load the MASTER synchronization DB from disk: {reason}");
+                    let from = if link.way == Way::ByFile { "disk" } else { "socket" };
+                    return format!("Failed trying to load the MASTER synchronization DB from {from}: {reason}");
                 }
-                come_up(server, number, shared);
+                come_up(server, number, client, shared);
                 log::notice(format_args!("MASTER <-> REPLICA sync: Finished with success"));
                 if let Err(error) = begin_log(server).await {
                     log::warning(format_args!("The append only file does not go on: {error}"));
@@ -274,7 +306,8 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
                 if let Err(error) = go_on(server, id).await {
                     return error.to_string();
                 }
-                come_up(server, number, shared);
+                come_up(server, number, client, shared);
+                log::notice(format_args!("Successful partial resynchronization with master."));
                 log::notice(format_args!("MASTER <-> REPLICA sync: Master accepted a Partial Resynchronization."));
             }
             Event::Part(batch) => {
@@ -288,11 +321,16 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
     "it was broken off".to_owned()
 }
 
-/// The link is up, and the primary hears how far this server is.
-fn come_up(server: &Server, number: u64, shared: &Shared) {
+/// The link is up, and the primary hears how far this server is. From here on CLIENT LIST shows the link.
+fn come_up(server: &Server, number: u64, client: &ClientRef, shared: &Shared) {
     shared.set_position(server.global.feed.position());
     shared.set_stage(Stage::Connected);
     shared.acknowledge();
+    if let Some((peer, own)) = shared.ends() {
+        let session = &mut client.state.borrow_mut().session;
+        session.peer.addr = peer.to_string();
+        session.peer.laddr = own.to_string();
+    }
     server.global.following.note(number, |target| {
         target.is_up = true;
         target.down_since_us = None;
@@ -312,58 +350,107 @@ async fn go_on(server: &Rc<Server>, id: Option<String>) -> io::Result<()> {
     }
     if let Some(id) = id.filter(|id| *id != replication.ids().id) {
         replication.set_ids(replication.ids().renamed(feed.position(), id));
-        replication.drop_replicas();
+        minding::drop_replicas(server).await;
     }
     Ok(())
 }
 
-/// What a snapshot has takes the place of all there is. Others are answered LOADING meanwhile.
+/// What a snapshot has takes the place of all there is. Others are answered LOADING meanwhile, unless it arrives beside data that
+/// are the same primary's, if older.
 async fn take_snapshot(
     server: &Rc<Server>,
     number: u64,
-    path: &Path,
+    link: &Link,
+    origin: Origin,
     (id, position): (String, u64),
 ) -> Result<(), String> {
     let (global, shard) = (&server.global, &server.shard);
-    let is_current = || global.following.is_current(number);
+    let (snapshots, is_current) = (&global.snapshots, || global.following.is_current(number));
     while saving::begin(server).is_err() {
         // One that is being written is of no use any more.
         shard.call_all(|shard| shard.give_up_saving()).await;
         sleep(LOOK_EVERY).await;
     }
+    log::notice(format_args!("MASTER <-> REPLICA sync: Loading DB in memory"));
+    let is_beside = link.way == Way::Beside;
+    let of_bytes = link.shared.snapshot_bytes.load(Ordering::Relaxed);
+    let mut content = Content::Coming(origin, of_bytes);
+    let mut loaded = Ok(());
+    if is_beside && global.feed.kept().is_some() && global.replication.ids().id == id {
+        snapshots.arriving.store(true, Ordering::Relaxed);
+        loaded = arrive(server, &mut content).await;
+    }
+    if loaded.is_ok() {
+        stop_serving(server).await;
+        let transaction = hold_everything(shard).await;
+        if is_beside {
+            loaded = arrive(server, &mut content).await;
+        }
+        if loaded.is_ok() {
+            loaded = match is_current() {
+                true => load(server, content, id, position, is_current).await,
+                false => Err("another server is followed".to_owned()),
+            };
+        }
+        drop(transaction);
+    }
+    // Where all is well nothing arrives any more.
+    shard.call_all(|shard| shard.end_arriving(false)).await;
+    snapshots.is_saving.store(false, Ordering::Relaxed);
+    snapshots.arriving.store(false, Ordering::Relaxed);
+    snapshots.loading.store(false, Ordering::Relaxed);
+    loaded
+}
+
+/// From here on others are answered LOADING, and nobody has anything under way.
+async fn stop_serving(server: &Rc<Server>) {
+    let (global, shard) = (&server.global, &server.shard);
     // (A script that lasts is waited for while it can still be ended.)
     loop {
         let_all_pass(server).await;
         global.snapshots.loading.store(true, Ordering::Relaxed);
         shard.let_admitted_arrive().await;
         if !global.lasting_scripts.any() {
-            break;
+            return;
         }
         global.snapshots.loading.store(false, Ordering::Relaxed);
     }
-    let transaction = hold_everything(shard).await;
-    let loaded = match is_current() {
-        true => load(server, path, id, position, is_current).await,
-        false => Err("another server is followed".to_owned()),
-    };
-    drop(transaction);
-    global.snapshots.is_saving.store(false, Ordering::Relaxed);
-    global.snapshots.loading.store(false, Ordering::Relaxed);
-    loaded
 }
 
-/// The same for somebody who holds everything.
+/// What a snapshot has.
+enum Content {
+    /// It comes, and is as long as is known (0: it is not).
+    Coming(Origin, u64),
+    /// It is here, beside the data.
+    Arrived(Keys),
+}
+
+/// Lets a snapshot arrive beside the data, unless it has.
+async fn arrive(server: &Rc<Server>, content: &mut Content) -> Result<(), String> {
+    let Content::Coming(origin, of_bytes) = content else { return Ok(()) };
+    let origin = std::mem::replace(origin, Origin::Stream(Box::new(io::empty())));
+    server.shard.call_all(Shard::begin_arriving).await;
+    *content = Content::Arrived(read_keys(server, BESIDE, origin, *of_bytes).await?);
+    Ok(())
+}
+
+const IN_PLACE: TakeIn = TakeIn { replace: false, drop_dead: false, beside: false };
+const BESIDE: TakeIn = TakeIn { beside: true, ..IN_PLACE };
+
+/// Takes a snapshot's content for the data, for somebody who holds everything.
 async fn load(
     server: &Rc<Server>,
-    path: &Path,
+    content: Content,
     id: String,
     position: u64,
     is_current: impl Fn() -> bool,
 ) -> Result<(), String> {
     let (global, shard) = (&server.global, &server.shard);
     let config = shard.config();
-    // What is there is not given up for a file that is not.
-    std::fs::File::open(path).map_err(|error| error.to_string())?;
+    if let Content::Coming(Origin::File(path), _) = &content {
+        // What is there is not given up for a file that is not.
+        std::fs::File::open(path).map_err(|error| error.to_string())?;
+    }
     if global.log.is_on() {
         let ended = rewriting::end_held(server).await;
         ended.map_err(|error| format!("the append only file cannot be written: {error}"))?;
@@ -371,10 +458,20 @@ async fn load(
     global.log.start().map_err(|error| error.to_string())?;
     // From here on nobody can go on with what there was.
     global.replication.set_ids(Ids::new());
-    global.replication.drop_replicas();
-    rewriting::empty_held(server).await;
-    let how = TakeIn { replace: false, drop_dead: false };
-    let loaded = load_file(server, how, &path.to_string_lossy()).await;
+    minding::drop_replicas(server).await;
+    let loaded = match content {
+        Content::Arrived(keys) => {
+            shard.call_all(|shard| shard.end_arriving(true)).await;
+            keys.take_rest(server, BESIDE).await
+        }
+        Content::Coming(origin, of_bytes) => {
+            rewriting::empty_held(server).await;
+            match read_keys(server, IN_PLACE, origin, of_bytes).await {
+                Ok(keys) => keys.take_rest(server, IN_PLACE).await,
+                Err(reason) => Err(reason),
+            }
+        }
+    };
     let known_as = match loaded {
         Ok(loaded) => loaded.known_as,
         Err(reason) => {

@@ -8,6 +8,7 @@ use crate::server::client::replica::Replica;
 use crate::server::state::Server;
 use crate::server::state::replication::Ids;
 use crate::server::told::output::{close_now, end_slow_replica, is_slow_replica};
+use crate::shard::Shard;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,6 +47,17 @@ pub fn watch(server: &Rc<Server>, client: &ClientRef, replica: &Arc<Replica>) {
             }
         }
     });
+}
+
+/// Replicas are to come again: they have other data, or call theirs otherwise than this server does by now.
+pub async fn drop_replicas(server: &Rc<Server>) {
+    server.global.replication.drop_replicas();
+    let of_shard = |shard: &Rc<Shard>| {
+        let server = Server::of(shard);
+        let is_replica = |client: &ClientRef| client.state.borrow().session.replica.is_some();
+        server.clients().iter().filter(|client| is_replica(client)).for_each(|client| close_now(&server, client));
+    };
+    server.shard.call_all(of_shard).await;
 }
 
 /// Once a second: replicas hear that this server is there, those that are near are counted, and what is kept of the stream is

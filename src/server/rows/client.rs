@@ -328,15 +328,17 @@ async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.verbatim("txt", &text)))
 }
 
-/// Without those that are ended already and whose reading task does not know yet, and without who replays a log.
+/// Without those that are ended already and whose reading task does not know yet, and without who replays a log. The link to
+/// a primary is among them while it is up.
 fn open_clients(server: &Server) -> Vec<ClientRef> {
     let mut clients = server.clients();
+    clients.extend(server.link());
     clients.retain(is_open);
     clients
 }
 
 fn is_open(client: &ClientRef) -> bool {
-    !client.replays() && client.state.borrow().flow.close != Close::Now
+    client.state.borrow().flow.close != Close::Now
 }
 
 async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
@@ -364,7 +366,11 @@ fn kill_on(server: &Server, filter: &Filter, caller: u64) -> i64 {
         if !filter.takes(&client, caller) {
             continue;
         }
-        if client.id == caller {
+        if client.state.borrow().session.is_primary {
+            if !server.global.following.break_link() {
+                continue;
+            }
+        } else if client.id == caller {
             client.state.borrow_mut().session.close = Close::AfterReplies;
         } else {
             close_now(server, &client);
@@ -378,9 +384,8 @@ async fn kill(ctx: TaskCtx) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
     let filter = killed(request, ctx.server.shard.config().databases, &ctx.server.users.get())?;
     let caller = ctx.client.id;
-    let ends_link = filter.is_of_primary() && ctx.server.global.following.break_link();
     let of_shard = move |shard: &Rc<Shard>| kill_on(&Server::of(shard), &filter, caller);
-    let killed = ctx.server.shard.call_all(of_shard).await.iter().sum::<i64>() + i64::from(ends_link);
+    let killed = ctx.server.shard.call_all(of_shard).await.iter().sum::<i64>();
     if is_old_form(request) && killed == 0 {
         return Err(Error::text("ERR No such client"));
     }

@@ -5,7 +5,7 @@ use super::server_spec;
 use crate::acl::Users;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Secrets, Spec, tip};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Directive};
 use crate::keyspace::Counters;
 use crate::net::tls::{self, Tls};
 use crate::observe::{log, machine, memory};
@@ -74,7 +74,11 @@ const fn config_spec(name: &'static str, arity: i32, syntax: &'static str) -> Sp
 
 fn get(ctx: &mut SessionCtx, request: Request) -> Result {
     let config = ctx.server.shard.config();
-    let found = config.get(|name| asked_as(request, name).is_some());
+    let is_asked = |name: &str, directive: &Directive| {
+        asked_as(request, name)
+            .is_some_and(|asked| !directive.is_hidden() || asked.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let found = config.get_those(is_asked);
     ctx.reply.map(found.len());
     for (name, value) in found {
         ctx.reply.bulk(asked_as(request, name).unwrap_or(name.as_bytes()));
@@ -91,6 +95,11 @@ fn asked_as<'a>(request: Request<'a>, name: &'a str) -> Option<&'a [u8]> {
 }
 
 async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
+    let snapshots = &ctx.server.global.snapshots;
+    // What is loaded beside the data is about to take their place, and the log begins with that.
+    if snapshots.is_taking_in() && !snapshots.is_loading() && sets_log(ctx.request.as_request())? {
+        return Err(Error::text("LOADING Failed to set appendonly while the dataset is being loaded"));
+    }
     let local = ctx.client.state.borrow().session.peer.local;
     // Files are read beside the shard. Where somebody else has changed what they are read for, they are read again.
     let mut loaded = None;
@@ -99,12 +108,12 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     }
     ctx.server.shard.call_all(take_over).await;
     minding::take_over(&ctx.server);
+    ctx.server.global.snapshots.follow_config(&ctx.server.shard.config());
     if has_password(ctx.request.as_request()) {
         users::tell_all(&ctx.server, ctx.client.id).await;
     }
     // What else is set must not wait for a log that is about to begin or to end.
-    let is_about_log = parse_pairs(ctx.request.as_request())?.iter().any(|(name, _)| is_about_log(name));
-    if is_about_log
+    if sets_log(ctx.request.as_request())?
         && !ctx.server.global.snapshots.is_loading()
         && let Err(error) = rewriting::take_over(&ctx.server, ctx.in_exec).await
     {
@@ -114,6 +123,10 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         return Err(error);
     }
     Ok(ctx.reply(|reply| reply.ok()))
+}
+
+fn sets_log(request: Request) -> Result<bool> {
+    Ok(parse_pairs(request)?.iter().any(|(name, _)| is_about_log(name)))
 }
 
 /// Whether the log takes a directive over when it is set.

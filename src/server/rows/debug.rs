@@ -8,6 +8,7 @@ use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, PROTECTED, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, shard_of};
 use crate::config::parse_memory;
+use crate::journal::Command;
 use crate::keyspace::{Change, Live, Touch, Value};
 use crate::net;
 use crate::observe::log;
@@ -90,6 +91,8 @@ const HELP: &[&str] = &[
     "    NOSAVE (the file that is there is loaded).",
     "REPLICA <READ-ONLY|STALE> <0|1>",
     "    Refuse writes like a replica; refuse what may be old like one without its primary.",
+    "REPLICATE <command> [<arg> ...]",
+    "    Replicas are told the command, which is not run here.",
     "SDSLEN <key>",
     "    Show the lengths of `key` and of its string, and the memory they have. They are",
     "    in one allocation: what is not the key counts as the value's.",
@@ -160,6 +163,15 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         }
         (b"protocol", 3) => protocol(&ctx, request.arg(2)),
         (b"replica", 4) => replica(&ctx, request).await,
+        (b"replicate", 3..) => {
+            let (shard, feed) = (&ctx.server.shard, &ctx.server.global.feed);
+            if feed.is_streamed() && !feed.is_relayed() {
+                let words = (2..request.len()).map(|index| request.arg(index));
+                shard.record_command(Command::said(Command::new(0, words).bytes));
+                shard.after_commands();
+            }
+            Ok(ctx.reply(|reply| reply.ok()))
+        }
         (b"sdslen", 3) => string_lengths(&ctx, request.arg(2)).await,
         (b"set-active-expire", 3) => Ok(set_active_expire(&ctx, request.arg(2)).await),
         (b"set-transaction-order", 3) => Ok(set_transaction_order(&ctx, request.arg(2)).await),
@@ -192,7 +204,7 @@ async fn reload(server: &Rc<Server>, request: Request<'_>) -> Result {
         server.shard.call_all(Shard::empty).await;
         server.global.libraries.change(|_| Ok(Catalog::default()))?;
     }
-    let how = TakeIn { replace: merges, drop_dead: false };
+    let how = TakeIn { replace: merges, drop_dead: false, beside: false };
     let loaded = loading::load_held(server, how).await;
     drop(transaction);
     match loaded {

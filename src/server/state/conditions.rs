@@ -20,6 +20,7 @@ impl Server {
             full: space == Space::None && !global.following.is_replica(),
             short: space == Space::Soon && !global.following.is_replica(),
             loading: global.snapshots.is_loading(),
+            arriving: global.snapshots.is_taking_in(),
             unsaved: global.snapshots.stops_writes(&config),
             unlogged: global.log.refuses_writes(),
             lacks_replicas: global.replication.stops_writes(&config) && !global.following.is_replica(),

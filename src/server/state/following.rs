@@ -23,6 +23,8 @@ pub struct Target {
     pub down_since_us: Option<u64>,
     /// The primary is to follow this server from now on.
     pub takes_over: bool,
+    /// The primary was asked for that, and has refused.
+    pub has_refused: bool,
 }
 
 #[derive(Default)]
@@ -96,8 +98,15 @@ impl Following {
     pub fn begin(&self, primary: Primary, takes_over: bool, config: &Config) -> u64 {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         let mut target = self.lock();
-        let before =
-            target.replace(Target { primary, number, link: None, is_up: false, down_since_us: None, takes_over });
+        let before = target.replace(Target {
+            primary,
+            number,
+            link: None,
+            is_up: false,
+            down_since_us: None,
+            takes_over,
+            has_refused: false,
+        });
         end_link(before);
         drop(target);
         self.is_replica.store(true, Ordering::Release);
@@ -161,17 +170,20 @@ impl Following {
     pub fn facts(&self) -> Option<LinkFacts> {
         let target = self.target()?;
         let link = target.link.as_ref();
-        let stage = link.map_or(Stage::Connect, |link| link.stage());
+        // (What has come may still have to be done where nothing comes any more.)
+        let is_up = target.is_up && link.is_none_or(|link| !link.is_lost());
+        let stage = link.filter(|link| !link.is_lost()).map_or(Stage::Connect, |link| link.stage());
         let read = |link: &Arc<Shared>| {
             (link.snapshot_bytes.load(Ordering::Relaxed), link.snapshot_read.load(Ordering::Relaxed))
         };
+        let now_us = store_us();
+        let down_since_us = if target.is_up { Some(now_us) } else { target.down_since_us };
         Some(LinkFacts {
-            is_up: target.is_up,
-            stage: if target.is_up { Stage::Connected } else { stage },
-            last_io_s: link.filter(|_| target.is_up).and_then(|link| link.silent_s()).map_or(-1, |s| s as i64),
-            down_since_s: (!target.is_up).then(|| {
-                target.down_since_us.map_or(-1, |since_us| (store_us().saturating_sub(since_us) / 1_000_000) as i64)
-            }),
+            is_up,
+            stage: if is_up { Stage::Connected } else { stage },
+            last_io_s: link.filter(|_| is_up).and_then(|link| link.silent_s()).map_or(-1, |s| s as i64),
+            down_since_s: (!is_up)
+                .then(|| down_since_us.map_or(-1, |since_us| (now_us.saturating_sub(since_us) / 1_000_000) as i64)),
             sync_silent_s: link.and_then(|link| link.silent_s()).map_or(-1, |s| s as i64),
             sync: link.filter(|_| !target.is_up && stage == Stage::Sync).map(read),
             primary: target.primary,

@@ -311,6 +311,17 @@ impl Server {
         clients
     }
 
+    /// The link to the primary, while it is up.
+    pub fn link(&self) -> Option<ClientRef> {
+        let clients = self.clients.borrow();
+        let mut replaying = clients.values().filter(|client| client.replays());
+        let is_link = |client: &&ClientRef| {
+            let session = &client.state.borrow().session;
+            session.is_primary && !session.peer.addr.is_empty()
+        };
+        replaying.find(is_link).cloned()
+    }
+
     pub fn add_client(&self, client: ClientRef) {
         self.clients.borrow_mut().insert(client.id, client);
     }

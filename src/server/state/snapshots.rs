@@ -13,6 +13,8 @@ use std::sync::{Mutex, PoisonError};
 pub struct Snapshots {
     /// One is loaded: whoever wants data is told so.
     pub loading: AtomicBool,
+    /// One is loaded beside the data that are there, which go on being served.
+    pub arriving: AtomicBool,
     pub progress: Progress,
     pub is_saving: AtomicBool,
     /// Seconds since 1970; first the start's.
@@ -42,16 +44,27 @@ pub struct Snapshots {
 impl Snapshots {
     /// At the start: one is to be loaded, if it is there.
     pub fn of(config: &Config) -> Snapshots {
-        Snapshots {
+        let snapshots = Snapshots {
             loading: AtomicBool::new(config.appendonly || Path::new(&config.dbfilename).exists()),
             last_save_s: AtomicU64::new(realtime_us() / 1_000_000),
             lasted_s: AtomicU64::new(u64::MAX),
             ..Snapshots::default()
-        }
+        };
+        snapshots.follow_config(config);
+        snapshots
+    }
+
+    pub fn follow_config(&self, config: &Config) {
+        self.progress.key_delay_us.store(config.key_load_delay_us, Ordering::Relaxed);
     }
 
     pub fn is_loading(&self) -> bool {
         self.loading.load(Ordering::Relaxed)
+    }
+
+    /// Whether one is loaded, served or not.
+    pub fn is_taking_in(&self) -> bool {
+        self.is_loading() || self.arriving.load(Ordering::Relaxed)
     }
 
     /// Whether nothing is to be changed any more, since it would not come to the disk.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use emberdb::persist::Progress;
-use emberdb::persist::reading::{self, Batch, Limits, LoadError};
+use emberdb::persist::reading::{self, Batch, Limits, LoadError, Origin};
 use emberdb::rdb::file;
 
 use super::meter::measured;
@@ -76,7 +76,7 @@ fn read(path: &Path, checksum: bool, keys: &mut Vec<Key>) -> Result<(), LoadErro
         Ok(())
     };
     let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let beside = reading::read(path, limits, &Progress::default(), route, take)?;
+    let beside = reading::read(Origin::File(path.to_owned()), limits, &Progress::default(), route, take)?;
     assert!(beside.end <= length, "it ends inside of the file");
     Ok(())
 }

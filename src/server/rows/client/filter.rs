@@ -11,7 +11,7 @@ use crate::value::number::parse_i64;
 use std::collections::BTreeSet;
 use std::mem::discriminant;
 
-/// The kinds of connections that Redis tells apart. A server that is followed is no connection of a client's, but for its kind.
+/// The kinds of connections that Redis tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -158,11 +158,6 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// It is about the server that this one follows, whose link is no connection of a client's.
-    pub fn is_of_primary(&self) -> bool {
-        self.conditions[..] == [(Condition::Kind(Kind::Master), false)]
-    }
-
     /// Those who come from an address: the caller, too.
     pub(super) fn of_address(address: &[u8]) -> Filter {
         Filter { conditions: vec![(Condition::Addr(address.to_vec()), false)], spares_caller: false }
