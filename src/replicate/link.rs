@@ -179,6 +179,8 @@ impl Shared {
 /// What happens on a link.
 #[derive(Debug)]
 pub enum Event {
+    /// The primary's tokens of leases lie below, those included that it gives later.
+    Tokens(u64),
     /// The primary takes this server for a replica, and sends a snapshot.
     Accepted,
     /// There is a snapshot of all data, under this name and up to this position.
@@ -247,7 +249,12 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
     }
     let mut reader = BufReader::with_capacity(READ_BYTES, Counted { stream: stream.clone(), shared: shared.clone() });
     let mut talk = Talk { reader: &mut reader, stream: &stream };
-    let answer = handshake(goal, &mut talk)?;
+    let (tokens, answer) = handshake(goal, &mut talk)?;
+    if let Some(horizon) = tokens
+        && !teller.tell(Event::Tokens(horizon))
+    {
+        return Ok(());
+    }
     shared.set_stage(Stage::Sync);
     let words: Vec<&str> = answer.split(' ').collect();
     match words[..] {
@@ -375,8 +382,8 @@ fn refused(what: &str, answer: &str) -> io::Error {
     io::Error::other(format!("the primary answers {what} with '{}'", answer.escape_debug()))
 }
 
-/// Up to the answer to PSYNC.
-fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
+/// Up to the answer to PSYNC; and what the primary says of its tokens, if it gives any.
+fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<(Option<u64>, String)> {
     let pong = talk.ask(&["PING"])?;
     // Who has to say a password first says so here, and is as good.
     if !(pong.starts_with('+') || pong.starts_with("-NOAUTH") || pong.starts_with("-NOPERM")) {
@@ -398,6 +405,8 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
     }
     talk.ask(&["REPLCONF", "capa", "eof", "capa", "psync2"])?;
     talk.ask(&["REPLCONF", "capa", "field-deadlines", "capa", "member-deadlines"])?;
+    let tokens = talk.ask(&["REPLCONF", "capa", "lease-tokens"])?;
+    let tokens = tokens.strip_prefix("+OK ").and_then(|horizon| horizon.parse().ok());
     let (id, offset) = match &goal.has {
         Some((id, position)) => (id.as_str(), (position + 1).to_string()),
         None => ("?", "-1".to_owned()),
@@ -406,7 +415,7 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
         true => talk.ask(&["PSYNC", id, &offset, "FAILOVER"])?,
         false => talk.ask(&["PSYNC", id, &offset])?,
     };
-    Ok(answer)
+    Ok((tokens, answer))
 }
 
 /// Reads the snapshot into its file.

@@ -8,6 +8,8 @@
 mod breaks;
 #[path = "replication/encrypted.rs"]
 mod encrypted;
+#[path = "replication/leases.rs"]
+mod leases;
 #[path = "replication/migrate.rs"]
 mod migrate;
 #[path = "replication/primary.rs"]

@@ -46,6 +46,8 @@ mod hop;
 mod http;
 #[path = "wire/introspection.rs"]
 mod introspection;
+#[path = "wire/leases.rs"]
+mod leases;
 #[path = "wire/lifecycle.rs"]
 mod lifecycle;
 #[path = "wire/many_keys.rs"]

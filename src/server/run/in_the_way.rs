@@ -96,7 +96,8 @@ fn wants(server: &Server, command: &Command, request: Request) -> Wants {
         _ => !routes.is_empty(),
     };
     let everything = match run {
-        Run::Data(command::Run::Everywhere(..) | command::Run::Coordinated(_)) => true,
+        Run::Data(command::Run::Everywhere(..)) => true,
+        Run::Data(command::Run::Coordinated(_)) => routes.is_empty(),
         Run::Data(command::Run::Atomic(..)) => keys.name_others(request),
         Run::Script(calls) => callee::find(server, calls, request).is_ok_and(|(callee, _)| callee.strays()),
         _ => false,
