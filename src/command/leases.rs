@@ -15,7 +15,7 @@ use crate::clock::Now;
 use crate::keyspace::{Change, Event, Key, Keyspace, Kind, Stored, Value};
 use crate::persist::tokens::GREATEST;
 use crate::resp::{Error, Request, Result};
-use crate::value::number::parse_u64;
+use crate::value::number::parse_i64;
 
 pub const ROWS: &[Row<Run>] = &[Row::container(
     Spec {
@@ -89,13 +89,17 @@ const NO_LEASE: Error = Error::text("WRONGTYPE The key holds a string that is no
 /// # Errors
 /// Where that is no number.
 pub fn token(request: Request, index: usize) -> Result<u64> {
-    parse_u64(request.arg(index)).ok_or(Error::NotAnInteger)
+    number(request.arg(index)).ok_or(Error::NotAnInteger)
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    parse_i64(bytes).and_then(|number| number.try_into().ok())
 }
 
 /// What stands under the key of a lease: its token, and its owner.
 fn parse(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let space = bytes.iter().position(|byte| *byte == b' ')?;
-    let token = parse_u64(&bytes[..space]).filter(|token| *token <= GREATEST)?;
+    let token = number(&bytes[..space]).filter(|token| *token <= GREATEST)?;
     Some((token, &bytes[space + 1..]))
 }
 
@@ -152,7 +156,6 @@ async fn take(across: Across) -> Result<Vec<u8>> {
 /// Where the key is something else.
 fn is_free(ctx: &mut Ctx, key: &[u8]) -> Result<bool> {
     let key = ctx.other_key(key);
-    ctx.check_deadline(key.bytes, true)?;
     match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         None => Ok(true),
         Some(live) if live.kind() != Kind::String => Err(Error::WrongType),
@@ -177,7 +180,6 @@ fn store(ctx: &mut Ctx, key: &[u8], token: u64, owner: &[u8], ttl_ms: u64) -> Re
 fn renew(ctx: &mut Ctx, request: Request) -> Result {
     let (token, ttl_ms) = (token(request, 3)?, request.duration(4)?);
     let key = ctx.key(request.arg(2));
-    ctx.check_deadline(key.bytes, true)?;
     let deadline_ms = ctx.present().ms.saturating_add(ttl_ms);
     match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         Some(live) if parse_stored(&live.content()).is_some_and(|(of, _)| of == token) => {

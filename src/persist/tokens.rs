@@ -14,7 +14,8 @@
 //!   this is for one that was told nothing, since its primary is a redis-server, or was never reached after a restart.
 //!
 //! While a server runs its clock does not matter, and where the clock was turned back the first two rules hold. Tokens are
-//! below 2^53, so that they are whole numbers in JavaScript and Lua, too; the clock alone reaches that in the year 2303.
+//! below 2^53, so that they are whole numbers in JavaScript and Lua, too; the clock alone reaches that in the year 2303, and
+//! failovers, each of which may leave [`RUN`] numbers out, after a hundred thousand of them.
 //!
 //! The number is the server's, not the key's: a key that was renamed or copied brings no token that a later one of its new
 //! name could lie below.
@@ -24,7 +25,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The file in the working folder.
 pub const FILE: &str = "lease-tokens";
@@ -91,20 +92,13 @@ impl Tokens {
 
     /// All that this server has given, or knows of, lie at or below it; 0 where it knows of none.
     pub fn greatest(&self) -> u64 {
-        self.reserved.load(Ordering::Acquire).max(self.known.load(Ordering::Acquire)).max(self.given())
-    }
-
-    fn given(&self) -> u64 {
-        match *self.base.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(base) if self.last.load(Ordering::Acquire) <= base => 0,
-            _ => self.last.load(Ordering::Acquire),
-        }
+        [&self.reserved, &self.known, &self.last].map(|of| of.load(Ordering::Acquire)).into_iter().max().unwrap_or(0)
     }
 
     /// What a replica is told: all that this server is going to give, while it is a primary, lie below. (Where it is a
     /// replica itself and becomes a primary soon, likewise.)
     pub fn horizon(&self, realtime_ms: u64) -> u64 {
-        let base = self.base.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(0);
+        let base = self.base().unwrap_or(0);
         (base.max(self.greatest()).max(of_clock(realtime_ms)) + RUN).min(GREATEST)
     }
 
@@ -118,7 +112,7 @@ impl Tokens {
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),
         };
-        let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut base = self.base();
         self.reserved.store(0, Ordering::Release);
         *base = Some(self.start(saved, realtime_ms));
         Ok(())
@@ -139,8 +133,8 @@ impl Tokens {
         // (Where another server has the same folder.)
         file.lock()?;
         let saved = read(&file)?;
-        let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
-        let begin = *base.get_or_insert_with(|| self.start(saved, realtime_ms));
+        // (Nobody waits for the disk who asks where the run begins.)
+        let begin = *self.base().get_or_insert_with(|| self.start(saved, realtime_ms));
         let known = self.known.load(Ordering::Acquire);
         let from = begin.max(known).max(saved).max(self.last.load(Ordering::Acquire));
         let to = from.checked_add(BLOCK).filter(|to| *to <= GREATEST);
@@ -156,7 +150,15 @@ impl Tokens {
             self.last.fetch_max(from, Ordering::AcqRel);
         }
         self.reserved.store(to, Ordering::Release);
+        // Where another run has begun meanwhile, or others have given more, this says nothing.
+        if *self.base() != Some(begin) || self.known.load(Ordering::Acquire) != known {
+            self.reserved.store(0, Ordering::Release);
+        }
         Ok(())
+    }
+
+    fn base(&self) -> MutexGuard<'_, Option<u64>> {
+        self.base.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,7 +248,7 @@ mod tests {
         let replica = Run::begin(ours.path(), NOW_MS);
         let before = replica.take();
         replica.tokens.learn(primary.tokens.horizon(primary.now_ms));
-        let last = (0..1000).map(|_| primary.take()).last().expect("some");
+        let last = (0..1000).map(|_| primary.take()).max().expect("some");
         replica.tokens.begin(&replica.path, NOW_MS).expect("a file");
         let token = replica.take();
         assert!(token > last && token > before, "{token} after {last} and {before}");

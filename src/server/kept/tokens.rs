@@ -61,5 +61,5 @@ async fn reserve(server: &Rc<Server>, _reserving: Reserving<'_>) -> Result {
     let (global, path) = (server.global.clone(), path(server));
     let reserved =
         on_thread("lease-tokens", move || global.tokens.reserve(&path, realtime_us() / 1_000)).await.flatten();
-    reserved.map_err(|error| Error::err(format_args!("ERR Tokens of leases cannot be saved ({FILE}): {error}")))
+    reserved.map_err(|error| Error::err(format_args!("Tokens of leases cannot be saved ({FILE}): {error}")))
 }
