@@ -40,6 +40,8 @@ mod foresight;
 mod framing;
 #[path = "wire/fresh.rs"]
 mod fresh;
+#[path = "wire/guard.rs"]
+mod guard;
 #[path = "wire/hop.rs"]
 mod hop;
 #[path = "wire/http.rs"]
