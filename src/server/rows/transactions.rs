@@ -39,7 +39,7 @@ pub const ROWS: &[Row<Run>] = &[
             keys: Keys::ONE,
             summary: "Runs a command, EXEC or a script in the same moment in which a lease is alive and has this token.",
             syntax: "key token:integer command [argument...]",
-            ..spec("guard", NO_SCRIPT | MOVABLE_KEYS | BY_CALLEE, "That of the command", "0.1.0")
+            ..spec("guard", NO_SCRIPT | MOVABLE_KEYS | SKIP_SLOWLOG | BY_CALLEE, "That of the command", "0.1.0")
         },
         Run::Multi(Verb::Guard),
     ),
