@@ -165,19 +165,42 @@ pub fn help<R: Copy>(reply: &mut Reply, container: &Row<R>) {
     lines.iter().for_each(|line| reply.simple(line));
 }
 
-/// The reply of COMMAND GETKEYS; `request` is the command asked about.
-pub fn keys<R>(reply: &mut Reply, row: &Row<R>, request: Request) -> Result {
-    let indexes = key_indexes(&row.spec, request)?;
-    reply.array(indexes.len());
-    indexes.into_iter().for_each(|index| reply.bulk(request.arg(index)));
+/// A command that is asked about, with its arguments.
+pub struct AskedAbout<'a, R: 'static> {
+    pub row: &'a Row<R>,
+    pub container: Option<&'a str>,
+    pub request: Request<'a>,
+}
+
+/// The reply of COMMAND GETKEYS; what a command is around comes behind it.
+pub fn keys<R>(reply: &mut Reply, first: &AskedAbout<R>, guarded: Option<&AskedAbout<R>>) -> Result {
+    let (own, more) = all_key_indexes(first, guarded)?;
+    reply.array(own.len() + more.len());
+    own.into_iter().for_each(|index| reply.bulk(first.request.arg(index)));
+    let of_guarded = guarded.into_iter().flat_map(|of| more.iter().map(|index| of.request.arg(*index)));
+    of_guarded.for_each(|key| reply.bulk(key));
     Ok(())
 }
 
+/// The keys of both. (What is guarded need not have any.)
+fn all_key_indexes<R>(first: &AskedAbout<R>, guarded: Option<&AskedAbout<R>>) -> Result<(Vec<usize>, Vec<usize>)> {
+    let own = key_indexes(&first.row.spec, first.request)?;
+    let more = guarded.and_then(|of| key_indexes(&of.row.spec, of.request).ok()).unwrap_or_default();
+    Ok((own, more))
+}
+
 /// The reply of COMMAND GETKEYSANDFLAGS: each key with what is done to it.
-pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str>, request: Request) -> Result {
-    let indexes = key_indexes(&row.spec, request)?;
+pub fn keys_and_flags<R>(reply: &mut Reply, first: &AskedAbout<R>, guarded: Option<&AskedAbout<R>>) -> Result {
+    let (own, more) = all_key_indexes(first, guarded)?;
+    reply.array(own.len() + more.len());
+    write_uses(reply, first, own);
+    guarded.into_iter().for_each(|of| write_uses(reply, of, more.clone()));
+    Ok(())
+}
+
+fn write_uses<R>(reply: &mut Reply, asked: &AskedAbout<R>, indexes: Vec<usize>) {
+    let AskedAbout { row, container, request } = *asked;
     let uses = key_uses(&row.spec, &full_name(&row.spec, container), container);
-    reply.array(indexes.len());
     for (nth, index) in indexes.into_iter().enumerate() {
         reply.array(2);
         reply.bulk(request.arg(index));
@@ -189,7 +212,6 @@ pub fn keys_and_flags<R>(reply: &mut Reply, row: &Row<R>, container: Option<&str
         let of_key = if of_key == VARIABLE { use_in(&row.spec, request) } else { of_key };
         write_set(reply, of_key);
     }
-    Ok(())
 }
 
 /// Where the keys of a request are; the checks are made in the order of Redis.
@@ -676,8 +698,10 @@ mod tests {
             let mut result = Ok(());
             let text = written(Proto::Resp3, |reply| {
                 result = match flags {
-                    None => keys(reply, row, request.as_request()),
-                    Some(container) => keys_and_flags(reply, row, container, request.as_request()),
+                    None => keys(reply, &AskedAbout { row, container: None, request: request.as_request() }, None),
+                    Some(container) => {
+                        keys_and_flags(reply, &AskedAbout { row, container, request: request.as_request() }, None)
+                    }
                 };
             });
             result.map(|()| text)

@@ -16,6 +16,8 @@ use std::rc::Rc;
 /// Something to be done on another shard; its result travels back.
 pub type Job = Box<dyn FnOnce(&mut Ctx) -> Box<dyn Any + Send> + Send>;
 pub type JobFuture = Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>>;
+/// A fencing token, when it may be given.
+pub type TokenFuture = Pin<Box<dyn Future<Output = Result<u64>>>>;
 
 /// The way to the other shards; the shard room implements it.
 pub trait Hop {
@@ -23,6 +25,8 @@ pub trait Hop {
     fn shards(&self) -> usize;
     /// What connections to other servers are made with, where those are under TLS.
     fn tls_to_others(&self) -> Option<Tls>;
+    /// A fencing token greater than all before.
+    fn token(&self) -> TokenFuture;
     /// Runs the job in the given database on its shard, in the order in which jobs to one shard are sent.
     fn run(&self, shard: usize, db: usize, job: Job) -> JobFuture;
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `increx.rs` | INCREX: counters with bounds and a deadline |
 //! | `fresh.rs` | GETFRESH: strings that one reader computes anew in time |
+//! | `leases.rs` | LEASE: leases with fencing tokens |
 //! | `bitmaps.rs` | SETBIT, BITCOUNT, BITOP, BITFIELD: strings as bits |
 //! | `hyperloglog.rs` | PFADD, PFCOUNT, PFMERGE: strings that count different elements |
 //! | `throttle.rs` | CL.THROTTLE: rate limits |
@@ -55,6 +56,7 @@ mod hop;
 pub mod hyperloglog;
 mod increx;
 pub mod keys;
+pub mod leases;
 pub mod lists;
 pub mod memory;
 pub mod multi;
@@ -75,7 +77,7 @@ mod undo;
 pub mod walk;
 mod zsets;
 
-pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, without_repeats};
+pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, TokenFuture, without_repeats};
 
 pub use undo::{Saved, other_database};
 
@@ -160,6 +162,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         strings::ROWS,
         increx::ROWS,
         fresh::ROWS,
+        leases::ROWS,
         bitmaps::ROWS,
         hyperloglog::ROWS,
         throttle::ROWS,

@@ -6,6 +6,7 @@
 //! - [`aof`]: the append-only log
 //! - [`disk`], [`window`]: what the system is asked for, so that a test can be a disk that fails; a file that is read
 //! - [`handout`]: a file that is on no disk, read as it is made
+//! - [`tokens`]: fencing tokens, which only ever grow
 //! - [`claim`]: whose files they are, where several servers share a folder
 
 pub mod aof;
@@ -13,6 +14,7 @@ pub mod claim;
 pub mod disk;
 pub mod handout;
 pub mod reading;
+pub mod tokens;
 mod window;
 pub mod writing;
 

@@ -205,6 +205,8 @@ impl Shared {
 /// What happens on a link.
 #[derive(Debug)]
 pub enum Event {
+    /// The primary's tokens of leases lie below, those included that it gives later.
+    Tokens(u64),
     /// The primary takes this server for a replica, and sends a snapshot.
     Accepted,
     /// There is a snapshot of all data, under this name and up to this position: in its file, or it comes just now.
@@ -276,8 +278,13 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(READ_BYTES, Counted { stream: stream.clone(), shared: shared.clone() });
     let mut talk = Talk { reader: &mut reader, stream: &stream };
     shared.set_stage(Stage::Handshake);
-    let answer =
-        handshake(goal, &mut talk).map_err(|error| told_if_late(error, "Timeout connecting to the MASTER..."))?;
+    let heard = handshake(goal, &mut talk);
+    let (tokens, answer) = heard.map_err(|error| told_if_late(error, "Timeout connecting to the MASTER..."))?;
+    if let Some(horizon) = tokens
+        && !teller.tell(Event::Tokens(horizon))
+    {
+        return Ok(());
+    }
     shared.set_stage(Stage::Sync);
     let words: Vec<&str> = answer.split(' ').collect();
     match words[..] {
@@ -417,8 +424,8 @@ fn refused(what: &str, answer: &str) -> io::Error {
     io::Error::other(format!("the primary answers {what} with '{}'", answer.escape_debug()))
 }
 
-/// Up to the answer to PSYNC.
-fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
+/// Up to the answer to PSYNC; and what the primary says of its tokens, if it gives any.
+fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<(Option<u64>, String)> {
     let pong = talk.ask(&["PING"])?;
     // Who has to say a password first says so here, and is as good.
     if !(pong.starts_with('+') || pong.starts_with("-NOAUTH") || pong.starts_with("-NOPERM")) {
@@ -440,6 +447,8 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
     }
     talk.ask(&["REPLCONF", "capa", "eof", "capa", "psync2"])?;
     talk.ask(&["REPLCONF", "capa", "field-deadlines", "capa", "member-deadlines"])?;
+    let tokens = talk.ask(&["REPLCONF", "capa", "lease-tokens"])?;
+    let tokens = tokens.strip_prefix("+OK ").and_then(|horizon| horizon.parse().ok());
     let (id, offset) = match &goal.has {
         Some((id, position)) => (id.as_str(), (position + 1).to_string()),
         None => ("?", "-1".to_owned()),
@@ -448,7 +457,7 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<String> {
         true => talk.ask(&["PSYNC", id, &offset, "FAILOVER"])?,
         false => talk.ask(&["PSYNC", id, &offset])?,
     };
-    Ok(answer)
+    Ok((tokens, answer))
 }
 
 /// Reads the snapshot into its file, or hands it on as it comes; `tell` says so: at the end of the one, at the begin of the

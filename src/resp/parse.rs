@@ -346,6 +346,11 @@ impl<'a> Request<'a> {
             .map(move |&(start, end)| &self.buffer[start as usize..end as usize])
     }
 
+    /// What stands from an argument on, as a request of its own.
+    pub fn rest(self, start: usize) -> Request<'a> {
+        Request { spans: &self.spans[start.min(self.spans.len())..], ..self }
+    }
+
     /// Bytes of all arguments.
     #[inline]
     pub fn bytes(self) -> usize {

@@ -4,6 +4,7 @@ use super::client::ClientRef;
 use super::client::replies::Answer;
 use super::kept::rewriting;
 use super::kept::saving;
+use super::kept::tokens;
 use super::replication::{minding, target};
 use super::rows;
 use super::run::script;
@@ -18,12 +19,13 @@ use super::wire::client_eviction;
 use super::wire::connection::{self, advance};
 use crate::clock::Now;
 use crate::command;
+use crate::command::TokenFuture;
 use crate::command::spec::Row;
 use crate::executor;
 use crate::journal::Record;
 use crate::keyspace::{Invalidated, Notice, ViewNews};
 use crate::net::{Transport, sleep};
-use crate::resp::Request;
+use crate::resp::{Error, Request};
 use crate::shard::{At, Batch, Claim, Front, Later, News, Shard, Ticket};
 use std::any::Any;
 use std::rc::Rc;
@@ -189,6 +191,11 @@ impl Front for Server {
 
     fn ends_some(&self) -> bool {
         self.client_memory.is_full()
+    }
+
+    fn token(&self) -> TokenFuture {
+        let server = self.me();
+        Box::pin(async move { tokens::next(&server.ok_or(Error::text("ERR the server ends"))?).await })
     }
 
     fn as_any(&self) -> &dyn Any {

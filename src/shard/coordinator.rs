@@ -6,7 +6,7 @@ use super::message::{AnyResult, At, EVERYTHING, Lock, Message, Step};
 use super::transactions::Heard;
 use crate::clock::{Now, first_number_at, sequence_ms};
 use crate::command::spec::flag::READ;
-use crate::command::{Hop, Job, shard_of};
+use crate::command::{Hop, Job, TokenFuture, shard_of};
 use crate::config::Tls;
 use crate::executor;
 use crate::keyspace::Hasher;
@@ -303,6 +303,10 @@ impl Hop for ShardHop {
     fn tls_to_others(&self) -> Option<Tls> {
         let config = self.shard.config();
         config.tls.replication.then(|| config.tls.clone())
+    }
+
+    fn token(&self) -> TokenFuture {
+        self.shard.front().token()
     }
 
     fn run(&self, target: usize, db: usize, job: Job) -> Pin<Box<dyn Future<Output = Box<dyn Any + Send>>>> {

@@ -64,8 +64,8 @@ pub use transactions::{Builder, Deferred, HELD_FOR};
 pub use waiters::{Claim, News, Waiter};
 
 use crate::clock::{Clock, Now, Sequence};
-use crate::command::CommandId;
 use crate::command::spec::{Group, Spec};
+use crate::command::{CommandId, TokenFuture};
 use crate::config::{Config, Limits};
 use crate::executor::{self, Queue};
 use crate::expiry::{Cycle, Settings};
@@ -114,6 +114,8 @@ pub trait Front {
     fn waited(&self, client: u64, claim: &Arc<Claim>, news: News);
     /// Whether connections, of whichever shard, are about to be ended, and which was not decided yet.
     fn ends_some(&self) -> bool;
+    /// A fencing token greater than all before, when that is certain.
+    fn token(&self) -> TokenFuture;
     fn as_any(&self) -> &dyn Any;
 }
 

@@ -1,6 +1,6 @@
 //! What the README and the pages in `docs/` say is what the program does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -169,8 +169,9 @@ fn sessions_answer_what_the_pages_show() {
         let server = Server::start(Kind::Ember { shards: 1 }, &[]);
         let mut client = server.client();
         for session in &sessions {
+            let mut known = BTreeMap::new();
             for step in &session.steps {
-                run(&mut client, step, &session.varying, &path);
+                run(&mut client, step, &session.varying, &mut known, &path);
                 seen += 1;
             }
         }
@@ -180,7 +181,7 @@ fn sessions_answer_what_the_pages_show() {
 
 struct Session<'a> {
     steps: Vec<Step<'a>>,
-    /// What is another one each time: a comment before the block lists it.
+    /// What is another one each time: a comment before the block lists it. Commands behind it say what it is this time.
     varying: Vec<&'a str>,
 }
 
@@ -213,13 +214,14 @@ fn sessions(text: &str) -> Vec<Session<'_>> {
     found
 }
 
-fn run(client: &mut Client, step: &Step, varying: &[&str], path: &Path) {
-    let words = words(step.command);
+fn run<'a>(client: &mut Client, step: &Step, varying: &[&'a str], known: &mut BTreeMap<&'a str, String>, path: &Path) {
+    let this_time = |word: String| known.get(&word[..]).cloned().unwrap_or(word);
+    let words: Vec<String> = words(step.command).into_iter().map(this_time).collect();
     let may_repeat = REPEATABLE.contains(&words[0].as_str());
     let mut shown = Vec::new();
     let is_so = |shown: &[String]| {
         shown.len() == step.reply.len()
-            && shown.iter().zip(&step.reply).all(|(is, said)| is == said || is_but_for(is, said, varying))
+            && shown.iter().zip(&step.reply).all(|(is, said)| is == said || but_for(is, said, varying).is_some())
     };
     wait_until(LIMIT, || {
         shown = lines(&client.command(&words));
@@ -230,17 +232,18 @@ fn run(client: &mut Client, step: &Step, varying: &[&str], path: &Path) {
         is_so(&shown) || !may_repeat
     });
     assert!(is_so(&shown), "{}: {}\n{}", path.display(), step.command, shown.join("\n"));
+    for (is, said) in shown.iter().zip(&step.reply) {
+        known.extend(but_for(is, said, varying).map(|(value, rest)| (value, rest.to_owned())));
+    }
 }
 
-/// Whether a line is what the page says, where one of these stands in it.
-fn is_but_for(is: &str, said: &str, varying: &[&str]) -> bool {
-    varying.iter().any(|value| {
-        said.split_once(value).is_some_and(|(before, after)| {
-            let rest = is.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-            rest.is_some_and(|rest| {
-                !rest.is_empty() && rest.chars().all(|letter| letter.is_ascii_digit() || ".-".contains(letter))
-            })
-        })
+/// Where a line is what the page says but for one of these that stands in it: which one, and what stands there.
+fn but_for<'a, 'i>(is: &'i str, said: &str, varying: &[&'a str]) -> Option<(&'a str, &'i str)> {
+    varying.iter().find_map(|value| {
+        let (before, after) = said.split_once(value)?;
+        let rest = is.strip_prefix(before).and_then(|rest| rest.strip_suffix(after))?;
+        let is_number = rest.chars().all(|letter| letter.is_ascii_digit() || ".-".contains(letter));
+        (!rest.is_empty() && is_number).then_some((*value, rest))
     })
 }
 

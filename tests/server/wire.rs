@@ -40,12 +40,16 @@ mod foresight;
 mod framing;
 #[path = "wire/fresh.rs"]
 mod fresh;
+#[path = "wire/guard.rs"]
+mod guard;
 #[path = "wire/hop.rs"]
 mod hop;
 #[path = "wire/http.rs"]
 mod http;
 #[path = "wire/introspection.rs"]
 mod introspection;
+#[path = "wire/leases.rs"]
+mod leases;
 #[path = "wire/lifecycle.rs"]
 mod lifecycle;
 #[path = "wire/live.rs"]

@@ -10,6 +10,8 @@ pub enum Verb {
     Multi,
     Exec,
     Discard,
+    /// Around a command, EXEC perhaps.
+    Guard,
 }
 
 #[derive(Default)]

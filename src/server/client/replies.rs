@@ -214,6 +214,9 @@ impl Gather {
     }
 }
 
+/// How the guard of watched keys answers that one has changed; of which EXEC answers nil.
+const CHANGED: &[u8] = b"-ABORT ";
+
 /// The replies of a transaction's commands on their way to become one array.
 pub struct ExecGather {
     pub proto: Proto,
@@ -223,8 +226,12 @@ pub struct ExecGather {
     /// For each part which command it belongs to, and which part of it it is; a guard belongs to none.
     pub parts: Vec<Option<(u32, u32)>>,
     pub missing: usize,
-    /// A watched key has changed.
+    /// A watched key has changed, or a lease is not held.
     pub aborted: bool,
+    /// The error that is answered then, if any.
+    pub refusal: Vec<u8>,
+    /// It is a transaction of one command, whose reply is that command's.
+    pub is_one: bool,
     /// EXEC itself.
     pub command: CommandId,
     /// How long all parts took.
@@ -238,6 +245,7 @@ impl ExecGather {
             self.commands.iter().for_each(|command| command.count(meter));
         }
         meter.ran(self.command, self.ns);
+        meter.answered(self.command, &self.refusal);
     }
 
     /// Returns how many bytes that adds.
@@ -245,7 +253,13 @@ impl ExecGather {
         self.missing -= 1;
         self.ns += ns;
         match self.parts[part] {
-            None => self.aborted |= bytes.first() == Some(&b'-'),
+            None if bytes.first() == Some(&b'-') => {
+                self.aborted = true;
+                if !bytes.starts_with(CHANGED) {
+                    self.refusal = bytes.to_vec();
+                }
+            }
+            None => {}
             // It did not run, or what it answered is not wanted.
             Some(_) if self.aborted => {}
             Some((command, part)) => return self.commands[command as usize].add(part as usize, (bytes, ns), ends),
@@ -258,10 +272,15 @@ impl ExecGather {
             return;
         }
         if self.aborted {
-            Reply::new(out, self.proto).nil_array();
+            match self.refusal.is_empty() {
+                true => Reply::new(out, self.proto).nil_array(),
+                false => out.extend_from_slice(&self.refusal),
+            }
             return;
         }
-        Reply::new(out, self.proto).array(self.commands.len());
+        if !self.is_one {
+            Reply::new(out, self.proto).array(self.commands.len());
+        }
         self.commands.iter().for_each(|command| command.write(out));
     }
 }

@@ -1,7 +1,7 @@
 //! A snapshot's file becomes keys: at the start, and by DEBUG RELOAD.
 
 use super::replay::WaitingDeaths;
-use super::saving::{LOG_POSITION, POLICY, STREAM_DB, STREAM_ID, STREAM_OFFSET, hold_everything};
+use super::saving::{LOG_POSITION, POLICY, STREAM_DB, STREAM_ID, STREAM_OFFSET, TOKENS, hold_everything};
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
 use crate::config::{CompatVersion, Policies, split_words};
@@ -198,6 +198,9 @@ impl Keys {
             let found = beside.fields.iter().find(|(name, _)| name == wanted.as_bytes());
             found.and_then(|(_, value)| std::str::from_utf8(value).ok())
         };
+        if let Some(known) = field(TOKENS).and_then(|value| value.parse().ok()) {
+            server.global.tokens.learn(known);
+        }
         let log_position = field(LOG_POSITION).and_then(|value| value.parse().ok());
         let id = field(STREAM_ID).filter(|id| id.len() == ID_DIGITS).map(str::to_owned);
         let position = field(STREAM_OFFSET).and_then(|value| value.parse().ok());

@@ -7,9 +7,11 @@
 //! | `loading.rs` | snapshots and logs of the disk become data |
 //! | `replay.rs` | what a log says is done |
 //! | `saving.rs` | snapshots, written to the disk |
+//! | `tokens.rs` | the tokens of leases, and their file |
 
 pub mod acl_file;
 pub mod loading;
 pub mod replay;
 pub mod rewriting;
 pub mod saving;
+pub mod tokens;

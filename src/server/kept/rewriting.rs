@@ -6,6 +6,7 @@
 use super::loading::{self, claim_at_start, give_up, load_file};
 use super::replay::{Source, WaitingDeaths, replay};
 use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
+use super::tokens;
 use crate::clock::{Clock, realtime_us, set_loaded_offset, set_log_offset, store_us};
 use crate::executor;
 use crate::observe::log;
@@ -43,6 +44,7 @@ pub async fn load_at_start(server: &Rc<Server>) {
         loading::load_at_start(server).await;
         begin_first(server).await;
     }
+    tokens::begin(server).await;
     end_loading(server).await;
 }
 

@@ -37,6 +37,8 @@ pub const LOG_POSITION: &str = "emberdb-log-position";
 /// The fields that say where in whose stream the data are, as Redis writes them.
 pub const STREAM_ID: &str = "repl-id";
 pub const STREAM_OFFSET: &str = "repl-offset";
+/// The field that says how far tokens of leases reach.
+pub const TOKENS: &str = "emberdb-lease-tokens";
 /// The database that was chosen there.
 pub const STREAM_DB: &str = "repl-stream-db";
 
@@ -453,6 +455,10 @@ fn write_fields(out: &mut Vec<u8>, server: &Server, is_base: bool, offset_ms: i6
     file::write_field(out, "used-mem", memory::used_bytes().to_string().as_bytes());
     file::write_field(out, "aof-base", if is_base { b"1" } else { b"0" });
     file::write_field(out, OWN_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
+    let tokens = server.global.tokens.greatest();
+    if tokens > 0 {
+        file::write_field(out, TOKENS, tokens.to_string().as_bytes());
+    }
 }
 
 fn write_libraries(out: &mut Vec<u8>, server: &Server) {

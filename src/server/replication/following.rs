@@ -21,6 +21,7 @@ use crate::server::kept::loading::{Keys, read_keys};
 use crate::server::kept::replay::suspend_policies;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving::{self, hold_everything};
+use crate::server::kept::tokens;
 use crate::server::run::in_the_way::let_all_pass;
 use crate::server::run::wait::unblock_all;
 use crate::server::state::Server;
@@ -98,6 +99,7 @@ async fn become_primary(server: &Rc<Server>) {
     shard.call_all(|shard| shard.set_following(false)).await;
     drop(hold);
     suspend_policies(server, false).await;
+    tokens::begin(server).await;
     global.following.end(&shard.config());
     log::notice(format_args!("MASTER MODE enabled: the data are this server's own from now on"));
 }
@@ -282,6 +284,10 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
         }
         match event {
             Event::Ended(reason) => return reason,
+            Event::Tokens(horizon) => {
+                global.tokens.learn(horizon);
+                continue;
+            }
             Event::Accepted => {
                 global.following.note(number, |target| target.takes_over = false);
             }

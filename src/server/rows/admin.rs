@@ -1,12 +1,14 @@
 //! COMMAND, TIME, SHUTDOWN.
 
 use crate::command::OwnedRequest;
-use crate::command::describe;
+use crate::command::describe::{self, AskedAbout};
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::config::ShutdownFlags;
 use crate::resp::{Error, Request, Result};
+use crate::server::client::multi::Verb;
 use crate::server::replication::waiting::{go_on, let_catch_up};
+use crate::server::run::callee::guarded;
 use crate::server::state::{Command, Found, Run, SessionCtx, TaskCtx};
 use crate::server::stop;
 
@@ -183,22 +185,32 @@ fn docs(ctx: &mut SessionCtx, request: Request) -> Result {
 
 fn get_keys(ctx: &mut SessionCtx, request: Request) -> Result {
     let asked = OwnedRequest::from_args(request.from(2));
-    let command = asked_about(ctx, &asked)?;
-    describe::keys(&mut ctx.reply, &command.row, asked.as_request())
+    let (command, guarded) = asked_about(ctx, &asked)?;
+    describe::keys(&mut ctx.reply, &command, guarded.as_ref())
 }
 
 fn get_keys_and_flags(ctx: &mut SessionCtx, request: Request) -> Result {
     let asked = OwnedRequest::from_args(request.from(2));
-    let command = asked_about(ctx, &asked)?;
-    let container = command.full_name.split_once('|').map(|(container, _)| container);
-    describe::keys_and_flags(&mut ctx.reply, &command.row, container, asked.as_request())
+    let (command, guarded) = asked_about(ctx, &asked)?;
+    describe::keys_and_flags(&mut ctx.reply, &command, guarded.as_ref())
 }
 
-fn asked_about<'s>(ctx: &SessionCtx<'s>, asked: &OwnedRequest) -> Result<&'s Command> {
-    match ctx.server.table.find(asked.as_request()) {
-        Found::Command(command) => Ok(command),
-        Found::Unknown | Found::UnknownSubcommand(_) => Err(describe::NO_SUCH_COMMAND),
-    }
+/// The command that is asked about, and what it guards.
+fn asked_about<'a>(ctx: &SessionCtx<'a>, asked: &'a OwnedRequest) -> Result<(About<'a>, Option<About<'a>>)> {
+    let request = asked.as_request();
+    let Found::Command(command) = ctx.server.table.find(request) else { return Err(describe::NO_SUCH_COMMAND) };
+    let guarded = match command.run {
+        Run::Multi(Verb::Guard) => guarded(ctx.server, request).ok(),
+        _ => None,
+    };
+    Ok((about(command, request), guarded.map(|(command, request)| about(command, request))))
+}
+
+type About<'a> = AskedAbout<'a, Run>;
+
+fn about<'a>(command: &'a Command, request: Request<'a>) -> About<'a> {
+    let container = command.full_name.split_once('|').map(|(container, _)| container);
+    AskedAbout { row: &command.row, container, request }
 }
 
 fn time(ctx: &mut SessionCtx, _: Request) -> Result {

@@ -1,6 +1,7 @@
 //! SYNC, PSYNC, REPLCONF, WAIT, ROLE, FAILOVER and REPLICAOF.
 
 use super::server_spec;
+use crate::clock::realtime_us;
 use crate::command::spec::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NO_SCRIPT, STALE};
 use crate::command::spec::{Group, Row, Spec, tip};
 use crate::config::Primary;
@@ -142,6 +143,8 @@ async fn replicaof(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// What a server of this kind says that it can do: it takes deadlines of fields, and of members. (Who says the first alone
 /// is told of neither.)
 const KNOWS_MEMBERS: &[u8] = b"member-deadlines";
+/// It remembers how far this server's tokens of leases reach, and is told.
+const KNOWS_TOKENS: &[u8] = b"lease-tokens";
 /// The longest address that Redis takes.
 const ADDRESS_BYTES_MAX: usize = 255;
 
@@ -149,7 +152,7 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
     if request.len().is_multiple_of(2) {
         return Err(Error::Syntax);
     }
-    let mut asked = ctx.session.asked.clone();
+    let (mut asked, mut asks_tokens) = (ctx.session.asked.clone(), false);
     for index in (1..request.len()).step_by(2) {
         let value = request.arg(index + 1);
         if request.is(index, "listening-port") {
@@ -167,6 +170,7 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
             asked.takes_eof |= value.eq_ignore_ascii_case(b"eof");
             asked.takes_new_ids |= value.eq_ignore_ascii_case(b"psync2");
             asked.knows_fields |= value.eq_ignore_ascii_case(KNOWS_MEMBERS);
+            asks_tokens |= value.eq_ignore_ascii_case(KNOWS_TOKENS);
         } else if request.is(index, "ack") {
             // It has no reply.
             acknowledge(ctx, request, index);
@@ -187,6 +191,11 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
             return Err(Error::quoting(&[b"ERR Unrecognized REPLCONF option: ", name]));
         }
         ctx.session.asked = asked.clone();
+    }
+    if asks_tokens {
+        let horizon = ctx.server.global.tokens.horizon(realtime_us() / 1_000);
+        ctx.reply.simple(&format!("OK {horizon}"));
+        return Ok(());
     }
     ctx.reply.ok();
     Ok(())

@@ -1,6 +1,8 @@
-//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//! MULTI, EXEC, DISCARD, GUARD, WATCH, UNWATCH.
 
-use crate::command::spec::flag::{ALLOW_BUSY, ENDS_MULTI, FAST, LOADING, NO_SCRIPT, SKIP_SLOWLOG, STALE};
+use crate::command::spec::flag::{
+    ALLOW_BUSY, BY_CALLEE, ENDS_MULTI, FAST, LOADING, MOVABLE_KEYS, NO_SCRIPT, SKIP_SLOWLOG, STALE,
+};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::resp::{Request, Result};
 use crate::server::client::multi::Verb;
@@ -30,6 +32,16 @@ pub const ROWS: &[Row<Run>] = &[
             ..spec("discard", ALWAYS | FAST | ENDS_MULTI, "O(n) in the number of queued commands", "2.0.0")
         },
         Run::Multi(Verb::Discard),
+    ),
+    Row::new(
+        Spec {
+            arity: -4,
+            keys: Keys::ONE,
+            summary: "Runs a command, EXEC or a script in the same moment in which a lease is alive and has this token.",
+            syntax: "key token:integer command [argument...]",
+            ..spec("guard", NO_SCRIPT | MOVABLE_KEYS | SKIP_SLOWLOG | BY_CALLEE, "That of the command", "0.1.0")
+        },
+        Run::Multi(Verb::Guard),
     ),
     Row::new(
         Spec {

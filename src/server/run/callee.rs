@@ -1,11 +1,12 @@
-//! What a command calls: a script, or a function of a library.
+//! What a command calls: a script, a function of a library, or what it guards.
 
 use crate::command::spec::flag::{BY_CALLEE, DENY_OOM, MAY_REPLICATE, STALE, WRITE};
 use crate::lua::Machine;
 use crate::observe::log;
-use crate::resp::{Error, Request, Result};
+use crate::resp::{Error, Request, Result, printable};
 use crate::script::{Called, Conduct, Flags, Function, Header, Loaded, Script, named};
-use crate::server::state::{By, Calls, Command, Run, Server};
+use crate::server::client::multi::Verb;
+use crate::server::state::{By, Calls, Command, Found, Run, Server};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -32,9 +33,44 @@ pub fn find(server: &Server, calls: Calls, request: Request) -> Result<(Callee, 
     Ok((callee, keys))
 }
 
+/// The command that GUARD is around, and its request.
+pub fn guarded<'s, 'r>(server: &'s Server, request: Request<'r>) -> Result<(&'s Command, Request<'r>)> {
+    let guarded = request.rest(3);
+    if guarded.is_empty() {
+        return Err(Error::WrongArity("guard".to_owned()));
+    }
+    let Found::Command(command) = server.table.find(guarded) else {
+        let name = printable(guarded.arg(0), 128);
+        return Err(Error::quoting(&[b"ERR unknown command '", name, b"' behind GUARD"]));
+    };
+    if !command.spec.accepts(guarded.len()) {
+        return Err(Error::WrongArity(command.full_name.to_owned()));
+    }
+    Ok((command, guarded))
+}
+
+/// Whether a request ends a transaction, guarded or not.
+pub fn is_exec(server: &Server, command: &Command, request: Request) -> bool {
+    match command.run {
+        Run::Multi(Verb::Exec) => true,
+        Run::Multi(Verb::Guard) => {
+            guarded(server, request).is_ok_and(|(inner, _)| matches!(inner.run, Run::Multi(Verb::Exec)))
+        }
+        _ => false,
+    }
+}
+
 /// A command's flags, as conditions look at them: where a script is called that says what it needs, that counts, whatever
-/// its command may do.
+/// its command may do; and where something is guarded, that.
 pub fn flags_of(server: &Server, command: &Command, request: Request) -> u32 {
+    if let Run::Multi(Verb::Guard) = command.run {
+        return match guarded(server, request) {
+            // (It is refused.)
+            Ok((inner, _)) if matches!(inner.run, Run::Multi(Verb::Guard)) => command.spec.flags & !BY_CALLEE,
+            Ok((inner, guarded)) => flags_of(server, inner, guarded),
+            Err(_) => command.spec.flags & !BY_CALLEE,
+        };
+    }
     let Run::Script(calls) = command.run else { return command.spec.flags };
     let flags = command.spec.flags & !BY_CALLEE;
     declared(server, calls, request).map_or(flags, |declared| with_declared(flags, declared))

@@ -146,7 +146,7 @@ impl Caller {
     /// Lets it touch the keys of a command, too, if `lock` gets them for it.
     pub fn widen(&self, request: Request, lock: impl FnOnce(&[Lock]) -> bool) -> bool {
         let Ok(Planned { at, routes, run, .. }) = self.plan(request, Proto::Resp2) else { return false };
-        if needs_everything(run) {
+        if needs_everything(run, &routes) {
             return false;
         }
         // What it reads now it may write later.
@@ -239,7 +239,7 @@ impl Caller {
     fn reaches(&self, command: &Command, run: Run, routes: &[Route]) -> bool {
         // What was published cannot be undone.
         let is_told = self.saves.get() && command.spec.has(MAY_REPLICATE);
-        let within = |hashes: &Hashes| !is_told && !needs_everything(run) && are_among(routes, hashes);
+        let within = |hashes: &Hashes| !is_told && !needs_everything(run, routes) && are_among(routes, hashes);
         match &*self.reach.borrow() {
             Reach::All => {
                 // Who has published cannot begin again.
@@ -255,7 +255,7 @@ impl Caller {
 
     /// Whether a command is about nothing but keys that the script has declared.
     fn has_declared(&self, command: &Command, run: Run, request: Request, routes: &[Route]) -> bool {
-        !needs_everything(run) && !command.spec.keys.name_others(request) && are_among(routes, &self.declared)
+        !needs_everything(run, routes) && !command.spec.keys.name_others(request) && are_among(routes, &self.declared)
     }
 
     /// None for what answers only that its last key lacks a value: it goes to no shard.
@@ -388,8 +388,12 @@ fn are_among(routes: &[Route], hashes: &Hashes) -> bool {
 }
 
 /// Whether a command is about more than the keys that it names.
-fn needs_everything(run: Run) -> bool {
-    matches!(run, Run::Data(command::Run::Everywhere(..) | command::Run::Cursor(..) | command::Run::Coordinated(_)))
+fn needs_everything(run: Run, routes: &[Route]) -> bool {
+    match run {
+        Run::Data(command::Run::Everywhere(..) | command::Run::Cursor(..)) => true,
+        Run::Data(command::Run::Coordinated(_)) => routes.is_empty(),
+        _ => false,
+    }
 }
 
 impl Host for Caller {

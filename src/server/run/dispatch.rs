@@ -7,13 +7,14 @@ use super::replayed;
 use super::rights;
 use super::split;
 use super::turn::{Progress, Turn};
-use super::{atomic, callee, coordinate, exec, guess, here, scatter, script, single, task, wait};
+use super::{atomic, callee, coordinate, exec, guard, guess, here, scatter, script, single, task, wait};
 use crate::command;
 use crate::command::governed::{self, refuses_pairs};
 use crate::command::spec::flag::NO_AUTH;
 use crate::resp::{Error, Request, Result, printable};
 use crate::server::admit::{Admission, Flags};
 use crate::server::client::Source;
+use crate::server::client::multi::Verb;
 use crate::server::state::{Command, Found, Run};
 use crate::server::told::monitor;
 use crate::shard::At;
@@ -70,8 +71,9 @@ fn start(turn: &mut Turn, command: &Command, request: Request, key: Option<Route
         }
         Run::Data(command::Run::Container) | Run::Container => here::help(turn, command),
         Run::Data(run) => start_several(turn, run, at, request),
+        Run::Multi(Verb::Guard) => guard::run(turn, command.id, request),
         Run::Multi(verb) => exec::run(turn, verb, command.id),
-        Run::Script(calls) => script::run(turn, calls, command, request),
+        Run::Script(calls) => script::run(turn, calls, command, request, None),
         Run::Session(_) if turn.client.replays() && command.full_name == "select" => {
             replayed::select(turn, command, request)
         }
@@ -196,7 +198,7 @@ fn refuse(turn: &mut Turn, request: Request, found: &Found, mut error: Error) ->
     if let Some(multi) = &mut turn.session.multi {
         multi.broken = true;
     }
-    if matches!(found, Found::Command(command) if command.full_name == "exec") {
+    if matches!(found, Found::Command(command) if callee::is_exec(turn.server, command, request)) {
         error = exec::abort(turn, &error);
     }
     let muted = turn.take_muted();

@@ -9,6 +9,7 @@
 use super::callee;
 use super::exec_steps::{ExecSteps, StepCommand};
 use super::here;
+use super::lease::{self, Lease};
 use super::plan::{Plan, Planned, Way, selects, split_command};
 use super::replayed;
 use super::rights;
@@ -18,6 +19,7 @@ use super::task::{Call, spawn};
 use super::turn::{Progress, Turn};
 use super::watch::{check_watched, unwatch, watched_args};
 use crate::clock::store_us;
+use crate::command::leases::LOST;
 use crate::command::spec::flag::TELLS_HEALTH;
 use crate::command::{self, CommandId};
 use crate::keyspace::{Lookup, PREFETCHED};
@@ -33,6 +35,16 @@ use crate::server::told::monitor;
 use crate::shard::{At, Lock, Shard};
 use smallvec::SmallVec;
 use std::cell::Cell;
+
+/// How queued commands run.
+pub struct Terms {
+    /// What runs them: EXEC or GUARD.
+    pub command: CommandId,
+    /// The lease that has to be held.
+    pub lease: Option<Lease>,
+    /// There is one, which was not queued: its reply is the reply.
+    pub is_one: bool,
+}
 
 /// Whether a command runs although the connection is between MULTI and EXEC.
 pub fn is_done_at_once(command: &Command) -> bool {
@@ -74,7 +86,8 @@ pub fn run(turn: &mut Turn, verb: Verb, command: CommandId) -> Progress {
             return turn.fail(command, Error::text("ERR DISCARD without MULTI"));
         }
         Verb::Discard => end_multi(turn),
-        Verb::Exec => return exec(turn),
+        Verb::Exec => return exec(turn, &Terms { command, lease: None, is_one: false }),
+        Verb::Guard => unreachable!("taken care of by `guard.rs`"),
     }
     turn.server.shard.meter.note(command);
     let muted = turn.take_muted();
@@ -96,17 +109,17 @@ pub fn abort(turn: &mut Turn, because: &Error) -> Error {
     Error::quoting(&[b"EXECABORT Transaction discarded because of: ", because])
 }
 
-fn exec(turn: &mut Turn) -> Progress {
+pub fn exec(turn: &mut Turn, terms: &Terms) -> Progress {
     let multi = match turn.session.multi.take() {
         Some(multi) if !multi.broken => multi,
-        None => return turn.fail(turn.server.exec, Error::text("ERR EXEC without MULTI")),
+        None => return turn.fail(terms.command, Error::text("ERR EXEC without MULTI")),
         Some(_) => {
             end_multi(turn);
             let error = Error::text("EXECABORT Transaction discarded because of previous errors.");
-            return turn.fail(turn.server.exec, error);
+            return turn.fail(terms.command, error);
         }
     };
-    let progress = exec_queued(&multi, turn);
+    let progress = exec_queued(&multi, turn, terms);
     match progress {
         Progress::NotYet => turn.session.multi = Some(multi),
         Progress::Taken => {
@@ -117,25 +130,33 @@ fn exec(turn: &mut Turn) -> Progress {
     progress
 }
 
-fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
+/// One command as a transaction, beside what the connection watches.
+pub fn exec_one(turn: &mut Turn, one: &Multi, terms: &Terms) -> Progress {
+    let watched = std::mem::take(&mut turn.session.watched);
+    let progress = exec_queued(one, turn, terms);
+    turn.session.watched = watched;
+    progress
+}
+
+fn exec_queued(multi: &Multi, turn: &mut Turn, terms: &Terms) -> Progress {
     let server = turn.server;
     // Each of them was admitted when it was queued, and things may be otherwise now. (No script is in their way: EXEC was
     // admitted.)
     let conditions = Conditions { busy: false, ..turn.conditions };
     let standing = Standing { is_restricted: false, ..turn.session.standing() };
     if !Gate::of(standing, &conditions).admits_all(multi.flags)
-        && let Some(progress) = do_not_admit(multi, turn, conditions)
+        && let Some(progress) = do_not_admit(multi, turn, terms, conditions)
     {
         return progress;
     }
     let shard = &server.shard;
-    let plan = Plan::of(server, multi, turn.session);
+    let plan = Plan::of(server, multi, turn.session, terms.lease.as_ref());
     match plan.way {
-        Way::OneShard(target) if target == shard.id && !is_locked(multi, &plan, turn) => {
+        Way::OneShard(target) if target == shard.id && !is_locked(multi, &plan, turn, terms) => {
             if !turn.replies.is_idle() {
                 return Progress::NotYet;
             }
-            exec_here(multi, &plan, turn);
+            exec_here(multi, &plan, turn, terms);
         }
         Way::OneShard(_) | Way::Parts if !plan.has_session_commands => {
             if !turn.may_start(true) {
@@ -144,23 +165,27 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
             if shard.is_congested() {
                 return turn.wait_for_room();
             }
-            exec_in_parts(multi, &plan, turn);
+            exec_in_parts(multi, &plan, turn, terms);
         }
         _ => {
             if !turn.replies.is_idle() {
                 return Progress::NotYet;
             }
-            show_queued(multi, &plan, turn);
+            if !terms.is_one {
+                show_queued(multi, &plan, turn);
+            }
             let watched = turn.session.watched.take();
             let muted = turn.take_muted();
             turn.replies.hold_pushes();
-            let call = Call::new(server, server.exec, None);
+            let call = Call::new(server, terms.command, None);
             let steps = ExecSteps {
                 server: server.clone(),
                 client: turn.client.clone(),
                 locks: plan.locks(shard.count),
                 commands: plan.commands.into_iter().map(|planned| StepCommand::of(planned, multi)).collect(),
                 watched,
+                lease: terms.lease.clone(),
+                is_one: terms.is_one,
                 tracker: Cell::new(turn.session.tracker),
             };
             spawn(turn, Box::pin(steps.run()), call, muted);
@@ -170,13 +195,14 @@ fn exec_queued(multi: &Multi, turn: &mut Turn) -> Progress {
 }
 
 #[cold]
-fn do_not_admit(multi: &Multi, turn: &mut Turn, conditions: Conditions) -> Option<Progress> {
+fn do_not_admit(multi: &Multi, turn: &mut Turn, terms: &Terms, conditions: Conditions) -> Option<Progress> {
     let exec = turn.server.table.get(turn.server.exec);
     match turn.admit(exec, None, multi.flags, conditions) {
         Admission::Runs | Admission::UnlessBusy => None,
+        Admission::Refused(error) if terms.is_one => Some(turn.fail(terms.command, error)),
         Admission::Refused(error) => {
             let error = abort(turn, &error);
-            Some(turn.fail(exec.id, error))
+            Some(turn.fail(terms.command, error))
         }
         Admission::WithRoom => Some(turn.wait_for_room()),
         Admission::Paused => Some(turn.pause()),
@@ -184,10 +210,11 @@ fn do_not_admit(multi: &Multi, turn: &mut Turn, conditions: Conditions) -> Optio
 }
 
 /// Whether a transaction on this shard has to wait for another.
-fn is_locked(multi: &Multi, plan: &Plan, turn: &Turn) -> bool {
+fn is_locked(multi: &Multi, plan: &Plan, turn: &Turn, terms: &Terms) -> bool {
     let shard = &turn.server.shard;
     let mut watched = turn.session.watched.iter();
     watched.any(|of| shard.is_locked(Lock { hash: shard.hasher.hash(&of.key), write: false }))
+        || terms.lease.as_ref().is_some_and(|lease| shard.is_locked(lease.lock()))
         || plan.commands.iter().any(|planned| {
             let everywhere = matches!(planned.run, Run::Data(command::Run::Everywhere(..)));
             let at = turn.at(planned.command);
@@ -196,7 +223,7 @@ fn is_locked(multi: &Multi, plan: &Plan, turn: &Turn) -> bool {
 }
 
 /// Everything is on this shard, and nothing is locked.
-fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
+fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn, terms: &Terms) {
     let server = turn.server;
     let shard = &server.shard;
     let muted = turn.take_muted();
@@ -206,8 +233,14 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
     let same = shard.keyspace.borrow_mut().end_watches(watched.iter().map(WatchedKey::seen), now);
     let began_us = shard.meter.lapped_us();
     let proto = turn.session.proto;
-    if same {
-        Reply::new(&mut turn.replies.out, proto).array(plan.commands.len());
+    let is_held = terms.lease.as_ref().is_none_or(|lease| lease.is_held(shard, now));
+    if !is_held {
+        shard.meter.failed(terms.command, &LOST.to_bytes());
+        Reply::new(&mut turn.replies.out, proto).error(LOST);
+    } else if same {
+        if !terms.is_one {
+            Reply::new(&mut turn.replies.out, proto).array(plan.commands.len());
+        }
         shard.as_unit(|| {
             for some in plan.commands.chunks(PREFETCHED) {
                 prefetch(shard, some);
@@ -215,13 +248,15 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn) {
                 some.iter().for_each(run);
             }
         });
-        show_queued(multi, plan, turn);
+        if !terms.is_one {
+            show_queued(multi, plan, turn);
+        }
     } else {
         Reply::new(&mut turn.replies.out, proto).nil_array();
     }
     let now_us = store_us();
     shard.meter.lap(now_us);
-    shard.meter.ran(server.exec, now_us.saturating_sub(began_us) * 1_000);
+    shard.meter.ran(terms.command, now_us.saturating_sub(began_us) * 1_000);
     shard.serve_waiters();
     if muted {
         turn.replies.out.truncate(start);
@@ -289,8 +324,10 @@ fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut T
 }
 
 /// Each shard runs its part of every command.
-fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn) {
-    show_queued(multi, plan, turn);
+fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn, terms: &Terms) {
+    if !terms.is_one {
+        show_queued(multi, plan, turn);
+    }
     let server = turn.server;
     let shard = &server.shard;
     let muted = turn.take_muted();
@@ -304,7 +341,9 @@ fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn) {
         parts: Vec::new(),
         missing: 0,
         aborted: false,
-        command: server.exec,
+        refusal: Vec::new(),
+        is_one: terms.is_one,
+        command: terms.command,
         ns: 0,
     };
     let reply = turn.replies.next_reply();
@@ -314,12 +353,20 @@ fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn) {
         if let Way::OneShard(target) = plan.way
             && !watched.is_empty()
         {
-            parts.part(target, check_watched, At::unseen(server.exec, 0, proto));
+            parts.part(target, check_watched, At::unseen(terms.command, 0, proto));
             watched_args(&watched).as_request().from(0).for_each(|arg| parts.arg(target, arg));
             parts.transaction.guard(target);
             for WatchedKey { key, .. } in &watched {
                 parts.lock(target, Lock { hash: shard.hasher.hash(key), write: false });
             }
+            gather.parts.push(None);
+        }
+        if let Some(lease) = &terms.lease {
+            let (at, args) = lease.part(At::unseen(terms.command, lease.db, proto));
+            parts.part(lease.shard, lease::check, at);
+            args.as_request().from(0).for_each(|arg| parts.arg(lease.shard, arg));
+            parts.transaction.guard(lease.shard);
+            parts.lock(lease.shard, lease.lock());
             gather.parts.push(None);
         }
         for planned in &plan.commands {

@@ -1,6 +1,7 @@
 //! EXEC where a command depends on what another shard has, or asks other shards itself: a coordinator holds all keys and
 //! goes from command to command.
 
+use super::lease::Lease;
 use super::plan::Planned;
 use super::rights;
 use super::split::FewRoutes;
@@ -29,6 +30,10 @@ pub struct ExecSteps {
     pub locks: Vec<(usize, Lock)>,
     pub commands: Vec<StepCommand>,
     pub watched: Vec<WatchedKey>,
+    /// The lease without which nothing runs.
+    pub lease: Option<Lease>,
+    /// The reply is that of the only command.
+    pub is_one: bool,
     /// Where the connection tracks what it reads.
     pub tracker: Cell<Option<Tracker>>,
 }
@@ -54,6 +59,7 @@ impl ExecSteps {
         let watched = std::mem::take(&mut self.watched);
         let of_watched = |of: &WatchedKey| (of.shard, Lock { hash: shard.hasher.hash(&of.key), write: false });
         self.locks.extend(watched.iter().map(of_watched));
+        self.locks.extend(self.lease.iter().map(|lease| (lease.shard, lease.lock())));
         let transaction = match self.locks.is_empty() {
             true => None,
             false => Some(Rc::new(shard.hold(self.locks.drain(..)).await)),
@@ -61,13 +67,19 @@ impl ExecSteps {
         let now = transaction.as_ref().map_or_else(|| shard.clock.now(), |transaction| transaction.now);
         let mut out = Vec::new();
         let proto = self.client.state.borrow().session.proto;
-        if let Some(transaction) = &transaction
-            && !are_unchanged(transaction, watched).await
-        {
-            Reply::new(&mut out, proto).nil_array();
-            return Ok(out);
+        if let Some(transaction) = &transaction {
+            let are_unchanged = are_unchanged(transaction, watched).await;
+            if let Some(lease) = &self.lease {
+                lease.check_in(transaction).await?;
+            }
+            if !are_unchanged {
+                Reply::new(&mut out, proto).nil_array();
+                return Ok(out);
+            }
         }
-        Reply::new(&mut out, proto).array(self.commands.len());
+        if !self.is_one {
+            Reply::new(&mut out, proto).array(self.commands.len());
+        }
         let mut said_bytes = None;
         for command in std::mem::take(&mut self.commands) {
             let start = out.len();

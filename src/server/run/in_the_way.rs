@@ -45,16 +45,29 @@ pub fn of(turn: &mut Turn, command: &Command, request: Request) -> Option<Way> {
     if !turn.conditions.busy || command.spec.has(ALLOW_BUSY) {
         return None;
     }
+    let (command, request, lease) = match command.run {
+        Run::Multi(Verb::Guard) => {
+            let (inner, guarded) = callee::guarded(turn.server, request).ok()?;
+            (inner, guarded, Some(wants(turn.server, command, request)))
+        }
+        _ => (command, request, None),
+    };
     let (script, is_one) = match (command.run, &turn.session.multi) {
         (Run::Multi(Verb::Exec), Some(multi)) => {
             let commands = || multi.commands().iter().map(|queued| (queued.command, multi.request(*queued)));
             let of_one =
                 |(id, request)| wants(turn.server, turn.server.table.get(id), request).script_in_the_way(turn.server);
             // EXEC itself is about no data.
-            (of_one((command.id, request)).or_else(|| commands().find_map(of_one)), false)
+            let of_exec = of_one((command.id, request)).or_else(|| commands().find_map(of_one));
+            (of_exec.or_else(|| lease?.script_in_the_way(turn.server)), false)
         }
         _ => {
-            let wants = wants(turn.server, command, request);
+            let mut wants = wants(turn.server, command, request);
+            if let Some(lease) = lease {
+                wants.data = true;
+                wants.is_one &= wants.locks.first().is_some_and(|lock| lock.hash == lease.locks[0].hash);
+                wants.locks.extend(lease.locks);
+            }
             (wants.script_in_the_way(turn.server), wants.is_one)
         }
     };
@@ -96,7 +109,8 @@ fn wants(server: &Server, command: &Command, request: Request) -> Wants {
         _ => !routes.is_empty(),
     };
     let everything = match run {
-        Run::Data(command::Run::Everywhere(..) | command::Run::Coordinated(_)) => true,
+        Run::Data(command::Run::Everywhere(..)) => true,
+        Run::Data(command::Run::Coordinated(_)) => routes.is_empty(),
         Run::Data(command::Run::Atomic(..)) => keys.name_others(request),
         Run::Script(calls) => callee::find(server, calls, request).is_ok_and(|(callee, _)| callee.strays()),
         _ => false,

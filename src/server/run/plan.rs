@@ -1,5 +1,6 @@
 //! Where the commands of a transaction go, before any of them has run.
 
+use super::lease::Lease;
 use super::split::{self, FewRoutes, Parts, Route, common_target, few_routes};
 use crate::command::governed::{self, refuses_pairs};
 use crate::command::spec::Keys;
@@ -63,7 +64,7 @@ pub struct Planned<'t> {
 }
 
 impl<'t> Plan<'t> {
-    pub fn of(server: &'t Server, multi: &Multi, session: &Session) -> Plan<'t> {
+    pub fn of(server: &'t Server, multi: &Multi, session: &Session, lease: Option<&Lease>) -> Plan<'t> {
         let shard = &server.shard;
         let commands = Vec::with_capacity(multi.commands().len());
         let mut plan = Plan { way: Way::Parts, commands, has_session_commands: false };
@@ -72,6 +73,7 @@ impl<'t> Plan<'t> {
         // The shards of all keys; where there are none anything can run here.
         let mut targets = Targets::default();
         session.watched.iter().for_each(|watched| targets.add(watched.shard));
+        lease.iter().for_each(|lease| targets.add(lease.shard));
         for queued in multi.commands() {
             let command = server.table.get(queued.command);
             let request = multi.request(*queued);
@@ -106,7 +108,7 @@ impl<'t> Plan<'t> {
             (true, _) => Way::Steps,
             (false, Targets::None) => Way::OneShard(shard.id),
             (false, Targets::One(target)) => Way::OneShard(target),
-            (false, Targets::Several) if session.watched.is_empty() => Way::Parts,
+            (false, Targets::Several) if session.watched.is_empty() && lease.is_none() => Way::Parts,
             (false, Targets::Several) => Way::Steps,
         };
         plan

@@ -16,6 +16,7 @@
 use super::callee::{self, Callee};
 use super::caller::{Caller, Planned};
 use super::in_the_way;
+use super::lease::Lease;
 use super::rights;
 use super::single;
 use super::split::{self, Route, Routes};
@@ -24,6 +25,7 @@ use super::task::{self, spawn};
 use super::turn::{Progress, Turn};
 use crate::acl::User;
 use crate::clock::{Now, store_us};
+use crate::command::leases::LOST;
 use crate::command::{Ctx, OwnedRequest};
 use crate::executor;
 use crate::keyspace::Key;
@@ -63,6 +65,8 @@ struct What {
     routes: Routes,
     /// The user who has called it, as he was then, where he may not do everything.
     user: Option<Arc<User>>,
+    /// The lease without which it does not begin.
+    lease: Option<Lease>,
 }
 
 /// A script that is going to run as a task, perhaps more than once.
@@ -160,15 +164,16 @@ impl Drop for Announced {
     }
 }
 
-pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -> Progress {
+pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request, lease: Option<Lease>) -> Progress {
     let server = turn.server;
     let shard = &server.shard;
     let asker = Asker { shard: shard.id, client: turn.client.id };
     let what = match What::of(server, asker, calls, turn.at(command), request) {
-        Ok(what) => What { user: rights::restricted(turn.session).cloned(), ..what },
+        Ok(what) => What { user: rights::restricted(turn.session).cloned(), lease, ..what },
         Err(error) => return turn.fail(command.id, error),
     };
-    let shows = turn.session.gate.shows;
+    // (GUARD is shown as such.)
+    let shows = turn.session.gate.shows && what.lease.is_none();
     let show = |turn: &Turn| {
         if shows {
             monitor::show_call(turn.server, turn.session, request);
@@ -183,7 +188,13 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -
     let target = if what.routes.is_empty() { Some(shard.id) } else { split::common_target(&what.routes) };
     match target {
         // The shard that has all keys runs it. (Those have its rights who know its user: this shard.)
-        Some(target) if target != shard.id && is_trusted && !what.callee.strays() && what.user.is_none() => {
+        Some(target)
+            if target != shard.id
+                && is_trusted
+                && !what.callee.strays()
+                && what.user.is_none()
+                && what.lease.is_none() =>
+        {
             let progress = single::run(turn, not_on_data, target, what.at, request);
             if progress == Progress::Taken {
                 show(turn);
@@ -192,6 +203,7 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request) -
         }
         Some(target)
             if target == shard.id
+                && what.lease.as_ref().is_none_or(|lease| lease.shard == target && !shard.is_locked(lease.lock()))
                 && what.begins_at_once(server)
                 && !shard.must_wait(&what.at, request, turn.client.id) =>
         {
@@ -222,6 +234,9 @@ fn not_on_data(_: &mut Ctx, _: Request) -> Result {
 fn begin(turn: &mut Turn, what: What, request: Request) -> Progress {
     let (server, at) = (turn.server, what.at);
     let shard = &server.shard;
+    if what.lease.as_ref().is_some_and(|lease| !lease.is_held(shard, shard.clock.now())) {
+        return turn.fail(at.command, LOST);
+    }
     let began_us = store_us();
     let begun = match what.begin(server, turn.client, request, shard.clock.now()) {
         Ok(begun) => begun,
@@ -324,6 +339,7 @@ impl What {
             at: At { hash: split::first_hash(&routes), write, ..at },
             routes,
             user: None,
+            lease: None,
         })
     }
 
@@ -409,7 +425,9 @@ impl What {
             if is_alone {
                 caller.confine();
             }
-            job.what.routes.iter().map(|&(hash, _)| Lock { hash, write: at.write }).collect()
+            let of_lease = job.what.lease.as_ref().map(Lease::lock);
+            let of_keys = job.what.routes.iter().map(|&(hash, _)| Lock { hash, write: at.write });
+            of_keys.chain(of_lease).collect()
         };
         let transaction = Rc::new(moment.hold(&locks, caller.now, caller.can_undo()));
         let running = Running::new(&job, call, caller, transaction, began_us, None);
@@ -454,7 +472,9 @@ impl Job {
         loop {
             let write = everything || self.what.at.write;
             let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write }));
-            let declared = self.what.routes.iter().map(|&(hash, target)| (target, Lock { hash, write }));
+            let of_lease = self.what.lease.iter().map(|lease| (lease.shard, lease.lock()));
+            let of_keys = self.what.routes.iter().map(|&(hash, target)| (target, Lock { hash, write }));
+            let declared = of_keys.chain(of_lease);
             if everything {
                 in_the_way::let_pass(&self.server).await?;
                 self.server.global.scripts_holding_everything.fetch_add(1, Ordering::Relaxed);
@@ -477,6 +497,11 @@ impl Job {
         held: Held,
         announced: Option<Announced>,
     ) -> std::result::Result<Result<Vec<u8>>, Again> {
+        if let Some(lease) = &self.what.lease
+            && let Err(error) = lease.check_in(&transaction).await
+        {
+            return Ok(Err(error));
+        }
         if let Some(machine) = self.what.callee.machine(&self.server) {
             make_room(&machine, self.what.arguments_bytes).await;
         }

@@ -15,6 +15,7 @@ use crate::journal::Feed;
 use crate::net::tls::Tls;
 use crate::net::{Bell, Listener};
 use crate::persist::aof::log::Log;
+use crate::persist::tokens::Tokens;
 use crate::script::{Libraries, Shelf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -68,6 +69,8 @@ pub struct Global {
     /// The log of all changes, and what is done about it.
     pub log: Arc<Log>,
     pub appending: Appending,
+    /// The tokens of leases.
+    pub tokens: Tokens,
     /// Who has something for a shard from outside rings.
     pub bells: Arc<[Bell]>,
     pub stopping: AtomicBool,
@@ -126,6 +129,7 @@ impl Global {
             log: Log::new(feed.clone(), bells.clone()),
             feed,
             appending: Appending::default(),
+            tokens: Tokens::default(),
             bells,
             stopping: AtomicBool::new(false),
             listeners,
