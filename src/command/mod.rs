@@ -27,6 +27,7 @@
 //! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
 //! | `zsets/` | sorted sets |
 //! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
+//! | `members.rs` | SEXPIRE, ZEXPIRE and their kin: what they have in common |
 //! | `elements.rs` | deadlines of fields and members |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
 //! | `scanning.rs` | what SCAN and its kin have in common |
@@ -56,6 +57,7 @@ pub mod hyperloglog;
 mod increx;
 pub mod keys;
 pub mod lists;
+mod members;
 pub mod memory;
 pub mod multi;
 mod pieces;

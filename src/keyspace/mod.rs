@@ -77,7 +77,7 @@ pub struct Counters {
     pub expired_by_access: u64,
     pub expired_by_cycle: u64,
     pub expired_bytes: u64,
-    /// Fields of hashes and members of sets that died.
+    /// Fields of hashes, members of sets and of sorted sets that died.
     pub expired_fields: u64,
     /// Keys whose memory was given back later than they were deleted.
     pub freed_lazily: u64,

@@ -70,6 +70,8 @@ mod policies;
 mod polygons;
 #[path = "wire/pressure.rs"]
 mod pressure;
+#[path = "wire/scored_members.rs"]
+mod scored_members;
 #[path = "wire/secrets.rs"]
 mod secrets;
 #[path = "wire/session.rs"]

@@ -1,6 +1,6 @@
 //! Adding members, changing scores, removing members.
 
-use super::{change, of_kind, settle, view};
+use super::{bury, change, of_kind, settle, take_out, view};
 use crate::command::spec::flag::{DENY_OOM, FAST, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, Run};
@@ -172,6 +172,7 @@ fn new_set(limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<(O
 
 fn add_to_live(mut live: KeyEdit, limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<Added> {
     let mut added = Added::default();
+    bury(&mut live, pairs.iter().map(|(_, member)| *member));
     match live.packed() {
         None => {
             let add = |zset: &mut Zset| add_pairs(zset, pairs, options, &mut added);
@@ -232,25 +233,20 @@ fn zrem(ctx: &mut Ctx, request: Request) -> Result {
         return Ok(());
     };
     let mut edit = live.edit();
+    bury(&mut edit, request.from(2));
     let count = change(
         &mut edit,
         ctx.limits.zset,
         |packed| remove_members(packed, request.from(2)),
         |zset| remove_members(zset, request.from(2)),
     );
-    let is_gone = settle(edit);
-    ctx.commit_if(count > 0, key, Change::removal(Event::ZRem, is_gone));
+    let rest = settle(edit);
+    ctx.commit_if(count > 0, key, Change::removal(Event::ZRem, rest.is_gone));
+    rest.propagate(ctx, key);
     ctx.reply.int(count);
     Ok(())
 }
 
 fn remove_members<'r>(set: &mut impl Edit, members: impl Iterator<Item = &'r [u8]>) -> i64 {
-    let mut count = 0;
-    for member in members {
-        if let Some((place, _)) = set.find(member) {
-            set.remove(place, member);
-            count += 1;
-        }
-    }
-    count
+    members.filter(|member| take_out(set, member)).count() as i64
 }

@@ -273,8 +273,14 @@ fn deadlines_of_fields_are_for_who_knows_them() {
     client.call("SADDEX s EX 100 MEMBERS 2 a b");
     client.call("SEXPIRE s 100 MEMBERS 1 a");
     client.call("SPERSIST s MEMBERS 1 a");
+    client.call("ZADD z 1 a 2 b");
+    client.call("ZPEXPIREAT z 4102444800000 MEMBERS 2 a b");
+    client.call("ZPERSIST z MEMBERS 1 b");
+    client.call("ZREM z b");
     client.call("SPEXPIRE s 1 MEMBERS 1 b");
-    let said = ["HSET h c 3", "HDEL h b", "SADD s a b", "SREM s b"].map(|line| encode(&words(line))).concat();
+    let said = ["HSET h c 3", "HDEL h b", "SADD s a b", "ZADD z 1 a 2 b", "ZREM z b", "SREM s b"]
+        .map(|line| encode(&words(line)))
+        .concat();
     assert_eq!(old.bytes(SELECT.len() + said.len()), [SELECT, &said].concat());
     // What it was told before is not for a server that has come when nobody needed less.
     drop(old);
