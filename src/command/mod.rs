@@ -85,7 +85,7 @@ pub use table::{Command, CommandId, Found, Table};
 
 use crate::clock::{Clock, Now};
 use crate::config::Limits;
-use crate::keyspace::{Change, Hasher, Key, Keyspace, Touch};
+use crate::keyspace::{Change, Event, Hasher, Key, Keyspace, Touch};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::pack::Element;
 use spec::Row;
@@ -220,6 +220,19 @@ impl Ctx<'_> {
     /// Marks the end of an item of a partial reply.
     pub fn end_item(&mut self) {
         self.ends.push(self.reply.len());
+    }
+
+    /// The change that is committed next is, in this event, about these elements of its key. Where there are any, it has to be
+    /// committed.
+    #[inline]
+    pub fn name_elements<T: AsRef<[u8]>>(&mut self, event: Event, names: impl IntoIterator<Item = T>) {
+        self.keyspace.effects.name_elements(event, names);
+    }
+
+    /// Whether somebody asks which elements such an event is about.
+    #[inline]
+    pub fn wants_elements(&self, event: Event) -> bool {
+        self.keyspace.effects.wants_elements(event)
     }
 
     /// Says what this command has changed of a key: the end of every edit.

@@ -284,7 +284,9 @@ impl KeyEdit<'_> {
             self.0.effects.said.fields_died(db, key, kind, &[name.to_vec()]);
         }
         self.0.effects.fields_expired += 1;
-        self.0.effects.record(db, key, Change::of(Event::of_dead_elements(kind)).expired());
+        let died = Event::of_dead_elements(kind);
+        self.0.effects.name_elements(died, [name]);
+        self.0.effects.record(db, key, Change::of(died).expired());
     }
 
     /// A large string takes the place of the one that is there.

@@ -299,6 +299,9 @@ impl Keyspace {
         if entry.has_fields() && own_ms.is_none() {
             self.counters.expired_fields += elements::counts(entry, now.ms).0 as u64;
             let died = Event::of_dead_elements(entry.kind());
+            if self.effects.wants_elements(died) {
+                self.effects.name_elements(died, elements::names(entry));
+            }
             self.effects.record(db, entry.key(), Change::of(died).and(Event::Del).expired());
         } else {
             let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
@@ -758,20 +761,23 @@ impl Undertaker for Sweeping<'_> {
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept {
         let (nodes, lag, now, db) = (&mut *self.nodes, &mut *self.lag, self.told.now, self.told.db);
         let effects = &mut *self.told.effects;
-        let (mut names, is_journaled, kind) = (Vec::new(), effects.is_journaled(), entry.kind());
+        let (mut names, kind) = (Vec::new(), entry.kind());
+        let died = Event::of_dead_elements(kind);
+        let (is_journaled, is_told) = (effects.is_journaled(), effects.wants_elements(died));
         let swept = nodes.sweep_fields(entry, before_ms, now.ms, limit, |name, deadline_ms| {
             lag.record(now, deadline_ms);
-            if is_journaled {
+            if is_journaled || is_told {
                 names.push(name.to_vec());
             }
         });
         self.fields += swept.deleted as u64;
         if swept.deleted > 0 {
             let is_gone = swept.next == Next::Empty;
-            if !names.is_empty() && !is_gone {
+            if is_journaled && !is_gone {
                 effects.said.fields_died(db, entry.key(), kind, &names);
             }
-            let change = Change::removal(Event::of_dead_elements(kind), is_gone).times(swept.deleted as u64);
+            effects.name_elements(died, names);
+            let change = Change::removal(died, is_gone).times(swept.deleted as u64);
             effects.record(db, entry.key(), change.expired());
         }
         swept
@@ -883,7 +889,7 @@ mod tests {
         insert(&mut keyspace, 0, "key", DAY_MS + 1, now);
         keyspace.effects.wait_for(1, b"key");
         keyspace.swap(0, 1, Now::from_ms(DAY_MS + 2));
-        let died = Notice { db: 0, event: Event::Expired, key: b"key".as_slice().into() };
+        let died = Notice { db: 0, event: Event::Expired, key: b"key".as_slice().into(), elements: Box::default() };
         assert_eq!(keyspace.effects.take(), [died]);
     }
 
@@ -917,7 +923,8 @@ mod tests {
         }
         assert_eq!((keyspace.len(0), keyspace.live_len(0, later), keyspace.effects.take()), (2, 0, Vec::new()));
         insert(&mut keyspace, 0, "written", 2 * DAY_MS, later);
-        let died = |name: &str| Notice { db: 0, event: Event::Expired, key: name.as_bytes().into() };
+        let died =
+            |name: &str| Notice { db: 0, event: Event::Expired, key: name.as_bytes().into(), elements: Box::default() };
         assert_eq!((keyspace.len(0), keyspace.effects.take()), (2, vec![died("written")]), "by a command under way");
         assert!(keyspace.find(0, hasher.key(b"read"), end, Touch::NOTHING).is_none());
         assert_eq!((keyspace.len(0), keyspace.effects.take()), (1, vec![died("read")]));

@@ -476,7 +476,7 @@ fn deadlines_of_members_are_relative() {
         encode::zset_with_deadlines(&mut scored, members.len(), *earliest_ms, |put| {
             all.for_each(|(member, deadline_ms)| {
                 let score = f64::from(rng.i32(..)) / 8.0;
-                scores.insert(text(member), score);
+                scores.insert(member.to_vec(), score);
                 put(member, score, deadline_ms);
             });
         });

@@ -67,6 +67,15 @@ pub fn some_deadline_ms(entry: Entry) -> Option<u64> {
     }
 }
 
+/// The names of all elements, dead or alive, where they can die.
+pub fn names(entry: Entry) -> Vec<Vec<u8>> {
+    match (dict(entry), packed(entry)) {
+        (Some(dict), _) => dict.iter().map(|element| element.key().to_vec()).collect(),
+        (None, Some(view)) => view.iter().map(|field| field.name.to_vec()).collect(),
+        (None, None) => Vec::new(),
+    }
+}
+
 /// Takes elements out of a collection whose deadlines are before `before_ms`, at most `limit` where they are many; `died`
 /// is told of their names and deadlines. The old pointer must not be used afterwards.
 pub fn sweep(

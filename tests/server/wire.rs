@@ -86,6 +86,8 @@ mod strangers;
 mod stream_groups;
 #[path = "wire/streams.rs"]
 mod streams;
+#[path = "wire/subkeys.rs"]
+mod subkeys;
 #[path = "wire/supervised.rs"]
 mod supervised;
 #[path = "wire/timers.rs"]

@@ -204,8 +204,11 @@ fn take_out(ctx: &mut Ctx, key: Key, names: &[&[u8]]) -> Result {
     let Some(mut edit) = Edit::open(ctx, key)? else { return Ok(()) };
     let gone: Vec<&[u8]> = names.iter().copied().filter(|name| edit.remove(name)).collect();
     let stays = edit.close();
-    ctx.commit_if(!gone.is_empty(), key, Members::deleted(stays));
-    if !gone.is_empty() {
+    if gone.is_empty() {
+        ctx.unchanged(key);
+    } else {
+        ctx.name_elements(Event::SRem, &gone);
+        ctx.commit(key, Members::deleted(stays));
         propagate_deleted::<Members>(ctx, key, stays, &gone);
     }
     Ok(())
@@ -217,6 +220,7 @@ fn add_until(ctx: &mut Ctx, key: Key, names: &[&[u8]], deadline: Deadline) -> Re
         names.iter().for_each(|name| edit.set_deadline(name, Some(deadline.store_ms())));
         edit.close();
     }
+    ctx.name_elements(Event::SExpire, names);
     ctx.commit(key, Change::of(Event::SAdd).and(Event::SExpire));
     if ctx.is_journaled() {
         let (at_ms, count) = (ctx.clock.to_log_ms(deadline.store_ms()).to_string(), names.len().to_string());

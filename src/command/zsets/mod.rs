@@ -96,8 +96,10 @@ struct Rest {
     is_gone: bool,
     /// Dead ones stood there still, of whose deaths who keeps a journal has not heard.
     left_dead: bool,
-    /// Members that were taken by their ranks, which are others where those are not dead yet.
+    /// Members that were taken by their ranks, where somebody has to hear of them.
     names: Vec<Vec<u8>>,
+    /// The ranks are others where those are not dead yet.
+    had_dead: bool,
 }
 
 impl Rest {
@@ -105,22 +107,25 @@ impl Rest {
     fn propagate(&self, ctx: &mut Ctx, key: Key) -> bool {
         if self.left_dead {
             ctx.propagate(&[b"DEL", key.bytes]);
-        } else if !self.names.is_empty() {
+        } else if self.had_dead {
             let names = self.names.iter().map(Vec::as_slice);
             ctx.propagate(&[&b"ZREM"[..], key.bytes].into_iter().chain(names).collect::<Vec<_>>());
         }
-        self.left_dead || !self.names.is_empty()
+        self.left_dead || self.had_dead
     }
 }
 
-/// Takes the members of these ranks out, and the sorted set with the last one that lives.
-fn take_ranks(mut live: KeyEdit, limits: PackLimits, ranks: Range<usize>) -> Rest {
-    let mut names = Vec::new();
-    if view(&live).may_have_dead() {
-        view(&live).walk(ranks, false, |member, _| {
+/// Takes the members of these ranks out, and the sorted set with the last one that lives. Their names are kept where they
+/// are wanted.
+fn take_ranks(mut live: KeyEdit, limits: PackLimits, ranks: Range<usize>, wants_names: bool) -> Rest {
+    let (mut names, had_dead) = (Vec::new(), view(&live).may_have_dead());
+    if had_dead || wants_names {
+        view(&live).walk(ranks.clone(), false, |member, _| {
             names.push(member.to_vec());
             ControlFlow::Continue(())
         });
+    }
+    if had_dead {
         live.change_node(|zset: &mut Zset| names.retain(|name| take_out(zset, name)));
     } else {
         let same = ranks.clone();
@@ -131,7 +136,7 @@ fn take_ranks(mut live: KeyEdit, limits: PackLimits, ranks: Range<usize>) -> Res
             |zset| zset.remove_range(same, |_, _| ()),
         );
     }
-    Rest { names, ..settle(live) }
+    Rest { names, had_dead, ..settle(live) }
 }
 
 /// Deletes a sorted set that has lost its last member that lives.
@@ -141,7 +146,7 @@ fn settle(live: KeyEdit) -> Rest {
     if is_gone {
         live.remove();
     }
-    Rest { is_gone, left_dead, names: Vec::new() }
+    Rest { is_gone, left_dead, ..Rest::default() }
 }
 
 /// Stores a result, which deletes what was there where it is empty; returns the number of members.

@@ -182,6 +182,7 @@ enum Shape {
 
 /// Takes up to `count` members, at least one, of a sorted set and replies; whether there is one.
 fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<bool> {
+    let wants_names = ctx.wants_elements(end.event());
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else { return Ok(false) };
     let (view, reply) = (view(&live), &mut ctx.reply);
     let ranks = end.ranks(view, count);
@@ -206,7 +207,8 @@ fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<
         reply.double(score);
         ControlFlow::Continue(())
     });
-    let rest = take_ranks(live.edit(), ctx.limits.zset, ranks);
+    let rest = take_ranks(live.edit(), ctx.limits.zset, ranks, wants_names);
+    ctx.name_elements(end.event(), &rest.names);
     ctx.commit(key, Change::removal(end.event(), rest.is_gone));
     if !rest.propagate(ctx, key) {
         let name: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };

@@ -359,7 +359,7 @@ fn count(ctx: &mut Ctx, request: Request, by: By) -> Result {
 
 fn remove(ctx: &mut Ctx, request: Request, by: By, event: Event) -> Result {
     let ends = Ends::parse(request, 2, by, false)?;
-    let key = ctx.key(request.arg(1));
+    let (key, wants_names) = (ctx.key(request.arg(1)), ctx.wants_elements(event));
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.int(0);
         return Ok(());
@@ -367,7 +367,8 @@ fn remove(ctx: &mut Ctx, request: Request, by: By, event: Event) -> Result {
     let ranks = ends.ranks(view(&live), false);
     let count = ranks.len();
     if count > 0 {
-        let rest = take_ranks(live.edit(), ctx.limits.zset, ranks);
+        let rest = take_ranks(live.edit(), ctx.limits.zset, ranks, wants_names);
+        ctx.name_elements(event, &rest.names);
         ctx.commit(key, Change::removal(event, rest.is_gone));
         rest.propagate(ctx, key);
     }
