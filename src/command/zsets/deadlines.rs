@@ -81,7 +81,7 @@ const fn ttl_spec(name: &'static str, summary: &'static str) -> Spec {
         flags: READ | FAST,
         keys: Keys::ONE,
         group: Group::SortedSet,
-        since: "8.12.0",
+        since: "0.1.0",
         complexity: "O(log n) for each member",
         summary,
         syntax: "key members:(MEMBERS nummembers:integer member...)",
