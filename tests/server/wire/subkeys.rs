@@ -62,10 +62,9 @@ fn each_channel_has_a_letter() {
         client.call("EXPIRE key 100");
         client.call("DEL key");
         // A key with a line break is on no channel of items.
-        client.command(&["HSET", "a\nb", "f", "1"]);
-        listener.hears(&["space a\nb hset|1:f"]);
-        client.call("HSET last f 1");
-        listener.hears(&["space last hset|1:f", "spaceitem last\nf hset"]);
+        client.command(&["HSET", "{t}a\nb", "f", "1"]);
+        client.call("HSET {t}last f 1");
+        listener.hears(&["space {t}a\nb hset|1:f", "space {t}last hset|1:f", "spaceitem {t}last\nf hset"]);
         assert_eq!(client.call("CONFIG GET notify-keyspace-events").items()[1].text(), "ghSI");
         assert!(client.call("CONFIG SET notify-keyspace-events Sq").is_error());
     });
