@@ -23,7 +23,7 @@ pub use packed::{EMPTY, Packed, fits, packed};
 use super::number::I64_TEXT_BYTES_MAX;
 use super::pack::{self, Element};
 use crate::table::{Kind, NEVER_MS, Stored, Whole};
-use node::{deadline_of, is_dead, score_of};
+use node::score_of;
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
@@ -268,6 +268,17 @@ impl<'a> View<'a> {
             _ => self.at(rng.usize(..self.len())),
         }
     }
+}
+
+/// The deadline of a member: one that is pinned has it in its entry.
+#[inline]
+fn deadline_of(member: Whole) -> Option<u64> {
+    member.entry().far_deadline_ms()
+}
+
+#[inline]
+fn is_dead(member: Whole, now_ms: u64) -> bool {
+    deadline_of(member).is_some_and(|deadline_ms| deadline_ms < now_ms)
 }
 
 /// The rank, among the living, of the place that has this one among all.

@@ -5,7 +5,7 @@ use super::super::order::{Member, Order};
 use super::super::pack::Element;
 use super::super::{Node, NodeType, Portion};
 use super::saving::{Item, Saving};
-use super::{Edit, View};
+use super::{Edit, View, deadline_of, is_dead};
 use crate::table::block::prefetch;
 use crate::table::{Dict, Entry, Kind, Swept, Value, Whole};
 use std::cmp::Ordering;
@@ -92,17 +92,6 @@ impl Clone for Zset {
         let order = Order::from_sorted(self.order.iter(0..self.len()).filter_map(copy_of));
         Zset { members, order, saving: None }
     }
-}
-
-/// The deadline of a member: one that is pinned has it in its entry.
-#[inline]
-pub(super) fn deadline_of(member: Whole) -> Option<u64> {
-    member.entry().far_deadline_ms()
-}
-
-#[inline]
-pub(super) fn is_dead(member: Whole, now_ms: u64) -> bool {
-    deadline_of(member).is_some_and(|deadline_ms| deadline_ms < now_ms)
 }
 
 /// What a member is before it changes.

@@ -6,7 +6,7 @@
 use super::super::Portion;
 use super::super::number::compare_f64;
 use super::super::order::{AtItem, Member, Order};
-use super::node::deadline_of;
+use super::deadline_of;
 use crate::table::{Changed, Lots, Whole, element_hash};
 
 /// Items that are shown in one slice.
