@@ -274,12 +274,12 @@ fn deadlines_of_fields_are_for_who_knows_them() {
     client.call("SADDEX s EX 100 MEMBERS 2 a b");
     client.call("SEXPIRE s 100 MEMBERS 1 a");
     client.call("SPERSIST s MEMBERS 1 a");
-    client.call("ZADD z 1 a 2 b");
-    client.call("ZPEXPIREAT z 4102444800000 MEMBERS 2 a b");
-    client.call("ZPERSIST z MEMBERS 1 b");
-    client.call("ZREM z b");
+    client.call("ZADD {s}z 1 a 2 b");
+    client.call("ZPEXPIREAT {s}z 4102444800000 MEMBERS 2 a b");
+    client.call("ZPERSIST {s}z MEMBERS 1 b");
+    client.call("ZREM {s}z b");
     client.call("SPEXPIRE s 1 MEMBERS 1 b");
-    let of_members = said(&["SADD s a b", "ZADD z 1 a 2 b", "ZREM z b", "SREM s b"]);
+    let of_members = said(&["SADD s a b", "ZADD {s}z 1 a 2 b", "ZREM {s}z b", "SREM s b"]);
     assert_eq!(old.bytes(of_members.len()), of_members);
     // What it was told before is not for a server that has come when nobody needed less.
     drop(old);
