@@ -100,13 +100,18 @@ pub fn expire<E: Elements>(
     let answers: Vec<i64> = names.iter().map(&mut answer).collect();
     let stays = edit.close();
     if answers.contains(&SET) {
+        let set = those(names, &answers, SET);
+        ctx.name_elements(E::SET, &set);
         ctx.commit(key, E::SET);
-        propagate_deadline::<E>(ctx, key, Some(deadline), &those(names, &answers, SET));
+        propagate_deadline::<E>(ctx, key, Some(deadline), &set);
     }
-    let is_deleted = answers.contains(&DELETED);
-    ctx.commit_if(is_deleted, key, E::deleted(stays));
-    if is_deleted {
-        propagate_deleted::<E>(ctx, key, stays, &those(names, &answers, DELETED));
+    if answers.contains(&DELETED) {
+        let gone = those(names, &answers, DELETED);
+        ctx.name_elements(E::DELETED, &gone);
+        ctx.commit(key, E::deleted(stays));
+        propagate_deleted::<E>(ctx, key, stays, &gone);
+    } else {
+        ctx.unchanged(key);
     }
     answer_each(ctx, &answers);
     Ok(())
@@ -151,10 +156,13 @@ pub fn persist<E: Elements>(ctx: &mut Ctx, key: Key, names: &[&[u8]]) -> Result 
     };
     let answers: Vec<i64> = names.iter().map(&mut answer).collect();
     edit.close();
-    let is_changed = answers.contains(&SET);
-    ctx.commit_if(is_changed, key, E::CLEARED);
-    if is_changed {
-        propagate_deadline::<E>(ctx, key, None, &those(names, &answers, SET));
+    if answers.contains(&SET) {
+        let cleared = those(names, &answers, SET);
+        ctx.name_elements(E::CLEARED, &cleared);
+        ctx.commit(key, E::CLEARED);
+        propagate_deadline::<E>(ctx, key, None, &cleared);
+    } else {
+        ctx.unchanged(key);
     }
     answer_each(ctx, &answers);
     Ok(())

@@ -28,6 +28,7 @@
 //! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
 //! | `zsets/` | sorted sets |
 //! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
+//! | `members.rs` | SEXPIRE, ZEXPIRE and their kin: what they have in common |
 //! | `elements.rs` | deadlines of fields and members |
 //! | `deadlines.rs` | EXPIRE, TTL and their kin |
 //! | `scanning.rs` | what SCAN and its kin have in common |
@@ -58,6 +59,7 @@ mod increx;
 pub mod keys;
 pub mod leases;
 pub mod lists;
+mod members;
 pub mod memory;
 pub mod multi;
 mod pieces;
@@ -85,7 +87,7 @@ pub use table::{Command, CommandId, Found, Table};
 
 use crate::clock::{Clock, Now};
 use crate::config::Limits;
-use crate::keyspace::{Change, Hasher, Key, Keyspace, Touch};
+use crate::keyspace::{Change, Event, Hasher, Key, Keyspace, Touch};
 use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::value::pack::Element;
 use spec::Row;
@@ -221,6 +223,19 @@ impl Ctx<'_> {
     /// Marks the end of an item of a partial reply.
     pub fn end_item(&mut self) {
         self.ends.push(self.reply.len());
+    }
+
+    /// The change that is committed next is, in this event, about these elements of its key. Where there are any, it has to be
+    /// committed.
+    #[inline]
+    pub fn name_elements<T: AsRef<[u8]>>(&mut self, event: Event, names: impl IntoIterator<Item = T>) {
+        self.keyspace.effects.name_elements(event, names);
+    }
+
+    /// Whether somebody asks which elements such an event is about.
+    #[inline]
+    pub fn wants_elements(&self, event: Event) -> bool {
+        self.keyspace.effects.wants_elements(event)
     }
 
     /// Says what this command has changed of a key: the end of every edit.

@@ -6,10 +6,8 @@ use crate::keyspace::{Kind, NEVER_MS, Stored};
 use crate::value::hash::View as Hash;
 use crate::value::list;
 use crate::value::number::write_f64;
-use crate::value::pack::Element;
 use crate::value::set::View as Set;
 use crate::value::zset::View as Zset;
-use std::ops::ControlFlow;
 
 /// A piece has no more elements than this, and no more bytes before its last one.
 const ELEMENTS: usize = 1_000;
@@ -45,13 +43,18 @@ pub fn pieces(db: usize, key: &[u8], content: Stored, now_ms: u64, to_wall_ms: i
             }
         }
         Kind::Zset => {
-            let view = Zset::of(content);
-            view.walk(0..view.len(), false, |member: Element, score| {
+            let (view, mut deadlines) = (Zset::of(content, now_ms), Vec::new());
+            view.for_each_back(|member, score, at_ms| {
                 let mut text = Vec::new();
                 write_f64(&mut text, score);
                 pieces.add(&[text, member.to_vec()]);
-                ControlFlow::Continue(())
+                deadlines.extend(at_ms.map(|at_ms| (member.to_vec(), to_wall_ms(at_ms).to_string())));
             });
+            pieces.end();
+            for (name, at_ms) in deadlines {
+                let args: [&[u8]; 6] = [b"ZPEXPIREAT", key, at_ms.as_bytes(), b"MEMBERS", b"1", &name];
+                pieces.all.push(Command::new(db, args.into_iter()));
+            }
         }
         Kind::Hash => {
             let alive = || Hash::of(content).iter().filter(|field| !field.is_dead(now_ms));

@@ -458,7 +458,7 @@ const OWN: &[Directive] = &[
         default: "",
         kind: Kind::NotifyFlags,
         mutable: true,
-        help: "events to publish: K and/or E, with classes out of g$lshzxetdmnoc, A = g$lshzxetd; empty = none",
+        help: "events to publish: K, E, and S, T, I, V with the elements they are about; with classes out of g$lshzxetdmnoc, A = g$lshzxetd; empty = none",
         field: field!(notify_keyspace_events),
     },
     Directive {

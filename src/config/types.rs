@@ -285,6 +285,16 @@ impl NotifyFlags {
     pub const OVERWRITTEN: NotifyFlags = NotifyFlags(1 << 15);
     /// `c`: and the other was of another type. Not part of `A`.
     pub const TYPE_CHANGED: NotifyFlags = NotifyFlags(1 << 16);
+    /// `S`: the elements that events are about, on `__subkeyspace@db__:key`.
+    pub const SUBKEYSPACE: NotifyFlags = NotifyFlags(1 << 19);
+    /// `T`: on `__subkeyevent@db__:event`.
+    pub const SUBKEYEVENT: NotifyFlags = NotifyFlags(1 << 20);
+    /// `I`: on `__subkeyspaceitem@db__:key`, a line break and the element.
+    pub const SUBKEYSPACEITEM: NotifyFlags = NotifyFlags(1 << 21);
+    /// `V`: on `__subkeyspaceevent@db__:event|key`.
+    pub const SUBKEYSPACEEVENT: NotifyFlags = NotifyFlags(1 << 22);
+    /// `S`, `T`, `I`, `V`: whoever has any of these is told of elements.
+    pub const SUBKEYS: NotifyFlags = NotifyFlags(0b1111 << 19);
     /// `A`: `g$lshzxetd`.
     pub const ALL: NotifyFlags = NotifyFlags(0b0010_0111_1111_1100);
 
@@ -303,12 +313,16 @@ impl NotifyFlags {
         ('n', NotifyFlags::NEW),
     ];
     /// What stands behind them, `A` or not.
-    const OTHERS: [(char, NotifyFlags); 5] = [
+    const OTHERS: [(char, NotifyFlags); 9] = [
         ('K', NotifyFlags::KEYSPACE),
         ('E', NotifyFlags::KEYEVENT),
         ('m', NotifyFlags::KEY_MISS),
         ('o', NotifyFlags::OVERWRITTEN),
         ('c', NotifyFlags::TYPE_CHANGED),
+        ('S', NotifyFlags::SUBKEYSPACE),
+        ('T', NotifyFlags::SUBKEYEVENT),
+        ('I', NotifyFlags::SUBKEYSPACEITEM),
+        ('V', NotifyFlags::SUBKEYSPACEEVENT),
     ];
 
     /// Whether all of `flags` are set.
@@ -536,6 +550,7 @@ mod tests {
             ("$lg", "g$l"),
             ("KEAmn", "AKEm"),
             ("KEg$lshzxetdmn", "AKEm"),
+            ("VITShKE", "hKESTIV"),
             ("xE", "xE"),
             ("EK", "KE"),
             ("", ""),

@@ -5,13 +5,15 @@ use super::Command;
 use memchr::memmem;
 
 /// What only newer servers know: nothing else of the stream is.
-const UNKNOWN: [&[u8]; 6] = [
+const UNKNOWN: [&[u8]; 8] = [
     b"\r\nHPEXPIREAT\r\n",
     b"\r\nHPERSIST\r\n",
     b"\r\nHSETEX\r\n",
     b"\r\nSPEXPIREAT\r\n",
     b"\r\nSPERSIST\r\n",
     b"\r\nSADDEX\r\n",
+    b"\r\nZPEXPIREAT\r\n",
+    b"\r\nZPERSIST\r\n",
 ];
 
 /// Whether some command may have to be said otherwise.
@@ -26,7 +28,9 @@ pub fn degrade(mut bytes: &[u8], out: &mut Vec<u8>) -> u64 {
         let (command, rest) = bytes.split_at(len);
         bytes = rest;
         match args[..] {
-            [b"HPEXPIREAT" | b"HPERSIST" | b"SPEXPIREAT" | b"SPERSIST", ..] => degraded += 1,
+            [b"HPEXPIREAT" | b"HPERSIST" | b"SPEXPIREAT" | b"SPERSIST" | b"ZPEXPIREAT" | b"ZPERSIST", ..] => {
+                degraded += 1
+            }
             [verb @ (b"HSETEX" | b"SADDEX"), key, ref options @ ..] => {
                 degraded += 1;
                 let [alone, word]: [&[u8]; 2] =
@@ -89,12 +93,16 @@ mod tests {
             "SADDEX s PXAT 5 MEMBERS 2 MEMBERS a",
             "SPERSIST s MEMBERS 1 a",
             "SREM s a",
+            "ZADD z 1 a",
+            "ZPEXPIREAT z 123 MEMBERS 1 a",
+            "ZPERSIST z MEMBERS 1 a",
+            "ZREM z a",
         ]);
         let mut out = Vec::new();
         assert!(concerns(&all));
-        assert_eq!(degrade(&all, &mut out), 7);
+        assert_eq!(degrade(&all, &mut out), 9);
         let hashes = ["SELECT 0", "HSET h a 1", "MULTI", "HSET h FIELDS 1 b 2", "HSET h c 3", "EXEC", "HDEL h a"];
-        assert_eq!(out, stream(&[&hashes[..], &["SADD s MEMBERS a", "SREM s a"]].concat()));
+        assert_eq!(out, stream(&[&hashes[..], &["SADD s MEMBERS a", "SREM s a", "ZADD z 1 a", "ZREM z a"]].concat()));
         assert!(!concerns(&out));
         // A value may look like one.
         let value = Command::new(0, [&b"SET"[..], b"k", b"\r\nHSETEX\r\n"].into_iter()).bytes;

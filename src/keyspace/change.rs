@@ -85,8 +85,11 @@ events! {
         GeoSearchStore "geosearchstore",
         ZAdd "zadd",
         ZDiffStore "zdiffstore",
+        ZExpire "zexpire",
+        ZExpired "zexpired",
         ZIncr "zincr",
         ZInterStore "zinterstore",
+        ZPersist "zpersist",
         ZPopMax "zpopmax",
         ZPopMin "zpopmin",
         ZRangeStore "zrangestore",
@@ -130,12 +133,16 @@ events! {
 impl Event {
     /// Elements of such a collection have died.
     pub fn of_dead_elements(kind: Kind) -> Event {
-        if kind == Kind::Set { Event::SExpired } else { Event::HExpired }
+        match kind {
+            Kind::Set => Event::SExpired,
+            Kind::Zset => Event::ZExpired,
+            _ => Event::HExpired,
+        }
     }
 
     /// Elements have died, and nothing else has.
     pub fn is_death_of_elements(self) -> bool {
-        matches!(self, Event::HExpired | Event::SExpired)
+        matches!(self, Event::HExpired | Event::SExpired | Event::ZExpired)
     }
 }
 

@@ -23,7 +23,12 @@ pub struct Notice {
     pub db: usize,
     pub event: Event,
     pub key: Box<[u8]>,
+    /// The elements of the key that it is about, where somebody asks for them.
+    pub elements: Names,
 }
+
+/// Names of fields or members.
+pub type Names = Box<[Box<[u8]>]>;
 
 impl Notice {
     /// Nobody has done it: time has.
@@ -72,6 +77,8 @@ pub struct Effects {
     /// The classes somebody asked for (`notify-keyspace-events`).
     pub(super) wanted: NotifyFlags,
     notices: Vec<Notice>,
+    /// The elements that the events of the next change are about.
+    named: Vec<(Event, Names)>,
     /// Keys whose changes a transaction wants to know of.
     watched: Watched,
     /// Keys for which clients wait, by database.
@@ -143,6 +150,7 @@ impl Effects {
         }
         if self.sinks.has(Sinks::EVENTS) {
             change.events().for_each(|event| self.tell(event, db, key));
+            self.named.clear();
         }
     }
 
@@ -205,7 +213,26 @@ impl Effects {
     #[inline]
     pub fn tell(&mut self, event: Event, db: usize, key: &[u8]) {
         if self.wanted.contains(event.class()) {
-            self.notices.push(Notice { db, event, key: key.into() });
+            let named = self.named.iter().position(|(of, _)| *of == event);
+            let elements = named.map_or_else(Box::default, |index| self.named.swap_remove(index).1);
+            self.notices.push(Notice { db, event, key: key.into(), elements });
+        }
+    }
+
+    /// Whether somebody asks which elements such an event is about.
+    #[inline]
+    pub fn wants_elements(&self, event: Event) -> bool {
+        self.wanted.has_any_of(NotifyFlags::SUBKEYS) && self.wanted.contains(event.class())
+    }
+
+    /// The change that is recorded next is, in this event, about these elements. Where there are any, there is a change.
+    #[inline]
+    pub fn name_elements<T: AsRef<[u8]>>(&mut self, event: Event, names: impl IntoIterator<Item = T>) {
+        if self.wants_elements(event) {
+            let names: Names = names.into_iter().map(|name| name.as_ref().into()).collect();
+            if !names.is_empty() {
+                self.named.push((event, names));
+            }
         }
     }
 
@@ -371,6 +398,7 @@ impl Effects {
     /// A command has failed. Those that fail have changed nothing that anybody can see, though an edit may have begun.
     #[inline]
     pub fn close_all(&mut self) {
+        self.named.clear();
         if self.knows_open() {
             self.open.clear();
         }

@@ -412,7 +412,10 @@ mod tests {
         while keyspace.evict(how(policy), 1, at(2), &is_held) > 0 {}
         assert!(has(&keyspace, "held", at(2)));
         assert_eq!((keyspace.len(0), keyspace.counters.evicted), (2, 1));
-        assert_eq!(keyspace.effects.take(), [Notice { db: 0, event: Event::Evicted, key: b"other".as_slice().into() }]);
+        assert_eq!(
+            keyspace.effects.take(),
+            [Notice { db: 0, event: Event::Evicted, key: b"other".as_slice().into(), elements: Box::default() }]
+        );
         let watched = [(0, &b"other"[..], watch)];
         assert!(!keyspace.end_watches(watched.into_iter(), at(2)), "a key that is watched has changed");
     }

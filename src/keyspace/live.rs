@@ -147,7 +147,7 @@ impl Live<'_> {
         Some(unsafe { node.cast::<T>().as_ref() })
     }
 
-    /// Whether a hash has a field, or a set a member, that is alive.
+    /// Whether a collection has an element that is alive.
     pub fn any_field_lives(&self) -> bool {
         !self.has_fields_deadline() || elements::any_lives(self.entry(), self.now.ms)
     }
@@ -269,7 +269,7 @@ impl KeyEdit<'_> {
         self.0.slot = self.0.db.set_content(self.0.slot, Stored::Packed(kind, marked, bytes));
     }
 
-    /// Says when the earliest field of a hash, or member of a set, dies, if any has a deadline. That follows from them, and
+    /// Says when the earliest element of a collection dies, if any has a deadline. That follows from them, and
     /// is no change.
     pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
         self.0.slot = self.0.db.set_fields_deadline(self.0.slot, earliest_ms, self.0.now.ms);
@@ -284,7 +284,9 @@ impl KeyEdit<'_> {
             self.0.effects.said.fields_died(db, key, kind, &[name.to_vec()]);
         }
         self.0.effects.fields_expired += 1;
-        self.0.effects.record(db, key, Change::of(Event::of_dead_elements(kind)).expired());
+        let died = Event::of_dead_elements(kind);
+        self.0.effects.name_elements(died, [name]);
+        self.0.effects.record(db, key, Change::of(died).expired());
     }
 
     /// A large string takes the place of the one that is there.

@@ -103,9 +103,13 @@ impl Said {
         self.dead.push(key.into());
     }
 
-    /// Fields of a hash, or members of a set, have died.
+    /// Fields of a hash, or members of a set or a sorted set, have died.
     pub fn fields_died(&mut self, db: usize, key: &[u8], kind: Kind, fields: &[Vec<u8>]) {
-        let verb = if kind == Kind::Set { b"SREM" } else { b"HDEL" };
+        let verb = match kind {
+            Kind::Set => b"SREM",
+            Kind::Zset => b"ZREM",
+            _ => b"HDEL",
+        };
         let args: Vec<&[u8]> = [verb, key].into_iter().chain(fields.iter().map(Vec::as_slice)).collect();
         self.push(Command { is_death: true, ..Command::new(db, args.into_iter()) });
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
     pub version: u64,
-    /// The fields of a hash, or members of a set, that were alive, none of another type; `None` where there was no key.
+    /// The fields of a hash, or members of a set or a sorted set, that were alive, none of another type; `None` where there was no key.
     pub fields: Option<u64>,
 }
 

@@ -16,8 +16,8 @@ pub fn decode(reader: &mut Reader, sink: &mut impl Sink) -> Result {
         kind::STRING => reader.text().map(|text| sink.string(text.element())),
         kind::LIST => each(reader, |reader| reader.text().map(|text| sink.element(text.element()))),
         kind::SET => each(reader, |reader| reader.text().map(|text| sink.member(text.element(), None))),
-        kind::ZSET => each(reader, |reader| scored(sink, reader.text()?.element(), reader.f64_in_decimal()?)),
-        kind::ZSET_2 => each(reader, |reader| scored(sink, reader.text()?.element(), reader.f64()?)),
+        kind::ZSET => each(reader, |reader| scored(sink, reader.text()?.element(), reader.f64_in_decimal()?, None)),
+        kind::ZSET_2 => each(reader, |reader| scored(sink, reader.text()?.element(), reader.f64()?, None)),
         kind::HASH => each(reader, |reader| {
             sink.field(reader.text()?.element(), reader.text()?.element(), None);
             Ok(())
@@ -32,6 +32,13 @@ pub fn decode(reader: &mut Reader, sink: &mut impl Sink) -> Result {
                 let deadline_ms = deadline(reader, Some(earliest_ms))?;
                 sink.member(reader.text()?.element(), deadline_ms);
                 Ok(())
+            })
+        }
+        kind::ZSET_METADATA => {
+            let earliest_ms = reader.time_ms()?;
+            each(reader, |reader| {
+                let deadline_ms = deadline(reader, Some(earliest_ms))?;
+                scored(sink, reader.text()?.element(), reader.f64()?, deadline_ms)
             })
         }
         kind::SET_INTSET => members(intset::integers(&reader.blob()?)?.map(|n| n.map(Element::Int)), sink),
@@ -77,11 +84,11 @@ fn not_empty(count: u64) -> Result {
     if count == 0 { Err(Error::Empty) } else { Ok(()) }
 }
 
-fn scored(sink: &mut impl Sink, member: Element, score: f64) -> Result {
+fn scored(sink: &mut impl Sink, member: Element, score: f64, deadline_ms: Option<u64>) -> Result {
     if score.is_nan() {
         return Err(Error::Corrupt("a score is not a number"));
     }
-    sink.scored(member, score);
+    sink.scored(member, score, deadline_ms);
     Ok(())
 }
 
@@ -156,7 +163,7 @@ fn scores<'a>(elements: impl Iterator<Item = Result<Element<'a>>>, sink: &mut im
             Element::Int(n) => n as f64,
             Element::Bytes(text) => parse_f64(text).ok_or(Error::Corrupt("a score"))?,
         };
-        scored(sink, member, score)
+        scored(sink, member, score, None)
     })
 }
 

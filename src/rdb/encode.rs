@@ -128,17 +128,34 @@ pub fn zset_packed(out: &mut Vec<u8>, members: impl FnOnce(&mut dyn FnMut(Elemen
 
 /// So many members, one at least; Redis begins with the greatest score.
 pub fn zset(out: &mut Vec<u8>, len: usize, members: impl FnOnce(&mut dyn FnMut(Element, f64))) {
-    zset_head(out, len);
-    members(&mut |member, score| zset_part(out, member, score));
+    zset_head(out, len, None);
+    members(&mut |member, score| zset_part(out, None, (member, score), None));
 }
 
-/// What stands before so many times [`zset_part`].
-pub fn zset_head(out: &mut Vec<u8>, len: usize) {
-    out.push(kind::ZSET_2);
-    write::len(out, len as u64);
+/// The same with deadlines in milliseconds since 1970, none of which is before `earliest_ms`; one at least has one.
+pub fn zset_with_deadlines(
+    out: &mut Vec<u8>,
+    len: usize,
+    earliest_ms: u64,
+    members: impl FnOnce(&mut dyn FnMut(Element, f64, Option<u64>)),
+) {
+    zset_head(out, len, Some(earliest_ms));
+    members(&mut |member, score, deadline_ms| zset_part(out, Some(earliest_ms), (member, score), deadline_ms));
 }
 
-pub fn zset_part(out: &mut Vec<u8>, member: Element, score: f64) {
+/// What stands before so many times [`zset_part`], of which none has a deadline where there is no earliest one.
+pub fn zset_head(out: &mut Vec<u8>, len: usize, earliest_ms: Option<u64>) {
+    head(out, [kind::ZSET_2, kind::ZSET_METADATA], len, earliest_ms);
+}
+
+/// A member with its score, and its deadline.
+pub fn zset_part(
+    out: &mut Vec<u8>,
+    earliest_ms: Option<u64>,
+    (member, score): (Element, f64),
+    deadline_ms: Option<u64>,
+) {
+    deadline(out, earliest_ms, deadline_ms);
     write::element(out, member);
     out.extend_from_slice(&score.to_le_bytes());
 }

@@ -89,6 +89,8 @@ mod kind {
     pub const HASH_OF_VALKEY: u8 = 200;
     /// A set some of whose members have deadlines, written as [`HASH_METADATA`] is, without values. No Redis writes it.
     pub const SET_METADATA: u8 = 201;
+    /// The same of a sorted set: a deadline, a member and its score as [`ZSET_2`] has it. No Redis writes it.
+    pub const ZSET_METADATA: u8 = 202;
 }
 
 /// How a node of a list is kept.

@@ -25,7 +25,7 @@ pub enum Value {
 #[derive(Default)]
 pub struct Collected {
     pub value: Option<Value>,
-    /// Of members of a set.
+    /// Of members of a set or a sorted set.
     deadlines: BTreeMap<Text, u64>,
     /// Something was there twice.
     pub twice: bool,
@@ -63,8 +63,9 @@ impl Sink for Collected {
         self.deadlines.extend(deadline_ms.map(|deadline_ms| (text(member), deadline_ms)));
     }
 
-    fn scored(&mut self, member: Element, score: f64) {
+    fn scored(&mut self, member: Element, score: f64, deadline_ms: Option<u64>) {
         assert!(!score.is_nan());
+        self.deadlines.extend(deadline_ms.map(|deadline_ms| (text(member), deadline_ms)));
         self.twice |= collection!(self, Zset).insert(text(member), score).is_some();
     }
 
@@ -467,17 +468,33 @@ fn deadlines_of_members_are_relative() {
         let Some(earliest_ms) = deadlines.iter().flatten().min() else { continue };
         let mut bytes = Vec::new();
         let all = members.iter().map(element).zip(deadlines.iter().copied());
-        encode::set_with_deadlines(&mut bytes, members.len(), *earliest_ms, all);
-        let (mut reader, mut collected) = (Reader::new(&bytes, usize::MAX), Collected::default());
-        assert_eq!(decode(&mut reader, &mut collected), Ok(()));
-        assert!(reader.is_empty() && !collected.twice);
+        encode::set_with_deadlines(&mut bytes, members.len(), *earliest_ms, all.clone());
         let timed = members.iter().cloned().zip(&deadlines).filter_map(|(member, at_ms)| Some((member, (*at_ms)?)));
-        assert_eq!(collected.deadlines, timed.collect());
-        assert_eq!(collected.value, Some(Value::Set(members)));
-        let mut passed = Reader::new(&bytes[1..], usize::MAX);
-        assert!(super::skip::value(&mut passed, bytes[0]).is_ok() && passed.is_empty());
-        assert!(decode(&mut Reader::new(&bytes[..bytes.len() - 1], usize::MAX), &mut Collected::default()).is_err());
+        let timed: Vec<(Text, u64)> = timed.collect();
+        let mut scores = BTreeMap::new();
+        let mut scored = Vec::new();
+        encode::zset_with_deadlines(&mut scored, members.len(), *earliest_ms, |put| {
+            all.for_each(|(member, deadline_ms)| {
+                let score = f64::from(rng.i32(..)) / 8.0;
+                scores.insert(member.to_vec(), score);
+                put(member, score, deadline_ms);
+            });
+        });
+        for (bytes, value) in [(bytes, Value::Set(members)), (scored, Value::Zset(scores))] {
+            let (mut reader, mut collected) = (Reader::new(&bytes, usize::MAX), Collected::default());
+            assert_eq!(decode(&mut reader, &mut collected), Ok(()));
+            assert!(reader.is_empty() && !collected.twice);
+            assert_eq!(collected.deadlines, timed.iter().cloned().collect());
+            assert_eq!(collected.value, Some(value));
+            let mut passed = Reader::new(&bytes[1..], usize::MAX);
+            assert!(super::skip::value(&mut passed, bytes[0]).is_ok() && passed.is_empty());
+            let cut = &bytes[..bytes.len() - 1];
+            assert!(decode(&mut Reader::new(cut, usize::MAX), &mut Collected::default()).is_err());
+        }
     }
+    assert!(read(b"\xca\xff\xff\xff\xff\xff\xff\xff\x7f\x01\x05\x01a\0\0\0\0\0\0\0\0").is_err(), "too late");
+    assert!(read(b"\xca\xe8\x03\0\0\0\0\0\0\0").is_err(), "empty");
+    assert!(read(b"\xca\xe8\x03\0\0\0\0\0\0\x01\0\x01a\0\0\0\0\0\0\xf8\x7f").is_err(), "not a number");
     assert!(read(b"\xc9\xff\xff\xff\xff\xff\xff\xff\x7f\x01\x05\x01a").is_err(), "too late");
     assert!(read(b"\xc9\xe8\x03\0\0\0\0\0\0\0").is_err(), "empty");
 }

@@ -30,7 +30,9 @@ pub fn open(payload: &[u8]) -> Result<&[u8], NotAPayload> {
 /// Appends the footer to type and value.
 pub fn seal(value: &mut Vec<u8>) {
     let version = match value.first() {
-        Some(&(kind::HASH_METADATA | kind::HASH_LISTPACK_EX | kind::SET_METADATA)) => VERSION_OF_FIELD_DEADLINES,
+        Some(&(kind::HASH_METADATA | kind::HASH_LISTPACK_EX | kind::SET_METADATA | kind::ZSET_METADATA)) => {
+            VERSION_OF_FIELD_DEADLINES
+        }
         _ => VERSION,
     };
     value.reserve_exact(FOOTER_BYTES);

@@ -17,8 +17,8 @@ pub trait Sink {
     fn element(&mut self, element: Element);
     /// As [`Sink::field`] has it.
     fn member(&mut self, member: Element, deadline_ms: Option<u64>);
-    /// The score is not NaN.
-    fn scored(&mut self, member: Element, score: f64);
+    /// The score is not NaN, the deadline as [`Sink::field`] has it.
+    fn scored(&mut self, member: Element, score: f64, deadline_ms: Option<u64>);
     /// The deadline is in milliseconds since 1970, and may have passed.
     fn field(&mut self, field: Element, value: Element, deadline_ms: Option<u64>);
     /// Entries of a stream come that were kept together; some of them may share these fields.

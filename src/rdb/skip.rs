@@ -29,6 +29,14 @@ pub fn value(reader: &mut Reader, of: u8) -> Result {
             reader.pass_text()?;
             reader.f64().map(drop)
         }),
+        kind::ZSET_METADATA => {
+            reader.time_ms()?;
+            each(reader, |reader| {
+                reader.len()?;
+                reader.pass_text()?;
+                reader.f64().map(drop)
+            })
+        }
         kind::HASH => each(reader, pass_texts::<2>),
         kind::HASH_OF_VALKEY => each(reader, |reader| {
             pass_texts::<2>(reader)?;

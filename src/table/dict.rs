@@ -73,7 +73,8 @@ impl Dict {
         Dict { form: Form::Small(small), now_ms: 0, pinned: false, saving: None }
     }
 
-    /// Elements keep their addresses as long as they have values of one length: see [`Dict::add_pinned`].
+    /// Elements keep their addresses as long as they have values of one length, and a deadline or none: see
+    /// [`Dict::add_pinned`]. One that has a deadline has it in its entry.
     pub fn pinned() -> Dict {
         Dict { pinned: true, ..Dict::new() }
     }
@@ -228,7 +229,6 @@ impl Dict {
                 let entry = whole.entry();
                 let (key, deadline_ms) = (hasher.key(entry.key()), entry.far_deadline_ms());
                 let slot = if self.pinned {
-                    debug_assert!(deadline_ms.is_none());
                     table.insert_whole(key.hash, whole)
                 } else {
                     let slot = table.insert(key, entry.content(), 0);
@@ -293,6 +293,15 @@ impl Dict {
             Form::Small(small) => small.iter().filter(|entry| is_before(entry, now_ms)).count(),
             Form::Large(table) => table.count_dead(now_ms),
         }
+    }
+
+    /// Elements whose deadline has passed.
+    pub fn dead(&self, now_ms: u64) -> impl Iterator<Item = Entry<'_>> + '_ {
+        let (small, large) = match &self.form {
+            Form::Small(small) => (Some(small.iter().filter(move |entry| is_before(entry, now_ms))), None),
+            Form::Large(table) => (None, Some(table.dead_entries(now_ms))),
+        };
+        small.into_iter().flatten().chain(large.into_iter().flatten())
     }
 
     /// Whether an element's deadline has not passed: found soon, unless nearly all have.

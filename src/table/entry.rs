@@ -2,8 +2,8 @@
 //! their own ([`super::whole`]).
 //!
 //! ```text
-//!  u32     0..24 access clock (LRU or LFU) | 24..27 type; 6, 7: a hash, a set that is looked at for its fields
-//!          27 int or node | 28 raw or marked | 29 far | 30..32 form
+//!  u32     0..24 access clock (LRU or LFU) | 24..27 type; 6, 7: a hash, a set that is looked at for its fields; 7 with
+//!          the mark: a sorted set that is | 27 int or node | 28 raw or marked | 29 far | 30..32 form
 //!  short   key length u8, value length u8
 //!  long    u32: key length in 12 bits, value length in 20
 //!  wide    key length u32, value length u32, capacity u64
@@ -19,7 +19,7 @@
 //! A collection is *packed*, its bytes standing where a string's would (*marked* is a bit for its type to use), or a
 //! *node*: eight bytes that are the address of whatever the rooms above keep there. An entry does not own its node.
 //!
-//! A hash whose fields have deadlines, or a set whose members have, has a type of its own here: its block's column then
+//! A hash whose fields have deadlines, or a set or sorted set whose members have, has a type of its own here: its block's column then
 //! says when the cycle has to look at it, and the key's own deadline, where it has one, stands in the far word. (In this
 //! room members with deadlines are called fields, too.)
 
@@ -32,6 +32,8 @@ const KIND_MASK: u32 = 0b111 << KIND_SHIFT;
 /// In the place of a hash's type, and of a set's. No other type has both of these bits.
 const WITH_FIELDS: u32 = 6 << KIND_SHIFT;
 const SET_WITH_FIELDS: u32 = 7 << KIND_SHIFT;
+/// In the place of a sorted set's type. Sets and sorted sets with deadlines are nodes, which have no mark of their own.
+const ZSET_WITH_FIELDS: u32 = SET_WITH_FIELDS | MARKED;
 const INT: u32 = 1 << 27;
 /// The same bit: strings are no nodes.
 const NODE: u32 = INT;
@@ -90,15 +92,20 @@ impl Kind {
 
     /// The bits of a header of this type whose fields are looked at.
     fn with_fields(self) -> u32 {
-        if self == Kind::Set { SET_WITH_FIELDS } else { WITH_FIELDS }
+        match self {
+            Kind::Set => SET_WITH_FIELDS,
+            Kind::Zset => ZSET_WITH_FIELDS,
+            _ => WITH_FIELDS,
+        }
     }
 
     #[inline]
     fn of_header(header: u32) -> Kind {
         match (header & KIND_MASK) >> KIND_SHIFT {
             1 => Kind::List,
-            2 | 7 => Kind::Set,
-            3 => Kind::Zset,
+            2 => Kind::Set,
+            7 if header & MARKED == 0 => Kind::Set,
+            3 | 7 => Kind::Zset,
             4 | 6 => Kind::Hash,
             5 => Kind::Stream,
             _ => Kind::String,
@@ -334,7 +341,7 @@ impl<'a> Entry<'a> {
         self.set_header(self.header() & !MARKED | if marked { MARKED } else { 0 });
     }
 
-    /// Whether the block's column speaks of the fields of a hash, or the members of a set, too.
+    /// Whether the block's column speaks of the fields of a hash, or the members of a set or a sorted set, too.
     #[inline]
     pub fn has_fields(self) -> bool {
         self.header() & WITH_FIELDS == WITH_FIELDS
@@ -342,9 +349,10 @@ impl<'a> Entry<'a> {
 
     pub(super) fn set_fields(self, has_fields: bool) {
         let kind = self.kind();
-        debug_assert!(matches!(kind, Kind::Hash | Kind::Set));
+        debug_assert!(matches!(kind, Kind::Hash) || self.node().is_some() && matches!(kind, Kind::Set | Kind::Zset));
         let bits = if has_fields { kind.with_fields() } else { (kind as u32) << KIND_SHIFT };
-        self.set_header(self.header() & !KIND_MASK | bits);
+        let mask = if kind == Kind::Zset { KIND_MASK | MARKED } else { KIND_MASK };
+        self.set_header(self.header() & !mask | bits);
     }
 
     /// Whether the value was changed in place (APPEND, SETRANGE), which `OBJECT ENCODING` calls raw.
@@ -438,7 +446,7 @@ impl Plan {
         Plan { header: self.header & CLOCK_MASK | value.bits(), value_len: value.len(), spare: 0, ..self }
     }
 
-    /// As a hash or a set that is looked at for its fields, or not.
+    /// As a collection that is looked at for its fields, or not.
     pub fn with_fields(self, has_fields: bool) -> Plan {
         let bits = Kind::of_header(self.header).with_fields();
         if has_fields { Plan { header: self.header & !KIND_MASK | bits, ..self } } else { self }

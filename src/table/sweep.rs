@@ -11,7 +11,7 @@ const WIDEST_SWEEP: usize = 16;
 pub trait Undertaker {
     /// A key whose deadline has passed; its memory is given back afterwards. Returns the bytes that are counted for the key.
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize;
-    /// A hash or a set some of whose fields may be dead: takes out at most `limit` of those with deadlines before `before_ms`.
+    /// A collection some of whose fields may be dead: takes out at most `limit` of those with deadlines before `before_ms`.
     fn fields(&mut self, entry: Entry, before_ms: u64, limit: usize) -> FieldsSwept;
 }
 
@@ -27,7 +27,7 @@ impl<F: FnMut(Entry, u64)> Undertaker for F {
     }
 }
 
-/// What was done to the fields of a hash, or to the members of a set.
+/// What was done to the fields of a hash, or to the members of a set or a sorted set.
 pub struct FieldsSwept {
     pub deleted: usize,
     /// Bytes given back outside of the entry: all of them where the key goes, too.
@@ -243,6 +243,14 @@ impl Table {
         }
         let dead = |block: &Block| block.full_slots().filter(|&slot| self.is_dead_in(block, slot, now_ms)).count();
         due.map(dead).sum()
+    }
+
+    /// Entries whose deadlines have passed, of a table without fields.
+    pub fn dead_entries(&self, now_ms: u64) -> impl Iterator<Item = Entry<'_>> {
+        let due = self.minima.due(now_ms).filter_map(|id| self.blocks[id as usize].as_ref());
+        due.flat_map(move |block| {
+            block.full_slots().filter(move |&slot| block.is_due(slot, now_ms)).map(|slot| block.entry(slot))
+        })
     }
 
     /// Dead keys of the block at a position that are `wanted`, at most `limit`.

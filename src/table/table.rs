@@ -259,8 +259,8 @@ impl Table {
         self.fill_slot(key.hash, block, place)
     }
 
-    /// As [`Table::insert`], of an entry that is there already and has no far deadline; the table owns it from now on, and
-    /// leaves it where it is.
+    /// As [`Table::insert`], of an entry that is there already; the table owns it from now on, and leaves it where it is. Its
+    /// deadline, if it has one, is still to be set.
     pub fn insert_whole(&mut self, hash: u64, whole: Whole) -> Slot {
         let mut block = self.room_for_new(spread(hash), STUB_BYTES);
         let place = block.take_room(STUB_BYTES);
@@ -389,9 +389,10 @@ impl Table {
             return slot;
         };
         slot.block.refresh_base(base_at(now_ms).min(deadline_ms));
-        let far = !slot.block.in_reach(deadline_ms);
-        if far || had {
-            slot = self.keep_far(slot, far.then_some(deadline_ms));
+        // What must stay where it is keeps its deadline in the entry, whatever comes into reach.
+        let in_entry = self.pinned || !slot.block.in_reach(deadline_ms);
+        if in_entry || had {
+            slot = self.keep_far(slot, in_entry.then_some(deadline_ms));
         }
         let look_at_ms = slot.block.set_deadline(slot.index(), deadline_ms);
         self.with_deadline += usize::from(!had);
@@ -439,7 +440,7 @@ impl Table {
         }
     }
 
-    /// Keeps the exact deadline in the entry where the column cannot hold it, and only there.
+    /// Keeps the exact deadline in the entry: where the column cannot hold it, or the entry is pinned, and only there.
     fn keep_far(&mut self, slot: Slot, deadline_ms: Option<u64>) -> Slot {
         let entry = self.entry(slot);
         if entry.far_deadline_ms() == deadline_ms {
@@ -460,6 +461,9 @@ impl Table {
     pub(super) fn move_base(&mut self, mut block: Block, base_ms: u64) {
         let mut taken_in = Vec::new();
         block.move_base(base_ms, |slot| taken_in.push(slot));
+        if self.pinned {
+            return;
+        }
         for index in taken_in {
             let slot = Slot { block, index: index as u16 };
             // A hash with fields keeps its own deadline there.

@@ -1,14 +1,16 @@
-//! Elements with deadlines of their own, as the keyspace sees them: fields of hashes and members of sets.
+//! Elements with deadlines of their own, as the keyspace sees them: fields of hashes, members of sets
+//! and of sorted sets.
 
 use super::NodeType;
 use super::hash::{self, Hash};
 use super::pack::Element;
 use super::set::Set;
+use super::zset::Zset;
 use crate::table::{Dict, Entry, FieldsSwept, Kind, NEVER_MS, Next};
 
 /// Whether elements of a type may have deadlines.
 pub fn may_die(kind: Kind) -> bool {
-    matches!(kind, Kind::Hash | Kind::Set)
+    matches!(kind, Kind::Hash | Kind::Set | Kind::Zset)
 }
 
 /// The elements of a collection that is not packed.
@@ -19,6 +21,7 @@ fn dict(entry: Entry<'_>) -> Option<&Dict> {
         match entry.kind() {
             Hash::KIND => Some(&node.cast::<Hash>().as_ref().fields),
             Set::KIND => Some(&node.cast::<Set>().as_ref().members),
+            Zset::KIND => Some(node.cast::<Zset>().as_ref().members()),
             _ => None,
         }
     }
@@ -64,6 +67,15 @@ pub fn some_deadline_ms(entry: Entry) -> Option<u64> {
     }
 }
 
+/// The names of all elements, dead or alive, where they can die.
+pub fn names(entry: Entry) -> Vec<Vec<u8>> {
+    match (dict(entry), packed(entry)) {
+        (Some(dict), _) => dict.iter().map(|element| element.key().to_vec()).collect(),
+        (None, Some(view)) => view.iter().map(|field| field.name.to_vec()).collect(),
+        (None, None) => Vec::new(),
+    }
+}
+
 /// Takes elements out of a collection whose deadlines are before `before_ms`, at most `limit` where they are many; `died`
 /// is told of their names and deadlines. The old pointer must not be used afterwards.
 pub fn sweep(
@@ -79,16 +91,16 @@ pub fn sweep(
             None => FieldsSwept { deleted: 0, bytes: 0, packed: None, next: Next::None },
         };
     };
+    let died = |element: Entry, deadline_ms: u64| died(Element::Bytes(element.key()), deadline_ms);
     // SAFETY: nodes of a kind are of its one type; whoever sweeps has this one alone.
-    let dict = unsafe {
+    let swept = unsafe {
         match entry.kind() {
-            Set::KIND => &mut node.cast::<Set>().as_mut().members,
-            Hash::KIND => &mut node.cast::<Hash>().as_mut().fields,
+            Set::KIND => node.cast::<Set>().as_mut().members.sweep(before_ms, now_ms, limit, died),
+            Hash::KIND => node.cast::<Hash>().as_mut().fields.sweep(before_ms, now_ms, limit, died),
+            Zset::KIND => node.cast::<Zset>().as_mut().sweep(before_ms, now_ms, limit, died),
             _ => unreachable!("no other type has deadlines of elements"),
         }
     };
-    let swept =
-        dict.sweep(before_ms, now_ms, limit, |element, deadline_ms| died(Element::Bytes(element.key()), deadline_ms));
-    let next = Next::of(dict.is_empty(), dict.earliest_ms());
+    let next = dict(entry).map_or(Next::None, |dict| Next::of(dict.is_empty(), dict.earliest_ms()));
     FieldsSwept { deleted: swept.deleted, bytes: swept.bytes, packed: None, next }
 }

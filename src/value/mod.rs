@@ -64,7 +64,8 @@ pub trait Node: Send {
 pub enum Portion<'a> {
     /// A member of a set and its deadline in store milliseconds.
     Member(&'a [u8], Option<u64>),
-    Scored(&'a [u8], f64),
+    /// A member of a sorted set, its score and its deadline in store milliseconds.
+    Scored(&'a [u8], f64, Option<u64>),
     /// A field of a hash, its value and its deadline in store milliseconds.
     Field(&'a [u8], Value<'a>, Option<u64>),
     /// Elements of a list that are kept together, one at the least.

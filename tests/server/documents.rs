@@ -15,7 +15,7 @@ const README_BYTES_MAX: usize = 10 * 1024;
 const LIMIT: Duration = Duration::from_secs(10);
 const PROMPT: &str = "127.0.0.1:6379> ";
 /// Commands that may be given again until the reply is what the page shows, since they change nothing.
-const REPEATABLE: &[&str] = &["GET", "SMEMBERS", "TTL", "XRANGE"];
+const REPEATABLE: &[&str] = &["GET", "SMEMBERS", "TTL", "XRANGE", "ZRANGE"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

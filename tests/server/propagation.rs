@@ -61,6 +61,7 @@ families! {
     hashes: Hashes, Keys;
     fields_with_deadlines: Hashes, Fields;
     members_with_deadlines: Sets, Members;
+    scored_members_with_deadlines: SortedSets, ScoredMembers;
     sorted_sets: SortedSets, SortedSets;
     streams: Streams, Streams;
     bits: Bits, Keys;
@@ -90,7 +91,7 @@ fn propagate(shards: usize, family: Family, extras: Extras) {
     let library = behind(source.folder());
     let mut targets = vec![Server::start_under(&library, Kind::Ember { shards: 4 - shards }, &debug)];
     // What it does not know, deadlines of fields and members, is fed to an EmberDB only.
-    if !matches!(extras, Extras::Fields | Extras::Members) {
+    if !matches!(extras, Extras::Fields | Extras::Members | Extras::ScoredMembers) {
         targets.push(Server::start_under(&library, Kind::Redis, &debug));
     }
     let mut feed = Feed::start(&source, &targets);

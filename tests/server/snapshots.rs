@@ -148,11 +148,18 @@ fn a_restart_with_other_shards_finds_everything() {
     let library = "#!lua name=lib\nredis.register_function('answer', function() return 42 end)";
     assert_eq!(client.command(&["FUNCTION", "LOAD", library]), bulk("lib"));
     assert_eq!(client.call("EXPIRY POLICY SET sessions: 30m JITTER 10"), Value::ok());
-    let ttls = ["set MEMBERS 3 member1 member2 none", "ints MEMBERS 2 3 6", "sets:7 MEMBERS 2 a 7"];
+    let ttls = [
+        "SPEXPIRETIME set MEMBERS 3 member1 member2 none",
+        "SPEXPIRETIME ints MEMBERS 2 3 6",
+        "SPEXPIRETIME sets:7 MEMBERS 2 a 7",
+        "ZPEXPIRETIME scores MEMBERS 3 a b c",
+    ];
     client.call("SEXPIRE set 100000 MEMBERS 1 member1");
     client.call("SEXPIRE ints 200000 MEMBERS 1 3");
     client.call("SADDEX sets:7 EX 300000 MEMBERS 2 a d");
-    let members = |client: &mut Client| ttls.map(|ttl| client.call(&format!("SPEXPIRETIME {ttl}")));
+    client.call("ZADD scores 1 a 2.5 b -3 c");
+    client.call("ZEXPIRE scores 400000 MEMBERS 2 a c");
+    let members = |client: &mut Client| ttls.map(|line| client.call(line));
     let dated = members(&mut client);
     let (expected, deadline) = (digest(&server), client.call("HPEXPIRETIME limits FIELDS 1 b"));
     client.send("SHUTDOWN SAVE");
@@ -359,6 +366,7 @@ fn any_command(rng: &mut fastrand::Rng) -> Vec<Vec<u8>> {
         32 => format!("LREM huge-l 1 e{n}"),
         33 => format!("HDEL huge-h f{}", n % 40_000),
         34 if n.is_multiple_of(2) => format!("SPEXPIRE huge-t {} MEMBERS 1 m{}", 10_000_000 + n, n % 40_000),
+        35 if n.is_multiple_of(2) => format!("ZPEXPIRE huge-z {} MEMBERS 1 m{}", 10_000_000 + n, n % 40_000),
         34 => format!("HPEXPIRE huge-h {} FIELDS 1 f{}", 10_000_000 + n, n % 40_000),
         35 => format!("ZREM huge-z m{}", n % 40_000),
         36 => format!("ZREMRANGEBYRANK huge-z {} {}", n % 20_000, n % 20_000 + 50),

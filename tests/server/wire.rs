@@ -76,6 +76,8 @@ mod policies;
 mod polygons;
 #[path = "wire/pressure.rs"]
 mod pressure;
+#[path = "wire/scored_members.rs"]
+mod scored_members;
 #[path = "wire/secrets.rs"]
 mod secrets;
 #[path = "wire/session.rs"]
@@ -90,6 +92,8 @@ mod strangers;
 mod stream_groups;
 #[path = "wire/streams.rs"]
 mod streams;
+#[path = "wire/subkeys.rs"]
+mod subkeys;
 #[path = "wire/supervised.rs"]
 mod supervised;
 #[path = "wire/timers.rs"]

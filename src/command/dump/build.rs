@@ -24,10 +24,7 @@ pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>>
         Some(Gathered::String(value)) => Ok(Some(value)),
         Some(Gathered::List(elements)) => Ok(Some(list(&elements, limits))),
         Some(Gathered::Set(members)) => set(&members, limits, wall),
-        Some(Gathered::Zset(items)) => {
-            check_different(items.iter().map(|(member, _)| member))?;
-            Ok(Some(items.into_value(limits.zset)))
-        }
+        Some(Gathered::Zset(scored)) => zset(scored, limits, wall),
         Some(Gathered::Hash(fields)) => hash(&fields, limits, wall),
         Some(Gathered::Stream(streams)) => streams.into_value().map(Some),
     }
@@ -44,7 +41,7 @@ enum Gathered {
     String(Owned),
     List(Texts),
     Set(Members),
-    Zset(Items),
+    Zset(Scored),
     Hash(Fields),
     Stream(streams::Gathered),
 }
@@ -59,6 +56,13 @@ struct Texts {
 #[derive(Default)]
 struct Members {
     texts: Texts,
+    /// Of each member, in store time.
+    deadlines: Vec<u64>,
+}
+
+#[derive(Default)]
+struct Scored {
+    items: Items,
     /// Of each member, in store time.
     deadlines: Vec<u64>,
 }
@@ -115,8 +119,10 @@ impl Sink for Builder<'_> {
         members.deadlines.push(deadline_ms.map_or(NEVER_MS, |wall_ms| self.wall.to_store_ms(wall_ms)));
     }
 
-    fn scored(&mut self, member: Element, score: f64) {
-        gathered!(self, Zset).push_element(member, score);
+    fn scored(&mut self, member: Element, score: f64, deadline_ms: Option<u64>) {
+        let scored = gathered!(self, Zset);
+        scored.items.push_element(member, score);
+        scored.deadlines.push(deadline_ms.map_or(NEVER_MS, |wall_ms| self.wall.to_store_ms(wall_ms)));
     }
 
     fn field(&mut self, field: Element, value: Element, deadline_ms: Option<u64>) {
@@ -193,6 +199,27 @@ fn set_with_deadlines(members: &Members, wall: Wall) -> Result<Option<Owned>> {
         }
     }
     Ok((!set.members.is_empty()).then(|| Owned::node(set)))
+}
+
+fn zset(scored: Scored, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
+    let Scored { items, deadlines } = scored;
+    check_different(items.iter().map(|(member, _)| member))?;
+    if deadlines.iter().all(|deadline_ms| *deadline_ms == NEVER_MS) {
+        return Ok(Some(items.into_value(limits.zset)));
+    }
+    let (mut alive, mut dated) = (Items::default(), Vec::new());
+    for ((member, score), deadline_ms) in items.iter().zip(deadlines) {
+        if deadline_ms >= wall.now_ms() {
+            alive.push(member, score);
+            dated.extend((deadline_ms < NEVER_MS).then_some((member, deadline_ms)));
+        }
+    }
+    if alive.is_empty() {
+        return Ok(None);
+    }
+    let mut zset = alive.into_zset();
+    dated.into_iter().for_each(|(member, at_ms)| zset.set_deadline(member, Some(at_ms), wall.now_ms()));
+    Ok(Some(Owned::node(zset)))
 }
 
 fn hash(fields: &Fields, limits: &Limits, wall: Wall) -> Result<Option<Owned>> {

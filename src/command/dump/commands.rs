@@ -6,10 +6,8 @@ use crate::keyspace::{Kind, NEVER_MS, Stored};
 use crate::rdb::stream;
 use crate::resp::{Proto, Reply};
 use crate::value::number::write_f64;
-use crate::value::pack::Element;
 use crate::value::stream::{Chunk, Id, Stream};
 use crate::value::{Portion, hash, list, set, zset};
-use std::ops::ControlFlow;
 
 /// So many elements go into one command, as in Redis.
 const ITEMS: usize = 64;
@@ -37,7 +35,8 @@ impl<'o, 'k> Commands<'o, 'k> {
                 self.dated(member, deadline_ms);
                 self.put("SADD", [member.to_vec()]);
             }
-            Portion::Scored(member, score) => {
+            Portion::Scored(member, score, deadline_ms) => {
+                self.dated(member, deadline_ms);
                 let mut text = Vec::new();
                 write_f64(&mut text, score);
                 self.put("ZADD", [text, member.to_vec()]);
@@ -75,8 +74,11 @@ impl<'o, 'k> Commands<'o, 'k> {
         }
         for (name, deadline_ms) in std::mem::take(&mut self.deadlines) {
             let deadline_ms = deadline_ms.to_string();
-            let [verb, word]: [&[u8]; 2] =
-                if self.verb == "SADD" { [b"SPEXPIREAT", b"MEMBERS"] } else { [b"HPEXPIREAT", b"FIELDS"] };
+            let [verb, word]: [&[u8]; 2] = match self.verb {
+                "SADD" => [b"SPEXPIREAT", b"MEMBERS"],
+                "ZADD" => [b"ZPEXPIREAT", b"MEMBERS"],
+                _ => [b"HPEXPIREAT", b"FIELDS"],
+            };
             self.one(&[verb, self.key, deadline_ms.as_bytes(), word, b"1", &name]);
         }
     }
@@ -201,10 +203,8 @@ pub fn write_commands(out: &mut Vec<u8>, key: &[u8], content: Stored, deadline_m
             members.for_each(|(member, deadline_ms)| commands.add(Portion::Member(&member.to_vec(), deadline_ms)));
         }
         Kind::Zset => {
-            let view = zset::View::of(content);
-            view.walk(0..view.len(), true, |member: Element, score| {
-                commands.add(Portion::Scored(&member.to_vec(), score));
-                ControlFlow::Continue(())
+            zset::View::of(content, wall.now_ms()).for_each_back(|member, score, deadline_ms| {
+                commands.add(Portion::Scored(&member.to_vec(), score, deadline_ms));
             });
         }
         Kind::Hash => {

@@ -25,7 +25,11 @@ pub fn frame(content: Stored, wall: Wall, head: &mut Vec<u8>) -> Frame {
             frame.earliest_ms = written_ms(view.earliest_ms(), wall);
             encode::set_head(head, view.len(), frame.earliest_ms);
         }
-        Kind::Zset => encode::zset_head(head, zset::View::of(content).len()),
+        Kind::Zset => {
+            let view = zset::View::of(content, 0);
+            frame.earliest_ms = written_ms(view.earliest_ms(), wall);
+            encode::zset_head(head, view.len(), frame.earliest_ms);
+        }
         Kind::Hash => {
             let view = hash::View::of(content);
             // Dead fields that are still there are written, too: whoever reads them sees that they have died.
@@ -49,7 +53,10 @@ pub fn write_part(out: &mut Vec<u8>, frame: &Frame, portion: Portion, wall: Wall
             let deadline_ms = deadline_ms.map(|deadline_ms| wall.of_store_ms(deadline_ms));
             encode::set_part(out, frame.earliest_ms, Element::Bytes(member), deadline_ms);
         }
-        Portion::Scored(member, score) => encode::zset_part(out, Element::Bytes(member), score),
+        Portion::Scored(member, score, deadline_ms) => {
+            let deadline_ms = deadline_ms.map(|deadline_ms| wall.of_store_ms(deadline_ms));
+            encode::zset_part(out, frame.earliest_ms, (Element::Bytes(member), score), deadline_ms);
+        }
         Portion::Field(name, value, deadline_ms) => {
             let deadline_ms = deadline_ms.map(|deadline_ms| wall.of_store_ms(deadline_ms));
             encode::hash_part(out, frame.earliest_ms, Element::Bytes(name), hash::element(value), deadline_ms);

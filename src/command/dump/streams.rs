@@ -187,7 +187,7 @@ mod tests {
         fn string(&mut self, _: Element) {}
         fn element(&mut self, _: Element) {}
         fn member(&mut self, _: Element, _: Option<u64>) {}
-        fn scored(&mut self, _: Element, _: f64) {}
+        fn scored(&mut self, _: Element, _: f64, _: Option<u64>) {}
         fn field(&mut self, _: Element, _: Element, _: Option<u64>) {}
     }
 

@@ -8,7 +8,6 @@ use crate::value::list;
 use crate::value::pack::Element;
 use crate::value::stream::Stream;
 use crate::value::{set, zset};
-use std::ops::ControlFlow;
 
 /// Appends type and value, without what is dead in it.
 pub fn write(out: &mut Vec<u8>, content: Stored, wall: Wall) {
@@ -16,7 +15,7 @@ pub fn write(out: &mut Vec<u8>, content: Stored, wall: Wall) {
         Kind::String => write_string(out, content),
         Kind::List => encode::list(out, |each| list::View::of(content).for_each(each)),
         Kind::Set => write_set(out, set::View::of(content, wall.now_ms()), wall),
-        Kind::Zset => write_zset(out, zset::View::of(content)),
+        Kind::Zset => write_zset(out, zset::View::of(content, wall.now_ms()), wall),
         Kind::Hash => write_hash(out, hash::View::of(content), wall),
         Kind::Stream => streams::write(out, Stream::of(content), wall),
     }
@@ -45,15 +44,20 @@ fn write_set(out: &mut Vec<u8>, view: set::View, wall: Wall) {
     }
 }
 
-fn write_zset(out: &mut Vec<u8>, view: zset::View) {
-    match view {
-        zset::View::Packed(_) => encode::zset_packed(out, |item| view.for_each(item)),
-        zset::View::Zset(_) => encode::zset(out, view.len(), |item| {
-            view.walk(0..view.len(), true, |member, score| {
-                item(member, score);
-                ControlFlow::Continue(())
-            });
-        }),
+fn write_zset(out: &mut Vec<u8>, view: zset::View, wall: Wall) {
+    if let zset::View::Packed(_) = view {
+        return encode::zset_packed(out, |item| view.for_each(item));
+    }
+    let mut earliest_ms = NEVER_MS;
+    if view.earliest_ms() < NEVER_MS && !wall.leaves_fields() {
+        view.for_each_back(|_, _, at_ms| earliest_ms = earliest_ms.min(at_ms.unwrap_or(NEVER_MS)));
+    }
+    if earliest_ms < NEVER_MS {
+        encode::zset_with_deadlines(out, view.len(), wall.of_store_ms(earliest_ms), |item| {
+            view.for_each_back(|member, score, at_ms| item(member, score, at_ms.map(|ms| wall.of_store_ms(ms))));
+        });
+    } else {
+        encode::zset(out, view.len(), |item| view.for_each_back(|member, score, _| item(member, score)));
     }
 }
 

@@ -375,6 +375,9 @@ pub fn here(ctx: &mut Ctx, request: Request, form: Form) -> Result {
         if stored > 0 {
             // Which of the points come first where not all are wanted (ANY) is nobody else's to know.
             ctx.propagate_state(key);
+        } else {
+            // Where nothing is dead before this shard says it, there may be some to be stored.
+            ctx.keyspace.take_dead_elements(ctx.db, ctx.other_key(request.arg(form.key())), ctx.now);
         }
         ctx.reply.int(stored as i64);
     }

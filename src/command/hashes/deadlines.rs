@@ -215,10 +215,12 @@ fn get_and_delete(ctx: &mut Ctx, request: Request) -> Result {
         })
         .collect();
     let stays = edit.close();
-    let is_deleted = values.iter().any(Option::is_some);
-    ctx.commit_if(is_deleted, key, deleted(stays));
-    if is_deleted {
-        let gone: Vec<&[u8]> = names.zip(&values).filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect();
+    let gone: Vec<&[u8]> = names.zip(&values).filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect();
+    if gone.is_empty() {
+        ctx.unchanged(key);
+    } else {
+        ctx.name_elements(Event::HDel, &gone);
+        ctx.commit(key, deleted(stays));
         propagate_deleted::<Fields>(ctx, key, stays, &gone);
     }
     ctx.reply.array(values.len());
@@ -333,6 +335,9 @@ fn get_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     let stays = edit.close();
     let set = if deadline.is_some() { Event::HExpire } else { Event::HPersist };
     let change = if has_deleted { deleted(stays) } else { set.into() };
+    if has_deleted || changed {
+        ctx.name_elements(if has_deleted { Event::HDel } else { set }, &named);
+    }
     ctx.commit_if(has_deleted || changed, key, change);
     if has_deleted {
         propagate_deleted::<Fields>(ctx, key, stays, &named);
@@ -370,11 +375,11 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
         return Ok(());
     }
     let mut edit = Edit::open_or_make(ctx, key)?;
-    let mut has_deleted = false;
+    let mut gone = Vec::new();
     for index in fields.clone().step_by(2) {
         let name = request.arg(index);
         if is_past {
-            has_deleted |= edit.remove(name);
+            gone.extend(edit.remove(name).then_some(name));
             continue;
         }
         edit.set(name, request.arg(index + 1), options.other);
@@ -384,11 +389,16 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     }
     let stays = edit.close();
     if is_past {
-        ctx.commit_if(has_deleted, key, deleted(stays));
-        if has_deleted {
-            propagate_deleted::<Fields>(ctx, key, stays, &names().collect::<Vec<_>>());
+        if gone.is_empty() {
+            ctx.unchanged(key);
+        } else {
+            ctx.name_elements(Event::HDel, &gone);
+            ctx.commit(key, deleted(stays));
+            propagate_deleted::<Fields>(ctx, key, stays, &gone);
         }
     } else {
+        ctx.name_elements(Event::HSet, names());
+        ctx.name_elements(Event::HExpire, names().filter(|_| deadline.is_some()));
         ctx.commit(key, Change::of(Event::HSet).and_if(deadline.is_some(), Event::HExpire));
         propagate_set(ctx, key, deadline, options.other, fields.map(|index| request.arg(index)).collect());
     }

@@ -196,6 +196,7 @@ fn set(ctx: &mut Ctx, request: Request, name: &'static str) -> Result {
         new += i64::from(edit.set(request.arg(index), request.arg(index + 1), false));
     }
     edit.close();
+    ctx.name_elements(Event::HSet, request.from(2).step_by(2));
     ctx.commit(key, Event::HSet);
     if name == "hset" {
         ctx.reply.int(new)
@@ -213,6 +214,7 @@ fn set_new(ctx: &mut Ctx, request: Request) -> Result {
         let mut edit = Edit::open_or_make(ctx, key)?;
         edit.set(field, request.arg(3), false);
         edit.close();
+        ctx.name_elements(Event::HSet, [field]);
         ctx.commit(key, Event::HSet);
     }
     ctx.reply.int(i64::from(!there));
@@ -263,13 +265,16 @@ fn get_many(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 fn delete(ctx: &mut Ctx, request: Request) -> Result {
-    let key = ctx.key(request.arg(1));
+    let (key, wants_names) = (ctx.key(request.arg(1)), ctx.wants_elements(Event::HDel));
     let Some(mut edit) = Edit::open(ctx, key)? else {
         ctx.reply.int(0);
         return Ok(());
     };
-    let count = request.from(2).filter(|field| edit.remove(field)).count();
+    let mut gone: Vec<&[u8]> = Vec::new();
+    let removed = request.from(2).filter(|field| edit.remove(field));
+    let count = removed.inspect(|field| gone.extend(wants_names.then_some(*field))).count();
     let stays = edit.close();
+    ctx.name_elements(Event::HDel, gone);
     ctx.commit_if(count > 0, key, deleted(stays));
     if !stays {
         ctx.propagate(&[b"DEL", key.bytes]);
@@ -310,6 +315,7 @@ fn increment(ctx: &mut Ctx, request: Request) -> Result {
     let mut edit = Edit::open_or_make(ctx, key)?;
     edit.set(name, sum.to_string().as_bytes(), true);
     edit.close();
+    ctx.name_elements(Event::HIncrBy, [name]);
     ctx.commit(key, Event::HIncrBy);
     ctx.reply.int(sum);
     Ok(())
@@ -338,6 +344,7 @@ fn increment_by_float(ctx: &mut Ctx, request: Request) -> Result {
     let mut edit = Edit::open_or_make(ctx, key)?;
     edit.set(name, &sum, true);
     edit.close();
+    ctx.name_elements(Event::HIncrByFloat, [name]);
     ctx.commit(key, Event::HIncrByFloat);
     if is_timed {
         // HSET would take the deadline away.

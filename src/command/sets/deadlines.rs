@@ -2,15 +2,14 @@
 
 use super::edit::{Edit, add_members};
 use super::{find, view};
-use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
-use crate::command::elements::{self, ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted};
+use crate::command::deadlines::{Deadline, Expiry, Unit};
+use crate::command::elements::{ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted};
+use crate::command::members::{NO_MEMBERS, TWICE, expire, members, named, persist, ttl, unknown};
 use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::command::{Ctx, Run};
 use crate::keyspace::{Change, Event, Key, NEVER_MS};
-use crate::resp::{Error, Request, Result, printable};
-use crate::value::number::parse_i64;
-use crate::value::set::View;
+use crate::resp::{Error, Request, Result};
 use std::ops::Range;
 
 pub const ROWS: &[Row<Run>] = &[
@@ -20,7 +19,7 @@ pub const ROWS: &[Row<Run>] = &[
             "Sets after how many seconds members of a set die.",
             "key seconds:integer [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
         ),
-        Run::Key(|ctx, request| expire(ctx, request, Unit::Seconds, false, "sexpire")),
+        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Seconds, false), "sexpire")),
     ),
     Row::new(
         expire_spec(
@@ -28,7 +27,7 @@ pub const ROWS: &[Row<Run>] = &[
             "Sets after how many milliseconds members of a set die.",
             "key milliseconds:integer [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
         ),
-        Run::Key(|ctx, request| expire(ctx, request, Unit::Milliseconds, false, "spexpire")),
+        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Milliseconds, false), "spexpire")),
     ),
     Row::new(
         expire_spec(
@@ -36,7 +35,7 @@ pub const ROWS: &[Row<Run>] = &[
             "Sets the Unix time in seconds at which members of a set die.",
             "key unix-time-seconds:unix-time [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
         ),
-        Run::Key(|ctx, request| expire(ctx, request, Unit::Seconds, true, "sexpireat")),
+        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Seconds, true), "sexpireat")),
     ),
     Row::new(
         expire_spec(
@@ -45,29 +44,29 @@ pub const ROWS: &[Row<Run>] = &[
             "key unix-time-milliseconds:unix-time [condition:(NX|XX|GT|LT)] \
              members:(MEMBERS nummembers:integer member...)",
         ),
-        Run::Key(|ctx, request| expire(ctx, request, Unit::Milliseconds, true, "spexpireat")),
+        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Milliseconds, true), "spexpireat")),
     ),
     Row::new(
         ttl_spec("sttl", "Returns the seconds that members of a set live on."),
-        Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, false)),
+        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Seconds, false))),
     )
     .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         ttl_spec("spttl", "Returns the milliseconds that members of a set live on."),
-        Run::Key(|ctx, request| ttl(ctx, request, Unit::Milliseconds, false)),
+        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Milliseconds, false))),
     )
     .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
     Row::new(
         ttl_spec("sexpiretime", "Returns the Unix time in seconds at which members of a set die."),
-        Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, true)),
+        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Seconds, true))),
     ),
     Row::new(
         ttl_spec("spexpiretime", "Returns the Unix time in milliseconds at which members of a set die."),
-        Run::Key(|ctx, request| ttl(ctx, request, Unit::Milliseconds, true)),
+        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Milliseconds, true))),
     ),
     Row::new(
         Spec { flags: WRITE | FAST, ..ttl_spec("spersist", "Clears the deadlines of members of a set.") },
-        Run::Key(persist),
+        Run::Key(persist::<Members>),
     ),
     Row::new(
         Spec {
@@ -118,97 +117,6 @@ impl Elements for Members {
     fn open<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Edit<'c>>> {
         Edit::open(ctx, key)
     }
-}
-
-const NO_MEMBERS: Error = Error::text("ERR missing MEMBERS argument");
-
-/// The members behind MEMBERS, which stands at an index, and their number. More may stand behind them.
-fn members(request: Request, at: usize, bad_count: &'static str) -> Result<Range<usize>> {
-    let count = request.get(at + 1).and_then(parse_i64).filter(|count| (1..=i64::from(i32::MAX)).contains(count));
-    let count = count.and_then(|count| usize::try_from(count).ok()).ok_or(Error::text(bad_count))?;
-    let members = at + 2..(at + 2).saturating_add(count);
-    if members.end > request.len() {
-        return Err(Error::text("ERR wrong number of arguments"));
-    }
-    Ok(members)
-}
-
-fn named(request: Request<'_>, members: Range<usize>) -> Vec<&[u8]> {
-    members.map(|index| request.arg(index)).collect()
-}
-
-fn unknown(word: &[u8]) -> Error {
-    Error::quoting(&[b"ERR unknown argument: ", printable(word, 128)])
-}
-
-/// What stands behind the time of SEXPIRE and its kin, in any order.
-fn parse_expire(request: Request) -> Result<(Conditions, Range<usize>)> {
-    let (mut conditions, mut found) = (Conditions::default(), None);
-    let mut index = 3;
-    while index < request.len() {
-        if request.is(index, "members") {
-            if found.is_some() {
-                return Err(TWICE);
-            }
-            if index + 2 >= request.len() {
-                return Err(Error::text("ERR MEMBERS requires at least nummembers and one member argument"));
-            }
-            let members = members(request, index, "ERR Parameter `numMembers` should be greater than 0")?;
-            index = members.end;
-            found = Some(members);
-        } else if conditions.add(request.arg(index)) {
-            index += 1;
-        } else {
-            return Err(unknown(request.arg(index)));
-        }
-    }
-    let members = found.ok_or(NO_MEMBERS)?;
-    if conditions.count() > 1 {
-        return Err(Error::text("ERR Multiple condition flags specified"));
-    }
-    Ok((conditions, members))
-}
-
-const TWICE: Error = Error::text("ERR MEMBERS keyword specified multiple times");
-
-fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'static str) -> Result {
-    let key = ctx.key(request.arg(1));
-    // Its type is looked at first, as in Redis.
-    find(ctx, key)?;
-    let deadline = deadline(ctx, request, Expiry { unit, absolute, argument: 2 }, name)?;
-    let (conditions, members) = parse_expire(request)?;
-    elements::expire::<Members>(ctx, key, &named(request, members), deadline, &conditions)
-}
-
-/// The members of commands in which MEMBERS has its place behind the key.
-fn parse_members(request: Request) -> Result<Range<usize>> {
-    if !request.is(2, "members") {
-        return Err(Error::text("ERR Mandatory argument MEMBERS is missing or not at the right position"));
-    }
-    let count = request.get(3).and_then(parse_i64).filter(|count| *count > 0);
-    let count = count.ok_or(Error::text("ERR Number of members must be a positive integer"))?;
-    if usize::try_from(count).ok() != Some(request.len() - 4) {
-        return Err(Error::text("ERR The `nummembers` parameter must match the number of arguments"));
-    }
-    Ok(4..request.len())
-}
-
-fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
-    let key = ctx.key(request.arg(1));
-    let (clock, now_ms) = (ctx.clock, ctx.now.ms);
-    let Ctx { keyspace, reply, .. } = ctx;
-    let live = super::of_kind(keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
-    let view = live.as_ref().map_or(View::EMPTY, view);
-    let deadlines = parse_members(request)?.map(|index| view.deadline_ms(request.arg(index)));
-    elements::answer_ttls(reply, deadlines, (unit, absolute), (clock, now_ms));
-    Ok(())
-}
-
-fn persist(ctx: &mut Ctx, request: Request) -> Result {
-    let key = ctx.key(request.arg(1));
-    find(ctx, key)?;
-    let members = parse_members(request)?;
-    elements::persist::<Members>(ctx, key, &named(request, members))
 }
 
 /// What SADDEX is asked for.
@@ -296,8 +204,11 @@ fn take_out(ctx: &mut Ctx, key: Key, names: &[&[u8]]) -> Result {
     let Some(mut edit) = Edit::open(ctx, key)? else { return Ok(()) };
     let gone: Vec<&[u8]> = names.iter().copied().filter(|name| edit.remove(name)).collect();
     let stays = edit.close();
-    ctx.commit_if(!gone.is_empty(), key, Members::deleted(stays));
-    if !gone.is_empty() {
+    if gone.is_empty() {
+        ctx.unchanged(key);
+    } else {
+        ctx.name_elements(Event::SRem, &gone);
+        ctx.commit(key, Members::deleted(stays));
         propagate_deleted::<Members>(ctx, key, stays, &gone);
     }
     Ok(())
@@ -309,6 +220,7 @@ fn add_until(ctx: &mut Ctx, key: Key, names: &[&[u8]], deadline: Deadline) -> Re
         names.iter().for_each(|name| edit.set_deadline(name, Some(deadline.store_ms())));
         edit.close();
     }
+    ctx.name_elements(Event::SExpire, names);
     ctx.commit(key, Change::of(Event::SAdd).and(Event::SExpire));
     if ctx.is_journaled() {
         let (at_ms, count) = (ctx.clock.to_log_ms(deadline.store_ms()).to_string(), names.len().to_string());

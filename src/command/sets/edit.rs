@@ -17,28 +17,36 @@ pub(super) fn sadd(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 /// Adds members to a set, which is made if there is none; returns how many are new. Those that are there keep their
-/// deadlines.
+/// deadlines. What is committed next is about those that are new.
 pub(super) fn add_members<'m>(
     ctx: &mut Ctx,
     key: Key,
     members: impl ExactSizeIterator<Item = &'m [u8]> + Clone,
 ) -> Result<usize> {
-    let limits = ctx.limits;
+    let (limits, wants_names) = (ctx.limits, ctx.wants_elements(Event::SAdd));
+    let mut new = Vec::new();
+    let mut count = |member: &'m [u8], is_new: bool| {
+        new.extend((is_new && wants_names).then_some(member));
+        is_new
+    };
     if let Some(mut live) = find(ctx, key)?.map(Live::edit) {
         if let Some(form) = set::widened(view(&live), members.len(), limits) {
             change_form(&mut live, form);
         }
-        return Ok(members.filter(|member| add(&mut live, member, limits)).count());
+        let added = members.filter(|member| count(member, add(&mut live, member, limits))).count();
+        ctx.name_elements(Event::SAdd, new);
+        return Ok(added);
     }
     let Some(first) = members.clone().next() else { return Ok(0) };
     let mut form = Form::for_members(first, members.len(), limits);
-    let added = members.filter(|member| form.insert(member, limits)).count();
+    let added = members.filter(|member| count(member, form.insert(member, limits))).count();
     match form {
         Form::Packed { bytes, marked } => {
             ctx.keyspace.insert_new(ctx.db, key, Form::stored(&bytes, marked), None, ctx.now);
         }
         form => ctx.keyspace.insert_owned(ctx.db, key, owned(form), None, ctx.now),
     }
+    ctx.name_elements(Event::SAdd, new);
     Ok(added)
 }
 
@@ -117,10 +125,13 @@ pub(super) fn remove_members<'m>(
     members: impl Iterator<Item = &'m [u8]>,
     event: Event,
 ) -> Result<Removed> {
+    let wants_names = ctx.wants_elements(event);
     let Some(mut live) = find(ctx, key)?.map(Live::edit) else { return Ok(Removed::default()) };
-    let (mut count, mut is_gone) = (0, false);
+    let (mut count, mut is_gone, mut gone) = (0, false, Vec::new());
     for member in members {
-        count += usize::from(remove(&mut live, member));
+        let was_there = remove(&mut live, member);
+        count += usize::from(was_there);
+        gone.extend((was_there && wants_names).then_some(member));
         is_gone = is_bare(&live);
         if is_gone {
             break;
@@ -131,6 +142,7 @@ pub(super) fn remove_members<'m>(
     if is_gone {
         live.remove();
     }
+    ctx.name_elements(event, gone);
     ctx.commit_if(count > 0, key, Change::removal(event, is_gone));
     Ok(Removed { count, left_dead })
 }

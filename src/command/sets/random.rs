@@ -46,6 +46,7 @@ fn take(ctx: &mut Ctx, key: Key, count: usize) -> Result<Vec<Vec<u8>>> {
     };
     if is_all {
         live.edit().remove();
+        ctx.name_elements(Event::SPop, &members);
         ctx.commit(key, Change::of(Event::SPop).and(Event::Del));
         ctx.propagate(&[b"DEL", key.bytes]);
     } else {

@@ -158,7 +158,7 @@ fn read_elements(ctx: &mut Ctx, request: Request, sort: &Sort) -> Result<Element
         }
         Kind::Set => set::View::of(live.content(), live.now_ms()).iter().for_each(|element| read.push(element)),
         Kind::Zset => {
-            let view = zset::View::of(live.content());
+            let view = zset::View::of(live.content(), live.now_ms());
             let ranks = match shown(view.len(), sort.limit) {
                 _ if !keeps_order => 0..view.len(),
                 shown if sort.descending => view.len() - shown.end..view.len() - shown.start,

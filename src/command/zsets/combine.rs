@@ -276,7 +276,7 @@ impl<'a> Source<'a> {
     fn of(content: Stored<'a>, now_ms: u64) -> Source<'a> {
         match content {
             Stored::Packed(Kind::Set, ..) | Stored::Node(Kind::Set, _) => Source::Set(set::View::of(content, now_ms)),
-            _ => Source::Zset(View::of(content)),
+            _ => Source::Zset(View::of(content, now_ms)),
         }
     }
 

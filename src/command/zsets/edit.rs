@@ -1,6 +1,6 @@
 //! Adding members, changing scores, removing members.
 
-use super::{change, of_kind, settle, view};
+use super::{bury, of_kind, settle, take_out, view};
 use crate::command::spec::flag::{DENY_OOM, FAST, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, Run};
@@ -83,6 +83,8 @@ struct Added {
     score: Option<f64>,
     /// Pairs that are done.
     pairs: usize,
+    /// Those of them that changed something, where somebody has to hear of them.
+    named: Option<Vec<usize>>,
 }
 
 type Pair<'r> = (f64, &'r [u8]);
@@ -131,8 +133,13 @@ fn zadd(ctx: &mut Ctx, request: Request, incr: bool) -> Result {
 
 /// Adds members, at least one, and replies.
 pub fn add(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions) -> Result {
-    let added = add_to(ctx, key, pairs, options)?;
-    ctx.commit_if(added.added + added.updated > 0, key, if options.incr { Event::ZIncr } else { Event::ZAdd });
+    let event = if options.incr { Event::ZIncr } else { Event::ZAdd };
+    let named = ctx.wants_elements(event).then(Vec::new);
+    let added = add_to(ctx, key, pairs, options, Added { named, ..Added::default() })?;
+    if let Some(named) = &added.named {
+        ctx.name_elements(event, named.iter().map(|index| pairs[*index].1));
+    }
+    ctx.commit_if(added.added + added.updated > 0, key, event);
     match added.score {
         Some(score) if options.incr => ctx.reply.double(score),
         None if options.incr => ctx.reply.nil(),
@@ -141,12 +148,12 @@ pub fn add(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions) -> Resu
     Ok(())
 }
 
-fn add_to(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions) -> Result<Added> {
+fn add_to(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions, added: Added) -> Result<Added> {
     match of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? {
-        Some(live) => add_to_live(live.edit(), ctx.limits.zset, pairs, options),
-        None if options.xx => Ok(Added::default()),
+        Some(live) => add_to_live(live.edit(), ctx.limits.zset, pairs, options, added),
+        None if options.xx => Ok(added),
         None => {
-            let (value, added) = new_set(ctx.limits.zset, pairs, options)?;
+            let (value, added) = new_set(ctx.limits.zset, pairs, options, added)?;
             match value {
                 Owned::Packed { bytes, .. } => {
                     let value = Stored::Packed(Kind::Zset, false, &bytes);
@@ -159,8 +166,8 @@ fn add_to(ctx: &mut Ctx, key: Key, pairs: &[Pair], options: AddOptions) -> Resul
     }
 }
 
-fn new_set(limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<(Owned, Added)> {
-    let (mut bytes, mut added) = (EMPTY.to_vec(), Added::default());
+fn new_set(limits: PackLimits, pairs: &[Pair], options: AddOptions, mut added: Added) -> Result<(Owned, Added)> {
+    let mut bytes = EMPTY.to_vec();
     add_pairs(&mut Packed::new(&mut bytes, limits), pairs, options, &mut added)?;
     if added.pairs == pairs.len() {
         return Ok((Owned::Packed { kind: Kind::Zset, marked: false, bytes }, added));
@@ -170,8 +177,14 @@ fn new_set(limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<(O
     Ok((Owned::node(zset), added))
 }
 
-fn add_to_live(mut live: KeyEdit, limits: PackLimits, pairs: &[Pair], options: AddOptions) -> Result<Added> {
-    let mut added = Added::default();
+fn add_to_live(
+    mut live: KeyEdit,
+    limits: PackLimits,
+    pairs: &[Pair],
+    options: AddOptions,
+    mut added: Added,
+) -> Result<Added> {
+    bury(&mut live, pairs.iter().map(|(_, member)| *member));
     match live.packed() {
         None => {
             let add = |zset: &mut Zset| add_pairs(zset, pairs, options, &mut added);
@@ -196,6 +209,7 @@ fn add_to_live(mut live: KeyEdit, limits: PackLimits, pairs: &[Pair], options: A
 /// Adds the pairs that are not done yet, up to one for which there is no room.
 fn add_pairs(set: &mut impl Edit, pairs: &[Pair], options: AddOptions, added: &mut Added) -> Result {
     for (score, member) in &pairs[added.pairs..] {
+        let before = added.added + added.updated;
         match set.find(member) {
             None if options.xx => {}
             None => {
@@ -220,37 +234,41 @@ fn add_pairs(set: &mut impl Edit, pairs: &[Pair], options: AddOptions, added: &m
                 }
             }
         }
+        if let Some(named) = added.named.as_mut().filter(|_| added.added + added.updated > before) {
+            named.push(added.pairs);
+        }
         added.pairs += 1;
     }
     Ok(())
 }
 
 fn zrem(ctx: &mut Ctx, request: Request) -> Result {
-    let key = ctx.key(request.arg(1));
+    let (key, wants_names) = (ctx.key(request.arg(1)), ctx.wants_elements(Event::ZRem));
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.int(0);
         return Ok(());
     };
     let mut edit = live.edit();
-    let count = change(
-        &mut edit,
-        ctx.limits.zset,
-        |packed| remove_members(packed, request.from(2)),
-        |zset| remove_members(zset, request.from(2)),
-    );
-    let is_gone = settle(edit);
-    ctx.commit_if(count > 0, key, Change::removal(Event::ZRem, is_gone));
+    bury(&mut edit, request.from(2));
+    let mut gone: Vec<&[u8]> = Vec::new();
+    let mut name = |member| gone.extend(wants_names.then_some(member));
+    let count = if edit.packed().is_some() {
+        remove_members(&mut Packed::new(&mut edit, ctx.limits.zset), request.from(2), &mut name)
+    } else {
+        edit.change_node(|zset: &mut Zset| remove_members(zset, request.from(2), &mut name)).unwrap_or(0)
+    };
+    let rest = settle(edit);
+    ctx.name_elements(Event::ZRem, gone);
+    ctx.commit_if(count > 0, key, Change::removal(Event::ZRem, rest.is_gone));
+    rest.propagate(ctx, key);
     ctx.reply.int(count);
     Ok(())
 }
 
-fn remove_members<'r>(set: &mut impl Edit, members: impl Iterator<Item = &'r [u8]>) -> i64 {
-    let mut count = 0;
-    for member in members {
-        if let Some((place, _)) = set.find(member) {
-            set.remove(place, member);
-            count += 1;
-        }
-    }
-    count
+fn remove_members<'r>(
+    set: &mut impl Edit,
+    members: impl Iterator<Item = &'r [u8]>,
+    mut removed: impl FnMut(&'r [u8]),
+) -> i64 {
+    members.filter(|member| take_out(set, member)).inspect(|member| removed(member)).count() as i64
 }

@@ -4,7 +4,7 @@ use crate::config::PackLimits;
 use crate::keyspace::{Kind, Owned};
 use crate::value::number::{I64_TEXT_BYTES_MAX, compare_f64};
 use crate::value::pack::{Element, has_room};
-use crate::value::zset::{Builder, fits, packed};
+use crate::value::zset::{Builder, Zset, fits, packed};
 
 /// Members in one run of bytes, each with its score, in any order.
 #[derive(Clone, Default)]
@@ -65,8 +65,17 @@ impl Items {
         if fits(sorted.len(), longest_bytes, limits) && has_room(self.bytes(), 0) {
             return Owned::Packed { kind: Kind::Zset, marked: false, bytes: packed(sorted.into_iter()) };
         }
-        let mut builder = Builder::default();
-        sorted.into_iter().for_each(|(member, score)| builder.push(member, score));
-        Owned::node(builder.finish())
+        Owned::node(unpacked(sorted))
     }
+
+    /// The same, which is not packed.
+    pub fn into_zset(self) -> Zset {
+        unpacked(self.sorted())
+    }
+}
+
+fn unpacked(sorted: Vec<(&[u8], f64)>) -> Zset {
+    let mut builder = Builder::default();
+    sorted.into_iter().for_each(|(member, score)| builder.push(member, score));
+    builder.finish()
 }

@@ -6,6 +6,7 @@
 //! | `range.rs` | ranges by rank, score and name: reading, counting, storing, removing |
 //! | `pop.rs` | taking from the ends, and waiting for something to take |
 //! | `combine.rs` | unions, intersections and differences |
+//! | `deadlines.rs` | members that die: ZEXPIRE and its kin |
 //! | `read.rs` | asking for scores and ranks, random members, ZSCAN |
 //! | `items.rs` | what is on its way from one sorted set to another |
 //!
@@ -13,8 +14,11 @@
 //! goes back.
 
 mod combine;
+mod deadlines;
 mod edit;
 mod items;
+#[cfg(test)]
+mod model_test;
 mod pop;
 mod range;
 mod read;
@@ -27,9 +31,10 @@ use super::{Ctx, Run};
 use crate::config::PackLimits;
 use crate::keyspace::{Event, Key, KeyEdit, Kind, Live};
 use crate::resp::{Error, Result};
-use crate::value::zset::{Packed, View, Zset};
+use crate::value::zset::{Edit, Packed, View, Zset};
+use std::ops::{ControlFlow, Range};
 
-pub const ROWS: [&[Row<Run>]; 5] = [edit::ROWS, read::ROWS, range::ROWS, pop::ROWS, combine::ROWS];
+pub const ROWS: [&[Row<Run>]; 6] = [edit::ROWS, read::ROWS, range::ROWS, pop::ROWS, combine::ROWS, deadlines::ROWS];
 
 /// What was found under a key, where it is a sorted set; another type is an error.
 pub fn of_kind(found: Option<Live>) -> Result<Option<Live>> {
@@ -40,7 +45,7 @@ pub fn of_kind(found: Option<Live>) -> Result<Option<Live>> {
 }
 
 pub fn view<'l>(live: &'l Live) -> View<'l> {
-    View::of(live.content())
+    View::of(live.content(), live.now_ms())
 }
 
 /// Changes a sorted set in either form.
@@ -56,13 +61,92 @@ fn change<'l, R>(
     live.change_node(node).expect("a sorted set that is not packed is a node")
 }
 
-/// Deletes a sorted set that has lost its last member; whether it did.
-fn settle(live: KeyEdit) -> bool {
+/// Takes those of these members out that are dead, and says so: nobody sees that they stood there.
+#[inline]
+fn bury<'m>(live: &mut KeyEdit, members: impl Iterator<Item = &'m [u8]>) {
+    if live.has_fields_deadline() {
+        bury_dead(live, members);
+    }
+}
+
+#[cold]
+fn bury_dead<'m>(live: &mut KeyEdit, members: impl Iterator<Item = &'m [u8]>) {
+    let now_ms = live.now_ms();
+    for member in members {
+        if live.node().is_some_and(|zset: &Zset| zset.has_dead(member, now_ms)) {
+            live.tell_dead_field(member);
+            live.change_node(|zset: &mut Zset| take_out(zset, member));
+        }
+    }
+}
+
+/// Takes a member out; whether it was there.
+fn take_out(set: &mut impl Edit, member: &[u8]) -> bool {
+    let found = set.find(member);
+    if let Some((place, _)) = found {
+        set.remove(place, member);
+    }
+    found.is_some()
+}
+
+/// What became of a sorted set from which members were taken.
+#[derive(Default)]
+struct Rest {
+    /// No member is left that lives: the key is gone.
+    is_gone: bool,
+    /// Dead ones stood there still, of whose deaths who keeps a journal has not heard.
+    left_dead: bool,
+    /// Members that were taken by their ranks, where somebody has to hear of them.
+    names: Vec<Vec<u8>>,
+    /// The ranks are others where those are not dead yet.
+    had_dead: bool,
+}
+
+impl Rest {
+    /// Says what was done, where the command would do something else elsewhere; whether that was so.
+    fn propagate(&self, ctx: &mut Ctx, key: Key) -> bool {
+        if self.left_dead {
+            ctx.propagate(&[b"DEL", key.bytes]);
+        } else if self.had_dead {
+            let names = self.names.iter().map(Vec::as_slice);
+            ctx.propagate(&[&b"ZREM"[..], key.bytes].into_iter().chain(names).collect::<Vec<_>>());
+        }
+        self.left_dead || self.had_dead
+    }
+}
+
+/// Takes the members of these ranks out, and the sorted set with the last one that lives. Their names are kept where they
+/// are wanted.
+fn take_ranks(mut live: KeyEdit, limits: PackLimits, ranks: Range<usize>, wants_names: bool) -> Rest {
+    let (mut names, had_dead) = (Vec::new(), view(&live).may_have_dead());
+    if had_dead || wants_names {
+        view(&live).walk(ranks.clone(), false, |member, _| {
+            names.push(member.to_vec());
+            ControlFlow::Continue(())
+        });
+    }
+    if had_dead {
+        live.change_node(|zset: &mut Zset| names.retain(|name| take_out(zset, name)));
+    } else {
+        let same = ranks.clone();
+        change(
+            &mut live,
+            limits,
+            |packed| packed.remove_range(ranks, |_, _| ()),
+            |zset| zset.remove_range(same, |_, _| ()),
+        );
+    }
+    Rest { names, had_dead, ..settle(live) }
+}
+
+/// Deletes a sorted set that has lost its last member that lives.
+fn settle(live: KeyEdit) -> Rest {
     let is_gone = view(&live).is_empty();
+    let left_dead = is_gone && live.node().is_some_and(|zset: &Zset| !zset.is_empty());
     if is_gone {
         live.remove();
     }
-    is_gone
+    Rest { is_gone, left_dead, ..Rest::default() }
 }
 
 /// Stores a result, which deletes what was there where it is empty; returns the number of members.

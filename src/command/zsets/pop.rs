@@ -1,6 +1,6 @@
 //! Taking members from the ends of sorted sets, and waiting for some.
 
-use super::{change, of_kind, settle, view};
+use super::{of_kind, take_ranks, view};
 use crate::command::blocking::both_once;
 use crate::command::blocking::{
     Blocking, Nil, Wait, WaitFn, any_is_enough, first_of, never, once, once_across, seconds,
@@ -11,7 +11,7 @@ use crate::command::{Across, AcrossFn, Ctx, Handler, OwnedRequest, Run, reply_el
 use crate::keyspace::{Change, Event, Key, Kind};
 use crate::resp::{Error, Proto, Request, Result};
 use crate::value::number::parse_i64;
-use crate::value::zset::{Edit, View};
+use crate::value::zset::View;
 use std::future::Future;
 use std::ops::{ControlFlow, Range};
 use std::pin::Pin;
@@ -182,9 +182,9 @@ enum Shape {
 
 /// Takes up to `count` members, at least one, of a sorted set and replies; whether there is one.
 fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<bool> {
+    let wants_names = ctx.wants_elements(end.event());
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else { return Ok(false) };
-    let mut edit = live.edit();
-    let (view, reply) = (view(&edit), &mut ctx.reply);
+    let (view, reply) = (view(&live), &mut ctx.reply);
     let ranks = end.ranks(view, count);
     let popped = ranks.len();
     match shape {
@@ -207,17 +207,13 @@ fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<
         reply.double(score);
         ControlFlow::Continue(())
     });
-    let same = ranks.clone();
-    change(
-        &mut edit,
-        ctx.limits.zset,
-        |packed| packed.remove_range(ranks, |_, _| ()),
-        |zset| zset.remove_range(same, |_, _| ()),
-    );
-    let is_gone = settle(edit);
-    ctx.commit(key, Change::removal(end.event(), is_gone));
-    let name: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
-    ctx.propagate_with(&[name, key.bytes], popped as i64);
+    let rest = take_ranks(live.edit(), ctx.limits.zset, ranks, wants_names);
+    ctx.name_elements(end.event(), &rest.names);
+    ctx.commit(key, Change::removal(end.event(), rest.is_gone));
+    if !rest.propagate(ctx, key) {
+        let name: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
+        ctx.propagate_with(&[name, key.bytes], popped as i64);
+    }
     Ok(true)
 }
 

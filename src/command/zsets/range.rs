@@ -1,14 +1,14 @@
 //! Ranges of a sorted set: by rank, by score and by name. Read, counted, stored and removed.
 
 use super::read::{announce, reply_item};
-use super::{Items, change, of_kind, settle, store, view};
+use super::{Items, of_kind, store, take_ranks, view};
 use crate::command::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, Run};
 use crate::keyspace::{Change, Event};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::strtod;
-use crate::value::zset::{AtMember, AtScore, Border, Edit, View};
+use crate::value::zset::{AtMember, AtScore, Border, View};
 use std::ops::{ControlFlow, Range};
 
 pub const ROWS: &[Row<Run>] = &[
@@ -329,6 +329,7 @@ fn select(ctx: &mut Ctx, request: Request) -> Result<Items> {
 }
 
 fn zrangestore_here(ctx: &mut Ctx, request: Request) -> Result {
+    ctx.keyspace.take_dead_elements(ctx.db, ctx.other_key(request.arg(Form::STORE.key)), ctx.now);
     let items = select(ctx, request)?;
     let stored = store(ctx, ctx.other_key(request.arg(1)), items, Event::ZRangeStore)?;
     ctx.reply.int(stored as i64);
@@ -358,24 +359,18 @@ fn count(ctx: &mut Ctx, request: Request, by: By) -> Result {
 
 fn remove(ctx: &mut Ctx, request: Request, by: By, event: Event) -> Result {
     let ends = Ends::parse(request, 2, by, false)?;
-    let key = ctx.key(request.arg(1));
+    let (key, wants_names) = (ctx.key(request.arg(1)), ctx.wants_elements(event));
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.int(0);
         return Ok(());
     };
-    let mut edit = live.edit();
-    let ranks = ends.ranks(view(&edit), false);
+    let ranks = ends.ranks(view(&live), false);
     let count = ranks.len();
     if count > 0 {
-        let same = ranks.clone();
-        change(
-            &mut edit,
-            ctx.limits.zset,
-            |packed| packed.remove_range(ranks, |_, _| ()),
-            |zset| zset.remove_range(same, |_, _| ()),
-        );
-        let is_gone = settle(edit);
-        ctx.commit(key, Change::removal(event, is_gone));
+        let rest = take_ranks(live.edit(), ctx.limits.zset, ranks, wants_names);
+        ctx.name_elements(event, &rest.names);
+        ctx.commit(key, Change::removal(event, rest.is_gone));
+        rest.propagate(ctx, key);
     }
     ctx.reply.int(count as i64);
     Ok(())

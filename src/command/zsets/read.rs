@@ -172,7 +172,7 @@ fn zrandmember(ctx: &mut Ctx, request: Request) -> Result {
     let live = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
     let view = live.as_ref().map_or(View::EMPTY, view);
     let Some((count, with_scores)) = asked else {
-        match random(view, ctx.rng) {
+        match view.random(ctx.rng) {
             Some((member, _)) => reply_element(&mut ctx.reply, member),
             None => ctx.reply.nil(),
         }
@@ -184,7 +184,7 @@ fn zrandmember(ctx: &mut Ctx, request: Request) -> Result {
         let count = count.unsigned_abs();
         announce(&mut ctx.reply, usize::try_from(count).unwrap_or(usize::MAX), with_scores);
         reply_drawn(&mut ctx.reply, count, ctx.limits.string_bytes, |reply| {
-            random(view, ctx.rng).into_iter().for_each(|item| reply_item(reply, item, with_scores));
+            view.random(ctx.rng).into_iter().for_each(|item| reply_item(reply, item, with_scores));
         })?;
     } else {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(view.len());
@@ -194,13 +194,9 @@ fn zrandmember(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-fn random<'a>(view: View<'a>, rng: &mut fastrand::Rng) -> Option<(Element<'a>, f64)> {
-    (!view.is_empty()).then(|| view.at(rng.usize(..view.len())))?
-}
-
 /// Shows `count` different items, of which there are as many or more, in no order that could be relied on.
 fn different<'a>(view: View<'a>, count: usize, rng: &mut fastrand::Rng, mut each: impl FnMut((Element<'a>, f64))) {
-    if count.saturating_mul(DRAWN_OF) > view.len() {
+    if count.saturating_mul(DRAWN_OF) > view.len() || view.may_have_dead() {
         // Each is taken with the chance that is left to it, so that all choices are equally likely (D. Knuth, TAOCP
         // 3.4.2, algorithm S).
         let (mut wanted, mut left) = (count, view.len());

@@ -35,7 +35,8 @@ fn value_of(content: Stored) -> Vec<u8> {
             crate::value::set::View::of(content, 0).iter().for_each(|member| all.push(member.to_vec()));
         }
         _ if content.kind() == Kind::Zset => {
-            zset::View::of(content).for_each(|member, score| all.push(line(&member.to_vec(), score)));
+            let view = zset::View::of(content, 0);
+            view.for_each_back(|member, score, at_ms| all.push(line(&member.to_vec(), (score, at_ms))));
         }
         _ if content.kind() == Kind::Hash => hash::View::of(content).iter().for_each(|field| {
             let deadline_ms = Some(field.deadline_ms).filter(|deadline_ms| *deadline_ms < NEVER_MS);
@@ -91,7 +92,7 @@ impl Keeper for Recorder {
         };
         match portion {
             Portion::Member(member, _) => put(member),
-            Portion::Scored(member, score) => put(&line(member, score)),
+            Portion::Scored(member, score, deadline_ms) => put(&line(member, (score, deadline_ms))),
             Portion::Field(name, value, deadline_ms) => put(&line(name, (hash::element(value).to_vec(), deadline_ms))),
             Portion::Elements(elements) => elements.for_each(|element| put(&element.to_vec())),
             Portion::Entries(chunk) => chunk.entries().for_each(|entry| put(format!("{:?}", entry.id).as_bytes())),
@@ -314,6 +315,12 @@ fn change_large(keyspace: &mut Keyspace, rng: &mut fastrand::Rng, now: Now) {
     edit.change_node(|zset: &mut Zset| match (rng.u32(..200), zset.find(&member)) {
         (0, _) => zset.remove_range(rng.usize(..100)..rng.usize(100..500), |_, _| ()),
         (1..60, Some((place, _))) => zset.remove(place, &member),
+        (60..100, Some(_)) => {
+            // Some are out of a column's reach.
+            let shift = rng.u32(8..40);
+            zset.set_deadline(&member, Some(NOW_MS + rng.u64(..1 << shift)), NOW_MS);
+        }
+        (100..110, Some(_)) => zset.set_deadline(&member, None, NOW_MS),
         (_, Some((place, _))) => zset.change(place, &member, f64::from(rng.u32(..500))),
         (_, None) => drop(zset.insert(&member, f64::from(rng.u32(..500)))),
     });

@@ -114,6 +114,36 @@ fn deliver_notices(server: &Rc<Server>, wanted: NotifyFlags, notices: &[Notice])
             let channel = format!("__keyevent@{db}__:{}", notice.event.name());
             queue(server, World::Plain, channel.as_bytes(), &notice.key);
         }
+        if !notice.elements.is_empty() {
+            deliver_elements(server, wanted, notice);
+        }
     }
     output::send_pushed(server);
+}
+
+/// Tells of the elements that an event is about: four ways to subscribe to them, as in Redis 8.8.
+fn deliver_elements(server: &Server, wanted: NotifyFlags, notice: &Notice) {
+    let (db, key, event) = (notice.db, &notice.key[..], notice.event.name());
+    let with_length = |text: &[u8]| [text.len().to_string().as_bytes(), b":", text].concat();
+    let elements = notice.elements.iter().map(|element| with_length(element)).collect::<Vec<_>>().join(&b',');
+    let tell = |channel: Vec<u8>, payload: &[u8]| {
+        queue(server, World::Plain, &channel, payload);
+    };
+    if wanted.contains(NotifyFlags::SUBKEYSPACE) {
+        let channel = [format!("__subkeyspace@{db}__:").as_bytes(), key].concat();
+        tell(channel, &[event.as_bytes(), b"|", &elements].concat());
+    }
+    if wanted.contains(NotifyFlags::SUBKEYEVENT) {
+        let channel = format!("__subkeyevent@{db}__:{event}").into_bytes();
+        tell(channel, &[&with_length(key)[..], b"|", &elements].concat());
+    }
+    // Where the key has a line break nobody could tell it from the element.
+    if wanted.contains(NotifyFlags::SUBKEYSPACEITEM) && !key.contains(&b'\n') {
+        for element in &notice.elements {
+            tell([format!("__subkeyspaceitem@{db}__:").as_bytes(), key, b"\n", element].concat(), event.as_bytes());
+        }
+    }
+    if wanted.contains(NotifyFlags::SUBKEYSPACEEVENT) {
+        tell([format!("__subkeyspaceevent@{db}__:{event}|").as_bytes(), key].concat(), &elements);
+    }
 }

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //!  packed   count u16 | (member score)*     in order
-//!  Zset     a Dict of members, each with its score, and their Order
+//!  Zset     a Dict of members, each with its score, some of them with deadlines, and their Order
 //! ```
+//! Where a member gets a deadline the sorted set is a [`Zset`] from then on. A member whose deadline has passed may still
+//! stand there: who reads says what the time is, and sees none that is dead.
+//!
 //! A score is an integer element where it is a whole number, else an element of eight bytes, its bits. So the packed form
 //! does not know a negative zero, as that of Redis does not.
 
@@ -19,16 +22,19 @@ pub use packed::{EMPTY, Packed, fits, packed};
 
 use super::number::I64_TEXT_BYTES_MAX;
 use super::pack::{self, Element};
-use crate::table::{Kind, Stored, Whole};
+use crate::table::{Kind, NEVER_MS, Stored, Whole};
 use node::score_of;
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
-/// A sorted set, to read from.
+/// A sorted set, to read from: those of its members that are alive.
 #[derive(Clone, Copy)]
 pub enum View<'a> {
     Packed(&'a [u8]),
+    /// All are alive.
     Zset(&'a Zset),
+    /// Some may be dead at this moment.
+    Timed(&'a Zset, u64),
 }
 
 /// Where a range begins or ends: a place between items.
@@ -64,15 +70,26 @@ pub trait Edit {
 impl<'a> View<'a> {
     pub const EMPTY: View<'static> = View::Packed(packed::EMPTY);
 
-    /// The sorted set that is kept like this.
-    pub fn of(content: Stored<'a>) -> View<'a> {
+    /// The sorted set that is kept like this, as it is now.
+    pub fn of(content: Stored<'a>, now_ms: u64) -> View<'a> {
         match content {
             Stored::Packed(Kind::Zset, _, bytes) => View::Packed(bytes),
             // SAFETY: the node of a sorted set is a `Zset`, and lives as long as its entry, from which the content is
             // borrowed.
-            Stored::Node(Kind::Zset, node) => View::Zset(unsafe { node.cast::<Zset>().as_ref() }),
+            Stored::Node(Kind::Zset, node) => View::of_node(unsafe { node.cast::<Zset>().as_ref() }, now_ms),
             _ => unreachable!("it is a sorted set"),
         }
+    }
+
+    #[inline]
+    fn of_node(zset: &'a Zset, now_ms: u64) -> View<'a> {
+        if zset.members().earliest_ms() < now_ms { View::Timed(zset, now_ms) } else { View::Zset(zset) }
+    }
+
+    /// Whether dead members may stand among the others.
+    #[inline]
+    pub fn may_have_dead(self) -> bool {
+        matches!(self, View::Timed(..))
     }
 
     #[inline]
@@ -80,11 +97,35 @@ impl<'a> View<'a> {
         match self {
             View::Packed(bytes) => pack::count(bytes),
             View::Zset(zset) => zset.len(),
+            View::Timed(zset, now_ms) => zset.len() - zset.members().count_dead(now_ms),
         }
     }
 
     pub fn is_empty(self) -> bool {
-        self.len() == 0
+        match self {
+            View::Timed(zset, now_ms) => !zset.members().any_lives(now_ms),
+            _ => self.len() == 0,
+        }
+    }
+
+    /// When the first member dies, at the earliest; [`NEVER_MS`] where none has a deadline.
+    pub fn earliest_ms(self) -> u64 {
+        match self {
+            View::Packed(_) => NEVER_MS,
+            View::Zset(zset) | View::Timed(zset, _) => zset.members().earliest_ms(),
+        }
+    }
+
+    /// The deadline of a member, [`NEVER_MS`] where it has none; nothing of what is no member.
+    pub fn deadline_ms(self, member: &[u8]) -> Option<u64> {
+        match self {
+            View::Packed(bytes) => packed::find(bytes, member).map(|_| NEVER_MS),
+            View::Zset(zset) => zset.find(member).map(|(place, _)| deadline_of(place).unwrap_or(NEVER_MS)),
+            View::Timed(zset, now_ms) => {
+                let (place, _) = zset.find(member).filter(|(place, _)| !is_dead(*place, now_ms))?;
+                Some(deadline_of(place).unwrap_or(NEVER_MS))
+            }
+        }
     }
 
     #[inline]
@@ -92,6 +133,9 @@ impl<'a> View<'a> {
         match self {
             View::Packed(bytes) => packed::find(bytes, member).map(|(_, score)| score),
             View::Zset(zset) => zset.find(member).map(|(_, score)| score),
+            View::Timed(zset, now_ms) => {
+                zset.find(member).filter(|(place, _)| !is_dead(*place, now_ms)).map(|(_, score)| score)
+            }
         }
     }
 
@@ -100,6 +144,13 @@ impl<'a> View<'a> {
         match self {
             View::Packed(bytes) => packed::rank(bytes, member),
             View::Zset(zset) => zset.rank(member),
+            View::Timed(zset, now_ms) => {
+                if zset.has_dead(member, now_ms) {
+                    return None;
+                }
+                let (rank, score) = zset.rank(member)?;
+                Some((among_living(&zset.dead_ranks(now_ms), rank), score))
+            }
         }
     }
 
@@ -121,6 +172,9 @@ impl<'a> View<'a> {
             (View::Zset(zset), Border::Score(border)) => zset.order().count_before(border),
             (View::Zset(zset), Border::Member(border)) => zset.order().count_before(border),
             (View::Packed(bytes), border) => packed::count_before(bytes, border),
+            (View::Timed(zset, now_ms), border) => {
+                among_living(&zset.dead_ranks(now_ms), View::Zset(zset).count_before(border))
+            }
         }
     }
 
@@ -150,7 +204,29 @@ impl<'a> View<'a> {
                 let mut show = |(score, member): (f64, Whole)| each(Element::Bytes(member.entry().key()), score);
                 if reverse { items.rev().try_for_each(show) } else { items.try_for_each(&mut show) }
             }
+            (View::Timed(zset, now_ms), reverse) => {
+                let ranks = zset.with_dead(ranks, now_ms);
+                let mut items = zset.order().iter(ranks).filter(|(_, member)| !is_dead(*member, now_ms));
+                let mut show = |(score, member): (f64, Whole)| each(Element::Bytes(member.entry().key()), score);
+                if reverse { items.rev().try_for_each(show) } else { items.try_for_each(&mut show) }
+            }
         };
+    }
+
+    /// Shows all items from the last to the first, with their deadlines.
+    pub fn for_each_back(self, mut each: impl FnMut(Element<'a>, f64, Option<u64>)) {
+        let (zset, now_ms) = match self {
+            View::Zset(zset) => (zset, 0),
+            View::Timed(zset, now_ms) => (zset, now_ms),
+            View::Packed(_) => {
+                return self.walk(0..self.len(), true, |member, score| {
+                    each(member, score, None);
+                    ControlFlow::Continue(())
+                });
+            }
+        };
+        let items = zset.order().iter(0..zset.len()).rev().filter(|(_, member)| !is_dead(*member, now_ms));
+        items.for_each(|(score, member)| each(Element::Bytes(member.entry().key()), score, deadline_of(member)));
     }
 
     /// Shows all items in order.
@@ -172,8 +248,42 @@ impl<'a> View<'a> {
             View::Zset(zset) => {
                 zset.members().scan(cursor, count, |entry, _| each(Element::Bytes(entry.key()), score_of(entry)))
             }
+            View::Timed(zset, now_ms) => zset.members().scan(cursor, count, |entry, deadline_ms| {
+                if deadline_ms.is_none_or(|deadline_ms| deadline_ms >= now_ms) {
+                    each(Element::Bytes(entry.key()), score_of(entry));
+                }
+            }),
         }
     }
+
+    /// An item, each as likely as any other.
+    pub fn random(self, rng: &mut fastrand::Rng) -> Option<(Element<'a>, f64)> {
+        match self {
+            View::Timed(zset, now_ms) => {
+                let lives = |deadline_ms: Option<u64>| deadline_ms.is_none_or(|deadline_ms| deadline_ms >= now_ms);
+                let (entry, _) = zset.members().random(rng, lives)?;
+                Some((Element::Bytes(entry.key()), score_of(entry)))
+            }
+            _ if self.is_empty() => None,
+            _ => self.at(rng.usize(..self.len())),
+        }
+    }
+}
+
+/// The deadline of a member: one that is pinned has it in its entry.
+#[inline]
+fn deadline_of(member: Whole) -> Option<u64> {
+    member.entry().far_deadline_ms()
+}
+
+#[inline]
+fn is_dead(member: Whole, now_ms: u64) -> bool {
+    deadline_of(member).is_some_and(|deadline_ms| deadline_ms < now_ms)
+}
+
+/// The rank, among the living, of the place that has this one among all.
+fn among_living(dead_ranks: &[usize], rank: usize) -> usize {
+    rank - dead_ranks.partition_point(|dead| *dead < rank)
 }
 
 /// How the text of an element is ordered before or behind others.

@@ -4,15 +4,15 @@ use super::super::number::{I64_TEXT_BYTES_MAX, compare_f64};
 use super::super::order::{Member, Order};
 use super::super::pack::Element;
 use super::super::{Node, NodeType, Portion};
-use super::saving::Saving;
-use super::{Edit, View};
+use super::saving::{Item, Saving};
+use super::{Edit, View, deadline_of, is_dead};
 use crate::table::block::prefetch;
-use crate::table::{Dict, Entry, Kind, Value, Whole};
+use crate::table::{Dict, Entry, Kind, Swept, Value, Whole};
 use std::cmp::Ordering;
 use std::ops::Range;
 
 /// An entry of `members` holds a score in eight bytes whatever the score is, so that the entry stays where it is until
-/// its member goes: `order` points at it.
+/// its member goes, or is given its first deadline, or loses its last one: `order` points at it.
 pub struct Zset {
     members: Dict,
     order: Order<Whole>,
@@ -94,6 +94,11 @@ impl Clone for Zset {
     }
 }
 
+/// What a member is before it changes.
+fn item_of(member: Whole) -> Item {
+    (score_of(member.entry()), deadline_of(member))
+}
+
 pub(super) fn score_of(entry: Entry) -> f64 {
     match entry.value() {
         Value::Int(bits) => f64::from_bits(bits as u64),
@@ -165,7 +170,7 @@ impl Zset {
         self.order.is_empty()
     }
 
-    pub(super) fn members(&self) -> &Dict {
+    pub(in crate::value) fn members(&self) -> &Dict {
         &self.members
     }
 
@@ -177,7 +182,78 @@ impl Zset {
         let score = score_of(self.members.get(member)?);
         Some((self.order.rank(score, member)?, score))
     }
+
+    /// The ranks of those that are dead, ascending.
+    pub(super) fn dead_ranks(&self, now_ms: u64) -> Vec<usize> {
+        if self.members.count_dead(now_ms) > self.len() / SOUGHT_OF {
+            let items = self.order.iter(0..self.len()).enumerate();
+            return items.filter(|(_, (_, member))| is_dead(*member, now_ms)).map(|(rank, _)| rank).collect();
+        }
+        let dead = self.members.dead(now_ms);
+        let mut ranks: Vec<usize> = dead.filter_map(|entry| self.order.rank(score_of(entry), entry.key())).collect();
+        ranks.sort_unstable();
+        ranks
+    }
+
+    /// The ranks, among all, between the first and the last of those that have these ranks among the living.
+    pub(super) fn with_dead(&self, ranks: Range<usize>, now_ms: u64) -> Range<usize> {
+        if ranks.is_empty() {
+            return 0..0;
+        }
+        let dead_ranks = self.dead_ranks(now_ms);
+        // Before each of the dead ones as many live as its rank is more than its place among the dead.
+        let among_all = |rank: usize| {
+            let before = dead_ranks.iter().enumerate().take_while(|(index, dead)| **dead - index <= rank);
+            rank + before.count()
+        };
+        among_all(ranks.start)..among_all(ranks.end - 1) + 1
+    }
+
+    /// Whether it still has this member, which is dead.
+    pub fn has_dead(&self, member: &[u8], now_ms: u64) -> bool {
+        self.members.earliest_ms() < now_ms
+            && self.members.get_pinned(member).is_some_and(|member| is_dead(member, now_ms))
+    }
+
+    /// Sets or clears the deadline of a member that is there.
+    pub fn set_deadline(&mut self, member: &[u8], deadline_ms: Option<u64>, now_ms: u64) {
+        let Some(place) = self.members.get_pinned(member) else { return };
+        if let Some(saving) = &mut self.saving {
+            saving.before_change(member, Some(item_of(place)));
+        }
+        let (score, moves) = (score_of(place.entry()), deadline_of(place).is_some() != deadline_ms.is_some());
+        if moves {
+            self.order.remove(score, member);
+        }
+        self.members.set_deadline(member, deadline_ms, now_ms);
+        if moves && let Some(place) = self.members.get_pinned(member) {
+            self.order.insert(score, place);
+        }
+    }
+
+    /// Takes at most `limit` members out whose deadlines are before `before_ms`, and shows each before.
+    pub(in crate::value) fn sweep(
+        &mut self,
+        before_ms: u64,
+        now_ms: u64,
+        limit: usize,
+        mut each: impl FnMut(Entry, u64),
+    ) -> Swept {
+        let Zset { members, order, saving } = self;
+        members.sweep(before_ms, now_ms, limit, |entry, deadline_ms| {
+            let score = score_of(entry);
+            if let Some(saving) = saving {
+                saving.before_change(entry.key(), Some((score, Some(deadline_ms))));
+            }
+            // First out of the order, which reads the member.
+            order.remove(score, entry.key());
+            each(entry, deadline_ms);
+        })
+    }
 }
+
+/// Where no more than one of so many members is dead their ranks are sought one by one.
+const SOUGHT_OF: usize = 8;
 
 impl Edit for Zset {
     type Place = Whole;
@@ -205,7 +281,7 @@ impl Edit for Zset {
     fn change(&mut self, place: Whole, _: &[u8], score: f64) {
         let score = numeric(score);
         if let Some(saving) = &mut self.saving {
-            saving.before_change(place.bytes(), Some(score_of(place.entry())));
+            saving.before_change(place.bytes(), Some(item_of(place)));
         }
         self.order.change(score_of(place.entry()), place, score);
         // SAFETY: the value keeps its length, so that the entry is not moved.
@@ -215,7 +291,7 @@ impl Edit for Zset {
 
     fn remove(&mut self, place: Whole, member: &[u8]) {
         if let Some(saving) = &mut self.saving {
-            saving.before_change(member, Some(score_of(place.entry())));
+            saving.before_change(member, Some(item_of(place)));
         }
         // First out of the order, which reads the member.
         self.order.remove(score_of(place.entry()), member);
@@ -226,7 +302,7 @@ impl Edit for Zset {
         let Zset { members, order, saving } = self;
         order.remove_range(ranks, |score, entry| {
             if let Some(saving) = saving {
-                saving.before_change(entry.bytes(), Some(score));
+                saving.before_change(entry.bytes(), Some((score, deadline_of(entry))));
             }
             removed(Element::Bytes(entry.bytes()), score);
             members.remove(entry.bytes());

@@ -6,12 +6,16 @@
 use super::super::Portion;
 use super::super::number::compare_f64;
 use super::super::order::{AtItem, Member, Order};
+use super::deadline_of;
 use crate::table::{Changed, Lots, Whole, element_hash};
 
 /// Items that are shown in one slice.
 const ITEMS_AT_ONCE: usize = 256;
 /// Sets with no more items are shown at once.
 const ITEMS_MIN: usize = 1024;
+
+/// The score of a member, and its deadline.
+pub type Item = (f64, Option<u64>);
 
 /// Where such a walk is.
 pub struct Saving {
@@ -22,13 +26,13 @@ pub struct Saving {
     /// Members that have changed since the moment.
     changed: Changed,
     /// What they were, as far as it was not shown.
-    kept: Lots<(Box<[u8]>, f64)>,
+    kept: Lots<(Box<[u8]>, Item)>,
 }
 
 impl Saving {
-    /// A member is about to get another score, to come or to go; `was` is its score until then.
+    /// A member is about to get another score or deadline, to come or to go; `was` is what it had until then.
     #[cold]
-    pub fn before_change(&mut self, member: &[u8], was: Option<f64>) {
+    pub fn before_change(&mut self, member: &[u8], was: Option<Item>) {
         if self.is_done || !self.changed.insert(element_hash(member), member) {
             return;
         }
@@ -36,8 +40,8 @@ impl Saving {
             let at = self.at.as_ref();
             at.is_some_and(|(least, name)| compare_f64(score, *least).then_with(|| member.cmp(name)).is_ge())
         };
-        if let Some(score) = was.filter(|score| !was_shown(*score)) {
-            self.kept.push((member.into(), score));
+        if let Some(item) = was.filter(|(score, _)| !was_shown(*score)) {
+            self.kept.push((member.into(), item));
         }
     }
 }
@@ -53,7 +57,7 @@ impl Saving {
     /// Shows some items; whether there may be more.
     pub fn save_some(&mut self, order: &Order<Whole>, to: &mut dyn FnMut(Portion)) -> bool {
         if let Some(kept) = self.kept.pop() {
-            kept.iter().for_each(|(member, score)| to(Portion::Scored(member, *score)));
+            kept.iter().for_each(|(member, (score, deadline_ms))| to(Portion::Scored(member, *score, *deadline_ms)));
         } else if !self.is_done {
             self.walk(order, to);
         }
@@ -70,7 +74,7 @@ impl Saving {
         for (score, member) in order.iter(from..end).rev() {
             least = Some((score, member));
             if !self.changed.contains(|| element_hash(member.bytes()), member.bytes()) {
-                to(Portion::Scored(member.bytes(), score));
+                to(Portion::Scored(member.bytes(), score, deadline_of(member)));
             }
         }
         self.is_done = from == 0;

@@ -58,8 +58,8 @@ impl Sink for Counted {
         self.call();
     }
 
-    fn scored(&mut self, _: Element, score: f64) {
-        assert!(!score.is_nan());
+    fn scored(&mut self, _: Element, score: f64, deadline_ms: Option<u64>) {
+        assert!(!score.is_nan() && deadline_ms != Some(0));
         self.call();
     }
 

@@ -77,6 +77,7 @@ fn line(rng: &mut Rng, far_ms: u64) -> String {
         42 => format!("MSETEX 2 {} 1 {} 2 PXAT {far}", s(rng), s(rng)),
         43 => format!("EXPIRE {} -1", s(rng)),
         44 => format!("SPEXPIREAT {} {far} MEMBERS 1 x", key(rng, "t")),
+        46 => format!("ZPEXPIREAT {} {far} MEMBERS 2 x n", key(rng, "z")),
         45 => format!("SADDEX {} PXAT {far} MEMBERS 2 x {}", key(rng, "t"), rng.u32(..9)),
         _ => format!("INCRBY {} {value}", key(rng, "n")),
     }

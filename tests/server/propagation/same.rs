@@ -55,6 +55,7 @@ fn of_key(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<String> 
     different.or_else(|| match kind.as_str() {
         "hash" => of_elements(ours, theirs, key, ["HKEYS", "HPEXPIRETIME", "FIELDS"]),
         "set" => of_elements(ours, theirs, key, ["SMEMBERS", "SPEXPIRETIME", "MEMBERS"]),
+        "zset" => of_elements(ours, theirs, key, ["ZUNION 1", "ZPEXPIRETIME", "MEMBERS"]),
         _ => None,
     })
 }
@@ -72,9 +73,9 @@ fn without_times(info: &Value) -> Value {
     }
 }
 
-/// The deadlines of a hash's fields, or of a set's members.
+/// The deadlines of a hash's fields, or of the members of a set or a sorted set.
 fn of_elements(ours: &mut Client, theirs: &mut Client, key: &[u8], [all, times, word]: [&str; 3]) -> Option<String> {
-    let elements = ours.command(&[all.as_bytes().to_vec(), key.to_vec()]);
+    let elements = ours.command(&all.split(' ').map(str::as_bytes).chain([key]).collect::<Vec<_>>());
     if elements.is_error() {
         // (The other server said a moment ago that it is such a collection, and has caught up since.)
         return Some(format!("{all}: {elements:?}"));

@@ -81,6 +81,12 @@ fn what_commands_become() {
             ("SEXPIRE s 0 MEMBERS 2 a b", &["DEL s"]),
             ("ZADD z 1 a 2 b", &["ZADD z 1 a 2 b"]),
             ("ZMPOP 2 none z MAX COUNT 2", &["ZPOPMAX z 2"]),
+            ("ZADD z 1 a 2 b 3 c", &["ZADD z 1 a 2 b 3 c"]),
+            ("ZEXPIRE z 1000 NX MEMBERS 3 a b none", &["ZPEXPIREAT z T MEMBERS 2 a b"]),
+            ("ZEXPIRE z 1000 XX MEMBERS 1 c", &[]),
+            ("ZPERSIST z MEMBERS 2 a none", &["ZPERSIST z MEMBERS 1 a"]),
+            ("ZPEXPIREAT z 1000 MEMBERS 2 b none", &["ZREM z b"]),
+            ("ZEXPIRE z 0 MEMBERS 2 a c", &["DEL z"]),
             ("HSET h f 1 g 2", &["HSET h f 1 g 2"]),
             ("HEXPIRE h 1000 FIELDS 2 f none", &["HPEXPIREAT h T FIELDS 1 f"]),
             ("HINCRBYFLOAT h f 0.5", &["HSETEX h KEEPTTL FIELDS 1 f 1.5"]),
@@ -174,6 +180,18 @@ fn deaths_are_shown_before_what_finds_them() {
         assert_eq!(shown(&mut follower), ["SETNX {t}k 2", "MULTI", "HDEL {t}h f", "HSETNX {t}h f 3", "EXEC"]);
         client.call("SADD {t}s a");
         assert_eq!(shown(&mut follower), ["MULTI", "SREM {t}s a", "SADD {t}s a", "EXEC"]);
+        client.call("ZADD {t}z 1 a 2 b 3 c 4 d 5 e");
+        client.call("ZPEXPIRE {t}z 5 MEMBERS 2 a b");
+        assert!(wait_until(SOON, || client.call("ZCARD {t}z") == int(3)));
+        shown(&mut follower);
+        client.call("ZADD {t}z XX 7 a 8 d");
+        assert_eq!(shown(&mut follower), ["MULTI", "ZREM {t}z a", "ZADD {t}z XX 7 a 8 d", "EXEC"]);
+        client.call("ZPOPMIN {t}z");
+        assert_eq!(shown(&mut follower), ["ZREM {t}z c"]);
+        client.call("ZREMRANGEBYRANK {t}z 0 0");
+        assert_eq!(shown(&mut follower), ["ZREM {t}z e"]);
+        client.call("ZRANGESTORE {t}r {t}z 0 -1");
+        assert_eq!(shown(&mut follower), ["MULTI", "ZREM {t}z b", "ZRANGESTORE {t}r {t}z 0 -1", "EXEC"]);
         client.call("SUNIONSTORE {t}u {t}s");
         assert_eq!(shown(&mut follower), ["MULTI", "SREM {t}s b", "SUNIONSTORE {t}u {t}s", "EXEC"]);
     });

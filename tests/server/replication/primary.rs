@@ -67,6 +67,8 @@ fn redis_server_is_told_of_members_without_their_deadlines() {
         let mut client = primary.client();
         client.call("SADDEX before EX 1000 MEMBERS 2 a b");
         client.call("SADD before c");
+        client.call("ZADD sorted 1 a 2 b");
+        client.call("ZEXPIRE sorted 1000 MEMBERS 1 a");
         let replica = replica_of(&primary, Kind::Redis, STRICT);
         wait_for_link(&replica);
         client.call("SADDEX s PX 20 MEMBERS 2 a 1");
@@ -75,20 +77,34 @@ fn redis_server_is_told_of_members_without_their_deadlines() {
         client.call("SPERSIST s MEMBERS 1 c");
         client.call("HSETEX h EX 100 FIELDS 2 f 1 g 2");
         client.call("SADDEX gone PX 20 MEMBERS 1 a");
+        client.call("ZADD z 1 a 2 b 3 c 4 d");
+        client.call("ZPEXPIRE z 20 MEMBERS 2 b d");
+        client.call("ZEXPIRE z 100 MEMBERS 1 a");
+        client.call("ZPERSIST z MEMBERS 1 a");
+        client.call("ZEXPIRE z 200 MEMBERS 1 c");
+        client.call("ZADD went 1 a");
+        client.call("ZPEXPIRE went 20 MEMBERS 1 a");
         for number in 0..10 {
             client.call(&format!("COPY s copy{number}"));
             client.call(&format!("COPY h hash{number}"));
+            client.call(&format!("COPY z zset{number}"));
             client.call(&format!("SMOVE copy{number} moved{number} d"));
             client.call(&format!("RENAME copy{number} renamed{number}"));
         }
         let payload = client.call("DUMP before");
         let payload = payload.bytes().expect("a payload");
         assert_eq!(client.command(&[&b"RESTORE"[..], b"restored", b"0", payload]), Value::ok());
-        assert!(wait_until(PATIENCE, || client.call("EXISTS gone") == int(0)));
+        assert!(wait_until(PATIENCE, || client.call("EXISTS gone went") == int(0)));
+        assert!(wait_until(PATIENCE, || client.call("ZCARD z") == int(2)));
+        assert!(wait_until(PATIENCE, || client.call("ZCARD zset7") == int(2)));
         settle(&primary, &replica);
         let mut reader = replica.client();
         assert_eq!(reader.call("SCARD s"), int(2));
         assert_eq!(reader.call("SCARD before"), int(3));
+        assert_eq!(reader.call("ZCARD sorted"), int(2));
+        assert_eq!(reader.call("ZRANGE z 0 -1"), Value::bulks(&["a", "c"]));
+        assert_eq!(reader.call("ZRANGE zset7 0 -1"), Value::bulks(&["a", "c"]));
+        assert_eq!(reader.call("EXISTS went"), int(0));
         assert_eq!(reader.call("SCARD restored"), int(3));
         assert_eq!(reader.call("SISMEMBER moved3 d"), int(1));
         assert_eq!(reader.call("HLEN hash4"), int(2));

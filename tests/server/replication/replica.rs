@@ -90,7 +90,7 @@ fn a_chain_of_both_kinds_ends_equal() {
 /// Deadlines of fields and members, too.
 #[test]
 fn ember_follows_ember() {
-    for extras in [Extras::Fields, Extras::Members] {
+    for extras in [Extras::Fields, Extras::Members, Extras::ScoredMembers] {
         chain(&[Kind::Ember { shards: 3 }, Kind::Ember { shards: 2 }], extras);
     }
 }

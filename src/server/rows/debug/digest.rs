@@ -57,7 +57,7 @@ impl Digest {
                 list::View::of(list).for_each(|element| self.mix(element.text(&mut text)));
             }
             (Kind::Set, set) => set::View::of(set, now_ms).iter().for_each(|member| self.xor(member.text(&mut text))),
-            (Kind::Zset, zset) => zset::View::of(zset).for_each(|member, score| {
+            (Kind::Zset, zset) => zset::View::of(zset, now_ms).for_each(|member, score| {
                 let mut score_text = Vec::new();
                 write_f64(&mut score_text, score);
                 self.xor_pair(member.text(&mut text), &score_text);
