@@ -13,6 +13,7 @@ mod functions;
 mod hostile;
 mod linearizability;
 mod metrics;
+mod page;
 mod propagation;
 mod pubsub;
 mod replication;
