@@ -5,6 +5,7 @@ mod aof;
 mod bench;
 mod clients;
 mod common;
+mod dashboard;
 mod differential;
 mod documents;
 mod dump;
