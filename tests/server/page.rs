@@ -232,6 +232,27 @@ fn the_page_comes_alone() {
     }
 }
 
+#[test]
+fn the_heaviest_connections_are_shown() {
+    let (server, port) = start(2, &[]);
+    let mut clients: Vec<_> = (0..40).map(|_| server.client()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.call(&format!("CLIENT SETNAME client-{n}"));
+    }
+    clients[7].send_raw(b"*2\r\n$3\r\nGET\r\n$200000\r\n");
+    clients[7].send_raw(&[b'x'; 150_000]);
+    let is_shown = || {
+        let told = &status(&port, "")["clients"];
+        let first = told["first"].as_array().expect("a list");
+        told["all"] == 40 && first.len() == 20 && first[0]["name"] == "client-7" && first[0]["cmd"] == "client|setname"
+    };
+    assert!(wait_until(PATIENCE, is_shown), "{}", status(&port, "")["clients"]);
+    // Who leaves is not shown any more.
+    drop(clients);
+    let is_empty = || status(&port, "")["clients"] == serde_json::json!({ "all": 0, "first": [] });
+    assert!(wait_until(PATIENCE, is_empty), "{}", status(&port, "")["clients"]);
+}
+
 /// What one poll was told others are, too, for most of a second.
 #[test]
 fn a_thousand_polls_ask_the_shards_a_few_times() {

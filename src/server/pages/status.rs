@@ -3,6 +3,7 @@
 
 use crate::clock::{realtime_us, store_us};
 use crate::expiry::foresight::{OUTLOOK_STEP_MS, Outlook};
+use crate::net::step_back;
 use crate::observe::Lag;
 use crate::server::client::ClientRef;
 use crate::server::client::line::flags;
@@ -22,6 +23,7 @@ use std::rc::Rc;
 const SLOW_COMMANDS: usize = 10;
 /// Connections, those that hold the most memory.
 const CLIENTS: usize = 20;
+const CLIENTS_A_SLICE: usize = 256;
 const POLICIES: usize = 100;
 
 /// What it takes to gather one document after the other.
@@ -113,7 +115,8 @@ impl Gatherer {
     pub async fn gather(&self, server: &Rc<Server>) -> Status {
         let gathered = facts::gather(server, false).await;
         let slow = slowlog::newest(server, SLOW_COMMANDS).await;
-        let mut clients: Vec<ClientRow> = server.shard.call_all(heaviest_clients).await.into_iter().flatten().collect();
+        let clients = server.shard.call_all_later(heaviest_clients).await;
+        let mut clients: Vec<ClientRow> = clients.into_iter().flatten().collect();
         clients.sort_unstable_by_key(|client| (Reverse(client.bytes), client.id));
         clients.truncate(CLIENTS);
         Status {
@@ -163,14 +166,21 @@ fn policies(server: &Server) -> Listed<PolicyRow> {
     Listed { all: policies.len(), first }
 }
 
-fn heaviest_clients(shard: &Rc<Shard>) -> Vec<ClientRow> {
-    let server = Server::of(shard);
-    let clients = server.clients().into_iter();
-    let open = clients.filter(|client| client.state.borrow().flow.close != Close::Now);
-    let mut heaviest: Vec<(usize, ClientRef)> =
-        open.map(|client| (client.state.borrow().memory_bytes(), client.clone())).collect();
-    heaviest.sort_unstable_by_key(|(bytes, client)| (Reverse(*bytes), client.id));
-    heaviest.truncate(CLIENTS);
+/// In slices: there may be many connections.
+async fn heaviest_clients(shard: Rc<Shard>) -> Vec<ClientRow> {
+    let server = Server::of(&shard);
+    let mut heaviest: Vec<(usize, ClientRef)> = Vec::new();
+    for some in server.clients().chunks(CLIENTS_A_SLICE) {
+        for client in some {
+            let state = client.state.borrow();
+            if state.flow.close != Close::Now {
+                heaviest.push((state.memory_bytes(), client.clone()));
+            }
+        }
+        heaviest.sort_unstable_by_key(|(bytes, client)| (Reverse(*bytes), client.id));
+        heaviest.truncate(CLIENTS);
+        step_back().await;
+    }
     let now_us = store_us();
     let seconds_since = |us: u64| now_us.saturating_sub(us) / 1_000_000;
     let row = |(bytes, client): (usize, ClientRef)| {
