@@ -107,8 +107,8 @@ const OWN: &[Directive] = &[
         default: "0",
         kind: Kind::Integer { min: 0, max: 65535, unit: "" },
         mutable: false,
-        help: "TCP port on which /metrics (for Prometheus), /healthz and /readyz are served over HTTP; 0 = none. Where \
-               there is a `requirepass` /metrics asks for it, as basic or bearer authentication",
+        help: "TCP port on which a live page (/), /metrics (for Prometheus), /healthz and /readyz are served over HTTP; \
+               0 = none. Where there is a `requirepass` the page and /metrics ask for it, as basic or bearer authentication",
         field: field!(metrics_port),
     },
     Directive {

@@ -82,6 +82,47 @@ impl Gather for Forecast {
     }
 }
 
+/// Steps of an [`Outlook`], and how long each is: ten minutes.
+pub const OUTLOOK_STEPS: usize = 120;
+pub const OUTLOOK_STEP_MS: u64 = 5 * SECOND_MS;
+/// Times that an [`Outlook`] counts as a whole. It looks as far ahead as the last.
+pub const HORIZONS_MS: [u64; 3] = [MINUTE_MS, 10 * MINUTE_MS, HOUR_MS];
+
+/// How many keys die in each of the next steps; and how many, with how many bytes, within longer times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    pub keys: [u64; OUTLOOK_STEPS],
+    pub within: [Forecast; HORIZONS_MS.len()],
+}
+
+impl Default for Outlook {
+    fn default() -> Outlook {
+        Outlook { keys: [0; OUTLOOK_STEPS], within: Default::default() }
+    }
+}
+
+impl Gather for Outlook {
+    fn add(&mut self, seen: &Seen, from: Now) {
+        let Some(deadline_ms) = seen.deadline_ms else { return };
+        let left_ms = deadline_ms.saturating_sub(from.ms);
+        // What dies with the end of a step dies within it.
+        let step = usize::try_from(left_ms.saturating_sub(1) / OUTLOOK_STEP_MS);
+        if let Some(keys) = step.ok().and_then(|step| self.keys.get_mut(step)) {
+            *keys += 1;
+        }
+        for (horizon_ms, forecast) in HORIZONS_MS.iter().zip(&mut self.within) {
+            if left_ms <= *horizon_ms {
+                forecast.add(seen, from);
+            }
+        }
+    }
+
+    fn merge(&mut self, other: &Outlook) {
+        self.keys.iter_mut().zip(other.keys).for_each(|(own, others)| *own += others);
+        self.within.iter_mut().zip(&other.within).for_each(|(own, others)| own.merge(others));
+    }
+}
+
 const SECOND_MS: u64 = 1000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -222,6 +263,13 @@ mod tests {
                     }
                     assert_eq!(forecast, Forecast { keys: dying.len() as u64, bytes }, "{prefix} {within_ms}");
                 }
+                let (outlook, _) = look::<Outlook>(&keyspace, from, view(from, prefix, Some(HOUR_MS)));
+                for (horizon_ms, within) in HORIZONS_MS.into_iter().zip(outlook.within) {
+                    let (forecast, _) = look::<Forecast>(&keyspace, from, view(from, prefix, Some(horizon_ms)));
+                    assert_eq!(within, forecast, "{prefix} {horizon_ms}");
+                }
+                assert_eq!(outlook.keys.iter().sum::<u64>(), outlook.within[1].keys);
+                assert_eq!(outlook.keys[..12].iter().sum::<u64>(), outlook.within[0].keys);
                 let (histogram, slices) = look::<Histogram>(&keyspace, from, view(from, prefix, None));
                 assert_eq!(slices, keyspace.shape(1).blocks.div_ceil(2));
                 let lives: Vec<u64> =

@@ -6,6 +6,7 @@ use crate::observe::log;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -37,13 +38,13 @@ pub struct Page {
     /// Its content type.
     pub kind: &'static str,
     /// More lines of the head, each with its end.
-    pub headers: &'static str,
+    pub headers: Cow<'static, str>,
     pub body: Vec<u8>,
 }
 
 impl Page {
     pub fn text(status: u16, body: &str) -> Page {
-        Page { status, kind: "text/plain; charset=utf-8", headers: "", body: body.as_bytes().to_vec() }
+        Page { status, kind: "text/plain; charset=utf-8", headers: "".into(), body: body.as_bytes().to_vec() }
     }
 
     fn write(self, is_head: bool) -> Vec<u8> {
@@ -266,7 +267,7 @@ fn answer(input: &[u8], page: &mut impl FnMut(&Asked) -> Page) -> Option<Vec<u8>
     }
     let is_head = request.method == Some("HEAD");
     if !is_head && request.method != Some("GET") {
-        let page = Page { headers: "Allow: GET, HEAD\r\n", ..Page::text(405, "There are only pages to get.\n") };
+        let page = Page { headers: "Allow: GET, HEAD\r\n".into(), ..Page::text(405, "There are only pages to get.\n") };
         return Some(page.write(false));
     }
     let header = |name: &str| {

@@ -39,6 +39,15 @@ impl Lag {
         self.histogram.add(&other.histogram).expect("all lag histograms have the same bounds");
     }
 
+    /// What was recorded since an earlier moment; all of it where that has been reset since.
+    pub fn since(&self, earlier: &Lag) -> Lag {
+        let mut later = self.clone();
+        match later.histogram.subtract(&earlier.histogram) {
+            Ok(()) => later,
+            Err(_) => self.clone(),
+        }
+    }
+
     pub fn reset(&mut self) {
         self.histogram.reset();
     }
@@ -54,5 +63,26 @@ impl Lag {
 
     pub fn max_us(&self) -> u64 {
         if self.histogram.is_empty() { 0 } else { self.histogram.max() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_since_is_told_apart() {
+        let mut lag = Lag::new();
+        let record = |lag: &mut Lag, late_ms: u64| lag.record(Now::from_ms(1_000_000 + late_ms), 1_000_000);
+        (0..10).for_each(|_| record(&mut lag, 500));
+        let earlier = lag.clone();
+        assert_eq!((lag.since(&earlier).count(), lag.since(&earlier).max_us()), (0, 0));
+        (0..5).for_each(|_| record(&mut lag, 3));
+        let later = lag.since(&earlier);
+        assert_eq!(later.count(), 5);
+        assert!((2_900..3_100).contains(&later.max_us()), "{}", later.max_us());
+        lag.reset();
+        record(&mut lag, 7);
+        assert_eq!(lag.since(&earlier).count(), 1, "after a reset all is new");
     }
 }

@@ -13,7 +13,7 @@
 //! | `start.rs` | the table of commands, what the shard calls, the tasks |
 //! | `rows/` | the commands of this room, a file a family |
 //! | `stop.rs` | the end |
-//! | `pages.rs` | metrics, and whether the server is well, over HTTP |
+//! | `pages/` | metrics, a live page, and whether the server is well, over HTTP |
 //! | `facts/` | what the server tells of itself, as data |
 //! | `replication/` | servers that follow this one |
 //! | `kept/` | snapshots and the log: written, made anew, read at the start |

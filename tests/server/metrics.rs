@@ -9,24 +9,24 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server with some of everything, and the port of its metrics.
-fn start(shards: usize, flags: &[&str]) -> (Server, Port) {
+pub fn start(shards: usize, flags: &[&str]) -> (Server, Port) {
     let port = Port::claim();
     let number = port.number().to_string();
     let flags = [&["--metrics-port", &number], flags].concat();
     (Server::start(Kind::Ember { shards }, &flags), port)
 }
 
-fn connect(port: &Port) -> TcpStream {
+pub fn connect(port: &Port) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port.number())).expect("the listener is there");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
 }
 
 /// What is answered to these bytes.
-fn ask(port: &Port, request: &str) -> String {
+pub fn ask(port: &Port, request: &str) -> String {
     let mut stream = connect(port);
     stream.write_all(request.as_bytes()).expect("it is taken");
     let mut answer = String::new();
@@ -35,7 +35,7 @@ fn ask(port: &Port, request: &str) -> String {
 }
 
 /// The status and the body of a page.
-fn get(port: &Port, path: &str, headers: &str) -> (u16, String) {
+pub fn get(port: &Port, path: &str, headers: &str) -> (u16, String) {
     let answer = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"));
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
@@ -53,7 +53,7 @@ fn metrics_of(text: &str) -> BTreeMap<String, f64> {
 }
 
 /// Of the second in which it was asked; what one scrape was answered others are, too, for less than a second.
-fn scrape(port: &Port) -> BTreeMap<String, f64> {
+pub fn scrape(port: &Port) -> BTreeMap<String, f64> {
     let (status, text) = get(port, "/metrics", "");
     assert_eq!(status, 200, "{text}");
     metrics_of(&text)

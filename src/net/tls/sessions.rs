@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(store.take(&[9]), Some(vec![9; 20]));
         assert_eq!(store.take(&[9]), None);
         let kept = store.kept();
-        assert_eq!(kept.bytes, kept.by_key.iter().map(|(key, session)| bytes(key, &session.value)).sum());
+        assert_eq!(kept.bytes, kept.by_key.iter().map(|(key, session)| bytes(key, &session.value)).sum::<usize>());
     }
 
     #[test]

@@ -4,9 +4,12 @@
 
 use super::{Fact, Facts, Gathered, SECTIONS};
 use crate::clock::{realtime_us, store_us};
+use crate::config::format_duration;
+use crate::expiry::foresight::{HORIZONS_MS, Outlook};
 use crate::net::step_back;
 use std::collections::HashMap;
 use std::fmt::{Display, Write};
+use std::rc::Rc;
 
 /// What version 0.0.4 of the format calls itself.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -158,8 +161,6 @@ const NAMED: &[Named] = &[
 const BUCKETS_US: [u64; 15] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000, 1_000_000];
 /// Of so many commands the latencies are told at once.
 const COMMANDS_A_SLICE: usize = 16;
-/// What the promise of lag allows beside the cycle's interval.
-const PROMISED_S: f64 = 0.002;
 
 #[derive(Default)]
 struct Text(String);
@@ -208,7 +209,8 @@ fn escaped(text: &str) -> String {
 }
 
 /// All metrics, in slices: others have their turns in between.
-pub async fn text(from: &Gathered) -> String {
+/// An outlook is one of the moment beside it.
+pub async fn text(from: &Gathered, outlook: Option<(u64, Rc<Outlook>)>) -> String {
     let mut facts = Facts::default();
     for (_, tell) in SECTIONS {
         tell(&mut facts, from);
@@ -232,6 +234,9 @@ pub async fn text(from: &Gathered) -> String {
     step_back().await;
     tell_latencies(&mut text, from).await;
     tell_shards(&mut text, from);
+    if let Some((from_ms, outlook)) = outlook {
+        tell_outlook(&mut text, from_ms, &outlook);
+    }
     text.0
 }
 
@@ -265,9 +270,8 @@ fn tell_times(text: &mut Text, from: &Gathered) {
         let help = "How long after their deadlines keys were deleted.";
         text.one(&format!("emberdb_expire_lag_{share}_seconds"), Kind::Gauge, help, us as f64 / 1e6);
     }
-    let interval_s = from.server.shard.settings().interval_ms as f64 / 1e3;
     let help = "The lag that is promised, beside the work on what is due.";
-    text.one("emberdb_expire_lag_promised_seconds", Kind::Gauge, help, PROMISED_S + interval_s);
+    text.one("emberdb_expire_lag_promised_seconds", Kind::Gauge, help, from.promised_lag_us() as f64 / 1e6);
     let policies = from.config.expiry_policies.lock().len();
     text.one("emberdb_policies", Kind::Gauge, "Policies for prefixes.", policies);
     let slow = from.server.global.slow_commands.load(std::sync::atomic::Ordering::Relaxed);
@@ -327,6 +331,17 @@ async fn tell_latencies(text: &mut Text, from: &Gathered) {
         text.line(format_args!("{metric}_sum{{cmd=\"{cmd}\"}} {}", calls.ns as f64 / 1e9));
         text.line(format_args!("{metric}_count{{cmd=\"{cmd}\"}} {}", latency.len()));
     }
+}
+
+/// Keys that were to die, by when.
+fn tell_outlook(text: &mut Text, from_ms: u64, outlook: &Outlook) {
+    let all = || HORIZONS_MS.iter().map(|ms| format_duration(*ms)).zip(&outlook.within);
+    let keys = ("emberdb_forecast_keys", Kind::Gauge, "Keys that die within a time, as things stood.");
+    text.each(keys, "within", all().map(|(within, forecast)| (within, forecast.keys)));
+    let bytes = ("emberdb_forecast_bytes", Kind::Gauge, "Bytes of the keys that die within a time.");
+    text.each(bytes, "within", all().map(|(within, forecast)| (within, forecast.bytes)));
+    let help = "When it was last looked what is to die.";
+    text.one("emberdb_forecast_timestamp_seconds", Kind::Gauge, help, from_ms as f64 / 1e3);
 }
 
 fn tell_shards(text: &mut Text, from: &Gathered) {

@@ -1,5 +1,5 @@
-//! What the server tells of itself, as data: gathered once from all shards, and told by INFO as lines and by the metrics as
-//! what Prometheus reads.
+//! What the server tells of itself, as data: gathered once from all shards, and told by INFO as lines, by the metrics as
+//! what Prometheus reads, and to the live page as JSON.
 //!
 //! | file | what |
 //! |---|---|
@@ -7,19 +7,22 @@
 //! | `sections.rs` | the facts, section by section in the order of INFO |
 //! | `replication.rs` | those about replication |
 //! | `snapshot.rs` | what one shard knows of itself at a moment, and all shards together |
+//! | `foresight.rs` | what all shards find when they look ahead |
 
+pub mod foresight;
 pub mod metrics;
 mod replication;
 mod sections;
 mod snapshot;
 
 pub use replication::online as online_replicas;
-pub use sections::{LATENCYSTATS, SECTIONS};
+pub use sections::{LATENCYSTATS, ON_REQUEST, SECTIONS};
 pub use snapshot::Snapshot;
 
 use crate::config::Config;
 use crate::observe::memory;
 use crate::server::state::Server;
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 use std::rc::Rc;
@@ -31,7 +34,7 @@ pub struct Gathered {
     used_bytes: u64,
     config: Rc<Config>,
     shards: Vec<Snapshot>,
-    total: Snapshot,
+    pub total: Snapshot,
 }
 
 /// Asks all shards. Histograms of latencies are taken where that is asked for.
@@ -46,6 +49,25 @@ pub async fn gather(server: &Rc<Server>, with_latency: bool) -> Gathered {
         shards,
     }
 }
+
+impl Gathered {
+    /// All that INFO tells without being asked for a section.
+    pub fn facts(&self) -> Facts {
+        let mut facts = Facts::default();
+        for (_, tell) in SECTIONS.iter().filter(|(name, _)| !ON_REQUEST.contains(name)) {
+            tell(&mut facts, self);
+        }
+        facts
+    }
+
+    /// The lag that is promised, beside the work on what is due.
+    pub fn promised_lag_us(&self) -> u64 {
+        PROMISED_US + self.server.shard.settings().interval_ms * 1000
+    }
+}
+
+/// What the promise of lag allows beside the cycle's interval.
+const PROMISED_US: u64 = 2_000;
 
 /// One fact: `used_memory:1024`.
 pub struct Fact {
@@ -82,6 +104,24 @@ impl Value {
             Value::Percent(number) => Some(rounded(number, 2)),
             Value::Text(_) | Value::Several(_) => None,
         }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Count(number) => to.serialize_u64(*number),
+            Value::Whole(number) => to.serialize_i64(*number),
+            Value::Text(text) => to.serialize_str(text),
+            Value::Several(all) => to.collect_map(all.iter().map(|(name, value)| (name, value))),
+            Value::Real(..) | Value::Percent(_) => self.number().serialize(to),
+        }
+    }
+}
+
+impl Serialize for Facts {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|fact| (&fact.name, &fact.value)))
     }
 }
 

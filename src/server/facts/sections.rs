@@ -28,6 +28,8 @@ pub const SECTIONS: &[(&str, TellSection)] = &[
 ];
 
 pub const LATENCYSTATS: &str = "Latencystats";
+/// Sections that stand where they are asked for.
+pub const ON_REQUEST: [&str; 2] = ["Commandstats", LATENCYSTATS];
 
 fn tell_commandstats(told: &mut Facts, from: &Gathered) {
     for (command, calls) in from.total.statistics.commands() {

@@ -78,7 +78,7 @@ pub struct Database {
 /// What happened to deadlines.
 #[derive(Default)]
 pub struct Expiry {
-    lag: Lag,
+    pub lag: Lag,
     /// For how long the oldest key has been dead that is not deleted yet; zero where there is none.
     pub oldest_due_us: u64,
     /// Dead keys that are not deleted yet.

@@ -1,18 +1,17 @@
 //! EXPIRY: what operators ask and do about deadlines.
 
+use super::container_spec;
 use super::policy;
-use super::{SLICE_US, container_spec};
-use crate::clock::store_us;
+use crate::command;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, NO_TOUCH, READ, STALE, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
-use crate::command::{self, foresight};
 use crate::config::format_duration;
-use crate::expiry::foresight::{BOUNDS_MS, Forecast, Gather, Histogram, View, Walk};
+use crate::expiry::foresight::{BOUNDS_MS, Forecast, Gather, Histogram, View};
 use crate::expiry::{KEYS_A_SLICE, purge_slice};
 use crate::keyspace::DeadWalk;
 use crate::net::{sleep, step_back};
 use crate::resp::{Error, Result};
-use crate::server::facts::Snapshot;
+use crate::server::facts::{Snapshot, foresight};
 use crate::server::state::{Run, TaskCtx};
 use crate::shard::{HELD_FOR, Shard};
 use std::rc::Rc;
@@ -68,7 +67,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 syntax: "cursor:integer [BEFORE before] [AFTER after] [PREFIX prefix] [COUNT count:integer] [WITHDEADLINES]",
                 ..spec("scan", -3, READ | NO_TOUCH, "O(1) a call, O(n) for a whole walk")
             },
-            Run::Data(command::Run::Coordinated(|across| Box::pin(foresight::scan(across)))),
+            Run::Data(command::Run::Coordinated(|across| Box::pin(command::foresight::scan(across)))),
         ),
         Row::new(
             Spec {
@@ -154,24 +153,7 @@ async fn histogram(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// What all shards find from one moment on.
 async fn gather<G: Gather>(ctx: &TaskCtx, within_ms: Option<u64>, prefix: Box<[u8]>) -> G {
     let shard = &ctx.server.shard;
-    let view = View { db: ctx.db, prefix, from: shard.clock.refresh(), within_ms };
-    let mut all = G::default();
-    for found in shard.call_all_later(move |shard| walk_shard::<G>(shard, view)).await {
-        all.merge(&found);
-    }
-    all
-}
-
-async fn walk_shard<G: Gather>(shard: Rc<Shard>, view: View) -> G {
-    let mut walk = Walk::<G>::new(view);
-    loop {
-        // Before the clock is read: where several walk, the others' slices are not part of this one.
-        step_back().await;
-        let (now, end_us) = (shard.clock.refresh(), store_us() + SLICE_US);
-        if walk.slice(&shard.keyspace.borrow(), now, || store_us() < end_us).is_some() {
-            return walk.into_found();
-        }
-    }
+    foresight::look(shard, View { db: ctx.db, prefix, from: shard.clock.refresh(), within_ms }).await
 }
 
 async fn stats(ctx: TaskCtx) -> Result<Vec<u8>> {

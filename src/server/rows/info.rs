@@ -3,7 +3,7 @@
 use crate::command::spec::flag::{LOADING, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
 use crate::resp::{Request, Result};
-use crate::server::facts::{self, Facts, Gathered, LATENCYSTATS, SECTIONS};
+use crate::server::facts::{self, Facts, Gathered, LATENCYSTATS, ON_REQUEST, SECTIONS};
 use crate::server::state::{Run, TaskCtx};
 use std::fmt::Write;
 
@@ -23,8 +23,7 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
 )
 .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_ALL_SHARDS, tip::REPLY_SPECIAL])];
 
-/// Sections that stand where they are asked for, and words that stand for all of the others, or for all.
-const ON_REQUEST: [&str; 2] = ["Commandstats", LATENCYSTATS];
+/// Words that stand for all sections that need not be asked for, or for all.
 const DEFAULT: &str = "default";
 const EVERY_SECTION: [&str; 2] = ["all", "everything"];
 

@@ -4,7 +4,7 @@ use super::{container_spec, server_spec};
 use crate::command::spec::flag::{ADMIN, LOADING, STALE};
 use crate::command::spec::{Row, Spec, tip};
 use crate::resp::{Error, Reply, Result};
-use crate::server::state::slowlog::Entry;
+use crate::server::state::slowlog::{Entry, newest};
 use crate::server::state::{Run, Server, TaskCtx};
 use crate::shard::Shard;
 use std::rc::Rc;
@@ -55,10 +55,7 @@ async fn get(ctx: TaskCtx) -> Result<Vec<u8>> {
         },
     };
     let count = count.min(usize::try_from(ctx.server.shard.config().slowlog_max_len).unwrap_or(usize::MAX));
-    let of_shard = move |shard: &Rc<Shard>| Server::of(shard).slowlog.borrow().newest(count);
-    let mut entries: Vec<Entry> = ctx.server.shard.call_all(of_shard).await.into_iter().flatten().collect();
-    entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
-    entries.truncate(count);
+    let entries = newest(&ctx.server, count).await;
     Ok(ctx.reply(|reply| {
         reply.array(entries.len());
         entries.iter().for_each(|entry| write_entry(reply, entry));

@@ -1,9 +1,11 @@
 //! The slow log: commands of this shard's connections that took long, wherever they ran.
 
-use super::shown;
+use super::{Server, shown};
 use crate::command::spec::Secrets;
 use crate::resp::Request;
+use crate::shard::Shard;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// What is kept of a request, as in Redis: so many arguments, of which the last stands for those that are left out, and
 /// so many bytes of each.
@@ -75,6 +77,15 @@ impl SlowLog {
     pub fn clear(&mut self) {
         *self = SlowLog::default();
     }
+}
+
+/// The newest entries of all shards, newest first.
+pub async fn newest(server: &Server, count: usize) -> Vec<Entry> {
+    let of_shard = move |shard: &Rc<Shard>| Server::of(shard).slowlog.borrow().newest(count);
+    let mut entries: Vec<Entry> = server.shard.call_all(of_shard).await.into_iter().flatten().collect();
+    entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
+    entries.truncate(count);
+    entries
 }
 
 fn shorten(arg: &[u8]) -> Vec<u8> {
