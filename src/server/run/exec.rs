@@ -234,7 +234,7 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn, terms: &Terms) {
     let began_us = shard.meter.lapped_us();
     let proto = turn.session.proto;
     let is_held = terms.lease.as_ref().is_none_or(|lease| lease.is_held(shard, now));
-    if !is_held {
+    if same && !is_held {
         shard.meter.failed(terms.command, &LOST.to_bytes());
         Reply::new(&mut turn.replies.out, proto).error(LOST);
     } else if same {

@@ -68,13 +68,12 @@ impl ExecSteps {
         let mut out = Vec::new();
         let proto = self.client.state.borrow().session.proto;
         if let Some(transaction) = &transaction {
-            let are_unchanged = are_unchanged(transaction, watched).await;
-            if let Some(lease) = &self.lease {
-                lease.check_in(transaction).await?;
-            }
-            if !are_unchanged {
+            if !are_unchanged(transaction, watched).await {
                 Reply::new(&mut out, proto).nil_array();
                 return Ok(out);
+            }
+            if let Some(lease) = &self.lease {
+                lease.check_in(transaction).await?;
             }
         }
         if !self.is_one {
