@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Nobody waits for longer for the other parts of transactions, which may have to wait for a script that lasts.
-const PARTS_LATE: Duration = Duration::from_millis(20);
+/// Nobody waits for longer for the other parts of transactions, which may have to wait for a script that lasts and cannot be
+/// undone. (A shard that others keep from its core comes to its parts sooner.)
+const PARTS_LATE: Duration = Duration::from_millis(200);
 
 /// What one shard hands over.
 struct Push {

@@ -40,6 +40,7 @@ use crate::persist::disk::Appendable;
 use sleeper::Sleeper;
 use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -148,8 +149,10 @@ struct State {
     ready: usize,
     /// Pushes of which everything is in the file.
     written: Vec<u64>,
-    /// Somebody writes, since when.
+    /// Somebody writes, since when, where the system says what that thread does, and whether it was seen to wait for the disk.
     writes_since: Option<Instant>,
+    writer: Option<Arc<Path>>,
+    is_blocked: bool,
     syncs_since: Option<Instant>,
     /// The thread that writes is the one that syncs.
     carrier_syncs: bool,
@@ -237,6 +240,8 @@ impl Log {
                 ready: 0,
                 written: vec![0; shards],
                 writes_since: None,
+                writer: None,
+                is_blocked: false,
                 syncs_since: None,
                 carrier_syncs: false,
                 slow_until: None,
@@ -635,9 +640,14 @@ impl State {
         self.writes_since.is_some()
     }
 
-    /// Whether a write lasts for so long that nobody waits for it, or did just now.
-    fn is_slow(&self) -> bool {
-        self.writes_since.is_some_and(|since| since.elapsed() > SLOW) || self.was_slow()
+    /// Whether a write lasts for so long that nobody waits for it, or did just now. A thread that others keep from its core
+    /// does not wait for the disk, and is waited for.
+    fn is_slow(&mut self) -> bool {
+        let lasts = self.writes_since.is_some_and(|since| since.elapsed() > SLOW);
+        if lasts && !self.is_blocked {
+            self.is_blocked = self.writer.as_deref().is_none_or(thread::waits);
+        }
+        lasts && self.is_blocked || self.was_slow()
     }
 
     /// Whether a write has lasted long just now.
@@ -652,4 +662,5 @@ mod sleeper;
 mod telling;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod writing;

@@ -17,7 +17,7 @@ impl Log {
 
     /// So many pushes of each shard are in the file, or would be if the disk let them, or if no other shard let them wait for
     /// too long.
-    pub(super) fn tell_kept(&self, state: &State) {
+    pub(super) fn tell_kept(&self, state: &mut State) {
         if self.holds_replies() {
             return;
         }

@@ -1,6 +1,7 @@
 //! Batches: sealed from what is ready, written to the file, brought to the disk.
 
 use super::super::batch;
+use super::thread;
 use super::{Batch, Log, Open, REUSED_BYTES, ROOM_BYTES, Ready, SLOW, SLOW_FOR, State, Step};
 use crate::config::Fsync;
 use crate::journal::Merging;
@@ -76,6 +77,8 @@ impl Log {
         let (file, bytes, mut room) = (open.file.clone(), open.bytes, open.room);
         let began = Instant::now();
         state.writes_since = Some(began);
+        state.writer = thread::here();
+        state.is_blocked = false;
         drop(state);
         let (what, done) = match &step {
             Step::Begin(_) => ("truncating", if room > bytes { file.cut(bytes) } else { Ok(()) }),
@@ -97,7 +100,8 @@ impl Log {
         let mut state = self.lock();
         state.writes_since = None;
         let lasted = began.elapsed();
-        if lasted > SLOW {
+        // (Where nobody has seen it wait nobody has waited for it, or it had to wait for its core.)
+        if lasted > SLOW && state.is_blocked {
             self.slow_writes.fetch_add(1, Ordering::Relaxed);
             if !state.was_slow() && self.fsync() != Fsync::Always {
                 log::warning(format_args!(
@@ -130,7 +134,7 @@ impl Log {
             // (It may have been given up while this was under way.)
             self.begin_next(&mut state);
         }
-        self.tell_kept(&state);
+        self.tell_kept(&mut state);
         self.weigh(&state);
         self.written.notify_all();
         if state.is_idle {
