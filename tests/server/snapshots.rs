@@ -274,10 +274,10 @@ fn a_start_with_a_wrong_file_fails_and_leaves_it_alone() {
     fill(&mut server.client());
     let whole = fs::read(saved_by(&server)).expect("a file");
     for (bytes, reason) in [
-        (&whole[..whole.len() / 2], "Short read"),
+        (&whole[..whole.len() / 2], "Unexpected EOF reading RDB file"),
         (b"REDIS0099 and more".as_slice(), "Can't handle RDB format version"),
         (b"something else".as_slice(), "Wrong signature"),
-        (b"".as_slice(), "Short read"),
+        (b"".as_slice(), "Unexpected EOF reading RDB file"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(FILE), bytes).expect("a file");

@@ -21,11 +21,11 @@ pub fn line(client: &Client) -> String {
     let omem_bytes = state.unsent().saturating_sub(OUTPUT_BUFFER_BYTES);
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
-         psub={psub} ssub={ssub} multi={multi} watch={watch} live={live} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
+         psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
          multi-mem={multi_bytes} \
          rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
          user={user} redir={redir} resp={resp} lib-name={lib_name} lib-ver={lib_ver} \
-         tot-net-in={received_bytes} tot-net-out={sent_bytes} tot-cmds={commands}\n",
+         tot-net-in={received_bytes} tot-net-out={sent_bytes} tot-cmds={commands} live={live}\n",
         id = session.peer.id,
         addr = session.peer.addr,
         laddr = session.peer.laddr,

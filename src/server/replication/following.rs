@@ -135,7 +135,7 @@ async fn run(server: &Rc<Server>, number: u64) {
     if !enter(server, number).await {
         return;
     }
-    let mut tells = true;
+    let mut told = String::new();
     while following.is_current(number) {
         let reason = match begin_link(server, number).await {
             Ok(Some(link)) => follow_link(server, number, &link).await,
@@ -157,10 +157,10 @@ async fn run(server: &Rc<Server>, number: u64) {
             return;
         }
         // (The same reason, again and again, is told once.)
-        if was_up || tells {
+        if was_up || reason != told {
             log::warning(format_args!("The link to the primary has ended: {reason}"));
+            told = reason;
         }
-        tells = was_up;
         sleep(TRY_EVERY).await;
     }
 }
