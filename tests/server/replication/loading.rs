@@ -74,7 +74,6 @@ fn older_data_are_served_while_newer_arrive() {
         watching.call("WATCH mine");
         let mut waiting = replica.client();
         waiting.send("XREAD BLOCK 0 STREAMS stream 0");
-        load_library(&primary, "newer");
         // Nothing is kept of what comes now, and the next snapshot is a slow one.
         of_primary.call("CONFIG SET repl-backlog-size 16384 rdb-key-save-delay 3000");
         of_primary.send("MULTI");
@@ -85,6 +84,7 @@ fn older_data_are_served_while_newer_arrive() {
         (0..14).for_each(|_| drop(of_primary.read()));
         // (What was done as one is kept as one.)
         (0..10).for_each(|number| drop(of_primary.call(&format!("SET behind {number}{}", "x".repeat(16384)))));
+        load_library(&primary, "newer");
         wait_for(&replica, "async_loading", "1");
         assert_eq!(field(&replica, "loading"), "0");
         assert_eq!((client.call("GET mine"), client.call("DBSIZE")), (bulk("1"), int(1001)));
