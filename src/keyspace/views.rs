@@ -164,7 +164,7 @@ impl Views {
     /// goes for certain, before anybody asks.
     pub(super) fn before(&mut self, db: usize, hash: u64, key: &[u8], was_bytes: Option<usize>, stays: bool) {
         let Some(of) = self.dbs.get_mut(&db) else { return };
-        if of.is_lost || of.touched.contains_key(key) || !of.has_view_of(key) {
+        if of.is_lost || !of.has_view_of(key) || of.touched.contains_key(key) {
             return;
         }
         self.has_news = true;
