@@ -149,16 +149,20 @@ impl Transaction {
         }
     }
 
-    /// Whether it keeps parts of other transactions waiting that change something on several shards.
-    pub async fn keeps_parts_waiting(&self) -> bool {
+    /// Whether it keeps parts of other transactions waiting that change something on several shards. `before` is what this was
+    /// told when it looked before, of each shard; at first nothing.
+    pub async fn keeps_parts_waiting(&self, before: &mut Vec<u64>) -> bool {
         let (origin, number) = (self.shard.id, self.number);
-        for target in self.shards.iter().copied() {
-            let look = move |shard: &Rc<Shard>| shard.keeps_parts_waiting(origin, number);
-            if self.shard.call(target, look).await {
-                return true;
-            }
+        before.resize(self.shards.len(), 0);
+        let mut any = false;
+        for (target, before) in self.shards.iter().copied().zip(before) {
+            let since = *before;
+            let look = move |shard: &Rc<Shard>| shard.keeps_parts_waiting(origin, number, since);
+            let (is_kept, come) = self.shard.call(target, look).await;
+            any |= is_kept;
+            *before = come;
         }
-        false
+        any
     }
 
     /// Holds more keys of its own shard, the only one that takes part, if nobody else wants them.

@@ -120,6 +120,8 @@ struct Running {
     /// When it has run for long, and when somebody looks next who waits for it, store microseconds.
     busy_us: u64,
     look_us: u64,
+    /// What the last look has seen, see [`Transaction::keeps_parts_waiting`].
+    seen: Vec<u64>,
 }
 
 /// How often somebody looks who has begun to wait since.
@@ -595,6 +597,7 @@ impl Running {
             may_begin_again: true,
             busy_us: began_us.saturating_add(threshold_us),
             look_us: began_us.saturating_add(threshold_us.min(LOOK_EVERY_US)),
+            seen: Vec::new(),
         }
     }
 
@@ -602,7 +605,8 @@ impl Running {
     /// is told so, those too who have begun to wait.
     async fn look_around(&mut self) -> bool {
         self.look_us = store_us().saturating_add(LOOK_EVERY_US);
-        if self.may_begin_again && self.caller.can_undo() && self.transaction.keeps_parts_waiting().await {
+        if self.may_begin_again && self.caller.can_undo() && self.transaction.keeps_parts_waiting(&mut self.seen).await
+        {
             return true;
         }
         if store_us() < self.busy_us {

@@ -129,15 +129,22 @@ impl Shard {
 
     /// Whether parts of transactions that change something on several shards wait for what a hold has. The other parts may have
     /// run: then the journal has nothing of what follows them on their shards before these have run, too.
-    pub fn keeps_parts_waiting(&self, origin: usize, number: u64) -> bool {
+    ///
+    /// A part may wait behind somebody who waits for the hold, too: so does, for all that is known, each that was here when somebody
+    /// looked before (`before`: how many had come by then). Whether there is one, and how many have come by now.
+    pub fn keeps_parts_waiting(&self, origin: usize, number: u64, before: u64) -> (bool, u64) {
         let waiting = &*self.transactions.waiting.borrow();
         let held = &waiting.pending[waiting.holds[&(origin, number)]].locks;
         let is_held = |lock: &Lock| held.iter().any(|of| of.hash == lock.hash && (of.write || lock.write));
-        waiting.pending.iter().any(|(_, pending)| {
+        let any = waiting.pending.iter().any(|(_, pending)| {
             let What::Parts { held, intent } = pending.what else { return false };
             let writers = waiting.batches[held].batch.transactions[intent].writers;
-            pending.missing > 0 && writers.len() > 1 && writers.contains(self.id) && pending.locks.iter().any(is_held)
-        })
+            pending.missing > 0
+                && writers.len() > 1
+                && writers.contains(self.id)
+                && (pending.place.arrival < before || pending.locks.iter().any(is_held))
+        });
+        (any, waiting.arrivals)
     }
 
     /// A coordinator lets go of its keys here.
