@@ -440,14 +440,6 @@ impl Backlog {
             self.bytes -= first.len();
             self.pieces.pop_front();
         }
-        // One that is far larger than what is to be kept is cut.
-        let excess = self.bytes.saturating_sub(self.limit);
-        if excess > self.limit
-            && let Some(first) = self.pieces.front_mut()
-        {
-            *first = first[excess..].into();
-            self.bytes -= excess;
-        }
     }
 
     fn resize(&mut self, limit: usize) {
@@ -635,11 +627,6 @@ mod tests {
                 feed.end(&reader);
             }
         }
-        feed.push(0, vec![record(&"x".repeat(10_000))]);
-        drop(feed.drain());
-        let (first, kept) = feed.kept().expect("something is kept");
-        assert_eq!((first + kept as u64, kept), (feed.position(), 100), "of a large piece no more than that");
-        assert!(feed.read_from(first, 1, usize::MAX).is_some() && feed.read_from(first - 1, 1, usize::MAX).is_none());
         feed.set_position(1000);
         assert_eq!(feed.kept(), Some((1000, 0)));
         assert!(feed.read_from(999, 0, 0).is_none() && feed.read_from(1000, 0, 0).is_some());
