@@ -4,7 +4,7 @@ use super::{
     BREAKS, PATIENCE, PRIMARY, QUICK, STEPS, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link,
 };
 use crate::common::packages::peer;
-use crate::common::{Client, Kind, Server, Value, error, have_tool, int, wait_until};
+use crate::common::{Client, Kind, Server, Value, bulk, error, have_tool, int, wait_until};
 use crate::differential::generate::families::Family;
 use crate::propagation::extras::Extras;
 use crate::propagation::{play, wait_for_keys};
@@ -392,25 +392,31 @@ fn what_a_hostile_primary_sends_is_refused() {
         (of_other, vec![]),
         (no_stream, b"*1\r\n$-5\r\n".to_vec()),
     ];
-    for (answer, stream) in answers {
+    let (loadable, in_file, beside) = (answers.len() - 1, "disabled", "swapdb");
+    let tries =
+        [in_file, beside].into_iter().flat_map(|how| answers.iter().enumerate().map(move |answer| (how, answer)));
+    for (how, (number, (answer, stream))) in tries {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let replica = Server::start(Kind::Ember { shards: 2 }, DEBUG);
+        let replica = Server::start(Kind::Ember { shards: 2 }, &[DEBUG, &["--repl-diskless-load", how]].concat());
         let mut client = replica.client();
         client.call("SET mine 1");
         client.call(&format!("REPLICAOF 127.0.0.1 {port}"));
         let (mut link, _) = listener.accept().expect("it comes");
         link.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        for reply in ["+PONG\r\n", "+OK\r\n", "+OK\r\n", "+OK\r\n"] {
+        // (Each question waits for its answer.)
+        loop {
             let mut bytes = [0; 1000];
-            let _ = link.read(&mut bytes);
-            link.write_all(reply.as_bytes()).expect("it reads");
+            let count = link.read(&mut bytes).expect("a question");
+            match String::from_utf8_lossy(&bytes[..count]) {
+                asked if asked.contains("PSYNC") => break,
+                asked if asked.contains("PING") => link.write_all(b"+PONG\r\n").expect("it reads"),
+                _ => link.write_all(b"+OK\r\n").expect("it reads"),
+            }
         }
-        let mut bytes = [0; 1000];
-        let _ = link.read(&mut bytes);
-        link.write_all(&answer).expect("it reads");
+        link.write_all(answer).expect("it reads");
         std::thread::sleep(Duration::from_millis(50));
-        let _ = link.write_all(&stream);
+        let _ = link.write_all(stream);
         drop(link);
         assert!(
             wait_until(PATIENCE, || replica.output().contains("The link to the primary has ended")),
@@ -418,6 +424,9 @@ fn what_a_hostile_primary_sends_is_refused() {
             replica.output()
         );
         assert_eq!(client.call("PING").text(), "PONG");
+        if how == beside && number != loadable {
+            assert!(wait_until(PATIENCE, || client.call("GET mine") == bulk("1")), "{}", replica.output());
+        }
         client.call("REPLICAOF NO ONE");
         assert!(wait_until(PATIENCE, || client.call("SET mine 2") == Value::ok()), "{}", replica.output());
         let left = std::fs::read_dir(replica.folder()).expect("a folder").flatten();
