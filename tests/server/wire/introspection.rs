@@ -300,7 +300,7 @@ fn a_connection_counts_what_it_sends_and_gets() {
         client.call("PING");
         let mut observer = server.client();
         let id = client.call("CLIENT ID").number();
-        let ends = |text: &str| text.ends_with(" lib-name= lib-ver= tot-net-in=38 tot-net-out=11 tot-cmds=2\n");
+        let ends = |text: &str| text.ends_with(" lib-name= lib-ver= tot-net-in=38 tot-net-out=11 tot-cmds=2 live=0\n");
         let told = wait_until(PATIENCE, || ends(&observer.call(&format!("CLIENT LIST ID {id}")).text()));
         assert!(told, "{}", observer.call(&format!("CLIENT LIST ID {id}")).text());
     });
