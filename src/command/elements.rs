@@ -105,14 +105,7 @@ pub fn expire<E: Elements>(
         ctx.commit(key, E::SET);
         propagate_deadline::<E>(ctx, key, Some(deadline), &set);
     }
-    if answers.contains(&DELETED) {
-        let gone = those(names, &answers, DELETED);
-        ctx.name_elements(E::DELETED, &gone);
-        ctx.commit(key, E::deleted(stays));
-        propagate_deleted::<E>(ctx, key, stays, &gone);
-    } else {
-        ctx.unchanged(key);
-    }
+    tell_deleted::<E>(ctx, key, stays, &those(names, &answers, DELETED));
     answer_each(ctx, &answers);
     Ok(())
 }
@@ -182,6 +175,16 @@ pub fn propagate_deadline<E: Elements>(ctx: &mut Ctx, key: Key, deadline: Option
     args.extend([E::WORD, count.as_bytes()]);
     args.extend(names);
     ctx.propagate(&args);
+}
+
+/// These elements, if any, were taken out, perhaps the last one and with it the key.
+pub fn tell_deleted<E: Elements>(ctx: &mut Ctx, key: Key, stays: bool, gone: &[&[u8]]) {
+    if gone.is_empty() {
+        return ctx.unchanged(key);
+    }
+    ctx.name_elements(E::DELETED, gone);
+    ctx.commit(key, E::deleted(stays));
+    propagate_deleted::<E>(ctx, key, stays, gone);
 }
 
 /// These elements were taken out, and the key with them where it does not stay.

@@ -71,6 +71,35 @@ impl Trial {
         }
     }
 
+    /// The payload of a key that is there.
+    pub fn dumped(&mut self, key: &[u8]) -> Vec<u8> {
+        let reply = self.run(&[b"dump", key]);
+        let start = reply.iter().position(|byte| *byte == b'\n').expect("a bulk string") + 1;
+        reply[start..reply.len() - 2].to_vec()
+    }
+
+    /// Puts what a key has under another one, by way of its payload.
+    pub fn restore(&mut self, key: &[u8], to: &[u8]) {
+        let payload = self.dumped(key);
+        assert_eq!(self.run(&[b"restore", to, b"0", &payload, b"replace"]), b"+OK\r\n");
+    }
+
+    /// All pages of a walk over a key, by this command and with these options.
+    pub fn pages(&mut self, command: &str, key: &str, options: &str) -> Vec<String> {
+        let (mut pages, mut cursor) = (Vec::new(), "0".to_owned());
+        loop {
+            let reply = self.say(&format!("{command} {key} {cursor} {options}"));
+            let (_, rest) = reply.split_once("\r\n").expect("an array");
+            let (_, rest) = rest.split_once("\r\n").expect("a cursor");
+            let (next, page) = rest.split_once("\r\n").expect("a page");
+            pages.push(page.to_owned());
+            cursor = next.to_owned();
+            if cursor == "0" {
+                return pages;
+            }
+        }
+    }
+
     pub fn now(&self) -> Now {
         self.clock.now()
     }
@@ -95,6 +124,36 @@ impl Trial {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         String::from_utf8_lossy(&self.run(&words)).into_owned()
     }
+}
+
+/// Whether a condition holds of an old deadline and a new one.
+pub type Holds = fn(Option<u64>, u64) -> bool;
+
+/// What may stand behind the time in SPEXPIRE, ZPEXPIRE and their kin.
+pub const CONDITIONS: [(&str, Holds); 5] = [
+    ("", |_, _| true),
+    ("nx", |old, _| old.is_none()),
+    ("xx", |old, _| old.is_some()),
+    ("gt", |old, new| old.is_some_and(|old| new > old)),
+    ("lt", |old, new| old.is_none_or(|old| new < old)),
+];
+
+/// Short and long times are equally likely.
+pub fn draw_ms(rng: &mut fastrand::Rng, bits: u32) -> u64 {
+    let bits = rng.u32(1..bits);
+    rng.u64(1..1 << bits)
+}
+
+/// The reply that is a number.
+pub fn int(n: i64) -> String {
+    format!(":{n}\r\n")
+}
+
+/// The bulk strings of a reply, in their order.
+pub fn texts(reply: &str) -> Vec<String> {
+    let lines: Vec<&str> = reply.split("\r\n").collect();
+    let pairs = lines.windows(2).filter(|pair| pair[0].starts_with('$') && pair[0] != "$-1");
+    pairs.map(|pair| pair[1].to_owned()).collect()
 }
 
 /// The reply that is an array of these.
@@ -130,10 +189,9 @@ fn collections_are_unpacked_before_their_packs_are_too_large() {
     trial.run(&[b"sunionstore", b"members", b"set"]);
     assert!(!packed(&trial, b"union") && !packed(&trial, b"members"));
     for key in [&b"hash"[..], b"of values", b"set", b"zset"] {
-        let payload = trial.run(&[b"dump", key]);
-        let start = payload.iter().position(|byte| *byte == b'\n').expect("a bulk string") + 1;
+        let payload = trial.dumped(key);
         trial.run(&[b"del", key]);
-        let restored = trial.run(&[b"restore", key, b"0", &payload[start..payload.len() - 2]]);
+        let restored = trial.run(&[b"restore", key, b"0", &payload]);
         assert_eq!(restored, b"+OK\r\n");
         assert!(!packed(&trial, key), "{} restored", String::from_utf8_lossy(key));
     }

@@ -3,7 +3,9 @@
 use super::edit::{Edit, deleted};
 use super::{read, reply_value, with_view, write};
 use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
-use crate::command::elements::{self, ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted};
+use crate::command::elements::{
+    self, ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted, tell_deleted,
+};
 use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE};
 use crate::command::spec::{Row, Spec, tip};
 use crate::command::{Ctx, Run};
@@ -216,13 +218,7 @@ fn get_and_delete(ctx: &mut Ctx, request: Request) -> Result {
         .collect();
     let stays = edit.close();
     let gone: Vec<&[u8]> = names.zip(&values).filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect();
-    if gone.is_empty() {
-        ctx.unchanged(key);
-    } else {
-        ctx.name_elements(Event::HDel, &gone);
-        ctx.commit(key, deleted(stays));
-        propagate_deleted::<Fields>(ctx, key, stays, &gone);
-    }
+    tell_deleted::<Fields>(ctx, key, stays, &gone);
     ctx.reply.array(values.len());
     for value in values {
         match value {
@@ -389,13 +385,7 @@ fn set_and_expire(ctx: &mut Ctx, request: Request) -> Result {
     }
     let stays = edit.close();
     if is_past {
-        if gone.is_empty() {
-            ctx.unchanged(key);
-        } else {
-            ctx.name_elements(Event::HDel, &gone);
-            ctx.commit(key, deleted(stays));
-            propagate_deleted::<Fields>(ctx, key, stays, &gone);
-        }
+        tell_deleted::<Fields>(ctx, key, stays, &gone);
     } else {
         ctx.name_elements(Event::HSet, names());
         ctx.name_elements(Event::HExpire, names().filter(|_| deadline.is_some()));

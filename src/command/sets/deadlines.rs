@@ -3,7 +3,7 @@
 use super::edit::{Edit, add_members};
 use super::{find, view};
 use crate::command::deadlines::{Deadline, Expiry, Unit};
-use crate::command::elements::{ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted};
+use crate::command::elements::{ElementEdit, Elements, deadline, propagate_deadline, tell_deleted};
 use crate::command::members::{NO_MEMBERS, TWICE, expire, members, named, persist, ttl, unknown};
 use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec, tip};
@@ -204,13 +204,7 @@ fn take_out(ctx: &mut Ctx, key: Key, names: &[&[u8]]) -> Result {
     let Some(mut edit) = Edit::open(ctx, key)? else { return Ok(()) };
     let gone: Vec<&[u8]> = names.iter().copied().filter(|name| edit.remove(name)).collect();
     let stays = edit.close();
-    if gone.is_empty() {
-        ctx.unchanged(key);
-    } else {
-        ctx.name_elements(Event::SRem, &gone);
-        ctx.commit(key, Members::deleted(stays));
-        propagate_deleted::<Members>(ctx, key, stays, &gone);
-    }
+    tell_deleted::<Members>(ctx, key, stays, &gone);
     Ok(())
 }
 

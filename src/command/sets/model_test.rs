@@ -1,6 +1,6 @@
 //! Sets whose members and keys die, against a map of maps.
 
-use crate::command::trial::Trial;
+use crate::command::trial::{self, CONDITIONS, Trial, draw_ms, int};
 use crate::config::{Limits, NotifyFlags, PackLimits};
 use crate::keyspace::{NEVER_MS, Stored};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,6 @@ const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// Steps of one seed; in all of them together 20,000.
 const STEPS: usize = 1_250;
 const SEEDS: u64 = 16;
-
-/// Whether a condition holds of an old deadline and a new one.
-type Holds = fn(Option<u64>, u64) -> bool;
 
 #[derive(Clone, Default)]
 struct Set {
@@ -25,15 +22,9 @@ struct World {
     rng: fastrand::Rng,
 }
 
-fn int(n: i64) -> String {
-    format!(":{n}\r\n")
-}
-
 /// The bulk strings of a reply, each of which has to come once.
 fn texts(reply: &str) -> BTreeSet<String> {
-    let lines: Vec<&str> = reply.split("\r\n").collect();
-    let pairs = lines.windows(2).filter(|pair| pair[0].starts_with('$') && pair[0] != "$-1");
-    let all: Vec<String> = pairs.map(|pair| pair[1].to_owned()).collect();
+    let all = trial::texts(reply);
     let different = BTreeSet::from_iter(all.iter().cloned());
     assert_eq!(different.len(), all.len(), "{reply}");
     different
@@ -71,10 +62,8 @@ impl World {
         });
     }
 
-    /// Short and long times are equally likely.
     fn time_ms(&mut self, bits: u32) -> u64 {
-        let bits = self.rng.u32(1..bits);
-        self.rng.u64(1..1 << bits)
+        draw_ms(&mut self.rng, bits)
     }
 
     fn member(&mut self, range: u32) -> String {
@@ -111,13 +100,7 @@ impl World {
             }
             7..11 => {
                 let ttl_ms = self.time_ms(40);
-                let (option, holds): (&str, Holds) = [
-                    ("", (|_, _| true) as Holds),
-                    ("nx", |old, _| old.is_none()),
-                    ("xx", |old, _| old.is_some()),
-                    ("gt", |old, new| old.is_some_and(|old| new > old)),
-                    ("lt", |old, new| old.is_none_or(|old| new < old)),
-                ][self.rng.usize(..5)];
+                let (option, holds) = CONDITIONS[self.rng.usize(..5)];
                 let parts = [format!("members {count} {line}"), option.to_owned()];
                 let rest = if self.rng.bool() { parts.join(" ") } else { format!("{} {}", parts[1], parts[0]) };
                 let reply = self.say(format!("spexpire {key} {ttl_ms} {}", rest.trim()).trim());
@@ -224,11 +207,7 @@ impl World {
                 self.model.insert(to.to_owned(), set);
             }
             2 => {
-                let payload = self.trial.run(&[b"dump", key.as_bytes()]);
-                let start = payload.iter().position(|byte| *byte == b'\n').expect("a bulk string") + 1;
-                let payload = &payload[start..payload.len() - 2];
-                let restored = self.trial.run(&[b"restore", to.as_bytes(), b"0", payload, b"replace"]);
-                assert_eq!(restored, b"+OK\r\n");
+                self.trial.restore(key.as_bytes(), to.as_bytes());
                 self.model.insert(to.to_owned(), Set { deadline_ms: None, ..set });
             }
             _ => {
@@ -272,18 +251,8 @@ impl World {
         }
         let union = texts(&self.say(&format!("zunion 1 {key}")));
         assert_eq!(union, names);
-        let (mut walked, mut cursor) = (BTreeSet::new(), "0".to_owned());
-        loop {
-            let reply = self.say(&format!("sscan {key} {cursor} count 50"));
-            let (_, rest) = reply.split_once("\r\n").expect("an array");
-            let (_, rest) = rest.split_once("\r\n").expect("a cursor");
-            let (next, page) = rest.split_once("\r\n").expect("a page");
-            walked.extend(texts(page));
-            cursor = next.to_owned();
-            if cursor == "0" {
-                break;
-            }
-        }
+        let walked: BTreeSet<String> =
+            self.trial.pages("sscan", key, "count 50").iter().flat_map(|page| texts(page)).collect();
         assert_eq!(walked, names);
         let Some((name, deadline_ms)) = set.members.iter().nth(self.rng.usize(..names.len().max(1))) else { return };
         assert_eq!(self.say(&format!("sismember {key} {name}")), int(1));

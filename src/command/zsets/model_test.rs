@@ -1,6 +1,6 @@
 //! Sorted sets whose members and keys die, against a map of maps.
 
-use crate::command::trial::Trial;
+use crate::command::trial::{CONDITIONS, Trial, draw_ms, int, texts};
 use crate::config::{Limits, NotifyFlags, PackLimits};
 use crate::keyspace::{NEVER_MS, Stored, Touch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ const STEPS: usize = 1_250;
 const SEEDS: u64 = 16;
 
 /// Whether a condition holds of what is there, a deadline or a score, and of what is to come.
-type Holds<T, U> = fn(Option<T>, U) -> bool;
+type Holds = fn(Option<i64>, i64) -> bool;
 
 #[derive(Clone, Default)]
 struct Zset {
@@ -39,10 +39,6 @@ struct World {
     rng: fastrand::Rng,
 }
 
-fn int(n: i64) -> String {
-    format!(":{n}\r\n")
-}
-
 fn text(text: impl std::fmt::Display) -> String {
     let text = text.to_string();
     format!("${}\r\n{text}\r\n", text.len())
@@ -52,13 +48,6 @@ fn text(text: impl std::fmt::Display) -> String {
 fn scored<'a>(items: impl Iterator<Item = &'a (i64, String)>) -> String {
     let all: Vec<String> = items.flat_map(|(score, name)| [text(name), text(score)]).collect();
     format!("*{}\r\n{}", all.len(), all.concat())
-}
-
-/// The bulk strings of a reply.
-fn texts(reply: &str) -> Vec<String> {
-    let lines: Vec<&str> = reply.split("\r\n").collect();
-    let pairs = lines.windows(2).filter(|pair| pair[0].starts_with('$') && pair[0] != "$-1");
-    pairs.map(|pair| pair[1].to_owned()).collect()
 }
 
 impl World {
@@ -91,10 +80,8 @@ impl World {
         });
     }
 
-    /// Short and long times are equally likely.
     fn time_ms(&mut self, bits: u32) -> u64 {
-        let bits = self.rng.u32(1..bits);
-        self.rng.u64(1..1 << bits)
+        draw_ms(&mut self.rng, bits)
     }
 
     fn member(&mut self, range: u32) -> String {
@@ -131,13 +118,7 @@ impl World {
             }
             9..13 => {
                 let ttl_ms = self.time_ms(40);
-                let (option, holds): (&str, Holds<u64, u64>) = [
-                    ("", (|_, _| true) as Holds<u64, u64>),
-                    ("nx", |old, _| old.is_none()),
-                    ("xx", |old, _| old.is_some()),
-                    ("gt", |old, new| old.is_some_and(|old| new > old)),
-                    ("lt", |old, new| old.is_none_or(|old| new < old)),
-                ][self.rng.usize(..5)];
+                let (option, holds) = CONDITIONS[self.rng.usize(..5)];
                 let parts = [format!("members {count} {line}"), option.to_owned()];
                 let rest = if self.rng.bool() { parts.join(" ") } else { format!("{} {}", parts[1], parts[0]) };
                 let reply = self.say(format!("zpexpire {key} {ttl_ms} {}", rest.trim()).trim());
@@ -223,8 +204,8 @@ impl World {
 
     /// A member that is there keeps its deadline, whatever becomes of its score.
     fn add(&mut self, key: &str, zset: &mut Zset, list: &[String]) {
-        let (options, holds): (&str, Holds<i64, i64>) = [
-            ("", (|_, _| true) as Holds<i64, i64>),
+        let (options, holds): (&str, Holds) = [
+            ("", (|_, _| true) as Holds),
             ("", |_, _| true),
             ("nx ", |old, _| old.is_none()),
             ("xx ", |old, _| old.is_some()),
@@ -298,11 +279,7 @@ impl World {
                 self.model.insert(to.to_owned(), zset);
             }
             2 => {
-                let payload = self.trial.run(&[b"dump", key.as_bytes()]);
-                let start = payload.iter().position(|byte| *byte == b'\n').expect("a bulk string") + 1;
-                let payload = &payload[start..payload.len() - 2];
-                let restored = self.trial.run(&[b"restore", to.as_bytes(), b"0", payload, b"replace"]);
-                assert_eq!(restored, b"+OK\r\n");
+                self.trial.restore(key.as_bytes(), to.as_bytes());
                 self.model.insert(to.to_owned(), Zset { deadline_ms: None, ..zset });
             }
             _ => {
@@ -375,18 +352,8 @@ impl World {
         assert_eq!(self.say(&format!("zintercard 2 a {key}")), int((&a & &names).len() as i64));
         assert_eq!(BTreeSet::from_iter(texts(&self.say(&format!("zunion 2 a {key}")))), &a | &names);
         assert_eq!(BTreeSet::from_iter(texts(&self.say(&format!("zdiff 2 a {key}")))), &a - &names);
-        let (mut walked, mut cursor) = (BTreeSet::new(), "0".to_owned());
-        loop {
-            let reply = self.say(&format!("zscan {key} {cursor} count 50 noscores"));
-            let (_, rest) = reply.split_once("\r\n").expect("an array");
-            let (_, rest) = rest.split_once("\r\n").expect("a cursor");
-            let (next, page) = rest.split_once("\r\n").expect("a page");
-            walked.extend(texts(page));
-            cursor = next.to_owned();
-            if cursor == "0" {
-                break;
-            }
-        }
+        let walked: BTreeSet<String> =
+            self.trial.pages("zscan", key, "count 50 noscores").iter().flat_map(|page| texts(page)).collect();
         assert_eq!(walked, names);
     }
 

@@ -11,7 +11,7 @@
 //! transaction, and results come in the order of the changes. It lets go of each shard that has answered, and gives up where
 //! somebody holds keys for long: nobody else may wait behind it. Scripts that last are waited for before.
 
-use super::output;
+use super::{on_shard, output};
 use crate::clock::{Now, store_us};
 use crate::executor;
 use crate::keyspace::{Pass, ViewNews};
@@ -159,16 +159,6 @@ fn leave(server: &Rc<Server>, views: Vec<u64>) {
             });
         });
     });
-}
-
-/// Does something on a shard when nothing else runs there, in the order of these calls.
-fn on_shard(server: &Rc<Server>, target: usize, work: impl FnOnce(&Rc<Server>) + Send + 'static) {
-    if target == server.shard.id {
-        let here = server.clone();
-        server.shard.defer(move || work(&here));
-    } else {
-        server.shard.tell(target, move |shard| work(&Server::of(shard)));
-    }
 }
 
 /// Something is to be done about this shard's views.

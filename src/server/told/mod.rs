@@ -15,3 +15,17 @@ pub mod output;
 pub mod pubsub;
 pub mod tracking;
 pub mod users;
+
+use crate::server::state::Server;
+use std::rc::Rc;
+
+/// Does something on a shard when nothing else runs there, so that none of its connections is in use, in the order of these
+/// calls.
+fn on_shard(server: &Rc<Server>, target: usize, work: impl FnOnce(&Rc<Server>) + Send + 'static) {
+    if target == server.shard.id {
+        let here = server.clone();
+        server.shard.defer(move || work(&here));
+    } else {
+        server.shard.tell(target, move |shard| work(&Server::of(shard)));
+    }
+}

@@ -4,7 +4,7 @@
 //! turn to the shards of these connections. There they are put behind every reply that is still open, since one of these
 //! may have what has changed.
 
-use super::output;
+use super::{on_shard, output};
 use crate::keyspace::{Invalidated, Names, Told};
 use crate::observe::memory::Transient;
 use crate::resp::{Proto, Reply};
@@ -110,16 +110,6 @@ pub fn hand_out(server: &Rc<Server>, Invalidated { by_shard, flushed }: Invalida
     if flushed && shard.id == 0 {
         let has_some = |target: &usize| server.global.trackers[*target].load(Ordering::Acquire) > 0;
         (0..shard.count).filter(has_some).for_each(|target| on_shard(server, target, tell_all));
-    }
-}
-
-/// Does something on a shard, when none of its connections is in use.
-fn on_shard(server: &Rc<Server>, target: usize, work: impl FnOnce(&Rc<Server>) + Send + 'static) {
-    if target == server.shard.id {
-        let here = server.clone();
-        server.shard.defer(move || work(&here));
-    } else {
-        server.shard.tell(target, move |shard| work(&Server::of(shard)));
     }
 }
 

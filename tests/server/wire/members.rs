@@ -131,35 +131,15 @@ fn what_keeps_members_keeps_their_deadlines() {
     });
 }
 
-/// Packed sets, sets of integers and large ones, through a log of each kind and a snapshot.
-#[test]
-fn deadlines_of_members_survive_restarts() {
+/// What these lines have made, of which `large` has to lose `dead3` first, is the same for who asks this, through a log of each kind and a
+/// snapshot.
+pub fn survives_restarts(lines: &[Vec<Vec<u8>>], asked: &[String], wait_for_death: fn(&mut Client, &str, &str)) {
     for (shards, preamble) in [(1, "yes"), (3, "no"), (3, "yes"), (1, "no")] {
         let flags = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble, "--enable-debug-command", "yes"];
         let server = Server::start(Kind::Ember { shards }, &flags);
         let mut client = server.client();
-        let mut lines = Vec::new();
-        for n in 0..3000 {
-            lines.push(words(&format!("SADD large m{n} {n}")));
-            lines.push(words(&format!("SADD small:{} a{n} {n}", n % 300)));
-            if n % 3 == 0 {
-                lines.push(words(&format!("SPEXPIRE large {} MEMBERS 2 m{n} {n}", 10_000_000 + n)));
-                lines.push(words(&format!("SADDEX small:{} EX {} MEMBERS 1 t{n}", n % 300, 100_000 + n)));
-            }
-        }
-        lines.push(words("SADDEX large PX 1 MEMBERS 3 dead1 dead2 dead3"));
-        assert!(client.pipeline(&lines).iter().all(|reply| !reply.is_error()));
+        assert!(client.pipeline(lines).iter().all(|reply| !reply.is_error()));
         wait_for_death(&mut client, "large", "dead3");
-        let asked: Vec<String> = (0..3000)
-            .step_by(7)
-            .flat_map(|n| {
-                let small = n % 300;
-                [
-                    format!("SPEXPIRETIME large MEMBERS 2 m{n} {n}"),
-                    format!("SPEXPIRETIME small:{small} MEMBERS 2 t{n} a{n}"),
-                ]
-            })
-            .collect();
         let shown = |server: &Server| {
             let mut client = server.client();
             let mut replies: Vec<Value> = asked.iter().map(|line| client.call(line)).collect();
@@ -180,6 +160,27 @@ fn deadlines_of_members_survive_restarts() {
         assert_eq!(server.client().call("DEBUG RELOAD"), Value::ok());
         assert!(shown(&server) == expected, "{shards} shards, {preamble}: a snapshot");
     }
+}
+
+/// Packed sets, sets of integers and large ones.
+#[test]
+fn deadlines_of_members_survive_restarts() {
+    let mut lines = Vec::new();
+    for n in 0..3000 {
+        lines.push(words(&format!("SADD large m{n} {n}")));
+        lines.push(words(&format!("SADD small:{} a{n} {n}", n % 300)));
+        if n % 3 == 0 {
+            lines.push(words(&format!("SPEXPIRE large {} MEMBERS 2 m{n} {n}", 10_000_000 + n)));
+            lines.push(words(&format!("SADDEX small:{} EX {} MEMBERS 1 t{n}", n % 300, 100_000 + n)));
+        }
+    }
+    lines.push(words("SADDEX large PX 1 MEMBERS 3 dead1 dead2 dead3"));
+    let ask = |n: usize| {
+        let small = n % 300;
+        [format!("SPEXPIRETIME large MEMBERS 2 m{n} {n}"), format!("SPEXPIRETIME small:{small} MEMBERS 2 t{n} a{n}")]
+    };
+    let asked: Vec<String> = (0..3000).step_by(7).flat_map(ask).collect();
+    survives_restarts(&lines, &asked, wait_for_death);
 }
 
 /// A hundred thousand members die at once while others are served.

@@ -1,7 +1,8 @@
 //! Members of sorted sets that die: what is told of them, and what everything else that is done to sorted sets makes of them.
 
+use super::members::survives_restarts;
 use super::transactions::exec;
-use crate::common::{Client, Kind, Server, Value, bulk, int, on_embers, wait_until, words};
+use crate::common::{Client, Value, bulk, int, on_embers, wait_until, words};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -165,57 +166,30 @@ fn what_keeps_members_keeps_their_deadlines() {
     });
 }
 
-/// Small sorted sets and large ones, through a log of each kind and a snapshot.
+/// Small sorted sets and large ones.
 #[test]
 fn deadlines_of_members_survive_restarts() {
-    for (shards, preamble) in [(1, "yes"), (3, "no"), (3, "yes"), (1, "no")] {
-        let flags = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble, "--enable-debug-command", "yes"];
-        let server = Server::start(Kind::Ember { shards }, &flags);
-        let mut client = server.client();
-        let mut lines = Vec::new();
-        for n in 0..3000 {
-            lines.push(words(&format!("ZADD large {n} m{n} {}.5 {n}", n % 100)));
-            lines.push(words(&format!("ZADD small:{} {n} a{n} 0.25 {n}", n % 300)));
-            if n % 3 == 0 {
-                lines.push(words(&format!("ZPEXPIRE large {} MEMBERS 2 m{n} {n}", 10_000_000 + n)));
-                lines.push(words(&format!("ZEXPIRE small:{} {} MEMBERS 1 a{n}", n % 300, 100_000_000 + n)));
-            }
+    let mut lines = Vec::new();
+    for n in 0..3000 {
+        lines.push(words(&format!("ZADD large {n} m{n} {}.5 {n}", n % 100)));
+        lines.push(words(&format!("ZADD small:{} {n} a{n} 0.25 {n}", n % 300)));
+        if n % 3 == 0 {
+            lines.push(words(&format!("ZPEXPIRE large {} MEMBERS 2 m{n} {n}", 10_000_000 + n)));
+            lines.push(words(&format!("ZEXPIRE small:{} {} MEMBERS 1 a{n}", n % 300, 100_000_000 + n)));
         }
-        lines.push(words("ZADD large 3 dead1 4 dead2 5 dead3"));
-        lines.push(words("ZPEXPIRE large 1 MEMBERS 3 dead1 dead2 dead3"));
-        assert!(client.pipeline(&lines).iter().all(|reply| !reply.is_error()));
-        wait_for_death(&mut client, "large", "dead3");
-        let asked: Vec<String> = (0..3000)
-            .step_by(7)
-            .flat_map(|n| {
-                let small = n % 300;
-                [
-                    format!("ZPEXPIRETIME large MEMBERS 2 m{n} {n}"),
-                    format!("ZPEXPIRETIME small:{small} MEMBERS 2 {n} a{n}"),
-                    format!("ZRANK large m{n}"),
-                ]
-            })
-            .collect();
-        let shown = |server: &Server| {
-            let mut client = server.client();
-            let mut replies: Vec<Value> = asked.iter().map(|line| client.call(line)).collect();
-            replies.push(client.call("DEBUG DIGEST"));
-            replies
-        };
-        let expected = shown(&server);
-        // From the increments alone; then from a base that is a snapshot or commands; then on other shards.
-        let server = server.restart(&flags);
-        wait_until(PATIENCE, || server.info("loading").as_deref() == Some("0"));
-        assert!(shown(&server) == expected, "{shards} shards, {preamble}: the log");
-        server.client().call("BGREWRITEAOF");
-        assert!(wait_until(PATIENCE, || server.info("aof_rewrite_in_progress").as_deref() == Some("0")
-            && server.info("aof_rewrite_scheduled").as_deref() == Some("0")));
-        let server = server.restart(&[&flags[..], &["--shards", "2"]].concat());
-        wait_until(PATIENCE, || server.info("loading").as_deref() == Some("0"));
-        assert!(shown(&server) == expected, "{shards} shards, {preamble}: a base");
-        assert_eq!(server.client().call("DEBUG RELOAD"), Value::ok());
-        assert!(shown(&server) == expected, "{shards} shards, {preamble}: a snapshot");
     }
+    lines.push(words("ZADD large 3 dead1 4 dead2 5 dead3"));
+    lines.push(words("ZPEXPIRE large 1 MEMBERS 3 dead1 dead2 dead3"));
+    let ask = |n: usize| {
+        let small = n % 300;
+        [
+            format!("ZPEXPIRETIME large MEMBERS 2 m{n} {n}"),
+            format!("ZPEXPIRETIME small:{small} MEMBERS 2 {n} a{n}"),
+            format!("ZRANK large m{n}"),
+        ]
+    };
+    let asked: Vec<String> = (0..3000).step_by(7).flat_map(ask).collect();
+    survives_restarts(&lines, &asked, wait_for_death);
 }
 
 /// A hundred thousand members die at once while others are served.
