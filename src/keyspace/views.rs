@@ -319,12 +319,11 @@ impl Keyspace {
     /// Which passes there are to be made.
     pub fn wanted_pass(&self) -> Option<Pass> {
         let views = self.effects.views()?;
-        let mut all = views.dbs.values().flat_map(|of| of.prefixes.values()).flatten();
-        if all.any(|view| view.now.is_none()) {
+        let all = || views.dbs.values().flat_map(|of| of.prefixes.values()).flatten();
+        if all().any(|view| view.now.is_none()) {
             return Some(Pass::Urgent);
         }
-        let mut all = views.dbs.values().flat_map(|of| of.prefixes.values()).flatten();
-        all.any(View::lacks_names).then_some(Pass::ForNames)
+        all().any(View::lacks_names).then_some(Pass::ForNames)
     }
 
     /// Begins a pass over a database for all its views that want one; [`Keyspace::go_on_with_pass`] follows. Returns the

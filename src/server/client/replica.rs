@@ -42,8 +42,6 @@ pub struct Replica {
     has_acked: AtomicBool,
     synced: AtomicU64,
     heard_us: AtomicU64,
-    /// It is closed by whoever serves its connection.
-    pub is_dropped: AtomicBool,
 }
 
 impl Replica {
@@ -59,7 +57,6 @@ impl Replica {
             has_acked: AtomicBool::new(false),
             synced: AtomicU64::new(0),
             heard_us: AtomicU64::new(store_us()),
-            is_dropped: AtomicBool::new(false),
         }
     }
 

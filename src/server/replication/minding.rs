@@ -1,6 +1,7 @@
 //! What is done for replicas from time to time.
 
 use crate::executor;
+use crate::journal::Command;
 use crate::net::sleep;
 use crate::observe::log;
 use crate::server::client::ClientRef;
@@ -11,12 +12,10 @@ use crate::server::told::output::{close_now, end_slow_replica, is_slow_replica};
 use crate::shard::Shard;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a replica is looked at, and how often that is a second.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOKS_A_SECOND: u32 = 10;
+/// How often a replica is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
@@ -24,16 +23,10 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 pub fn watch(server: &Rc<Server>, client: &ClientRef, replica: &Arc<Replica>) {
     let (server, client, replica) = (server.clone(), client.clone(), replica.clone());
     executor::spawn(async move {
-        let mut looks = 0;
-        while !client.closed.get() {
+        loop {
             sleep(LOOK_EVERY).await;
-            looks += 1;
-            if replica.is_dropped.load(Ordering::Acquire) {
-                close_now(&server, &client);
+            if client.closed.get() {
                 return;
-            }
-            if looks % LOOKS_A_SECOND > 0 {
-                continue;
             }
             let timeout_s = server.shard.config().repl_timeout_s;
             if replica.silent_us() > timeout_s.saturating_mul(1_000_000) {
@@ -51,13 +44,20 @@ pub fn watch(server: &Rc<Server>, client: &ClientRef, replica: &Arc<Replica>) {
 
 /// Replicas are to come again: they have other data, or call theirs otherwise than this server does by now.
 pub async fn drop_replicas(server: &Rc<Server>) {
-    server.global.replication.drop_replicas();
     let of_shard = |shard: &Rc<Shard>| {
         let server = Server::of(shard);
         let is_replica = |client: &ClientRef| client.state.borrow().session.replica.is_some();
         server.clients().iter().filter(|client| is_replica(client)).for_each(|client| close_now(&server, client));
     };
     server.shard.call_all(of_shard).await;
+}
+
+/// Replicas are told a command that has changed nothing here. (A replica tells its own what its primary tells it.)
+pub fn tell_replicas<'a>(server: &Server, words: impl ExactSizeIterator<Item = &'a [u8]>) {
+    let feed = &server.global.feed;
+    if feed.is_streamed() && !feed.is_relayed() {
+        server.shard.record_command(Command::said(Command::new(0, words).bytes));
+    }
 }
 
 /// Once a second: replicas hear that this server is there, those that are near are counted, and what is kept of the stream is
@@ -71,7 +71,7 @@ pub async fn look(server: &Rc<Server>) {
     if global.feed.is_relayed() {
         return;
     }
-    look_at_old(server);
+    look_at_old(server).await;
     let is_due = global.replication.silent_s() >= config.repl_ping_replica_period_s;
     // (While it hands over to a replica nothing is to come behind what that one is waited for to have.)
     if is_due && global.replication.has_replicas() && !global.replication.failover.is_under_way() {
@@ -85,7 +85,7 @@ pub async fn look(server: &Rc<Server>) {
 }
 
 /// Deadlines of fields are said again where all replicas know of them. Those that were told less meanwhile begin anew.
-fn look_at_old(server: &Server) {
+async fn look_at_old(server: &Rc<Server>) {
     let (replication, feed) = (&server.global.replication, &server.global.feed);
     let is_over = replication.has_replicas() && !replication.has_old(&server.shard.config());
     if !is_over || feed.old_since().is_none() {
@@ -94,7 +94,7 @@ fn look_at_old(server: &Server) {
     feed.set_old(false);
     if replication.take_degraded(feed.degraded()) {
         replication.set_ids(Ids::new());
-        replication.drop_replicas();
+        drop_replicas(server).await;
     }
 }
 

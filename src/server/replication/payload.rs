@@ -41,7 +41,7 @@ pub async fn get(
         if let Some(given) = place.take() {
             return Some(given);
         }
-        if is_gone(client) || replica.is_dropped.load(Ordering::Acquire) {
+        if is_gone(client) {
             place.leave();
             server.global.replication.queue().waiting.retain(|waiting| waiting.replica.client != client.id);
             return None;

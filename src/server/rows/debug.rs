@@ -8,7 +8,6 @@ use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, PROTECTED, STALE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, shard_of};
 use crate::config::parse_memory;
-use crate::journal::Command;
 use crate::keyspace::{Change, Live, Touch, Value};
 use crate::net;
 use crate::observe::log;
@@ -18,6 +17,7 @@ use crate::server::facts::LRU_CLOCK_BITS;
 use crate::server::kept::loading;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving;
+use crate::server::replication::minding;
 use crate::server::run::in_the_way::let_pass;
 use crate::server::run::wait;
 use crate::server::state::Server;
@@ -164,12 +164,8 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"protocol", 3) => protocol(&ctx, request.arg(2)),
         (b"replica", 4) => replica(&ctx, request).await,
         (b"replicate", 3..) => {
-            let (shard, feed) = (&ctx.server.shard, &ctx.server.global.feed);
-            if feed.is_streamed() && !feed.is_relayed() {
-                let words = (2..request.len()).map(|index| request.arg(index));
-                shard.record_command(Command::said(Command::new(0, words).bytes));
-                shard.after_commands();
-            }
+            minding::tell_replicas(&ctx.server, (2..request.len()).map(|index| request.arg(index)));
+            ctx.server.shard.after_commands();
             Ok(ctx.reply(|reply| reply.ok()))
         }
         (b"sdslen", 3) => string_lengths(&ctx, request.arg(2)).await,

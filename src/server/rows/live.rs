@@ -1,8 +1,8 @@
 //! LIVE: results that are told again whenever they change.
 
-use super::container_spec;
+use super::{container_spec, server_spec};
 use crate::command::spec::flag::{LOADING, NO_MULTI, NO_SCRIPT, READ, STALE, SUBSCRIBED};
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Row, Spec};
 use crate::keyspace::Aspect;
 use crate::resp::{Error, Request, Result};
 use crate::server::client::live::{NAMES_DEFAULT, NAMES_MAX, Question};
@@ -66,17 +66,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
 )];
 
 const fn spec(name: &'static str, arity: i32, flags: u32) -> Spec {
-    Spec {
-        name,
-        arity,
-        flags: flags | NO_SCRIPT | SUBSCRIBED,
-        keys: Keys::NONE,
-        group: Group::Server,
-        since: "0.1.0",
-        complexity: "",
-        summary: "",
-        syntax: "",
-    }
+    server_spec(name, arity, flags | NO_SCRIPT | SUBSCRIBED, "0.1.0", "")
 }
 
 /// One that begins a live query.

@@ -2,9 +2,9 @@
 
 use crate::command::spec::flag::{FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB, STALE, SUBSCRIBED};
 use crate::command::spec::{Channels, Group, Keys, Row, Spec};
-use crate::journal::Command;
 use crate::resp::{Error, Request, Result};
 use crate::server::client::name_bytes;
+use crate::server::replication::minding;
 use crate::server::state::subscriptions::{To, World};
 use crate::server::state::{Run, Server, SessionCtx, TaskCtx};
 use crate::server::told::pubsub::{count_listeners, publish, publish_counts};
@@ -261,12 +261,8 @@ async fn publish_message(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
 
 /// Who listens on a replica hears it, too. (A replica that is published to tells its own nothing, as in Redis.)
 fn tell_replicas(server: &Server, world: World, request: Request) {
-    let feed = &server.global.feed;
-    if feed.is_streamed() && !feed.is_relayed() {
-        let word: &[u8] = if world == World::Plain { b"PUBLISH" } else { b"SPUBLISH" };
-        let args = [word, request.arg(1), request.arg(2)];
-        server.shard.record_command(Command::said(Command::new(0, args.into_iter()).bytes));
-    }
+    let word: &[u8] = if world == World::Plain { b"PUBLISH" } else { b"SPUBLISH" };
+    minding::tell_replicas(server, [word, request.arg(1), request.arg(2)].into_iter());
 }
 
 async fn channels(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {

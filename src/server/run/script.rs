@@ -222,7 +222,7 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request, l
             let call = task::Call::new(server, command.id, Some(request));
             let muted = turn.take_muted();
             let strays = job.what.callee.strays();
-            spawn(turn, Box::pin(async move { job.hold_and_run(strays).await }), call, muted);
+            spawn(turn, Box::pin(async move { job.hold_and_run(strays.then_some(Again::Left)).await }), call, muted);
             Progress::Taken
         }
     }
@@ -383,7 +383,7 @@ impl What {
         let strays = self.callee.strays();
         if !self.begins_at_once(server) {
             let job = Job::of(server, client, self, request);
-            return Ok(Begun::Lasts(Box::pin(async move { job.hold_and_run(strays).await })));
+            return Ok(Begun::Lasts(Box::pin(async move { job.hold_and_run(strays.then_some(Again::Left)).await })));
         }
         let caller = self.caller(server, now)?;
         if !is_alone {
@@ -418,7 +418,7 @@ impl What {
         if caller.has_left.get() {
             drop(call);
             moment.forget();
-            return Ok(Begun::Left(Box::pin(async move { job.hold_and_run(true).await })));
+            return Ok(Begun::Left(Box::pin(async move { job.hold_and_run(Some(Again::Left)).await })));
         }
         // From now on it holds what it has declared; where it has touched more than that already, everything.
         let locks: Vec<Lock> = if caller.has_strayed.get() {
@@ -436,7 +436,7 @@ impl What {
         Ok(Begun::Lasts(Box::pin(async move {
             match running.drive(outcome).await {
                 Ok(bytes) => Ok(bytes),
-                Err(again) => job.hold_and_run_again(again).await,
+                Err(again) => job.hold_and_run(Some(again)).await,
             }
         })))
     }
@@ -452,26 +452,12 @@ impl Job {
         Job { _under_way: UnderWay::of(&server), server, client, what, request }
     }
 
-    /// Holds the script's keys, or everything, and runs it.
-    async fn hold_and_run(self, everything: bool) -> Result<Vec<u8>> {
-        self.hold_and_run_to_the_end(everything, None).await
-    }
-
-    async fn hold_and_run_again(self, again: Again) -> Result<Vec<u8>> {
-        match again {
-            Again::Left => self.hold_and_run_to_the_end(true, None).await,
-            Again::InTheWay(announced) => self.hold_and_run_to_the_end(false, Some(announced)).await,
-        }
-    }
-
-    async fn hold_and_run_to_the_end(
-        mut self,
-        mut everything: bool,
-        mut announced: Option<Announced>,
-    ) -> Result<Vec<u8>> {
+    /// Holds the script's keys, or everything, and runs it; `again` is why it was undone, or would be.
+    async fn hold_and_run(mut self, mut again: Option<Again>) -> Result<Vec<u8>> {
         self.what.callee.load(&self.server).await?;
         let shard = self.server.shard.clone();
         loop {
+            let everything = matches!(again, Some(Again::Left));
             let write = everything || self.what.at.write;
             let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write }));
             let of_lease = self.what.lease.iter().map(|lease| (lease.shard, lease.lock()));
@@ -484,10 +470,10 @@ impl Job {
             let transaction =
                 if everything { shard.hold(all).await } else { shard.hold(declared).await.may_be_undone() };
             let held = if everything { Held::Everything } else { Held::Keys };
-            match self.begin(Rc::new(transaction), held, announced.take()).await {
+            let announced = if let Some(Again::InTheWay(announced)) = again { Some(announced) } else { None };
+            match self.begin(Rc::new(transaction), held, announced).await {
                 Ok(result) => return result,
-                Err(Again::Left) => everything = true,
-                Err(Again::InTheWay(again)) => announced = Some(again),
+                Err(why) => again = Some(why),
             }
         }
     }

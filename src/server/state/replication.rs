@@ -249,11 +249,6 @@ impl Replication {
         }
     }
 
-    /// All connections of replicas are to be closed: what they have does not go on here.
-    pub fn drop_replicas(&self) {
-        self.list().values().for_each(|replica| replica.is_dropped.store(true, Ordering::Release));
-    }
-
     /// For how long there has been no replica, in seconds.
     pub fn without_s(&self) -> u64 {
         match self.has_replicas() {
