@@ -3,7 +3,7 @@
 use super::Shard;
 use super::calls::CallResult;
 use super::message::{AnyResult, At, EVERYTHING, Lock, Message, Step};
-use super::transactions::Heard;
+use super::transactions::{HELD_FOR, Heard};
 use crate::clock::{Now, first_number_at, sequence_ms};
 use crate::command::spec::flag::READ;
 use crate::command::{Hop, Job, TokenFuture, shard_of};
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -36,6 +36,9 @@ pub struct Transaction {
     /// What is to be done when it is over, in this order.
     afterwards: RefCell<Vec<Afterwards>>,
 }
+
+/// How often a coordinator that waits looks at the latest whether it is refused.
+const LOOKED_EVERY: Duration = Duration::from_millis(32);
 
 type Afterwards = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -149,15 +152,42 @@ impl Transaction {
         }
     }
 
-    /// Whether it keeps parts of other transactions waiting that change something on several shards. `before` is what this was
+    /// Waits for its turn on each of its shards, unless `refusal`, which is asked now and then, has a reason not to. Then nothing
+    /// of it has run, and it is to be let go.
+    pub async fn turn_unless<E>(&self, refusal: impl Fn() -> Option<E>) -> Result<(), E> {
+        let (calls, turns): (Vec<u64>, Vec<_>) = self.shards.iter().map(|target| self.step_on(*target, |_, _| ())).unzip();
+        let mut all = pin!(async {
+            for turn in turns {
+                turn.await;
+            }
+            true
+        });
+        let mut pause = HELD_FOR;
+        loop {
+            let later = async {
+                sleep(pause).await;
+                false
+            };
+            if or(all.as_mut(), later).await {
+                return Ok(());
+            }
+            if let Some(reason) = refusal() {
+                calls.iter().for_each(|call| self.shard.give_up_call(*call));
+                return Err(reason);
+            }
+            pause = (pause * 2).min(LOOKED_EVERY);
+        }
+    }
+
+    /// Whether it keeps others waiting who could not know of it: see [`Shard::keeps_others_waiting`]. `before` is what this was
     /// told when it looked before, of each shard; at first nothing.
-    pub async fn keeps_parts_waiting(&self, before: &mut Vec<u64>) -> bool {
+    pub async fn keeps_others_waiting(&self, before: &mut Vec<u64>) -> bool {
         let (origin, number) = (self.shard.id, self.number);
         before.resize(self.shards.len(), 0);
         let mut any = false;
         for (target, before) in self.shards.iter().copied().zip(before) {
             let since = *before;
-            let look = move |shard: &Rc<Shard>| shard.keeps_parts_waiting(origin, number, since);
+            let look = move |shard: &Rc<Shard>| shard.keeps_others_waiting(origin, number, since);
             let (is_kept, come) = self.shard.call(target, look).await;
             any |= is_kept;
             *before = come;
@@ -221,15 +251,25 @@ impl Drop for Transaction {
 impl Shard {
     /// Holds keys on several shards; returns when the transaction has its place in the sequence.
     pub async fn hold(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>) -> Transaction {
+        self.hold_as(locks, false).await
+    }
+
+    /// The same for a coordinator that no script has to let pass, since it looks itself whether a script keeps it waiting
+    /// ([`Transaction::turn_unless`]), or has all the time that it takes.
+    pub async fn hold_patiently(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>) -> Transaction {
+        self.hold_as(locks, true).await
+    }
+
+    async fn hold_as(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>, is_patient: bool) -> Transaction {
         let number = self.transactions.next_hold();
         let (shards, start) = {
             let mut transaction = self.transaction();
             let mut locks = locks.peekable();
             if locks.peek().is_none() {
                 // Without any lock nobody would give it a number, nor start it: it waits for those who have everything.
-                transaction.hold(self.id, number, Lock { hash: EVERYTHING, write: false });
+                transaction.hold(self.id, number, Lock { hash: EVERYTHING, write: false }, is_patient);
             }
-            locks.for_each(|(target, lock)| transaction.hold(target, number, lock));
+            locks.for_each(|(target, lock)| transaction.hold(target, number, lock, is_patient));
             transaction.start()
         };
         start.taken.wait().await;

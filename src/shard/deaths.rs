@@ -60,7 +60,7 @@ async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
     // and needs not wait.
     let nobody = client_lock(NOBODY);
     locks.insert((shard.id, nobody.hash), nobody);
-    let transaction = shard.hold(locks.into_iter().map(|((target, _), lock)| (target, lock))).await;
+    let transaction = shard.hold_patiently(locks.into_iter().map(|((target, _), lock)| (target, lock))).await;
     for target in transaction.shards.clone() {
         // Until it is this transaction's turn there.
         transaction.on(target, |_, _| ()).await;

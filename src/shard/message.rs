@@ -206,6 +206,8 @@ pub struct Intent {
     pub locks: (u32, u32),
     /// The coordinator's number for a hold, else 0.
     pub hold: u64,
+    /// The coordinator looks itself whether a script keeps it waiting.
+    pub is_patient: bool,
     /// The shards that may write.
     pub writers: Shards,
 }

@@ -14,7 +14,7 @@ use crate::resp::{Error, Request, Result};
 use crate::server::client::multi::Verb;
 use crate::server::state::busy::{LastingScript, Needs, busy_text};
 use crate::server::state::{Command, Run, Server};
-use crate::shard::{EVERYTHING, HELD_FOR, Lock};
+use crate::shard::{EVERYTHING, HELD_FOR, Lock, Transaction};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ struct Wants {
 impl Wants {
     fn script_in_the_way(&self, server: &Server) -> Option<Arc<LastingScript>> {
         let Wants { data, everything, ref locks, .. } = *self;
-        server.global.lasting_scripts.in_the_way(&Needs { data, everything, locks })
+        server.global.lasting_scripts.in_the_way(&Needs { data, everything, locks }, None)
     }
 }
 
@@ -91,6 +91,30 @@ pub fn of(turn: &mut Turn, command: &Command, request: Request) -> Option<Way> {
     }
     turn.server.held_up.add(turn.client);
     Some(Way::Held)
+}
+
+/// Holds keys for a command whose coordinator is about to begin. A script that lasts lets nobody pass who knew of it: then the
+/// command waits for its turn here, and is refused when a script in its way is busy. (`own` is the script that asks, which others
+/// may know already.)
+pub async fn hold(
+    server: &Server,
+    locks: impl Iterator<Item = (usize, Lock)>,
+    own: Option<&Arc<LastingScript>>,
+) -> Result<Transaction> {
+    let shard = &server.shard;
+    if !server.global.lasting_scripts.any() {
+        return Ok(shard.hold(locks).await);
+    }
+    let locks: Vec<(usize, Lock)> = locks.collect();
+    let transaction = shard.hold_patiently(locks.iter().copied()).await;
+    let locks: Vec<Lock> = locks.into_iter().map(|(_, lock)| lock).collect();
+    let needs = Needs { data: true, everything: locks.iter().any(|lock| lock.hash == EVERYTHING), locks: &locks };
+    let busy = || {
+        let script = server.global.lasting_scripts.in_the_way(&needs, own)?;
+        script.is_busy().then(|| Error::text(script.text()))
+    };
+    transaction.turn_unless(busy).await?;
+    Ok(transaction)
 }
 
 fn threshold_us(server: &Server) -> u64 {

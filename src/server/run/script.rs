@@ -120,7 +120,7 @@ struct Running {
     /// When it has run for long, and when somebody looks next who waits for it, store microseconds.
     busy_us: u64,
     look_us: u64,
-    /// What the last look has seen, see [`Transaction::keeps_parts_waiting`].
+    /// What the last look has seen, see [`Transaction::keeps_others_waiting`].
     seen: Vec<u64>,
 }
 
@@ -134,7 +134,7 @@ const KILLED: &[u8] = b"Script killed by user with SCRIPT KILL...";
 enum Again {
     /// It has asked for keys that it may not touch: with everything held.
     Left,
-    /// Parts of transactions waited for its keys: behind them. Others know of it meanwhile, and send no more of these.
+    /// Others waited for its keys who could not know of it: behind them. All who come later know of it, and wait elsewhere.
     InTheWay(Announced),
 }
 
@@ -467,10 +467,13 @@ impl Job {
                 in_the_way::let_pass(&self.server).await?;
                 self.server.global.scripts_holding_everything.fetch_add(1, Ordering::Relaxed);
             }
-            let transaction =
-                if everything { shard.hold(all).await } else { shard.hold(declared).await.may_be_undone() };
-            let held = if everything { Held::Everything } else { Held::Keys };
             let announced = if let Some(Again::InTheWay(announced)) = again { Some(announced) } else { None };
+            let own = announced.as_ref().map(|announced| &announced.script);
+            let transaction = match everything {
+                true => shard.hold(all).await,
+                false => in_the_way::hold(&self.server, declared, own).await?.may_be_undone(),
+            };
+            let held = if everything { Held::Everything } else { Held::Keys };
             match self.begin(Rc::new(transaction), held, announced).await {
                 Ok(result) => return result,
                 Err(why) => again = Some(why),
@@ -591,7 +594,7 @@ impl Running {
     /// is told so, those too who have begun to wait.
     async fn look_around(&mut self) -> bool {
         self.look_us = store_us().saturating_add(LOOK_EVERY_US);
-        if self.may_begin_again && self.caller.can_undo() && self.transaction.keeps_parts_waiting(&mut self.seen).await
+        if self.may_begin_again && self.caller.can_undo() && self.transaction.keeps_others_waiting(&mut self.seen).await
         {
             return true;
         }

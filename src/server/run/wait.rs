@@ -7,6 +7,7 @@
 
 use super::atomic;
 use super::coordinate::across_of;
+use super::in_the_way;
 use super::rights;
 use super::split::{self, Routes};
 use super::task::{Call, spawn};
@@ -196,7 +197,12 @@ impl Wait {
     async fn attempt(&self, is_lined_up: &mut bool, called: bool) -> Result<Vec<u8>> {
         let shard = &self.server.shard;
         let locks = self.routes.iter().map(|&(hash, target)| (target, Lock { hash, write: self.at.write }));
-        let transaction = Rc::new(shard.hold(locks).await);
+        // Who was called waits for its turn however long that takes.
+        let transaction = match called {
+            true => shard.hold_patiently(locks).await,
+            false => in_the_way::hold(&self.server, locks, None).await?,
+        };
+        let transaction = Rc::new(transaction);
         // Who ends the wait while others have the keys must not wait for them, since it may be one of those.
         for target in transaction.shards.clone() {
             transaction.on(target, |_, _| ()).await;

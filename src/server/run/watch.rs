@@ -1,6 +1,7 @@
 //! WATCH: a watched key is known to its shard, with the number of its last change. EXEC compares that number under the
 //! locks of its transaction.
 
+use super::in_the_way;
 use crate::clock::Now;
 use crate::command::{self, Ctx, OwnedRequest};
 use crate::keyspace::Watch;
@@ -42,7 +43,7 @@ pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
     let here = |key| matches!(route(key), (target, lock) if target == shard.id && !shard.is_locked(lock));
     let transaction = match keys.from(1).all(here) {
         true => None,
-        false => Some(shard.hold(keys.from(1).map(route)).await),
+        false => Some(in_the_way::hold(&ctx.server, keys.from(1).map(route), None).await?),
     };
     let mut of_shard: BTreeMap<usize, Vec<Box<[u8]>>> = BTreeMap::new();
     let mut named = HashSet::with_hasher(RandomState::new());

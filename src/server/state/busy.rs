@@ -94,10 +94,11 @@ impl LastingScripts {
         self.count.store(scripts.len(), Ordering::Relaxed);
     }
 
-    /// One that is in the way of a command: a busy one, if there is one.
-    pub fn in_the_way(&self, needs: &Needs) -> Option<Arc<LastingScript>> {
+    /// One that is in the way of a command, or of a script (`own`): a busy one, if there is one.
+    pub fn in_the_way(&self, needs: &Needs, own: Option<&Arc<LastingScript>>) -> Option<Arc<LastingScript>> {
         let scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
-        let in_the_way = || scripts.iter().filter(|script| script.is_in_the_way(needs));
+        let is_other = |script: &&Arc<LastingScript>| own.is_none_or(|own| !Arc::ptr_eq(own, script));
+        let in_the_way = || scripts.iter().filter(is_other).filter(|script| script.is_in_the_way(needs));
         in_the_way().find(|script| script.is_busy()).or_else(|| in_the_way().next()).cloned()
     }
 }

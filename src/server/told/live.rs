@@ -261,7 +261,7 @@ async fn tell_changes(server: &Rc<Server>, asked: Asked) -> bool {
     }
     let shard = &server.shard;
     let locks = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
-    let transaction = shard.hold(locks).await;
+    let transaction = shard.hold_patiently(locks).await;
     let these: Arc<[u64]> = match asked {
         Asked::Changed => server.live.views.borrow_mut().take_wanted().into(),
         Asked::Unanswered => server.live.views.borrow().unanswered().into(),

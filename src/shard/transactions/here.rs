@@ -16,6 +16,7 @@ impl Shard {
         let what = What::Hold(Hold {
             origin: self.id,
             number,
+            is_patient: false,
             started: true,
             is_let_go: false,
             steps: Vec::new(),

@@ -128,21 +128,27 @@ impl Shard {
     }
 
     /// Whether parts of transactions that change something on several shards wait for what a hold has. The other parts may have
-    /// run: then the journal has nothing of what follows them on their shards before these have run, too.
+    /// run: then the journal has nothing of what follows them on their shards before these have run, too. Or whether coordinators
+    /// do that did not know of the hold.
     ///
     /// A part may wait behind somebody who waits for the hold, too: so does, for all that is known, each that was here when somebody
     /// looked before (`before`: how many had come by then). Whether there is one, and how many have come by now.
-    pub fn keeps_parts_waiting(&self, origin: usize, number: u64, before: u64) -> (bool, u64) {
+    pub fn keeps_others_waiting(&self, origin: usize, number: u64, before: u64) -> (bool, u64) {
         let waiting = &*self.transactions.waiting.borrow();
         let held = &waiting.pending[waiting.holds[&(origin, number)]].locks;
         let is_held = |lock: &Lock| held.iter().any(|of| of.hash == lock.hash && (of.write || lock.write));
         let any = waiting.pending.iter().any(|(_, pending)| {
-            let What::Parts { held, intent } = pending.what else { return false };
-            let writers = waiting.batches[held].batch.transactions[intent].writers;
-            pending.missing > 0
-                && writers.len() > 1
-                && writers.contains(self.id)
-                && (pending.place.arrival < before || pending.locks.iter().any(is_held))
+            let waits_for_it = || pending.locks.iter().any(is_held);
+            let is_kept = match &pending.what {
+                What::Parts { held, intent } => {
+                    let writers = waiting.batches[*held].batch.transactions[*intent].writers;
+                    let is_apart = writers.len() > 1 && writers.contains(self.id);
+                    is_apart && (pending.place.arrival < before || waits_for_it())
+                }
+                What::Hold(hold) => !hold.is_patient && !hold.is_let_go && waits_for_it(),
+                What::Command(_) => false,
+            };
+            pending.missing > 0 && is_kept
         });
         (any, waiting.arrivals)
     }

@@ -21,8 +21,9 @@
 //!   run anything that came after it ([`Shard::begin_turn`]). Then it waits for the keys' turn, if that is not over.
 //! - A part that waits for a key leaves a gap in the journal where the other parts have run: what follows those on their shards is
 //!   on no disk before it has run, too. Whoever holds keys for long, which only scripts do, therefore lets such parts pass:
-//!   the script is undone and begins again behind them ([`Shard::keeps_parts_waiting`]), and others, who know of it by then, send no
-//!   more of them.
+//!   the script is undone and begins again behind them ([`Shard::keeps_others_waiting`]), and others, who know of it by then, send no
+//!   more of them. Coordinators that came before they could know of the script are let pass with them; later ones look
+//!   themselves whether the script is busy, and are refused then ([`Transaction::turn_unless`](super::Transaction::turn_unless)).
 //! - A transaction has one `now`, which is in its number. No clock of a shard has left it behind when it is taken in, and
 //!   the cycle deletes nothing that one that waits may still see.
 //!
@@ -137,6 +138,8 @@ struct Hold {
     origin: usize,
     /// The coordinator's for it.
     number: u64,
+    /// The coordinator looks itself whether a script keeps it waiting.
+    is_patient: bool,
     started: bool,
     /// Its coordinator is done with it.
     is_let_go: bool,
@@ -479,6 +482,7 @@ impl Shard {
             _ => What::Hold(Hold {
                 origin: batch.origin,
                 number: intent.hold,
+                is_patient: intent.is_patient,
                 started: false,
                 is_let_go: false,
                 steps: Vec::new(),

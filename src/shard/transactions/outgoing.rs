@@ -124,6 +124,7 @@ impl<'a> Builder<'a> {
                 parts: (parts, parts),
                 locks: (locks, locks),
                 hold: 0,
+                is_patient: false,
                 writers: Shards::default(),
             });
         }
@@ -163,13 +164,14 @@ impl<'a> Builder<'a> {
         batch.last_intent().locks.1 += 1;
     }
 
-    /// A lock of a coordinator's.
-    pub fn hold(&mut self, target: usize, number: u64, lock: Lock) {
+    /// A lock of a coordinator's. Whether it looks itself if a script keeps it waiting: see [`Shard::hold_patiently`](crate::shard::Shard::hold_patiently).
+    pub fn hold(&mut self, target: usize, number: u64, lock: Lock, is_patient: bool) {
         self.lock(target, lock);
         if lock.write {
             self.writers.insert(target);
         }
-        self.batch(target).last_intent().hold = number;
+        let intent = self.batch(target).last_intent();
+        (intent.hold, intent.is_patient) = (number, is_patient);
     }
 
     /// For a coordinator: who takes part, and how it hears of its number.

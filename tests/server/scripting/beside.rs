@@ -57,6 +57,30 @@ fn who_waits_for_everything_keeps_nobody_waiting() {
     });
 }
 
+/// Once scripts, and other commands whose coordinator had asked for the one key before the script that had it was busy, waited
+/// until that script was over.
+#[test]
+fn who_waits_for_the_one_key_is_told() {
+    let lines: [&[&str]; 6] = [
+        &["EVAL", "return redis.call('GET', KEYS[1])", "1", "held"],
+        &["EVAL", "while true do end", "1", "held"],
+        &["BLPOP", "held", "0"],
+        &["LEASE", "TAKE", "held", "1000"],
+        &["WATCH", "held"],
+        &["MIGRATE", "127.0.0.1", "1", "held", "0", "100"],
+    ];
+    on_embers(&["--busy-reply-threshold", "1500"], |server| {
+        let _script = hold(server, "held");
+        // (On other shards' connections, too.)
+        let mut waiting: Vec<(Client, &[&str])> =
+            lines.iter().cycle().take(3 * lines.len()).map(|line| (server.client(), *line)).collect();
+        waiting.iter_mut().for_each(|(client, line)| client.send_raw(&encode(line)));
+        for (client, line) in &mut waiting {
+            assert_eq!(client.read_within(LONG).map(|reply| reply.text()).as_deref(), Some(BUSY), "{line:?}");
+        }
+    });
+}
+
 /// Where no script is busy yet, who waits is served when the script is over.
 #[test]
 fn who_waits_for_everything_is_served_in_the_end() {
