@@ -155,7 +155,8 @@ impl Transaction {
     /// Waits for its turn on each of its shards, unless `refusal`, which is asked now and then, has a reason not to. Then nothing
     /// of it has run, and it is to be let go.
     pub async fn turn_unless<E>(&self, refusal: impl Fn() -> Option<E>) -> Result<(), E> {
-        let (calls, turns): (Vec<u64>, Vec<_>) = self.shards.iter().map(|target| self.step_on(*target, |_, _| ())).unzip();
+        let (calls, turns): (Vec<u64>, Vec<_>) =
+            self.shards.iter().map(|target| self.step_on(*target, |_, _| ())).unzip();
         let mut all = pin!(async {
             for turn in turns {
                 turn.await;

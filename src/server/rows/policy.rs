@@ -15,14 +15,15 @@ use crate::resp::{Error, Reply, Result};
 use crate::server::run::rights::may_reach;
 use crate::server::state::{Server, TaskCtx};
 use crate::shard::{At, HELD_FOR, Lock, Shard};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub async fn policy(ctx: TaskCtx) -> Result<Vec<u8>> {
     let request = ctx.request.as_request();
     match (request.arg(2).to_ascii_lowercase().as_slice(), request.len()) {
         (b"set", 5..) => set(ctx).await,
-        (b"get", 4) => get(&ctx),
-        (b"list", 3) => Ok(list(&ctx)),
+        (b"get", 4) => get(&ctx).await,
+        (b"list", 3) => Ok(list(&ctx).await),
         (b"del", 4) => delete(ctx).await,
         (b"set" | b"get" | b"list" | b"del", _) => Err(Error::WrongArity("expiry|policy".to_owned())),
         _ => Err(Error::text("ERR unknown action of EXPIRY POLICY: it is SET, GET, LIST or DEL")),
@@ -51,13 +52,14 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     if log.is_on() && !batch::can_note(&said) {
         return Err(Error::text("ERR the policy is too long to be kept in the append only file"));
     }
-    {
-        // Policies stand in the log in the order in which they took effect.
-        let config = ctx.server.shard.config();
-        let mut policies = config.expiry_policies.lock();
-        policies.insert(prefix.into(), policy);
-        note(&ctx.server, said);
-    }
+    on_keeper(&ctx, {
+        let prefix: Box<str> = prefix.into();
+        move |server, policies| {
+            policies.insert(prefix, policy);
+            note(server, said);
+        }
+    })
+    .await;
     take_over(&ctx.server, prefix).await;
     if applies {
         apply(&ctx, prefix).await;
@@ -67,15 +69,30 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
 
 async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
     let prefix = text(ctx.request.as_request().arg(3))?;
-    let was_there = {
-        let config = ctx.server.shard.config();
-        let mut policies = config.expiry_policies.lock();
-        let was_there = policies.remove(prefix).is_some();
-        note(&ctx.server, ["NOPOLICY", prefix].map(str::to_owned).to_vec());
-        was_there
-    };
+    let was_there = on_keeper(&ctx, {
+        let said = ["NOPOLICY", prefix].map(str::to_owned);
+        move |server, policies| {
+            let was_there = policies.remove(&*said[1]).is_some();
+            note(server, said.to_vec());
+            was_there
+        }
+    })
+    .await;
     take_over(&ctx.server, prefix).await;
     Ok(ctx.reply(|reply| reply.int(i64::from(was_there))))
+}
+
+/// Looks at the policies, or changes them, on the shard that tells the log of their changes: these stand there in the order in
+/// which they took effect, and what shows them waits for the disk like that (`appendfsync always`).
+async fn on_keeper<R: Send + 'static>(
+    ctx: &TaskCtx,
+    work: impl FnOnce(&Server, &mut BTreeMap<Box<str>, Policy>) -> R + Send + 'static,
+) -> R {
+    let work = |shard: &Rc<Shard>| {
+        let config = shard.config();
+        work(&Server::of(shard), &mut config.expiry_policies.lock())
+    };
+    ctx.server.shard.call(0, work).await
 }
 
 /// Says something to the log, behind what has changed here before. (Replies wait for pushes by their numbers: what this turn
@@ -94,9 +111,9 @@ async fn take_over(server: &Server, prefix: &str) {
     server.shard.call_all(move |shard| shard.take_over_policy(&prefix)).await;
 }
 
-fn get(ctx: &TaskCtx) -> Result<Vec<u8>> {
-    let prefix = text(ctx.request.as_request().arg(3))?;
-    let policy = ctx.server.shard.config().expiry_policies.lock().get(prefix).cloned();
+async fn get(ctx: &TaskCtx) -> Result<Vec<u8>> {
+    let prefix = text(ctx.request.as_request().arg(3))?.to_owned();
+    let policy = on_keeper(ctx, move |_, policies| policies.get(&*prefix).cloned()).await;
     Ok(ctx.reply(|reply| match policy {
         None => reply.nil(),
         Some(policy) => {
@@ -131,12 +148,10 @@ fn reply_settings(reply: &mut Reply, policy: &Policy) {
     });
 }
 
-fn list(ctx: &TaskCtx) -> Vec<u8> {
-    let policies: Vec<(Box<str>, String)> = {
-        let config = ctx.server.shard.config();
-        let policies = config.expiry_policies.lock();
-        policies.iter().map(|(prefix, policy)| (prefix.clone(), policy.words().join(" "))).collect()
-    };
+async fn list(ctx: &TaskCtx) -> Vec<u8> {
+    let words = |(prefix, policy): (&Box<str>, &Policy)| (prefix.clone(), policy.words().join(" "));
+    let policies: Vec<(Box<str>, String)> =
+        on_keeper(ctx, move |_, policies| policies.iter().map(words).collect()).await;
     ctx.reply(|reply| {
         reply.map(policies.len());
         for (prefix, words) in &policies {

@@ -20,7 +20,8 @@ pub fn run(turn: &mut Turn, across: AcrossFn, at: At, request: Request, routes: 
     let context = across_of(&shard, OwnedRequest::of(request), at);
     let future = async move {
         let locks = routes.into_iter().map(|(hash, target)| (target, Lock { hash, write: at.write }));
-        let transaction = if locks.len() > 0 { Some(Rc::new(in_the_way::hold(&server, locks, None).await?)) } else { None };
+        let transaction =
+            if locks.len() > 0 { Some(Rc::new(in_the_way::hold(&server, locks, None).await?)) } else { None };
         if let Some(transaction) = &transaction {
             transaction.remember(at, context.request.as_request()).await;
         }
