@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use crate::common::seccomp::is_ring_refused;
 use crate::common::{Kind, Server, Value, words};
 use check::{Checks, DATABASES};
 use draw::Draw;
@@ -79,6 +80,9 @@ cases! {
 }
 
 fn survives(name: &'static str, shards: usize, network: &str) {
+    if network == "glommio" && is_ring_refused() {
+        return;
+    }
     let databases = DATABASES.to_string();
     let flags = [FLAGS, &["--network", network, "--databases", &databases]].concat();
     let server = Server::start(Kind::Ember { shards }, &flags);
@@ -131,6 +135,9 @@ together! {
 }
 
 fn everything_odd_at_once(name: &str, shards: usize, network: &str) {
+    if network == "glommio" && is_ring_refused() {
+        return;
+    }
     let databases = DATABASES.to_string();
     let flags = [together::FLAGS, &["--network", network, "--databases", &databases]].concat();
     let mut checks = Checks::new(Server::start(Kind::Ember { shards }, &flags));

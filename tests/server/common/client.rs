@@ -12,7 +12,7 @@ use super::value::{self, Value};
 use rustls::ClientConfig;
 
 /// How long a reply may take before the test fails.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Client {
     stream: Stream,

@@ -14,6 +14,11 @@ pub enum Refused {
     Long(u32),
 }
 
+/// Whether this whole run is where io_uring is refused (`scripts/without-ring`): what needs a ring is passed over.
+pub fn is_ring_refused() -> bool {
+    std::env::var_os("EMBERDB_TEST_WITHOUT_RING").is_some()
+}
+
 const OF_IO_URING: [libc::c_long; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 

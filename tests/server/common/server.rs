@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use super::seccomp::is_ring_refused;
 use super::{Client, Value, have_tool, tls, wait_until};
 
 const EMBERDB: &str = env!("CARGO_BIN_EXE_emberdb");
@@ -428,8 +429,11 @@ fn command(kind: Kind, port: u16, flags: &[&str]) -> Command {
 /// The networks over which tests run that try several: the one of this run (`EMBERDB_TEST_NETWORK`), or those that take
 /// part in every run.
 pub fn networks() -> Vec<String> {
-    std::env::var("EMBERDB_TEST_NETWORK")
-        .map_or_else(|_| vec!["auto".to_owned(), "glommio".to_owned()], |one| vec![one])
+    match std::env::var("EMBERDB_TEST_NETWORK") {
+        Ok(one) => vec![one],
+        Err(_) if is_ring_refused() => vec!["auto".to_owned()],
+        Err(_) => vec!["auto".to_owned(), "glommio".to_owned()],
+    }
 }
 
 /// Whether all servers of this run speak TLS on their ports, and [`Client`] with them: `EMBERDB_TEST_TLS`.

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::seccomp::is_ring_refused;
 use crate::common::server::{FailedStart, Port, start_and_fail, start_and_fail_under};
 use crate::common::{Client, Kind, Server, Value, bulk, encode, error, on_every_server, simple, wait_until, words};
 
@@ -181,6 +182,9 @@ pub(super) fn assert_explained(failed: &FailedStart, named: &[&str]) {
 
 #[test]
 fn too_little_lockable_memory_is_a_clear_error() {
+    if is_ring_refused() {
+        return;
+    }
     /// What many systems grant.
     const GRANTED_BYTES: u64 = 64 * 1024;
     let lock_little = |command: &mut Command| {
