@@ -11,7 +11,9 @@ use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Secrets, Spec};
 use crate::observe::log;
 use crate::resp::{Error, Reply, Request, Result, printable};
+use crate::server::client::multi::Verb;
 use crate::server::kept::acl_file::{self, has_all_channels};
+use crate::server::run::callee::guarded;
 use crate::server::state::{Found, Run, SessionCtx, TaskCtx};
 use crate::server::told::users::tell_all;
 use std::convert::Infallible;
@@ -238,17 +240,23 @@ fn dry_run(ctx: &mut SessionCtx, request: Request) -> Result {
     if !command.spec.accepts(asked.len()) {
         return Err(Error::WrongArity(command.full_name.to_owned()));
     }
-    const HEAD: &[u8] = b"This user has no permissions to ";
-    let text = match user.check(&ctx.server.global.users.vocabulary, command.id, asked) {
-        Ok(()) => {
-            ctx.reply.ok();
-            return Ok(());
-        }
-        Err(Denied::Command) => [HEAD, b"run the '", command.full_name.as_bytes(), b"' command"].concat(),
-        Err(Denied::Key(index)) => [HEAD, b"access the '", asked.arg(index), b"' key"].concat(),
-        Err(Denied::Channel(index)) => [HEAD, b"access the '", asked.arg(index), b"' channel"].concat(),
+    // What is guarded is asked about like the guard.
+    let guarded = match command.run {
+        Run::Multi(Verb::Guard) => Some(guarded(ctx.server, asked)?),
+        _ => None,
     };
-    ctx.reply.bulk(&text);
+    const HEAD: &[u8] = b"This user has no permissions to ";
+    for (command, asked) in [(command, asked)].into_iter().chain(guarded) {
+        let Err(denied) = user.check(&ctx.server.global.users.vocabulary, command.id, asked) else { continue };
+        let what = match denied {
+            Denied::Command => [b"run the '", command.full_name.as_bytes(), b"' command"],
+            Denied::Key(index) => [b"access the '", asked.arg(index), b"' key"],
+            Denied::Channel(index) => [b"access the '", asked.arg(index), b"' channel"],
+        };
+        ctx.reply.bulk(&[HEAD, &what.concat()].concat());
+        return Ok(());
+    }
+    ctx.reply.ok();
     Ok(())
 }
 

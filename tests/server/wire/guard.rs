@@ -325,6 +325,11 @@ fn users_need_the_lease_and_what_is_guarded() {
         let eval = ["GUARD", "lease:x", &token.to_string(), "EVAL", "return redis.call('SET', KEYS[1], 1)", "1"];
         assert_eq!(client.command(&[&eval[..], &["data:3"]].concat()), simple("OK"));
         assert!(client.command(&[&eval[..], &["other"]].concat()).is_error());
+        let mut dry = |line: &str| admin.call(&format!("ACL DRYRUN u GUARD lease:x {token} {line}"));
+        assert_eq!(dry("SET data:1 x"), Value::ok());
+        assert_eq!(dry("SET other x"), bulk("This user has no permissions to access the 'other' key"));
+        assert_eq!(dry("INCR data:2"), bulk("This user has no permissions to run the 'incr' command"));
+        assert_eq!(dry("NOTHING x"), error("ERR unknown command 'NOTHING' behind GUARD"));
         admin.call("ACL SETUSER u -guard");
         assert_eq!(
             guard(&mut client, "SET data:1 x"),
