@@ -4,7 +4,7 @@ use super::Shard;
 use super::calls::CallResult;
 use super::message::{AnyResult, At, EVERYTHING, Lock, Message, Step};
 use super::transactions::{HELD_FOR, Heard};
-use crate::clock::{Now, first_number_at, sequence_ms};
+use crate::clock::{Now, first_number_at, sequence_ms, store_us};
 use crate::command::spec::flag::READ;
 use crate::command::{Hop, Job, TokenFuture, shard_of};
 use crate::config::Tls;
@@ -39,6 +39,10 @@ pub struct Transaction {
 
 /// How often a coordinator that waits looks at the latest whether it is refused.
 const LOOKED_EVERY: Duration = Duration::from_millis(32);
+
+/// How long a coordinator that has time waits for its turn before it lets go, and how long at the most until it tries again.
+pub const TURN_WITHIN_US: u64 = 20_000;
+const APART_MAX: Duration = Duration::from_millis(50);
 
 type Afterwards = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -255,8 +259,25 @@ impl Shard {
         self.hold_as(locks, false).await
     }
 
-    /// The same for a coordinator that no script has to let pass, since it looks itself whether a script keeps it waiting
-    /// ([`Transaction::turn_unless`]), or has all the time that it takes.
+    /// The same when its turn has come on each of its shards, however long that takes, for a coordinator that no script has to let
+    /// pass. Meanwhile it lets go of all now and then: what changes something on several shards is not to wait on one of them for
+    /// whom the coordinator waits on another, since the journal would have nothing of what follows elsewhere.
+    pub async fn hold_in_turn(self: &Rc<Shard>, locks: &[(usize, Lock)]) -> Transaction {
+        let mut apart = Duration::from_micros(TURN_WITHIN_US);
+        loop {
+            let transaction = self.hold_patiently(locks.iter().copied()).await;
+            let (is_apart, until_us) = (transaction.shards.len() > 1, store_us() + TURN_WITHIN_US);
+            if transaction.turn_unless(|| (is_apart && store_us() >= until_us).then_some(())).await.is_ok() {
+                return transaction;
+            }
+            drop(transaction);
+            sleep(apart).await;
+            apart = (2 * apart).min(APART_MAX);
+        }
+    }
+
+    /// The same for a coordinator that no script has to let pass, since it looks itself whether a script keeps it waiting:
+    /// [`Transaction::turn_unless`].
     pub async fn hold_patiently(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>) -> Transaction {
         self.hold_as(locks, true).await
     }

@@ -60,11 +60,8 @@ async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
     // and needs not wait.
     let nobody = client_lock(NOBODY);
     locks.insert((shard.id, nobody.hash), nobody);
-    let transaction = shard.hold_patiently(locks.into_iter().map(|((target, _), lock)| (target, lock))).await;
-    for target in transaction.shards.clone() {
-        // Until it is this transaction's turn there.
-        transaction.on(target, |_, _| ()).await;
-    }
+    let locks: Vec<(usize, Lock)> = locks.into_iter().map(|((target, _), lock)| (target, lock)).collect();
+    let transaction = shard.hold_in_turn(&locks).await;
     let entries = shard.entries_of(&numbers);
     let mut by_shard: BTreeMap<usize, Vec<Entry>> = BTreeMap::new();
     entries.into_iter().for_each(|entry| by_shard.entry(entry.target).or_default().push(entry));

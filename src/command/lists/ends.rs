@@ -79,7 +79,7 @@ pub(super) fn pop(ctx: &mut Ctx, request: Request, end: End, name: &str) -> Resu
             reply.array(popped);
         }
     };
-    if !pop_to_reply(ctx, key, end, count.unwrap_or(1), head)? {
+    if !pop_to_reply(ctx, key, end, count, head)? {
         if count.is_some() { ctx.reply.nil_array() } else { ctx.reply.nil() }
     }
     Ok(())
@@ -97,13 +97,13 @@ pub(super) fn pop_to_reply(
     ctx: &mut Ctx,
     key: Key,
     end: End,
-    count: usize,
+    asked: Option<usize>,
     head: impl FnOnce(&mut Reply, usize),
 ) -> Result<bool> {
     let limit = limit(ctx);
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else { return Ok(false) };
     let view = view(&live);
-    let count = count.min(view.len());
+    let count = asked.unwrap_or(1).min(view.len());
     head(&mut ctx.reply, count);
     let (first, direction) = match end {
         End::Front => (0, Direction::Forward),
@@ -113,17 +113,17 @@ pub(super) fn pop_to_reply(
     if count > 0 {
         let is_gone = drop_from(live.edit(), end, count, limit);
         ctx.commit(key, Change::removal(popped(end), is_gone));
-        propagate_pop(ctx, key, end, count);
+        propagate_pop(ctx, key, end, asked.map(|_| count));
     }
     Ok(true)
 }
 
-/// So many elements were taken from an end.
-pub(super) fn propagate_pop(ctx: &mut Ctx, key: Key, end: End, count: usize) {
+/// So many elements were taken from an end; one where nobody has said how many.
+pub(super) fn propagate_pop(ctx: &mut Ctx, key: Key, end: End, count: Option<usize>) {
     let name: &[u8] = if end == End::Front { b"LPOP" } else { b"RPOP" };
     match count {
-        1 => ctx.propagate(&[name, key.bytes]),
-        _ => ctx.propagate_with(&[name, key.bytes], count as i64),
+        None => ctx.propagate(&[name, key.bytes]),
+        Some(count) => ctx.propagate_with(&[name, key.bytes], count as i64),
     }
 }
 

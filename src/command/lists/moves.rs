@@ -118,7 +118,7 @@ async fn move_across(across: Across) -> Result<Vec<u8>> {
     let take = move |ctx: &mut Ctx| {
         let key = ctx.other_key(&source);
         take(ctx, key, from)?;
-        propagate_pop(ctx, key, from, 1);
+        propagate_pop(ctx, key, from, None);
         Ok(())
     };
     across.on(source_shard, take).await?;
@@ -183,7 +183,7 @@ pub(super) fn try_pop_first(ctx: &mut Ctx, request: Request) -> Result {
             reply.bulk(key.bytes);
             reply.array(popped);
         };
-        if pop_to_reply(ctx, key, end, count, head)? {
+        if pop_to_reply(ctx, key, end, Some(count), head)? {
             break;
         }
     }
@@ -216,7 +216,7 @@ pub(super) fn try_pop(ctx: &mut Ctx, request: Request) -> Result {
             reply.array(2);
             reply.bulk(key.bytes);
         };
-        if pop_to_reply(ctx, key, end, 1, head)? {
+        if pop_to_reply(ctx, key, end, None, head)? {
             break;
         }
     }

@@ -98,6 +98,9 @@ fn tell_server(told: &mut Facts, from: &Gathered) {
     told.field("executable", global.executable.as_str());
     told.field("config_file", config.file().map(|path| path.display().to_string()).unwrap_or_default());
     told.field("io_threads_active", 0);
+    if let Some(us) = global.replication.ends.waits_us() {
+        told.field("shutdown_in_milliseconds", us / 1_000);
+    }
     told.field("shards", from.shards.len());
 }
 

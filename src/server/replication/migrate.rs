@@ -188,7 +188,8 @@ fn send(order: &Order, found: &[Packed]) -> Sent {
 /// An error before the first reply to a RESTORE; what comes behind that is an outcome.
 fn exchange(link: &mut Link, order: &Order, found: &[Packed]) -> std::result::Result<Sent, Broken> {
     let credentials = &order.address.credentials;
-    let asks_auth = !credentials.is_empty() && !link.is_known;
+    // Also on a connection that was kept: whoever asks now has to have the right password.
+    let asks_auth = !credentials.is_empty();
     let asks_select = link.db != Some(order.db);
     if asks_auth {
         let words = [&b"AUTH"[..]].into_iter().chain(credentials.iter().map(Vec::as_slice));
@@ -214,7 +215,6 @@ fn exchange(link: &mut Link, order: &Order, found: &[Packed]) -> std::result::Re
     let mut refusal = None;
     if asks_auth {
         refusal = refused(link.line()?);
-        link.is_known = refusal.is_none();
     }
     if asks_select {
         refusal = refusal.or(refused(link.line()?));

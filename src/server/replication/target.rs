@@ -36,8 +36,6 @@ pub struct Link {
     unread: Vec<u8>,
     /// The database that it has chosen, if that is known.
     pub db: Option<i64>,
-    /// The target has taken the credentials.
-    pub is_known: bool,
 }
 
 /// What was being done when a connection broke.
@@ -104,15 +102,7 @@ pub fn connect(address: &Address, timeout: Duration) -> io::Result<Link> {
                     None => Outgoing::plain(stream),
                 };
                 let (unsent, unread) = (Vec::new(), Vec::new());
-                return Ok(Link {
-                    address: address.clone(),
-                    stream,
-                    timeout,
-                    unsent,
-                    unread,
-                    db: None,
-                    is_known: false,
-                });
+                return Ok(Link { address: address.clone(), stream, timeout, unsent, unread, db: None });
             }
             Err(error) => failure = error,
         }

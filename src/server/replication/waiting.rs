@@ -191,7 +191,7 @@ pub async fn let_catch_up(server: &Rc<Server>) -> Result {
     let mut is_aborted = false;
     if !has_everything(position) {
         log::notice(format_args!("Waiting for replicas before shutting down."));
-        global.replication.ends.begin();
+        global.replication.ends.begin(until_us);
         ask(server, position);
         let mut look = FIRST_LOOK;
         while !has_everything(position) && store_us() < until_us && !global.replication.ends.is_aborted() {
@@ -200,10 +200,9 @@ pub async fn let_catch_up(server: &Rc<Server>) -> Result {
         }
         is_aborted = global.replication.ends.is_aborted();
         global.replication.ends.end();
-        let late = global.replication.replicas().iter().filter(|replica| !replica.has(position)).count();
-        if late > 0 && !is_aborted {
-            log::warning(format_args!("{late} replicas do not have everything: the server ends all the same"));
-        }
+    }
+    if !is_aborted {
+        tell_who_lags(server, position);
     }
     if is_aborted {
         go_on(server).await;
@@ -211,4 +210,19 @@ pub async fn let_catch_up(server: &Rc<Server>) -> Result {
         return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
     Ok(())
+}
+
+/// For whoever reads afterwards what was lost.
+fn tell_who_lags(server: &Server, position: u64) {
+    let replicas = server.global.replication.replicas();
+    for replica in replicas.iter().filter(|replica| !replica.has(position)) {
+        let (address, port, behind) =
+            (&replica.address, replica.port, server.global.feed.position().saturating_sub(replica.acked()));
+        let (lag_s, state) = (replica.lag_s(), replica.stage().word());
+        log::warning(format_args!(
+            "Lagging replica {address}:{port} reported offset {behind} behind master, lag={lag_s}, state={state}."
+        ));
+    }
+    let (all, near) = (replicas.len(), replicas.iter().filter(|replica| replica.has(position)).count());
+    log::notice(format_args!("{near} of {all} replicas are in sync when shutting down."));
 }

@@ -14,9 +14,10 @@ use crate::resp::{Error, Request, Result};
 use crate::server::client::multi::Verb;
 use crate::server::state::busy::{LastingScript, Needs, busy_text};
 use crate::server::state::{Command, Run, Server};
-use crate::shard::{EVERYTHING, HELD_FOR, Lock, Transaction};
+use crate::shard::{EVERYTHING, HELD_FOR, Lock, TURN_WITHIN_US, Transaction};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What becomes of a command that has a script in its way.
 pub enum Way {
@@ -106,15 +107,27 @@ pub async fn hold(
         return Ok(shard.hold(locks).await);
     }
     let locks: Vec<(usize, Lock)> = locks.collect();
-    let transaction = shard.hold_patiently(locks.iter().copied()).await;
-    let locks: Vec<Lock> = locks.into_iter().map(|(_, lock)| lock).collect();
-    let needs = Needs { data: true, everything: locks.iter().any(|lock| lock.hash == EVERYTHING), locks: &locks };
-    let busy = || {
-        let script = server.global.lasting_scripts.in_the_way(&needs, own)?;
-        script.is_busy().then(|| Error::text(script.text()))
-    };
-    transaction.turn_unless(busy).await?;
-    Ok(transaction)
+    let needed: Vec<Lock> = locks.iter().map(|(_, lock)| *lock).collect();
+    let needs = Needs { data: true, everything: needed.iter().any(|lock| lock.hash == EVERYTHING), locks: &needed };
+    let busy_us = store_us().saturating_add(threshold_us(server));
+    loop {
+        let transaction = shard.hold_patiently(locks.iter().copied()).await;
+        let is_apart = transaction.shards.len() > 1;
+        let until_us = store_us() + TURN_WITHIN_US;
+        let refusal = || {
+            let script = server.global.lasting_scripts.in_the_way(&needs, own);
+            let busy = script.filter(|script| script.is_busy() || is_apart && store_us() >= busy_us);
+            let late = is_apart && store_us() >= until_us;
+            busy.map(|script| Some(Error::text(script.text()))).or(late.then_some(None))
+        };
+        // (One that has keys on several shards tries again, as in `Shard::hold_in_turn`.)
+        match transaction.turn_unless(refusal).await {
+            Ok(()) => return Ok(transaction),
+            Err(Some(busy)) => return Err(busy),
+            Err(None) => drop(transaction),
+        }
+        sleep(Duration::from_micros(TURN_WITHIN_US)).await;
+    }
 }
 
 fn threshold_us(server: &Server) -> u64 {

@@ -78,10 +78,10 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
 }
 
 /// Whether a reply may show changes that are not on the disk for certain. What tells about the server alone, or ends a
-/// script, waits for no disk: else nobody could ask why all others wait.
+/// script, waits for no disk: else nobody could ask why all others wait. (Policies stand in the log.)
 fn shows_data(command: &Command) -> bool {
     let is_about_server = matches!(command.spec.group, Group::Server | Group::Connection);
-    let touches = command.spec.flags & (READ | WRITE | MAY_REPLICATE) != 0;
+    let touches = command.spec.flags & (READ | WRITE | MAY_REPLICATE) != 0 || command.full_name == "expiry|policy";
     touches || !(is_about_server || command.full_name.ends_with("|kill"))
 }
 

@@ -9,7 +9,7 @@ use super::atomic;
 use super::coordinate::across_of;
 use super::in_the_way;
 use super::rights;
-use super::split::{self, Routes};
+use super::split::{self, Route, Routes};
 use super::task::{Call, spawn};
 use super::turn::{Progress, Turn};
 use crate::acl::log::Context;
@@ -196,17 +196,21 @@ impl Wait {
     /// from one, waits on there.
     async fn attempt(&self, is_lined_up: &mut bool, called: bool) -> Result<Vec<u8>> {
         let shard = &self.server.shard;
-        let locks = self.routes.iter().map(|&(hash, target)| (target, Lock { hash, write: self.at.write }));
-        // Who was called waits for its turn however long that takes.
+        let lock = |&(hash, target): &Route| (target, Lock { hash, write: self.at.write });
+        let locks: Vec<(usize, Lock)> = self.routes.iter().map(lock).collect();
+        // Who ends the wait while others have the keys must not wait for them, since it may be one of those: the client has its
+        // turn first. Who was called waits for the turn however long that takes.
         let transaction = match called {
-            true => shard.hold_patiently(locks).await,
-            false => in_the_way::hold(&self.server, locks, None).await?,
+            true => shard.hold_in_turn(&locks).await,
+            false => {
+                let transaction = in_the_way::hold(&self.server, locks.into_iter(), None).await?;
+                for target in transaction.shards.clone() {
+                    transaction.on(target, |_, _| ()).await;
+                }
+                transaction
+            }
         };
         let transaction = Rc::new(transaction);
-        // Who ends the wait while others have the keys must not wait for them, since it may be one of those.
-        for target in transaction.shards.clone() {
-            transaction.on(target, |_, _| ()).await;
-        }
         self.server.client_memory.not_full().await;
         let claim = &self.blocked.claim;
         if !if called { claim.answer_call() } else { claim.take() } {

@@ -51,27 +51,38 @@ pub struct KnownAs {
 
 /// The end of the server that waits for replicas, and may be given up.
 #[derive(Default)]
-pub struct Ends(AtomicU8);
+pub struct Ends {
+    state: AtomicU8,
+    /// Until when it waits, store microseconds.
+    until_us: AtomicU64,
+}
 
 impl Ends {
     const WAITS: u8 = 1;
     const ABORTED: u8 = 2;
 
-    pub fn begin(&self) {
-        self.0.store(Ends::WAITS, Ordering::Relaxed);
+    pub fn begin(&self, until_us: u64) {
+        self.until_us.store(until_us, Ordering::Relaxed);
+        self.state.store(Ends::WAITS, Ordering::Relaxed);
     }
 
     pub fn end(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.state.store(0, Ordering::Relaxed);
+    }
+
+    /// How long it is going to wait at the most, if it does.
+    pub fn waits_us(&self) -> Option<u64> {
+        let waits = self.state.load(Ordering::Relaxed) == Ends::WAITS;
+        waits.then(|| self.until_us.load(Ordering::Relaxed).saturating_sub(store_us()))
     }
 
     /// Gives it up; whether there was one.
     pub fn abort(&self) -> bool {
-        self.0.compare_exchange(Ends::WAITS, Ends::ABORTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.state.compare_exchange(Ends::WAITS, Ends::ABORTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     pub fn is_aborted(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == Ends::ABORTED
+        self.state.load(Ordering::Relaxed) == Ends::ABORTED
     }
 }
 

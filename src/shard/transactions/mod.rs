@@ -23,7 +23,9 @@
 //!   on no disk before it has run, too. Whoever holds keys for long, which only scripts do, therefore lets such parts pass:
 //!   the script is undone and begins again behind them ([`Shard::keeps_others_waiting`]), and others, who know of it by then, send no
 //!   more of them. Coordinators that came before they could know of the script are let pass with them; later ones look
-//!   themselves whether the script is busy, and are refused then ([`Transaction::turn_unless`](super::Transaction::turn_unless)).
+//!   themselves whether the script is busy, and are refused then ([`Transaction::turn_unless`](super::Transaction::turn_unless)). A
+//!   coordinator that waits for a script on one shard and has keys on another, where such a part may wait for these, lets go of all
+//!   within 20 ms, and tries again ([`Shard::hold_in_turn`]).
 //! - A transaction has one `now`, which is in its number. No clock of a shard has left it behind when it is taken in, and
 //!   the cycle deletes nothing that one that waits may still see.
 //!

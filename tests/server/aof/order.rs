@@ -120,3 +120,36 @@ fn an_endless_script_does_not_hold_up_the_log_of_other_shards() {
         assert!(values.items().windows(2).all(|pair| pair[0] == pair[1]), "{values:?}");
     }
 }
+
+/// A client that waited for a list was called, and waited then for the list that its element was to go to, which a script had. What
+/// changed the one list and keys on further shards waited behind the client, and the log of those shards waited for that.
+#[test]
+fn who_waits_for_a_script_elsewhere_does_not_hold_up_the_log() {
+    let flags = ["--appendonly", "yes", "--appendfsync", "always", "--busy-reply-threshold", "100"];
+    let server = Server::start(Kind::Ember { shards: 3 }, &flags);
+    let many: String = (0..12).map(|key| format!(" key:{key} v")).collect();
+    for round in 0..9 {
+        let (mut mover, mut caller) = (server.client(), server.client());
+        let (mut writer, mut other) = (server.client(), server.client());
+        mover.send(&format!("BLMOVE list:{round} held:{round} LEFT LEFT 0"));
+        assert!(wait_until(Duration::from_secs(20), || server.info("blocked_clients").as_deref() == Some("1")));
+        let script = "redis.call('TYPE', KEYS[1]) while true do end";
+        caller.send_raw(&encode(&["EVAL", script, "1", &format!("held:{round}")]));
+        assert!(wait_until(Duration::from_secs(20), || other
+            .call(&format!("GET held:{round}"))
+            .text()
+            .starts_with("BUSY")));
+        assert_eq!(other.call(&format!("RPUSH list:{round} v")), int(1));
+        for line in ["MULTI", &format!("RPUSH list:{round} w"), &format!("MSET{many}"), "EXEC"] {
+            writer.send(line);
+        }
+        for number in 0..12 {
+            assert_eq!(other.call(&format!("SET other:{number} {round}")), Value::ok(), "round {round}");
+        }
+        let done: Vec<Value> = (0..4).map(|_| writer.read()).collect();
+        assert_eq!(done[3].items()[1], Value::ok());
+        assert_eq!(other.call("SCRIPT KILL"), Value::ok());
+        assert!(caller.read().text().contains("Script killed"));
+        assert_eq!(mover.read(), bulk("v"));
+    }
+}
