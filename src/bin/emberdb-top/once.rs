@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 const WALKS: Duration = Duration::from_secs(10);
 /// How long a server that says nothing at all is waited for.
 const SILENCE: Duration = Duration::from_secs(30);
-/// As wide as plain text is.
+/// As wide as plain text is, and how many rows a panel has there.
 const WIDTH: usize = 100;
+const ROWS: usize = 20;
 
 /// Waits until everything is told: rates need two looks.
 ///
@@ -46,9 +47,13 @@ pub fn text(model: &Model, now: Instant) -> String {
     let mut text = format!("{}\n", header(model));
     for panel in PANELS {
         text += &format!("\n{}\n", panel.title());
-        for line in panel.lines(model, now, WIDTH) {
+        let lines = panel.lines(model, now, WIDTH);
+        for line in lines.iter().take(ROWS) {
             text += format!("  {line}").trim_end();
             text.push('\n');
+        }
+        if lines.len() > ROWS {
+            text += &format!("  ... {} more\n", lines.len() - ROWS);
         }
     }
     text.trim_end().to_owned()
@@ -79,7 +84,7 @@ pub fn json(model: &Model) -> Value {
         "expired": of_info(info, &[("keys", "expired_keys"), ("members", "expired_subkeys"), ("evicted_keys", "evicted_keys")]),
         "rates": rates(model),
         "commands": model.command_rates(usize::MAX).iter().map(|row| {
-            json!({ "name": row.name, "calls": row.calls, "us_per_call": row.us_per_call })
+            json!({ "name": row.name, "calls_a_second": row.calls, "us_per_call": row.us_per_call })
         }).collect::<Vec<_>>(),
         "next_deaths": part(&model.deaths, |death| json!({ "key": death.key, "at_ms": death.at_ms })),
         "forecast": part(&model.forecast, |horizon| {

@@ -29,6 +29,8 @@ const NAME: usize = 60;
 /// What is not told.
 const UNTOLD: &str = "-";
 const LABEL: usize = 10;
+/// Columns of a bar that is full.
+const BAR: usize = 20;
 
 impl Panel {
     pub fn title(self) -> &'static str {
@@ -92,11 +94,12 @@ fn lag(model: &Model, info: &Info, width: usize) -> Vec<Line<'static>> {
                 0.5.. => Color::Yellow,
                 _ => Color::Green,
             });
-            let filled = (share.min(1.0) * room.min(20) as f64).round() as usize;
-            line.push_span(Span::styled(format!("  {}", "█".repeat(filled)), style));
-            line.push_span(Span::styled("░".repeat(room.min(20) - filled), Modifier::DIM));
             if us > bound {
-                line.push_span(Span::styled(" over the bound", style));
+                line.push_span(Span::styled("  over the bound", style));
+            } else {
+                let filled = (share * room.min(BAR) as f64).round() as usize;
+                line.push_span(Span::styled(format!("  {}", "█".repeat(filled)), style));
+                line.push_span(Span::styled("░".repeat(room.min(BAR).saturating_sub(filled)), Modifier::DIM));
             }
         }
         line
@@ -109,7 +112,7 @@ fn lag(model: &Model, info: &Info, width: usize) -> Vec<Line<'static>> {
         lines.push(measured("longest", "expire_lag_max_us"));
         let mut due = measured("due now", "expire_oldest_due_us");
         let history: Vec<f64> = model.history.due_us.iter().copied().collect();
-        let picture = columns(&history, promised.unwrap_or(0) as f64, room.saturating_sub(24));
+        let picture = columns(&history, promised.unwrap_or(0) as f64, room.saturating_sub(BAR + 4));
         due.push_span(Span::raw(format!("  {picture}")));
         lines.push(due);
     } else {

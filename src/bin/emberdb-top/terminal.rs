@@ -3,10 +3,13 @@
 use crate::screen::Screen;
 use crate::watch::Told;
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{flag, low_level};
 use std::io::{self, IsTerminal};
+use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -29,7 +32,12 @@ pub fn run(mut screen: Screen, told: &Receiver<Told>) -> Result<(), String> {
     for number in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] {
         flag::register_usize(number, signal.clone(), number as usize).map_err(|error| error.to_string())?;
     }
-    // A panic restores the terminal, too, before it says anything.
+    // A panic restores the terminal, too, before it says anything; ratatui sees to all but the cursor.
+    let say = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        show_cursor();
+        say(panic);
+    }));
     let mut terminal =
         ratatui::try_init().inspect_err(|_| restore()).map_err(|error| format!("no terminal: {error}"))?;
     let shown = show(&mut terminal, &mut screen, told, &signal);
@@ -43,6 +51,11 @@ pub fn run(mut screen: Screen, told: &Receiver<Told>) -> Result<(), String> {
 /// (Where the terminal is gone there is nothing to restore.)
 fn restore() {
     let _ = ratatui::try_restore();
+    show_cursor();
+}
+
+fn show_cursor() {
+    let _ = execute!(io::stdout(), Show);
 }
 
 fn show(

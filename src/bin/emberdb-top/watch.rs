@@ -161,8 +161,8 @@ impl Watcher {
             next = loop {
                 let told = match link.told_before(Instant::now() + SILENCE)? {
                     Some(told) => told,
-                    // The answer, [pong, ""], is news that changes nothing.
-                    None => link.ask(&[b"PING"])?,
+                    // The answer, [pong, ""] or that it may not be asked, is news that changes nothing.
+                    None => part(link.ask(&[b"PING"]))?.unwrap_or(Value::Nil),
                 };
                 if let [Value::Text(kind), _, result] = items(&told)
                     && kind == b"live"
