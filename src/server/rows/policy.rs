@@ -106,7 +106,7 @@ fn get(ctx: &TaskCtx) -> Result<Vec<u8>> {
     }))
 }
 
-const SETTINGS: usize = 9;
+const SETTINGS: usize = 10;
 
 fn reply_settings(reply: &mut Reply, policy: &Policy) {
     let mut fact = |name: &str, write: &dyn Fn(&mut Reply)| {
@@ -119,7 +119,8 @@ fn reply_settings(reply: &mut Reply, policy: &Policy) {
     fact("default_ms", &ms(policy.default_ms));
     fact("max_ms", &ms(policy.max_ms));
     fact("jitter_percent", &|reply| reply.double(f64::from(policy.jitter) / 100.0));
-    fact("sliding", &|reply| reply.int(policy.is_sliding.into()));
+    fact("sliding", &|reply| reply.int(policy.is_sliding().into()));
+    fact("sliding_last_percent", &|reply| reply.double(f64::from(policy.sliding.unwrap_or(0)) / 100.0));
     fact("require", &|reply| reply.int(policy.requires.into()));
     fact("events", &|reply| match events {
         None => reply.nil(),
