@@ -28,7 +28,7 @@
 //! ```
 //!
 //! `src/bin/emberdb-bench/` is the load generator, a program of its own that uses none of these rooms but `measure`: it
-//! talks to any RESP server. Its `main.rs` has its map.
+//! talks to any RESP server. So is `src/bin/emberdb-top/`, the view of a server on a terminal. Each `main.rs` has its map.
 //!
 //! # Import law
 //! A room imports only from rooms further down in this drawing; rooms on one line do not import each other. Within a

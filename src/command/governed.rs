@@ -204,6 +204,20 @@ mod tests {
     }
 
     #[test]
+    fn use_renews_nothing_before_the_last_part_of_a_life() {
+        let mut trial = trial(&["s: 10s SLIDING LAST 20"]);
+        trial.say("hset s:k f v");
+        for _ in 0..79 {
+            trial.pass_ms(100);
+            trial.say("hget s:k f");
+        }
+        assert_eq!(trial.say("pttl s:k"), ":2100\r\n");
+        trial.pass_ms(100);
+        trial.say("hget s:k f");
+        assert_eq!(trial.say("pttl s:k"), ":10000\r\n");
+    }
+
+    #[test]
     fn use_renews_a_life_at_most_a_hundred_times() {
         let mut trial = trial(&["s: 10s SLIDING"]);
         trial.say("hset s:k f v");

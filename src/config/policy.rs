@@ -6,8 +6,8 @@ use thiserror::Error;
 
 /// No prefix is longer.
 pub const PREFIX_BYTES_MAX: usize = 1024;
-/// One hundredth of a percent.
-const JITTER_ALL: u32 = 10_000;
+/// The whole, in hundredths of a percent.
+const WHOLE: u32 = 10_000;
 
 /// What holds for the keys with one prefix, unless a longer prefix has a policy of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,8 +18,8 @@ pub struct Policy {
     pub max_ms: Option<u64>,
     /// By how much the default may be shorter, in hundredths of a percent.
     pub jitter: u32,
-    /// Use renews a key's life.
-    pub is_sliding: bool,
+    /// Use renews a key's life, in so much of it at its end, in hundredths of a percent.
+    pub sliding: Option<u32>,
     /// What would leave a key without a deadline is refused.
     pub requires: bool,
     /// Where deaths are written.
@@ -45,6 +45,8 @@ pub enum PolicyError {
     LongerThanMax,
     #[error("invalid JITTER '{0}': it is a percentage from 0 to 100")]
     Jitter(String),
+    #[error("invalid LAST '{0}': it is a percentage above 0, up to 100")]
+    Last(String),
     #[error("{0} needs a duration, not NONE")]
     NeedsDuration(&'static str),
     #[error("MAXLEN must be greater than zero")]
@@ -55,8 +57,8 @@ pub enum PolicyError {
     Prefix,
 }
 
-const SYNTAX: &str = "<prefix> <duration>|NONE [MAX <duration>] [JITTER <percent>] [SLIDING] [REQUIRE] [EVENTS <stream> \
-                      [WITHVALUE] [MAXLEN <n>]] [APPLY]";
+const SYNTAX: &str = "<prefix> <duration>|NONE [MAX <duration>] [JITTER <percent>] [SLIDING [LAST <percent>]] [REQUIRE] \
+                      [EVENTS <stream> [WITHVALUE] [MAXLEN <n>]] [APPLY]";
 
 /// Words that are read from the first to the last.
 struct Words<'a, W>(W, Option<&'a str>);
@@ -95,15 +97,20 @@ fn shown(text: &str) -> String {
 }
 
 /// Hundredths of a percent.
-fn parse_jitter(text: &str) -> Result<u32, PolicyError> {
+fn parse_percent(text: &str) -> Option<u32> {
     let number = text.strip_suffix('%').unwrap_or(text);
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let percent = number.parse::<f64>().ok().filter(|percent| is_number && (0.0..=100.0).contains(percent));
-    percent.map(|percent| (percent * 100.0).round() as u32).ok_or_else(|| PolicyError::Jitter(shown(text)))
+    percent.map(|percent| (percent * 100.0).round() as u32)
 }
 
-fn format_jitter(jitter: u32) -> String {
-    (f64::from(jitter) / 100.0).to_string()
+/// The part of a life in which use renews it.
+fn parse_last(text: &str) -> Result<u32, PolicyError> {
+    parse_percent(text).filter(|last| *last > 0).ok_or_else(|| PolicyError::Last(shown(text)))
+}
+
+fn format_percent(hundredths: u32) -> String {
+    (f64::from(hundredths) / 100.0).to_string()
 }
 
 impl Policy {
@@ -123,9 +130,13 @@ impl Policy {
                 }
                 "jitter" => {
                     again(std::mem::replace(&mut has_jitter, true))?;
-                    policy.jitter = parse_jitter(words.argument()?)?;
+                    let text = words.argument()?;
+                    policy.jitter = parse_percent(text).ok_or_else(|| PolicyError::Jitter(shown(text)))?;
                 }
-                "sliding" => again(std::mem::replace(&mut policy.is_sliding, true))?,
+                "sliding" => {
+                    again(policy.sliding.is_some())?;
+                    policy.sliding = Some(if words.take("last") { parse_last(words.argument()?)? } else { WHOLE });
+                }
                 "require" => again(std::mem::replace(&mut policy.requires, true))?,
                 "apply" => again(std::mem::replace(&mut applies, true))?,
                 "events" => {
@@ -143,7 +154,7 @@ impl Policy {
         match (self.default_ms, self.max_ms) {
             (Some(default_ms), Some(max_ms)) if default_ms > max_ms => Err(PolicyError::LongerThanMax),
             (None, _) if has_jitter => Err(PolicyError::NeedsDuration("JITTER")),
-            (None, _) if self.is_sliding => Err(PolicyError::NeedsDuration("SLIDING")),
+            (None, _) if self.is_sliding() => Err(PolicyError::NeedsDuration("SLIDING")),
             _ => Ok(()),
         }
     }
@@ -155,9 +166,11 @@ impl Policy {
             words.extend(["MAX".to_owned(), format_duration(max_ms)]);
         }
         if self.jitter > 0 {
-            words.extend(["JITTER".to_owned(), format_jitter(self.jitter)]);
+            words.extend(["JITTER".to_owned(), format_percent(self.jitter)]);
         }
-        words.extend(self.is_sliding.then(|| "SLIDING".to_owned()));
+        words.extend(self.sliding.map(|_| "SLIDING".to_owned()));
+        let last = self.sliding.filter(|last| *last < WHOLE);
+        words.extend(last.into_iter().flat_map(|last| ["LAST".to_owned(), format_percent(last)]));
         words.extend(self.requires.then(|| "REQUIRE".to_owned()));
         if let Some(events) = &self.events {
             words.extend(["EVENTS".to_owned(), events.key.clone().into()]);
@@ -165,6 +178,22 @@ impl Policy {
             words.extend(events.max_len.into_iter().flat_map(|max_len| ["MAXLEN".to_owned(), max_len.to_string()]));
         }
         words
+    }
+
+    /// Whether use renews lives.
+    #[inline]
+    pub fn is_sliding(&self) -> bool {
+        self.sliding.is_some()
+    }
+
+    /// Whether use renews a key that should have lived for `life_ms` from its last renewal on, and has `left_ms` still.
+    #[inline]
+    pub fn renews(&self, life_ms: u64, left_ms: u64) -> bool {
+        match self.sliding {
+            None => false,
+            Some(WHOLE) => true,
+            Some(last) => u128::from(left_ms) * u128::from(WHOLE) <= u128::from(life_ms) * u128::from(last),
+        }
     }
 
     /// How long a key lives that nobody gave a deadline. A key's share of the jitter follows from its hash: keys that are
@@ -178,7 +207,7 @@ impl Policy {
     fn spread(&self, default_ms: u64, hash: u64) -> u64 {
         // The hash decides on the key's shard and block, too: its bits are mixed before they are used again.
         let share = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32;
-        let spread_ms = u128::from(default_ms) * u128::from(self.jitter) / u128::from(JITTER_ALL);
+        let spread_ms = u128::from(default_ms) * u128::from(self.jitter) / u128::from(WHOLE);
         let less_ms = ((spread_ms + 1) * u128::from(share)) >> 32;
         default_ms.saturating_sub(less_ms as u64).max(1)
     }
@@ -216,6 +245,7 @@ mod tests {
             "30m",
             "NONE MAX 1d",
             "1h MAX 1d JITTER 12.5 SLIDING REQUIRE",
+            "1h SLIDING LAST 12.5 REQUIRE",
             "500ms EVENTS deaths",
             "1h REQUIRE EVENTS deaths WITHVALUE MAXLEN 1000",
         ] {
@@ -223,11 +253,18 @@ mod tests {
             assert_eq!(parse(&text.to_lowercase()).unwrap(), parse(text).unwrap());
         }
         assert_eq!(parse("60s jitter 10%").unwrap(), parse("1m JITTER 10").unwrap());
+        assert_eq!(parse("1h sliding last 100%").unwrap(), parse("1h SLIDING").unwrap());
         assert_eq!(parse("1h events maxlen maxlen 5").unwrap().events.unwrap().max_len, Some(5));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
+        for text in ["1h LAST 5", "1h SLIDING LAST", "1h SLIDING LAST 5 LAST 5", "1h SLIDING LAST 5 SLIDING"] {
+            assert_eq!(parse(text), Err(PolicyError::Syntax), "{text}");
+        }
+        for text in ["1h SLIDING LAST 0", "1h SLIDING LAST 0.001", "1h SLIDING LAST 101", "1h SLIDING LAST REQUIRE"] {
+            assert!(matches!(parse(text), Err(PolicyError::Last(_))), "{text}");
+        }
         for text in ["", "1h MAX", "1h SLIDING SLIDING", "1h JITTER", "1h foo", "1h EVENTS", "1h EVENTS s MAXLEN x"] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -242,6 +279,17 @@ mod tests {
         assert_eq!(parse("NONE SLIDING"), Err(PolicyError::NeedsDuration("SLIDING")));
         assert_eq!(parse("NONE JITTER 5"), Err(PolicyError::NeedsDuration("JITTER")));
         assert_eq!(parse("1h EVENTS s MAXLEN 0"), Err(PolicyError::MaxLen));
+    }
+
+    #[test]
+    fn use_renews_in_the_last_part_of_a_life() {
+        let last = parse("1h SLIDING LAST 25").unwrap();
+        assert_eq!(
+            [0, 250, 251, 1000, 2000].map(|left_ms| last.renews(1000, left_ms)),
+            [true, true, false, false, false]
+        );
+        assert!(last.renews(u64::MAX, u64::MAX / 4) && !last.renews(u64::MAX, u64::MAX));
+        assert!(parse("1h SLIDING").unwrap().renews(1000, u64::MAX) && !parse("1h").unwrap().renews(1000, 0));
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl Policies {
         let before = self.by_prefix.remove(prefix);
         if let Some(Governed { policy, .. }) = &before {
             self.count_stream(policy, false);
-            self.sliding -= usize::from(policy.is_sliding);
+            self.sliding -= usize::from(policy.is_sliding());
             self.requiring -= usize::from(policy.requires);
             self.removed += 1;
         }
@@ -220,7 +220,7 @@ impl Policies {
             let policy = self.shared(policy);
             self.count_stream(&policy, true);
             self.removed -= usize::from(before.is_some());
-            self.sliding += usize::from(policy.is_sliding);
+            self.sliding += usize::from(policy.is_sliding());
             self.requiring += usize::from(policy.requires);
             self.announce(prefix);
             let tally = before.and_then(|before| before.tally);
@@ -414,12 +414,13 @@ impl Keyspace {
     #[inline(never)]
     pub(super) fn note_use(&mut self, db: usize, key: Key, deadline_ms: Option<u64>, now: Now) {
         let Some(policies) = &self.policies else { return };
-        let policy = policies.of(key.bytes).filter(|policy| policy.is_sliding && !policies.is_stream(key.bytes));
-        let life_ms = policy.and_then(|policy| policy.life_ms(key.hash));
-        let (Some(life_ms), Some(deadline_ms)) = (life_ms, deadline_ms) else { return };
+        let policy = policies.of(key.bytes).filter(|policy| policy.is_sliding() && !policies.is_stream(key.bytes));
+        let (Some(policy), Some(deadline_ms)) = (policy, deadline_ms) else { return };
+        let Some(life_ms) = policy.life_ms(key.hash) else { return };
         let renewed_ms = now.ms.saturating_add(life_ms);
         // Not for every read: each time is a write.
-        if renewed_ms.saturating_sub(deadline_ms) > life_ms / RENEWALS_A_LIFE {
+        let is_worth_it = renewed_ms.saturating_sub(deadline_ms) > life_ms / RENEWALS_A_LIFE;
+        if is_worth_it && policy.renews(life_ms, deadline_ms.saturating_sub(now.ms)) {
             self.used.push(Used { db, key: key.bytes.into(), deadline_ms });
         }
     }

@@ -33,6 +33,8 @@ pub struct Client {
     /// Received and not yet parsed: `received[parsed..]`.
     received: Vec<u8>,
     parsed: usize,
+    /// Of what is received and not yet parsed, at most.
+    bytes_max: usize,
 }
 
 impl Client {
@@ -40,7 +42,8 @@ impl Client {
         let failed = |error| Failure::Connect { target: target.to_string(), error };
         let socket = Socket::connect(&target.address, login.tls.as_ref()).map_err(failed)?;
         socket.set_read_timeout(Some(SILENCE)).map_err(failed)?;
-        let mut client = Client { socket, target: target.clone(), received: Vec::new(), parsed: 0 };
+        let mut client =
+            Client { socket, target: target.clone(), received: Vec::new(), parsed: 0, bytes_max: usize::MAX };
         let user = login.user.as_deref().unwrap_or("default").as_bytes();
         match (&login.password, login.resp3) {
             (Some(password), true) => client.call(&[b"HELLO", b"3", b"AUTH", user, password.as_bytes()])?,
@@ -50,6 +53,11 @@ impl Client {
             (None, false) => Value::Nil,
         };
         Ok(client)
+    }
+
+    /// A reply longer than that is a failure: for whoever does not trust the server.
+    pub fn bound_replies(&mut self, bytes: usize) {
+        self.bytes_max = bytes;
     }
 
     pub fn open_all(count: usize, target: &Target, login: &Login) -> Result<Vec<Client>> {
@@ -139,7 +147,7 @@ impl Client {
             Ok(0) => Err(self.lost(io::Error::other("closed by the server"))),
             Ok(bytes) => {
                 self.received.extend_from_slice(&chunk[..bytes]);
-                Ok(())
+                if self.received.len() > self.bytes_max { Err(self.malformed("too long")) } else { Ok(()) }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
             Err(error) => Err(self.lost(error)),

@@ -43,8 +43,15 @@ pub fn push_bulk(out: &mut Vec<u8>, word: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Lists in lists, at most.
+const DEPTH_MAX: usize = 32;
+
 /// The value at `at`, which is moved behind it; `None` if it is not all here.
 pub(super) fn parse(bytes: &[u8], at: &mut usize) -> Result<Option<Value>, &'static str> {
+    parse_inside(bytes, at, 0)
+}
+
+fn parse_inside(bytes: &[u8], at: &mut usize, depth: usize) -> Result<Option<Value>, &'static str> {
     let Some(end) = memchr::memchr(b'\n', &bytes[*at..]).map(|end| *at + end) else {
         return Ok(None);
     };
@@ -62,13 +69,14 @@ pub(super) fn parse(bytes: &[u8], at: &mut usize) -> Result<Option<Value>, &'sta
             if length < 0 {
                 return Ok(Some(Value::Nil));
             }
-            let Some(body) = bytes.get(*at..*at + length as usize) else {
+            let length = length as usize;
+            let Some(body) = bytes.get(*at..*at + length) else {
                 return Ok(None);
             };
-            if bytes.len() < *at + length as usize + 2 {
+            if bytes.len() < *at + length + 2 {
                 return Ok(None);
             }
-            *at += length as usize + 2;
+            *at += length + 2;
             Ok(Some(match kind {
                 b'$' => Value::Text(body.to_vec()),
                 // The first four bytes say what text it is.
@@ -81,10 +89,13 @@ pub(super) fn parse(bytes: &[u8], at: &mut usize) -> Result<Option<Value>, &'sta
             if length < 0 {
                 return Ok(Some(Value::Nil));
             }
-            let count = if kind == b'%' { length * 2 } else { length };
+            if depth == DEPTH_MAX {
+                return Err("lists in lists in lists");
+            }
+            let count = if kind == b'%' { length.saturating_mul(2) } else { length };
             let mut values = Vec::new();
             for _ in 0..count {
-                match parse(bytes, at)? {
+                match parse_inside(bytes, at, depth + 1)? {
                     Some(value) => values.push(value),
                     None => return Ok(None),
                 }
@@ -116,6 +127,19 @@ mod tests {
         assert_eq!(whole(b"%1\r\n$1\r\na\r\n:1\r\n"), Some(pair.clone()));
         assert_eq!(whole(b">2\r\n$1\r\na\r\n:1\r\n"), Some(pair));
         assert_eq!(whole(b"-ERR x\r\n"), Some(Value::Error("ERR x".into())));
+    }
+
+    #[test]
+    fn what_no_server_sends_is_no_panic() {
+        assert!(parse("*1\r\n".repeat(100_000).as_bytes(), &mut 0).is_err());
+        let depth = "*1\r\n".repeat(DEPTH_MAX);
+        assert!(matches!(parse(format!("{depth}:1\r\n").as_bytes(), &mut 0), Ok(Some(_))));
+        for awaited in ["%9223372036854775807\r\n", "*9223372036854775807\r\n:1\r\n", "$9223372036854775807\r\nx"] {
+            assert_eq!(parse(awaited.as_bytes(), &mut 0), Ok(None), "{awaited}");
+        }
+        for wrong in ["\n", "$\r\n", "$x\r\n", "?\r\n", "*99999999999999999999\r\n"] {
+            assert!(parse(wrong.as_bytes(), &mut 0).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

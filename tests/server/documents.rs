@@ -138,7 +138,7 @@ fn the_file_of_packages_sets_what_a_service_needs_and_nothing_else() {
     assert_eq!(in_force(&configured(&all)), in_force(&packaged));
 }
 
-/// What a shell and man(1) get of both programs.
+/// What a shell and man(1) get of all programs.
 #[test]
 fn what_packages_need_is_generated() {
     let said = |program: &str, name: &str| {
@@ -146,6 +146,7 @@ fn what_packages_need_is_generated() {
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let (server, bench) = (env!("CARGO_BIN_EXE_emberdb"), env!("CARGO_BIN_EXE_emberdb-bench"));
+    let top = env!("CARGO_BIN_EXE_emberdb-top");
     for name in ["configuration", "emberdb.1", "emberdb.conf.5", "emberdb.conf", "bash", "zsh", "fish"] {
         let (succeeded, text) = said(server, name);
         assert!(succeeded && text.contains("emberdb"), "{name}: {text}");
@@ -153,8 +154,10 @@ fn what_packages_need_is_generated() {
     for name in ["man", "bash", "zsh", "fish"] {
         let (succeeded, text) = said(bench, name);
         assert!(succeeded && text.contains("pipeline"), "{name}: {text}");
+        let (succeeded, text) = said(top, name);
+        assert!(succeeded && text.contains("interval"), "{name}: {text}");
     }
-    assert!(!said(server, "nothing").0 && !said(bench, "nothing").0);
+    assert!(![server, bench, top].iter().any(|program| said(program, "nothing").0));
 }
 
 /// Every session, from above, page by page, against a server of its own.

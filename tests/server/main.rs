@@ -23,5 +23,6 @@ mod scripting;
 mod security;
 mod snapshots;
 mod tls;
+mod top;
 mod tracking;
 mod wire;

@@ -326,6 +326,7 @@ fn tell_expiry(told: &mut Facts, from: &Gathered) {
     told.field("expire_lag_p50_us", expiry.lag_us(0.5));
     told.field("expire_lag_p99_us", expiry.lag_us(0.99));
     told.field("expire_lag_max_us", expiry.lag_max_us());
+    told.field("expire_lag_promised_us", from.promised_lag_us());
     told.field("expire_oldest_due_us", expiry.oldest_due_us);
     told.field("active_expire_enabled", u8::from(settings.enabled));
     told.field("active_expire_interval_ms", settings.interval_ms);

@@ -40,8 +40,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
         Row::new(
             Spec {
                 summary: "Says how long the keys with a prefix live, shows what was said, or takes it back.",
-                syntax: "action:(set:(SET prefix life:(duration|NONE) [MAX max] [JITTER percent] [SLIDING] [REQUIRE] \
-                         [events:(EVENTS stream [WITHVALUE] [MAXLEN maxlen:integer])] [APPLY])|GET prefix|LIST|DEL \
+                syntax: "action:(set:(SET prefix life:(duration|NONE) [MAX max] [JITTER percent] [sliding:(SLIDING [LAST last])] \
+                         [REQUIRE] [events:(EVENTS stream [WITHVALUE] [MAXLEN maxlen:integer])] [APPLY])|GET prefix|LIST|DEL \
                          prefix)",
                 ..spec(
                     "policy",

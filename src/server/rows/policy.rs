@@ -123,7 +123,7 @@ async fn get(ctx: &TaskCtx) -> Result<Vec<u8>> {
     }))
 }
 
-const SETTINGS: usize = 9;
+const SETTINGS: usize = 10;
 
 fn reply_settings(reply: &mut Reply, policy: &Policy) {
     let mut fact = |name: &str, write: &dyn Fn(&mut Reply)| {
@@ -136,7 +136,8 @@ fn reply_settings(reply: &mut Reply, policy: &Policy) {
     fact("default_ms", &ms(policy.default_ms));
     fact("max_ms", &ms(policy.max_ms));
     fact("jitter_percent", &|reply| reply.double(f64::from(policy.jitter) / 100.0));
-    fact("sliding", &|reply| reply.int(policy.is_sliding.into()));
+    fact("sliding", &|reply| reply.int(policy.is_sliding().into()));
+    fact("sliding_last_percent", &|reply| reply.double(f64::from(policy.sliding.unwrap_or(0)) / 100.0));
     fact("require", &|reply| reply.int(policy.requires.into()));
     fact("events", &|reply| match events {
         None => reply.nil(),

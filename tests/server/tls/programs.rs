@@ -202,6 +202,22 @@ fn the_session_of_the_documents_works() {
     assert_eq!(succeeded(said), answer);
 }
 
+#[test]
+fn the_terminal_view_works() {
+    let server = TlsServer::start(2, &[]);
+    let top = |args: &[&str]| {
+        let mut top = Command::new(env!("CARGO_BIN_EXE_emberdb-top"));
+        top.args(["-h", "localhost", "-p", &server.port().to_string(), "--once", "-i", "0.1"]);
+        top.args(args).output().expect("emberdb-top")
+    };
+    assert!(succeeded(top(&["--tls", "--cacert", certificate("ca.crt")])).contains("Shards"));
+    succeeded(top(&["--tls", "--insecure"]));
+    for refused in [&["--tls", "--cacert", certificate("other-ca.crt")][..], &["--tls"], &["--insecure"], &[]] {
+        let run = top(refused);
+        assert!(matches!(run.status.code(), Some(1 | 2)) && !run.stderr.is_empty(), "{refused:?}: {run:?}");
+    }
+}
+
 /// redis-server beside EmberDB, both under TLS.
 #[test]
 fn the_load_generator_works() {

@@ -277,6 +277,7 @@ fn info_reports_expiry_and_shards() {
             "expire_lag_p50_us",
             "expire_lag_p99_us",
             "expire_lag_max_us",
+            "expire_lag_promised_us",
             "expire_oldest_due_us",
             "expired_bytes",
             "active_expire_enabled",

@@ -385,19 +385,23 @@ fn deaf() -> Stdio {
     writer.into()
 }
 
-/// Both programs panicked where their output could not be written.
+/// Two of the programs panicked where their output could not be written.
 #[test]
 fn nobody_has_to_listen_to_what_is_printed() {
     let (server, bench) = (env!("CARGO_BIN_EXE_emberdb"), env!("CARGO_BIN_EXE_emberdb-bench"));
-    let well = [(server, "--help"), (server, "--version"), (bench, "--help")];
+    let top = env!("CARGO_BIN_EXE_emberdb-top");
+    let well = [(server, "--help"), (server, "--version"), (bench, "--help"), (top, "--help"), (top, "--version")];
     for (program, flag) in well {
         let run = Command::new(program).arg(flag).stdout(deaf()).output().expect("it starts");
         assert!(run.status.success(), "{program} {flag}: {run:?}");
         assert_eq!(String::from_utf8_lossy(&run.stderr), "", "{program} {flag}");
     }
-    for (program, flag) in
-        [(server, "--no-such-flag"), (bench, "--summary=/nowhere"), (server, "--dir=/nowhere/at/all")]
-    {
+    for (program, flag) in [
+        (server, "--no-such-flag"),
+        (bench, "--summary=/nowhere"),
+        (server, "--dir=/nowhere/at/all"),
+        (top, "--socket=/nowhere"),
+    ] {
         let run = Command::new(program).arg(flag).stdout(deaf()).stderr(deaf()).status().expect("it starts");
         // 101 is a panic's.
         assert!(matches!(run.code(), Some(1 | 2)), "{program} {flag}: {run}");

@@ -33,6 +33,7 @@ fn policies_are_set_shown_and_taken_back() {
             ("default_ms", int(1_800_000)),
             ("max_ms", int(86_400_000)),
             ("sliding", int(1)),
+            ("sliding_last_percent", Value::Double("100".to_owned())),
             ("require", int(0)),
             ("events", bulk("d")),
             ("with_value", int(0)),
@@ -62,6 +63,7 @@ fn what_is_wrong_with_a_policy_is_said() {
             ("x: 1h MAX 1e3s", format!("ERR invalid duration '1e3s': the unit is unknown: {hint}")),
             ("x: 2h MAX 1h", "ERR the default is longer than MAX".to_owned()),
             ("x: 2h JITTER 101", "ERR invalid JITTER '101': it is a percentage from 0 to 100".to_owned()),
+            ("x: 2h SLIDING LAST 0", "ERR invalid LAST '0': it is a percentage above 0, up to 100".to_owned()),
             ("x: NONE SLIDING", "ERR SLIDING needs a duration, not NONE".to_owned()),
         ] {
             assert_eq!(client.call(&format!("EXPIRY POLICY SET {words}")), error(&reason));
@@ -197,6 +199,31 @@ fn keys_that_are_there_are_brought_under_a_policy() {
         ok(&mut client, "MULTI");
         ok(&mut client, "EXPIRY POLICY SET free: 1h APPLY");
         assert_eq!(client.call("EXEC").items()[0], error("ERR APPLY isn't allowed within EXEC"));
+    });
+}
+
+#[test]
+fn use_renews_late_in_a_life_where_that_is_said() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        ok(&mut client, "EXPIRY POLICY SET s: 1h SLIDING LAST 25%");
+        assert_eq!(client.call("EXPIRY POLICY LIST"), Value::bulks(&["s:", "1h SLIDING LAST 25"]));
+        for (seconds, renewed) in [(3_000, false), (1_000, false), (850, true), (10, true), (9_000, false)] {
+            ok(&mut client, &format!("SET s:a v EX {seconds}"));
+            assert_eq!(client.call("GET s:a"), bulk("v"));
+            let left_s = client.call("TTL s:a").number();
+            assert_eq!((3_590..=3_600).contains(&left_s), renewed, "{seconds} s: {left_s} s");
+        }
+        // Whoever reads by a script, or without asking for the value, uses it as much.
+        let script = ["EVAL", "return redis.call('GET', KEYS[1])", "1", "s:a"];
+        for use_it in [&script[..], &["MGET", "s:a", "s:b"], &["TOUCH", "s:a"]] {
+            ok(&mut client, "SET s:a v EX 100");
+            client.command(use_it);
+            assert!(client.call("TTL s:a").number() > 3_500, "{use_it:?}");
+            ok(&mut client, "SET s:a v EX 1000");
+            client.command(use_it);
+            assert!(client.call("TTL s:a").number() <= 1_000, "{use_it:?}");
+        }
     });
 }
 
