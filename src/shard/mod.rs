@@ -365,6 +365,11 @@ impl Shard {
         self.follow_hold();
     }
 
+    /// Whether these are another server's data.
+    pub fn is_following(&self) -> bool {
+        self.is_following.get()
+    }
+
     /// Whether data stand still at this moment, see [`Shard::hold_expiry_until`].
     #[inline]
     pub fn stands_still(&self, now: Now) -> bool {

@@ -207,13 +207,14 @@ async fn purge(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// Deletes what is dead now, in slices between which the shard serves. What dies meanwhile is left to the cycle, so
 /// that this ends. Whoever holds everything is waited for, and so is room for deaths that are on their way to their
 /// streams, unless it may be the caller itself that holds everything, or such a stream: then what is dead is left to the
-/// cycle. The end of a pause that has begun since is waited for in the same way.
+/// cycle. The end of a pause that has begun since is waited for in the same way, but not that of a server that has become a
+/// replica meanwhile.
 async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>, waits: bool) -> usize {
     let dead_ms = shard.catch_up().ms;
     let (mut walk, mut deleted) = (DeadWalk::default(), 0);
     loop {
         while shard.keyspace.borrow().deaths.is_full() {
-            if !waits {
+            if !waits || shard.is_following() {
                 return deleted;
             }
             // They are written to their streams first.
@@ -221,7 +222,7 @@ async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>, waits: bool) -
         }
         let mut now = match shard.cycle_now() {
             Some(now) if !shard.stands_still(shard.clock.now()) => now,
-            _ if waits => {
+            _ if waits && !shard.is_following() => {
                 sleep(HELD_FOR).await;
                 continue;
             }
