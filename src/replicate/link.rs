@@ -82,8 +82,9 @@ pub struct Shared {
     /// Of a snapshot: how long it is, where that is known, and what has come of it.
     pub snapshot_bytes: AtomicU64,
     pub snapshot_read: AtomicU64,
-    /// How far this server has come.
+    /// How far this server has come, and how far what has come to it goes that is about to be done.
     position: AtomicU64,
+    read: AtomicU64,
     /// That is told, and not only that this server is there.
     says_position: AtomicBool,
     /// How much of that is on this server's disk; `NOTHING_SYNCED` where nothing is.
@@ -107,6 +108,7 @@ impl Shared {
             snapshot_bytes: AtomicU64::new(0),
             snapshot_read: AtomicU64::new(0),
             position: AtomicU64::new(0),
+            read: AtomicU64::new(0),
             says_position: AtomicBool::new(false),
             synced: AtomicU64::new(NOTHING_SYNCED),
             input_bytes: AtomicU64::new(0),
@@ -146,6 +148,15 @@ impl Shared {
 
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::Acquire)
+    }
+
+    /// What is about to be done goes so far.
+    pub fn set_read(&self, position: u64) {
+        self.read.store(position, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// So much of that is on this server's disk; none where it keeps no log.

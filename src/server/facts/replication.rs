@@ -41,7 +41,7 @@ fn tell_link(told: &mut Facts, from: &Gathered, link: &LinkFacts) {
     told.field("master_link_status", if link.is_up { "up" } else { "down" });
     told.field("master_last_io_seconds_ago", link.last_io_s);
     told.field("master_sync_in_progress", u8::from(link.sync.is_some()));
-    told.field("slave_read_repl_offset", position);
+    told.field("slave_read_repl_offset", link.read.max(position));
     told.field("slave_repl_offset", position);
     if let Some((bytes, read)) = link.sync {
         let share = if bytes > 0 { read as f64 * 100.0 / bytes as f64 } else { 0.0 };

@@ -507,7 +507,7 @@ async fn begin_log(server: &Rc<Server>) -> Result<(), String> {
     begun.map_err(|error| String::from_utf8_lossy(&error.to_bytes()).into_owned())
 }
 
-/// Does a part of the stream.
+/// Does a part of the stream. A pause is one of the stream, too, of whichever kind.
 async fn apply(
     server: &Rc<Server>,
     number: u64,
@@ -516,6 +516,10 @@ async fn apply(
     shared: &Shared,
 ) -> Result<(), String> {
     let global = &server.global;
+    shared.set_read(shared.position() + batch.raw.len() as u64);
+    while global.pauses.until_us() > store_us() && global.following.is_current(number) {
+        sleep(LOOK_EVERY).await;
+    }
     while !global.following.may_apply() {
         sleep(LOOK_EVERY).await;
     }

@@ -55,6 +55,8 @@ pub struct LinkFacts {
     pub is_up: bool,
     pub stage: Stage,
     pub last_io_s: i64,
+    /// How far the stream has come that is done, or about to be.
+    pub read: u64,
     pub down_since_s: Option<i64>,
     /// Of a snapshot that is fetched: its length, where that is known, and what has come.
     pub sync: Option<(u64, u64)>,
@@ -182,6 +184,7 @@ impl Following {
             is_up,
             stage: if is_up { Stage::Connected } else { stage },
             last_io_s: link.filter(|_| is_up).and_then(|link| link.silent_s()).map_or(-1, |s| s as i64),
+            read: link.filter(|_| is_up).map_or(0, |link| link.read()),
             down_since_s: (!is_up)
                 .then(|| down_since_us.map_or(-1, |since_us| (now_us.saturating_sub(since_us) / 1_000_000) as i64)),
             sync_silent_s: link.and_then(|link| link.silent_s()).map_or(-1, |s| s as i64),

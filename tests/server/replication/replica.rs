@@ -554,3 +554,30 @@ fn what_an_older_primary_allows_is_done() {
     }
     assert!(own.client().call("XSETID s 6-0").is_error());
 }
+
+/// A replica that is paused reads the stream and does nothing of it until the pause is over, as Redis's.
+#[test]
+fn a_pause_is_one_of_the_stream_too() {
+    for shards in [1, 3] {
+        let primary = Server::start(PRIMARY, QUICK);
+        let replica = replica_of(&primary, Kind::Ember { shards }, QUICK);
+        wait_for_link(&replica);
+        let (mut writer, mut reader) = (primary.client(), replica.client());
+        for pause in ["CLIENT PAUSE 100000 WRITE", "CLIENT PAUSE 100000"] {
+            assert_eq!(writer.call("SET k before"), Value::ok());
+            settle(&primary, &replica);
+            let before = field(&replica, "slave_repl_offset");
+            let mut pausing = replica.client();
+            assert_eq!(pausing.call(pause), Value::ok());
+            assert_eq!(writer.call("SET k behind"), Value::ok());
+            let has_come = || field(&replica, "slave_read_repl_offset") == field(&primary, "master_repl_offset");
+            if pause.ends_with("WRITE") {
+                assert!(wait_until(PATIENCE, has_come));
+                assert_eq!(field(&replica, "slave_repl_offset"), before);
+                assert_eq!(reader.call("GET k"), bulk("before"));
+            }
+            assert_eq!(pausing.call("CLIENT UNPAUSE"), Value::ok());
+            assert!(wait_until(PATIENCE, || reader.call("GET k") == bulk("behind")));
+        }
+    }
+}
