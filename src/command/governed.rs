@@ -48,7 +48,8 @@ impl Ctx<'_> {
     /// Groups leave a key no later deadline than they have.
     fn bound(&mut self, db: usize, key: Key) {
         if self.keyspace.has_groups()
-            && let Some(deadline_ms) = self.keyspace.bound_by_groups(db, key, self.now).and_then(|found| found.deadline_ms)
+            && let Some(deadline_ms) =
+                self.keyspace.bound_by_groups(db, key, self.now).and_then(|found| found.deadline_ms)
         {
             self.say_deadline(db, key.bytes, deadline_ms);
         }

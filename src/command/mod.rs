@@ -5,6 +5,7 @@
 //! | `increx.rs` | INCREX: counters with bounds and a deadline |
 //! | `fresh.rs` | GETFRESH: strings that one reader computes anew in time |
 //! | `leases.rs` | LEASE: leases with fencing tokens |
+//! | `groups/` | EXPIRY GROUP: keys that die together |
 //! | `bitmaps.rs` | SETBIT, BITCOUNT, BITOP, BITFIELD: strings as bits |
 //! | `hyperloglog.rs` | PFADD, PFCOUNT, PFMERGE: strings that count different elements |
 //! | `throttle.rs` | CL.THROTTLE: rate limits |
@@ -52,6 +53,7 @@ pub mod foresight;
 mod fresh;
 mod geo;
 pub mod governed;
+pub mod groups;
 mod hashes;
 mod hop;
 pub mod hyperloglog;

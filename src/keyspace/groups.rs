@@ -500,7 +500,9 @@ impl Keyspace {
     fn see_own_deadline(&mut self, db: usize, key: Key) -> bool {
         let Some(groups) = &mut self.effects.groups else { return false };
         let of_db = &mut groups.dbs[db];
-        let Some(given_ms) = of_db.members.get(key.bytes).map(|member| of_db.effective_ms(member)) else { return false };
+        let Some(given_ms) = of_db.members.get(key.bytes).map(|member| of_db.effective_ms(member)) else {
+            return false;
+        };
         let Some(has_ms) = self.dbs[db].find(key).map(|slot| self.dbs[db].deadline_ms(slot)) else { return false };
         if let Some(member) = of_db.members.get_mut(key.bytes).filter(|_| has_ms != given_ms) {
             member.own_ms = has_ms;

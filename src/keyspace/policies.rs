@@ -320,7 +320,10 @@ impl Keyspace {
     #[inline]
     pub fn may_be_governed(&self, key: &[u8]) -> bool {
         self.has_groups()
-            || self.policies.as_ref().is_some_and(|policies| policies.lengths_for(key) != 0 || policies.of_all.is_some())
+            || self
+                .policies
+                .as_ref()
+                .is_some_and(|policies| policies.lengths_for(key) != 0 || policies.of_all.is_some())
     }
 
     /// Whether policies are so many that to find a key's is to wait for memory.
