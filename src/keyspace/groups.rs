@@ -297,10 +297,10 @@ impl Effects {
 }
 
 impl Keyspace {
-    /// Whether there was ever a group since the start.
+    /// Whether there is a group.
     #[inline]
     pub fn has_groups(&self) -> bool {
-        self.effects.groups.is_some()
+        self.effects.groups.as_ref().is_some_and(|groups| groups.bytes > 0)
     }
 
     fn groups(&mut self) -> &mut Groups {

@@ -797,6 +797,9 @@ impl Undertaker for Sweeping<'_> {
             if is_journaled && !is_gone {
                 effects.said.fields_died(db, entry.key(), kind, &names);
             }
+            if is_gone {
+                effects.leaves_groups(db, entry.key());
+            }
             effects.name_elements(died, names);
             let change = Change::removal(died, is_gone).times(swept.deleted as u64);
             effects.record(db, entry.key(), change.expired());

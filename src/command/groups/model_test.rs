@@ -279,6 +279,26 @@ fn a_member_stays_while_its_key_does() {
     }
 }
 
+/// A collection whose elements die goes with the last of them.
+#[test]
+fn what_dies_by_its_elements_leaves() {
+    for sweeps in [false, true] {
+        let mut trial = Trial::new(1, Limits { string_bytes: 1 << 20, ..Limits::default() });
+        trial.say("hset h f v");
+        trial.say("hpexpire h 10 fields 1 f");
+        trial.say("expiry group add g h");
+        trial.pass_ms(11);
+        if sweeps {
+            trial.sweep(100);
+        } else {
+            assert_eq!(trial.say("hget h f"), "$-1\r\n");
+            assert_eq!(trial.say("exists h"), ":0\r\n");
+        }
+        trial.keyspace.check();
+        assert!(!sweeps || trial.keyspace.membership(0, b"h").is_none());
+    }
+}
+
 #[test]
 fn policies_and_groups_hold_together() {
     use crate::config::Policies;
