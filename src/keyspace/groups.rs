@@ -349,7 +349,14 @@ impl Keyspace {
 
     /// How long a group lives, if it is alive and known here.
     pub fn group_span(&self, db: usize, name: &[u8], now: Now) -> Option<Span> {
-        self.effects.groups.as_ref()?.dbs[db].alive(name, now).map(|(_, group)| group.span)
+        let (_, group) = self.effects.groups.as_ref()?.dbs[db].alive(name, now)?;
+        self.is_there(db, group, now).then_some(group.span)
+    }
+
+    /// Whether a group has a deadline to come, or a member that is alive.
+    fn is_there(&self, db: usize, group: &Group, now: Now) -> bool {
+        let lives = |key: &Name| self.peek(db, self.hasher.key(key), now).is_some();
+        !group.span.is_dead(now) && (group.span.deadline_ms.is_some() || group.members.iter().any(lives))
     }
 
     /// The members of a group that are alive, here.
@@ -365,7 +372,7 @@ impl Keyspace {
         let Some(groups) = &self.effects.groups else { return Vec::new() };
         let of_db = &groups.dbs[db];
         let ids = of_db.named.values().filter_map(|id| of_db.groups.get(*id));
-        ids.filter(|group| !group.span.is_dead(now)).map(|group| group.name.clone()).collect()
+        ids.filter(|group| self.is_there(db, group, now)).map(|group| group.name.clone()).collect()
     }
 
     /// What a key's deadline follows from, where that is more than its own.
@@ -458,22 +465,16 @@ impl Keyspace {
 
     /// The life of a group that is alive and has a deadline begins anew; where `only_due`, if it is sliding, and that wins
     /// more than a little.
-    pub fn renew_group(
-        &mut self,
-        db: usize,
-        name: &[u8],
-        only_due: bool,
-        now: Now,
-    ) -> Option<(Span, usize, Vec<Redated>)> {
+    pub fn renew_group(&mut self, db: usize, name: &[u8], only_due: bool, now: Now) -> Option<(Span, Vec<Redated>)> {
         let groups = self.effects.groups.as_mut()?;
         let (id, group) = groups.dbs[db].alive(name, now)?;
-        let (span, members) = (group.span, group.members.len());
+        let span = group.span;
         groups.dbs[db].groups[id].wants_renewal = false;
         if span.deadline_ms.is_none() || only_due && !span.is_due(now) {
             return None;
         }
         let span = span.renewed(now);
-        Some((span, members, self.redate_group(db, id, span, now)))
+        Some((span, self.redate_group(db, id, span, now)))
     }
 
     fn redate_group(&mut self, db: usize, id: usize, span: Span, now: Now) -> Vec<Redated> {

@@ -292,7 +292,8 @@ fn expire(ctx: &mut Ctx, request: Request) -> Result {
     };
     let now = ctx.present();
     ctx.keyspace.end_groups(ctx.db, now);
-    let epoch = u64::try_from(ctx.clock.to_log_ms(now.ms)).unwrap_or(0).max(1);
+    // (All shards look at the same moment, whatever becomes of the wall clock meanwhile.)
+    let epoch = now.ms.max(1);
     let span = Span { epoch, deadline_ms: Some(now.ms.saturating_add(life_ms)), life_ms, is_sliding };
     let name = request.arg(NAME);
     let (span, redated) = ctx.keyspace.date_group(ctx.db, name, span, now);
@@ -303,7 +304,11 @@ fn expire(ctx: &mut Ctx, request: Request) -> Result {
 }
 
 fn touch(ctx: &mut Ctx, request: Request) -> Result {
-    let members = ctx.renew_group(request.arg(NAME), false);
+    let name = request.arg(NAME);
+    let members = match ctx.renew_group(name, false) {
+        true => ctx.keyspace.group_members(ctx.db, name, ctx.now).len(),
+        false => 0,
+    };
     ctx.reply.int(members as i64);
     Ok(())
 }
@@ -425,13 +430,13 @@ pub fn date_command(db: usize, name: &[u8], span: Span, wall_ms: impl Fn(u64) ->
 }
 
 impl Ctx<'_> {
-    /// Lets the life of a group begin anew, as [`crate::keyspace::Keyspace::renew_group`] says; how many members it has here.
-    pub fn renew_group(&mut self, name: &[u8], only_due: bool) -> usize {
+    /// Lets the life of a group begin anew, as [`crate::keyspace::Keyspace::renew_group`] says; whether it does.
+    pub fn renew_group(&mut self, name: &[u8], only_due: bool) -> bool {
         self.propagate_nothing();
         let renewed = self.keyspace.renew_group(self.db, name, only_due, self.now);
-        let Some((span, members, redated)) = renewed else { return 0 };
+        let Some((span, redated)) = renewed else { return false };
         self.say_group(name, span, redated);
-        members
+        true
     }
 
     fn say_member(&mut self, key: Key) {
