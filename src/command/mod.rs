@@ -26,6 +26,7 @@
 //! | `deaths.rs` | deaths as entries of streams |
 //! | `undo.rs` | keys as they were, to be put back |
 //! | `propagate.rs`, `pieces.rs` | what the journal is told of a command; large values as commands |
+//! | `grouped.rs` | what is said of groups of keys and of their members |
 //! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
 //! | `zsets/` | sorted sets |
 //! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
@@ -53,6 +54,7 @@ pub mod foresight;
 mod fresh;
 mod geo;
 pub mod governed;
+pub mod grouped;
 pub mod groups;
 mod hashes;
 mod hop;

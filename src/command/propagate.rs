@@ -6,7 +6,7 @@
 
 use super::Ctx;
 use super::dump::{self, Wall};
-use super::groups::own_command;
+use super::grouped::own_command;
 use super::pieces::{has_pieces, pieces};
 use crate::journal::Command;
 use crate::keyspace::{Event, Key, KeyName, Touch};

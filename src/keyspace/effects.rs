@@ -273,6 +273,14 @@ impl Effects {
         cfg!(debug_assertions) || self.is_journaled()
     }
 
+    /// A key is about to go: it is in no group any more.
+    #[inline]
+    pub(super) fn leaves_groups(&mut self, db: usize, key: &[u8]) {
+        if let Some(groups) = &mut self.groups {
+            groups.leave(db, key);
+        }
+    }
+
     /// A key is about to change, or to come: a snapshot that is made has it as it is, and views take it off.
     #[inline(always)]
     pub(super) fn save_first<'k>(

@@ -6,12 +6,11 @@
 //!
 //! - A group with a deadline is known on all shards, since a transaction over all of them has set it. A group without one is known
 //!   where it has members, and is gone with the last of them.
-//! - A member leaves when its key goes, for whatever reason ([`Effects::leaves_groups`]), and with it goes what is known of it.
+//! - A member leaves when its key goes, for whatever reason (`Effects::leaves_groups`), and with it goes what is known of it.
 //! - A group that has died may come again under its name. Its epoch tells the two apart where this is told to another server, whose
 //!   clock says something else: it is drawn when a group gets its first deadline, and zero while there is none.
 
 use super::change::{Change, Event};
-use super::effects::Effects;
 use super::{Key, Keyspace};
 use crate::clock::Now;
 use ahash::RandomState;
@@ -252,7 +251,7 @@ impl Groups {
     }
 
     /// A key has gone.
-    fn leave(&mut self, db: usize, key: &[u8]) {
+    pub(super) fn leave(&mut self, db: usize, key: &[u8]) {
         let groups = self.dbs[db].members.get(key).map(|member| member.groups.clone());
         for id in groups.into_iter().flatten() {
             self.part(db, key, id);
@@ -283,16 +282,6 @@ impl Groups {
         let named = member.groups.iter().filter_map(|id| of_db.groups.get(*id).filter(|group| group.is_named));
         let groups = named.map(|group| (group.name.clone(), group.span.epoch)).collect();
         Some(Membership { own_ms: member.own_ms, groups })
-    }
-}
-
-impl Effects {
-    /// A key is about to go: it is in no group any more.
-    #[inline]
-    pub(super) fn leaves_groups(&mut self, db: usize, key: &[u8]) {
-        if let Some(groups) = &mut self.groups {
-            groups.leave(db, key);
-        }
     }
 }
 

@@ -5,7 +5,8 @@
 
 use super::Shard;
 use super::message::{At, EVERYTHING, Lock};
-use crate::command::groups::{date_command, own_command, recall};
+use crate::command::grouped::{date_command, own_command};
+use crate::command::groups::recall;
 use crate::command::spec::Group;
 use crate::command::{CommandId, shard_of};
 use crate::net::sleep;

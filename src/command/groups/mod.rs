@@ -6,6 +6,7 @@
 //! servers and the log, GROUP OWN for a member and GROUP DATE for the group, and behind them, in words that every server
 //! knows, the deadlines that the members have by that.
 
+use super::grouped::{NEVER, date_command, own_command};
 use super::hop::check_gathered;
 use super::spec::flag::{ADMIN, DENY_OOM, FAST, NO_SCRIPT, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
@@ -166,8 +167,6 @@ const NAME: usize = 3;
 const FIRST_KEY: usize = 4;
 /// A command deletes no more keys than this.
 const DELETED_TOGETHER: usize = 64;
-/// No deadline, where one is said.
-const NEVER: i64 = -1;
 
 fn is_mine(_: Key) -> bool {
     true
@@ -408,25 +407,6 @@ pub fn recall(ctx: &mut Ctx, request: Request) -> Result {
         () if request.is(2, "date") && DATE.spec.accepts(request.len()) => date(ctx, request),
         () => Err(Error::Syntax),
     }
-}
-
-/// What GROUP OWN says of a key, times by `wall_ms`.
-pub fn own_command(db: usize, key: &[u8], said: &Membership, wall_ms: impl Fn(u64) -> i64) -> Command {
-    let own_ms = said.own_ms.map_or(NEVER, wall_ms).to_string();
-    let epochs: Vec<String> = said.groups.iter().map(|(_, epoch)| epoch.to_string()).collect();
-    let mut args: Vec<&[u8]> = vec![b"EXPIRY", b"GROUP", b"OWN", key, own_ms.as_bytes()];
-    said.groups.iter().zip(&epochs).for_each(|((name, _), epoch)| args.extend([&**name, epoch.as_bytes()]));
-    Command::new(db, args.into_iter())
-}
-
-/// What GROUP DATE says of a group, likewise.
-pub fn date_command(db: usize, name: &[u8], span: Span, wall_ms: impl Fn(u64) -> i64) -> Command {
-    let numbers =
-        [span.epoch as i64, span.deadline_ms.map_or(NEVER, wall_ms), span.life_ms as i64, span.is_sliding.into()];
-    let numbers = numbers.map(|number| number.to_string());
-    let head: [&[u8]; 4] = [b"EXPIRY", b"GROUP", b"DATE", name];
-    let args: Vec<&[u8]> = head.into_iter().chain(numbers.iter().map(|number| number.as_bytes())).collect();
-    Command::new(db, args.into_iter())
 }
 
 impl Ctx<'_> {

@@ -1,5 +1,7 @@
 //! Groups against a model, on one shard with a clock that stands still until it is moved.
 
+use super::ROWS;
+use crate::command::syntax;
 use crate::command::trial::Trial;
 use crate::config::Limits;
 use std::collections::{BTreeMap, BTreeSet};
@@ -221,6 +223,16 @@ fn run(seed: u64, steps: usize) {
 #[test]
 fn a_model_knows_the_same() {
     (0..if cfg!(miri) { 1 } else { 8 }).for_each(|seed| run(seed, if cfg!(miri) { 300 } else { 20_000 }));
+}
+
+#[test]
+fn rows_keep_the_notation() {
+    for row in ROWS {
+        let arguments = syntax::parse(row.spec.syntax);
+        assert!(arguments.is_ok(), "{}: {:?}", row.spec.name, arguments.err());
+        assert!(row.spec.summary.ends_with('.') && !row.spec.complexity.is_empty() && row.is_two_words);
+    }
+    assert!(ROWS.is_sorted_by(|a, b| a.spec.name < b.spec.name));
 }
 
 #[test]
