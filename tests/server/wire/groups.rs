@@ -48,7 +48,7 @@ fn a_group_is_made_asked_and_taken_apart() {
         assert_eq!(client.call("EXPIRY GROUP TTL none"), int(-2));
         assert_eq!(client.call("EXPIRY GROUP TOUCH g"), int(0), "it has no deadline");
         assert_eq!(client.call("EXPIRY GROUP EXPIRE g 1h"), int(9));
-        assert_eq!(client.call("EXPIRY GROUP TTL g"), int(3600));
+        assert!((3_590..=3_600).contains(&client.call("EXPIRY GROUP TTL g").number()));
         for key in &all {
             assert!((3_590_000..=3_600_000).contains(&client.call(&format!("PTTL {key}")).number()));
         }
@@ -282,7 +282,8 @@ fn whole_databases_take_their_groups_along() {
         ok(&mut client, "SWAPDB 0 1");
         assert_eq!((client.call("EXPIRY GROUP TTL g"), members(&mut client, "g").len()), (int(-2), 0));
         ok(&mut client, "SELECT 1");
-        assert_eq!((client.call("EXPIRY GROUP TTL g"), members(&mut client, "g").len()), (int(3600), 6));
+        assert!(client.call("EXPIRY GROUP TTL g").number() > 3_590);
+        assert_eq!(members(&mut client, "g").len(), 6);
         // One key leaves by going elsewhere.
         assert_eq!(client.call("MOVE k:0 0"), int(1));
         ok(&mut client, "RENAME k:1 other");
