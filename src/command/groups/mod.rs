@@ -5,16 +5,25 @@
 //! nobody sees a part of it. Everything that changes a group says what has become of it in two commands that are for other
 //! servers and the log, GROUP OWN for a member and GROUP DATE for the group, and behind them, in words that every server
 //! knows, the deadlines that the members have by that.
+//!
+//! | file | what |
+//! |---|---|
+//! | `told.rs` | GROUP OWN and GROUP DATE: what the log, primaries and snapshots say of groups |
 
-use super::grouped::{NEVER, date_command, own_command};
+#[cfg(test)]
+mod model_test;
+mod told;
+
+pub use told::{DATE, OWN, recall};
+
+use super::grouped::{date_command, own_command};
 use super::hop::check_gathered;
-use super::spec::flag::{ADMIN, DENY_OOM, FAST, NO_SCRIPT, NO_TOUCH, READ, WRITE};
+use super::spec::flag::{DENY_OOM, FAST, NO_SCRIPT, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, Ctx, Merge, Run};
 use crate::journal::Command;
 use crate::keyspace::{Event, GROUPS_A_KEY_MAX, GroupName, Key, Membership, Redated, Span, Touch};
 use crate::resp::{Error, Request, Result};
-use crate::value::number::parse_i64;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -120,29 +129,6 @@ pub const LIST: Row<Run> = Row::new(
     Run::Coordinated(|across| Box::pin(list(across))),
 )
 .of_two_words();
-
-pub const OWN: Row<Run> = Row::new(
-    Spec {
-        summary: "Says in which groups a key is, and which deadline it would have without them. For replicas and the log.",
-        syntax: "key own-deadline:unix-time [group_epoch:(group epoch:integer)...]",
-        keys: Keys::THIRD,
-        ..spec("group-own", -5, WRITE | ADMIN | NO_SCRIPT | NO_TOUCH, "O(n) in the number of groups")
-    },
-    Run::Key(own),
-)
-.of_two_words()
-.for_the_system();
-
-pub const DATE: Row<Run> = Row::new(
-    Spec {
-        summary: "Says how long a group lives, or that it is no more. For replicas and the log.",
-        syntax: "group epoch:integer deadline:unix-time life:integer is-sliding:integer",
-        ..spec("group-date", 8, WRITE | ADMIN | NO_SCRIPT, "O(n) in the number of members")
-    },
-    Run::Everywhere(date, Merge::Ok),
-)
-.of_two_words()
-.for_the_system();
 
 /// All of them.
 #[cfg(test)]
@@ -354,61 +340,6 @@ async fn list(across: Across) -> Result<Vec<u8>> {
     }))
 }
 
-/// A moment that another server or the log says.
-fn moment_ms(ctx: &Ctx, request: Request, index: usize) -> Result<Option<u64>> {
-    let wall_ms = request.int(index)?;
-    Ok((wall_ms != NEVER).then(|| ctx.clock.to_store_ms(wall_ms)))
-}
-
-fn whole(request: Request, index: usize) -> Result<u64> {
-    parse_i64(request.arg(index)).and_then(|number| number.try_into().ok()).ok_or(Error::NotAnInteger)
-}
-
-fn own(ctx: &mut Ctx, request: Request) -> Result {
-    if request.len().is_multiple_of(2) {
-        return Err(Error::Syntax);
-    }
-    let own_ms = moment_ms(ctx, request, 4)?;
-    let pair = |index: usize| Ok((GroupName::from(request.arg(index)), whole(request, index + 1)?));
-    let groups: Vec<(GroupName, u64)> = (5..request.len()).step_by(2).map(pair).collect::<Result<_>>()?;
-    if groups.len() > GROUPS_A_KEY_MAX {
-        return Err(Error::err(format_args!("a key is in no more than {GROUPS_A_KEY_MAX} groups")));
-    }
-    ctx.propagate_nothing();
-    let key = ctx.other_key(request.arg(NAME));
-    // (What is not there is in no group: it has died by now.)
-    if ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_some() {
-        let redated = ctx.keyspace.recall_membership(ctx.db, key, &Membership { own_ms, groups }, ctx.now);
-        ctx.say_member(key);
-        ctx.say_redated(redated);
-        ctx.keyspace.effects.dirty += 1;
-    }
-    ctx.reply.ok();
-    Ok(())
-}
-
-fn date(ctx: &mut Ctx, request: Request) -> Result {
-    let (epoch, deadline_ms) = (whole(request, 4)?, moment_ms(ctx, request, 5)?);
-    let (life_ms, is_sliding) = (whole(request, 6)?, whole(request, 7)? != 0);
-    if (epoch == 0) != deadline_ms.is_none() {
-        return Err(Error::Syntax);
-    }
-    let (name, span) = (request.arg(NAME), Span { epoch, deadline_ms, life_ms, is_sliding });
-    let redated = ctx.keyspace.recall_group(ctx.db, name, span, ctx.now);
-    ctx.say_group(name, span, redated);
-    ctx.reply.ok();
-    Ok(())
-}
-
-/// Takes in what a snapshot says of a group or of a member: one of the two commands.
-pub fn recall(ctx: &mut Ctx, request: Request) -> Result {
-    match () {
-        () if request.is(2, "own") && OWN.spec.accepts(request.len()) => own(ctx, request),
-        () if request.is(2, "date") && DATE.spec.accepts(request.len()) => date(ctx, request),
-        () => Err(Error::Syntax),
-    }
-}
-
 impl Ctx<'_> {
     /// Lets the life of a group begin anew, as [`crate::keyspace::Keyspace::renew_group`] says; whether it does.
     pub fn renew_group(&mut self, name: &[u8], only_due: bool) -> bool {
@@ -449,6 +380,3 @@ impl Ctx<'_> {
         redated.into_iter().for_each(|redated| self.say_redated(Some(redated)));
     }
 }
-
-#[cfg(test)]
-mod model_test;
