@@ -43,7 +43,9 @@ impl<'q> Question<'q> {
             }
             let indexes = self.known.spec.keys.indexes(self.request).enumerate();
             let access = |nth| self.known.keys.of_nth(&self.known.spec, self.request, nth);
-            indexes.filter(|(_, index)| *index < self.request.len()).map(|(nth, index)| (index, access(nth))).collect()
+            let beside = self.known.spec.keys.ruled_beside(self.request).map(|index| (0, index));
+            let all = indexes.chain(beside).filter(|(_, index)| *index < self.request.len());
+            all.map(|(nth, index)| (index, access(nth))).collect()
         })
     }
 

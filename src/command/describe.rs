@@ -156,8 +156,9 @@ pub fn help<R: Copy>(reply: &mut Reply, container: &Row<R>) {
         lines.push("(no subcommand)".to_owned());
         push_indented(&mut lines, container.spec.summary);
     }
-    for Row { spec, .. } in with_help(container) {
-        let usage = format!("{} {}", spec.name.to_ascii_uppercase(), syntax::usage(spec.syntax));
+    for Row { spec, is_two_words, .. } in with_help(container) {
+        let words = if is_two_words { spec.name.replacen('-', " ", 1) } else { spec.name.to_owned() };
+        let usage = format!("{} {}", words.to_ascii_uppercase(), syntax::usage(spec.syntax));
         lines.push(usage.trim_end().to_owned());
         push_indented(&mut lines, spec.summary);
     }
@@ -216,7 +217,7 @@ fn write_uses<R>(reply: &mut Reply, asked: &AskedAbout<R>, indexes: Vec<usize>) 
 
 /// Where the keys of a request are; the checks are made in the order of Redis.
 fn key_indexes(spec: &Spec, request: Request) -> Result<Vec<usize>> {
-    if spec.keys == Keys::NONE {
+    if spec.keys.first == 0 {
         return Err(NO_KEYS);
     }
     if !spec.accepts(request.len()) {
@@ -336,7 +337,9 @@ const GROUP_CATEGORIES: &[(&str, &[&str])] = &[
 /// has no flags at all only groups others and is but slow.
 pub fn acl_categories(spec: &Spec, container: Option<&str>) -> Vec<&'static str> {
     let group = spec.group.name();
-    let of_group: &[&str] = match found(GROUP_CATEGORIES, container.unwrap_or(spec.name)) {
+    // (Groups of keys are for applications, as keys are.)
+    let of_container = container.filter(|_| spec.keys.apart != Apart::GroupName && spec.keys != Keys::THIRD);
+    let of_group: &[&str] = match found(GROUP_CATEGORIES, of_container.unwrap_or(spec.name)) {
         _ if spec.flags == 0 => &[],
         Some(categories) => categories,
         None => match group {
@@ -396,7 +399,7 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
     let keys = spec.keys;
     // The first option.
     let options = -i64::from(spec.arity);
-    let uses = if keys == Keys::NONE { &[] } else { key_uses(spec, &full_name(spec, container), container) };
+    let uses = if keys.first == 0 { &[] } else { key_uses(spec, &full_name(spec, container), container) };
     uses.iter().enumerate().map(move |(nth, of_keys)| {
         let first = keys.first + nth as u8 * keys.step;
         let place = match (keys.apart, nth) {
@@ -414,6 +417,7 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
             (Apart::Streams, _) => Place::Streams(keys.first.into()),
             (Apart::BehindStore, 1) => Place::Behind("STORE", options),
             (Apart::BehindStore, _) => Place::Behind("STOREDIST", options),
+            (Apart::GroupName, _) => Place::Run(Keys { apart: Apart::None, ..keys }),
             (Apart::None, _) if uses.len() == 1 => Place::Run(keys),
             (Apart::None, _) => {
                 let last = if nth + 1 == uses.len() { keys.last } else { first as i8 };

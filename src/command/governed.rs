@@ -33,6 +33,7 @@ impl Ctx<'_> {
         if let Some(deadline_ms) = self.keyspace.govern(db, key, self.now) {
             self.say_deadline(db, key.bytes, deadline_ms);
         }
+        self.bound(db, key);
     }
 
     /// The same for a key of which it is known which deadline it has.
@@ -40,6 +41,17 @@ impl Ctx<'_> {
     pub(super) fn govern_dated(&mut self, key: Key, deadline_ms: Option<u64>) {
         if let Some(deadline_ms) = self.keyspace.govern_dated(self.db, key, deadline_ms, self.now) {
             self.say_deadline(self.db, key.bytes, deadline_ms);
+        }
+        self.bound(self.db, key);
+    }
+
+    /// Groups leave a key no later deadline than they have.
+    fn bound(&mut self, db: usize, key: Key) {
+        if self.keyspace.has_groups()
+            && let Some(deadline_ms) =
+                self.keyspace.bound_by_groups(db, key, self.now).and_then(|found| found.deadline_ms)
+        {
+            self.say_deadline(db, key.bytes, deadline_ms);
         }
     }
 
@@ -62,6 +74,7 @@ impl Ctx<'_> {
             self.say_deadline(self.db, key.bytes, deadline_ms);
             self.keyspace.effects.dirty += 1;
         }
+        self.bound(self.db, key);
     }
 
     /// The command is over: the lives of the keys it has used are renewed, where their policies want that. `latest` is the
@@ -77,6 +90,18 @@ impl Ctx<'_> {
                 // It is not the command's doing.
                 said.end();
             }
+            self.bound_renewed(used.db, &used.key);
+        }
+    }
+
+    /// Groups leave a key no later deadline than they have, whatever its policy would.
+    fn bound_renewed(&mut self, db: usize, key: &[u8]) {
+        let key = self.other_key(key);
+        let found = self.keyspace.bound_by_groups(db, key, self.now).and_then(|found| found.deadline_ms);
+        if let Some(deadline_ms) = found.filter(|_| self.is_journaled()) {
+            let command = self.deadline_command(db, key.bytes, deadline_ms);
+            self.keyspace.effects.said.say(command);
+            self.keyspace.effects.said.end();
         }
     }
 

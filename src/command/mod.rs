@@ -5,6 +5,7 @@
 //! | `increx.rs` | INCREX: counters with bounds and a deadline |
 //! | `fresh.rs` | GETFRESH: strings that one reader computes anew in time |
 //! | `leases.rs` | LEASE: leases with fencing tokens |
+//! | `groups/` | EXPIRY GROUP: keys that die together |
 //! | `bitmaps.rs` | SETBIT, BITCOUNT, BITOP, BITFIELD: strings as bits |
 //! | `hyperloglog.rs` | PFADD, PFCOUNT, PFMERGE: strings that count different elements |
 //! | `throttle.rs` | CL.THROTTLE: rate limits |
@@ -25,6 +26,7 @@
 //! | `deaths.rs` | deaths as entries of streams |
 //! | `undo.rs` | keys as they were, to be put back |
 //! | `propagate.rs`, `pieces.rs` | what the journal is told of a command; large values as commands |
+//! | `grouped.rs` | what is said of groups of keys and of their members |
 //! | `dump/` | DUMP and RESTORE: keys of any type, to bytes and back |
 //! | `zsets/` | sorted sets |
 //! | `streams/` | XADD, XREAD, XGROUP: streams and the groups that read them |
@@ -52,6 +54,8 @@ pub mod foresight;
 mod fresh;
 mod geo;
 pub mod governed;
+pub mod grouped;
+pub mod groups;
 mod hashes;
 mod hop;
 pub mod hyperloglog;

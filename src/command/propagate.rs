@@ -6,6 +6,7 @@
 
 use super::Ctx;
 use super::dump::{self, Wall};
+use super::grouped::own_command;
 use super::pieces::{has_pieces, pieces};
 use crate::journal::Command;
 use crate::keyspace::{Event, Key, KeyName, Touch};
@@ -98,11 +99,21 @@ impl Ctx<'_> {
         // without what these do not know.)
         if live.has_fields_deadline() || live.bytes() > self.limits.string_bytes / 2 && has_pieces(live.kind()) {
             let pieces = pieces(db, key.bytes, live.content(), self.now.ms, |ms| self.clock.to_log_ms(ms));
-            return self.say_pieces(db, key, pieces, deadline_ms);
+            self.say_pieces(db, key, pieces, deadline_ms);
+            return self.say_groups(db, key);
         }
         dump::write(&mut value, live.content(), wall);
         payload::seal(&mut value);
         self.say_restored(db, key, &value, deadline_ms);
+        self.say_groups(db, key);
+    }
+
+    /// Whoever was told what a key is has taken it for another one, which is in no group.
+    fn say_groups(&mut self, db: usize, key: Key) {
+        if let Some(said) = self.keyspace.membership(db, key.bytes) {
+            let command = own_command(db, key.bytes, &said, |ms| self.clock.to_log_ms(ms));
+            self.keyspace.effects.said.say(command);
+        }
     }
 
     #[cold]

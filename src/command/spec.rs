@@ -21,6 +21,8 @@ pub struct Row<R: 'static> {
     /// It is not for applications.
     pub is_for_the_system: bool,
     pub channels: Channels,
+    /// A subcommand whose name is two words of a request, with a hyphen between them: `EXPIRY GROUP ADD` is `group-add`.
+    pub is_two_words: bool,
 }
 
 /// Which arguments are channels, as rules of users look at them.
@@ -60,8 +62,8 @@ pub struct Deprecated {
 impl<R: Copy> Row<R> {
     pub const fn new(spec: Spec, run: R) -> Row<R> {
         let (tips, deprecated, is_for_the_system) = (&[], None, false);
-        let (secrets, channels) = (Secrets::None, Channels::None);
-        Row { spec, run, subcommands: &[], secrets, tips, deprecated, is_for_the_system, channels }
+        let (secrets, channels, is_two_words) = (Secrets::None, Channels::None, false);
+        Row { spec, run, subcommands: &[], secrets, tips, deprecated, is_for_the_system, channels, is_two_words }
     }
 
     /// A container; `run` answers where no subcommand is named right.
@@ -88,6 +90,11 @@ impl<R: Copy> Row<R> {
     /// The same with arguments that are channels.
     pub const fn on_channels(mut self, channels: Channels) -> Row<R> {
         self.channels = channels;
+        self
+    }
+
+    pub const fn of_two_words(mut self) -> Row<R> {
+        self.is_two_words = true;
         self
     }
 
@@ -317,7 +324,13 @@ pub enum Apart {
     BehindSortStore,
     /// MIGRATE's: all behind the word KEYS, in whose place stands an empty one otherwise.
     Migrate,
+    /// The third argument is the name of a group of keys, for which rules of users hold as for a key. It is no key, and on no
+    /// shard more than on others.
+    GroupName,
 }
+
+/// Where the name of a group of keys stands.
+const GROUP_NAME: usize = 3;
 
 /// No key is behind these words before this index.
 const STORE_START: usize = 5;
@@ -325,7 +338,7 @@ const STORE_START: usize = 5;
 impl Apart {
     fn index(self, request: Request) -> Option<usize> {
         match self {
-            Apart::None | Apart::Streams | Apart::Migrate => None,
+            Apart::None | Apart::Streams | Apart::Migrate | Apart::GroupName => None,
             Apart::First => Some(1),
             Apart::BehindStore => {
                 let (mut found, mut index) = (None, STORE_START);
@@ -415,12 +428,23 @@ impl Keys {
     pub const FROM_SECOND: Keys = Keys { first: 2, last: -1, step: 1, count: 0, apart: Apart::None };
     /// One key, or KEYS key ...
     pub const MIGRATE: Keys = Keys { first: 3, last: 3, step: 1, count: 0, apart: Apart::Migrate };
+    /// The name of a group of keys.
+    pub const GROUP: Keys = Keys { apart: Apart::GroupName, ..Keys::NONE };
+    /// The same, and keys.
+    pub const GROUP_AND_ALL: Keys = Keys { first: 4, last: -1, step: 1, count: 0, apart: Apart::GroupName };
+    /// The one key behind two words.
+    pub const THIRD: Keys = Keys { first: 3, last: 3, step: 1, count: 0, apart: Apart::None };
     /// The one key of a subcommand.
     pub const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count: 0, apart: Apart::None };
 
     /// Whether each key has what belongs to it.
     pub fn are_complete(self, request: Request) -> bool {
         self.step < 2 || self.count > 0 || (request.len() - self.first()).is_multiple_of(self.step())
+    }
+
+    /// What is no key, and rules of users look at as if it were one.
+    pub fn ruled_beside(self, request: Request) -> Option<usize> {
+        (self.apart == Apart::GroupName && request.len() > GROUP_NAME).then_some(GROUP_NAME)
     }
 
     /// Whether options name further keys, which nobody knows before the command runs.

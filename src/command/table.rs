@@ -43,6 +43,8 @@ pub struct Command<R: 'static> {
     /// What its look-ups leave behind, for a client as such and for one with NO-TOUCH.
     touches: [Touch; 2],
     subcommands: HashMap<Name, CommandId, ahash::RandomState>,
+    /// Whether the names of some of them are two words of a request.
+    has_two_words: bool,
     /// With the rows of the subcommands, for COMMAND.
     pub row: Row<R>,
     /// What HELP tells of: the row of its container; the same row for all others.
@@ -119,6 +121,7 @@ impl<R: Copy> Table<R> {
             writes: row.spec.has(flag::WRITE),
             is_quick: row.spec.complexity == "O(1)",
             touches: [row.spec.touch(false), row.spec.touch(true)],
+            has_two_words: row.subcommands.iter().any(|sub| sub.is_two_words),
             subcommands,
             row: *row,
             told: *row,
@@ -133,10 +136,21 @@ impl<R: Copy> Table<R> {
         if command.subcommands.is_empty() || request.len() < 2 {
             return Found::Command(command);
         }
-        match name(request.arg(1)).and_then(|name| command.subcommands.get(&name)) {
-            Some(sub) => Found::Command(self.get(*sub)),
-            None => Found::UnknownSubcommand(command),
+        match name(request.arg(1)).and_then(|name| command.subcommands.get(&name)).map(|sub| self.get(*sub)) {
+            Some(sub) if !sub.row.is_two_words => Found::Command(sub),
+            _ if command.has_two_words && request.len() > 2 => self.find_two_words(command, request),
+            _ => Found::UnknownSubcommand(command),
         }
+    }
+
+    #[cold]
+    fn find_two_words<'t>(&'t self, container: &'t Command<R>, request: Request) -> Found<'t, R> {
+        let words = [request.arg(1), b"-", request.arg(2)];
+        if words.iter().map(|word| word.len()).sum::<usize>() > NAME_BYTES || request.arg(1).contains(&b'-') {
+            return Found::UnknownSubcommand(container);
+        }
+        let found = name(&words.concat()).and_then(|name| container.subcommands.get(&name)).map(|sub| self.get(*sub));
+        found.filter(|sub| sub.row.is_two_words).map_or(Found::UnknownSubcommand(container), Found::Command)
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! A shard for tests, on which commands run through their rows.
 
 use super::spec::flag::WRITE;
-use super::{Ctx, Run, rows};
+use super::{Ctx, Run, groups, rows};
 use crate::clock::{Clock, Now};
 use crate::config::{Limits, PackLimits};
 use crate::keyspace::{Hasher, Keyspace, Stored};
@@ -27,7 +27,12 @@ impl Trial {
 
     /// The reply to a command in RESP2; of an error its text.
     pub fn run(&mut self, args: &[&[u8]]) -> Vec<u8> {
-        let row = rows().find(|row| row.spec.name.as_bytes() == args[0]).expect("a command");
+        let of_groups = || groups::ROWS.iter().find(|row| row.spec.name.as_bytes() == [b"group-", args[2]].concat());
+        let row = match args[0] {
+            b"expiry" => of_groups(),
+            name => rows().find(|row| row.spec.name.as_bytes() == name),
+        };
+        let row = row.expect("a command");
         let handler = match row.run {
             Run::Key(handler)
             | Run::Spread(handler, _)

@@ -1,7 +1,7 @@
 //! Keys as they were before something changed them, to be put back where that must not have happened.
 
 use super::Ctx;
-use crate::keyspace::{Key, Owned, Touch};
+use crate::keyspace::{Key, Membership, Owned, Touch};
 use crate::resp::Request;
 use crate::value::number::parse_i64;
 
@@ -15,6 +15,8 @@ pub struct Saved {
     key: Box<[u8]>,
     /// What was under it, and its deadline.
     was: Option<(Owned, Option<u64>)>,
+    /// The groups that it was in.
+    membership: Option<Membership>,
 }
 
 /// The database that a command writes to beside its connection's: MOVE's, and COPY's.
@@ -36,16 +38,20 @@ impl Ctx<'_> {
             return None;
         }
         let was = live.map(|live| (live.to_owned(), live.deadline_ms()));
-        Some(Saved { db: self.db, key: key.bytes.into(), was })
+        let membership = self.keyspace.membership(self.db, key.bytes).filter(|_| was.is_some());
+        Some(Saved { db: self.db, key: key.bytes.into(), was, membership })
     }
 
     /// Makes a key what it was. Nobody is told: as far as others know it was never anything else.
-    pub fn put_back(&mut self, Saved { db, key, was }: Saved) {
+    pub fn put_back(&mut self, Saved { db, key, was, membership }: Saved) {
         let key = self.other_key(&key);
         let mark = self.keyspace.effects.mark();
         match was {
             Some((value, deadline_ms)) => self.keyspace.insert_owned(db, key, value, deadline_ms, self.now),
             None => drop(self.keyspace.remove(db, key, self.now)),
+        }
+        if let Some(membership) = membership {
+            self.keyspace.recall_membership(db, key, &membership, self.now);
         }
         self.keyspace.effects.take_from(mark);
         self.keyspace.effects.close(db, key.hash);

@@ -1,11 +1,12 @@
 //! The stream for servers that know of no deadlines of fields and members (Redis 7.0): what sets a deadline is left out,
-//! what sets fields or adds members under one does that alone. A death is said as a deletion, which they know.
+//! what sets fields or adds members under one does that alone. A death is said as a deletion, which they know. What is said
+//! of groups of keys is left out: beside it stand the deadlines that their members have.
 
 use super::Command;
 use memchr::memmem;
 
 /// What only newer servers know: nothing else of the stream is.
-const UNKNOWN: [&[u8]; 8] = [
+const UNKNOWN: [&[u8]; 9] = [
     b"\r\nHPEXPIREAT\r\n",
     b"\r\nHPERSIST\r\n",
     b"\r\nHSETEX\r\n",
@@ -14,6 +15,7 @@ const UNKNOWN: [&[u8]; 8] = [
     b"\r\nSADDEX\r\n",
     b"\r\nZPEXPIREAT\r\n",
     b"\r\nZPERSIST\r\n",
+    b"\r\nEXPIRY\r\n",
 ];
 
 /// Whether some command may have to be said otherwise.
@@ -28,6 +30,8 @@ pub fn degrade(mut bytes: &[u8], out: &mut Vec<u8>) -> u64 {
         let (command, rest) = bytes.split_at(len);
         bytes = rest;
         match args[..] {
+            // (What members of groups have of them is said as their deadlines.)
+            [b"EXPIRY", b"GROUP", ..] => degraded += 1,
             [b"HPEXPIREAT" | b"HPERSIST" | b"SPEXPIREAT" | b"SPERSIST" | b"ZPEXPIREAT" | b"ZPERSIST", ..] => {
                 degraded += 1
             }
@@ -97,10 +101,11 @@ mod tests {
             "ZPEXPIREAT z 123 MEMBERS 1 a",
             "ZPERSIST z MEMBERS 1 a",
             "ZREM z a",
+            "EXPIRY GROUP OWN k -1 g 5",
         ]);
         let mut out = Vec::new();
         assert!(concerns(&all));
-        assert_eq!(degrade(&all, &mut out), 9);
+        assert_eq!(degrade(&all, &mut out), 10);
         let hashes = ["SELECT 0", "HSET h a 1", "MULTI", "HSET h FIELDS 1 b 2", "HSET h c 3", "EXEC", "HDEL h a"];
         assert_eq!(out, stream(&[&hashes[..], &["SADD s MEMBERS a", "SREM s a", "ZADD z 1 a", "ZREM z a"]].concat()));
         assert!(!concerns(&out));

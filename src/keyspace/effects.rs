@@ -5,6 +5,7 @@
 //! ([`Effects::close`], then [`Effects::record`]): a command at whose end a key is open has changed it and told nobody.
 
 use super::change::{Cause, Change, Event};
+use super::groups::Groups;
 use super::nodes::Was;
 use super::open::Open;
 use super::said::{KeyName, Said};
@@ -101,6 +102,8 @@ pub struct Effects {
     views: Option<Box<Views>>,
     /// One of the two is there, so that somebody is told before anything changes.
     is_asked_first: bool,
+    /// Groups of keys, which these leave when they go. None before the first.
+    pub(super) groups: Option<Box<Groups>>,
     /// Whose command runs, if it is one that tracks what it reads.
     pub writer: Option<Tracker>,
 }
@@ -268,6 +271,14 @@ impl Effects {
     #[inline]
     fn knows_open(&self) -> bool {
         cfg!(debug_assertions) || self.is_journaled()
+    }
+
+    /// A key is about to go: it is in no group any more.
+    #[inline]
+    pub(super) fn leaves_groups(&mut self, db: usize, key: &[u8]) {
+        if let Some(groups) = &mut self.groups {
+            groups.leave(db, key);
+        }
     }
 
     /// A key is about to change, or to come: a snapshot that is made has it as it is, and views take it off.

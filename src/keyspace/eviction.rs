@@ -164,6 +164,7 @@ impl Keyspace {
         let count = table.take_out_some(block, may_go.into_iter(), bytes, |entry, deadline_ms| {
             let hash = hasher.hash(entry.key());
             leases.end(db, hash);
+            effects.leaves_groups(db, entry.key());
             effects.save_first(db, hash, || entry.key(), || Some(nodes.was(entry, deadline_ms)));
             effects.record(db, entry.key(), Change::evicted());
             nodes.bytes_of(entry)

@@ -229,6 +229,7 @@ impl KeyEdit<'_> {
     /// Takes the key out.
     pub fn remove(mut self) {
         self.open();
+        self.0.effects.leaves_groups(self.0.name.0, self.0.db.entry(self.0.slot).key());
         self.0.db.remove(self.0.slot);
         self.0.nodes.adopt(self.0.db);
     }

@@ -26,6 +26,7 @@ mod deaths;
 mod effects;
 mod eviction;
 mod foresight;
+mod groups;
 mod leases;
 mod live;
 mod nodes;
@@ -50,6 +51,7 @@ pub use deaths::{Death, Deaths, LastValue, News, Taken};
 pub use effects::{Effects, Notice};
 pub use eviction::Eviction;
 pub use foresight::{PrefixCounts, Seen};
+pub use groups::{GROUPS_A_KEY_MAX, Membership, Name as GroupName, Redated, Span};
 pub use leases::Leases;
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
@@ -322,6 +324,7 @@ impl Keyspace {
     /// Takes a key out.
     #[inline]
     fn remove_slot(&mut self, db: usize, slot: Slot) {
+        self.effects.leaves_groups(db, self.dbs[db].entry(slot).key());
         self.dbs[db].remove(slot);
         self.nodes.adopt(&mut self.dbs[db]);
     }
@@ -434,7 +437,7 @@ impl Keyspace {
     /// Bytes of everything, memory of flushed databases that is still to be given back included.
     pub fn bytes(&self) -> usize {
         let tables = self.dbs.iter().chain(&self.arriving);
-        tables.map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + self.deaths.bytes()
+        tables.map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + self.deaths.bytes() + self.group_bytes()
     }
 
     pub fn shape(&self, db: usize) -> Shape {
@@ -456,6 +459,7 @@ impl Keyspace {
         self.leases.end_all(db);
         // Their stream goes, too.
         self.deaths.forget(db, self.effects.is_journaled());
+        self.flush_groups(db);
         self.effects.flushed();
         self.effects.views_mut().into_iter().for_each(|views| views.flushed(db));
         if self.dbs[db].len() > 0 {
@@ -480,6 +484,7 @@ impl Keyspace {
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
             self.dbs.swap(a, b);
             self.leases.swap(a, b);
+            self.swap_groups(a, b);
             self.deaths.swap(a, b, self.effects.is_journaled());
             self.effects.flushed();
             self.effects.views_mut().into_iter().for_each(|views| [a, b].into_iter().for_each(|db| views.swapped(db)));
@@ -656,6 +661,9 @@ impl Keyspace {
         let swept = sweep(&mut self.dbs[db], &mut sweeping);
         self.counters.expired_fields += sweeping.fields;
         self.nodes.adopt(&mut self.dbs[db]);
+        if self.has_groups() {
+            self.end_groups(db, now);
+        }
         self.counters.expired_by_cycle += swept.deleted as u64;
         self.counters.expired_bytes += swept.bytes as u64;
         swept
@@ -747,6 +755,7 @@ impl Keyspace {
     #[cfg(test)]
     pub fn check(&mut self) {
         self.dbs.iter_mut().for_each(Table::check);
+        self.check_groups();
         let entries = self.dbs.iter().flat_map(Table::entries);
         assert_eq!(self.nodes.bytes, entries.map(|(entry, _)| self.nodes.bytes_of(entry)).sum::<usize>());
     }
@@ -764,6 +773,7 @@ struct Sweeping<'a> {
 impl Undertaker for Sweeping<'_> {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize {
         self.lag.record(self.told.now, deadline_ms);
+        self.told.effects.leaves_groups(self.told.db, entry.key());
         self.told.died(Dying { entry, deadline_ms, by_cycle: true }, self.nodes);
         self.nodes.bytes_of_key(entry)
     }
@@ -786,6 +796,9 @@ impl Undertaker for Sweeping<'_> {
             let is_gone = swept.next == Next::Empty;
             if is_journaled && !is_gone {
                 effects.said.fields_died(db, entry.key(), kind, &names);
+            }
+            if is_gone {
+                effects.leaves_groups(db, entry.key());
             }
             effects.name_elements(died, names);
             let change = Change::removal(died, is_gone).times(swept.deleted as u64);

@@ -316,10 +316,14 @@ pub struct Used {
 }
 
 impl Keyspace {
-    /// Whether a key may be governed, as far as its first byte tells.
+    /// Whether a key may be governed, as far as its first byte tells, or bounded by groups.
     #[inline]
     pub fn may_be_governed(&self, key: &[u8]) -> bool {
-        self.policies.as_ref().is_some_and(|policies| policies.lengths_for(key) != 0 || policies.of_all.is_some())
+        self.has_groups()
+            || self
+                .policies
+                .as_ref()
+                .is_some_and(|policies| policies.lengths_for(key) != 0 || policies.of_all.is_some())
     }
 
     /// Whether policies are so many that to find a key's is to wait for memory.
@@ -341,7 +345,7 @@ impl Keyspace {
         self.requires
     }
 
-    /// Whether some policy renews lives.
+    /// Whether some policy, or some group, renews lives.
     #[inline]
     pub fn has_sliding_lives(&self) -> bool {
         self.slides
@@ -350,10 +354,17 @@ impl Keyspace {
     pub fn set_policy(&mut self, prefix: &[u8], policy: Option<Policy>) {
         let policies = self.policies.get_or_insert_default();
         policies.set(prefix, policy);
-        (self.slides, self.requires) = (policies.sliding > 0, policies.requiring > 0);
+        self.requires = policies.requiring > 0;
         if policies.by_prefix.is_empty() {
             self.policies = None;
         }
+        self.look_for_sliding();
+    }
+
+    /// Whether use renews lives may be otherwise now.
+    pub(super) fn look_for_sliding(&mut self) {
+        let by_policies = self.policies.as_ref().is_some_and(|policies| policies.sliding > 0);
+        self.slides = by_policies || self.has_sliding_groups();
     }
 
     /// Whether a policy writes deaths to this key, see [`Policies::is_stream`].
@@ -413,6 +424,7 @@ impl Keyspace {
     /// A key is used. It is renewed when the command is over, which may yet give it another deadline.
     #[inline(never)]
     pub(super) fn note_use(&mut self, db: usize, key: Key, deadline_ms: Option<u64>, now: Now) {
+        self.note_group_use(db, key.bytes, now);
         let Some(policies) = &self.policies else { return };
         let policy = policies.of(key.bytes).filter(|policy| policy.is_sliding() && !policies.is_stream(key.bytes));
         let (Some(policy), Some(deadline_ms)) = (policy, deadline_ms) else { return };

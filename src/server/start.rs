@@ -49,6 +49,7 @@ fn on_data(row: &'static Row<command::Run>) -> Row<Run> {
         deprecated: row.deprecated,
         is_for_the_system: row.is_for_the_system,
         channels: row.channels,
+        is_two_words: row.is_two_words,
     }
 }
 

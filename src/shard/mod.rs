@@ -15,6 +15,7 @@
 //! | `expire.rs` | the tasks of the cycle and of garbage |
 //! | `snapshot.rs` | a shard's part of a snapshot: what it writes, and what it takes in |
 //! | `deaths.rs` | the task that writes deaths to streams |
+//! | `groups.rs` | the task that renews groups of keys; groups as snapshots have them |
 //! | `mail.rs` | the order of a turn: what has come, what leaves |
 //! | `batches.rs`, `stalled.rs` | commands of other shards, and connections of theirs that were answered with much |
 //! | `coordinator.rs`, `calls.rs` | keys that a coordinator holds, and its way to them; work for a task of another shard |
@@ -39,6 +40,7 @@ mod deaths;
 mod durable;
 mod execute;
 mod expire;
+mod groups;
 mod links;
 mod mail;
 mod message;
@@ -57,6 +59,7 @@ pub use coordinator::{Moment, ShardHop, TURN_WITHIN_US, Transaction};
 pub use durable::Durable;
 pub use execute::{LONG_REPLY_BYTES, Meter};
 pub use expire::GARBAGE_A_SLICE;
+pub use groups::{GROUP, Note};
 pub use links::{Links, links};
 pub use message::{At, Batch, EVERYTHING, Lock, Message, Part, Ticket};
 pub use pace::{PREEMPT, Pace};
@@ -169,6 +172,8 @@ pub struct Shard {
     cycle_alarm: Notify,
     garbage_alarm: Notify,
     deaths_alarm: Notify,
+    /// Lives of groups of keys are to be renewed.
+    groups_alarm: Notify,
     /// Keys for which readers are remembered here, at the most.
     tracked_keys: Cell<usize>,
     waiters: RefCell<Waiters>,
@@ -242,6 +247,7 @@ impl Shard {
             cycle_alarm: Notify::default(),
             garbage_alarm: Notify::default(),
             deaths_alarm: Notify::default(),
+            groups_alarm: Notify::default(),
             tracked_keys: Cell::new(0),
             waiters: RefCell::default(),
             has_waiters: Cell::new(false),
@@ -394,6 +400,9 @@ impl Shard {
         }
         if !keyspace.deaths.is_empty() {
             self.deaths_alarm.notify();
+        }
+        if keyspace.wants_renewals() {
+            self.groups_alarm.notify();
         }
         let effects = &mut keyspace.effects;
         if effects.has_invalidated() {
@@ -558,6 +567,9 @@ impl Shard {
         executor::spawn(stalled::go_on_with_room(self.clone()));
         if let Some(xadd) = CommandId::named(&self.specs, "xadd", Group::Stream) {
             executor::spawn(deaths::write_deaths(self.clone(), xadd));
+        }
+        if let Some(touch) = CommandId::named(&self.specs, "group-touch", Group::Generic) {
+            executor::spawn(groups::renew_groups(self.clone(), touch));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A shard's part of a snapshot: what it writes, a slice at a time, and what it takes in.
 
 use super::Shard;
+use super::groups::{GROUP, Note};
 use crate::clock::store_us;
 use crate::command::dump::{self, Commands, Wall};
 use crate::journal::aside;
@@ -84,6 +85,9 @@ pub(super) struct Written {
     parts: Parts,
     /// How many keys were written since somebody asked.
     keys: u64,
+    form: Form,
+    /// What is said of groups of keys when the keys are written.
+    groups: Vec<Note>,
 }
 
 /// A value that comes in parts.
@@ -137,6 +141,25 @@ impl Written {
         }
     }
 
+    /// The keys are written: what is said of their groups stands behind them.
+    fn write_groups(&mut self) {
+        for note in std::mem::take(&mut self.groups) {
+            match self.form {
+                Form::Snapshot => self.piece.write(|out| file::write_field(out, GROUP, &note.to_field())),
+                Form::Commands => {
+                    let is_new_db = self.db.replace(note.db) != Some(note.db);
+                    self.piece.write(|out| {
+                        if is_new_db {
+                            dump::select(out, note.db);
+                        }
+                        out.extend_from_slice(&note.bytes);
+                    });
+                }
+            }
+            self.wrote();
+        }
+    }
+
     fn close_piece(&mut self) {
         if !self.piece.is_empty() {
             self.pieces.push_back(std::mem::take(&mut self.piece));
@@ -162,8 +185,9 @@ impl Written {
 }
 
 /// What a file consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
+    #[default]
     Snapshot,
     /// Commands, as the base of a log.
     Commands,
@@ -283,7 +307,7 @@ impl Shard {
     /// everything. `offset_ms`: how far ahead of store time the times in it are.
     /// `leaves_fields`: for who knows of no deadlines of fields.
     pub fn begin_saving(&self, form: Form, offset_ms: i64, leaves_fields: bool) {
-        let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
+        let (written, now) = (Rc::new(RefCell::new(Written { form, ..Written::default() })), self.clock.now());
         for note in self.note_deaths() {
             let written = &mut *written.borrow_mut();
             written.piece.write(|out| match form {
@@ -292,6 +316,7 @@ impl Shard {
             });
             written.wrote();
         }
+        written.borrow_mut().groups = self.note_groups(offset_ms);
         let writer =
             Writer { written: written.clone(), wall: Wall::ahead(now, offset_ms).leaving_fields(leaves_fields), form };
         self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
@@ -309,6 +334,9 @@ impl Shard {
                 .save_some(|| !is_slowed && !written.borrow().is_full() && store_us() - began_us < SAVING_SLICE_US);
             if saved == Saved::Void {
                 return Wrote::Nothing;
+            }
+            if saved == Saved::All {
+                written.borrow_mut().write_groups();
             }
             while let Some(leaving) = { written.borrow_mut().take(saved == Saved::All) } {
                 if !send(&pieces, self.id, leaving).await {

@@ -8,6 +8,8 @@
 mod breaks;
 #[path = "replication/encrypted.rs"]
 mod encrypted;
+#[path = "replication/groups.rs"]
+mod groups;
 #[path = "replication/leases.rs"]
 mod leases;
 #[path = "replication/loading.rs"]

@@ -40,6 +40,8 @@ mod foresight;
 mod framing;
 #[path = "wire/fresh.rs"]
 mod fresh;
+#[path = "wire/groups.rs"]
+mod groups;
 #[path = "wire/guard.rs"]
 mod guard;
 #[path = "wire/hop.rs"]

@@ -11,8 +11,8 @@ use crate::persist::reading::{self, Beside, Limits, LoadError, Origin};
 use crate::script::{self, Catalog, Heading, Library};
 use crate::server::state::Server;
 use crate::server::state::replication::{ID_DIGITS, Ids, KnownAs};
-use crate::shard::Shard;
 use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
+use crate::shard::{GROUP, Note, Shard};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -210,6 +210,7 @@ impl Keys {
         for (_, note) in beside.fields.iter().filter(|(name, _)| name == DEATH.as_bytes()) {
             deaths.add(server, note.clone());
         }
+        server.shard.recall_groups(notes_of_groups(server, &beside)).await;
         take_policies(server, &beside).await;
         keep_libraries(server, libraries, how).await?;
         let changes = server.shard.call_all(|shard| shard.end_loading()).await;
@@ -219,6 +220,20 @@ impl Keys {
         snapshots.loaded_dead.store(taken.dead, Ordering::Relaxed);
         Ok(Loaded { taken, end, log_position, deaths, known_as })
     }
+}
+
+/// What the file says of groups of keys.
+fn notes_of_groups(server: &Server, beside: &Beside) -> Vec<Note> {
+    let databases = server.shard.config().databases;
+    let read = |value: &Vec<u8>| {
+        let note = Note::of_field(value, databases);
+        if note.is_none() {
+            log::warning(format_args!("What the file says of a group is nothing: '{}'", value.escape_ascii()));
+        }
+        note
+    };
+    let fields = beside.fields.iter().filter(|(name, _)| name == GROUP.as_bytes());
+    fields.filter_map(|(_, value)| read(value)).collect()
 }
 
 /// Policies of the file, where the configuration has no other for that prefix.

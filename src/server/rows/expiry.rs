@@ -2,9 +2,9 @@
 
 use super::container_spec;
 use super::policy;
-use crate::command;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, NO_TOUCH, READ, STALE, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::{self, groups};
 use crate::config::format_duration;
 use crate::expiry::foresight::{BOUNDS_MS, Forecast, Gather, Histogram, View};
 use crate::expiry::{KEYS_A_SLICE, purge_slice};
@@ -29,6 +29,18 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             },
             Run::Task(|ctx| Box::pin(forecast(ctx))),
         ),
+        on_data(groups::ADD),
+        on_data(groups::DATE),
+        on_data(groups::EXPIRE),
+        on_data(groups::KILL),
+        on_data(groups::LIST),
+        on_data(groups::MEMBERS),
+        on_data(groups::OF),
+        on_data(groups::OWN),
+        on_data(groups::PTTL),
+        on_data(groups::REM),
+        on_data(groups::TOUCH),
+        on_data(groups::TTL),
         Row::new(
             Spec {
                 summary: "Shows how many keys have how long to live.",
@@ -85,6 +97,13 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
         ),
     ],
 )];
+
+/// A row of the command room.
+const fn on_data(row: Row<command::Run>) -> Row<Run> {
+    let Row { spec, secrets, tips, deprecated, is_for_the_system, channels, is_two_words, .. } = row;
+    let run = Run::Data(row.run);
+    Row { spec, run, subcommands: &[], secrets, tips, deprecated, is_for_the_system, channels, is_two_words }
+}
 
 const fn spec(name: &'static str, arity: i32, flags: u32, complexity: &'static str) -> Spec {
     Spec {

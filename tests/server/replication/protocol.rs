@@ -253,7 +253,7 @@ fn deadlines_of_fields_are_for_who_knows_them() {
     client.call("HPEXPIRE h 100000 FIELDS 1 a");
     let knowing = |server: &Server| {
         let mut link = Link::to(server);
-        assert_eq!(link.ask("REPLCONF capa psync2 capa field-deadlines capa member-deadlines"), "+OK");
+        assert_eq!(link.ask("REPLCONF capa psync2 capa field-deadlines capa member-deadlines capa key-groups"), "+OK");
         link
     };
     let mut new = knowing(&server);

@@ -1,0 +1,607 @@
+//! Groups of keys that die together (`EXPIRY GROUP`).
+//!
+//! Of a member the table has the effective deadline: the earlier one of its own and those of its groups. So whatever is true of
+//! deadlines is true of groups: all shards hide the members of one that is dead at the same moment, and nobody has to say so.
+//! What is kept here beside the tables is what the deadline of a member follows from: its own one, and its groups.
+//!
+//! - A group with a deadline is known on all shards, since a transaction over all of them has set it. A group without one is known
+//!   where it has members, and is gone with the last of them.
+//! - A member leaves when its key goes, for whatever reason (`Effects::leaves_groups`), and with it goes what is known of it.
+//! - A group that has died may come again under its name. Its epoch tells the two apart where this is told to another server, whose
+//!   clock says something else: it is drawn when a group gets its first deadline, and zero while there is none.
+
+use super::change::{Change, Event};
+use super::{Key, Keyspace};
+use crate::clock::Now;
+use ahash::RandomState;
+use slab::Slab;
+use smallvec::SmallVec;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// A key is in no more groups than this.
+pub const GROUPS_A_KEY_MAX: usize = 64;
+/// The life of a sliding group is renewed by use no more often than this while it lasts: each time all members change.
+const RENEWALS_A_LIFE: u64 = 20;
+/// About what a member, its place in one group, and a group take beside their names.
+const MEMBER_BYTES: usize = 96;
+const PLACE_BYTES: usize = 32;
+const GROUP_BYTES: usize = 256;
+
+pub type Name = Arc<[u8]>;
+type Set<T> = HashSet<T, RandomState>;
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// How long a group lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Tells this group from others that had its name before; zero while it has no deadline.
+    pub epoch: u64,
+    /// Store milliseconds.
+    pub deadline_ms: Option<u64>,
+    /// For how long it is renewed.
+    pub life_ms: u64,
+    /// The use of a member renews it.
+    pub is_sliding: bool,
+}
+
+impl Span {
+    fn is_dead(&self, now: Now) -> bool {
+        self.deadline_ms.is_some_and(|deadline_ms| deadline_ms < now.ms)
+    }
+
+    fn renewed(self, now: Now) -> Span {
+        Span { deadline_ms: Some(now.ms.saturating_add(self.life_ms)), ..self }
+    }
+
+    /// Whether its life may be renewed: what would be won is more than a little.
+    fn is_due(&self, now: Now) -> bool {
+        let won_ms = |deadline_ms| now.ms.saturating_add(self.life_ms).saturating_sub(deadline_ms);
+        self.is_sliding && self.deadline_ms.is_some_and(|at_ms| won_ms(at_ms) > self.life_ms / RENEWALS_A_LIFE)
+    }
+}
+
+/// What a key's deadline follows from, beside the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// The deadline that the key would have without its groups.
+    pub own_ms: Option<u64>,
+    /// With the epoch of each.
+    pub groups: Vec<(Name, u64)>,
+}
+
+/// A member has this deadline now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Redated {
+    pub key: Name,
+    pub deadline_ms: Option<u64>,
+}
+
+struct Group {
+    name: Name,
+    span: Span,
+    /// Its name leads to it. Otherwise it is dead, and some of its members wait to be found.
+    is_named: bool,
+    /// Its deadline has passed by the clock.
+    is_over: bool,
+    /// A member was used, and the shard was told.
+    wants_renewal: bool,
+    members: Set<Name>,
+}
+
+#[derive(Default)]
+struct Member {
+    own_ms: Option<u64>,
+    groups: SmallVec<[usize; 2]>,
+}
+
+/// The groups of one database.
+#[derive(Default)]
+struct OfDb {
+    named: Map<Name, usize>,
+    groups: Slab<Group>,
+    members: Map<Name, Member>,
+    /// By their deadlines, those that are not over.
+    due: BTreeSet<(u64, usize)>,
+}
+
+#[derive(Default)]
+pub struct Groups {
+    dbs: Vec<OfDb>,
+    /// How many are sliding.
+    sliding: usize,
+    /// Groups whose lives are to be renewed, with their databases.
+    wanted: Vec<(usize, Name)>,
+    bytes: usize,
+}
+
+impl OfDb {
+    fn effective_ms(&self, member: &Member) -> Option<u64> {
+        let of_groups = member.groups.iter().filter_map(|id| self.groups.get(*id)?.span.deadline_ms);
+        of_groups.chain(member.own_ms).min()
+    }
+
+    fn named(&self, name: &[u8]) -> Option<(usize, &Group)> {
+        let id = *self.named.get(name)?;
+        Some((id, self.groups.get(id)?))
+    }
+
+    fn alive(&self, name: &[u8], now: Now) -> Option<(usize, &Group)> {
+        self.named(name).filter(|(_, group)| !group.span.is_dead(now))
+    }
+}
+
+impl Groups {
+    fn create(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
+        let name: Name = name.into();
+        let span = Span { epoch, ..Span::default() };
+        let of_db = &mut self.dbs[db];
+        self.bytes += GROUP_BYTES + name.len();
+        let (members, named) = (Set::default(), name.clone());
+        let group = Group { name, span, is_named: true, is_over: false, wants_renewal: false, members };
+        let id = of_db.groups.insert(group);
+        of_db.named.insert(named, id);
+        id
+    }
+
+    /// The group with this name; one that is dead is so no more, but for its members.
+    fn id_of(&mut self, db: usize, name: &[u8], now: Now) -> usize {
+        if self.dbs[db].named(name).is_some_and(|(_, group)| group.span.is_dead(now)) {
+            self.detach(db, name);
+        }
+        match self.dbs[db].named(name) {
+            Some((id, _)) => id,
+            None => self.create(db, name, 0),
+        }
+    }
+
+    /// The same for whoever is told of the epoch: another one is another group.
+    fn id_of_epoch(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
+        if self.dbs[db].named(name).is_some_and(|(_, group)| group.span.epoch != 0 && group.span.epoch != epoch) {
+            self.detach(db, name);
+        }
+        match self.dbs[db].named(name) {
+            Some((id, _)) => {
+                self.dbs[db].groups[id].span.epoch = epoch;
+                id
+            }
+            None => self.create(db, name, epoch),
+        }
+    }
+
+    /// The name leads to no group any more. Members that are still there die by it.
+    fn detach(&mut self, db: usize, name: &[u8]) {
+        let of_db = &mut self.dbs[db];
+        let Some(id) = of_db.named.remove(name) else { return };
+        let group = &mut of_db.groups[id];
+        group.is_named = false;
+        if std::mem::take(&mut group.span.is_sliding) {
+            self.sliding -= 1;
+        }
+        self.drop_empty(db, id);
+    }
+
+    /// A group that nobody is in is gone, unless it has a deadline to come.
+    fn drop_empty(&mut self, db: usize, id: usize) {
+        let of_db = &mut self.dbs[db];
+        let Some(group) = of_db.groups.get(id).filter(|group| group.members.is_empty()) else { return };
+        if group.is_named && !group.is_over && group.span.deadline_ms.is_some() {
+            return;
+        }
+        let group = of_db.groups.remove(id);
+        if group.is_named {
+            of_db.named.remove(&group.name);
+        }
+        if let Some(deadline_ms) = group.span.deadline_ms {
+            of_db.due.remove(&(deadline_ms, id));
+        }
+        self.sliding -= usize::from(group.span.is_sliding);
+        self.bytes -= GROUP_BYTES + group.name.len();
+    }
+
+    fn set_span(&mut self, db: usize, id: usize, span: Span) {
+        let of_db = &mut self.dbs[db];
+        let group = &mut of_db.groups[id];
+        if let Some(before_ms) = group.span.deadline_ms {
+            of_db.due.remove(&(before_ms, id));
+        }
+        if let Some(deadline_ms) = span.deadline_ms {
+            of_db.due.insert((deadline_ms, id));
+        }
+        self.sliding = self.sliding + usize::from(span.is_sliding) - usize::from(group.span.is_sliding);
+        (group.span, group.is_over, group.wants_renewal) = (span, false, false);
+    }
+
+    /// Whether a key that was not a member is one now. Its deadline is this so far.
+    fn join(&mut self, db: usize, key: &[u8], id: usize, own_ms: Option<u64>) -> bool {
+        let of_db = &mut self.dbs[db];
+        let name = match of_db.members.get_key_value(key) {
+            Some((name, _)) => name.clone(),
+            None => key.into(),
+        };
+        let is_new = of_db.groups[id].members.insert(name.clone());
+        if is_new {
+            let bytes = &mut self.bytes;
+            let member = of_db.members.entry(name).or_insert_with(|| {
+                *bytes += MEMBER_BYTES + key.len();
+                Member { own_ms, ..Member::default() }
+            });
+            member.groups.push(id);
+            *bytes += PLACE_BYTES;
+        }
+        is_new
+    }
+
+    /// Whether a member was one of this group.
+    fn part(&mut self, db: usize, key: &[u8], id: usize) -> bool {
+        let of_db = &mut self.dbs[db];
+        let Some(member) = of_db.members.get_mut(key) else { return false };
+        let Some(place) = member.groups.iter().position(|of| *of == id) else { return false };
+        member.groups.swap_remove(place);
+        self.bytes -= PLACE_BYTES;
+        if member.groups.is_empty() {
+            of_db.members.remove(key);
+            self.bytes -= MEMBER_BYTES + key.len();
+        }
+        if let Some(group) = of_db.groups.get_mut(id) {
+            group.members.remove(key);
+        }
+        self.drop_empty(db, id);
+        true
+    }
+
+    /// A key has gone.
+    pub(super) fn leave(&mut self, db: usize, key: &[u8]) {
+        let groups = self.dbs[db].members.get(key).map(|member| member.groups.clone());
+        for id in groups.into_iter().flatten() {
+            self.part(db, key, id);
+        }
+    }
+
+    /// Those whose deadlines have passed are over.
+    fn end_before(&mut self, db: usize, now: Now) {
+        while let Some(&(at_ms, id)) = self.dbs[db].due.first().filter(|(at_ms, _)| *at_ms < now.ms) {
+            self.dbs[db].due.remove(&(at_ms, id));
+            self.dbs[db].groups[id].is_over = true;
+            self.drop_empty(db, id);
+        }
+    }
+
+    fn flush(&mut self, db: usize) {
+        let of_db = std::mem::take(&mut self.dbs[db]);
+        self.wanted.retain(|(of, _)| *of != db);
+        self.sliding -= of_db.groups.iter().filter(|(_, group)| group.span.is_sliding).count();
+        let of_members = |(key, member): (&Name, &Member)| MEMBER_BYTES + key.len() + PLACE_BYTES * member.groups.len();
+        self.bytes -= of_db.members.iter().map(of_members).sum::<usize>();
+        self.bytes -= of_db.groups.iter().map(|(_, group)| GROUP_BYTES + group.name.len()).sum::<usize>();
+    }
+
+    fn membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
+        let of_db = &self.dbs[db];
+        let member = of_db.members.get(key)?;
+        let named = member.groups.iter().filter_map(|id| of_db.groups.get(*id).filter(|group| group.is_named));
+        let groups = named.map(|group| (group.name.clone(), group.span.epoch)).collect();
+        Some(Membership { own_ms: member.own_ms, groups })
+    }
+}
+
+impl Keyspace {
+    /// Whether there is a group.
+    #[inline]
+    pub fn has_groups(&self) -> bool {
+        self.effects.groups.as_ref().is_some_and(|groups| groups.bytes > 0)
+    }
+
+    fn groups(&mut self) -> &mut Groups {
+        let databases = self.dbs.len();
+        let new = || Box::new(Groups { dbs: (0..databases).map(|_| OfDb::default()).collect(), ..Groups::default() });
+        self.effects.groups.get_or_insert_with(new)
+    }
+
+    /// Bytes of what is known of groups, about.
+    pub(super) fn group_bytes(&self) -> usize {
+        self.effects.groups.as_ref().map_or(0, |groups| groups.bytes)
+    }
+
+    /// Whether lives of groups are renewed by use.
+    pub(super) fn has_sliding_groups(&self) -> bool {
+        self.effects.groups.as_ref().is_some_and(|groups| groups.sliding > 0)
+    }
+
+    /// Groups that are over and have no members are gone, those that somebody still sees excepted.
+    pub fn end_groups(&mut self, db: usize, now: Now) {
+        let before = now.min(self.seen_from);
+        if let Some(groups) = &mut self.effects.groups {
+            groups.end_before(db, before);
+        }
+        self.look_for_sliding();
+    }
+
+    pub(super) fn flush_groups(&mut self, db: usize) {
+        if let Some(groups) = &mut self.effects.groups {
+            groups.flush(db);
+        }
+        self.look_for_sliding();
+    }
+
+    pub(super) fn swap_groups(&mut self, a: usize, b: usize) {
+        let Some(groups) = &mut self.effects.groups else { return };
+        groups.dbs.swap(a, b);
+        for (db, _) in &mut groups.wanted {
+            *db = match *db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
+        }
+    }
+
+    /// How long a group lives, if it is alive and known here.
+    pub fn group_span(&self, db: usize, name: &[u8], now: Now) -> Option<Span> {
+        let (_, group) = self.effects.groups.as_ref()?.dbs[db].alive(name, now)?;
+        self.is_there(db, group, now).then_some(group.span)
+    }
+
+    /// Whether a group has a deadline to come, or a member that is alive.
+    fn is_there(&self, db: usize, group: &Group, now: Now) -> bool {
+        let lives = |key: &Name| self.peek(db, self.hasher.key(key), now).is_some();
+        !group.span.is_dead(now) && (group.span.deadline_ms.is_some() || group.members.iter().any(lives))
+    }
+
+    /// The members of a group that are alive, here.
+    pub fn group_members(&self, db: usize, name: &[u8], now: Now) -> Vec<Name> {
+        let Some(groups) = &self.effects.groups else { return Vec::new() };
+        let Some((_, group)) = groups.dbs[db].alive(name, now) else { return Vec::new() };
+        let lives = |key: &&Name| self.peek(db, self.hasher.key(key), now).is_some();
+        group.members.iter().filter(lives).cloned().collect()
+    }
+
+    /// The names of the groups that are alive and known here.
+    pub fn group_names(&self, db: usize, now: Now) -> Vec<Name> {
+        let Some(groups) = &self.effects.groups else { return Vec::new() };
+        let of_db = &groups.dbs[db];
+        let ids = of_db.named.values().filter_map(|id| of_db.groups.get(*id));
+        ids.filter(|group| self.is_there(db, group, now)).map(|group| group.name.clone()).collect()
+    }
+
+    /// What a key's deadline follows from, where that is more than its own.
+    pub fn membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
+        self.effects.groups.as_ref()?.membership(db, key)
+    }
+
+    /// Whether a key may join a group.
+    pub fn may_join(&self, db: usize, key: &[u8], name: &[u8]) -> bool {
+        let Some(groups) = &self.effects.groups else { return true };
+        let of_db = &groups.dbs[db];
+        let Some(member) = of_db.members.get(key) else { return true };
+        let id = of_db.named.get(name);
+        member.groups.len() < GROUPS_A_KEY_MAX || id.is_some_and(|id| member.groups.contains(id))
+    }
+
+    /// A key that is alive joins a group, which need not be there before. Nothing where it was a member; else its new
+    /// deadline, if that is another one.
+    pub fn join_group(&mut self, db: usize, key: Key, name: &[u8], now: Now) -> Option<Option<Redated>> {
+        let own_ms = self.dbs[db].find(key).map(|slot| self.dbs[db].deadline_ms(slot))?;
+        let groups = self.groups();
+        let id = groups.id_of(db, name, now);
+        let has_joined = groups.join(db, key.bytes, id, own_ms);
+        groups.drop_empty(db, id);
+        has_joined.then(|| self.redate(db, key, now))
+    }
+
+    /// The same the other way round.
+    pub fn leave_group(&mut self, db: usize, key: Key, name: &[u8], now: Now) -> Option<Option<Redated>> {
+        let groups = self.effects.groups.as_mut()?;
+        let (id, _) = groups.dbs[db].alive(name, now)?;
+        let own_ms = groups.dbs[db].members.get(key.bytes)?.own_ms;
+        if !groups.part(db, key.bytes, id) {
+            return None;
+        }
+        let is_member = groups.dbs[db].members.contains_key(key.bytes);
+        self.look_for_sliding();
+        Some(match is_member {
+            true => self.redate(db, key, now),
+            false => self.set_member_deadline(db, key, own_ms, now),
+        })
+    }
+
+    /// A key is a member of these groups, and of no others, and had this deadline without them: as another server says, or
+    /// this one did before.
+    pub fn recall_membership(&mut self, db: usize, key: Key, said: &Membership, now: Now) -> Option<Redated> {
+        let groups = self.groups();
+        groups.leave(db, key.bytes);
+        for (name, epoch) in said.groups.iter().take(GROUPS_A_KEY_MAX) {
+            let id = groups.id_of_epoch(db, name, *epoch);
+            groups.join(db, key.bytes, id, said.own_ms);
+        }
+        self.look_for_sliding();
+        match said.groups.is_empty() {
+            true => self.set_member_deadline(db, key, said.own_ms, now),
+            false => self.redate(db, key, now),
+        }
+    }
+
+    /// A group lives so long from now on; `new_epoch` is its epoch where it had no deadline, or is not there. The members
+    /// that have other deadlines by that, and how it lives.
+    pub fn date_group(&mut self, db: usize, name: &[u8], span: Span, now: Now) -> (Span, Vec<Redated>) {
+        let groups = self.groups();
+        let id = groups.id_of(db, name, now);
+        let epoch = match groups.dbs[db].groups[id].span.epoch {
+            0 => span.epoch,
+            epoch => epoch,
+        };
+        let span = Span { epoch, ..span };
+        (span, self.redate_group(db, id, span, now))
+    }
+
+    /// The same as another server says, or this one did before.
+    pub fn recall_group(&mut self, db: usize, name: &[u8], span: Span, now: Now) -> Vec<Redated> {
+        if span.epoch == 0 {
+            self.forget_group(db, name);
+            return Vec::new();
+        }
+        let id = self.groups().id_of_epoch(db, name, span.epoch);
+        self.redate_group(db, id, span, now)
+    }
+
+    /// There is no such group any more.
+    pub fn forget_group(&mut self, db: usize, name: &[u8]) {
+        if let Some(groups) = &mut self.effects.groups {
+            groups.detach(db, name);
+        }
+        self.look_for_sliding();
+    }
+
+    /// The life of a group that is alive and has a deadline begins anew; where `only_due`, if it is sliding, and that wins
+    /// more than a little.
+    pub fn renew_group(&mut self, db: usize, name: &[u8], only_due: bool, now: Now) -> Option<(Span, Vec<Redated>)> {
+        let groups = self.effects.groups.as_mut()?;
+        let (id, group) = groups.dbs[db].alive(name, now)?;
+        let span = group.span;
+        groups.dbs[db].groups[id].wants_renewal = false;
+        if span.deadline_ms.is_none() || only_due && !span.is_due(now) {
+            return None;
+        }
+        let span = span.renewed(now);
+        Some((span, self.redate_group(db, id, span, now)))
+    }
+
+    fn redate_group(&mut self, db: usize, id: usize, span: Span, now: Now) -> Vec<Redated> {
+        let members: Vec<Name> = match &self.effects.groups {
+            Some(groups) => groups.dbs[db].groups[id].members.iter().cloned().collect(),
+            None => Vec::new(),
+        };
+        // What was not said of a member's own deadline is found before its group has another one.
+        for key in &members {
+            self.see_own_deadline(db, self.hasher.key(key));
+        }
+        self.groups().set_span(db, id, span);
+        self.look_for_sliding();
+        members.iter().filter_map(|key| self.redate(db, self.hasher.key(key), now)).collect()
+    }
+
+    /// A key was changed. Where it has another deadline than its own and its groups have given it, that is its own one now;
+    /// and no later one than its groups have is left to it. Returns the deadline that was set.
+    pub fn bound_by_groups(&mut self, db: usize, key: Key, now: Now) -> Option<Redated> {
+        if self.see_own_deadline(db, key) { self.redate(db, key, now) } else { None }
+    }
+
+    /// Whether a member has another deadline than it was given here. It is its own.
+    fn see_own_deadline(&mut self, db: usize, key: Key) -> bool {
+        let Some(groups) = &mut self.effects.groups else { return false };
+        let of_db = &mut groups.dbs[db];
+        let Some(given_ms) = of_db.members.get(key.bytes).map(|member| of_db.effective_ms(member)) else {
+            return false;
+        };
+        let Some(has_ms) = self.dbs[db].find(key).map(|slot| self.dbs[db].deadline_ms(slot)) else { return false };
+        if let Some(member) = of_db.members.get_mut(key.bytes).filter(|_| has_ms != given_ms) {
+            member.own_ms = has_ms;
+            return true;
+        }
+        false
+    }
+
+    /// A member gets the deadline that follows from its own and those of its groups, if it has another one.
+    fn redate(&mut self, db: usize, key: Key, now: Now) -> Option<Redated> {
+        let of_db = &self.effects.groups.as_ref()?.dbs[db];
+        let deadline_ms = of_db.effective_ms(of_db.members.get(key.bytes)?);
+        self.set_member_deadline(db, key, deadline_ms, now)
+    }
+
+    fn set_member_deadline(&mut self, db: usize, key: Key, deadline_ms: Option<u64>, now: Now) -> Option<Redated> {
+        let slot = self.dbs[db].find(key)?;
+        if self.dbs[db].deadline_ms(slot) == deadline_ms {
+            return None;
+        }
+        self.live(db, slot, now, key.hash).edit().set_deadline(deadline_ms);
+        self.effects.close(db, key.hash);
+        let event = if deadline_ms.is_some() { Event::Expire } else { Event::Persist };
+        // The value is what it was: those who watch the key or keep a copy of it have seen no change.
+        self.effects.record(db, key.bytes, Change::of(event).uncounted().unseen());
+        Some(Redated { key: key.bytes.into(), deadline_ms })
+    }
+
+    /// A member of groups is used: those that are sliding want to be renewed.
+    pub(super) fn note_group_use(&mut self, db: usize, key: &[u8], now: Now) {
+        let Some(groups) = &mut self.effects.groups else { return };
+        let of_db = &mut groups.dbs[db];
+        let Some(member) = of_db.members.get(key) else { return };
+        for id in &member.groups {
+            let due = |group: &&mut Group| !group.wants_renewal && group.span.is_due(now) && !group.span.is_dead(now);
+            if let Some(group) = of_db.groups.get_mut(*id).filter(due) {
+                group.wants_renewal = true;
+                groups.wanted.push((db, group.name.clone()));
+            }
+        }
+    }
+
+    /// Whether lives of groups are to be renewed.
+    #[inline]
+    pub fn wants_renewals(&self) -> bool {
+        self.effects.groups.as_ref().is_some_and(|groups| !groups.wanted.is_empty())
+    }
+
+    /// At most so many groups whose lives are to be renewed, with their databases.
+    pub fn take_renewals(&mut self, most: usize) -> Vec<(usize, Name)> {
+        let Some(groups) = &mut self.effects.groups else { return Vec::new() };
+        let count = groups.wanted.len().min(most);
+        groups.wanted.drain(..count).collect()
+    }
+
+    /// Nothing is renewed now, whatever was used.
+    pub fn forget_renewals(&mut self) {
+        for (db, name) in self.take_renewals(usize::MAX) {
+            let Some(groups) = &mut self.effects.groups else { return };
+            let of_db = &mut groups.dbs[db];
+            if let Some(group) = of_db.named.get(&name).and_then(|id| of_db.groups.get_mut(*id)) {
+                group.wants_renewal = false;
+            }
+        }
+    }
+
+    /// All groups that have deadlines, and all members: what a snapshot needs to have them again.
+    pub fn each_group(&self, mut of_group: impl FnMut(usize, &[u8], Span)) {
+        for (db, of_db) in self.effects.groups.iter().flat_map(|groups| groups.dbs.iter().enumerate()) {
+            let named = of_db.groups.iter().filter(|(_, group)| group.is_named && group.span.epoch != 0);
+            named.for_each(|(_, group)| of_group(db, &group.name, group.span));
+        }
+    }
+
+    /// See [`Keyspace::each_group`].
+    pub fn each_member(&self, mut of_member: impl FnMut(usize, &[u8], Membership)) {
+        let Some(groups) = &self.effects.groups else { return };
+        for (db, of_db) in groups.dbs.iter().enumerate() {
+            let memberships = of_db.members.keys().filter_map(|key| Some((key, groups.membership(db, key)?)));
+            memberships
+                .filter(|(_, membership)| !membership.groups.is_empty())
+                .for_each(|(key, membership)| of_member(db, key, membership));
+        }
+    }
+
+    /// Checks what is known of groups against itself and the tables.
+    #[cfg(test)]
+    pub(super) fn check_groups(&self) {
+        let Some(groups) = &self.effects.groups else { return };
+        let (mut bytes, mut sliding) = (0, 0);
+        for (db, of_db) in groups.dbs.iter().enumerate() {
+            for (id, group) in &of_db.groups {
+                bytes += GROUP_BYTES + group.name.len();
+                sliding += usize::from(group.span.is_sliding);
+                assert_eq!(group.is_named, of_db.named.get(&group.name) == Some(&id));
+                assert!(group.members.iter().all(|key| of_db.members[key].groups.contains(&id)));
+                assert!(!group.members.is_empty() || group.span.deadline_ms.is_some() && !group.is_over);
+                assert_eq!(group.span.epoch == 0, group.span.deadline_ms.is_none());
+                let is_due = group.span.deadline_ms.is_some_and(|at_ms| of_db.due.contains(&(at_ms, id)));
+                assert_eq!(is_due, group.span.deadline_ms.is_some() && !group.is_over);
+            }
+            for (key, member) in &of_db.members {
+                bytes += MEMBER_BYTES + key.len() + PLACE_BYTES * member.groups.len();
+                assert!(!member.groups.is_empty() && member.groups.len() <= GROUPS_A_KEY_MAX);
+                assert!(member.groups.iter().all(|id| of_db.groups[*id].members.contains(key)));
+                let slot = self.dbs[db].find(self.hasher.key(key)).expect("a member is there");
+                assert_eq!(self.dbs[db].deadline_ms(slot), of_db.effective_ms(member));
+            }
+        }
+        assert_eq!((groups.bytes, groups.sliding), (bytes, sliding));
+    }
+}

@@ -1,0 +1,138 @@
+//! The task that renews groups of keys one of whose members was used. Each renewal is a transaction over all shards, which
+//! nothing runs beside: all members die later from the same moment on, or, where the group has died by then, none.
+//!
+//! Snapshots have groups as the commands that are said of them, behind the keys.
+
+use super::Shard;
+use super::message::{At, EVERYTHING, Lock};
+use crate::command::grouped::{date_command, own_command};
+use crate::command::groups::recall;
+use crate::command::spec::Group;
+use crate::command::{CommandId, shard_of};
+use crate::net::sleep;
+use crate::resp::{Limits, Parsed, Parser, Proto, Request};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The field in which a snapshot has what is said of a group, or of a member.
+pub const GROUP: &str = "emberdb-group";
+/// So many are taken in before others have their turn.
+const TAKEN_IN: usize = 4_096;
+
+/// What is said of a group or of a member, in a database.
+pub struct Note {
+    pub db: usize,
+    /// The command.
+    pub bytes: Box<[u8]>,
+}
+
+impl Note {
+    /// The value of the field.
+    pub fn to_field(&self) -> Vec<u8> {
+        [self.db.to_string().as_bytes(), b" ", &self.bytes].concat()
+    }
+
+    /// Reads that again; none where it is something else.
+    pub fn of_field(field: &[u8], databases: usize) -> Option<Note> {
+        let space = field.iter().position(|byte| *byte == b' ')?;
+        let db = std::str::from_utf8(&field[..space]).ok()?.parse().ok().filter(|db| *db < databases)?;
+        let note = Note { db, bytes: field[space + 1..].into() };
+        note.read(|request| request.len() > 4 && request.is(0, "expiry") && request.is(1, "group"))?.then_some(note)
+    }
+
+    fn read<R>(&self, work: impl FnOnce(Request) -> R) -> Option<R> {
+        let mut parser = Parser::default();
+        let limits = Limits { bulk_bytes: self.bytes.len(), authenticated: true };
+        match parser.parse(&self.bytes, limits) {
+            Ok(Parsed::Request(len)) if len == self.bytes.len() => Some(work(parser.request(&self.bytes))),
+            _ => None,
+        }
+    }
+}
+
+impl Shard {
+    /// All that has to be said of groups, so that they are what they are now. `offset_ms`: how far ahead of store time the
+    /// times in it are.
+    pub(super) fn note_groups(&self, offset_ms: i64) -> Vec<Note> {
+        let (mut notes, keyspace) = (Vec::new(), self.keyspace.borrow());
+        let wall_ms = |store_ms: u64| (store_ms as i64).saturating_add(offset_ms);
+        keyspace.each_group(|db, name, span| {
+            notes.push(Note { db, bytes: date_command(db, name, span, wall_ms).bytes });
+        });
+        keyspace.each_member(|db, key, said| {
+            notes.push(Note { db, bytes: own_command(db, key, &said, wall_ms).bytes });
+        });
+        notes
+    }
+
+    fn recall(&self, notes: &[Note]) {
+        let Some(command) = CommandId::named(&self.specs, "group-own", Group::Generic) else { return };
+        for note in notes {
+            // No key is dead to it: what has died is told later.
+            let at = At { write: true, is_told: true, ..At::unseen(command, note.db, Proto::Resp2) };
+            note.read(|request| self.step_of(at, self.clock.now(), |ctx| recall(ctx, request)));
+        }
+        self.after_commands();
+    }
+
+    /// A snapshot has said this of groups, whose members are there. Nobody else changes them.
+    pub async fn recall_groups(self: &Rc<Shard>, notes: Vec<Note>) {
+        let mut by_shard: Vec<Vec<Note>> = (0..self.count).map(|_| Vec::new()).collect();
+        let (of_groups, of_members): (Vec<Note>, Vec<Note>) =
+            notes.into_iter().partition(|note| note.read(|request| request.is(2, "date")) == Some(true));
+        for note in of_members {
+            let target = note.read(|request| shard_of(&self.hasher, request.arg(3)));
+            target
+                .into_iter()
+                .for_each(|target| by_shard[target].push(Note { db: note.db, bytes: note.bytes.clone() }));
+        }
+        let of_groups: Arc<[Note]> = of_groups.into();
+        self.call_all(move |shard| shard.recall(&of_groups)).await;
+        for (target, mut notes) in by_shard.into_iter().enumerate() {
+            while !notes.is_empty() {
+                let some: Vec<Note> = notes.split_off(notes.len().saturating_sub(TAKEN_IN));
+                self.call(target, move |shard| shard.recall(&some)).await;
+            }
+        }
+    }
+}
+
+/// Groups that are renewed in one transaction.
+const LOT: usize = 64;
+/// Between two of them as much time passes: they hold up everybody.
+const PAUSE: Duration = Duration::from_millis(1);
+
+pub(super) async fn renew_groups(shard: Rc<Shard>, touch: CommandId) {
+    loop {
+        shard.groups_alarm.wait().await;
+        loop {
+            // In a pause nothing changes, and on a replica only what it is told.
+            if shard.stands_still(shard.catch_up()) {
+                shard.keyspace.borrow_mut().forget_renewals();
+            }
+            let used = shard.keyspace.borrow_mut().take_renewals(LOT);
+            if used.is_empty() {
+                break;
+            }
+            let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
+            let transaction = shard.hold(all).await;
+            let used: Arc<[_]> = used.into();
+            let mut renewed = Vec::new();
+            for target in 0..shard.count {
+                let used = used.clone();
+                renewed.push(transaction.on(target, move |shard, now| {
+                    for (db, name) in used.iter() {
+                        let at = At { write: true, ..At::unseen(touch, *db, Proto::Resp2) };
+                        shard.step_of(at, now, |ctx| ctx.renew_group(name, true));
+                    }
+                }));
+            }
+            for of_shard in renewed {
+                of_shard.await;
+            }
+            drop(transaction);
+            sleep(PAUSE).await;
+        }
+    }
+}
