@@ -48,7 +48,7 @@ pub use change::{Cause, Change, Event};
 pub use clocking::Clocking;
 pub use deaths::{Death, Deaths, LastValue, News, Taken};
 pub use effects::{Effects, Notice};
-pub use eviction::Eviction;
+pub use eviction::{Evicted, Eviction, Prospect};
 pub use foresight::{PrefixCounts, Seen};
 pub use leases::Leases;
 pub use live::{KeyEdit, Live};
