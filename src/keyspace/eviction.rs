@@ -421,6 +421,39 @@ mod tests {
         keyspace.check();
     }
 
+    /// Another shard has keys that are worth as much as the limit: that is how far this one goes.
+    #[test]
+    fn keys_that_are_worth_more_than_those_of_another_shard_stay() {
+        let policy = MaxmemoryPolicy::VolatileTtl;
+        let mut by_deadline = keyspace(policy);
+        for i in 0..100 {
+            insert(&mut by_deadline, &format!("key{i}"), 32, Some(at(1000 + i).ms), at(0));
+        }
+        let how_far = |limit| Eviction { limit, ..how(policy) };
+        while by_deadline.evict(how_far(at(1009).ms), 64, at(1), NOBODY).count > 0 {}
+        assert_eq!(by_deadline.counters.evicted, 10);
+        let next = by_deadline.evict(how_far(at(1009).ms), 64, at(1), NOBODY).next.expect("there are more");
+        assert_eq!(next.from, at(1010).ms);
+        assert!((at(1010).ms..at(1099).ms).contains(&next.until), "{next:?}");
+        while by_deadline.evict(how_far(u64::MAX), 64, at(1), NOBODY).count > 0 {}
+        assert_eq!((by_deadline.len(0), by_deadline.evict(how_far(u64::MAX), 64, at(1), NOBODY).next), (0, None));
+
+        let policy = MaxmemoryPolicy::AllkeysLru;
+        let mut by_use = keyspace(policy);
+        (0..1000).for_each(|i| insert(&mut by_use, &format!("key{i}"), 32, None, at(100)));
+        let how_far = |limit| Eviction { limit, ..how(policy) };
+        let none = by_use.evict(how_far(at(50).ms), 64, at(100), NOBODY);
+        assert_eq!((none.count, none.next.map(|next| next.until)), (0, Some(at(100).ms)));
+        assert!(by_use.evict(how_far(at(100).ms), 64, at(100), NOBODY).count > 0);
+
+        let policy = MaxmemoryPolicy::AllkeysLfu;
+        let mut by_frequency = keyspace(policy);
+        (0..1000).for_each(|i| insert(&mut by_frequency, &format!("key{i}"), 32, None, at(100)));
+        let how_far = |frequency| Eviction { limit: frequency * WORTH_OF_A_COUNT, ..how(policy) };
+        assert_eq!(by_frequency.evict(how_far(4), 64, at(100), NOBODY).count, 0);
+        assert!(by_frequency.evict(how_far(5), 64, at(100), NOBODY).count > 0);
+    }
+
     /// In several databases, most keys renewed since, and on both sides of the columns' reach.
     #[test]
     fn deadlines_go_in_their_order_whatever_they_were_before() {

@@ -21,7 +21,7 @@
 //! Live keys go in the order of all shards. Each publishes what the keys are worth that it would lose next, and none loses
 //! a key that is clearly worth more than those of another shard: that one is asked, and gives until its keys are worth more in turn.
 //! So that nobody waits for that, they begin ahead, while there is a reserve below the ceiling. Where memory grows faster than
-//! they give, up to the middle between the ceiling and the bound, a shard takes what it has itself.
+//! they give, beyond half of the least bound, a shard takes what it has itself.
 //!
 //! Where memory is past the bound while others are still about to give, commands that may need memory wait for that.
 //! Buffers that are kept for reuse go where no key does. Where nobody has anything to give, those commands are refused.
@@ -148,7 +148,7 @@ const RESERVE_BYTES: u64 = 256 << 10;
 /// Where much is to go, a shard gives this part of it, by shards, and then looks whether it is still its turn; but no less than
 /// so many bytes.
 const PART_AT_ONCE: u64 = 32;
-const BYTES_AT_ONCE_LEAST: u64 = 4 << 10;
+const BYTES_AT_ONCE_LEAST: u64 = 8 << 10;
 /// For how long a command believes what this shard has seen of its own keys: it is not their turn, so nothing is looked for.
 const SEEN_US: u64 = 500;
 /// After so many evictions all shards look anew what they would lose.
@@ -332,13 +332,21 @@ impl Room {
         max_bytes - reserve
     }
 
-    /// How much to give of what is used too much, before somebody else may have his turn.
+    /// How much may be used where a shard still leaves it to others to give what is worth less: half of what a bound is above
+    /// its ceiling at the least, or above what a lowered ceiling has left.
+    fn in_order_until(&self) -> u64 {
+        self.max_bytes.get().max(self.left_bytes.get()).saturating_add(SLACK_BYTES / 2)
+    }
+
+    /// How much to give where so much is used too much, before somebody else may have his turn. Deadlines are sought
+    /// together: a little more than is needed goes with hardly more work than a single key.
     fn at_once(&self, excess: u64) -> u64 {
-        if !self.has_order() {
-            return excess.min(BYTES_AT_ONCE);
+        if self.has_order() {
+            let part = excess / (PART_AT_ONCE * self.ceiling.shards.len() as u64);
+            return part.clamp(BYTES_AT_ONCE_LEAST, BYTES_AT_ONCE);
         }
-        let part = excess / (PART_AT_ONCE * self.ceiling.shards.len() as u64);
-        excess.min(part.clamp(BYTES_AT_ONCE_LEAST, BYTES_AT_ONCE))
+        let is_sought = self.policy.get().order() == Some(EvictionOrder::Deadline);
+        excess.clamp(if is_sought { BYTES_AT_ONCE_LEAST } else { 0 }, BYTES_AT_ONCE)
     }
 
     /// What the keys may be worth that go, where others have such, and so many bytes are to go. Where it is much, one shard
@@ -424,9 +432,9 @@ impl Shard {
         }
         let (began_us, was_over, limit) = (store_us(), used.all > bound, room.limit(used.all));
         while used.counted > max_bytes {
-            let bytes = room.at_once(used.counted - max_bytes) as usize + needed;
+            let bytes = room.at_once(used.counted - room.aim()) as usize + needed;
             // Whoever has less to lose is about to give it, as long as that is soon enough.
-            let in_order = room.has_order() && used.all <= limit - SLACK_BYTES / 2;
+            let in_order = room.has_order() && used.all <= room.in_order_until();
             if in_order && self.is_not_next() {
                 room.awaited_from_us.set(0);
                 return Space::Enough;
@@ -505,6 +513,20 @@ impl Shard {
         room.next_seen_us.set(store_us());
         room.next_due_ms.set(keyspace.next_due_hint_ms());
         room.means(self.id).worth.store(next.until.max(WORTH_UNKNOWN + 1), Ordering::Relaxed);
+    }
+
+    /// Keys may have come that are worth less than all that were there, or the first that may go at all.
+    fn note_nearer(&self, due_ms: u64, has_victims: bool) {
+        let (room, worth) = (&self.room, &self.room.means(self.id).worth);
+        let is_by_deadline = room.policy.get().order() == Some(EvictionOrder::Deadline);
+        if is_by_deadline && has_victims && due_ms < room.next_due_ms.get() {
+            room.next_due_ms.set(due_ms);
+            room.next_from.set(room.next_from.get().min(due_ms));
+            worth.store(worth.load(Ordering::Relaxed).min(due_ms.max(WORTH_UNKNOWN + 1)), Ordering::Relaxed);
+        } else if has_victims && room.next_from.get() == WORTH_OF_NONE {
+            room.next_from.set(WORTH_UNKNOWN);
+            worth.store(WORTH_UNKNOWN, Ordering::Relaxed);
+        }
     }
 
     /// How much is used, what has changed in this turn included.
@@ -588,7 +610,7 @@ impl Shard {
     fn look_anew(&self) {
         let rounds = self.room.rounds.get() + 1;
         self.room.rounds.set(rounds);
-        if rounds % ROUNDS_A_LOOK == 0 && self.room.has_order() {
+        if rounds.is_multiple_of(ROUNDS_A_LOOK) && self.room.has_order() {
             (0..self.count).filter(|other| *other != self.id).for_each(|other| self.ask(other));
         }
     }
@@ -656,14 +678,7 @@ impl Shard {
         means.keeps_buffers.store(self.kept_bytes() > 0, Ordering::Relaxed);
         let due_ms = keyspace.next_due_hint_ms();
         means.due_ms.store(due_ms, Ordering::Relaxed);
-        // Keys have come that may be worth less than all that were there.
-        let is_nearer =
-            due_ms < self.room.next_due_ms.get() && self.room.policy.get().order() == Some(EvictionOrder::Deadline);
-        if is_nearer || has_victims && self.room.next_from.get() == WORTH_OF_NONE {
-            self.room.next_due_ms.set(due_ms);
-            self.room.next_from.set(WORTH_UNKNOWN);
-            means.worth.store(WORTH_UNKNOWN, Ordering::Relaxed);
-        }
+        self.note_nearer(due_ms, has_victims);
         // What is not a write may need memory, too, and what is part of a transaction does not ask.
         if memory::counted_here() > self.room.allowed.get() {
             let used = self.room.used().counted;
