@@ -5,7 +5,7 @@
 //! of them [`LOOKED_AT`] times `maxmemory-samples` are compared. (Redis compares 5 for one, and remembers the best of
 //! those that stayed.) By deadline the keys go exactly in their order, which the tables' minima know.
 
-use super::{Change, Keyspace, Now};
+use super::{Change, Clocking, Keyspace, Now};
 use crate::config::{EvictionOrder, MaxmemoryPolicy};
 use crate::table::{KEYS_AT_ONCE, Near, Table};
 
@@ -14,6 +14,28 @@ pub struct Eviction {
     pub policy: MaxmemoryPolicy,
     /// `maxmemory-samples`.
     pub samples: usize,
+    /// Keys that are clearly worth more stay: another shard has some that are worth less.
+    pub limit: u64,
+}
+
+/// What keys are worth that go together, in the policy's order, the least first: a deadline or a time of use in
+/// milliseconds, or a frequency. Such numbers stay true while time goes by, and so another shard may compare its own with
+/// them whenever it likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prospect {
+    /// None of them is clearly worth less.
+    pub from: u64,
+    /// None of them is worth more.
+    pub until: u64,
+}
+
+/// What has become of an attempt to evict keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Evicted {
+    /// How many went.
+    pub count: usize,
+    /// What would go next, as far as that is known: exactly by deadline; else like what was looked at last.
+    pub next: Option<Prospect>,
 }
 
 /// Keys compared for one that goes, for each of `maxmemory-samples`.
@@ -23,6 +45,11 @@ const LOOKED_AT_LEAST: usize = 16;
 /// Blocks that are looked into before it is given up to find a key that may go: as many as there are, within bounds.
 const TRIES: usize = 8;
 const TRIES_MOST: usize = 1 << 16;
+
+/// Blocks that are looked into where their keys are worth more than those of another shard: that may have been chance.
+const TRIES_ABOVE_LIMIT: usize = 2;
+/// What a key's frequency is multiplied by, so that there is something between two of them.
+const WORTH_OF_A_COUNT: u64 = 256;
 
 /// Keys that are sought together by their deadlines.
 const NEAREST_AT_ONCE: usize = 16;
@@ -41,17 +68,24 @@ impl Keyspace {
     }
 
     /// Takes keys out so that about so many bytes come back; those of dead keys and of garbage should have come back
-    /// before. How many keys it were: none where there are none that may go.
-    pub fn evict(&mut self, how: Eviction, bytes: usize, now: Now, is_held: IsHeld) -> usize {
+    /// before. None go where there are none that may.
+    pub fn evict(&mut self, how: Eviction, bytes: usize, now: Now, is_held: IsHeld) -> Evicted {
         match how.policy.order() {
-            None => 0,
-            Some(EvictionOrder::Deadline) => self.evict_nearest(bytes, now, is_held),
+            None => Evicted::default(),
+            Some(EvictionOrder::Deadline) => self.evict_nearest(how.limit, bytes, now, is_held),
             Some(order) => {
                 // Once around, at the least: then there are none, or all are held.
                 let blocks = self.dbs.iter().map(Table::block_count).max().unwrap_or(0);
-                let mut tries = (0..blocks.clamp(TRIES, TRIES_MOST))
-                    .map(|_| self.evict_of_a_block(how, order, bytes, now, is_held));
-                tries.find(|count| *count > 0).unwrap_or(0)
+                let (mut evicted, mut above_limit) = (Evicted::default(), 0);
+                for _ in 0..blocks.clamp(TRIES, TRIES_MOST) {
+                    let of_block = self.evict_of_a_block(how, order, bytes, now, is_held);
+                    evicted = Evicted { count: of_block.count, next: of_block.next.or(evicted.next) };
+                    above_limit += usize::from(of_block.next.is_some_and(|next| next.from > how.limit));
+                    if evicted.count > 0 || above_limit == TRIES_ABOVE_LIMIT {
+                        break;
+                    }
+                }
+                evicted
             }
         }
     }
@@ -63,10 +97,10 @@ impl Keyspace {
         bytes: usize,
         now: Now,
         is_held: IsHeld,
-    ) -> usize {
-        let Some(db) = self.random_db(how.policy) else { return 0 };
+    ) -> Evicted {
+        let Some(db) = self.random_db(how.policy) else { return Evicted::default() };
         let spares_immortal = how.policy.spares_immortal();
-        let Some(block) = self.dbs[db].next_to_thin(spares_immortal) else { return 0 };
+        let Some(block) = self.dbs[db].next_to_thin(spares_immortal) else { return Evicted::default() };
         let (mut rng, mut order_rng) = (self.rng.fork(), self.rng.fork());
         let (keyspace, clocking) = (&*self, self.clocking);
         let table = &keyspace.dbs[db];
@@ -80,22 +114,37 @@ impl Keyspace {
                 return;
             }
             let clock = || keyspace.clock_in(db, block, slot, now);
-            let rank = match order {
-                EvictionOrder::Recency | EvictionOrder::Modified => super::Clocking::idle_s(clock(), now).into(),
-                EvictionOrder::Frequency => u64::MAX - u64::from(clocking.frequency(clock(), now)),
+            let worth = match order {
+                EvictionOrder::Recency | EvictionOrder::Modified => {
+                    now.ms.saturating_sub(u64::from(Clocking::idle_s(clock(), now)) * 1000)
+                }
+                EvictionOrder::Frequency => u64::from(clocking.frequency(clock(), now)) * WORTH_OF_A_COUNT,
                 EvictionOrder::Random | EvictionOrder::Deadline => order_rng.u64(..),
             };
-            found.push((rank, slot as u16));
+            found.push((worth, slot as u16));
         });
-        found.sort_unstable_by_key(|(rank, _)| std::cmp::Reverse(*rank));
-        let slots = found.into_iter().map(|(_, slot)| slot).take(wanted);
-        self.take_out_of(db, block, slots, bytes, now, is_held)
+        found.sort_unstable_by_key(|(worth, _)| *worth);
+        found.truncate(wanted);
+        let Some(&(until, _)) = found.last() else { return Evicted::default() };
+        // Shards whose keys are used alike must not take each other's samples for better or worse ones.
+        let chance = match order {
+            EvictionOrder::Recency | EvictionOrder::Modified => 1000 + now.ms.saturating_sub(until) / 16,
+            EvictionOrder::Frequency => WORTH_OF_A_COUNT / 2,
+            EvictionOrder::Random | EvictionOrder::Deadline => 0,
+        };
+        let next = Some(Prospect { from: until.saturating_sub(chance), until });
+        if next.is_some_and(|next| next.from > how.limit) {
+            return Evicted { count: 0, next };
+        }
+        let slots = found.into_iter().map(|(_, slot)| slot);
+        Evicted { count: self.take_out_of(db, block, slots, bytes, now, is_held), next }
     }
 
     /// The keys whose deadlines come first. Who goes may take others of its block to other slots, so that the rest is
     /// sought again where a key is not found where it was.
-    fn evict_nearest(&mut self, bytes: usize, now: Now, is_held: IsHeld) -> usize {
+    fn evict_nearest(&mut self, limit: u64, bytes: usize, now: Now, is_held: IsHeld) -> Evicted {
         let (before, mut count, mut look) = (self.bytes_in_use(), 0, NEAREST_AT_ONCE);
+        let mut next = None;
         while count < KEYS_AT_ONCE {
             let (mut all, mut known_until_ms): (Vec<(Near, usize)>, _) = (Vec::new(), u64::MAX);
             for (db, table) in self.dbs.iter_mut().enumerate().filter(|(_, table)| table.with_deadline() > 0) {
@@ -103,17 +152,23 @@ impl Keyspace {
                 known_until_ms = known_until_ms.min(until_ms);
                 all.extend(nearest.into_iter().map(|near| (near, db)));
             }
+            all.retain(|(near, _)| near.deadline_ms <= known_until_ms);
             all.sort_unstable();
-            let count_before = count;
-            for (near, db) in all.into_iter().take_while(|(near, _)| near.deadline_ms <= known_until_ms) {
+            let (count_before, last_ms) = (count, all.last().map(|(near, _)| near.deadline_ms));
+            for (near, db) in all {
+                let is_done = self.bytes_in_use().saturating_add(bytes) <= before;
+                if is_done || near.deadline_ms > limit {
+                    return Evicted { count, next: last_ms.map(|until| Prospect { from: near.deadline_ms, until }) };
+                }
                 if !self.dbs[db].has(near) {
                     break;
                 }
                 count += self.take_out_of(db, near.block, [near.slot].into_iter(), 1, now, is_held);
-                if self.bytes_in_use().saturating_add(bytes) <= before {
-                    return count;
-                }
             }
+            // What was not known is later.
+            next = last_ms
+                .filter(|_| self.dbs.iter().any(|table| table.with_deadline() > 0))
+                .map(|until| Prospect { from: until, until });
             if count > count_before {
                 look = NEAREST_AT_ONCE;
             } else if known_until_ms == u64::MAX || look >= KEYS_AT_ONCE {
@@ -123,7 +178,7 @@ impl Keyspace {
                 look *= 4;
             }
         }
-        count
+        Evicted { count, next }
     }
 
     /// Without what is given back in slices.
@@ -179,7 +234,7 @@ impl Keyspace {
 mod tests {
     use super::*;
     use crate::config::{Config, NotifyFlags};
-    use crate::keyspace::{Clocking, Event, Hasher, Notice, Touch, Value};
+    use crate::keyspace::{Event, Hasher, Notice, Touch, Value};
 
     const SECOND_MS: u64 = 1000;
     const NOBODY: IsHeld = &|_| false;
@@ -207,7 +262,7 @@ mod tests {
     }
 
     fn how(policy: MaxmemoryPolicy) -> Eviction {
-        Eviction { policy, samples: 5 }
+        Eviction { policy, samples: 5, limit: u64::MAX }
     }
 
     /// Evicts until the keyspace has no more than so many bytes; how many keys went.
@@ -215,7 +270,7 @@ mod tests {
         let mut count = 0;
         while keyspace.bytes() > to {
             let bytes = keyspace.bytes() - to;
-            let gone = keyspace.evict(how(policy), bytes, now, NOBODY);
+            let gone = keyspace.evict(how(policy), bytes, now, NOBODY).count;
             assert!(gone > 0, "there are keys left");
             while keyspace.collect_garbage(1000) {}
             count += gone;
@@ -322,7 +377,7 @@ mod tests {
                 insert(&mut keyspace, &format!("key{i}"), 32, deadline_ms, at(0));
             }
             assert!(keyspace.has_victims(policy));
-            while keyspace.evict(how(policy), 1, at(1), NOBODY) > 0 {}
+            while keyspace.evict(how(policy), 1, at(1), NOBODY).count > 0 {}
             assert_eq!((keyspace.len(0), keyspace.counters.evicted), (2990, 10), "{policy:?}");
             keyspace.check();
         }
@@ -356,7 +411,7 @@ mod tests {
                 keyspace.for_each(0, at(1), |key, _, deadline_ms| all.push((key.to_vec(), deadline_ms.unwrap())));
                 all
             };
-            assert!(keyspace.evict(how(policy), 1, at(1), NOBODY) > 0);
+            assert!(keyspace.evict(how(policy), 1, at(1), NOBODY).count > 0);
             let left = |name: &[u8]| keyspace.peek(0, hasher.key(name), at(1)).is_some();
             let mut now_gone: Vec<u64> =
                 names.iter().filter(|(name, _)| !left(name)).map(|(_, at_ms)| *at_ms).collect();
@@ -365,6 +420,39 @@ mod tests {
             assert_eq!(gone, expected[..gone.len()], "behind {before}");
         }
         keyspace.check();
+    }
+
+    /// Another shard has keys that are worth as much as the limit: that is how far this one goes.
+    #[test]
+    fn keys_that_are_worth_more_than_those_of_another_shard_stay() {
+        let policy = MaxmemoryPolicy::VolatileTtl;
+        let mut by_deadline = keyspace(policy);
+        for i in 0..100 {
+            insert(&mut by_deadline, &format!("key{i}"), 32, Some(at(1000 + i).ms), at(0));
+        }
+        let how_far = |limit| Eviction { limit, ..how(policy) };
+        while by_deadline.evict(how_far(at(1009).ms), 64, at(1), NOBODY).count > 0 {}
+        assert_eq!(by_deadline.counters.evicted, 10);
+        let next = by_deadline.evict(how_far(at(1009).ms), 64, at(1), NOBODY).next.expect("there are more");
+        assert_eq!(next.from, at(1010).ms);
+        assert!((at(1010).ms..at(1099).ms).contains(&next.until), "{next:?}");
+        while by_deadline.evict(how_far(u64::MAX), 64, at(1), NOBODY).count > 0 {}
+        assert_eq!((by_deadline.len(0), by_deadline.evict(how_far(u64::MAX), 64, at(1), NOBODY).next), (0, None));
+
+        let policy = MaxmemoryPolicy::AllkeysLru;
+        let mut by_use = keyspace(policy);
+        (0..1000).for_each(|i| insert(&mut by_use, &format!("key{i}"), 32, None, at(100)));
+        let how_far = |limit| Eviction { limit, ..how(policy) };
+        let none = by_use.evict(how_far(at(50).ms), 64, at(100), NOBODY);
+        assert_eq!((none.count, none.next.map(|next| next.until)), (0, Some(at(100).ms)));
+        assert!(by_use.evict(how_far(at(100).ms), 64, at(100), NOBODY).count > 0);
+
+        let policy = MaxmemoryPolicy::AllkeysLfu;
+        let mut by_frequency = keyspace(policy);
+        (0..1000).for_each(|i| insert(&mut by_frequency, &format!("key{i}"), 32, None, at(100)));
+        let how_far = |frequency| Eviction { limit: frequency * WORTH_OF_A_COUNT, ..how(policy) };
+        assert_eq!(by_frequency.evict(how_far(4), 64, at(100), NOBODY).count, 0);
+        assert!(by_frequency.evict(how_far(5), 64, at(100), NOBODY).count > 0);
     }
 
     /// In several databases, most keys renewed since, and on both sides of the columns' reach.
@@ -390,7 +478,7 @@ mod tests {
         }
         expected.sort_unstable();
         while keyspace.counters.evicted < count as u64 {
-            assert!(keyspace.evict(how(policy), 2000, at(1), NOBODY) > 0);
+            assert!(keyspace.evict(how(policy), 2000, at(1), NOBODY).count > 0);
             let left = (0..3).flat_map(|db| keyspace.dbs[db].nearest(1).0.first().map(|near| near.deadline_ms)).min();
             let next = expected.get(keyspace.counters.evicted as usize).copied();
             assert_eq!(left, next, "after {}", keyspace.counters.evicted);
@@ -410,7 +498,7 @@ mod tests {
         let watch = keyspace.watch(0, b"other", at(0));
         let held = hasher.hash(b"held");
         let is_held = |hash| hash == held;
-        while keyspace.evict(how(policy), 1, at(2), &is_held) > 0 {}
+        while keyspace.evict(how(policy), 1, at(2), &is_held).count > 0 {}
         assert!(has(&keyspace, "held", at(2)));
         assert_eq!((keyspace.len(0), keyspace.counters.evicted), (2, 1));
         assert_eq!(

@@ -49,7 +49,7 @@ pub use change::{Cause, Change, Event};
 pub use clocking::Clocking;
 pub use deaths::{Death, Deaths, LastValue, News, Taken};
 pub use effects::{Effects, Notice};
-pub use eviction::Eviction;
+pub use eviction::{Evicted, Eviction, Prospect};
 pub use foresight::{PrefixCounts, Seen};
 pub use groups::{GROUPS_A_KEY_MAX, Membership, Name as GroupName, Redated, Span};
 pub use leases::Leases;

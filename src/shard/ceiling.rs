@@ -4,7 +4,7 @@
 //! ```text
 //!  counted here <= allowed        yes: nothing is asked
 //!  counted of all <= maxmemory    yes: the shard is allowed a part of the rest
-//!  else what this shard has       garbage, dead keys, then keys that the policy lets go
+//!  else what this shard has       garbage, dead keys, then keys that the policy lets go, if they come next of all
 //!       what others have          they are asked for it; the command runs while they are about it, up to the bound
 //! ```
 //!
@@ -18,6 +18,11 @@
 //! No live key goes while any shard has a dead one: shards tell each other when their earliest deadline is. Nothing goes
 //! that a transaction holds, nor anything during a transaction that holds nothing since it runs on this shard alone.
 //!
+//! Live keys go in the order of all shards. Each publishes what the keys are worth that it would lose next, and none loses
+//! a key that is clearly worth more than those of another shard: that one is asked, and gives until its keys are worth more in turn.
+//! So that nobody waits for that, they begin ahead, while there is a reserve below the ceiling. Where memory grows faster than
+//! they give, beyond half of the least bound, a shard takes what it has itself.
+//!
 //! Where memory is past the bound while others are still about to give, commands that may need memory wait for that.
 //! Buffers that are kept for reuse go where no key does. Where nobody has anything to give, those commands are refused.
 //! A command is not kept waiting by what its own shard evicts for longer than `maxmemory-eviction-tenacity` says: where a
@@ -27,8 +32,8 @@ use super::Shard;
 use super::message::{At, Lock, Message};
 use crate::clock::{Now, store_us};
 use crate::command::spec::flag::DENY_OOM;
-use crate::config::{Config, MaxmemoryPolicy};
-use crate::keyspace::{Clocking, Eviction, Keyspace, NEVER_MS};
+use crate::config::{Config, EvictionOrder, MaxmemoryPolicy};
+use crate::keyspace::{Clocking, Evicted, Eviction, Keyspace, NEVER_MS, Prospect};
 use crate::net::{Notify, sleep, step_back};
 use crate::observe::{Event, machine, memory};
 use crate::resp::Request;
@@ -62,7 +67,14 @@ struct Means {
     keeps_buffers: AtomicBool,
     /// It was asked, and has not looked yet.
     is_asked: AtomicBool,
+    /// What the keys are worth that it would lose next, see [`Prospect::until`].
+    worth: AtomicU64,
 }
+
+/// Whoever has published this has to look first.
+const WORTH_UNKNOWN: u64 = 0;
+/// There is nothing to lose.
+const WORTH_OF_NONE: u64 = u64::MAX;
 
 /// A shard's part.
 pub(super) struct Room {
@@ -79,6 +91,13 @@ pub(super) struct Room {
     left_bytes: Cell<u64>,
     /// How many changes there were when this shard had nothing to give: nothing, until there are others.
     empty_at: Cell<Option<u64>>,
+    /// What the least is worth that this shard would lose next, see [`Prospect::from`], and when that was seen.
+    next_from: Cell<u64>,
+    next_seen_us: Cell<u64>,
+    /// When the next key dies, or one of its elements, as it was known when the next deadlines were published.
+    next_due_ms: Cell<u64>,
+    /// How often keys were evicted here.
+    rounds: Cell<u64>,
     /// Since when commands wait here for others to make room, store microseconds; 0 where none has to.
     awaited_from_us: Cell<u64>,
     alarm: Notify,
@@ -108,6 +127,8 @@ enum Gave {
     Some,
     /// There is something, which has to stay for now.
     NotNow,
+    /// There is something, but another shard has what is worth less; it is asked for that.
+    NotNext,
     Nothing,
 }
 
@@ -120,6 +141,18 @@ const ALLOWED_PART: u64 = 2048;
 const DEAD_AT_ONCE: usize = 64;
 const GARBAGE_AT_ONCE: usize = 256;
 const BYTES_AT_ONCE: u64 = 64 << 10;
+/// Where keys go in an order, shards begin so early to make room: this part of the ceiling before it, and no earlier than so
+/// many bytes.
+const RESERVE_PART: u64 = 256;
+const RESERVE_BYTES: u64 = 256 << 10;
+/// Where much is to go, a shard gives this part of it, by shards, and then looks whether it is still its turn; but no less than
+/// so many bytes.
+const PART_AT_ONCE: u64 = 32;
+const BYTES_AT_ONCE_LEAST: u64 = 8 << 10;
+/// For how long a command believes what this shard has seen of its own keys: it is not their turn, so nothing is looked for.
+const SEEN_US: u64 = 500;
+/// After so many evictions all shards look anew what they would lose.
+const ROUNDS_A_LOOK: u64 = 256;
 /// How long until the task looks again whether what had to stay may go.
 const NOT_NOW: Duration = Duration::from_millis(5);
 /// How long until those look again who wait for others to make room.
@@ -133,7 +166,13 @@ const SLICE_US: u64 = 100;
 impl Ceiling {
     pub fn new(shards: usize) -> Arc<Ceiling> {
         Arc::new(Ceiling {
-            shards: (0..shards).map(|_| Means { due_ms: AtomicU64::new(NEVER_MS), ..Means::default() }).collect(),
+            shards: (0..shards)
+                .map(|_| Means {
+                    due_ms: AtomicU64::new(NEVER_MS),
+                    worth: AtomicU64::new(WORTH_UNKNOWN),
+                    ..Means::default()
+                })
+                .collect(),
             exceeded_from_us: AtomicU64::new(0),
             exceeded_us: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
@@ -185,14 +224,21 @@ impl Room {
             longest_us: Cell::new(0),
             left_bytes: Cell::new(0),
             empty_at: Cell::new(None),
+            next_from: Cell::new(WORTH_UNKNOWN),
+            next_seen_us: Cell::new(0),
+            next_due_ms: Cell::new(NEVER_MS),
+            rounds: Cell::new(0),
             awaited_from_us: Cell::new(0),
             alarm: Notify::default(),
         }
     }
 
-    pub fn configure(&self, config: &Config) {
+    /// - `shard`: whose room it is
+    pub fn configure(&self, shard: usize, config: &Config) {
         let before = self.max_bytes.replace(config.maxmemory.of(machine::memory_bytes()));
         self.policy.set(config.maxmemory_policy);
+        self.next_from.set(WORTH_UNKNOWN);
+        self.means(shard).worth.store(WORTH_UNKNOWN, Ordering::Relaxed);
         self.samples.set(config.maxmemory_samples as usize);
         self.longest_us.set(match config.maxmemory_eviction_tenacity {
             tenacity @ ..=10 => u64::from(tenacity) * 50,
@@ -274,6 +320,46 @@ impl Room {
             || memory::counted_here() <= self.allowed.get() && !self.ceiling.is_short.load(Ordering::Relaxed)
     }
 
+    /// Whether keys go in an order that all shards keep.
+    fn has_order(&self) -> bool {
+        self.ceiling.shards.len() > 1 && self.policy.get().order().is_some_and(|order| order != EvictionOrder::Random)
+    }
+
+    /// Down to what keys go once they do.
+    fn aim(&self) -> u64 {
+        let max_bytes = self.max_bytes.get();
+        let reserve = if self.has_order() { (max_bytes / RESERVE_PART).min(RESERVE_BYTES) } else { 0 };
+        max_bytes - reserve
+    }
+
+    /// How much may be used where a shard still leaves it to others to give what is worth less: half of what a bound is above
+    /// its ceiling at the least, or above what a lowered ceiling has left.
+    fn in_order_until(&self) -> u64 {
+        self.max_bytes.get().max(self.left_bytes.get()).saturating_add(SLACK_BYTES / 2)
+    }
+
+    /// How much to give where so much is used too much, before somebody else may have his turn. Deadlines are sought
+    /// together: a little more than is needed goes with hardly more work than a single key.
+    fn at_once(&self, excess: u64) -> u64 {
+        if self.has_order() {
+            let part = excess / (PART_AT_ONCE * self.ceiling.shards.len() as u64);
+            return part.clamp(BYTES_AT_ONCE_LEAST, BYTES_AT_ONCE);
+        }
+        let is_sought = self.policy.get().order() == Some(EvictionOrder::Deadline);
+        excess.clamp(if is_sought { BYTES_AT_ONCE_LEAST } else { 0 }, BYTES_AT_ONCE)
+    }
+
+    /// What the keys may be worth that go, where others have such, and so many bytes are to go. Where it is much, one shard
+    /// gives a little more than it should before another does, so that there are not too many turns; the last parts, which are
+    /// small, make up for it.
+    fn limit_of(&self, worth: u64, bytes: usize, now: Now) -> u64 {
+        if self.policy.get().order() != Some(EvictionOrder::Deadline) || worth == WORTH_UNKNOWN {
+            return worth;
+        }
+        let more = (bytes as u64).min(BYTES_AT_ONCE).saturating_sub(BYTES_AT_ONCE_LEAST);
+        worth.saturating_add((worth.saturating_sub(now.ms) / 64).saturating_mul(more) / BYTES_AT_ONCE)
+    }
+
     fn means(&self, shard: usize) -> &Means {
         &self.ceiling.shards[shard]
     }
@@ -290,7 +376,7 @@ impl Shard {
     }
 
     pub(super) fn configure_room(&self, config: &Config) {
-        self.room.configure(config);
+        self.room.configure(self.id, config);
         let mut keyspace = self.keyspace.borrow_mut();
         keyspace.set_clocking(Clocking::of(config));
         if keyspace.has_former_clocks() {
@@ -339,13 +425,26 @@ impl Shard {
         let mut used = self.used();
         if used.counted <= max_bytes || self.stands_still(now) {
             room.allow(used.counted);
+            if used.counted > room.aim() {
+                self.begin();
+            }
             return Space::Enough;
         }
         let (began_us, was_over, limit) = (store_us(), used.all > bound, room.limit(used.all));
         while used.counted > max_bytes {
-            let bytes = (used.counted - max_bytes).min(BYTES_AT_ONCE) as usize + needed;
-            match self.give_some(bytes, used.all > bound, now) {
+            let bytes = room.at_once(used.counted - room.aim()) as usize + needed;
+            // Whoever has less to lose is about to give it, as long as that is soon enough.
+            let in_order = room.has_order() && used.all <= room.in_order_until();
+            if in_order && self.is_not_next() {
+                room.awaited_from_us.set(0);
+                return Space::Enough;
+            }
+            match self.give_some(bytes, used.all > bound, in_order, now) {
                 Gave::Some => {}
+                Gave::NotNext => {
+                    room.awaited_from_us.set(0);
+                    return Space::Enough;
+                }
                 Gave::NotNow => {
                     self.ask_others(now);
                     return room.space(used.all, limit);
@@ -377,6 +476,59 @@ impl Shard {
         Space::Enough
     }
 
+    /// There is little room left, or none: whoever comes next begins to make some.
+    fn begin(&self) {
+        let from = self.room.next_from.get();
+        if self.next_of_others().is_some_and(|(_, worth)| worth < from) {
+            self.ask_next();
+        } else {
+            self.room.alarm.notify();
+        }
+    }
+
+    /// Who of the others has the least to lose, and what that is worth.
+    fn next_of_others(&self) -> Option<(usize, u64)> {
+        let all = (0..self.count).filter(|other| *other != self.id);
+        all.map(|other| (other, self.room.means(other).worth.load(Ordering::Relaxed))).min_by_key(|(_, worth)| *worth)
+    }
+
+    /// Whether what this shard has seen of its own keys a moment ago is clearly worth more than what another has, which is
+    /// asked.
+    fn is_not_next(&self) -> bool {
+        let room = &self.room;
+        let from = room.next_from.get();
+        let is_later = from != WORTH_OF_NONE && self.next_of_others().is_some_and(|(_, worth)| worth < from);
+        let is_fresh = is_later && store_us().saturating_sub(room.next_seen_us.get()) < SEEN_US;
+        if is_fresh {
+            self.ask_next();
+        }
+        is_fresh
+    }
+
+    /// Tells the others what this shard would lose next.
+    fn publish(&self, next: Option<Prospect>, keyspace: &Keyspace) {
+        let room = &self.room;
+        let next = next.unwrap_or(Prospect { from: WORTH_OF_NONE, until: WORTH_OF_NONE });
+        room.next_from.set(next.from);
+        room.next_seen_us.set(store_us());
+        room.next_due_ms.set(keyspace.next_due_hint_ms());
+        room.means(self.id).worth.store(next.until.max(WORTH_UNKNOWN + 1), Ordering::Relaxed);
+    }
+
+    /// Keys may have come that are worth less than all that were there, or the first that may go at all.
+    fn note_nearer(&self, due_ms: u64, has_victims: bool) {
+        let (room, worth) = (&self.room, &self.room.means(self.id).worth);
+        let is_by_deadline = room.policy.get().order() == Some(EvictionOrder::Deadline);
+        if is_by_deadline && has_victims && due_ms < room.next_due_ms.get() {
+            room.next_due_ms.set(due_ms);
+            room.next_from.set(room.next_from.get().min(due_ms));
+            worth.store(worth.load(Ordering::Relaxed).min(due_ms.max(WORTH_UNKNOWN + 1)), Ordering::Relaxed);
+        } else if has_victims && room.next_from.get() == WORTH_OF_NONE {
+            room.next_from.set(WORTH_UNKNOWN);
+            worth.store(WORTH_UNKNOWN, Ordering::Relaxed);
+        }
+    }
+
     /// How much is used, what has changed in this turn included.
     fn used(&self) -> Used {
         if let Ok(mut keyspace) = self.keyspace.try_borrow_mut() {
@@ -391,8 +543,8 @@ impl Shard {
     }
 
     /// Gives some memory back: garbage first, then dead keys, then, where no shard has dead ones or it has to be, live
-    /// ones.
-    fn give_some(&self, bytes: usize, at_any_price: bool, now: Now) -> Gave {
+    /// ones: where it is to be in order, if no other shard has some that are worth less.
+    fn give_some(&self, bytes: usize, at_any_price: bool, in_order: bool, now: Now) -> Gave {
         let Ok(mut keyspace) = self.keyspace.try_borrow_mut() else { return Gave::NotNow };
         if keyspace.has_garbage() {
             keyspace.collect_garbage(GARBAGE_AT_ONCE);
@@ -411,24 +563,55 @@ impl Shard {
             // Dead ones are held, or still to be told; or another shard has them.
             return Gave::NotNow;
         }
-        let how = Eviction { policy: self.room.policy.get(), samples: self.room.samples.get() };
         if !self.has_victims(&keyspace) {
+            self.publish(None, &keyspace);
             return self.give_kept();
         }
+        let next_of_others = self.next_of_others().filter(|_| in_order && self.room.has_order());
+        let how = Eviction {
+            policy: self.room.policy.get(),
+            samples: self.room.samples.get(),
+            limit: next_of_others.map_or(WORTH_OF_NONE, |(_, worth)| self.room.limit_of(worth, bytes, now)),
+        };
         let began_us = store_us();
-        let count = match self.locks_taken() {
+        let Evicted { count, next } = match self.locks_taken() {
             Some(is_held) => keyspace.evict(how, bytes, now, &is_held),
-            None => 0,
+            None => Evicted::default(),
         };
         self.meter.count_event(Event::EvictionCycle, store_us().saturating_sub(began_us).saturating_mul(1_000));
         self.records.end_outside(&mut keyspace.effects);
+        self.publish(next, &keyspace);
+        self.look_anew();
         match count {
+            0 if next.is_some_and(|next| next.from > how.limit) => {
+                self.ask_next();
+                Gave::NotNext
+            }
             0 if self.is_busy() || is_due => Gave::NotNow,
             0 => {
                 self.room.empty_at.set(Some(keyspace.effects.dirty));
                 self.give_kept()
             }
             _ => Gave::Some,
+        }
+    }
+
+    /// Asks whoever of the others comes next, and those who have to look first.
+    fn ask_next(&self) {
+        let Some((next, worth)) = self.next_of_others() else { return };
+        if worth != WORTH_UNKNOWN {
+            return self.ask(next);
+        }
+        let unknown = |other: &usize| self.room.means(*other).worth.load(Ordering::Relaxed) == WORTH_UNKNOWN;
+        (0..self.count).filter(|other| *other != self.id).filter(unknown).for_each(|other| self.ask(other));
+    }
+
+    /// What others have published long ago may have changed since.
+    fn look_anew(&self) {
+        let rounds = self.room.rounds.get() + 1;
+        self.room.rounds.set(rounds);
+        if rounds.is_multiple_of(ROUNDS_A_LOOK) && self.room.has_order() {
+            (0..self.count).filter(|other| *other != self.id).for_each(|other| self.ask(other));
         }
     }
 
@@ -462,11 +645,17 @@ impl Shard {
             let gives = means.is_due(now) || means.has_some.load(Ordering::Relaxed);
             any |= gives;
             let is_of_use = gives || means.keeps_buffers.load(Ordering::Relaxed);
-            if is_of_use && !means.is_asked.swap(true, Ordering::Relaxed) {
-                self.post(other, Message::Tell(Box::new(|shard| shard.room.alarm.notify())));
+            if is_of_use {
+                self.ask(other);
             }
         }
         any
+    }
+
+    fn ask(&self, other: usize) {
+        if !self.room.means(other).is_asked.swap(true, Ordering::Relaxed) {
+            self.post(other, Message::Tell(Box::new(|shard| shard.room.alarm.notify())));
+        }
     }
 
     /// Tells the others what this shard has to give, and the task that memory is short. To be called after commands have
@@ -482,11 +671,14 @@ impl Shard {
     fn tell_means_now(&self) {
         let (mut keyspace, means) = (self.keyspace.borrow_mut(), self.room.means(self.id));
         keyspace.effects.count_transient();
-        let has_some = keyspace.has_garbage() || self.has_victims(&keyspace);
+        let has_victims = self.has_victims(&keyspace);
+        let has_garbage = keyspace.has_garbage();
+        let has_some = has_victims || has_garbage;
         means.has_some.store(has_some, Ordering::Relaxed);
         means.keeps_buffers.store(self.kept_bytes() > 0, Ordering::Relaxed);
         let due_ms = keyspace.next_due_hint_ms();
         means.due_ms.store(due_ms, Ordering::Relaxed);
+        self.note_nearer(due_ms, has_victims);
         // What is not a write may need memory, too, and what is part of a transaction does not ask.
         if memory::counted_here() > self.room.allowed.get() {
             let used = self.room.used().counted;
@@ -495,8 +687,10 @@ impl Shard {
                 return;
             }
             self.room.ceiling.note_short(true);
-            if has_some || due_ms < self.clock.now().ms {
+            if has_garbage || due_ms < self.clock.now().ms || has_some && !self.room.has_order() {
                 self.room.alarm.notify();
+            } else if has_some {
+                self.begin();
             }
         }
     }
@@ -518,23 +712,32 @@ pub(super) async fn keep_below(shard: Rc<Shard>) {
                 sleep(NOT_NOW).await;
                 continue;
             }
-            let began_us = store_us();
+            let (began_us, aim) = (store_us(), shard.room.aim());
+            shard.room.means(shard.id).is_asked.store(false, Ordering::Relaxed);
             let (mut gave, mut used) = (Gave::Nothing, shard.used().counted);
-            while used > shard.room.max_bytes.get() {
-                let bytes = (used - shard.room.max_bytes.get()).min(BYTES_AT_ONCE) as usize;
-                gave = shard.give_some(bytes, false, now);
+            while used > aim {
+                let bytes = shard.room.at_once(used - aim) as usize;
+                gave = shard.give_some(bytes, false, true, now);
                 used = shard.used().counted;
                 if gave != Gave::Some || store_us().saturating_sub(began_us) > SLICE_US {
                     break;
                 }
             }
             shard.after_commands();
-            if used <= shard.room.max_bytes.get() {
+            let is_below = used <= shard.room.max_bytes.get();
+            if is_below {
                 shard.room.allow(used);
+            }
+            if used <= aim || is_below && gave != Gave::Some {
                 break;
             }
             match gave {
                 Gave::Some => step_back().await,
+                // Whoever is next says so when it is somebody else's turn.
+                Gave::NotNext => {
+                    step_back().await;
+                    break;
+                }
                 // Not by the alarm, which this task may have rung itself: others have to have their turns.
                 Gave::NotNow => {
                     shard.ask_others(now);

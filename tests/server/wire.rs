@@ -68,6 +68,8 @@ mod monitor;
 mod moves;
 #[path = "wire/newer.rs"]
 mod newer;
+#[path = "wire/order_of_evictions.rs"]
+mod order_of_evictions;
 #[path = "wire/overwritten.rs"]
 mod overwritten;
 #[path = "wire/pauses.rs"]

@@ -185,7 +185,7 @@ fn change(keyspace: &mut Keyspace, rng: &mut fastrand::Rng, now: Now, keys: u32)
             }
         }
         _ => {
-            let how = Eviction { policy: MaxmemoryPolicy::AllkeysRandom, samples: 1 };
+            let how = Eviction { policy: MaxmemoryPolicy::AllkeysRandom, samples: 1, limit: u64::MAX };
             keyspace.evict(how, 1, now, &|_| false);
         }
     }

@@ -559,7 +559,7 @@ fn what_an_older_primary_allows_is_done() {
 #[test]
 fn a_pause_is_one_of_the_stream_too() {
     for shards in [1, 3] {
-        let primary = Server::start(PRIMARY, QUICK);
+        let primary = Server::start(Kind::Ember { shards: 3 }, QUICK);
         let replica = replica_of(&primary, Kind::Ember { shards }, QUICK);
         wait_for_link(&replica);
         let (mut writer, mut reader) = (primary.client(), replica.client());
