@@ -481,8 +481,11 @@ impl Keyspace {
     }
 
     /// A key was changed. Where it has another deadline than its own and its groups have given it, that is its own one now;
-    /// and no later one than its groups have is left to it. Returns the deadline that was set.
+    /// and no later one than its groups have is left to it. That is a use of it. Returns the deadline that was set.
     pub fn bound_by_groups(&mut self, db: usize, key: Key, now: Now) -> Option<Redated> {
+        if self.has_sliding_groups() {
+            self.note_group_use(db, key.bytes, now);
+        }
         if self.see_own_deadline(db, key) { self.redate(db, key, now) } else { None }
     }
 

@@ -322,6 +322,21 @@ fn what_dies_by_its_elements_leaves() {
 }
 
 #[test]
+fn reading_and_writing_are_uses() {
+    for (command, uses) in [("get k", true), ("set k w", true), ("append k w", true), ("ttl k", false)] {
+        let mut trial = Trial::new(1, Limits { string_bytes: 1 << 20, ..Limits::default() });
+        trial.say("set k v");
+        trial.say("expiry group add g k");
+        trial.say("expiry group expire g 1000 sliding");
+        trial.say(command);
+        assert!(!trial.keyspace.wants_renewals(), "{command}: it has only begun");
+        trial.pass_ms(500);
+        trial.say(command);
+        assert_eq!(trial.keyspace.wants_renewals(), uses, "{command}");
+    }
+}
+
+#[test]
 fn policies_and_groups_hold_together() {
     use crate::config::Policies;
     let mut trial = Trial::new(1, Limits { string_bytes: 1 << 20, ..Limits::default() });
