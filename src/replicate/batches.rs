@@ -13,6 +13,8 @@ const ARGUMENTS: usize = i32::MAX as usize;
 const LINE_BYTES: usize = 64;
 /// No line that is no command is longer.
 const INLINE_BYTES: usize = 64 << 10;
+/// Room that is kept for what comes next.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// A part of the stream.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -86,6 +88,8 @@ impl Batches {
         }
         (self.count, self.has_begun) = (0, false);
         self.input.drain(..self.scan);
+        // (What one long value has needed is given back.)
+        self.input.shrink_to(self.input.len().max(KEPT_BYTES));
         // (A command that has come in part is read anew from where it begins.)
         (self.scan, self.begin, self.command) = (0, 0, Partial::default());
         batch
