@@ -58,7 +58,7 @@ fn what_commands_become() {
             ("GETFRESH k COST 1s", &[]),
             ("CL.THROTTLE limit 0 1 1000 0", &[]),
             ("RPUSH l a b c d", &["RPUSH l a b c d"]),
-            ("LMPOP 2 none l LEFT", &["LPOP l"]),
+            ("LMPOP 2 none l LEFT", &["LPOP l 1"]),
             ("BRPOP none l 1", &["RPOP l"]),
             ("BLMPOP 1 2 none l LEFT COUNT 5", &["LPOP l 2"]),
             ("RPUSH {l}1 a b c d", &["RPUSH {l}1 a b c d"]),
