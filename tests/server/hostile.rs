@@ -25,7 +25,7 @@ mod requests;
 #[path = "hostile/scripts.rs"]
 mod scripts;
 #[path = "hostile/table.rs"]
-mod table;
+pub mod table;
 #[path = "hostile/together/mod.rs"]
 mod together;
 

@@ -135,10 +135,7 @@ fn who_waits_for_a_script_elsewhere_does_not_hold_up_the_log() {
         assert!(wait_until(Duration::from_secs(20), || server.info("blocked_clients").as_deref() == Some("1")));
         let script = "redis.call('TYPE', KEYS[1]) while true do end";
         caller.send_raw(&encode(&["EVAL", script, "1", &format!("held:{round}")]));
-        assert!(wait_until(Duration::from_secs(20), || other
-            .call(&format!("GET held:{round}"))
-            .text()
-            .starts_with("BUSY")));
+        assert!(wait_until(Duration::from_secs(20), || other.call(&format!("GET held:{round}")).is_error()));
         assert_eq!(other.call(&format!("RPUSH list:{round} v")), int(1));
         for line in ["MULTI", &format!("RPUSH list:{round} w"), &format!("MSET{many}"), "EXEC"] {
             writer.send(line);

@@ -47,12 +47,18 @@ fn add_commands(docs: &Value, commands: &mut Vec<Command>) {
         match pair[1].field("subcommands") {
             Some(subcommands) => add_commands(&subcommands, commands),
             None => commands.push(Command {
-                words: pair[0].text().to_uppercase().split('|').map(|word| word.as_bytes().to_vec()).collect(),
+                words: words_of(&pair[0].text()).iter().map(|word| word.to_uppercase().into_bytes()).collect(),
                 group: pair[1].field("group").expect("every command has a group").text(),
                 arguments: arguments(&pair[1]),
             }),
         }
     }
+}
+
+/// The words that a request of a command begins with that COMMAND has under this name.
+pub fn words_of(name: &str) -> Vec<String> {
+    // (Subcommands of EXPIRY GROUP are two words.)
+    name.replace("expiry|group-", "expiry|group|").split('|').map(str::to_owned).collect()
 }
 
 fn arguments(of: &Value) -> Vec<Argument> {

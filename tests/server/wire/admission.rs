@@ -3,6 +3,7 @@
 
 use crate::common::server::have_redis;
 use crate::common::{Client, Kind, Server, Value, on_embers, simple, wait_until};
+use crate::hostile::table::words_of;
 use std::fs;
 use std::time::Duration;
 
@@ -160,7 +161,7 @@ fn all_commands(client: &mut Client) -> Vec<(Vec<String>, Vec<String>)> {
     let of_row = |row: &Value| -> Vec<(Vec<String>, Vec<String>)> {
         let fields = row.items();
         let of_one = |name: String, arity: i64, flags: Vec<String>| {
-            let mut request: Vec<String> = name.split('|').map(str::to_owned).collect();
+            let mut request = words_of(&name);
             request.resize(usize::try_from(arity.abs()).expect("a number").max(request.len()), "1".to_owned());
             (request, flags)
         };
