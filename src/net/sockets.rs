@@ -1,6 +1,7 @@
 //! Connections through glommio's sockets: a task for each reads; what is to be sent leaves at once, and only where the
 //! socket takes no more does a task wait for room.
 
+use super::notify::rest_now_and_then;
 use super::timers::Timers;
 use super::{Bell, Host, Line, LineId, Notify, outside};
 use crate::clock::store_us;
@@ -78,6 +79,7 @@ impl Sockets {
 
     /// Carries mail and sends what connections have to say, for as long as the executor runs.
     pub async fn drive(self: Rc<Sockets>, host: Rc<dyn Host>) {
+        rest_now_and_then();
         glommio::spawn_local(self.clone().hear()).detach();
         glommio::spawn_local(ring_timers()).detach();
         let pulse = Rc::new(Pulse::default());

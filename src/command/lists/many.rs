@@ -126,7 +126,7 @@ fn take(ctx: &mut Ctx, key: Key, count: usize, from: End) -> Result<bool> {
     let limit = limit(ctx);
     let Some(live) = find(ctx, key)?.map(Live::edit) else { return Ok(false) };
     let is_gone = drop_from(live, from, count, limit);
-    propagate_pop(ctx, key, from, Some(count));
+    propagate_pop(ctx, key, from, Some(count).filter(|count| *count > 1));
     Ok(is_gone)
 }
 
