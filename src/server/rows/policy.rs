@@ -150,9 +150,10 @@ fn reply_settings(reply: &mut Reply, policy: &Policy) {
 }
 
 async fn list(ctx: &TaskCtx) -> Vec<u8> {
-    let words = |(prefix, policy): (&Box<str>, &Policy)| (prefix.clone(), policy.words().join(" "));
-    let policies: Vec<(Box<str>, String)> =
-        on_keeper(ctx, move |_, policies| policies.iter().map(words).collect()).await;
+    let all = |_: &Server, policies: &mut BTreeMap<Box<str>, Policy>| {
+        policies.iter().map(|(prefix, policy)| (prefix.clone(), policy.words().join(" "))).collect()
+    };
+    let policies: Vec<(Box<str>, String)> = on_keeper(ctx, all).await;
     ctx.reply(|reply| {
         reply.map(policies.len());
         for (prefix, words) in &policies {
