@@ -1,7 +1,7 @@
 //! Connections through glommio's sockets: a task for each reads; what is to be sent leaves at once, and only where the
 //! socket takes no more does a task wait for room.
 
-use super::notify::rest_now_and_then;
+use super::rest::rest_now_and_then;
 use super::timers::Timers;
 use super::{Bell, Host, Line, LineId, Notify, outside};
 use crate::clock::store_us;

@@ -157,6 +157,12 @@ impl Generator {
         };
         let step = match step {
             Step::Command(args, _) if args[0].eq_ignore_ascii_case(b"XSETID") => Step::SetId(args),
+            // Redis 7.0 takes the smallest integer, which cannot be negated, for a rank; newer versions do not.
+            Step::Command(args, _) if args[0].eq_ignore_ascii_case(b"LPOS") => {
+                let smallest = i64::MIN.to_string().into_bytes();
+                let is_other = |arg: Vec<u8>| if arg == smallest { b"-1".to_vec() } else { arg };
+                Step::of(args.into_iter().map(is_other).collect())
+            }
             step => step,
         };
         match &step {

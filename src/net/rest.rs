@@ -1,0 +1,43 @@
+//! Tasks that go on for long let others go first.
+
+use super::notify::note_woken;
+use super::timers::sleep;
+use crate::clock::store_us;
+use crate::executor::yield_now;
+use std::cell::Cell;
+use std::time::Duration;
+
+thread_local! {
+    /// When a task of this executor has rested last, store microseconds; none where tasks need no rests.
+    static RESTED_US: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// A rest, and how long until the next.
+const REST: Duration = Duration::from_micros(50);
+const REST_EVERY_US: u64 = 1_000;
+
+/// Lets whatever else waits go first.
+pub async fn step_back() {
+    note_woken();
+    match is_to_rest() {
+        true => sleep(REST).await,
+        false => yield_now().await,
+    }
+}
+
+/// Tasks of this executor rest now and then in place of a step back. glommio looks for what comes from outside when its timer of
+/// preemption rings, and sets no timer where it has slept and what woke it was another timer: a task that only ever steps back then
+/// keeps everybody from the sockets.
+pub(super) fn rest_now_and_then() {
+    RESTED_US.set(Some(store_us()));
+}
+
+fn is_to_rest() -> bool {
+    let Some(rested_us) = RESTED_US.get() else { return false };
+    let now_us = store_us();
+    let is_due = now_us.saturating_sub(rested_us) >= REST_EVERY_US;
+    if is_due {
+        RESTED_US.set(Some(now_us));
+    }
+    is_due
+}
