@@ -41,7 +41,7 @@ pub struct Transaction {
 const LOOKED_EVERY: Duration = Duration::from_millis(32);
 
 /// How long a coordinator that has time waits for its turn before it lets go, and how long at the most until it tries again.
-pub const TURN_WITHIN_US: u64 = 20_000;
+const TURN_WITHIN_US: u64 = 20_000;
 const APART_MAX: Duration = Duration::from_millis(50);
 
 type Afterwards = Pin<Box<dyn Future<Output = ()>>>;
@@ -260,24 +260,30 @@ impl Shard {
     }
 
     /// The same when its turn has come on each of its shards, however long that takes, for a coordinator that no script has to let
-    /// pass. Meanwhile it lets go of all now and then: what changes something on several shards is not to wait on one of them for
-    /// whom the coordinator waits on another, since the journal would have nothing of what follows elsewhere.
-    pub async fn hold_in_turn(self: &Rc<Shard>, locks: &[(usize, Lock)]) -> Transaction {
+    /// pass, unless `refusal`, which is asked now and then, has a reason not to. Meanwhile it lets go of all now and then: what
+    /// changes something on several shards is not to wait on one of them for whom the coordinator waits on another, since the
+    /// journal would have nothing of what follows elsewhere.
+    pub async fn hold_in_turn<E>(
+        self: &Rc<Shard>,
+        locks: &[(usize, Lock)],
+        refusal: impl Fn() -> Option<E>,
+    ) -> Result<Transaction, E> {
         let mut apart = Duration::from_micros(TURN_WITHIN_US);
         loop {
             let transaction = self.hold_patiently(locks.iter().copied()).await;
             let (is_apart, until_us) = (transaction.shards.len() > 1, store_us() + TURN_WITHIN_US);
-            if transaction.turn_unless(|| (is_apart && store_us() >= until_us).then_some(())).await.is_ok() {
-                return transaction;
+            let is_late = || is_apart && store_us() >= until_us;
+            match transaction.turn_unless(|| refusal().map(Some).or(is_late().then_some(None))).await {
+                Ok(()) => return Ok(transaction),
+                Err(Some(reason)) => return Err(reason),
+                Err(None) => drop(transaction),
             }
-            drop(transaction);
             sleep(apart).await;
             apart = (2 * apart).min(APART_MAX);
         }
     }
 
-    /// The same for a coordinator that no script has to let pass, since it looks itself whether a script keeps it waiting:
-    /// [`Transaction::turn_unless`].
+    /// The same for a coordinator that no script has to let pass, and that does not wait for long.
     pub async fn hold_patiently(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>) -> Transaction {
         self.hold_as(locks, true).await
     }

@@ -12,6 +12,7 @@ use crate::net::sleep;
 use crate::observe::log;
 use crate::resp::{Error, Proto};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
     let nobody = client_lock(NOBODY);
     locks.insert((shard.id, nobody.hash), nobody);
     let locks: Vec<(usize, Lock)> = locks.into_iter().map(|((target, _), lock)| (target, lock)).collect();
-    let transaction = shard.hold_in_turn(&locks).await;
+    let Ok(transaction) = shard.hold_in_turn(&locks, || None::<Infallible>).await;
     let entries = shard.entries_of(&numbers);
     let mut by_shard: BTreeMap<usize, Vec<Entry>> = BTreeMap::new();
     entries.into_iter().for_each(|entry| by_shard.entry(entry.target).or_default().push(entry));

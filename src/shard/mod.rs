@@ -55,7 +55,7 @@ mod waiters;
 
 pub use calls::CallResult;
 pub use ceiling::{Ceiling, Space};
-pub use coordinator::{Moment, ShardHop, TURN_WITHIN_US, Transaction};
+pub use coordinator::{Moment, ShardHop, Transaction};
 pub use durable::Durable;
 pub use execute::{LONG_REPLY_BYTES, Meter};
 pub use expire::GARBAGE_A_SLICE;

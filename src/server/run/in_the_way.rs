@@ -14,10 +14,9 @@ use crate::resp::{Error, Request, Result};
 use crate::server::client::multi::Verb;
 use crate::server::state::busy::{LastingScript, Needs, busy_text};
 use crate::server::state::{Command, Run, Server};
-use crate::shard::{EVERYTHING, HELD_FOR, Lock, TURN_WITHIN_US, Transaction};
+use crate::shard::{EVERYTHING, HELD_FOR, Lock, Transaction};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// What becomes of a command that has a script in its way.
 pub enum Way {
@@ -109,25 +108,14 @@ pub async fn hold(
     let locks: Vec<(usize, Lock)> = locks.collect();
     let needed: Vec<Lock> = locks.iter().map(|(_, lock)| *lock).collect();
     let needs = Needs { data: true, everything: needed.iter().any(|lock| lock.hash == EVERYTHING), locks: &needed };
+    let is_apart = locks.iter().any(|(target, _)| *target != locks[0].0);
     let busy_us = store_us().saturating_add(threshold_us(server));
-    loop {
-        let transaction = shard.hold_patiently(locks.iter().copied()).await;
-        let is_apart = transaction.shards.len() > 1;
-        let until_us = store_us() + TURN_WITHIN_US;
-        let refusal = || {
-            let script = server.global.lasting_scripts.in_the_way(&needs, own);
-            let busy = script.filter(|script| script.is_busy() || is_apart && store_us() >= busy_us);
-            let late = is_apart && store_us() >= until_us;
-            busy.map(|script| Some(Error::text(script.text()))).or(late.then_some(None))
-        };
-        // (One that has keys on several shards tries again, as in `Shard::hold_in_turn`.)
-        match transaction.turn_unless(refusal).await {
-            Ok(()) => return Ok(transaction),
-            Err(Some(busy)) => return Err(busy),
-            Err(None) => drop(transaction),
-        }
-        sleep(Duration::from_micros(TURN_WITHIN_US)).await;
-    }
+    let refusal = || {
+        let script = server.global.lasting_scripts.in_the_way(&needs, own);
+        let busy = script.filter(|script| script.is_busy() || is_apart && store_us() >= busy_us);
+        busy.map(|script| Error::text(script.text()))
+    };
+    shard.hold_in_turn(&locks, refusal).await
 }
 
 fn threshold_us(server: &Server) -> u64 {

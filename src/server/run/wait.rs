@@ -27,6 +27,7 @@ use crate::server::told::output::{close_now, settle};
 use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
 use futures_lite::future::or;
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,7 +202,10 @@ impl Wait {
         // Who ends the wait while others have the keys must not wait for them, since it may be one of those: the client has its
         // turn first. Who was called waits for the turn however long that takes.
         let transaction = match called {
-            true => shard.hold_in_turn(&locks).await,
+            true => {
+                let Ok(transaction) = shard.hold_in_turn(&locks, || None::<Infallible>).await;
+                transaction
+            }
             false => {
                 let transaction = in_the_way::hold(&self.server, locks.into_iter(), None).await?;
                 for target in transaction.shards.clone() {
