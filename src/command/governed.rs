@@ -5,7 +5,7 @@ use super::spec::flag::{DENY_OOM, OWN_DEADLINE};
 use super::spec::{Keys, Spec};
 use crate::clock::Now;
 use crate::journal::Command;
-use crate::keyspace::{Key, Keyspace, Touch};
+use crate::keyspace::{Key, Keyspace, Touch, Used};
 use crate::resp::{Error, Request, Result};
 
 /// Why a policy with REQUIRE refuses a write.
@@ -83,25 +83,23 @@ impl Ctx<'_> {
     pub fn renew_used(&mut self, latest: Now) {
         for used in self.keyspace.take_used() {
             let Some(deadline_ms) = self.keyspace.renew(&used, self.now, latest) else { continue };
-            if self.is_journaled() {
-                let command = self.deadline_command(used.db, &used.key, deadline_ms);
-                let said = &mut self.keyspace.effects.said;
-                said.say(command);
-                // It is not the command's doing.
-                said.end();
+            self.say_renewed(&used, deadline_ms);
+            // Groups leave a key no later deadline than they have, whatever its policy would.
+            let key = self.other_key(&used.key);
+            let bounded = self.keyspace.bound_by_groups(used.db, key, self.now);
+            if let Some(deadline_ms) = bounded.and_then(|found| found.deadline_ms) {
+                self.say_renewed(&used, deadline_ms);
             }
-            self.bound_renewed(used.db, &used.key);
         }
     }
 
-    /// Groups leave a key no later deadline than they have, whatever its policy would.
-    fn bound_renewed(&mut self, db: usize, key: &[u8]) {
-        let key = self.other_key(key);
-        let found = self.keyspace.bound_by_groups(db, key, self.now).and_then(|found| found.deadline_ms);
-        if let Some(deadline_ms) = found.filter(|_| self.is_journaled()) {
-            let command = self.deadline_command(db, key.bytes, deadline_ms);
-            self.keyspace.effects.said.say(command);
-            self.keyspace.effects.said.end();
+    /// It is not the command's doing.
+    fn say_renewed(&mut self, used: &Used, deadline_ms: u64) {
+        if self.is_journaled() {
+            let command = self.deadline_command(used.db, &used.key, deadline_ms);
+            let said = &mut self.keyspace.effects.said;
+            said.say(command);
+            said.end();
         }
     }
 

@@ -93,6 +93,21 @@ impl<R: Copy> Row<R> {
         self
     }
 
+    /// The same row, without its subcommands, run in another way.
+    pub const fn run_by<S>(&self, run: S) -> Row<S> {
+        Row {
+            spec: self.spec,
+            run,
+            subcommands: &[],
+            secrets: self.secrets,
+            tips: self.tips,
+            deprecated: self.deprecated,
+            is_for_the_system: self.is_for_the_system,
+            channels: self.channels,
+            is_two_words: self.is_two_words,
+        }
+    }
+
     pub const fn of_two_words(mut self) -> Row<R> {
         self.is_two_words = true;
         self

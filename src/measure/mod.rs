@@ -7,11 +7,13 @@
 //!  skim       where replies end, for links                      process    CPU time and memory of processes
 //!  resp       commands to bytes, bytes to values                wall       the clock that deadlines are of
 //!  socket     TCP, TLS or unix                                  target     which server, and where
-//!  failure    what went wrong between the two               tls        the client's side of TLS
+//!  failure    what went wrong between the two           tls        the client's side of TLS
+//!  generated  man pages, completions
 //! ```
 
 pub mod client;
 pub mod failure;
+pub mod generated;
 pub mod link;
 pub mod plot;
 pub mod process;

@@ -40,17 +40,7 @@ pub fn table() -> Table {
 /// A row of the command room among those of this one. Made once for the life of the process.
 fn on_data(row: &'static Row<command::Run>) -> Row<Run> {
     let subcommands: Vec<Row<Run>> = row.subcommands.iter().map(on_data).collect();
-    Row {
-        spec: row.spec,
-        run: Run::Data(row.run),
-        subcommands: Box::leak(subcommands.into_boxed_slice()),
-        secrets: row.secrets,
-        tips: row.tips,
-        deprecated: row.deprecated,
-        is_for_the_system: row.is_for_the_system,
-        channels: row.channels,
-        is_two_words: row.is_two_words,
-    }
+    Row { subcommands: Box::leak(subcommands.into_boxed_slice()), ..row.run_by(Run::Data(row.run)) }
 }
 
 /// Makes a shard's server, which is what the shard calls.

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use crate::common::seccomp::is_ring_refused;
+use crate::common::seccomp::is_refused;
 use crate::common::{Kind, Server, Value, words};
 use check::{Checks, DATABASES};
 use draw::Draw;
@@ -80,7 +80,7 @@ cases! {
 }
 
 fn survives(name: &'static str, shards: usize, network: &str) {
-    if network == "glommio" && is_ring_refused() {
+    if is_refused(network) {
         return;
     }
     let databases = DATABASES.to_string();
@@ -135,7 +135,7 @@ together! {
 }
 
 fn everything_odd_at_once(name: &str, shards: usize, network: &str) {
-    if network == "glommio" && is_ring_refused() {
+    if is_refused(network) {
         return;
     }
     let databases = DATABASES.to_string();

@@ -7,6 +7,7 @@ use crate::workload::{Kind, Recipe, Steps};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use emberdb::measure::client::Login;
+use emberdb::measure::generated::Generated;
 use emberdb::measure::target::Target;
 use emberdb::measure::tls;
 use rustls::ClientConfig;
@@ -17,15 +18,6 @@ use std::sync::Arc;
 pub enum Distribution {
     Uniform,
     Zipf,
-}
-
-/// What packages need that follows from these flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Generated {
-    Man,
-    Bash,
-    Zsh,
-    Fish,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

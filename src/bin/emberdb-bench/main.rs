@@ -11,7 +11,7 @@
 //!  engine     the loop of one thread over its links        metric    which figures there are
 //!  workload   what is asked (keys, encode, template)       recorder  histograms by phase and interval
 //!  schedule   when it is asked                             setting   a directive changed for a while
-//!  said       what is printed                              generate   the man page, what shells complete
+//!  said       what is printed
 //! ```
 //!
 //! Connections, tables and plots are those of `emberdb::measure`, and nothing else of the library is used: any RESP
@@ -26,7 +26,6 @@ mod engine;
 mod failure;
 mod flags;
 mod foreign;
-mod generate;
 mod hgrm;
 mod idle;
 mod keys;
@@ -47,6 +46,7 @@ mod template;
 mod timer;
 mod workload;
 
+use clap::CommandFactory;
 use flags::Flags;
 use std::process::ExitCode;
 use workload::Kind;
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 
 fn run(flags: &Flags) -> failure::Result<()> {
     if let Some(what) = flags.generate {
-        said::say(generate::text(what).trim_end());
+        said::say(what.text(Flags::command()).trim_end());
         return Ok(());
     }
     if let Some(folder) = &flags.summary {

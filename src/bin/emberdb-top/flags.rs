@@ -1,7 +1,8 @@
 //! The flags, named as redis-cli's where that has them.
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, CommandFactory, Parser, ValueEnum};
+use clap::{ArgAction, CommandFactory, Parser};
+use emberdb::measure::generated::Generated;
 use emberdb::measure::target::{Address, Target};
 use emberdb::measure::tls;
 use rustls::ClientConfig;
@@ -12,15 +13,6 @@ use std::time::Duration;
 /// Where redis-cli, too, finds the password that no flag gives.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 const PORT: u16 = 6379;
-
-/// What packages need that follows from these flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Generated {
-    Man,
-    Bash,
-    Zsh,
-    Fish,
-}
 
 /// Shows what a server does: lag against the promised bound, rates, the keys that die next, policies, shards, memory, clients.
 ///

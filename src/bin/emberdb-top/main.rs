@@ -7,7 +7,7 @@
 //!  panels     what is shown, as lines        model      what is known, rates
 //!  watch      who asks, and what             link       a connection that expects anything
 //!  info       the fields of INFO             text       names and numbers as people read them
-//!  flags      as redis-cli names them        generate   the man page, what shells complete
+//!  flags      as redis-cli names them
 //!  said       what is printed
 //! ```
 //!
@@ -15,7 +15,6 @@
 //! it is read, so that nothing behind `watch` and `info` has to think of it.
 
 mod flags;
-mod generate;
 mod info;
 mod link;
 mod model;
@@ -27,7 +26,7 @@ mod terminal;
 mod text;
 mod watch;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use flags::Flags;
 use model::Model;
 use screen::Screen;
@@ -46,7 +45,7 @@ fn main() -> ExitCode {
 
 fn run(flags: &Flags) -> Result<(), String> {
     if let Some(what) = flags.generate {
-        said::say(generate::text(what).trim_end());
+        said::say(what.text(Flags::command()).trim_end());
         return Ok(());
     }
     let login = flags.login();

@@ -27,7 +27,7 @@ use crate::resp::{Error, Request, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub const ADD: Row<Run> = Row::new(
+pub const ADD: Row<Run> = row(
     Spec {
         summary: "Adds keys that exist to a group, which dies with all its members, and counts those that were not in it.",
         syntax: "group key...",
@@ -35,10 +35,9 @@ pub const ADD: Row<Run> = Row::new(
         ..spec("group-add", -5, WRITE | DENY_OOM | NO_SCRIPT | NO_TOUCH, "O(n) in the number of keys")
     },
     Run::Atomic(add_here, |across| Box::pin(add_across(across))),
-)
-.of_two_words();
+);
 
-pub const REM: Row<Run> = Row::new(
+pub const REM: Row<Run> = row(
     Spec {
         summary: "Takes keys out of a group, which have their own deadlines again, and counts those that were in it.",
         syntax: "group key...",
@@ -46,20 +45,18 @@ pub const REM: Row<Run> = Row::new(
         ..spec("group-rem", -5, WRITE | NO_SCRIPT | NO_TOUCH, "O(n) in the number of keys")
     },
     Run::Spread(remove, Merge::Sum),
-)
-.of_two_words();
+);
 
-pub const MEMBERS: Row<Run> = Row::new(
+pub const MEMBERS: Row<Run> = row(
     Spec {
         summary: "Lists the keys that are in a group.",
         syntax: "group",
         ..spec("group-members", 4, READ | NO_TOUCH, "O(n) in the number of members")
     },
     Run::Everywhere(members, Merge::Concat),
-)
-.of_two_words();
+);
 
-pub const OF: Row<Run> = Row::new(
+pub const OF: Row<Run> = row(
     Spec {
         summary: "Lists the groups that a key is in.",
         syntax: "key",
@@ -67,72 +64,70 @@ pub const OF: Row<Run> = Row::new(
         ..spec("group-of", 4, READ | FAST | NO_TOUCH, "O(n) in the number of groups of the key")
     },
     Run::Key(groups_of),
-)
-.of_two_words();
+);
 
-pub const TTL: Row<Run> = Row::new(
+pub const TTL: Row<Run> = row(
     Spec {
         summary: "Returns for how many seconds a group lives: -1 where it has no deadline, -2 where it is not there.",
         syntax: "group",
         ..spec("group-ttl", 4, READ | NO_TOUCH, "O(n) in the number of shards")
     },
     Run::Coordinated(|across| Box::pin(ttl(across, 1000))),
-)
-.of_two_words();
+);
 
-pub const PTTL: Row<Run> = Row::new(
+pub const PTTL: Row<Run> = row(
     Spec {
         summary: "Returns for how many milliseconds a group lives: -1 where it has no deadline, -2 where it is not there.",
         syntax: "group",
         ..spec("group-pttl", 4, READ | NO_TOUCH, "O(n) in the number of shards")
     },
     Run::Coordinated(|across| Box::pin(ttl(across, 1))),
-)
-.of_two_words();
+);
 
-pub const EXPIRE: Row<Run> = Row::new(
+pub const EXPIRE: Row<Run> = row(
     Spec {
         summary: "Lets a group live for a time from now on, or, sliding, from the last use of a member on; counts the members.",
         syntax: "group ttl [SLIDING]",
         ..spec("group-expire", -5, WRITE | DENY_OOM | NO_SCRIPT, "O(n) in the number of members")
     },
     Run::Everywhere(expire, Merge::Sum),
-)
-.of_two_words();
+);
 
-pub const TOUCH: Row<Run> = Row::new(
+pub const TOUCH: Row<Run> = row(
     Spec {
         summary: "Lets the life of a group that has a deadline begin anew, and counts the members.",
         syntax: "group",
         ..spec("group-touch", 4, WRITE | NO_SCRIPT, "O(n) in the number of members")
     },
     Run::Everywhere(touch, Merge::Sum),
-)
-.of_two_words();
+);
 
-pub const KILL: Row<Run> = Row::new(
+pub const KILL: Row<Run> = row(
     Spec {
         summary: "Deletes a group and all its members in one moment, and counts them.",
         syntax: "group",
         ..spec("group-kill", 4, WRITE | NO_SCRIPT, "O(n) in the number of members and their elements")
     },
     Run::Everywhere(kill, Merge::Sum),
-)
-.of_two_words();
+);
 
-pub const LIST: Row<Run> = Row::new(
+pub const LIST: Row<Run> = row(
     Spec {
         summary: "Lists the groups of the database.",
         keys: Keys::NONE,
         ..spec("group-list", 3, READ | NO_TOUCH, "O(n log n) in the number of groups")
     },
     Run::Coordinated(|across| Box::pin(list(across))),
-)
-.of_two_words();
+);
 
 /// All of them.
 #[cfg(test)]
 pub const ROWS: &[Row<Run>] = &[ADD, DATE, EXPIRE, KILL, LIST, MEMBERS, OF, OWN, PTTL, REM, TOUCH, TTL];
+
+/// A subcommand of EXPIRY GROUP, whose name is two words.
+const fn row(spec: Spec, run: Run) -> Row<Run> {
+    Row::new(spec, run).of_two_words()
+}
 
 const fn spec(name: &'static str, arity: i32, flags: u32, complexity: &'static str) -> Spec {
     Spec {
@@ -158,11 +153,15 @@ fn is_mine(_: Key) -> bool {
     true
 }
 
+fn in_too_many() -> Error {
+    Error::err(format_args!("a key is in no more than {GROUPS_A_KEY_MAX} groups"))
+}
+
 fn check_places(ctx: &Ctx, request: Request, mine: impl Fn(Key) -> bool) -> Result {
     let mut keys = request.from(FIRST_KEY).map(|bytes| ctx.other_key(bytes)).filter(|key| mine(*key));
     match keys.find(|key| !ctx.keyspace.may_join(ctx.db, key.bytes, request.arg(NAME))) {
         None => Ok(()),
-        Some(_) => Err(Error::err(format_args!("a key is in no more than {GROUPS_A_KEY_MAX} groups"))),
+        Some(_) => Err(in_too_many()),
     }
 }
 

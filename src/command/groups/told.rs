@@ -1,6 +1,6 @@
 //! What the log, a primary or a snapshot says of groups is taken in.
 
-use super::{NAME, spec};
+use super::{NAME, in_too_many, row, spec};
 use crate::command::grouped::NEVER;
 use crate::command::spec::flag::{ADMIN, NO_SCRIPT, NO_TOUCH, WRITE};
 use crate::command::spec::{Keys, Row, Spec};
@@ -9,7 +9,7 @@ use crate::keyspace::{GROUPS_A_KEY_MAX, GroupName, Membership, Span};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_i64;
 
-pub const OWN: Row<Run> = Row::new(
+pub const OWN: Row<Run> = row(
     Spec {
         summary: "Says in which groups a key is, and which deadline it would have without them. For replicas and the log.",
         syntax: "key own-deadline:unix-time [group_epoch:(group epoch:integer)...]",
@@ -18,10 +18,9 @@ pub const OWN: Row<Run> = Row::new(
     },
     Run::Key(own),
 )
-.of_two_words()
 .for_the_system();
 
-pub const DATE: Row<Run> = Row::new(
+pub const DATE: Row<Run> = row(
     Spec {
         summary: "Says how long a group lives, or that it is no more. For replicas and the log.",
         syntax: "group epoch:integer deadline:unix-time life:integer is-sliding:integer",
@@ -29,7 +28,6 @@ pub const DATE: Row<Run> = Row::new(
     },
     Run::Everywhere(date, Merge::Ok),
 )
-.of_two_words()
 .for_the_system();
 
 /// A moment that another server or the log says.
@@ -50,7 +48,7 @@ fn own(ctx: &mut Ctx, request: Request) -> Result {
     let pair = |index: usize| Ok((GroupName::from(request.arg(index)), whole(request, index + 1)?));
     let groups: Vec<(GroupName, u64)> = (5..request.len()).step_by(2).map(pair).collect::<Result<_>>()?;
     if groups.len() > GROUPS_A_KEY_MAX {
-        return Err(Error::err(format_args!("a key is in no more than {GROUPS_A_KEY_MAX} groups")));
+        return Err(in_too_many());
     }
     ctx.propagate_nothing();
     let key = ctx.other_key(request.arg(NAME));

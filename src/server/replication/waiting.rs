@@ -201,14 +201,12 @@ pub async fn let_catch_up(server: &Rc<Server>) -> Result {
         is_aborted = global.replication.ends.is_aborted();
         global.replication.ends.end();
     }
-    if !is_aborted {
-        tell_who_lags(server, position);
-    }
     if is_aborted {
         go_on(server).await;
         log::warning(format_args!("Shutdown manually aborted."));
         return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
+    tell_who_lags(server, position);
     Ok(())
 }
 

@@ -100,9 +100,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
 
 /// A row of the command room.
 const fn on_data(row: Row<command::Run>) -> Row<Run> {
-    let Row { spec, secrets, tips, deprecated, is_for_the_system, channels, is_two_words, .. } = row;
-    let run = Run::Data(row.run);
-    Row { spec, run, subcommands: &[], secrets, tips, deprecated, is_for_the_system, channels, is_two_words }
+    row.run_by(Run::Data(row.run))
 }
 
 const fn spec(name: &'static str, arity: i32, flags: u32, complexity: &'static str) -> Spec {

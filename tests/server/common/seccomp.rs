@@ -19,6 +19,11 @@ pub fn is_ring_refused() -> bool {
     std::env::var_os("EMBERDB_TEST_WITHOUT_RING").is_some()
 }
 
+/// Whether a network has to be passed over, since it needs a ring where there is none.
+pub fn is_refused(network: &str) -> bool {
+    network == "glommio" && is_ring_refused()
+}
+
 const OF_IO_URING: [libc::c_long; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 

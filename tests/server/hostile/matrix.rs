@@ -14,7 +14,7 @@ use super::draw::Draw;
 use super::requests::{Args, Requests, joined};
 use super::table::{self, Command};
 use super::{payloads, setting};
-use crate::common::seccomp::is_ring_refused;
+use crate::common::seccomp::is_refused;
 use crate::common::{Client, Kind, Server, Value, encode, wait_until, words};
 
 const DEFAULT_SECONDS: u64 = 10;
@@ -132,7 +132,7 @@ cases! {
 }
 
 fn none_hangs(shards: usize, network: &str, sync: &str) {
-    if network == "glommio" && is_ring_refused() {
+    if is_refused(network) {
         return;
     }
     let databases = DATABASES.to_string();
