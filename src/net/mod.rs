@@ -241,3 +241,15 @@ pub fn shut(fd: RawFd) {
     // SAFETY: a system call on a number that the caller keeps open.
     unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
 }
+
+/// Lets the end of a socket reach the other side as a reset, as the kernel itself does where a socket is closed with bytes
+/// in it that nobody has read. Where such bytes were read and thrown away instead, the other side would find its window
+/// shut, and would wait a minute with what it is writing until the kernel has forgotten the socket.
+pub fn reset_at_close(fd: RawFd) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: the value is of the type that the option takes, and its length goes with it.
+    unsafe {
+        let value = std::ptr::from_ref(&linger).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, size_of::<libc::linger>() as libc::socklen_t)
+    };
+}

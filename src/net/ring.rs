@@ -78,6 +78,8 @@ struct Slot {
     sent: usize,
     dirty: bool,
     shut: bool,
+    /// Something came behind that, and was thrown away.
+    tossed: bool,
 }
 
 type Completion = (u64, i32, u32);
@@ -382,6 +384,9 @@ impl Ring {
                     waiting.push(index);
                     continue;
                 }
+                if std::mem::take(&mut slot.tossed) {
+                    super::reset_at_close(slot.fd);
+                }
                 // SAFETY: ours, and nothing of the kernel's refers to it.
                 unsafe { libc::close(slot.fd) };
                 slot.fd = -1;
@@ -561,6 +566,7 @@ impl Ring {
             if result > 0 && !std::mem::replace(&mut slot.heard, true) {
                 self.heard.borrow_mut().push(id.index);
             }
+            slot.tossed |= result > 0 && slot.shut;
             slot.line.clone().filter(|_| !slot.shut)
         };
         if let Some(buffer) = cqueue::buffer_select(flags) {
@@ -627,6 +633,7 @@ impl Slot {
             sent: 0,
             dirty: false,
             shut: false,
+            tossed: false,
         }
     }
 }
