@@ -13,6 +13,7 @@
 
 use super::{Command, Encoder, Merger, Record};
 use crate::net::Bell;
+use crate::observe::memory;
 use crossbeam_queue::SegQueue;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -108,6 +109,7 @@ impl Feed {
         if merging.drain(&self.queue) {
             self.tell_readers(&mut merging);
         }
+        merging.note_lying();
         merging
     }
 
@@ -149,6 +151,7 @@ impl Feed {
     pub fn end(&self, reader: &Reader) {
         let mut merging = self.lock();
         merging.readers.retain(|post| !Arc::ptr_eq(post, &reader.post));
+        merging.note_lying();
         self.note_streamed(&merging);
     }
 
@@ -361,6 +364,14 @@ impl Merging {
 
     fn has_stream(&self) -> bool {
         !self.readers.is_empty() || self.backlog.is_some()
+    }
+
+    /// Notes how many bytes of the stream there are only because a reader has left them lying. (Readers and the backlog share
+    /// the pieces.)
+    fn note_lying(&self) {
+        let most = self.readers.iter().map(|post| post.bytes.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let kept = self.backlog.as_ref().map_or(0, |backlog| backlog.bytes);
+        memory::note_for_readers(most.saturating_sub(kept));
     }
 
     /// How many pushes of each shard have their place.

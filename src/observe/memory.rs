@@ -155,6 +155,18 @@ pub fn bytes_for_disk() -> u64 {
     FOR_DISK.load(Ordering::Relaxed) as u64
 }
 
+static FOR_READERS: AtomicUsize = AtomicUsize::new(0);
+
+/// So many bytes wait for replicas now that do not read, each of which is ended where that is too much for it.
+pub fn note_for_readers(bytes: usize) {
+    FOR_READERS.store(bytes, Ordering::Relaxed);
+}
+
+/// What counts as used, but is bounded by other limits than the ceiling: nothing has to make room for it.
+pub fn bounded_elsewhere() -> u64 {
+    bytes_for_disk() + FOR_READERS.load(Ordering::Relaxed) as u64
+}
+
 /// As [`used_bytes`], without a thought of the peak: for those who ask often.
 pub fn used_now() -> u64 {
     let places = NEXT_PLACE.load(Ordering::Relaxed).min(PLACES);

@@ -267,8 +267,8 @@ impl Room {
     }
 
     fn used(&self) -> Used {
-        // What waits for the disk has a bound of its own: no data has to go for that, and no command is refused.
-        let all = memory::used_now().saturating_sub(memory::bytes_for_disk());
+        // What waits for the disk or for replicas has bounds of its own: no data has to go for that, and no command is refused.
+        let all = memory::used_now().saturating_sub(memory::bounded_elsewhere());
         Used { all, counted: all.saturating_sub(self.uncounted()) }
     }
 
@@ -539,7 +539,7 @@ impl Shard {
 
     /// What of all that is used does not count against the ceiling.
     pub fn uncounted_bytes(&self) -> u64 {
-        if self.room.is_bounded() { self.room.uncounted() + memory::bytes_for_disk() } else { 0 }
+        if self.room.is_bounded() { self.room.uncounted() + memory::bounded_elsewhere() } else { 0 }
     }
 
     /// Gives some memory back: garbage first, then dead keys, then, where no shard has dead ones or it has to be, live

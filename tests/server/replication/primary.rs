@@ -274,6 +274,34 @@ fn a_replica_that_hangs_is_given_up() {
     settle(&primary, &replica);
 }
 
+/// What waits for a replica that does not read is bounded by the replica's own limit: no data goes for that, and nothing is
+/// refused. When the replica is given up, nothing of that is left.
+#[test]
+fn what_waits_for_a_replica_that_hangs_evicts_nothing() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    let flags = ["--maxmemory", "40mb", "--maxmemory-policy", "allkeys-lru", "--repl-backlog-size", "1mb"];
+    let primary = Server::start(Kind::Ember { shards: 2 }, &[PRIMARY, &flags].concat());
+    let replica = replica_of(&primary, Kind::Redis, STRICT);
+    wait_for_link(&replica);
+    replica.signal("STOP");
+    let mut client = primary.client();
+    let value = "x".repeat(100_000);
+    for number in 0..800 {
+        assert_eq!(client.call(&format!("SET k{} {value}", number % 10)), Value::ok());
+    }
+    let count = |name| field(&primary, name).parse::<u64>().expect("a number");
+    assert!(count("mem_not_counted_for_evict") > 40 << 20, "{}", count("mem_not_counted_for_evict"));
+    assert!(count("used_memory") > 60 << 20, "{}", count("used_memory"));
+    assert_eq!((count("evicted_keys"), client.call("DBSIZE")), (0, int(10)));
+    assert_eq!(client.call("CLIENT KILL TYPE replica"), int(1));
+    assert!(wait_until(PATIENCE, || count("mem_not_counted_for_evict") < 1 << 20));
+    replica.signal("CONT");
+    wait_for_link(&replica);
+    settle(&primary, &replica);
+}
+
 /// Several that come at once share one snapshot.
 #[test]
 fn replicas_that_come_together_share_a_snapshot() {
