@@ -599,8 +599,8 @@ impl Spec {
     /// Whether a request of this many arguments is complete.
     #[inline]
     pub fn accepts(&self, args: usize) -> bool {
-        let args = args as i64;
-        if self.arity >= 0 { args == i64::from(self.arity) } else { args >= -i64::from(self.arity) }
+        let least = self.arity.unsigned_abs() as usize;
+        args == least || self.arity < 0 && args > least
     }
 }
 

@@ -362,8 +362,7 @@ fn get(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     match ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch) {
         None => ctx.reply.nil(),
-        Some(live) if live.kind() != Kind::String => return Err(Error::WrongType),
-        Some(live) => reply_value(&mut ctx.reply, live.value()),
+        Some(live) => reply_value(&mut ctx.reply, live.string().ok_or(Error::WrongType)?),
     }
     Ok(())
 }

@@ -205,13 +205,18 @@ struct ShortNames {
 const SHORT_SLOTS: usize = 1024;
 
 impl ShortNames {
-    /// The length of the name and the name in lower case, as a number; zero where it is too long.
+    /// The length of the name and the name in lower case, as a number; zero where the name is too long.
     #[inline]
     fn pack(bytes: &[u8]) -> u64 {
-        if bytes.len() > 7 {
-            return 0;
-        }
-        bytes.iter().fold(bytes.len() as u64, |packed, byte| packed << 8 | u64::from(byte.to_ascii_lowercase()))
+        let len = bytes.len();
+        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |chunk| u64::from(u32::from_le_bytes(*chunk)));
+        let letters = match len {
+            // Two words that lie over one another say the same where they do.
+            4..8 => word(0) | word(len - 4) << (8 * (len - 4)),
+            0..4 => bytes.iter().rev().fold(0, |letters, byte| letters << 8 | u64::from(*byte)),
+            _ => return 0,
+        };
+        (len as u64) << 56 | lower_case(letters)
     }
 
     #[inline]
@@ -249,6 +254,18 @@ impl ShortNames {
     }
 }
 
+/// Eight bytes at once, the capitals among them as small letters.
+#[inline]
+fn lower_case(bytes: u64) -> u64 {
+    const ALL: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x80 * ALL;
+    let low = bytes & !HIGH;
+    // The highest bit of each byte says whether the byte is at least A, and more than Z.
+    let (from_a, past_z) = (low + (0x80 - u64::from(b'A')) * ALL, low + (0x7f - u64::from(b'Z')) * ALL);
+    let is_capital = (from_a ^ past_z) & !bytes & HIGH;
+    bytes | is_capital >> 2
+}
+
 #[inline]
 fn name(bytes: &[u8]) -> Option<Name> {
     if bytes.len() > NAME_BYTES || bytes.contains(&0) {
@@ -264,6 +281,18 @@ fn name(bytes: &[u8]) -> Option<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn eight_bytes_become_small_letters_as_one_does() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..100_000 {
+            let bytes: [u8; 8] = std::array::from_fn(|_| rng.u8(..));
+            assert_eq!(
+                lower_case(u64::from_le_bytes(bytes)).to_le_bytes(),
+                bytes.map(|byte| byte.to_ascii_lowercase())
+            );
+        }
+    }
 
     #[test]
     fn short_names_are_found_in_any_case_and_others_are_not() {

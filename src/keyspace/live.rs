@@ -67,10 +67,13 @@ impl Live<'_> {
     }
 
     /// The value, where it is a string.
+    #[inline]
     pub fn string(&self) -> Option<Value<'_>> {
-        (self.kind() == Kind::String).then(|| self.value())
+        let entry = self.entry();
+        (entry.kind() == Kind::String).then(|| entry.value())
     }
 
+    #[inline]
     pub fn kind(&self) -> Kind {
         self.db.entry(self.slot).kind()
     }

@@ -85,10 +85,10 @@ impl<'a> Reply<'a> {
             return;
         }
         self.out.reserve(bytes.len() + 24);
-        if bytes.len() < 10 {
-            self.raw(&[b'$', b'0' + bytes.len() as u8, b'\r', b'\n']);
-        } else {
-            self.number(b'$', bytes.len() as i64);
+        match bytes.len() {
+            len @ 0..10 => self.raw(&[b'$', b'0' + len as u8, b'\r', b'\n']),
+            len @ 10..100 => self.raw(&[b'$', b'0' + (len / 10) as u8, b'0' + (len % 10) as u8, b'\r', b'\n']),
+            len => self.number(b'$', len as i64),
         }
         self.raw(bytes);
         self.raw(b"\r\n");

@@ -50,15 +50,20 @@ impl RoutedKey {
 }
 
 impl<'t> Received<'t> {
-    /// Reads requests from `bytes`. What a request may claim depends on what the connection may do, which a request
-    /// changes: strangers have theirs read one by one.
+    pub fn none() -> Received<'t> {
+        Received { items: SmallVec::new(), end: End::Full }
+    }
+
+    /// Reads requests from `bytes`, in the place of those read before. What a request may claim depends on what the connection
+    /// may do, which a request changes: strangers have theirs read one by one.
     #[inline]
-    pub fn read(server: &'t Server, db: usize, parser: &mut Parser, bytes: &[u8], limits: Limits) -> Received<'t> {
-        let mut received = Received { items: SmallVec::new(), end: End::Full };
+    pub fn read(&mut self, server: &'t Server, db: usize, parser: &mut Parser, bytes: &[u8], limits: Limits) {
+        self.items.clear();
+        self.end = End::Full;
         let most = if limits.authenticated { PREFETCHED } else { 1 };
         let mut used = 0;
         parser.begin_batch();
-        while received.items.len() < most {
+        while self.items.len() < most {
             let rest = &bytes[used..];
             match parser.parse_next(rest, limits) {
                 Ok(Parsed::Request(len)) => {
@@ -68,23 +73,23 @@ impl<'t> Received<'t> {
                     if !request.is_empty() {
                         item.look_up(server, request);
                     }
-                    received.items.push(item);
+                    self.items.push(item);
                     used += len;
                     if inline {
                         break;
                     }
                 }
                 Ok(Parsed::Incomplete) => {
-                    received.end = End::Incomplete;
+                    self.end = End::Incomplete;
                     break;
                 }
                 Err(error) => {
-                    received.end = End::Error(error);
+                    self.end = End::Error(error);
                     break;
                 }
             }
         }
-        let lookups = received.items.iter().filter_map(|item| {
+        let lookups = self.items.iter().filter_map(|item| {
             let key = item.key.filter(|key| key.target == server.shard.id)?;
             Some(Lookup { db, hash: key.hash, element: item.element, writes: item.writes })
         });
@@ -92,7 +97,7 @@ impl<'t> Received<'t> {
         keyspace.prefetch(lookups);
         if keyspace.has_many_policies() {
             let mut at = 0;
-            let keys = received.items.iter().filter_map(|item| {
+            let keys = self.items.iter().filter_map(|item| {
                 let rest = &bytes[at..];
                 at += item.len;
                 let is_here = item.key.is_some_and(|key| key.target == server.shard.id);
@@ -102,7 +107,6 @@ impl<'t> Received<'t> {
             });
             keyspace.prefetch_policies(keys);
         }
-        received
     }
 }
 

@@ -302,7 +302,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     state.session.used_us = server.shard.clock.now().us;
     state.flow.waiting = false;
     state.flow.is_stranger = !state.session.authenticated && conditions.has_password;
-    let mut used = 0;
+    let (mut used, mut received) = (0, Received::none());
     let mut pace = Pace::new(server.shard.clock.now().us);
     while state.may_run() {
         let State { session, replies, parser, flow, .. } = &mut *state;
@@ -310,7 +310,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
         flow.is_stranger = !authenticated;
         let bulk_bytes = if client.replays() { REPLAYED_BYTES } else { config.limits.string_bytes };
         let limits = Limits { bulk_bytes, authenticated };
-        let received = Received::read(server, session.db, parser, &bytes[used..], limits);
+        received.read(server, session.db, parser, &bytes[used..], limits);
         let mut turn = Turn { server, client, session, replies, flow, conditions, strict };
         for (index, item) in received.items.iter().enumerate() {
             if !turn.flow.may_run(turn.replies.bytes()) {
@@ -335,7 +335,7 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
                 return used;
             }
         }
-        match received.end {
+        match std::mem::replace(&mut received.end, End::Full) {
             End::Full => {}
             End::Incomplete => break,
             // What came before it decides: it may be read again under other limits, or never.
