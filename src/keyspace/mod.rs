@@ -44,6 +44,7 @@ mod model_test;
 #[cfg(test)]
 mod story_test;
 
+pub use crate::table::ahead::PREFETCHED;
 pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
 pub use change::{Cause, Change, Event};
 pub use clocking::Clocking;
@@ -64,6 +65,7 @@ pub use watch::Watch;
 
 use crate::clock::{Now, store_us};
 use crate::observe::Lag;
+use crate::table::ahead::{self, Sought};
 use crate::table::block::Block;
 use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker, Upkeep};
 use crate::value::elements;
@@ -724,16 +726,15 @@ impl Keyspace {
         sample
     }
 
-    /// Asks the cache for what several lookups will read; see [`Table::prefetch`] for the levels. One alone would only
-    /// wait for itself.
+    /// Asks the cache for what several lookups will read, best no more than [`PREFETCHED`]. One alone would only wait for
+    /// itself.
     #[inline]
     pub fn prefetch(&self, lookups: impl Iterator<Item = Lookup> + Clone) {
         if lookups.clone().nth(1).is_none() {
             return;
         }
-        for level in 0..PREFETCH_LEVELS {
-            lookups.clone().for_each(|lookup| self.dbs[lookup.db].prefetch(lookup.hash, level, lookup.writes));
-        }
+        let sought = |lookup: Lookup| Sought { table: &self.dbs[lookup.db], hash: lookup.hash, writes: lookup.writes };
+        ahead::prefetch(lookups.clone().map(sought));
         if lookups.clone().any(|lookup| lookup.element.is_some()) {
             self.prefetch_elements(lookups);
         }
@@ -742,13 +743,11 @@ impl Keyspace {
     fn prefetch_elements(&self, lookups: impl Iterator<Item = Lookup>) {
         let elements = lookups.filter_map(|lookup| {
             let element = lookup.element?;
-            Some((self.nodes.dict_of(self.dbs[lookup.db].candidate(lookup.hash)?)?, element))
+            self.nodes.dict_of(self.dbs[lookup.db].candidate(lookup.hash)?)?.sought(element)
         });
-        let elements: SmallVec<[(&Dict, u64); PREFETCHED]> = elements.collect();
+        let elements: SmallVec<[Sought; PREFETCHED]> = elements.collect();
         if elements.len() > 1 {
-            for level in 0..PREFETCH_LEVELS {
-                elements.iter().for_each(|(dict, hash)| dict.prefetch(*hash, level));
-            }
+            ahead::prefetch(elements.into_iter());
         }
     }
 
@@ -826,12 +825,8 @@ impl Lookup {
     }
 }
 
-/// Keys to be asked for together: enough to hide the misses of each other, few enough to still be there when they are
-/// used.
-pub const PREFETCHED: usize = 16;
 /// Nobody looks at an earlier moment than the clock's.
 pub const LATEST: Now = Now { us: u64::MAX, ms: u64::MAX };
-const PREFETCH_LEVELS: usize = 5;
 /// Draws before a random key gives up being uniform.
 const RANDOM_TRIES: usize = 200;
 /// Draws for each key of a sample: a database in which keys with deadlines are thinner than this is sampled less.

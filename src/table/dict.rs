@@ -4,6 +4,7 @@
 //! is kept in the element's entry. More of them are a [`Table`] of blocks, as databases are: it grows a block at a time
 //! and finds what is due without looking at the rest.
 
+use super::ahead::Sought;
 use super::entry::{Entry, Stored};
 use super::hash::Hasher;
 use super::saving::{Saving, ShowElement};
@@ -55,7 +56,7 @@ fn hasher() -> &'static Hasher {
     HASHER.get_or_init(|| Hasher::new(fastrand::u64(..), 1))
 }
 
-/// The hash of an element, for [`Dict::prefetch`].
+/// The hash of an element, for [`Dict::sought`].
 #[inline]
 pub fn element_hash(member: &[u8]) -> u64 {
     hasher().hash(member)
@@ -125,12 +126,12 @@ impl Dict {
         }
     }
 
-    /// Asks the cache for what a search for an element will read; the levels are those of [`Table::prefetch`].
+    /// What a search for an element will read, see [`ahead::prefetch`](super::ahead::prefetch); none where that is so little that
+    /// it need not be asked for.
     #[inline]
-    pub fn prefetch(&self, element_hash: u64, level: usize) {
-        if let Form::Large(table) = &self.form {
-            table.prefetch(element_hash, level, false);
-        }
+    pub fn sought(&self, element_hash: u64) -> Option<Sought<'_>> {
+        let Form::Large(table) = &self.form else { return None };
+        Some(Sought { table, hash: element_hash, writes: false })
     }
 
     /// An element that keeps its address.

@@ -24,12 +24,13 @@
 //! - [`entry`]: a key and its value as bytes; `whole`: those with an allocation of their own; `large`:
 //!   strings that move without being copied
 //! - [`block`]: slots and their columns, and the heap of their entries
-//! - [`table`]: search, writes; `reshape`: how blocks come and go; `sweep`: what is dead goes; [`minima`]: which block has
+//! - [`table`]: search, writes; [`ahead`]: what searches will read is asked for; `reshape`: how blocks come and go; `sweep`: what is dead goes; [`minima`]: which block has
 //!   to be looked at first; [`scan`]: cursors; `walk`: slices; `clocks`, `former`: what
 //!   access clocks mean; `thin`: what goes where memory is short
 //! - [`dict`]: the elements of one collection; `saving`: what it had at a moment; [`changed`](Changed): what a walk has to know
 //!   of changes meanwhile
 
+pub mod ahead;
 pub mod block;
 mod changed;
 mod clocks;

@@ -195,9 +195,15 @@ impl Table {
         ((position >> 1) >> (63 - self.bits)) as usize
     }
 
+    /// Where the directory says which block has a position.
+    #[inline]
+    pub(super) fn directory_place(&self, position: u64) -> &Block {
+        &self.directory[self.directory_index(position)]
+    }
+
     #[inline]
     pub(super) fn block_at(&self, position: u64) -> Block {
-        self.directory[self.directory_index(position)]
+        *self.directory_place(position)
     }
 
     #[inline]
@@ -750,7 +756,7 @@ impl Table {
     }
 
     pub(super) fn block_of(&self, position: u64) -> &Block {
-        &self.directory[self.directory_index(position)]
+        self.directory_place(position)
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
@@ -759,24 +765,6 @@ impl Table {
 
     pub(super) fn position_of(&self, key: &[u8]) -> u64 {
         spread(self.hash(key))
-    }
-
-    /// Asks the cache for what a lookup of the key will read, one level a call: 0 directory, 1 group, 2 entry, 3 and 4 the
-    /// rest of a longer entry; where it is to be changed, more of the block. A batch calls each level for all its keys before the next.
-    #[inline]
-    pub fn prefetch(&self, key_hash: u64, level: usize, writes: bool) {
-        let position = spread(key_hash);
-        if level == 0 {
-            super::block::prefetch(&self.directory[self.directory_index(position)]);
-            return;
-        }
-        let (block, print) = (self.block_of(position), Print::of(key_hash));
-        match level {
-            1 => block.prefetch_group(print),
-            2 => block.prefetch_entry(print, writes),
-            3 => block.prefetch_value(print),
-            _ => block.prefetch_whole(print),
-        }
     }
 
     /// An entry that keeps its address, of a table of such.

@@ -13,7 +13,8 @@
 //! Chunks are 3,584 bytes since jemalloc spends 128 bytes on each slab: its classes with slabs of 28 KiB lose 0.5 % to
 //! that, those with slabs of 4 KiB 3 %.
 
-use super::{ALIGN, Block, Shape};
+use super::{Block, Shape};
+use crate::observe::memory::LASTING_ALIGN as ALIGN;
 use crate::table::entry::{Entry, Plan, STUB_BYTES, whole_of};
 use crate::table::whole::Whole;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};

@@ -23,30 +23,21 @@
 //!
 //! A block owns its entries, those included that are whole, outside of its heap ([`super::whole`]).
 
+mod columns;
 mod heap;
 mod prefetch;
 
+pub use columns::{GROUP_SLOTS, GROUPS_MAX, Print, SLOT_BYTES, SLOTS_END_MAX, SLOTS_MAX};
+pub(super) use columns::{Head, Shape};
 pub(super) use heap::{CHUNKS_MAX, ENTRY_BYTES_MAX, LIVE_MAX, Room, heap_bytes};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_long};
 
-use super::entry::{Entry, size_class};
-use crate::observe::memory::LASTING_ALIGN as ALIGN;
+use super::entry::Entry;
+use columns::{Bits, FULL_GROUP, GROUP_BYTES, Group, OVERFLOW, PART_GROUPS, PARTS, STRIDE, front_bytes, matches};
 use heap::{Chunk, Fill};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-pub const GROUP_SLOTS: usize = 15;
-/// A block has no more groups than this.
-pub const GROUPS_MAX: usize = 38;
-/// Slots are counted as if a group had this many: that divides quickly.
-const STRIDE: usize = 16;
-pub const SLOTS_MAX: usize = GROUPS_MAX * GROUP_SLOTS;
-pub const SLOTS_END_MAX: usize = GROUPS_MAX * STRIDE;
-/// A block that would have to be larger splits: one page and a quarter.
-const BYTES_MAX: usize = 5120;
-/// What a slot takes of its group.
-pub const SLOT_BYTES: usize = GROUP_BYTES / GROUP_SLOTS;
-const GROUP_BYTES: usize = size_of::<Group>();
 /// A block with fewer keys than this looks for its buddy to merge with ...
 pub const MERGE_BELOW: usize = SLOTS_MAX * 2 / 5;
 /// ... if both together stay under this, so that a merge is not undone by the next few inserts.
@@ -71,126 +62,9 @@ pub const BASE_BEHIND_MS: u64 = 60_000;
 /// "No deadline in this block", as a minimum.
 pub const NEVER_MS: u64 = u64::MAX;
 
-/// A sweep reads only those parts of a block in which something is due.
-const PARTS: usize = 8;
-const PART_GROUPS: usize = GROUPS_MAX.div_ceil(PARTS);
-
 const ADDRESS: u64 = (1 << 48) - 1;
 const GROUPS_SHIFT: u32 = 48;
 const CHUNKS_SHIFT: u32 = 56;
-const OVERFLOW: usize = GROUP_SLOTS;
-
-#[repr(C, align(64))]
-struct Group {
-    tags: Tags,
-    places: [u16; GROUP_SLOTS],
-    bits: [u8; GROUP_SLOTS],
-    /// The last one is never set: so many fill a vector register.
-    deadlines: [u32; GROUP_SLOTS + 1],
-}
-
-impl Group {
-    const EMPTY: Group = Group {
-        tags: Tags([0; 16]),
-        places: [0; GROUP_SLOTS],
-        bits: [0; GROUP_SLOTS],
-        deadlines: [NONE; GROUP_SLOTS + 1],
-    };
-}
-
-#[repr(C, align(16))]
-#[derive(Clone, Copy)]
-struct Tags([u8; 16]);
-
-#[repr(C)]
-pub(in crate::table) struct Head {
-    /// For each part of the column a value that is not later than its earliest deadline (FAR and NONE are no
-    /// deadlines here); NONE where there are none.
-    earliest: [u32; PARTS],
-    len: u16,
-    with_deadline: u16,
-    /// How many of the deadlines are FAR.
-    far: u16,
-    /// How many bits of a position the block stands for.
-    pub depth: u8,
-    /// Chunks of the heap, and the one that takes new entries.
-    pub chunks: u8,
-    pub open: u8,
-    /// Index in the table's list of blocks and in the minima.
-    pub id: u32,
-    /// Where on the line of positions the block's part starts.
-    pub position: u64,
-    /// Bytes of entries in the heap, of holes that others have left there, and of all chunks.
-    pub live: u32,
-    pub holes: u32,
-    pub capacity: u32,
-}
-
-const _: () = assert!(GROUP_BYTES == 128 && std::mem::offset_of!(Group, deadlines) == 64);
-const _: () = assert!(size_of::<Chunk>() == 8 && size_of::<Fill>() == 8);
-
-/// Bytes in front of the groups.
-#[inline]
-const fn front_bytes(chunks: usize) -> usize {
-    let bytes = size_of::<u64>() + chunks * (size_of::<Chunk>() + size_of::<Fill>()) + size_of::<Head>();
-    bytes.next_multiple_of(ALIGN)
-}
-
-/// How large a block's columns are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::table) struct Shape {
-    groups: usize,
-    chunks: usize,
-}
-
-impl Shape {
-    /// As large as a block can be, where what is usual is too small for what has to go in.
-    pub const LARGEST: Shape = Shape { groups: GROUPS_MAX, chunks: CHUNKS_MAX };
-
-    /// For at least so many keys and chunks: as much as fits the allocator's size class. Nothing where a block does not
-    /// get so large.
-    pub fn of(keys: usize, chunks: usize) -> Option<Shape> {
-        let groups = (keys * 20).div_ceil(GROUP_SLOTS * 19).max(1);
-        let bytes = (front_bytes(chunks) + groups * GROUP_BYTES).next_multiple_of(ALIGN);
-        let class = size_class(bytes).next_multiple_of(ALIGN);
-        if class > BYTES_MAX || groups > GROUPS_MAX {
-            return None;
-        }
-        let groups = ((class - front_bytes(chunks)) / GROUP_BYTES).min(GROUPS_MAX);
-        let room = class - groups * GROUP_BYTES;
-        let chunks = (chunks..=CHUNKS_MAX).take_while(|&chunks| front_bytes(chunks) <= room).last()?;
-        Some(Shape { groups, chunks })
-    }
-
-    fn bytes(self) -> usize {
-        front_bytes(self.chunks) + self.groups * GROUP_BYTES
-    }
-
-    fn layout(self) -> Layout {
-        Layout::from_size_align(self.bytes(), ALIGN).expect("a block is small")
-    }
-}
-
-/// The bits of a hash a block needs: fingerprint and eight more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Print {
-    fingerprint: u8,
-    bits: u8,
-}
-
-impl Print {
-    #[inline]
-    pub fn of(hash: u64) -> Print {
-        let fingerprint = (hash >> 8) as u8;
-        Print { fingerprint: if fingerprint == 0 { 1 } else { fingerprint }, bits: hash as u8 }
-    }
-
-    #[inline]
-    fn home(self, groups: usize) -> usize {
-        (((self.bits as usize) << 8 | self.fingerprint as usize) * groups) >> 16
-    }
-}
-
 /// A block, by its address and the size of its columns. The table owns what it points at, and makes it anew where it
 /// grows, shrinks, splits or merges: a block is used until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -824,46 +698,5 @@ impl Block {
             }
         }
         self.check_heap();
-    }
-}
-
-const FULL_GROUP: u32 = (1 << GROUP_SLOTS) - 1;
-
-/// One bit for each of a group's fingerprints that equals the given one.
-#[inline]
-fn matches(tags: &Tags, fingerprint: u8) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_load_si128, _mm_movemask_epi8, _mm_set1_epi8};
-        // SAFETY: SSE2 is part of x86-64; tags are 16 bytes, aligned to 16.
-        unsafe {
-            let tags = _mm_load_si128(tags.0.as_ptr().cast());
-            _mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8(fingerprint as i8))) as u32 & FULL_GROUP
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    {
-        let mut bits = 0;
-        for (index, &tag) in tags.0[..GROUP_SLOTS].iter().enumerate() {
-            bits |= u32::from(tag == fingerprint) << index;
-        }
-        bits
-    }
-}
-
-/// The set bits, lowest first.
-struct Bits(u32);
-
-impl Iterator for Bits {
-    type Item = usize;
-
-    #[inline]
-    fn next(&mut self) -> Option<usize> {
-        if self.0 == 0 {
-            return None;
-        }
-        let bit = self.0.trailing_zeros() as usize;
-        self.0 &= self.0 - 1;
-        Some(bit)
     }
 }

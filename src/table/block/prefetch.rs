@@ -2,6 +2,7 @@
 
 use super::{Block, Print, STRIDE};
 use crate::table::entry::Entry;
+use crate::table::whole::Whole;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -41,14 +42,13 @@ impl Block {
 
     /// Asks the cache for the first candidate's entry or, where the key is new, for what says where it goes.
     #[inline]
-    pub fn prefetch_entry(&self, print: Print, writes: bool) {
-        let found = self.candidate(print);
-        if writes || found.is_none() {
+    pub fn prefetch_entry(&self, candidate: Option<usize>, writes: bool) {
+        if writes || candidate.is_none() {
             let head = self.head_at();
             prefetch(head);
             prefetch(head.wrapping_byte_add(LINE));
         }
-        if let Some(slot) = found {
+        if let Some(slot) = candidate {
             self.prefetch_start(slot);
         }
     }
@@ -61,39 +61,30 @@ impl Block {
         prefetch(at.wrapping_add(LINE * 3 / 4));
     }
 
-    /// Asks the cache for the rest of the first candidate's entry, whose start has come by now, or for where it is
-    /// outside of the heap; or for where a new one goes.
+    /// Asks the cache for the rest of the first candidate's entry, whose start has come by now, or for where a new one goes.
+    /// An entry that is outside of the heap is only begun with, and returned.
     #[inline]
-    pub fn prefetch_value(&self, print: Print) {
-        match self.candidate(print) {
-            Some(slot) => match self.whole(slot) {
-                Some(whole) => prefetch(whole.address().as_ptr()),
-                None => prefetch_rest(self.entry(slot)),
-            },
-            None => {
-                if let Some(end) = self.open_end() {
-                    prefetch(end);
-                    prefetch(end.wrapping_add(LINE));
-                }
+    pub fn prefetch_rest(&self, candidate: Option<usize>) -> Option<Whole> {
+        let Some(slot) = candidate else {
+            if let Some(end) = self.open_end() {
+                prefetch(end);
+                prefetch(end.wrapping_add(LINE));
             }
+            return None;
+        };
+        let whole = self.whole(slot);
+        match &whole {
+            Some(whole) => prefetch(whole.address().as_ptr()),
+            None => prefetch_long(self.entry(slot)),
         }
-    }
-
-    /// Asks the cache for the rest of an entry that is outside.
-    #[inline]
-    pub fn prefetch_whole(&self, print: Print) {
-        if let Some(slot) = self.candidate(print)
-            && let Some(whole) = self.whole(slot)
-        {
-            prefetch_rest(whole.entry());
-        }
+        whole
     }
 }
 
 /// Asks the cache for an entry whose start it has. A value longer than the cache's own prefetching helps with is left to
 /// that.
 #[inline]
-fn prefetch_rest(entry: Entry) {
+pub fn prefetch_long(entry: Entry) {
     let start = entry.address() as usize;
     let end = start + entry.bytes().min(PREFETCHED_BYTES);
     for line in (start / LINE + 1..end.div_ceil(LINE)).map(|line| line * LINE) {
