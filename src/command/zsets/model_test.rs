@@ -1,5 +1,6 @@
 //! Sorted sets whose members and keys die, against a map of maps.
 
+use crate::clock::Now;
 use crate::command::elements_test::{self, Collection, Family, Step, World};
 use crate::command::trial::{int, texts};
 use crate::config::{Limits, NotifyFlags, PackLimits};
@@ -286,13 +287,52 @@ fn many_members_of_one_deadline_go_in_slices() {
     elements_test::those_of_one_deadline_go_in_slices::<SortedSets>(
         300_000,
         &[
-            ("zrange k 0 -1", "*1\r\n$5\r\nlives\r\n"),
-            ("zrank k lives", ":0\r\n"),
-            ("zrandmember k", "$5\r\nlives\r\n"),
-            ("zcount k 8 +inf", ":0\r\n"),
+            ("zunion 1 k", "*1\r\n$5\r\nlives\r\n"),
+            ("zmscore k 5 lives", "*2\r\n$-1\r\n$1\r\n7\r\n"),
             ("zscore k 299999", "$-1\r\n"),
         ],
     );
+}
+
+/// Each of a million dead that stand among others had to be looked for by everybody who asked for a rank until the cycle
+/// had come to it: seconds in which such a command took hundreds of milliseconds.
+#[test]
+fn who_asks_for_ranks_takes_many_dead_out() {
+    let mut world = World::<SortedSets>::new(0);
+    for first in (0..100_000).step_by(1000) {
+        let names: Vec<String> = (first..first + 1000).map(|n| n.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        world.add("k", &names);
+        world.give("k", 100_000, &names);
+    }
+    world.say("zadd k 6 first 8 last");
+    world.trial.pass_ms(100_001);
+    world.events();
+    let ask = |world: &mut World<SortedSets>| {
+        world.expect("zrank k last", ":1\r\n");
+        world.expect("zrevrange k 0 0", "*1\r\n$4\r\nlast\r\n");
+        world.expect("zrange k 7 +inf byscore", "*1\r\n$4\r\nlast\r\n");
+        world.expect("zcount k -inf 7", ":1\r\n");
+        world.expect("zcard k", ":2\r\n");
+        assert_eq!(texts(&world.say("zrandmember k 5")).len(), 2);
+        world.trial.keyspace.counters.expired_fields
+    };
+    // Where data stand still, or somebody who is older waits, they are passed over.
+    world.trial.keyspace.still_until_us = u64::MAX;
+    assert_eq!(ask(&mut world), 0);
+    world.trial.keyspace.still_until_us = 0;
+    let nobody_waits = std::mem::replace(&mut world.trial.keyspace.seen_from, Now::from_ms(1_000_000));
+    assert_eq!(ask(&mut world), 0);
+    world.trial.keyspace.seen_from = nobody_waits;
+    assert!(world.events().is_empty());
+    world.expect("zrank k last", ":1\r\n");
+    assert_eq!(world.events(), ["zexpired"]);
+    let taken = world.trial.keyspace.counters.expired_fields;
+    assert!((30_000..50_000).contains(&taken), "{taken}");
+    assert_eq!(ask(&mut world), 100_000);
+    world.expect("zpopmin k 5", &scored([(6, "first".to_owned()), (8, "last".to_owned())].iter()));
+    world.expect("exists k", ":0\r\n");
+    world.trial.keyspace.check();
 }
 
 #[test]
