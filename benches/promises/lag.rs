@@ -1,7 +1,7 @@
-//! Lag: how long after its deadline a key's `expired` event, or the `hexpired` event of a hash's field, reaches a
-//! subscriber.
+//! Lag: how long after its deadline a key's `expired` event, or the `hexpired` event of a hash's field (or that of a member
+//! of a set or a sorted set), reaches a subscriber.
 //!
-//! A million keys live on with far deadlines while 1,000 keys, or a field of each of 1,000 hashes, die at one moment T.
+//! A million keys live on with far deadlines while 1,000 keys, or an element of each of 1,000 collections, die at one moment T.
 //! The number that matters is the last event, not the typical one: a server that samples finds the first dead key soon
 //! and the last one never.
 
@@ -32,8 +32,8 @@ static EXPERIMENT: Experiment = Experiment {
     name: "lag",
     setting: "1,000 of 1,001,000 keys are due at the same moment; arrival of each expired event minus that moment, \
               in ms. Quiet; while a client repeats SCAN over everything; while redis-benchmark (-P 16 -c 50, SET and \
-              GET) runs at full speed. The same for a field of each of 1,000 hashes, without redis-server, where fields \
-              of this version have no deadlines. Beside it the lag the server itself publishes.",
+              GET) runs at full speed. The same for a field of each of 1,000 hashes, a member of each of 1,000 sets \
+              and of 1,000 sorted sets, without redis-server, where those of this version have no deadlines. Beside it the lag the server itself publishes.",
     metrics: &[
         Metric::plain("p50 ms", 1),
         Metric::plain("p99 ms", 1),
@@ -51,41 +51,67 @@ static EXPERIMENT: Experiment = Experiment {
     }],
 };
 
-const VARIANTS: [&str; 5] = ["quiet", "scan", "load", "fields", "fields-load"];
+const VARIANTS: [&str; 7] = ["quiet", "scan", "load", "fields", "fields-load", "members", "scored-members"];
 
 /// What dies.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Dying {
+pub enum Dying {
     Keys,
+    /// One of three of each hash.
     Fields,
+    /// One of three of each set, or of each sorted set.
+    Members,
+    ScoredMembers,
 }
 
 impl Dying {
-    fn of(variant: &str) -> Dying {
-        if variant.starts_with("fields") { Dying::Fields } else { Dying::Keys }
+    pub fn of(variant: &str) -> Dying {
+        match variant {
+            "fields" | "fields-load" => Dying::Fields,
+            "members" => Dying::Members,
+            "scored-members" => Dying::ScoredMembers,
+            _ => Dying::Keys,
+        }
     }
 
-    fn channel(self) -> &'static [u8] {
+    pub fn channel(self) -> &'static [u8] {
         match self {
             Dying::Keys => b"__keyevent@0__:expired",
             Dying::Fields => b"__keyevent@0__:hexpired",
+            Dying::Members => b"__keyevent@0__:sexpired",
+            Dying::ScoredMembers => b"__keyevent@0__:zexpired",
         }
     }
 
-    fn load(self, server: &Server, due: Range<u64>, deadline_ms: i64) -> Result<()> {
+    /// What is due, each at its moment.
+    pub fn load(self, server: &Server, due: Range<u64>, deadline_ms: impl Fn(u64) -> i64) -> Result<()> {
         if self == Dying::Keys {
             return load::pipeline(server, due, |number, out| {
-                push_set(out, &key(b"due", number), VALUE, Deadline::AtUnixMs(deadline_ms));
+                push_set(out, &key(b"due", number), VALUE, Deadline::AtUnixMs(deadline_ms(number)));
             });
         }
         load::pipeline(server, due.clone(), |number, out| {
-            push_command(out, &[b"HSET", &key(b"due", number), b"stays", VALUE, b"too", VALUE]);
+            let key = &key(b"due", number)[..];
+            match self {
+                Dying::Members => push_command(out, &[b"SADD", key, b"stays", b"too", b"goes"]),
+                Dying::ScoredMembers => push_command(out, &[b"ZADD", key, b"1", b"stays", b"2", b"goes", b"3", b"too"]),
+                _ => push_command(out, &[b"HSET", key, b"stays", VALUE, b"too", VALUE]),
+            }
         })?;
-        let deadline = deadline_ms.to_string();
         load::pipeline(server, due, |number, out| {
-            let key = key(b"due", number);
-            push_command(out, &[b"HSETEX", &key, b"PXAT", deadline.as_bytes(), b"FIELDS", b"1", b"goes", VALUE]);
+            let (key, deadline) = (&key(b"due", number)[..], deadline_ms(number).to_string());
+            let at = deadline.as_bytes();
+            match self {
+                Dying::Members => push_command(out, &[b"SPEXPIREAT", key, at, b"MEMBERS", b"1", b"goes"]),
+                Dying::ScoredMembers => push_command(out, &[b"ZPEXPIREAT", key, at, b"MEMBERS", b"1", b"goes"]),
+                _ => push_command(out, &[b"HSETEX", key, b"PXAT", at, b"FIELDS", b"1", b"goes", VALUE]),
+            }
         })
+    }
+
+    /// The next round starts without what the cycle has not found, and without the collections.
+    pub fn clear(server: &Server, due: Range<u64>) -> Result<()> {
+        load::pipeline(server, due, |number, out| push_command(out, &[b"DEL", &key(b"due", number)]))
     }
 }
 
@@ -216,7 +242,7 @@ fn observe_round(server: &Server, dying: Dying, round: usize, wait: Duration) ->
     let first = round as u64 * DUE_KEYS;
     let due = first..first + DUE_KEYS;
     let deadline_ms = wall::unix_ms() + LEAD_MS;
-    dying.load(server, due.clone(), deadline_ms)?;
+    dying.load(server, due.clone(), |_| deadline_ms)?;
     load::check_in_time(deadline_ms)?;
 
     let names: HashSet<[u8; 16]> = due.clone().map(|number| key(b"due", number)).collect();
@@ -236,13 +262,7 @@ fn observe_round(server: &Server, dying: Dying, round: usize, wait: Duration) ->
     let info = server.info("everything")?;
     let published_ms = |field: &str| info.get(field).map_or(f64::NAN, |lag_us| lag_us / 1e3);
     let (server_p99_ms, server_max_ms) = (published_ms("expire_lag_p99_us"), published_ms("expire_lag_max_us"));
-    // The next round starts without what the cycle has not found, and without the hashes.
-    let mut deletions = Vec::new();
-    due.clone().for_each(|number| push_command(&mut deletions, &[b"DEL", &key(b"due", number)]));
-    client.send(&deletions)?;
-    for _ in due {
-        client.reply()?;
-    }
+    Dying::clear(server, due)?;
     Ok(Observed { lags_ms, server_p99_ms, server_max_ms })
 }
 

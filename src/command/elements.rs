@@ -1,10 +1,108 @@
 //! Deadlines of elements: what HEXPIRE, SEXPIRE and their kin have in common.
 
-use super::Ctx;
 use super::deadlines::{Conditions, Deadline, Expiry, Unit};
-use crate::clock::Clock;
+use super::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
+use super::spec::{Row, Spec, tip};
+use super::{Ctx, Handler, Run};
 use crate::keyspace::{Change, Event, Key, NEVER_MS};
-use crate::resp::{Error, Reply, Request, Result};
+use crate::resp::{Error, Request, Result};
+use std::ops::Range;
+
+/// The rows of HEXPIRE and its kin: what their names begin with, whose deadlines they are about, how those are named in a
+/// request, what else is said of them all, and the [`Elements`] that they are. Other rows may follow.
+macro_rules! rows {
+    ($letter:literal, $whose:literal, $named:literal, $spec:expr, $elements:ty $(, $more:expr)* $(,)?) => {
+        [
+            $crate::command::elements::rows!(@expire $letter, "expire", (Seconds, false), $spec, $elements,
+                concat!("Sets after how many seconds ", $whose, " die."),
+                concat!("key seconds:integer [condition:(NX|XX|GT|LT)] ", $named)),
+            $crate::command::elements::rows!(@expire $letter, "pexpire", (Milliseconds, false), $spec, $elements,
+                concat!("Sets after how many milliseconds ", $whose, " die."),
+                concat!("key milliseconds:integer [condition:(NX|XX|GT|LT)] ", $named)),
+            $crate::command::elements::rows!(@expire $letter, "expireat", (Seconds, true), $spec, $elements,
+                concat!("Sets the Unix time in seconds at which ", $whose, " die."),
+                concat!("key unix-time-seconds:unix-time [condition:(NX|XX|GT|LT)] ", $named)),
+            $crate::command::elements::rows!(@expire $letter, "pexpireat", (Milliseconds, true), $spec, $elements,
+                concat!("Sets the Unix time in milliseconds at which ", $whose, " die."),
+                concat!("key unix-time-milliseconds:unix-time [condition:(NX|XX|GT|LT)] ", $named)),
+            $crate::command::elements::rows!(@ttl $letter, "ttl", (Seconds, false), $spec, $elements,
+                concat!("Returns the seconds that ", $whose, " live on."), concat!("key ", $named)),
+            $crate::command::elements::rows!(@ttl $letter, "pttl", (Milliseconds, false), $spec, $elements,
+                concat!("Returns the milliseconds that ", $whose, " live on."), concat!("key ", $named)),
+            $crate::command::elements::rows!(@ttl $letter, "expiretime", (Seconds, true), $spec, $elements,
+                concat!("Returns the Unix time in seconds at which ", $whose, " die."), concat!("key ", $named)),
+            $crate::command::elements::rows!(@ttl $letter, "pexpiretime", (Milliseconds, true), $spec, $elements,
+                concat!("Returns the Unix time in milliseconds at which ", $whose, " die."), concat!("key ", $named)),
+            $crate::command::elements::persist_row(
+                concat!($letter, "persist"),
+                [concat!("Clears the deadlines of ", $whose, "."), concat!("key ", $named)],
+                $spec,
+                $crate::command::elements::persist::<$elements>,
+            ),
+            $($more),*
+        ]
+    };
+    (@expire $letter:literal, $name:literal, ($unit:ident, $absolute:literal), $spec:expr, $elements:ty,
+        $summary:expr, $syntax:expr) => {
+        $crate::command::elements::expire_row(
+            concat!($letter, $name),
+            [$summary, $syntax],
+            $spec,
+            |ctx, request| {
+                let (unit, name) = ($crate::command::deadlines::Unit::$unit, concat!($letter, $name));
+                $crate::command::elements::expire::<$elements>(ctx, request, (unit, $absolute), name)
+            },
+        )
+    };
+    (@ttl $letter:literal, $name:literal, ($unit:ident, $absolute:literal), $spec:expr, $elements:ty,
+        $summary:expr, $syntax:expr) => {
+        $crate::command::elements::ttl_row(
+            concat!($letter, $name),
+            [$summary, $syntax],
+            $spec,
+            $absolute,
+            |ctx, request| {
+                let unit = $crate::command::deadlines::Unit::$unit;
+                $crate::command::elements::ttl::<$elements>(ctx, request, (unit, $absolute))
+            },
+        )
+    };
+}
+
+pub(crate) use rows;
+
+/// A row of [`rows`], with its summary and its syntax.
+pub const fn expire_row(
+    name: &'static str,
+    [summary, syntax]: [&'static str; 2],
+    spec: Spec,
+    run: Handler,
+) -> Row<Run> {
+    let flags = WRITE | DENY_OOM | FAST | OWN_DEADLINE;
+    Row::new(Spec { name, arity: -6, flags, summary, syntax, ..spec }, Run::Key(run))
+}
+
+/// The same: what is left of a life is another number each time, when it ends is not.
+pub const fn ttl_row(
+    name: &'static str,
+    [summary, syntax]: [&'static str; 2],
+    spec: Spec,
+    absolute: bool,
+    run: Handler,
+) -> Row<Run> {
+    let row = Row::new(Spec { name, arity: -5, flags: READ | FAST, summary, syntax, ..spec }, Run::Key(run));
+    if absolute { row } else { row.tips(&[tip::NONDETERMINISTIC_OUTPUT]) }
+}
+
+/// The same.
+pub const fn persist_row(
+    name: &'static str,
+    [summary, syntax]: [&'static str; 2],
+    spec: Spec,
+    run: Handler,
+) -> Row<Run> {
+    Row::new(Spec { name, arity: -5, flags: WRITE | FAST, summary, syntax, ..spec }, Run::Key(run))
+}
 
 /// A type of collections whose elements have deadlines.
 pub trait Elements {
@@ -19,6 +117,10 @@ pub trait Elements {
     const DELETE: &'static [u8];
     const WORD: &'static [u8];
 
+    /// What stands behind the time: conditions, and where the elements are.
+    fn parse_expire(request: Request) -> Result<(Conditions, Range<usize>)>;
+    /// Where the elements are that stand behind the key.
+    fn parse_named(request: Request) -> Result<Range<usize>>;
     /// The collection under a key, if there is one, to be changed; another type is an error.
     fn open<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Self::Edit<'c>>>;
 
@@ -72,15 +174,25 @@ fn those<'n>(names: &[&'n [u8]], answers: &[i64], answer: i64) -> Vec<&'n [u8]> 
     names.iter().zip(answers).filter(|(_, given)| **given == answer).map(|(name, _)| *name).collect()
 }
 
-/// Gives elements a deadline where the conditions hold, or takes them out where it has passed.
+/// The elements that stand there.
+pub fn named(request: Request<'_>, elements: Range<usize>) -> Vec<&[u8]> {
+    elements.map(|index| request.arg(index)).collect()
+}
+
+/// HEXPIRE and its kin, of this name: gives elements a deadline where the conditions hold, or takes them out where it has
+/// passed.
 pub fn expire<E: Elements>(
     ctx: &mut Ctx,
-    key: Key,
-    names: &[&[u8]],
-    deadline: Deadline,
-    conditions: &Conditions,
+    request: Request,
+    (unit, absolute): (Unit, bool),
+    name: &'static str,
 ) -> Result {
-    let now = ctx.now;
+    let (key, now) = (ctx.key(request.arg(1)), ctx.now);
+    // Its type is looked at first, as in Redis.
+    E::open(ctx, key)?;
+    let deadline = deadline(ctx, request, Expiry { unit, absolute, argument: 2 }, name)?;
+    let (conditions, elements) = E::parse_expire(request)?;
+    let names = named(request, elements);
     let Some(mut edit) = E::open(ctx, key)? else {
         answer_each(ctx, &vec![NO_ELEMENT; names.len()]);
         return Ok(());
@@ -100,41 +212,47 @@ pub fn expire<E: Elements>(
     let answers: Vec<i64> = names.iter().map(&mut answer).collect();
     let stays = edit.close();
     if answers.contains(&SET) {
-        let set = those(names, &answers, SET);
+        let set = those(&names, &answers, SET);
         ctx.name_elements(E::SET, &set);
         ctx.commit(key, E::SET);
         propagate_deadline::<E>(ctx, key, Some(deadline), &set);
     }
-    tell_deleted::<E>(ctx, key, stays, &those(names, &answers, DELETED));
+    tell_deleted::<E>(ctx, key, stays, &those(&names, &answers, DELETED));
     answer_each(ctx, &answers);
     Ok(())
 }
 
-/// Answers how long elements live on, or until when; `deadlines` are those of the ones that are alive.
-pub fn answer_ttls(
-    reply: &mut Reply,
-    deadlines: impl ExactSizeIterator<Item = Option<u64>>,
-    (unit, absolute): (Unit, bool),
-    (clock, now_ms): (&Clock, u64),
-) {
-    reply.array(deadlines.len());
-    for deadline_ms in deadlines {
-        let answer_ms = match deadline_ms {
+/// HTTL and its kin: how long elements live on, or until when.
+pub fn ttl<E: Elements>(ctx: &mut Ctx, request: Request, (unit, absolute): (Unit, bool)) -> Result {
+    let (key, clock, now_ms) = (ctx.key(request.arg(1)), ctx.clock, ctx.now.ms);
+    // Its type is looked at first, as in Redis.
+    let found = E::open(ctx, key)?;
+    let names = named(request, E::parse_named(request)?);
+    let answer = |name: &&[u8]| {
+        let answer_ms = match found.as_ref().and_then(|edit| edit.deadline_ms(name)) {
             None => NO_ELEMENT,
             Some(NEVER_MS) => NO_DEADLINE,
             Some(deadline_ms) if absolute => clock.to_wall_ms(deadline_ms),
             Some(deadline_ms) => deadline_ms as i64 - now_ms as i64,
         };
-        reply.int(match unit {
+        match unit {
             // Rounded up: an element that lives is not said to be dead.
             Unit::Seconds if answer_ms >= 0 => answer_ms.saturating_add(999) / 1000,
             _ => answer_ms,
-        });
-    }
+        }
+    };
+    let answers: Vec<i64> = names.iter().map(answer).collect();
+    drop(found);
+    answer_each(ctx, &answers);
+    Ok(())
 }
 
-/// Clears the deadlines of elements.
-pub fn persist<E: Elements>(ctx: &mut Ctx, key: Key, names: &[&[u8]]) -> Result {
+/// HPERSIST and its kin: clears the deadlines of elements.
+pub fn persist<E: Elements>(ctx: &mut Ctx, request: Request) -> Result {
+    let key = ctx.key(request.arg(1));
+    // Its type is looked at first, as in Redis.
+    E::open(ctx, key)?;
+    let names = named(request, E::parse_named(request)?);
     let Some(mut edit) = E::open(ctx, key)? else {
         answer_each(ctx, &vec![NO_ELEMENT; names.len()]);
         return Ok(());
@@ -150,7 +268,7 @@ pub fn persist<E: Elements>(ctx: &mut Ctx, key: Key, names: &[&[u8]]) -> Result 
     let answers: Vec<i64> = names.iter().map(&mut answer).collect();
     edit.close();
     if answers.contains(&SET) {
-        let cleared = those(names, &answers, SET);
+        let cleared = those(&names, &answers, SET);
         ctx.name_elements(E::CLEARED, &cleared);
         ctx.commit(key, E::CLEARED);
         propagate_deadline::<E>(ctx, key, None, &cleared);

@@ -1,8 +1,7 @@
-//! Members with deadlines: what SEXPIRE, ZEXPIRE and their kin have in common.
+//! Members in requests: what SEXPIRE, ZEXPIRE and their kin have in common, beside what all [`elements`](super::elements)
+//! have.
 
-use super::Ctx;
-use super::deadlines::{Conditions, Expiry, Unit};
-use super::elements::{self, ElementEdit, Elements, answer_ttls, deadline};
+use super::deadlines::Conditions;
 use crate::resp::{Error, Request, Result, printable};
 use crate::value::number::parse_i64;
 use std::ops::Range;
@@ -21,16 +20,12 @@ pub fn members(request: Request, at: usize, bad_count: &'static str) -> Result<R
     Ok(members)
 }
 
-pub fn named(request: Request<'_>, members: Range<usize>) -> Vec<&[u8]> {
-    members.map(|index| request.arg(index)).collect()
-}
-
 pub fn unknown(word: &[u8]) -> Error {
     Error::quoting(&[b"ERR unknown argument: ", printable(word, 128)])
 }
 
 /// What stands behind the time, in any order.
-fn parse_expire(request: Request) -> Result<(Conditions, Range<usize>)> {
+pub fn parse_expire(request: Request) -> Result<(Conditions, Range<usize>)> {
     let (mut conditions, mut found) = (Conditions::default(), None);
     let mut index = 3;
     while index < request.len() {
@@ -57,23 +52,8 @@ fn parse_expire(request: Request) -> Result<(Conditions, Range<usize>)> {
     Ok((conditions, members))
 }
 
-/// SEXPIRE, ZEXPIRE and their kin, of this name.
-pub fn expire<E: Elements>(
-    ctx: &mut Ctx,
-    request: Request,
-    (unit, absolute): (Unit, bool),
-    name: &'static str,
-) -> Result {
-    let key = ctx.key(request.arg(1));
-    // Its type is looked at first, as in Redis.
-    E::open(ctx, key)?;
-    let deadline = deadline(ctx, request, Expiry { unit, absolute, argument: 2 }, name)?;
-    let (conditions, members) = parse_expire(request)?;
-    elements::expire::<E>(ctx, key, &named(request, members), deadline, &conditions)
-}
-
 /// The members of commands in which MEMBERS has its place behind the key.
-fn parse_members(request: Request) -> Result<Range<usize>> {
+pub fn parse_named(request: Request) -> Result<Range<usize>> {
     if !request.is(2, "members") {
         return Err(Error::text("ERR Mandatory argument MEMBERS is missing or not at the right position"));
     }
@@ -83,24 +63,4 @@ fn parse_members(request: Request) -> Result<Range<usize>> {
         return Err(Error::text("ERR The `nummembers` parameter must match the number of arguments"));
     }
     Ok(4..request.len())
-}
-
-/// STTL, ZTTL and their kin.
-pub fn ttl<E: Elements>(ctx: &mut Ctx, request: Request, in_what: (Unit, bool)) -> Result {
-    let key = ctx.key(request.arg(1));
-    let (clock, now_ms) = (ctx.clock, ctx.now.ms);
-    let found = E::open(ctx, key)?;
-    let names = named(request, parse_members(request)?);
-    let deadlines: Vec<Option<u64>> =
-        found.map_or_else(|| vec![None; names.len()], |edit| names.iter().map(|name| edit.deadline_ms(name)).collect());
-    answer_ttls(&mut ctx.reply, deadlines.into_iter(), in_what, (clock, now_ms));
-    Ok(())
-}
-
-/// SPERSIST and ZPERSIST.
-pub fn persist<E: Elements>(ctx: &mut Ctx, request: Request) -> Result {
-    let key = ctx.key(request.arg(1));
-    E::open(ctx, key)?;
-    let members = parse_members(request)?;
-    elements::persist::<E>(ctx, key, &named(request, members))
 }

@@ -50,6 +50,8 @@ pub mod deaths;
 pub mod describe;
 pub mod dump;
 mod elements;
+#[cfg(test)]
+mod elements_test;
 pub mod foresight;
 mod fresh;
 mod geo;

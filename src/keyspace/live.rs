@@ -273,9 +273,16 @@ impl KeyEdit<'_> {
         self.0.slot = self.0.db.set_content(self.0.slot, Stored::Packed(kind, marked, bytes));
     }
 
-    /// Says when the earliest element of a collection dies, if any has a deadline. That follows from them, and
-    /// is no change.
-    pub fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
+    /// The key is looked at when its first element dies from now on, where any has a deadline, and not any more where none
+    /// has. That follows from them, and is no change.
+    pub fn renew_fields_deadline(&mut self) {
+        let earliest_ms = elements::earliest_ms(self.entry());
+        if earliest_ms.is_some() || self.has_fields_deadline() {
+            self.set_fields_deadline(earliest_ms);
+        }
+    }
+
+    fn set_fields_deadline(&mut self, earliest_ms: Option<u64>) {
         self.0.slot = self.0.db.set_fields_deadline(self.0.slot, earliest_ms, self.0.now.ms);
     }
 

@@ -171,10 +171,16 @@ impl Table {
         swept
     }
 
-    /// Takes out all dead fields of a key that is looked at for them, and that lives.
-    pub fn sweep_fields_of(&mut self, slot: Slot, now_ms: u64, undertaker: &mut impl Undertaker) -> Swept {
+    /// Takes out at most `limit` dead fields, where they are many, of a key that is looked at for them, and that lives.
+    pub fn sweep_fields_of(
+        &mut self,
+        slot: Slot,
+        now_ms: u64,
+        limit: usize,
+        undertaker: &mut impl Undertaker,
+    ) -> Swept {
         let mut swept = Swept::default();
-        self.sweep_fields(slot, now_ms, now_ms, usize::MAX, undertaker, &mut swept);
+        self.sweep_fields(slot, now_ms, now_ms, limit, undertaker, &mut swept);
         swept
     }
 

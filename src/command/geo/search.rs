@@ -346,6 +346,7 @@ fn search<R>(
     found: impl FnOnce(&mut Reply, Vec<Hit>, Asked) -> R,
 ) -> Result<R> {
     let key = ctx.other_key(request.arg(form.key()));
+    ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let live = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
     let view = live.as_ref().map(view);
     let asked = parse(request, form, view)?;

@@ -4,76 +4,22 @@ use super::edit::{Edit, deleted};
 use super::{read, reply_value, with_view, write};
 use crate::command::deadlines::{Conditions, Deadline, Expiry, Unit};
 use crate::command::elements::{
-    self, ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted, tell_deleted,
+    ElementEdit, Elements, deadline, propagate_deadline, propagate_deleted, rows, tell_deleted,
 };
-use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE};
-use crate::command::spec::{Row, Spec, tip};
+use crate::command::spec::flag::{DENY_OOM, FAST};
+use crate::command::spec::{Row, Spec};
 use crate::command::{Ctx, Run};
 use crate::keyspace::{Change, Event, Key, NEVER_MS};
 use crate::resp::{Error, Request, Result, printable};
 use crate::value::number::parse_i64;
 use std::ops::Range;
 
-pub const ROWS: &[Row<Run>] = &[
-    Row::new(
-        expire_spec(
-            "hexpire",
-            "Sets after how many seconds fields die.",
-            "key seconds:integer [condition:(NX|XX|GT|LT)] fields:(FIELDS numfields:integer field...)",
-        ),
-        Run::Key(|ctx, request| expire(ctx, request, Unit::Seconds, false, "hexpire")),
-    ),
-    Row::new(
-        expire_spec(
-            "hpexpire",
-            "Sets after how many milliseconds fields die.",
-            "key milliseconds:integer [condition:(NX|XX|GT|LT)] fields:(FIELDS numfields:integer field...)",
-        ),
-        Run::Key(|ctx, request| expire(ctx, request, Unit::Milliseconds, false, "hpexpire")),
-    ),
-    Row::new(
-        expire_spec(
-            "hexpireat",
-            "Sets the Unix time in seconds at which fields die.",
-            "key unix-time-seconds:unix-time [condition:(NX|XX|GT|LT)] fields:(FIELDS numfields:integer field...)",
-        ),
-        Run::Key(|ctx, request| expire(ctx, request, Unit::Seconds, true, "hexpireat")),
-    ),
-    Row::new(
-        expire_spec(
-            "hpexpireat",
-            "Sets the Unix time in milliseconds at which fields die.",
-            "key unix-time-milliseconds:unix-time [condition:(NX|XX|GT|LT)] fields:(FIELDS numfields:integer field...)",
-        ),
-        Run::Key(|ctx, request| expire(ctx, request, Unit::Milliseconds, true, "hpexpireat")),
-    ),
-    Row::new(
-        ttl_spec("httl", "Returns the seconds that fields live on."),
-        Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, false)),
-    )
-    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
-    Row::new(
-        ttl_spec("hpttl", "Returns the milliseconds that fields live on."),
-        Run::Key(|ctx, request| ttl(ctx, request, Unit::Milliseconds, false)),
-    )
-    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
-    Row::new(
-        ttl_spec("hexpiretime", "Returns the Unix time in seconds at which fields die."),
-        Run::Key(|ctx, request| ttl(ctx, request, Unit::Seconds, true)),
-    ),
-    Row::new(
-        ttl_spec("hpexpiretime", "Returns the Unix time in milliseconds at which fields die."),
-        Run::Key(|ctx, request| ttl(ctx, request, Unit::Milliseconds, true)),
-    ),
-    Row::new(
-        Spec {
-            summary: "Clears the deadlines of fields.",
-            complexity: A_FIELD,
-            syntax: "key fields:(FIELDS numfields:integer field...)",
-            ..write("hpersist", -5, FAST, "7.4.0")
-        },
-        Run::Key(persist),
-    ),
+pub const ROWS: &[Row<Run>] = &rows!(
+    "h",
+    "fields",
+    "fields:(FIELDS numfields:integer field...)",
+    Spec { complexity: A_FIELD, ..read("", 0, 0, "7.4.0") },
+    Fields,
     Row::new(
         Spec {
             summary: "Returns the values of fields and deletes them.",
@@ -104,22 +50,9 @@ pub const ROWS: &[Row<Run>] = &[
         },
         Run::Key(set_and_expire),
     ),
-];
+);
 
 const A_FIELD: &str = "O(1) for each field";
-
-const fn expire_spec(name: &'static str, summary: &'static str, syntax: &'static str) -> Spec {
-    Spec { summary, complexity: A_FIELD, syntax, ..write(name, -6, DENY_OOM | FAST | OWN_DEADLINE, "7.4.0") }
-}
-
-const fn ttl_spec(name: &'static str, summary: &'static str) -> Spec {
-    Spec {
-        summary,
-        complexity: A_FIELD,
-        syntax: "key fields:(FIELDS numfields:integer field...)",
-        ..read(name, -5, FAST, "7.4.0")
-    }
-}
 
 const NO_FIELDS_WORD: Error = Error::text("ERR Mandatory argument FIELDS is missing or not at the right position");
 const COUNT_DIFFERS: Error = Error::text("ERR The `numfields` parameter must match the number of arguments");
@@ -153,41 +86,20 @@ impl Elements for Fields {
     const DELETE: &'static [u8] = b"HDEL";
     const WORD: &'static [u8] = b"FIELDS";
 
+    fn parse_expire(request: Request) -> Result<(Conditions, Range<usize>)> {
+        let mut conditions = Conditions::default();
+        let at = if conditions.add(request.arg(3)) { 4 } else { 3 };
+        let fields = fields(request, at, 0, "ERR Parameter `numFields` should be greater than 0")?;
+        Ok((conditions, fields))
+    }
+
+    fn parse_named(request: Request) -> Result<Range<usize>> {
+        fields(request, 2, 0, NOT_POSITIVE)
+    }
+
     fn open<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Edit<'c>>> {
         Edit::open(ctx, key)
     }
-}
-
-fn expire(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool, name: &'static str) -> Result {
-    let key = ctx.key(request.arg(1));
-    // Its type is looked at first, as in Redis.
-    Edit::open(ctx, key)?;
-    let deadline = deadline(ctx, request, Expiry { unit, absolute, argument: 2 }, name)?;
-    let mut conditions = Conditions::default();
-    let at = if conditions.add(request.arg(3)) { 4 } else { 3 };
-    let fields = fields(request, at, 0, "ERR Parameter `numFields` should be greater than 0")?;
-    let names: Vec<&[u8]> = fields.map(|index| request.arg(index)).collect();
-    elements::expire::<Fields>(ctx, key, &names, deadline, &conditions)
-}
-
-fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
-    let clock = ctx.clock;
-    // Its type is looked at first, as in Redis.
-    with_view(ctx, request, |reply, view, now_ms| {
-        let fields = fields(request, 2, 0, NOT_POSITIVE)?;
-        let alive = |index| view.get(request.arg(index)).filter(|field| !field.is_dead(now_ms));
-        let deadlines = fields.map(|index| alive(index).map(|field| field.deadline_ms));
-        elements::answer_ttls(reply, deadlines, (unit, absolute), (clock, now_ms));
-        Ok(())
-    })?
-}
-
-fn persist(ctx: &mut Ctx, request: Request) -> Result {
-    let key = ctx.key(request.arg(1));
-    Edit::open(ctx, key)?;
-    let fields = fields(request, 2, 0, NOT_POSITIVE)?;
-    let names: Vec<&[u8]> = fields.map(|index| request.arg(index)).collect();
-    elements::persist::<Fields>(ctx, key, &names)
 }
 
 /// The values of fields, as a reply.

@@ -156,10 +156,7 @@ impl ElementEdit for Edit<'_> {
             self.live.remove();
             return false;
         }
-        let earliest_ms = Some(self.view().earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS);
-        if earliest_ms.is_some() || self.live.has_fields_deadline() {
-            self.live.set_fields_deadline(earliest_ms);
-        }
+        self.live.renew_fields_deadline();
         true
     }
 }

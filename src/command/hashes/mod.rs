@@ -2,9 +2,9 @@
 
 mod deadlines;
 mod edit;
-mod random;
 #[cfg(test)]
-mod tests;
+mod model_test;
+mod random;
 
 pub use deadlines::ROWS as DEADLINE_ROWS;
 pub use edit::view;

@@ -2,72 +2,22 @@
 
 use super::edit::{Edit, add_members};
 use super::{find, view};
-use crate::command::deadlines::{Deadline, Expiry, Unit};
-use crate::command::elements::{ElementEdit, Elements, deadline, propagate_deadline, tell_deleted};
-use crate::command::members::{NO_MEMBERS, TWICE, expire, members, named, persist, ttl, unknown};
-use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
-use crate::command::spec::{Group, Keys, Row, Spec, tip};
+use crate::command::deadlines::{Conditions, Deadline, Expiry};
+use crate::command::elements::{ElementEdit, Elements, deadline, named, propagate_deadline, rows, tell_deleted};
+use crate::command::members::{self, NO_MEMBERS, TWICE, members, unknown};
+use crate::command::spec::flag::{DENY_OOM, FAST, WRITE};
+use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, Run};
 use crate::keyspace::{Change, Event, Key, NEVER_MS};
 use crate::resp::{Error, Request, Result};
 use std::ops::Range;
 
-pub const ROWS: &[Row<Run>] = &[
-    Row::new(
-        expire_spec(
-            "sexpire",
-            "Sets after how many seconds members of a set die.",
-            "key seconds:integer [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
-        ),
-        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Seconds, false), "sexpire")),
-    ),
-    Row::new(
-        expire_spec(
-            "spexpire",
-            "Sets after how many milliseconds members of a set die.",
-            "key milliseconds:integer [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
-        ),
-        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Milliseconds, false), "spexpire")),
-    ),
-    Row::new(
-        expire_spec(
-            "sexpireat",
-            "Sets the Unix time in seconds at which members of a set die.",
-            "key unix-time-seconds:unix-time [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
-        ),
-        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Seconds, true), "sexpireat")),
-    ),
-    Row::new(
-        expire_spec(
-            "spexpireat",
-            "Sets the Unix time in milliseconds at which members of a set die.",
-            "key unix-time-milliseconds:unix-time [condition:(NX|XX|GT|LT)] \
-             members:(MEMBERS nummembers:integer member...)",
-        ),
-        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Milliseconds, true), "spexpireat")),
-    ),
-    Row::new(
-        ttl_spec("sttl", "Returns the seconds that members of a set live on."),
-        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Seconds, false))),
-    )
-    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
-    Row::new(
-        ttl_spec("spttl", "Returns the milliseconds that members of a set live on."),
-        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Milliseconds, false))),
-    )
-    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
-    Row::new(
-        ttl_spec("sexpiretime", "Returns the Unix time in seconds at which members of a set die."),
-        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Seconds, true))),
-    ),
-    Row::new(
-        ttl_spec("spexpiretime", "Returns the Unix time in milliseconds at which members of a set die."),
-        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Milliseconds, true))),
-    ),
-    Row::new(
-        Spec { flags: WRITE | FAST, ..ttl_spec("spersist", "Clears the deadlines of members of a set.") },
-        Run::Key(persist::<Members>),
-    ),
+pub const ROWS: &[Row<Run>] = &rows!(
+    "s",
+    "members of a set",
+    "members:(MEMBERS nummembers:integer member...)",
+    SPEC,
+    Members,
     Row::new(
         Spec {
             name: "saddex",
@@ -77,29 +27,23 @@ pub const ROWS: &[Row<Run>] = &[
             syntax: "key [condition:(MNX|MXX)] [expiration:(EX seconds:integer|PX milliseconds:integer\
                      |EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)] \
                      members:(MEMBERS nummembers:integer member...)",
-            ..ttl_spec("", "")
+            ..SPEC
         },
         Run::Key(add_and_expire),
     ),
-];
+);
 
-const fn expire_spec(name: &'static str, summary: &'static str, syntax: &'static str) -> Spec {
-    Spec { arity: -6, flags: WRITE | DENY_OOM | FAST | OWN_DEADLINE, syntax, ..ttl_spec(name, summary) }
-}
-
-const fn ttl_spec(name: &'static str, summary: &'static str) -> Spec {
-    Spec {
-        name,
-        arity: -5,
-        flags: READ | FAST,
-        keys: Keys::ONE,
-        group: Group::Set,
-        since: "8.12.0",
-        complexity: "O(1) for each member",
-        summary,
-        syntax: "key members:(MEMBERS nummembers:integer member...)",
-    }
-}
+const SPEC: Spec = Spec {
+    name: "",
+    arity: 0,
+    flags: 0,
+    keys: Keys::ONE,
+    group: Group::Set,
+    since: "8.12.0",
+    complexity: "O(1) for each member",
+    summary: "",
+    syntax: "",
+};
 
 /// Members of sets.
 struct Members;
@@ -113,6 +57,14 @@ impl Elements for Members {
     const PERSIST: &'static [u8] = b"SPERSIST";
     const DELETE: &'static [u8] = b"SREM";
     const WORD: &'static [u8] = b"MEMBERS";
+
+    fn parse_expire(request: Request) -> Result<(Conditions, Range<usize>)> {
+        members::parse_expire(request)
+    }
+
+    fn parse_named(request: Request) -> Result<Range<usize>> {
+        members::parse_named(request)
+    }
 
     fn open<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Edit<'c>>> {
         Edit::open(ctx, key)

@@ -284,10 +284,7 @@ impl ElementEdit for Edit<'_> {
             self.0.remove();
             return false;
         }
-        let earliest_ms = Some(view(&self.0).earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS);
-        if earliest_ms.is_some() || self.0.has_fields_deadline() {
-            self.0.set_fields_deadline(earliest_ms);
-        }
+        self.0.renew_fields_deadline();
         true
     }
 }

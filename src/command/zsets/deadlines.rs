@@ -1,92 +1,31 @@
 //! Deadlines of members: ZEXPIRE, ZTTL, ZPERSIST and their kin.
 
 use super::{bury, change, of_kind, settle, take_out, view};
-use crate::command::deadlines::Unit;
-use crate::command::elements::{ElementEdit, Elements};
-use crate::command::members::{expire, persist, ttl};
-use crate::command::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
-use crate::command::spec::{Group, Keys, Row, Spec, tip};
+use crate::command::deadlines::Conditions;
+use crate::command::elements::{ElementEdit, Elements, rows};
+use crate::command::members;
+use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Ctx, Run};
 use crate::config::PackLimits;
-use crate::keyspace::{Event, Key, KeyEdit, NEVER_MS};
-use crate::resp::Result;
+use crate::keyspace::{Event, Key, KeyEdit};
+use crate::resp::{Request, Result};
 use crate::value::zset::Zset;
+use std::ops::Range;
 
-pub const ROWS: &[Row<Run>] = &[
-    Row::new(
-        expire_spec(
-            "zexpire",
-            "Sets after how many seconds members of a sorted set die.",
-            "key seconds:integer [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
-        ),
-        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Seconds, false), "zexpire")),
-    ),
-    Row::new(
-        expire_spec(
-            "zpexpire",
-            "Sets after how many milliseconds members of a sorted set die.",
-            "key milliseconds:integer [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
-        ),
-        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Milliseconds, false), "zpexpire")),
-    ),
-    Row::new(
-        expire_spec(
-            "zexpireat",
-            "Sets the Unix time in seconds at which members of a sorted set die.",
-            "key unix-time-seconds:unix-time [condition:(NX|XX|GT|LT)] members:(MEMBERS nummembers:integer member...)",
-        ),
-        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Seconds, true), "zexpireat")),
-    ),
-    Row::new(
-        expire_spec(
-            "zpexpireat",
-            "Sets the Unix time in milliseconds at which members of a sorted set die.",
-            "key unix-time-milliseconds:unix-time [condition:(NX|XX|GT|LT)] \
-             members:(MEMBERS nummembers:integer member...)",
-        ),
-        Run::Key(|ctx, request| expire::<Members>(ctx, request, (Unit::Milliseconds, true), "zpexpireat")),
-    ),
-    Row::new(
-        ttl_spec("zttl", "Returns the seconds that members of a sorted set live on."),
-        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Seconds, false))),
-    )
-    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
-    Row::new(
-        ttl_spec("zpttl", "Returns the milliseconds that members of a sorted set live on."),
-        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Milliseconds, false))),
-    )
-    .tips(&[tip::NONDETERMINISTIC_OUTPUT]),
-    Row::new(
-        ttl_spec("zexpiretime", "Returns the Unix time in seconds at which members of a sorted set die."),
-        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Seconds, true))),
-    ),
-    Row::new(
-        ttl_spec("zpexpiretime", "Returns the Unix time in milliseconds at which members of a sorted set die."),
-        Run::Key(|ctx, request| ttl::<Members>(ctx, request, (Unit::Milliseconds, true))),
-    ),
-    Row::new(
-        Spec { flags: WRITE | FAST, ..ttl_spec("zpersist", "Clears the deadlines of members of a sorted set.") },
-        Run::Key(persist::<Members>),
-    ),
-];
+pub const ROWS: &[Row<Run>] =
+    &rows!("z", "members of a sorted set", "members:(MEMBERS nummembers:integer member...)", SPEC, Members);
 
-const fn expire_spec(name: &'static str, summary: &'static str, syntax: &'static str) -> Spec {
-    Spec { arity: -6, flags: WRITE | DENY_OOM | FAST | OWN_DEADLINE, syntax, ..ttl_spec(name, summary) }
-}
-
-const fn ttl_spec(name: &'static str, summary: &'static str) -> Spec {
-    Spec {
-        name,
-        arity: -5,
-        flags: READ | FAST,
-        keys: Keys::ONE,
-        group: Group::SortedSet,
-        since: "0.1.0",
-        complexity: "O(log n) for each member",
-        summary,
-        syntax: "key members:(MEMBERS nummembers:integer member...)",
-    }
-}
+const SPEC: Spec = Spec {
+    name: "",
+    arity: 0,
+    flags: 0,
+    keys: Keys::ONE,
+    group: Group::SortedSet,
+    since: "0.1.0",
+    complexity: "O(log n) for each member",
+    summary: "",
+    syntax: "",
+};
 
 /// Members of sorted sets.
 struct Members;
@@ -100,6 +39,14 @@ impl Elements for Members {
     const PERSIST: &'static [u8] = b"ZPERSIST";
     const DELETE: &'static [u8] = b"ZREM";
     const WORD: &'static [u8] = b"MEMBERS";
+
+    fn parse_expire(request: Request) -> Result<(Conditions, Range<usize>)> {
+        members::parse_expire(request)
+    }
+
+    fn parse_named(request: Request) -> Result<Range<usize>> {
+        members::parse_named(request)
+    }
 
     fn open<'c>(ctx: &'c mut Ctx, key: Key) -> Result<Option<Edit<'c>>> {
         let limits = ctx.limits.zset;
@@ -137,10 +84,7 @@ impl ElementEdit for Edit<'_> {
     }
 
     fn close(mut self) -> bool {
-        let earliest_ms = Some(view(&self.live).earliest_ms()).filter(|earliest_ms| *earliest_ms < NEVER_MS);
-        if earliest_ms.is_some() || self.live.has_fields_deadline() {
-            self.live.set_fields_deadline(earliest_ms);
-        }
+        self.live.renew_fields_deadline();
         !settle(self.live).is_gone
     }
 }

@@ -303,6 +303,7 @@ impl Asked<'_> {
 fn read(ctx: &mut Ctx, request: Request, form: Form) -> Result {
     let asked = parse(request, form)?;
     let key = ctx.key(request.arg(form.key));
+    ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let live = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
     let view = live.as_ref().map_or(View::EMPTY, view);
     let (ranks, reply) = (asked.ranks(view), &mut ctx.reply);
@@ -318,6 +319,7 @@ fn read(ctx: &mut Ctx, request: Request, form: Form) -> Result {
 fn select(ctx: &mut Ctx, request: Request) -> Result<Items> {
     let asked = parse(request, Form::STORE)?;
     let key = ctx.other_key(request.arg(Form::STORE.key));
+    ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let live = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
     let view = live.as_ref().map_or(View::EMPTY, view);
     let mut items = Items::default();
@@ -352,6 +354,7 @@ async fn zrangestore_across(across: Across) -> Result<Vec<u8>> {
 fn count(ctx: &mut Ctx, request: Request, by: By) -> Result {
     let ends = Ends::parse(request, 2, by, false)?;
     let key = ctx.key(request.arg(1));
+    ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let live = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
     ctx.reply.int(live.map_or(0, |live| ends.ranks(view(&live), false).len()) as i64);
     Ok(())
@@ -360,6 +363,7 @@ fn count(ctx: &mut Ctx, request: Request, by: By) -> Result {
 fn remove(ctx: &mut Ctx, request: Request, by: By, event: Event) -> Result {
     let ends = Ends::parse(request, 2, by, false)?;
     let (key, wants_names) = (ctx.key(request.arg(1)), ctx.wants_elements(event));
+    ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.int(0);
         return Ok(());

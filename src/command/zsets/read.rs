@@ -133,6 +133,7 @@ fn zrank(ctx: &mut Ctx, request: Request, reverse: bool) -> Result {
         return Err(Error::Syntax);
     }
     let key = ctx.key(request.arg(1));
+    ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let live = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
     let view = live.as_ref().map_or(View::EMPTY, view);
     match view.rank(request.arg(2)) {
@@ -169,6 +170,7 @@ fn parse_count(request: Request) -> Result<(i64, bool)> {
 fn zrandmember(ctx: &mut Ctx, request: Request) -> Result {
     let asked = if request.len() > 2 { Some(parse_count(request)?) } else { None };
     let key = ctx.key(request.arg(1));
+    ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let live = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))?;
     let view = live.as_ref().map_or(View::EMPTY, view);
     let Some((count, with_scores)) = asked else {

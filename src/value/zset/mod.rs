@@ -187,7 +187,8 @@ impl<'a> View<'a> {
     /// Shows the items of these ranks in order, or from the last to the first, until `each` breaks off.
     #[inline]
     pub fn walk(self, ranks: Range<usize>, reverse: bool, mut each: impl FnMut(Element<'a>, f64) -> ControlFlow<()>) {
-        let ranks = ranks.start..ranks.end.min(self.len());
+        let len = self.len();
+        let ranks = ranks.start..ranks.end.min(len);
         let _ = match (self, reverse) {
             (View::Packed(bytes), false) => {
                 packed::iter(bytes, ranks).try_for_each(|(_, member, score)| each(member, score))
@@ -205,7 +206,7 @@ impl<'a> View<'a> {
                 if reverse { items.rev().try_for_each(show) } else { items.try_for_each(&mut show) }
             }
             (View::Timed(zset, now_ms), reverse) => {
-                let ranks = zset.with_dead(ranks, now_ms);
+                let ranks = if ranks == (0..len) { 0..zset.len() } else { zset.with_dead(ranks, now_ms) };
                 let mut items = zset.order().iter(ranks).filter(|(_, member)| !is_dead(*member, now_ms));
                 let mut show = |(score, member): (f64, Whole)| each(Element::Bytes(member.entry().key()), score);
                 if reverse { items.rev().try_for_each(show) } else { items.try_for_each(&mut show) }

@@ -194,6 +194,18 @@ fn deaths_are_shown_before_what_finds_them() {
         assert_eq!(shown(&mut follower), ["MULTI", "ZREM {t}z b", "ZRANGESTORE {t}r {t}z 0 -1", "EXEC"]);
         client.call("SUNIONSTORE {t}u {t}s");
         assert_eq!(shown(&mut follower), ["MULTI", "SREM {t}s b", "SUNIONSTORE {t}u {t}s", "EXEC"]);
+        // Who asks for ranks takes those out who are many.
+        let names: Vec<String> = (0..200).map(|n| format!("m{n}")).collect();
+        client.call(&format!("ZADD {{t}}y 7 lives 1 {}", names.join(" 1 ")));
+        client.call(&format!("ZPEXPIRE {{t}}y 5 MEMBERS 200 {}", names.join(" ")));
+        assert!(wait_until(SOON, || client.call("ZCARD {t}y") == int(1)));
+        shown(&mut follower);
+        assert_eq!(client.call("ZRANK {t}y lives"), int(0));
+        let told = shown(&mut follower);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("ZREM {t}y m") && told[0].split(' ').count() == 202, "{told:?}");
+        assert_eq!(client.call("ZRANK {t}y lives"), int(0));
+        assert!(shown(&mut follower).is_empty());
     });
     on_embers(DEBUG, |server| {
         let (mut client, mut follower) = (server.client(), follower(server));

@@ -218,6 +218,7 @@ fn many_members_die_while_others_are_served() {
         let begin = Instant::now();
         loop {
             assert_eq!(client.call("ZSCORE z lives"), bulk("50000.5"));
+            assert_eq!(client.call("ZCOUNT z 50000.5 50000.5"), int(1));
             if client.call("ZCARD z") == int(1) {
                 break;
             }
