@@ -1,8 +1,11 @@
 //! What is counted of the keys with a prefix, and what that says of other lifetimes.
 //!
 //! Reads and hits are counted exactly, all else on the sample, where an event stands for as many as the sample leaves out.
-//! The share of hits under a lifetime is one less the misses of the sample over all reads: so a key that is read very often,
-//! and is in the sample or is not, makes little difference (SHARDS corrects its histograms in the same way, as SHARDS-adj).
+//! What is estimated of a lifetime are its misses, so that a key that is read very often, and is in the sample or is not,
+//! makes little difference (SHARDS corrects its histograms to the same end, as SHARDS-adj). How far the sample is off is known
+//! of the misses that there were, and misses under other lifetimes are off alike: they are corrected by it (a regression
+//! estimator: Cochran, Sampling Techniques, chapter 7), by as many under a shorter lifetime, and in proportion under a
+//! longer one.
 
 use super::Lifetimes;
 use super::sample::{Mark, POINTS_MAX};
@@ -36,6 +39,11 @@ pub struct Counts {
 impl Counts {
     pub fn since(now_ms: u64) -> Counts {
         Counts { since_ms: now_ms, ..Counts::default() }
+    }
+
+    /// Those of the sample, with their weights.
+    fn misses_by_cause(&self) -> [f64; 3] {
+        [self.expired_misses, self.removed_misses, self.cold_misses]
     }
 
     /// Counts the bytes that a key has taken up to now.
@@ -138,7 +146,9 @@ impl Advice {
 
     /// Misses of keys whose deadline had passed, that were deleted, and of which nothing was known.
     pub fn misses_by_cause(&self) -> [u64; 3] {
-        [self.counts.expired_misses, self.counts.removed_misses, self.counts.cold_misses].map(whole)
+        let by_cause = self.counts.misses_by_cause();
+        let seen: f64 = by_cause.iter().sum();
+        by_cause.map(|misses| whole(share(misses, seen) * self.misses() as f64))
     }
 
     /// Keys whose deadline has passed, and those of them that nobody had read.
@@ -164,8 +174,12 @@ impl Advice {
     pub fn curve(&self) -> impl Iterator<Item = Point> {
         let known_reads = self.counts.reads as f64 - self.counts.unknown_reads;
         let (now, misses) = (self.hit_share(), share(self.misses() as f64, self.counts.reads as f64));
+        let seen: f64 = self.counts.misses_by_cause().iter().sum();
+        let unseen = self.misses() as f64 - seen;
         (0..self.lifetimes.len()).map(move |point| {
-            let missed = if known_reads > 0.0 { self.counts.misses_at[point] / known_reads } else { 1.0 - now };
+            let would_miss = self.counts.misses_at[point];
+            let corrected = would_miss + share(would_miss, seen).min(1.0) * unseen;
+            let missed = if known_reads > 0.0 { corrected / known_reads } else { 1.0 - now };
             let hit_share = (1.0 - missed).clamp(0.0, 1.0);
             Point {
                 factor: self.lifetimes.factor(point),

@@ -179,7 +179,7 @@ impl Keyspace {
         if !advisor.prefixes.is_empty() {
             self.effects.put_advisor(advisor);
         }
-        self.look_for_sliding();
+        self.follows_uses = self.slides || self.effects.is_advised();
     }
 
     /// What is to be said of one that is followed.

@@ -69,8 +69,8 @@ fn scan(keys: usize, rounds: u64, lasts_ms: u64) -> Trace {
 
 /// Both: a scan of cold keys now and then beside what is read often.
 fn both(seed: u64) -> Trace {
-    let hot = zipf(seed, 50_000, 0.9, 400_000, 1_800_000);
-    let cold = scan(200_000, 2, 1_800_000);
+    let hot = zipf(seed, 50_000, 0.9, 250_000, 1_800_000);
+    let cold = scan(60_000, 3, 1_800_000);
     let beyond = cold.reads.into_iter().map(|(at_ms, key)| (at_ms, key + hot.keys));
     let mut reads: Vec<_> = hot.reads.into_iter().chain(beyond).collect();
     reads.sort_unstable();
@@ -127,14 +127,14 @@ fn compare(trace: &Trace, shards: usize, lifetimes: Lifetimes, seed: u64) {
 #[test]
 fn it_is_near_a_simulation_where_few_keys_are_read_often() {
     for (seed, s) in [(1, 0.7), (2, 0.99), (3, 1.2)] {
-        compare(&zipf(seed, 200_000, s, 1_000_000, 1_800_000), 1, Lifetimes::Relative, seed);
-        compare(&zipf(seed, 200_000, s, 1_000_000, 1_800_000), 3, Lifetimes::Relative, seed + 10);
+        compare(&zipf(seed, 100_000, s, 400_000, 1_800_000), 1, Lifetimes::Relative, seed);
+        compare(&zipf(seed, 100_000, s, 400_000, 1_800_000), 3, Lifetimes::Relative, seed + 10);
     }
 }
 
 #[test]
 fn it_is_near_a_simulation_where_keys_are_scanned() {
-    compare(&scan(100_000, 10, 3_000_000), 1, Lifetimes::Relative, 4);
+    compare(&scan(50_000, 8, 3_000_000), 1, Lifetimes::Relative, 4);
     compare(&both(5), 1, Lifetimes::Relative, 5);
     compare(&both(6), 3, Lifetimes::Relative, 6);
 }
@@ -142,7 +142,7 @@ fn it_is_near_a_simulation_where_keys_are_scanned() {
 #[test]
 fn it_is_near_a_simulation_under_lifetimes_of_ones_own() {
     let lives_ms = [1, 5_000, 45_000, 60_000, 400_000, 10_000_000].into();
-    compare(&zipf(8, 100_000, 0.99, 600_000, 1_800_000), 1, Lifetimes::Of(lives_ms), 8);
+    compare(&zipf(8, 100_000, 0.99, 300_000, 1_800_000), 1, Lifetimes::Of(lives_ms), 8);
 }
 
 /// All keys find room: nothing is left to the sample.

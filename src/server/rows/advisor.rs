@@ -5,6 +5,8 @@ use crate::resp::{Error, Reply, Request, Result};
 use crate::server::run::rights::may_reach;
 use crate::server::state::TaskCtx;
 use crate::server::state::advised::PREFIXES_MAX;
+use crate::shard::Shard;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Every read of a key is compared with the prefixes.
@@ -64,7 +66,7 @@ async fn off(ctx: &TaskCtx) -> Vec<u8> {
 /// Every shard looks what is followed now.
 async fn take_over(ctx: &TaskCtx) {
     let global = ctx.server.global.clone();
-    let look = move |shard: &std::rc::Rc<crate::shard::Shard>| {
+    let look = move |shard: &Rc<Shard>| {
         let now = shard.clock.refresh();
         shard.keyspace.borrow_mut().advise(&global.advised.all(), shard.count, now);
     };
@@ -102,17 +104,18 @@ pub async fn advise(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| tell(reply, &advice)))
 }
 
-/// What all shards say; `None` where the advisor was switched off meanwhile.
+/// What all shards say; `None` where the advisor was switched off meanwhile, or is being switched on.
 async fn gather(ctx: &TaskCtx, advised: &Arc<Advised>) -> Option<Advice> {
     let id = advised.id;
     let of_shards = ctx.server.shard.call_all(move |shard| {
         let now = shard.clock.refresh();
         shard.keyspace.borrow_mut().advice(id, now)
     });
-    let mut of_shards = of_shards.await.into_iter().flatten();
-    let mut advice = of_shards.next()?;
-    of_shards.for_each(|other| advice.merge(&other));
-    Some(advice)
+    let of_shards: Vec<Advice> = of_shards.await.into_iter().collect::<Option<_>>()?;
+    of_shards.into_iter().reduce(|mut all, other| {
+        all.merge(&other);
+        all
+    })
 }
 
 fn tell(reply: &mut Reply, advice: &Advice) {
