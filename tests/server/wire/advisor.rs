@@ -232,9 +232,9 @@ fn there_are_sixteen_prefixes_which_may_overlap() {
     });
 }
 
-/// Many more keys than find room: the memory stays, and the estimate is near.
+/// More keys than find room: the memory stays, and the estimate is near.
 #[test]
-fn a_million_keys_are_sampled() {
+fn many_keys_are_sampled() {
     on_embers(&[], |server| {
         const MANY: i64 = 100_000;
         let mut client = server.client();
