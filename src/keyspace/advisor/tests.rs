@@ -186,7 +186,7 @@ fn a_renewal_renews_only_what_is_alive() {
     // What changes in place keeps its deadline, where it has one.
     world.passes(300);
     world.changes("k", Event::Append);
-    world.passes(220);
+    world.passes(60);
     assert!(world.reads("k"));
     assert_eq!(world.hits(), [1, 1, 2, 2, 2, 2, 2]);
     // A hash that is changed and renewed at once.
