@@ -253,7 +253,7 @@ impl Ctx<'_> {
     /// The same of a key in any database.
     #[inline]
     pub fn commit_in(&mut self, db: usize, key: Key, change: Change) {
-        self.keyspace.commit(db, key, change);
+        self.keyspace.commit(db, key, change, self.now);
         if self.keyspace.may_be_governed(key.bytes) {
             self.govern(db, key);
         }
@@ -263,7 +263,7 @@ impl Ctx<'_> {
     /// need not be looked up once more.
     #[inline]
     pub fn commit_dated(&mut self, key: Key, change: impl Into<Change>, deadline_ms: Option<u64>) {
-        self.keyspace.commit(self.db, key, change.into());
+        self.keyspace.commit(self.db, key, change.into(), self.now);
         if self.keyspace.may_be_governed(key.bytes) {
             self.govern_dated(key, deadline_ms);
         }

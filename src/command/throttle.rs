@@ -164,7 +164,7 @@ fn throttle(ctx: &mut Ctx, request: Request) -> Result {
             .map_err(|_| Error::InvalidExpireTime("cl.throttle"))?;
         let deadline_ms = (arrival_ns + NS_A_MS - 1) / NS_A_MS;
         ctx.keyspace.insert(ctx.db, key, Value::Int(wall_ns), Some(deadline_ms as u64), ctx.now);
-        ctx.keyspace.commit(ctx.db, key, Change::of(Event::Set).and(Event::Expire));
+        ctx.keyspace.commit(ctx.db, key, Change::of(Event::Set).and(Event::Expire), ctx.now);
         if ctx.is_journaled() {
             let mut text = [0; I64_TEXT_BYTES_MAX];
             propagate_set(ctx, key, format_i64(wall_ns, &mut text), Some(deadline_ms as u64));

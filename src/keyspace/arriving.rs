@@ -12,13 +12,14 @@ impl Keyspace {
         self.arriving = (0..self.dbs.len()).map(|_| empty()).collect();
     }
 
-    /// What is done to the databases is done to those that arrive. Views are about the others.
+    /// What is done to the databases is done to those that arrive. Views and advisors are about the others.
     pub fn with_arriving<R>(&mut self, work: impl FnOnce(&mut Keyspace) -> R) -> R {
-        let views = self.effects.take_views();
+        let (views, advisor) = (self.effects.take_views(), self.effects.take_advisor());
         std::mem::swap(&mut self.dbs, &mut self.arriving);
         let result = work(self);
         std::mem::swap(&mut self.dbs, &mut self.arriving);
         views.into_iter().for_each(|views| self.effects.put_views_back(views));
+        advisor.into_iter().for_each(|advisor| self.effects.put_advisor(advisor));
         result
     }
 

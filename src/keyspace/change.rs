@@ -140,6 +140,19 @@ impl Event {
         }
     }
 
+    /// The key is not there any more.
+    pub(super) fn takes_key(self) -> bool {
+        matches!(self, Event::Del | Event::Evicted | Event::Expired)
+    }
+
+    /// The key has another value than before, whatever that was.
+    pub(super) fn brings_value(self) -> bool {
+        matches!(self, Event::Set | Event::Restore | Event::CopyTo | Event::MoveTo | Event::RenameTo | Event::SortStore)
+            || matches!(self, Event::SDiffStore | Event::SInterStore | Event::SUnionStore | Event::ZRangeStore)
+            || matches!(self, Event::ZDiffStore | Event::ZInterStore | Event::ZUnionStore)
+            || matches!(self, Event::GeoRadiusStore | Event::GeoSearchStore)
+    }
+
     /// Elements have died, and nothing else has.
     pub fn is_death_of_elements(self) -> bool {
         matches!(self, Event::HExpired | Event::SExpired | Event::ZExpired)

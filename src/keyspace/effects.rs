@@ -4,6 +4,7 @@
 //! Whatever changes a key opens it ([`Effects::open`]), and it stays open until somebody says what has changed
 //! ([`Effects::close`], then [`Effects::record`]): a command at whose end a key is open has changed it and told nobody.
 
+use super::advisor::Advisor;
 use super::change::{Cause, Change, Event};
 use super::groups::Groups;
 use super::nodes::Was;
@@ -61,6 +62,8 @@ impl Sinks {
     const JOURNAL: u8 = 8;
     /// Somebody is remembered who has read a key, or wants to hear of all with a prefix.
     const TRACKED: u8 = 16;
+    /// An advisor follows keys.
+    const ADVISED: u8 = 32;
 
     fn set(&mut self, sink: u8, wants: bool) {
         self.0 = if wants { self.0 | sink } else { self.0 & !sink };
@@ -102,6 +105,8 @@ pub struct Effects {
     views: Option<Box<Views>>,
     /// One of the two is there, so that somebody is told before anything changes.
     is_asked_first: bool,
+    /// Who follows keys, to say what other lifetimes would change.
+    advisor: Option<Box<Advisor>>,
     /// Groups of keys, which these leave when they go. None before the first.
     pub(super) groups: Option<Box<Groups>>,
     /// Whose command runs, if it is one that tracks what it reads.
@@ -113,13 +118,25 @@ impl Effects {
     #[inline]
     pub fn record(&mut self, db: usize, key: &[u8], change: Change) {
         self.dirty += change.count;
-        if self.sinks.0 != 0 {
-            self.deliver(db, key, change);
+        if self.has_sinks() {
+            self.deliver_apart(db, key, change);
         }
     }
 
     #[inline(never)]
-    fn deliver(&mut self, db: usize, key: &[u8], change: Change) {
+    fn deliver_apart(&mut self, db: usize, key: &[u8], change: Change) {
+        self.deliver(db, key, change);
+    }
+
+    /// Whether anybody wants to know of any change.
+    #[inline]
+    pub(super) fn has_sinks(&self) -> bool {
+        self.sinks.0 != 0
+    }
+
+    /// The part of [`Effects::record`] that is for those who want to know.
+    #[inline]
+    pub(super) fn deliver(&mut self, db: usize, key: &[u8], change: Change) {
         if change.is_seen && self.sinks.has(Sinks::TRACKED) {
             let writer = self.writer.filter(|_| change.cause == Cause::Command);
             self.tracking.changed(key, writer);
@@ -127,7 +144,14 @@ impl Effects {
                 self.sinks.set(Sinks::TRACKED, false);
             }
         }
-        if self.sinks.has(!Sinks::TRACKED) {
+        // What commands do is shown to it by the keyspace, with what is there now.
+        if self.sinks.has(Sinks::ADVISED)
+            && change.cause != Cause::Command
+            && let Some(advisor) = &mut self.advisor
+        {
+            advisor.gone(db, key, change);
+        }
+        if self.sinks.has(!(Sinks::TRACKED | Sinks::ADVISED)) {
             self.deliver_to_others(db, key, change);
         }
     }
@@ -389,6 +413,29 @@ impl Effects {
     #[inline]
     pub fn has_views(&self) -> bool {
         self.views.is_some()
+    }
+
+    #[inline]
+    pub(super) fn is_advised(&self) -> bool {
+        self.sinks.has(Sinks::ADVISED)
+    }
+
+    pub(super) fn advisor(&self) -> Option<&Advisor> {
+        self.advisor.as_deref()
+    }
+
+    pub(super) fn advisor_mut(&mut self) -> Option<&mut Advisor> {
+        self.advisor.as_deref_mut()
+    }
+
+    pub(super) fn put_advisor(&mut self, advisor: Box<Advisor>) {
+        self.advisor = Some(advisor);
+        self.sinks.set(Sinks::ADVISED, true);
+    }
+
+    pub(super) fn take_advisor(&mut self) -> Option<Box<Advisor>> {
+        self.sinks.set(Sinks::ADVISED, false);
+        self.advisor.take()
     }
 
     /// A collection is about to be taken elsewhere, where nobody can show it to a snapshot.

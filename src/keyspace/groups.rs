@@ -520,7 +520,7 @@ impl Keyspace {
         self.effects.close(db, key.hash);
         let event = if deadline_ms.is_some() { Event::Expire } else { Event::Persist };
         // The value is what it was: those who watch the key or keep a copy of it have seen no change.
-        self.effects.record(db, key.bytes, Change::of(event).uncounted().unseen());
+        self.record(db, key, Change::of(event).uncounted().unseen(), now);
         Some(Redated { key: key.bytes.into(), deadline_ms })
     }
 

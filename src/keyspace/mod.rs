@@ -16,6 +16,7 @@
 //! Commands use [`Keyspace::find`] and [`Keyspace::insert`] and what they return; the cycle uses
 //! [`Keyspace::earliest`] and [`Keyspace::sweep_earliest`].
 
+mod advisor;
 mod arriving;
 mod aside;
 mod by_prefix;
@@ -46,6 +47,7 @@ mod story_test;
 
 pub use crate::table::ahead::PREFETCHED;
 pub use crate::table::{Cursor, Dict, Hasher, Key, Kind, NEVER_MS, Shape, Stored, Swept, Value, element_hash};
+pub use advisor::{Advice, Advised, Lifetimes, POINTS_MAX as ADVISED_LIFETIMES_MAX, Point as AdvicePoint};
 pub use change::{Cause, Change, Event};
 pub use clocking::Clocking;
 pub use deaths::{Death, Deaths, LastValue, News, Taken};
@@ -96,6 +98,8 @@ pub struct Counters {
     pub deaths_lost: u64,
     /// Keys that went because memory was short.
     pub evicted: u64,
+    /// See [`Keyspace::expired_misses`], of advisors that are off.
+    expired_misses: f64,
     /// Changes of which nothing was said, so that the journal was told of the whole key: defects.
     pub unreported: u64,
 }
@@ -137,6 +141,8 @@ pub struct Keyspace {
     /// Whether some policy requires deadlines, or renews lives by use, and the keys that the running command has used.
     requires: bool,
     slides: bool,
+    /// They do, or an advisor follows what is read.
+    follows_uses: bool,
     used: Vec<Used>,
     /// Whether deletions of dead keys on access are timed.
     pub times_deaths: bool,
@@ -180,6 +186,7 @@ impl Keyspace {
             deaths: Deaths::default(),
             requires: false,
             slides: false,
+            follows_uses: false,
             used: Vec::new(),
             times_deaths: false,
             longest_death_us: 0,
@@ -215,8 +222,8 @@ impl Keyspace {
                     } else if self.has_former_clocks() {
                         self.touch_mixed(db, slot, now);
                     }
-                    if self.slides {
-                        self.note_use(db, key, self.dbs[db].deadline_ms(slot), now);
+                    if self.follows_uses {
+                        self.note_use(db, key, slot, touch, now);
                     }
                 }
             }
@@ -224,6 +231,9 @@ impl Keyspace {
                 self.counters.misses += 1;
                 if touch.tells() {
                     self.effects.tell(Event::KeyMiss, db, key.bytes);
+                }
+                if self.follows_uses && touch.uses() {
+                    self.advise_miss(db, key, now);
                 }
             }
             None => {}
@@ -448,10 +458,27 @@ impl Keyspace {
 
     /// What has changed of a key, for whoever wants to know.
     #[inline]
-    pub fn commit(&mut self, db: usize, key: Key, change: Change) {
+    pub fn commit(&mut self, db: usize, key: Key, change: Change, now: Now) {
         self.leases.end(db, key.hash);
         self.effects.close(db, key.hash);
-        self.effects.record(db, key.bytes, change);
+        self.record(db, key, change, now);
+    }
+
+    /// The same, where nothing but this is to be said.
+    #[inline]
+    fn record(&mut self, db: usize, key: Key, change: Change, now: Now) {
+        self.effects.dirty += change.count;
+        if self.effects.has_sinks() {
+            self.deliver(db, key, change, now);
+        }
+    }
+
+    #[inline(never)]
+    fn deliver(&mut self, db: usize, key: Key, change: Change, now: Now) {
+        self.effects.deliver(db, key.bytes, change);
+        if self.effects.is_advised() {
+            self.advise_change(db, key, change, now);
+        }
     }
 
     /// Empties a database at once; its memory is given back by [`Keyspace::collect_garbage`].
@@ -463,6 +490,7 @@ impl Keyspace {
         self.deaths.forget(db, self.effects.is_journaled());
         self.flush_groups(db);
         self.effects.flushed();
+        self.effects.advisor_mut().into_iter().for_each(|advisor| advisor.forget(db, now));
         self.effects.views_mut().into_iter().for_each(|views| views.flushed(db));
         if self.dbs[db].len() > 0 {
             self.count_upkeep();
@@ -490,6 +518,8 @@ impl Keyspace {
             self.deaths.swap(a, b, self.effects.is_journaled());
             self.effects.flushed();
             self.effects.views_mut().into_iter().for_each(|views| [a, b].into_iter().for_each(|db| views.swapped(db)));
+            let advisor = self.effects.advisor_mut();
+            advisor.into_iter().for_each(|advisor| [a, b].into_iter().for_each(|db| advisor.forget(db, now)));
             [a, b].into_iter().for_each(|db| self.touch_awaited(db, now));
         }
     }

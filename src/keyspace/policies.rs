@@ -8,7 +8,7 @@
 use super::by_prefix::ByPrefix;
 use super::change::{Change, Event};
 use super::nodes::Nodes;
-use super::{Key, Keyspace};
+use super::{Key, Keyspace, Touch};
 use crate::clock::Now;
 use crate::config::{DeathStream, Policy};
 use crate::observe::Lag;
@@ -365,6 +365,7 @@ impl Keyspace {
     pub(super) fn look_for_sliding(&mut self) {
         let by_policies = self.policies.as_ref().is_some_and(|policies| policies.sliding > 0);
         self.slides = by_policies || self.has_sliding_groups();
+        self.follows_uses = self.slides || self.effects.is_advised();
     }
 
     /// Whether a policy writes deaths to this key, see [`Policies::is_stream`].
@@ -395,7 +396,7 @@ impl Keyspace {
         let policy = policies.of(key.bytes)?;
         let slot = self.dbs[db].find(key)?;
         let wanted_ms = policies.wanted_ms(policy, key, self.dbs[db].deadline_ms(slot), now)?;
-        self.set_deadline_by_policy(db, (key.bytes, slot), wanted_ms, now);
+        self.set_deadline_by_policy(db, (key, slot), wanted_ms, now);
         Some(wanted_ms)
     }
 
@@ -403,7 +404,7 @@ impl Keyspace {
     pub fn govern_dated(&mut self, db: usize, key: Key, deadline_ms: Option<u64>, now: Now) -> Option<u64> {
         let wanted_ms = self.wanted_ms(key, deadline_ms, now)?;
         let slot = self.dbs[db].find(key)?;
-        self.set_deadline_by_policy(db, (key.bytes, slot), wanted_ms, now);
+        self.set_deadline_by_policy(db, (key, slot), wanted_ms, now);
         Some(wanted_ms)
     }
 
@@ -413,18 +414,25 @@ impl Keyspace {
         policies.wanted_ms(policies.of(key.bytes)?, key, deadline_ms, now)
     }
 
-    fn set_deadline_by_policy(&mut self, db: usize, (key, slot): (&[u8], Slot), deadline_ms: u64, now: Now) {
+    fn set_deadline_by_policy(&mut self, db: usize, (key, slot): (Key, Slot), deadline_ms: u64, now: Now) {
         let (entry, nodes) = (self.dbs[db].entry(slot), &self.nodes);
         self.effects.shrinks(db, entry, &self.hasher, || nodes.bytes_of_key(entry));
         self.dbs[db].set_deadline(slot, Some(deadline_ms), now.ms);
         // The value is what it was: those who watch the key or keep a copy of it have seen no change.
-        self.effects.record(db, key, Change::of(Event::Expire).uncounted().unseen());
+        self.record(db, key, Change::of(Event::Expire).uncounted().unseen(), now);
     }
 
     /// A key is used. It is renewed when the command is over, which may yet give it another deadline.
     #[inline(never)]
-    pub(super) fn note_use(&mut self, db: usize, key: Key, deadline_ms: Option<u64>, now: Now) {
+    pub(super) fn note_use(&mut self, db: usize, key: Key, slot: Slot, touch: Touch, now: Now) {
+        if self.effects.is_advised() {
+            self.advise_hit(db, key, slot, touch, now);
+        }
+        if !self.slides {
+            return;
+        }
         self.note_group_use(db, key.bytes, now);
+        let deadline_ms = self.dbs[db].deadline_ms(slot);
         let Some(policies) = &self.policies else { return };
         let policy = policies.of(key.bytes).filter(|policy| policy.is_sliding() && !policies.is_stream(key.bytes));
         let (Some(policy), Some(deadline_ms)) = (policy, deadline_ms) else { return };
@@ -451,7 +459,7 @@ impl Keyspace {
             return None;
         }
         let deadline_ms = now.ms.saturating_add(self.policy_of(&used.key)?.life_ms(key.hash)?);
-        self.set_deadline_by_policy(used.db, (&used.key, slot), deadline_ms, now);
+        self.set_deadline_by_policy(used.db, (key, slot), deadline_ms, now);
         self.effects.dirty += 1;
         Some(deadline_ms)
     }

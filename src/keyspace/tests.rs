@@ -46,10 +46,10 @@ fn a_change_of_which_nothing_is_said_stays_open() {
     let (key, other) = (hasher.key(b"key"), hasher.key(b"other"));
     insert(&mut keyspace, 0, "key", 2 * DAY_MS, now);
     assert!(!keyspace.effects.is_closed());
-    keyspace.commit(0, other, Change::of(Event::Set));
-    keyspace.commit(1, key, Change::of(Event::Set));
+    keyspace.commit(0, other, Change::of(Event::Set), now);
+    keyspace.commit(1, key, Change::of(Event::Set), now);
     assert!(!keyspace.effects.is_closed(), "another key, another database");
-    keyspace.commit(0, key, Change::of(Event::Set));
+    keyspace.commit(0, key, Change::of(Event::Set), now);
     assert!(keyspace.effects.is_closed());
     assert_eq!(keyspace.effects.dirty, 3);
 
@@ -58,10 +58,10 @@ fn a_change_of_which_nothing_is_said_stays_open() {
     assert!(keyspace.effects.is_closed(), "nothing was changed");
     assert!(keyspace.remove(0, key, now));
     assert!(!keyspace.effects.is_closed());
-    keyspace.commit(0, key, Change::of(Event::Del));
+    keyspace.commit(0, key, Change::of(Event::Del), now);
 
     insert(&mut keyspace, 0, "other", DAY_MS + 1, now);
-    keyspace.commit(0, other, Change::of(Event::Set));
+    keyspace.commit(0, other, Change::of(Event::Set), now);
     assert!(keyspace.find(0, other, Now::from_ms(DAY_MS + 2), Touch::NOTHING).is_none());
     assert!(keyspace.effects.is_closed(), "deaths are told where they happen");
 }

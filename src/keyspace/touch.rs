@@ -11,6 +11,10 @@ impl Touch {
     /// Nothing: nobody uses the key, or the same command has looked it up already.
     pub const NOTHING: Touch = Touch(0);
 
+    /// As a command that reads a value.
+    #[cfg(test)]
+    pub const TEST_READ: Touch = Touch(Touch::USES | Touch::COUNTS);
+
     /// - `uses`: a key that is there counts as used: its access clock is set
     /// - `counts`: a hit or a miss is counted
     /// - `tells`: that a key is missing is an event, if it is counted

@@ -10,6 +10,8 @@ mod acl;
 mod administration;
 #[path = "wire/admission.rs"]
 mod admission;
+#[path = "wire/advisor.rs"]
+mod advisor;
 #[path = "wire/arguments.rs"]
 mod arguments;
 #[path = "wire/blocking.rs"]

@@ -151,6 +151,7 @@ fn tell_memory(told: &mut Facts, from: &Gathered) {
     told.field("mem_clients_normal", from.total.client_bytes);
     told.field("mem_kept_buffers", from.total.kept_bytes);
     told.field("mem_slowlog", from.total.slowlog_bytes);
+    told.field("mem_advisors", from.total.advisor_bytes);
     told.field("mem_cluster_links", 0);
     told.field("mem_aof_buffer", memory::bytes_for_disk());
     told.field("mem_allocator", "jemalloc");
@@ -317,6 +318,9 @@ fn tell_expiry(told: &mut Facts, from: &Gathered) {
     told.field("expired_subkeys", total.counters.expired_fields);
     told.field("expired_keys_active", total.counters.expired_by_cycle);
     told.field("expired_bytes", total.counters.expired_bytes);
+    // An estimate, and of advised prefixes alone.
+    told.field("expired_misses", total.expired_misses.round() as u64);
+    told.field("advised_prefixes", total.advised_prefixes);
     told.field("expired_stale_perc", Value::Real(expiry.stale_percent, 2));
     told.field("expired_time_cap_reached_count", expiry.time_caps);
     told.field("expiry_events_written", total.counters.deaths_written);

@@ -38,6 +38,10 @@ pub struct Snapshot {
     pub live_views: usize,
     /// Deaths that are to be written to the streams of policies.
     pub deaths_waiting: usize,
+    /// Prefixes that advisors follow, the bytes that takes, and misses of keys whose deadline had passed among them.
+    pub advised_prefixes: usize,
+    pub advisor_bytes: u64,
+    pub expired_misses: f64,
     /// Buffers of connections; those of replicas.
     pub client_bytes: u64,
     pub replica_bytes: u64,
@@ -161,6 +165,9 @@ impl Snapshot {
         self.live_views = keyspace.views();
         self.watched_keys = keyspace.effects.watched_keys();
         self.deaths_waiting = keyspace.deaths.len();
+        let (prefixes, advisor_bytes) = keyspace.advised();
+        (self.advised_prefixes, self.advisor_bytes) = (prefixes, advisor_bytes as u64);
+        self.expired_misses = keyspace.expired_misses();
         let oldest_ms = keyspace.oldest_due_ms(now);
         self.expiry = Expiry {
             lag: keyspace.lag.clone(),
@@ -245,6 +252,9 @@ impl Snapshot {
         self.counters.deaths_lost += other.counters.deaths_lost;
         self.counters.evicted += other.counters.evicted;
         self.deaths_waiting += other.deaths_waiting;
+        self.advised_prefixes = self.advised_prefixes.max(other.advised_prefixes);
+        self.advisor_bytes += other.advisor_bytes;
+        self.expired_misses += other.expired_misses;
         self.garbage_keys += other.garbage_keys;
         self.changes += other.changes;
         self.connections += other.connections;

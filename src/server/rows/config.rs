@@ -267,6 +267,7 @@ fn reset_counters(shard: &Rc<Shard>) {
     keyspace.effects.fields_expired = 0;
     keyspace.lag.reset();
     keyspace.reset_tallies();
+    keyspace.reset_advice(shard.clock.refresh());
     let mut cycle = shard.cycle.borrow_mut();
     cycle.cpu_ns = 0;
     cycle.time_cap_reached = 0;

@@ -1,5 +1,6 @@
 //! EXPIRY: what operators ask and do about deadlines.
 
+use super::advisor;
 use super::container_spec;
 use super::policy;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, NO_TOUCH, READ, STALE, WRITE};
@@ -21,6 +22,23 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
     Spec { summary: "Groups what an operator asks and does about deadlines.", ..container_spec("expiry", "0.1.0") },
     Run::Container,
     &[
+        Row::new(
+            Spec {
+                summary: "Says what other lifetimes of the keys with a prefix would change, in hits and bytes.",
+                syntax: "prefix",
+                ..spec("advise", 3, READ | NO_SCRIPT, "O(1) in the number of keys: O(n) in the size of a sample")
+            },
+            Run::Task(|ctx| Box::pin(advisor::advise(ctx))),
+        ),
+        Row::new(
+            Spec {
+                summary: "Follows the keys with a prefix, so that EXPIRY ADVISE can speak of them, ends that, or lists what is \
+                          followed.",
+                syntax: "action:(on:(ON prefix [LIFETIMES lifetime...])|OFF prefix|LIST)",
+                ..spec("advisor", -3, ADMIN | NO_SCRIPT, "O(1)")
+            },
+            Run::Task(|ctx| Box::pin(advisor::advisor(ctx))),
+        ),
         Row::new(
             Spec {
                 summary: "Counts the keys, and their bytes, that die within a time from now.",

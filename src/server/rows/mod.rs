@@ -2,6 +2,7 @@
 
 mod acl;
 mod admin;
+mod advisor;
 mod client;
 mod cluster;
 mod config;

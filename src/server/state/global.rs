@@ -1,6 +1,7 @@
 //! What the shards' servers share: a few counters, and the configuration's master copy. Nothing here is written on
 //! the way of an ordinary command.
 
+use super::advised::AdvisedPrefixes;
 use super::appending::Appending;
 use super::busy::LastingScripts;
 use super::following::Following;
@@ -64,6 +65,7 @@ pub struct Global {
     pub users: KnownUsers,
     pub guesses: Guesses,
     pub snapshots: Snapshots,
+    pub advised: AdvisedPrefixes,
     /// All changes, on their way to the log and to whoever else reads them.
     pub feed: Arc<Feed>,
     /// The log of all changes, and what is done about it.
@@ -126,6 +128,7 @@ impl Global {
             users,
             guesses: Guesses::default(),
             snapshots,
+            advised: AdvisedPrefixes::default(),
             log: Log::new(feed.clone(), bells.clone()),
             feed,
             appending: Appending::default(),

@@ -8,6 +8,7 @@
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `live.rs` | live queries, and the views that answer them |
+//! | `advised.rs` | prefixes that advisors follow |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `following.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
@@ -18,6 +19,7 @@
 //! | `strangers.rs`, `guesses.rs`, `slowed.rs` | who has not said who they are; wrong passwords; who waits for them |
 //! | `users.rs` | the users, and what they were refused |
 
+pub mod advised;
 pub mod appending;
 pub mod busy;
 pub mod client_memory;
