@@ -16,7 +16,9 @@ impl Keyspace {
     pub fn with_arriving<R>(&mut self, work: impl FnOnce(&mut Keyspace) -> R) -> R {
         let views = self.effects.take_views();
         std::mem::swap(&mut self.dbs, &mut self.arriving);
+        self.exchange_pins();
         let result = work(self);
+        self.exchange_pins();
         std::mem::swap(&mut self.dbs, &mut self.arriving);
         views.into_iter().for_each(|views| self.effects.put_views_back(views));
         result
@@ -34,5 +36,6 @@ impl Keyspace {
             self.effects.views_mut().into_iter().for_each(|views| views.swapped(db));
             self.touch_awaited(db, now);
         }
+        self.end_arriving_pins(takes_place);
     }
 }

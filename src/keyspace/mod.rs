@@ -31,6 +31,7 @@ mod leases;
 mod live;
 mod nodes;
 mod open;
+mod pins;
 mod policies;
 mod said;
 pub mod snapshot;
@@ -71,6 +72,7 @@ use aside::Aside;
 use clocking::{Clocked, access_clock};
 use deaths::Mourners;
 use nodes::Nodes;
+use pins::{Pins, Search};
 use policies::{Dying, Policies};
 use smallvec::SmallVec;
 
@@ -102,6 +104,7 @@ pub struct Keyspace {
     dbs: Vec<Table>,
     /// See `arriving.rs`.
     arriving: Vec<Table>,
+    arriving_pins: Option<Box<Pins>>,
     hasher: Hasher,
     /// What access clocks are wanted to mean ...
     clocking: Clocking,
@@ -130,6 +133,10 @@ pub struct Keyspace {
     pub lag: Lag,
     /// What the operator says of deadlines by prefixes, if anything.
     policies: Option<Box<Policies>>,
+    /// How often one was set or taken away.
+    policy_changes: u64,
+    /// The search for keys that may be evicted, where some may not.
+    search: Search,
     /// Deaths that are to be written down.
     pub deaths: Deaths,
     /// Whether some policy requires deadlines, or renews lives by use, and the keys that the running command has used.
@@ -161,6 +168,7 @@ impl Keyspace {
         Keyspace {
             dbs: (0..databases).map(|_| Table::new(hasher.clone(), elements::any_lives)).collect(),
             arriving: Vec::new(),
+            arriving_pins: None,
             rng: fastrand::Rng::with_seed(hasher.hash(b"keyspace")),
             hasher,
             clocking: Clocking::default(),
@@ -175,6 +183,8 @@ impl Keyspace {
             counters: Counters::default(),
             lag: Lag::new(),
             policies: None,
+            policy_changes: 0,
+            search: Search::default(),
             deaths: Deaths::default(),
             requires: false,
             slides: false,
@@ -324,7 +334,7 @@ impl Keyspace {
     /// Takes a key out.
     #[inline]
     fn remove_slot(&mut self, db: usize, slot: Slot) {
-        self.effects.leaves_groups(db, self.dbs[db].entry(slot).key());
+        self.effects.departs(db, self.dbs[db].entry(slot).key());
         self.dbs[db].remove(slot);
         self.nodes.adopt(&mut self.dbs[db]);
     }
@@ -437,7 +447,8 @@ impl Keyspace {
     /// Bytes of everything, memory of flushed databases that is still to be given back included.
     pub fn bytes(&self) -> usize {
         let tables = self.dbs.iter().chain(&self.arriving);
-        tables.map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + self.deaths.bytes() + self.group_bytes()
+        let beside = self.deaths.bytes() + self.group_bytes() + self.pin_bytes();
+        tables.map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + beside
     }
 
     pub fn shape(&self, db: usize) -> Shape {
@@ -460,6 +471,7 @@ impl Keyspace {
         // Their stream goes, too.
         self.deaths.forget(db, self.effects.is_journaled());
         self.flush_groups(db);
+        self.flush_pins(db);
         self.effects.flushed();
         self.effects.views_mut().into_iter().for_each(|views| views.flushed(db));
         if self.dbs[db].len() > 0 {
@@ -485,6 +497,7 @@ impl Keyspace {
             self.dbs.swap(a, b);
             self.leases.swap(a, b);
             self.swap_groups(a, b);
+            self.swap_pins(a, b);
             self.deaths.swap(a, b, self.effects.is_journaled());
             self.effects.flushed();
             self.effects.views_mut().into_iter().for_each(|views| [a, b].into_iter().for_each(|db| views.swapped(db)));
@@ -773,7 +786,7 @@ struct Sweeping<'a> {
 impl Undertaker for Sweeping<'_> {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize {
         self.lag.record(self.told.now, deadline_ms);
-        self.told.effects.leaves_groups(self.told.db, entry.key());
+        self.told.effects.departs(self.told.db, entry.key());
         self.told.died(Dying { entry, deadline_ms, by_cycle: true }, self.nodes);
         self.nodes.bytes_of_key(entry)
     }
@@ -798,7 +811,7 @@ impl Undertaker for Sweeping<'_> {
                 effects.said.fields_died(db, entry.key(), kind, &names);
             }
             if is_gone {
-                effects.leaves_groups(db, entry.key());
+                effects.departs(db, entry.key());
             }
             effects.name_elements(died, names);
             let change = Change::removal(died, is_gone).times(swept.deleted as u64);

@@ -122,6 +122,8 @@ pub(super) struct Policies {
     /// How many policies renew on use, and require a deadline.
     sliding: usize,
     requiring: usize,
+    /// How many keep their keys from being evicted.
+    protecting: usize,
 }
 
 impl Default for Policies {
@@ -138,6 +140,7 @@ impl Default for Policies {
             removed: 0,
             sliding: 0,
             requiring: 0,
+            protecting: 0,
         }
     }
 }
@@ -214,6 +217,7 @@ impl Policies {
             self.count_stream(policy, false);
             self.sliding -= usize::from(policy.is_sliding());
             self.requiring -= usize::from(policy.requires);
+            self.protecting -= usize::from(policy.no_evict);
             self.removed += 1;
         }
         if let Some(policy) = policy {
@@ -222,6 +226,7 @@ impl Policies {
             self.removed -= usize::from(before.is_some());
             self.sliding += usize::from(policy.is_sliding());
             self.requiring += usize::from(policy.requires);
+            self.protecting += usize::from(policy.no_evict);
             self.announce(prefix);
             let tally = before.and_then(|before| before.tally);
             self.by_prefix.insert(prefix, Governed { policy, tally });
@@ -260,6 +265,17 @@ impl Policies {
         }
     }
 
+    /// Whether some policy keeps its keys from being evicted.
+    #[inline]
+    pub(super) fn protects(&self) -> bool {
+        self.protecting > 0
+    }
+
+    /// Whether the policy of a key does.
+    pub(super) fn protects_key(&self, key: &[u8]) -> bool {
+        self.protecting > 0 && self.of(key).is_some_and(|policy| policy.no_evict)
+    }
+
     /// Whether a policy writes deaths there. Such a key is governed by none: events would die with it, and its own death
     /// would be one of them.
     fn is_stream(&self, key: &[u8]) -> bool {
@@ -291,8 +307,8 @@ impl Policies {
     fn rebuild(&mut self) {
         let by_prefix = std::mem::take(&mut self.by_prefix);
         let (streams, different) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.different));
-        *self =
-            Policies { streams, different, sliding: self.sliding, requiring: self.requiring, ..Policies::default() };
+        let Policies { sliding, requiring, protecting, .. } = *self;
+        *self = Policies { streams, different, sliding, requiring, protecting, ..Policies::default() };
         by_prefix.iter().for_each(|(prefix, _)| self.announce(prefix));
         self.by_prefix = by_prefix;
     }
@@ -354,6 +370,7 @@ impl Keyspace {
     pub fn set_policy(&mut self, prefix: &[u8], policy: Option<Policy>) {
         let policies = self.policies.get_or_insert_default();
         policies.set(prefix, policy);
+        self.policy_changes += 1;
         self.requires = policies.requiring > 0;
         if policies.by_prefix.is_empty() {
             self.policies = None;

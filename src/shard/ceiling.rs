@@ -563,7 +563,7 @@ impl Shard {
             // Dead ones are held, or still to be told; or another shard has them.
             return Gave::NotNow;
         }
-        if !self.has_victims(&keyspace) {
+        if !self.has_victims(&keyspace, now) {
             self.publish(None, &keyspace);
             return self.give_kept();
         }
@@ -574,12 +574,16 @@ impl Shard {
             limit: next_of_others.map_or(WORTH_OF_NONE, |(_, worth)| self.room.limit_of(worth, bytes, now)),
         };
         let began_us = store_us();
-        let Evicted { count, next } = match self.locks_taken() {
+        let Evicted { count, next, looks_on } = match self.locks_taken() {
             Some(is_held) => keyspace.evict(how, bytes, now, &is_held),
             None => Evicted::default(),
         };
         self.meter.count_event(Event::EvictionCycle, store_us().saturating_sub(began_us).saturating_mul(1_000));
         self.records.end_outside(&mut keyspace.effects);
+        if looks_on {
+            // Of those that were looked at none may go: the search goes on, with others' turns in between.
+            return Gave::Some;
+        }
         self.publish(next, &keyspace);
         self.look_anew();
         match count {
@@ -623,8 +627,8 @@ impl Shard {
     }
 
     /// Whether there may be keys that go; not where none was found and nothing has changed since.
-    fn has_victims(&self, keyspace: &Keyspace) -> bool {
-        self.room.empty_at.get() != Some(keyspace.effects.dirty) && keyspace.has_victims(self.room.policy.get())
+    fn has_victims(&self, keyspace: &Keyspace, now: Now) -> bool {
+        self.room.empty_at.get() != Some(keyspace.effects.dirty) && keyspace.has_victims(self.room.policy.get(), now)
     }
 
     /// Whether somebody holds a key of this hash; none where everything is held.
@@ -671,7 +675,7 @@ impl Shard {
     fn tell_means_now(&self) {
         let (mut keyspace, means) = (self.keyspace.borrow_mut(), self.room.means(self.id));
         keyspace.effects.count_transient();
-        let has_victims = self.has_victims(&keyspace);
+        let has_victims = self.has_victims(&keyspace, self.clock.now());
         let has_garbage = keyspace.has_garbage();
         let has_some = has_victims || has_garbage;
         means.has_some.store(has_some, Ordering::Relaxed);

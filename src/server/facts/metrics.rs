@@ -110,6 +110,7 @@ const NAMED: &[Named] = &[
     counter("expired_time_cap_reached_count", "redis_expired_time_cap_reached_total", "Cycles that had no time left."),
     gauge("expired_stale_perc", "redis_expired_stale_percentage", "Share of the dead among keys with deadlines."),
     counter("evicted_keys", "redis_evicted_keys_total", "Keys that went since memory was short."),
+    gauge("blessed_keys", "redis_blessed_keys", "Keys that are never evicted, by BLESS."),
     counter("evicted_clients", "redis_evicted_clients_total", "Connections that went since they held too much."),
     counter("keyspace_hits", "redis_keyspace_hits_total", "Keys that were looked for and found."),
     counter("keyspace_misses", "redis_keyspace_misses_total", "Keys that were looked for and not found."),

@@ -30,6 +30,8 @@ pub struct Snapshot {
     /// Connections with keys under WATCH, and those keys.
     pub watchers: usize,
     pub watched_keys: usize,
+    /// Keys that are never evicted, since somebody has said so of each.
+    pub pinned_keys: usize,
     /// Connections that track what they read; keys that are remembered for them, for how many, and prefixes.
     pub trackers: usize,
     pub tracked: [usize; 3],
@@ -160,6 +162,7 @@ impl Snapshot {
         self.tracked = keyspace.effects.tracking_counts();
         self.live_views = keyspace.views();
         self.watched_keys = keyspace.effects.watched_keys();
+        self.pinned_keys = keyspace.all_pinned();
         self.deaths_waiting = keyspace.deaths.len();
         let oldest_ms = keyspace.oldest_due_ms(now);
         self.expiry = Expiry {
@@ -254,6 +257,7 @@ impl Snapshot {
         self.blocking_keys.iter_mut().zip(other.blocking_keys).for_each(|(own, others)| *own += others);
         self.watchers += other.watchers;
         self.watched_keys += other.watched_keys;
+        self.pinned_keys += other.pinned_keys;
         self.trackers += other.trackers;
         let ([keys, items, prefixes], [more_keys, more_items, others]) = (self.tracked, other.tracked);
         // Every shard knows all prefixes.

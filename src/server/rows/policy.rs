@@ -139,6 +139,7 @@ fn reply_settings(reply: &mut Reply, policy: &Policy) {
     fact("sliding", &|reply| reply.int(policy.is_sliding().into()));
     fact("sliding_last_percent", &|reply| reply.double(f64::from(policy.sliding.unwrap_or(0)) / 100.0));
     fact("require", &|reply| reply.int(policy.requires.into()));
+    fact("noevict", &|reply| reply.int(policy.no_evict.into()));
     fact("events", &|reply| match events {
         None => reply.nil(),
         Some(events) => reply.bulk(events.key.as_bytes()),
