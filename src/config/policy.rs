@@ -24,6 +24,8 @@ pub struct Policy {
     pub requires: bool,
     /// Its keys are never evicted.
     pub no_evict: bool,
+    /// For how long GETFRESH shows what a string was that has died.
+    pub stale_ms: Option<u64>,
     /// Where deaths are written.
     pub events: Option<Arc<DeathStream>>,
 }
@@ -60,7 +62,7 @@ pub enum PolicyError {
 }
 
 const SYNTAX: &str = "<prefix> <duration>|NONE [MAX <duration>] [JITTER <percent>] [SLIDING [LAST <percent>]] [REQUIRE] \
-                      [NOEVICT] [EVENTS <stream> [WITHVALUE] [MAXLEN <n>]] [APPLY]";
+                      [NOEVICT] [STALE <duration>] [EVENTS <stream> [WITHVALUE] [MAXLEN <n>]] [APPLY]";
 
 /// Words that are read from the first to the last.
 struct Words<'a, W>(W, Option<&'a str>);
@@ -140,6 +142,10 @@ impl Policy {
                     policy.sliding = Some(if words.take("last") { parse_last(words.argument()?)? } else { WHOLE });
                 }
                 "require" => again(std::mem::replace(&mut policy.requires, true))?,
+                "stale" => {
+                    again(policy.stale_ms.is_some())?;
+                    policy.stale_ms = Some(words.duration()?);
+                }
                 "noevict" => again(std::mem::replace(&mut policy.no_evict, true))?,
                 "apply" => again(std::mem::replace(&mut applies, true))?,
                 "events" => {
@@ -176,6 +182,9 @@ impl Policy {
         words.extend(last.into_iter().flat_map(|last| ["LAST".to_owned(), format_percent(last)]));
         words.extend(self.requires.then(|| "REQUIRE".to_owned()));
         words.extend(self.no_evict.then(|| "NOEVICT".to_owned()));
+        if let Some(stale_ms) = self.stale_ms {
+            words.extend(["STALE".to_owned(), format_duration(stale_ms)]);
+        }
         if let Some(events) = &self.events {
             words.extend(["EVENTS".to_owned(), events.key.clone().into()]);
             words.extend(events.with_value.then(|| "WITHVALUE".to_owned()));
@@ -251,6 +260,8 @@ mod tests {
             "1h MAX 1d JITTER 12.5 SLIDING REQUIRE",
             "1h SLIDING LAST 12.5 REQUIRE",
             "NONE NOEVICT",
+            "1h MAX 2h REQUIRE NOEVICT STALE 5m",
+            "NONE STALE 500ms EVENTS deaths",
             "1h REQUIRE NOEVICT EVENTS deaths",
             "500ms EVENTS deaths",
             "1h REQUIRE EVENTS deaths WITHVALUE MAXLEN 1000",
@@ -271,6 +282,8 @@ mod tests {
             "1h SLIDING LAST 5 LAST 5",
             "1h SLIDING LAST 5 SLIDING",
             "1h NOEVICT NOEVICT",
+            "1h STALE",
+            "1h STALE 5m STALE 5m",
         ] {
             assert_eq!(parse(text), Err(PolicyError::Syntax), "{text}");
         }

@@ -86,9 +86,10 @@ impl Keyspace {
             None => Evicted::default(),
             Some(EvictionOrder::Deadline) => {
                 let nearest = self.evict_nearest(how.limit, bytes, now, is_held);
+                let is_for_others = nearest.next.is_some_and(|next| next.from > how.limit);
                 // All that were near may be protected.
                 match nearest.count {
-                    0 if self.protects_keys() => {
+                    0 if self.protects_keys() && !is_for_others => {
                         self.evict_of_blocks(how, EvictionOrder::Deadline, bytes, now, is_held)
                     }
                     _ => nearest,

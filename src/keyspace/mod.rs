@@ -35,6 +35,7 @@ mod pins;
 mod policies;
 mod said;
 pub mod snapshot;
+mod stale;
 mod touch;
 mod tracking;
 mod views;
@@ -70,11 +71,12 @@ use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker, Upkeep};
 use crate::value::elements;
 use aside::Aside;
 use clocking::{Clocked, access_clock};
-use deaths::Mourners;
+use deaths::{Keeping, Mourners};
 use nodes::Nodes;
 use pins::{Pins, Search};
 use policies::{Dying, Policies};
 use smallvec::SmallVec;
+use stale::Stale;
 
 /// Counters of one shard since the last CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,6 +98,8 @@ pub struct Counters {
     pub deaths_lost: u64,
     /// Keys that went because memory was short.
     pub evicted: u64,
+    /// How often GETFRESH has shown what was dead.
+    pub stale_shown: u64,
     /// Changes of which nothing was said, so that the journal was told of the whole key: defects.
     pub unreported: u64,
 }
@@ -137,6 +141,10 @@ pub struct Keyspace {
     policy_changes: u64,
     /// The search for keys that may be evicted, where some may not.
     search: Search,
+    /// What has died and is to be shown for a while. None before the first.
+    stale: Option<Box<Stale>>,
+    /// Of that are no more bytes kept.
+    pub stale_bytes_max: usize,
     /// Deaths that are to be written down.
     pub deaths: Deaths,
     /// Whether some policy requires deadlines, or renews lives by use, and the keys that the running command has used.
@@ -185,6 +193,8 @@ impl Keyspace {
             policies: None,
             policy_changes: 0,
             search: Search::default(),
+            stale: None,
+            stale_bytes_max: usize::MAX,
             deaths: Deaths::default(),
             requires: false,
             slides: false,
@@ -324,7 +334,8 @@ impl Keyspace {
             self.effects.record(db, entry.key(), Change::of(died).and(Event::Del).expired());
         } else {
             let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
-            let mut told = Mourners { effects, policies, deaths, hasher: &self.hasher, db, now };
+            let stale = Keeping { stale: &mut self.stale, databases: self.dbs.len(), most: self.stale_bytes_max };
+            let mut told = Mourners { effects, policies, deaths, stale, hasher: &self.hasher, db, now };
             told.died(Dying { entry, deadline_ms, by_cycle }, &self.nodes);
         }
         self.counters.expired_bytes += bytes as u64;
@@ -394,6 +405,7 @@ impl Keyspace {
             // that look at this key.
             self.bury(db, slot, now);
         }
+        self.forget_stale(db, key);
         let clock = self.clock_of_new(db, key.hash, now);
         let target = &mut self.dbs[db];
         debug_assert!(target.find(key).is_none());
@@ -409,14 +421,16 @@ impl Keyspace {
 
     /// Deletes a key; whether it was there and alive.
     pub fn remove(&mut self, db: usize, key: Key, now: Now) -> bool {
-        self.live_slot(db, key, now).is_some_and(|slot| {
-            let (table, nodes) = (&self.dbs[db], &self.nodes);
-            let was = || Some(nodes.was(table.entry(slot), table.deadline_ms(slot)));
-            self.effects.save_first(db, key.hash, || key.bytes, was);
-            self.effects.open(db, key.hash, || key.bytes);
-            self.remove_slot(db, slot);
-            true
-        })
+        let Some(slot) = self.live_slot(db, key, now) else {
+            self.forget_stale(db, key);
+            return false;
+        };
+        let (table, nodes) = (&self.dbs[db], &self.nodes);
+        let was = || Some(nodes.was(table.entry(slot), table.deadline_ms(slot)));
+        self.effects.save_first(db, key.hash, || key.bytes, was);
+        self.effects.open(db, key.hash, || key.bytes);
+        self.remove_slot(db, slot);
+        true
     }
 
     /// Keys that are alive.
@@ -447,7 +461,7 @@ impl Keyspace {
     /// Bytes of everything, memory of flushed databases that is still to be given back included.
     pub fn bytes(&self) -> usize {
         let tables = self.dbs.iter().chain(&self.arriving);
-        let beside = self.deaths.bytes() + self.group_bytes() + self.pin_bytes();
+        let beside = self.deaths.bytes() + self.group_bytes() + self.pin_bytes() + self.stale_bytes();
         tables.map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + beside
     }
 
@@ -472,6 +486,7 @@ impl Keyspace {
         self.deaths.forget(db, self.effects.is_journaled());
         self.flush_groups(db);
         self.flush_pins(db);
+        self.flush_stale(db);
         self.effects.flushed();
         self.effects.views_mut().into_iter().for_each(|views| views.flushed(db));
         if self.dbs[db].len() > 0 {
@@ -498,6 +513,7 @@ impl Keyspace {
             self.leases.swap(a, b);
             self.swap_groups(a, b);
             self.swap_pins(a, b);
+            self.swap_stale(a, b);
             self.deaths.swap(a, b, self.effects.is_journaled());
             self.effects.flushed();
             self.effects.views_mut().into_iter().for_each(|views| [a, b].into_iter().for_each(|db| views.swapped(db)));
@@ -669,7 +685,8 @@ impl Keyspace {
     ) -> Swept {
         debug_assert!(before_ms <= now.ms);
         let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
-        let told = Mourners { effects, policies, deaths, hasher: &self.hasher, db, now };
+        let stale = Keeping { stale: &mut self.stale, databases: self.dbs.len(), most: self.stale_bytes_max };
+        let told = Mourners { effects, policies, deaths, stale, hasher: &self.hasher, db, now };
         let mut sweeping = Sweeping { told, lag: &mut self.lag, nodes: &mut self.nodes, fields: 0 };
         let swept = sweep(&mut self.dbs[db], &mut sweeping);
         self.counters.expired_fields += sweeping.fields;
@@ -769,6 +786,7 @@ impl Keyspace {
     pub fn check(&mut self) {
         self.dbs.iter_mut().for_each(Table::check);
         self.check_groups();
+        self.check_pins();
         let entries = self.dbs.iter().flat_map(Table::entries);
         assert_eq!(self.nodes.bytes, entries.map(|(entry, _)| self.nodes.bytes_of(entry)).sum::<usize>());
     }

@@ -226,4 +226,132 @@ impl Keyspace {
         }
         looks_on
     }
+
+    /// Checks that no pin is left of a key that has gone.
+    #[cfg(test)]
+    pub(super) fn check_pins(&self) {
+        let Some(pins) = &self.effects.pins else { return };
+        for (db, dict) in pins.dbs.iter().enumerate() {
+            assert!(dict.iter().all(|entry| self.dbs[db].find(self.hasher.key(entry.key())).is_some()));
+        }
+        assert_eq!(pins.count, pins.dbs.iter().map(Dict::len).sum::<usize>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Policies};
+    use crate::keyspace::{Clocking, Eviction, Hasher};
+
+    const ALL: [MaxmemoryPolicy; 6] = [
+        MaxmemoryPolicy::AllkeysLru,
+        MaxmemoryPolicy::AllkeysLfu,
+        MaxmemoryPolicy::AllkeysRandom,
+        MaxmemoryPolicy::VolatileLru,
+        MaxmemoryPolicy::VolatileRandom,
+        MaxmemoryPolicy::VolatileTtl,
+    ];
+
+    fn at(seconds: u64) -> Now {
+        Now::from_ms((1_000_000 + seconds) * 1000)
+    }
+
+    fn keyspace(policy: MaxmemoryPolicy) -> Keyspace {
+        let mut keyspace = Keyspace::new(2, Hasher::new(3, 1));
+        let mut config = Config::default();
+        config.maxmemory_policy = policy;
+        keyspace.set_clocking(Clocking::of(&config));
+        keyspace
+    }
+
+    fn insert(keyspace: &mut Keyspace, name: &str, deadline_s: u64, is_pinned: bool) {
+        let hasher = keyspace.hasher().clone();
+        let key = hasher.key(name.as_bytes());
+        keyspace.insert(0, key, Value::Bytes(&[b'x'; 50]), Some(at(deadline_s).ms), at(0));
+        if is_pinned {
+            assert!(keyspace.set_pinned(0, key, true) && !keyspace.set_pinned(0, key, true));
+        }
+        keyspace.effects.close_all();
+    }
+
+    /// Evicts for as long as there is something to evict; how often it was looked for in vain.
+    fn evict_all(keyspace: &mut Keyspace, policy: MaxmemoryPolicy) -> usize {
+        let how = Eviction { policy, samples: 5, limit: u64::MAX };
+        let mut in_vain = 0;
+        while keyspace.has_victims(policy, at(1)) {
+            let evicted = keyspace.evict(how, 1000, at(1), &|_| false);
+            in_vain += usize::from(evicted.count == 0);
+            if evicted.count == 0 && !evicted.looks_on {
+                break;
+            }
+        }
+        keyspace.check();
+        in_vain
+    }
+
+    /// Those whose turn it would be are pinned; one in a hundred of the others has a policy that protects it.
+    #[test]
+    fn all_go_that_are_not_protected() {
+        let count = if cfg!(miri) { 100 } else { 20_000 };
+        for policy in ALL {
+            let mut keyspace = keyspace(policy);
+            let (_, governed, _) = Policies::parse(["keep", "NONE", "NOEVICT"].into_iter()).expect("a policy");
+            keyspace.set_policy(b"keep", Some(governed));
+            (0..count).for_each(|i| insert(&mut keyspace, &format!("pinned{i}"), 1_000, true));
+            (0..count / 100).for_each(|i| insert(&mut keyspace, &format!("keep{i}"), 2_000, false));
+            (0..count / 20).for_each(|i| insert(&mut keyspace, &format!("other{i}"), 3_000, false));
+            evict_all(&mut keyspace, policy);
+            assert_eq!(keyspace.counters.evicted as usize, count / 20, "{policy:?}");
+            assert_eq!(keyspace.len(0), count + count / 100, "{policy:?}");
+        }
+    }
+
+    /// It is not looked for again and again where there is nothing, but at once where there may be something.
+    #[test]
+    fn a_search_ends_and_begins_anew() {
+        let count = if cfg!(miri) { 100 } else { 20_000 };
+        for policy in ALL {
+            let mut keyspace = keyspace(policy);
+            (0..count).for_each(|i| insert(&mut keyspace, &format!("pinned{i}"), 1_000, true));
+            // Without a deadline, so that it is none to go under half of the policies.
+            let hasher = keyspace.hasher().clone();
+            keyspace.insert(0, hasher.key(b"immortal"), Value::Int(1), None, at(0));
+            keyspace.effects.close_all();
+            let in_vain = evict_all(&mut keyspace, policy);
+            assert!(in_vain <= 1 + count / 500, "{in_vain}");
+            assert!(!keyspace.has_victims(policy, at(1)), "{policy:?}");
+            let key = hasher.key(b"pinned7");
+            assert!(keyspace.set_pinned(0, key, false));
+            assert!(keyspace.has_victims(policy, at(1)), "{policy:?}");
+            evict_all(&mut keyspace, policy);
+            assert!(keyspace.peek(0, key, at(1)).is_none(), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn a_pin_goes_with_its_key() {
+        let mut keyspace = keyspace(MaxmemoryPolicy::AllkeysLru);
+        let hasher = keyspace.hasher().clone();
+        (0..100).for_each(|i| insert(&mut keyspace, &format!("key{i}"), 5 + i, true));
+        assert_eq!((keyspace.all_pinned(), keyspace.pinned(1)), (100, 0));
+        keyspace.insert(0, hasher.key(b"key99"), Value::Int(1), None, at(0));
+        assert!(keyspace.is_pinned(0, b"key99"), "whatever is under it");
+        assert!(keyspace.remove(0, hasher.key(b"key98"), at(0)));
+        assert!(!keyspace.is_pinned(0, b"key98"));
+        keyspace.effects.close_all();
+        // By access, and by the cycle.
+        assert!(keyspace.find(0, hasher.key(b"key0"), at(50), super::super::Touch::NOTHING).is_none());
+        assert!(!keyspace.is_pinned(0, b"key0"));
+        let now = at(50);
+        while keyspace.sweep_earliest(0, now.ms, now, 10).deleted > 0 {}
+        assert_eq!(keyspace.all_pinned(), keyspace.len(0));
+        keyspace.swap(0, 1, now);
+        assert_eq!((keyspace.pinned(0), keyspace.pinned(1)), (0, keyspace.len(1)));
+        assert!(keyspace.is_pinned(1, b"key99") && keyspace.pin_bytes() > 0);
+        keyspace.check();
+        keyspace.flush(1, now);
+        assert_eq!((keyspace.all_pinned(), keyspace.pin_bytes()), (0, 0));
+        keyspace.check();
+    }
 }

@@ -124,6 +124,8 @@ pub(super) struct Policies {
     requiring: usize,
     /// How many keep their keys from being evicted.
     protecting: usize,
+    /// How many let what has died be shown for a while.
+    staling: usize,
 }
 
 impl Default for Policies {
@@ -141,6 +143,7 @@ impl Default for Policies {
             sliding: 0,
             requiring: 0,
             protecting: 0,
+            staling: 0,
         }
     }
 }
@@ -218,6 +221,7 @@ impl Policies {
             self.sliding -= usize::from(policy.is_sliding());
             self.requiring -= usize::from(policy.requires);
             self.protecting -= usize::from(policy.no_evict);
+            self.staling -= usize::from(policy.stale_ms.is_some());
             self.removed += 1;
         }
         if let Some(policy) = policy {
@@ -227,6 +231,7 @@ impl Policies {
             self.sliding += usize::from(policy.is_sliding());
             self.requiring += usize::from(policy.requires);
             self.protecting += usize::from(policy.no_evict);
+            self.staling += usize::from(policy.stale_ms.is_some());
             self.announce(prefix);
             let tally = before.and_then(|before| before.tally);
             self.by_prefix.insert(prefix, Governed { policy, tally });
@@ -276,6 +281,17 @@ impl Policies {
         self.protecting > 0 && self.of(key).is_some_and(|policy| policy.no_evict)
     }
 
+    /// Whether some policy lets what has died be shown for a while.
+    #[inline]
+    pub(super) fn keeps_stale(&self) -> bool {
+        self.staling > 0
+    }
+
+    /// For how long that of a key does.
+    pub(super) fn stale_ms(&self, key: &[u8]) -> Option<u64> {
+        if self.staling == 0 || self.is_stream(key) { None } else { self.of(key)?.stale_ms }
+    }
+
     /// Whether a policy writes deaths there. Such a key is governed by none: events would die with it, and its own death
     /// would be one of them.
     fn is_stream(&self, key: &[u8]) -> bool {
@@ -307,8 +323,8 @@ impl Policies {
     fn rebuild(&mut self) {
         let by_prefix = std::mem::take(&mut self.by_prefix);
         let (streams, different) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.different));
-        let Policies { sliding, requiring, protecting, .. } = *self;
-        *self = Policies { streams, different, sliding, requiring, protecting, ..Policies::default() };
+        let Policies { sliding, requiring, protecting, staling, .. } = *self;
+        *self = Policies { streams, different, sliding, requiring, protecting, staling, ..Policies::default() };
         by_prefix.iter().for_each(|(prefix, _)| self.announce(prefix));
         self.by_prefix = by_prefix;
     }
