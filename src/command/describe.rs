@@ -313,6 +313,8 @@ pub const CATEGORIES: &[&str] = &[
 /// Categories for which the group does not stand, by the name of the command or of its container.
 const GROUP_CATEGORIES: &[(&str, &[&str])] = &[
     ("asking", &["@connection"]),
+    ("bless|clear", &["@dangerous"]),
+    ("bless|set", &["@dangerous"]),
     ("command", &["@connection"]),
     ("dbsize", &["@keyspace"]),
     ("expiry", &["@keyspace", "@dangerous"]),
@@ -339,7 +341,9 @@ pub fn acl_categories(spec: &Spec, container: Option<&str>) -> Vec<&'static str>
     let group = spec.group.name();
     // (Groups of keys are for applications, as keys are.)
     let of_container = container.filter(|_| spec.keys.apart != Apart::GroupName && spec.keys != Keys::THIRD);
-    let of_group: &[&str] = match found(GROUP_CATEGORIES, of_container.unwrap_or(spec.name)) {
+    let full_name = container.map(|container| format!("{container}|{}", spec.name));
+    let of_itself = full_name.and_then(|name| found(GROUP_CATEGORIES, &name));
+    let of_group: &[&str] = match of_itself.or_else(|| found(GROUP_CATEGORIES, of_container.unwrap_or(spec.name))) {
         _ if spec.flags == 0 => &[],
         Some(categories) => categories,
         None => match group {

@@ -5,6 +5,9 @@
 //! VLDB 2015): the closer the deadline and the dearer the value, the likelier. With it comes a lease, so that only one is
 //! told; where there is no value, all others are told to wait. Leases end when the key is written, and by themselves
 //! ([`crate::keyspace::Leases`]).
+//!
+//! Where the policy of a key says `STALE`, nobody has to wait for a while after its death: all others are shown what it was, and are
+//! told that this is stale (`keyspace/stale.rs`).
 
 use super::spec::flag::{FAST, READ};
 use super::spec::{Group, Keys, Row, Spec};
@@ -72,6 +75,8 @@ impl Options {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
+    /// It has died, and is to be shown still.
+    Stale,
     Immortal,
     /// It lives for so long still.
     Mortal(u64),
@@ -81,7 +86,7 @@ impl Found {
     /// As PTTL says it.
     fn pttl(self) -> i64 {
         match self {
-            Found::Nothing => -2,
+            Found::Nothing | Found::Stale => -2,
             Found::Immortal => -1,
             Found::Mortal(left_ms) => left_ms as i64,
         }
@@ -101,12 +106,20 @@ fn getfresh(ctx: &mut Ctx, request: Request) -> Result {
         }
         None => {
             ctx.reply.array(4);
-            ctx.reply.nil();
-            Found::Nothing
+            match ctx.keyspace.stale_value(ctx.db, key.bytes, ctx.now) {
+                Some(value) => {
+                    reply_value(&mut ctx.reply, value);
+                    Found::Stale
+                }
+                None => {
+                    ctx.reply.nil();
+                    Found::Nothing
+                }
+            }
         }
     };
     let is_wanted = match found {
-        Found::Nothing => true,
+        Found::Nothing | Found::Stale => true,
         Found::Immortal => false,
         Found::Mortal(left_ms) => options.is_early(left_ms, 1.0 - ctx.rng.f64()),
     };
@@ -117,7 +130,11 @@ fn getfresh(ctx: &mut Ctx, request: Request) -> Result {
             ("refresh", options.lease_ms)
         }
         until_ms => {
-            let advice = if found == Found::Nothing { "wait" } else { "hit" };
+            let advice = match found {
+                Found::Nothing => "wait",
+                Found::Stale => "stale",
+                Found::Immortal | Found::Mortal(_) => "hit",
+            };
             (advice, until_ms.map_or(0, |until_ms| until_ms - ctx.now.ms))
         }
     };
@@ -132,7 +149,7 @@ mod tests {
     use super::*;
     use crate::clock::Now;
     use crate::command::trial::Trial;
-    use crate::config::Limits;
+    use crate::config::{Limits, Policies};
 
     fn reply(value: Option<&str>, advice: &str, pttl: i64, lease_ms: i64) -> String {
         let value = value.map_or("$-1".to_owned(), |value| format!("${}\r\n{value}", value.len()));
@@ -177,6 +194,128 @@ mod tests {
             trial.say(read);
             assert_eq!(trial.say("getfresh k COST 1s"), reply(None, "wait", -2, 10_000), "{read}");
         }
+    }
+
+    /// A policy lets strings be shown for a minute after their deaths.
+    fn with_stale() -> Trial {
+        let mut trial = Trial::new(6, Limits::default());
+        let (_, policy, _) = Policies::parse(["k", "NONE", "STALE", "1m"].into_iter()).expect("a policy");
+        trial.keyspace.set_policy(b"k", Some(policy));
+        trial
+    }
+
+    const ASK: &str = "getfresh k COST 100ms";
+
+    #[test]
+    fn what_was_there_is_shown_while_one_computes_it_anew() {
+        for swept in [false, true] {
+            let mut trial = with_stale();
+            trial.say("set k v px 1000");
+            trial.pass_ms(1001);
+            if swept {
+                trial.sweep(100);
+                assert_eq!(trial.keyspace.stale_copies(), 1);
+            }
+            assert_eq!(trial.say(ASK), reply(Some("v"), "refresh", -2, 1000));
+            assert_eq!(trial.say(ASK), reply(Some("v"), "stale", -2, 1000));
+            for (gone, answer) in
+                [("get k", "$-1\r\n"), ("exists k", ":0\r\n"), ("dbsize", ":0\r\n"), ("pttl k", ":-2\r\n")]
+            {
+                assert_eq!(trial.say(gone), answer, "{gone}");
+            }
+            assert_eq!(trial.say("keys *"), "", "none");
+            trial.pass_ms(1000);
+            assert_eq!(trial.say(ASK), reply(Some("v"), "refresh", -2, 1000), "whoever had the lease is gone");
+            trial.pass_ms(58_998);
+            assert_eq!(trial.say(ASK), reply(Some("v"), "refresh", -2, 1000));
+            trial.pass_ms(2);
+            assert_eq!(trial.say(ASK), reply(None, "wait", -2, 998), "its time is over");
+            assert_eq!(trial.keyspace.stale_copies(), 1);
+            let now = trial.now();
+            assert!(!trial.keyspace.sweep_stale(10, now));
+            assert_eq!((trial.keyspace.stale_copies(), trial.keyspace.stale_bytes()), (0, 0));
+            trial.say("set k w px 100000");
+            assert_eq!(trial.say("getfresh k COST 1ms"), reply(Some("w"), "hit", 100_000, 0));
+            trial.keyspace.check();
+        }
+    }
+
+    #[test]
+    fn nothing_brings_back_what_has_died() {
+        let changes =
+            ["set k 1", "append k x", "incr k", "rename other k", "copy other k", "mset a 1 k 1", "setbit k 1 1"];
+        for change in changes {
+            let mut trial = with_stale();
+            trial.say("set other 1");
+            trial.say("set k 7 px 10");
+            trial.pass_ms(11);
+            assert!(trial.say(ASK).contains("$1\r\n7"), "{change}");
+            assert!(!trial.say(change).contains("ERR"), "{change}");
+            trial.say("rename k away");
+            assert!(trial.say(ASK).starts_with("*4\r\n$-1"), "{change}");
+        }
+        for end in ["del k", "unlink k", "flushdb", "flushall"] {
+            let mut trial = with_stale();
+            trial.say("set k 7 px 10");
+            trial.pass_ms(11);
+            trial.say(end);
+            assert!(trial.say(ASK).starts_with("*4\r\n$-1"), "{end}");
+            assert_eq!(trial.keyspace.stale_copies(), 0, "{end}");
+        }
+        for no_change in ["rename k away", "copy k away", "persist k", "expire k 10", "getdel k", "get k", "set k x xx"]
+        {
+            let mut trial = with_stale();
+            trial.say("set k 7 px 10");
+            trial.pass_ms(11);
+            trial.say(no_change);
+            assert!(trial.say("get away").starts_with("$-1"), "{no_change}");
+            assert!(trial.say(ASK).contains("$1\r\n7"), "{no_change}");
+        }
+    }
+
+    /// Only strings, only what has died in its time, and only as long as the policy says so.
+    #[test]
+    fn what_was_deleted_is_not_shown() {
+        for end in ["del k", "expire k -1", "getdel k", "set k x px -1", "rename k away"] {
+            let mut trial = with_stale();
+            trial.say("set k 7 px 10");
+            trial.say(end);
+            trial.pass_ms(11);
+            assert!(trial.say(ASK).starts_with("*4\r\n$-1"), "{end}");
+        }
+        for other in ["rpush k a", "sadd k a", "hset k a b"] {
+            let mut trial = with_stale();
+            trial.say(other);
+            trial.say("pexpire k 10");
+            trial.pass_ms(11);
+            assert!(trial.say(ASK).starts_with("*4\r\n$-1"), "{other}");
+        }
+        let mut trial = with_stale();
+        trial.say("set x 7 px 10");
+        trial.say("set k 7 px 10");
+        trial.pass_ms(11);
+        assert!(trial.say("getfresh x COST 1s").starts_with("*4\r\n$-1"));
+        trial.keyspace.set_policy(b"k", None);
+        assert!(trial.say(ASK).starts_with("*4\r\n$-1"));
+    }
+
+    #[test]
+    fn copies_take_no_more_room_than_they_may() {
+        let mut trial = with_stale();
+        trial.keyspace.stale_bytes_max = 30_000;
+        for i in 0..2_000 {
+            trial.say(&format!("set k{i} {} px 10", "x".repeat(100)));
+        }
+        trial.run(&[b"set", b"k-large", &vec![b'x'; 40_000], b"px", b"10"]);
+        trial.pass_ms(11);
+        trial.sweep(100);
+        let now = trial.now();
+        let (copies, bytes) = (trial.keyspace.stale_copies(), trial.keyspace.stale_bytes());
+        assert!((50..300).contains(&copies) && bytes <= 30_000, "{copies} with {bytes} bytes");
+        assert!(trial.say("getfresh k-large COST 1s").starts_with("*4\r\n$-1"));
+        assert_eq!(trial.keyspace.give_stale(10, now), 10);
+        assert_eq!(trial.keyspace.give_stale(10_000, now), copies - 10);
+        assert_eq!((trial.keyspace.stale_copies(), trial.keyspace.stale_bytes()), (0, 0));
     }
 
     /// A value of 10 s that takes 100 ms to compute, read every millisecond: in each of its lives one reader is told, soon

@@ -209,16 +209,20 @@ struct Carried {
     deadline_ms: Option<u64>,
     /// The access clock, where it goes with the key.
     clock: Option<u32>,
+    /// It is never evicted, and neither is what it becomes.
+    is_pinned: bool,
 }
 
 impl Carried {
     fn copy_of(live: &Live) -> Carried {
-        Carried { value: live.to_owned(), deadline_ms: live.deadline_ms(), clock: None }
+        let is_pinned = live.is_pinned();
+        Carried { value: live.to_owned(), deadline_ms: live.deadline_ms(), clock: None, is_pinned }
     }
 
     fn take(live: KeyEdit) -> Carried {
         let (deadline_ms, clock) = (live.deadline_ms(), Some(live.clock()));
-        Carried { value: live.take(), deadline_ms, clock }
+        let is_pinned = live.is_pinned();
+        Carried { value: live.take(), deadline_ms, clock, is_pinned }
     }
 
     /// What stands there goes first: the key is new then, as in Redis. Returns what is to be committed: this event, behind
@@ -231,6 +235,9 @@ impl Carried {
             old
         });
         ctx.keyspace.insert_owned(db, key, self.value, self.deadline_ms, ctx.now);
+        if self.is_pinned {
+            ctx.keyspace.set_pinned(db, key, true);
+        }
         // For a client with NO-TOUCH the key is as idle as before.
         if let Some(clock) = self.clock
             && let Some(live) = ctx.keyspace.find(db, key, ctx.now, Touch::NOTHING)

@@ -5,6 +5,7 @@
 //! | `increx.rs` | INCREX: counters with bounds and a deadline |
 //! | `fresh.rs` | GETFRESH: strings that one reader computes anew in time |
 //! | `leases.rs` | LEASE: leases with fencing tokens |
+//! | `pins.rs` | BLESS: keys that are never evicted |
 //! | `groups/` | EXPIRY GROUP: keys that die together |
 //! | `bitmaps.rs` | SETBIT, BITCOUNT, BITOP, BITFIELD: strings as bits |
 //! | `hyperloglog.rs` | PFADD, PFCOUNT, PFMERGE: strings that count different elements |
@@ -69,6 +70,7 @@ mod members;
 pub mod memory;
 pub mod multi;
 mod pieces;
+pub mod pins;
 mod propagate;
 mod scanning;
 pub mod sets;
@@ -171,6 +173,7 @@ pub fn rows() -> impl Iterator<Item = &'static Row<Run>> {
         increx::ROWS,
         fresh::ROWS,
         leases::ROWS,
+        pins::ROWS,
         bitmaps::ROWS,
         hyperloglog::ROWS,
         throttle::ROWS,

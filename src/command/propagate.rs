@@ -100,16 +100,18 @@ impl Ctx<'_> {
         if live.has_fields_deadline() || live.bytes() > self.limits.string_bytes / 2 && has_pieces(live.kind()) {
             let pieces = pieces(db, key.bytes, live.content(), self.now.ms, |ms| self.clock.to_log_ms(ms));
             self.say_pieces(db, key, pieces, deadline_ms);
-            return self.say_groups(db, key);
+            return self.say_beside(db, key);
         }
         dump::write(&mut value, live.content(), wall);
         payload::seal(&mut value);
         self.say_restored(db, key, &value, deadline_ms);
-        self.say_groups(db, key);
+        self.say_beside(db, key);
     }
 
-    /// Whoever was told what a key is has taken it for another one, which is in no group.
-    fn say_groups(&mut self, db: usize, key: Key) {
+    /// Whoever was told what a key is has taken it for another one, which is in no group, and is pinned where the one that was
+    /// there was.
+    fn say_beside(&mut self, db: usize, key: Key) {
+        self.say_pin(db, key);
         if let Some(said) = self.keyspace.membership(db, key.bytes) {
             let command = own_command(db, key.bytes, &said, |ms| self.clock.to_log_ms(ms));
             self.keyspace.effects.said.say(command);

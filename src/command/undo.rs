@@ -17,6 +17,8 @@ pub struct Saved {
     was: Option<(Owned, Option<u64>)>,
     /// The groups that it was in.
     membership: Option<Membership>,
+    /// It was never to be evicted.
+    was_pinned: bool,
 }
 
 /// The database that a command writes to beside its connection's: MOVE's, and COPY's.
@@ -39,11 +41,12 @@ impl Ctx<'_> {
         }
         let was = live.map(|live| (live.to_owned(), live.deadline_ms()));
         let membership = self.keyspace.membership(self.db, key.bytes).filter(|_| was.is_some());
-        Some(Saved { db: self.db, key: key.bytes.into(), was, membership })
+        let was_pinned = self.keyspace.is_pinned(self.db, key.bytes);
+        Some(Saved { db: self.db, key: key.bytes.into(), was, membership, was_pinned })
     }
 
     /// Makes a key what it was. Nobody is told: as far as others know it was never anything else.
-    pub fn put_back(&mut self, Saved { db, key, was, membership }: Saved) {
+    pub fn put_back(&mut self, Saved { db, key, was, membership, was_pinned }: Saved) {
         let key = self.other_key(&key);
         let mark = self.keyspace.effects.mark();
         match was {
@@ -53,6 +56,7 @@ impl Ctx<'_> {
         if let Some(membership) = membership {
             self.keyspace.recall_membership(db, key, &membership, self.now);
         }
+        self.keyspace.set_pinned(db, key, was_pinned);
         self.keyspace.effects.take_from(mark);
         self.keyspace.effects.close(db, key.hash);
     }

@@ -163,7 +163,8 @@ fn swap(ctx: &mut Ctx, request: Request) -> Result {
 
 /// The shard a SCAN inside of a transaction goes on with; what cannot be parsed is answered by any.
 pub fn cursor_shard(request: Request, shards: usize) -> usize {
-    let cursor = request.get(1).and_then(parse_u64).unwrap_or(0);
+    let at = if request.is(0, "scan") { 1 } else { 2 };
+    let cursor = request.get(at).and_then(parse_u64).unwrap_or(0);
     Some(Cursor::from_u64(cursor).shard).filter(|shard| *shard < shards).unwrap_or(0)
 }
 

@@ -22,6 +22,10 @@ pub struct Policy {
     pub sliding: Option<u32>,
     /// What would leave a key without a deadline is refused.
     pub requires: bool,
+    /// Its keys are never evicted.
+    pub no_evict: bool,
+    /// For how long GETFRESH shows what a string was that has died.
+    pub stale_ms: Option<u64>,
     /// Where deaths are written.
     pub events: Option<Arc<DeathStream>>,
 }
@@ -58,7 +62,7 @@ pub enum PolicyError {
 }
 
 const SYNTAX: &str = "<prefix> <duration>|NONE [MAX <duration>] [JITTER <percent>] [SLIDING [LAST <percent>]] [REQUIRE] \
-                      [EVENTS <stream> [WITHVALUE] [MAXLEN <n>]] [APPLY]";
+                      [NOEVICT] [STALE <duration>] [EVENTS <stream> [WITHVALUE] [MAXLEN <n>]] [APPLY]";
 
 /// Words that are read from the first to the last.
 struct Words<'a, W>(W, Option<&'a str>);
@@ -138,6 +142,11 @@ impl Policy {
                     policy.sliding = Some(if words.take("last") { parse_last(words.argument()?)? } else { WHOLE });
                 }
                 "require" => again(std::mem::replace(&mut policy.requires, true))?,
+                "stale" => {
+                    again(policy.stale_ms.is_some())?;
+                    policy.stale_ms = Some(words.duration()?);
+                }
+                "noevict" => again(std::mem::replace(&mut policy.no_evict, true))?,
                 "apply" => again(std::mem::replace(&mut applies, true))?,
                 "events" => {
                     again(policy.events.is_some())?;
@@ -172,6 +181,10 @@ impl Policy {
         let last = self.sliding.filter(|last| *last < WHOLE);
         words.extend(last.into_iter().flat_map(|last| ["LAST".to_owned(), format_percent(last)]));
         words.extend(self.requires.then(|| "REQUIRE".to_owned()));
+        words.extend(self.no_evict.then(|| "NOEVICT".to_owned()));
+        if let Some(stale_ms) = self.stale_ms {
+            words.extend(["STALE".to_owned(), format_duration(stale_ms)]);
+        }
         if let Some(events) = &self.events {
             words.extend(["EVENTS".to_owned(), events.key.clone().into()]);
             words.extend(events.with_value.then(|| "WITHVALUE".to_owned()));
@@ -246,6 +259,10 @@ mod tests {
             "NONE MAX 1d",
             "1h MAX 1d JITTER 12.5 SLIDING REQUIRE",
             "1h SLIDING LAST 12.5 REQUIRE",
+            "NONE NOEVICT",
+            "1h MAX 2h REQUIRE NOEVICT STALE 5m",
+            "NONE STALE 500ms EVENTS deaths",
+            "1h REQUIRE NOEVICT EVENTS deaths",
             "500ms EVENTS deaths",
             "1h REQUIRE EVENTS deaths WITHVALUE MAXLEN 1000",
         ] {
@@ -259,7 +276,15 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for text in ["1h LAST 5", "1h SLIDING LAST", "1h SLIDING LAST 5 LAST 5", "1h SLIDING LAST 5 SLIDING"] {
+        for text in [
+            "1h LAST 5",
+            "1h SLIDING LAST",
+            "1h SLIDING LAST 5 LAST 5",
+            "1h SLIDING LAST 5 SLIDING",
+            "1h NOEVICT NOEVICT",
+            "1h STALE",
+            "1h STALE 5m STALE 5m",
+        ] {
             assert_eq!(parse(text), Err(PolicyError::Syntax), "{text}");
         }
         for text in ["1h SLIDING LAST 0", "1h SLIDING LAST 0.001", "1h SLIDING LAST 101", "1h SLIDING LAST REQUIRE"] {

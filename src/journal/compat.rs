@@ -1,12 +1,13 @@
 //! The stream for servers that know of no deadlines of fields and members (Redis 7.0): what sets a deadline is left out,
 //! what sets fields or adds members under one does that alone. A death is said as a deletion, which they know. What is said
-//! of groups of keys is left out: beside it stand the deadlines that their members have.
+//! of groups of keys is left out: beside it stand the deadlines that their members have. So are pins: who knows of none evicts by
+//! a ceiling of its own, if any.
 
 use super::Command;
 use memchr::memmem;
 
 /// What only newer servers know: nothing else of the stream is.
-const UNKNOWN: [&[u8]; 9] = [
+const UNKNOWN: [&[u8]; 10] = [
     b"\r\nHPEXPIREAT\r\n",
     b"\r\nHPERSIST\r\n",
     b"\r\nHSETEX\r\n",
@@ -16,6 +17,7 @@ const UNKNOWN: [&[u8]; 9] = [
     b"\r\nZPEXPIREAT\r\n",
     b"\r\nZPERSIST\r\n",
     b"\r\nEXPIRY\r\n",
+    b"\r\nBLESS\r\n",
 ];
 
 /// Whether some command may have to be said otherwise.
@@ -32,6 +34,7 @@ pub fn degrade(mut bytes: &[u8], out: &mut Vec<u8>) -> u64 {
         match args[..] {
             // (What members of groups have of them is said as their deadlines.)
             [b"EXPIRY", b"GROUP", ..] => degraded += 1,
+            [b"BLESS", ..] => degraded += 1,
             [b"HPEXPIREAT" | b"HPERSIST" | b"SPEXPIREAT" | b"SPERSIST" | b"ZPEXPIREAT" | b"ZPERSIST", ..] => {
                 degraded += 1
             }
@@ -102,10 +105,11 @@ mod tests {
             "ZPERSIST z MEMBERS 1 a",
             "ZREM z a",
             "EXPIRY GROUP OWN k -1 g 5",
+            "BLESS SET k NO-EVICT",
         ]);
         let mut out = Vec::new();
         assert!(concerns(&all));
-        assert_eq!(degrade(&all, &mut out), 10);
+        assert_eq!(degrade(&all, &mut out), 11);
         let hashes = ["SELECT 0", "HSET h a 1", "MULTI", "HSET h FIELDS 1 b 2", "HSET h c 3", "EXEC", "HDEL h a"];
         assert_eq!(out, stream(&[&hashes[..], &["SADD s MEMBERS a", "SREM s a", "ZADD z 1 a", "ZREM z a"]].concat()));
         assert!(!concerns(&out));

@@ -16,7 +16,9 @@ impl Keyspace {
     pub fn with_arriving<R>(&mut self, work: impl FnOnce(&mut Keyspace) -> R) -> R {
         let (views, advisor) = (self.effects.take_views(), self.effects.take_advisor());
         std::mem::swap(&mut self.dbs, &mut self.arriving);
+        self.exchange_pins();
         let result = work(self);
+        self.exchange_pins();
         std::mem::swap(&mut self.dbs, &mut self.arriving);
         views.into_iter().for_each(|views| self.effects.put_views_back(views));
         advisor.into_iter().for_each(|advisor| self.effects.put_advisor(advisor));
@@ -35,5 +37,6 @@ impl Keyspace {
             self.effects.views_mut().into_iter().for_each(|views| views.swapped(db));
             self.touch_awaited(db, now);
         }
+        self.end_arriving_pins(takes_place);
     }
 }

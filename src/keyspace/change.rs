@@ -30,6 +30,7 @@ macro_rules! events {
 
 events! {
     GENERIC {
+        Bless "bless",
         CopyTo "copy_to",
         Del "del",
         Expire "expire",
@@ -39,6 +40,7 @@ events! {
         RenameFrom "rename_from",
         RenameTo "rename_to",
         Restore "restore",
+        Unbless "unbless",
     }
     STRING {
         Append "append",

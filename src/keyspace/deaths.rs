@@ -13,6 +13,7 @@ use super::change::{Change, Event};
 use super::effects::Effects;
 use super::nodes::{Nodes, Owned};
 use super::policies::{Dying, Policies};
+use super::stale::Stale;
 use crate::clock::Now;
 use crate::config::DeathStream;
 use crate::table::Hasher;
@@ -246,11 +247,19 @@ impl Deaths {
     }
 }
 
+/// Where copies of what has died are kept, see [`Stale`], and how many bytes of them at the most.
+pub(super) struct Keeping<'a> {
+    pub stale: &'a mut Option<Box<Stale>>,
+    pub databases: usize,
+    pub most: usize,
+}
+
 /// All that a death is told to.
 pub(super) struct Mourners<'a> {
     pub effects: &'a mut Effects,
     pub policies: &'a mut Option<Box<Policies>>,
     pub deaths: &'a mut Deaths,
+    pub stale: Keeping<'a>,
     pub hasher: &'a Hasher,
     pub db: usize,
     pub now: Now,
@@ -273,6 +282,11 @@ impl Mourners<'_> {
         let to = self.policies.as_mut().and_then(|policies| policies.died(&dying, nodes, self.now));
         let change = if to.is_some() { change.unsaid() } else { change };
         self.effects.record(self.db, dying.entry.key(), change);
+        if let Some(policies) = self.policies.as_deref().filter(|policies| policies.keeps_stale()) {
+            let Keeping { stale, databases, most } = &mut self.stale;
+            let stale = stale.get_or_insert_with(|| Box::new(Stale::new(*databases)));
+            stale.keep(policies, (self.db, dying.entry), dying.deadline_ms, *most, self.now);
+        }
         if let Some(to) = to {
             self.write_down(to, dying, nodes);
         }

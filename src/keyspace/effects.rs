@@ -9,6 +9,7 @@ use super::change::{Cause, Change, Event};
 use super::groups::Groups;
 use super::nodes::Was;
 use super::open::Open;
+use super::pins::Pins;
 use super::said::{KeyName, Said};
 use super::snapshot::Saving;
 use super::tracking::{Invalidated, Tracker, Tracking};
@@ -107,8 +108,12 @@ pub struct Effects {
     is_asked_first: bool,
     /// Who follows keys, to say what other lifetimes would change.
     advisor: Option<Box<Advisor>>,
+    /// There is one of the next two: something is kept of keys beside the tables.
+    keeps_beside: bool,
     /// Groups of keys, which these leave when they go. None before the first.
     pub(super) groups: Option<Box<Groups>>,
+    /// Keys that are never evicted. None before the first.
+    pub(super) pins: Option<Box<Pins>>,
     /// Whose command runs, if it is one that tracks what it reads.
     pub writer: Option<Tracker>,
 }
@@ -297,12 +302,34 @@ impl Effects {
         cfg!(debug_assertions) || self.is_journaled()
     }
 
-    /// A key is about to go: it is in no group any more.
+    /// A key is about to go: it is in no group any more, and not pinned.
     #[inline]
-    pub(super) fn leaves_groups(&mut self, db: usize, key: &[u8]) {
+    pub(super) fn departs(&mut self, db: usize, key: &[u8]) {
+        if self.keeps_beside {
+            self.forget(db, key);
+        }
+    }
+
+    #[inline(never)]
+    fn forget(&mut self, db: usize, key: &[u8]) {
         if let Some(groups) = &mut self.groups {
             groups.leave(db, key);
         }
+        if let Some(pins) = &mut self.pins {
+            pins.leave(db, key);
+        }
+    }
+
+    /// The groups, of which there are going to be some.
+    pub(super) fn groups_to_keep(&mut self, new: impl FnOnce() -> Box<Groups>) -> &mut Groups {
+        self.keeps_beside = true;
+        self.groups.get_or_insert_with(new)
+    }
+
+    /// The pins, likewise.
+    pub(super) fn pins_to_keep(&mut self, databases: usize) -> &mut Pins {
+        self.keeps_beside = true;
+        self.pins.get_or_insert_with(|| Box::new(Pins::new(databases)))
     }
 
     /// A key is about to change, or to come: a snapshot that is made has it as it is, and views take it off.
@@ -326,14 +353,16 @@ impl Effects {
             views.before(db, hash, key, was.as_ref().map(|was| was.bytes), true);
         }
         if let Some(saving) = &mut self.saving {
-            saving.before_change(db, hash, key, was.map(|was| (was.content, was.deadline_ms)));
+            let is_pinned = || self.pins.as_ref().is_some_and(|pins| pins.has(db, key));
+            saving.before_change(db, hash, key, was.map(|was| (was.content, was.deadline_ms, is_pinned())));
         }
     }
 
     /// A key that is dying is written down elsewhere: a snapshot has to have it.
     pub(super) fn save_dying(&mut self, db: usize, hash: u64, entry: Entry, deadline_ms: u64) {
         if let Some(saving) = &mut self.saving {
-            saving.before_change(db, hash, entry.key(), Some((entry.content(), Some(deadline_ms))));
+            // (It will be dead wherever it is loaded, so that it is nothing to it whether it is pinned.)
+            saving.before_change(db, hash, entry.key(), Some((entry.content(), Some(deadline_ms), false)));
         }
     }
 

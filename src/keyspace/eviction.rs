@@ -4,6 +4,9 @@
 //! good a sample as any, and lie beside each other. So many go together as give memory back (see `table/thin.rs`), and for each
 //! of them [`LOOKED_AT`] times `maxmemory-samples` are compared. (Redis compares 5 for one, and remembers the best of
 //! those that stayed.) By deadline the keys go exactly in their order, which the tables' minima know.
+//!
+//! Some keys never go (`pins.rs`). Where there are such keys, those of a block are all looked at until there are enough that may
+//! go, and a search goes on where the last one has ended, so that none takes long, however few may go.
 
 use super::{Change, Clocking, Keyspace, Now};
 use crate::config::{EvictionOrder, MaxmemoryPolicy};
@@ -36,6 +39,8 @@ pub struct Evicted {
     pub count: usize,
     /// What would go next, as far as that is known: exactly by deadline; else like what was looked at last.
     pub next: Option<Prospect>,
+    /// None of those that were looked at may go, and there are others.
+    pub looks_on: bool,
 }
 
 /// Keys compared for one that goes, for each of `maxmemory-samples`.
@@ -46,6 +51,8 @@ const LOOKED_AT_LEAST: usize = 16;
 const TRIES: usize = 8;
 const TRIES_MOST: usize = 1 << 16;
 
+/// The same in one search, where keys are protected.
+const TRIES_AMONG_PROTECTED: usize = 8;
 /// Blocks that are looked into where their keys are worth more than those of another shard: that may have been chance.
 const TRIES_ABOVE_LIMIT: usize = 2;
 /// What a key's frequency is multiplied by, so that there is something between two of them.
@@ -59,12 +66,17 @@ pub type IsHeld<'a> = &'a dyn Fn(u64) -> bool;
 
 impl Keyspace {
     /// Whether there may be keys that a policy lets go.
-    pub fn has_victims(&self, policy: MaxmemoryPolicy) -> bool {
-        policy.order().is_some() && self.dbs.iter().any(|db| self.candidates(db, policy) > 0)
+    pub fn has_victims(&self, policy: MaxmemoryPolicy, now: Now) -> bool {
+        policy.order().is_some()
+            && (0..self.dbs.len()).any(|db| self.candidates(db, policy) > 0)
+            && !self.has_found_none(policy, now)
     }
 
-    fn candidates(&self, db: &Table, policy: MaxmemoryPolicy) -> usize {
-        if policy.spares_immortal() { db.with_deadline() } else { db.len() }
+    /// How many keys of a database may go at the most.
+    fn candidates(&self, db: usize, policy: MaxmemoryPolicy) -> usize {
+        let table = &self.dbs[db];
+        let free = table.len() - self.pinned(db);
+        if policy.spares_immortal() { table.with_deadline().min(free) } else { free }
     }
 
     /// Takes keys out so that about so many bytes come back; those of dead keys and of garbage should have come back
@@ -72,22 +84,46 @@ impl Keyspace {
     pub fn evict(&mut self, how: Eviction, bytes: usize, now: Now, is_held: IsHeld) -> Evicted {
         match how.policy.order() {
             None => Evicted::default(),
-            Some(EvictionOrder::Deadline) => self.evict_nearest(how.limit, bytes, now, is_held),
-            Some(order) => {
-                // Once around, at the least: then there are none, or all are held.
-                let blocks = self.dbs.iter().map(Table::block_count).max().unwrap_or(0);
-                let (mut evicted, mut above_limit) = (Evicted::default(), 0);
-                for _ in 0..blocks.clamp(TRIES, TRIES_MOST) {
-                    let of_block = self.evict_of_a_block(how, order, bytes, now, is_held);
-                    evicted = Evicted { count: of_block.count, next: of_block.next.or(evicted.next) };
-                    above_limit += usize::from(of_block.next.is_some_and(|next| next.from > how.limit));
-                    if evicted.count > 0 || above_limit == TRIES_ABOVE_LIMIT {
-                        break;
+            Some(EvictionOrder::Deadline) => {
+                let nearest = self.evict_nearest(how.limit, bytes, now, is_held);
+                let is_for_others = nearest.next.is_some_and(|next| next.from > how.limit);
+                // All that were near may be protected.
+                match nearest.count {
+                    0 if self.protects_keys() && !is_for_others => {
+                        self.evict_of_blocks(how, EvictionOrder::Deadline, bytes, now, is_held)
                     }
+                    _ => nearest,
                 }
-                evicted
+            }
+            Some(order) => self.evict_of_blocks(how, order, bytes, now, is_held),
+        }
+    }
+
+    fn evict_of_blocks(
+        &mut self,
+        how: Eviction,
+        order: EvictionOrder,
+        bytes: usize,
+        now: Now,
+        is_held: IsHeld,
+    ) -> Evicted {
+        let protects = self.protects_keys();
+        // Once around, at the least: then there are none, or all are held.
+        let blocks = self.dbs.iter().map(Table::block_count).max().unwrap_or(0);
+        let most = if protects { TRIES_AMONG_PROTECTED } else { blocks.clamp(TRIES, TRIES_MOST) };
+        let (mut evicted, mut above_limit) = (Evicted::default(), 0);
+        for _ in 0..most {
+            let of_block = self.evict_of_a_block(how, order, bytes, now, is_held);
+            evicted = Evicted { count: of_block.count, next: of_block.next.or(evicted.next), looks_on: false };
+            above_limit += usize::from(of_block.next.is_some_and(|next| next.from > how.limit));
+            if evicted.count > 0 || above_limit == TRIES_ABOVE_LIMIT {
+                break;
             }
         }
+        if protects {
+            evicted.looks_on = self.searched(evicted.next.is_some(), most, how.policy, now);
+        }
+        evicted
     }
 
     fn evict_of_a_block(
@@ -108,9 +144,14 @@ impl Keyspace {
         let of_nodes = if average_of_nodes > 0 { bytes.div_ceil(average_of_nodes) } else { usize::MAX };
         let wanted = table.keys_to_free(block, bytes).min(of_nodes);
         let look = (wanted * how.samples * LOOKED_AT).max(LOOKED_AT_LEAST);
+        let protects = keyspace.protects_keys();
+        let look_at = if protects { usize::MAX } else { look };
         let mut found: Vec<(u64, u16)> = Vec::new();
-        table.look_into(block, &mut rng, look, spares_immortal, |block, slot| {
+        table.look_into(block, &mut rng, look_at, spares_immortal, |block, slot| {
             if spares_immortal && block.deadline_ms(slot).is_none() || table.is_dead_in(block, slot, now.ms) {
+                return;
+            }
+            if protects && (found.len() == look || keyspace.is_protected(db, block.entry(slot).key())) {
                 return;
             }
             let clock = || keyspace.clock_in(db, block, slot, now);
@@ -119,7 +160,8 @@ impl Keyspace {
                     now.ms.saturating_sub(u64::from(Clocking::idle_s(clock(), now)) * 1000)
                 }
                 EvictionOrder::Frequency => u64::from(clocking.frequency(clock(), now)) * WORTH_OF_A_COUNT,
-                EvictionOrder::Random | EvictionOrder::Deadline => order_rng.u64(..),
+                EvictionOrder::Deadline => block.deadline_ms(slot).unwrap_or(u64::MAX),
+                EvictionOrder::Random => order_rng.u64(..),
             };
             found.push((worth, slot as u16));
         });
@@ -134,10 +176,10 @@ impl Keyspace {
         };
         let next = Some(Prospect { from: until.saturating_sub(chance), until });
         if next.is_some_and(|next| next.from > how.limit) {
-            return Evicted { count: 0, next };
+            return Evicted { next, ..Evicted::default() };
         }
         let slots = found.into_iter().map(|(_, slot)| slot);
-        Evicted { count: self.take_out_of(db, block, slots, bytes, now, is_held), next }
+        Evicted { count: self.take_out_of(db, block, slots, bytes, now, is_held), next, looks_on: false }
     }
 
     /// The keys whose deadlines come first. Who goes may take others of its block to other slots, so that the rest is
@@ -158,7 +200,8 @@ impl Keyspace {
             for (near, db) in all {
                 let is_done = self.bytes_in_use().saturating_add(bytes) <= before;
                 if is_done || near.deadline_ms > limit {
-                    return Evicted { count, next: last_ms.map(|until| Prospect { from: near.deadline_ms, until }) };
+                    let next = last_ms.map(|until| Prospect { from: near.deadline_ms, until });
+                    return Evicted { count, next, looks_on: false };
                 }
                 if !self.dbs[db].has(near) {
                     break;
@@ -178,7 +221,7 @@ impl Keyspace {
                 look *= 4;
             }
         }
-        Evicted { count, next }
+        Evicted { count, next, looks_on: false }
     }
 
     /// Without what is given back in slices.
@@ -188,9 +231,10 @@ impl Keyspace {
 
     /// A database with candidates, by chance as many as each has.
     fn random_db(&mut self, policy: MaxmemoryPolicy) -> Option<usize> {
-        let all: usize = self.dbs.iter().map(|db| self.candidates(db, policy)).sum();
+        let all: usize = (0..self.dbs.len()).map(|db| self.candidates(db, policy)).sum();
         let mut at = (all > 0).then(|| self.rng.usize(..all))?;
-        self.dbs.iter().position(|db| {
+        (0..self.dbs.len()).find(|db| {
+            let db = *db;
             let candidates = self.candidates(db, policy);
             let is_here = at < candidates;
             at = at.saturating_sub(candidates);
@@ -198,7 +242,7 @@ impl Keyspace {
         })
     }
 
-    /// Takes keys of a block out, but those that are held, or dead and seen by somebody.
+    /// Takes keys of a block out, but those that are held or protected, or dead and seen by somebody.
     fn take_out_of(
         &mut self,
         db: usize,
@@ -208,19 +252,23 @@ impl Keyspace {
         now: Now,
         is_held: IsHeld,
     ) -> usize {
-        let Keyspace { dbs, hasher, nodes, effects, leases, .. } = self;
-        let table = &mut dbs[db];
+        let protects = self.protects_keys();
         let may_go: Vec<u16> = slots
             .filter(|slot| {
-                let found = table.in_slot(block, *slot, now.ms);
-                found.is_some_and(|(entry, is_dead)| !is_dead && !is_held(hasher.hash(entry.key())))
+                let found = self.dbs[db].in_slot(block, *slot, now.ms);
+                found.is_some_and(|(entry, is_dead)| {
+                    let is_kept = || protects && self.is_protected(db, entry.key());
+                    !is_dead && !is_held(self.hasher.hash(entry.key())) && !is_kept()
+                })
             })
             .collect();
+        let Keyspace { dbs, hasher, nodes, effects, leases, .. } = self;
+        let table = &mut dbs[db];
         let count = table.take_out_some(block, may_go.into_iter(), bytes, |entry, deadline_ms| {
             let hash = hasher.hash(entry.key());
             leases.end(db, hash);
-            effects.leaves_groups(db, entry.key());
             effects.save_first(db, hash, || entry.key(), || Some(nodes.was(entry, deadline_ms)));
+            effects.departs(db, entry.key());
             effects.record(db, entry.key(), Change::evicted());
             nodes.bytes_of(entry)
         });
@@ -371,12 +419,12 @@ mod tests {
     fn keys_without_deadlines_are_spared() {
         for policy in [MaxmemoryPolicy::VolatileLru, MaxmemoryPolicy::VolatileRandom, MaxmemoryPolicy::VolatileTtl] {
             let mut keyspace = keyspace(policy);
-            assert!(!keyspace.has_victims(policy));
+            assert!(!keyspace.has_victims(policy, at(1)));
             for i in 0..3000 {
                 let deadline_ms = (i % 300 == 7).then_some(at(1000).ms);
                 insert(&mut keyspace, &format!("key{i}"), 32, deadline_ms, at(0));
             }
-            assert!(keyspace.has_victims(policy));
+            assert!(keyspace.has_victims(policy, at(1)));
             while keyspace.evict(how(policy), 1, at(1), NOBODY).count > 0 {}
             assert_eq!((keyspace.len(0), keyspace.counters.evicted), (2990, 10), "{policy:?}");
             keyspace.check();

@@ -6,7 +6,7 @@
 //!
 //! - A group with a deadline is known on all shards, since a transaction over all of them has set it. A group without one is known
 //!   where it has members, and is gone with the last of them.
-//! - A member leaves when its key goes, for whatever reason (`Effects::leaves_groups`), and with it goes what is known of it.
+//! - A member leaves when its key goes, for whatever reason (`Effects::departs`), and with it goes what is known of it.
 //! - A group that has died may come again under its name. Its epoch tells the two apart where this is told to another server, whose
 //!   clock says something else: it is drawn when a group gets its first deadline, and zero while there is none.
 
@@ -295,7 +295,7 @@ impl Keyspace {
     fn groups(&mut self) -> &mut Groups {
         let databases = self.dbs.len();
         let new = || Box::new(Groups { dbs: (0..databases).map(|_| OfDb::default()).collect(), ..Groups::default() });
-        self.effects.groups.get_or_insert_with(new)
+        self.effects.groups_to_keep(new)
     }
 
     /// Bytes of what is known of groups, about.

@@ -171,6 +171,11 @@ impl Live<'_> {
         (self.entry().bytes(), self.entry().spare_bytes())
     }
 
+    /// Whether it is never evicted.
+    pub fn is_pinned(&self) -> bool {
+        self.effects.pins.as_ref().is_some_and(|pins| pins.has(self.name.0, self.entry().key()))
+    }
+
     /// See [`Nodes::bytes_of_key`].
     pub fn bytes(&self) -> usize {
         self.nodes.bytes_of_key(self.entry())
@@ -232,7 +237,7 @@ impl KeyEdit<'_> {
     /// Takes the key out.
     pub fn remove(mut self) {
         self.open();
-        self.0.effects.leaves_groups(self.0.name.0, self.0.db.entry(self.0.slot).key());
+        self.0.effects.departs(self.0.name.0, self.0.db.entry(self.0.slot).key());
         self.0.db.remove(self.0.slot);
         self.0.nodes.adopt(self.0.db);
     }

@@ -32,9 +32,11 @@ mod leases;
 mod live;
 mod nodes;
 mod open;
+mod pins;
 mod policies;
 mod said;
 pub mod snapshot;
+mod stale;
 mod touch;
 mod tracking;
 mod views;
@@ -73,10 +75,12 @@ use crate::table::{Entry, FieldsSwept, Next, Slot, Table, Undertaker, Upkeep};
 use crate::value::elements;
 use aside::Aside;
 use clocking::{Clocked, access_clock};
-use deaths::Mourners;
+use deaths::{Keeping, Mourners};
 use nodes::Nodes;
+use pins::{Pins, Search};
 use policies::{Dying, Policies};
 use smallvec::SmallVec;
+use stale::Stale;
 
 /// Counters of one shard since the last CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,6 +104,8 @@ pub struct Counters {
     pub evicted: u64,
     /// See [`Keyspace::expired_misses`], of advisors that are off.
     expired_misses: f64,
+    /// How often GETFRESH has shown what was dead.
+    pub stale_shown: u64,
     /// Changes of which nothing was said, so that the journal was told of the whole key: defects.
     pub unreported: u64,
 }
@@ -108,6 +114,7 @@ pub struct Keyspace {
     dbs: Vec<Table>,
     /// See `arriving.rs`.
     arriving: Vec<Table>,
+    arriving_pins: Option<Box<Pins>>,
     hasher: Hasher,
     /// What access clocks are wanted to mean ...
     clocking: Clocking,
@@ -136,6 +143,14 @@ pub struct Keyspace {
     pub lag: Lag,
     /// What the operator says of deadlines by prefixes, if anything.
     policies: Option<Box<Policies>>,
+    /// How often one was set or taken away.
+    policy_changes: u64,
+    /// The search for keys that may be evicted, where some may not.
+    search: Search,
+    /// What has died and is to be shown for a while. None before the first.
+    stale: Option<Box<Stale>>,
+    /// Of that are no more bytes kept.
+    pub stale_bytes_max: usize,
     /// Deaths that are to be written down.
     pub deaths: Deaths,
     /// Whether some policy requires deadlines, or renews lives by use, and the keys that the running command has used.
@@ -169,6 +184,7 @@ impl Keyspace {
         Keyspace {
             dbs: (0..databases).map(|_| Table::new(hasher.clone(), elements::any_lives)).collect(),
             arriving: Vec::new(),
+            arriving_pins: None,
             rng: fastrand::Rng::with_seed(hasher.hash(b"keyspace")),
             hasher,
             clocking: Clocking::default(),
@@ -183,6 +199,10 @@ impl Keyspace {
             counters: Counters::default(),
             lag: Lag::new(),
             policies: None,
+            policy_changes: 0,
+            search: Search::default(),
+            stale: None,
+            stale_bytes_max: usize::MAX,
             deaths: Deaths::default(),
             requires: false,
             slides: false,
@@ -326,7 +346,8 @@ impl Keyspace {
             self.effects.record(db, entry.key(), Change::of(died).and(Event::Del).expired());
         } else {
             let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
-            let mut told = Mourners { effects, policies, deaths, hasher: &self.hasher, db, now };
+            let stale = Keeping { stale: &mut self.stale, databases: self.dbs.len(), most: self.stale_bytes_max };
+            let mut told = Mourners { effects, policies, deaths, stale, hasher: &self.hasher, db, now };
             told.died(Dying { entry, deadline_ms, by_cycle }, &self.nodes);
         }
         self.counters.expired_bytes += bytes as u64;
@@ -336,7 +357,7 @@ impl Keyspace {
     /// Takes a key out.
     #[inline]
     fn remove_slot(&mut self, db: usize, slot: Slot) {
-        self.effects.leaves_groups(db, self.dbs[db].entry(slot).key());
+        self.effects.departs(db, self.dbs[db].entry(slot).key());
         self.dbs[db].remove(slot);
         self.nodes.adopt(&mut self.dbs[db]);
     }
@@ -396,6 +417,7 @@ impl Keyspace {
             // that look at this key.
             self.bury(db, slot, now);
         }
+        self.forget_stale(db, key);
         let clock = self.clock_of_new(db, key.hash, now);
         let target = &mut self.dbs[db];
         debug_assert!(target.find(key).is_none());
@@ -411,14 +433,16 @@ impl Keyspace {
 
     /// Deletes a key; whether it was there and alive.
     pub fn remove(&mut self, db: usize, key: Key, now: Now) -> bool {
-        self.live_slot(db, key, now).is_some_and(|slot| {
-            let (table, nodes) = (&self.dbs[db], &self.nodes);
-            let was = || Some(nodes.was(table.entry(slot), table.deadline_ms(slot)));
-            self.effects.save_first(db, key.hash, || key.bytes, was);
-            self.effects.open(db, key.hash, || key.bytes);
-            self.remove_slot(db, slot);
-            true
-        })
+        let Some(slot) = self.live_slot(db, key, now) else {
+            self.forget_stale(db, key);
+            return false;
+        };
+        let (table, nodes) = (&self.dbs[db], &self.nodes);
+        let was = || Some(nodes.was(table.entry(slot), table.deadline_ms(slot)));
+        self.effects.save_first(db, key.hash, || key.bytes, was);
+        self.effects.open(db, key.hash, || key.bytes);
+        self.remove_slot(db, slot);
+        true
     }
 
     /// Keys that are alive.
@@ -449,7 +473,8 @@ impl Keyspace {
     /// Bytes of everything, memory of flushed databases that is still to be given back included.
     pub fn bytes(&self) -> usize {
         let tables = self.dbs.iter().chain(&self.arriving);
-        tables.map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + self.deaths.bytes() + self.group_bytes()
+        let beside = self.deaths.bytes() + self.group_bytes() + self.pin_bytes() + self.stale_bytes();
+        tables.map(Table::bytes).sum::<usize>() + self.nodes.all_bytes() + beside
     }
 
     pub fn shape(&self, db: usize) -> Shape {
@@ -489,6 +514,8 @@ impl Keyspace {
         // Their stream goes, too.
         self.deaths.forget(db, self.effects.is_journaled());
         self.flush_groups(db);
+        self.flush_pins(db);
+        self.flush_stale(db);
         self.effects.flushed();
         self.effects.advisor_mut().into_iter().for_each(|advisor| advisor.forget(db, now));
         self.effects.views_mut().into_iter().for_each(|views| views.flushed(db));
@@ -515,6 +542,8 @@ impl Keyspace {
             self.dbs.swap(a, b);
             self.leases.swap(a, b);
             self.swap_groups(a, b);
+            self.swap_pins(a, b);
+            self.swap_stale(a, b);
             self.deaths.swap(a, b, self.effects.is_journaled());
             self.effects.flushed();
             self.effects.views_mut().into_iter().for_each(|views| [a, b].into_iter().for_each(|db| views.swapped(db)));
@@ -688,7 +717,8 @@ impl Keyspace {
     ) -> Swept {
         debug_assert!(before_ms <= now.ms);
         let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
-        let told = Mourners { effects, policies, deaths, hasher: &self.hasher, db, now };
+        let stale = Keeping { stale: &mut self.stale, databases: self.dbs.len(), most: self.stale_bytes_max };
+        let told = Mourners { effects, policies, deaths, stale, hasher: &self.hasher, db, now };
         let mut sweeping = Sweeping { told, lag: &mut self.lag, nodes: &mut self.nodes, fields: 0 };
         let swept = sweep(&mut self.dbs[db], &mut sweeping);
         self.counters.expired_fields += sweeping.fields;
@@ -785,6 +815,7 @@ impl Keyspace {
     pub fn check(&mut self) {
         self.dbs.iter_mut().for_each(Table::check);
         self.check_groups();
+        self.check_pins();
         let entries = self.dbs.iter().flat_map(Table::entries);
         assert_eq!(self.nodes.bytes, entries.map(|(entry, _)| self.nodes.bytes_of(entry)).sum::<usize>());
     }
@@ -802,7 +833,7 @@ struct Sweeping<'a> {
 impl Undertaker for Sweeping<'_> {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize {
         self.lag.record(self.told.now, deadline_ms);
-        self.told.effects.leaves_groups(self.told.db, entry.key());
+        self.told.effects.departs(self.told.db, entry.key());
         self.told.died(Dying { entry, deadline_ms, by_cycle: true }, self.nodes);
         self.nodes.bytes_of_key(entry)
     }
@@ -827,7 +858,7 @@ impl Undertaker for Sweeping<'_> {
                 effects.said.fields_died(db, entry.key(), kind, &names);
             }
             if is_gone {
-                effects.leaves_groups(db, entry.key());
+                effects.departs(db, entry.key());
             }
             effects.name_elements(died, names);
             let change = Change::removal(died, is_gone).times(swept.deleted as u64);

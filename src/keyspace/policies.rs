@@ -122,6 +122,10 @@ pub(super) struct Policies {
     /// How many policies renew on use, and require a deadline.
     sliding: usize,
     requiring: usize,
+    /// How many keep their keys from being evicted.
+    protecting: usize,
+    /// How many let what has died be shown for a while.
+    staling: usize,
 }
 
 impl Default for Policies {
@@ -138,6 +142,8 @@ impl Default for Policies {
             removed: 0,
             sliding: 0,
             requiring: 0,
+            protecting: 0,
+            staling: 0,
         }
     }
 }
@@ -214,6 +220,8 @@ impl Policies {
             self.count_stream(policy, false);
             self.sliding -= usize::from(policy.is_sliding());
             self.requiring -= usize::from(policy.requires);
+            self.protecting -= usize::from(policy.no_evict);
+            self.staling -= usize::from(policy.stale_ms.is_some());
             self.removed += 1;
         }
         if let Some(policy) = policy {
@@ -222,6 +230,8 @@ impl Policies {
             self.removed -= usize::from(before.is_some());
             self.sliding += usize::from(policy.is_sliding());
             self.requiring += usize::from(policy.requires);
+            self.protecting += usize::from(policy.no_evict);
+            self.staling += usize::from(policy.stale_ms.is_some());
             self.announce(prefix);
             let tally = before.and_then(|before| before.tally);
             self.by_prefix.insert(prefix, Governed { policy, tally });
@@ -260,6 +270,28 @@ impl Policies {
         }
     }
 
+    /// Whether some policy keeps its keys from being evicted.
+    #[inline]
+    pub(super) fn protects(&self) -> bool {
+        self.protecting > 0
+    }
+
+    /// Whether the policy of a key does.
+    pub(super) fn protects_key(&self, key: &[u8]) -> bool {
+        self.protecting > 0 && self.of(key).is_some_and(|policy| policy.no_evict)
+    }
+
+    /// Whether some policy lets what has died be shown for a while.
+    #[inline]
+    pub(super) fn keeps_stale(&self) -> bool {
+        self.staling > 0
+    }
+
+    /// For how long that of a key does.
+    pub(super) fn stale_ms(&self, key: &[u8]) -> Option<u64> {
+        if self.staling == 0 || self.is_stream(key) { None } else { self.of(key)?.stale_ms }
+    }
+
     /// Whether a policy writes deaths there. Such a key is governed by none: events would die with it, and its own death
     /// would be one of them.
     fn is_stream(&self, key: &[u8]) -> bool {
@@ -291,8 +323,8 @@ impl Policies {
     fn rebuild(&mut self) {
         let by_prefix = std::mem::take(&mut self.by_prefix);
         let (streams, different) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.different));
-        *self =
-            Policies { streams, different, sliding: self.sliding, requiring: self.requiring, ..Policies::default() };
+        let Policies { sliding, requiring, protecting, staling, .. } = *self;
+        *self = Policies { streams, different, sliding, requiring, protecting, staling, ..Policies::default() };
         by_prefix.iter().for_each(|(prefix, _)| self.announce(prefix));
         self.by_prefix = by_prefix;
     }
@@ -354,6 +386,7 @@ impl Keyspace {
     pub fn set_policy(&mut self, prefix: &[u8], policy: Option<Policy>) {
         let policies = self.policies.get_or_insert_default();
         policies.set(prefix, policy);
+        self.policy_changes += 1;
         self.requires = policies.requiring > 0;
         if policies.by_prefix.is_empty() {
             self.policies = None;

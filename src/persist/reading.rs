@@ -50,6 +50,7 @@ pub struct LoadedKey {
     pub deadline_ms: Option<u64>,
     pub idle_s: Option<u64>,
     pub frequency: Option<u8>,
+    pub is_pinned: bool,
     key: Range<usize>,
     value: Range<usize>,
 }
@@ -71,8 +72,8 @@ impl Batch {
         self.bytes.push(item.kind);
         self.bytes.extend_from_slice(item.value);
         let value = key.end..self.bytes.len();
-        let (deadline_ms, idle_s, frequency) = (item.deadline_ms, item.idle_s, item.frequency);
-        self.keys.push(LoadedKey { db, deadline_ms, idle_s, frequency, key, value });
+        let file::KeyItem { deadline_ms, idle_s, frequency, is_pinned, .. } = *item;
+        self.keys.push(LoadedKey { db, deadline_ms, idle_s, frequency, is_pinned, key, value });
     }
 }
 

@@ -20,6 +20,8 @@ pub const VERSION_OF_FIELD_DEADLINES: u16 = 12;
 /// The newest that is read: Redis 8's, and Valkey 9's, which counts by itself.
 const VERSION_MAX: u16 = 13;
 const VALKEY_VERSIONS: std::ops::RangeInclusive<u16> = 80..=81;
+/// The field in front of a pinned key.
+const PINNED: &str = "emberdb-pinned";
 pub const HEAD_BYTES: usize = 9;
 pub const CHECKSUM_BYTES: usize = 8;
 
@@ -90,6 +92,11 @@ pub fn write_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     write::blob(out, value);
 }
 
+/// The next key is never evicted. (A field: who knows nothing of it passes over it.)
+pub fn write_pin(out: &mut Vec<u8>) {
+    write_field(out, PINNED, b"1");
+}
+
 pub fn write_library(out: &mut Vec<u8>, code: &[u8]) {
     out.push(opcode::FUNCTION);
     write::blob(out, code);
@@ -143,6 +150,8 @@ pub struct KeyItem<'a> {
     pub deadline_ms: Option<u64>,
     pub idle_s: Option<u64>,
     pub frequency: Option<u8>,
+    /// It is never evicted.
+    pub is_pinned: bool,
     pub kind: u8,
     /// Behind type and key.
     pub value: &'a [u8],
@@ -169,7 +178,7 @@ pub fn read_item(
     text_bytes_max: usize,
 ) -> std::result::Result<(Item<'_>, usize), NoItem> {
     let mut reader = Reader::new(bytes, text_bytes_max);
-    let (mut deadline_ms, mut idle_s, mut frequency) = (None, None, None);
+    let (mut deadline_ms, mut idle_s, mut frequency, mut is_pinned) = (None, None, None, false);
     let item = loop {
         break match reader.byte()? {
             opcode::EXPIRES_AT_MS => {
@@ -188,7 +197,14 @@ pub fn read_item(
                 frequency = Some(reader.byte()?);
                 continue;
             }
-            opcode::AUX => Item::Field(reader.blob()?, reader.blob()?),
+            opcode::AUX => {
+                let (name, value) = (reader.blob()?, reader.blob()?);
+                if *name == *PINNED.as_bytes() {
+                    is_pinned = true;
+                    continue;
+                }
+                Item::Field(name, value)
+            }
             opcode::FUNCTION => Item::Library(reader.blob()?),
             opcode::FUNCTION_BEFORE_7 => return Err(NoItem::Error("Pre-GA function format not supported".to_owned())),
             opcode::MODULE_AUX => return Err(no_modules(reader.len()?)),
@@ -217,7 +233,7 @@ pub fn read_item(
                     error => NoItem::Error(format!("{error} ({of}) of key '{}'", key.escape_ascii())),
                 })?;
                 let value = &before[..before.len() - reader.rest().len()];
-                Item::Key(KeyItem { key, deadline_ms, idle_s, frequency, kind, value })
+                Item::Key(KeyItem { key, deadline_ms, idle_s, frequency, is_pinned, kind, value })
             }
         };
     };
@@ -273,6 +289,7 @@ mod tests {
         write_sizes(&mut out, 5, 2);
         write_library(&mut out, b"#!lua name=l");
         write_key(&mut out, b"k", Some(1_700_000_000_123), |out| out.extend_from_slice(b"\x00\x05hello"));
+        write_pin(&mut out);
         write_key(&mut out, b"l", None, |out| out.extend_from_slice(b"\x00\xc0\x01"));
         write_end(&mut out);
         let mut items = Vec::new();
@@ -289,6 +306,7 @@ mod tests {
         }
         assert_eq!(items.len(), 7);
         assert!(items[4].contains("deadline_ms: Some(1700000000123)") && items[4].contains("kind: 0"));
+        assert!(items[4].contains("is_pinned: false") && items[5].contains("is_pinned: true"));
         assert!(items[3].starts_with("Library") && items[6] == "End");
     }
 

@@ -457,7 +457,17 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<(Option<u64
         talk.ask(&["REPLCONF", "ip-address", &goal.own_address])?;
     }
     talk.ask(&["REPLCONF", "capa", "eof", "capa", "psync2"])?;
-    talk.ask(&["REPLCONF", "capa", "field-deadlines", "capa", "member-deadlines", "capa", "key-groups"])?;
+    talk.ask(&[
+        "REPLCONF",
+        "capa",
+        "field-deadlines",
+        "capa",
+        "member-deadlines",
+        "capa",
+        "key-groups",
+        "capa",
+        "key-pins",
+    ])?;
     let tokens = talk.ask(&["REPLCONF", "capa", "lease-tokens"])?;
     let tokens = tokens.strip_prefix("+OK ").and_then(|horizon| horizon.parse().ok());
     let (id, offset) = match &goal.has {

@@ -4,7 +4,8 @@
 //! ```text
 //!  counted here <= allowed        yes: nothing is asked
 //!  counted of all <= maxmemory    yes: the shard is allowed a part of the rest
-//!  else what this shard has       garbage, dead keys, then keys that the policy lets go, if they come next of all
+//!  else what this shard has       garbage, copies of dead keys (`STALE`), dead keys, then keys that the policy lets go, if they
+//!                                 come next of all
 //!       what others have          they are asked for it; the command runs while they are about it, up to the bound
 //! ```
 //!
@@ -15,7 +16,7 @@
 //! Names of changed keys that are on their way to those who keep copies are no reason for more keys to go: they count
 //! against the bound only.
 //!
-//! No live key goes while any shard has a dead one: shards tell each other when their earliest deadline is. Nothing goes
+//! No live key goes while any shard has a dead one, or a copy of one: shards tell each other when their earliest deadline is. Nothing goes
 //! that a transaction holds, nor anything during a transaction that holds nothing since it runs on this shard alone.
 //!
 //! Live keys go in the order of all shards. Each publishes what the keys are worth that it would lose next, and none loses
@@ -137,10 +138,13 @@ const SLACK_PART: u64 = 100;
 const SLACK_BYTES: u64 = 5 << 19;
 /// A shard is allowed no more than this part of the ceiling at once.
 const ALLOWED_PART: u64 = 2048;
-/// What is given back together: dead keys, elements of garbage, bytes of live keys.
+/// What is given back together: dead keys, elements of garbage, copies of dead keys, bytes of live keys.
 const DEAD_AT_ONCE: usize = 64;
 const GARBAGE_AT_ONCE: usize = 256;
+const STALE_AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: u64 = 64 << 10;
+/// Copies of what has died are no more than this part of the ceiling, or of the machine's memory where there is none.
+const STALE_PART: u64 = 4;
 /// Where keys go in an order, shards begin so early to make room: this part of the ceiling before it, and no earlier than so
 /// many bytes.
 const RESERVE_PART: u64 = 256;
@@ -378,6 +382,8 @@ impl Shard {
     pub(super) fn configure_room(&self, config: &Config) {
         self.room.configure(self.id, config);
         let mut keyspace = self.keyspace.borrow_mut();
+        let whole = if self.room.is_bounded() { self.max_bytes() } else { machine::memory_bytes() };
+        keyspace.stale_bytes_max = usize::try_from(whole / STALE_PART / self.count as u64).unwrap_or(usize::MAX);
         keyspace.set_clocking(Clocking::of(config));
         if keyspace.has_former_clocks() {
             self.garbage_alarm.notify();
@@ -550,6 +556,9 @@ impl Shard {
             keyspace.collect_garbage(GARBAGE_AT_ONCE);
             return Gave::Some;
         }
+        if keyspace.give_stale(STALE_AT_ONCE, now) > 0 {
+            return Gave::Some;
+        }
         if !self.is_busy() && keyspace.next_due_hint_ms() < now.ms && !keyspace.deaths.is_full() {
             while let Some((_, db, _)) = keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) {
                 if keyspace.sweep_earliest(db, now.ms, now, DEAD_AT_ONCE).deleted > 0 {
@@ -563,7 +572,7 @@ impl Shard {
             // Dead ones are held, or still to be told; or another shard has them.
             return Gave::NotNow;
         }
-        if !self.has_victims(&keyspace) {
+        if !self.has_victims(&keyspace, now) {
             self.publish(None, &keyspace);
             return self.give_kept();
         }
@@ -574,12 +583,16 @@ impl Shard {
             limit: next_of_others.map_or(WORTH_OF_NONE, |(_, worth)| self.room.limit_of(worth, bytes, now)),
         };
         let began_us = store_us();
-        let Evicted { count, next } = match self.locks_taken() {
+        let Evicted { count, next, looks_on } = match self.locks_taken() {
             Some(is_held) => keyspace.evict(how, bytes, now, &is_held),
             None => Evicted::default(),
         };
         self.meter.count_event(Event::EvictionCycle, store_us().saturating_sub(began_us).saturating_mul(1_000));
         self.records.end_outside(&mut keyspace.effects);
+        if looks_on {
+            // Of those that were looked at none may go: the search goes on, with others' turns in between.
+            return Gave::Some;
+        }
         self.publish(next, &keyspace);
         self.look_anew();
         match count {
@@ -623,8 +636,8 @@ impl Shard {
     }
 
     /// Whether there may be keys that go; not where none was found and nothing has changed since.
-    fn has_victims(&self, keyspace: &Keyspace) -> bool {
-        self.room.empty_at.get() != Some(keyspace.effects.dirty) && keyspace.has_victims(self.room.policy.get())
+    fn has_victims(&self, keyspace: &Keyspace, now: Now) -> bool {
+        self.room.empty_at.get() != Some(keyspace.effects.dirty) && keyspace.has_victims(self.room.policy.get(), now)
     }
 
     /// Whether somebody holds a key of this hash; none where everything is held.
@@ -671,13 +684,15 @@ impl Shard {
     fn tell_means_now(&self) {
         let (mut keyspace, means) = (self.keyspace.borrow_mut(), self.room.means(self.id));
         keyspace.effects.count_transient();
-        let has_victims = self.has_victims(&keyspace);
+        let has_victims = self.has_victims(&keyspace, self.clock.now());
         let has_garbage = keyspace.has_garbage();
-        let has_some = has_victims || has_garbage;
+        let has_stale = keyspace.stale_copies() > 0;
+        let has_some = has_victims || has_garbage || has_stale;
         means.has_some.store(has_some, Ordering::Relaxed);
         means.keeps_buffers.store(self.kept_bytes() > 0, Ordering::Relaxed);
         let due_ms = keyspace.next_due_hint_ms();
-        means.due_ms.store(due_ms, Ordering::Relaxed);
+        // (A copy of what has died goes before all that lives, too.)
+        means.due_ms.store(if has_stale { 0 } else { due_ms }, Ordering::Relaxed);
         self.note_nearer(due_ms, has_victims);
         // What is not a write may need memory, too, and what is part of a transaction does not ask.
         if memory::counted_here() > self.room.allowed.get() {
@@ -687,7 +702,7 @@ impl Shard {
                 return;
             }
             self.room.ceiling.note_short(true);
-            if has_garbage || due_ms < self.clock.now().ms || has_some && !self.room.has_order() {
+            if has_garbage || has_stale || due_ms < self.clock.now().ms || has_some && !self.room.has_order() {
                 self.room.alarm.notify();
             } else if has_some {
                 self.begin();

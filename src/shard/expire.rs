@@ -52,6 +52,7 @@ pub(super) fn start(shard: &Rc<Shard>, transport: &Transport) {
     };
     spawn_into(queue, run_cycle(shard.clone()));
     spawn_into(queue, free_garbage(shard.clone()));
+    spawn_into(queue, end_stale(shard.clone()));
 }
 
 async fn run_cycle(shard: Rc<Shard>) {
@@ -155,6 +156,26 @@ async fn free_garbage(shard: Rc<Shard>) {
         }
         while shard.keyspace.borrow_mut().renew_clocks(shard.clock.now()) {
             step_back().await;
+        }
+    }
+}
+
+/// Copies of what has died whose time is over, taken out together.
+const STALE_A_SLICE: usize = 64;
+/// Nobody sees them any more, so that there is no hurry.
+const STALE_PAUSE_MS: u64 = 100;
+
+/// Gives back the memory of what has died and was to be shown for a while.
+async fn end_stale(shard: Rc<Shard>) {
+    loop {
+        shard.stale_alarm.wait().await;
+        while shard.keyspace.borrow().stale_copies() > 0 {
+            let now = shard.catch_up();
+            if shard.keyspace.borrow_mut().sweep_stale(STALE_A_SLICE, now) {
+                step_back().await;
+            } else {
+                sleep(Duration::from_millis(STALE_PAUSE_MS)).await;
+            }
         }
     }
 }

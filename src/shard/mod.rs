@@ -171,6 +171,8 @@ pub struct Shard {
     cycle_wakes_ms: Cell<u64>,
     cycle_alarm: Notify,
     garbage_alarm: Notify,
+    /// What has died is to be shown for a while.
+    stale_alarm: Notify,
     deaths_alarm: Notify,
     /// Lives of groups of keys are to be renewed.
     groups_alarm: Notify,
@@ -246,6 +248,7 @@ impl Shard {
             cycle_wakes_ms: Cell::new(0),
             cycle_alarm: Notify::default(),
             garbage_alarm: Notify::default(),
+            stale_alarm: Notify::default(),
             deaths_alarm: Notify::default(),
             groups_alarm: Notify::default(),
             tracked_keys: Cell::new(0),
@@ -397,6 +400,9 @@ impl Shard {
         }
         if keyspace.has_garbage() {
             self.garbage_alarm.notify();
+        }
+        if keyspace.stale_copies() > 0 {
+            self.stale_alarm.notify();
         }
         if !keyspace.deaths.is_empty() {
             self.deaths_alarm.notify();

@@ -4,6 +4,7 @@ use super::Shard;
 use super::groups::{GROUP, Note};
 use crate::clock::store_us;
 use crate::command::dump::{self, Commands, Wall};
+use crate::command::pins::pin_command;
 use crate::journal::aside;
 use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Part, Saved};
 use crate::keyspace::{Clocking, Keyspace};
@@ -219,7 +220,14 @@ impl Keeper for Writer {
                 self.select(out, db);
             }
             if self.form == Form::Commands {
-                return dump::write_commands(out, kept.key, kept.content, kept.deadline_ms, self.wall);
+                dump::write_commands(out, kept.key, kept.content, kept.deadline_ms, self.wall);
+                if kept.is_pinned {
+                    out.extend_from_slice(&pin_command(db, kept.key, true).bytes);
+                }
+                return;
+            }
+            if kept.is_pinned {
+                file::write_pin(out);
             }
             let deadline_ms = kept.deadline_ms.map(|ms| self.wall.of_store_ms(ms));
             file::write_key(out, kept.key, deadline_ms, |out| dump::write(out, kept.content, self.wall));
@@ -233,9 +241,16 @@ impl Keeper for Writer {
 
     fn frame(&self, kept: &Kept) -> Frame {
         if self.form == Form::Commands {
-            return dump::frame_of_commands(kept.key, kept.content, kept.deadline_ms, self.wall);
+            let mut frame = dump::frame_of_commands(kept.key, kept.content, kept.deadline_ms, self.wall);
+            if kept.is_pinned {
+                frame.foot.extend_from_slice(&pin_command(0, kept.key, true).bytes);
+            }
+            return frame;
         }
         let (mut head, mut frame) = (Vec::new(), Frame::default());
+        if kept.is_pinned {
+            file::write_pin(&mut head);
+        }
         let deadline_ms = kept.deadline_ms.map(|ms| self.wall.of_store_ms(ms));
         file::write_key(&mut head, kept.key, deadline_ms, |out| frame = dump::frame(kept.content, self.wall, out));
         Frame { head, ..frame }
@@ -477,6 +492,9 @@ impl Shard {
                 _ => None,
             };
             keyspace.put_back(loaded.db, key, value, deadline_ms, clock, now);
+            if loaded.is_pinned {
+                keyspace.set_pinned(loaded.db, key, true);
+            }
             taken.keys += u64::from(!is_dead);
             if store_us() - began_us > LOADING_SLICE_US {
                 break;

@@ -392,7 +392,7 @@ impl Dict {
                 0
             }
             Form::Large(table) => {
-                let cursor = Cursor::from_u64(cursor).on_first_shard();
+                let cursor = Cursor::from_u64(cursor).on_shard(0);
                 let next = table.scan(cursor, count, |block, slot| each(block.entry(slot), block.deadline_ms(slot))).1;
                 if next.shard > 0 { 0 } else { next.to_u64() }
             }

@@ -82,9 +82,9 @@ impl Cursor {
         self.shard as u64 | u64::from(widths) << 8 | place << 17
     }
 
-    /// The same place, for what has no shards.
-    pub fn on_first_shard(self) -> Cursor {
-        Cursor { shard: 0, ..self }
+    /// The same place on another shard; on the first one for what has no shards.
+    pub fn on_shard(self, shard: usize) -> Cursor {
+        Cursor { shard, ..self }
     }
 
     /// The start of the next shard. `bits` is how finely this one was walked: that one is not walked much more finely,

@@ -16,6 +16,8 @@ mod leases;
 mod loading;
 #[path = "replication/migrate.rs"]
 mod migrate;
+#[path = "replication/pins.rs"]
+mod pins;
 #[path = "replication/primary.rs"]
 mod primary;
 #[path = "replication/protocol.rs"]

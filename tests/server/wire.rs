@@ -76,6 +76,8 @@ mod order_of_evictions;
 mod overwritten;
 #[path = "wire/pauses.rs"]
 mod pauses;
+#[path = "wire/pins.rs"]
+mod pins;
 #[path = "wire/policies.rs"]
 mod policies;
 #[path = "wire/polygons.rs"]

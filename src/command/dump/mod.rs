@@ -177,12 +177,17 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
     let deadline = (ttl_ms > 0).then(|| expiry.deadline(ctx, request, "restore")).transpose()?;
     ctx.check_deadline(key.bytes, deadline.is_some())?;
     let replaced = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING).map(|live| live.kind());
+    // A payload says nothing of pins: as in Redis, what stands there keeps the one that it has.
+    let was_pinned = replaced.is_some() && ctx.keyspace.is_pinned(ctx.db, key.bytes);
     ctx.keyspace.remove(ctx.db, key, ctx.now);
     let deadline_ms = deadline.map(Deadline::store_ms);
     match value.filter(|_| deadline.is_none_or(|deadline| !deadline.is_past(ctx.now))) {
         Some(value) => {
             let kind = value.kind();
             ctx.keyspace.insert_owned(ctx.db, key, value, deadline_ms, ctx.now);
+            if was_pinned {
+                ctx.keyspace.set_pinned(ctx.db, key, true);
+            }
             let counts = ctx.keyspace.clocking().counts();
             let clock = match (options.idle_s, options.freq) {
                 (Some(idle_s), _) if !counts => Some(Clocking::of_idle_s(idle_s, ctx.now)),

@@ -14,6 +14,7 @@ mod large;
 mod tests;
 
 use super::nodes::node_at;
+use super::pins::Pins;
 use super::{Keyspace, Kind, Owned, Stored};
 use crate::clock::Now;
 use crate::table::block::NEVER_MS;
@@ -38,6 +39,8 @@ pub struct Kept<'a> {
     pub content: Stored<'a>,
     /// Store milliseconds. It may have passed: that the key has died is still to be told.
     pub deadline_ms: Option<u64>,
+    /// It is never evicted.
+    pub is_pinned: bool,
 }
 
 impl Kept<'_> {
@@ -106,6 +109,9 @@ pub struct Saving {
 /// A database and a key, by two hashes.
 type Name = (usize, u64, u64);
 
+/// What is under a key that is going to change, its deadline, and whether it is pinned.
+type Before<'a> = (Stored<'a>, Option<u64>, bool);
+
 /// How far a snapshot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
@@ -132,7 +138,7 @@ impl Saving {
     /// A key is about to change, or to come.
     #[cold]
     #[inline(never)]
-    pub(super) fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<(Stored, Option<u64>)>) {
+    pub(super) fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Before>) {
         if self.is_void {
             return;
         }
@@ -143,10 +149,10 @@ impl Saving {
         } else if !self.changed[db].insert(hash, key) {
             return;
         }
-        if let Some((content, deadline_ms)) = was
+        if let Some((content, deadline_ms, is_pinned)) = was
             && !self.copy_rest(db, key, content)
         {
-            self.keep(db, Kept { key, content, deadline_ms }, true);
+            self.keep(db, Kept { key, content, deadline_ms, is_pinned }, true);
         }
     }
 
@@ -232,7 +238,7 @@ impl Saving {
     }
 
     /// Writes a key that was put aside; whether there was any.
-    fn write_aside(&mut self, dbs: &[Table], hasher: &Hasher) -> bool {
+    fn write_aside(&mut self, dbs: &[Table], hasher: &Hasher, pins: Option<&Pins>) -> bool {
         let Some((db, bytes)) = self.aside.pop_front() else { return false };
         let (key, table) = (hasher.key(&bytes), &dbs[db]);
         let name = self.name(db, key.hash, &bytes);
@@ -241,7 +247,8 @@ impl Saving {
             && self.waiting.contains(&name)
         {
             let (content, deadline_ms) = (table.entry(slot).content(), table.deadline_ms(slot));
-            self.keep(db, Kept { key: &bytes, content, deadline_ms }, false);
+            let is_pinned = pins.is_some_and(|pins| pins.has(db, &bytes));
+            self.keep(db, Kept { key: &bytes, content, deadline_ms, is_pinned }, false);
             if self.large.back().is_some_and(|large| large.is_text(db, &bytes)) {
                 return true;
             }
@@ -251,7 +258,7 @@ impl Saving {
     }
 
     /// Writes a block, or puts aside what would take too long; whether there was any.
-    fn walk(&mut self, dbs: &[Table], hasher: &Hasher) -> bool {
+    fn walk(&mut self, dbs: &[Table], hasher: &Hasher, pins: Option<&Pins>) -> bool {
         let (db, position) = self.at;
         let Some(table) = dbs.get(db) else { return false };
         let mut bytes = 0;
@@ -261,7 +268,8 @@ impl Saving {
             if self.changed[db].contains(|| hasher.hash(key), key) {
                 return;
             }
-            let kept = Kept { key, content: entry.content(), deadline_ms };
+            let is_pinned = pins.is_some_and(|pins| pins.has(db, key));
+            let kept = Kept { key, content: entry.content(), deadline_ms, is_pinned };
             let is_node = matches!(kept.content, Stored::Node(..));
             bytes += kept.bytes();
             if is_node || bytes > STEP_BYTES {
@@ -293,7 +301,10 @@ impl Keyspace {
         let Some(mut saving) = self.effects.take_saving() else { return Saved::All };
         let (dbs, hasher) = (&self.dbs, &self.hasher);
         while !saving.is_void {
-            let wrote = saving.write_large(dbs, hasher) || saving.write_aside(dbs, hasher) || saving.walk(dbs, hasher);
+            let pins = self.effects.pins.as_deref();
+            let wrote = saving.write_large(dbs, hasher)
+                || saving.write_aside(dbs, hasher, pins)
+                || saving.walk(dbs, hasher, pins);
             if !wrote {
                 return Saved::All;
             }

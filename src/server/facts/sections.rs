@@ -285,6 +285,10 @@ fn tell_stats(told: &mut Facts, from: &Gathered) {
     told.field("sync_partial_err", replication.refused_partial_syncs.load(Ordering::Relaxed));
     tell_expiry(told, from);
     told.field("evicted_keys", total.counters.evicted);
+    told.field("blessed_keys", total.pinned_keys);
+    told.field("stale_copies", total.stale_copies[0]);
+    told.field("stale_copies_bytes", total.stale_copies[1]);
+    told.field("stale_copies_shown", total.counters.stale_shown);
     told.field("evicted_clients", from.server.global.evicted_clients.load(Ordering::Relaxed));
     let (exceeded_us, all_exceeded_us) = from.server.shard.ceiling().exceeded_us();
     told.field("total_eviction_exceeded_time", all_exceeded_us / 1000);

@@ -30,6 +30,10 @@ pub struct Snapshot {
     /// Connections with keys under WATCH, and those keys.
     pub watchers: usize,
     pub watched_keys: usize,
+    /// Keys that are never evicted, since somebody has said so of each.
+    pub pinned_keys: usize,
+    /// Copies of what has died, and their bytes.
+    pub stale_copies: [usize; 2],
     /// Connections that track what they read; keys that are remembered for them, for how many, and prefixes.
     pub trackers: usize,
     pub tracked: [usize; 3],
@@ -164,6 +168,8 @@ impl Snapshot {
         self.tracked = keyspace.effects.tracking_counts();
         self.live_views = keyspace.views();
         self.watched_keys = keyspace.effects.watched_keys();
+        self.pinned_keys = keyspace.all_pinned();
+        self.stale_copies = [keyspace.stale_copies(), keyspace.stale_bytes()];
         self.deaths_waiting = keyspace.deaths.len();
         let (prefixes, advisor_bytes) = keyspace.advised();
         (self.advised_prefixes, self.advisor_bytes) = (prefixes, advisor_bytes as u64);
@@ -251,6 +257,7 @@ impl Snapshot {
         self.counters.deaths_written += other.counters.deaths_written;
         self.counters.deaths_lost += other.counters.deaths_lost;
         self.counters.evicted += other.counters.evicted;
+        self.counters.stale_shown += other.counters.stale_shown;
         self.deaths_waiting += other.deaths_waiting;
         self.advised_prefixes = self.advised_prefixes.max(other.advised_prefixes);
         self.advisor_bytes += other.advisor_bytes;
@@ -264,6 +271,8 @@ impl Snapshot {
         self.blocking_keys.iter_mut().zip(other.blocking_keys).for_each(|(own, others)| *own += others);
         self.watchers += other.watchers;
         self.watched_keys += other.watched_keys;
+        self.pinned_keys += other.pinned_keys;
+        self.stale_copies.iter_mut().zip(other.stale_copies).for_each(|(own, others)| *own += others);
         self.trackers += other.trackers;
         let ([keys, items, prefixes], [more_keys, more_items, others]) = (self.tracked, other.tracked);
         // Every shard knows all prefixes.

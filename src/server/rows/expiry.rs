@@ -71,8 +71,8 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Spec {
                 summary: "Says how long the keys with a prefix live, shows what was said, or takes it back.",
                 syntax: "action:(set:(SET prefix life:(duration|NONE) [MAX max] [JITTER percent] [sliding:(SLIDING [LAST last])] \
-                         [REQUIRE] [events:(EVENTS stream [WITHVALUE] [MAXLEN maxlen:integer])] [APPLY])|GET prefix|LIST|DEL \
-                         prefix)",
+                         [REQUIRE] [NOEVICT] [STALE stale] [events:(EVENTS stream [WITHVALUE] [MAXLEN maxlen:integer])] \
+                         [APPLY])|GET prefix|LIST|DEL prefix)",
                 ..spec(
                     "policy",
                     -3,

@@ -123,7 +123,7 @@ async fn get(ctx: &TaskCtx) -> Result<Vec<u8>> {
     }))
 }
 
-const SETTINGS: usize = 10;
+const SETTINGS: usize = 12;
 
 fn reply_settings(reply: &mut Reply, policy: &Policy) {
     let mut fact = |name: &str, write: &dyn Fn(&mut Reply)| {
@@ -139,6 +139,8 @@ fn reply_settings(reply: &mut Reply, policy: &Policy) {
     fact("sliding", &|reply| reply.int(policy.is_sliding().into()));
     fact("sliding_last_percent", &|reply| reply.double(f64::from(policy.sliding.unwrap_or(0)) / 100.0));
     fact("require", &|reply| reply.int(policy.requires.into()));
+    fact("noevict", &|reply| reply.int(policy.no_evict.into()));
+    fact("stale_ms", &ms(policy.stale_ms));
     fact("events", &|reply| match events {
         None => reply.nil(),
         Some(events) => reply.bulk(events.key.as_bytes()),

@@ -140,9 +140,9 @@ async fn replicaof(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
-/// What a server of this kind says that it can do: it takes deadlines of fields, and of members, and groups of keys. (Who says
-/// less is told of none of them.)
-const KNOWS_GROUPS: &[u8] = b"key-groups";
+/// What a server of this kind says that it can do: it takes deadlines of fields, and of members, groups of keys, and pins. (Who
+/// says less is told of none of them.)
+const KNOWS_PINS: &[u8] = b"key-pins";
 /// It remembers how far this server's tokens of leases reach, and is told.
 const KNOWS_TOKENS: &[u8] = b"lease-tokens";
 /// The longest address that Redis takes.
@@ -169,7 +169,7 @@ fn replconf(ctx: &mut SessionCtx, request: Request) -> Result {
             // (What is not known is not used, as in Redis.)
             asked.takes_eof |= value.eq_ignore_ascii_case(b"eof");
             asked.takes_new_ids |= value.eq_ignore_ascii_case(b"psync2");
-            asked.knows_fields |= value.eq_ignore_ascii_case(KNOWS_GROUPS);
+            asked.knows_fields |= value.eq_ignore_ascii_case(KNOWS_PINS);
             asks_tokens |= value.eq_ignore_ascii_case(KNOWS_TOKENS);
         } else if request.is(index, "ack") {
             // It has no reply.

@@ -27,7 +27,7 @@ mod columns;
 mod heap;
 mod prefetch;
 
-pub use columns::{GROUP_SLOTS, GROUPS_MAX, Print, SLOT_BYTES, SLOTS_END_MAX, SLOTS_MAX};
+pub use columns::{GROUP_SLOTS, Print, SLOT_BYTES, SLOTS_END_MAX, SLOTS_MAX};
 pub(super) use columns::{Head, Shape};
 pub(super) use heap::{CHUNKS_MAX, ENTRY_BYTES_MAX, LIVE_MAX, Room, heap_bytes};
 pub use prefetch::{prefetch, prefetch_long};

@@ -253,7 +253,10 @@ fn deadlines_of_fields_are_for_who_knows_them() {
     client.call("HPEXPIRE h 100000 FIELDS 1 a");
     let knowing = |server: &Server| {
         let mut link = Link::to(server);
-        assert_eq!(link.ask("REPLCONF capa psync2 capa field-deadlines capa member-deadlines capa key-groups"), "+OK");
+        assert_eq!(
+            link.ask("REPLCONF capa psync2 capa field-deadlines capa member-deadlines capa key-groups capa key-pins"),
+            "+OK"
+        );
         link
     };
     let mut new = knowing(&server);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Value, bulk, error, int, on_embers, wait_until};
+use crate::common::{Client, Kind, Server, Value, bulk, error, int, on_embers, wait_until, words};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -103,4 +103,138 @@ fn who_asks_wrongly_is_told_so() {
         let wrong_type = error("WRONGTYPE Operation against a key holding the wrong kind of value");
         assert_eq!(client.call("GETFRESH l COST 1s"), wrong_type);
     });
+}
+
+/// What a reader is shown, and told to do.
+fn shown(reply: &Value) -> (Value, String) {
+    (reply.items()[0].clone(), advice(reply))
+}
+
+/// All others are shown what was there, and nobody else sees it.
+#[test]
+fn what_has_died_is_shown_as_stale() {
+    on_embers(&["--notify-keyspace-events", "KEA"], |server| {
+        let (mut first, mut second, mut listener) = (server.client(), server.client(), server.client());
+        assert_eq!(first.call("EXPIRY POLICY SET page: 1h MAX 1d REQUIRE STALE 1h"), Value::ok());
+        listener.call("PSUBSCRIBE __keyevent@*__:expired");
+        for i in 0..20 {
+            assert_eq!(first.call(&format!("SET page:{i} text{i} PX 20")), Value::ok());
+        }
+        (0..20).for_each(|_| drop(listener.read()));
+        for i in 0..20 {
+            let (ask, text) = (format!("GETFRESH page:{i} COST 1s LEASE 1h"), bulk(format!("text{i}")));
+            assert_eq!(first.call(&ask), reply(text.clone(), "refresh", -2, 3_600_000));
+            assert_eq!(shown(&second.call(&ask)), (text.clone(), "stale".to_owned()));
+            assert_eq!(shown(&first.call(&ask)), (text.clone(), "stale".to_owned()));
+            first.call("MULTI");
+            first.call(&ask);
+            first.call(&format!("EXISTS page:{i}"));
+            let replies = first.call("EXEC");
+            assert_eq!(
+                (shown(&replies.items()[0]), &replies.items()[1]),
+                ((text.clone(), "stale".to_owned()), &int(0))
+            );
+            let script = "return redis.call('getfresh',KEYS[1],'cost','1s')";
+            assert_eq!(shown(&first.command(&["EVAL", script, "1", &format!("page:{i}")])), (text, "stale".to_owned()));
+        }
+        for gone in ["DBSIZE", "EXISTS page:1", "SCAN 0 COUNT 1000", "KEYS *", "RANDOMKEY", "GET page:1", "TTL page:1"]
+        {
+            let reply = first.call(gone);
+            let is_gone = match &reply {
+                Value::Int(number) => *number <= 0,
+                Value::Array(items) => items.iter().all(|item| *item == bulk("0") || *item == Value::Array(vec![])),
+                other => *other == Value::NullBulk,
+            };
+            assert!(is_gone, "{gone}: {reply:?}");
+        }
+        assert_eq!(server.info("stale_copies").as_deref(), Some("20"));
+        assert_eq!(server.info("stale_copies_shown").as_deref(), Some("100"));
+        // It has its database.
+        assert_eq!(first.call("SWAPDB 0 1"), Value::ok());
+        assert_eq!(first.call("GETFRESH page:1 COST 1s").items()[0], Value::NullBulk);
+        first.call("SELECT 1");
+        assert_eq!(shown(&first.call("GETFRESH page:1 COST 1s")), (bulk("text1"), "stale".to_owned()));
+        assert_eq!(first.call("SET page:1 new EX 100"), Value::ok());
+        assert_eq!(shown(&first.call("GETFRESH page:1 COST 1ms")), (bulk("new"), "hit".to_owned()));
+        first.call("SET other w EX 100");
+        assert_eq!(first.call("RENAME other page:2"), Value::ok());
+        assert_eq!(first.call("DEL page:1 page:2 page:3"), int(2));
+        for i in 1..4 {
+            assert_eq!(first.call(&format!("GETFRESH page:{i} COST 1s")).items()[0], Value::NullBulk, "{i}");
+        }
+        assert_eq!(server.info("stale_copies").as_deref(), Some("17"));
+        assert_eq!(first.call("FLUSHALL"), Value::ok());
+        assert_eq!(server.info("stale_copies").as_deref(), Some("0"));
+    });
+}
+
+/// They end by themselves, and give their memory back.
+#[test]
+fn what_is_stale_ends() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        assert_eq!(client.call("EXPIRY POLICY SET page: NONE STALE 300ms"), Value::ok());
+        for i in 0..500 {
+            client.call(&format!("SET page:{i} text PX 10"));
+        }
+        assert!(wait_until(SOON, || client.call("DBSIZE") == int(0)));
+        assert!(wait_until(SOON, || server.info("stale_copies").as_deref() == Some("0")));
+        assert_eq!(server.info("stale_copies_bytes").as_deref(), Some("0"));
+        assert_eq!(client.call("GETFRESH page:1 COST 1s").items()[0], Value::NullBulk);
+    });
+}
+
+/// Nothing that lives is evicted while there are copies, on whichever shard, and they do not keep a ceiling from holding.
+#[test]
+fn what_is_stale_goes_before_what_lives() {
+    for policy in ["allkeys-lru", "noeviction"] {
+        on_embers(&["--maxmemory-policy", policy], |server| {
+            let mut client = server.client();
+            assert_eq!(client.call("EXPIRY POLICY SET page: NONE STALE 1h"), Value::ok());
+            let value = "x".repeat(1000);
+            let sets = |client: &mut Client, prefix: &str, count: usize, end: &str| {
+                for first in (0..count).step_by(500) {
+                    let sets: Vec<_> =
+                        (first..first + 500).map(|i| words(&format!("SET {prefix}{i} {value}{end}"))).collect();
+                    client.pipeline(&sets).iter().for_each(|reply| assert_eq!(*reply, Value::ok()));
+                }
+            };
+            sets(&mut client, "page:", 20_000, " PX 1500");
+            assert!(wait_until(SOON, || client.call("DBSIZE") == int(0)));
+            let number = |field: &str| server.info(field).and_then(|value| value.parse::<u64>().ok()).expect(field);
+            assert!(number("stale_copies") > 15_000);
+            let ceiling = number("used_memory") + (1 << 20);
+            assert_eq!(client.call(&format!("CONFIG SET maxmemory {ceiling}")), Value::ok());
+            sets(&mut client, "live:", 10_000, "");
+            assert_eq!(number("evicted_keys"), 0, "{policy}");
+            assert_eq!(client.call("DBSIZE"), int(10_000));
+            assert!(number("stale_copies") < 15_000, "{policy}");
+            assert!(number("used_memory") < ceiling + (4 << 20), "{policy}");
+        });
+    }
+}
+
+/// Neither files nor replicas have what is stale.
+#[test]
+fn what_is_stale_is_in_memory_alone() {
+    for flags in [&[][..], &["--appendonly", "yes"]] {
+        let server = Server::start(Kind::Ember { shards: 2 }, flags);
+        let mut client = server.client();
+        assert_eq!(client.call("EXPIRY POLICY SET page: NONE STALE 1h"), Value::ok());
+        client.call("SET page:1 text PX 10");
+        client.call("SET page:2 text");
+        assert!(wait_until(SOON, || client.call("DBSIZE") == int(1)));
+        assert_eq!(client.call("GETFRESH page:1 COST 1s").items()[0], bulk("text"));
+        let port = server.port().to_string();
+        let replica = Server::start(Kind::Ember { shards: 1 }, &["--replicaof", "127.0.0.1", &port]);
+        let mut other = replica.client();
+        assert!(wait_until(SOON, || other.call("GET page:2") == bulk("text")));
+        assert_eq!(other.call("GETFRESH page:1 COST 1s").items()[0], Value::NullBulk);
+        drop(replica);
+        assert_eq!(client.call("SAVE"), Value::ok());
+        let server = server.restart(flags);
+        let mut client = server.client();
+        assert_eq!(client.call("GETFRESH page:1 COST 1s").items()[0], Value::NullBulk);
+        assert_eq!(client.call("GET page:2"), bulk("text"));
+    }
 }

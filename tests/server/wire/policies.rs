@@ -35,6 +35,8 @@ fn policies_are_set_shown_and_taken_back() {
             ("sliding", int(1)),
             ("sliding_last_percent", Value::Double("100".to_owned())),
             ("require", int(0)),
+            ("noevict", int(0)),
+            ("stale_ms", int(-1)),
             ("events", bulk("d")),
             ("with_value", int(0)),
             ("max_len", int(9)),

@@ -1,0 +1,149 @@
+//! What dead strings were, for whoever asks for that: where a policy says `STALE`, GETFRESH shows the value of a key that has died
+//! while somebody computes it anew.
+//!
+//! These copies stand beside the tables, and nothing else sees them: to all other commands the key is gone. A copy goes with its
+//! time, with whatever is put under the key, and with `DEL`; it is the first to go where memory is short. Neither snapshots nor the
+//! log nor replicas have it.
+
+use super::policies::Policies;
+use super::{Key, Keyspace};
+use crate::clock::Now;
+use crate::table::{Dict, Entry, Kind, NEVER_MS, Value};
+
+/// A longer string is not kept: to copy it would keep others waiting.
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// The copies of all databases. Their deadlines are the ends of their times.
+pub(super) struct Stale {
+    dbs: Vec<Dict>,
+    /// Of all of them.
+    count: usize,
+}
+
+impl Stale {
+    pub(super) fn new(databases: usize) -> Stale {
+        Stale { dbs: (0..databases).map(|_| Dict::new()).collect(), count: 0 }
+    }
+
+    /// A key is dying: its value is kept, where its policy says so, for as long as that says, but no more in all than so many bytes.
+    pub(super) fn keep(
+        &mut self,
+        policies: &Policies,
+        (db, entry): (usize, Entry),
+        deadline_ms: u64,
+        most: usize,
+        now: Now,
+    ) {
+        let Some(stale_ms) = policies.stale_ms(entry.key()) else { return };
+        let until_ms = deadline_ms.saturating_add(stale_ms).min(NEVER_MS - 1);
+        if entry.kind() != Kind::String || entry.bytes() > VALUE_BYTES_MAX || until_ms < now.ms {
+            return;
+        }
+        while self.count > 0 && self.bytes().saturating_add(entry.bytes()) > most {
+            self.give(GIVEN_TOGETHER, now);
+        }
+        if entry.bytes() <= most {
+            self.count += usize::from(self.dbs[db].set(entry.key(), entry.value()));
+            self.dbs[db].set_deadline(entry.key(), Some(until_ms), now.ms);
+        }
+    }
+
+    fn forget(&mut self, db: usize, key: &[u8]) {
+        if self.count > 0 {
+            self.count -= usize::from(self.dbs[db].remove(key));
+        }
+    }
+
+    /// Takes about so many out whose time is over; how many.
+    fn sweep(&mut self, limit: usize, now: Now) -> usize {
+        let mut swept = 0;
+        for dict in self.dbs.iter_mut().filter(|dict| dict.earliest_ms() < now.ms) {
+            swept += dict.sweep(now.ms, now.ms, limit - swept, |_, _| ()).deleted;
+            if swept == limit {
+                break;
+            }
+        }
+        self.count -= swept;
+        swept
+    }
+
+    /// Gives so many up, those first whose time is over; how many.
+    fn give(&mut self, limit: usize, now: Now) -> usize {
+        let mut given = self.sweep(limit, now);
+        for dict in self.dbs.iter_mut().filter(|dict| !dict.is_empty()) {
+            let keys: Vec<Box<[u8]>> = dict.iter().take(limit - given).map(|entry| entry.key().into()).collect();
+            let removed = keys.iter().filter(|key| dict.remove(key)).count();
+            self.count -= removed;
+            given += removed;
+        }
+        given
+    }
+
+    fn bytes(&self) -> usize {
+        self.dbs.iter().map(Dict::bytes).sum()
+    }
+}
+
+/// Where there is no room for one more, so many go together.
+const GIVEN_TOGETHER: usize = 16;
+
+impl Keyspace {
+    /// What a key was that is not there, and is to be shown still: see [`Stale`].
+    pub fn stale_value(&mut self, db: usize, key: &[u8], now: Now) -> Option<Value<'_>> {
+        let stale = self.stale.as_deref()?;
+        // (What was said when the key died may hold no longer.)
+        self.policies.as_ref()?.stale_ms(key)?;
+        let (entry, until_ms) = stale.dbs[db].get_with_deadline(key)?;
+        if until_ms? < now.ms {
+            return None;
+        }
+        self.counters.stale_shown += 1;
+        Some(entry.value())
+    }
+
+    /// Nobody is to see what a key was.
+    #[inline]
+    pub fn forget_stale(&mut self, db: usize, key: Key) {
+        if let Some(stale) = &mut self.stale {
+            stale.forget(db, key.bytes);
+        }
+    }
+
+    /// How many copies there are of what has died.
+    pub fn stale_copies(&self) -> usize {
+        self.stale.as_ref().map_or(0, |stale| stale.count)
+    }
+
+    /// Bytes of them.
+    pub fn stale_bytes(&self) -> usize {
+        self.stale.as_ref().map_or(0, |stale| if stale.count > 0 { stale.bytes() } else { 0 })
+    }
+
+    /// When the time of one of them is over, or before that.
+    pub fn stale_due_ms(&self) -> u64 {
+        let dbs = self.stale.iter().flat_map(|stale| &stale.dbs);
+        dbs.map(Dict::earliest_ms).min().unwrap_or(NEVER_MS)
+    }
+
+    /// Takes about so many out whose time is over; whether there may be more.
+    pub fn sweep_stale(&mut self, limit: usize, now: Now) -> bool {
+        self.stale.as_mut().is_some_and(|stale| stale.sweep(limit, now) >= limit)
+    }
+
+    /// Gives so many up, since memory is short; how many.
+    pub fn give_stale(&mut self, limit: usize, now: Now) -> usize {
+        self.stale.as_mut().map_or(0, |stale| stale.give(limit, now))
+    }
+
+    pub(super) fn flush_stale(&mut self, db: usize) {
+        if let Some(stale) = &mut self.stale {
+            stale.count -= std::mem::take(&mut stale.dbs[db]).len();
+        }
+    }
+
+    pub(super) fn swap_stale(&mut self, a: usize, b: usize) {
+        if let Some(stale) = &mut self.stale {
+            stale.dbs.swap(a, b);
+        }
+    }
+}
