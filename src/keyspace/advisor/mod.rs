@@ -9,10 +9,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `spread.rs` | how durations are spread |
-//! | `sample.rs` | marks of a sample of keys, in fixed memory |
-//! | `advice.rs` | what is counted, and what that says of other lifetimes |
 //! | `follow.rs` | what a read, a write or a death does to a mark |
+//! | `advice.rs` | what is counted, and what that says of other lifetimes |
+//! | `sample.rs` | marks of a sample of keys, in fixed memory |
+//! | `spread.rs` | how durations are spread |
 //!
 //! Of each key of the sample a mark says until when it would live under each of a few lifetimes. So every lifetime is
 //! simulated beside the others, exactly for the keys that are followed; the error is that of the sample alone.

@@ -141,7 +141,7 @@ fn it_is_near_a_simulation_where_keys_are_scanned() {
 
 #[test]
 fn it_is_near_a_simulation_under_lifetimes_of_ones_own() {
-    let lives_ms = [1, 5_000, 45_000, 60_000, 400_000, 10_000_000].into();
+    let lives_ms = [5_000, 20_000, 45_000, 60_000, 400_000, 10_000_000].into();
     compare(&zipf(8, 100_000, 0.99, 300_000, 1_800_000), 1, Lifetimes::Of(lives_ms), 8);
 }
 

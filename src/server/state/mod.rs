@@ -8,10 +8,10 @@
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `live.rs` | live queries, and the views that answer them |
-//! | `advised.rs` | prefixes that advisors follow |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `following.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
+//! | `advised.rs` | prefixes that advisors follow |
 //! | `replication.rs` | the servers that follow this one |
 //! | `syncs.rs` | replicas that wait for a snapshot |
 //! | `pauses.rs` | CLIENT PAUSE, and pauses of the server's own |
