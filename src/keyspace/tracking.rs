@@ -39,12 +39,18 @@ type Reader = (u64, u16);
 pub struct Names {
     pub count: usize,
     pub bytes: Vec<u8>,
+    /// Where the last of them begins.
+    last: usize,
 }
 
 impl Names {
-    /// Returns how many more bytes that has allocated.
+    /// Returns how many more bytes that has allocated. What changes again before anything else does is named once: a
+    /// pipeline may count the same key up a thousand times.
     #[inline]
     fn push(&mut self, key: &[u8]) -> usize {
+        if self.count > 0 && self.bytes[self.last..].strip_suffix(b"\r\n") == Some(key) {
+            return 0;
+        }
         let before = self.bytes.capacity();
         self.count += 1;
         self.bytes.reserve(HEAD_BYTES_MAX + key.len() + 2);
@@ -60,6 +66,7 @@ impl Names {
                 self.bytes.extend_from_slice(b"\r\n");
             }
         }
+        self.last = self.bytes.len();
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(b"\r\n");
         self.bytes.capacity() - before
@@ -68,7 +75,7 @@ impl Names {
     /// Hands them out, and makes room for about as many more.
     fn take(&mut self) -> Names {
         let bytes = Vec::with_capacity(self.bytes.len().min(KEPT_BYTES));
-        Names { count: std::mem::take(&mut self.count), bytes: std::mem::replace(&mut self.bytes, bytes) }
+        std::mem::replace(self, Names { bytes, ..Names::default() })
     }
 }
 
@@ -427,6 +434,21 @@ mod tests {
         tracking.changed(b"user:1", None);
         assert_eq!(told(&mut tracking), lines(&[(2, &["user:1"])]));
         assert_eq!(tracking.lengths.len(), 3);
+    }
+
+    /// A hot key was named as often as it changed in a turn, to everybody who listens to it.
+    #[test]
+    fn what_changes_again_at_once_is_named_once() {
+        let mut tracking = Tracking::default();
+        tracking.listen(b"", reader(1));
+        tracking.listen(b"a", reader(2));
+        tracking.listen(b"a", Tracker { no_loop: true, ..reader(3) });
+        ["a", "a", "a", "ab", "", "", "a", "b"].iter().for_each(|key| tracking.changed(key.as_bytes(), None));
+        let of_a: &[&str] = &["a", "ab", "a"];
+        let said = told(&mut tracking);
+        assert_eq!(said, lines(&[(1, &["a", "ab", "", "a", "b"]), (2, of_a), (3, of_a)]));
+        tracking.changed(b"b", None);
+        assert_eq!(told(&mut tracking), lines(&[(1, &["b"])]), "in the next turn it is new");
     }
 
     #[test]

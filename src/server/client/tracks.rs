@@ -51,12 +51,14 @@ impl Tracks {
         // Where any collides with another, some collides with its neighbour.
         let neighbours = sorted.windows(2).filter(|pair| prefixes[pair[1]].starts_with(prefixes[pair[0]]));
         let own = neighbours.map(|pair| (pair[0].min(pair[1]), pair[0].max(pair[1]))).min();
+        // Who asks for all keys is not asked what else it listens to: that prefix may stand beside others, before them.
+        let all = self.prefixes.first().filter(|of| of.is_empty());
         for (index, prefix) in prefixes.iter().copied().enumerate() {
             let upto = (Bound::Unbounded, Bound::Included(prefix));
             let before = self.prefixes.range::<[u8], _>(upto).next_back().filter(|of| prefix.starts_with(of));
             let from = (Bound::Included(prefix), Bound::Unbounded);
             let behind = self.prefixes.range::<[u8], _>(from).next().filter(|of| of.starts_with(prefix));
-            if let Some(existing) = before.or(behind) {
+            if let Some(existing) = all.or(before).or(behind) {
                 return Some((prefix, existing, true));
             }
             if let Some((_, other)) = own.filter(|(first, _)| *first == index) {
@@ -82,11 +84,12 @@ mod tests {
             caching: false,
             prefixes: existing.into_iter().collect(),
         };
-        let collision = |prefixes: &[&'static str]| {
+        let collision_with = |tracks: &Tracks, prefixes: &[&'static str]| {
             let prefixes: Vec<&[u8]> = prefixes.iter().map(|prefix| prefix.as_bytes()).collect();
             let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
             tracks.collision(&prefixes).map(|(new, other, exists)| (text(new), text(other), exists))
         };
+        let collision = |prefixes: &[&'static str]| collision_with(&tracks, prefixes);
         let found = |new: &str, other: &str, exists| Some((new.to_owned(), other.to_owned(), exists));
         assert_eq!(collision(&["a", "b", "y", "z:"]), None);
         assert_eq!(collision(&["user:1"]), found("user:1", "user:", true));
@@ -98,5 +101,8 @@ mod tests {
         assert_eq!(collision(&["a", "a"]), found("a", "a", false));
         assert_eq!(collision(&["ab", "x1", "a"]), found("ab", "a", false));
         assert_eq!(collision(&["x1", "ab", "a"]), found("x1", "x", true));
+        let mut tracks = tracks.clone();
+        tracks.prefixes.insert(Box::default());
+        assert_eq!(collision_with(&tracks, &["x"]), found("x", "", true), "the first of them all, as Redis walks them");
     }
 }

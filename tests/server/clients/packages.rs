@@ -44,3 +44,9 @@ fn queues_locks_limits_and_sessions_in_javascript_work() {
     let Some(program) = javascript("tests/server/clients/javascript/scripts.mjs") else { return };
     on_every_server(&[], |server| check(server, program()));
 }
+
+#[test]
+fn rooms_and_semaphores_of_many_processes_in_javascript_work() {
+    let Some(program) = javascript("tests/server/clients/javascript/rooms.mjs") else { return };
+    on_every_server(&[], |server| check(server, program()));
+}
