@@ -435,7 +435,11 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
 fn write_key_specs(reply: &mut Reply, spec: &Spec, container: Option<&str>) {
     reply.set(key_places(spec, container).count());
     for (of_keys, place) in key_places(spec, container) {
-        let notes = if let Place::Unknown(notes) = place { Some(notes) } else { found(KEY_NOTES, spec.name) };
+        let notes = match place {
+            Place::Unknown(notes) => Some(notes),
+            // (No subcommand has any.)
+            _ => found(KEY_NOTES, spec.name).filter(|_| container.is_none()),
+        };
         reply.map(3 + usize::from(notes.is_some()));
         if let Some(notes) = notes {
             write_pair(reply, "notes", notes);

@@ -25,7 +25,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Spec {
                 summary: "Keeps a key that exists from being evicted.",
                 syntax: "key NO-EVICT",
-                ..spec("set", -4, WRITE | DENY_OOM | FAST | NO_TOUCH)
+                ..spec("set", 4, WRITE | DENY_OOM | FAST | NO_TOUCH)
             },
             Run::Key(|ctx, request| bless(ctx, request, true)),
         ),
@@ -33,7 +33,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Spec {
                 summary: "Lets a key be evicted again.",
                 syntax: "key NO-EVICT",
-                ..spec("clear", -4, WRITE | FAST | NO_TOUCH)
+                ..spec("clear", 4, WRITE | FAST | NO_TOUCH)
             },
             Run::Key(|ctx, request| bless(ctx, request, false)),
         ),
@@ -85,7 +85,7 @@ pub fn pin_command(db: usize, key: &[u8], is_pinned: bool) -> Command {
 }
 
 fn bless(ctx: &mut Ctx, request: Request, is_pinned: bool) -> Result {
-    if (3..request.len()).any(|index| !request.is(index, "no-evict")) {
+    if !request.is(3, "no-evict") {
         return Err(Error::Syntax);
     }
     let key = ctx.key(request.arg(2));

@@ -41,7 +41,7 @@ fn a_replica_has_the_same_pins() {
         let mut other = replica.client();
         let all = pinned(&mut client);
         assert_eq!(pinned(&mut other), all);
-        assert_eq!(all.len(), 2 * 50);
+        assert_eq!(all.len(), 2 * 40);
         assert!(other.call("BLESS CLEAR before55 NO-EVICT").text().starts_with("READONLY"));
         assert_eq!(other.call("REPLICAOF NO ONE"), Value::ok());
         assert_eq!(other.call("BLESS CLEAR before55 NO-EVICT"), int(1));

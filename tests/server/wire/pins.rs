@@ -62,16 +62,16 @@ fn keys_are_pinned_shown_and_let_go() {
         }
         assert_eq!(client.call("BLESS GET none"), error("ERR no such key"));
         client.call("SET k v");
-        for wrong in ["SET k bogus", "SET k NO-EVICT x", "CLEAR k none", "SCAN 0 bogus", "SCAN 0 NO-EVICT COUNT"] {
+        for wrong in ["SET k bogus", "CLEAR k none", "SCAN 0 bogus", "SCAN 0 NO-EVICT COUNT"] {
             assert_eq!(client.call(&format!("BLESS {wrong}")), error("ERR syntax error"), "{wrong}");
         }
-        for wrong in ["SET k", "CLEAR k", "SCAN 0", "GET", "GET k x"] {
+        for wrong in ["SET k", "SET k NO-EVICT x", "CLEAR k", "SCAN 0", "GET", "GET k x"] {
             assert!(client.call(&format!("BLESS {wrong}")).text().contains("wrong number of arguments"), "{wrong}");
         }
         assert_eq!(client.call("BLESS SCAN x NO-EVICT"), error("ERR invalid cursor"));
         assert!(!is_pinned(&mut client, "k"));
         assert_eq!(client.call("BLESS SET k NO-EVICT"), int(1));
-        assert_eq!(client.call("bless set k no-evict no-evict"), int(0));
+        assert_eq!(client.call("bless set k no-evict"), int(0));
         assert!(is_pinned(&mut client, "k"));
         assert_eq!(client.call("BLESS CLEAR k NO-EVICT"), int(1));
         assert_eq!(client.call("BLESS CLEAR k NO-EVICT"), int(0));
