@@ -8,6 +8,9 @@ use crate::keyspace::{Hasher, Keyspace, Stored};
 use crate::resp::{Proto, Reply, Request};
 use crate::value::pack::BYTES_MAX;
 
+/// Whatever is due is gone after fewer sweeps, however small they are.
+const ROUNDS_MOST: usize = 1_000_000;
+
 pub struct Trial {
     pub keyspace: Keyspace,
     pub limits: Limits,
@@ -112,8 +115,11 @@ impl Trial {
     /// The cycle takes out all that is due.
     pub fn sweep(&mut self, limit: usize) {
         let now = self.clock.now();
+        let mut rounds = 0;
         while self.keyspace.next_due_hint_ms() < now.ms {
             assert!(self.keyspace.sweep_earliest(0, now.ms, now, limit).deleted <= limit);
+            rounds += 1;
+            assert!(rounds < ROUNDS_MOST, "a sweep comes no further");
         }
         assert_eq!(self.keyspace.oldest_due_ms(now), None);
         while self.keyspace.collect_garbage(100) {}

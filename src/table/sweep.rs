@@ -1,6 +1,6 @@
 //! Sweeps: what is dead is taken out, block after block, those first that have to be looked at first.
 
-use super::block::{Block, NEVER_MS};
+use super::block::{Block, NEVER_MS, SLOTS_END_MAX};
 use super::entry::{Entry, Stored};
 use super::table::{Slot, Table, base_at};
 
@@ -121,7 +121,10 @@ impl Table {
         for &id in ids {
             let start = due.len();
             self.with_block(id, |block| {
-                block.due(before_ms, limit - start, &mut due);
+                // Where what the column can hold is over, all of it is looked at: a hash whose next field is beyond it can
+                // only be looked at again later when the base has moved, which whatever is due there holds back.
+                let rest = if block.is_outdated(before_ms) { SLOTS_END_MAX } else { limit.saturating_sub(start) };
+                block.due(before_ms, rest, &mut due);
                 due[start..].iter().for_each(|&index| block.prefetch_slot(index as usize, 0));
             });
             ends.push(due.len());
@@ -137,7 +140,7 @@ impl Table {
         for (&id, &end) in ids.iter().zip(&ends) {
             swept.blocks += usize::from(start < end);
             for &index in &due[start..end] {
-                let Some(block) = self.blocks[id as usize] else { continue };
+                let Some(block) = self.blocks[id as usize].filter(|_| swept.deleted < limit) else { break };
                 let slot = Slot { block, index };
                 if self.entry(slot).has_fields()
                     && self.sweep_fields(slot, before_ms, now_ms, limit, undertaker, &mut swept)

@@ -218,3 +218,26 @@ fn a_dead_hash_is_as_late_as_its_fields() {
     let lag_us = world.trial.keyspace.lag.max_us();
     assert!((99_000..102_000).contains(&lag_us), "{lag_us}");
 }
+
+/// Fields may die later than a column can say. Their hashes are looked at when it ends, and each of them goes on to the next
+/// end although others are still to be looked at, however few a sweep takes out.
+#[test]
+fn hashes_whose_fields_are_far_off_do_not_keep_a_sweep_busy() {
+    const DAY_MS: u64 = 86_400_000;
+    let mut world = World::<Hashes>::new(0);
+    for key in ["first", "second", "third", "fourth"] {
+        world.add(key, &["a"]);
+        world.give(key, 300 * DAY_MS, &["a"]);
+    }
+    world.add("near", &["a", "b"]);
+    world.give("near", 40 * DAY_MS, &["a"]);
+    world.give("near", 300 * DAY_MS, &["b"]);
+    for _ in 0..3 {
+        world.trial.pass_ms(100 * DAY_MS - 1);
+        world.trial.sweep(1);
+    }
+    world.expect("hget first a", "$1\r\n7\r\n");
+    world.trial.pass_ms(4);
+    world.trial.sweep(1);
+    assert_eq!(world.trial.keyspace.len(0), 0);
+}

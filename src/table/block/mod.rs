@@ -541,6 +541,11 @@ impl Block {
         (0..PARTS).filter(move |&part| earliest[part] < bound).flat_map(|part| self.part(part))
     }
 
+    /// Whether no deadline that is to come, as of then, fits the column before its base has moved.
+    pub fn is_outdated(&self, before_ms: u64) -> bool {
+        before_ms.saturating_sub(self.base_ms()) > REACH_MS
+    }
+
     /// The slots whose deadline is earlier than `before_ms`, at most `limit` of them, are added to `out` in the order
     /// of slots. Far deadlines are never due here: a block whose minimum comes from one is first brought up to date
     /// by [`Block::move_base`].
