@@ -1,7 +1,6 @@
 //! What a block's memory looks like: the groups and their columns, the head, and how large all of that is.
 
 use super::NONE;
-use super::heap::{CHUNKS_MAX, Chunk, Fill};
 use crate::observe::memory::LASTING_ALIGN as ALIGN;
 use crate::table::entry::size_class;
 use std::alloc::Layout;
@@ -24,6 +23,22 @@ pub const PART_GROUPS: usize = GROUPS_MAX.div_ceil(PARTS);
 
 /// Where a group's tags have the count of keys that overflowed past the group.
 pub const OVERFLOW: usize = GROUP_SLOTS;
+
+/// A place in the heap is a chunk and, in these bits, where in the chunk.
+pub const WITHIN_BITS: u32 = 11;
+pub const CHUNKS_MAX: usize = 1 << (16 - WITHIN_BITS);
+
+/// A piece of the heap: where it is, ...
+pub type Chunk = *mut u8;
+
+/// ... and what is in it.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct Fill {
+    pub used: u16,
+    pub holes: u16,
+    pub capacity: u16,
+}
 
 #[repr(C, align(64))]
 pub struct Group {

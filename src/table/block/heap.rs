@@ -13,7 +13,8 @@
 //! Chunks are 3,584 bytes since jemalloc spends 128 bytes on each slab: its classes with slabs of 28 KiB lose 0.5 % to
 //! that, those with slabs of 4 KiB 3 %.
 
-use super::{Block, Shape};
+use super::Block;
+use super::columns::{CHUNKS_MAX, Chunk, Fill, Shape, WITHIN_BITS};
 use crate::observe::memory::LASTING_ALIGN as ALIGN;
 use crate::table::entry::{Entry, Plan, STUB_BYTES, whole_of};
 use crate::table::whole::Whole;
@@ -24,8 +25,6 @@ use std::ptr::{NonNull, copy, copy_nonoverlapping};
 /// never more than one and a half times the one before, so that a block that was built anew is not sparse.
 const STEPS: [usize; 12] = [64, 128, 192, 256, 320, 448, 640, 896, 1280, 1792, 2560, 3584];
 const CHUNK_BYTES: usize = STEPS[STEPS.len() - 1];
-pub const CHUNKS_MAX: usize = 1 << (16 - WITHIN_BITS);
-const WITHIN_BITS: u32 = 11;
 const _: () = assert!(CHUNK_BYTES <= 2 << WITHIN_BITS);
 /// Larger entries are outside of the heap.
 pub const ENTRY_BYTES_MAX: usize = 512;
@@ -36,18 +35,6 @@ const HOLES_SHARE: usize = 14;
 
 /// A heap that is no larger stays what it is: a database of a few keys that come and go is not built anew each time.
 pub(in crate::table) const SMALL_BYTES: usize = 896;
-
-/// A piece of the heap: where it is, ...
-pub(super) type Chunk = *mut u8;
-
-/// ... and what is in it.
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-pub(super) struct Fill {
-    used: u16,
-    holes: u16,
-    capacity: u16,
-}
 
 /// What a block says to more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

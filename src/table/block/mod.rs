@@ -27,14 +27,15 @@ mod columns;
 mod heap;
 mod prefetch;
 
+pub(super) use columns::{CHUNKS_MAX, Head, Shape};
 pub use columns::{GROUP_SLOTS, Print, SLOT_BYTES, SLOTS_END_MAX, SLOTS_MAX};
-pub(super) use columns::{Head, Shape};
-pub(super) use heap::{CHUNKS_MAX, ENTRY_BYTES_MAX, LIVE_MAX, Room, heap_bytes};
+pub(super) use heap::{ENTRY_BYTES_MAX, LIVE_MAX, Room, heap_bytes};
 pub use prefetch::{prefetch, prefetch_long};
 
 use super::entry::Entry;
-use columns::{Bits, FULL_GROUP, GROUP_BYTES, Group, OVERFLOW, PART_GROUPS, PARTS, STRIDE, front_bytes, matches};
-use heap::{Chunk, Fill};
+use columns::{
+    Bits, Chunk, FULL_GROUP, Fill, GROUP_BYTES, Group, OVERFLOW, PART_GROUPS, PARTS, STRIDE, front_bytes, matches,
+};
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 

@@ -15,7 +15,6 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `mod.rs` | integers and cursors |
 //! | `double.rs` | doubles |
 //! | `long_double.rs` | long doubles |
 //! | `text.rs` | what the texts of both kinds of floats have in common |
