@@ -1,15 +1,13 @@
 //! BLESS: keys that are never evicted, as Redis 8.12 has them. Which keys those are is in [`crate::keyspace`]
 //! (`keyspace/pins.rs`).
 
-use super::scanning::{self, reply_page};
+use super::scanning::{Page, ScanOptions, Walk};
 use super::spec::flag::{DENY_OOM, FAST, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
-use super::{Across, Ctx, Run};
+use super::{Ctx, Run};
 use crate::journal::Command;
 use crate::keyspace::{Change, Cursor, Event, Key};
 use crate::resp::{Error, Request, Result};
-use crate::value::glob::glob_match;
-use std::sync::Arc;
 
 pub const ROWS: &[Row<Run>] = &[Row::container(
     Spec {
@@ -53,7 +51,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
                 complexity: "O(1) a call, O(n) for a whole walk over the protected keys",
                 ..spec("scan", -4, READ | NO_TOUCH)
             },
-            Run::Cursor(scan, |across| Box::pin(scan_across(across))),
+            Run::Cursor(|ctx, request| SCAN.run(ctx, request), |across| Box::pin(SCAN.run_across(across))),
         )
         .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_SPECIAL]),
     ],
@@ -116,83 +114,26 @@ fn get(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
+const SCAN: Walk = Walk { cursor_at: 2, options, look: look_at_pins };
+
 /// What follows the cursor.
-struct Options<'r> {
-    count: usize,
-    pattern: Option<&'r [u8]>,
+fn options(request: Request<'_>) -> Result<ScanOptions<'_>> {
+    let mut options = ScanOptions::of(COUNT_DEFAULT);
+    if !request.is(3, "no-evict") {
+        return Err(Error::Syntax);
+    }
+    (4..request.len()).step_by(2).try_for_each(|index| options.add(request, index))?;
+    Ok(options)
 }
 
-impl<'r> Options<'r> {
-    fn parse(request: Request<'r>) -> Result<Options<'r>> {
-        let mut options = Options { count: COUNT_DEFAULT, pattern: None };
-        if !request.is(3, "no-evict") {
-            return Err(Error::Syntax);
+fn look_at_pins(page: &mut Page, ctx: &Ctx, cursor: Cursor, count: usize, options: &ScanOptions) {
+    let Page { next, seen, found } = page;
+    *next = ctx.keyspace.scan_pinned(ctx.db, cursor, count, ctx.shards, ctx.now, |key| {
+        *seen += 1;
+        if options.matches(key) {
+            found.push(key.to_vec());
         }
-        for index in (4..request.len()).step_by(2) {
-            let argument = request.get(index + 1).ok_or(Error::Syntax)?;
-            if request.is(index, "count") {
-                options.count = scanning::count(argument)?;
-            } else if request.is(index, "match") {
-                options.pattern = Some(argument).filter(|pattern| *pattern != b"*");
-            } else {
-                return Err(Error::Syntax);
-            }
-        }
-        Ok(options)
-    }
-}
-
-/// What one call shows.
-#[derive(Default)]
-struct Page {
-    next: Option<Cursor>,
-    seen: usize,
-    found: Vec<Vec<u8>>,
-}
-
-impl Page {
-    /// Looks at about `count` pinned keys of the cursor's shard.
-    fn add(&mut self, ctx: &Ctx, cursor: Cursor, count: usize, options: &Options) {
-        let Page { next, seen, found } = self;
-        *next = ctx.keyspace.scan_pinned(ctx.db, cursor, count, ctx.shards, ctx.now, |key| {
-            *seen += 1;
-            if options.pattern.is_none_or(|pattern| glob_match(pattern, key, false)) {
-                found.push(key.to_vec());
-            }
-        });
-    }
-}
-
-fn scan(ctx: &mut Ctx, request: Request) -> Result {
-    let cursor = Cursor::from_u64(scanning::cursor(request, 2)?);
-    let options = Options::parse(request)?;
-    let mut page = Page::default();
-    if cursor.shard < ctx.shards {
-        page.add(ctx, cursor, options.count, &options);
-    }
-    reply_page(&mut ctx.reply, page.next.map_or(0, Cursor::to_u64), &page.found);
-    Ok(())
-}
-
-/// The same over several shards: few keys are shown by one call, wherever they are.
-async fn scan_across(across: Across) -> Result<Vec<u8>> {
-    let request = Arc::new(across.request.clone());
-    let cursor = Cursor::from_u64(scanning::cursor(request.as_request(), 2)?);
-    let count = Options::parse(request.as_request())?.count;
-    let mut page = Page::default();
-    let mut from = Some(cursor).filter(|cursor| cursor.shard < across.hop.shards());
-    while let Some(cursor) = from {
-        let request = request.clone();
-        let of_shard = move |ctx: &mut Ctx| {
-            let options = Options::parse(request.as_request())?;
-            page.add(ctx, cursor, count - page.seen, &options);
-            Result::Ok(page)
-        };
-        page = across.on(cursor.shard, of_shard).await?;
-        // The shard is done, and the page is not full.
-        from = page.next.filter(|next| next.shard != cursor.shard && page.seen < count);
-    }
-    Ok(across.reply(|reply| reply_page(reply, page.next.map_or(0, Cursor::to_u64), &page.found)))
+    });
 }
 
 impl Ctx<'_> {

@@ -1,8 +1,11 @@
 //! What SCAN and its kin have in common: their options, and the shape of their replies.
 
+use super::{Across, Ctx};
+use crate::keyspace::Cursor;
 use crate::resp::{Error, Reply, Request, Result};
 use crate::value::glob::glob_match;
 use crate::value::number::{parse_i64, parse_u64};
+use std::sync::Arc;
 
 /// The most elements that a call is asked for: more would keep everybody else waiting, as KEYS does.
 const COUNT_MAX: usize = 1 << 17;
@@ -36,7 +39,7 @@ pub fn cursor(request: Request, index: usize) -> Result<u64> {
 impl<'r> ScanOptions<'r> {
     /// The options from an index on; `own` is the option that only one command has.
     pub fn parse(request: Request<'r>, from: usize, own: Own) -> Result<ScanOptions<'r>> {
-        let mut options = ScanOptions { count: COUNT_DEFAULT, pattern: None, kind: None, is_bare: false };
+        let mut options = ScanOptions::of(COUNT_DEFAULT);
         let mut index = from;
         while index < request.len() {
             if let Some((_, owner, refusal)) = BARE.iter().find(|(word, ..)| request.is(index, word)) {
@@ -47,19 +50,32 @@ impl<'r> ScanOptions<'r> {
                 index += 1;
                 continue;
             }
-            let Some(argument) = request.get(index + 1) else { return Err(Error::Syntax) };
-            if request.is(index, "count") {
-                options.count = count(argument)?;
-            } else if request.is(index, "match") {
-                options.pattern = Some(argument).filter(|pattern| *pattern != b"*");
-            } else if own == Own::Type && request.is(index, "type") {
-                options.kind = Some(argument);
+            if own == Own::Type && request.is(index, "type") {
+                options.kind = Some(request.get(index + 1).ok_or(Error::Syntax)?);
             } else {
-                return Err(Error::Syntax);
+                options.add(request, index)?;
             }
             index += 2;
         }
         Ok(options)
+    }
+
+    /// Those where nothing is said but about how many are shown.
+    pub fn of(count: usize) -> ScanOptions<'r> {
+        ScanOptions { count, pattern: None, kind: None, is_bare: false }
+    }
+
+    /// One of those that all have, at this index.
+    pub fn add(&mut self, request: Request<'r>, index: usize) -> Result {
+        let argument = request.get(index + 1).ok_or(Error::Syntax)?;
+        if request.is(index, "count") {
+            self.count = count(argument)?;
+        } else if request.is(index, "match") {
+            self.pattern = Some(argument).filter(|pattern| *pattern != b"*");
+        } else {
+            return Err(Error::Syntax);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -89,4 +105,69 @@ pub fn reply_page(reply: &mut Reply, next: u64, shown: &[Vec<u8>]) {
     reply.bulk(next.to_string().as_bytes());
     reply.array(shown.len());
     shown.iter().for_each(|element| reply.bulk(element));
+}
+
+/// A walk over keys of all shards: how it is asked for, and what it looks at.
+#[derive(Clone, Copy)]
+pub struct Walk {
+    /// Where the cursor is among the arguments.
+    pub cursor_at: usize,
+    pub options: for<'r> fn(Request<'r>) -> Result<ScanOptions<'r>>,
+    /// Looks at about so many keys of the cursor's shard.
+    pub look: fn(&mut Page, &Ctx, Cursor, usize, &ScanOptions),
+}
+
+/// What one call of a walk shows.
+#[derive(Default)]
+pub struct Page {
+    /// Where to go on, if anywhere.
+    pub next: Option<Cursor>,
+    pub seen: usize,
+    pub found: Vec<Vec<u8>>,
+}
+
+impl Page {
+    fn reply(&self, reply: &mut Reply) {
+        reply_page(reply, self.next.map_or(0, Cursor::to_u64), &self.found);
+    }
+}
+
+impl Walk {
+    fn cursor(self, request: Request) -> Result<Cursor> {
+        cursor(request, self.cursor_at).map(Cursor::from_u64)
+    }
+
+    /// One call, where all is on this shard.
+    pub fn run(self, ctx: &mut Ctx, request: Request) -> Result {
+        let cursor = self.cursor(request)?;
+        let options = (self.options)(request)?;
+        let mut page = Page::default();
+        if cursor.shard < ctx.shards {
+            (self.look)(&mut page, ctx, cursor, options.count, &options);
+        }
+        page.reply(&mut ctx.reply);
+        Ok(())
+    }
+
+    /// The same over several shards: few keys are shown by one call, wherever they are.
+    pub async fn run_across(self, across: Across) -> Result<Vec<u8>> {
+        let request = Arc::new(across.request.clone());
+        let cursor = self.cursor(request.as_request())?;
+        let count = (self.options)(request.as_request())?.count;
+        let mut page = Page::default();
+        let mut from = Some(cursor).filter(|cursor| cursor.shard < across.hop.shards());
+        while let Some(cursor) = from {
+            let request = request.clone();
+            let of_shard = move |ctx: &mut Ctx| {
+                let options = (self.options)(request.as_request())?;
+                let rest = count - page.seen;
+                (self.look)(&mut page, ctx, cursor, rest, &options);
+                Result::Ok(page)
+            };
+            page = across.on(cursor.shard, of_shard).await?;
+            // The shard is done, and the page is not full.
+            from = page.next.filter(|next| next.shard != cursor.shard && page.seen < count);
+        }
+        Ok(across.reply(|reply| page.reply(reply)))
+    }
 }

@@ -1,6 +1,6 @@
 //! Whole databases: counting, listing, walking and emptying them.
 
-use super::scanning::{self, Own, ScanOptions, reply_page};
+use super::scanning::{Own, Page, ScanOptions, Walk};
 use super::spec::flag::{FAST, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Across, Ctx, Merge, Run};
@@ -8,7 +8,6 @@ use crate::keyspace::{Cursor, Kind};
 use crate::resp::{Error, Request, Result};
 use crate::value::glob::glob_match;
 use crate::value::number::{parse_i64, parse_u64};
-use std::sync::Arc;
 
 pub const ROWS: &[Row<Run>] = &[
     Row::new(
@@ -53,7 +52,7 @@ pub const ROWS: &[Row<Run>] = &[
             summary: "Walks the keys of the database: every key that is there throughout is returned exactly once.",
             syntax: "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type]",
         },
-        Run::Cursor(scan, |across| Box::pin(scan_across(across))),
+        Run::Cursor(|ctx, request| SCAN.run(ctx, request), |across| Box::pin(SCAN.run_across(across))),
     )
     .tips(&[tip::NONDETERMINISTIC_OUTPUT, tip::ASK_SPECIAL]),
     Row::new(
@@ -168,60 +167,20 @@ pub fn cursor_shard(request: Request, shards: usize) -> usize {
     Some(Cursor::from_u64(cursor).shard).filter(|shard| *shard < shards).unwrap_or(0)
 }
 
-fn scan(ctx: &mut Ctx, request: Request) -> Result {
-    let cursor = Cursor::from_u64(scanning::cursor(request, 1)?);
-    let options = ScanOptions::parse(request, 2, Own::Type)?;
-    let mut page = Page::default();
-    if cursor.shard < ctx.shards {
-        page.add(ctx, cursor, options.count, &options);
-    }
-    reply_page(&mut ctx.reply, page.next.map_or(0, Cursor::to_u64), &page.found);
-    Ok(())
-}
+const SCAN: Walk =
+    Walk { cursor_at: 1, options: |request| ScanOptions::parse(request, 2, Own::Type), look: look_at_keys };
 
-/// What one call of SCAN shows.
-#[derive(Default)]
-struct Page {
-    next: Option<Cursor>,
-    seen: usize,
-    found: Vec<Vec<u8>>,
-}
-
-impl Page {
-    /// Looks at about `count` keys of the cursor's shard.
-    fn add(&mut self, ctx: &mut Ctx, cursor: Cursor, count: usize, options: &ScanOptions) {
-        let is_wanted = |key: &[u8], found: Kind| {
-            options.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(found.name().as_bytes())) && options.matches(key)
-        };
-        let Page { next, seen, found } = self;
-        *next = ctx.keyspace.scan(ctx.db, cursor, count, ctx.shards, ctx.now, |key, kind| {
-            *seen += 1;
-            if is_wanted(key, kind) {
-                found.push(key.to_vec());
-            }
-        });
-    }
-}
-
-/// The same over several shards: few keys are shown by one call, wherever they are.
-async fn scan_across(across: Across) -> Result<Vec<u8>> {
-    let request = Arc::new(across.request.clone());
-    let cursor = Cursor::from_u64(scanning::cursor(request.as_request(), 1)?);
-    let count = ScanOptions::parse(request.as_request(), 2, Own::Type)?.count;
-    let mut page = Page::default();
-    let mut from = Some(cursor).filter(|cursor| cursor.shard < across.hop.shards());
-    while let Some(cursor) = from {
-        let request = request.clone();
-        let of_shard = move |ctx: &mut Ctx| {
-            let options = ScanOptions::parse(request.as_request(), 2, Own::Type)?;
-            page.add(ctx, cursor, count - page.seen, &options);
-            Result::Ok(page)
-        };
-        page = across.on(cursor.shard, of_shard).await?;
-        // The shard is done, and the page is not full.
-        from = page.next.filter(|next| next.shard != cursor.shard && page.seen < count);
-    }
-    Ok(across.reply(|reply| reply_page(reply, page.next.map_or(0, Cursor::to_u64), &page.found)))
+fn look_at_keys(page: &mut Page, ctx: &Ctx, cursor: Cursor, count: usize, options: &ScanOptions) {
+    let is_wanted = |key: &[u8], found: Kind| {
+        options.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(found.name().as_bytes())) && options.matches(key)
+    };
+    let Page { next, seen, found } = page;
+    *next = ctx.keyspace.scan(ctx.db, cursor, count, ctx.shards, ctx.now, |key, kind| {
+        *seen += 1;
+        if is_wanted(key, kind) {
+            found.push(key.to_vec());
+        }
+    });
 }
 
 /// A shard is drawn by the number of its live keys, then one of them.

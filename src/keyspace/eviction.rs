@@ -87,13 +87,11 @@ impl Keyspace {
             Some(EvictionOrder::Deadline) => {
                 let nearest = self.evict_nearest(how.limit, bytes, now, is_held);
                 let is_for_others = nearest.next.is_some_and(|next| next.from > how.limit);
-                // All that were near may be protected.
-                match nearest.count {
-                    0 if self.protects_keys() && !is_for_others => {
-                        self.evict_of_blocks(how, EvictionOrder::Deadline, bytes, now, is_held)
-                    }
-                    _ => nearest,
+                if nearest.count > 0 || is_for_others || !self.protects_keys() {
+                    return nearest;
                 }
+                // All that were near may be protected.
+                self.evict_of_blocks(how, EvictionOrder::Deadline, bytes, now, is_held)
             }
             Some(order) => self.evict_of_blocks(how, order, bytes, now, is_held),
         }

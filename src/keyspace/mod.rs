@@ -19,6 +19,7 @@
 mod advisor;
 mod arriving;
 mod aside;
+mod beside;
 mod by_prefix;
 mod change;
 mod clocking;

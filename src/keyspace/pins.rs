@@ -3,57 +3,41 @@
 //! Pins are kept beside the tables, so that a key without one takes no byte more. A pin stays while its key does, whatever
 //! becomes of the value, and goes with it (`Effects::departs`).
 
+use super::beside::Beside;
 use super::{Cursor, Key, Keyspace};
 use crate::clock::Now;
 use crate::config::MaxmemoryPolicy;
-use crate::table::{Dict, Entry, Table, Value};
+use crate::table::{Entry, Table, Value};
 
 /// The pinned keys of all databases.
 pub struct Pins {
-    dbs: Vec<Dict>,
-    /// Of all of them.
-    count: usize,
+    keys: Beside,
     /// How often a key was pinned, or its pin has gone.
     changes: u64,
 }
 
 impl Pins {
     pub(super) fn new(databases: usize) -> Pins {
-        Pins { dbs: (0..databases).map(|_| Dict::new()).collect(), count: 0, changes: 0 }
+        Pins { keys: Beside::new(databases), changes: 0 }
     }
 
     pub(super) fn has(&self, db: usize, key: &[u8]) -> bool {
-        self.count > 0 && self.dbs[db].get(key).is_some()
+        self.keys.get(db, key).is_some()
     }
 
     /// Whether that is a change.
     fn set(&mut self, db: usize, key: &[u8], is_pinned: bool) -> bool {
-        let dict = &mut self.dbs[db];
         let changes = match is_pinned {
-            true => dict.add(key, Value::Bytes(b"")),
-            false => dict.remove(key),
+            true => self.keys.change(db, |dict| dict.add(key, Value::Bytes(b""))),
+            false => self.keys.remove(db, key),
         };
-        if changes {
-            self.count = if is_pinned { self.count + 1 } else { self.count - 1 };
-            self.changes += 1;
-        }
+        self.changes += u64::from(changes);
         changes
     }
 
     /// A key has gone.
     pub(super) fn leave(&mut self, db: usize, key: &[u8]) {
-        if self.count > 0 {
-            self.set(db, key, false);
-        }
-    }
-
-    fn flush(&mut self, db: usize) {
-        self.count -= std::mem::take(&mut self.dbs[db]).len();
-        self.changes += 1;
-    }
-
-    fn bytes(&self) -> usize {
-        if self.count > 0 { self.dbs.iter().map(Dict::bytes).sum() } else { 0 }
+        self.set(db, key, false);
     }
 }
 
@@ -106,12 +90,12 @@ impl Keyspace {
 
     /// How many keys of a database are pinned.
     pub fn pinned(&self, db: usize) -> usize {
-        self.effects.pins.as_ref().map_or(0, |pins| pins.dbs[db].len())
+        self.effects.pins.as_ref().map_or(0, |pins| pins.keys.of(db).len())
     }
 
     /// How many keys are pinned.
     pub fn all_pinned(&self) -> usize {
-        self.effects.pins.as_ref().map_or(0, |pins| pins.count)
+        self.effects.pins.as_ref().map_or(0, |pins| pins.keys.len())
     }
 
     /// Pins a key that is there, or takes its pin away; whether that is a change. Snapshots that are made have the key as it was.
@@ -145,7 +129,7 @@ impl Keyspace {
             }
         };
         let next = match &self.effects.pins {
-            Some(pins) => pins.dbs[db].scan(cursor.to_u64(), count, show),
+            Some(pins) => pins.keys.of(db).scan(cursor.to_u64(), count, show),
             None => 0,
         };
         let next = match next {
@@ -157,18 +141,19 @@ impl Keyspace {
 
     /// Bytes of what is known of pins.
     pub fn pin_bytes(&self) -> usize {
-        self.effects.pins.as_ref().map_or(0, |pins| pins.bytes())
+        self.effects.pins.as_ref().map_or(0, |pins| pins.keys.bytes())
     }
 
     pub(super) fn flush_pins(&mut self, db: usize) {
         if let Some(pins) = &mut self.effects.pins {
-            pins.flush(db);
+            pins.keys.flush(db);
+            pins.changes += 1;
         }
     }
 
     pub(super) fn swap_pins(&mut self, a: usize, b: usize) {
         if let Some(pins) = &mut self.effects.pins {
-            pins.dbs.swap(a, b);
+            pins.keys.swap(a, b);
         }
     }
 
@@ -230,11 +215,12 @@ impl Keyspace {
     /// Checks that no pin is left of a key that has gone.
     #[cfg(test)]
     pub(super) fn check_pins(&self) {
+        use crate::table::Dict;
         let Some(pins) = &self.effects.pins else { return };
-        for (db, dict) in pins.dbs.iter().enumerate() {
+        for (db, dict) in pins.keys.all().enumerate() {
             assert!(dict.iter().all(|entry| self.dbs[db].find(self.hasher.key(entry.key())).is_some()));
         }
-        assert_eq!(pins.count, pins.dbs.iter().map(Dict::len).sum::<usize>());
+        assert_eq!(pins.keys.len(), pins.keys.all().map(Dict::len).sum::<usize>());
     }
 }
 

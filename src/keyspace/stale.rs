@@ -5,6 +5,7 @@
 //! time, with whatever is put under the key, and with `DEL`; it is the first to go where memory is short. Neither snapshots nor the
 //! log nor replicas have it.
 
+use super::beside::Beside;
 use super::policies::Policies;
 use super::{Key, Keyspace};
 use crate::clock::Now;
@@ -14,15 +15,11 @@ use crate::table::{Dict, Entry, Kind, NEVER_MS, Value};
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// The copies of all databases. Their deadlines are the ends of their times.
-pub(super) struct Stale {
-    dbs: Vec<Dict>,
-    /// Of all of them.
-    count: usize,
-}
+pub(super) struct Stale(Beside);
 
 impl Stale {
     pub(super) fn new(databases: usize) -> Stale {
-        Stale { dbs: (0..databases).map(|_| Dict::new()).collect(), count: 0 }
+        Stale(Beside::new(databases))
     }
 
     /// A key is dying: its value is kept, where its policy says so, for as long as that says, but no more in all than so many bytes.
@@ -36,51 +33,38 @@ impl Stale {
     ) {
         let Some(stale_ms) = policies.stale_ms(entry.key()) else { return };
         let until_ms = deadline_ms.saturating_add(stale_ms).min(NEVER_MS - 1);
-        if entry.kind() != Kind::String || entry.bytes() > VALUE_BYTES_MAX || until_ms < now.ms {
+        if entry.kind() != Kind::String || entry.bytes() > VALUE_BYTES_MAX.min(most) || until_ms < now.ms {
             return;
         }
-        while self.count > 0 && self.bytes().saturating_add(entry.bytes()) > most {
+        while self.0.bytes().saturating_add(entry.bytes()) > most && self.0.len() > 0 {
             self.give(GIVEN_TOGETHER, now);
         }
-        if entry.bytes() <= most {
-            self.count += usize::from(self.dbs[db].set(entry.key(), entry.value()));
-            self.dbs[db].set_deadline(entry.key(), Some(until_ms), now.ms);
-        }
-    }
-
-    fn forget(&mut self, db: usize, key: &[u8]) {
-        if self.count > 0 {
-            self.count -= usize::from(self.dbs[db].remove(key));
-        }
+        self.0.change(db, |dict| {
+            dict.set(entry.key(), entry.value());
+            dict.set_deadline(entry.key(), Some(until_ms), now.ms);
+        });
     }
 
     /// Takes about so many out whose time is over; how many.
     fn sweep(&mut self, limit: usize, now: Now) -> usize {
         let mut swept = 0;
-        for dict in self.dbs.iter_mut().filter(|dict| dict.earliest_ms() < now.ms) {
-            swept += dict.sweep(now.ms, now.ms, limit - swept, |_, _| ()).deleted;
-            if swept == limit {
-                break;
+        for db in self.0.databases() {
+            if swept < limit && self.0.of(db).earliest_ms() < now.ms {
+                swept += self.0.change(db, |dict| dict.sweep(now.ms, now.ms, limit - swept, |_, _| ())).deleted;
             }
         }
-        self.count -= swept;
         swept
     }
 
     /// Gives so many up, those first whose time is over; how many.
     fn give(&mut self, limit: usize, now: Now) -> usize {
         let mut given = self.sweep(limit, now);
-        for dict in self.dbs.iter_mut().filter(|dict| !dict.is_empty()) {
-            let keys: Vec<Box<[u8]>> = dict.iter().take(limit - given).map(|entry| entry.key().into()).collect();
-            let removed = keys.iter().filter(|key| dict.remove(key)).count();
-            self.count -= removed;
-            given += removed;
+        for db in self.0.databases() {
+            let keys = self.0.of(db).iter().take(limit - given).map(|entry| entry.key().into());
+            let keys: Vec<Box<[u8]>> = keys.collect();
+            given += keys.iter().filter(|key| self.0.remove(db, key)).count();
         }
         given
-    }
-
-    fn bytes(&self) -> usize {
-        self.dbs.iter().map(Dict::bytes).sum()
     }
 }
 
@@ -93,7 +77,7 @@ impl Keyspace {
         let stale = self.stale.as_deref()?;
         // (What was said when the key died may hold no longer.)
         self.policies.as_ref()?.stale_ms(key)?;
-        let (entry, until_ms) = stale.dbs[db].get_with_deadline(key)?;
+        let (entry, until_ms) = stale.0.of(db).get_with_deadline(key)?;
         if until_ms? < now.ms {
             return None;
         }
@@ -105,23 +89,23 @@ impl Keyspace {
     #[inline]
     pub fn forget_stale(&mut self, db: usize, key: Key) {
         if let Some(stale) = &mut self.stale {
-            stale.forget(db, key.bytes);
+            stale.0.remove(db, key.bytes);
         }
     }
 
     /// How many copies there are of what has died.
     pub fn stale_copies(&self) -> usize {
-        self.stale.as_ref().map_or(0, |stale| stale.count)
+        self.stale.as_ref().map_or(0, |stale| stale.0.len())
     }
 
     /// Bytes of them.
     pub fn stale_bytes(&self) -> usize {
-        self.stale.as_ref().map_or(0, |stale| if stale.count > 0 { stale.bytes() } else { 0 })
+        self.stale.as_ref().map_or(0, |stale| stale.0.bytes())
     }
 
     /// When the time of one of them is over, or before that.
     pub fn stale_due_ms(&self) -> u64 {
-        let dbs = self.stale.iter().flat_map(|stale| &stale.dbs);
+        let dbs = self.stale.iter().flat_map(|stale| stale.0.all());
         dbs.map(Dict::earliest_ms).min().unwrap_or(NEVER_MS)
     }
 
@@ -137,13 +121,13 @@ impl Keyspace {
 
     pub(super) fn flush_stale(&mut self, db: usize) {
         if let Some(stale) = &mut self.stale {
-            stale.count -= std::mem::take(&mut stale.dbs[db]).len();
+            stale.0.flush(db);
         }
     }
 
     pub(super) fn swap_stale(&mut self, a: usize, b: usize) {
         if let Some(stale) = &mut self.stale {
-            stale.dbs.swap(a, b);
+            stale.0.swap(a, b);
         }
     }
 }
