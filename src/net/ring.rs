@@ -34,7 +34,7 @@ const TURNS_A_YIELD: u32 = 16;
 /// The longest wait: timers further away are looked at again then.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Between two looks at whether somebody has hung up whose receive did not say so, while there is work.
+/// Between two looks for what a receive has missed, while there is work.
 const LOOK_US: u64 = 1_000_000;
 
 /// A send completes when all of it is taken: pieces of this size show how far a slow reader has come.
@@ -71,7 +71,7 @@ struct Slot {
     reading: bool,
     receiving: bool,
     cancelling: bool,
-    /// Something was received since the last look for those who have hung up.
+    /// Something was received since the last look for what a receive has missed.
     heard: bool,
     /// What the kernel sends from, and how much of it is sent.
     in_flight: Option<Vec<u8>>,
@@ -107,7 +107,7 @@ pub struct Ring {
     shut: RefCell<Vec<u32>>,
     /// Receives that ended because no buffer was free.
     starved: RefCell<Vec<u32>>,
-    /// Connections from which something was received since the last look for those who have hung up.
+    /// Connections from which something was received since the last look for what a receive has missed.
     heard: RefCell<Vec<u32>>,
     /// When that was, store microseconds.
     looked_at_us: Cell<u64>,
@@ -291,7 +291,7 @@ impl Ring {
             }
             if rested || host.now_us().saturating_sub(self.looked_at_us.get()) >= LOOK_US {
                 self.looked_at_us.set(host.now_us());
-                self.look_for_hang_ups();
+                self.look_for_the_missed();
             }
             // Tasks that are ready, the cycle between two slices for one, must not wait while the ring waits.
             woken = take_woken();
@@ -401,13 +401,15 @@ impl Ring {
         self.shut.borrow_mut().append(&mut waiting);
     }
 
-    /// Begins to receive anew from those who have hung up.
+    /// Begins to receive anew where a receive that repeats has missed what came behind the data it gave out.
     ///
-    /// A receive that repeats may miss it: where data and the end (a reset, above all) come before the kernel has looked
-    /// at either, it gives out the data and waits for an event that has been. (Mended in Linux in 2026: "io_uring/poll:
-    /// fix multishot recv missing EOF on wakeup race".) The end is there by the time that data is, so one look after it
-    /// is enough.
-    fn look_for_hang_ups(&self) {
+    /// The end of a connection: where data and the end (a reset, above all) come before the kernel has looked at either,
+    /// the receive gives out the data and waits for an event that has been. (Mended in Linux in 2026: "io_uring/poll:
+    /// fix multishot recv missing EOF on wakeup race".) Bytes behind urgent data: a receive stops at the urgent byte, the
+    /// kernel counts nothing as left there (`tcp_inq`), and the receive waits for more although more is there.
+    /// Both are there by the time that the data is, so one look after the data is enough. A connection whose next
+    /// bytes happen to come just before the look loses nothing: these bytes wait in the socket for the next receive.
+    fn look_for_the_missed(&self) {
         let mut heard = self.heard.take();
         if heard.is_empty() {
             return;
@@ -416,7 +418,7 @@ impl Ring {
         let asked = heard.iter().map(|index| {
             let slot = &mut slots[*index as usize];
             slot.heard = false;
-            libc::pollfd { fd: slot.fd, events: libc::POLLRDHUP, revents: 0 }
+            libc::pollfd { fd: slot.fd, events: libc::POLLRDHUP | libc::POLLIN, revents: 0 }
         });
         let mut asked: Vec<libc::pollfd> = asked.collect();
         // SAFETY: the kernel writes to these entries during the call; it skips those of closed connections (-1).
