@@ -59,6 +59,7 @@ pub fn start(server: &Rc<Server>) {
     executor::spawn(connection::look_at_held(server.clone()));
     executor::spawn(connection::look_at_slowed(server.clone()));
     executor::spawn(client_eviction::keep_below(server.clone()));
+    executor::spawn(connection::let_early_go(server.clone()));
     executor::spawn(connection::follow_disk(server.clone()));
     executor::spawn(connection::follow_late(server.clone()));
     executor::spawn(live::tell_late(server.clone()));

@@ -120,6 +120,8 @@ pub struct Flow {
     /// A script is in the way of the next request: how many there were before it, and since when it waits, store
     /// microseconds.
     pub held_up: Option<(u64, u64)>,
+    /// Since when replies that are ready stay until those behind them have come, store microseconds.
+    pub early_since_us: Option<u64>,
     /// When the output grew past the soft limit, store microseconds.
     pub soft_since_us: Option<u64>,
 }

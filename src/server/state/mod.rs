@@ -9,6 +9,7 @@
 //! | `monitors.rs`, `subscriptions.rs`, `follower.rs`, `waits.rs` | who monitors, listens, follows the journal, waits for a key |
 //! | `live.rs` | live queries, and the views that answer them |
 //! | `slowlog.rs`, `shown.rs` | slow commands, and how commands are shown |
+//! | `early.rs` | replies that stay until those behind them have come from other shards |
 //! | `conditions.rs` | what is said at a moment of everybody who asks for something |
 //! | `global.rs`, `following.rs`, `snapshots.rs`, `appending.rs` | the little that shards share |
 //! | `advised.rs` | prefixes that advisors follow |
@@ -24,6 +25,7 @@ pub mod appending;
 pub mod busy;
 pub mod client_memory;
 pub mod conditions;
+pub mod early;
 pub mod files;
 pub mod follower;
 pub mod following;
@@ -58,6 +60,7 @@ use crate::server::client::session::Session;
 use crate::server::client::{Client, ClientRef};
 use crate::shard::{Shard, Transaction};
 use client_memory::ClientMemory;
+use early::Early;
 use follower::Followers;
 use global::Global;
 use held_up::HeldUp;
@@ -221,6 +224,7 @@ pub struct Server {
     /// Connections that have more to do, when the others had their turn.
     pub postponed: RefCell<Vec<ClientRef>>,
     pub held_up: HeldUp,
+    pub early: Early,
     pub slowed: Slowed,
     pub strangers: Strangers,
     /// Connections that something was pushed to in this turn.
@@ -257,6 +261,7 @@ impl Server {
             pause_watch: Notify::default(),
             postponed: RefCell::default(),
             held_up: HeldUp::default(),
+            early: Early::default(),
             slowed: Slowed::default(),
             strangers: Strangers::default(),
             pushed: RefCell::default(),

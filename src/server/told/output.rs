@@ -24,7 +24,8 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
             let_stalled_go_on(server, client.id, &mut state);
         }
         hold_for_disk(server, client, &mut state);
-        let ready = !state.replies.out.is_empty();
+        let has_ready = !state.replies.out.is_empty();
+        let ready = has_ready && !server.early.keeps(client, &mut state, server.shard.id);
         server.client_memory.count(&mut state);
         let backlog = state.unsent() > state.replies.out.len();
         (ready, backlog, state.may_read(), state.is_over())

@@ -425,6 +425,14 @@ pub async fn look_at_slowed(server: Rc<Server>) {
     }
 }
 
+/// Lets replies leave that have stayed for those behind them.
+pub async fn let_early_go(server: Rc<Server>) {
+    loop {
+        let due = server.early.next().await;
+        due.iter().for_each(|client| server.transport.mark(client.line));
+    }
+}
+
 /// Lets connections go on as the disk does.
 pub async fn follow_disk(server: Rc<Server>) {
     let mut looked = 0;

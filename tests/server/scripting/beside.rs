@@ -57,6 +57,21 @@ fn who_waits_for_everything_keeps_nobody_waiting() {
     });
 }
 
+/// Replies that are ready stay for a moment, since those behind them may be on their way from other shards: for no longer.
+#[test]
+fn replies_that_are_ready_do_not_wait_for_one_that_is_long_in_coming() {
+    on_embers(&["--busy-reply-threshold", "60000"], |server| {
+        let _script = hold(server, "held");
+        let mut client = server.client();
+        let (before, behind): (Vec<String>, Vec<String>) =
+            (0..32).map(|n| (format!("GET before:{n}"), format!("GET behind:{n}"))).unzip();
+        before.iter().chain(["GET held".into()].iter()).chain(&behind).for_each(|line| client.send(line));
+        for line in &before {
+            assert_eq!(client.read(), Value::NullBulk, "{line}");
+        }
+    });
+}
+
 /// Once scripts, and other commands whose coordinator had asked for the one key before the script that had it was busy, waited
 /// until that script was over.
 #[test]
