@@ -342,14 +342,24 @@ impl Effects {
         was: impl FnOnce() -> Option<Was<'k>>,
     ) {
         if self.is_asked_first {
-            self.before_change(db, hash, key(), was());
+            let key = key();
+            let is_viewed = self.has_view_of(db, key);
+            if is_viewed || self.saving.is_some() {
+                self.before_change(db, hash, key, was(), is_viewed);
+            }
         }
+    }
+
+    /// Whether a view is kept that a key with this name belongs to.
+    #[inline(never)]
+    fn has_view_of(&self, db: usize, key: &[u8]) -> bool {
+        self.views.as_ref().is_some_and(|views| views.concern(db, key))
     }
 
     #[cold]
     #[inline(never)]
-    fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Was>) {
-        if let Some(views) = &mut self.views {
+    fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Was>, is_viewed: bool) {
+        if is_viewed && let Some(views) = &mut self.views {
             views.before(db, hash, key, was.as_ref().map(|was| was.bytes), true);
         }
         if let Some(saving) = &mut self.saving {
@@ -370,14 +380,16 @@ impl Effects {
     #[inline]
     pub(super) fn dies(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
         if self.is_asked_first {
-            self.before_death(db, entry, hasher, bytes());
+            self.before_death(db, entry, hasher, bytes);
         }
     }
 
     #[cold]
-    fn before_death(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: usize) {
-        if let Some(views) = &mut self.views {
-            views.before(db, hasher.hash(entry.key()), entry.key(), Some(bytes), false);
+    fn before_death(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
+        if let Some(views) = &mut self.views
+            && views.concern(db, entry.key())
+        {
+            views.before(db, hasher.hash(entry.key()), entry.key(), Some(bytes()), false);
         }
         if let Some(saving) = &mut self.saving {
             saving.before_death(db, entry, || hasher.hash(entry.key()));
@@ -389,6 +401,7 @@ impl Effects {
     pub(super) fn shrinks(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
         if self.is_asked_first
             && let Some(views) = &mut self.views
+            && views.concern(db, entry.key())
         {
             views.before(db, hasher.hash(entry.key()), entry.key(), Some(bytes()), true);
         }

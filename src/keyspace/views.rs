@@ -18,7 +18,7 @@ mod sums;
 use super::Keyspace;
 use crate::clock::Now;
 use crate::table::block::NEVER_MS;
-use crate::table::hash::spread;
+use crate::table::hash::{Key, spread};
 use ahash::RandomState;
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +28,8 @@ use sums::{Share, Sums};
 const TOUCHED_MAX: usize = 100_000;
 /// From so many noted names on they are looked up without anybody having asked.
 const TOUCHED_FEW: usize = 1_000;
+/// Room for so many is kept.
+const TOUCHED_KEPT: usize = 4 * TOUCHED_FEW;
 
 /// What a view shows of the keys that begin alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,6 +106,9 @@ struct OfDb {
     prefixes: IndexMap<Box<[u8]>, Vec<View>, RandomState>,
     /// How many prefixes have a length: those of a key are looked up by it.
     lengths: BTreeMap<usize, usize>,
+    /// A bit for each byte that a prefix begins with; all where one is empty. Most keys are no view's, and this tells it of
+    /// most of them.
+    first_bytes: [u64; 4],
     /// Keys that were changed and have no share at the moment, with their hashes.
     touched: HashMap<Box<[u8]>, u64, RandomState>,
     /// The position to which the pass has come that is under way.
@@ -124,6 +129,21 @@ impl OfDb {
     }
 
     fn has_view_of(&self, key: &[u8]) -> bool {
+        let may_have = |first: &u8| self.first_bytes[usize::from(first / 64)] >> (first % 64) & 1 == 1;
+        key.first().is_none_or(may_have) && self.has_prefix_of(key)
+    }
+
+    fn note_first_bytes(&mut self) {
+        self.first_bytes = [0; 4];
+        for prefix in self.prefixes.keys() {
+            match prefix.first() {
+                Some(first) => self.first_bytes[usize::from(first / 64)] |= 1 << (first % 64),
+                None => self.first_bytes = [u64::MAX; 4],
+            }
+        }
+    }
+
+    fn has_prefix_of(&self, key: &[u8]) -> bool {
         self.lengths.range(..=key.len()).any(|(len, _)| self.prefixes.contains_key(&key[..*len]))
     }
 
@@ -160,11 +180,16 @@ pub struct Views {
 }
 
 impl Views {
-    /// A key is about to change, to come or to go; `was_bytes` is what it takes, if it is there. One that does not `stay`
+    /// Whether a key with this name is some view's.
+    pub(super) fn concern(&self, db: usize, key: &[u8]) -> bool {
+        self.dbs.get(&db).is_some_and(|of| of.has_view_of(key))
+    }
+
+    /// A key that concerns views is about to change, to come or to go; `was_bytes` is what it takes, if it is there. One that does not `stay`
     /// goes for certain, before anybody asks.
     pub(super) fn before(&mut self, db: usize, hash: u64, key: &[u8], was_bytes: Option<usize>, stays: bool) {
         let Some(of) = self.dbs.get_mut(&db) else { return };
-        if of.is_lost || !of.has_view_of(key) || of.touched.contains_key(key) {
+        if of.is_lost || of.touched.contains_key(key) {
             return;
         }
         self.has_news = true;
@@ -254,6 +279,7 @@ impl Keyspace {
             *of.lengths.entry(prefix.len()).or_default() += 1;
         }
         of.prefixes.entry(prefix.clone()).or_default().push(View::new(id, aspect));
+        of.note_first_bytes();
         views.places.insert(id, (db, prefix));
         views.wants_pass = true;
     }
@@ -266,6 +292,7 @@ impl Keyspace {
         of_prefix.retain(|view| view.id != id);
         if of_prefix.is_empty() {
             of.prefixes.swap_remove(&prefix);
+            of.note_first_bytes();
             if let Some(count) = of.lengths.get_mut(&prefix.len()) {
                 *count -= 1;
                 if *count == 0 {
@@ -297,21 +324,27 @@ impl Keyspace {
 
     /// Looks noted names up, of databases that have so many.
     fn look_up_touched(&mut self, count_min: usize) {
-        let Keyspace { dbs, nodes, hasher, effects, .. } = self;
+        let Keyspace { dbs, nodes, effects, .. } = self;
         let Some(views) = effects.views_mut() else { return };
         if count_min > 0 && !std::mem::take(&mut views.has_many) {
             return;
         }
         let many = views.dbs.iter_mut().filter(|(_, of)| !of.touched.is_empty() && of.touched.len() >= count_min);
         let touched: Vec<_> = many.map(|(db, of)| (*db, std::mem::take(&mut of.touched))).collect();
-        for (db, touched) in touched {
-            for (key, hash) in touched {
+        for (db, mut touched) in touched {
+            for (key, hash) in touched.drain() {
                 let table = &dbs[db];
-                if let Some(slot) = table.find(hasher.key(&key)) {
+                if let Some(slot) = table.find(Key { bytes: &key, hash }) {
                     let entry = table.entry(slot);
                     let (bytes, deadline_ms) = (nodes.bytes_of_key(entry) as u64, table.deadline_ms(slot));
                     views.add(db, hash, Share { key: &key, bytes, deadline_ms });
                 }
+            }
+            // The next names find the room that these had, if that is not much.
+            if touched.capacity() <= TOUCHED_KEPT
+                && let Some(of) = views.dbs.get_mut(&db)
+            {
+                of.touched = touched;
             }
         }
     }

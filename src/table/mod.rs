@@ -25,7 +25,7 @@
 //!   strings that move without being copied
 //! - [`block`]: slots and their columns, and the heap of their entries
 //! - [`table`]: search, writes; [`ahead`]: what searches will read is asked for; `reshape`: how blocks come and go; `sweep`: what is dead goes; [`minima`]: which block has
-//!   to be looked at first; [`scan`]: cursors; `walk`: slices; `clocks`, `former`: what
+//!   to be looked at first; [`scan`]: cursors; `walk`: slices; `draw`: keys at random; `clocks`, `former`: what
 //!   access clocks mean; `thin`: what goes where memory is short
 //! - [`dict`]: the elements of one collection; `saving`: what it had at a moment; [`changed`](Changed): what a walk has to know
 //!   of changes meanwhile
@@ -35,6 +35,7 @@ pub mod block;
 mod changed;
 mod clocks;
 pub mod dict;
+mod draw;
 pub mod entry;
 mod former;
 pub mod hash;

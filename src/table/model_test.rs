@@ -1,6 +1,7 @@
 //! A table against a map: values around every limit, deadlines near and far, churn that leaves holes.
 
-use super::block::ENTRY_BYTES_MAX;
+use super::block::{ENTRY_BYTES_MAX, Print};
+use super::hash::spread;
 use super::table::{NO_FIELDS, Slot};
 use super::{Entry, Hasher, Kind, Stored, Table, Value};
 use std::collections::HashMap;
@@ -21,6 +22,34 @@ struct World {
     now_ms: u64,
     /// The value lengths of this phase.
     lens: fn(&mut fastrand::Rng) -> usize,
+}
+
+impl Table {
+    /// Whether everything that is counted, and everything that is said of where something is, is so.
+    pub fn check(&mut self) {
+        let (mut len, mut with_deadline, mut block_bytes, mut whole_bytes, mut slots) = (0, 0, 0, 0, 0);
+        for block in self.blocks() {
+            block.check();
+            len += block.len();
+            with_deadline += block.with_deadline();
+            block_bytes += block.column_bytes() + block.chunk_bytes();
+            slots += block.slots();
+            assert!(self.minima.get(block.id()) <= block.exact_minimum_ms(), "a minimum is never late");
+            let (start, count) = self.aliases(block);
+            assert!(self.directory[start..start + count].iter().all(|at| at == block));
+            for slot in block.full_slots() {
+                let entry = block.entry(slot);
+                assert!(!self.pinned || block.whole(slot).is_some());
+                whole_bytes += block.whole(slot).map_or(0, |whole| whole.entry().bytes());
+                let hash = self.hasher.hash(entry.key());
+                assert_eq!(self.block_at(spread(hash)), *block);
+                assert_eq!(block.print(slot), Print::of(hash));
+            }
+        }
+        assert_eq!((len, with_deadline, slots), (self.len, self.with_deadline, self.slots));
+        assert_eq!((block_bytes, whole_bytes), (self.block_bytes, self.whole_bytes));
+        assert_eq!(self.directory.len(), 1 << self.bits);
+    }
 }
 
 /// Lengths as users have them, and around the limits of headers, heaps and forms.

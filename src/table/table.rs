@@ -12,9 +12,7 @@
 //! A table owns its entries but not the nodes that some of them point at: the addresses of those whose entries are gone
 //! are handed to the owner ([`Table::take_orphans`]).
 
-use super::block::{
-    BASE_BEHIND_MS, Block, ENTRY_BYTES_MAX, NEVER_MS, Print, REACH_MS, Room, SLOTS_END_MAX, heap_bytes,
-};
+use super::block::{BASE_BEHIND_MS, Block, ENTRY_BYTES_MAX, NEVER_MS, Print, REACH_MS, Room, heap_bytes};
 use super::entry::{Entry, Kind, Plan, STUB_BYTES, Stored, write_stub, write_value};
 use super::former::Former;
 use super::hash::{Hasher, Key, spread};
@@ -47,7 +45,7 @@ pub struct Table {
     /// Whose access clocks have to be renewed; none in most tables at most times.
     pub(super) former_clocks: Option<Box<Former>>,
     /// Entries keep their addresses: all are outside of the heaps.
-    pinned: bool,
+    pub(super) pinned: bool,
     orphans: Vec<(Kind, NonNull<u8>)>,
     /// How many blocks the next sweep takes together.
     pub(super) sweep_width: usize,
@@ -689,41 +687,6 @@ impl Table {
         self.entry(slot).set_marked(marked);
     }
 
-    /// A key chosen uniformly among the slots for which `wanted` holds: slots are drawn until one fits. `None` where
-    /// `tries` draws found nothing.
-    pub fn random(
-        &self,
-        rng: &mut fastrand::Rng,
-        tries: usize,
-        wanted: impl Fn(&Block, usize) -> bool,
-    ) -> Option<Slot> {
-        // Blocks have different numbers of slots: those that one has not count as empty.
-        let slots = if let [block] = self.directory[..] { block.slots_end() } else { SLOTS_END_MAX };
-        for _ in 0..tries {
-            let at = rng.usize(..self.directory.len());
-            let block = self.directory[at];
-            let index = rng.usize(..slots);
-            // A block stands in the directory once or several times: only the first one counts.
-            if at & ((1 << (self.bits - block.depth())) - 1) != 0 {
-                continue;
-            }
-            if index < block.slots_end() && block.has_key(index) && wanted(&block, index) {
-                return Some(Slot { block, index: index as u16 });
-            }
-        }
-        None
-    }
-
-    /// The first key from a random block on for which `wanted` holds: not uniform, but sure to find one.
-    pub fn any(&self, rng: &mut fastrand::Rng, wanted: impl Fn(&Block, usize) -> bool) -> Option<Slot> {
-        let start = rng.usize(..self.blocks.len());
-        let (before, after) = self.blocks.split_at(start);
-        after.iter().chain(before).flatten().find_map(|block| {
-            let index = block.full_slots().find(|&index| wanted(block, index))?;
-            Some(Slot { block: *block, index: index as u16 })
-        })
-    }
-
     /// Every entry with what its column says.
     pub fn entries(&self) -> impl Iterator<Item = (Entry<'_>, Option<u64>)> + '_ {
         self.blocks().flat_map(|block| block.full_slots().map(|slot| (block.entry(slot), block.deadline_ms(slot))))
@@ -801,32 +764,6 @@ impl Table {
             self.free_block(block);
         }
         (freed, true)
-    }
-
-    #[cfg(test)]
-    pub fn check(&mut self) {
-        let (mut len, mut with_deadline, mut block_bytes, mut whole_bytes, mut slots) = (0, 0, 0, 0, 0);
-        for block in self.blocks() {
-            block.check();
-            len += block.len();
-            with_deadline += block.with_deadline();
-            block_bytes += block.column_bytes() + block.chunk_bytes();
-            slots += block.slots();
-            assert!(self.minima.get(block.id()) <= block.exact_minimum_ms(), "a minimum is never late");
-            let (start, count) = self.aliases(block);
-            assert!(self.directory[start..start + count].iter().all(|at| at == block));
-            for slot in block.full_slots() {
-                let entry = block.entry(slot);
-                assert!(!self.pinned || block.whole(slot).is_some());
-                whole_bytes += block.whole(slot).map_or(0, |whole| whole.entry().bytes());
-                let hash = self.hasher.hash(entry.key());
-                assert_eq!(self.block_at(spread(hash)), *block);
-                assert_eq!(block.print(slot), Print::of(hash));
-            }
-        }
-        assert_eq!((len, with_deadline, slots), (self.len, self.with_deadline, self.slots));
-        assert_eq!((block_bytes, whole_bytes), (self.block_bytes, self.whole_bytes));
-        assert_eq!(self.directory.len(), 1 << self.bits);
     }
 }
 
