@@ -35,6 +35,7 @@ mod here;
 mod holds;
 mod locks;
 mod outgoing;
+mod waits;
 
 pub use outgoing::Builder;
 

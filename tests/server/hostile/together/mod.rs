@@ -4,13 +4,14 @@
 //! was popped once, or is still there.
 //!
 //! `ledger.rs` counts, `link.rs` is one connection and what it waits for, `actors.rs` says what the clients of a round
-//! do, `disturb.rs` what is done to them. A round has a seed, from which each client draws what it does; what happens
+//! do, `disturb.rs` what is done to them, `waits.rs` draws who waits for whom. A round has a seed, from which each client draws what it does; what happens
 //! in which order is not in the seed's power. What was said is written to a file where a round fails.
 
 mod actors;
 mod disturb;
 mod ledger;
 mod link;
+mod waits;
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -137,11 +138,13 @@ pub fn round(name: &str, seed: u64, checks: &mut Checks, totals: &mut Totals) {
                 link.asked
             }));
         }
+        let watcher = scope.spawn(|| waits::watch(&round));
         let end = Instant::now() + ROUND;
         while Instant::now() < end && !round.is_over() {
             thread::sleep(Duration::from_millis(20));
         }
         round.is_over.store(true, Ordering::Relaxed);
+        watcher.join().expect("the watcher tells what it finds");
         free(&round, || clients.iter().all(|client| client.is_finished()));
         clients.into_iter().map(|client| client.join().expect("clients tell their failures")).sum::<usize>()
     });
