@@ -14,6 +14,7 @@ use super::{here, script};
 use crate::clock::{Now, store_us};
 use crate::command::{self, OwnedRequest};
 use crate::keyspace::Tracker;
+use crate::net::step_back;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::client::multi::Multi;
@@ -22,7 +23,6 @@ use crate::server::client::watched::WatchedKey;
 use crate::server::state::slowlog::SlowLog;
 use crate::server::state::{Run, Server, TaskCtx};
 use crate::shard::{At, Lock, Transaction};
-use futures_lite::future::yield_now;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl ExecSteps {
                     next += slice.len();
                     self.run_slice(slice, transaction, &mut out).await;
                     self.count(&mut out);
-                    yield_now().await;
+                    step_back().await;
                 }
                 _ => {
                     self.run_one(next, (transaction.as_ref(), now), &mut out).await;
@@ -121,7 +121,7 @@ impl ExecSteps {
                 }
             }
             if some.len() == PLANNED_AT_ONCE {
-                yield_now().await;
+                step_back().await;
             }
         }
         needed

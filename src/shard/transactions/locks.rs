@@ -86,6 +86,12 @@ impl Locks {
         self.queues.get(&hash).is_some_and(|queue| queue.entries.contains_key(&place))
     }
 
+    /// Whether somebody at this place has a key, or waits for it, so that who wants this lock has to wait behind.
+    pub fn is_in_the_way(&self, place: Place, lock: Lock) -> bool {
+        let entry = self.queues.get(&lock.hash).and_then(|queue| queue.entries.get(&place));
+        entry.is_some_and(|entry| entry.write || lock.write)
+    }
+
     /// Whom somebody at this place waits for in a lock's queue first of all: the last writer before it, or all readers since
     /// then. Those wait for whoever is before them.
     pub fn right_before(&self, place: Place, lock: Lock) -> Vec<usize> {
