@@ -1,7 +1,6 @@
 //! EXEC where a command depends on what another shard has, or asks other shards itself, or where there are very many: a
 //! coordinator holds all keys and goes from command to command. What each shard can do alone is done in slices (`exec_slice.rs`).
 
-use super::exec::show;
 use super::exec_slice::Slice;
 use super::lease::Lease;
 use super::plan::{Needed, Planned, selects};
@@ -18,10 +17,11 @@ use crate::net::step_back;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::client::multi::Multi;
-use crate::server::client::session::{Close, ReplyMode};
+use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::client::watched::WatchedKey;
 use crate::server::state::slowlog::SlowLog;
 use crate::server::state::{Run, Server, TaskCtx};
+use crate::server::told::monitor;
 use crate::shard::{At, Lock, Transaction};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -253,5 +253,15 @@ impl ExecSteps {
             }
         }
         Ok(())
+    }
+}
+
+/// Shows those who monitor one of the commands.
+pub fn show(server: &Server, session: &Session, planned: &Planned, request: Request) {
+    // SELECT is shown with the database that it chooses.
+    let db = selects(planned.command, request, server).unwrap_or(planned.db);
+    match planned.run {
+        Run::Script(_) => monitor::show_call(server, session, request),
+        _ => monitor::show(server, session, db, planned.command, request),
     }
 }

@@ -231,7 +231,7 @@ mod tests {
             locks.enter(owner, place(owner as u64, 0), &[lock(7, write)], |_| ());
         }
         let before = |owner: u64, write| locks.right_before(place(owner, 0), lock(7, write));
-        assert_eq!(before(1, true), []);
+        assert!(before(1, true).is_empty());
         assert_eq!((before(2, false), before(3, false)), (vec![1], vec![1]));
         assert_eq!((before(4, true), before(5, true)), (vec![3, 2], vec![4]));
     }

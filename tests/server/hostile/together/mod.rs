@@ -107,6 +107,8 @@ pub struct Totals {
     pub pushed: usize,
     pub popped: usize,
     pub unexplained: usize,
+    /// How often it was drawn who waits for whom.
+    pub drawn: usize,
 }
 
 pub fn round(name: &str, seed: u64, checks: &mut Checks, totals: &mut Totals) {
@@ -125,7 +127,7 @@ pub fn round(name: &str, seed: u64, checks: &mut Checks, totals: &mut Totals) {
         told: Mutex::new(Vec::new()),
         begin: Instant::now(),
     };
-    let asked = thread::scope(|scope| {
+    let (asked, drawn) = thread::scope(|scope| {
         let mut clients = Vec::new();
         for (nth, (actor, act)) in actors::ALL.iter().chain(disturb::ALL).enumerate() {
             let round = &round;
@@ -144,13 +146,16 @@ pub fn round(name: &str, seed: u64, checks: &mut Checks, totals: &mut Totals) {
             thread::sleep(Duration::from_millis(20));
         }
         round.is_over.store(true, Ordering::Relaxed);
-        watcher.join().expect("the watcher tells what it finds");
+        let drawn = watcher.join().expect("the watcher tells what it finds");
         free(&round, || clients.iter().all(|client| client.is_finished()));
-        clients.into_iter().map(|client| client.join().expect("clients tell their failures")).sum::<usize>()
+        let asked =
+            clients.into_iter().map(|client| client.join().expect("clients tell their failures")).sum::<usize>();
+        (asked, drawn)
     });
     finish(&round);
     totals.rounds += 1;
     totals.asked += asked;
+    totals.drawn += drawn;
     totals.pushed += round.ledger.pushed();
     totals.popped += round.ledger.popped();
     totals.unexplained += round.ledger.lost();

@@ -11,15 +11,16 @@ const EVERY: Duration = Duration::from_millis(100);
 
 type Edges = BTreeSet<(String, String)>;
 
-/// Draws until the round is over; its client is ended and told BUSY like others.
-pub fn watch(round: &Round) {
-    let (mut client, mut last) = (None::<Client>, Edges::new());
+/// Draws until the round is over, and says how often it could: its client is ended and told BUSY like others.
+pub fn watch(round: &Round) -> usize {
+    let (mut client, mut last, mut count) = (None::<Client>, Edges::new(), 0);
     while !round.is_over() {
         std::thread::sleep(EVERY);
         let Some(drawn) = draw(round, &mut client) else {
             client = None;
             continue;
         };
+        count += 1;
         let circles = in_circles(drawn);
         let stays: Edges = in_circles(circles.intersection(&last).cloned().collect());
         if !stays.is_empty() {
@@ -27,6 +28,7 @@ pub fn watch(round: &Round) {
         }
         last = circles;
     }
+    count
 }
 
 fn draw(round: &Round, client: &mut Option<Client>) -> Option<Edges> {
