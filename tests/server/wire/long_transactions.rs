@@ -112,7 +112,7 @@ fn nobody_sees_a_long_transaction_half_done() {
 /// Once a shard answered nobody while it ran an EXEC of a million commands, and what was queued counted as nobody's by then.
 #[test]
 fn others_have_their_turns_beside_a_long_transaction() {
-    const COMMANDS: usize = 200_000;
+    const COMMANDS: usize = 50_000;
     on_embers(&["--enable-debug-command", "yes"], |server| {
         let mut client = server.client();
         let Value::Int(id) = client.call("CLIENT ID") else { panic!("no number") };
