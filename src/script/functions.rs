@@ -147,6 +147,15 @@ impl Functions {
         loaded
     }
 
+    /// Gives a library up as it is loaded here, with whatever its functions have kept: it is loaded anew.
+    pub fn forget(&self, of: &Rc<Loaded>) {
+        let mut loaded = self.loaded.borrow_mut();
+        if loaded.get(&of.library.name).is_some_and(|kept| Rc::ptr_eq(kept, of)) {
+            loaded.remove(&of.library.name);
+            of.closures.machine.want_collection();
+        }
+    }
+
     /// On which functions run, if there are any.
     pub fn loaded_machine(&self) -> Option<Rc<Machine>> {
         self.machine.borrow().clone()

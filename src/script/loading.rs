@@ -7,11 +7,11 @@ use super::shelf::Conduct;
 use crate::config::RedisVersion;
 use crate::lua::{Busy, Chunk, Lua, Machine, Raise, Returned, Run, Type, upvalue};
 use crate::resp::{Error, Result};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// For how long a library's code may run.
+/// For how long a library's code may run. (Until it is compiled its length is what bounds it.)
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// The functions that code has registered, and how they are called.
@@ -41,20 +41,16 @@ pub struct Loading {
     run: Run,
     busy: Option<Busy>,
     end: Rc<RefCell<Option<Result<Registered>>>>,
+    is_compiled: Rc<Cell<bool>>,
     ran: Duration,
 }
 
 impl Loading {
-    /// Compiles code, which has not begun to run.
+    /// Begins with code, of which nothing was compiled: that, too, is done in slices.
     pub fn new(machine: &Rc<Machine>, version: RedisVersion, code: &[u8]) -> Result<Loading> {
-        let compiled = machine.compile(code, c"@user_function");
-        let chunk = compiled.map_err(|error| Error::quoting(&[b"ERR Error compiling function: ", &error]))?;
-        let Ok(worker) = machine.worker() else {
-            machine.forget(chunk);
-            return Err(Error::text("ERR not enough memory for another script"));
-        };
+        let worker = machine.worker().map_err(|_| Error::text("ERR not enough memory for another script"))?;
         let lua = worker.lua;
-        // What is registered; the table behind the code's globals, the globals; the code.
+        // What is registered; the table behind the code's globals, the globals.
         lua.new_table(0, 0);
         machine.push_globals(lua);
         lua.copy(BEHIND);
@@ -62,25 +58,33 @@ impl Loading {
         lua.push_closure(register_function, 1);
         install_for_loading(lua, version);
         lua.pop(1);
-        machine.push(lua, &chunk);
-        machine.forget(chunk);
-        lua.copy(GLOBALS);
-        lua.set_environment(-2);
-        let end = Rc::<RefCell<Option<_>>>::default();
-        let (of_run, of_machine) = (end.clone(), machine.clone());
+        let (end, is_compiled) = (Rc::<RefCell<Option<_>>>::default(), Rc::<Cell<bool>>::default());
+        let (of_run, of_machine, compiled, code) =
+            (end.clone(), machine.clone(), is_compiled.clone(), Box::<[u8]>::from(code));
         let (run, busy) = machine.start(worker, move |lua| {
-            let registered = match lua.call(0, 0) {
-                Ok(()) => Ok(take_registered(lua, of_machine)),
-                Err(Raise) => Err(Error::quoting(&[b"ERR Error registering functions: ", &error_text(lua)])),
+            let registered = match lua.load(&code, c"@user_function") {
+                Err(Raise) => {
+                    let error = lua.to_bytes(-1).unwrap_or(b"not enough memory");
+                    Err(Error::quoting(&[b"ERR Error compiling function: ", error]))
+                }
+                Ok(()) => {
+                    compiled.set(true);
+                    lua.copy(GLOBALS);
+                    lua.set_environment(-2);
+                    match lua.call(0, 0) {
+                        Ok(()) => Ok(take_registered(lua, of_machine)),
+                        Err(Raise) => Err(Error::quoting(&[b"ERR Error registering functions: ", &error_text(lua)])),
+                    }
+                }
             };
             of_run.replace(Some(registered));
         });
-        Ok(Loading { machine: machine.clone(), run, busy: Some(busy), end, ran: Duration::ZERO })
+        Ok(Loading { machine: machine.clone(), run, busy: Some(busy), end, is_compiled, ran: Duration::ZERO })
     }
 
     /// Goes on for some time. What the code has registered, if it is over.
     pub fn go_on(&mut self, slice: Duration) -> Option<Result<Registered>> {
-        let began = Instant::now();
+        let (began, runs) = (Instant::now(), self.is_compiled.get());
         let slice = if self.ran < LIMIT {
             Some(slice)
         } else {
@@ -88,7 +92,9 @@ impl Loading {
             None
         };
         self.run.go_on(slice);
-        self.ran += began.elapsed();
+        if runs {
+            self.ran += began.elapsed();
+        }
         self.end.take()
     }
 }

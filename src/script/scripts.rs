@@ -22,6 +22,11 @@ pub struct Script {
     spare: RefCell<Vec<Chunk>>,
 }
 
+/// A script is compiled in one go: a longer source would keep its shard for too long.
+const SOURCE_BYTES_MAX: usize = 512 << 10;
+const TOO_LONG: Error =
+    Error::text("ERR the source of a script has at most 524288 bytes, that of a library may have more");
+
 pub struct Scripts {
     pub machine: Rc<Machine>,
     shelf: Arc<Shelf>,
@@ -50,6 +55,9 @@ impl Scripts {
 
     /// The script of this source, which is put on the shelf where it was not.
     pub fn load(&self, text: &[u8], by_eval: bool) -> Result<Rc<Script>> {
+        if text.len() > SOURCE_BYTES_MAX {
+            return Err(TOO_LONG);
+        }
         let digest = digest(text);
         if let Some(script) = self.find(&digest)? {
             if !by_eval {

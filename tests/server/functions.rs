@@ -323,3 +323,33 @@ fn what_never_ends_is_ended_while_others_are_served() {
         }));
     });
 }
+
+/// A function that touches a key which it has not declared begins again with several shards. Once what it had counted in a
+/// local of its library by then stayed counted.
+#[test]
+fn a_function_that_begins_again_finds_the_locals_of_its_library_as_they_were() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        for round in 0..10 {
+            load(
+                &mut client,
+                "counts",
+                &format!(
+                    "local seen = {{}}
+                     local function count{round}(keys, args)
+                         seen[#seen + 1] = args[1]
+                         redis.call('SET', keys[1], #seen)
+                         redis.call('SET', args[1], #seen)
+                         return #seen
+                     end
+                     redis.register_function('count{round}', count{round})"
+                ),
+            );
+            for call in 1..4 {
+                let line = format!("FCALL count{round} 1 key:{round} undeclared:{round}:{call}");
+                assert_eq!(client.call(&line), int(call), "{line}");
+            }
+            assert_eq!(client.call(&format!("GET key:{round}")), bulk("3"));
+        }
+    });
+}

@@ -149,9 +149,10 @@ fn everything_odd_at_once(name: &str, shards: usize, network: &str) {
         seed = seed.wrapping_add(1);
     }
     eprintln!(
-        "{} rounds; {} requests, {} elements pushed, {} of them popped, {} in replies to connections that had ended",
-        totals.rounds, totals.asked, totals.pushed, totals.popped, totals.unexplained
+        "{} rounds; {} requests, {} elements pushed, {} of them popped, {} in replies to connections that had ended; drawn {} times",
+        totals.rounds, totals.asked, totals.pushed, totals.popped, totals.unexplained, totals.drawn
     );
+    assert!(totals.drawn > 0, "nobody could ask who waits for whom");
 }
 
 fn round(

@@ -58,6 +58,8 @@ mod leases;
 mod lifecycle;
 #[path = "wire/live.rs"]
 mod live;
+#[path = "wire/long_transactions.rs"]
+mod long_transactions;
 #[path = "wire/many_keys.rs"]
 mod many_keys;
 #[path = "wire/members.rs"]

@@ -130,6 +130,8 @@ pub struct Session {
     pub is_sent_snapshot: bool,
     /// Commands between MULTI and EXEC.
     pub multi: Option<Box<Multi>>,
+    /// What an EXEC that goes from command to command has queued, and has to answer so far.
+    pub exec_bytes: usize,
     /// Which commands may run now.
     pub gate: Gate,
     /// A command has ended the connection.
@@ -173,6 +175,7 @@ impl Session {
             asked: Asked::default(),
             is_sent_snapshot: false,
             multi: None,
+            exec_bytes: 0,
             gate: Gate::default(),
             close: Close::No,
         }
@@ -228,7 +231,13 @@ impl Session {
     pub fn memory_bytes(&self) -> usize {
         let queued = self.multi.as_ref().map_or(0, |multi| multi.bytes());
         let named = self.name.capacity() + self.lib_name.capacity() + self.lib_ver.capacity();
-        queued + self.watched.bytes() + self.heard_bytes + self.tracks_bytes + self.live.bytes() + named
+        queued
+            + self.exec_bytes
+            + self.watched.bytes()
+            + self.heard_bytes
+            + self.tracks_bytes
+            + self.live.bytes()
+            + named
     }
 
     /// What CLIENT CACHING says of the next command.

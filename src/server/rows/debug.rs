@@ -108,6 +108,9 @@ const HELP: &[&str] = &[
     "    Stop all shards for <seconds>. Decimals allowed.",
     "STRINGMATCH-LEN <pattern> <string>",
     "    Whether <string> matches the glob-style <pattern>.",
+    "WAITS",
+    "    Show who waits for whom at this moment, as lines of `waiter -> holder`: in the",
+    "    graph of all lines no circle may last.",
     "HELP",
     "    Prints this help.",
 ];
@@ -173,6 +176,13 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"set-transaction-order", 3) => Ok(set_transaction_order(&ctx, request.arg(2)).await),
         (b"shard-delay", 4) => shard_delay(&ctx, request).await,
         (b"sleep", 3) => sleep(&ctx, request.arg(2)).await,
+        (b"waits", 2) => {
+            let lines = ctx.server.shard.call_all(|shard| shard.waits()).await.concat();
+            Ok(ctx.reply(|reply| {
+                reply.array(lines.len());
+                lines.iter().for_each(|line| reply.bulk(line.as_bytes()));
+            }))
+        }
         _ => Err(Error::quoting(&[
             b"ERR unknown subcommand or wrong number of arguments for '",
             printable(request.arg(1), 128),

@@ -230,6 +230,16 @@ impl Callee {
         Ok(())
     }
 
+    /// A function has run and is to begin again, as if it had not: its library is loaded anew, since the function may have
+    /// changed the library's locals.
+    pub fn undo(&mut self, server: &Server) {
+        if let Callee::Function(_, loaded) = self
+            && let Some(loaded) = loaded.take()
+        {
+            server.scripting.functions.forget(&loaded);
+        }
+    }
+
     pub fn called(&self, server: &Server) -> Called {
         match self {
             Callee::Script(script) => Called::Script(server.scripting.scripts.clone(), script.clone()),

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | all here | at once, like one command |
 //! | anywhere, and each shard can do its part alone | one transaction, a message to each shard |
-//! | else (RENAME between shards, keys watched elsewhere, CONFIG SET) | a coordinator, see `exec_steps.rs` |
+//! | else (RENAME between shards, keys watched elsewhere, CONFIG SET), and very many commands | a coordinator, see `exec_steps.rs` |
 
 use super::callee;
-use super::exec_steps::{ExecSteps, StepCommand};
+use super::exec_steps::{ExecSteps, show};
 use super::here;
 use super::lease::{self, Lease};
-use super::plan::{Plan, Planned, Way, selects, split_command};
+use super::plan::{Plan, Planned, Way, split_command};
 use super::replayed;
 use super::rights;
 use super::scatter::run_whole;
@@ -31,10 +31,10 @@ use crate::server::client::replies::ExecGather;
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::watched::WatchedKey;
 use crate::server::state::{Command, Run};
-use crate::server::told::monitor;
 use crate::shard::{At, Lock, Shard};
 use smallvec::SmallVec;
 use std::cell::Cell;
+use std::sync::Arc;
 
 /// How queued commands run.
 pub struct Terms {
@@ -110,7 +110,7 @@ pub fn abort(turn: &mut Turn, because: &Error) -> Error {
 }
 
 pub fn exec(turn: &mut Turn, terms: &Terms) -> Progress {
-    let multi = match turn.session.multi.take() {
+    let mut multi = match turn.session.multi.take() {
         Some(multi) if !multi.broken => multi,
         None => return turn.fail(terms.command, Error::text("ERR EXEC without MULTI")),
         Some(_) => {
@@ -119,7 +119,7 @@ pub fn exec(turn: &mut Turn, terms: &Terms) -> Progress {
             return turn.fail(terms.command, error);
         }
     };
-    let progress = exec_queued(&multi, turn, terms);
+    let progress = exec_queued(&mut multi, turn, terms);
     match progress {
         Progress::NotYet => turn.session.multi = Some(multi),
         Progress::Taken => {
@@ -131,14 +131,18 @@ pub fn exec(turn: &mut Turn, terms: &Terms) -> Progress {
 }
 
 /// One command as a transaction, beside what the connection watches.
-pub fn exec_one(turn: &mut Turn, one: &Multi, terms: &Terms) -> Progress {
+pub fn exec_one(turn: &mut Turn, one: &mut Multi, terms: &Terms) -> Progress {
     let watched = std::mem::take(&mut turn.session.watched);
     let progress = exec_queued(one, turn, terms);
     turn.session.watched = watched;
     progress
 }
 
-fn exec_queued(multi: &Multi, turn: &mut Turn, terms: &Terms) -> Progress {
+/// More commands than this are run by a coordinator, a slice of time after the other, wherever their keys are: others have
+/// their turns between two slices.
+const AT_ONCE_MAX: usize = 1_024;
+
+fn exec_queued(multi: &mut Multi, turn: &mut Turn, terms: &Terms) -> Progress {
     let server = turn.server;
     // Each of them was admitted when it was queued, and things may be otherwise now. (No script is in their way: EXEC was
     // admitted.)
@@ -150,6 +154,9 @@ fn exec_queued(multi: &Multi, turn: &mut Turn, terms: &Terms) -> Progress {
         return progress;
     }
     let shard = &server.shard;
+    if multi.commands().len() > AT_ONCE_MAX {
+        return exec_in_steps(multi, turn, terms);
+    }
     let plan = Plan::of(server, multi, turn.session, terms.lease.as_ref());
     match plan.way {
         Way::OneShard(target) if target == shard.id && !is_locked(multi, &plan, turn, terms) => {
@@ -167,30 +174,32 @@ fn exec_queued(multi: &Multi, turn: &mut Turn, terms: &Terms) -> Progress {
             }
             exec_in_parts(multi, &plan, turn, terms);
         }
-        _ => {
-            if !turn.replies.is_idle() {
-                return Progress::NotYet;
-            }
-            if !terms.is_one {
-                show_queued(multi, &plan, turn);
-            }
-            let watched = turn.session.watched.take();
-            let muted = turn.take_muted();
-            turn.replies.hold_pushes();
-            let call = Call::new(server, terms.command, None);
-            let steps = ExecSteps {
-                server: server.clone(),
-                client: turn.client.clone(),
-                locks: plan.locks(shard.count),
-                commands: plan.commands.into_iter().map(|planned| StepCommand::of(planned, multi)).collect(),
-                watched,
-                lease: terms.lease.clone(),
-                is_one: terms.is_one,
-                tracker: Cell::new(turn.session.tracker),
-            };
-            spawn(turn, Box::pin(steps.run()), call, muted);
-        }
+        _ => return exec_in_steps(multi, turn, terms),
     }
+    Progress::Taken
+}
+
+/// A coordinator goes from command to command. What was queued is its own from now on.
+fn exec_in_steps(multi: &mut Multi, turn: &mut Turn, terms: &Terms) -> Progress {
+    if !turn.replies.is_idle() {
+        return Progress::NotYet;
+    }
+    let multi = Arc::new(std::mem::take(multi));
+    turn.session.exec_bytes = multi.bytes();
+    let watched = turn.session.watched.take();
+    let muted = turn.take_muted();
+    turn.replies.hold_pushes();
+    let call = Call::new(turn.server, terms.command, None);
+    let steps = ExecSteps {
+        server: turn.server.clone(),
+        client: turn.client.clone(),
+        multi,
+        watched,
+        lease: terms.lease.clone(),
+        is_one: terms.is_one,
+        tracker: Cell::new(turn.session.tracker),
+    };
+    spawn(turn, Box::pin(steps.run()), call, muted);
     Progress::Taken
 }
 
@@ -389,14 +398,8 @@ fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn, terms: &Terms) {
 /// changed, so that it does not.
 fn show_queued(multi: &Multi, plan: &Plan, turn: &Turn) {
     if turn.session.gate.shows {
-        for Planned { command, queued, db, run: planned_run, .. } in &plan.commands {
-            let request = multi.request(*queued);
-            // SELECT is shown with the database that it chooses.
-            let db = selects(command, request, turn.server).unwrap_or(*db);
-            match planned_run {
-                Run::Script(_) => monitor::show_call(turn.server, turn.session, request),
-                _ => monitor::show(turn.server, turn.session, db, command, request),
-            }
+        for planned in &plan.commands {
+            show(turn.server, turn.session, planned, multi.request(planned.queued));
         }
     }
 }

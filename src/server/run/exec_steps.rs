@@ -1,34 +1,37 @@
-//! EXEC where a command depends on what another shard has, or asks other shards itself: a coordinator holds all keys and
-//! goes from command to command.
+//! EXEC where a command depends on what another shard has, or asks other shards itself, or where there are very many: a
+//! coordinator holds all keys and goes from command to command. What each shard can do alone is done in slices (`exec_slice.rs`).
 
+use super::exec_slice::Slice;
 use super::lease::Lease;
-use super::plan::Planned;
+use super::plan::{Needed, Planned, selects};
 use super::rights;
-use super::split::FewRoutes;
 use super::steps::Step;
 use super::task::Call;
-use super::turn::at;
+use super::turn::{at, log_slow};
 use super::watch::are_unchanged;
 use super::{here, script};
 use crate::clock::{Now, store_us};
-use crate::command::{self, CommandId, OwnedRequest};
+use crate::command::{self, OwnedRequest};
 use crate::keyspace::Tracker;
-use crate::resp::{Proto, Reply, Result};
+use crate::net::step_back;
+use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::client::multi::Multi;
-use crate::server::client::session::{Close, ReplyMode};
+use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::client::watched::WatchedKey;
+use crate::server::state::slowlog::SlowLog;
 use crate::server::state::{Run, Server, TaskCtx};
+use crate::server::told::monitor;
 use crate::shard::{At, Lock, Transaction};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A transaction whose commands are run one after the other, while all keys are held.
 pub struct ExecSteps {
     pub server: Rc<Server>,
     pub client: ClientRef,
-    pub locks: Vec<(usize, Lock)>,
-    pub commands: Vec<StepCommand>,
+    pub multi: Arc<Multi>,
     pub watched: Vec<WatchedKey>,
     /// The lease without which nothing runs.
     pub lease: Option<Lease>,
@@ -38,35 +41,32 @@ pub struct ExecSteps {
     pub tracker: Cell<Option<Tracker>>,
 }
 
-/// What was planned for a command, for longer than its turn.
-pub struct StepCommand {
-    command: CommandId,
-    run: Run,
-    routes: FewRoutes,
-    request: OwnedRequest,
-}
-
-impl StepCommand {
-    pub fn of(planned: Planned, multi: &Multi) -> StepCommand {
-        let Planned { command, run, queued, routes, .. } = planned;
-        StepCommand { command: command.id, run, routes, request: OwnedRequest::of(multi.request(queued)) }
-    }
-}
+/// So many commands are looked at until others have their turn.
+const PLANNED_AT_ONCE: usize = 512;
 
 impl ExecSteps {
     pub async fn run(mut self) -> Result<Vec<u8>> {
+        let result = self.run_all().await;
+        self.client.state.borrow_mut().session.exec_bytes = 0;
+        result
+    }
+
+    async fn run_all(&mut self) -> Result<Vec<u8>> {
         let shard = self.server.shard.clone();
+        let mut needed = self.needed().await;
         let watched = std::mem::take(&mut self.watched);
-        let of_watched = |of: &WatchedKey| (of.shard, Lock { hash: shard.hasher.hash(&of.key), write: false });
-        self.locks.extend(watched.iter().map(of_watched));
-        self.locks.extend(self.lease.iter().map(|lease| (lease.shard, lease.lock())));
-        let transaction = match self.locks.is_empty() {
+        for WatchedKey { key, shard: target, .. } in &watched {
+            needed.add(*target, Lock { hash: shard.hasher.hash(key), write: false });
+        }
+        self.lease.iter().for_each(|lease| needed.add(lease.shard, lease.lock()));
+        let locks = needed.locks();
+        let transaction = match locks.is_empty() {
             true => None,
-            false => Some(Rc::new(shard.hold(self.locks.drain(..)).await)),
+            false => Some(Rc::new(shard.hold(locks.into_iter()).await)),
         };
         let now = transaction.as_ref().map_or_else(|| shard.clock.now(), |transaction| transaction.now);
         let mut out = Vec::new();
-        let proto = self.client.state.borrow().session.proto;
+        let proto = self.proto();
         if let Some(transaction) = &transaction {
             if !are_unchanged(transaction, watched).await {
                 Reply::new(&mut out, proto).nil_array();
@@ -76,23 +76,23 @@ impl ExecSteps {
                 lease.check_in(transaction).await?;
             }
         }
+        let multi = self.multi.clone();
         if !self.is_one {
-            Reply::new(&mut out, proto).array(self.commands.len());
+            Reply::new(&mut out, proto).array(multi.commands().len());
         }
-        let mut said_bytes = None;
-        for command in std::mem::take(&mut self.commands) {
-            let start = out.len();
-            let listens = here::listens(self.server.table.get(command.command));
-            let (call, ns) = Call::in_steps(&self.server, command.command, Some(command.request.as_request()));
-            if let Err(error) = self.command(command, (transaction.as_ref(), now), &mut out, ns).await {
-                out.truncate(start);
-                Reply::new(&mut out, self.proto()).error(error);
-            }
-            self.server.shard.keep_short(0, start, self.proto(), &mut out);
-            call.end(&self.server, &self.client, &out[start..]);
-            // Since CLIENT REPLY OFF within the transaction, as in Redis.
-            if self.client.state.borrow().session.reply_mode == ReplyMode::Off && !listens {
-                out.truncate(start);
+        let (mut next, mut said_bytes) = (0, None);
+        while next < multi.commands().len() {
+            match (&transaction, self.slice(next)) {
+                (Some(transaction), slice) if slice.len() > 1 => {
+                    next += slice.len();
+                    self.run_slice(slice, transaction, &mut out).await;
+                    self.count(&mut out);
+                    step_back().await;
+                }
+                _ => {
+                    self.run_one(next, (transaction.as_ref(), now), &mut out).await;
+                    next += 1;
+                }
             }
             if said_bytes.is_none() && self.client.state.borrow().session.close != Close::No {
                 said_bytes = Some(out.len());
@@ -105,30 +105,115 @@ impl ExecSteps {
         Ok(out)
     }
 
+    /// The locks of all commands. They are shown to those who monitor.
+    async fn needed(&self) -> Needed {
+        let mut needed = Needed::default();
+        let mut db = self.client.state.borrow().session.db;
+        for some in self.multi.commands().chunks(PLANNED_AT_ONCE) {
+            for queued in some {
+                let request = self.multi.request(*queued);
+                let planned = Planned::of(&self.server, *queued, request, db);
+                needed.add_those_of(&planned, self.server.shard.count);
+                db = selects(planned.command, request, &self.server).unwrap_or(db);
+                let session = &self.client.state.borrow().session;
+                if session.gate.shows && !self.is_one {
+                    show(&self.server, session, &planned, request);
+                }
+            }
+            if some.len() == PLANNED_AT_ONCE {
+                step_back().await;
+            }
+        }
+        needed
+    }
+
+    /// What was queued and what is answered counts as the connection's; nothing is kept for one that has gone.
+    fn count(&self, out: &mut Vec<u8>) {
+        if self.client.closed.get() {
+            out.clear();
+        }
+        self.client.state.borrow_mut().session.exec_bytes = self.multi.bytes() + out.capacity();
+    }
+
+    /// The commands from this one on that each shard can do alone, as many as may run at once.
+    fn slice(&self, next: usize) -> Slice {
+        let mut slice = Slice::new(self.multi.clone(), next, self.server.shard.count);
+        let session = &self.client.state.borrow().session;
+        for queued in &self.multi.commands()[next..] {
+            let request = self.multi.request(*queued);
+            let planned = Planned::of(&self.server, *queued, request, session.db);
+            let at = At { tracker: self.tracker.get(), ..at(planned.command, session) };
+            let is_refused = rights::refusal_in_exec(&self.server, session, planned.command, request).is_some();
+            if is_refused || !slice.add(planned, at, request) {
+                break;
+            }
+        }
+        slice
+    }
+
+    async fn run_slice(&self, slice: Slice, transaction: &Transaction, out: &mut Vec<u8>) {
+        let (server, first) = (&self.server, slice.first());
+        let replies = slice.run(transaction).await;
+        let state = self.client.state.borrow();
+        let (proto, is_off) = (state.session.proto, state.session.reply_mode == ReplyMode::Off);
+        for (queued, (reply, ns)) in self.multi.commands()[first..].iter().zip(replies.iter()) {
+            let (start, meter) = (out.len(), &server.shard.meter);
+            out.extend_from_slice(reply);
+            server.shard.keep_short(0, start, proto, out);
+            meter.ran(queued.command, ns);
+            meter.answered(queued.command, &out[start..]);
+            if meter.is_slow(ns) {
+                let args = SlowLog::args(server.secrets(queued.command), self.multi.request(*queued));
+                log_slow(server, &state.session, queued.command, ns, args);
+            }
+            if is_off {
+                out.truncate(start);
+            }
+        }
+    }
+
+    async fn run_one(&self, next: usize, within: (Option<&Rc<Transaction>>, Now), out: &mut Vec<u8>) {
+        let queued = self.multi.commands()[next];
+        let request = self.multi.request(queued);
+        let planned = Planned::of(&self.server, queued, request, 0);
+        let (start, listens) = (out.len(), here::listens(planned.command));
+        let (call, ns) = Call::in_steps(&self.server, queued.command, Some(request));
+        if let Err(error) = self.command(&planned, request, within, out, ns).await {
+            out.truncate(start);
+            Reply::new(out, self.proto()).error(error);
+        }
+        self.server.shard.keep_short(0, start, self.proto(), out);
+        call.end(&self.server, &self.client, &out[start..]);
+        // Since CLIENT REPLY OFF within the transaction, as in Redis.
+        if self.client.state.borrow().session.reply_mode == ReplyMode::Off && !listens {
+            out.truncate(start);
+        }
+    }
+
     fn proto(&self) -> Proto {
         self.client.state.borrow().session.proto
     }
 
     async fn command(
         &self,
-        StepCommand { command, run, routes, request }: StepCommand,
+        &Planned { command, run, ref routes, .. }: &Planned<'_>,
+        request: Request<'_>,
         (transaction, now): (Option<&Rc<Transaction>>, Now),
         out: &mut Vec<u8>,
         ns: Rc<Cell<u64>>,
     ) -> Result {
         let (server, shard) = (&self.server, &self.server.shard);
-        let command = server.table.get(command);
         let (refusal, db) = {
             let session = &self.client.state.borrow().session;
             // (A SELECT before it may have been refused: its database is the connection's.)
-            (rights::refusal_in_exec(server, session, command, request.as_request()), session.db)
+            (rights::refusal_in_exec(server, session, command, request), session.db)
         };
         match refusal.map_or(run, rights::refusing) {
             // It would take part in what nobody takes it out of again.
             Run::Session(_) if self.client.closed.get() => {}
             Run::Session(handler) => {
                 let mut state = self.client.state.borrow_mut();
-                let run = || here::call(server, handler, (&mut state.session, true, now), request.as_request(), out);
+                let run = || here::call(server, handler, (&mut state.session, true, now), request, out);
                 ns.set(shard.measured(run).1);
                 self.tracker.set(state.session.tracker);
             }
@@ -142,7 +227,7 @@ impl ExecSteps {
                     server,
                     client,
                     command: command.id,
-                    request,
+                    request: OwnedRequest::of(request),
                     db,
                     proto,
                     in_exec: true,
@@ -156,15 +241,27 @@ impl ExecSteps {
             Run::Multi(_) => unreachable!("never queued"),
             Run::Script(calls) => {
                 let at = At { db, tracker: self.tracker.get(), ..at(command, &self.client.state.borrow().session) };
-                let bytes = script::in_transaction(server, &self.client, calls, at, request, transaction).await?;
+                let bytes =
+                    script::in_transaction(server, &self.client, calls, at, OwnedRequest::of(request), transaction)
+                        .await?;
                 out.extend_from_slice(&bytes);
             }
             Run::Data(on_data) => {
                 let at = At { db, tracker: self.tracker.get(), ..at(command, &self.client.state.borrow().session) };
-                let routes = routes.into_iter().collect();
+                let (request, routes) = (OwnedRequest::of(request), routes.iter().copied().collect());
                 Step { shard, at, request, routes, transaction }.run(on_data, out, ns).await?;
             }
         }
         Ok(())
+    }
+}
+
+/// Shows those who monitor one of the commands.
+pub fn show(server: &Server, session: &Session, planned: &Planned, request: Request) {
+    // SELECT is shown with the database that it chooses.
+    let db = selects(planned.command, request, server).unwrap_or(planned.db);
+    match planned.run {
+        Run::Script(_) => monitor::show_call(server, session, request),
+        _ => monitor::show(server, session, db, planned.command, request),
     }
 }

@@ -52,7 +52,7 @@ pub fn run(turn: &mut Turn, command: CommandId, request: Request) -> Progress {
         _ => {
             let mut one = Multi::default();
             one.push(inner.id, callee::flags_of(turn.server, inner, guarded), guarded);
-            exec::exec_one(turn, &one, &Terms { command, lease: Some(lease), is_one: true })
+            exec::exec_one(turn, &mut one, &Terms { command, lease: Some(lease), is_one: true })
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | `dispatch.rs`, `received.rs` | one request, queued or sent on its way; the requests of one receive, looked up together |
 //! | `http.rs` | the end of connections that speak HTTP |
 //! | `guard.rs` | GUARD: what runs only while a lease is held |
-//! | `exec.rs`, `exec_steps.rs`, `watch.rs` | MULTI and EXEC; WATCH |
+//! | `exec.rs`, `exec_steps.rs`, `exec_slice.rs`, `watch.rs` | MULTI and EXEC; WATCH |
 //! | `script.rs`, `caller.rs` | scripts and functions: how they run, and what they call |
 //! | `single.rs`, `scatter.rs`, `atomic.rs`, `coordinate.rs`, `steps.rs`, `wait.rs`, `here.rs`, `task.rs` | the ways of one command |
 //! | `in_the_way.rs` | scripts that last, and what waits for them |
@@ -26,6 +26,7 @@ mod caller;
 pub mod coordinate;
 pub mod dispatch;
 pub mod exec;
+mod exec_slice;
 mod exec_steps;
 mod guard;
 pub mod guess;

@@ -13,6 +13,7 @@ use crate::server::client::session::Session;
 use crate::server::state::{Command, Run, Server};
 use crate::shard::{At, EVERYTHING, Lock};
 use crate::value::number::parse_i64;
+use std::collections::{BTreeSet, HashMap};
 
 /// How a queued command runs: one that waits does not; one whose last key lacks its value answers an error then.
 pub fn run_of(server: &Server, command: &Command, request: Request) -> Run {
@@ -75,22 +76,17 @@ impl<'t> Plan<'t> {
         session.watched.iter().for_each(|watched| targets.add(watched.shard));
         lease.iter().for_each(|lease| targets.add(lease.shard));
         for queued in multi.commands() {
-            let command = server.table.get(queued.command);
             let request = multi.request(*queued);
-            let run = run_of(server, command, request);
-            let mut planned = Planned { command, run, queued: *queued, db, routes: FewRoutes::new() };
-            match run {
-                Run::Data(command::Run::Cursor(..)) => {
-                    planned.routes = [(0, walk::cursor_shard(request, shard.count))].into_iter().collect();
-                }
+            let planned = Planned::of(server, *queued, request, db);
+            match planned.run {
                 Run::Data(command::Run::Everywhere(..)) => {
                     (0..shard.count).for_each(|target| targets.add(target));
                 }
-                Run::Data(command::Run::Container) => plan.has_session_commands = true,
-                Run::Data(command::Run::Coordinated(_)) if command.spec.keys.name_others(request) => needs_steps = true,
-                Run::Data(_) if !command.spec.keys.are_complete(request) => {}
+                Run::Data(command::Run::Container) | Run::Session(_) | Run::Container => {
+                    plan.has_session_commands = true;
+                }
+                Run::Data(_) if !planned.command.spec.keys.are_complete(request) => {}
                 Run::Data(run) => {
-                    planned.routes = few_routes(&shard.hasher, command.spec.keys, request);
                     needs_steps |= match run {
                         command::Run::Atomic(..) => are_apart(&planned.routes),
                         command::Run::Coordinated(_) => true,
@@ -98,10 +94,9 @@ impl<'t> Plan<'t> {
                     };
                 }
                 Run::Task(_) | Run::Multi(_) | Run::Script(_) => needs_steps = true,
-                Run::Session(_) | Run::Container => plan.has_session_commands = true,
             }
             planned.routes.iter().for_each(|(_, target)| targets.add(*target));
-            db = selects(command, request, server).unwrap_or(db);
+            db = selects(planned.command, request, server).unwrap_or(db);
             plan.commands.push(planned);
         }
         plan.way = match (needs_steps, targets) {
@@ -113,31 +108,85 @@ impl<'t> Plan<'t> {
         };
         plan
     }
+}
 
-    /// The locks that a coordinator needs for its commands.
-    pub fn locks(&self, shards: usize) -> Vec<(usize, Lock)> {
-        let mut locks: Vec<(usize, Lock)> = Vec::new();
-        for planned in &self.commands {
-            let write = planned.command.spec.has(WRITE);
-            let everything = match planned.run {
-                Run::Data(command::Run::Everywhere(..)) => true,
-                // What a script touches is not known before it has run.
-                Run::Script(_) => true,
-                Run::Data(command::Run::Coordinated(_)) => planned.routes.is_empty(),
-                _ => false,
-            };
-            if everything {
-                locks.extend((0..shards).map(|target| (target, Lock { hash: EVERYTHING, write: true })));
-            } else if !matches!(planned.run, Run::Data(command::Run::Cursor(..))) {
-                locks.extend(planned.routes.iter().map(|&(hash, target)| (target, Lock { hash, write })));
-            } else {
-                // It has to take part; what it shows is not locked.
-                locks.extend(
-                    planned.routes.iter().map(|&(_, target)| (target, Lock { hash: EVERYTHING, write: false })),
-                );
+impl<'t> Planned<'t> {
+    /// Where a queued command goes, with the database that SELECTs before it have chosen.
+    pub fn of(server: &'t Server, queued: Queued, request: Request, db: usize) -> Planned<'t> {
+        let (shard, command) = (&server.shard, server.table.get(queued.command));
+        let run = run_of(server, command, request);
+        let names_others =
+            matches!(run, Run::Data(command::Run::Coordinated(_))) && command.spec.keys.name_others(request);
+        let routes = match run {
+            Run::Data(command::Run::Cursor(..)) => {
+                [(0, walk::cursor_shard(request, shard.count))].into_iter().collect()
+            }
+            Run::Data(command::Run::Everywhere(..) | command::Run::Container) => FewRoutes::new(),
+            Run::Data(_) if !names_others && command.spec.keys.are_complete(request) => {
+                few_routes(&shard.hasher, command.spec.keys, request)
+            }
+            _ => FewRoutes::new(),
+        };
+        Planned { command, run, queued, db, routes }
+    }
+}
+
+/// The locks that a coordinator needs for its commands, gathered from one command after the other.
+#[derive(Default)]
+pub struct Needed {
+    /// By shard and hash, and whether it is written.
+    locks: HashMap<(usize, u64), bool, ahash::RandomState>,
+    /// There were too many: the shards that are locked as a whole.
+    whole: Option<Vec<usize>>,
+}
+
+/// A transaction with more keys locks the shards of its keys as a whole, which takes no time and no memory for each key.
+pub const KEYS_LOCKED_MAX: usize = 16_384;
+
+impl Needed {
+    pub fn add(&mut self, target: usize, lock: Lock) {
+        match &mut self.whole {
+            Some(whole) if whole.contains(&target) => {}
+            Some(whole) => whole.push(target),
+            None => {
+                *self.locks.entry((target, lock.hash)).or_default() |= lock.write;
+                if self.locks.len() > KEYS_LOCKED_MAX {
+                    let targets: BTreeSet<usize> = self.locks.keys().map(|(target, _)| *target).collect();
+                    self.whole = Some(targets.into_iter().collect());
+                    self.locks = HashMap::default();
+                }
             }
         }
-        locks
+    }
+
+    pub fn add_those_of(&mut self, planned: &Planned, shards: usize) {
+        let write = planned.command.spec.has(WRITE);
+        let everything = match planned.run {
+            Run::Data(command::Run::Everywhere(..)) => true,
+            // What a script touches is not known before it has run.
+            Run::Script(_) => true,
+            Run::Data(command::Run::Coordinated(_)) => planned.routes.is_empty(),
+            _ => false,
+        };
+        if everything {
+            (0..shards).for_each(|target| self.add(target, Lock { hash: EVERYTHING, write: true }));
+        } else if !matches!(planned.run, Run::Data(command::Run::Cursor(..))) {
+            planned.routes.iter().for_each(|&(hash, target)| self.add(target, Lock { hash, write }));
+        } else {
+            // It has to take part; what it shows is not locked.
+            let read = Lock { hash: EVERYTHING, write: false };
+            planned.routes.iter().for_each(|&(_, target)| self.add(target, read));
+        }
+    }
+
+    pub fn locks(self) -> Vec<(usize, Lock)> {
+        match self.whole {
+            Some(whole) => whole.into_iter().map(|target| (target, Lock { hash: EVERYTHING, write: true })).collect(),
+            None => {
+                let lock = |((target, hash), write)| (target, Lock { hash, write });
+                self.locks.into_iter().map(lock).collect()
+            }
+        }
     }
 }
 

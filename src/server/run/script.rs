@@ -418,7 +418,7 @@ impl What {
         if caller.has_left.get() {
             drop(call);
             moment.forget();
-            return Ok(Begun::Left(Box::pin(async move { job.hold_and_run(Some(Again::Left)).await })));
+            return Ok(Begun::Left(Box::pin(job.begin_again(Again::Left))));
         }
         // From now on it holds what it has declared; where it has touched more than that already, everything.
         let locks: Vec<Lock> = if caller.has_strayed.get() {
@@ -436,7 +436,7 @@ impl What {
         Ok(Begun::Lasts(Box::pin(async move {
             match running.drive(outcome).await {
                 Ok(bytes) => Ok(bytes),
-                Err(again) => job.hold_and_run(Some(again)).await,
+                Err(again) => job.begin_again(again).await,
             }
         })))
     }
@@ -452,11 +452,17 @@ impl Job {
         Job { _under_way: UnderWay::of(&server), server, client, what, request }
     }
 
+    /// What it has done so far was undone.
+    async fn begin_again(mut self, again: Again) -> Result<Vec<u8>> {
+        self.what.callee.undo(&self.server);
+        self.hold_and_run(Some(again)).await
+    }
+
     /// Holds the script's keys, or everything, and runs it; `again` is why it was undone, or would be.
     async fn hold_and_run(mut self, mut again: Option<Again>) -> Result<Vec<u8>> {
-        self.what.callee.load(&self.server).await?;
         let shard = self.server.shard.clone();
         loop {
+            self.what.callee.load(&self.server).await?;
             let everything = matches!(again, Some(Again::Left));
             let write = everything || self.what.at.write;
             let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write }));
@@ -478,6 +484,7 @@ impl Job {
                 Ok(result) => return result,
                 Err(why) => again = Some(why),
             }
+            self.what.callee.undo(&self.server);
         }
     }
 

@@ -103,8 +103,8 @@ impl Shard {
         let refused: Vec<Box<Deferred>> = {
             let waiting = &mut *self.transactions.waiting.borrow_mut();
             let id = waiting.holds[&(origin, number)];
-            let held = waiting.pending[id].locks.clone();
-            let is_held = |lock: &Lock| held.iter().any(|of| of.hash == lock.hash && (of.write || lock.write));
+            let place = waiting.pending[id].place;
+            let is_held = |lock: &Lock| waiting.locks.is_in_the_way(place, *lock);
             let waits = |pending: &Pending| {
                 matches!(pending.what, What::Command(Some(_)))
                     && pending.missing > 0
@@ -135,8 +135,8 @@ impl Shard {
     /// looked before (`before`: how many had come by then). Whether there is one, and how many have come by now.
     pub fn keeps_others_waiting(&self, origin: usize, number: u64, before: u64) -> (bool, u64) {
         let waiting = &*self.transactions.waiting.borrow();
-        let held = &waiting.pending[waiting.holds[&(origin, number)]].locks;
-        let is_held = |lock: &Lock| held.iter().any(|of| of.hash == lock.hash && (of.write || lock.write));
+        let place = waiting.pending[waiting.holds[&(origin, number)]].place;
+        let is_held = |lock: &Lock| waiting.locks.is_in_the_way(place, *lock);
         let any = waiting.pending.iter().any(|(_, pending)| {
             let waits_for_it = || pending.locks.iter().any(is_held);
             let is_kept = match &pending.what {

@@ -86,6 +86,24 @@ impl Locks {
         self.queues.get(&hash).is_some_and(|queue| queue.entries.contains_key(&place))
     }
 
+    /// Whether somebody at this place has a key, or waits for it, so that who wants this lock has to wait behind.
+    pub fn is_in_the_way(&self, place: Place, lock: Lock) -> bool {
+        let entry = self.queues.get(&lock.hash).and_then(|queue| queue.entries.get(&place));
+        entry.is_some_and(|entry| entry.write || lock.write)
+    }
+
+    /// Whom somebody at this place waits for in a lock's queue first of all: the last writer before it, or all readers since
+    /// then. Those wait for whoever is before them.
+    pub fn right_before(&self, place: Place, lock: Lock) -> Vec<usize> {
+        let Some(queue) = self.queues.get(&lock.hash) else { return Vec::new() };
+        let before = || queue.entries.range(..place).rev().map(|(_, entry)| *entry);
+        let readers: Vec<usize> = before().take_while(|entry| !entry.write).map(|entry| entry.owner).collect();
+        if lock.write && !readers.is_empty() {
+            return readers;
+        }
+        before().find(|entry| entry.write).map(|entry| entry.owner).into_iter().collect()
+    }
+
     /// What is locked, as long as that is no more than so much.
     pub fn hashes(&self, max: usize) -> Option<impl Iterator<Item = u64>> {
         (self.queues.len() <= max).then(|| self.queues.keys().copied().filter(|hash| *hash != EVERYTHING))
@@ -204,6 +222,18 @@ mod tests {
         assert_eq!(told, [Change::Granted(4)]);
         locks.leave(place(3, 3), &[lock(7, false)], none);
         assert!(locks.is_empty());
+    }
+
+    #[test]
+    fn each_waits_for_those_right_before_it() {
+        let mut locks = Locks::default();
+        for (owner, write) in [(1, true), (2, false), (3, false), (4, true), (5, true)] {
+            locks.enter(owner, place(owner as u64, 0), &[lock(7, write)], |_| ());
+        }
+        let before = |owner: u64, write| locks.right_before(place(owner, 0), lock(7, write));
+        assert!(before(1, true).is_empty());
+        assert_eq!((before(2, false), before(3, false)), (vec![1], vec![1]));
+        assert_eq!((before(4, true), before(5, true)), (vec![3, 2], vec![4]));
     }
 
     /// A command waited behind a transaction, and the next of its connection behind that command. A transaction with a

@@ -29,12 +29,41 @@
 //! - A transaction has one `now`, which is in its number. No clock of a shard has left it behind when it is taken in, and
 //!   the cycle deletes nothing that one that waits may still see.
 //!
+//! # Who waits for whom
+//! | who | has | waits for |
+//! |---|---|---|
+//! | a command of one shard | its keys, for as long as it runs | whoever is before it in the queues of its keys, and its connection's command before it |
+//! | a part of a transaction | the same | whoever is before it in those queues; the watermark |
+//! | a coordinator (a hold): RENAME, EXEC in steps, a script with keys on several shards | its keys on its shards, in which nobody else takes steps | as a part does on each of its shards, until it has started there; then for its own steps, which wait for nobody |
+//! | a script that lasts, begun at once | its keys, in front of everybody ([`BEFORE_ALL`]) | nobody; see below for one that wants more |
+//! | a hold that wants everything on the only shard ([`Transaction::take_everything`](super::Transaction::take_everything)) | what it has | holds that have started, while none begins: it is the `stopper` |
+//!
+//! There is no circle, since everybody has one place, the same on all shards, and waits in queues for smaller places alone:
+//! - Parts and holds stand at their number of the sequence. Commands of one shard stand behind the greatest that was taken in there,
+//!   and among themselves in the order in which they came; nobody on another shard waits for them while they wait.
+//! - Who has started waits in no queue any more. [`BEFORE_ALL`] is the place of those who start in the moment in which they enter,
+//!   on keys that nobody has; they get more keys only where nobody wants these (`widen`), and never wait for them.
+//! - A script that needs what others have is undone, lets go of all, and takes a new place at the end, with everything. Where it
+//!   cannot be undone, which is so on the only shard alone, it becomes the stopper: what it waits for has started, and waits for nobody.
+//! - No command takes a second hold within a coordinator's transaction: it has what the transaction has, and what needs more (the log
+//!   begun or ended, a snapshot, REPLICAOF NO ONE) is done after EXEC, or refused in it. Who holds everything to change the server
+//!   waits without a place, before that, until no script lasts.
+//! - The watermark waits for the turns of shards, which end whatever they wait for.
+//!
+//! Whoever has a key for long keeps those who want it waiting: scripts, until they are busy (`busy-reply-threshold`), and a long EXEC,
+//! which ends since what it does was queued before. BUSY is told to commands and coordinators that want what a busy script has, those
+//! who have begun to wait ([`Shard::refuse_waiting`], [`Transaction::turn_unless`](super::Transaction::turn_unless)) and those who come
+//! (`server/run/in_the_way.rs`); never to a part or a hold that may have taken effect elsewhere.
+//!
+//! DEBUG WAITS draws this graph (`waits.rs`), and the tests look for circles that last.
+//!
 //! One-key commands pay one comparison a turn, and one a command: the table of locks is empty nearly always.
 
 mod here;
 mod holds;
 mod locks;
 mod outgoing;
+mod waits;
 
 pub use outgoing::Builder;
 

@@ -193,3 +193,26 @@ fn scripts_of_those_who_hung_up_end() {
         println!("the slowest PING took {slowest:?}");
     });
 }
+
+/// Whoever waits for a script's key is drawn, and on which transaction.
+#[test]
+fn who_waits_for_whom_is_drawn() {
+    on_embers(&["--enable-debug-command", "yes", "--busy-reply-threshold", "60000"], |server| {
+        let (mut other, mut writer) = (server.client(), server.client());
+        let lines = |other: &mut Client| match other.call("DEBUG WAITS") {
+            Value::Array(lines) => lines.iter().map(Value::text).collect::<Vec<String>>(),
+            reply => panic!("{reply:?}"),
+        };
+        assert_eq!(lines(&mut other), Vec::<String>::new());
+        let mut script = server.client();
+        script.send_raw(&encode(&["EVAL", "while redis.call('GET', KEYS[2]) ~= 'x' do end", "2", "held", "end"]));
+        assert!(wait_until(LONG, || other.call("INFO commandstats").text().contains("cmdstat_get:")));
+        writer.send("SET held v");
+        let is_drawn =
+            |lines: Vec<String>| lines.iter().any(|line| line.starts_with("command:") && line.contains("-> hold:"));
+        assert!(wait_until(LONG, || is_drawn(lines(&mut other))));
+        assert_eq!(other.call("SCRIPT KILL"), Value::ok());
+        assert_eq!(writer.read(), Value::ok());
+        assert_eq!(lines(&mut other), Vec::<String>::new());
+    });
+}

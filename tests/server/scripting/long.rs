@@ -185,3 +185,29 @@ fn what_a_script_has_left_is_collected_without_another_one() {
         assert!(wait_until(LONG, || other.call("SET k v") == Value::ok()));
     });
 }
+
+/// Once a source of 10 MB kept its shard for a second.
+#[test]
+fn long_sources_keep_nobody_waiting() {
+    on_embers(&[], |server| {
+        let (mut client, mut other) = (server.client(), server.client());
+        let source = format!("local a = 0 {} return 1", "a = a + 1 ".repeat(60_000));
+        for command in [&["EVAL", &source, "0"][..], &["SCRIPT", "LOAD", &source]] {
+            let refusal = "ERR the source of a script has at most 524288 bytes, that of a library may have more";
+            assert_eq!(client.command(command).text(), refusal);
+        }
+        assert_eq!(eval(&mut client, &source[source.len() - "return 1".len()..], &[], &[]), int(1));
+        let library = format!(
+            "#!lua name=long\nlocal a = 0 {} redis.register_function('count', function() return a end)",
+            "a = a + 1 ".repeat(800_000)
+        );
+        client.send_raw(&encode(&["FUNCTION", "LOAD", &library]));
+        let mut turns = 0;
+        while client.read_within(Duration::from_millis(1)).is_none() {
+            assert_eq!(other.call("PING").text(), "PONG");
+            turns += 1;
+        }
+        assert!(turns >= 20, "{turns} turns");
+        assert_eq!(client.call("FCALL count 0"), int(800_000));
+    });
+}

@@ -4,13 +4,14 @@
 //! was popped once, or is still there.
 //!
 //! `ledger.rs` counts, `link.rs` is one connection and what it waits for, `actors.rs` says what the clients of a round
-//! do, `disturb.rs` what is done to them. A round has a seed, from which each client draws what it does; what happens
+//! do, `disturb.rs` what is done to them, `waits.rs` draws who waits for whom. A round has a seed, from which each client draws what it does; what happens
 //! in which order is not in the seed's power. What was said is written to a file where a round fails.
 
 mod actors;
 mod disturb;
 mod ledger;
 mod link;
+mod waits;
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -106,6 +107,8 @@ pub struct Totals {
     pub pushed: usize,
     pub popped: usize,
     pub unexplained: usize,
+    /// How often it was drawn who waits for whom.
+    pub drawn: usize,
 }
 
 pub fn round(name: &str, seed: u64, checks: &mut Checks, totals: &mut Totals) {
@@ -124,7 +127,7 @@ pub fn round(name: &str, seed: u64, checks: &mut Checks, totals: &mut Totals) {
         told: Mutex::new(Vec::new()),
         begin: Instant::now(),
     };
-    let asked = thread::scope(|scope| {
+    let (asked, drawn) = thread::scope(|scope| {
         let mut clients = Vec::new();
         for (nth, (actor, act)) in actors::ALL.iter().chain(disturb::ALL).enumerate() {
             let round = &round;
@@ -137,17 +140,22 @@ pub fn round(name: &str, seed: u64, checks: &mut Checks, totals: &mut Totals) {
                 link.asked
             }));
         }
+        let watcher = scope.spawn(|| waits::watch(&round));
         let end = Instant::now() + ROUND;
         while Instant::now() < end && !round.is_over() {
             thread::sleep(Duration::from_millis(20));
         }
         round.is_over.store(true, Ordering::Relaxed);
+        let drawn = watcher.join().expect("the watcher tells what it finds");
         free(&round, || clients.iter().all(|client| client.is_finished()));
-        clients.into_iter().map(|client| client.join().expect("clients tell their failures")).sum::<usize>()
+        let asked =
+            clients.into_iter().map(|client| client.join().expect("clients tell their failures")).sum::<usize>();
+        (asked, drawn)
     });
     finish(&round);
     totals.rounds += 1;
     totals.asked += asked;
+    totals.drawn += drawn;
     totals.pushed += round.ledger.pushed();
     totals.popped += round.ledger.popped();
     totals.unexplained += round.ledger.lost();
