@@ -6,7 +6,8 @@
 //! treats commands of several keys and of the session as barriers, so the replies of a pipeline are determined.
 //!
 //! A run is about one family of commands: `cargo test --test differential lists`. `differential/blocking.rs` compares who
-//! waits and who is served, `differential/looked_up.rs` what looking a key up leaves behind.
+//! waits and who is served, `differential/looked_up.rs` what looking a key up leaves behind, `differential/connections.rs` what
+//! several connections hear of each other.
 //!
 //! - `EMBERDB_DIFF_STEPS`: how many commands each test sends (default [`DEFAULT_STEPS`], [`FAMILY_STEPS`])
 //! - `EMBERDB_DIFF_SEED`: the seed; a failure prints the one that it used. The same seed makes the same commands.
@@ -19,6 +20,8 @@
 mod blocking;
 #[path = "differential/compare.rs"]
 pub mod compare;
+#[path = "differential/connections.rs"]
+mod connections;
 #[path = "differential/generate.rs"]
 pub mod generate;
 #[path = "differential/looked_up.rs"]

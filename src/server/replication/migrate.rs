@@ -15,6 +15,7 @@ use crate::command::{Across, OwnedRequest};
 use crate::net::on_thread;
 use crate::resp::{Error, Proto, Reply, Request, Result, printable};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,6 +169,10 @@ fn send(order: &Order, found: &[Packed]) -> Sent {
     loop {
         let mut link = match target::connect(&order.address, order.timeout) {
             Ok(link) => link,
+            // (Redis takes a connection that is refused for one that is made, and finds out when it writes.)
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                return Sent::nothing(Outcome::Broken(Way::Write));
+            }
             Err(_) => return Sent::nothing(Outcome::Broken(Way::Connect)),
         };
         match exchange(&mut link, order, found) {

@@ -257,6 +257,7 @@ async fn resetstat(ctx: TaskCtx) -> Result<Vec<u8>> {
     ctx.server.global.rejected.store(0, Ordering::Relaxed);
     ctx.server.global.evicted_clients.store(0, Ordering::Relaxed);
     ctx.server.shard.ceiling().reset();
+    ctx.server.global.replication.reset_counters();
     Ok(ctx.reply(|reply| reply.ok()))
 }
 

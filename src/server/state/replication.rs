@@ -196,6 +196,13 @@ impl Replication {
         *self.ids.lock().unwrap_or_else(PoisonError::into_inner) = ids;
     }
 
+    /// CONFIG RESETSTAT: counting begins anew.
+    pub fn reset_counters(&self) {
+        for counter in [&self.full_syncs, &self.partial_syncs, &self.refused_partial_syncs] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// What this server has is its own from this position on.
     pub fn promote(&self, position: u64) {
         let ids = self.ids();

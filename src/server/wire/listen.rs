@@ -95,9 +95,11 @@ fn open_tcp(names: &[String], port: u16, backlog: u32) -> Result<Vec<TcpListener
     Ok(sockets)
 }
 
-/// A socket that a server left behind is replaced, as Redis does; any other file stays and is an error.
+/// A socket that a server left behind is replaced, as Redis does, and so is an empty file, with which a program has reserved the
+/// name (`mktemp`); any other file stays and is an error, where Redis deletes it.
 fn bind_unix(path: &str, mode: FileMode, backlog: u32) -> io::Result<Socket> {
-    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+    let found = std::fs::symlink_metadata(path);
+    if found.is_ok_and(|found| found.file_type().is_socket() || found.is_file() && found.len() == 0) {
         std::fs::remove_file(path)?;
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;

@@ -1,7 +1,7 @@
 //! Links that break, and replicas that were away.
 
 use super::{BREAKS, PATIENCE, PRIMARY, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link};
-use crate::common::{Kind, Server, have_tool, int, wait_until};
+use crate::common::{Kind, Server, Value, have_tool, int, wait_until};
 use crate::differential::generate::families::Family;
 use crate::propagation::extras::Extras;
 use crate::propagation::play;
@@ -151,6 +151,11 @@ fn replicas_go_on_behind_a_restart_of_the_primary() {
         primary.client().call("SET behind 1");
         settle(&primary, &replica);
         assert_eq!((field(&primary, "sync_full"), field(&replica, "expired_keys")), ("0".to_owned(), "0".to_owned()));
+        // Redis's own tests count from here on.
+        assert_eq!(primary.client().call("CONFIG RESETSTAT"), Value::ok());
+        for counter in ["sync_full", "sync_partial_ok", "sync_partial_err"] {
+            assert_eq!(field(&primary, counter), "0", "{counter}");
+        }
         assert!(wait_until(PATIENCE, || replica.client().call("DBSIZE") == int(101)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{PATIENCE, PRIMARY, STRICT, replica_of, settle, wait_for_link};
 use crate::common::server::{Port, have_redis};
-use crate::common::{Kind, Server, Value, bulk, error, int, on_embers, simple, wait_until, words};
+use crate::common::{Kind, Server, Value, bulk, error, int, on_embers, on_every_server, simple, wait_until, words};
 use crate::propagation::same;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -252,6 +252,20 @@ fn keys_stay_where_the_target_fails() {
         let port = target_that_says(Box::leak(Box::new([endless])), false);
         assert_eq!(migrate(source, port, "0 1000 KEYS b c"), reading);
         assert_eq!(client.call("EXISTS b c"), int(2));
+    });
+}
+
+/// go-redis expects the text that Redis has for a port on which nobody listens.
+#[test]
+fn a_target_that_is_not_there_is_told_as_redis_tells_it() {
+    on_every_server(&[], |source| {
+        source.client().call("SET k v");
+        let nobody = Port::claim();
+        let reply = migrate_key(source, nobody.number(), "k", "0 1000");
+        assert_eq!(reply, error("IOERR error or timeout writing to target instance"));
+        let reply = source.client().command(&["MIGRATE", "nowhere.invalid", "1", "k", "0", "1000"]);
+        assert_eq!(reply, error("IOERR error or timeout connecting to the client"));
+        assert_eq!(source.client().call("GET k"), bulk("v"));
     });
 }
 
