@@ -12,6 +12,8 @@ mod deaths;
 mod files;
 #[path = "aof/kills.rs"]
 mod kills;
+#[path = "aof/leases.rs"]
+mod leases;
 #[path = "aof/loading.rs"]
 mod loading;
 #[path = "aof/modes.rs"]
