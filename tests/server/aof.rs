@@ -10,6 +10,8 @@ mod crash;
 mod deaths;
 #[path = "aof/files.rs"]
 mod files;
+#[path = "aof/groups.rs"]
+mod groups;
 #[path = "aof/kills.rs"]
 mod kills;
 #[path = "aof/leases.rs"]
