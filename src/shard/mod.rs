@@ -407,7 +407,7 @@ impl Shard {
         if !keyspace.deaths.is_empty() {
             self.deaths_alarm.notify();
         }
-        if keyspace.wants_renewals() {
+        if keyspace.has_news_of_groups() {
             self.groups_alarm.notify();
         }
         let effects = &mut keyspace.effects;
@@ -575,7 +575,7 @@ impl Shard {
             executor::spawn(deaths::write_deaths(self.clone(), xadd));
         }
         if let Some(touch) = CommandId::named(&self.specs, "group-touch", Group::Generic) {
-            executor::spawn(groups::renew_groups(self.clone(), touch));
+            executor::spawn(groups::see_to_groups(self.clone(), touch));
         }
     }
 }

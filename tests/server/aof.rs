@@ -10,8 +10,12 @@ mod crash;
 mod deaths;
 #[path = "aof/files.rs"]
 mod files;
+#[path = "aof/groups.rs"]
+mod groups;
 #[path = "aof/kills.rs"]
 mod kills;
+#[path = "aof/leases.rs"]
+mod leases;
 #[path = "aof/loading.rs"]
 mod loading;
 #[path = "aof/modes.rs"]

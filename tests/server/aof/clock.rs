@@ -13,20 +13,20 @@ const ON: [&str; 8] =
     ["--save", "", "--enable-debug-command", "yes", "--appendonly", "yes", "--appendfsync", "everysec"];
 
 /// What the library is told.
-struct Wall {
+pub struct Wall {
     file: File,
     ahead_ms: i64,
 }
 
 impl Wall {
-    fn of(server: &Server) -> Wall {
+    pub fn of(server: &Server) -> Wall {
         let path = server.folder().join("clock.ctl");
         let file = File::options().create(true).truncate(true).write(true).open(path).expect("a file");
         file.set_len(4096).expect("a length");
         Wall { file, ahead_ms: 0 }
     }
 
-    fn set(&mut self, by_ms: i64) {
+    pub fn set(&mut self, by_ms: i64) {
         self.ahead_ms += by_ms;
         self.file.write_all_at(&self.ahead_ms.to_ne_bytes(), 0).expect("a file");
     }
