@@ -26,6 +26,8 @@ mod protocol;
 mod replica;
 #[path = "replication/sentinel.rs"]
 mod sentinel;
+#[path = "replication/unfit.rs"]
+mod unfit;
 
 use std::time::Duration;
 

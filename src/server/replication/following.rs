@@ -10,7 +10,7 @@ use crate::clock::store_us;
 use crate::config::{Config, DisklessLoad, Follows, Primary};
 use crate::executor;
 use crate::net::{next_from_outside, sleep, step_back};
-use crate::observe::log;
+use crate::observe::{log, machine};
 use crate::persist::reading::Origin;
 use crate::replicate::Batch;
 use crate::replicate::link::{self, Event, Goal, Shared, Stage};
@@ -41,9 +41,14 @@ use std::time::Duration;
 
 /// How long until a link that has ended is made anew.
 const TRY_EVERY: Duration = Duration::from_secs(1);
+/// The same at most, where what the primary sends cannot be followed: each time it is twice as long.
+const TRY_AGAIN_WITHIN: Duration = Duration::from_secs(64);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How often somebody looks whether a part is done before there is a pause between the looks.
 const QUICK_LOOKS: u32 = 100;
+/// So much of a transaction of the primary's is kept in any case.
+const KEPT_BYTES: usize = 1 << 20;
+const MACHINE_PART: u64 = 4;
 /// Of a file that is fetched.
 const FETCHED: &str = "temp-replica";
 
@@ -135,10 +140,18 @@ async fn run(server: &Rc<Server>, number: u64) {
     if !enter(server, number).await {
         return;
     }
-    let mut told = String::new();
+    let (mut told, mut pause, mut is_unfit) = (String::new(), TRY_EVERY, false);
     while following.is_current(number) {
-        let reason = match begin_link(server, number).await {
-            Ok(Some(link)) => follow_link(server, number, &link).await,
+        let reason = match begin_link(server, number, is_unfit).await {
+            Ok(Some(link)) => {
+                let reason = follow_link(server, number, &link).await;
+                if link.shared.is_unfit() {
+                    (is_unfit, pause) = (true, (2 * pause).min(TRY_AGAIN_WITHIN));
+                } else if following.target().is_some_and(|target| target.number == number && target.is_up) {
+                    (is_unfit, pause) = (false, TRY_EVERY);
+                }
+                reason
+            }
             Ok(None) => return,
             Err(error) => error.to_string(),
         };
@@ -161,7 +174,7 @@ async fn run(server: &Rc<Server>, number: u64) {
             log::warning(format_args!("The link to the primary has ended: {reason}"));
             told = reason;
         }
-        sleep(TRY_EVERY).await;
+        sleep(pause).await;
     }
 }
 
@@ -189,13 +202,16 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
     true
 }
 
-async fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
+/// `is_unfit`: what the primary has sent cannot be followed, so that this server goes on with a snapshot, which has what is
+/// behind that, too.
+async fn begin_link(server: &Server, number: u64, is_unfit: bool) -> io::Result<Option<Link>> {
     let (global, config) = (&server.global, server.shard.config());
     let Some(target) = global.following.target().filter(|target| target.number == number) else { return Ok(None) };
     log::notice(format_args!("Connecting to MASTER {}:{}", target.primary.host, target.primary.port));
     // (What has no stream yet is known to nobody.)
     let position = global.feed.position();
-    let has = (global.feed.kept().is_some() || position > 0).then(|| (global.replication.ids().id, position));
+    let is_known = global.feed.kept().is_some() || position > 0;
+    let has = (is_known && !is_unfit).then(|| (global.replication.ids().id, position));
     let way = match config.repl_diskless_load {
         DisklessLoad::OnEmptyDb if is_empty(server).await => Way::AsItComes,
         DisklessLoad::Disabled | DisklessLoad::OnEmptyDb => Way::ByFile,
@@ -215,6 +231,7 @@ async fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
         delays: config.repl_disable_tcp_nodelay,
         path: (way == Way::ByFile).then(|| path.clone()),
         has,
+        kept_bytes: kept_bytes(&config),
         takes_over: target.takes_over,
     };
     let (shared, events) = link::begin(goal, global.bells.clone(), server.shard.id)?;
@@ -257,6 +274,17 @@ fn own_port(config: &Config) -> u16 {
         0 => config.port,
         announced => announced,
     }
+}
+
+/// What is kept of a transaction until it is whole: not more than of a client's, nor than of data, nor a large part of the machine.
+fn kept_bytes(config: &Config) -> usize {
+    let machine_bytes = machine::memory_bytes();
+    let of_data = match config.maxmemory.of(machine_bytes) {
+        0 => machine_bytes / MACHINE_PART,
+        bytes => bytes,
+    };
+    let of_data = usize::try_from(of_data).unwrap_or(usize::MAX);
+    config.client_query_buffer_limit_bytes.min(of_data.max(KEPT_BYTES))
 }
 
 /// Each link has a file of its own: one that is given up may end later than the next begins.
