@@ -6,6 +6,8 @@
 
 #[path = "replication/breaks.rs"]
 mod breaks;
+#[path = "replication/ceiling.rs"]
+mod ceiling;
 #[path = "replication/encrypted.rs"]
 mod encrypted;
 #[path = "replication/groups.rs"]
