@@ -8,6 +8,8 @@
 mod breaks;
 #[path = "replication/ceiling.rs"]
 mod ceiling;
+#[path = "replication/crash.rs"]
+mod crash;
 #[path = "replication/encrypted.rs"]
 mod encrypted;
 #[path = "replication/groups.rs"]

@@ -16,10 +16,11 @@ use crate::keyspace::Tracker;
 use crate::resp::{Proto, Reply, Result};
 use crate::server::client::ClientRef;
 use crate::server::client::multi::Multi;
+use crate::server::client::relay::{self, Relay};
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::watched::WatchedKey;
 use crate::server::state::{Run, Server, TaskCtx};
-use crate::shard::{At, Lock, Transaction};
+use crate::shard::{At, Lock, Shard, Transaction};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -32,8 +33,12 @@ pub struct ExecSteps {
     pub watched: Vec<WatchedKey>,
     /// The lease without which nothing runs.
     pub lease: Option<Lease>,
+    /// What the primary has said that this does.
+    pub relay: Option<Relay>,
     /// The reply is that of the only command.
     pub is_one: bool,
+    /// What runs them.
+    pub command_id: CommandId,
     /// Where the connection tracks what it reads.
     pub tracker: Cell<Option<Tracker>>,
 }
@@ -60,6 +65,7 @@ impl ExecSteps {
         let of_watched = |of: &WatchedKey| (of.shard, Lock { hash: shard.hasher.hash(&of.key), write: false });
         self.locks.extend(watched.iter().map(of_watched));
         self.locks.extend(self.lease.iter().map(|lease| (lease.shard, lease.lock())));
+        self.locks.extend(self.relay.iter().map(|_| (shard.id, Relay::LOCK)));
         let transaction = match self.locks.is_empty() {
             true => None,
             false => Some(Rc::new(shard.hold(self.locks.drain(..)).await)),
@@ -97,6 +103,13 @@ impl ExecSteps {
             if said_bytes.is_none() && self.client.state.borrow().session.close != Close::No {
                 said_bytes = Some(out.len());
             }
+        }
+        if let Some((relay, transaction)) = self.relay.take().zip(transaction.as_ref()) {
+            let (request, at) = (relay.request(), Relay::at(At::unseen(self.command_id, 0, proto)));
+            let say = move |shard: &Shard, now: Now| {
+                shard.execute(relay::say, request.as_request(), at, now, &mut Vec::new(), &mut Vec::new());
+            };
+            transaction.on(shard.id, say).await;
         }
         // Who ends his own connection hears that, and nothing behind it, although all of it has run.
         out.truncate(said_bytes.unwrap_or(out.len()));
