@@ -11,7 +11,7 @@ mod deaths;
 #[path = "aof/files.rs"]
 mod files;
 #[path = "aof/kills.rs"]
-mod kills;
+pub mod kills;
 #[path = "aof/loading.rs"]
 mod loading;
 #[path = "aof/modes.rs"]

@@ -2,6 +2,7 @@
 //!
 //! - `EMBERDB_REPLICATION_STEPS`: how many commands the tests with random ones send (default [`STEPS`])
 //! - `EMBERDB_REPLICATION_BREAKS`: how often the link is broken meanwhile (default [`BREAKS`])
+//! - `EMBERDB_REPLICATION_SECONDS`: for how long what replicas show is checked (default [`prefix::SECONDS`])
 //! - `EMBERDB_REPLICATION_SEED`: the seed of all that
 
 #[path = "replication/breaks.rs"]
@@ -14,6 +15,8 @@ mod crash;
 mod encrypted;
 #[path = "replication/groups.rs"]
 mod groups;
+#[path = "replication/harm.rs"]
+mod harm;
 #[path = "replication/leases.rs"]
 mod leases;
 #[path = "replication/loading.rs"]
@@ -22,6 +25,8 @@ mod loading;
 mod migrate;
 #[path = "replication/pins.rs"]
 mod pins;
+#[path = "replication/prefix.rs"]
+mod prefix;
 #[path = "replication/primary.rs"]
 mod primary;
 #[path = "replication/protocol.rs"]
