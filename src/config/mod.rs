@@ -165,6 +165,8 @@ pub struct Config {
     pub masteruser: String,
     pub replica_read_only: bool,
     pub replica_serve_stale_data: bool,
+    /// A replica evicts nothing.
+    pub replica_ignore_maxmemory: bool,
     pub replica_priority: u64,
     pub replica_announced: bool,
     pub replica_announce_ip: String,
@@ -519,6 +521,7 @@ impl Config {
             masteruser: String::new(),
             replica_read_only: false,
             replica_serve_stale_data: false,
+            replica_ignore_maxmemory: false,
             replica_priority: 0,
             replica_announced: false,
             replica_announce_ip: String::new(),

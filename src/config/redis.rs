@@ -50,9 +50,6 @@ macro_rules! only {
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Directive] = &[
-    only!(Replication "replica-ignore-maxmemory" "yes" Kind::YesNo,
-        "a replica evicts nothing by itself: only replica-ignore-maxmemory yes is accepted", "leave eviction to the primary"),
-
     kept!(Persistence "rdb-del-sync-files" "no" Kind::YesNo, "delete snapshots that were made for replicas"),
     kept!(Persistence "aof-disable-auto-gc" "no" Kind::YesNo, "keep old files of the log"),
     fixed(kept!(Persistence "aof_rewrite_cpulist" "" Kind::Text, "cores of the process that rewrites the log")),

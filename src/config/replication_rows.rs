@@ -63,6 +63,15 @@ pub(super) const ROWS: &[Directive] = &[
         field: field!(replica_priority),
     },
     Directive {
+        name: "replica-ignore-maxmemory",
+        group: Group::Replication,
+        default: "yes",
+        kind: Kind::YesNo,
+        mutable: true,
+        help: "leave eviction to the primary",
+        field: field!(replica_ignore_maxmemory),
+    },
+    Directive {
         name: "replica-announced",
         group: Group::Replication,
         default: "yes",

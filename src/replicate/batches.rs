@@ -30,8 +30,10 @@ pub struct Batch {
 }
 
 /// Takes bytes as they come, and gives parts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Batches {
+    /// So many bytes of what is not complete are kept, and no more.
+    limit: usize,
     /// What has come and is in no part.
     input: Vec<u8>,
     /// Up to here it has been read; `scan` begins where the command begins that is not complete.
@@ -56,6 +58,21 @@ struct Partial {
 }
 
 impl Batches {
+    /// A primary that never ends a command, or a transaction, is not followed once that takes more bytes than this.
+    pub fn new(limit: usize) -> Batches {
+        Batches {
+            limit,
+            input: Vec::new(),
+            scan: 0,
+            command: Partial::default(),
+            begin: 0,
+            made: Batch::default(),
+            count: 0,
+            in_multi: false,
+            has_begun: false,
+        }
+    }
+
     /// Takes what has come.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
@@ -64,7 +81,7 @@ impl Batches {
     /// The next part, as far as it has come; none where nothing more is complete.
     ///
     /// # Errors
-    /// It is no stream of commands.
+    /// It is no stream of commands, or one of which this server would have to keep too much.
     pub fn next(&mut self) -> Result<Option<Batch>, String> {
         while self.read_command()? {
             self.take_command();
@@ -75,7 +92,11 @@ impl Batches {
         }
         // (Within a transaction it waits for the rest.)
         if self.scan == self.begin || self.in_multi {
-            return Ok(None);
+            let what = if self.in_multi { "a transaction" } else { "a command" };
+            return match self.input.len() > self.limit {
+                true => Err(format!("{what} of its takes more than the {} bytes that are kept of one", self.limit)),
+                false => Ok(None),
+            };
         }
         Ok(Some(self.end_batch()))
     }
@@ -195,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_is_about_the_link_is_left_out_and_the_rest_is_one_transaction() {
-        let mut batches = Batches::default();
+        let mut batches = Batches::new(1 << 20);
         let raw = stream(&["SET a 1", "PING", "MULTI", "SELECT 5", "SET b 2", "EXEC", "REPLCONF GETACK *", "DEL a"]);
         batches.push(&raw);
         let [batch] = &all(&mut batches)[..] else { panic!("one part") };
@@ -212,7 +233,7 @@ mod tests {
 
     #[test]
     fn parts_are_bounded_and_transactions_whole() {
-        let mut batches = Batches::default();
+        let mut batches = Batches::new(1 << 20);
         let sets = vec!["SET a 1"; BATCH_COMMANDS + 10];
         batches.push(&stream(&sets));
         assert_eq!(all(&mut batches).len(), 2);
@@ -230,7 +251,7 @@ mod tests {
         let raw = stream(&["INCR a", "SET b 22", "MULTI", "SET c 333", "DEL b", "EXEC", "PING", "INCR a"]);
         for first in 0..=raw.len() {
             for second in first..=raw.len() {
-                let mut batches = Batches::default();
+                let mut batches = Batches::new(1 << 20);
                 let (mut seen, mut done) = (Vec::new(), Vec::new());
                 for piece in [&raw[..first], &raw[first..second], &raw[second..]] {
                     batches.push(piece);
@@ -249,17 +270,40 @@ mod tests {
         }
     }
 
+    /// It was kept without a bound until EXEC came.
+    #[test]
+    fn what_has_no_end_is_refused() {
+        let refused = |head: &[u8], piece: &[u8]| {
+            let mut batches = Batches::new(100_000);
+            batches.push(head);
+            (0..1_000_000).find_map(|count| {
+                batches.push(piece);
+                batches.next().err().map(|reason| (reason, count * piece.len()))
+            })
+        };
+        let (sets, part) = (stream(&["SET a 1"; 100]), stream(&["MULTI"]));
+        for (head, piece, what) in [
+            (&part[..], &sets[..], "a transaction"),
+            (b"*1000000\r\n", b"$1\r\na\r\n", "a command"),
+            (b"*2\r\n$3\r\nGET\r\n$100000000\r\n", &[b'x'; 1000], "a command"),
+        ] {
+            let (reason, bytes) = refused(head, piece).expect("it is refused");
+            assert!(reason.starts_with(what) && (95_000..110_000).contains(&bytes), "{reason} {bytes}");
+        }
+        assert_eq!(refused(b"", &sets), None, "what has ends is taken for ever");
+    }
+
     #[test]
     fn what_is_no_stream_is_refused() {
         for bad in ["*x\r\n", "*1\r\n+\r\n", "*1\r\n$-1\r\n", "*99999999999\r\n", "*1\r\n$9999999999\r\n", "*1\n"] {
-            let mut batches = Batches::default();
+            let mut batches = Batches::new(1 << 20);
             batches.push(bad.as_bytes());
             assert!(batches.next().is_err(), "{bad}");
         }
-        let mut batches = Batches::default();
+        let mut batches = Batches::new(1 << 20);
         batches.push(&[b'*'; 100]);
         assert!(batches.next().is_err());
-        let mut batches = Batches::default();
+        let mut batches = Batches::new(1 << 20);
         batches.push(&vec![b'x'; INLINE_BYTES + 2]);
         assert!(batches.next().is_err());
     }
@@ -270,7 +314,7 @@ mod tests {
         fn it_may_come_in_any_pieces(cuts in prop::collection::vec(1..20_usize, 1..60)) {
             let lines = ["SELECT 2", "SET a 1", "PING", "MULTI", "DEL a", "SET b 22", "EXEC", "REPLCONF GETACK *", "INCR c"];
             let raw = stream(&lines);
-            let (mut batches, mut at) = (Batches::default(), 0);
+            let (mut batches, mut at) = (Batches::new(1 << 20), 0);
             let (mut seen, mut done, mut db) = (Vec::new(), Vec::new(), None);
             for cut in cuts.iter().cycle() {
                 let end = (at + cut).min(raw.len());
@@ -294,7 +338,7 @@ mod tests {
 
         #[test]
         fn anything_is_taken_or_refused_without_a_panic(bytes: Vec<u8>) {
-            let mut batches = Batches::default();
+            let mut batches = Batches::new(1 << 20);
             for piece in bytes.chunks(7) {
                 batches.push(piece);
                 while let Ok(Some(_)) = batches.next() {}

@@ -47,6 +47,8 @@ pub struct Goal {
     pub path: Option<PathBuf>,
     /// What this server has: under which name, and up to which position.
     pub has: Option<(String, u64)>,
+    /// So many bytes of a transaction that has not ended are kept.
+    pub kept_bytes: usize,
     /// The primary is to become this server's replica at once.
     pub takes_over: bool,
 }
@@ -96,6 +98,8 @@ pub struct Shared {
     is_lost: AtomicBool,
     /// The primary has answered PSYNC with an error.
     was_refused: AtomicBool,
+    /// What it sends is no stream that can be followed.
+    is_unfit: AtomicBool,
     socket: Mutex<Option<Arc<Outgoing>>>,
     say: Mutex<Option<mpsc::Sender<()>>>,
 }
@@ -115,6 +119,7 @@ impl Shared {
             is_ended: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
             was_refused: AtomicBool::new(false),
+            is_unfit: AtomicBool::new(false),
             socket: Mutex::default(),
             say: Mutex::default(),
         }
@@ -198,6 +203,11 @@ impl Shared {
     /// The primary has answered PSYNC with an error, and is not followed this time.
     pub fn was_refused(&self) -> bool {
         self.was_refused.load(Ordering::Acquire)
+    }
+
+    /// What the primary sends behind its snapshot cannot be followed: to go on in it would be to meet the same again.
+    pub fn is_unfit(&self) -> bool {
+        self.is_unfit.load(Ordering::Acquire)
     }
 
     /// The addresses of the two ends, the primary's first.
@@ -328,7 +338,7 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
             return Err(refused("PSYNC", &answer));
         }
     }
-    follow(shared, &mut reader, Batches::default(), teller)
+    follow(shared, &mut reader, Batches::new(goal.kept_bytes), teller)
 }
 
 /// The stream, until it ends.
@@ -345,7 +355,10 @@ fn follow(shared: &Shared, reader: &mut impl Read, mut batches: Batches, teller:
             Err(error) => return Err(error),
         };
         batches.push(&bytes[..count]);
-        while let Some(batch) = batches.next().map_err(io::Error::other)? {
+        let next = |batches: &mut Batches| {
+            batches.next().inspect_err(|_| shared.is_unfit.store(true, Ordering::Release)).map_err(io::Error::other)
+        };
+        while let Some(batch) = next(&mut batches)? {
             if shared.is_ended.load(Ordering::Acquire) || !teller.tell(Event::Part(batch)) {
                 return Ok(());
             }

@@ -85,6 +85,8 @@ pub(super) struct Room {
     /// What this thread may have allocated before it has to look.
     allowed: Cell<i64>,
     policy: Cell<MaxmemoryPolicy>,
+    /// A replica evicts nothing.
+    leaves_to_primary: Cell<bool>,
     samples: Cell<usize>,
     longest_us: Cell<u64>,
     /// What was used when the ceiling was set, where that was more, and what has been made of it since: no command may bring
@@ -224,6 +226,7 @@ impl Room {
             max_bytes: Cell::new(0),
             allowed: Cell::new(i64::MAX),
             policy: Cell::default(),
+            leaves_to_primary: Cell::new(true),
             samples: Cell::new(1),
             longest_us: Cell::new(0),
             left_bytes: Cell::new(0),
@@ -243,6 +246,7 @@ impl Room {
         self.policy.set(config.maxmemory_policy);
         self.next_from.set(WORTH_UNKNOWN);
         self.means(shard).worth.store(WORTH_UNKNOWN, Ordering::Relaxed);
+        self.leaves_to_primary.set(config.replica_ignore_maxmemory);
         self.samples.set(config.maxmemory_samples as usize);
         self.longest_us.set(match config.maxmemory_eviction_tenacity {
             tenacity @ ..=10 => u64::from(tenacity) * 50,
@@ -258,6 +262,11 @@ impl Room {
             self.ceiling.note_short(false);
         }
         self.alarm.notify();
+    }
+
+    /// Whether a replica evicts nothing.
+    pub fn leaves_to_primary(&self) -> bool {
+        self.leaves_to_primary.get()
     }
 
     #[inline]
@@ -429,7 +438,7 @@ impl Shard {
         let (room, now) = (&self.room, self.clock.now());
         let (max_bytes, bound) = (room.max_bytes.get(), room.bound());
         let mut used = self.used();
-        if used.counted <= max_bytes || self.stands_still(now) {
+        if used.counted <= max_bytes || self.evicts_nothing(now) {
             room.allow(used.counted);
             if used.counted > room.aim() {
                 self.begin();
@@ -559,7 +568,9 @@ impl Shard {
         if keyspace.give_stale(STALE_AT_ONCE, now) > 0 {
             return Gave::Some;
         }
-        if !self.is_busy() && keyspace.next_due_hint_ms() < now.ms && !keyspace.deaths.is_full() {
+        // (What is dead on a replica is not its own to take away.)
+        let may_sweep = !self.is_following() && !self.is_busy();
+        if may_sweep && keyspace.next_due_hint_ms() < now.ms && !keyspace.deaths.is_full() {
             while let Some((_, db, _)) = keyspace.earliest().filter(|(at_ms, ..)| *at_ms < now.ms) {
                 if keyspace.sweep_earliest(db, now.ms, now, DEAD_AT_ONCE).deleted > 0 {
                     self.records.end_outside(&mut keyspace.effects);
@@ -567,7 +578,7 @@ impl Shard {
                 }
             }
         }
-        let is_due = keyspace.earliest().is_some_and(|(at_ms, ..)| at_ms < now.ms);
+        let is_due = !self.is_following() && keyspace.earliest().is_some_and(|(at_ms, ..)| at_ms < now.ms);
         if !at_any_price && (is_due || self.others().any(|other| other.is_due(now))) {
             // Dead ones are held, or still to be told; or another shard has them.
             return Gave::NotNow;
@@ -690,7 +701,7 @@ impl Shard {
         let has_some = has_victims || has_garbage || has_stale;
         means.has_some.store(has_some, Ordering::Relaxed);
         means.keeps_buffers.store(self.kept_bytes() > 0, Ordering::Relaxed);
-        let due_ms = keyspace.next_due_hint_ms();
+        let due_ms = if self.is_following() { NEVER_MS } else { keyspace.next_due_hint_ms() };
         // (A copy of what has died goes before all that lives, too.)
         means.due_ms.store(if has_stale { 0 } else { due_ms }, Ordering::Relaxed);
         self.note_nearer(due_ms, has_victims);
@@ -723,7 +734,7 @@ pub(super) async fn keep_below(shard: Rc<Shard>) {
         shard.room.alarm.wait().await;
         while shard.room.is_bounded() {
             let now = shard.catch_up();
-            if shard.stands_still(now) {
+            if shard.evicts_nothing(now) {
                 sleep(NOT_NOW).await;
                 continue;
             }

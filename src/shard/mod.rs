@@ -385,6 +385,15 @@ impl Shard {
         now.us < self.still_until_us()
     }
 
+    /// Whether nothing is given up for memory at this moment. What dies here is another server's to say; what is evicted is so
+    /// where this one does not keep to a ceiling of its own.
+    pub(in crate::shard) fn evicts_nothing(&self, now: Now) -> bool {
+        match self.is_following.get() && !self.room.leaves_to_primary() {
+            true => now.us < self.hold_until_us.get(),
+            false => self.stands_still(now),
+        }
+    }
+
     /// Hands events to the front; wakes the cycle where a deadline is earlier than it expects. To be called after
     /// commands have run, when no part of the shard is borrowed.
     #[inline]

@@ -13,7 +13,7 @@ mod files;
 #[path = "aof/groups.rs"]
 mod groups;
 #[path = "aof/kills.rs"]
-mod kills;
+pub mod kills;
 #[path = "aof/leases.rs"]
 mod leases;
 #[path = "aof/loading.rs"]

@@ -2,14 +2,21 @@
 //!
 //! - `EMBERDB_REPLICATION_STEPS`: how many commands the tests with random ones send (default [`STEPS`])
 //! - `EMBERDB_REPLICATION_BREAKS`: how often the link is broken meanwhile (default [`BREAKS`])
+//! - `EMBERDB_REPLICATION_SECONDS`: for how long what replicas show is checked (default [`prefix::SECONDS`])
 //! - `EMBERDB_REPLICATION_SEED`: the seed of all that
 
 #[path = "replication/breaks.rs"]
 mod breaks;
+#[path = "replication/ceiling.rs"]
+mod ceiling;
+#[path = "replication/crash.rs"]
+mod crash;
 #[path = "replication/encrypted.rs"]
 mod encrypted;
 #[path = "replication/groups.rs"]
 mod groups;
+#[path = "replication/harm.rs"]
+mod harm;
 #[path = "replication/leases.rs"]
 mod leases;
 #[path = "replication/loading.rs"]
@@ -18,6 +25,8 @@ mod loading;
 mod migrate;
 #[path = "replication/pins.rs"]
 mod pins;
+#[path = "replication/prefix.rs"]
+mod prefix;
 #[path = "replication/primary.rs"]
 mod primary;
 #[path = "replication/protocol.rs"]
@@ -26,6 +35,8 @@ mod protocol;
 mod replica;
 #[path = "replication/sentinel.rs"]
 mod sentinel;
+#[path = "replication/unfit.rs"]
+mod unfit;
 
 use std::time::Duration;
 

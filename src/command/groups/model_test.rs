@@ -272,7 +272,8 @@ fn tell(trial: &mut Trial, model: &mut Model, at: &str) {
         (String::from_utf8(name.to_vec()).unwrap(), counted.members)
     });
     let (mut told, mut expected) = (told.collect::<Vec<_>>(), std::mem::take(&mut model.deaths));
-    (told.sort(), expected.sort());
+    told.sort();
+    expected.sort();
     assert_eq!(told, expected, "{at}");
     assert!(trial.keyspace.held_from_ms() >= now.ms);
 }

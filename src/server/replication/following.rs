@@ -9,12 +9,14 @@ use super::synced::Synced;
 use crate::clock::store_us;
 use crate::config::{Config, DisklessLoad, Follows, Primary};
 use crate::executor;
+use crate::journal::KnownAs;
 use crate::net::{next_from_outside, sleep, step_back};
-use crate::observe::log;
+use crate::observe::{log, machine};
 use crate::persist::reading::Origin;
 use crate::replicate::Batch;
 use crate::replicate::link::{self, Event, Goal, Shared, Stage};
 use crate::resp::{Proto, Reply};
+use crate::server::client::relay::Relay;
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::{Client, ClientRef};
 use crate::server::kept::loading::{Keys, read_keys};
@@ -26,7 +28,7 @@ use crate::server::run::in_the_way::let_all_pass;
 use crate::server::run::wait::unblock_all;
 use crate::server::state::Server;
 use crate::server::state::following::{Change, Hold};
-use crate::server::state::replication::{Ids, KnownAs};
+use crate::server::state::replication::Ids;
 use crate::server::wire::connection::advance;
 use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
@@ -41,9 +43,14 @@ use std::time::Duration;
 
 /// How long until a link that has ended is made anew.
 const TRY_EVERY: Duration = Duration::from_secs(1);
+/// The same at most, where what the primary sends cannot be followed: each time it is twice as long.
+const TRY_AGAIN_WITHIN: Duration = Duration::from_secs(64);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How often somebody looks whether a part is done before there is a pause between the looks.
 const QUICK_LOOKS: u32 = 100;
+/// So much of a transaction of the primary's is kept in any case.
+const KEPT_BYTES: usize = 1 << 20;
+const MACHINE_PART: u64 = 4;
 /// Of a file that is fetched.
 const FETCHED: &str = "temp-replica";
 
@@ -135,10 +142,18 @@ async fn run(server: &Rc<Server>, number: u64) {
     if !enter(server, number).await {
         return;
     }
-    let mut told = String::new();
+    let (mut told, mut pause, mut is_unfit) = (String::new(), TRY_EVERY, false);
     while following.is_current(number) {
-        let reason = match begin_link(server, number).await {
-            Ok(Some(link)) => follow_link(server, number, &link).await,
+        let reason = match begin_link(server, number, is_unfit).await {
+            Ok(Some(link)) => {
+                let reason = follow_link(server, number, &link).await;
+                if link.shared.is_unfit() {
+                    (is_unfit, pause) = (true, (2 * pause).min(TRY_AGAIN_WITHIN));
+                } else if following.target().is_some_and(|target| target.number == number && target.is_up) {
+                    (is_unfit, pause) = (false, TRY_EVERY);
+                }
+                reason
+            }
             Ok(None) => return,
             Err(error) => error.to_string(),
         };
@@ -161,7 +176,7 @@ async fn run(server: &Rc<Server>, number: u64) {
             log::warning(format_args!("The link to the primary has ended: {reason}"));
             told = reason;
         }
-        sleep(TRY_EVERY).await;
+        sleep(pause).await;
     }
 }
 
@@ -189,13 +204,20 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
     true
 }
 
-async fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
+/// `is_unfit`: what the primary has sent cannot be followed, so that this server goes on with a snapshot, which has what is
+/// behind that, too.
+async fn begin_link(server: &Server, number: u64, is_unfit: bool) -> io::Result<Option<Link>> {
     let (global, config) = (&server.global, server.shard.config());
     let Some(target) = global.following.target().filter(|target| target.number == number) else { return Ok(None) };
     log::notice(format_args!("Connecting to MASTER {}:{}", target.primary.host, target.primary.port));
+    // What was done under another link may be on its way to its place. (Nobody goes on before what he has.)
+    while global.feed.position() < global.following.applied() {
+        sleep(LOOK_EVERY).await;
+    }
     // (What has no stream yet is known to nobody.)
     let position = global.feed.position();
-    let has = (global.feed.kept().is_some() || position > 0).then(|| (global.replication.ids().id, position));
+    let is_known = global.feed.kept().is_some() || position > 0;
+    let has = (is_known && !is_unfit).then(|| (global.replication.ids().id, position));
     let way = match config.repl_diskless_load {
         DisklessLoad::OnEmptyDb if is_empty(server).await => Way::AsItComes,
         DisklessLoad::Disabled | DisklessLoad::OnEmptyDb => Way::ByFile,
@@ -215,6 +237,7 @@ async fn begin_link(server: &Server, number: u64) -> io::Result<Option<Link>> {
         delays: config.repl_disable_tcp_nodelay,
         path: (way == Way::ByFile).then(|| path.clone()),
         has,
+        kept_bytes: kept_bytes(&config),
         takes_over: target.takes_over,
     };
     let (shared, events) = link::begin(goal, global.bells.clone(), server.shard.id)?;
@@ -257,6 +280,17 @@ fn own_port(config: &Config) -> u16 {
         0 => config.port,
         announced => announced,
     }
+}
+
+/// What is kept of a transaction until it is whole: not more than of a client's, nor than of data, nor a large part of the machine.
+fn kept_bytes(config: &Config) -> usize {
+    let machine_bytes = machine::memory_bytes();
+    let of_data = match config.maxmemory.of(machine_bytes) {
+        0 => machine_bytes / MACHINE_PART,
+        bytes => bytes,
+    };
+    let of_data = usize::try_from(of_data).unwrap_or(usize::MAX);
+    config.client_query_buffer_limit_bytes.min(of_data.max(KEPT_BYTES))
 }
 
 /// Each link has a file of its own: one that is given up may end later than the next begins.
@@ -329,7 +363,9 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
 
 /// The link is up, and the primary hears how far this server is. From here on CLIENT LIST shows the link.
 fn come_up(server: &Server, number: u64, client: &ClientRef, shared: &Shared) {
-    shared.set_position(server.global.feed.position());
+    let position = server.global.feed.position();
+    server.global.following.set_applied(position);
+    shared.set_position(position);
     shared.set_stage(Stage::Connected);
     shared.acknowledge();
     if let Some((peer, own)) = shared.ends() {
@@ -462,6 +498,8 @@ async fn load(
         ended.map_err(|error| format!("the append only file cannot be written: {error}"))?;
     }
     global.log.start().map_err(|error| error.to_string())?;
+    // (What was done of another stream has its place before the stream is this one.)
+    shard.call_all(|shard| shard.hand_over_records()).await;
     // From here on nobody can go on with what there was.
     global.replication.set_ids(Ids::new());
     minding::drop_replicas(server).await;
@@ -490,10 +528,11 @@ async fn load(
         return Err("another server is followed".to_owned());
     }
     global.replication.set_ids(Ids { id, second: None });
-    global.feed.set_position(position);
-    global.feed.keep(Some(config.repl_backlog()));
     // (A primary that is a replica itself does not choose the database anew.)
-    global.following.set_db(known_as.map_or(0, |known_as| known_as.db));
+    let db = known_as.map_or(0, |known_as| known_as.db);
+    global.feed.set_position(position, db);
+    global.feed.keep(Some(config.repl_backlog()));
+    global.following.set_db(db);
     shard.call_all(Server::follow_log).await;
     Ok(())
 }
@@ -512,11 +551,11 @@ async fn apply(
     server: &Rc<Server>,
     number: u64,
     client: &ClientRef,
-    batch: Batch,
+    mut batch: Batch,
     shared: &Shared,
 ) -> Result<(), String> {
-    let global = &server.global;
-    shared.set_read(shared.position() + batch.raw.len() as u64);
+    let (global, bytes) = (&server.global, batch.raw.len() as u64);
+    shared.set_read(shared.position() + bytes);
     while global.pauses.until_us() > store_us() && global.following.is_current(number) {
         sleep(LOOK_EVERY).await;
     }
@@ -524,15 +563,15 @@ async fn apply(
         sleep(LOOK_EVERY).await;
     }
     let applied = match global.following.is_current(number) {
-        true => apply_now(server, client, &batch).await,
+        true => apply_now(server, client, &mut batch).await,
         false => Err("another server is followed".to_owned()),
     };
     if applied.is_ok() {
         if let Some(db) = batch.db {
             global.following.set_db(db);
         }
-        let position = shared.position() + batch.raw.len() as u64;
-        global.log.say(server.shard.id, batch.raw.into());
+        let position = shared.position() + bytes;
+        global.following.set_applied(position);
         shared.set_position(position);
         if batch.wants_ack {
             shared.acknowledge();
@@ -542,10 +581,14 @@ async fn apply(
     applied
 }
 
-async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &Batch) -> Result<(), String> {
+async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -> Result<(), String> {
+    let db = batch.db.unwrap_or_else(|| server.global.following.db());
+    let relay = Relay { db, bytes: std::mem::take(&mut batch.raw).into() };
     if batch.commands.is_empty() {
+        relay.say(&server.shard);
         return Ok(());
     }
+    client.state.borrow_mut().flow.relay = Some(relay);
     let mut commands = Vec::with_capacity(batch.commands.len() + 32);
     let db = server.global.following.db().to_string();
     let mut reply = Reply::new(&mut commands, Proto::Resp2);
@@ -562,6 +605,10 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &Batch) -> Re
             }
             let is_read = state.input.len() == state.at;
             if is_read && state.replies.is_idle() && !state.flow.barrier && !state.flow.waiting {
+                // (Where nothing could be done of it it is still said.)
+                if let Some(relay) = state.flow.relay.take() {
+                    relay.say(&server.shard);
+                }
                 return Ok(());
             }
         }
@@ -579,7 +626,7 @@ pub async fn follow_at_start(server: &Rc<Server>) {
     if let Some(KnownAs { id, position, db }) = server.global.replication.restored().clone() {
         // What was loaded is that server's as of then.
         server.global.replication.set_ids(Ids { id, second: None });
-        server.global.feed.set_position(position);
+        server.global.feed.set_position(position, db);
         server.global.following.set_db(db);
     }
     let server = server.clone();

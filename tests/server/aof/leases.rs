@@ -110,7 +110,11 @@ fn hold(client: &mut Client, rng: &mut Rng, known: &Known) -> io::Result<()> {
 fn client(port: u16, seed: u64, known: &Known) {
     let mut rng = Rng::with_seed(seed);
     let Ok(mut client) = Client::connect(port) else { return };
-    while !known.is_over.load(Ordering::Relaxed) && hold(&mut client, &mut rng, known).is_ok() {}
+    while hold(&mut client, &mut rng, known).is_ok() {
+        if known.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+    }
 }
 
 /// The histories grow, and have what was acknowledged.
