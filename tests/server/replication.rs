@@ -9,8 +9,6 @@
 mod breaks;
 #[path = "replication/ceiling.rs"]
 mod ceiling;
-#[path = "replication/crash.rs"]
-mod crash;
 #[path = "replication/encrypted.rs"]
 mod encrypted;
 #[path = "replication/groups.rs"]

@@ -124,7 +124,7 @@ impl Global {
             scripts: Arc::default(),
             libraries: Arc::default(),
             following,
-            replication: Replication::new(feed.clone()),
+            replication: Replication::default(),
             users,
             guesses: Guesses::default(),
             snapshots,

@@ -3,7 +3,6 @@
 use super::syncs::Queue;
 use crate::clock::store_us;
 use crate::config::{CompatVersion, Config};
-use crate::journal::{Feed, KnownAs};
 use crate::server::client::replica::{Replica, Stage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -40,6 +39,14 @@ impl Ids {
         let was = |(second, end): &(String, u64)| second.as_bytes() == id && position <= *end;
         self.id.as_bytes() == id || self.second.as_ref().is_some_and(was)
     }
+}
+
+/// Under which name others know data, where in the stream they are what they are, and which database was chosen there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownAs {
+    pub id: String,
+    pub position: u64,
+    pub db: usize,
 }
 
 /// The end of the server that waits for replicas, and may be given up.
@@ -132,8 +139,6 @@ impl Failover {
 }
 
 pub struct Replication {
-    /// The stream has the name that the data have.
-    feed: Arc<Feed>,
     ids: Mutex<Ids>,
     replicas: Mutex<BTreeMap<u64, Arc<Replica>>>,
     /// How many there are; how many of them are so near that `min-replicas-to-write` counts them.
@@ -159,13 +164,10 @@ pub struct Replication {
     asked: AtomicU64,
 }
 
-impl Replication {
-    pub fn new(feed: Arc<Feed>) -> Replication {
-        let ids = Ids::new();
-        feed.set_name(&ids.id);
+impl Default for Replication {
+    fn default() -> Replication {
         Replication {
-            feed,
-            ids: Mutex::new(ids),
+            ids: Mutex::new(Ids::new()),
             replicas: Mutex::default(),
             count: AtomicUsize::new(0),
             near: AtomicUsize::new(0),
@@ -182,16 +184,16 @@ impl Replication {
             asked: AtomicU64::new(0),
         }
     }
+}
 
+impl Replication {
     pub fn ids(&self) -> Ids {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn set_ids(&self, ids: Ids) {
         debug_assert_eq!(ids.id.len(), ID_DIGITS);
-        let mut current = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        self.feed.set_name(&ids.id);
-        *current = ids;
+        *self.ids.lock().unwrap_or_else(PoisonError::into_inner) = ids;
     }
 
     /// CONFIG RESETSTAT: counting begins anew.
