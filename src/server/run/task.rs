@@ -49,8 +49,10 @@ pub fn spawn(turn: &mut Turn, future: TaskFuture, call: Call, muted: bool) {
         // A new task runs at once; this one must not before the connection's turn is over.
         yield_now().await;
         let bytes = or_error(future.await, proto);
-        if shows && (server.shard.durable.is_kept() || changes && server.logging.is_on() && server.shard.count > 1) {
-            // Whoever has let go of its keys by now has handed over what has changed.
+        if shows && (server.shard.durable.is_kept() || changes && server.shard.is_journaled() && server.shard.count > 1)
+        {
+            // Whoever has let go of its keys by now has handed over what has changed: what is asked for behind this reply
+            // stands behind it in the journal, and WAIT waits for it.
             server.shard.call_all(|_| ()).await;
         }
         let (command, ns) = (call.command, call.ns());
