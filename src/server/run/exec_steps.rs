@@ -143,7 +143,7 @@ impl ExecSteps {
             let request = self.multi.request(*queued);
             let planned = Planned::of(&self.server, *queued, request, session.db);
             let at = At { tracker: self.tracker.get(), ..at(planned.command, session) };
-            let is_refused = rights::refusal_in_exec(&self.server, session, planned.command, request).is_some();
+            let is_refused = rights::is_refused_in_exec(&self.server, session, planned.command, request);
             if is_refused || !slice.add(planned, at, request) {
                 break;
             }

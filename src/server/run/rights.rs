@@ -56,6 +56,15 @@ pub fn may_reach(ctx: &TaskCtx, key: &[u8], allows: impl Fn(&User) -> bool) -> R
     }
 }
 
+/// Whether a queued command may not run any more; nothing is noted of that.
+pub fn is_refused_in_exec(server: &Server, session: &Session, command: &Command, request: Request) -> bool {
+    let vocabulary = &server.global.users.vocabulary;
+    restricted(session).is_some_and(|user| {
+        user.check(vocabulary, command.id, request).is_err()
+            || user.check_patterns(vocabulary, command.id, request).is_err()
+    })
+}
+
 /// What answers a queued command that may not run any more, in its place.
 pub fn refusal_in_exec(server: &Server, session: &Session, command: &Command, request: Request) -> Option<Handler> {
     let user = restricted(session)?;
