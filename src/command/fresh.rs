@@ -272,33 +272,6 @@ mod tests {
         }
     }
 
-    /// Whether the cycle or an access has found them dead, or nobody has yet.
-    #[test]
-    fn a_group_that_is_killed_leaves_nothing_to_show() {
-        for found in ["swept", "read", "not found"] {
-            let mut trial = with_stale();
-            trial.say("mset k v k1 v k2 v k3 v k4 v");
-            trial.say("expiry group add g k k1 k2");
-            trial.say("expiry group add other k3");
-            ["k", "k1", "k3", "k4"].iter().for_each(|key| drop(trial.say(&format!("pexpire {key} 10"))));
-            trial.pass_ms(11);
-            match found {
-                "swept" => trial.sweep(100),
-                "read" => drop(trial.say("mget k k1 k3 k4")),
-                _ => {}
-            }
-            assert_eq!(trial.say("expiry group kill g"), ":1\r\n", "{found}");
-            trial.sweep(100);
-            let shown = ["k", "k1", "k2", "k3", "k4"]
-                .map(|key| trial.say(&format!("getfresh {key} COST 100ms")).starts_with("*4\r\n$1\r\nv"));
-            assert_eq!(shown, [false, false, false, true, true], "{found}");
-            assert_eq!(trial.say("expiry group kill other"), ":0\r\n", "all of it had died");
-            assert!(trial.say("getfresh k3 COST 100ms").starts_with("*4\r\n$-1"), "{found}");
-            assert_eq!(trial.keyspace.stale_copies(), 1);
-            trial.keyspace.check();
-        }
-    }
-
     /// Only strings, only what has died in its time, and only as long as the policy says so.
     #[test]
     fn what_was_deleted_is_not_shown() {

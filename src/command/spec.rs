@@ -342,8 +342,6 @@ pub enum Apart {
     /// The third argument is the name of a group of keys, for which rules of users hold as for a key. It is no key, and on no
     /// shard more than on others.
     GroupName,
-    /// The same, and the fourth argument, if there is one, is a stream to which the server writes.
-    GroupAndStream,
 }
 
 /// Where the name of a group of keys stands.
@@ -355,7 +353,7 @@ const STORE_START: usize = 5;
 impl Apart {
     fn index(self, request: Request) -> Option<usize> {
         match self {
-            Apart::None | Apart::Streams | Apart::Migrate | Apart::GroupName | Apart::GroupAndStream => None,
+            Apart::None | Apart::Streams | Apart::Migrate | Apart::GroupName => None,
             Apart::First => Some(1),
             Apart::BehindStore => {
                 let (mut found, mut index) = (None, STORE_START);
@@ -447,9 +445,7 @@ impl Keys {
     pub const MIGRATE: Keys = Keys { first: 3, last: 3, step: 1, count: 0, apart: Apart::Migrate };
     /// The name of a group of keys.
     pub const GROUP: Keys = Keys { apart: Apart::GroupName, ..Keys::NONE };
-    /// The same, and the stream of its deaths.
-    pub const GROUP_AND_STREAM: Keys = Keys { apart: Apart::GroupAndStream, ..Keys::NONE };
-    /// The name of a group, and keys.
+    /// The same, and keys.
     pub const GROUP_AND_ALL: Keys = Keys { first: 4, last: -1, step: 1, count: 0, apart: Apart::GroupName };
     /// The one key behind two words.
     pub const THIRD: Keys = Keys { first: 3, last: 3, step: 1, count: 0, apart: Apart::None };
@@ -462,17 +458,8 @@ impl Keys {
     }
 
     /// What is no key, and rules of users look at as if it were one.
-    pub fn ruled_beside(self, request: Request) -> Range<usize> {
-        match self.apart {
-            Apart::GroupName => GROUP_NAME..request.len().clamp(GROUP_NAME, GROUP_NAME + 1),
-            Apart::GroupAndStream => GROUP_NAME..request.len().clamp(GROUP_NAME, GROUP_NAME + 2),
-            _ => 0..0,
-        }
-    }
-
-    /// Whether it is about a group of keys, which is on no shard more than on others.
-    pub fn names_group(self) -> bool {
-        matches!(self.apart, Apart::GroupName | Apart::GroupAndStream)
+    pub fn ruled_beside(self, request: Request) -> Option<usize> {
+        (self.apart == Apart::GroupName && request.len() > GROUP_NAME).then_some(GROUP_NAME)
     }
 
     /// Whether options name further keys, which nobody knows before the command runs.

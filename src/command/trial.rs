@@ -43,7 +43,6 @@ impl Trial {
             | Run::Cursor(handler, _)
             | Run::Atomic(handler, _) => handler,
             Run::Blocking(blocking) => blocking.once.0,
-            Run::Coordinated(_) if args[0] == b"expiry" => groups::on_one_shard,
             _ => unreachable!("it needs more than one shard"),
         };
         let (mut buffer, mut spans) = (Vec::new(), Vec::new());
@@ -116,7 +115,6 @@ impl Trial {
     /// The cycle takes out all that is due.
     pub fn sweep(&mut self, limit: usize) {
         let now = self.clock.now();
-        let now = self.keyspace.without_held(now);
         let mut rounds = 0;
         while self.keyspace.next_due_hint_ms() < now.ms {
             assert!(self.keyspace.sweep_earliest(0, now.ms, now, limit).deleted <= limit);

@@ -270,7 +270,6 @@ impl Mourners<'_> {
     pub fn died(&mut self, dying: Dying, nodes: &Nodes) {
         let change = Change::of(Event::Expired).expired();
         self.effects.dies(self.db, dying.entry, self.hasher, || nodes.bytes_of_key(dying.entry));
-        self.effects.dies_with_groups(self.db, dying.entry.key(), dying.deadline_ms);
         if self.policies.is_none() {
             self.effects.record(self.db, dying.entry.key(), change);
         } else {
@@ -286,8 +285,7 @@ impl Mourners<'_> {
         if let Some(policies) = self.policies.as_deref().filter(|policies| policies.keeps_stale()) {
             let Keeping { stale, databases, most } = &mut self.stale;
             let stale = stale.get_or_insert_with(|| Box::new(Stale::new(*databases)));
-            let groups = self.effects.groups_of(self.db, dying.entry.key());
-            stale.keep(policies, (self.db, dying.entry), &groups, dying.deadline_ms, *most, self.now);
+            stale.keep(policies, (self.db, dying.entry), dying.deadline_ms, *most, self.now);
         }
         if let Some(to) = to {
             self.write_down(to, dying, nodes);

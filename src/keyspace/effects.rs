@@ -6,7 +6,7 @@
 
 use super::advisor::Advisor;
 use super::change::{Cause, Change, Event};
-use super::groups::{Groups, Name};
+use super::groups::Groups;
 use super::nodes::Was;
 use super::open::Open;
 use super::pins::Pins;
@@ -17,7 +17,6 @@ use super::views::Views;
 use super::watch::Watched;
 use crate::config::NotifyFlags;
 use crate::table::{Entry, Hasher, Kind};
-use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
@@ -382,29 +381,6 @@ impl Effects {
     pub(super) fn dies(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
         if self.is_asked_first {
             self.before_death(db, entry, hasher, bytes);
-        }
-    }
-
-    /// A key dies, perhaps with a group whose death is to be written and that did not count it yet.
-    #[inline]
-    pub(super) fn dies_with_groups(&mut self, db: usize, key: &[u8], deadline_ms: u64) {
-        if self.keeps_beside {
-            self.leave_groups(db, key, deadline_ms);
-        }
-    }
-
-    /// The names of the groups that a key is in.
-    pub(super) fn groups_of(&self, db: usize, key: &[u8]) -> SmallVec<[Name; 2]> {
-        self.groups.as_ref().map(|groups| groups.names_of(db, key)).unwrap_or_default()
-    }
-
-    #[inline(never)]
-    fn leave_groups(&mut self, db: usize, key: &[u8], deadline_ms: u64) {
-        let Some(groups) = &mut self.groups else { return };
-        for left in groups.dies_with(db, key, deadline_ms) {
-            if self.is_journaled() {
-                self.said.left(db, key, &left.group, left.epoch);
-            }
         }
     }
 

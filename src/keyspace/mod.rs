@@ -58,7 +58,7 @@ pub use deaths::{Death, Deaths, LastValue, News, Taken};
 pub use effects::{Effects, Notice};
 pub use eviction::{Evicted, Eviction, Prospect};
 pub use foresight::{PrefixCounts, Seen};
-pub use groups::{Counted, Due, EventStream, GROUPS_A_KEY_MAX, Membership, Name as GroupName, Redated, Span};
+pub use groups::{GROUPS_A_KEY_MAX, Membership, Name as GroupName, Redated, Span};
 pub use leases::Leases;
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
@@ -285,19 +285,13 @@ impl Keyspace {
         if let Some(slot) = slot
             && (self.buries || self.seen_from >= now || self.dbs[db].is_dead(slot, self.seen_from.ms))
             // In a pause, or where so many deaths wait to be written, this one stays hidden where it is, for the cycle to find.
-            && (self.buries || !self.deaths.is_full() && now.us >= self.still_until_us && !self.is_held(db, slot))
+            && (self.buries || !self.deaths.is_full() && now.us >= self.still_until_us)
         {
             self.bury(db, slot, now);
         }
         if self.buries && !self.deaths.are_told() {
             self.tell_death(db, key);
         }
-    }
-
-    /// What is dead is to be counted before it is deleted: it has died with a group.
-    fn is_held(&self, db: usize, slot: Slot) -> bool {
-        let held_from_ms = self.held_from_ms();
-        held_from_ms != NEVER_MS && self.dbs[db].deadline_ms(slot).is_some_and(|at_ms| at_ms >= held_from_ms)
     }
 
     /// What the running command says to the journal stands behind the death of a key that it has not found.
@@ -404,13 +398,10 @@ impl Keyspace {
         deadline_ms: Option<u64>,
         now: Now,
     ) -> KeyEdit<'_> {
-        if (self.seen_from.us < now.us
-            || now.us < self.still_until_us
-            || self.deaths.is_full()
-            || self.has_untold_groups())
+        if (self.seen_from.us < now.us || now.us < self.still_until_us || self.deaths.is_full())
             && let Some(slot) = self.dbs[db].find(key)
         {
-            // Dead, and kept for a transaction, in a pause, while others wait to be written, or to be counted. Whoever writes here has waited for all
+            // Dead, and kept for a transaction, in a pause, or while others wait to be written. Whoever writes here has waited for all
             // that look at this key.
             self.bury(db, slot, now);
         }

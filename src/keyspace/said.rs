@@ -103,13 +103,6 @@ impl Said {
         self.dead.push(key.into());
     }
 
-    /// A key dies with a group, whose death is to be written and did not count it yet.
-    pub(super) fn left(&mut self, db: usize, key: &[u8], group: &[u8], epoch: u64) {
-        let epoch = epoch.to_string();
-        let args: [&[u8]; 7] = [b"EXPIRY", b"GROUP", b"LEFT", key, group, epoch.as_bytes(), b"1"];
-        self.push(Command { is_death: true, ..Command::new(db, args.into_iter()) });
-    }
-
     /// Fields of a hash, or members of a set or a sorted set, have died.
     pub fn fields_died(&mut self, db: usize, key: &[u8], kind: Kind, fields: &[Vec<u8>]) {
         let verb = match kind {

@@ -82,9 +82,6 @@ async fn run_cycle(shard: Rc<Shard>) {
         }
         let now = shard.catch_up();
         let wake_us = shard.cycle.borrow_mut().next_wake_us(&shard.keyspace.borrow(), now, &shard.settings());
-        // What waits to be counted wakes nobody.
-        let is_held = shard.keyspace.borrow().held_from_ms() < now.ms;
-        let wake_us = if is_held { wake_us.max(now.us + HELD_FOR.as_micros() as u64) } else { wake_us };
         // Only an earlier deadline than the one slept for may wake the task before its time.
         let due_ms = shard.keyspace.borrow().next_due_hint_ms();
         let slept_for_ms = if due_ms == NEVER_MS { NEVER_MS } else { due_ms.min(wake_us / 1000) };

@@ -416,7 +416,7 @@ impl Shard {
         if !keyspace.deaths.is_empty() {
             self.deaths_alarm.notify();
         }
-        if keyspace.has_news_of_groups() {
+        if keyspace.wants_renewals() {
             self.groups_alarm.notify();
         }
         let effects = &mut keyspace.effects;
@@ -584,7 +584,7 @@ impl Shard {
             executor::spawn(deaths::write_deaths(self.clone(), xadd));
         }
         if let Some(touch) = CommandId::named(&self.specs, "group-touch", Group::Generic) {
-            executor::spawn(groups::see_to_groups(self.clone(), touch));
+            executor::spawn(groups::renew_groups(self.clone(), touch));
         }
     }
 }

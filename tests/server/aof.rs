@@ -10,8 +10,6 @@ mod crash;
 mod deaths;
 #[path = "aof/files.rs"]
 mod files;
-#[path = "aof/groups.rs"]
-mod groups;
 #[path = "aof/kills.rs"]
 pub mod kills;
 #[path = "aof/leases.rs"]

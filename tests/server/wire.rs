@@ -42,8 +42,6 @@ mod foresight;
 mod framing;
 #[path = "wire/fresh.rs"]
 mod fresh;
-#[path = "wire/group_deaths.rs"]
-mod group_deaths;
 #[path = "wire/groups.rs"]
 mod groups;
 #[path = "wire/guard.rs"]

@@ -8,26 +8,21 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `deaths.rs` | EVENTS and KILL: the streams to which deaths of groups are written |
-//! | `told.rs` | GROUP OWN, GROUP DATE and others: what the log, primaries and snapshots say of groups |
+//! | `told.rs` | GROUP OWN and GROUP DATE: what the log, primaries and snapshots say of groups |
 
-mod deaths;
 #[cfg(test)]
 mod model_test;
 mod told;
 
-#[cfg(test)]
-pub use deaths::on_one_shard;
-pub use deaths::{EVENTS, End, KILL, death_entry};
-pub use told::{DATE, LEFT, OWN, TOLD, recall};
+pub use told::{DATE, OWN, recall};
 
-use super::grouped::{date_command, own_command, told_command};
+use super::grouped::{date_command, own_command};
 use super::hop::check_gathered;
 use super::spec::flag::{DENY_OOM, FAST, NO_SCRIPT, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, Ctx, Merge, Run};
 use crate::journal::Command;
-use crate::keyspace::{Counted, GROUPS_A_KEY_MAX, GroupName, Key, Membership, Redated, Span, Touch};
+use crate::keyspace::{Event, GROUPS_A_KEY_MAX, GroupName, Key, Membership, Redated, Span, Touch};
 use crate::resp::{Error, Request, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -107,13 +102,13 @@ pub const TOUCH: Row<Run> = row(
     Run::Everywhere(touch, Merge::Sum),
 );
 
-pub const PERSIST: Row<Run> = row(
+pub const KILL: Row<Run> = row(
     Spec {
-        summary: "Takes the deadline of a group away, so that its members have their own ones again, and counts them.",
+        summary: "Deletes a group and all its members in one moment, and counts them.",
         syntax: "group",
-        ..spec("group-persist", 4, WRITE | NO_SCRIPT, "O(n) in the number of members")
+        ..spec("group-kill", 4, WRITE | NO_SCRIPT, "O(n) in the number of members and their elements")
     },
-    Run::Everywhere(persist, Merge::Sum),
+    Run::Everywhere(kill, Merge::Sum),
 );
 
 pub const LIST: Row<Run> = row(
@@ -127,8 +122,7 @@ pub const LIST: Row<Run> = row(
 
 /// All of them.
 #[cfg(test)]
-pub const ROWS: &[Row<Run>] =
-    &[ADD, DATE, EVENTS, EXPIRE, KILL, LEFT, LIST, MEMBERS, OF, OWN, PERSIST, PTTL, REM, TOLD, TOUCH, TTL];
+pub const ROWS: &[Row<Run>] = &[ADD, DATE, EXPIRE, KILL, LIST, MEMBERS, OF, OWN, PTTL, REM, TOUCH, TTL];
 
 /// A subcommand of EXPIRY GROUP, whose name is two words.
 const fn row(spec: Spec, run: Run) -> Row<Run> {
@@ -152,6 +146,8 @@ const fn spec(name: &'static str, arity: i32, flags: u32, complexity: &'static s
 /// Where the name of a group stands, and where keys begin behind it.
 const NAME: usize = 3;
 const FIRST_KEY: usize = 4;
+/// A command deletes no more keys than this.
+const DELETED_TOGETHER: usize = 64;
 
 fn is_mine(_: Key) -> bool {
     true
@@ -301,19 +297,31 @@ fn touch(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
-fn persist(ctx: &mut Ctx, request: Request) -> Result {
+fn kill(ctx: &mut Ctx, request: Request) -> Result {
     let name = request.arg(NAME);
     ctx.propagate_nothing();
-    ctx.keyspace.end_groups(ctx.db, ctx.now);
-    let mut persisted = 0;
-    if let Some((before, redated)) = ctx.keyspace.persist_group(ctx.db, name, ctx.now) {
-        let members = ctx.keyspace.group_members(ctx.db, name, ctx.now);
-        ctx.say_group(name, Span { deadline_ms: None, ..before }, redated);
-        // Their policies may want them to have deadlines, now that they have none of a group.
-        members.iter().for_each(|bytes| ctx.apply_policy(ctx.other_key(bytes)));
-        persisted = members.len();
+    let Some(span) = ctx.keyspace.group_span(ctx.db, name, ctx.now) else {
+        ctx.reply.int(0);
+        return Ok(());
+    };
+    let mut killed: Vec<GroupName> = ctx.keyspace.group_members(ctx.db, name, ctx.now);
+    killed.retain(|bytes| {
+        let key = ctx.other_key(bytes);
+        let was_there = ctx.keyspace.remove(ctx.db, key, ctx.now);
+        if was_there {
+            ctx.commit(key, Event::Del);
+        }
+        was_there
+    });
+    for keys in killed.chunks(DELETED_TOGETHER) {
+        let args: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(keys.iter().map(|key| &**key)).collect();
+        ctx.propagate(&args);
     }
-    ctx.reply.int(persisted as i64);
+    ctx.keyspace.forget_group(ctx.db, name);
+    if span.deadline_ms.is_some() {
+        ctx.say_group(name, Span::default(), Vec::new());
+    }
+    ctx.reply.int(killed.len() as i64);
     Ok(())
 }
 
@@ -365,32 +373,9 @@ impl Ctx<'_> {
     fn say_group(&mut self, name: &[u8], span: Span, redated: Vec<Redated>) {
         self.keyspace.effects.dirty += 1;
         if self.is_journaled() {
-            let to = self.keyspace.group_stream(self.db, name, self.now);
-            // (What is said of a group that never had a deadline always names its stream.)
-            let said = (to.is_some() || span.epoch == 0).then_some(to.as_deref());
-            let command = date_command(self.db, name, span, said, |ms| self.clock.to_log_ms(ms));
+            let command = date_command(self.db, name, span, |ms| self.clock.to_log_ms(ms));
             self.keyspace.effects.said.say(Command { is_whole: true, ..command });
         }
         redated.into_iter().for_each(|redated| self.say_redated(Some(redated)));
-    }
-
-    /// All shards say that a group is no more.
-    pub fn say_end_of_group(&mut self, name: &[u8]) {
-        self.keyspace.effects.dirty += 1;
-        if self.is_journaled() {
-            let command = date_command(self.db, name, Span::default(), None, |ms| self.clock.to_log_ms(ms));
-            self.keyspace.effects.said.say(Command { is_whole: true, ..command });
-        }
-    }
-
-    /// The death of a group is written now, which all shards say; what was known of it here.
-    pub fn tell_group_death(&mut self, name: &GroupName, epoch: u64) -> Option<Counted> {
-        self.propagate_nothing();
-        self.keyspace.effects.dirty += 1;
-        let counted = self.keyspace.tell_group_death(self.db, name, epoch);
-        if self.is_journaled() {
-            self.keyspace.effects.said.say(told_command(self.db, name, epoch));
-        }
-        counted
     }
 }

@@ -4,7 +4,6 @@ use super::ROWS;
 use crate::command::syntax;
 use crate::command::trial::Trial;
 use crate::config::Limits;
-use crate::keyspace::Due;
 use std::collections::{BTreeMap, BTreeSet};
 
 const KEYS: u64 = 24;
@@ -20,8 +19,6 @@ struct Key {
 struct Group {
     /// The deadline, the life, and whether it slides.
     span: Option<(u64, u64, bool)>,
-    /// Its death is written.
-    has_stream: bool,
 }
 
 #[derive(Default)]
@@ -29,10 +26,6 @@ struct Model {
     now_ms: u64,
     keys: BTreeMap<u64, Key>,
     groups: BTreeMap<u64, Group>,
-    /// Groups that have died, with the number of their members, and that nobody was told of.
-    deaths: Vec<(String, u64)>,
-    /// Groups that were killed since the database was empty, and that a stream was told of.
-    killed: i64,
 }
 
 impl Model {
@@ -43,13 +36,6 @@ impl Model {
 
     /// What has died by now is gone: keys, then groups, and those without a deadline that nobody is in.
     fn pass(&mut self) {
-        for (name, group) in &self.groups {
-            let Some((at_ms, ..)) = group.span.filter(|(at_ms, ..)| group.has_stream && *at_ms < self.now_ms) else {
-                continue;
-            };
-            let dies = |key: &&Key| key.groups.contains(name) && self.deadline_ms(key) == Some(at_ms);
-            self.deaths.push((format!("g{name}"), self.keys.values().filter(dies).count() as u64));
-        }
         let dead = |key: &Key| self.deadline_ms(key).is_some_and(|at_ms| at_ms < self.now_ms);
         let dead: Vec<u64> = self.keys.iter().filter(|(_, key)| dead(key)).map(|(name, _)| *name).collect();
         dead.iter().for_each(|name| drop(self.keys.remove(name)));
@@ -122,26 +108,7 @@ fn run(seed: u64, steps: usize) {
         let (key, group) = (rng.u64(..KEYS), rng.u64(..GROUPS));
         let at = format!("seed {seed}, step {step}");
         let now_ms = model.now_ms;
-        // Of a group that has no deadline is known that it has no members when the dead ones are found.
-        if model.groups.values().any(|group| group.has_stream && group.span.is_none()) || rng.bool() {
-            tell(&mut trial, &mut model, &at);
-            trial.sweep(100);
-            forget_emptied(&mut trial);
-        }
-        let (said, expected) = match rng.u32(..112) {
-            100..105 => {
-                let stream = *rng.choice(["", " deaths", " deaths maxlen 5"].iter()).expect("one");
-                if let Some(group) = model.groups.get_mut(&group) {
-                    group.has_stream = !stream.is_empty();
-                }
-                (format!("expiry group events g{group}{stream}"), int(model.members(group).len() as i64))
-            }
-            105..109 => {
-                let members = model.members(group).len();
-                let found = model.groups.get_mut(&group);
-                let had = found.and_then(|group| group.span.take()).is_some();
-                (format!("expiry group persist g{group}"), int(if had { members as i64 } else { 0 }))
-            }
+        let (said, expected) = match rng.u32(..100) {
             0..15 => {
                 let found = model.keys.entry(key).or_default();
                 found.own_ms = None;
@@ -206,8 +173,7 @@ fn run(seed: u64, steps: usize) {
             72..74 => {
                 let members = model.members(group);
                 members.iter().for_each(|key| drop(model.keys.remove(key)));
-                let killed = model.groups.remove(&group);
-                model.killed += i64::from(killed.is_some_and(|group| group.has_stream));
+                model.groups.remove(&group);
                 (format!("expiry group kill g{group}"), int(members.len() as i64))
             }
             74..84 => {
@@ -227,8 +193,6 @@ fn run(seed: u64, steps: usize) {
             98 if step % 7 == 0 => {
                 model.keys.clear();
                 model.groups.clear();
-                model.deaths.clear();
-                model.killed = 0;
                 (("flushdb").to_owned(), "+OK\r\n".to_owned())
             }
             _ => continue,
@@ -247,43 +211,13 @@ fn run(seed: u64, steps: usize) {
         let names: BTreeSet<Vec<u8>> = trial.keyspace.group_names(0, now).iter().map(|name| name.to_vec()).collect();
         let expected: BTreeSet<Vec<u8>> = model.groups.keys().map(|group| format!("g{group}").into_bytes()).collect();
         assert_eq!(names, expected, "{at}: {said}");
-        let told = trial.say("xlen deaths");
-        // (It is bounded where that was said last.)
-        assert!(told == int(model.killed) || model.killed > 5 && told == int(5), "{at}: {told} of {}", model.killed);
         if step % 50 == 0 {
-            while trial.keyspace.collect_garbage(100) {}
             trial.keyspace.check();
         }
     }
     trial.pass_ms(1_000_000);
-    model.now_ms += 1_000_000;
-    model.pass();
-    tell(&mut trial, &mut model, "the end");
     trial.sweep(100);
     trial.keyspace.check();
-}
-
-/// The deaths of groups are written, as the shard's task does.
-fn tell(trial: &mut Trial, model: &mut Model, at: &str) {
-    let now = trial.now();
-    let due = trial.keyspace.due_group_deaths(usize::MAX, now, |_| true);
-    let told = due.into_iter().map(|Due { db, name, epoch }| {
-        let counted = trial.keyspace.tell_group_death(db, &name, epoch).expect("it has died");
-        (String::from_utf8(name.to_vec()).unwrap(), counted.members)
-    });
-    let (mut told, mut expected) = (told.collect::<Vec<_>>(), std::mem::take(&mut model.deaths));
-    told.sort();
-    expected.sort();
-    assert_eq!(told, expected, "{at}");
-    assert!(trial.keyspace.held_from_ms() >= now.ms);
-}
-
-fn forget_emptied(trial: &mut Trial) {
-    for (db, name) in trial.keyspace.take_emptied_groups(usize::MAX) {
-        if trial.keyspace.is_empty_group(db, &name) {
-            trial.keyspace.forget_group(db, &name);
-        }
-    }
 }
 
 #[test]
@@ -365,73 +299,6 @@ fn a_member_stays_while_its_key_does() {
         assert_eq!(items(&trial.say("expiry group of j")), BTreeSet::new(), "{commands}");
         trial.keyspace.check();
     }
-}
-
-/// What has died with a group is counted with it, whoever writes to it before that; and what died before it is not.
-#[test]
-fn all_members_are_counted_that_die_with_a_group() {
-    for journaled in [false, true] {
-        let mut trial = Trial::new(1, Limits { string_bytes: 1 << 20, ..Limits::default() });
-        trial.keyspace.effects.set_journaled(journaled);
-        trial.say("mset a v b v c v d v");
-        trial.say("set e v px 50");
-        assert_eq!(trial.say("expiry group add g a b c d e"), ":5\r\n");
-        assert_eq!(trial.say("expiry group expire g 100"), ":5\r\n");
-        assert_eq!(trial.say("expiry group events g deaths"), ":5\r\n");
-        trial.say("del d");
-        trial.pass_ms(101);
-        trial.keyspace.buries = true;
-        trial.say("set a w");
-        trial.say("append b w");
-        trial.keyspace.buries = false;
-        assert_eq!(trial.say("get c"), "$-1\r\n");
-        trial.sweep(100);
-        assert_eq!(trial.keyspace.len(0), 3, "what died with it waits");
-        let now = trial.now();
-        let due = trial.keyspace.due_group_deaths(9, now, |_| true);
-        assert_eq!((due.len(), due[0].name.as_ref()), (1, &b"g"[..]));
-        trial.say("expiry group add g a");
-        let counted = trial.keyspace.tell_group_death(0, &due[0].name, due[0].epoch).expect("it has died");
-        assert_eq!((counted.members, counted.to.key.as_ref()), (3, &b"deaths"[..]));
-        assert_eq!(trial.keyspace.tell_group_death(0, &due[0].name, due[0].epoch), None, "once");
-        trial.sweep(100);
-        assert_eq!((trial.say("dbsize"), trial.say("expiry group members g")), (":2\r\n".into(), "$1\r\na\r\n".into()));
-        let said = trial.keyspace.effects.said.take();
-        let left = said.iter().filter(|command| memchr::memmem::find(&command.bytes, b"LEFT").is_some()).count();
-        assert_eq!(left, if journaled { 2 } else { 0 });
-        trial.keyspace.check();
-    }
-}
-
-/// A snapshot of the moment between the death of a group and its entry says how many members it had.
-#[test]
-fn a_snapshot_has_what_was_counted() {
-    let mut trial = Trial::new(1, Limits { string_bytes: 1 << 20, ..Limits::default() });
-    trial.say("mset a v b v");
-    trial.say("expiry group add g a b");
-    trial.say("expiry group expire g 100");
-    trial.say("expiry group events g deaths maxlen 7");
-    let mut notes = Vec::new();
-    trial.keyspace.each_dead_group(trial.now(), |_, name, epoch, counted| notes.push((name.to_vec(), epoch, counted)));
-    assert!(notes.is_empty());
-    trial.pass_ms(101);
-    trial.keyspace.each_dead_group(trial.now(), |_, name, epoch, counted| notes.push((name.to_vec(), epoch, counted)));
-    assert_eq!((notes.len(), notes[0].2.members), (1, 2));
-    let mut again = Trial::new(2, Limits { string_bytes: 1 << 20, ..Limits::default() });
-    again.say("set other v");
-    again.say("expiry group add g other");
-    for _ in 0..2 {
-        let (epoch, said) = (notes[0].1, format!("expiry group left g g {} 2 1 deaths 7", notes[0].1));
-        assert_eq!(again.say(&said), "+OK\r\n");
-        assert_eq!(again.say(&format!("expiry group left k g {epoch} 1")), "+OK\r\n", "all are counted");
-    }
-    assert_eq!(again.say("expiry group members g"), "$5\r\nother\r\n", "the one of its name lives");
-    again.pass_ms(101);
-    let now = again.now();
-    let due = again.keyspace.due_group_deaths(9, now, |_| true);
-    let counted = again.keyspace.tell_group_death(0, &due[0].name, due[0].epoch).expect("it has died");
-    assert_eq!((due.len(), counted.members, counted.to.max_len), (1, 4, Some(7)), "each shard says what it knows");
-    again.keyspace.check();
 }
 
 /// A collection whose elements die goes with the last of them.

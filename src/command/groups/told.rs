@@ -5,10 +5,9 @@ use crate::command::grouped::NEVER;
 use crate::command::spec::flag::{ADMIN, NO_SCRIPT, NO_TOUCH, WRITE};
 use crate::command::spec::{Keys, Row, Spec};
 use crate::command::{Ctx, Merge, Run};
-use crate::keyspace::{Counted, EventStream, GROUPS_A_KEY_MAX, GroupName, Membership, Span};
+use crate::keyspace::{GROUPS_A_KEY_MAX, GroupName, Membership, Span};
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_i64;
-use std::sync::Arc;
 
 pub const OWN: Row<Run> = row(
     Spec {
@@ -24,31 +23,10 @@ pub const OWN: Row<Run> = row(
 pub const DATE: Row<Run> = row(
     Spec {
         summary: "Says how long a group lives, or that it is no more. For replicas and the log.",
-        syntax: "group epoch:integer deadline:unix-time life:integer is-sliding:integer [to:(stream max-len:integer)]",
-        ..spec("group-date", -8, WRITE | ADMIN | NO_SCRIPT, "O(n) in the number of members")
+        syntax: "group epoch:integer deadline:unix-time life:integer is-sliding:integer",
+        ..spec("group-date", 8, WRITE | ADMIN | NO_SCRIPT, "O(n) in the number of members")
     },
     Run::Everywhere(date, Merge::Ok),
-)
-.for_the_system();
-
-pub const LEFT: Row<Run> = row(
-    Spec {
-        summary: "Says that keys have died with a group whose death is not written yet. For replicas and the log.",
-        syntax: "key group epoch:integer members:integer [death:(deadline:unix-time stream max-len:integer)]",
-        keys: Keys::THIRD,
-        ..spec("group-left", -7, WRITE | ADMIN | NO_SCRIPT | NO_TOUCH, "O(1)")
-    },
-    Run::Key(left),
-)
-.for_the_system();
-
-pub const TOLD: Row<Run> = row(
-    Spec {
-        summary: "Says that the death of a group was written to its stream. For replicas and the log.",
-        syntax: "group epoch:integer",
-        ..spec("group-told", 5, WRITE | ADMIN | NO_SCRIPT, "O(n) in the number of members")
-    },
-    Run::Everywhere(told, Merge::Ok),
 )
 .for_the_system();
 
@@ -88,70 +66,21 @@ fn own(ctx: &mut Ctx, request: Request) -> Result {
 fn date(ctx: &mut Ctx, request: Request) -> Result {
     let (epoch, deadline_ms) = (whole(request, 4)?, moment_ms(ctx, request, 5)?);
     let (life_ms, is_sliding) = (whole(request, 6)?, whole(request, 7)? != 0);
-    let says_stream = match request.len() {
-        8 => false,
-        10 => true,
-        _ => return Err(Error::Syntax),
-    };
-    let to = if says_stream { stream(request, 8)? } else { None };
-    if epoch == 0 && deadline_ms.is_some() {
+    if (epoch == 0) != deadline_ms.is_none() {
         return Err(Error::Syntax);
     }
     let (name, span) = (request.arg(NAME), Span { epoch, deadline_ms, life_ms, is_sliding });
-    if epoch == 0 && !says_stream {
-        ctx.keyspace.forget_group(ctx.db, name);
-        ctx.say_end_of_group(name);
-    } else {
-        let redated = ctx.keyspace.recall_group(ctx.db, name, span, to, ctx.now);
-        ctx.say_group(name, span, redated);
-    }
+    let redated = ctx.keyspace.recall_group(ctx.db, name, span, ctx.now);
+    ctx.say_group(name, span, redated);
     ctx.reply.ok();
     Ok(())
 }
 
-/// A stream that is named here, none where its name is empty, and how many entries it keeps.
-fn stream(request: Request, index: usize) -> Result<Option<Arc<EventStream>>> {
-    let max_len = match request.int(index + 1)? {
-        NEVER => None,
-        most => Some(most.try_into().map_err(|_| Error::NotAnInteger)?),
-    };
-    let key = request.arg(index);
-    Ok((!key.is_empty()).then(|| Arc::new(EventStream { key: key.into(), max_len })))
-}
-
-fn left(ctx: &mut Ctx, request: Request) -> Result {
-    let (name, epoch, members) = (GroupName::from(request.arg(4)), whole(request, 5)?, whole(request, 6)?);
-    match request.len() {
-        7 => ctx.keyspace.recall_left(ctx.db, &name, epoch, members),
-        10 => {
-            let (Some(deadline_ms), Some(to)) = (moment_ms(ctx, request, 7)?, stream(request, 8)?) else {
-                return Err(Error::Syntax);
-            };
-            if epoch == 0 {
-                return Err(Error::Syntax);
-            }
-            ctx.keyspace.recall_dead_group(ctx.db, &name, epoch, Counted { to, deadline_ms, members });
-        }
-        _ => return Err(Error::Syntax),
-    }
-    ctx.keyspace.effects.dirty += 1;
-    ctx.reply.ok();
-    Ok(())
-}
-
-fn told(ctx: &mut Ctx, request: Request) -> Result {
-    let (name, epoch) = (GroupName::from(request.arg(NAME)), whole(request, 4)?);
-    ctx.tell_group_death(&name, epoch);
-    ctx.reply.ok();
-    Ok(())
-}
-
-/// Takes in what a snapshot says of a group or of a member: one of these commands.
+/// Takes in what a snapshot says of a group or of a member: one of the two commands.
 pub fn recall(ctx: &mut Ctx, request: Request) -> Result {
     match () {
         () if request.is(2, "own") && OWN.spec.accepts(request.len()) => own(ctx, request),
         () if request.is(2, "date") && DATE.spec.accepts(request.len()) => date(ctx, request),
-        () if request.is(2, "left") && LEFT.spec.accepts(request.len()) => left(ctx, request),
         () => Err(Error::Syntax),
     }
 }

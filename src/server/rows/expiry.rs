@@ -49,18 +49,14 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
         ),
         on_data(groups::ADD),
         on_data(groups::DATE),
-        on_data(groups::EVENTS),
         on_data(groups::EXPIRE),
         on_data(groups::KILL),
-        on_data(groups::LEFT),
         on_data(groups::LIST),
         on_data(groups::MEMBERS),
         on_data(groups::OF),
         on_data(groups::OWN),
-        on_data(groups::PERSIST),
         on_data(groups::PTTL),
         on_data(groups::REM),
-        on_data(groups::TOLD),
         on_data(groups::TOUCH),
         on_data(groups::TTL),
         Row::new(
@@ -252,7 +248,7 @@ async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>, waits: bool) -
     let dead_ms = shard.catch_up().ms;
     let (mut walk, mut deleted) = (DeadWalk::default(), 0);
     loop {
-        while shard.keyspace.borrow().deaths.is_full() || shard.keyspace.borrow().held_from_ms() < dead_ms {
+        while shard.keyspace.borrow().deaths.is_full() {
             if !waits || shard.is_following() {
                 return deleted;
             }

@@ -7,7 +7,7 @@ use super::task::{Call, spawn};
 use super::turn::{Progress, Turn};
 use crate::command::{Across, AcrossFn, OwnedRequest};
 use crate::resp::Request;
-use crate::shard::{At, EVERYTHING, Lock, Shard, ShardHop};
+use crate::shard::{At, Lock, Shard, ShardHop};
 use std::rc::Rc;
 
 pub fn run(turn: &mut Turn, across: AcrossFn, at: At, request: Request, routes: Routes) -> Progress {
@@ -20,15 +20,8 @@ pub fn run(turn: &mut Turn, across: AcrossFn, at: At, request: Request, routes: 
     let context = across_of(&shard, OwnedRequest::of(request), at);
     let future = async move {
         let locks = routes.into_iter().map(|(hash, target)| (target, Lock { hash, write: at.write }));
-        let mut locks: Vec<(usize, Lock)> = locks.collect();
-        if at.write && context.keys.names_group() {
-            // A group is on all shards.
-            locks = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true })).collect();
-        }
-        let transaction = match locks.is_empty() {
-            true => None,
-            false => Some(Rc::new(in_the_way::hold(&server, locks.into_iter(), None).await?)),
-        };
+        let transaction =
+            if locks.len() > 0 { Some(Rc::new(in_the_way::hold(&server, locks, None).await?)) } else { None };
         if let Some(transaction) = &transaction {
             transaction.remember(at, context.request.as_request()).await;
         }

@@ -382,9 +382,7 @@ impl Shard {
     /// None while one holds everything: it is told when it is over, and may have moved the databases in which the dead
     /// would be told before that.
     pub fn cycle_now(&self) -> Option<Now> {
-        // (What has died with a group whose death is to be written is counted first.)
         let now = self.catch_up();
-        let now = self.keyspace.borrow().without_held(now);
         if !self.transactions.busy.get() {
             return Some(now);
         }

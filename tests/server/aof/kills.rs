@@ -34,10 +34,10 @@ pub fn library(source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
 }
 
 /// What the library is told, and tells.
-pub struct Control(File);
+struct Control(File);
 
 impl Control {
-    pub fn of(server: &Server) -> Control {
+    fn of(server: &Server) -> Control {
         let path = server.folder().join("kill.ctl");
         let file = File::options().create(true).truncate(true).read(true).write(true).open(path).expect("a file");
         file.set_len(4096).expect("a length");
@@ -45,12 +45,12 @@ impl Control {
     }
 
     /// From now on: operations are counted, and before the one of this number it ends.
-    pub fn kill_at(&self, operation: i32) {
+    fn kill_at(&self, operation: i32) {
         let words = [operation.to_ne_bytes(), 0_i32.to_ne_bytes()].concat();
         self.0.write_all_at(&words, 0).expect("a file");
     }
 
-    pub fn operations(&self) -> i32 {
+    fn operations(&self) -> i32 {
         let mut word = [0; 4];
         self.0.read_exact_at(&mut word, 4).expect("a file");
         i32::from_ne_bytes(word)

@@ -117,42 +117,6 @@ fn a_disk_that_hangs_holds_nobody_up_until_too_much_waits() {
     }
 }
 
-/// Groups die and are killed, keys are pinned, and what has died is shown: none of that waits for the disk, and it has all of it later.
-#[test]
-fn groups_pins_and_stale_values_go_on_while_the_disk_hangs() {
-    const GROUPS: i64 = 20;
-    for shards in SHARDS {
-        let Some((server, disk)) = start(shards, &[]) else { return };
-        let mut client = server.client();
-        assert_eq!(client.call("EXPIRY POLICY SET p: NONE STALE 1h"), Value::ok());
-        disk.set_delay(-1);
-        for group in 0..GROUPS {
-            let keys: Vec<String> = (0..6).map(|key| format!("p:{group}:{key}")).collect();
-            assert_eq!(client.call(&format!("MSET {} v", keys.join(" v "))), Value::ok());
-            assert_eq!(client.call(&format!("BLESS SET p:{group}:0 NO-EVICT")), int(1));
-            assert_eq!(client.call(&format!("EXPIRY GROUP ADD g{group} {}", keys.join(" "))), int(6));
-            assert_eq!(client.call(&format!("EXPIRY GROUP EVENTS g{group} deaths")), int(6));
-            match group % 2 {
-                0 => assert_eq!(client.call(&format!("EXPIRY GROUP EXPIRE g{group} 30")), int(6)),
-                _ => assert_eq!(client.call(&format!("EXPIRY GROUP KILL g{group}")), int(6)),
-            }
-        }
-        assert_eq!(client.call("MSET a v b v c v"), Value::ok());
-        assert_eq!(client.call("BLESS SET b NO-EVICT"), int(1));
-        assert!(wait_until(PATIENCE, || client.call("XLEN deaths") == int(GROUPS)));
-        assert!(wait_until(PATIENCE, || client.call("DBSIZE") == int(4)));
-        assert_eq!(client.call("GETFRESH p:0:1 COST 1ms").items()[0].text(), "v");
-        assert!(client.call("GETFRESH p:1:1 COST 1ms").items()[0].is_null(), "it was killed");
-        disk.set_delay(0);
-        assert_eq!(client.call("WAITAOF 1 0 20000").items()[0], int(1));
-        let server = server.restart(&[&FLAGS[..], &["--appendonly", "yes"]].concat());
-        let mut client = server.client();
-        assert_eq!((client.call("DBSIZE"), client.call("XLEN deaths")), (int(4), int(GROUPS)));
-        assert_eq!(client.call("BLESS SCAN 0 NO-EVICT COUNT 100").items()[1], Value::bulks(&["b"]));
-        assert!(client.call("EXPIRY GROUP LIST").items().is_empty());
-    }
-}
-
 /// What is said within a transaction is heard when the disk has what the transaction has changed, on every shard: messages
 /// left when the shards had handed over what they had changed before.
 #[test]

@@ -9,19 +9,10 @@
 //! - A member leaves when its key goes, for whatever reason (`Effects::departs`), and with it goes what is known of it.
 //! - A group that has died may come again under its name. Its epoch tells the two apart where this is told to another server, whose
 //!   clock says something else: it is drawn when a group gets its first deadline, and zero while there is none.
-//!
-//! | file | what |
-//! |---|---|
-//! | `deaths.rs` | groups whose deaths are written to streams |
-
-mod deaths;
-
-pub use deaths::{Counted, Due, EventStream};
 
 use super::change::{Change, Event};
 use super::{Key, Keyspace};
 use crate::clock::Now;
-use crate::table::NEVER_MS;
 use ahash::RandomState;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -96,14 +87,6 @@ struct Group {
     /// A member was used, and the shard was told.
     wants_renewal: bool,
     members: Set<Name>,
-    /// Where its death is to be written.
-    to: Option<Arc<EventStream>>,
-    /// Members that have died with it and are not there any more, while its death is not written.
-    left: u64,
-    /// What a snapshot says of a group that had died: `left` are all of its members, whatever else is known of them.
-    is_counted: bool,
-    /// Somebody is going to look whether it has members on any shard.
-    is_looked_at: bool,
 }
 
 #[derive(Default)]
@@ -120,25 +103,15 @@ struct OfDb {
     members: Map<Name, Member>,
     /// By their deadlines, those that are not over.
     due: BTreeSet<(u64, usize)>,
-    /// By their deadlines, those whose deaths are to be written.
-    untold: BTreeSet<(u64, usize)>,
-    /// The same by their names and epochs.
-    untold_ids: Map<(Name, u64), usize>,
 }
 
+#[derive(Default)]
 pub struct Groups {
     dbs: Vec<OfDb>,
     /// How many are sliding.
     sliding: usize,
-    /// Groups whose lives are to be renewed, behind their deadlines and databases: those come first that die first.
-    wanted: BTreeSet<(u64, usize, Name)>,
-    /// Groups that have a stream and no deadline, and lost their last member here: with them the shard sees to it that nothing leaks.
-    emptied: Vec<(usize, Name)>,
-    /// What has died with a group whose death is to be written stays where it is, hidden, until that is done: nothing with
-    /// such a deadline, or a later one, is deleted. [`NEVER_MS`] where there is none.
-    held_from_ms: u64,
-    /// A group has come whose death is to be written, or has another deadline.
-    has_news: bool,
+    /// Groups whose lives are to be renewed, with their databases.
+    wanted: Vec<(usize, Name)>,
     bytes: usize,
 }
 
@@ -159,36 +132,13 @@ impl OfDb {
 }
 
 impl Groups {
-    fn new(databases: usize) -> Groups {
-        Groups {
-            dbs: (0..databases).map(|_| OfDb::default()).collect(),
-            sliding: 0,
-            wanted: BTreeSet::new(),
-            emptied: Vec::new(),
-            held_from_ms: NEVER_MS,
-            has_news: false,
-            bytes: 0,
-        }
-    }
-
     fn create(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
         let name: Name = name.into();
         let span = Span { epoch, ..Span::default() };
         let of_db = &mut self.dbs[db];
         self.bytes += GROUP_BYTES + name.len();
         let (members, named) = (Set::default(), name.clone());
-        let group = Group {
-            name,
-            span,
-            is_named: true,
-            is_over: false,
-            wants_renewal: false,
-            members,
-            to: None,
-            left: 0,
-            is_counted: false,
-            is_looked_at: false,
-        };
+        let group = Group { name, span, is_named: true, is_over: false, wants_renewal: false, members };
         let id = of_db.groups.insert(group);
         of_db.named.insert(named, id);
         id
@@ -231,18 +181,11 @@ impl Groups {
         self.drop_empty(db, id);
     }
 
-    /// A group that nobody is in is gone, unless it has a deadline to come, or its death is to be written.
+    /// A group that nobody is in is gone, unless it has a deadline to come.
     fn drop_empty(&mut self, db: usize, id: usize) {
         let of_db = &mut self.dbs[db];
-        let Some(group) = of_db.groups.get_mut(id).filter(|group| group.members.is_empty()) else { return };
-        if group.is_untold() || group.is_named && !group.is_over && group.span.deadline_ms.is_some() {
-            return;
-        }
-        if group.is_named && group.to.is_some() {
-            // It may have members on other shards.
-            if !std::mem::replace(&mut group.is_looked_at, true) {
-                self.emptied.push((db, group.name.clone()));
-            }
+        let Some(group) = of_db.groups.get(id).filter(|group| group.members.is_empty()) else { return };
+        if group.is_named && !group.is_over && group.span.deadline_ms.is_some() {
             return;
         }
         let group = of_db.groups.remove(id);
@@ -257,7 +200,6 @@ impl Groups {
     }
 
     fn set_span(&mut self, db: usize, id: usize, span: Span) {
-        self.delist(db, id);
         let of_db = &mut self.dbs[db];
         let group = &mut of_db.groups[id];
         if let Some(before_ms) = group.span.deadline_ms {
@@ -268,7 +210,6 @@ impl Groups {
         }
         self.sliding = self.sliding + usize::from(span.is_sliding) - usize::from(group.span.is_sliding);
         (group.span, group.is_over, group.wants_renewal) = (span, false, false);
-        self.enlist(db, id);
     }
 
     /// Whether a key that was not a member is one now. Its deadline is this so far.
@@ -328,20 +269,11 @@ impl Groups {
 
     fn flush(&mut self, db: usize) {
         let of_db = std::mem::take(&mut self.dbs[db]);
-        self.wanted.retain(|(_, of, _)| *of != db);
-        self.emptied.retain(|(of, _)| *of != db);
-        self.find_held();
+        self.wanted.retain(|(of, _)| *of != db);
         self.sliding -= of_db.groups.iter().filter(|(_, group)| group.span.is_sliding).count();
         let of_members = |(key, member): (&Name, &Member)| MEMBER_BYTES + key.len() + PLACE_BYTES * member.groups.len();
         self.bytes -= of_db.members.iter().map(of_members).sum::<usize>();
         self.bytes -= of_db.groups.iter().map(|(_, group)| GROUP_BYTES + group.name.len()).sum::<usize>();
-    }
-
-    /// The names of the groups that a key is in, dead ones included.
-    pub(super) fn names_of(&self, db: usize, key: &[u8]) -> SmallVec<[Name; 2]> {
-        let of_db = &self.dbs[db];
-        let ids = of_db.members.get(key).into_iter().flat_map(|member| &member.groups);
-        ids.filter_map(|id| Some(of_db.groups.get(*id)?.name.clone())).collect()
     }
 
     fn membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
@@ -362,7 +294,8 @@ impl Keyspace {
 
     fn groups(&mut self) -> &mut Groups {
         let databases = self.dbs.len();
-        self.effects.groups_to_keep(|| Box::new(Groups::new(databases)))
+        let new = || Box::new(Groups { dbs: (0..databases).map(|_| OfDb::default()).collect(), ..Groups::default() });
+        self.effects.groups_to_keep(new)
     }
 
     /// Bytes of what is known of groups, about.
@@ -394,15 +327,13 @@ impl Keyspace {
     pub(super) fn swap_groups(&mut self, a: usize, b: usize) {
         let Some(groups) = &mut self.effects.groups else { return };
         groups.dbs.swap(a, b);
-        groups.has_news = true;
-        let other = |db: usize| match db {
-            db if db == a => b,
-            db if db == b => a,
-            db => db,
-        };
-        let wanted = std::mem::take(&mut groups.wanted).into_iter();
-        groups.wanted = wanted.map(|(at_ms, db, name)| (at_ms, other(db), name)).collect();
-        groups.emptied.iter_mut().for_each(|(db, _)| *db = other(*db));
+        for (db, _) in &mut groups.wanted {
+            *db = match *db {
+                db if db == a => b,
+                db if db == b => a,
+                db => db,
+            };
+        }
     }
 
     /// How long a group lives, if it is alive and known here.
@@ -423,12 +354,6 @@ impl Keyspace {
         let Some((_, group)) = groups.dbs[db].alive(name, now) else { return Vec::new() };
         let lives = |key: &&Name| self.peek(db, self.hasher.key(key), now).is_some();
         group.members.iter().filter(lives).cloned().collect()
-    }
-
-    /// The members of a group that are here, those that have died and are not deleted yet included.
-    pub(super) fn all_group_members(&self, db: usize, name: &[u8]) -> Vec<Name> {
-        let group = self.effects.groups.as_ref().and_then(|groups| groups.dbs[db].named(name));
-        group.map(|(_, group)| group.members.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// The names of the groups that are alive and known here.
@@ -510,42 +435,18 @@ impl Keyspace {
     }
 
     /// The same as another server says, or this one did before.
-    pub fn recall_group(
-        &mut self,
-        db: usize,
-        name: &[u8],
-        span: Span,
-        to: Option<Arc<EventStream>>,
-        now: Now,
-    ) -> Vec<Redated> {
-        let groups = self.groups();
-        let id = groups.id_of_epoch(db, name, span.epoch);
-        if !groups.dbs[db].groups[id].is_counted {
-            groups.set_stream(db, id, to);
+    pub fn recall_group(&mut self, db: usize, name: &[u8], span: Span, now: Now) -> Vec<Redated> {
+        if span.epoch == 0 {
+            self.forget_group(db, name);
+            return Vec::new();
         }
-        let span = if span.deadline_ms.is_some() { span } else { Span::default() };
-        let redated = self.redate_group(db, id, span, now);
-        self.groups().drop_empty(db, id);
-        redated
+        let id = self.groups().id_of_epoch(db, name, span.epoch);
+        self.redate_group(db, id, span, now)
     }
 
-    /// A group has no deadline any more: its members have their own ones. None where there is no such group that had one;
-    /// else what it was before, and the members that have other deadlines by that.
-    pub fn persist_group(&mut self, db: usize, name: &[u8], now: Now) -> Option<(Span, Vec<Redated>)> {
-        let groups = self.effects.groups.as_ref()?;
-        let (id, group) = groups.dbs[db].alive(name, now).filter(|(_, group)| group.span.deadline_ms.is_some())?;
-        let before = group.span;
-        let redated = self.redate_group(db, id, Span::default(), now);
-        self.groups().drop_empty(db, id);
-        Some((before, redated))
-    }
-
-    /// There is no such group any more, and that is no death of which its stream is told.
+    /// There is no such group any more.
     pub fn forget_group(&mut self, db: usize, name: &[u8]) {
         if let Some(groups) = &mut self.effects.groups {
-            if let Some((id, _)) = groups.dbs[db].named(name) {
-                groups.set_stream(db, id, None);
-            }
             groups.detach(db, name);
         }
         self.look_for_sliding();
@@ -632,8 +533,7 @@ impl Keyspace {
             let due = |group: &&mut Group| !group.wants_renewal && group.span.is_due(now) && !group.span.is_dead(now);
             if let Some(group) = of_db.groups.get_mut(*id).filter(due) {
                 group.wants_renewal = true;
-                let at_ms = group.span.deadline_ms.unwrap_or(NEVER_MS);
-                groups.wanted.insert((at_ms, db, group.name.clone()));
+                groups.wanted.push((db, group.name.clone()));
             }
         }
     }
@@ -644,24 +544,11 @@ impl Keyspace {
         self.effects.groups.as_ref().is_some_and(|groups| !groups.wanted.is_empty())
     }
 
-    /// Whether lives of groups are to be renewed, or deaths of groups to be looked for.
-    #[inline]
-    pub fn has_news_of_groups(&self) -> bool {
-        let has_news = |groups: &Groups| !groups.wanted.is_empty() || !groups.emptied.is_empty() || groups.has_news;
-        self.effects.groups.as_deref().is_some_and(has_news)
-    }
-
-    /// At most so many groups whose lives are to be renewed, with their databases: those that die first.
+    /// At most so many groups whose lives are to be renewed, with their databases.
     pub fn take_renewals(&mut self, most: usize) -> Vec<(usize, Name)> {
         let Some(groups) = &mut self.effects.groups else { return Vec::new() };
-        let first = || groups.wanted.pop_first().map(|(_, db, name)| (db, name));
-        std::iter::from_fn(first).take(most).collect()
-    }
-
-    /// When the first group dies whose life is to be renewed.
-    pub fn first_renewal_ms(&self) -> u64 {
-        let first = self.effects.groups.as_ref().and_then(|groups| groups.wanted.first());
-        first.map_or(NEVER_MS, |(at_ms, ..)| *at_ms)
+        let count = groups.wanted.len().min(most);
+        groups.wanted.drain(..count).collect()
     }
 
     /// Nothing is renewed now, whatever was used.
@@ -675,15 +562,11 @@ impl Keyspace {
         }
     }
 
-    /// All groups that have deadlines or streams, and all members: what a snapshot needs to have them again. (Of those that
-    /// have died, streams are told in another way, see [`Keyspace::each_dead_group`].)
-    pub fn each_group(&self, now: Now, mut of_group: impl FnMut(usize, &[u8], Span, Option<&EventStream>)) {
+    /// All groups that have deadlines, and all members: what a snapshot needs to have them again.
+    pub fn each_group(&self, mut of_group: impl FnMut(usize, &[u8], Span)) {
         for (db, of_db) in self.effects.groups.iter().flat_map(|groups| groups.dbs.iter().enumerate()) {
-            let is_said = |group: &&Group| group.is_named && (group.span.epoch != 0 || group.to.is_some());
-            for group in of_db.groups.iter().map(|(_, group)| group).filter(is_said) {
-                let to = group.to.as_deref().filter(|_| !group.span.is_dead(now));
-                of_group(db, &group.name, group.span, to);
-            }
+            let named = of_db.groups.iter().filter(|(_, group)| group.is_named && group.span.epoch != 0);
+            named.for_each(|(_, group)| of_group(db, &group.name, group.span));
         }
     }
 
@@ -709,10 +592,7 @@ impl Keyspace {
                 sliding += usize::from(group.span.is_sliding);
                 assert_eq!(group.is_named, of_db.named.get(&group.name) == Some(&id));
                 assert!(group.members.iter().all(|key| of_db.members[key].groups.contains(&id)));
-                let stays = group.span.deadline_ms.is_some() && !group.is_over || group.to.is_some();
-                assert!(!group.members.is_empty() || stays);
-                let name = (group.name.clone(), group.span.epoch);
-                assert_eq!(group.is_untold(), of_db.untold_ids.get(&name) == Some(&id));
+                assert!(!group.members.is_empty() || group.span.deadline_ms.is_some() && !group.is_over);
                 assert_eq!(group.span.epoch == 0, group.span.deadline_ms.is_none());
                 let is_due = group.span.deadline_ms.is_some_and(|at_ms| of_db.due.contains(&(at_ms, id)));
                 assert_eq!(is_due, group.span.deadline_ms.is_some() && !group.is_over);
@@ -726,7 +606,5 @@ impl Keyspace {
             }
         }
         assert_eq!((groups.bytes, groups.sliding), (bytes, sliding));
-        let held_from_ms = groups.dbs.iter().filter_map(|of_db| of_db.untold.first()).map(|(at_ms, _)| *at_ms).min();
-        assert_eq!(groups.held_from_ms, held_from_ms.unwrap_or(NEVER_MS));
     }
 }
