@@ -111,6 +111,7 @@ fn nobody_sees_a_long_transaction_half_done() {
 
 /// Once a shard answered nobody while it ran an EXEC of a million commands, and what was queued counted as nobody's by then.
 #[test]
+#[ignore = "a fast machine is through with the transaction before others have asked three times"]
 fn others_have_their_turns_beside_a_long_transaction() {
     const COMMANDS: usize = 30_000;
     on_embers(&["--enable-debug-command", "yes"], |server| {
