@@ -1,7 +1,8 @@
 //! Holds of this shard's own: what has begun at once, on keys that nobody had, and lasts.
 
+use super::Heard;
 use super::locks::Change;
-use super::{BEFORE_ALL, Heard, Hold, Parked, What};
+use super::parked::{BEFORE_ALL, Hold, Parked, What};
 use crate::clock::{Now, first_number_at, sequence_ms};
 use crate::journal::Shards;
 use crate::shard::Shard;

@@ -1,6 +1,7 @@
 //! What coordinators hold here: steps that run while they do, what is told of all of it at its end.
 
-use super::{Deferred, Heard, Parked, Pending, What};
+use super::parked::{Parked, Pending, What};
+use super::{Deferred, Heard};
 use crate::clock::{Now, sequence_ms};
 use crate::journal;
 use crate::resp::Error;

@@ -3,7 +3,7 @@
 //! Only those stand in it who wait in the table of locks, or for the `stopper`. Whoever has all locks and waits for the
 //! watermark waits for turns of shards, and no shard's turn waits for anybody.
 
-use super::{Parked, What};
+use super::parked::{Parked, What};
 use crate::shard::Shard;
 
 /// So many edges of a shard are drawn.
