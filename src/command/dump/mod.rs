@@ -200,12 +200,11 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
                 live.set_clock(clock);
             }
             ctx.commit(key, Change::of(Event::Restore).over(replaced, kind));
-            let found = ctx.keyspace.find(ctx.db, key, ctx.now, Touch::NOTHING);
-            if matches!(kind, Kind::Hash | Kind::Stream) || found.is_some_and(|live| live.has_fields_deadline()) {
+            if matches!(kind, Kind::String | Kind::List) {
+                ctx.propagate_restored(key, request.arg(3), deadline_ms);
+            } else {
                 // Fields and members that had died were left out, and the log has times of its own.
                 ctx.propagate_state(key);
-            } else {
-                ctx.propagate_restored(key, request.arg(3), deadline_ms);
             }
         }
         None if replaced.is_some() => {

@@ -23,6 +23,30 @@ fn shown(follower: &mut Client) -> Vec<String> {
     follower.drain(QUIET).into_iter().map(line).collect()
 }
 
+/// Members that had died are not in what is told, although the others live for ever.
+#[test]
+fn what_had_died_in_a_payload_is_left_out() {
+    on_embers(DEBUG, |server| {
+        let mut client = server.client();
+        for (add, count, expire) in
+            [("SADD", "SCARD", "SPEXPIRE"), ("ZADD", "ZCARD", "ZPEXPIRE"), ("HSET", "HLEN", "HPEXPIRE")]
+        {
+            let scores = if add == "SADD" { "lives dies" } else { "1 lives 2 dies" };
+            client.call(&format!("{add} from {scores}"));
+            let word = if add == "HSET" { "FIELDS 1 2" } else { "MEMBERS 1 dies" };
+            client.call(&format!("{expire} from 50 {word}"));
+            let payload = client.call("DUMP from").bytes().expect("a payload").to_vec();
+            assert!(wait_until(SOON, || client.call(&format!("{count} from")) == int(1)));
+            client.call("DEL from");
+            let mut follower = follower(server);
+            client.command(&[&b"RESTORE"[..], b"to", b"0", &payload, b"REPLACE"]);
+            let told =
+                std::iter::from_fn(|| follower.read_within(SOON)).find(|told| told.items()[0].text() == "RESTORE");
+            assert_eq!(told.expect("a payload").items()[3], client.call("DUMP to"), "{add}");
+        }
+    });
+}
+
 #[test]
 fn what_commands_become() {
     on_embers(DEBUG, |server| {
