@@ -51,7 +51,7 @@ impl Generator {
             34..36 => args("LTRIM", [key, self.rank(), self.rank()]),
             36..42 => args("LINDEX", [key, self.rank()]),
             42..49 => args("LSET", [key, self.rank(), self.element()]),
-            49..55 => args("LREM", [key, self.negatable(), self.element()]),
+            49..55 => args("LREM", [key, self.rank(), self.element()]),
             55..62 => {
                 let place = *self.pick(&["BEFORE", "AFTER", "AFTER", "BEHIND"]);
                 args("LINSERT", [key, self.word(place), self.element(), self.element()])
@@ -66,12 +66,6 @@ impl Generator {
     }
 
     /// LPOS with any of its options, in any order, also twice.
-    /// Redis 7.0 takes the smallest integer, which cannot be negated, for a count of LREM.
-    fn negatable(&mut self) -> Vec<u8> {
-        let rank = self.rank();
-        if rank == i64::MIN.to_string().into_bytes() { b"-1".to_vec() } else { rank }
-    }
-
     fn lpos(&mut self) -> Args {
         let mut out = args("LPOS", [self.key(), self.element()]);
         for _ in 0..*self.pick(&[0, 1, 1, 2, 3]) {
