@@ -7,10 +7,10 @@
 //! | else (RENAME between shards, keys watched elsewhere, CONFIG SET), and very many commands | a coordinator, see `exec_steps.rs` |
 
 use super::callee;
-use super::exec_steps::{ExecSteps, show};
+use super::exec_steps::ExecSteps;
 use super::here;
 use super::lease::{self, Lease};
-use super::plan::{Plan, Planned, Way, split_command};
+use super::plan::{Plan, Planned, Way, selects, split_command};
 use super::replayed;
 use super::rights;
 use super::scatter::run_whole;
@@ -28,9 +28,10 @@ use crate::server::admit::{Admission, Conditions, Gate, Standing};
 use crate::server::client::Source;
 use crate::server::client::multi::{Multi, Verb};
 use crate::server::client::replies::ExecGather;
-use crate::server::client::session::{Close, ReplyMode};
+use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::client::watched::WatchedKey;
-use crate::server::state::{Command, Run};
+use crate::server::state::{Command, Run, Server};
+use crate::server::told::monitor;
 use crate::shard::{At, Lock, Shard};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -183,6 +184,10 @@ fn exec_queued(multi: &mut Multi, turn: &mut Turn, terms: &Terms) -> Progress {
 fn exec_in_steps(multi: &mut Multi, turn: &mut Turn, terms: &Terms) -> Progress {
     if !turn.replies.is_idle() {
         return Progress::NotYet;
+    }
+    // (Here, since the connection's next commands may be shown before the coordinator begins.)
+    if turn.session.gate.shows && !terms.is_one {
+        show_all(multi, turn);
     }
     let multi = Arc::new(std::mem::take(multi));
     turn.session.exec_bytes = multi.bytes();
@@ -401,5 +406,27 @@ fn show_queued(multi: &Multi, plan: &Plan, turn: &Turn) {
         for planned in &plan.commands {
             show(turn.server, turn.session, planned, multi.request(planned.queued));
         }
+    }
+}
+
+/// The same where nothing is planned yet.
+#[cold]
+fn show_all(multi: &Multi, turn: &Turn) {
+    let mut db = turn.session.db;
+    for queued in multi.commands() {
+        let request = multi.request(*queued);
+        let planned = Planned::of(turn.server, *queued, request, db);
+        show(turn.server, turn.session, &planned, request);
+        db = selects(planned.command, request, turn.server).unwrap_or(db);
+    }
+}
+
+/// Shows those who monitor one of the commands.
+fn show(server: &Server, session: &Session, planned: &Planned, request: Request) {
+    // SELECT is shown with the database that it chooses.
+    let db = selects(planned.command, request, server).unwrap_or(planned.db);
+    match planned.run {
+        Run::Script(_) => monitor::show_call(server, session, request),
+        _ => monitor::show(server, session, db, planned.command, request),
     }
 }

@@ -15,6 +15,7 @@ use super::split::{FewRoutes, common_target, first_hash};
 use crate::clock::{Now, store_us};
 use crate::command::{self, Handler, Merge};
 use crate::keyspace::{Lookup, PREFETCHED};
+use crate::net::step_back;
 use crate::resp::Request;
 use crate::server::client::multi::{Multi, Queued};
 use crate::server::state::Run;
@@ -110,6 +111,8 @@ impl Slice {
             for (target, ran) in running {
                 by_shard[target] = ran.await;
             }
+            // (What this shard does itself is done by then, without a pause.)
+            step_back().await;
         }
     }
 }

@@ -17,12 +17,11 @@ use crate::net::step_back;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::client::multi::Multi;
-use crate::server::client::session::{Close, ReplyMode, Session};
+use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::watched::WatchedKey;
 use crate::server::state::slowlog::SlowLog;
 use crate::server::state::{Run, Server, TaskCtx};
-use crate::server::told::monitor;
-use crate::shard::{At, Lock, Transaction};
+use crate::shard::{At, Lock, Pace, Transaction};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -80,18 +79,22 @@ impl ExecSteps {
         if !self.is_one {
             Reply::new(&mut out, proto).array(multi.commands().len());
         }
-        let (mut next, mut said_bytes) = (0, None);
+        let (mut next, mut said_bytes, mut pace) = (0, None, Pace::new(store_us()));
         while next < multi.commands().len() {
             match (&transaction, self.slice(next)) {
                 (Some(transaction), slice) if slice.len() > 1 => {
                     next += slice.len();
                     self.run_slice(slice, transaction, &mut out).await;
                     self.count(&mut out);
-                    step_back().await;
                 }
                 _ => {
                     self.run_one(next, (transaction.as_ref(), now), &mut out).await;
                     next += 1;
+                    if pace.is_long() {
+                        self.count(&mut out);
+                        step_back().await;
+                        pace = Pace::new(store_us());
+                    }
                 }
             }
             if said_bytes.is_none() && self.client.state.borrow().session.close != Close::No {
@@ -105,7 +108,7 @@ impl ExecSteps {
         Ok(out)
     }
 
-    /// The locks of all commands. They are shown to those who monitor.
+    /// The locks of all commands.
     async fn needed(&self) -> Needed {
         let mut needed = Needed::default();
         let mut db = self.client.state.borrow().session.db;
@@ -115,10 +118,6 @@ impl ExecSteps {
                 let planned = Planned::of(&self.server, *queued, request, db);
                 needed.add_those_of(&planned, self.server.shard.count);
                 db = selects(planned.command, request, &self.server).unwrap_or(db);
-                let session = &self.client.state.borrow().session;
-                if session.gate.shows && !self.is_one {
-                    show(&self.server, session, &planned, request);
-                }
             }
             if some.len() == PLANNED_AT_ONCE {
                 step_back().await;
@@ -253,15 +252,5 @@ impl ExecSteps {
             }
         }
         Ok(())
-    }
-}
-
-/// Shows those who monitor one of the commands.
-pub fn show(server: &Server, session: &Session, planned: &Planned, request: Request) {
-    // SELECT is shown with the database that it chooses.
-    let db = selects(planned.command, request, server).unwrap_or(planned.db);
-    match planned.run {
-        Run::Script(_) => monitor::show_call(server, session, request),
-        _ => monitor::show(server, session, db, planned.command, request),
     }
 }
