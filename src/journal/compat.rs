@@ -55,7 +55,7 @@ pub fn degrade(mut bytes: &[u8], out: &mut Vec<u8>) -> u64 {
 }
 
 /// The arguments of the first command, and how many bytes it has.
-fn read(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
+pub fn read(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
     let (count, mut at) = number(bytes, b'*')?;
     let mut args = Vec::with_capacity(count.min(1024));
     for _ in 0..count {

@@ -66,11 +66,11 @@ impl Encoder {
         self.commands(commands, out);
     }
 
-    /// Commands that belong together. (A run stands within no transaction, as it may be made of some.)
+    /// Commands that belong together. (What a run has of transactions becomes a part of theirs.)
     pub fn commands(&mut self, commands: &[Command], out: &mut Vec<u8>) {
         let mut real = commands.iter().filter(|command| self.has(command) && command.stands_in != StandsIn::Log);
         let first = real.next();
-        let is_transaction = real.next().is_some() && !commands.iter().any(|command| command.run_ends_in.is_some());
+        let is_transaction = real.next().is_some();
         if let Some(first) = first.filter(|_| is_transaction) {
             self.select(first.db, out);
             say(&[b"MULTI"], out);
@@ -83,6 +83,7 @@ impl Encoder {
             if command.stands_in == StandsIn::Both {
                 self.select(command.db, out);
             }
+            let start = out.len();
             if self.is_old && compat::concerns(&command.bytes) {
                 self.degraded += compat::degrade(&command.bytes, out);
             } else {
@@ -90,6 +91,9 @@ impl Encoder {
             }
             if command.run_ends_in.is_some() {
                 self.db = command.run_ends_in;
+                if is_transaction {
+                    drop_brackets(out, start);
+                }
             }
         }
         if is_transaction {
@@ -135,4 +139,56 @@ impl Encoder {
 /// A command of the stream's own.
 fn say(args: &[&[u8]], out: &mut Vec<u8>) {
     out.extend_from_slice(&Command::new(0, args.iter().copied()).bytes);
+}
+
+/// Takes the bounds of transactions out of what stands behind `start`.
+#[cold]
+fn drop_brackets(out: &mut Vec<u8>, start: usize) {
+    let run = out.split_off(start);
+    let mut rest = &run[..];
+    while let Some((args, len)) = compat::read(rest) {
+        let (command, behind) = rest.split_at(len);
+        rest = behind;
+        if !matches!(args[..], [b"MULTI" | b"EXEC"]) {
+            out.extend_from_slice(command);
+        }
+    }
+    debug_assert!(rest.is_empty(), "the stream is made of whole commands");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(db: usize, words: &[&str]) -> Command {
+        Command::new(db, words.iter().map(|word| word.as_bytes()))
+    }
+
+    fn said(commands: &[Command]) -> Vec<String> {
+        let (mut encoder, mut out) = (Encoder::default(), Vec::new());
+        encoder.unit(&Unit { commands: commands.to_vec(), transactions: 1 }, &mut out);
+        let mut rest = &out[..];
+        let line = |args: Vec<&[u8]>| String::from_utf8_lossy(&args.join(&b' ')).into_owned();
+        std::iter::from_fn(|| {
+            let (args, len) = compat::read(rest)?;
+            rest = &rest[len..];
+            Some(line(args))
+        })
+        .collect()
+    }
+
+    /// A run between the parts of a transaction once took the bounds of the transaction away.
+    #[test]
+    fn what_leaves_together_is_one_transaction_whatever_is_in_it() {
+        let mut run = Run::default();
+        run.push(&[command(0, &["SET", "a", "1"])]);
+        run.push(&[command(0, &["SET", "b", "1"]), command(1, &["SET", "MULTI", "EXEC"])]);
+        let run = run.take().expect("something");
+        let alone = ["SELECT 0", "SET a 1", "MULTI", "SET b 1", "SELECT 1", "SET MULTI EXEC", "EXEC"];
+        assert_eq!(said(std::slice::from_ref(&run)), alone);
+        let together = said(&[command(0, &["DEL", "c"]), run, command(1, &["DEL", "d"])]);
+        let expected =
+            ["SELECT 0", "MULTI", "DEL c", "SET a 1", "SET b 1", "SELECT 1", "SET MULTI EXEC", "DEL d", "EXEC"];
+        assert_eq!(together, expected);
+    }
 }

@@ -263,6 +263,8 @@ pub struct Merging {
     placed: Vec<u64>,
     /// Of each shard some of whose pushes have not their place: how many have, and since when that is so.
     stays: Vec<Option<(u64, Instant)>>,
+    /// Since when nothing has left, where something waits.
+    stuck_since: Option<Instant>,
     /// Bytes that have no place yet.
     unplaced: usize,
     /// There is a log, for which what has its place is kept.
@@ -301,6 +303,7 @@ impl Merging {
             records: vec![0; shards],
             placed: vec![0; shards],
             stays: vec![None; shards],
+            stuck_since: None,
             unplaced: 0,
             is_logged: false,
             log: Encoder::of_log(),
@@ -344,7 +347,9 @@ impl Merging {
 
     /// Gives what was pushed its place, as far as it has one.
     fn place(&mut self) {
-        while let Some(unit) = self.merger.pop() {
+        let is_seen = self.has_stream() && !self.is_stuck();
+        while let Some(unit) = self.merger.pop(is_seen) {
+            self.stuck_since = None;
             let bytes: usize = unit.commands.iter().map(|command| command.bytes.len()).sum();
             self.unplaced = self.unplaced.saturating_sub(bytes);
             if self.is_logged {
@@ -360,6 +365,15 @@ impl Merging {
                 self.placed[shard] += 1;
             }
         }
+    }
+
+    /// Whether what is seen has waited for parts of transactions for so long that it does not any more.
+    fn is_stuck(&mut self) -> bool {
+        if self.merger.waiting() == 0 {
+            self.stuck_since = None;
+            return false;
+        }
+        self.stuck_since.get_or_insert_with(Instant::now).elapsed() > PARTS_LATE
     }
 
     fn has_stream(&self) -> bool {

@@ -4,20 +4,38 @@
 //! other shards have come to theirs, and then leaves with them. Two transactions that touch different keys may have run
 //! in opposite orders on two shards, so that each waits for the other: then both, and what stands between their parts,
 //! leave as one unit. Nothing in it depends on anything else in it but on its own shard, whose order is kept.
+//!
+//! A stream is seen at each of its moments, by who reads on a replica, and should not show a change without one that could be
+//! seen, or was answered, before the change was asked for. So what is seen leaves as it came: where a transaction has come in
+//! part, everything that comes behind that part waits until no transaction has come in part alone, and leaves with it. The log
+//! is read at its end only: there no shard waits for another's transactions. Nor is there one in a stream for ever: where
+//! there is always some transaction that has come in part, more than [`TOGETHER_MAX`] records are not kept waiting for that.
 
 use super::{Command, Record, Transaction};
 use std::collections::{HashMap, HashSet, VecDeque};
+
+/// So many records wait for transactions of others.
+const TOGETHER_MAX: usize = 1_000;
 
 pub struct Merger {
     queues: Vec<Queue>,
     /// The queue that is looked at first, so that a busy shard does not hold up the others.
     next: usize,
+    /// How many records have come, and how many of them have not left.
+    came: u64,
+    waiting: usize,
+    /// How many parts are missing of each transaction of which some have come.
+    missing: HashMap<u64, usize>,
+    /// How many records had come whenever none were missing.
+    whole: VecDeque<u64>,
 }
 
 /// What has come from one shard and has not left.
 #[derive(Default)]
 struct Queue {
     records: VecDeque<Record>,
+    /// Of each of them: how many had come before, from all shards.
+    arrivals: VecDeque<u64>,
     /// How many have left: the position of the first record.
     left: u64,
     /// The positions of the parts of transactions.
@@ -27,6 +45,7 @@ struct Queue {
 impl Queue {
     fn pop(&mut self) -> Option<Record> {
         let record = self.records.pop_front()?;
+        self.arrivals.pop_front();
         self.left += 1;
         if let Some(transaction) = &record.part_of {
             self.parts.remove(&transaction.number);
@@ -53,7 +72,8 @@ struct Closed {
 
 impl Merger {
     pub fn new(shards: usize) -> Merger {
-        Merger { queues: (0..shards).map(|_| Queue::default()).collect(), next: 0 }
+        let queues = (0..shards).map(|_| Queue::default()).collect();
+        Merger { queues, next: 0, came: 0, waiting: 0, missing: HashMap::new(), whole: VecDeque::new() }
     }
 
     /// The next record of a shard.
@@ -62,14 +82,24 @@ impl Merger {
         if let Some(transaction) = &record.part_of {
             debug_assert!(transaction.shards.contains(shard));
             queue.parts.insert(transaction.number, queue.left + queue.records.len() as u64);
+            let missing = self.missing.entry(transaction.number).or_insert_with(|| transaction.shards.len());
+            *missing -= 1;
+            if *missing == 0 {
+                self.missing.remove(&transaction.number);
+            }
         }
         queue.records.push_back(record);
+        queue.arrivals.push_back(self.came);
+        self.came += 1;
+        self.waiting += 1;
+        if self.missing.is_empty() {
+            self.whole.push_back(self.came);
+        }
     }
 
     /// Records that have come and have not left.
-    #[cfg(test)]
-    fn waiting(&self) -> usize {
-        self.queues.iter().map(|queue| queue.records.len()).sum()
+    pub fn waiting(&self) -> usize {
+        self.waiting
     }
 
     /// How many records of a shard have left.
@@ -77,11 +107,14 @@ impl Merger {
         self.queues[shard].left
     }
 
-    /// What leaves next, if what has come allows anything to.
-    pub fn pop(&mut self) -> Option<Unit> {
+    /// What leaves next, if what has come allows anything to: as it came, where that `is_seen` at each moment.
+    pub fn pop(&mut self, is_seen: bool) -> Option<Unit> {
+        if is_seen && self.waiting <= TOGETHER_MAX {
+            return self.pop_as_it_came();
+        }
         let shards = self.queues.len();
         let free = (self.next..shards).chain(0..self.next).find(|shard| self.is_free(*shard));
-        let ends = match free {
+        let closed = match free {
             Some(shard) => {
                 self.next = (shard + 1) % shards;
                 self.closed_from(shard)?
@@ -89,7 +122,31 @@ impl Merger {
             // Every shard waits, or has sent nothing: of those that wait for each other the fewest.
             None => (0..shards).filter_map(|shard| self.closed_from(shard)).min_by_key(|closed| closed.transactions)?,
         };
-        Some(self.take(&ends.ends, ends.transactions))
+        let unit = self.take(&closed.ends, closed.transactions);
+        let first = self.queues.iter().filter_map(|queue| queue.arrivals.front()).min().copied();
+        while self.whole.front().is_some_and(|until| first.is_none_or(|first| *until <= first)) {
+            self.whole.pop_front();
+        }
+        Some(unit)
+    }
+
+    /// What came until nothing was missing, and has not left.
+    fn pop_as_it_came(&mut self) -> Option<Unit> {
+        loop {
+            let until = self.whole.pop_front()?;
+            let behind =
+                |queue: &Queue| queue.left + queue.arrivals.iter().take_while(|came| **came < until).count() as u64;
+            let ends: Vec<u64> = self.queues.iter().map(behind).collect();
+            let records = self
+                .queues
+                .iter()
+                .zip(&ends)
+                .flat_map(|(queue, end)| queue.records.range(..(end - queue.left) as usize));
+            let transactions: HashSet<u64> = records.filter_map(|record| Some(record.part_of?.number)).collect();
+            if self.queues.iter().zip(&ends).any(|(queue, end)| *end > queue.left) {
+                return Some(self.take(&ends, transactions.len()));
+            }
+        }
     }
 
     /// Whether nothing stands before the record at the head of a shard's queue, nor before its other parts.
@@ -134,13 +191,14 @@ impl Merger {
     }
 
     /// Takes the records up to these positions out. What is about all data stands between what each shard says before
-    /// and behind it. (Where several transactions leave together none of them is, since that waits for no other.)
+    /// and behind it. (What is about all data is a part of every shard's, in one order.)
     fn take(&mut self, ends: &[u64], transactions: usize) -> Unit {
         let mut said: Vec<std::iter::Peekable<std::vec::IntoIter<Command>>> = Vec::new();
         for (queue, end) in self.queues.iter_mut().zip(ends) {
             let mut commands = Vec::new();
             while queue.left < *end {
                 let Some(record) = queue.pop() else { break };
+                self.waiting -= 1;
                 commands.extend(record.commands);
             }
             said.push(commands.into_iter().peekable());
@@ -183,7 +241,7 @@ mod tests {
     }
 
     fn popped(merger: &mut Merger) -> Option<(Vec<String>, usize)> {
-        merger.pop().map(|unit| (names(&unit), unit.transactions))
+        merger.pop(false).map(|unit| (names(&unit), unit.transactions))
     }
 
     fn unit(names: &[&str], transactions: usize) -> Option<(Vec<String>, usize)> {
@@ -204,6 +262,45 @@ mod tests {
         assert_eq!(popped(&mut merger), unit(&["a", "b"], 1));
         assert_eq!(popped(&mut merger), unit(&["behind"], 0));
         assert_eq!((popped(&mut merger), merger.waiting()), (None, 0));
+    }
+
+    /// A part of a transaction came first: what came behind it may have been asked for by who has seen the transaction.
+    #[test]
+    fn what_is_seen_leaves_as_it_came() {
+        let mut merger = Merger::new(3);
+        merger.push(2, single("while nothing waits"));
+        merger.push(0, part(1, &[0, 1], "1a"));
+        merger.push(0, single("behind"));
+        merger.push(2, single("asked for later"));
+        let popped = |merger: &mut Merger| merger.pop(true).map(|unit| (names(&unit), unit.transactions));
+        assert_eq!(popped(&mut merger), unit(&["while nothing waits"], 0));
+        assert_eq!(popped(&mut merger), None);
+        merger.push(1, part(2, &[1, 2], "2b"));
+        merger.push(1, part(1, &[0, 1], "1b"));
+        assert_eq!(popped(&mut merger), None);
+        merger.push(2, part(2, &[1, 2], "2c"));
+        merger.push(1, single("last"));
+        assert_eq!(popped(&mut merger), unit(&["1a", "behind", "2b", "1b", "asked for later", "2c"], 2));
+        assert_eq!(popped(&mut merger), unit(&["last"], 0));
+        assert_eq!((popped(&mut merger), merger.waiting()), (None, 0));
+    }
+
+    /// Where something is always missing, no shard waits for ever.
+    #[test]
+    fn not_everything_waits_where_something_is_always_missing() {
+        let mut merger = Merger::new(2);
+        merger.push(0, part(0, &[0, 1], "0a"));
+        let mut left = Vec::new();
+        for number in 1..5_000 {
+            merger.push(0, part(number, &[0, 1], "a"));
+            merger.push(1, part(number - 1, &[0, 1], "b"));
+            left.extend(std::iter::from_fn(|| merger.pop(true)));
+        }
+        assert!(left.len() > 3_000 && left.iter().all(|unit| unit.transactions == 1), "{}", left.len());
+        assert!(merger.waiting() <= TOGETHER_MAX);
+        merger.push(1, part(4_999, &[0, 1], "b"));
+        left.extend(std::iter::from_fn(|| merger.pop(true)));
+        assert_eq!((merger.waiting(), left.iter().map(|unit| unit.transactions).sum::<usize>()), (0, 5_000));
     }
 
     #[test]
@@ -289,7 +386,7 @@ mod tests {
     }
 
     /// Pushes all records in some order, and pops in between.
-    fn merge(shards: &[Vec<Record>], seed: u64) -> (Vec<Unit>, usize) {
+    fn merge(shards: &[Vec<Record>], seed: u64, is_seen: bool) -> (Vec<Unit>, usize) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (mut merger, mut units) = (Merger::new(shards.len()), Vec::new());
         let mut rest: Vec<_> = shards.iter().map(|records| records.iter()).collect();
@@ -298,10 +395,10 @@ mod tests {
             let Some(shard) = rng.choice(more) else { break };
             merger.push(shard, rest[shard].next().expect("there is one more").clone());
             if rng.bool() {
-                units.extend(merger.pop());
+                units.extend(merger.pop(is_seen));
             }
         }
-        units.extend(std::iter::from_fn(|| merger.pop()));
+        units.extend(std::iter::from_fn(|| merger.pop(is_seen)));
         (units, merger.waiting())
     }
 
@@ -310,8 +407,9 @@ mod tests {
         fn every_record_leaves_in_its_shards_order_and_transactions_are_whole(
             shards in histories(true),
             seed: u64,
+            is_seen: bool,
         ) {
-            let (units, waiting) = merge(&shards, seed);
+            let (units, waiting) = merge(&shards, seed, is_seen);
             prop_assert_eq!(waiting, 0);
             for (shard, records) in shards.iter().enumerate() {
                 let of_shard = |name: &String| name.ends_with(&format!("@{shard}"));
@@ -334,7 +432,7 @@ mod tests {
             shards in histories(false),
             seed: u64,
         ) {
-            let (units, waiting) = merge(&shards, seed);
+            let (units, waiting) = merge(&shards, seed, false);
             prop_assert_eq!(waiting, 0);
             prop_assert!(units.iter().all(|unit| unit.transactions <= 1));
         }
