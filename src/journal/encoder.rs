@@ -70,7 +70,8 @@ impl Encoder {
     pub fn commands(&mut self, commands: &[Command], out: &mut Vec<u8>) {
         let mut real = commands.iter().filter(|command| self.has(command) && command.stands_in != StandsIn::Log);
         let first = real.next();
-        let is_transaction = real.next().is_some();
+        // (What another server has said is passed on as it is, also where several parts of that leave together.)
+        let is_transaction = !self.is_relayed && real.next().is_some();
         if let Some(first) = first.filter(|_| is_transaction) {
             self.select(first.db, out);
             say(&[b"MULTI"], out);
@@ -84,7 +85,7 @@ impl Encoder {
                 self.select(command.db, out);
             }
             let start = out.len();
-            if self.is_old && compat::concerns(&command.bytes) {
+            if self.is_old && !self.is_relayed && compat::concerns(&command.bytes) {
                 self.degraded += compat::degrade(&command.bytes, out);
             } else {
                 out.extend_from_slice(&command.bytes);
@@ -107,6 +108,15 @@ impl Encoder {
             StandsIn::Log => self.is_log,
             StandsIn::Stream => !self.is_log,
         }
+    }
+
+    /// The database that was chosen last, where that is known.
+    pub fn db(&self) -> Option<usize> {
+        self.db
+    }
+
+    pub fn is_relayed(&self) -> bool {
+        self.is_relayed
     }
 
     pub fn set_relayed(&mut self, wants: bool) {

@@ -11,7 +11,7 @@
 //! the shards take what has come out of it ([`Merging::drain`]), under a lock that only they know and whoever begins to read.
 //! The queue has one order for all shards: what was handed over after something else was seen stands behind it.
 
-use super::{Command, Encoder, Merger, Record};
+use super::{Command, Encoder, KnownAs, Merger, Record, StandsIn};
 use crate::net::Bell;
 use crate::observe::memory;
 use crossbeam_queue::SegQueue;
@@ -177,16 +177,35 @@ impl Feed {
         merging.backlog.as_ref().map(|backlog| (merging.position - backlog.bytes as u64, backlog.bytes))
     }
 
+    /// Under which name the stream is known from here on.
+    pub fn set_name(&self, id: &str) {
+        self.drain().name = id.to_owned();
+    }
+
+    /// What there is where everything that was handed over by now has been done, if that has its place and there is a stream.
+    pub fn known_as(&self) -> Option<KnownAs> {
+        self.drain().known_as()
+    }
+
+    /// The log says how far the stream is, where that has become more without a change. (Where something changes it says so
+    /// anyway.) Whether it is going to.
+    pub fn note_position(&self) -> bool {
+        let mut merging = self.drain();
+        merging.wants_note =
+            merging.is_logged && merging.known_as().is_some_and(|known_as| known_as.position != merging.noted);
+        merging.wants_note
+    }
+
     /// How many bytes the stream has had, with what has been handed over by now as far as that has its place.
     pub fn position(&self) -> u64 {
         self.drain().position
     }
 
-    /// The stream goes on at another position, since what this server has is what another one had there. Nobody can go on in
-    /// what it has had.
-    pub fn set_position(&self, position: u64) {
+    /// The stream goes on at another position, where this database is chosen, since what this server has is what another one had
+    /// there. Nobody can go on in what it has had.
+    pub fn set_position(&self, position: u64, db: usize) {
         let mut merging = self.drain();
-        merging.position = position;
+        (merging.position, merging.relayed_db) = (position, db);
         if let Some(backlog) = &mut merging.backlog {
             *backlog = Backlog::new(backlog.limit, position);
         }
@@ -279,6 +298,12 @@ pub struct Merging {
     readers: Vec<Arc<Post>>,
     backlog: Option<Backlog>,
     old_since: Option<u64>,
+    /// Under which name the stream is known; which database another server has chosen in it, whose it is.
+    name: String,
+    relayed_db: usize,
+    /// The position that the log has, and whether it is to have another, although nothing has changed.
+    noted: u64,
+    wants_note: bool,
 }
 
 /// What waits to be written to the log.
@@ -287,10 +312,12 @@ pub struct Ready {
     pub commands: Vec<u8>,
     /// What only this server understands, and behind how many bytes of the commands it stands.
     pub notes: Vec<(usize, Vec<String>)>,
+    /// What there is behind them, where there is a stream.
+    pub known_as: Option<KnownAs>,
 }
 
 impl Ready {
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.commands.is_empty() && self.notes.is_empty()
     }
 }
@@ -314,7 +341,19 @@ impl Merging {
             readers: Vec::new(),
             backlog: None,
             old_since: None,
+            name: String::new(),
+            relayed_db: 0,
+            noted: 0,
+            wants_note: false,
         }
+    }
+
+    /// What there is where everything has been done that has its place. (What of it the log has, the stream has, and the other way
+    /// round.)
+    fn known_as(&self) -> Option<KnownAs> {
+        debug_assert!(self.fresh.is_empty(), "readers were told");
+        let db = if self.stream.is_relayed() { self.relayed_db } else { self.stream.db().unwrap_or(0) };
+        self.has_stream().then(|| KnownAs { id: self.name.clone(), position: self.position, db })
     }
 
     /// Takes what is in the queue; whether that was anything.
@@ -357,6 +396,8 @@ impl Merging {
             }
             if self.has_stream() {
                 self.stream.unit(&unit, &mut self.fresh);
+                let said = |command: &&Command| command.stands_in == StandsIn::Stream;
+                self.relayed_db = unit.commands.iter().rfind(said).map_or(self.relayed_db, |command| command.db);
             }
         }
         for (shard, ends) in self.ends.iter_mut().enumerate() {
@@ -402,17 +443,27 @@ impl Merging {
         &self.ready
     }
 
+    /// Whether there is anything for the log.
+    pub fn has_ready(&self) -> bool {
+        self.wants_note || !self.ready.is_empty()
+    }
+
     /// Takes what is ready for the log, and leaves an empty buffer for what comes behind it.
     pub fn take_ready(&mut self, spare: Vec<u8>) -> Ready {
         // Each batch stands for itself.
         self.log.forget();
-        std::mem::replace(&mut self.ready, Ready { commands: spare, notes: Vec::new() })
+        let known_as = self.known_as();
+        self.wants_note = false;
+        self.noted = self.position;
+        let next = Ready { commands: spare, ..Ready::default() };
+        Ready { known_as, ..std::mem::replace(&mut self.ready, next) }
     }
 
     /// From here on there is a log, or there is none.
     pub fn set_logged(&mut self, wants: bool) {
         self.is_logged = wants;
         if !wants {
+            self.wants_note = false;
             self.ready = Ready::default();
         }
     }
@@ -652,7 +703,7 @@ mod tests {
                 feed.end(&reader);
             }
         }
-        feed.set_position(1000);
+        feed.set_position(1000, 0);
         assert_eq!(feed.kept(), Some((1000, 0)));
         assert!(feed.read_from(999, 0, 0).is_none() && feed.read_from(1000, 0, 0).is_some());
         feed.keep(None);
@@ -685,6 +736,51 @@ mod tests {
         assert!(all(&mut reader).starts_with("*2\r\n$6\r\nSELECT"));
     }
 
+    /// What is taken for the log says where in the stream that ends, whatever of it the stream alone has.
+    #[test]
+    fn the_log_knows_how_far_the_stream_is() {
+        let feed = feed();
+        feed.set_name("first");
+        feed.drain().set_logged(true);
+        feed.push(0, vec![record("a")]);
+        assert_eq!(feed.drain().take_ready(Vec::new()).known_as, None, "there is no stream");
+        feed.keep(Some(1 << 20));
+        feed.set_position(100, 3);
+        let taken = |feed: &Feed| {
+            let known_as = feed.drain().take_ready(Vec::new()).known_as.expect("there is a stream");
+            assert_eq!(known_as.position, feed.position());
+            (known_as.id, known_as.position, known_as.db)
+        };
+        feed.push(1, vec![part(1, "b")]);
+        assert_eq!(taken(&feed), ("first".to_owned(), 100, 0), "its other part has not come");
+        feed.push(0, vec![part(1, "c")]);
+        feed.say(0, (*b"said").into());
+        let (_, position, _) = taken(&feed);
+        assert!(!feed.drain().has_ready() && !feed.note_position());
+        // Nothing changes.
+        feed.say(1, (*b"more").into());
+        assert!(!feed.drain().has_ready() && feed.note_position() && feed.drain().has_ready());
+        assert_eq!(taken(&feed), ("first".to_owned(), position + 4, 0));
+        assert!(!feed.drain().has_ready());
+        // Another server's stream: what is done and what is said is one.
+        feed.set_relayed(true);
+        feed.set_name("second");
+        let both = vec![record("d").commands.remove(0), Command::relayed(5, (*b"relayed").into())];
+        feed.push(0, vec![Record { part_of: None, commands: both }]);
+        assert_eq!(taken(&feed), ("second".to_owned(), position + 11, 5));
+        feed.push(0, vec![record("own")]);
+        assert_eq!(taken(&feed), ("second".to_owned(), position + 11, 5));
+        // Two parts that leave together are passed on as they came.
+        let of = |number, name: &str| {
+            let mut part = part(number, name);
+            part.commands.push(Command::relayed(5, (*b"again").into()));
+            part
+        };
+        feed.push(0, vec![of(8, "e"), of(9, "f")]);
+        feed.push(1, vec![part(9, "g"), part(8, "h")]);
+        assert_eq!(taken(&feed), ("second".to_owned(), position + 21, 5));
+    }
+
     #[test]
     fn notes_stand_where_they_were_said_and_in_the_log_only() {
         let feed = feed();
@@ -696,7 +792,7 @@ mod tests {
         feed.push(1, vec![record("b")]);
         let mut merging = feed.drain();
         assert_eq!((merging.placed(), merging.unplaced()), (&[3, 1][..], 0));
-        let Ready { commands, notes } = merging.take_ready(Vec::new());
+        let Ready { commands, notes, .. } = merging.take_ready(Vec::new());
         let (at, words) = &notes[0];
         let (before, behind) = commands.split_at(*at);
         assert_eq!(words, &["POLICY"]);

@@ -91,9 +91,22 @@ impl Command {
 
     /// What is said to whoever reads the stream, and is no change.
     pub fn said(bytes: Box<[u8]>) -> Command {
-        // (It has been said, whatever becomes of what runs beside it.)
-        Command { db: 0, is_whole: false, is_death: true, run_ends_in: None, stands_in: StandsIn::Stream, bytes }
+        Command::relayed(0, bytes)
     }
+
+    /// What another server has said in its stream, behind which this database is chosen there.
+    pub fn relayed(db: usize, bytes: Box<[u8]>) -> Command {
+        // (It has been said, whatever becomes of what runs beside it.)
+        Command { db, is_whole: false, is_death: true, run_ends_in: None, stands_in: StandsIn::Stream, bytes }
+    }
+}
+
+/// Under which name others know data, where in the stream they are what they are, and which database was chosen there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownAs {
+    pub id: String,
+    pub position: u64,
+    pub db: usize,
 }
 
 /// Who is told of a command.

@@ -9,6 +9,8 @@
 mod breaks;
 #[path = "replication/ceiling.rs"]
 mod ceiling;
+#[path = "replication/crash.rs"]
+mod crash;
 #[path = "replication/encrypted.rs"]
 mod encrypted;
 #[path = "replication/groups.rs"]

@@ -12,7 +12,7 @@
 //! whole batch says that the broken one was on the disk already, it was damaged.
 
 use crate::config::join_words;
-use crate::journal::aside;
+use crate::journal::{KnownAs, aside};
 use std::fmt::Write;
 
 /// What every head begins with.
@@ -22,6 +22,9 @@ pub const BASE: &str = "BASE";
 /// The first word of the note with which a file begins whose first batches stand before the base: behind it stands where in
 /// the log the base stands. The line itself takes no place in the log.
 const BEFORE_BASE: &str = "BEFOREBASE";
+/// The first word of the note that says what there is behind a batch: the name of the stream, a position in it, and the database
+/// that was chosen there. It stands in the head of the changes that make it so: both are there, or neither.
+const STREAM: &str = "STREAM";
 /// redis-server reads comments up to this length.
 const HEAD_BYTES_MAX: usize = 1_000;
 const CHECKSUM_DIGITS: usize = 8;
@@ -61,6 +64,13 @@ impl Head {
         self.number_behind(BASE)
     }
 
+    /// What there is behind this batch, as replicas know it.
+    pub fn known_as(&self) -> Option<KnownAs> {
+        let mut words = std::str::from_utf8(self.note.as_deref()?).ok()?.split('\0');
+        let (STREAM, id) = (words.next()?, words.next()?) else { return None };
+        Some(KnownAs { id: id.to_owned(), position: words.next()?.parse().ok()?, db: words.next()?.parse().ok()? })
+    }
+
     fn number_behind(&self, word: &str) -> Option<u64> {
         let words = std::str::from_utf8(self.note.as_deref()?).ok()?;
         words.strip_prefix(word)?.strip_prefix('\0')?.parse().ok()
@@ -78,7 +88,17 @@ fn checksum(signed: &[u8], commands: &[u8]) -> u32 {
 
 /// The head for these commands.
 pub fn head(commands: &[u8], position: u64, synced: u64) -> Vec<u8> {
-    write(format!("{} {position} {synced}", commands.len()).as_bytes(), commands)
+    head_of(commands, position, synced, None)
+}
+
+/// The same, with what there is behind them.
+pub fn head_of(commands: &[u8], position: u64, synced: u64, known_as: Option<&KnownAs>) -> Vec<u8> {
+    let mut signed = format!("{} {position} {synced}", commands.len());
+    if let Some(KnownAs { id, position, db }) = known_as {
+        let (position, db) = (position.to_string(), db.to_string());
+        put_words(&mut signed, &[STREAM, id, &position, &db]);
+    }
+    write(signed.as_bytes(), commands)
 }
 
 /// The line that says that what follows stands before a base, at this position of the log, which has it, too.
@@ -88,7 +108,13 @@ pub fn before_base(base: u64, position: u64, synced: u64) -> Vec<u8> {
 
 /// A batch without commands, whose head says something; none where that is too long.
 pub fn note(words: &[&str], position: u64, synced: u64) -> Option<Vec<u8>> {
-    let mut signed = format!("0 {position} {synced} ");
+    let mut signed = format!("0 {position} {synced}");
+    put_words(&mut signed, words);
+    (signed.len() < HEAD_BYTES_MAX).then(|| write(signed.as_bytes(), b""))
+}
+
+fn put_words(signed: &mut String, words: &[&str]) {
+    signed.push(' ');
     for byte in join_words(words) {
         match byte {
             b'%' | b'\r' | b'\n' | 0 => write!(signed, "%{byte:02x}").expect("writing to memory"),
@@ -96,7 +122,6 @@ pub fn note(words: &[&str], position: u64, synced: u64) -> Option<Vec<u8>> {
             _ => write!(signed, "%{byte:02x}").expect("writing to memory"),
         }
     }
-    (signed.len() < HEAD_BYTES_MAX).then(|| write(signed.as_bytes(), b""))
 }
 
 /// Whether these words are short enough for a note.
@@ -166,6 +191,19 @@ mod tests {
         assert!(read.vouches_for(commands));
         assert!(!read.vouches_for(b"*1\r\n$4\r\nPONG\r\n"));
         assert!(!read.vouches_for(b""));
+    }
+
+    #[test]
+    fn what_there_is_behind_it_is_read() {
+        let known_as = KnownAs { id: "a".repeat(40), position: u64::MAX, db: 15 };
+        for commands in [&b""[..], b"*1\r\n$4\r\nPING\r\n"] {
+            let read = read(&head_of(commands, 70, 30, Some(&known_as))).expect("a head");
+            assert!(read.vouches_for(commands) && read.stands_before().is_none() && read.ends_base().is_none());
+            assert_eq!((read.bytes, read.known_as()), (commands.len() as u64, Some(known_as.clone())));
+        }
+        for words in [&["STREAM"][..], &["STREAM", "a", "x", "1"], &["POLICY", "a", "1", "2"], &["STREAM", "a", "1"]] {
+            assert_eq!(read(&note(words, 0, 0).expect("short")).expect("a head").known_as(), None);
+        }
     }
 
     #[test]

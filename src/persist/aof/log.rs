@@ -355,6 +355,13 @@ impl Log {
         number
     }
 
+    /// The stream may have come further without a change: the log says so.
+    pub fn note_position(&self) {
+        if self.feed.note_position() {
+            self.call_carrier();
+        }
+    }
+
     fn call_carrier(&self) {
         let enough = self.gathers.load(Ordering::Relaxed);
         if enough == 0 || self.held.load(Ordering::Relaxed) >= enough {

@@ -7,6 +7,7 @@
 use super::batch::{self, Head};
 use super::behind::{Search, Start};
 use super::pieces::{Wrong, comment, is_time, next_batch, pass_times};
+use crate::journal::KnownAs;
 use crate::journal::aside::ASIDE;
 use crate::persist::Progress;
 use crate::persist::window::Window;
@@ -64,6 +65,9 @@ pub struct Read {
     pub position: u64,
     /// What stands last was not written by this server.
     pub is_foreign: bool,
+    /// Whether anything was changed, and what there is behind the last change, where that says so.
+    pub has_changes: bool,
+    pub known_as: Option<KnownAs>,
     pub cut: Option<Cut>,
 }
 
@@ -121,6 +125,9 @@ struct Reader<'a> {
     is_foreign: bool,
     /// The base has everything up to there: what stands before is not handed on.
     based: u64,
+    /// See [`Read`].
+    has_changes: bool,
+    known_as: Option<KnownAs>,
 }
 
 /// Reads files from the first to the last, each from the given byte on. `position` is where in the log the first begins,
@@ -133,7 +140,17 @@ pub fn read(
     progress: &Progress,
     send: &mut dyn FnMut(Item) -> Result<(), String>,
 ) -> Result<Read, LogError> {
-    let mut reader = Reader { limits, send, progress, position, gathered: Vec::new(), is_foreign: false, based: 0 };
+    let mut reader = Reader {
+        limits,
+        send,
+        progress,
+        position,
+        gathered: Vec::new(),
+        is_foreign: false,
+        based: 0,
+        has_changes: false,
+        known_as: None,
+    };
     let paths: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
     for (index, (path, from)) in files.iter().enumerate() {
         if index > 0 {
@@ -160,7 +177,7 @@ pub fn read(
         };
         return reader.end_at(&paths, index, broken, tolerance);
     }
-    Ok(Read { position: reader.place().unwrap_or(0), is_foreign: reader.is_foreign, cut: None })
+    Ok(reader.end(None))
 }
 
 fn length(path: &Path) -> Result<u64, LogError> {
@@ -260,6 +277,7 @@ impl Reader<'_> {
                 b'#' => comment(&mut window).map_err(io)?,
                 b'*' => {
                     self.is_foreign = true;
+                    (self.has_changes, self.known_as) = (true, None);
                     foreign.command(&mut window, self.limits).map_err(io)?
                 }
                 _ => Err(Wrong::Unknown),
@@ -310,7 +328,10 @@ impl Reader<'_> {
         if head.stands_before().is_some() || head.position < self.based {
             return Ok(());
         }
-        if let Some(note) = &head.note {
+        let known_as = head.known_as();
+        if head.bytes > 0 || known_as.is_some() {
+            (self.has_changes, self.known_as) = (true, known_as);
+        } else if let Some(note) = &head.note {
             self.send(Item::Note(note.clone()))?;
         }
         if head.bytes > 0 {
@@ -383,7 +404,7 @@ impl Reader<'_> {
         };
         if is_damaged {
             return match (lost_bytes <= tolerance.damaged_bytes, kind) {
-                (true, _) => Ok(self.until(Cut { index, at, lost_bytes, is_empty, damage: Some(what) })),
+                (true, _) => Ok(self.end(Some(Cut { index, at, lost_bytes, is_empty, damage: Some(what) }))),
                 (false, Kind::Batch) => Err(LogError::Damaged { file, at, what, lost_bytes }),
                 (false, _) => Err(LogError::Format { file, at, what, lost_bytes }),
             };
@@ -393,11 +414,12 @@ impl Reader<'_> {
         if kind != Kind::Batch && !is_last || !is_empty && !tolerance.torn {
             return Err(LogError::Truncated { file, at });
         }
-        Ok(self.until(Cut { index, at, lost_bytes, is_empty, damage: None }))
+        Ok(self.end(Some(Cut { index, at, lost_bytes, is_empty, damage: None })))
     }
 
-    fn until(&self, cut: Cut) -> Read {
-        Read { position: self.place().unwrap_or(0), is_foreign: self.is_foreign, cut: Some(cut) }
+    fn end(&self, cut: Option<Cut>) -> Read {
+        let Reader { is_foreign, has_changes, .. } = *self;
+        Read { position: self.place().unwrap_or(0), is_foreign, has_changes, known_as: self.known_as.clone(), cut }
     }
 }
 

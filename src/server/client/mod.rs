@@ -8,11 +8,13 @@
 //! | `replies.rs` | its replies in order |
 //! | `for_disk.rs` | replies that wait for the disk |
 //! | `replica.rs` | what is known of a replica |
+//! | `relay.rs` | what the primary has said that is being done |
 
 pub mod for_disk;
 pub mod line;
 pub mod live;
 pub mod multi;
+pub mod relay;
 pub mod replica;
 pub mod replies;
 pub mod session;
@@ -23,6 +25,7 @@ use crate::net::LineId;
 use crate::net::tls::Held;
 use crate::observe::memory::Transient;
 use crate::resp::Parser;
+use relay::Relay;
 use replies::Replies;
 use session::{Close, Session};
 use smallvec::SmallVec;
@@ -122,6 +125,8 @@ pub struct Flow {
     pub held_up: Option<(u64, u64)>,
     /// Since when replies that are ready stay until those behind them have come, store microseconds.
     pub early_since_us: Option<u64>,
+    /// What the primary has said that the next transaction does.
+    pub relay: Option<Relay>,
     /// When the output grew past the soft limit, store microseconds.
     pub soft_since_us: Option<u64>,
 }

@@ -5,12 +5,13 @@ use super::saving::{LOG_POSITION, POLICY, STREAM_DB, STREAM_ID, STREAM_OFFSET, T
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
 use crate::config::{CompatVersion, Policies, split_words};
+use crate::journal::KnownAs;
 use crate::net::{Bell, next_from_outside};
 use crate::observe::log;
 use crate::persist::reading::{self, Beside, Limits, LoadError, Origin};
 use crate::script::{self, Catalog, Heading, Library};
 use crate::server::state::Server;
-use crate::server::state::replication::{ID_DIGITS, Ids, KnownAs};
+use crate::server::state::replication::{ID_DIGITS, Ids};
 use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
 use crate::shard::{GROUP, Note, Shard};
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ pub async fn load_at_start(server: &Rc<Server>) {
 
 /// Replicas that have what was loaded go on with it. Nobody has changed anything since, and what dies from now on
 /// they are told.
-async fn go_on_in_stream(server: &Rc<Server>) {
+pub async fn go_on_in_stream(server: &Rc<Server>) {
     let global = &server.global;
     if server.shard.config().follows.0.is_some() {
         return;
@@ -77,7 +78,7 @@ async fn go_on_in_stream(server: &Rc<Server>) {
     }
     let ids = Ids { second: None, id };
     global.replication.set_ids(ids.renamed(position, Ids::new().id));
-    global.feed.set_position(position);
+    global.feed.set_position(position, 0);
     // Nobody knows which replicas come back: the stream is for all of them.
     global.feed.set_old(server.shard.config().repl_compat_version != CompatVersion::V7_4);
     global.feed.keep(Some(server.shard.config().repl_backlog()));

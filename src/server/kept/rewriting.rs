@@ -9,6 +9,7 @@ use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
 use super::tokens;
 use crate::clock::{Clock, realtime_us, set_loaded_offset, set_log_offset, store_us};
 use crate::executor;
+use crate::journal::KnownAs;
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest, Role};
@@ -20,6 +21,7 @@ use crate::script::Catalog;
 use crate::server::run::in_the_way::{let_all_pass, let_pass, let_scripts_end};
 use crate::server::state::Server;
 use crate::server::state::appending::Files;
+use crate::server::state::replication::ID_DIGITS;
 use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
 use std::io;
@@ -85,14 +87,15 @@ async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
         *server.global.appending.files() = Some(files);
         return Ok(false);
     }
-    go_on_with(server, files).await?;
+    go_on_with(server, files, true).await?;
     Ok(true)
 }
 
-/// Loads these files, and writes on in the last.
-async fn go_on_with(server: &Rc<Server>, mut files: Files) -> std::result::Result<(), String> {
+/// Loads these files, and writes on in the last. At the start replicas may go on with what is there, and so may this server where
+/// it is one.
+async fn go_on_with(server: &Rc<Server>, mut files: Files, is_start: bool) -> std::result::Result<(), String> {
     let step = files.steps.take(server.shard.clock.wall_offset_ms());
-    let read = load(server, &mut files).await?;
+    let (read, known_as) = load(server, &mut files).await?;
     sync_what_was_read(server, &files).await.map_err(|error| format!("it cannot be brought to the disk: {error}"))?;
     let last = files.last_increment(read.position, read.is_foreign);
     let (file, bytes, position) = last.map_err(|error| error.to_string())?;
@@ -111,7 +114,7 @@ async fn go_on_with(server: &Rc<Server>, mut files: Files) -> std::result::Resul
     *appending.files() = Some(files);
     log.begin_at(position);
     log.go_on_in(file, bytes);
-    switch_on(server).await;
+    switch_on(server, known_as.filter(|_| is_start)).await;
     Ok(())
 }
 
@@ -163,8 +166,9 @@ fn take_over_old_file(files: &Files, old: &Path) -> io::Result<()> {
     Ok(())
 }
 
-async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Read, String> {
-    let (mut sources, mut position) = (Vec::new(), None);
+/// What was read, and under which name replicas know that.
+async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(Read, Option<KnownAs>), String> {
+    let (mut sources, mut position, mut known_as) = (Vec::new(), None, None);
     let mut is_based = false;
     let mut deaths = WaitingDeaths::default();
     // From here on: what is late in the base may have been given more time since.
@@ -181,7 +185,7 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Rea
             drop(transaction);
             let loaded = loaded.map_err(|reason| format!("{}: {reason}", entry.name))?;
             position = loaded.log_position;
-            deaths = loaded.deaths;
+            (deaths, known_as) = (loaded.deaths, loaded.known_as);
             from = loaded.end;
             if from == std::fs::metadata(&path).map_err(|error| error.to_string())?.len() {
                 continue;
@@ -199,7 +203,10 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<Rea
     cut(files, &paths, &read).map_err(|error| error.to_string())?;
     deaths.put_back(server).await;
     server.shard.call_all(Shard::end_loading_of).await;
-    Ok(read)
+    // Whatever stands behind the base says itself what there is then.
+    let known_as = if read.has_changes { read.known_as.clone() } else { known_as };
+    let known_as = known_as.filter(|known_as| known_as.id.len() == ID_DIGITS);
+    Ok((read, known_as))
 }
 
 fn is_snapshot(path: &Path) -> io::Result<bool> {
@@ -241,8 +248,12 @@ fn cut(files: &Files, paths: &[PathBuf], read: &Read) -> io::Result<()> {
 }
 
 /// From now on every change is handed over to the log.
-async fn switch_on(server: &Rc<Server>) {
+async fn switch_on(server: &Rc<Server>, known_as: Option<KnownAs>) {
     let transaction = hold_everything(&server.shard).await;
+    if known_as.is_some() {
+        *server.global.replication.restored() = known_as;
+        loading::go_on_in_stream(server).await;
+    }
     server.global.log.set_on(true);
     server.shard.call_all(Server::follow_log).await;
     // What dies from now on is said to the log.
@@ -287,7 +298,7 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     drop(transaction);
     let files = global.appending.files().take();
     let loaded = match files {
-        Some(files) => go_on_with(server, files).await,
+        Some(files) => go_on_with(server, files, false).await,
         None => Err("there is none".to_owned()),
     };
     if let Err(reason) = loaded {

@@ -5,6 +5,7 @@ use crate::clock::{realtime_us, store_us};
 use crate::command::dump;
 use crate::config::{Policy, SavePoint, join_words};
 use crate::executor;
+use crate::journal::KnownAs;
 use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, memory};
 use crate::persist::disk::{Disk, RealDisk};
@@ -16,7 +17,6 @@ use crate::resp::{Error, Result};
 use crate::server::client::session::Contents;
 use crate::server::run::in_the_way::{let_all_pass, let_pass};
 use crate::server::state::Server;
-use crate::server::state::replication::KnownAs;
 use crate::shard::snapshot::{Form, Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
 use std::path::{Path, PathBuf};
@@ -288,12 +288,9 @@ pub async fn begin_parts_for(server: &Rc<Server>, base_of: Option<u64>, offset_m
 async fn known_as(server: &Rc<Server>) -> Option<KnownAs> {
     let global = &server.global;
     global.feed.kept()?;
-    // (Where a part of the primary's stream is being done it may be among the data, and is not counted yet.)
-    if global.following.is_applying() {
-        return None;
-    }
+    // (A part of a primary's stream that has been done is counted with what it has changed.)
     server.shard.call_all(|shard| shard.hand_over_records()).await;
-    Some(KnownAs { id: global.replication.ids().id, position: global.feed.position(), db: global.following.db() })
+    global.feed.known_as()
 }
 
 /// The policies, as the log has them.

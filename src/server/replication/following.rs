@@ -9,12 +9,14 @@ use super::synced::Synced;
 use crate::clock::store_us;
 use crate::config::{Config, DisklessLoad, Follows, Primary};
 use crate::executor;
+use crate::journal::KnownAs;
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::observe::{log, machine};
 use crate::persist::reading::Origin;
 use crate::replicate::Batch;
 use crate::replicate::link::{self, Event, Goal, Shared, Stage};
 use crate::resp::{Proto, Reply};
+use crate::server::client::relay::Relay;
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::{Client, ClientRef};
 use crate::server::kept::loading::{Keys, read_keys};
@@ -26,7 +28,7 @@ use crate::server::run::in_the_way::let_all_pass;
 use crate::server::run::wait::unblock_all;
 use crate::server::state::Server;
 use crate::server::state::following::{Change, Hold};
-use crate::server::state::replication::{Ids, KnownAs};
+use crate::server::state::replication::Ids;
 use crate::server::wire::connection::advance;
 use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
@@ -208,6 +210,10 @@ async fn begin_link(server: &Server, number: u64, is_unfit: bool) -> io::Result<
     let (global, config) = (&server.global, server.shard.config());
     let Some(target) = global.following.target().filter(|target| target.number == number) else { return Ok(None) };
     log::notice(format_args!("Connecting to MASTER {}:{}", target.primary.host, target.primary.port));
+    // What was done under another link may be on its way to its place. (Nobody goes on before what he has.)
+    while global.feed.position() < global.following.applied() {
+        sleep(LOOK_EVERY).await;
+    }
     // (What has no stream yet is known to nobody.)
     let position = global.feed.position();
     let is_known = global.feed.kept().is_some() || position > 0;
@@ -357,7 +363,9 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
 
 /// The link is up, and the primary hears how far this server is. From here on CLIENT LIST shows the link.
 fn come_up(server: &Server, number: u64, client: &ClientRef, shared: &Shared) {
-    shared.set_position(server.global.feed.position());
+    let position = server.global.feed.position();
+    server.global.following.set_applied(position);
+    shared.set_position(position);
     shared.set_stage(Stage::Connected);
     shared.acknowledge();
     if let Some((peer, own)) = shared.ends() {
@@ -490,6 +498,8 @@ async fn load(
         ended.map_err(|error| format!("the append only file cannot be written: {error}"))?;
     }
     global.log.start().map_err(|error| error.to_string())?;
+    // (What was done of another stream has its place before the stream is this one.)
+    shard.call_all(|shard| shard.hand_over_records()).await;
     // From here on nobody can go on with what there was.
     global.replication.set_ids(Ids::new());
     minding::drop_replicas(server).await;
@@ -518,10 +528,11 @@ async fn load(
         return Err("another server is followed".to_owned());
     }
     global.replication.set_ids(Ids { id, second: None });
-    global.feed.set_position(position);
-    global.feed.keep(Some(config.repl_backlog()));
     // (A primary that is a replica itself does not choose the database anew.)
-    global.following.set_db(known_as.map_or(0, |known_as| known_as.db));
+    let db = known_as.map_or(0, |known_as| known_as.db);
+    global.feed.set_position(position, db);
+    global.feed.keep(Some(config.repl_backlog()));
+    global.following.set_db(db);
     shard.call_all(Server::follow_log).await;
     Ok(())
 }
@@ -540,11 +551,11 @@ async fn apply(
     server: &Rc<Server>,
     number: u64,
     client: &ClientRef,
-    batch: Batch,
+    mut batch: Batch,
     shared: &Shared,
 ) -> Result<(), String> {
-    let global = &server.global;
-    shared.set_read(shared.position() + batch.raw.len() as u64);
+    let (global, bytes) = (&server.global, batch.raw.len() as u64);
+    shared.set_read(shared.position() + bytes);
     while global.pauses.until_us() > store_us() && global.following.is_current(number) {
         sleep(LOOK_EVERY).await;
     }
@@ -552,15 +563,15 @@ async fn apply(
         sleep(LOOK_EVERY).await;
     }
     let applied = match global.following.is_current(number) {
-        true => apply_now(server, client, &batch).await,
+        true => apply_now(server, client, &mut batch).await,
         false => Err("another server is followed".to_owned()),
     };
     if applied.is_ok() {
         if let Some(db) = batch.db {
             global.following.set_db(db);
         }
-        let position = shared.position() + batch.raw.len() as u64;
-        global.log.say(server.shard.id, batch.raw.into());
+        let position = shared.position() + bytes;
+        global.following.set_applied(position);
         shared.set_position(position);
         if batch.wants_ack {
             shared.acknowledge();
@@ -570,10 +581,14 @@ async fn apply(
     applied
 }
 
-async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &Batch) -> Result<(), String> {
+async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -> Result<(), String> {
+    let db = batch.db.unwrap_or_else(|| server.global.following.db());
+    let relay = Relay { db, bytes: std::mem::take(&mut batch.raw).into() };
     if batch.commands.is_empty() {
+        relay.say(server);
         return Ok(());
     }
+    client.state.borrow_mut().flow.relay = Some(relay);
     let mut commands = Vec::with_capacity(batch.commands.len() + 32);
     let db = server.global.following.db().to_string();
     let mut reply = Reply::new(&mut commands, Proto::Resp2);
@@ -590,6 +605,10 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &Batch) -> Re
             }
             let is_read = state.input.len() == state.at;
             if is_read && state.replies.is_idle() && !state.flow.barrier && !state.flow.waiting {
+                // (Where nothing could be done of it it is still said.)
+                if let Some(relay) = state.flow.relay.take() {
+                    relay.say(server);
+                }
                 return Ok(());
             }
         }
@@ -607,7 +626,7 @@ pub async fn follow_at_start(server: &Rc<Server>) {
     if let Some(KnownAs { id, position, db }) = server.global.replication.restored().clone() {
         // What was loaded is that server's as of then.
         server.global.replication.set_ids(Ids { id, second: None });
-        server.global.feed.set_position(position);
+        server.global.feed.set_position(position, db);
         server.global.following.set_db(db);
     }
     let server = server.clone();

@@ -68,6 +68,9 @@ pub async fn look(server: &Rc<Server>) {
         return;
     }
     global.replication.count_near(&config);
+    if global.log.is_on() {
+        global.log.note_position();
+    }
     if global.feed.is_relayed() {
         return;
     }

@@ -27,6 +27,7 @@ use crate::resp::{Error, Reply, Request};
 use crate::server::admit::{Admission, Conditions, Gate, Standing};
 use crate::server::client::Source;
 use crate::server::client::multi::{Multi, Verb};
+use crate::server::client::relay::{self, Relay};
 use crate::server::client::replies::ExecGather;
 use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::client::watched::WatchedKey;
@@ -201,6 +202,7 @@ fn exec_in_steps(multi: &mut Multi, turn: &mut Turn, terms: &Terms) -> Progress 
         multi,
         watched,
         lease: terms.lease.clone(),
+        relay: turn.flow.relay.take(),
         is_one: terms.is_one,
         tracker: Cell::new(turn.session.tracker),
     };
@@ -260,6 +262,11 @@ fn exec_here(multi: &Multi, plan: &Plan, turn: &mut Turn, terms: &Terms) {
                 prefetch(shard, some);
                 let run = |planned: &Planned| exec_one_here(planned, multi.request(planned.queued), start, turn);
                 some.iter().for_each(run);
+            }
+            if let Some(relay) = turn.flow.relay.take() {
+                let (at, now) = (Relay::at(At::unseen(terms.command, 0, proto)), shard.clock.now());
+                let request = relay.request();
+                shard.execute(relay::say, request.as_request(), at, now, &mut Vec::new(), &mut Vec::new());
             }
         });
         if !terms.is_one {
@@ -393,6 +400,12 @@ fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn, terms: &Terms) {
             let command = gather.commands.len() as u32;
             gather.parts.extend((0..parts.count - first).map(|part| Some((command, part))));
             gather.commands.push(of_command);
+        }
+        if let Some(relay) = turn.flow.relay.take() {
+            parts.part(shard.id, relay::say, Relay::at(At::unseen(terms.command, 0, proto)));
+            relay.request().as_request().from(0).for_each(|arg| parts.arg(shard.id, arg));
+            parts.lock(shard.id, Relay::LOCK);
+            gather.parts.push(None);
         }
     }
     gather.missing = gather.parts.len();

@@ -17,11 +17,12 @@ use crate::net::step_back;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::client::multi::Multi;
+use crate::server::client::relay::{self, Relay};
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::watched::WatchedKey;
 use crate::server::state::slowlog::SlowLog;
 use crate::server::state::{Run, Server, TaskCtx};
-use crate::shard::{At, Lock, Pace, Transaction};
+use crate::shard::{At, Lock, Pace, Shard, Transaction};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct ExecSteps {
     pub watched: Vec<WatchedKey>,
     /// The lease without which nothing runs.
     pub lease: Option<Lease>,
+    /// What the primary has said that this does.
+    pub relay: Option<Relay>,
     /// The reply is that of the only command.
     pub is_one: bool,
     /// Where the connection tracks what it reads.
@@ -58,6 +61,7 @@ impl ExecSteps {
             needed.add(*target, Lock { hash: shard.hasher.hash(key), write: false });
         }
         self.lease.iter().for_each(|lease| needed.add(lease.shard, lease.lock()));
+        self.relay.iter().for_each(|_| needed.add(shard.id, Relay::LOCK));
         let locks = needed.locks();
         let transaction = match locks.is_empty() {
             true => None,
@@ -100,6 +104,13 @@ impl ExecSteps {
             if said_bytes.is_none() && self.client.state.borrow().session.close != Close::No {
                 said_bytes = Some(out.len());
             }
+        }
+        if let Some((relay, transaction)) = self.relay.take().zip(transaction.as_ref()) {
+            let (request, at) = (relay.request(), Relay::at(At::unseen(self.server.exec, 0, proto)));
+            let say = move |shard: &Shard, now: Now| {
+                shard.execute(relay::say, request.as_request(), at, now, &mut Vec::new(), &mut Vec::new());
+            };
+            transaction.on(shard.id, say).await;
         }
         // Who ends his own connection hears that, and nothing behind it, although all of it has run.
         out.truncate(said_bytes.unwrap_or(out.len()));

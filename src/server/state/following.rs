@@ -43,6 +43,8 @@ pub struct Following {
     holds: AtomicUsize,
     /// The database that the stream has chosen last.
     db: AtomicUsize,
+    /// How far the stream is that was done.
+    applied: AtomicU64,
     /// Bytes that have come on links that have ended.
     former_bytes: AtomicU64,
     /// Commands of primaries that could not run.
@@ -203,10 +205,6 @@ impl Following {
         may
     }
 
-    pub fn is_applying(&self) -> bool {
-        self.is_applying.load(Ordering::SeqCst)
-    }
-
     pub fn has_applied(&self) {
         self.is_applying.store(false, Ordering::SeqCst);
     }
@@ -215,6 +213,14 @@ impl Following {
     pub fn hold(self: &Arc<Following>) -> Hold {
         self.holds.fetch_add(1, Ordering::SeqCst);
         Hold(self.clone())
+    }
+
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
+    pub fn set_applied(&self, position: u64) {
+        self.applied.store(position, Ordering::Relaxed);
     }
 
     pub fn db(&self) -> usize {

@@ -124,7 +124,7 @@ impl Global {
             scripts: Arc::default(),
             libraries: Arc::default(),
             following,
-            replication: Replication::default(),
+            replication: Replication::new(feed.clone()),
             users,
             guesses: Guesses::default(),
             snapshots,

@@ -3,6 +3,7 @@
 use super::syncs::Queue;
 use crate::clock::store_us;
 use crate::config::{CompatVersion, Config};
+use crate::journal::{Feed, KnownAs};
 use crate::server::client::replica::{Replica, Stage};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -39,14 +40,6 @@ impl Ids {
         let was = |(second, end): &(String, u64)| second.as_bytes() == id && position <= *end;
         self.id.as_bytes() == id || self.second.as_ref().is_some_and(was)
     }
-}
-
-/// Under which name others know data, where in the stream they are what they are, and which database was chosen there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownAs {
-    pub id: String,
-    pub position: u64,
-    pub db: usize,
 }
 
 /// The end of the server that waits for replicas, and may be given up.
@@ -139,6 +132,8 @@ impl Failover {
 }
 
 pub struct Replication {
+    /// The stream has the name that the data have.
+    feed: Arc<Feed>,
     ids: Mutex<Ids>,
     replicas: Mutex<BTreeMap<u64, Arc<Replica>>>,
     /// How many there are; how many of them are so near that `min-replicas-to-write` counts them.
@@ -164,10 +159,13 @@ pub struct Replication {
     asked: AtomicU64,
 }
 
-impl Default for Replication {
-    fn default() -> Replication {
+impl Replication {
+    pub fn new(feed: Arc<Feed>) -> Replication {
+        let ids = Ids::new();
+        feed.set_name(&ids.id);
         Replication {
-            ids: Mutex::new(Ids::new()),
+            feed,
+            ids: Mutex::new(ids),
             replicas: Mutex::default(),
             count: AtomicUsize::new(0),
             near: AtomicUsize::new(0),
@@ -184,16 +182,16 @@ impl Default for Replication {
             asked: AtomicU64::new(0),
         }
     }
-}
 
-impl Replication {
     pub fn ids(&self) -> Ids {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn set_ids(&self, ids: Ids) {
         debug_assert_eq!(ids.id.len(), ID_DIGITS);
-        *self.ids.lock().unwrap_or_else(PoisonError::into_inner) = ids;
+        let mut current = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        self.feed.set_name(&ids.id);
+        *current = ids;
     }
 
     /// CONFIG RESETSTAT: counting begins anew.

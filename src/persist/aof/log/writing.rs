@@ -4,7 +4,7 @@ use super::super::batch;
 use super::thread;
 use super::{Batch, Log, Open, REUSED_BYTES, ROOM_BYTES, Ready, SLOW, SLOW_FOR, State, Step};
 use crate::config::Fsync;
-use crate::journal::Merging;
+use crate::journal::{KnownAs, Merging};
 use crate::observe::log;
 use crate::persist::disk::append_all;
 use std::sync::atomic::Ordering;
@@ -23,20 +23,20 @@ impl Log {
     /// What is ready becomes a batch, which has its place in the log from then on.
     pub(super) fn seal(&self, state: &mut State) {
         let mut feed = self.feed.drain();
-        if feed.ready().is_empty() {
+        if !feed.has_ready() {
             return;
         }
-        let Ready { commands, notes } = feed.take_ready(std::mem::take(&mut state.spare));
+        let Ready { commands, notes, known_as } = feed.take_ready(std::mem::take(&mut state.spare));
         state.note(&mut feed);
         drop(feed);
         let placed = state.placed.clone();
         let mut head = if self.tells_time.load(Ordering::Relaxed) { state.time() } else { Vec::new() };
         let at = state.end + head.len() as u64;
         let body = if notes.is_empty() {
-            head.extend_from_slice(&batch::head(&commands, at, state.vouched));
+            head.extend_from_slice(&batch::head_of(&commands, at, state.vouched, known_as.as_ref()));
             commands
         } else {
-            with_notes(&commands, notes, at, state.vouched)
+            with_notes(&commands, notes, (at, state.vouched), known_as.as_ref())
         };
         let counts = (head.len() + body.len()) as u64;
         state.end += counts;
@@ -240,12 +240,17 @@ impl State {
         self.unplaced = feed.unplaced();
         let ready = feed.ready();
         // (A note without commands counts, too.)
-        self.ready = ready.commands.len() + ready.notes.len();
+        self.ready = (ready.commands.len() + ready.notes.len()).max(usize::from(feed.has_ready()));
     }
 }
 
-/// Commands as batches, with notes between them.
-fn with_notes(commands: &[u8], notes: Vec<(usize, Vec<String>)>, at: u64, vouched: u64) -> Vec<u8> {
+/// Commands as batches, with notes between them; behind all of it what there is then.
+fn with_notes(
+    commands: &[u8],
+    notes: Vec<(usize, Vec<String>)>,
+    (at, vouched): (u64, u64),
+    known_as: Option<&KnownAs>,
+) -> Vec<u8> {
     let (mut out, mut from) = (Vec::new(), 0);
     let put = |commands: &[u8], out: &mut Vec<u8>| {
         if !commands.is_empty() {
@@ -260,5 +265,8 @@ fn with_notes(commands: &[u8], notes: Vec<(usize, Vec<String>)>, at: u64, vouche
         from = behind;
     }
     put(&commands[from..], &mut out);
+    if known_as.is_some() {
+        out.extend_from_slice(&batch::head_of(b"", at + out.len() as u64, vouched, known_as));
+    }
     out
 }

@@ -55,6 +55,34 @@ fn commands(count: usize) -> Vec<u8> {
     (0..count).flat_map(command).collect()
 }
 
+/// Whatever is left of a log says where in the stream it ends, or that nobody knows.
+#[test]
+fn what_is_left_of_a_log_is_known_or_not() {
+    let known_as = |position| Some(KnownAs { id: "a".repeat(40), position, db: 1 });
+    let (mut log, mut ends) = (Vec::new(), Vec::new());
+    let whole = |known_as: Option<KnownAs>, commands: &[u8], log: &mut Vec<u8>| {
+        let head = batch::head_of(commands, log.len() as u64, 0, known_as.as_ref());
+        log.extend_from_slice(&[&head, commands].concat());
+    };
+    for (of, commands) in [(Some(10), command(1)), (None, command(2)), (Some(30), command(3)), (Some(44), vec![])] {
+        whole(of.and_then(known_as), &commands, &mut log);
+        ends.push((log.len(), of.and_then(known_as)));
+    }
+    // A note of another kind changes nothing.
+    log.extend_from_slice(&batch::note(&["POLICY", "x"], log.len() as u64, 0).expect("short"));
+    ends.push((log.len(), known_as(44)));
+    for cut in 0..=log.len() {
+        let read = read_all(&[log[..cut].to_vec()], Some(0), true).1.expect("it is torn at most");
+        let expected = ends.iter().rfind(|(end, _)| *end <= cut);
+        let found = (read.has_changes, read.known_as);
+        assert_eq!(found, (expected.is_some(), expected.and_then(|(_, known_as)| known_as.clone())), "{cut}");
+    }
+    // What redis-server has written behind it is in no stream.
+    let read = read_all(&[log.clone(), command(4)], Some(0), true).1.expect("a log");
+    assert_eq!((read.has_changes, read.known_as), (true, None));
+    assert_eq!(read_all(&[vec![]], None, true).1.expect("a log").known_as, None);
+}
+
 #[derive(Clone, Debug)]
 enum Damage {
     Cut,
