@@ -5,8 +5,7 @@
 use crate::command::{Ctx, OwnedRequest};
 use crate::journal::Command;
 use crate::resp::{Request, Result};
-use crate::server::state::Server;
-use crate::shard::{At, Lock};
+use crate::shard::{At, Lock, Shard};
 use crate::value::number::parse_u64;
 
 /// A part of a primary's stream.
@@ -21,9 +20,9 @@ impl Relay {
     pub const LOCK: Lock = Lock { hash: 1, write: true };
 
     /// Says what nothing was done of.
-    pub fn say(self, server: &Server) {
-        server.shard.record_command(Command::relayed(self.db, self.bytes));
-        server.shard.hand_over_records();
+    pub fn say(self, shard: &Shard) {
+        shard.record_command(Command::relayed(self.db, self.bytes));
+        shard.hand_over_records();
     }
 
     /// The request of [`say`].

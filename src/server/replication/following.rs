@@ -585,7 +585,7 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -
     let db = batch.db.unwrap_or_else(|| server.global.following.db());
     let relay = Relay { db, bytes: std::mem::take(&mut batch.raw).into() };
     if batch.commands.is_empty() {
-        relay.say(server);
+        relay.say(&server.shard);
         return Ok(());
     }
     client.state.borrow_mut().flow.relay = Some(relay);
@@ -607,7 +607,7 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -
             if is_read && state.replies.is_idle() && !state.flow.barrier && !state.flow.waiting {
                 // (Where nothing could be done of it it is still said.)
                 if let Some(relay) = state.flow.relay.take() {
-                    relay.say(server);
+                    relay.say(&server.shard);
                 }
                 return Ok(());
             }
