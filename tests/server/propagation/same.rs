@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Client, Server, Value, words};
+use crate::common::{Client, Kind, Server, Value, words};
 use crate::differential::compare::Rule;
 
 const DATABASES: usize = 16;
@@ -14,6 +14,7 @@ const SKEW: Duration = Duration::from_secs(3 * 365 * 24 * 3600);
 pub fn differences(source: &Server, target: &Server) -> Vec<String> {
     let (mut ours, mut theirs) = (source.client(), target.client());
     let kind = target.kind();
+    let strip = if source.kind() == Kind::Redis { without_new_consumers } else { Value::clone };
     let mut found = Vec::new();
     for db in 0..DATABASES {
         let names: Vec<Vec<Vec<u8>>> = [&mut ours, &mut theirs].map(|client| keys(client, db)).into();
@@ -21,7 +22,7 @@ pub fn differences(source: &Server, target: &Server) -> Vec<String> {
         all.sort_unstable();
         all.dedup();
         for key in all {
-            if let Some(difference) = of_key(&mut ours, &mut theirs, key) {
+            if let Some(difference) = of_key(&mut ours, &mut theirs, key, strip) {
                 found.push(format!("{kind:?} db {db} |{}| {difference}", key.escape_ascii()));
             }
         }
@@ -34,7 +35,7 @@ fn keys(client: &mut Client, db: usize) -> Vec<Vec<u8>> {
     client.call("KEYS *").items().iter().filter_map(Value::bytes).map(<[u8]>::to_vec).collect()
 }
 
-fn of_key(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<String> {
+fn of_key(ours: &mut Client, theirs: &mut Client, key: &[u8], strip: fn(&Value) -> Value) -> Option<String> {
     let kind = theirs.command(&[b"TYPE".to_vec(), key.to_vec()]).text();
     let contents: &[(&str, &str, Rule)] = match kind.as_str() {
         "string" => &[("GET", "", Rule::Exact)],
@@ -49,7 +50,7 @@ fn of_key(ours: &mut Client, theirs: &mut Client, key: &[u8]) -> Option<String> 
     let all = [("TYPE", "", Rule::Exact), ("PEXPIRETIME", "", Rule::Exact)];
     let different = all.iter().chain(contents).find_map(|(line, rest, rule)| {
         let args = [words(line), vec![key.to_vec()], words(rest)].concat();
-        let [a, b] = [&mut *ours, &mut *theirs].map(|client| without_times(&client.command(&args)));
+        let [a, b] = [&mut *ours, &mut *theirs].map(|client| strip(&without_times(&client.command(&args))));
         (!rule.same(&a, &b, SKEW)).then(|| format!("{line}: {a:?} and {b:?}"))
     });
     different.or_else(|| match kind.as_str() {
@@ -68,6 +69,22 @@ fn without_times(info: &Value) -> Value {
             let is_map = items.len().is_multiple_of(2) && items.iter().any(is_time);
             let kept = items.chunks(2).filter(|pair| !is_map || !is_time(&pair[0])).flatten();
             Value::Array(kept.map(without_times).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// Redis 7.0 tells nobody of a consumer that a read of what is pending has made, as its own replicas show.
+fn without_new_consumers(info: &Value) -> Value {
+    let is_text = |value: &Value, text: &str| matches!(value, Value::Bulk(bytes) if bytes == text.as_bytes());
+    let is_new = |value: &Value| {
+        let items = if let Value::Array(items) = value { &items[..] } else { &[] };
+        let has_none = items.windows(2).any(|pair| is_text(&pair[0], "pel-count") && pair[1] == Value::Int(0));
+        has_none && !items.iter().any(|item| is_text(item, "consumers"))
+    };
+    match info {
+        Value::Array(items) => {
+            Value::Array(items.iter().filter(|item| !is_new(item)).map(without_new_consumers).collect())
         }
         other => other.clone(),
     }
