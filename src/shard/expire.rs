@@ -77,8 +77,11 @@ async fn run_cycle(shard: Rc<Shard>) {
         }
         let due_ms = shard.keyspace.borrow().next_due_hint_ms();
         let form = shard.cycle.borrow().due_form(due_ms, now, &settings);
-        if let Some(form) = form {
-            run_one(&shard, form, &settings).await;
+        if let Some(form) = form
+            && !run_one(&shard, form, &settings).await
+        {
+            sleep(HELD_FOR).await;
+            continue;
         }
         let now = shard.catch_up();
         let wake_us = shard.cycle.borrow_mut().next_wake_us(&shard.keyspace.borrow(), now, &shard.settings());
@@ -90,7 +93,8 @@ async fn run_cycle(shard: Rc<Shard>) {
     }
 }
 
-async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
+/// Whether nobody had to be waited for.
+async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) -> bool {
     shard.cycle.borrow_mut().start(form, shard.clock.now(), settings);
     // A slice a turn is the rule. Where the shard is saturated a turn comes only every few milliseconds: it then lasts
     // as long as the budget's part of the time that others had.
@@ -101,11 +105,13 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
             let turns = shard.turns.get();
             step_back().await;
             if shard.turns.get() != turns {
-                return;
+                return true;
             }
         }
         let began_us = store_us();
-        let Some(now) = shard.cycle_now().filter(|_| !shard.stands_still(shard.clock.now())) else { return };
+        let Some(now) = shard.cycle_now().filter(|_| !shard.stands_still(shard.clock.now())) else {
+            return false;
+        };
         let outcome = {
             let (mut keyspace, mut rng) = (shard.keyspace.borrow_mut(), shard.rng.borrow_mut());
             let mut cycle = shard.cycle.borrow_mut();
@@ -115,7 +121,7 @@ async fn run_one(shard: &Rc<Shard>, form: Form, settings: &Settings) {
         let ended_us = store_us();
         shard.meter.count_event(Event::ExpireCycle, ended_us.saturating_sub(began_us).saturating_mul(1_000));
         if outcome != Outcome::More {
-            return;
+            return true;
         }
         if ended_us >= turn_ends_us {
             step_back().await;

@@ -269,7 +269,7 @@ impl Shard {
 
     /// The moment for which the cycle may delete: transactions that wait may look at an earlier one than the clock's.
     /// None while one holds everything: it is told when it is over, and may have moved the databases in which the dead
-    /// would be told before that.
+    /// would be told before that; and while one has changed something and has keys whose elements may die, or very many.
     pub fn cycle_now(&self) -> Option<Now> {
         let now = self.catch_up();
         if !self.transactions.busy.get() {
@@ -280,17 +280,24 @@ impl Shard {
         }
         let waiting = self.transactions.waiting.borrow();
         let seen_from = waiting.seen_from();
+        // What a hold has changed is told at its end: of what it has changed nothing may be said to have died before that.
+        let has_heard = waiting.has_heard();
         let few = if waiting.locks.is_everything_taken() { None } else { waiting.locks.hashes(SET_ASIDE_MAX) };
         Some(match few {
-            Some(_) if seen_from >= now => now,
+            Some(_) if seen_from >= now && !has_heard => now,
             Some(hashes) => {
                 // Those who wait or hold look at these keys only: the others may go.
                 let began_ns = thread_cpu_ns();
                 let is_aside = self.keyspace.borrow_mut().set_aside(hashes, now);
                 // There may be thousands of them, and the cycle may ask once a millisecond.
                 self.cycle.borrow_mut().charge(thread_cpu_ns().saturating_sub(began_ns));
-                if is_aside { now } else { now.min(seen_from) }
+                match is_aside {
+                    true => now,
+                    false if has_heard => return None,
+                    false => now.min(seen_from),
+                }
             }
+            None if has_heard => return None,
             None => now.min(seen_from),
         })
     }

@@ -135,6 +135,12 @@ impl Parked {
         self.pending[id].place.sequence >= watermark || self.locks.is_everything_taken()
     }
 
+    /// Whether a hold has changed something of which nobody has been told.
+    pub(super) fn has_heard(&self) -> bool {
+        let heard = |id: &usize| matches!(&self.pending[*id].what, What::Hold(hold) if !hold.heard.said.is_empty());
+        self.holds.values().any(heard)
+    }
+
     /// The earliest moment of those who wait.
     pub(super) fn seen_from(&self) -> Now {
         self.transactions.first().map_or(LATEST, |(number, _)| Now::from_ms(sequence_ms(*number)))
