@@ -145,8 +145,8 @@ impl Caller {
 
     /// Lets it touch the keys of a command, too, if `lock` gets them for it.
     pub fn widen(&self, request: Request, lock: impl FnOnce(&[Lock]) -> bool) -> bool {
-        let Ok(Planned { at, routes, run, .. }) = self.plan(request, Proto::Resp2) else { return false };
-        if needs_everything(run, &routes) {
+        let Ok(Planned { command, at, routes, run }) = self.plan(request, Proto::Resp2) else { return false };
+        if needs_everything(self.server.table.get(command), run, request, &routes) {
             return false;
         }
         // What it reads now it may write later.
@@ -236,10 +236,11 @@ impl Caller {
     }
 
     /// Whether a command stays within what the script may touch.
-    fn reaches(&self, command: &Command, run: Run, routes: &[Route]) -> bool {
+    fn reaches(&self, command: &Command, run: Run, request: Request, routes: &[Route]) -> bool {
         // What was published cannot be undone.
         let is_told = self.saves.get() && command.spec.has(MAY_REPLICATE);
-        let within = |hashes: &Hashes| !is_told && !needs_everything(run, routes) && are_among(routes, hashes);
+        let within =
+            |hashes: &Hashes| !is_told && !needs_everything(command, run, request, routes) && are_among(routes, hashes);
         match &*self.reach.borrow() {
             Reach::All => {
                 // Who has published cannot begin again.
@@ -255,7 +256,7 @@ impl Caller {
 
     /// Whether a command is about nothing but keys that the script has declared.
     fn has_declared(&self, command: &Command, run: Run, request: Request, routes: &[Route]) -> bool {
-        !needs_everything(run, routes) && !command.spec.keys.name_others(request) && are_among(routes, &self.declared)
+        !needs_everything(command, run, request, routes) && are_among(routes, &self.declared)
     }
 
     /// None for what answers only that its last key lacks a value: it goes to no shard.
@@ -388,10 +389,10 @@ fn are_among(routes: &[Route], hashes: &Hashes) -> bool {
 }
 
 /// Whether a command is about more than the keys that it names.
-fn needs_everything(run: Run, routes: &[Route]) -> bool {
+fn needs_everything(command: &Command, run: Run, request: Request, routes: &[Route]) -> bool {
     match run {
         Run::Data(command::Run::Everywhere(..) | command::Run::Cursor(..)) => true,
-        Run::Data(command::Run::Coordinated(_)) => routes.is_empty(),
+        Run::Data(command::Run::Coordinated(_)) => routes.is_empty() || command.spec.keys.name_others(request),
         _ => false,
     }
 }
@@ -410,7 +411,7 @@ impl Host for Caller {
                 "ERR Script attempted to access keys that it has not declared, which script-undeclared-keys denies",
             ));
         }
-        if !self.reaches(command, run, &routes) {
+        if !self.reaches(command, run, request, &routes) {
             self.has_left.set(true);
             return Answer::Later;
         }

@@ -1,7 +1,7 @@
 //! Scripts answer what they answer in Redis.
 
 use super::eval;
-use crate::common::{Client, Kind, Server, Value, bulk, have_tool, int, on_every_server};
+use crate::common::{Client, Kind, Server, Value, bulk, have_tool, int, on_embers, on_every_server};
 
 /// Each runs on an empty server with `str`, a string, `list` of three and `h`, a hash of one field, in both protocols.
 const SCRIPTS: &[&str] = &[
@@ -226,4 +226,32 @@ fn scripts_that_came_by_eval_make_room() {
         let digest_of_first = eval(&mut client, "return redis.sha1hex('return 0')", &[], &[]).text();
         assert_eq!(client.command(&["SCRIPT", "EXISTS", &digest_of_first, &kept]), Value::Array(vec![int(0), int(1)]));
     }
+}
+
+/// Patterns name keys on any shard. A script over one key once asked shards that took no part in it, and the server ended.
+#[test]
+fn scripts_may_sort_by_what_other_keys_hold() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.call("SADD letters a b c d e");
+        for (weight, letter) in ["e", "d", "c", "b", "a"].iter().enumerate() {
+            client.call(&format!("SET weight:{letter} {weight}"));
+        }
+        let sorted = Value::bulks(&["e", "d", "c", "b", "a"]);
+        let all = [0, 1, 2, 3, 4].map(|weight| weight.to_string());
+        for before in ["", "redis.call('SET', KEYS[2], 'v') ", "redis.call('SET', 'undeclared', 'v') "] {
+            for verb in ["SORT", "SORT_RO"] {
+                let script = format!("{before}return redis.call('{verb}', KEYS[1], 'BY', 'weight:*')");
+                assert_eq!(eval(&mut client, &script, &["letters", "other"], &[]), sorted, "{script}");
+                let script = format!("{before}return redis.call('{verb}', KEYS[1], 'BY', '_', 'GET', 'weight:*')");
+                let got = eval(&mut client, &script, &["letters", "other"], &[]);
+                let mut got: Vec<String> = got.items().iter().map(Value::text).collect();
+                got.sort_unstable();
+                assert_eq!(got, all, "{script}");
+            }
+        }
+        let script = "return redis.call('SORT', KEYS[1], 'BY', 'weight:*', 'GET', 'weight:*', 'STORE', KEYS[2])";
+        assert_eq!(eval(&mut client, script, &["letters", "other"], &[]), int(5));
+        assert_eq!(client.call("LRANGE other 0 -1"), Value::bulks(&all));
+    });
 }
