@@ -109,8 +109,11 @@ impl Merger {
 
     /// What leaves next, if what has come allows anything to: as it came, where that `is_seen` at each moment.
     pub fn pop(&mut self, is_seen: bool) -> Option<Unit> {
-        if is_seen && self.waiting <= TOGETHER_MAX {
-            return self.pop_as_it_came();
+        if is_seen {
+            let unit = self.pop_as_it_came();
+            if unit.is_some() || self.waiting <= TOGETHER_MAX {
+                return unit;
+            }
         }
         let shards = self.queues.len();
         let free = (self.next..shards).chain(0..self.next).find(|shard| self.is_free(*shard));
@@ -301,6 +304,17 @@ mod tests {
         merger.push(1, part(4_999, &[0, 1], "b"));
         left.extend(std::iter::from_fn(|| merger.pop(true)));
         assert_eq!((merger.waiting(), left.iter().map(|unit| unit.transactions).sum::<usize>()), (0, 5_000));
+    }
+
+    /// However many come at once.
+    #[test]
+    fn what_is_whole_leaves_as_it_came() {
+        let mut merger = Merger::new(2);
+        for number in 0..2_000 {
+            merger.push(number % 2, single(&number.to_string()));
+        }
+        let left = std::iter::from_fn(|| merger.pop(true)).flat_map(|unit| names(&unit));
+        assert!(left.eq((0..2_000).map(|number| number.to_string())));
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 use crate::resp::{Proto, Reply};
 
-/// A part ends behind so many bytes, or so many commands, where no transaction goes on.
+/// A part ends behind so many bytes, or so many commands, where no transaction goes on. The number is half of what an EXEC may have
+/// that its shards do side by side (`server/run/exec.rs`): most transactions that stand at the end of a part have room in that.
 const BATCH_BYTES: usize = 256 << 10;
-const BATCH_COMMANDS: usize = 2_000;
+const BATCH_COMMANDS: usize = 1_000;
 /// No argument of a command is longer, and no command has more of them.
 const ARGUMENT_BYTES: usize = u32::MAX as usize >> 1;
 const ARGUMENTS: usize = i32::MAX as usize;
