@@ -26,11 +26,9 @@ pub fn concerns(bytes: &[u8]) -> bool {
 }
 
 /// Appends commands as older servers know them; how many were said with less, or not at all.
-pub fn degrade(mut bytes: &[u8], out: &mut Vec<u8>) -> u64 {
+pub fn degrade(bytes: &[u8], out: &mut Vec<u8>) -> u64 {
     let mut degraded = 0;
-    while let Some((args, len)) = read(bytes) {
-        let (command, rest) = bytes.split_at(len);
-        bytes = rest;
+    for (args, command) in commands(bytes) {
         match args[..] {
             // (What members of groups have of them is said as their deadlines.)
             [b"EXPIRY", b"GROUP", ..] => degraded += 1,
@@ -50,12 +48,24 @@ pub fn degrade(mut bytes: &[u8], out: &mut Vec<u8>) -> u64 {
             _ => out.extend_from_slice(command),
         }
     }
-    debug_assert!(bytes.is_empty(), "the stream is made of whole commands");
     degraded
 }
 
+/// The arguments of each command, and its bytes.
+pub fn commands(mut bytes: &[u8]) -> impl Iterator<Item = (Vec<&[u8]>, &[u8])> {
+    std::iter::from_fn(move || {
+        let Some((args, len)) = read(bytes) else {
+            debug_assert!(bytes.is_empty(), "the stream is made of whole commands");
+            return None;
+        };
+        let (command, rest) = bytes.split_at(len);
+        bytes = rest;
+        Some((args, command))
+    })
+}
+
 /// The arguments of the first command, and how many bytes it has.
-pub fn read(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
+fn read(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
     let (count, mut at) = number(bytes, b'*')?;
     let mut args = Vec::with_capacity(count.min(1024));
     for _ in 0..count {

@@ -155,15 +155,8 @@ fn say(args: &[&[u8]], out: &mut Vec<u8>) {
 #[cold]
 fn drop_brackets(out: &mut Vec<u8>, start: usize) {
     let run = out.split_off(start);
-    let mut rest = &run[..];
-    while let Some((args, len)) = compat::read(rest) {
-        let (command, behind) = rest.split_at(len);
-        rest = behind;
-        if !matches!(args[..], [b"MULTI" | b"EXEC"]) {
-            out.extend_from_slice(command);
-        }
-    }
-    debug_assert!(rest.is_empty(), "the stream is made of whole commands");
+    let inside = compat::commands(&run).filter(|(args, _)| !matches!(args[..], [b"MULTI" | b"EXEC"]));
+    inside.for_each(|(_, command)| out.extend_from_slice(command));
 }
 
 #[cfg(test)]
@@ -177,14 +170,7 @@ mod tests {
     fn said(commands: &[Command]) -> Vec<String> {
         let (mut encoder, mut out) = (Encoder::default(), Vec::new());
         encoder.unit(&Unit { commands: commands.to_vec(), transactions: 1 }, &mut out);
-        let mut rest = &out[..];
-        let line = |args: Vec<&[u8]>| String::from_utf8_lossy(&args.join(&b' ')).into_owned();
-        std::iter::from_fn(|| {
-            let (args, len) = compat::read(rest)?;
-            rest = &rest[len..];
-            Some(line(args))
-        })
-        .collect()
+        compat::commands(&out).map(|(args, _)| String::from_utf8_lossy(&args.join(&b' ')).into_owned()).collect()
     }
 
     /// A run between the parts of a transaction once took the bounds of the transaction away.

@@ -21,9 +21,8 @@ pub struct Merger {
     queues: Vec<Queue>,
     /// The queue that is looked at first, so that a busy shard does not hold up the others.
     next: usize,
-    /// How many records have come, and how many of them have not left.
+    /// How many records have come.
     came: u64,
-    waiting: usize,
     /// How many parts are missing of each transaction of which some have come.
     missing: HashMap<u64, usize>,
     /// How many records had come whenever none were missing.
@@ -73,7 +72,7 @@ struct Closed {
 impl Merger {
     pub fn new(shards: usize) -> Merger {
         let queues = (0..shards).map(|_| Queue::default()).collect();
-        Merger { queues, next: 0, came: 0, waiting: 0, missing: HashMap::new(), whole: VecDeque::new() }
+        Merger { queues, next: 0, came: 0, missing: HashMap::new(), whole: VecDeque::new() }
     }
 
     /// The next record of a shard.
@@ -91,7 +90,6 @@ impl Merger {
         queue.records.push_back(record);
         queue.arrivals.push_back(self.came);
         self.came += 1;
-        self.waiting += 1;
         if self.missing.is_empty() {
             self.whole.push_back(self.came);
         }
@@ -99,7 +97,7 @@ impl Merger {
 
     /// Records that have come and have not left.
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.queues.iter().map(|queue| queue.records.len()).sum()
     }
 
     /// How many records of a shard have left.
@@ -111,7 +109,7 @@ impl Merger {
     pub fn pop(&mut self, is_seen: bool) -> Option<Unit> {
         if is_seen {
             let unit = self.pop_as_it_came();
-            if unit.is_some() || self.waiting <= TOGETHER_MAX {
+            if unit.is_some() || self.waiting() <= TOGETHER_MAX {
                 return unit;
             }
         }
@@ -125,7 +123,7 @@ impl Merger {
             // Every shard waits, or has sent nothing: of those that wait for each other the fewest.
             None => (0..shards).filter_map(|shard| self.closed_from(shard)).min_by_key(|closed| closed.transactions)?,
         };
-        let unit = self.take(&closed.ends, closed.transactions);
+        let unit = self.take(&closed.ends);
         let first = self.queues.iter().filter_map(|queue| queue.arrivals.front()).min().copied();
         while self.whole.front().is_some_and(|until| first.is_none_or(|first| *until <= first)) {
             self.whole.pop_front();
@@ -140,14 +138,8 @@ impl Merger {
             let behind =
                 |queue: &Queue| queue.left + queue.arrivals.iter().take_while(|came| **came < until).count() as u64;
             let ends: Vec<u64> = self.queues.iter().map(behind).collect();
-            let records = self
-                .queues
-                .iter()
-                .zip(&ends)
-                .flat_map(|(queue, end)| queue.records.range(..(end - queue.left) as usize));
-            let transactions: HashSet<u64> = records.filter_map(|record| Some(record.part_of?.number)).collect();
             if self.queues.iter().zip(&ends).any(|(queue, end)| *end > queue.left) {
-                return Some(self.take(&ends, transactions.len()));
+                return Some(self.take(&ends));
             }
         }
     }
@@ -195,13 +187,15 @@ impl Merger {
 
     /// Takes the records up to these positions out. What is about all data stands between what each shard says before
     /// and behind it. (What is about all data is a part of every shard's, in one order.)
-    fn take(&mut self, ends: &[u64], transactions: usize) -> Unit {
+    fn take(&mut self, ends: &[u64]) -> Unit {
         let mut said: Vec<std::iter::Peekable<std::vec::IntoIter<Command>>> = Vec::new();
-        for (queue, end) in self.queues.iter_mut().zip(ends) {
+        let mut transactions = 0;
+        for (shard, (queue, end)) in self.queues.iter_mut().zip(ends).enumerate() {
             let mut commands = Vec::new();
             while queue.left < *end {
                 let Some(record) = queue.pop() else { break };
-                self.waiting -= 1;
+                // (Each is counted where its first part is.)
+                transactions += usize::from(record.part_of.is_some_and(|of| of.shards.iter().next() == Some(shard)));
                 commands.extend(record.commands);
             }
             said.push(commands.into_iter().peekable());

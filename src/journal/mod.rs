@@ -14,12 +14,14 @@
 //! | file | what |
 //! |---|---|
 //! | `feed.rs` | the queue that the shards hand over by; what has its place, for the log and for readers |
+//! | `backlog.rs` | the last of the stream, for who comes back |
 //! | `encoder.rs` | units as a stream of commands |
 //! | `compat.rs` | the stream for servers that know of no deadlines of fields |
 //! | `merge.rs` | one order out of those of the shards |
 //! | `aside.rs` | lines that only this server's log has |
 
 pub mod aside;
+mod backlog;
 mod compat;
 mod encoder;
 mod feed;
