@@ -92,6 +92,9 @@ fn a_replica_that_is_killed_goes_on_where_its_log_ends() {
             writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
             replica
         });
+        // (Writers that nobody held up may be a million commands ahead on a slow machine.)
+        let offset = |server: &Server| field(server, "master_repl_offset");
+        assert!(wait_until(6 * PATIENCE, || offset(&replica) == offset(&primary)), "{}", replica.output());
         settle(&primary, &replica);
         assert_eq!(field(&primary, "sync_full"), "1", "{}", replica.output());
         assert!(!replica.output().contains("CRITICAL"), "{}", replica.output());
