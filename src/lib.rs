@@ -39,7 +39,7 @@
 //! # Where does it belong?
 //! - a new command on data: a row and a handler in its family's file in `command/`
 //! - a new command about connections or the server: likewise in `server/rows/`
-//! - a new directive: a row in `config/directives.rs` and a field in `Config`
+//! - a new directive: a row in `config/directives.rs`, or in one of the files of rows beside it, and a field in `Config`
 //! - a change to what is deleted when: `expiry/cycle.rs`; to when it runs: `shard/expire.rs`
 //! - what is one moment on several shards: `shard/transactions/`, with its argument and its locks; which commands are:
 //!   their row's [`command::Run`]; MULTI and EXEC: `server/run/exec.rs`

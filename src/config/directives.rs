@@ -1,9 +1,9 @@
 //! The table: one row a directive. It drives parsing, `CONFIG GET`, `SET` and `REWRITE`, `--help` and `--generate`. Rows
 //! of `redis.rs` are about what is not there; the others act, those of the other files of rows among them.
 
+use super::data_rows;
 use super::directive::{Directive, Field, Group, field};
 use super::durability_rows;
-use super::eviction::MaxmemoryPolicy;
 use super::redis;
 use super::replication_rows;
 use super::tls_rows;
@@ -11,7 +11,7 @@ use super::types::{
     AuthSlowdown, ChannelsOfUsers, Choice, DebugCommand, LogLevel, Network, PinShards, PipelineOrder, ScriptScope,
     Supervised, UndeclaredKeys,
 };
-use super::values::Kind;
+use super::values::{GIB, I32_MAX, I64_MAX, Kind, MIB};
 use super::version::RedisVersion;
 
 /// The row of that name; case does not count.
@@ -27,13 +27,6 @@ pub(super) fn names(directive: &Directive) -> impl Iterator<Item = &'static str>
     std::iter::once(name).chain(former)
 }
 
-const MIB: u64 = 1 << 20;
-/// Upper bounds: arguments are found by 32-bit positions in a request.
-const GIB: u64 = 1 << 30;
-/// Redis keeps these in a signed 32-bit integer.
-const SECONDS_MAX: u64 = i32::MAX as u64;
-
-const ENTRIES_MAX: u64 = i64::MAX as u64;
 pub const SHARDS_MAX: usize = 256;
 
 /// Former names, and what they are called today.
@@ -60,7 +53,8 @@ const ALIASES: &[(&str, &str)] = &[
 ];
 
 pub const DIRECTIVES: &[Directive] = &{
-    const PARTS: [&[Directive]; 5] = [OWN, durability_rows::ROWS, tls_rows::ROWS, replication_rows::ROWS, redis::ROWS];
+    const PARTS: [&[Directive]; 6] =
+        [OWN, data_rows::ROWS, durability_rows::ROWS, tls_rows::ROWS, replication_rows::ROWS, redis::ROWS];
     const ALL: usize = {
         let (mut all, mut part) = (0, 0);
         while part < PARTS.len() {
@@ -151,7 +145,7 @@ const OWN: &[Directive] = &[
         name: "tcp-backlog",
         group: Group::Network,
         default: "511",
-        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "" },
+        kind: Kind::Integer { min: 0, max: I32_MAX, unit: "" },
         mutable: false,
         help: "connections that may wait to be accepted",
         field: field!(tcp_backlog),
@@ -160,7 +154,7 @@ const OWN: &[Directive] = &[
         name: "tcp-keepalive",
         group: Group::Network,
         default: "300",
-        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "s" },
+        kind: Kind::Integer { min: 0, max: I32_MAX, unit: "s" },
         mutable: true,
         help: "silence after which a connection is probed; 0 = never",
         field: field!(tcp_keepalive_s),
@@ -169,7 +163,7 @@ const OWN: &[Directive] = &[
         name: "timeout",
         group: Group::Network,
         default: "0",
-        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "s" },
+        kind: Kind::Integer { min: 0, max: I32_MAX, unit: "s" },
         mutable: true,
         help: "idle time after which a client is disconnected; 0 = never",
         field: field!(timeout_s),
@@ -383,7 +377,7 @@ const OWN: &[Directive] = &[
         name: "auth-timeout",
         group: Group::Security,
         default: "60",
-        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "s" },
+        kind: Kind::Integer { min: 0, max: I32_MAX, unit: "s" },
         mutable: true,
         help: "where a password is asked for, time after which a client is disconnected that has not sent it; 0 = never",
         field: field!(auth_timeout_s),
@@ -438,7 +432,7 @@ const OWN: &[Directive] = &[
         name: "tracking-table-max-keys",
         group: Group::Limits,
         default: "1000000",
-        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
+        kind: Kind::Integer { min: 0, max: I64_MAX, unit: "" },
         mutable: true,
         help: "keys whose readers CLIENT TRACKING remembers; 0 = no limit",
         field: field!(tracking_table_max_keys),
@@ -559,259 +553,6 @@ const OWN: &[Directive] = &[
         mutable: false,
         help: "let scripts see `getfenv`, `setfenv` and `newproxy`, by which they can change what other code of theirs sees",
         field: field!(lua_enable_deprecated_api),
-    },
-    Directive {
-        name: "active-expire-enabled",
-        group: Group::Expiry,
-        default: "yes",
-        kind: Kind::YesNo,
-        mutable: true,
-        help: "delete dead keys in the background; access never shows a dead key either way",
-        field: field!(active_expire_enabled),
-    },
-    Directive {
-        name: "active-expire-interval-ms",
-        group: Group::Expiry,
-        default: "10",
-        kind: Kind::Integer { min: 0, max: 60000, unit: "ms" },
-        mutable: true,
-        help: "time after which expiry goes on that had no time for all that was due; 0 = no automatic cycle",
-        field: field!(active_expire_interval_ms),
-    },
-    Directive {
-        name: "active-expire-cpu-percent",
-        group: Group::Expiry,
-        default: "25",
-        kind: Kind::Integer { min: 1, max: 99, unit: "percent" },
-        mutable: true,
-        help: "share of a shard's time that expiry may use",
-        field: field!(active_expire_cpu_percent),
-    },
-    Directive {
-        name: "active-expire-fast-us",
-        group: Group::Expiry,
-        default: "1000",
-        kind: Kind::Integer { min: 0, max: 100000, unit: "us" },
-        mutable: true,
-        help: "longest fast cycle, run before a shard sleeps if the last cycle ran out of time; 0 = none",
-        field: field!(active_expire_fast_us),
-    },
-    Directive {
-        name: "active-expire-sample-size",
-        group: Group::Expiry,
-        default: "20",
-        kind: Kind::Integer { min: 1, max: 1000, unit: "" },
-        mutable: true,
-        help: "keys with a deadline looked at in one random sample",
-        field: field!(active_expire_sample_size),
-    },
-    Directive {
-        name: "active-expire-acceptable-stale",
-        group: Group::Expiry,
-        default: "10",
-        kind: Kind::Integer { min: 0, max: 100, unit: "percent" },
-        mutable: true,
-        help: "share of dead keys in a sample above which the cycle goes on",
-        field: field!(active_expire_acceptable_stale_percent),
-    },
-    Directive {
-        name: "active-expire-effort",
-        group: Group::Expiry,
-        default: "1",
-        kind: Kind::Integer { min: 1, max: 10, unit: "" },
-        mutable: true,
-        help: "one knob for the four rows above: sets those that nobody has set explicitly",
-        field: field!(active_expire_effort),
-    },
-    Directive {
-        name: "expiry-policy",
-        group: Group::Expiry,
-        default: "",
-        kind: Kind::ExpiryPolicy,
-        mutable: false,
-        help: "a prefix and what holds for the deadlines of its keys, such as `sessions: 30m SLIDING`, a line for each \
-               prefix; `EXPIRY POLICY` shows and changes them",
-        field: field!(expiry_policies),
-    },
-    Directive {
-        name: "expiry-event-value-limit",
-        group: Group::Expiry,
-        default: "64kb",
-        kind: Kind::Memory { min: 0, max: 16 * MIB },
-        mutable: true,
-        help: "bytes of a key and its value up to which the streams of policies with WITHVALUE get what has died",
-        field: field!(expiry_event_value_bytes),
-    },
-    Directive {
-        name: "hash-max-listpack-entries",
-        group: Group::Packing,
-        default: "512",
-        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
-        mutable: true,
-        help: "hashes with more fields than this are not packed",
-        field: field!(limits.hash.entries),
-    },
-    Directive {
-        name: "hash-max-listpack-value",
-        group: Group::Packing,
-        default: "64",
-        kind: Kind::Memory { min: 0, max: GIB },
-        mutable: true,
-        help: "hashes with a longer field or value than this are not packed",
-        field: field!(limits.hash.value_bytes),
-    },
-    Directive {
-        name: "list-max-listpack-size",
-        group: Group::Packing,
-        default: "-2",
-        kind: Kind::Signed { min: i32::MIN as i64, max: i32::MAX as i64 },
-        mutable: true,
-        help: "elements packed together in a list; -1 to -5: 4, 8, 16, 32 or 64 KiB",
-        field: field!(limits.list_size),
-    },
-    Directive {
-        name: "list-compress-depth",
-        group: Group::Packing,
-        default: "0",
-        kind: Kind::Integer { min: 0, max: i32::MAX as u64, unit: "" },
-        mutable: true,
-        help: "compress all of a new list but so many packs at either end; 0 = nothing",
-        field: field!(limits.list_compress_depth),
-    },
-    Directive {
-        name: "set-max-intset-entries",
-        group: Group::Packing,
-        default: "512",
-        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
-        mutable: true,
-        help: "sets of integers with more members than this are not packed",
-        field: field!(limits.intset_entries),
-    },
-    Directive {
-        name: "set-max-listpack-entries",
-        group: Group::Packing,
-        default: "128",
-        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
-        mutable: true,
-        help: "sets with more members than this are not packed",
-        field: field!(limits.set.entries),
-    },
-    Directive {
-        name: "set-max-listpack-value",
-        group: Group::Packing,
-        default: "64",
-        kind: Kind::Memory { min: 0, max: GIB },
-        mutable: true,
-        help: "sets with a longer member than this are not packed",
-        field: field!(limits.set.value_bytes),
-    },
-    Directive {
-        name: "zset-max-listpack-entries",
-        group: Group::Packing,
-        default: "128",
-        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
-        mutable: true,
-        help: "sorted sets with more members than this are not packed",
-        field: field!(limits.zset.entries),
-    },
-    Directive {
-        name: "zset-max-listpack-value",
-        group: Group::Packing,
-        default: "64",
-        kind: Kind::Memory { min: 0, max: GIB },
-        mutable: true,
-        help: "sorted sets with a longer member than this are not packed",
-        field: field!(limits.zset.value_bytes),
-    },
-    Directive {
-        name: "stream-node-max-bytes",
-        group: Group::Packing,
-        default: "4kb",
-        kind: Kind::Memory { min: 0, max: GIB },
-        mutable: true,
-        help: "bytes of entries kept together in a stream; 0 = no limit",
-        field: field!(limits.stream_node_bytes),
-    },
-    Directive {
-        name: "stream-node-max-entries",
-        group: Group::Packing,
-        default: "100",
-        kind: Kind::Integer { min: 0, max: ENTRIES_MAX, unit: "" },
-        mutable: true,
-        help: "entries kept together in a stream; 0 = no limit",
-        field: field!(limits.stream_node_entries),
-    },
-    Directive {
-        name: "hll-sparse-max-bytes",
-        group: Group::Packing,
-        default: "3000",
-        kind: Kind::Memory { min: 0, max: GIB },
-        mutable: true,
-        help: "a HyperLogLog that would need more bytes than this to be sparse is dense",
-        field: field!(limits.hll_sparse_bytes),
-    },
-    Directive {
-        name: "maxmemory",
-        group: Group::Eviction,
-        default: "0",
-        kind: Kind::Amount,
-        mutable: true,
-        help: "memory of the process beyond which keys are evicted or writes refused; a part is one of the machine's, or of its control group's; 0 = no limit",
-        field: field!(maxmemory),
-    },
-    Directive {
-        name: "maxmemory-clients",
-        group: Group::Eviction,
-        default: "0",
-        kind: Kind::Amount,
-        mutable: true,
-        help: "memory of all connections beyond which those that hold most are ended; a part is one of maxmemory; 0 = no limit",
-        field: field!(maxmemory_clients),
-    },
-    Directive {
-        name: "maxmemory-policy",
-        group: Group::Eviction,
-        default: "noeviction",
-        kind: Kind::Choice(MaxmemoryPolicy::NAMES),
-        mutable: true,
-        help: "which keys go where it is reached: all or those with deadlines, the least recently used or modified, the least frequently used, any, or those that die first",
-        field: field!(maxmemory_policy),
-    },
-    Directive {
-        name: "maxmemory-samples",
-        group: Group::Eviction,
-        default: "5",
-        kind: Kind::Integer { min: 1, max: 64, unit: "" },
-        mutable: true,
-        help: "how many keys are compared for one that goes: three for each of these",
-        field: field!(maxmemory_samples),
-    },
-    Directive {
-        name: "maxmemory-eviction-tenacity",
-        group: Group::Eviction,
-        default: "10",
-        kind: Kind::Integer { min: 0, max: 100, unit: "" },
-        mutable: true,
-        help: "how long a command may be kept waiting by evictions: 50 us for each of the first ten, 15 % more for each beyond, 100 = without limit",
-        field: field!(maxmemory_eviction_tenacity),
-    },
-    Directive {
-        name: "lfu-log-factor",
-        group: Group::Eviction,
-        default: "10",
-        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "" },
-        mutable: true,
-        help: "how slowly the count of a key's uses grows",
-        field: field!(lfu_log_factor),
-    },
-    Directive {
-        name: "lfu-decay-time",
-        group: Group::Eviction,
-        default: "1",
-        kind: Kind::Integer { min: 0, max: SECONDS_MAX, unit: "min" },
-        mutable: true,
-        help: "minutes after which that count is lowered by one; 0 = never",
-        field: field!(lfu_decay_time_min),
     },
 ];
 

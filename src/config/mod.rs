@@ -21,6 +21,7 @@
 //! | `generate/` | `--generate`: pages, man pages, completions, a file for packages |
 //! | `help.rs` | `--help` |
 //! | `directives.rs` | the table |
+//! | `data_rows.rs` | its rows about deadlines, the forms of collections, and memory |
 //! | `durability_rows.rs`, `tls_rows.rs`, `replication_rows.rs` | its rows about snapshots and the log, TLS, and replication |
 //! | `redis.rs` | its rows about what Redis has and we have not |
 //! | `directive.rs` | what a row is |
@@ -38,6 +39,7 @@
 //! Invariants: a value in a `Config` has passed the bounds of its row; `CONFIG SET` applies all of its pairs or
 //! none; what nobody set explicitly follows its default, or `active-expire-effort` where that governs it.
 
+mod data_rows;
 mod directive;
 mod directives;
 mod durability_rows;

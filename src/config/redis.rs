@@ -4,10 +4,7 @@
 
 use super::directive::{Directive, Field, Group};
 use super::types::{Choice, DebugCommand};
-use super::values::Kind;
-
-const I32_MAX: u64 = i32::MAX as u64;
-const I64_MAX: u64 = i64::MAX as u64;
+use super::values::{I32_MAX, I64_MAX, Kind};
 
 const COUNT: Kind = Kind::Integer { min: 0, max: I32_MAX, unit: "" };
 const PORT: Kind = Kind::Integer { min: 0, max: 65535, unit: "" };

@@ -2,10 +2,7 @@
 
 use super::directive::{Directive, Group, field};
 use super::types::{Choice, CompatVersion, DisklessLoad};
-use super::values::Kind;
-
-const I32_MAX: u64 = i32::MAX as u64;
-const I64_MAX: u64 = i64::MAX as u64;
+use super::values::{I32_MAX, I64_MAX, Kind};
 
 pub(super) const ROWS: &[Directive] = &[
     Directive {

@@ -3,10 +3,7 @@
 use super::directive::{Directive, Field, Group, field};
 use super::tls::{self, AuthClients};
 use super::types::Choice;
-use super::values::Kind;
-
-/// Redis keeps these in a signed 32-bit integer.
-const I32_MAX: u64 = i32::MAX as u64;
+use super::values::{I32_MAX, Kind};
 
 pub(super) const ROWS: &[Directive] = &[
     Directive {

@@ -3,6 +3,13 @@
 
 use super::nearest::nearest;
 
+pub(super) const MIB: u64 = 1 << 20;
+/// Upper bounds: arguments are found by 32-bit positions in a request.
+pub(super) const GIB: u64 = 1 << 30;
+/// Redis keeps what has one of these bounds in a signed integer of that size.
+pub(super) const I32_MAX: u64 = i32::MAX as u64;
+pub(super) const I64_MAX: u64 = i64::MAX as u64;
+
 /// What a directive takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
