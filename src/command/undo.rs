@@ -35,6 +35,8 @@ pub fn other_database(name: &str, request: Request) -> Option<usize> {
 impl Ctx<'_> {
     /// Takes down what is under a key, unless that is so large that copies would cost more than they are worth.
     pub fn save(&mut self, key: Key) -> Option<Saved> {
+        // (What is dead of it is told whatever is undone, so that it must not come back.)
+        self.keyspace.take_dead_elements(self.db, key, self.now);
         let live = self.keyspace.find(self.db, key, self.now, Touch::NOTHING);
         if live.as_ref().is_some_and(|live| live.bytes() > SAVED_BYTES_MAX) {
             return None;

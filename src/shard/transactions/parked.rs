@@ -91,7 +91,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// It was undone. What was found dead is told.
+    /// It was undone. What was found dead is told: what was put back has nothing dead in it.
     pub fn undo(&mut self) {
         self.said.retain(|command| command.is_death);
         self.notices.retain(Notice::is_death);

@@ -113,6 +113,32 @@ fn a_script_that_leaves_its_keys_begins_again() {
     }
 }
 
+/// A field that a script has found dead is told once, and does not come back with what is put back.
+#[test]
+fn a_field_dies_once_though_its_script_begins_again() {
+    for shards in [1, 3] {
+        let flags = ["--notify-keyspace-events", "KA", "--active-expire-enabled", "no"];
+        let server = Server::start(Kind::Ember { shards }, &flags);
+        let (mut client, mut listener) = (server.client(), server.client());
+        listener.call("PSUBSCRIBE __keyspace@0__:*");
+        for round in 0..10 {
+            let (mine, other) = (format!("mine:{round}"), format!("other:{round}"));
+            client.call(&format!("HSET {mine} f 1 g 1"));
+            assert_eq!(client.call(&format!("HPEXPIRE {mine} 5 FIELDS 1 f")).items(), [int(1)]);
+            std::thread::sleep(Duration::from_millis(10));
+            listener.drain(Duration::from_millis(30));
+            let script = format!(
+                "redis.call('HSET', KEYS[1], 'f', {round}) redis.call('INCR', ARGV[1]) return redis.call('HLEN', KEYS[1])"
+            );
+            assert_eq!(eval(&mut client, &script, &[&mine], &[&other]), int(2));
+            let told = listener.drain(Duration::from_millis(30));
+            let mut told: Vec<String> = told.iter().map(|push| push.items()[3].text()).collect();
+            told.sort_unstable();
+            assert_eq!(told, ["hexpired", "hset", "incrby"]);
+        }
+    }
+}
+
 /// Time stands still, whatever the clock does.
 #[test]
 fn a_key_does_not_die_while_a_script_looks() {
