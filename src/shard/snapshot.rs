@@ -2,12 +2,13 @@
 
 use super::Shard;
 use super::groups::{GROUP, Note};
-use crate::clock::store_us;
+use crate::clock::{Now, store_us};
 use crate::command::dump::{self, Commands, Wall};
 use crate::command::pins::pin_command;
+use crate::config::Limits;
 use crate::journal::aside;
 use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Part, Saved};
-use crate::keyspace::{Clocking, Keyspace};
+use crate::keyspace::{Clocking, Key, Keyspace, Lookup, PREFETCHED};
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::persist::reading::{Batch, LoadedKey};
 use crate::persist::writing::{Offered, Pieces};
@@ -24,6 +25,8 @@ use std::time::Duration;
 const SAVING_SLICE_US: u64 = 150;
 /// And what is taken in, while few ask for anything.
 const LOADING_SLICE_US: u64 = 500;
+/// Of what is taken in without a look at the clock.
+const TOGETHER_BYTES: usize = 16 << 10;
 /// A piece of a file is about so long.
 const PIECE_BYTES: usize = 256 << 10;
 /// The field in which a death stands that waits to be written to its stream.
@@ -464,43 +467,79 @@ impl Shard {
         how: TakeIn,
         taken: &mut TakenIn,
     ) -> Result<(), String> {
-        let (began_us, now) = (store_us(), self.clock.refresh());
-        let (wall, limits) = (Wall::at(now, &self.clock), &*self.limits.borrow());
-        let counts = keyspace.clocking().counts();
-        for loaded in rest.by_ref() {
-            let name = batch.key(loaded);
-            let key = self.hasher.key(name);
-            let broken = |what: &str| format!("{what} of key '{}' in DB {}", name.escape_ascii(), loaded.db);
-            if !how.replace && keyspace.has_entry(loaded.db, key) {
-                return Err(broken("a second value"));
-            }
-            let deadline_ms = loaded.deadline_ms.map(|wall_ms| wall.to_store_ms(wall_ms));
-            let is_dead = deadline_ms.is_some_and(|deadline_ms| deadline_ms < now.ms);
-            taken.dead += u64::from(is_dead);
-            if is_dead && how.drop_dead {
-                continue;
-            }
-            let value = match dump::build(batch.value(loaded), limits, wall) {
-                Ok(Some(value)) => value,
-                // All of its fields have died, or there were never any: Redis passes over these, too.
-                Ok(None) | Err(rdb::Error::Empty) => continue,
-                Err(error) => return Err(broken(&format!("{error} in the value"))),
-            };
-            let clock = match (loaded.idle_s, loaded.frequency) {
-                (Some(idle_s), _) if !counts => Some(Clocking::of_idle_s(idle_s, now)),
-                (_, Some(frequency)) if counts => Some(Clocking::of_frequency(frequency.into(), now)),
-                _ => None,
-            };
-            keyspace.put_back(loaded.db, key, value, deadline_ms, clock, now);
-            if loaded.is_pinned {
-                keyspace.set_pinned(loaded.db, key, true);
-            }
-            taken.keys += u64::from(!is_dead);
-            if store_us() - began_us > LOADING_SLICE_US {
+        let (began_us, now, limits) = (store_us(), self.clock.refresh(), &*self.limits.borrow());
+        let (wall, counts) = (Wall::at(now, &self.clock), keyspace.clocking().counts());
+        let loading = Loading { batch, how, now, wall, limits, counts };
+        let lookup = |loaded: &LoadedKey| {
+            let hash = self.hasher.hash(batch.key(loaded));
+            Lookup { writes: true, ..Lookup::key(loaded.db, hash) }
+        };
+        loop {
+            let next = together(batch, rest.as_slice());
+            if next == 0 || store_us() - began_us > LOADING_SLICE_US {
                 break;
+            }
+            keyspace.prefetch(rest.as_slice()[..next].iter().map(lookup));
+            for loaded in rest.by_ref().take(next) {
+                let key = self.hasher.key(batch.key(loaded));
+                loading.take(keyspace, key, loaded, taken)?;
             }
         }
         keyspace.end_putting_back();
+        Ok(())
+    }
+}
+
+/// How many of these keys are looked for together, and taken in without a look at the clock.
+fn together(batch: &Batch, keys: &[LoadedKey]) -> usize {
+    let mut bytes = 0;
+    let fits = |loaded: &&LoadedKey| {
+        let fits = bytes < TOGETHER_BYTES;
+        bytes += batch.value(loaded).len();
+        fits
+    };
+    keys.iter().take(PREFETCHED).take_while(fits).count()
+}
+
+/// What is so for all keys of a slice.
+struct Loading<'a> {
+    batch: &'a Batch,
+    how: TakeIn,
+    now: Now,
+    wall: Wall,
+    limits: &'a Limits,
+    /// Frequencies are kept of keys.
+    counts: bool,
+}
+
+impl Loading<'_> {
+    fn take(&self, keyspace: &mut Keyspace, key: Key, loaded: &LoadedKey, taken: &mut TakenIn) -> Result<(), String> {
+        let broken = |what: &str| format!("{what} of key '{}' in DB {}", key.bytes.escape_ascii(), loaded.db);
+        if !self.how.replace && keyspace.has_entry(loaded.db, key) {
+            return Err(broken("a second value"));
+        }
+        let deadline_ms = loaded.deadline_ms.map(|wall_ms| self.wall.to_store_ms(wall_ms));
+        let is_dead = deadline_ms.is_some_and(|deadline_ms| deadline_ms < self.now.ms);
+        taken.dead += u64::from(is_dead);
+        if is_dead && self.how.drop_dead {
+            return Ok(());
+        }
+        let value = match dump::build(self.batch.value(loaded), self.limits, self.wall) {
+            Ok(Some(value)) => value,
+            // All of its fields have died, or there were never any: Redis passes over these, too.
+            Ok(None) | Err(rdb::Error::Empty) => return Ok(()),
+            Err(error) => return Err(broken(&format!("{error} in the value"))),
+        };
+        let clock = match (loaded.idle_s, loaded.frequency) {
+            (Some(idle_s), _) if !self.counts => Some(Clocking::of_idle_s(idle_s, self.now)),
+            (_, Some(frequency)) if self.counts => Some(Clocking::of_frequency(frequency.into(), self.now)),
+            _ => None,
+        };
+        keyspace.put_back(loaded.db, key, value, deadline_ms, clock, self.now);
+        if loaded.is_pinned {
+            keyspace.set_pinned(loaded.db, key, true);
+        }
+        taken.keys += u64::from(!is_dead);
         Ok(())
     }
 }
