@@ -136,14 +136,28 @@ impl Ctx<'_> {
     }
 
     /// A command begins, or, where there is no request, a step of one.
-    #[cold]
+    #[inline]
     pub fn begin_to_say(&mut self, request: Option<Request>) {
         self.keyspace.effects.said.begin(request.is_none());
     }
 
     /// It is over: what it did and has not said is said.
-    #[cold]
+    #[inline]
     pub fn end_saying(&mut self, request: Option<Request>) {
+        if self.keyspace.effects.is_closed() && !self.keyspace.deaths.has_news() {
+            let said = &mut self.keyspace.effects.said;
+            if said.is_silent() {
+                return;
+            }
+            if let Some(request) = request.filter(|_| said.is_plain()) {
+                return said.say_itself(self.db, request.from(0));
+            }
+        }
+        self.end_saying_more(request);
+    }
+
+    #[cold]
+    fn end_saying_more(&mut self, request: Option<Request>) {
         let running = self.keyspace.effects.said.end();
         match request {
             _ if running.is_rewritten || !running.has_changed => {}

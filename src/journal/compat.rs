@@ -4,7 +4,8 @@
 //! a ceiling of its own, if any.
 
 use super::Command;
-use memchr::memmem;
+use memchr::memmem::Finder;
+use std::sync::LazyLock;
 
 /// What only newer servers know: nothing else of the stream is.
 const UNKNOWN: [&[u8]; 10] = [
@@ -20,9 +21,11 @@ const UNKNOWN: [&[u8]; 10] = [
     b"\r\nBLESS\r\n",
 ];
 
+static FINDERS: LazyLock<[Finder; UNKNOWN.len()]> = LazyLock::new(|| UNKNOWN.map(Finder::new));
+
 /// Whether some command may have to be said otherwise.
 pub fn concerns(bytes: &[u8]) -> bool {
-    UNKNOWN.iter().any(|name| memmem::find(bytes, name).is_some())
+    FINDERS.iter().any(|name| name.find(bytes).is_some())
 }
 
 /// Appends commands as older servers know them; how many were said with less, or not at all.

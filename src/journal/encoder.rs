@@ -15,25 +15,43 @@ pub struct Encoder {
     degraded: u64,
 }
 
+/// Room for more is not made before it is needed.
+const EXPECTED_BYTES_MAX: usize = 64 << 10;
+
 /// Commands of one shard that stand alone, encoded beside whoever encodes those of all shards.
 #[derive(Debug, Default)]
 pub struct Run {
     begins_in: usize,
     encoder: Encoder,
     bytes: Vec<u8>,
+    /// How long the last run was: the next is likely to be as long.
+    expected: usize,
 }
 
 impl Run {
     /// Commands that belong together, behind what has come before.
     pub fn push(&mut self, commands: &[Command]) {
-        if self.bytes.is_empty()
-            && let Some(first) = commands.first()
-        {
-            // Whoever takes the run chooses the database that it begins in.
-            self.begins_in = first.db;
-            self.encoder.db = Some(first.db);
+        if let Some(first) = commands.first() {
+            self.begin(first.db);
+            self.encoder.commands(commands, &mut self.bytes);
         }
-        self.encoder.commands(commands, &mut self.bytes);
+    }
+
+    /// One command, as a client sends it.
+    #[inline]
+    pub fn push_one(&mut self, db: usize, bytes: &[u8]) {
+        self.begin(db);
+        self.encoder.select(db, &mut self.bytes);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn begin(&mut self, db: usize) {
+        if self.bytes.is_empty() {
+            // Whoever takes the run chooses the database that it begins in.
+            (self.begins_in, self.encoder.db) = (db, Some(db));
+            self.bytes.reserve(self.expected);
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -45,6 +63,7 @@ impl Run {
         if self.bytes.is_empty() {
             return None;
         }
+        self.expected = self.bytes.len().min(EXPECTED_BYTES_MAX);
         Some(Command {
             db: self.begins_in,
             is_whole: false,
@@ -139,11 +158,17 @@ impl Encoder {
         self.db = None;
     }
 
+    #[inline]
     fn select(&mut self, db: usize, out: &mut Vec<u8>) {
         if self.db.replace(db) != Some(db) {
-            say(&[b"SELECT", db.to_string().as_bytes()], out);
+            say_select(db, out);
         }
     }
+}
+
+#[cold]
+fn say_select(db: usize, out: &mut Vec<u8>) {
+    say(&[b"SELECT", db.to_string().as_bytes()], out);
 }
 
 /// A command of the stream's own.

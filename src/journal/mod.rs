@@ -78,9 +78,7 @@ pub struct Command {
 impl Command {
     pub fn new<'a>(db: usize, args: impl ExactSizeIterator<Item = &'a [u8]>) -> Command {
         let bytes = SCRATCH.with_borrow_mut(|bytes| {
-            let mut reply = Reply::new(bytes, Proto::Resp2);
-            reply.array(args.len());
-            args.for_each(|arg| reply.bulk(arg));
+            Command::write(args, bytes);
             if bytes.len() > SCRATCH_BYTES {
                 return std::mem::take(bytes).into();
             }
@@ -88,7 +86,20 @@ impl Command {
             bytes.clear();
             exact
         });
+        Command::of_bytes(db, bytes)
+    }
+
+    /// One that is as a client sends it already.
+    pub fn of_bytes(db: usize, bytes: Box<[u8]>) -> Command {
         Command { db, is_whole: false, is_death: false, run_ends_in: None, stands_in: StandsIn::Both, bytes }
+    }
+
+    /// Writes a command as a client sends it.
+    #[inline]
+    pub fn write<'a>(args: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+        let mut reply = Reply::new(out, Proto::Resp2);
+        reply.array(args.len());
+        args.for_each(|arg| reply.bulk(arg));
     }
 
     /// What is said to whoever reads the stream, and is no change.

@@ -413,6 +413,10 @@ impl Effects {
         self.is_asked_first = true;
     }
 
+    pub(super) fn saving(&self) -> Option<&Saving> {
+        self.saving.as_deref()
+    }
+
     pub(super) fn take_saving(&mut self) -> Option<Box<Saving>> {
         let saving = self.saving.take();
         self.is_asked_first = self.views.is_some();
@@ -505,6 +509,7 @@ impl Effects {
     }
 
     /// Whether of every change something was said.
+    #[inline]
     pub fn is_closed(&self) -> bool {
         self.open.is_empty()
     }

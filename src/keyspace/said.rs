@@ -13,6 +13,10 @@ pub type KeyName = (usize, Box<[u8]>);
 #[derive(Default)]
 pub struct Said {
     commands: Vec<Command>,
+    /// A command that has said itself and stands behind all of those, as a client sends it, and its database: mostly that is all,
+    /// and is copied from here.
+    itself: Vec<u8>,
+    itself_db: usize,
     /// Keys that have died one behind the other, and their database: one command takes them all away.
     dead: Vec<Box<[u8]>>,
     dead_db: usize,
@@ -42,6 +46,8 @@ pub struct Ran {
 
 /// For so many keys of a command room is kept.
 const KEYS_KEPT: usize = 64;
+/// Room for a longer command is not kept.
+const ITSELF_BYTES_KEPT: usize = 4096;
 /// One command takes away no more dead keys than this.
 const DEAD_TOGETHER: usize = 64;
 
@@ -61,6 +67,46 @@ impl Said {
         };
         keys.shrink_to(KEYS_KEPT);
         ran
+    }
+
+    /// Whether the command that has run is to be called what it was called, with nothing beside it, and nothing was said before.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        let Running { has_changed, is_rewritten, keys } = &self.running;
+        let is_itself = *has_changed && !is_rewritten && keys.is_empty() && self.behind.is_empty();
+        is_itself && self.commands.is_empty() && self.dead.is_empty() && self.itself.is_empty()
+    }
+
+    /// Whether the command that has run has nothing to say.
+    #[inline]
+    pub fn is_silent(&self) -> bool {
+        let Running { has_changed, is_rewritten, .. } = self.running;
+        !has_changed && !is_rewritten && self.behind.is_empty()
+    }
+
+    /// Where [`Said::is_plain`]: it has said this.
+    #[inline]
+    pub fn say_itself<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = &'a [u8]>) {
+        debug_assert!(self.is_plain());
+        self.running.has_changed = false;
+        self.itself_db = db;
+        Command::write(args, &mut self.itself);
+    }
+
+    /// What has said itself, if that is all.
+    #[inline]
+    pub fn give_itself(&mut self, to: impl FnOnce(usize, &[u8])) -> bool {
+        let is_all = !self.itself.is_empty() && self.commands.is_empty() && self.dead.is_empty();
+        if is_all {
+            to(self.itself_db, &self.itself);
+            self.forget_itself();
+        }
+        is_all
+    }
+
+    fn forget_itself(&mut self) {
+        self.itself.clear();
+        self.itself.shrink_to(ITSELF_BYTES_KEPT);
     }
 
     /// It has changed a key.
@@ -119,7 +165,16 @@ impl Said {
         self.commands.push(command);
     }
 
+    /// What has said itself is a command among others.
+    fn settle(&mut self) {
+        if !self.itself.is_empty() {
+            self.commands.push(Command::of_bytes(self.itself_db, self.itself.as_slice().into()));
+            self.forget_itself();
+        }
+    }
+
     fn bury(&mut self) {
+        self.settle();
         if !self.dead.is_empty() {
             let dead = std::mem::take(&mut self.dead);
             let args: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(dead.iter().map(|key| &**key)).collect();

@@ -18,7 +18,7 @@ pub(super) struct Records {
 impl Records {
     /// A command is done.
     pub fn end_command(&self, effects: &mut Effects) {
-        if !self.in_unit.get() {
+        if !self.in_unit.get() && !effects.said.give_itself(|db, bytes| self.run.borrow_mut().push_one(db, bytes)) {
             effects.said.give(|commands| self.push_alone(commands));
         }
     }

@@ -41,7 +41,7 @@ use sleeper::Sleeper;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -363,6 +363,8 @@ impl Log {
     }
 
     fn call_carrier(&self) {
+        // (What was handed over is there before this thread sees that the other one does not sleep: see `gather_for_readers`.)
+        fence(Ordering::SeqCst);
         let enough = self.gathers.load(Ordering::Relaxed);
         if enough == 0 || self.held.load(Ordering::Relaxed) >= enough {
             self.carrier.call();

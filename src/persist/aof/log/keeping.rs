@@ -22,7 +22,8 @@ impl Log {
     pub(super) fn carry(&self) {
         let (mut group, mut told_at) = (Group::default(), Instant::now());
         loop {
-            if !self.feed.has_pushes() {
+            let is_called = !self.is_on() && self.gather_for_readers(told_at);
+            if !is_called && !self.feed.has_pushes() {
                 self.carrier.sleep(None);
             }
             self.is_held_up.store(false, Ordering::Relaxed);
@@ -30,9 +31,7 @@ impl Log {
             if self.fsync() == Fsync::Always && self.feed.has_pushes() {
                 self.gather(&mut group);
             }
-            if !self.is_on() {
-                self.gather_for_readers(&mut told_at);
-            }
+            told_at = Instant::now();
             let mut state = self.lock();
             if state.ends_now {
                 return;
@@ -66,15 +65,17 @@ impl Log {
     }
 
     /// Where there is no log nobody's reply waits for this thread: so it is not woken for each turn of a shard. What comes
-    /// after a pause goes to the readers at once, and what follows together. (Who is in a hurry drains the feed.)
-    fn gather_for_readers(&self, told_at: &mut Instant) {
-        if let Some(rest) = GATHERED_FOR_READERS.checked_sub(told_at.elapsed()).filter(|rest| !rest.is_zero()) {
+    /// after a pause goes to the readers at once, and what follows soon goes together. (Who is in a hurry drains the feed.)
+    /// Whether somebody calls for something else.
+    fn gather_for_readers(&self, told_at: Instant) -> bool {
+        let rest = GATHERED_FOR_READERS.checked_sub(told_at.elapsed()).filter(|rest| !rest.is_zero());
+        rest.is_some_and(|rest| {
             self.gathers.store(u64::MAX, Ordering::Relaxed);
-            self.carrier.sleep(Some(rest));
+            let is_called = self.carrier.sleep(Some(rest));
             self.gathers.store(0, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-        }
-        *told_at = Instant::now();
+            is_called
+        })
     }
 
     /// The work of the thread that takes what the shards hand over while the one that writes is held up: what waits is

@@ -34,8 +34,8 @@ impl Sleeper {
         }
     }
 
-    /// To be called by the thread: returns when it was called since this returned last, or after so long.
-    pub fn sleep(&self, at_most: Option<Duration>) {
+    /// To be called by the thread: returns when it was called since this returned last, or after so long; whether it was called.
+    pub fn sleep(&self, at_most: Option<Duration>) -> bool {
         self.thread.get_or_init(std::thread::current);
         loop {
             // (It may be woken for nothing, by a call that it has seen already, which has taken this back.)
@@ -54,7 +54,7 @@ impl Sleeper {
         }
         self.sleeps.store(false, Ordering::Relaxed);
         // What was left before a call is seen from here on; a call that comes later is for the next time.
-        self.is_called.swap(false, Ordering::AcqRel);
+        self.is_called.swap(false, Ordering::AcqRel)
     }
 }
 
