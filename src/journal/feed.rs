@@ -107,9 +107,9 @@ impl Feed {
     /// What has been handed over by now has its place, as far as it has one.
     pub fn drain(&self) -> MutexGuard<'_, Merging> {
         let mut merging = self.lock();
-        if merging.drain(&self.queue) {
-            self.tell_readers(&mut merging);
-        }
+        // (Where nothing was handed over something may have its place nevertheless, since it has waited for long.)
+        merging.drain(&self.queue);
+        self.tell_readers(&mut merging);
         merging.note_lying();
         merging
     }
@@ -354,11 +354,12 @@ impl Merging {
     fn known_as(&self) -> Option<KnownAs> {
         debug_assert!(self.fresh.is_empty(), "readers were told");
         let db = if self.stream.is_relayed() { self.relayed_db } else { self.stream.db().unwrap_or(0) };
-        self.has_stream().then(|| KnownAs { id: self.name.clone(), position: self.position, db })
+        let is_old = self.old_since.is_some();
+        self.has_stream().then(|| KnownAs { id: self.name.clone(), position: self.position, db, is_old })
     }
 
-    /// Takes what is in the queue; whether that was anything.
-    fn drain(&mut self, queue: &SegQueue<Push>) -> bool {
+    /// Takes what is in the queue.
+    fn drain(&mut self, queue: &SegQueue<Push>) {
         // (What comes while this runs is for the next call: a shard that never rests does not hold it up.)
         let count = queue.len();
         for _ in 0..count {
@@ -382,7 +383,6 @@ impl Merging {
             }
         }
         self.place();
-        count > 0
     }
 
     /// Gives what was pushed its place, as far as it has one.
@@ -609,6 +609,25 @@ mod tests {
         feed.push(0, vec![record("f")]);
         drop(feed.drain());
         assert_eq!(all(&mut second), "");
+    }
+
+    /// What had waited for too long left without its readers being told, and a log would have had a position before it.
+    #[test]
+    fn what_leaves_since_it_has_waited_is_told() {
+        let feed = feed();
+        let mut reader = feed.read(0, usize::MAX);
+        feed.push(0, vec![part(1, "a")]);
+        feed.push(1, vec![record("b")]);
+        let (began, mut told) = (Instant::now(), String::new());
+        while told.is_empty() && began.elapsed() < 100 * PARTS_LATE {
+            assert_eq!(feed.known_as().map(|known_as| known_as.position), Some(feed.position()));
+            told = all(&mut reader);
+            std::thread::yield_now();
+        }
+        assert_eq!(names(&told), ["b"]);
+        feed.push(1, vec![part(1, "c")]);
+        drop(feed.drain());
+        assert_eq!(names(&all(&mut reader)), ["a", "c"]);
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub struct KnownAs {
     pub id: String,
     pub position: u64,
     pub db: usize,
+    /// The stream was for servers, too, that know of no deadlines of fields.
+    pub is_old: bool,
 }
 
 /// Who is told of a command.

@@ -25,6 +25,8 @@ const BEFORE_BASE: &str = "BEFOREBASE";
 /// The first word of the note that says what there is behind a batch: the name of the stream, a position in it, and the database
 /// that was chosen there. It stands in the head of the changes that make it so: both are there, or neither.
 const STREAM: &str = "STREAM";
+/// The stream is for servers, too, that know of no deadlines of fields.
+const OLD: &str = "old";
 /// redis-server reads comments up to this length.
 const HEAD_BYTES_MAX: usize = 1_000;
 const CHECKSUM_DIGITS: usize = 8;
@@ -68,7 +70,8 @@ impl Head {
     pub fn known_as(&self) -> Option<KnownAs> {
         let mut words = std::str::from_utf8(self.note.as_deref()?).ok()?.split('\0');
         let (STREAM, id) = (words.next()?, words.next()?) else { return None };
-        Some(KnownAs { id: id.to_owned(), position: words.next()?.parse().ok()?, db: words.next()?.parse().ok()? })
+        let (position, db) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some(KnownAs { id: id.to_owned(), position, db, is_old: words.next() == Some(OLD) })
     }
 
     fn number_behind(&self, word: &str) -> Option<u64> {
@@ -94,9 +97,10 @@ pub fn head(commands: &[u8], position: u64, synced: u64) -> Vec<u8> {
 /// The same, with what there is behind them.
 pub fn head_of(commands: &[u8], position: u64, synced: u64, known_as: Option<&KnownAs>) -> Vec<u8> {
     let mut signed = format!("{} {position} {synced}", commands.len());
-    if let Some(KnownAs { id, position, db }) = known_as {
+    if let Some(KnownAs { id, position, db, is_old }) = known_as {
         let (position, db) = (position.to_string(), db.to_string());
-        put_words(&mut signed, &[STREAM, id, &position, &db]);
+        let words = [STREAM, id, &position, &db, OLD];
+        put_words(&mut signed, &words[..if *is_old { 5 } else { 4 }]);
     }
     write(signed.as_bytes(), commands)
 }
@@ -195,8 +199,8 @@ mod tests {
 
     #[test]
     fn what_there_is_behind_it_is_read() {
-        let known_as = KnownAs { id: "a".repeat(40), position: u64::MAX, db: 15 };
-        for commands in [&b""[..], b"*1\r\n$4\r\nPING\r\n"] {
+        for (commands, is_old) in [(&b""[..], false), (b"*1\r\n$4\r\nPING\r\n", true)] {
+            let known_as = KnownAs { id: "a".repeat(40), position: u64::MAX, db: 15, is_old };
             let read = read(&head_of(commands, 70, 30, Some(&known_as))).expect("a head");
             assert!(read.vouches_for(commands) && read.stands_before().is_none() && read.ends_base().is_none());
             assert_eq!((read.bytes, read.known_as()), (commands.len() as u64, Some(known_as.clone())));

@@ -1,7 +1,9 @@
 //! A snapshot's file becomes keys: at the start, and by DEBUG RELOAD.
 
 use super::replay::WaitingDeaths;
-use super::saving::{LOG_POSITION, POLICY, STREAM_DB, STREAM_ID, STREAM_OFFSET, TOKENS, hold_everything};
+use super::saving::{
+    LOG_POSITION, POLICY, STREAM_DB, STREAM_ID, STREAM_IS_OLD, STREAM_OFFSET, TOKENS, hold_everything,
+};
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
 use crate::config::{CompatVersion, Policies, split_words};
@@ -71,7 +73,7 @@ pub async fn go_on_in_stream(server: &Rc<Server>) {
     if server.shard.config().follows.0.is_some() {
         return;
     }
-    let Some(KnownAs { id, position, .. }) = global.replication.restored().clone() else { return };
+    let Some(KnownAs { id, position, is_old, .. }) = global.replication.restored().clone() else { return };
     if let Err(error) = global.log.start() {
         log::warning(format_args!("Replicas cannot go on: {error}"));
         return;
@@ -79,8 +81,11 @@ pub async fn go_on_in_stream(server: &Rc<Server>) {
     let ids = Ids { second: None, id };
     global.replication.set_ids(ids.renamed(position, Ids::new().id));
     global.feed.set_position(position, 0);
-    // Nobody knows which replicas come back: the stream is for all of them.
-    global.feed.set_old(server.shard.config().repl_compat_version != CompatVersion::V7_4);
+    // Nobody knows which replicas come back: those for whom it was may go on in it.
+    global.feed.set_old(is_old && server.shard.config().repl_compat_version != CompatVersion::V7_4);
+    if is_old {
+        global.replication.note_told_less();
+    }
     global.feed.keep(Some(server.shard.config().repl_backlog()));
     server.shard.call_all(Server::follow_log).await;
 }
@@ -206,7 +211,8 @@ impl Keys {
         let id = field(STREAM_ID).filter(|id| id.len() == ID_DIGITS).map(str::to_owned);
         let position = field(STREAM_OFFSET).and_then(|value| value.parse().ok());
         let db = field(STREAM_DB).and_then(|value| value.parse().ok()).unwrap_or(0);
-        let known_as = id.zip(position).map(|(id, position)| KnownAs { id, position, db });
+        let is_old = field(STREAM_IS_OLD).is_some();
+        let known_as = id.zip(position).map(|(id, position)| KnownAs { id, position, db, is_old });
         let mut deaths = WaitingDeaths::default();
         for (_, note) in beside.fields.iter().filter(|(name, _)| name == DEATH.as_bytes()) {
             deaths.add(server, note.clone());

@@ -41,6 +41,8 @@ pub const STREAM_OFFSET: &str = "repl-offset";
 pub const TOKENS: &str = "emberdb-lease-tokens";
 /// The database that was chosen there.
 pub const STREAM_DB: &str = "repl-stream-db";
+/// Where the stream is for servers, too, that know of no deadlines of fields.
+pub const STREAM_IS_OLD: &str = "emberdb-stream-is-old";
 
 /// Nobody but this transaction touches anything, on any shard.
 pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
@@ -419,10 +421,13 @@ fn write_head(
     let has_field_deadlines = sizes.iter().any(|sizes| sizes.has_field_deadlines);
     file::write_head(out, if has_field_deadlines { file::VERSION_OF_FIELD_DEADLINES } else { file::VERSION });
     write_fields(out, server, base_of.is_some(), offset_ms);
-    if let Some(KnownAs { id, position, db }) = known_as {
+    if let Some(KnownAs { id, position, db, is_old }) = known_as {
         file::write_field(out, STREAM_DB, db.to_string().as_bytes());
         file::write_field(out, STREAM_ID, id.as_bytes());
         file::write_field(out, STREAM_OFFSET, position.to_string().as_bytes());
+        if *is_old {
+            file::write_field(out, STREAM_IS_OLD, b"1");
+        }
     }
     if let Some(position) = base_of {
         file::write_field(out, LOG_POSITION, position.to_string().as_bytes());

@@ -623,7 +623,7 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -
 /// Whoever is followed at the start. (Nobody is served before that is known.)
 pub async fn follow_at_start(server: &Rc<Server>) {
     let Some(target) = server.global.following.target() else { return };
-    if let Some(KnownAs { id, position, db }) = server.global.replication.restored().clone() {
+    if let Some(KnownAs { id, position, db, .. }) = server.global.replication.restored().clone() {
         // What was loaded is that server's as of then.
         server.global.replication.set_ids(Ids { id, second: None });
         server.global.feed.set_position(position, db);

@@ -130,7 +130,11 @@ async fn begin(server: &Rc<Server>, waiting: &[Waiting]) -> Result<(Begun, Vec<H
     let read = |waiting: &Waiting| Held::new(global.feed.clone(), global.feed.read(waiting.replica.shard, limit));
     let streams = waiting.iter().map(read).collect();
     shard.call_all(Server::follow_log).await;
-    let leaves_fields = global.feed.old_since().is_some();
+    let is_old = |waiting: &Waiting| global.replication.takes_for_old(&waiting.replica, &config);
+    let leaves_fields = waiting.iter().any(is_old);
+    if leaves_fields && !waiting.iter().all(is_old) {
+        global.replication.note_told_less();
+    }
     let begun = begin_parts_for(server, None, shard.clock.wall_offset_ms(), leaves_fields).await;
     drop(transaction);
     drop(hold);

@@ -222,6 +222,11 @@ impl Replication {
         self.asked.fetch_max(position, Ordering::Relaxed) < position
     }
 
+    /// Some replica may have been told with less than it knows of.
+    pub fn note_told_less(&self) {
+        self.degraded.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// Whether commands were told with less since this was asked the last time.
     pub fn take_degraded(&self, degraded: u64) -> bool {
         self.degraded.swap(degraded, Ordering::Relaxed) != degraded

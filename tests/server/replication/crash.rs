@@ -51,6 +51,18 @@ fn wait_for_log(server: &Server) {
     assert!(wait_until(PATIENCE, has_base), "{}", server.output());
 }
 
+/// What is said without a change, such as that somebody waits, the log has within a second or two.
+fn wait_until_log_knows(primary: &Server) {
+    let has_all = || {
+        let offset = field(primary, "master_repl_offset");
+        let log = fs::read(log_of(primary)).expect("the log");
+        let log = String::from_utf8_lossy(&log).into_owned();
+        let line = log.lines().rfind(|line| line.starts_with("#EMBERDB ")).expect("a head").to_owned();
+        line.contains(&format!("%00{offset}%00"))
+    };
+    assert!(wait_until(PATIENCE, has_all), "{}", field(primary, "master_repl_offset"));
+}
+
 /// A replica needed a snapshot after each restart, however short, where it had a log and no snapshot of its own.
 #[test]
 fn a_replica_that_is_killed_goes_on_where_its_log_ends() {
@@ -153,15 +165,7 @@ fn replicas_go_on_behind_a_crash_of_the_primary() {
             client.call("EXEC");
         }
         assert_eq!(client.call("WAIT 1 10000"), int(1));
-        // What is said without a change, such as that somebody waits, the log has within a second or two.
-        let has_all = || {
-            let offset = field(&primary, "master_repl_offset");
-            let log = fs::read(log_of(&primary)).expect("the log");
-            let log = String::from_utf8_lossy(&log).into_owned();
-            let line = log.lines().rfind(|line| line.starts_with("#EMBERDB ")).expect("a head").to_owned();
-            line.contains(&format!("%00{offset}%00"))
-        };
-        assert!(wait_until(PATIENCE, has_all), "{}", field(&primary, "master_repl_offset"));
+        wait_until_log_knows(&primary);
         let primary = primary.restart(&flags);
         wait_for_link(&replica);
         let mut client = primary.client();
@@ -181,6 +185,43 @@ fn replicas_go_on_behind_a_crash_of_the_primary() {
         wait_for_link(&replica);
         primary.client().call("RPUSH other x");
         settle(&primary, &replica);
+        assert_eq!(field(&primary, "sync_full"), "1");
+    }
+}
+
+/// A primary that came back said nothing of deadlines of fields until it knew who its replicas are, and when it was killed again
+/// nobody remembered that; who came for a snapshot meanwhile got one without them.
+#[test]
+fn deadlines_of_fields_survive_crashes_of_the_primary() {
+    for shards in [1, 3] {
+        let count = shards.to_string();
+        let flags = [PRIMARY, LOG, &["--repl-ping-replica-period", "3600", "--shards", &count]].concat();
+        let mut primary = Server::start(Kind::Ember { shards }, &flags);
+        let replica = replica_of(&primary, Kind::Ember { shards: 2 }, &[]);
+        wait_for_link(&replica);
+        let live = |server: &Server, key: &str| {
+            let left = server.client().call(&format!("HTTL {key} FIELDS 2 a b"));
+            assert!(left.items().iter().all(|left| left.number() > 500), "{key}: {left:?}");
+        };
+        for round in 0..2 {
+            let mut client = primary.client();
+            client.call(&format!("HSET h:{round} a 1 b 1 c 1"));
+            client.call(&format!("HEXPIRE h:{round} 1000 FIELDS 1 a"));
+            assert_eq!(client.call("WAIT 1 10000"), int(1));
+            wait_until_log_knows(&primary);
+            primary = primary.restart(&flags);
+            primary.client().call(&format!("HEXPIRE h:{round} 1000 FIELDS 1 b"));
+            wait_for_link(&replica);
+            settle(&primary, &replica);
+            (0..=round).for_each(|round| live(&replica, &format!("h:{round}")));
+            assert_eq!((field(&primary, "sync_full"), field(&primary, "sync_partial_ok")), ("0".into(), "1".into()));
+        }
+        wait_until_log_knows(&primary);
+        primary = primary.restart(&flags);
+        let late = replica_of(&primary, Kind::Ember { shards: 3 }, &[]);
+        wait_for_link(&late);
+        settle(&primary, &late);
+        live(&late, "h:1");
         assert_eq!(field(&primary, "sync_full"), "1");
     }
 }

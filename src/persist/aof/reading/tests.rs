@@ -58,7 +58,7 @@ fn commands(count: usize) -> Vec<u8> {
 /// Whatever is left of a log says where in the stream it ends, or that nobody knows.
 #[test]
 fn what_is_left_of_a_log_is_known_or_not() {
-    let known_as = |position| Some(KnownAs { id: "a".repeat(40), position, db: 1 });
+    let known_as = |position| Some(KnownAs { id: "a".repeat(40), position, db: 1, is_old: position == 30 });
     let (mut log, mut ends) = (Vec::new(), Vec::new());
     let whole = |known_as: Option<KnownAs>, commands: &[u8], log: &mut Vec<u8>| {
         let head = batch::head_of(commands, log.len() as u64, 0, known_as.as_ref());
