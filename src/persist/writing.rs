@@ -7,7 +7,7 @@ use crate::rdb::file::{self, Checksum};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Pieces that wait for the disk; who has more waits.
 const PIECES: usize = 8;
@@ -27,8 +27,15 @@ enum Next {
 #[derive(Clone)]
 pub struct Pieces {
     sender: SyncSender<Next>,
+    turn: Arc<Mutex<Turn>>,
+}
+
+#[derive(Default)]
+struct Turn {
     /// Whose piece has to come next, since a value of its does not end with its last one.
-    owner: Arc<Mutex<Option<usize>>>,
+    owner: Option<usize>,
+    /// No more are taken.
+    is_over: bool,
 }
 
 /// What has become of a piece.
@@ -44,19 +51,34 @@ impl Pieces {
     /// Hands a piece over. Where it `goes_on` it ends within a value: there is no room for others until the rest of that
     /// is there.
     pub fn offer(&self, from: usize, piece: Piece, goes_on: bool) -> Offered {
-        // Nobody waits with this lock in hand.
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        if owner.is_some_and(|owner| owner != from) {
+        let mut turn = self.turn();
+        if turn.is_over {
+            return Offered::Over;
+        }
+        if turn.owner.is_some_and(|owner| owner != from) {
             return Offered::Full(piece);
         }
         match self.sender.try_send(Next::Piece(piece)) {
             Ok(()) => {
-                *owner = goes_on.then_some(from);
+                turn.owner = goes_on.then_some(from);
                 Offered::Taken
             }
             Err(TrySendError::Full(Next::Piece(piece))) => Offered::Full(piece),
-            Err(_) => Offered::Over,
+            Err(_) => {
+                turn.is_over = true;
+                Offered::Over
+            }
         }
+    }
+
+    /// Somebody has no more to give, and it is not all: nobody waits for the rest of a value of theirs.
+    pub fn give_up(&self) {
+        self.turn().is_over = true;
+    }
+
+    /// (Nobody waits with this lock in hand.)
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// There are no more: the file is complete. Whether that was taken: where not, there is no room at the moment.
@@ -137,7 +159,7 @@ pub fn begin(
         let _ = tell.send(written);
         ring();
     })?;
-    Ok((Pieces { sender, owner: Arc::default() }, told))
+    Ok((Pieces { sender, turn: Arc::default() }, told))
 }
 
 /// This thread compresses, and has time.
@@ -232,6 +254,22 @@ mod tests {
 
     fn write_well(name: &str, pieces: &[&[u8]], ends: bool) -> io::Result<u64> {
         write(Arc::new(RealDisk), name, pieces, ends)
+    }
+
+    /// A shard that left in the middle of a value was waited for by the others, for ever.
+    #[test]
+    fn nobody_waits_for_the_rest_of_a_value_that_does_not_come() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("dump.rdb");
+        let name = path.to_str().expect("a name");
+        let piece = || Piece::from(b"a part".to_vec());
+        let (pieces, told) = begin(Arc::new(RealDisk), name, how(), || ()).expect("a thread");
+        assert!(matches!(pieces.offer(0, piece(), true), Offered::Taken));
+        assert!(matches!(pieces.offer(1, piece(), false), Offered::Full(_)));
+        pieces.give_up();
+        assert!(matches!(pieces.offer(1, piece(), false), Offered::Over));
+        drop(pieces);
+        assert!(told.recv().expect("an outcome").is_err() && !path.exists());
     }
 
     #[test]

@@ -343,6 +343,15 @@ impl Shard {
 
     /// Writes it down, a slice at a time.
     pub async fn write_down(self: Rc<Shard>, pieces: Pieces) -> Wrote {
+        let wrote = self.write_all_down(&pieces).await;
+        if wrote != Wrote::All {
+            // Another shard may wait for the rest of a value of this one.
+            pieces.give_up();
+        }
+        wrote
+    }
+
+    async fn write_all_down(&self, pieces: &Pieces) -> Wrote {
         let Some(written) = self.written.borrow().clone() else { return Wrote::Nothing };
         loop {
             let (began_us, is_slowed) = (store_us(), self.config().rdb_key_save_delay_us != 0);
@@ -357,7 +366,7 @@ impl Shard {
                 written.borrow_mut().write_groups();
             }
             while let Some(leaving) = { written.borrow_mut().take(saved == Saved::All) } {
-                if !send(&pieces, self.id, leaving).await {
+                if !send(pieces, self.id, leaving).await {
                     return Wrote::NoRoom;
                 }
             }
