@@ -379,13 +379,16 @@ impl Shard {
         }
     }
 
-    /// As `rdb-key-save-delay` says, for as long as it does.
+    /// As `rdb-key-save-delay` says, for as long as it does and somebody wants the rest.
     async fn pause_behind(&self, keys: u64) {
         let began_us = store_us();
         loop {
             let pause = pause_of(self.config().rdb_key_save_delay_us, keys);
             let elapsed = Duration::from_micros(store_us() - began_us);
             let Some(rest) = pause.checked_sub(elapsed).filter(|rest| !rest.is_zero()) else { return };
+            if !self.keyspace.borrow().is_saving() {
+                return;
+            }
             sleep(rest.min(PAUSE)).await;
         }
     }

@@ -316,6 +316,11 @@ impl Keyspace {
         Saved::Void
     }
 
+    /// Whether a snapshot is being made that somebody wants.
+    pub fn is_saving(&self) -> bool {
+        self.effects.saving().is_some_and(|saving| !saving.is_void)
+    }
+
     /// It is not to be completed.
     pub fn give_up_saving(&mut self) {
         self.effects.void_saving();

@@ -606,6 +606,9 @@ async fn end(server: &Rc<Server>) {
         // Somebody waits already for the moment in which the log ends.
         return;
     }
+    // A disk that hangs is waited for here, while others go on.
+    let log = server.global.log.clone();
+    let _ = server.transport.beside(move || log.bring_to_disk()).await;
     let_all_pass(server).await;
     let transaction = hold_everything(&server.shard).await;
     server.global.appending.is_ending.store(false, Ordering::Relaxed);
@@ -621,6 +624,9 @@ async fn end(server: &Rc<Server>) {
     server.shard.call_all(Server::follow_log).await;
     // Before anybody begins another one: a rewrite that is under way finds that its log is over.
     *server.global.appending.files() = None;
+    if server.global.appending.is_rewriting.load(Ordering::Relaxed) {
+        server.shard.call_all(|shard| shard.give_up_saving()).await;
+    }
     drop(transaction);
     log::notice(format_args!("The append only file is off"));
 }

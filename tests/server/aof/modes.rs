@@ -123,6 +123,27 @@ fn a_rewrite_begins_no_log_that_has_ended() {
     }
 }
 
+/// A rewrite went on for as long as its base took, for a log that had ended, and snapshots were refused meanwhile.
+#[test]
+fn a_rewrite_ends_with_its_log() {
+    for shards in [1, 3] {
+        let server = Server::start(Kind::Ember { shards }, &["--appendonly", "yes"]);
+        let mut client = server.client();
+        (0..600).for_each(|number| assert_eq!(client.call(&format!("SET key:{number} 1")), Value::ok()));
+        assert!(wait_until(PATIENCE, || server.info("aof_rewrite_in_progress").as_deref() == Some("0")));
+        // (Each key takes a second.)
+        client.call("CONFIG SET rdb-key-save-delay 1000000");
+        assert!(!client.call("BGREWRITEAOF").is_error());
+        assert!(wait_until(PATIENCE, || server.info("aof_rewrite_in_progress").as_deref() == Some("1")));
+        assert_eq!(client.call("CONFIG SET appendonly no"), Value::ok());
+        assert!(wait_until(PATIENCE, || server.info("aof_rewrite_in_progress").as_deref() == Some("0")));
+        client.call("CONFIG SET rdb-key-save-delay 0");
+        assert!(!client.call("BGSAVE").is_error());
+        assert!(wait_until(PATIENCE, || server.info("rdb_bgsave_in_progress").as_deref() == Some("0")));
+        assert_eq!(server.info("rdb_last_bgsave_status").as_deref(), Some("ok"));
+    }
+}
+
 /// Scripts that ask for nothing are done with their keys before they have these. Where the log was turned on meanwhile, one
 /// shard told of the end of such a hold and another one did not, and everything in the log waited for the missing part.
 #[test]
