@@ -3,9 +3,10 @@
 use super::Progress;
 use super::window::Window;
 use crate::rdb::file::{self, Checksum, Dialect, Item, NoItem};
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use thiserror::Error;
 
@@ -98,7 +99,7 @@ pub struct Limits {
 
 /// Where a snapshot is read from.
 pub enum Origin {
-    File(PathBuf),
+    File(File),
     /// As it comes.
     Stream(Box<dyn Read + Send>),
 }
@@ -112,7 +113,7 @@ pub fn read(
     mut send: impl FnMut(usize, Batch) -> Result<(), String>,
 ) -> Result<Beside, LoadError> {
     let mut window = match origin {
-        Origin::File(path) => Window::open(&path)?,
+        Origin::File(file) => Window::of_file(file),
         Origin::Stream(stream) => Window::of_stream(stream),
     };
     let (version, dialect) = read_head(&mut window)?;

@@ -119,6 +119,13 @@ impl Tokens {
         Ok(())
     }
 
+    /// The same where nobody waits for the disk: the file is read when the first token is wanted.
+    pub fn begin_anew(&self) {
+        let mut base = self.base();
+        self.reserved.store(0, Ordering::Release);
+        *base = None;
+    }
+
     fn start(&self, saved: u64, realtime_ms: u64) -> u64 {
         saved.max(of_clock(realtime_ms)).max(self.known.load(Ordering::Acquire)).max(self.last.load(Ordering::Acquire))
     }

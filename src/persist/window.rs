@@ -21,7 +21,11 @@ pub struct Window {
 
 impl Window {
     pub fn open(path: &Path) -> io::Result<Window> {
-        Ok(Window::new(Box::new(File::open(path)?), READ_BYTES))
+        File::open(path).map(Window::of_file)
+    }
+
+    pub fn of_file(file: File) -> Window {
+        Window::new(Box::new(file), READ_BYTES)
     }
 
     pub fn of_stream(stream: Box<dyn Read + Send>) -> Window {

@@ -9,7 +9,7 @@ use crate::net::Bell;
 use crate::net::tls::Outgoing;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, PipeReader, Read, Write};
+use std::io::{self, BufReader, BufWriter, PipeReader, Read, Seek, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -20,6 +20,8 @@ use std::time::Duration;
 /// Parts of the stream that wait; who reads the link waits then.
 const PARTS: usize = 4;
 const READ_BYTES: usize = 64 << 10;
+/// And of the stream, so much of which can be done at a time.
+const STREAM_BYTES: usize = 256 << 10;
 /// No stream is longer.
 const POSITION_MAX: u64 = i64::MAX as u64 / 2;
 const NOTHING_SYNCED: u64 = u64::MAX;
@@ -230,11 +232,11 @@ pub enum Event {
     Tokens(u64),
     /// The primary takes this server for a replica, and sends a snapshot.
     Accepted,
-    /// There is a snapshot of all data, under this name and up to this position: in its file, or it comes just now.
+    /// There is a snapshot of all data, under this name and up to this position.
     Snapshot {
         id: String,
         position: u64,
-        comes: Option<PipeReader>,
+        comes: Comes,
     },
     /// The primary goes on where this server is; it may call the data otherwise.
     GoesOn {
@@ -343,7 +345,7 @@ fn run(goal: &Goal, shared: &Arc<Shared>, teller: &Teller) -> io::Result<()> {
 
 /// The stream, until it ends.
 fn follow(shared: &Shared, reader: &mut impl Read, mut batches: Batches, teller: &Teller) -> io::Result<()> {
-    let mut bytes = vec![0; READ_BYTES];
+    let mut bytes = vec![0; STREAM_BYTES];
     loop {
         let count = match reader.read(&mut bytes) {
             Ok(0) => return Err(io::Error::other("Connection with primary lost: it has closed the connection")),
@@ -494,13 +496,21 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<(Option<u64
     Ok((tokens, answer))
 }
 
+/// Where a snapshot is read.
+#[derive(Debug)]
+pub enum Comes {
+    /// All of it is there.
+    InFile(File),
+    Now(PipeReader),
+}
+
 /// Reads the snapshot into its file, or hands it on as it comes; `tell` says so: at the end of the one, at the begin of the
 /// other. Whether somebody takes it.
 fn fetch(
     goal: &Goal,
     shared: &Shared,
     reader: &mut impl io::BufRead,
-    tell: impl FnOnce(Option<PipeReader>) -> bool,
+    tell: impl FnOnce(Comes) -> bool,
 ) -> io::Result<bool> {
     let mut line = payload::line(reader)?;
     while line.is_empty() {
@@ -515,14 +525,18 @@ fn fetch(
     }
     let note = |read| shared.snapshot_read.store(read, Ordering::Relaxed);
     if let Some(path) = &goal.path {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        // Nobody else needs its name, and whatever ends this server leaves nothing behind.
+        std::fs::remove_file(path)?;
+        let mut file = BufWriter::with_capacity(1 << 20, file);
         payload::copy(reader, &extent, &mut file, note)?;
-        file.flush()?;
-        return Ok(tell(None));
+        let mut file = file.into_inner()?;
+        file.rewind()?;
+        return Ok(tell(Comes::InFile(file)));
     }
     let (comes, mut goes) = io::pipe()?;
     // Whoever loads sees the end where this one ends, for whatever reason.
-    let is_taken = tell(Some(comes));
+    let is_taken = tell(Comes::Now(comes));
     payload::copy(reader, &extent, &mut goes, note)?;
     Ok(is_taken)
 }

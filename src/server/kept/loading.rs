@@ -16,7 +16,8 @@ use crate::server::state::Server;
 use crate::server::state::replication::{ID_DIGITS, Ids};
 use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
 use crate::shard::{GROUP, Note, Shard};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -123,8 +124,9 @@ pub struct Loaded {
 
 /// Loads a file for somebody who holds everything.
 pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<Loaded, String> {
-    let of_bytes = std::fs::metadata(name).map_err(|error| error.to_string())?.len();
-    let keys = read_keys(server, how, Origin::File(PathBuf::from(name)), of_bytes).await?;
+    let file = File::open(name).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (of_bytes, file) = file.map_err(|error| error.to_string())?;
+    let keys = read_keys(server, how, Origin::File(file), of_bytes).await?;
     keys.take_rest(server, how).await
 }
 

@@ -308,7 +308,9 @@ fn notes(server: &Server) -> Vec<Vec<String>> {
 /// Writes the file that `dbfilename` names, where that is this server's.
 async fn write(server: &Rc<Server>, begun: Begun) -> std::result::Result<Option<u64>, String> {
     let config = server.shard.config();
-    let is_ours = server.global.snapshots.claim(&config.dir, &config.dbfilename).map_err(|error| error.to_string());
+    let (global, dir, name) = (server.global.clone(), config.dir.clone(), config.dbfilename.clone());
+    let claim = move || global.snapshots.claim(&dir, &name);
+    let is_ours = server.transport.beside(claim).await.flatten().map_err(|error| error.to_string());
     if is_ours != Ok(true) {
         server.shard.call_all(|shard| shard.stop_saving()).await;
         let stranger = format!("'{}' in '{}' belongs to another server that runs", config.dbfilename, config.dir);

@@ -14,7 +14,7 @@ use crate::net::{next_from_outside, sleep, step_back};
 use crate::observe::{log, machine};
 use crate::persist::reading::Origin;
 use crate::replicate::Batch;
-use crate::replicate::link::{self, Event, Goal, Shared, Stage};
+use crate::replicate::link::{self, Comes, Event, Goal, Shared, Stage};
 use crate::resp::{Proto, Reply};
 use crate::server::client::relay::Relay;
 use crate::server::client::session::{Close, ReplyMode};
@@ -23,7 +23,6 @@ use crate::server::kept::loading::{Keys, read_keys};
 use crate::server::kept::replay::suspend_policies;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving::{self, hold_everything};
-use crate::server::kept::tokens;
 use crate::server::run::in_the_way::let_all_pass;
 use crate::server::run::wait::unblock_all;
 use crate::server::state::Server;
@@ -106,7 +105,7 @@ async fn become_primary(server: &Rc<Server>) {
     shard.call_all(|shard| shard.set_following(false)).await;
     drop(hold);
     suspend_policies(server, false).await;
-    tokens::begin(server).await;
+    global.tokens.begin_anew();
     global.following.end(&shard.config());
     log::notice(format_args!("MASTER MODE enabled: the data are this server's own from now on"));
 }
@@ -223,7 +222,6 @@ async fn begin_link(server: &Server, number: u64, is_unfit: bool) -> io::Result<
         DisklessLoad::Disabled | DisklessLoad::OnEmptyDb => Way::ByFile,
         DisklessLoad::SwapDb => Way::Beside,
     };
-    let path = fetched(&config, number);
     let goal = Goal {
         host: target.primary.host,
         port: target.primary.port,
@@ -235,7 +233,7 @@ async fn begin_link(server: &Server, number: u64, is_unfit: bool) -> io::Result<
         timeout: Duration::from_secs(config.repl_timeout_s),
         tls: config.tls.replication.then(|| config.tls.clone()),
         delays: config.repl_disable_tcp_nodelay,
-        path: (way == Way::ByFile).then(|| path.clone()),
+        path: (way == Way::ByFile).then(|| fetched(&config, number)),
         has,
         kept_bytes: kept_bytes(&config),
         takes_over: target.takes_over,
@@ -246,7 +244,7 @@ async fn begin_link(server: &Server, number: u64, is_unfit: bool) -> io::Result<
         shared.end();
         return Ok(None);
     }
-    Ok(Some(Link { shared, synced: Synced::default(), events, path, way }))
+    Ok(Some(Link { shared, synced: Synced::default(), events, way }))
 }
 
 /// A link, and what is done with a snapshot.
@@ -254,7 +252,6 @@ struct Link {
     shared: Arc<Shared>,
     synced: Synced,
     events: Receiver<Event>,
-    path: PathBuf,
     way: Way,
 }
 
@@ -306,7 +303,6 @@ async fn follow_link(server: &Rc<Server>, number: u64, link: &Link) -> String {
     let reason = or(take_events(server, number, link, &client), link.synced.follow(server, &link.shared)).await;
     server.remove_client(client.id);
     link.shared.end();
-    let _ = std::fs::remove_file(&link.path);
     reason
 }
 
@@ -327,11 +323,11 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
             }
             Event::Snapshot { id, position, comes } => {
                 log::notice(format_args!("Full resync from master: {}:{position}", id.escape_debug()));
-                let origin =
-                    comes.map_or_else(|| Origin::File(link.path.clone()), |pipe| Origin::Stream(Box::new(pipe)));
+                let origin = match comes {
+                    Comes::InFile(file) => Origin::File(file),
+                    Comes::Now(pipe) => Origin::Stream(Box::new(pipe)),
+                };
                 let taken = take_snapshot(server, number, link, origin, (id, position)).await;
-                // It is as large as the data, and of no use any more, however long the link lasts.
-                let _ = std::fs::remove_file(&link.path);
                 if let Err(reason) = taken {
                     let from = if link.way == Way::ByFile { "disk" } else { "socket" };
                     return format!("Failed trying to load the MASTER synchronization DB from {from}: {reason}");
@@ -409,6 +405,9 @@ async fn take_snapshot(
     let (global, shard) = (&server.global, &server.shard);
     let (snapshots, is_current) = (&global.snapshots, || global.following.is_current(number));
     while saving::begin(server).is_err() {
+        if !is_current() {
+            return Err("another server is followed".to_owned());
+        }
         // One that is being written is of no use any more.
         shard.call_all(|shard| shard.give_up_saving()).await;
         sleep(LOOK_EVERY).await;
@@ -489,10 +488,6 @@ async fn load(
 ) -> Result<(), String> {
     let (global, shard) = (&server.global, &server.shard);
     let config = shard.config();
-    if let Content::Coming(Origin::File(path), _) = &content {
-        // What is there is not given up for a file that is not.
-        std::fs::File::open(path).map_err(|error| error.to_string())?;
-    }
     if global.log.is_on() {
         let ended = rewriting::end_held(server).await;
         ended.map_err(|error| format!("the append only file cannot be written: {error}"))?;
