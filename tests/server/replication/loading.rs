@@ -76,6 +76,8 @@ fn older_data_are_served_while_newer_arrive() {
         waiting.send("XREAD BLOCK 0 STREAMS stream 0");
         // Nothing is kept of what comes now, and the next snapshot is a slow one.
         of_primary.call("CONFIG SET repl-backlog-size 16384 rdb-key-save-delay 3000");
+        let number = |name: &str| field(&primary, name).parse::<u64>().expect("a number");
+        let had = number("master_repl_offset");
         of_primary.send("MULTI");
         of_primary.send("CLIENT KILL TYPE replica");
         (0..10).for_each(|number| of_primary.send(&format!("SET large:{number} {}", "x".repeat(1 << 20))));
@@ -83,7 +85,10 @@ fn older_data_are_served_while_newer_arrive() {
         of_primary.send("EXEC");
         (0..14).for_each(|_| drop(of_primary.read()));
         // (What was done as one is kept as one.)
-        (0..10).for_each(|number| drop(of_primary.call(&format!("SET behind {number}{}", "x".repeat(16384)))));
+        assert!(wait_until(PATIENCE, || {
+            of_primary.call(&format!("SET behind {}", "x".repeat(16384)));
+            number("repl_backlog_first_byte_offset") > had + 1
+        }));
         load_library(&primary, "newer");
         wait_for(&replica, "async_loading", "1");
         assert_eq!(field(&replica, "loading"), "0");
