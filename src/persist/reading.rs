@@ -6,7 +6,7 @@ use crate::rdb::file::{self, Checksum, Dialect, Item, NoItem};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use thiserror::Error;
 
@@ -99,7 +99,9 @@ pub struct Limits {
 
 /// Where a snapshot is read from.
 pub enum Origin {
-    File(File),
+    File(PathBuf),
+    /// A file that is open already.
+    Open(File),
     /// As it comes.
     Stream(Box<dyn Read + Send>),
 }
@@ -113,7 +115,8 @@ pub fn read(
     mut send: impl FnMut(usize, Batch) -> Result<(), String>,
 ) -> Result<Beside, LoadError> {
     let mut window = match origin {
-        Origin::File(file) => Window::of_file(file),
+        Origin::File(path) => Window::open(&path)?,
+        Origin::Open(file) => Window::of_file(file),
         Origin::Stream(stream) => Window::of_stream(stream),
     };
     let (version, dialect) = read_head(&mut window)?;

@@ -119,11 +119,12 @@ impl Tokens {
         Ok(())
     }
 
-    /// The same where nobody waits for the disk: the file is read when the first token is wanted.
-    pub fn begin_anew(&self) {
+    /// Another run begins in the same process, which knows what its file allows: it was read before, or is when the first token
+    /// is wanted.
+    pub fn begin_anew(&self, realtime_ms: u64) {
         let mut base = self.base();
         self.reserved.store(0, Ordering::Release);
-        *base = None;
+        *base = base.map(|before| self.start(before, realtime_ms));
     }
 
     fn start(&self, saved: u64, realtime_ms: u64) -> u64 {
@@ -245,6 +246,22 @@ mod tests {
                 run.tokens.reserve(&run.path, NOW_MS).expect("a disk");
             }
             assert_eq!(run.take(), first + n, "none is left out while a server runs");
+        }
+    }
+
+    /// A replica becomes a primary without a look at its file, and gives tokens below what it tells its own replicas.
+    #[test]
+    fn a_promotion_begins_above_all_that_is_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = Run::begin(folder.path(), NOW_MS);
+        let mut greatest = run.take();
+        for now_ms in [NOW_MS, NOW_MS - 1_000_000, NOW_MS + 1_000_000] {
+            let told = greatest + 3 * BLOCK;
+            run.tokens.learn(told);
+            run.tokens.begin_anew(now_ms);
+            let horizon = run.tokens.horizon(now_ms);
+            greatest = run.take();
+            assert!(greatest > told && greatest < horizon, "{greatest}");
         }
     }
 

@@ -16,8 +16,7 @@ use crate::server::state::Server;
 use crate::server::state::replication::{ID_DIGITS, Ids};
 use crate::shard::snapshot::{DEATH, TakeIn, TakenIn};
 use crate::shard::{GROUP, Note, Shard};
-use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -124,9 +123,8 @@ pub struct Loaded {
 
 /// Loads a file for somebody who holds everything.
 pub async fn load_file(server: &Rc<Server>, how: TakeIn, name: &str) -> Result<Loaded, String> {
-    let file = File::open(name).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let (of_bytes, file) = file.map_err(|error| error.to_string())?;
-    let keys = read_keys(server, how, Origin::File(file), of_bytes).await?;
+    let of_bytes = std::fs::metadata(name).map_err(|error| error.to_string())?.len();
+    let keys = read_keys(server, how, Origin::File(PathBuf::from(name)), of_bytes).await?;
     keys.take_rest(server, how).await
 }
 
@@ -143,7 +141,7 @@ pub async fn read_keys(server: &Rc<Server>, how: TakeIn, origin: Origin, of_byte
     server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
     // (As in Redis, what was written under another limit is read.)
     let most = match origin {
-        Origin::File(_) => usize::try_from(of_bytes).unwrap_or(usize::MAX),
+        Origin::File(_) | Origin::Open(_) => usize::try_from(of_bytes).unwrap_or(usize::MAX),
         Origin::Stream(_) => usize::MAX,
     };
     let limits = Limits {

@@ -6,7 +6,7 @@
 
 use super::minding;
 use super::synced::Synced;
-use crate::clock::store_us;
+use crate::clock::{realtime_us, store_us};
 use crate::config::{Config, DisklessLoad, Follows, Primary};
 use crate::executor;
 use crate::journal::KnownAs;
@@ -105,7 +105,7 @@ async fn become_primary(server: &Rc<Server>) {
     shard.call_all(|shard| shard.set_following(false)).await;
     drop(hold);
     suspend_policies(server, false).await;
-    global.tokens.begin_anew();
+    global.tokens.begin_anew(realtime_us() / 1_000);
     global.following.end(&shard.config());
     log::notice(format_args!("MASTER MODE enabled: the data are this server's own from now on"));
 }
@@ -324,7 +324,7 @@ async fn take_events(server: &Rc<Server>, number: u64, link: &Link, client: &Cli
             Event::Snapshot { id, position, comes } => {
                 log::notice(format_args!("Full resync from master: {}:{position}", id.escape_debug()));
                 let origin = match comes {
-                    Comes::InFile(file) => Origin::File(file),
+                    Comes::InFile(file) => Origin::Open(file),
                     Comes::Now(pipe) => Origin::Stream(Box::new(pipe)),
                 };
                 let taken = take_snapshot(server, number, link, origin, (id, position)).await;

@@ -76,8 +76,7 @@ fn read(path: &Path, checksum: bool, keys: &mut Vec<Key>) -> Result<(), LoadErro
         Ok(())
     };
     let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let file = fs::File::open(path)?;
-    let beside = reading::read(Origin::File(file), limits, &Progress::default(), route, take)?;
+    let beside = reading::read(Origin::File(path.to_owned()), limits, &Progress::default(), route, take)?;
     assert!(beside.end <= length, "it ends inside of the file");
     Ok(())
 }

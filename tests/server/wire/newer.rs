@@ -231,7 +231,7 @@ fn increx_tells_what_redis_tells() {
         ] {
             assert!(!client.call(command).is_error(), "{command}");
         }
-        client.call("RPUSH the:end x");
+        client.call("RPUSH {k}end x");
         let mut told = Vec::new();
         loop {
             let message = listener.read();

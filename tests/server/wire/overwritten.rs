@@ -11,16 +11,16 @@ fn listener(server: &Server) -> Client {
 
 /// What was told since this was asked, `event key` each.
 fn told(client: &mut Client, listener: &mut Client) -> Vec<String> {
-    client.call("DEL the:end");
-    client.call("RPUSH the:end x");
+    client.call("DEL {k}end");
+    client.call("RPUSH {k}end x");
     let mut told = Vec::new();
     loop {
         let message = listener.read();
         let (channel, key) = (message.items()[2].text(), message.items()[3].text());
         let event = channel.split("__:").last().expect("an event").to_owned();
         match (event.as_str(), key.as_str()) {
-            ("rpush", "the:end") => return told,
-            (_, "the:end") => {}
+            ("rpush", "{k}end") => return told,
+            (_, "{k}end") => {}
             _ => told.push(format!("{event} {key}")),
         }
     }
