@@ -15,9 +15,6 @@ pub struct Encoder {
     degraded: u64,
 }
 
-/// Room for more is not made before it is needed.
-const EXPECTED_BYTES_MAX: usize = 64 << 10;
-
 /// Commands of one shard that stand alone, encoded beside whoever encodes those of all shards.
 #[derive(Debug, Default)]
 pub struct Run {
@@ -29,6 +26,9 @@ pub struct Run {
 }
 
 impl Run {
+    /// A run is expected to be as long as the one before, and no longer than this: room for more is made when it is needed.
+    const EXPECTED_BYTES_MAX: usize = 64 << 10;
+
     /// Commands that belong together, behind what has come before.
     pub fn push(&mut self, commands: &[Command]) {
         if let Some(first) = commands.first() {
@@ -63,7 +63,7 @@ impl Run {
         if self.bytes.is_empty() {
             return None;
         }
-        self.expected = self.bytes.len().min(EXPECTED_BYTES_MAX);
+        self.expected = self.bytes.len().min(Run::EXPECTED_BYTES_MAX);
         Some(Command {
             db: self.begins_in,
             is_whole: false,

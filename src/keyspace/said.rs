@@ -13,7 +13,7 @@ pub type KeyName = (usize, Box<[u8]>);
 #[derive(Default)]
 pub struct Said {
     commands: Vec<Command>,
-    /// A command that has said itself and stands behind all of those, as a client sends it, and its database: mostly that is all,
+    /// A command that has said itself before anything else was said, as a client sends it, and its database: mostly that is all,
     /// and is copied from here.
     itself: Vec<u8>,
     itself_db: usize,
@@ -96,7 +96,8 @@ impl Said {
     /// What has said itself, if that is all.
     #[inline]
     pub fn give_itself(&mut self, to: impl FnOnce(usize, &[u8])) -> bool {
-        let is_all = !self.itself.is_empty() && self.commands.is_empty() && self.dead.is_empty();
+        debug_assert!(self.itself.is_empty() || self.commands.is_empty());
+        let is_all = !self.itself.is_empty() && self.dead.is_empty();
         if is_all {
             to(self.itself_db, &self.itself);
             self.forget_itself();

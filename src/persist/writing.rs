@@ -43,7 +43,7 @@ pub enum Offered {
     Taken,
     /// Later there is room for it.
     Full(Piece),
-    /// Writing has failed.
+    /// Writing has failed, or was given up.
     Over,
 }
 
@@ -64,10 +64,7 @@ impl Pieces {
                 Offered::Taken
             }
             Err(TrySendError::Full(Next::Piece(piece))) => Offered::Full(piece),
-            Err(_) => {
-                turn.is_over = true;
-                Offered::Over
-            }
+            Err(_) => Offered::Over,
         }
     }
 

@@ -524,6 +524,16 @@ impl Log {
         self.weigh(&state);
     }
 
+    /// Waits for the write and the sync that are under way, if any.
+    pub fn wait_for_disk(&self) {
+        let mut state = self.lock();
+        let (write, sync) = (state.writes_since, state.syncs_since);
+        let lasts = |before: Option<Instant>, now| before.is_some() && now == before;
+        while lasts(write, state.writes_since) || lasts(sync, state.syncs_since) {
+            state = self.written.wait_timeout(state, SLOW).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Everything that was handed over is on the disk when this returns.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use super::saving::{
 };
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
-use crate::config::{CompatVersion, Policies, split_words};
+use crate::config::{Policies, split_words};
 use crate::journal::KnownAs;
 use crate::net::{Bell, next_from_outside};
 use crate::observe::log;
@@ -82,7 +82,7 @@ pub async fn go_on_in_stream(server: &Rc<Server>) {
     global.replication.set_ids(ids.renamed(position, Ids::new().id));
     global.feed.set_position(position, 0);
     // Nobody knows which replicas come back: those for whom it was may go on in it.
-    global.feed.set_old(is_old && server.shard.config().repl_compat_version != CompatVersion::V7_4);
+    global.feed.set_old(is_old);
     if is_old {
         global.replication.note_told_less();
     }
@@ -141,7 +141,10 @@ pub async fn read_keys(server: &Rc<Server>, how: TakeIn, origin: Origin, of_byte
     server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
     // (As in Redis, what was written under another limit is read.)
     let most = match origin {
-        Origin::File(_) | Origin::Open(_) => usize::try_from(of_bytes).unwrap_or(usize::MAX),
+        Origin::File(_) => usize::try_from(of_bytes).unwrap_or(usize::MAX),
+        Origin::Open(ref file) => {
+            file.metadata().ok().and_then(|known| usize::try_from(known.len()).ok()).unwrap_or(usize::MAX)
+        }
         Origin::Stream(_) => usize::MAX,
     };
     let limits = Limits {

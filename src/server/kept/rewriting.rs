@@ -10,6 +10,7 @@ use super::tokens;
 use crate::clock::{Clock, realtime_us, set_loaded_offset, set_log_offset, store_us};
 use crate::executor;
 use crate::journal::KnownAs;
+use crate::net::on_thread;
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest, Role};
@@ -606,9 +607,9 @@ async fn end(server: &Rc<Server>) {
         // Somebody waits already for the moment in which the log ends.
         return;
     }
-    // A disk that hangs is waited for here, while others go on.
+    // A disk that hangs is waited for here, while others go on. (What comes meanwhile is brought to the disk below.)
     let log = server.global.log.clone();
-    let _ = server.transport.beside(move || log.bring_to_disk()).await;
+    let _ = on_thread("log-end", move || log.wait_for_disk()).await;
     let_all_pass(server).await;
     let transaction = hold_everything(&server.shard).await;
     server.global.appending.is_ending.store(false, Ordering::Relaxed);
@@ -618,7 +619,6 @@ async fn end(server: &Rc<Server>) {
     }
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let log = server.global.log.clone();
-    // (The disk may take its time.)
     let _ = server.transport.beside(move || log.set_on(false)).await;
     set_log_offset(None);
     server.shard.call_all(Server::follow_log).await;

@@ -6,7 +6,7 @@ use crate::command::dump;
 use crate::config::{Policy, SavePoint, join_words};
 use crate::executor;
 use crate::journal::KnownAs;
-use crate::net::{next_from_outside, sleep};
+use crate::net::{next_from_outside, on_thread, sleep};
 use crate::observe::{log, memory};
 use crate::persist::disk::{Disk, RealDisk};
 use crate::persist::reading::OWN_VERSION;
@@ -37,12 +37,12 @@ pub const LOG_POSITION: &str = "emberdb-log-position";
 /// The fields that say where in whose stream the data are, as Redis writes them.
 pub const STREAM_ID: &str = "repl-id";
 pub const STREAM_OFFSET: &str = "repl-offset";
-/// The field that says how far tokens of leases reach.
-pub const TOKENS: &str = "emberdb-lease-tokens";
 /// The database that was chosen there.
 pub const STREAM_DB: &str = "repl-stream-db";
-/// Where the stream is for servers, too, that know of no deadlines of fields.
+/// The field that says that the stream is for servers, too, that know of no deadlines of fields.
 pub const STREAM_IS_OLD: &str = "emberdb-stream-is-old";
+/// The field that says how far tokens of leases reach.
+pub const TOKENS: &str = "emberdb-lease-tokens";
 
 /// Nobody but this transaction touches anything, on any shard.
 pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
@@ -309,8 +309,11 @@ fn notes(server: &Server) -> Vec<Vec<String>> {
 async fn write(server: &Rc<Server>, begun: Begun) -> std::result::Result<Option<u64>, String> {
     let config = server.shard.config();
     let (global, dir, name) = (server.global.clone(), config.dir.clone(), config.dbfilename.clone());
-    let claim = move || global.snapshots.claim(&dir, &name);
-    let is_ours = server.transport.beside(claim).await.flatten().map_err(|error| error.to_string());
+    let is_ours = match global.snapshots.has_claimed(&dir, &name) {
+        true => Ok(true),
+        false => on_thread("claim", move || global.snapshots.claim(&dir, &name)).await.flatten(),
+    };
+    let is_ours = is_ours.map_err(|error| error.to_string());
     if is_ours != Ok(true) {
         server.shard.call_all(|shard| shard.stop_saving()).await;
         let stranger = format!("'{}' in '{}' belongs to another server that runs", config.dbfilename, config.dir);

@@ -290,7 +290,7 @@ fn kept_bytes(config: &Config) -> usize {
     config.client_query_buffer_limit_bytes.min(of_data.max(KEPT_BYTES))
 }
 
-/// Each link has a file of its own: one that is given up may end later than the next begins.
+/// Where a snapshot is fetched to. (The file has that name for a moment only.)
 fn fetched(config: &Config, number: u64) -> PathBuf {
     PathBuf::from(&config.dir).join(format!("{FETCHED}-{}-{number}.rdb", std::process::id()))
 }

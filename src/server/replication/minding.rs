@@ -95,6 +95,10 @@ async fn look_at_old(server: &Rc<Server>) {
         return;
     }
     feed.set_old(false);
+    if replication.has_old(&server.shard.config()) {
+        // One has come just now.
+        return feed.set_old(true);
+    }
     if replication.take_degraded(feed.degraded()) {
         replication.set_ids(Ids::new());
         drop_replicas(server).await;

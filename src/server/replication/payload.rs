@@ -132,8 +132,13 @@ async fn begin(server: &Rc<Server>, waiting: &[Waiting]) -> Result<(Begun, Vec<H
     shard.call_all(Server::follow_log).await;
     let is_old = |waiting: &Waiting| global.replication.takes_for_old(&waiting.replica, &config);
     let leaves_fields = waiting.iter().any(is_old);
-    if leaves_fields && !waiting.iter().all(is_old) {
-        global.replication.note_told_less();
+    if leaves_fields {
+        // (Who is old may have gone meanwhile, so that the stream is not: whoever is left begins anew.)
+        global.feed.set_old(true);
+        let sizes = shard.call_all(|shard| shard.sizes()).await;
+        if sizes.iter().any(|sizes| sizes.has_field_deadlines) {
+            global.replication.note_told_less();
+        }
     }
     let begun = begin_parts_for(server, None, shard.clock.wall_offset_ms(), leaves_fields).await;
     drop(transaction);

@@ -81,6 +81,12 @@ impl Snapshots {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether that file is known to be this server's.
+    pub fn has_claimed(&self, dir: &str, name: &str) -> bool {
+        let claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        claimed.as_ref().is_some_and(|(of, _)| *of == format!("{dir}/{name}"))
+    }
+
     /// Claims the file that `dbfilename` is in the folder `dir`; whether it is this server's.
     pub fn claim(&self, dir: &str, name: &str) -> io::Result<bool> {
         let path = format!("{dir}/{name}");

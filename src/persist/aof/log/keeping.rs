@@ -66,7 +66,7 @@ impl Log {
 
     /// Where there is no log nobody's reply waits for this thread: so it is not woken for each turn of a shard. What comes
     /// after a pause goes to the readers at once, and what follows soon goes together. (Who is in a hurry drains the feed.)
-    /// Whether somebody calls for something else.
+    /// Whether somebody has called, for this or for something else: then there may be something to do without any push.
     fn gather_for_readers(&self, told_at: Instant) -> bool {
         let rest = GATHERED_FOR_READERS.checked_sub(told_at.elapsed()).filter(|rest| !rest.is_zero());
         rest.is_some_and(|rest| {
