@@ -480,7 +480,10 @@ impl Shard {
         taken: &mut TakenIn,
     ) -> Result<(), String> {
         let (began_us, now, limits) = (store_us(), self.clock.refresh(), &*self.limits.borrow());
-        let (wall, counts) = (Wall::at(now, &self.clock), keyspace.clocking().counts());
+        // Elements that have died by now may have been given more time since, by what stands in the log or the stream behind the
+        // snapshot. Who does not drop dead keys keeps dead elements, too, until the cycle finds them.
+        let dead_before = if how.drop_dead { now } else { Now::from_ms(0) };
+        let (wall, counts) = (Wall::at(dead_before, &self.clock), keyspace.clocking().counts());
         let loading = Loading { batch, how, now, wall, limits, counts };
         let lookup = |loaded: &LoadedKey| {
             let hash = self.hasher.hash(batch.key(loaded));

@@ -60,6 +60,63 @@ fn write_to(pipe: &Path, bytes: &[u8]) -> File {
 }
 
 /// A part of the data took the place of the snapshot.
+/// Elements whose deadlines in the base had passed by the start were left out of it, so that what had given them more time since
+/// found nothing: they were lost.
+#[test]
+fn elements_that_were_given_more_time_since_the_base_are_there() {
+    for (shards, preamble) in [(1, "yes"), (3, "yes"), (2, "no")] {
+        let flags = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble];
+        let server = Server::start(Kind::Ember { shards }, &flags);
+        let mut client = server.client();
+        for line in ["HSET h a 1 b 1 c 1", "SADD s a b c", "ZADD z 1 a 2 b 3 c"] {
+            assert_eq!(client.call(line), int(3));
+        }
+        let large: String = (0..1000).map(|n| format!(" f{n} {n}")).collect();
+        client.call(&format!("HSET large a 1 b 1 c 1{large}"));
+        let of = |key: &str| {
+            if ["h", "large"].contains(&key) {
+                ("H", "FIELDS")
+            } else {
+                (if key == "s" { "S" } else { "Z" }, "MEMBERS")
+            }
+        };
+        let keys = ["h", "large", "s", "z"];
+        for key in keys {
+            let (letter, word) = of(key);
+            assert_eq!(
+                client.call(&format!("{letter}PEXPIRE {key} 1500 {word} 3 a b c")).items(),
+                [int(1), int(1), int(1)]
+            );
+        }
+        assert!(!client.call("BGREWRITEAOF").is_error());
+        let has_base = || server.info("aof_rewrite_in_progress").as_deref() == Some("0");
+        assert!(wait_until(PATIENCE, has_base), "{}", server.output());
+        for key in keys {
+            let (letter, word) = of(key);
+            assert_eq!(client.call(&format!("{letter}EXPIRE {key} 1000 {word} 1 a")).items(), [int(1)]);
+            assert_eq!(client.call(&format!("{letter}PERSIST {key} {word} 1 b")).items(), [int(1)]);
+        }
+        let mut server = server;
+        server.signal("KILL");
+        assert!(server.wait_for_end(PATIENCE).is_some());
+        // (The deadlines pass while the server is down.)
+        std::thread::sleep(Duration::from_millis(1600));
+        let count = shards.to_string();
+        let server = server.restart(&[&flags[..], &["--shards", &count]].concat());
+        let mut client = server.client();
+        for key in keys {
+            let (letter, word) = of(key);
+            let left = client.call(&format!("{letter}TTL {key} {word} 3 a b c"));
+            let left: Vec<i64> = left.items().iter().map(Value::number).collect();
+            assert!((900..=1000).contains(&left[0]) && left[1..] == [-1, -2], "{key}: {left:?}");
+        }
+        assert_eq!(
+            (client.call("HLEN large"), client.call("ZCARD z"), client.call("SCARD s")),
+            (int(1002), int(2), int(2))
+        );
+    }
+}
+
 #[test]
 fn who_ends_while_the_log_is_loaded_leaves_the_snapshot_as_it_is() {
     for how in ["SIGTERM", "SHUTDOWN", "SHUTDOWN SAVE"] {
