@@ -200,7 +200,7 @@ impl Transaction {
         any
     }
 
-    /// Holds more keys of its own shard, the only one that takes part, if nobody else wants them.
+    /// Holds more keys of its own shard, which takes part, if nobody else wants them.
     pub fn widen(&self, locks: &[Lock]) -> bool {
         self.shard.widen(self.number, locks)
     }

@@ -3,7 +3,7 @@
 
 use super::Shard;
 use super::message::{At, Lock};
-use super::transactions::client_lock;
+use super::transactions::{HELD_FOR, client_lock};
 use crate::clock::Now;
 use crate::command::deaths::{APPEND, entry_of, note_of};
 use crate::command::{CommandId, OwnedRequest};
@@ -50,19 +50,27 @@ pub(super) async fn write_deaths(shard: Rc<Shard>, xadd: CommandId) {
 /// Writes the first of those that wait. They wait until nobody else holds their streams: until then they are seen by whoever
 /// notes down what waits, and gone where a database is emptied.
 async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
-    let mut numbers = Vec::new();
+    let mut dead = Vec::new();
     let mut locks: BTreeMap<(usize, u64), Lock> = BTreeMap::new();
     for death in shard.keyspace.borrow().deaths.first(LOT, LOT_BYTES) {
         let stream = shard.hasher.key(death.to.key.as_bytes());
         locks.insert((shard.hasher.shard_of(stream), stream.hash), Lock { hash: stream.hash, write: true });
-        numbers.push(death.number);
+        dead.push((death.number, shard.hasher.hash(&death.key)));
     }
-    // This shard takes part, with a key that nobody has. Who writes to one of the dead meanwhile tells of its death first,
-    // and needs not wait.
+    // This shard takes part, with a key that nobody has. While the streams are waited for, clients go on with what is dead, and
+    // tell of its death first.
     let nobody = client_lock(NOBODY);
     locks.insert((shard.id, nobody.hash), nobody);
     let locks: Vec<(usize, Lock)> = locks.into_iter().map(|((target, _), lock)| (target, lock)).collect();
     let Ok(transaction) = shard.hold_in_turn(&locks, || None::<Infallible>).await;
+    // A script or a transaction that has one of the dead tells of its death when it is over. Its entry waits for that: the log,
+    // and who takes this server's place, would have the entry, and the death behind it once more.
+    let is_free = |hash: &u64| transaction.widen(&[Lock { hash: *hash, write: true }]);
+    let numbers: Vec<u64> = dead.iter().filter(|(_, hash)| is_free(hash)).map(|(number, _)| *number).collect();
+    if numbers.is_empty() {
+        drop(transaction);
+        return sleep(HELD_FOR).await;
+    }
     let entries = shard.entries_of(&numbers);
     let mut by_shard: BTreeMap<usize, Vec<Entry>> = BTreeMap::new();
     entries.into_iter().for_each(|entry| by_shard.entry(entry.target).or_default().push(entry));

@@ -272,6 +272,35 @@ fn a_snapshot_has_every_death_once() {
     }
 }
 
+/// A script over dead keys tells of their deaths when it is over. Their entries were written while it ran, and again after a
+/// restart, since the log had them before the deaths that they are of.
+#[test]
+fn deaths_that_a_script_finds_are_in_their_stream_once() {
+    for (shards, is_over) in [(1, false), (1, true), (2, false), (2, true)] {
+        let count = shards.to_string();
+        let flags = ["--appendonly", "yes", "--appendfsync", "always", "--shards", &count];
+        let server = Server::start(Kind::Ember { shards }, &[&flags[..], &["--active-expire-enabled", "no"]].concat());
+        let (mut client, mut scripts) = (server.client(), server.client());
+        assert_eq!(client.call("EXPIRY POLICY SET d: NONE EVENTS ended"), Value::ok());
+        let names: Vec<String> = (0..6).map(|number| format!("d:{number}")).collect();
+        names.iter().for_each(|name| assert_eq!(client.call(&format!("SET {name} old PX 1")), Value::ok()));
+        thread::sleep(Duration::from_millis(20));
+        let script = "for _, k in ipairs(KEYS) do redis.call('SET', k, 'new') end for i = 1, 5e6 do end return 1";
+        let words: Vec<&str> = ["EVAL", script, "6"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        scripts.send_raw(&encode(&words));
+        match is_over {
+            true => assert_eq!(scripts.read(), int(1)),
+            false => thread::sleep(Duration::from_millis(100)),
+        }
+        let server = server.restart(&flags);
+        until_loaded(&server);
+        let mut client = server.client();
+        assert!(wait_until(PATIENCE, || client.call("XLEN ended").number() >= 6), "{shards} shards, {is_over}");
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(client.call("XLEN ended"), int(6), "{shards} shards, {is_over}");
+    }
+}
+
 /// A key that was written again while the death of the one before waits: the log has both.
 #[test]
 fn deaths_wait_in_the_log_while_their_stream_is_held() {
