@@ -3,7 +3,7 @@
 
 use super::Shard;
 use super::message::{At, Lock};
-use super::transactions::{HELD_FOR, client_lock};
+use super::transactions::client_lock;
 use crate::clock::Now;
 use crate::command::deaths::{APPEND, entry_of, note_of};
 use crate::command::{CommandId, OwnedRequest};
@@ -24,6 +24,9 @@ const LOT_BYTES: usize = 256 << 10;
 const NOBODY: u64 = 0;
 /// How long until it is looked again whether a pause is over.
 const PAUSED_FOR: Duration = Duration::from_millis(1);
+
+/// How long until it is looked again whether somebody still has the dead.
+const HELD_FOR: Duration = Duration::from_millis(20);
 
 /// An entry for a stream.
 struct Entry {
