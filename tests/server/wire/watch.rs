@@ -209,13 +209,14 @@ fn a_deadline_that_comes_between_watch_and_exec_is_a_change() {
             assert_eq!(client.call(&format!("DEBUG SET-ACTIVE-EXPIRE {active}")), Value::ok());
             for looked_at in [false, true] {
                 assert_eq!(client.call("MSET a 1 b 1 c 1"), Value::ok());
-                assert_eq!(client.call("PEXPIRE b 30"), int(1));
+                // (A busy machine may be late with WATCH, and what is dead by then is no change.)
+                assert_eq!(client.call("PEXPIRE b 300"), int(1));
                 assert_eq!(client.call("WATCH a b c"), Value::ok());
                 if looked_at {
                     assert!(wait_until(PATIENCE, || other.call("EXISTS b") == int(0)));
                 } else {
                     // Nobody touches the key itself.
-                    std::thread::sleep(Duration::from_millis(60));
+                    std::thread::sleep(Duration::from_millis(350));
                 }
                 assert_aborts(&mut client, true, &format!("active {active}, looked at {looked_at}"));
                 // A deadline that has not come is none.
