@@ -24,9 +24,8 @@ const LOT_BYTES: usize = 256 << 10;
 const NOBODY: u64 = 0;
 /// How long until it is looked again whether a pause is over.
 const PAUSED_FOR: Duration = Duration::from_millis(1);
-
 /// How long until it is looked again whether somebody still has the dead.
-const HELD_FOR: Duration = Duration::from_millis(20);
+const DEAD_HELD_FOR: Duration = Duration::from_millis(20);
 
 /// An entry for a stream.
 struct Entry {
@@ -72,7 +71,7 @@ async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
     let numbers: Vec<u64> = dead.iter().filter(|(_, hash)| is_free(hash)).map(|(number, _)| *number).collect();
     if numbers.is_empty() {
         drop(transaction);
-        return sleep(HELD_FOR).await;
+        return sleep(DEAD_HELD_FOR).await;
     }
     let entries = shard.entries_of(&numbers);
     let mut by_shard: BTreeMap<usize, Vec<Entry>> = BTreeMap::new();

@@ -15,6 +15,7 @@ use crate::persist::writing::{Offered, Pieces};
 use crate::persist::{PAUSE, pause_of};
 use crate::rdb::{self, Piece, file};
 use crate::value::Portion;
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -485,18 +486,16 @@ impl Shard {
         let dead_before = if how.drop_dead { now } else { Now::from_ms(0) };
         let (wall, counts) = (Wall::at(dead_before, &self.clock), keyspace.clocking().counts());
         let loading = Loading { batch, how, now, wall, limits, counts };
-        let lookup = |loaded: &LoadedKey| {
-            let hash = self.hasher.hash(batch.key(loaded));
-            Lookup { writes: true, ..Lookup::key(loaded.db, hash) }
-        };
         loop {
             let next = together(batch, rest.as_slice());
             if next == 0 || store_us() - began_us > LOADING_SLICE_US {
                 break;
             }
-            keyspace.prefetch(rest.as_slice()[..next].iter().map(lookup));
-            for loaded in rest.by_ref().take(next) {
-                let key = self.hasher.key(batch.key(loaded));
+            let some = &rest.as_slice()[..next];
+            let keys: SmallVec<[Key; PREFETCHED]> = some.iter().map(|of| self.hasher.key(batch.key(of))).collect();
+            let lookup = |(of, key): (&LoadedKey, &Key)| Lookup { writes: true, ..Lookup::key(of.db, key.hash) };
+            keyspace.prefetch(some.iter().zip(&keys).map(lookup));
+            for (loaded, key) in rest.by_ref().take(next).zip(keys) {
                 loading.take(keyspace, key, loaded, taken)?;
             }
         }
