@@ -1,8 +1,12 @@
 //! Keys that are dead by the clock, while somebody who looks at an earlier moment holds them: they are put aside, so that
-//! the cycle need not wait, and brought back before whoever holds them looks again.
+//! the cycle need not wait, and brought back before whoever holds them looks again. Collections some of whose elements are
+//! dead stay where they are, and the cycle passes them by until then.
 
 use super::{Key, Keyspace, Owned};
 use crate::clock::Now;
+
+/// When the cycle looks again at a collection that it is to pass by.
+const PASSED_BY_MS: u64 = 10;
 
 /// A key that was put aside.
 pub(super) struct Aside {
@@ -14,18 +18,25 @@ pub(super) struct Aside {
 }
 
 impl Keyspace {
-    /// Puts aside what is dead of the keys with these hashes. Not where one of them is a hash with fields that die by
-    /// themselves: then nothing may be deleted that was alive for those who hold it, and the answer is no.
+    /// Puts aside what is dead of the keys with these hashes.
     #[cold]
-    pub fn set_aside(&mut self, hashes: impl Iterator<Item = u64>, now: Now) -> bool {
+    pub fn set_aside(&mut self, hashes: impl Iterator<Item = u64>, now: Now) {
         for hash in hashes {
             for db in 0..self.dbs.len() {
                 let hasher = &self.hasher;
-                let slot = self.dbs[db].find_by(hash, |key| hasher.hash(key) == hash);
-                if slot.is_some_and(|slot| self.dbs[db].entry(slot).has_fields()) {
-                    return false;
+                let Some(slot) = self.dbs[db].find_by(hash, |key| hasher.hash(key) == hash) else { continue };
+                let entry = self.dbs[db].entry(slot);
+                let is_dead = match entry.has_fields() {
+                    true => entry.far_deadline_ms().is_some_and(|deadline_ms| now.ms > deadline_ms),
+                    false => self.dbs[db].is_dead(slot, now.ms),
+                };
+                if !is_dead {
+                    if entry.has_fields() && self.dbs[db].is_due(slot, now.ms) {
+                        self.dbs[db].look_later(slot, now.ms.saturating_add(PASSED_BY_MS), now.ms);
+                        self.passed_by.insert((db, hash));
+                    }
+                    continue;
                 }
-                let Some(slot) = slot.filter(|slot| self.dbs[db].is_dead(*slot, now.ms)) else { continue };
                 let key: Box<[u8]> = self.dbs[db].entry(slot).key().into();
                 // As of a moment at which it lives.
                 let live = self.live(db, slot, Now::from_ms(0), hash);
@@ -35,12 +46,11 @@ impl Keyspace {
                 self.aside.push(Aside { db, hash, key, value, deadline_ms });
             }
         }
-        true
     }
 
     #[inline]
     pub fn has_aside(&self) -> bool {
-        !self.aside.is_empty()
+        !self.aside.is_empty() || !self.passed_by.is_empty()
     }
 
     /// Brings back what was put aside.
@@ -53,6 +63,14 @@ impl Keyspace {
             self.insert_owned(db, key, value, deadline_ms, now);
             self.effects.take_from(mark);
             self.effects.close(db, hash);
+        }
+        for (db, hash) in std::mem::take(&mut self.passed_by) {
+            let hasher = &self.hasher;
+            let slot = self.dbs[db].find_by(hash, |key| hasher.hash(key) == hash);
+            if let Some(slot) = slot.filter(|slot| self.dbs[db].entry(*slot).has_fields()) {
+                // (The cycle finds out what the earliest deadline is.)
+                self.dbs[db].set_fields_deadline(slot, Some(now.ms.saturating_sub(1)), now.ms);
+            }
         }
     }
 }
@@ -73,7 +91,7 @@ mod tests {
             keyspace.effects.close(1, key(name).hash);
         }
         let hashes = ["dying", "living", "lasting", "missing"].map(|name| key(name).hash);
-        assert!(keyspace.set_aside(hashes.into_iter(), late));
+        keyspace.set_aside(hashes.into_iter(), late);
         assert!(keyspace.has_aside() && keyspace.effects.is_closed());
         assert!(keyspace.find(1, key("dying"), early, Touch::NOTHING).is_none());
         assert_eq!(keyspace.len(1), 2);

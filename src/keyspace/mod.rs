@@ -84,6 +84,7 @@ use pins::{Pins, Search};
 use policies::{Dying, Policies};
 use smallvec::SmallVec;
 use stale::Stale;
+use std::collections::BTreeSet;
 
 /// Counters of one shard since the last CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,6 +138,9 @@ pub struct Keyspace {
     pub still_until_us: u64,
     /// What is dead by the clock, and is not for who holds it.
     aside: Vec<Aside>,
+    /// Collections with dead elements that are alive for who holds them, as (database, hash): their column says that
+    /// nothing of them is due.
+    passed_by: BTreeSet<(usize, u64)>,
     pub effects: Effects,
     /// Which keys somebody computes anew.
     pub leases: Leases,
@@ -182,6 +186,7 @@ impl Keyspace {
             buries: false,
             still_until_us: 0,
             aside: Vec::new(),
+            passed_by: BTreeSet::new(),
             effects: Effects::default(),
             leases: Leases::default(),
             counters: Counters::default(),

@@ -41,7 +41,7 @@ pub use choice::{Chosen, choose};
 pub use epoll::Epoll;
 pub use listener::{Listener, ListenerKind};
 pub use notify::{Notify, note_woken};
-pub use outside::{next_from_outside, on_thread, rung_outside};
+pub use outside::{Nameless, next_from_outside, on_thread, rung_outside};
 pub use rest::step_back;
 pub use ring::Ring;
 pub use sockets::Sockets;

@@ -6,8 +6,10 @@
 use super::bell::Bell;
 use super::notify::note_woken;
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Read};
+use std::ops::Deref;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
@@ -58,6 +60,40 @@ pub async fn on_thread<R: Send + 'static>(name: &str, work: impl FnOnce() -> R +
     };
     std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(run)?;
     next_from_outside(&receiver).await.ok_or_else(|| io::Error::other("the thread has ended"))
+}
+
+/// A file whose name is gone. The system frees its bytes where the last handle is closed, which for gigabytes takes a disk a
+/// while: a thread of its own closes the handle.
+#[derive(Debug)]
+pub struct Nameless(File);
+
+impl Nameless {
+    pub fn new(file: File) -> Nameless {
+        Nameless(file)
+    }
+}
+
+impl Deref for Nameless {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Read for Nameless {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl Drop for Nameless {
+    fn drop(&mut self) {
+        // (What cannot be had for the thread is closed here.)
+        let Ok(nothing) = File::open("/dev/null") else { return };
+        let file = std::mem::replace(&mut self.0, nothing);
+        let _ = std::thread::Builder::new().name("close".to_owned()).stack_size(STACK_BYTES).spawn(move || drop(file));
+    }
 }
 
 /// Some thread has rung: all who wait for one look.

@@ -2,8 +2,8 @@
 
 use super::Progress;
 use super::window::Window;
+use crate::net::Nameless;
 use crate::rdb::file::{self, Checksum, Dialect, Item, NoItem};
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ pub struct Limits {
 pub enum Origin {
     File(PathBuf),
     /// A file that is open already.
-    Open(File),
+    Open(Nameless),
     /// As it comes.
     Stream(Box<dyn Read + Send>),
 }
@@ -116,7 +116,7 @@ pub fn read(
 ) -> Result<Beside, LoadError> {
     let mut window = match origin {
         Origin::File(path) => Window::open(&path)?,
-        Origin::Open(file) => Window::of_file(file),
+        Origin::Open(file) => Window::of_file(Box::new(file)),
         Origin::Stream(stream) => Window::of_stream(stream),
     };
     let (version, dialect) = read_head(&mut window)?;

@@ -21,11 +21,11 @@ pub struct Window {
 
 impl Window {
     pub fn open(path: &Path) -> io::Result<Window> {
-        File::open(path).map(Window::of_file)
+        File::open(path).map(|file| Window::of_file(Box::new(file)))
     }
 
-    pub fn of_file(file: File) -> Window {
-        Window::new(Box::new(file), READ_BYTES)
+    pub fn of_file(file: Box<dyn Read + Send>) -> Window {
+        Window::new(file, READ_BYTES)
     }
 
     pub fn of_stream(stream: Box<dyn Read + Send>) -> Window {

@@ -5,8 +5,8 @@ use super::batches::{Batch, Batches};
 use super::payload;
 use crate::clock::store_us;
 use crate::config;
-use crate::net::Bell;
 use crate::net::tls::Outgoing;
+use crate::net::{Bell, Nameless};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, PipeReader, Read, Seek, Write};
@@ -500,7 +500,7 @@ fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<(Option<u64
 #[derive(Debug)]
 pub enum Comes {
     /// All of it is there.
-    InFile(File),
+    InFile(Nameless),
     Now(PipeReader),
 }
 
@@ -532,7 +532,7 @@ fn fetch(
         payload::copy(reader, &extent, &mut file, note)?;
         let mut file = file.into_inner()?;
         file.rewind()?;
-        return Ok(tell(Comes::InFile(file)));
+        return Ok(tell(Comes::InFile(Nameless::new(file))));
     }
     let (comes, mut goes) = io::pipe()?;
     // Whoever loads sees the end where this one ends, for whatever reason.

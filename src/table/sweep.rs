@@ -212,13 +212,8 @@ impl Table {
             swept.bytes += old_bytes - self.entry(slot).bytes();
         }
         match fields.next {
-            Next::At(at_ms) => {
-                // The column was too early: it is set anew.
-                let mut block = slot.block;
-                block.clear_deadline(slot.index());
-                self.with_deadline -= 1;
-                self.look_at(slot, own_ms.map_or(at_ms, |own_ms| own_ms.min(at_ms)), now_ms);
-            }
+            // The column was too early.
+            Next::At(at_ms) => self.look_later(slot, at_ms, now_ms),
             Next::None => {
                 // The entry becomes no longer, so that the slot stays.
                 self.set_fields_deadline(slot, None, now_ms);
@@ -229,6 +224,15 @@ impl Table {
             }
         }
         true
+    }
+
+    /// Sets the column of a hash with fields anew, to a moment that may be later than what it was.
+    pub fn look_later(&mut self, slot: Slot, at_ms: u64, now_ms: u64) {
+        let own_ms = self.entry(slot).far_deadline_ms();
+        let mut block = slot.block;
+        block.clear_deadline(slot.index());
+        self.with_deadline -= 1;
+        self.look_at(slot, own_ms.map_or(at_ms, |own_ms| own_ms.min(at_ms)), now_ms);
     }
 
     /// Works on a block, if it is still there.

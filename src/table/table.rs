@@ -229,6 +229,12 @@ impl Table {
         slot.block.deadline_ms(slot.index())
     }
 
+    /// Whether the key, or one of its fields, may be dead.
+    #[inline]
+    pub fn is_due(&self, slot: Slot, now_ms: u64) -> bool {
+        slot.block.is_due(slot.index(), now_ms)
+    }
+
     #[inline]
     pub fn is_dead(&self, slot: Slot, now_ms: u64) -> bool {
         self.is_dead_in(&slot.block, slot.index(), now_ms)

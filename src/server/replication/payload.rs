@@ -6,7 +6,7 @@ use super::following::wait_until_idle;
 use super::sending::{LOOK_EVERY, is_gone};
 use crate::clock::{realtime_us, store_us};
 use crate::executor;
-use crate::net::sleep;
+use crate::net::{Nameless, sleep};
 use crate::observe::log;
 use crate::persist::disk::{Disk, RealDisk};
 use crate::persist::handout::Handouts;
@@ -182,7 +182,7 @@ async fn make_file(server: &Rc<Server>, waiting: &[Waiting]) -> Result<(), Strin
             std::fs::remove_file(&path).and(file)
         });
         let (len, file) = opened.await.and_then(|opened| opened).map_err(|error| error.to_string())?;
-        let (file, id) = (Arc::new(file), server.global.replication.ids().id);
+        let (file, id) = (Arc::new(Nameless::new(file)), server.global.replication.ids().id);
         for (waiting, stream) in waiting.iter().zip(streams) {
             let source = Source::file(file.clone(), len);
             waiting.place.put(Ok(Payload { source, len: Some(len), stream, id: id.clone() }));

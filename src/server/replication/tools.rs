@@ -8,7 +8,7 @@
 
 use super::sending::{LOOK_EVERY, check, is_gone, keep_alive, send_all, tell};
 use crate::clock::realtime_us;
-use crate::net::sleep;
+use crate::net::{Nameless, sleep};
 use crate::observe::log;
 use crate::persist::writing::How;
 use crate::resp::{Error, Result};
@@ -28,7 +28,7 @@ const STOPPING: Error = Error::text("ERR the server ends");
 /// A snapshot that was made for a connection.
 enum Made {
     Bytes(Vec<u8>),
-    File(File, u64),
+    File(Nameless, u64),
 }
 
 /// Sends a snapshot behind `first`, then ends the connection.
@@ -120,5 +120,5 @@ async fn make_file(server: &Rc<Server>, client: &Client) -> Result<Option<Made>>
         std::fs::remove_file(&path).and(file)
     });
     let (len, file) = opened.await.and_then(|opened| opened).map_err(|error| failed(&error))?;
-    Ok(Some(Made::File(file, len)))
+    Ok(Some(Made::File(Nameless::new(file), len)))
 }

@@ -2,9 +2,9 @@
 
 use crate::clock::store_us;
 use crate::journal::{Feed, Reader};
+use crate::net::Nameless;
 use crate::persist::handout::Handout;
 use crate::server::client::replica::Replica;
-use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Reads the stream for a connection that may end at any time.
@@ -39,7 +39,7 @@ impl Drop for Held {
 /// Where a snapshot comes from.
 pub enum Source {
     File {
-        file: Arc<File>,
+        file: Arc<Nameless>,
         at: u64,
         len: u64,
     },
@@ -48,7 +48,7 @@ pub enum Source {
 }
 
 impl Source {
-    pub fn file(file: Arc<File>, len: u64) -> Source {
+    pub fn file(file: Arc<Nameless>, len: u64) -> Source {
         Source::File { file, at: 0, len }
     }
 }

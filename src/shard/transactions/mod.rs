@@ -269,7 +269,7 @@ impl Shard {
 
     /// The moment for which the cycle may delete: transactions that wait may look at an earlier one than the clock's.
     /// None while one holds everything: it is told when it is over, and may have moved the databases in which the dead
-    /// would be told before that; and while one has changed something and has keys whose elements may die, or very many.
+    /// would be told before that; and while one has changed something and has very many keys.
     pub fn cycle_now(&self) -> Option<Now> {
         let now = self.catch_up();
         if !self.transactions.busy.get() {
@@ -288,14 +288,10 @@ impl Shard {
             Some(hashes) => {
                 // Those who wait or hold look at these keys only: the others may go.
                 let began_ns = thread_cpu_ns();
-                let is_aside = self.keyspace.borrow_mut().set_aside(hashes, now);
+                self.keyspace.borrow_mut().set_aside(hashes, now);
                 // There may be thousands of them, and the cycle may ask once a millisecond.
                 self.cycle.borrow_mut().charge(thread_cpu_ns().saturating_sub(began_ns));
-                match is_aside {
-                    true => now,
-                    false if has_heard => return None,
-                    false => now.min(seen_from),
-                }
+                now
             }
             None if has_heard => return None,
             None => now.min(seen_from),

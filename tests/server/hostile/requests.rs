@@ -90,6 +90,9 @@ const PROTOCOL: &[&str] = &[
 ];
 
 const REPEATED: usize = 1_000;
+/// What is repeated in a request is no more than this, and how much an argument takes beside its own bytes.
+const BYTES_MAX: usize = 8 << 20;
+const BYTES_AN_ARG: usize = 8;
 
 pub struct Requests<'t> {
     commands: Vec<&'t Command>,
@@ -191,9 +194,14 @@ impl<'t> Requests<'t> {
         }
     }
 
+    /// (Many of what is many itself, or long, end early: no request is larger than a query buffer may be.)
     fn repeat(&mut self, command: &Command, argument: &Argument, count: usize, out: &mut Args) {
         let is_one_thing = count > 100 && self.draw.rng.bool();
+        let mut bytes = 0;
         for nth in 0..count {
+            if bytes > BYTES_MAX {
+                return;
+            }
             if let Some(token) = &argument.token
                 && (nth == 0 || argument.multiple_token)
             {
@@ -201,10 +209,13 @@ impl<'t> Requests<'t> {
             }
             let start = out.len();
             self.one(command, argument, out);
+            let bytes_of_one: usize = out[start..].iter().map(|arg| arg.len() + BYTES_AN_ARG).sum();
+            bytes += bytes_of_one;
             if is_one_thing {
                 // The same key, field or value again and again.
                 let one = out[start..].to_vec();
-                (1..count).for_each(|_| out.extend_from_slice(&one));
+                let more = (count - 1).min(BYTES_MAX / bytes_of_one.max(1));
+                (0..more).for_each(|_| out.extend_from_slice(&one));
                 return;
             }
         }

@@ -216,3 +216,35 @@ fn who_waits_for_whom_is_drawn() {
         assert_eq!(lines(&mut other), Vec::<String>::new());
     });
 }
+
+/// Elements that die in a collection which a script holds and has written are alive for the script. Once no key of that
+/// shard died before the script was over.
+#[test]
+fn keys_die_beside_a_script_whose_elements_are_due() {
+    const WRITES: &str = "redis.call('HSET', KEYS[1], 'lasting', 1) \
+        for _, key in ipairs(KEYS) do redis.call('HPEXPIRE', key, 20, 'FIELDS', 1, 'early') end ";
+    const ASKS: &str =
+        "return {redis.call('HLEN', KEYS[1]), redis.call('HGET', KEYS[1], 'early'), redis.call('HLEN', KEYS[2])}";
+    on_embers(&[], |server| {
+        let (mut client, mut other) = (server.client(), server.client());
+        let mut begin = || ["h", "g"].map(|key| assert!(!other.call(&format!("HSET {key} early 1")).is_error()));
+        begin();
+        let lasting = format!("{WRITES} for i = 1, 3e6 do end {ASKS}");
+        let said = eval(&mut client, &lasting, &["h", "g"], &[]);
+        assert_eq!(said, Value::Array(vec![int(2), bulk("1"), int(1)]));
+        assert!(wait_until(LONG, || client.call("EXISTS g") == int(0)));
+        assert_eq!((client.call("HLEN h"), client.call("HGET h early")), (int(1), Value::NullBulk));
+
+        begin();
+        let endless = format!("{WRITES} while redis.call('EXISTS', KEYS[1]) == 1 do end");
+        client.send_raw(&encode(&["EVAL", &endless, "2", "h", "g"]));
+        assert!(wait_until(LONG, || is_running(&mut other)));
+        for n in 0..100 {
+            assert_eq!(other.call(&format!("SET free:{n} v PX 100")), Value::ok());
+        }
+        assert!(wait_until(LONG, || server
+            .info("expired_keys")
+            .is_some_and(|count| count.parse::<u64>().is_ok_and(|count| count >= 101))));
+        assert!(client.read_within(Duration::ZERO).is_none());
+    });
+}
