@@ -89,6 +89,11 @@ impl Logging {
         self.unsettled.set(self.global.log.pushed(self.shard));
     }
 
+    /// It is known of each reply what it shows from now on: what shows nothing does not wait for a disk that may be full.
+    pub fn await_shown(&self) {
+        self.unsettled.set(0);
+    }
+
     /// Returns when something that was handed over has not been settled for a while.
     pub async fn settles_late(&self) {
         loop {

@@ -285,8 +285,10 @@ impl Server {
         let is_wanted = server.logging.hands_over();
         shard.set_journaled(is_wanted);
         let is_kept = log.holds_replies();
-        if log.is_on() && !is_kept {
-            server.logging.await_all();
+        match is_kept {
+            true => server.logging.await_shown(),
+            false if log.is_on() => server.logging.await_all(),
+            false => {}
         }
         shard.durable.set_kept(is_kept, log.pushed(shard.id));
     }

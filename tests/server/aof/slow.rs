@@ -117,6 +117,25 @@ fn a_disk_that_hangs_holds_nobody_up_until_too_much_waits() {
     }
 }
 
+/// What shows nothing waits for no disk, also where a write was under way when `always` began. Once CONFIG SET itself waited.
+#[test]
+fn always_begins_while_the_disk_hangs() {
+    for shards in SHARDS {
+        let Some((server, disk)) = start(shards, &[]) else { return };
+        let mut writers: Vec<Client> = (0..4).map(|_| server.client()).collect();
+        let (mut client, mut other) = (server.client(), server.client());
+        set(&mut client, "first");
+        disk.set_delay(-1);
+        for (nth, writer) in writers.iter_mut().enumerate() {
+            writer.send(&format!("SET key{nth} x"));
+        }
+        assert_eq!(client.call("CONFIG SET appendfsync always"), Value::ok());
+        assert_eq!(other.call("PING").text(), "PONG");
+        disk.set_delay(0);
+        writers.iter_mut().for_each(|writer| assert_eq!(writer.read(), Value::ok()));
+    }
+}
+
 /// What is said within a transaction is heard when the disk has what the transaction has changed, on every shard: messages
 /// left when the shards had handed over what they had changed before.
 #[test]
