@@ -6,7 +6,7 @@ use super::{Ctx, Handler, OwnedRequest};
 use crate::clock::{Clock, Now};
 use crate::config::DeathStream;
 use crate::journal::{Command, aside};
-use crate::keyspace::{Death, Hasher, LastValue, News};
+use crate::keyspace::{Death, Hasher, LastValue, News, Span};
 use crate::resp::{Limits, Parsed, Parser};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,6 +31,22 @@ pub fn entry_of(death: &Death, clock: &Clock) -> OwnedRequest {
         Shown::TooLong(bytes) => push(&[b"value_too_long", bytes.to_string().as_bytes()]),
         Shown::Value(kind, bytes) => push(&[b"type", kind.as_bytes(), b"value", &bytes]),
     }
+    request
+}
+
+/// The request that writes the death of a group to its stream: its name, whether it has expired or was killed, when in Unix
+/// milliseconds, and how many members it had.
+pub fn entry_of_group(to: &DeathStream, name: &[u8], span: &Span, members: u64, clock: &Clock) -> OwnedRequest {
+    let mut request = OwnedRequest::default();
+    let mut push = |args: &[&[u8]]| args.iter().for_each(|arg| request.push(arg));
+    push(&[b"XADD", to.key.as_bytes()]);
+    if let Some(max_len) = to.max_len {
+        push(&[b"MAXLEN", b"~", max_len.to_string().as_bytes()]);
+    }
+    let reason: &[u8] = if span.is_killed { b"killed" } else { b"expired" };
+    let at_ms = span.deadline_ms.map_or(0, |at_ms| clock.to_wall_ms(at_ms)).to_string();
+    let members = members.to_string();
+    push(&[b"*", b"group", name, b"reason", reason, b"at", at_ms.as_bytes(), b"members", members.as_bytes()]);
     request
 }
 

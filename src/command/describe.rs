@@ -342,7 +342,8 @@ const GROUP_CATEGORIES: &[(&str, &[&str])] = &[
 pub fn acl_categories(spec: &Spec, container: Option<&str>) -> Vec<&'static str> {
     let group = spec.group.name();
     // (Groups of keys are for applications, as keys are.)
-    let of_container = container.filter(|_| spec.keys.apart != Apart::GroupName && spec.keys != Keys::THIRD);
+    let of_container = container
+        .filter(|_| !matches!(spec.keys.apart, Apart::GroupName | Apart::GroupAndStream) && spec.keys != Keys::THIRD);
     let full_name = container.map(|container| format!("{container}|{}", spec.name));
     let of_itself = full_name.and_then(|name| found(GROUP_CATEGORIES, &name));
     let of_group: &[&str] = match of_itself.or_else(|| found(GROUP_CATEGORIES, of_container.unwrap_or(spec.name))) {
@@ -423,7 +424,7 @@ fn key_places(spec: &Spec, container: Option<&str>) -> impl Iterator<Item = (Key
             (Apart::Streams, _) => Place::Streams(keys.first.into()),
             (Apart::BehindStore, 1) => Place::Behind("STORE", options),
             (Apart::BehindStore, _) => Place::Behind("STOREDIST", options),
-            (Apart::GroupName, _) => Place::Run(Keys { apart: Apart::None, ..keys }),
+            (Apart::GroupName | Apart::GroupAndStream, _) => Place::Run(Keys { apart: Apart::None, ..keys }),
             (Apart::None, _) if uses.len() == 1 => Place::Run(keys),
             (Apart::None, _) => {
                 let last = if nth + 1 == uses.len() { keys.last } else { first as i8 };

@@ -158,6 +158,8 @@ pub enum Run {
 pub enum Merge {
     /// Each part is an integer: their sum.
     Sum,
+    /// Each part is an integer: the greatest.
+    Most,
     /// Each part is OK.
     Ok,
     /// Each part is one item a key, whose ends are in [`Ctx::ends`]: an array in the order of the keys.

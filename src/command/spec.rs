@@ -342,6 +342,8 @@ pub enum Apart {
     /// The third argument is the name of a group of keys, for which rules of users hold as for a key. It is no key, and on no
     /// shard more than on others.
     GroupName,
+    /// The same, and the name of a stream behind it, unless that is NONE.
+    GroupAndStream,
 }
 
 /// Where the name of a group of keys stands.
@@ -354,6 +356,7 @@ impl Apart {
     fn index(self, request: Request) -> Option<usize> {
         match self {
             Apart::None | Apart::Streams | Apart::Migrate | Apart::GroupName => None,
+            Apart::GroupAndStream => Some(GROUP_NAME + 1).filter(|at| request.len() > *at && !request.is(*at, "none")),
             Apart::First => Some(1),
             Apart::BehindStore => {
                 let (mut found, mut index) = (None, STORE_START);
@@ -445,6 +448,8 @@ impl Keys {
     pub const MIGRATE: Keys = Keys { first: 3, last: 3, step: 1, count: 0, apart: Apart::Migrate };
     /// The name of a group of keys.
     pub const GROUP: Keys = Keys { apart: Apart::GroupName, ..Keys::NONE };
+    /// The same, and a stream.
+    pub const GROUP_AND_STREAM: Keys = Keys { apart: Apart::GroupAndStream, ..Keys::NONE };
     /// The same, and keys.
     pub const GROUP_AND_ALL: Keys = Keys { first: 4, last: -1, step: 1, count: 0, apart: Apart::GroupName };
     /// The one key behind two words.
@@ -459,7 +464,8 @@ impl Keys {
 
     /// What is no key, and rules of users look at as if it were one.
     pub fn ruled_beside(self, request: Request) -> Option<usize> {
-        (self.apart == Apart::GroupName && request.len() > GROUP_NAME).then_some(GROUP_NAME)
+        let has_group = matches!(self.apart, Apart::GroupName | Apart::GroupAndStream);
+        (has_group && request.len() > GROUP_NAME).then_some(GROUP_NAME)
     }
 
     /// Whether options name further keys, which nobody knows before the command runs.

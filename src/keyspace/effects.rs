@@ -302,6 +302,14 @@ impl Effects {
         cfg!(debug_assertions) || self.is_journaled()
     }
 
+    /// A key is about to go that is dead by this deadline: groups that die with it count it.
+    #[inline]
+    pub(super) fn dies_in_groups(&mut self, db: usize, key: &[u8], deadline_ms: u64) {
+        if let Some(groups) = &mut self.groups {
+            groups.count_death(db, key, deadline_ms);
+        }
+    }
+
     /// A key is about to go: it is in no group any more, and not pinned.
     #[inline]
     pub(super) fn departs(&mut self, db: usize, key: &[u8]) {

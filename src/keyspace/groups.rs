@@ -7,12 +7,15 @@
 //! - A group with a deadline is known on all shards, since a transaction over all of them has set it. A group without one is known
 //!   where it has members, and is gone with the last of them.
 //! - A member leaves when its key goes, for whatever reason (`Effects::departs`), and with it goes what is known of it.
+//! - A group may have a stream in which its death is written. One that has is known on all shards, too, and stays until it dies. It
+//!   is there still when it has died, until its entry is written: after a crash it dies again.
 //! - A group that has died may come again under its name. Its epoch tells the two apart where this is told to another server, whose
-//!   clock says something else: it is drawn when a group gets its first deadline, and zero while there is none.
+//!   clock says something else: it is drawn when a group gets its first deadline, or its stream, and zero while there is neither.
 
 use super::change::{Change, Event};
 use super::{Key, Keyspace};
 use crate::clock::Now;
+use crate::config::DeathStream;
 use ahash::RandomState;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -33,9 +36,9 @@ type Set<T> = HashSet<T, RandomState>;
 type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// How long a group lives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Tells this group from others that had its name before; zero while it has no deadline.
+    /// Tells this group from others that had its name before; zero while it has neither a deadline nor a stream.
     pub epoch: u64,
     /// Store milliseconds.
     pub deadline_ms: Option<u64>,
@@ -43,15 +46,37 @@ pub struct Span {
     pub life_ms: u64,
     /// The use of a member renews it.
     pub is_sliding: bool,
+    /// Its death is written there.
+    pub to: Option<Arc<DeathStream>>,
+    /// It was killed, and its deadline is when that was.
+    pub is_killed: bool,
+}
+
+/// A death of a group whose entry is to be written.
+#[derive(Clone, Debug)]
+pub struct OwedDeath {
+    pub db: usize,
+    pub name: Name,
+    pub epoch: u64,
 }
 
 impl Span {
+    /// Whether the group is there although it has no members: then all shards know of it.
+    fn stays(&self) -> bool {
+        self.deadline_ms.is_some() || self.to.is_some()
+    }
+
+    /// Its death is going to be written, or is to be written now.
+    fn owed_ms(&self) -> Option<u64> {
+        self.deadline_ms.filter(|_| self.to.is_some())
+    }
+
     fn is_dead(&self, now: Now) -> bool {
         self.deadline_ms.is_some_and(|deadline_ms| deadline_ms < now.ms)
     }
 
-    fn renewed(self, now: Now) -> Span {
-        Span { deadline_ms: Some(now.ms.saturating_add(self.life_ms)), ..self }
+    fn renewed(&self, now: Now) -> Span {
+        Span { deadline_ms: Some(now.ms.saturating_add(self.life_ms)), ..self.clone() }
     }
 
     /// Whether its life may be renewed: what would be won is more than a little.
@@ -87,6 +112,8 @@ struct Group {
     /// A member was used, and the shard was told.
     wants_renewal: bool,
     members: Set<Name>,
+    /// Members that have died with it, and are gone.
+    died: u64,
 }
 
 #[derive(Default)]
@@ -103,6 +130,8 @@ struct OfDb {
     members: Map<Name, Member>,
     /// By their deadlines, those that are not over.
     due: BTreeSet<(u64, usize)>,
+    /// Groups whose names lead to others by now, or to none, and whose deaths are to be written.
+    unnamed: Map<(Name, u64), usize>,
 }
 
 #[derive(Default)]
@@ -112,6 +141,8 @@ pub struct Groups {
     sliding: usize,
     /// Groups whose lives are to be renewed, with their databases.
     wanted: Vec<(usize, Name)>,
+    /// Groups with deadlines whose deaths are going to be written: when that is due, their databases, and which they are.
+    owed: BTreeSet<(u64, usize, usize)>,
     bytes: usize,
 }
 
@@ -138,7 +169,7 @@ impl Groups {
         let of_db = &mut self.dbs[db];
         self.bytes += GROUP_BYTES + name.len();
         let (members, named) = (Set::default(), name.clone());
-        let group = Group { name, span, is_named: true, is_over: false, wants_renewal: false, members };
+        let group = Group { name, span, is_named: true, is_over: false, wants_renewal: false, members, died: 0 };
         let id = of_db.groups.insert(group);
         of_db.named.insert(named, id);
         id
@@ -169,6 +200,13 @@ impl Groups {
         }
     }
 
+    /// The first epoch from this one on that no other group with this name has whose death is to be written.
+    fn unused_epoch(&self, db: usize, name: &[u8], from: u64) -> u64 {
+        let name = Name::from(name);
+        let is_unused = |epoch: &u64| !self.dbs[db].unnamed.contains_key(&(name.clone(), *epoch));
+        (from..).find(is_unused).unwrap_or(from)
+    }
+
     /// The name leads to no group any more. Members that are still there die by it.
     fn detach(&mut self, db: usize, name: &[u8]) {
         let of_db = &mut self.dbs[db];
@@ -178,14 +216,64 @@ impl Groups {
         if std::mem::take(&mut group.span.is_sliding) {
             self.sliding -= 1;
         }
+        match group.span.owed_ms() {
+            Some(_) => drop(of_db.unnamed.insert((group.name.clone(), group.span.epoch), id)),
+            None => group.span.to = None,
+        }
         self.drop_empty(db, id);
     }
 
-    /// A group that nobody is in is gone, unless it has a deadline to come.
+    /// The name leads to no group any more, and no death is written.
+    fn forget(&mut self, db: usize, name: &[u8]) {
+        if let Some(id) = self.dbs[db].named(name).map(|(id, _)| id) {
+            self.owe_nothing(db, id);
+            self.detach(db, name);
+        }
+    }
+
+    fn owe_nothing(&mut self, db: usize, id: usize) {
+        let span = &mut self.dbs[db].groups[id].span;
+        if let Some(at_ms) = span.owed_ms() {
+            self.owed.remove(&(at_ms, db, id));
+        }
+        span.to = None;
+    }
+
+    /// The death of a group is written: how many members it had. None where it is not there.
+    fn settle(&mut self, db: usize, name: &[u8], epoch: u64) -> Option<(Span, u64)> {
+        let of_db = &mut self.dbs[db];
+        let unnamed = of_db.unnamed.remove(&(Name::from(name), epoch));
+        let named = || of_db.named(name).filter(|(_, group)| group.span.epoch == epoch).map(|(id, _)| id);
+        let id = unnamed.or_else(named)?;
+        let group = &of_db.groups[id];
+        let (span, is_named) = (group.span.clone(), group.is_named);
+        let dies_by_it =
+            |key: &&Name| of_db.members.get(*key).map(|key| of_db.effective_ms(key)) == Some(span.deadline_ms);
+        let members = group.died + group.members.iter().filter(dies_by_it).count() as u64;
+        self.owe_nothing(db, id);
+        match is_named {
+            true => self.detach(db, name),
+            false => self.drop_empty(db, id),
+        }
+        Some((span, members))
+    }
+
+    /// A member is about to go, dead by this deadline: the groups that have it count it.
+    pub(super) fn count_death(&mut self, db: usize, key: &[u8], deadline_ms: u64) {
+        let of_db = &mut self.dbs[db];
+        let Some(member) = of_db.members.get(key) else { return };
+        for id in &member.groups {
+            if let Some(group) = of_db.groups.get_mut(*id).filter(|group| group.span.owed_ms() == Some(deadline_ms)) {
+                group.died += 1;
+            }
+        }
+    }
+
+    /// A group that nobody is in is gone, unless it has a deadline to come, or a stream, and then is not dead or not told of.
     fn drop_empty(&mut self, db: usize, id: usize) {
         let of_db = &mut self.dbs[db];
         let Some(group) = of_db.groups.get(id).filter(|group| group.members.is_empty()) else { return };
-        if group.is_named && !group.is_over && group.span.deadline_ms.is_some() {
+        if group.is_named && !group.is_over && group.span.stays() || group.span.owed_ms().is_some() {
             return;
         }
         let group = of_db.groups.remove(id);
@@ -207,6 +295,12 @@ impl Groups {
         }
         if let Some(deadline_ms) = span.deadline_ms {
             of_db.due.insert((deadline_ms, id));
+        }
+        if let Some(at_ms) = group.span.owed_ms() {
+            self.owed.remove(&(at_ms, db, id));
+        }
+        if let Some(at_ms) = span.owed_ms() {
+            self.owed.insert((at_ms, db, id));
         }
         self.sliding = self.sliding + usize::from(span.is_sliding) - usize::from(group.span.is_sliding);
         (group.span, group.is_over, group.wants_renewal) = (span, false, false);
@@ -270,6 +364,7 @@ impl Groups {
     fn flush(&mut self, db: usize) {
         let of_db = std::mem::take(&mut self.dbs[db]);
         self.wanted.retain(|(of, _)| *of != db);
+        self.owed.retain(|(_, of, _)| *of != db);
         self.sliding -= of_db.groups.iter().filter(|(_, group)| group.span.is_sliding).count();
         let of_members = |(key, member): (&Name, &Member)| MEMBER_BYTES + key.len() + PLACE_BYTES * member.groups.len();
         self.bytes -= of_db.members.iter().map(of_members).sum::<usize>();
@@ -327,25 +422,25 @@ impl Keyspace {
     pub(super) fn swap_groups(&mut self, a: usize, b: usize) {
         let Some(groups) = &mut self.effects.groups else { return };
         groups.dbs.swap(a, b);
-        for (db, _) in &mut groups.wanted {
-            *db = match *db {
-                db if db == a => b,
-                db if db == b => a,
-                db => db,
-            };
-        }
+        let other = |db: usize| match db {
+            db if db == a => b,
+            db if db == b => a,
+            db => db,
+        };
+        groups.wanted.iter_mut().for_each(|(db, _)| *db = other(*db));
+        groups.owed = groups.owed.iter().map(|(at_ms, db, id)| (*at_ms, other(*db), *id)).collect();
     }
 
     /// How long a group lives, if it is alive and known here.
     pub fn group_span(&self, db: usize, name: &[u8], now: Now) -> Option<Span> {
         let (_, group) = self.effects.groups.as_ref()?.dbs[db].alive(name, now)?;
-        self.is_there(db, group, now).then_some(group.span)
+        self.is_there(db, group, now).then(|| group.span.clone())
     }
 
-    /// Whether a group has a deadline to come, or a member that is alive.
+    /// Whether a group has a deadline to come, or a stream, or a member that is alive.
     fn is_there(&self, db: usize, group: &Group, now: Now) -> bool {
         let lives = |key: &Name| self.peek(db, self.hasher.key(key), now).is_some();
-        !group.span.is_dead(now) && (group.span.deadline_ms.is_some() || group.members.iter().any(lives))
+        !group.span.is_dead(now) && (group.span.stays() || group.members.iter().any(lives))
     }
 
     /// The members of a group that are alive, here.
@@ -426,12 +521,88 @@ impl Keyspace {
     pub fn date_group(&mut self, db: usize, name: &[u8], span: Span, now: Now) -> (Span, Vec<Redated>) {
         let groups = self.groups();
         let id = groups.id_of(db, name, now);
-        let epoch = match groups.dbs[db].groups[id].span.epoch {
-            0 => span.epoch,
-            epoch => epoch,
-        };
-        let span = Span { epoch, ..span };
-        (span, self.redate_group(db, id, span, now))
+        let before = &groups.dbs[db].groups[id].span;
+        let (epoch, to) = (before.epoch, before.to.clone());
+        let epoch = if epoch == 0 { groups.unused_epoch(db, name, span.epoch) } else { epoch };
+        let span = Span { epoch, to, ..span };
+        (span.clone(), self.redate_group(db, id, span, now))
+    }
+
+    /// A group has this stream from now on, or none; see [`Keyspace::date_group`]. How it lives, as it is told; none where there is
+    /// no such group, and no stream.
+    pub fn set_group_stream(
+        &mut self,
+        db: usize,
+        name: &[u8],
+        to: Option<Arc<DeathStream>>,
+        new_epoch: u64,
+        now: Now,
+    ) -> Option<Span> {
+        let groups = self.groups();
+        if to.is_none() && groups.dbs[db].alive(name, now).is_none_or(|(_, group)| group.span.to.is_none()) {
+            return None;
+        }
+        let id = groups.id_of(db, name, now);
+        let before = groups.dbs[db].groups[id].span.clone();
+        let epoch = if before.epoch == 0 { groups.unused_epoch(db, name, new_epoch) } else { before.epoch };
+        let span = Span { epoch, to, ..before };
+        self.live_group(db, id, span.clone(), now);
+        Some(span)
+    }
+
+    /// A group has no deadline any more: how it lives, as it is told, and the members that have other deadlines by that. None where
+    /// it had none.
+    pub fn persist_group(&mut self, db: usize, name: &[u8], now: Now) -> Option<(Span, Vec<Redated>)> {
+        let (id, group) = self.effects.groups.as_ref()?.dbs[db].alive(name, now)?;
+        group.span.deadline_ms?;
+        let span = Span { epoch: group.span.epoch, to: group.span.to.clone(), ..Span::default() };
+        let redated = self.live_group(db, id, span.clone(), now);
+        Some((span, redated))
+    }
+
+    /// A group whose members were just deleted, so many here, is dead, and its death is going to be written: how it is told.
+    pub fn kill_group(&mut self, db: usize, name: &[u8], killed: u64, now: Now) -> Option<Span> {
+        let groups = self.effects.groups.as_mut()?;
+        let id = groups.dbs[db].named(name)?.0;
+        let group = &mut groups.dbs[db].groups[id];
+        group.died = killed;
+        let (epoch, to) = (group.span.epoch, group.span.to.clone());
+        let span = Span { epoch, deadline_ms: Some(now.ms), to, is_killed: true, ..Span::default() };
+        groups.set_span(db, id, span.clone());
+        groups.detach(db, name);
+        self.look_for_sliding();
+        Some(span)
+    }
+
+    /// A group lives like this; where that is no longer than its members do, it is gone with the last of them.
+    fn live_group(&mut self, db: usize, id: usize, span: Span, now: Now) -> Vec<Redated> {
+        let span = if span.stays() { span } else { Span::default() };
+        let redated = self.redate_group(db, id, span, now);
+        self.groups().drop_empty(db, id);
+        self.look_for_sliding();
+        redated
+    }
+
+    /// When the next death of a group is to be written, if that is known here: to be asked again in the millisecond behind.
+    #[inline]
+    pub fn next_owed_ms(&self) -> u64 {
+        let owed = |groups: &Groups| groups.owed.first().map(|(at_ms, ..)| *at_ms);
+        self.effects.groups.as_deref().and_then(owed).unwrap_or(u64::MAX)
+    }
+
+    /// At most so many groups that have died and whose entries are to be written.
+    pub fn owed_deaths(&self, most: usize, now: Now) -> Vec<OwedDeath> {
+        let Some(groups) = &self.effects.groups else { return Vec::new() };
+        let dead = groups.owed.iter().take_while(|(at_ms, ..)| *at_ms < now.ms).take(most);
+        let groups = dead.filter_map(|(_, db, id)| Some((*db, groups.dbs[*db].groups.get(*id)?)));
+        groups.map(|(db, group)| OwedDeath { db, name: group.name.clone(), epoch: group.span.epoch }).collect()
+    }
+
+    /// The death of a group is written: how it lived, and how many members it had here. None where it is not known.
+    pub fn settle_death(&mut self, db: usize, name: &[u8], epoch: u64) -> Option<(Span, u64)> {
+        let settled = self.effects.groups.as_mut()?.settle(db, name, epoch);
+        self.look_for_sliding();
+        settled
     }
 
     /// The same as another server says, or this one did before.
@@ -440,14 +611,24 @@ impl Keyspace {
             self.forget_group(db, name);
             return Vec::new();
         }
+        // What each shard of another server has said of one that is dead stands in a snapshot as often as it has shards.
+        if self.groups().dbs[db].unnamed.contains_key(&(Name::from(name), span.epoch)) {
+            return Vec::new();
+        }
         let id = self.groups().id_of_epoch(db, name, span.epoch);
-        self.redate_group(db, id, span, now)
+        let is_killed = span.is_killed;
+        let redated = self.live_group(db, id, span, now);
+        if is_killed {
+            self.groups().detach(db, name);
+            self.look_for_sliding();
+        }
+        redated
     }
 
     /// There is no such group any more.
     pub fn forget_group(&mut self, db: usize, name: &[u8]) {
         if let Some(groups) = &mut self.effects.groups {
-            groups.detach(db, name);
+            groups.forget(db, name);
         }
         self.look_for_sliding();
     }
@@ -457,13 +638,13 @@ impl Keyspace {
     pub fn renew_group(&mut self, db: usize, name: &[u8], only_due: bool, now: Now) -> Option<(Span, Vec<Redated>)> {
         let groups = self.effects.groups.as_mut()?;
         let (id, group) = groups.dbs[db].alive(name, now)?;
-        let span = group.span;
+        let span = group.span.clone();
         groups.dbs[db].groups[id].wants_renewal = false;
         if span.deadline_ms.is_none() || only_due && !span.is_due(now) {
             return None;
         }
         let span = span.renewed(now);
-        Some((span, self.redate_group(db, id, span, now)))
+        Some((span.clone(), self.redate_group(db, id, span, now)))
     }
 
     fn redate_group(&mut self, db: usize, id: usize, span: Span, now: Now) -> Vec<Redated> {
@@ -562,11 +743,15 @@ impl Keyspace {
         }
     }
 
-    /// All groups that have deadlines, and all members: what a snapshot needs to have them again.
-    pub fn each_group(&self, mut of_group: impl FnMut(usize, &[u8], Span)) {
+    /// All groups that have deadlines or streams, and all members: what a snapshot needs to have them again.
+    pub fn each_group(&self, mut of_group: impl FnMut(usize, &[u8], &Span)) {
         for (db, of_db) in self.effects.groups.iter().flat_map(|groups| groups.dbs.iter().enumerate()) {
+            // Those that are dead were there before others had their names.
+            let unnamed: BTreeSet<(u64, usize)> = of_db.unnamed.iter().map(|((_, epoch), id)| (*epoch, *id)).collect();
+            let of_id = |(_, id): (u64, usize)| of_db.groups.get(id);
+            unnamed.into_iter().filter_map(of_id).for_each(|group| of_group(db, &group.name, &group.span));
             let named = of_db.groups.iter().filter(|(_, group)| group.is_named && group.span.epoch != 0);
-            named.for_each(|(_, group)| of_group(db, &group.name, group.span));
+            named.for_each(|(_, group)| of_group(db, &group.name, &group.span));
         }
     }
 
@@ -585,15 +770,19 @@ impl Keyspace {
     #[cfg(test)]
     pub(super) fn check_groups(&self) {
         let Some(groups) = &self.effects.groups else { return };
-        let (mut bytes, mut sliding) = (0, 0);
+        let (mut bytes, mut sliding, mut owed) = (0, 0, BTreeSet::new());
         for (db, of_db) in groups.dbs.iter().enumerate() {
             for (id, group) in &of_db.groups {
                 bytes += GROUP_BYTES + group.name.len();
                 sliding += usize::from(group.span.is_sliding);
                 assert_eq!(group.is_named, of_db.named.get(&group.name) == Some(&id));
                 assert!(group.members.iter().all(|key| of_db.members[key].groups.contains(&id)));
-                assert!(!group.members.is_empty() || group.span.deadline_ms.is_some() && !group.is_over);
-                assert_eq!(group.span.epoch == 0, group.span.deadline_ms.is_none());
+                let stays = group.is_named && group.span.stays() && !group.is_over;
+                assert!(!group.members.is_empty() || stays || group.span.owed_ms().is_some());
+                assert!(!group.is_named || (group.span.epoch == 0) != group.span.stays());
+                owed.extend(group.span.owed_ms().map(|at_ms| (at_ms, db, id)));
+                let is_unnamed = of_db.unnamed.get(&(group.name.clone(), group.span.epoch)) == Some(&id);
+                assert_eq!(is_unnamed, !group.is_named && group.span.owed_ms().is_some());
                 let is_due = group.span.deadline_ms.is_some_and(|at_ms| of_db.due.contains(&(at_ms, id)));
                 assert_eq!(is_due, group.span.deadline_ms.is_some() && !group.is_over);
             }
@@ -605,6 +794,6 @@ impl Keyspace {
                 assert_eq!(self.dbs[db].deadline_ms(slot), of_db.effective_ms(member));
             }
         }
-        assert_eq!((groups.bytes, groups.sliding), (bytes, sliding));
+        assert_eq!((groups.bytes, groups.sliding, &groups.owed), (bytes, sliding, &owed));
     }
 }

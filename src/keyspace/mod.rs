@@ -58,7 +58,7 @@ pub use deaths::{Death, Deaths, LastValue, News, Taken};
 pub use effects::{Effects, Notice};
 pub use eviction::{Evicted, Eviction, Prospect};
 pub use foresight::{PrefixCounts, Seen};
-pub use groups::{GROUPS_A_KEY_MAX, Membership, Name as GroupName, Redated, Span};
+pub use groups::{GROUPS_A_KEY_MAX, Membership, Name as GroupName, OwedDeath, Redated, Span};
 pub use leases::Leases;
 pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
@@ -344,6 +344,7 @@ impl Keyspace {
             told.died(Dying { entry, deadline_ms, by_cycle }, &self.nodes);
         }
         self.counters.expired_bytes += bytes as u64;
+        self.effects.dies_in_groups(db, self.dbs[db].entry(slot).key(), deadline_ms);
         self.remove_slot(db, slot);
     }
 

@@ -2,6 +2,7 @@
 //! their entries, and nobody sees, nor does the journal keep, the one without the other.
 
 use super::Shard;
+use super::coordinator::Transaction;
 use super::message::{At, Lock};
 use super::transactions::client_lock;
 use crate::clock::Now;
@@ -28,12 +29,12 @@ const PAUSED_FOR: Duration = Duration::from_millis(1);
 const DEAD_HELD_FOR: Duration = Duration::from_millis(20);
 
 /// An entry for a stream.
-struct Entry {
+pub(super) struct Entry {
     /// The shard of the stream, and its hash.
-    target: usize,
-    hash: u64,
-    db: usize,
-    request: OwnedRequest,
+    pub target: usize,
+    pub hash: u64,
+    pub db: usize,
+    pub request: OwnedRequest,
 }
 
 pub(super) async fn write_deaths(shard: Rc<Shard>, xadd: CommandId) {
@@ -74,6 +75,16 @@ async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
         return sleep(DEAD_HELD_FOR).await;
     }
     let entries = shard.entries_of(&numbers);
+    let (written, lost) = append_all(&transaction, entries, xadd).await;
+    // Who has written to one of the dead meanwhile has told of it first. This is said when the transaction is over, which is
+    // now: nobody writes in between.
+    transaction.on(shard.id, move |shard, now| shard.take_deaths(&numbers, xadd, now)).await;
+    drop(transaction);
+    shard.count_entries(written, lost);
+}
+
+/// Appends entries to their streams; how many, and how many could not be.
+pub(super) async fn append_all(transaction: &Transaction, entries: Vec<Entry>, xadd: CommandId) -> (u64, u64) {
     let mut by_shard: BTreeMap<usize, Vec<Entry>> = BTreeMap::new();
     entries.into_iter().for_each(|entry| by_shard.entry(entry.target).or_default().push(entry));
     let (mut written, mut lost) = (0, 0);
@@ -89,16 +100,16 @@ async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
             log::warning(format_args!("{} deaths could not be written to their stream: {error}", errors.len()));
         }
     }
-    // Who has written to one of the dead meanwhile has told of it first. This is said when the transaction is over, which is
-    // now: nobody writes in between.
-    transaction.on(shard.id, move |shard, now| shard.take_deaths(&numbers, xadd, now)).await;
-    drop(transaction);
-    let mut keyspace = shard.keyspace.borrow_mut();
-    keyspace.counters.deaths_written += written;
-    keyspace.counters.deaths_lost += lost;
+    (written, lost)
 }
 
 impl Shard {
+    pub(super) fn count_entries(&self, written: u64, lost: u64) {
+        let counters = &mut self.keyspace.borrow_mut().counters;
+        counters.deaths_written += written;
+        counters.deaths_lost += lost;
+    }
+
     /// The entries of those of these deaths that still wait.
     fn entries_of(&self, numbers: &[u64]) -> Vec<Entry> {
         let keyspace = self.keyspace.borrow();

@@ -443,6 +443,7 @@ impl Shard {
         self.take_limits(&self.config());
         self.hold_until_us.set(if wants { u64::MAX } else { 0 });
         self.cycle_alarm.notify();
+        self.telling_alarm.notify();
         self.keyspace.borrow_mut().was_emptied = false;
         self.serve_waiters();
     }

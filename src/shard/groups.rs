@@ -1,16 +1,21 @@
-//! The task that renews groups of keys one of whose members was used. Each renewal is a transaction over all shards, which
+//! The task that renews groups of keys one of whose members was used, and the one that writes their deaths to streams. Each renewal is a transaction over all shards, which
 //! nothing runs beside: all members die later from the same moment on, or, where the group has died by then, none.
 //!
 //! Snapshots have groups as the commands that are said of them, behind the keys.
 
 use super::Shard;
+use super::deaths::{Entry, append_all};
 use super::message::{At, EVERYTHING, Lock};
+use crate::clock::{Now, store_us};
+use crate::command::deaths::entry_of_group;
 use crate::command::grouped::{date_command, own_command};
 use crate::command::groups::recall;
 use crate::command::spec::Group;
 use crate::command::{CommandId, shard_of};
+use crate::keyspace::{OwedDeath, Span};
 use crate::net::sleep;
 use crate::resp::{Limits, Parsed, Parser, Proto, Request};
+use futures_lite::future::or;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,5 +139,83 @@ pub(super) async fn renew_groups(shard: Rc<Shard>, touch: CommandId) {
             drop(transaction);
             sleep(PAUSE).await;
         }
+    }
+}
+
+/// Deaths of groups that are written in one transaction.
+const TOLD_TOGETHER: usize = 128;
+/// The shortest time until the clock is looked at again that has to reach a deadline.
+const SOON: Duration = Duration::from_micros(50);
+
+/// Writes deaths of groups to their streams, on one shard for all: every shard knows those groups. Each lot is one transaction over
+/// all shards: in the journal a group is no more in the moment in which its entry is there.
+pub(super) async fn tell_deaths(shard: Rc<Shard>, xadd: CommandId, told: CommandId) {
+    loop {
+        let now = shard.catch_up();
+        let due_ms = shard.keyspace.borrow().next_owed_ms();
+        // Only an earlier deadline wakes this task before its time.
+        shard.telling_wakes_ms.set(due_ms);
+        let due_us = match shard.stands_still(now) {
+            true => shard.still_until_us(),
+            // A group lives to the end of the millisecond that is its deadline.
+            false => due_ms.saturating_add(1).saturating_mul(1000),
+        };
+        if due_ms == u64::MAX || due_us == u64::MAX {
+            shard.telling_alarm.wait().await;
+        } else if due_us > now.us {
+            let rest = Duration::from_micros(due_us.saturating_sub(store_us())).max(SOON);
+            or(shard.telling_alarm.wait(), sleep(rest)).await;
+        } else {
+            tell_lot(&shard, xadd, told).await;
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+async fn tell_lot(shard: &Rc<Shard>, xadd: CommandId, told: CommandId) {
+    let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
+    let transaction = shard.hold(all).await;
+    let look = |shard: &Shard, now| match shard.stands_still(shard.clock.now()) {
+        true => Vec::new(),
+        false => shard.keyspace.borrow().owed_deaths(TOLD_TOGETHER, now),
+    };
+    let dead: Arc<[OwedDeath]> = transaction.on(shard.id, look).await.into();
+    if dead.is_empty() {
+        return;
+    }
+    let of_shards: Vec<_> = (0..shard.count)
+        .map(|target| {
+            let dead = dead.clone();
+            transaction.on(target, move |shard, now| shard.settle_deaths(&dead, told, now))
+        })
+        .collect();
+    let mut settled: Vec<Option<(Span, u64)>> = vec![None; dead.len()];
+    for of_shard in of_shards {
+        for (sum, found) in settled.iter_mut().zip(of_shard.await) {
+            let Some((span, members)) = found else { continue };
+            sum.get_or_insert((span, 0)).1 += members;
+        }
+    }
+    let entry = |(death, settled): (&OwedDeath, Option<(Span, u64)>)| {
+        let (span, members) = settled?;
+        let to = span.to.clone()?;
+        let stream = shard.hasher.key(to.key.as_bytes());
+        let request = entry_of_group(&to, &death.name, &span, members, &shard.clock);
+        Some(Entry { target: shard.hasher.shard_of(stream), hash: stream.hash, db: death.db, request })
+    };
+    let entries: Vec<Entry> = dead.iter().zip(settled).filter_map(entry).collect();
+    let (written, lost) = append_all(&transaction, entries, xadd).await;
+    drop(transaction);
+    shard.count_entries(written, lost);
+}
+
+impl Shard {
+    /// These deaths are written; how the groups lived, and how many members they had here.
+    fn settle_deaths(&self, dead: &[OwedDeath], told: CommandId, now: Now) -> Vec<Option<(Span, u64)>> {
+        let settle = |OwedDeath { db, name, epoch }: &OwedDeath| {
+            let at = At { write: true, ..At::unseen(told, *db, Proto::Resp2) };
+            self.step_of(at, now, |ctx| ctx.settle_death(name, *epoch)).0
+        };
+        dead.iter().map(settle).collect()
     }
 }

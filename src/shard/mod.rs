@@ -14,8 +14,8 @@
 //! |---|---|
 //! | `expire.rs` | the tasks of the cycle and of garbage |
 //! | `snapshot.rs` | a shard's part of a snapshot: what it writes, and what it takes in |
+//! | `groups.rs` | the tasks that renew groups of keys and tell of their deaths; groups as snapshots have them |
 //! | `deaths.rs` | the task that writes deaths to streams |
-//! | `groups.rs` | the task that renews groups of keys; groups as snapshots have them |
 //! | `mail.rs` | the order of a turn: what has come, what leaves |
 //! | `batches.rs`, `stalled.rs` | commands of other shards, and connections of theirs that were answered with much |
 //! | `coordinator.rs`, `calls.rs` | keys that a coordinator holds, and its way to them; work for a task of another shard |
@@ -176,6 +176,10 @@ pub struct Shard {
     deaths_alarm: Notify,
     /// Lives of groups of keys are to be renewed.
     groups_alarm: Notify,
+    /// Deaths of groups are to be written to their streams.
+    telling_alarm: Notify,
+    /// The deadline that the task of those deaths knows of, store milliseconds; 0 where it does not run.
+    telling_wakes_ms: Cell<u64>,
     /// Keys for which readers are remembered here, at the most.
     tracked_keys: Cell<usize>,
     waiters: RefCell<Waiters>,
@@ -251,6 +255,8 @@ impl Shard {
             stale_alarm: Notify::default(),
             deaths_alarm: Notify::default(),
             groups_alarm: Notify::default(),
+            telling_alarm: Notify::default(),
+            telling_wakes_ms: Cell::new(0),
             tracked_keys: Cell::new(0),
             waiters: RefCell::default(),
             has_waiters: Cell::new(false),
@@ -359,6 +365,7 @@ impl Shard {
     fn follow_hold(&self) {
         self.keyspace.borrow_mut().still_until_us = self.still_until_us();
         self.cycle_alarm.notify();
+        self.telling_alarm.notify();
     }
 
     /// Until when data stand still, store microseconds.
@@ -418,6 +425,9 @@ impl Shard {
         }
         if keyspace.wants_renewals() {
             self.groups_alarm.notify();
+        }
+        if keyspace.next_owed_ms() < self.telling_wakes_ms.get() {
+            self.telling_alarm.notify();
         }
         let effects = &mut keyspace.effects;
         if effects.has_invalidated() {
@@ -585,6 +595,11 @@ impl Shard {
         }
         if let Some(touch) = CommandId::named(&self.specs, "group-touch", Group::Generic) {
             executor::spawn(groups::renew_groups(self.clone(), touch));
+        }
+        let named = |name, group| CommandId::named(&self.specs, name, group);
+        let commands = named("xadd", Group::Stream).zip(named("group-told", Group::Generic));
+        if let Some((xadd, told)) = commands.filter(|_| self.id == 0) {
+            executor::spawn(groups::tell_deaths(self.clone(), xadd, told));
         }
     }
 }

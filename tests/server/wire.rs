@@ -44,6 +44,8 @@ mod framing;
 mod fresh;
 #[path = "wire/groups.rs"]
 mod groups;
+#[path = "wire/groups_told.rs"]
+mod groups_told;
 #[path = "wire/guard.rs"]
 mod guard;
 #[path = "wire/hop.rs"]

@@ -4,23 +4,25 @@
 //! deadline is known on all shards, so that whatever changes one is a transaction over all of them, which nothing runs beside:
 //! nobody sees a part of it. Everything that changes a group says what has become of it in two commands that are for other
 //! servers and the log, GROUP OWN for a member and GROUP DATE for the group, and behind them, in words that every server
-//! knows, the deadlines that the members have by that.
+//! knows, the deadlines that the members have by that. A group that has died and has a stream is told of until its entry is
+//! written, which is GROUP TOLD.
 //!
 //! | file | what |
 //! |---|---|
-//! | `told.rs` | GROUP OWN and GROUP DATE: what the log, primaries and snapshots say of groups |
+//! | `told.rs` | GROUP OWN, GROUP DATE and GROUP TOLD: what the log, primaries and snapshots say of groups |
 
 #[cfg(test)]
 mod model_test;
 mod told;
 
-pub use told::{DATE, OWN, recall};
+pub use told::{DATE, OWN, TOLD, recall};
 
-use super::grouped::{date_command, own_command};
+use super::grouped::{date_command, own_command, told_command};
 use super::hop::check_gathered;
 use super::spec::flag::{DENY_OOM, FAST, NO_SCRIPT, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Across, Ctx, Merge, Run};
+use crate::config::DeathStream;
 use crate::journal::Command;
 use crate::keyspace::{Event, GROUPS_A_KEY_MAX, GroupName, Key, Membership, Redated, Span, Touch};
 use crate::resp::{Error, Request, Result};
@@ -111,6 +113,25 @@ pub const KILL: Row<Run> = row(
     Run::Everywhere(kill, Merge::Sum),
 );
 
+pub const EVENTS: Row<Run> = row(
+    Spec {
+        summary: "Writes the death of a group to a stream, or does so no more.",
+        syntax: "group to:(stream:key|NONE) [MAXLEN maxlen:integer]",
+        keys: Keys::GROUP_AND_STREAM,
+        ..spec("group-events", -5, WRITE | DENY_OOM | NO_SCRIPT | NO_TOUCH, "O(n) in the number of members")
+    },
+    Run::Everywhere(events, Merge::Ok),
+);
+
+pub const PERSIST: Row<Run> = row(
+    Spec {
+        summary: "Takes the deadline of a group away: 1, or 0 where it has none.",
+        syntax: "group",
+        ..spec("group-persist", 4, WRITE | NO_SCRIPT | NO_TOUCH, "O(n) in the number of members")
+    },
+    Run::Everywhere(persist, Merge::Most),
+);
+
 pub const LIST: Row<Run> = row(
     Spec {
         summary: "Lists the groups of the database.",
@@ -122,7 +143,8 @@ pub const LIST: Row<Run> = row(
 
 /// All of them.
 #[cfg(test)]
-pub const ROWS: &[Row<Run>] = &[ADD, DATE, EXPIRE, KILL, LIST, MEMBERS, OF, OWN, PTTL, REM, TOUCH, TTL];
+pub const ROWS: &[Row<Run>] =
+    &[ADD, DATE, EVENTS, EXPIRE, KILL, LIST, MEMBERS, OF, OWN, PERSIST, PTTL, REM, TOLD, TOUCH, TTL];
 
 /// A subcommand of EXPIRY GROUP, whose name is two words.
 const fn row(spec: Spec, run: Run) -> Row<Run> {
@@ -278,12 +300,52 @@ fn expire(ctx: &mut Ctx, request: Request) -> Result {
     ctx.keyspace.end_groups(ctx.db, now);
     // (All shards look at the same moment, whatever becomes of the wall clock meanwhile.)
     let epoch = now.ms.max(1);
-    let span = Span { epoch, deadline_ms: Some(now.ms.saturating_add(life_ms)), life_ms, is_sliding };
+    let deadline_ms = Some(now.ms.saturating_add(life_ms));
+    let span = Span { epoch, deadline_ms, life_ms, is_sliding, ..Span::default() };
     let name = request.arg(NAME);
     let (span, redated) = ctx.keyspace.date_group(ctx.db, name, span, now);
-    ctx.say_group(name, span, redated);
+    ctx.say_group(name, &span, redated);
     let members = ctx.keyspace.group_members(ctx.db, name, now).len();
     ctx.reply.int(members as i64);
+    Ok(())
+}
+
+/// The stream with this name, for deaths of groups.
+fn death_stream(name: &[u8], max_len: Option<u64>) -> Result<Arc<DeathStream>> {
+    let name =
+        std::str::from_utf8(name).map_err(|_| Error::err("the name of a stream of deaths must be text in UTF-8"))?;
+    Ok(Arc::new(DeathStream { key: name.into(), with_value: false, max_len }))
+}
+
+fn events(ctx: &mut Ctx, request: Request) -> Result {
+    let to = match request.len() {
+        5 if request.is(FIRST_KEY, "none") => None,
+        5 => Some(death_stream(request.arg(FIRST_KEY), None)?),
+        7 if request.is(5, "maxlen") && !request.is(FIRST_KEY, "none") => {
+            let max_len = u64::try_from(request.int(6)?).ok().filter(|most| *most > 0);
+            let max_len = max_len.ok_or(Error::err("MAXLEN must be greater than zero"))?;
+            Some(death_stream(request.arg(FIRST_KEY), Some(max_len))?)
+        }
+        _ => return Err(Error::Syntax),
+    };
+    ctx.propagate_nothing();
+    let (name, now) = (request.arg(NAME), ctx.present());
+    ctx.keyspace.end_groups(ctx.db, now);
+    if let Some(span) = ctx.keyspace.set_group_stream(ctx.db, name, to, now.ms.max(1), now) {
+        ctx.say_group(name, &span, Vec::new());
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn persist(ctx: &mut Ctx, request: Request) -> Result {
+    let (name, now) = (request.arg(NAME), ctx.present());
+    ctx.propagate_nothing();
+    let persisted = ctx.keyspace.persist_group(ctx.db, name, now);
+    ctx.reply.int(persisted.is_some().into());
+    if let Some((span, redated)) = persisted {
+        ctx.say_group(name, &span, redated);
+    }
     Ok(())
 }
 
@@ -317,9 +379,16 @@ fn kill(ctx: &mut Ctx, request: Request) -> Result {
         let args: Vec<&[u8]> = std::iter::once(&b"DEL"[..]).chain(keys.iter().map(|key| &**key)).collect();
         ctx.propagate(&args);
     }
-    ctx.keyspace.forget_group(ctx.db, name);
-    if span.deadline_ms.is_some() {
-        ctx.say_group(name, Span::default(), Vec::new());
+    if span.to.is_some() {
+        let now = ctx.present();
+        if let Some(span) = ctx.keyspace.kill_group(ctx.db, name, killed.len() as u64, now) {
+            ctx.say_group(name, &span, Vec::new());
+        }
+    } else {
+        ctx.keyspace.forget_group(ctx.db, name);
+        if span.deadline_ms.is_some() {
+            ctx.say_group(name, &Span::default(), Vec::new());
+        }
     }
     ctx.reply.int(killed.len() as i64);
     Ok(())
@@ -345,8 +414,21 @@ impl Ctx<'_> {
         self.propagate_nothing();
         let renewed = self.keyspace.renew_group(self.db, name, only_due, self.now);
         let Some((span, redated)) = renewed else { return false };
-        self.say_group(name, span, redated);
+        self.say_group(name, &span, redated);
         true
+    }
+
+    /// The death of a group stands in its stream: how it lived, and how many members it had here. None where it is not known.
+    pub fn settle_death(&mut self, name: &[u8], epoch: u64) -> Option<(Span, u64)> {
+        self.propagate_nothing();
+        let settled = self.keyspace.settle_death(self.db, name, epoch);
+        self.keyspace.effects.dirty += 1;
+        // All shards say the same.
+        if self.is_journaled() {
+            let command = told_command(self.db, name, epoch);
+            self.keyspace.effects.said.say(Command { is_whole: true, ..command });
+        }
+        settled
     }
 
     fn say_member(&mut self, key: Key) {
@@ -370,7 +452,7 @@ impl Ctx<'_> {
     }
 
     /// All shards say the same of the group, and each what has become of its members.
-    fn say_group(&mut self, name: &[u8], span: Span, redated: Vec<Redated>) {
+    fn say_group(&mut self, name: &[u8], span: &Span, redated: Vec<Redated>) {
         self.keyspace.effects.dirty += 1;
         if self.is_journaled() {
             let command = date_command(self.db, name, span, |ms| self.clock.to_log_ms(ms));

@@ -19,13 +19,20 @@ struct Key {
 struct Group {
     /// The deadline, the life, and whether it slides.
     span: Option<(u64, u64, bool)>,
+    /// Its death is written.
+    is_told: bool,
 }
+
+/// A death of a group: which, whether it was killed, when, and how many members it had.
+type Death = (u64, bool, u64, u64);
 
 #[derive(Default)]
 struct Model {
     now_ms: u64,
     keys: BTreeMap<u64, Key>,
     groups: BTreeMap<u64, Group>,
+    /// Deaths that are not written.
+    owed: Vec<Death>,
 }
 
 impl Model {
@@ -38,12 +45,17 @@ impl Model {
     fn pass(&mut self) {
         let dead = |key: &Key| self.deadline_ms(key).is_some_and(|at_ms| at_ms < self.now_ms);
         let dead: Vec<u64> = self.keys.iter().filter(|(_, key)| dead(key)).map(|(name, _)| *name).collect();
-        dead.iter().for_each(|name| drop(self.keys.remove(name)));
         let now_ms = self.now_ms;
+        for (name, group) in self.groups.iter().filter(|(_, group)| group.is_told) {
+            let Some((at_ms, ..)) = group.span.filter(|(at_ms, ..)| *at_ms < now_ms) else { continue };
+            let dies_by_it = |key: &&Key| key.groups.contains(name) && self.deadline_ms(key) == Some(at_ms);
+            self.owed.push((*name, false, at_ms, self.keys.values().filter(dies_by_it).count() as u64));
+        }
+        dead.iter().for_each(|name| drop(self.keys.remove(name)));
         let keys = &self.keys;
         self.groups.retain(|name, group| match group.span {
             Some((at_ms, ..)) => at_ms >= now_ms,
-            None => keys.values().any(|key| key.groups.contains(name)),
+            None => group.is_told || keys.values().any(|key| key.groups.contains(name)),
         });
     }
 
@@ -99,6 +111,23 @@ fn renew(trial: &mut Trial, model: &mut Model) {
         model.renew(group, true);
         assert_eq!(renewed, model.groups.get(&group).and_then(|group| group.span) != before, "{group}");
     }
+}
+
+/// The shard writes the deaths that are due, as its task does.
+fn tell(trial: &mut Trial, model: &mut Model, at: &str) {
+    let now = trial.now();
+    let mut told: Vec<Death> = Vec::new();
+    for owed in trial.keyspace.owed_deaths(usize::MAX, now) {
+        let (span, members) = trial.keyspace.settle_death(owed.db, &owed.name, owed.epoch).expect("it is there");
+        let group = std::str::from_utf8(&owed.name).unwrap()[1..].parse().unwrap();
+        told.push((group, span.is_killed, span.deadline_ms.unwrap(), members));
+        assert!(trial.keyspace.settle_death(owed.db, &owed.name, owed.epoch).is_none(), "{at}: once");
+    }
+    let (mut due, later): (Vec<Death>, Vec<Death>) = model.owed.drain(..).partition(|death| death.2 < now.ms);
+    model.owed = later;
+    told.sort_unstable();
+    due.sort_unstable();
+    assert_eq!(told, due, "{at}");
 }
 
 fn run(seed: u64, steps: usize) {
@@ -173,10 +202,24 @@ fn run(seed: u64, steps: usize) {
             72..74 => {
                 let members = model.members(group);
                 members.iter().for_each(|key| drop(model.keys.remove(key)));
-                model.groups.remove(&group);
+                if model.groups.remove(&group).is_some_and(|group| group.is_told) {
+                    model.owed.push((group, true, now_ms, members.len() as u64));
+                }
                 (format!("expiry group kill g{group}"), int(members.len() as i64))
             }
-            74..84 => {
+            74 => {
+                let before = model.groups.get_mut(&group).and_then(|group| group.span.take());
+                (format!("expiry group persist g{group}"), int(before.is_some() as i64))
+            }
+            75..78 => {
+                model.groups.entry(group).or_default().is_told = true;
+                (format!("expiry group events g{group} stream"), "+OK\r\n".to_owned())
+            }
+            78 => {
+                model.groups.entry(group).or_default().is_told = false;
+                (format!("expiry group events g{group} NONE"), "+OK\r\n".to_owned())
+            }
+            79..84 => {
                 let expected = if model.keys.contains_key(&key) { "$1\r\nv\r\n" } else { "$-1\r\n" };
                 (format!("get k{key}"), expected.to_owned())
             }
@@ -188,11 +231,15 @@ fn run(seed: u64, steps: usize) {
                 if rng.bool() {
                     trial.sweep(3);
                 }
+                if rng.bool() {
+                    tell(&mut trial, &mut model, &at);
+                }
                 continue;
             }
             98 if step % 7 == 0 => {
                 model.keys.clear();
                 model.groups.clear();
+                model.owed.clear();
                 (("flushdb").to_owned(), "+OK\r\n".to_owned())
             }
             _ => continue,
@@ -216,7 +263,10 @@ fn run(seed: u64, steps: usize) {
         }
     }
     trial.pass_ms(1_000_000);
+    model.now_ms += 1_000_000;
+    model.pass();
     trial.sweep(100);
+    tell(&mut trial, &mut model, &format!("seed {seed}, at the end"));
     trial.keyspace.check();
 }
 

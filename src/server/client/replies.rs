@@ -177,6 +177,7 @@ impl Gather {
         match merge {
             Merge::Ok => {}
             Merge::Sum => self.sum += integer(bytes),
+            Merge::Most => self.sum = self.sum.max(integer(bytes)),
             Merge::Items | Merge::Concat => {
                 let base = self.bytes.len();
                 self.bytes.extend_from_slice(bytes);
@@ -203,7 +204,7 @@ impl Gather {
             (Some(error), _) => reply.raw(error),
             (None, None) => reply.raw(&self.bytes),
             (None, Some(Merge::Ok)) => reply.ok(),
-            (None, Some(Merge::Sum)) => reply.int(self.sum),
+            (None, Some(Merge::Sum | Merge::Most)) => reply.int(self.sum),
             (None, Some(Merge::Items | Merge::Concat)) => {
                 reply.array(self.items.len());
                 for &(start, end) in &self.items {

@@ -114,7 +114,7 @@ pub fn run_whole(
         shard.keyspace.borrow().prefetch(routes.iter().map(|(hash, _)| Lookup::key(at.db, *hash)));
     }
     match merge {
-        Merge::Sum | Merge::Ok => shard.execute(handler, request, at, now, out, &mut ends),
+        Merge::Sum | Merge::Most | Merge::Ok => shard.execute(handler, request, at, now, out, &mut ends),
         Merge::Items => {
             let start = out.len();
             Reply::new(out, at.proto).array(routes.len());
