@@ -118,11 +118,12 @@ mod tests {
             "ZPERSIST z MEMBERS 1 a",
             "ZREM z a",
             "EXPIRY GROUP OWN k -1 g 5",
+            "EXPIRY GROUP TOLD g 5",
             "BLESS SET k NO-EVICT",
         ]);
         let mut out = Vec::new();
         assert!(concerns(&all));
-        assert_eq!(degrade(&all, &mut out), 11);
+        assert_eq!(degrade(&all, &mut out), 12);
         let hashes = ["SELECT 0", "HSET h a 1", "MULTI", "HSET h FIELDS 1 b 2", "HSET h c 3", "EXEC", "HDEL h a"];
         assert_eq!(out, stream(&[&hashes[..], &["SADD s MEMBERS a", "SREM s a", "ZADD z 1 a", "ZREM z a"]].concat()));
         assert!(!concerns(&out));

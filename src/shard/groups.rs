@@ -1,5 +1,6 @@
-//! The task that renews groups of keys one of whose members was used, and the one that writes their deaths to streams. Each renewal is a transaction over all shards, which
-//! nothing runs beside: all members die later from the same moment on, or, where the group has died by then, none.
+//! The task that renews groups of keys one of whose members was used, and the one that writes deaths of groups to their
+//! streams. Each renewal is a transaction over all shards, which nothing runs beside: all members die later from the same
+//! moment on, or, where the group has died by then, none.
 //!
 //! Snapshots have groups as the commands that are said of them, behind the keys.
 
@@ -147,8 +148,8 @@ const TOLD_TOGETHER: usize = 128;
 /// The shortest time until the clock is looked at again that has to reach a deadline.
 const SOON: Duration = Duration::from_micros(50);
 
-/// Writes deaths of groups to their streams, on one shard for all: every shard knows those groups. Each lot is one transaction over
-/// all shards: in the journal a group is no more in the moment in which its entry is there.
+/// Writes deaths of groups to their streams, on one shard for all: every shard knows those groups. Each lot is one
+/// transaction over all shards: in the journal a group is no more in the moment in which its entry is there.
 pub(super) async fn tell_deaths(shard: Rc<Shard>, xadd: CommandId, told: CommandId) {
     loop {
         let now = shard.catch_up();
