@@ -17,7 +17,7 @@ use super::stale::Stale;
 use crate::clock::Now;
 use crate::config::DeathStream;
 use crate::table::Hasher;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// A key has died whose policy writes that down.
@@ -127,6 +127,15 @@ impl Deaths {
         self.news.extend(dropped.map(|death| News::Dropped(death.number)));
         self.waiting.retain(|death| death.db != db);
         self.untold.retain(|(of, _), _| *of != db);
+        self.bytes = self.waiting.iter().map(|death| death.value.bytes()).sum();
+    }
+
+    /// Those are not written of which the journal was not told.
+    pub fn forget_untold(&mut self, is_journaled: bool) {
+        let untold: BTreeSet<u64> = self.untold.drain().map(|(_, number)| number).collect();
+        let is_dropped = |death: &&Death| untold.contains(&death.number) && death.is_noted && is_journaled;
+        self.news.extend(self.waiting.iter().filter(is_dropped).map(|death| News::Dropped(death.number)));
+        self.waiting.retain(|death| !untold.contains(&death.number));
         self.bytes = self.waiting.iter().map(|death| death.value.bytes()).sum();
     }
 

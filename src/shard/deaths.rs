@@ -66,6 +66,11 @@ async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
     locks.insert((shard.id, nobody.hash), nobody);
     let locks: Vec<(usize, Lock)> = locks.into_iter().map(|((target, _), lock)| (target, lock)).collect();
     let Ok(transaction) = shard.hold_in_turn(&locks, || None::<Infallible>).await;
+    // Somebody may have paused everything meanwhile, or made this server a replica: then nothing is written.
+    if shard.stands_still(shard.clock.now()) {
+        drop(transaction);
+        return sleep(PAUSED_FOR).await;
+    }
     // A script or a transaction that has one of the dead tells of its death when it is over. Its entry waits for that: the log,
     // and who takes this server's place, would have the entry, and the death behind it once more.
     let is_free = |hash: &u64| transaction.widen(&[Lock { hash: *hash, write: true }]);
@@ -148,6 +153,13 @@ impl Shard {
             }
         }
         (written, errors)
+    }
+
+    /// Another server has the keys of which nobody was told that they are dead, and tells of their deaths itself.
+    pub fn leave_deaths(&self) {
+        let mut keyspace = self.keyspace.borrow_mut();
+        let is_journaled = keyspace.effects.is_journaled();
+        keyspace.deaths.forget_untold(is_journaled);
     }
 
     /// All deaths that wait, as a log or a snapshot has them.

@@ -323,8 +323,11 @@ impl Shard {
         self.cycle_alarm.notify();
     }
 
-    /// Looks what policy holds for a prefix now.
+    /// Looks what policy holds for a prefix now. While another server is followed none does: see `suspend_policies`.
     pub fn take_over_policy(&self, prefix: &str) {
+        if self.is_following() {
+            return;
+        }
         let policy = self.config().expiry_policies.lock().get(prefix).cloned();
         self.keyspace.borrow_mut().set_policy(prefix.as_bytes(), policy);
     }

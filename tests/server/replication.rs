@@ -11,6 +11,8 @@ mod breaks;
 mod ceiling;
 #[path = "replication/crash.rs"]
 mod crash;
+#[path = "replication/deaths.rs"]
+mod deaths;
 #[path = "replication/encrypted.rs"]
 mod encrypted;
 #[path = "replication/groups.rs"]

@@ -102,9 +102,10 @@ async fn become_primary(server: &Rc<Server>) {
     global.replication.promote(global.feed.position());
     // Replicas learn the new name when they come again.
     minding::drop_replicas(server).await;
+    // (What is overdue dies in the next moment, and policies say where that is written.)
+    suspend_policies(server, false).await;
     shard.call_all(|shard| shard.set_following(false)).await;
     drop(hold);
-    suspend_policies(server, false).await;
     global.tokens.begin_anew(realtime_us() / 1_000);
     global.following.end(&shard.config());
     log::notice(format_args!("MASTER MODE enabled: the data are this server's own from now on"));
@@ -195,6 +196,7 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
         return false;
     }
     shard.call_all(|shard| shard.set_following(true)).await;
+    shard.call_all(|shard| shard.leave_deaths()).await;
     shard.call_all(|shard| shard.hand_over_records()).await;
     global.feed.set_relayed(true);
     drop(transaction);

@@ -47,6 +47,9 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         // The transaction may hold keys that this would have to wait for.
         return Err(Error::text("ERR APPLY isn't allowed within EXEC"));
     }
+    if applies && ctx.server.shard.is_following() {
+        return Err(Error::text("READONLY You can't write against a read only replica."));
+    }
     let log = &ctx.server.global.log;
     let said: Vec<String> = ["POLICY", prefix].map(str::to_owned).into_iter().chain(policy.words()).collect();
     if log.is_on() && !batch::can_note(&said) {

@@ -1,0 +1,49 @@
+//! Policies on replicas, and the deaths that a promoted replica tells.
+
+use super::{PATIENCE, QUICK, replica_of, settle, wait_for_link};
+use crate::common::{Client, Kind, Server, Value, int, wait_until};
+
+const KEYS: usize = 200;
+
+/// Once a replica of several shards that became a primary told of no key that was overdue.
+#[test]
+fn a_promoted_replica_tells_of_all_that_is_overdue() {
+    for shards in [1, 3] {
+        let primary = Server::start(Kind::Ember { shards }, QUICK);
+        let replica = Server::start(Kind::Ember { shards }, QUICK);
+        let policy = "EXPIRY POLICY SET ev: NONE EVENTS deaths";
+        [&primary, &replica].iter().for_each(|server| assert_eq!(server.client().call(policy), Value::ok()));
+        let (mut client, mut other) = (primary.client(), replica.client());
+        assert_eq!(other.call(&format!("REPLICAOF 127.0.0.1 {}", primary.port())), Value::ok());
+        wait_for_link(&replica);
+        (0..KEYS).for_each(|n| assert_eq!(client.call(&format!("SET ev:{n} v PX 2000")), Value::ok()));
+        assert_eq!(client.call("WAIT 1 20000"), int(1));
+        primary.signal("KILL");
+        assert!(wait_until(PATIENCE, || other.call(&format!("EXISTS ev:{}", KEYS - 1)) == int(0)));
+        assert_eq!(other.call("REPLICAOF NO ONE"), Value::ok());
+        let told = wait_until(PATIENCE, || other.call("XLEN deaths") == int(KEYS as i64));
+        assert!(told, "{shards} shards: {:?} of {KEYS}", other.call("XLEN deaths"));
+    }
+}
+
+/// Once a policy that was set on a running replica governed what its primary said: keys were gone at once.
+#[test]
+fn a_policy_of_a_replica_waits_until_it_is_promoted() {
+    for shards in [1, 3] {
+        let primary = Server::start(Kind::Ember { shards }, QUICK);
+        let replica = replica_of(&primary, Kind::Ember { shards }, QUICK);
+        wait_for_link(&replica);
+        let (mut client, mut other): (Client, Client) = (primary.client(), replica.client());
+        assert_eq!(client.call("SET p:before x"), Value::ok());
+        assert_eq!(other.call("EXPIRY POLICY SET p: 100s"), Value::ok());
+        assert!(other.call("EXPIRY POLICY SET p: 100s APPLY").text().starts_with("READONLY"));
+        ["SET p:key x", "HSET p:hash f v"].iter().for_each(|line| assert!(!client.call(line).is_error()));
+        settle(&primary, &replica);
+        for key in ["p:before", "p:key", "p:hash"] {
+            assert_eq!(other.call(&format!("PTTL {key}")), int(-1), "{key}");
+        }
+        assert_eq!(other.call("REPLICAOF NO ONE"), Value::ok());
+        assert_eq!(other.call("SET p:after x"), Value::ok());
+        assert!(wait_until(PATIENCE, || other.call("TTL p:after").number() > 90));
+    }
+}
