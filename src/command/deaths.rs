@@ -17,15 +17,11 @@ pub const APPEND: Handler = xadd;
 /// The request that writes a death to its stream: the key, its deadline in Unix milliseconds, how many milliseconds later
 /// it was deleted, and, where that is wanted, what it was: the string, or of another type what DUMP gives.
 pub fn entry_of(death: &Death, clock: &Clock) -> OwnedRequest {
-    let mut request = OwnedRequest::default();
+    let mut request = append_to(&death.to);
     let mut push = |args: &[&[u8]]| args.iter().for_each(|arg| request.push(arg));
-    push(&[b"XADD", death.to.key.as_bytes()]);
-    if let Some(max_len) = death.to.max_len {
-        push(&[b"MAXLEN", b"~", max_len.to_string().as_bytes()]);
-    }
     let deadline_ms = clock.to_wall_ms(death.deadline_ms).to_string();
     let lag_ms = format!("{}.{:03}", death.lag_us / 1000, death.lag_us % 1000);
-    push(&[b"*", b"key", &death.key, b"deadline", deadline_ms.as_bytes(), b"lag", lag_ms.as_bytes()]);
+    push(&[b"key", &death.key, b"deadline", deadline_ms.as_bytes(), b"lag", lag_ms.as_bytes()]);
     match shown(death, clock) {
         Shown::Nothing => {}
         Shown::TooLong(bytes) => push(&[b"value_too_long", bytes.to_string().as_bytes()]),
@@ -37,16 +33,21 @@ pub fn entry_of(death: &Death, clock: &Clock) -> OwnedRequest {
 /// The request that writes the death of a group to its stream: its name, whether it has expired or was killed, when in Unix
 /// milliseconds, and how many members it had.
 pub fn entry_of_group(to: &DeathStream, name: &[u8], span: &Span, members: u64, clock: &Clock) -> OwnedRequest {
-    let mut request = OwnedRequest::default();
-    let mut push = |args: &[&[u8]]| args.iter().for_each(|arg| request.push(arg));
-    push(&[b"XADD", to.key.as_bytes()]);
-    if let Some(max_len) = to.max_len {
-        push(&[b"MAXLEN", b"~", max_len.to_string().as_bytes()]);
-    }
+    let mut request = append_to(to);
     let reason: &[u8] = if span.is_killed { b"killed" } else { b"expired" };
     let at_ms = span.deadline_ms.map_or(0, |at_ms| clock.to_wall_ms(at_ms)).to_string();
     let members = members.to_string();
-    push(&[b"*", b"group", name, b"reason", reason, b"at", at_ms.as_bytes(), b"members", members.as_bytes()]);
+    let fields = [b"group", name, b"reason", reason, b"at", at_ms.as_bytes(), b"members", members.as_bytes()];
+    fields.iter().for_each(|field| request.push(field));
+    request
+}
+
+/// The request without what the entry says.
+fn append_to(stream: &DeathStream) -> OwnedRequest {
+    let max_len = stream.max_len.map(|most| most.to_string());
+    let bound = max_len.iter().flat_map(|most| [&b"MAXLEN"[..], b"~", most.as_bytes()]);
+    let mut request = OwnedRequest::default();
+    [&b"XADD"[..], stream.key.as_bytes()].into_iter().chain(bound).chain([&b"*"[..]]).for_each(|arg| request.push(arg));
     request
 }
 

@@ -4,6 +4,7 @@
 
 use super::{Key, Keyspace, Owned};
 use crate::clock::Now;
+use crate::table::Slot;
 
 /// When the cycle looks again at a collection that it is to pass by.
 const PASSED_BY_MS: u64 = 10;
@@ -23,8 +24,7 @@ impl Keyspace {
     pub fn set_aside(&mut self, hashes: impl Iterator<Item = u64>, now: Now) {
         for hash in hashes {
             for db in 0..self.dbs.len() {
-                let hasher = &self.hasher;
-                let Some(slot) = self.dbs[db].find_by(hash, |key| hasher.hash(key) == hash) else { continue };
+                let Some(slot) = self.slot_of(db, hash) else { continue };
                 let entry = self.dbs[db].entry(slot);
                 let is_dead = match entry.has_fields() {
                     true => entry.far_deadline_ms().is_some_and(|deadline_ms| now.ms > deadline_ms),
@@ -48,6 +48,10 @@ impl Keyspace {
         }
     }
 
+    fn slot_of(&self, db: usize, hash: u64) -> Option<Slot> {
+        self.dbs[db].find_by(hash, |key| self.hasher.hash(key) == hash)
+    }
+
     #[inline]
     pub fn has_aside(&self) -> bool {
         !self.aside.is_empty() || !self.passed_by.is_empty()
@@ -65,9 +69,7 @@ impl Keyspace {
             self.effects.close(db, hash);
         }
         for (db, hash) in std::mem::take(&mut self.passed_by) {
-            let hasher = &self.hasher;
-            let slot = self.dbs[db].find_by(hash, |key| hasher.hash(key) == hash);
-            if let Some(slot) = slot.filter(|slot| self.dbs[db].entry(*slot).has_fields()) {
+            if let Some(slot) = self.slot_of(db, hash).filter(|slot| self.dbs[db].entry(*slot).has_fields()) {
                 // (The cycle finds out what the earliest deadline is.)
                 self.dbs[db].set_fields_deadline(slot, Some(now.ms.saturating_sub(1)), now.ms);
             }

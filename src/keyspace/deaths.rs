@@ -14,6 +14,7 @@ use super::effects::Effects;
 use super::nodes::{Nodes, Owned};
 use super::policies::{Dying, Policies};
 use super::stale::Stale;
+use super::swapped;
 use crate::clock::Now;
 use crate::config::DeathStream;
 use crate::table::Hasher;
@@ -123,29 +124,26 @@ impl Deaths {
 
     /// Those of a database are not to be written any more.
     pub fn forget(&mut self, db: usize, is_journaled: bool) {
-        let dropped = self.waiting.iter().filter(|death| death.db == db && death.is_noted && is_journaled);
-        self.news.extend(dropped.map(|death| News::Dropped(death.number)));
-        self.waiting.retain(|death| death.db != db);
+        self.drop_those(|death| death.db == db, is_journaled);
         self.untold.retain(|(of, _), _| *of != db);
-        self.bytes = self.waiting.iter().map(|death| death.value.bytes()).sum();
     }
 
     /// Those are not written of which the journal was not told.
     pub fn forget_untold(&mut self, is_journaled: bool) {
         let untold: BTreeSet<u64> = self.untold.drain().map(|(_, number)| number).collect();
-        let is_dropped = |death: &&Death| untold.contains(&death.number) && death.is_noted && is_journaled;
-        self.news.extend(self.waiting.iter().filter(is_dropped).map(|death| News::Dropped(death.number)));
-        self.waiting.retain(|death| !untold.contains(&death.number));
+        self.drop_those(|death| untold.contains(&death.number), is_journaled);
+    }
+
+    fn drop_those(&mut self, is_dropped: impl Fn(&Death) -> bool, is_journaled: bool) {
+        let noted = self.waiting.iter().filter(|death| is_dropped(death) && death.is_noted && is_journaled);
+        self.news.extend(noted.map(|death| News::Dropped(death.number)));
+        self.waiting.retain(|death| !is_dropped(death));
         self.bytes = self.waiting.iter().map(|death| death.value.bytes()).sum();
     }
 
     /// Two databases change places.
     pub fn swap(&mut self, a: usize, b: usize, is_journaled: bool) {
-        let other = |db: usize| match db {
-            db if db == a => b,
-            db if db == b => a,
-            db => db,
-        };
+        let other = swapped(a, b);
         for death in &mut self.waiting {
             let before = death.db;
             death.db = other(before);

@@ -13,7 +13,7 @@
 //!   clock says something else: it is drawn when a group gets its first deadline, or its stream, and zero while there is neither.
 
 use super::change::{Change, Event};
-use super::{Key, Keyspace};
+use super::{Key, Keyspace, swapped};
 use crate::clock::Now;
 use crate::config::DeathStream;
 use ahash::RandomState;
@@ -422,11 +422,7 @@ impl Keyspace {
     pub(super) fn swap_groups(&mut self, a: usize, b: usize) {
         let Some(groups) = &mut self.effects.groups else { return };
         groups.dbs.swap(a, b);
-        let other = |db: usize| match db {
-            db if db == a => b,
-            db if db == b => a,
-            db => db,
-        };
+        let other = swapped(a, b);
         groups.wanted.iter_mut().for_each(|(db, _)| *db = other(*db));
         groups.owed = groups.owed.iter().map(|(at_ms, db, id)| (*at_ms, other(*db), *id)).collect();
     }

@@ -7,6 +7,7 @@
 //! There is room for [`SETS`] x [`WAYS`] leases a shard, allocated with the first. A key's lease stands in one of the
 //! places of its set; where all are held, the lease that would end first gives way, and its key may be computed twice.
 
+use super::swapped;
 use crate::clock::Now;
 
 const SETS: usize = 1 << SET_BITS;
@@ -90,11 +91,7 @@ impl Leases {
     /// Two databases have changed places.
     pub fn swap(&mut self, a: usize, b: usize) {
         for lease in self.sets.iter_mut().flatten() {
-            lease.db = match lease.db {
-                db if db == a => b,
-                db if db == b => a,
-                db => db,
-            };
+            lease.db = swapped(a, b)(lease.db);
         }
     }
 }

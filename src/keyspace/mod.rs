@@ -86,6 +86,15 @@ use smallvec::SmallVec;
 use stale::Stale;
 use std::collections::BTreeSet;
 
+/// Where what is in a database is once two of them have changed places.
+fn swapped(a: usize, b: usize) -> impl Fn(usize) -> usize {
+    move |db| match db {
+        db if db == a => b,
+        db if db == b => a,
+        db => db,
+    }
+}
+
 /// Counters of one shard since the last CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {

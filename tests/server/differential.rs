@@ -36,7 +36,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use crate::common::{Client, Kind, Server, Value, bulk, encode, have_tool, simple, words};
+use crate::common::{Client, Kind, Server, Value, bulk, encode, have_tool, setting, simple, words};
 use compare::Rule;
 use generate::families::Family;
 use generate::{Args, Generator, KEYS, Step};
@@ -132,11 +132,6 @@ fn compare_with_redis(kind: Kind, hello: &str, family: Family) {
     if kind == Kind::Redis {
         run.judge(steps);
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
 /// One server and what this test has to say to it.

@@ -29,12 +29,12 @@ pub mod table;
 #[path = "hostile/together/mod.rs"]
 mod together;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 use crate::common::seccomp::is_refused;
-use crate::common::{Kind, Server, Value, words};
+use crate::common::{Kind, Server, Value, setting, words};
 use check::{Checks, DATABASES};
 use draw::Draw;
 use play::Tally;
@@ -176,11 +176,6 @@ fn round(
     }
     checks.after_round();
     story.batches.clear();
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
 /// Values of all types, in the form of DUMP.

@@ -39,7 +39,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 use std::{env, fs};
 
-use crate::common::{Client, Kind, Server, Value, have_tool};
+use crate::common::{Client, Kind, Server, Value, have_tool, setting};
 use check::Verdict;
 use history::History;
 use keys::Keys;
@@ -172,11 +172,6 @@ fn debug(client: &mut Client, command: &str) {
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let first = setting("EMBERDB_TEST_SEED").unwrap_or_else(|| fastrand::u64(..u64::MAX / 2));
     first..first + count
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
 /// The history in a file that stays.

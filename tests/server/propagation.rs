@@ -18,13 +18,12 @@ pub mod same;
 #[path = "propagation/told.rs"]
 mod told;
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Client, Kind, Server, encode, have_tool, wait_until};
+use crate::common::{Client, Kind, Server, encode, have_tool, setting, wait_until};
 use crate::differential::generate::families::{Family, may_block};
 use crate::differential::generate::{Args, Generator, Step};
 use extras::Extras;
@@ -160,11 +159,6 @@ fn large_values_go_from_shard_to_shard() {
     });
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     feed.end();
-}
-
-pub fn setting(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
 /// The library under which it is a year earlier.

@@ -56,11 +56,11 @@ const QUICK: &[&str] = &["--repl-diskless-sync-delay", "0"];
 const STRICT: &[&str] = &["--propagation-error-behavior", "panic", "--enable-debug-command", "yes"];
 
 fn setting(name: &str, default: usize) -> usize {
-    crate::propagation::setting(name).map_or(default, |value| value as usize)
+    crate::common::setting(name).map_or(default, |value| value as usize)
 }
 
 fn seed() -> u64 {
-    let seed = crate::propagation::setting("EMBERDB_REPLICATION_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let seed = crate::common::setting("EMBERDB_REPLICATION_SEED").unwrap_or_else(|| fastrand::u64(..));
     eprintln!("EMBERDB_REPLICATION_SEED={seed}");
     seed
 }

@@ -42,6 +42,8 @@ mod stranger;
 mod subscriber;
 pub mod user;
 
+pub use read_only::READ_ONLY;
+
 use crate::acl::Denied;
 use crate::config::DebugCommand;
 use crate::resp::Error;

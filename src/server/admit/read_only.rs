@@ -8,6 +8,8 @@ pub fn words(_: Standing, conditions: &Conditions) -> Words {
     Words::denying(conditions.read_only, WRITE | BY_CALLEE)
 }
 
+pub const READ_ONLY: Error = Error::text("READONLY You can't write against a read only replica.");
+
 pub fn answer(_: &Asked) -> Admission {
-    Admission::Refused(Error::text("READONLY You can't write against a read only replica."))
+    Admission::Refused(READ_ONLY)
 }

@@ -195,9 +195,12 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
     if !global.following.is_current(number) {
         return false;
     }
-    shard.call_all(|shard| shard.set_following(true)).await;
-    shard.call_all(|shard| shard.leave_deaths()).await;
-    shard.call_all(|shard| shard.hand_over_records()).await;
+    let follow = |shard: &Rc<Shard>| {
+        shard.set_following(true);
+        shard.leave_deaths();
+        shard.hand_over_records();
+    };
+    shard.call_all(follow).await;
     global.feed.set_relayed(true);
     drop(transaction);
     drop(hold);

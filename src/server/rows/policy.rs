@@ -12,6 +12,7 @@ use crate::keyspace::{PrefixCounts, Tally};
 use crate::net::{sleep, step_back};
 use crate::persist::aof::batch;
 use crate::resp::{Error, Reply, Result};
+use crate::server::admit::READ_ONLY;
 use crate::server::run::rights::may_reach;
 use crate::server::state::{Server, TaskCtx};
 use crate::shard::{At, HELD_FOR, Lock, Shard};
@@ -48,7 +49,7 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         return Err(Error::text("ERR APPLY isn't allowed within EXEC"));
     }
     if applies && ctx.server.shard.is_following() {
-        return Err(Error::text("READONLY You can't write against a read only replica."));
+        return Err(READ_ONLY);
     }
     let log = &ctx.server.global.log;
     let said: Vec<String> = ["POLICY", prefix].map(str::to_owned).into_iter().chain(policy.words()).collect();

@@ -41,6 +41,18 @@ pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool 
     }
 }
 
+/// A number that the environment has under this name.
+pub fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
+}
+
+/// A command whose reply is no error.
+pub fn ok(client: &mut Client, line: &str) {
+    let reply = client.call(line);
+    assert!(!reply.is_error(), "{line}: {reply:?}");
+}
+
 /// True where a missing tool is a failure instead of a reason to skip.
 pub fn tools_are_required() -> bool {
     std::env::var_os("CI").is_some()

@@ -5,19 +5,13 @@
 //! - `EMBERDB_DEATHS_SEED`: to run one of them again
 
 use std::collections::{BTreeMap, HashMap};
-use std::env;
 use std::time::Duration;
 
-use crate::common::{Client, Kind, Server, Value, int, wait_until};
+use crate::common::{Client, Kind, Server, Value, int, setting, wait_until};
 
 const KEYS: usize = 20_000;
 const BUCKETS: usize = 10;
 const TOGETHER: usize = 1000;
-
-fn setting(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
-}
 
 fn keys() -> usize {
     setting("EMBERDB_DEATHS_KEYS").map_or(KEYS, |keys| keys as usize)

@@ -4,14 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, Kind, Server, Value, bulk, error, int, on_embers, wait_until};
+use crate::common::{Client, Kind, Server, Value, bulk, error, int, ok, on_embers, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
-
-fn ok(client: &mut Client, line: &str) {
-    let reply = client.call(line);
-    assert!(!reply.is_error(), "{line}: {reply:?}");
-}
 
 fn set(reply: &Value) -> BTreeSet<String> {
     reply.items().iter().map(Value::text).collect()

@@ -4,20 +4,14 @@
 //! - `EMBERDB_DEATHS_SEED`: to run one of them again
 
 use std::collections::BTreeMap;
-use std::env;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, Kind, Server, Value, bulk, encode, error, int, on_embers, wait_until, words};
+use crate::common::{Client, Kind, Server, Value, bulk, encode, error, int, ok, on_embers, setting, wait_until, words};
 
 const SOON: Duration = Duration::from_secs(20);
-
-fn ok(client: &mut Client, line: &str) {
-    let reply = client.call(line);
-    assert!(!reply.is_error(), "{line}: {reply:?}");
-}
 
 /// The entries of a stream: the group, the reason, and the number of members.
 fn entries(client: &mut Client, stream: &str) -> Vec<(String, String, i64)> {
@@ -251,11 +245,6 @@ fn a_group_that_dies_while_the_server_is_down_is_told_of() {
             }
         }
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    let text = env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
 /// How much a run has.

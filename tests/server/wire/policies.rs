@@ -3,16 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::common::{Client, Kind, Server, Value, bulk, error, int, on_embers, wait_until};
+use crate::common::{Client, Kind, Server, Value, bulk, error, int, ok, on_embers, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
 const REQUIRED: &str = "ERR the expiry policy of this key requires a deadline: set it with the value (SET with EX, PX, \
                         EXAT or PXAT, SETEX, RESTORE with a ttl)";
-
-fn ok(client: &mut Client, line: &str) {
-    let reply = client.call(line);
-    assert!(!reply.is_error(), "{line}: {reply:?}");
-}
 
 /// Whether a key has about so long to live.
 fn lives(client: &mut Client, key: &str, ms: i64) -> bool {
