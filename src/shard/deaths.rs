@@ -40,9 +40,9 @@ pub(super) struct Entry {
 pub(super) async fn write_deaths(shard: Rc<Shard>, xadd: CommandId) {
     loop {
         shard.deaths_alarm.wait().await;
-        // While clients are paused nothing is written.
-        while !shard.keyspace.borrow().deaths.is_empty() {
-            match shard.stands_still(shard.catch_up()) {
+        // While clients are paused nothing is written, unless this server is about to hand over.
+        while shard.has_deaths() {
+            match shard.keeps_deaths(shard.catch_up()) {
                 true => sleep(PAUSED_FOR).await,
                 false => write_lot(&shard, xadd).await,
             }
@@ -67,7 +67,7 @@ async fn write_lot(shard: &Rc<Shard>, xadd: CommandId) {
     let locks: Vec<(usize, Lock)> = locks.into_iter().map(|((target, _), lock)| (target, lock)).collect();
     let Ok(transaction) = shard.hold_in_turn(&locks, || None::<Infallible>).await;
     // Somebody may have paused everything meanwhile, or made this server a replica: then nothing is written.
-    if shard.stands_still(shard.clock.now()) {
+    if shard.keeps_deaths(shard.clock.now()) {
         drop(transaction);
         return sleep(PAUSED_FOR).await;
     }
@@ -109,6 +109,22 @@ pub(super) async fn append_all(transaction: &Transaction, entries: Vec<Entry>, x
 }
 
 impl Shard {
+    /// Whether deaths wait to be written.
+    pub fn has_deaths(&self) -> bool {
+        !self.keyspace.borrow().deaths.is_empty()
+    }
+
+    /// A server that is about to hand over to a replica writes the deaths that wait, in a pause too: the replica has no other
+    /// way to know of those keys that are gone already.
+    pub fn write_deaths_in_pause(&self, wants: bool) {
+        self.writes_deaths_in_pause.set(wants);
+    }
+
+    /// Whether deaths wait on at this moment.
+    fn keeps_deaths(&self, now: Now) -> bool {
+        self.stands_still(now) && (self.is_following() || !self.writes_deaths_in_pause.get())
+    }
+
     pub(super) fn count_entries(&self, written: u64, lost: u64) {
         let counters = &mut self.keyspace.borrow_mut().counters;
         counters.deaths_written += written;

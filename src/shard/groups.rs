@@ -123,6 +123,10 @@ pub(super) async fn renew_groups(shard: Rc<Shard>, touch: CommandId) {
             }
             let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
             let transaction = shard.hold(all).await;
+            // Somebody may have paused everything meanwhile, or made this server a replica.
+            if transaction.on(shard.id, |shard, _| shard.stands_still(shard.clock.now())).await {
+                continue;
+            }
             let used: Arc<[_]> = used.into();
             let mut renewed = Vec::new();
             for target in 0..shard.count {

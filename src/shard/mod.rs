@@ -197,6 +197,8 @@ pub struct Shard {
     turns: Cell<u64>,
     /// Store microseconds until which data stand still (CLIENT PAUSE).
     hold_until_us: Cell<u64>,
+    /// See [`Shard::write_deaths_in_pause`].
+    writes_deaths_in_pause: Cell<bool>,
     /// Another server says what dies: see [`Shard::set_following`].
     is_following: Cell<bool>,
     /// What runs comes from a log: no key is dead before the log says so.
@@ -267,6 +269,7 @@ impl Shard {
             postponed: Cell::new(false),
             turns: Cell::new(0),
             hold_until_us: Cell::new(0),
+            writes_deaths_in_pause: Cell::new(false),
             is_following: Cell::new(false),
             is_replaying: Cell::new(false),
             records: Records::default(),

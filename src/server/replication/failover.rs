@@ -13,6 +13,7 @@ use crate::server::client::replica::{Replica, Stage};
 use crate::server::state::pauses::{self, By};
 use crate::server::state::replication::Failover;
 use crate::server::state::{Server, TaskCtx};
+use crate::shard::{EVERYTHING, Lock};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -109,13 +110,30 @@ async fn hand_over(server: &Rc<Server>, asked: Asked) {
     server.shard.call_all(pauses::follow).await;
 }
 
+/// What was under way when the pause began ends, and the deaths that wait are written, so that the replica has all of that.
+async fn finish(server: &Rc<Server>, gives_up: impl Fn() -> bool) {
+    let shard = &server.shard;
+    shard.let_admitted_arrive().await;
+    let all: Vec<_> = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true })).collect();
+    if shard.hold_in_turn(&all, || gives_up().then_some(())).await.is_err() {
+        return;
+    }
+    shard.call_all(|shard| shard.write_deaths_in_pause(true)).await;
+    while !gives_up() && shard.call_all(|shard| shard.has_deaths()).await.contains(&true) {
+        sleep(FIRST_LOOK).await;
+    }
+    shard.call_all(|shard| shard.write_deaths_in_pause(false)).await;
+}
+
 /// The replica that has everything, or that is to take over all the same.
 async fn wait_for_one(server: &Rc<Server>, asked: &Asked) -> std::result::Result<Primary, &'static str> {
     let replication = &server.global.replication;
     let until_us = asked.timeout_ms.map(|ms| store_us().saturating_add(ms.saturating_mul(1_000)));
     let is_late = || until_us.is_some_and(|until_us| store_us() >= until_us);
+    let gives_up = || is_late() || replication.failover.is_aborted();
+    finish(server, gives_up).await;
     // (Nobody is asked how far it is, since that is a part of the stream itself: replicas say it each second.)
-    let position = position_of_all(server, || is_late() || replication.failover.is_aborted()).await;
+    let position = position_of_all(server, gives_up).await;
     let position = position.unwrap_or(u64::MAX);
     let mut look = FIRST_LOOK;
     loop {
