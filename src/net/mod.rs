@@ -42,11 +42,10 @@ pub use epoll::Epoll;
 pub use listener::{Listener, ListenerKind};
 pub use notify::{Notify, note_woken};
 pub use outside::{Nameless, next_from_outside, on_thread, rung_outside};
-pub use rest::step_back;
+pub use rest::{step_back, step_back_in_turn};
 pub use ring::Ring;
 pub use sockets::Sockets;
 pub use timers::{Sleep, sleep};
-pub use turns::Turns;
 pub use watchdog::watch_over;
 
 use std::io;

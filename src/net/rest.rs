@@ -2,14 +2,18 @@
 
 use super::notify::note_woken;
 use super::timers::sleep;
+use super::turns::Turns;
 use crate::clock::store_us;
 use crate::executor::yield_now;
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 thread_local! {
     /// When a task of this executor has rested last, store microseconds; none where tasks need no rests.
     static RESTED_US: Cell<Option<u64>> = const { Cell::new(None) };
+    /// Of the long tasks that clients have begun, one steps back at a time.
+    static LONG: Rc<Turns> = Rc::default();
 }
 
 /// A rest, and how long until the next.
@@ -23,6 +27,16 @@ pub async fn step_back() {
         true => sleep(REST).await,
         false => yield_now().await,
     }
+}
+
+/// The same for long tasks of which clients may begin as many as they like: between two slices of such tasks, however many there
+/// are, everybody else has one turn. (If each stepped back by itself all of them would be ready at once, and the sockets would
+/// wait until each has had its slice.)
+pub async fn step_back_in_turn() {
+    let long = LONG.with(Rc::clone);
+    let turn = long.take().await;
+    step_back().await;
+    drop(turn);
 }
 
 /// Tasks of this executor rest now and then in place of a step back. glommio looks for what comes from outside when its timer of

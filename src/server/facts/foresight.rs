@@ -3,7 +3,7 @@
 use crate::clock::{realtime_us, store_us};
 use crate::executor;
 use crate::expiry::foresight::{Gather, HORIZONS_MS, Outlook, View, Walk};
-use crate::net::step_back;
+use crate::net::step_back_in_turn;
 use crate::server::state::Server;
 use crate::shard::Shard;
 use std::cell::{Cell, RefCell};
@@ -77,7 +77,7 @@ async fn walk_shard<G: Gather>(shard: Rc<Shard>, view: View) -> G {
     let mut walk = Walk::<G>::new(view);
     loop {
         // Before the clock is read: where several walk, the others' slices are not part of this one.
-        step_back().await;
+        step_back_in_turn().await;
         let (now, end_us) = (shard.clock.refresh(), store_us() + SLICE_US);
         if walk.slice(&shard.keyspace.borrow(), now, || store_us() < end_us).is_some() {
             return walk.into_found();

@@ -10,7 +10,7 @@ use crate::config::format_duration;
 use crate::expiry::foresight::{BOUNDS_MS, Forecast, Gather, Histogram, View};
 use crate::expiry::{KEYS_A_SLICE, purge_slice};
 use crate::keyspace::DeadWalk;
-use crate::net::{sleep, step_back};
+use crate::net::{sleep, step_back_in_turn};
 use crate::resp::{Error, Result};
 use crate::server::facts::{Snapshot, foresight};
 use crate::server::state::{Run, TaskCtx};
@@ -274,6 +274,6 @@ async fn purge_shard(shard: Rc<Shard>, prefix: Option<Box<[u8]>>, waits: bool) -
         shard.after_commands();
         let Some(swept) = swept else { return deleted };
         deleted += swept;
-        step_back().await;
+        step_back_in_turn().await;
     }
 }

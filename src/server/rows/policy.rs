@@ -9,7 +9,7 @@ use crate::acl::User;
 use crate::clock::store_us;
 use crate::config::{Policies, Policy};
 use crate::keyspace::{PrefixCounts, Tally};
-use crate::net::{sleep, step_back};
+use crate::net::{sleep, step_back_in_turn};
 use crate::persist::aof::batch;
 use crate::resp::{Error, Reply, Result};
 use crate::server::admit::READ_ONLY;
@@ -182,7 +182,7 @@ async fn apply_on(shard: Rc<Shard>, at: At, prefix: String) {
         let at = At { db, ..at };
         let (mut position, mut keys) = (Some(0), Vec::new());
         while position.is_some() || !keys.is_empty() {
-            step_back().await;
+            step_back_in_turn().await;
             let (now, end_us) = (shard.catch_up(), store_us() + SLICE_US);
             while let Some(next) = position.filter(|_| keys.is_empty()) {
                 position = shard.keyspace.borrow().walk_ungoverned(db, next, prefix.as_bytes(), now, &mut keys);
@@ -215,7 +215,7 @@ async fn stats_on(shard: Rc<Shard>, prefix: Box<[u8]>) -> (PrefixCounts, Tally) 
     for db in 0..databases {
         let mut position = Some(0);
         while position.is_some() {
-            step_back().await;
+            step_back_in_turn().await;
             let (now, end_us) = (shard.clock.refresh(), store_us() + SLICE_US);
             while let Some(next) = position {
                 position = shard.keyspace.borrow().count_prefix(db, next, &prefix, now, &mut counts);

@@ -15,7 +15,7 @@ use super::split::{FewRoutes, common_target, first_hash};
 use crate::clock::{Now, store_us};
 use crate::command::{self, Handler, Merge};
 use crate::keyspace::{Lookup, PREFETCHED};
-use crate::net::step_back;
+use crate::net::step_back_in_turn;
 use crate::resp::Request;
 use crate::server::client::multi::{Multi, Queued};
 use crate::server::state::Run;
@@ -112,7 +112,7 @@ impl Slice {
                 by_shard[target] = ran.await;
             }
             // (What this shard does itself is done by then, without a pause.)
-            step_back().await;
+            step_back_in_turn().await;
         }
     }
 }

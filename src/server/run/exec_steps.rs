@@ -13,7 +13,7 @@ use super::{here, script};
 use crate::clock::{Now, store_us};
 use crate::command::{self, OwnedRequest};
 use crate::keyspace::Tracker;
-use crate::net::step_back;
+use crate::net::step_back_in_turn;
 use crate::resp::{Proto, Reply, Request, Result};
 use crate::server::client::ClientRef;
 use crate::server::client::multi::Multi;
@@ -96,7 +96,7 @@ impl ExecSteps {
                     next += 1;
                     if pace.is_long() {
                         self.count(&mut out);
-                        step_back().await;
+                        step_back_in_turn().await;
                         pace = Pace::new(store_us());
                     }
                 }
@@ -131,7 +131,7 @@ impl ExecSteps {
                 db = selects(planned.command, request, &self.server).unwrap_or(db);
             }
             if some.len() == PLANNED_AT_ONCE {
-                step_back().await;
+                step_back_in_turn().await;
             }
         }
         needed

@@ -29,7 +29,7 @@ use crate::command::leases::LOST;
 use crate::command::{Ctx, OwnedRequest};
 use crate::executor;
 use crate::keyspace::Key;
-use crate::net::{note_woken, sleep, step_back};
+use crate::net::{note_woken, sleep, step_back_in_turn};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome, bytes_of};
 use crate::server::client::ClientRef;
@@ -392,7 +392,7 @@ impl What {
         let began_us = store_us();
         let mut call = self.call(server, request)?;
         let (outcome, moment) = shard.moment(|| {
-            let outcome = call.go_on(&caller, SLICE);
+            let outcome = call.go_on(&caller, server.scripting.first_slice());
             if caller.has_left.get() {
                 caller.put_back(at);
             }
@@ -646,10 +646,11 @@ impl Running {
 
     /// Goes on to the end, or until the script has left what it may touch: then it has changed nothing.
     async fn drive(mut self, mut outcome: Outcome) -> std::result::Result<Vec<u8>, Again> {
+        let mut until_us = 0;
         loop {
             match outcome {
                 Outcome::Done(bytes) => return Ok(bytes),
-                Outcome::Unfinished => step_back().await,
+                Outcome::Unfinished => until_us = 0,
                 Outcome::Asks(asked) if self.caller.has_left.take() => {
                     if self.caller.can_undo() {
                         self.put_back().await;
@@ -686,11 +687,12 @@ impl Running {
                 self.put_back().await;
                 return Err(Again::InTheWay(self.announced));
             }
-            // However many scripts there are, others have their turns after each slice.
-            let server = self.caller.server.clone();
-            let turn = server.scripting.turns.take().await;
+            // (A script that asks others for something again and again has slices that are short.)
+            if store_us() >= until_us {
+                step_back_in_turn().await;
+                until_us = store_us().saturating_add(SLICE.as_micros() as u64);
+            }
             outcome = self.slice();
-            drop(turn);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::global::Global;
 use crate::command::OwnedRequest;
 use crate::lua::Machine;
-use crate::net::{Turns, step_back};
+use crate::net::step_back_in_turn;
 use crate::resp::Result;
 use crate::script::{Functions, Heading, Library, Loaded, Loading, Registered, Scripts, Visible};
 use std::cell::{Cell, RefCell};
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// For how long a script runs before others have their turn.
 pub const SLICE: Duration = Duration::from_micros(400);
+/// The same for a script that is begun while others last: a lot of such may begin in one turn.
+const FIRST_SLICE_BESIDE: Duration = Duration::from_micros(50);
 
 /// A script or a function that was suspended, and has more to do.
 pub struct Running {
@@ -31,8 +33,6 @@ pub struct Scripting {
     pub scripts: Rc<Scripts>,
     pub functions: Functions,
     running: RefCell<Vec<Rc<Running>>>,
-    /// Of those that last, one runs at a time.
-    pub turns: Turns,
     /// A task collects what scripts have left.
     pub is_collecting: Cell<bool>,
 }
@@ -47,7 +47,6 @@ impl Scripting {
             scripts: Rc::new(Scripts::new(global.scripts.clone(), memory_bytes, visible)),
             functions: Functions::new(global.libraries.clone(), memory_bytes, visible),
             running: RefCell::default(),
-            turns: Turns::default(),
             is_collecting: Cell::new(false),
         }
     }
@@ -64,6 +63,11 @@ impl Scripting {
     pub fn untidy(&self) -> Option<Rc<Machine>> {
         let machines = [Some(self.scripts.machine.clone()), self.functions.loaded_machine()];
         machines.into_iter().flatten().find(|machine| machine.wants_collection())
+    }
+
+    /// For how long a script runs at first.
+    pub fn first_slice(&self) -> Duration {
+        if self.running.borrow().is_empty() { SLICE } else { FIRST_SLICE_BESIDE }
     }
 
     /// Those that run, oldest first.
@@ -113,7 +117,7 @@ pub async fn make_room(machine: &Machine, bytes: usize) {
 /// Collects all that nobody needs while others have their turns.
 pub async fn collect(machine: &Machine) {
     while !machine.collect_some() {
-        step_back().await;
+        step_back_in_turn().await;
     }
 }
 
@@ -122,6 +126,6 @@ async fn finish(mut loading: Loading) -> Result<Registered> {
         if let Some(result) = loading.go_on(SLICE) {
             return result;
         }
-        step_back().await;
+        step_back_in_turn().await;
     }
 }

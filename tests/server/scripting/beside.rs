@@ -194,6 +194,31 @@ fn scripts_of_those_who_hung_up_end() {
     });
 }
 
+/// Once each turn of the loop came when all scripts had had a slice: with 300 a PING took a quarter of a second.
+#[test]
+fn others_have_a_turn_between_the_slices_of_any_two_scripts() {
+    const SCRIPTS: usize = 300;
+    // So long two rounds of all of them would take, one to hear a request and one to answer.
+    const ROUNDS: Duration = Duration::from_micros(2 * 400 * SCRIPTS as u64);
+    on_embers(&["--busy-reply-threshold", "60000"], |server| {
+        let mut other = server.client();
+        let mut clients: Vec<Client> = (0..SCRIPTS).map(|_| server.client()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send_raw(&encode(&["EVAL", ENDLESS, "1", &format!("key:{number}")]));
+        }
+        assert!(wait_until(LONG, || is_running(&mut other)));
+        let mut took: Vec<Duration> = (0..21)
+            .map(|_| {
+                let began = Instant::now();
+                assert_eq!(other.call("PING").text(), "PONG");
+                began.elapsed()
+            })
+            .collect();
+        took.sort_unstable();
+        assert!(took[10] < ROUNDS / 4, "{took:?}");
+    });
+}
+
 /// Whoever waits for a script's key is drawn, and on which transaction.
 #[test]
 fn who_waits_for_whom_is_drawn() {
