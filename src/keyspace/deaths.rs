@@ -276,7 +276,8 @@ impl Mourners<'_> {
     #[inline]
     pub fn died(&mut self, dying: Dying, nodes: &Nodes) {
         let change = Change::of(Event::Expired).expired();
-        self.effects.dies(self.db, dying.entry, self.hasher, || nodes.bytes_of_key(dying.entry));
+        let (entry, deadline_ms) = (dying.entry, Some(dying.deadline_ms));
+        self.effects.dies(self.db, (entry, deadline_ms), self.hasher, || nodes.bytes_of_key(entry));
         if self.policies.is_none() {
             self.effects.record(self.db, dying.entry.key(), change);
         } else {
@@ -308,8 +309,6 @@ impl Mourners<'_> {
         };
         let lag_us = self.now.us.saturating_sub(deadline_ms.saturating_mul(1000));
         let (key, hash, db) = (entry.key(), self.hasher.hash(entry.key()), self.db);
-        // Where a snapshot is made of a moment before this, the key has to be in it: it dies again where that is loaded.
-        self.effects.save_dying(db, hash, entry, deadline_ms);
         let death = Death { number: 0, is_noted: false, db, key: key.into(), hash, deadline_ms, lag_us, to, value };
         self.deaths.push(death, self.effects.is_journaled());
     }

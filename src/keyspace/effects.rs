@@ -376,37 +376,48 @@ impl Effects {
         }
     }
 
-    /// A key that is dying is written down elsewhere: a snapshot has to have it.
-    pub(super) fn save_dying(&mut self, db: usize, hash: u64, entry: Entry, deadline_ms: u64) {
-        if let Some(saving) = &mut self.saving {
-            // (It will be dead wherever it is loaded, so that it is nothing to it whether it is pinned.)
-            saving.before_change(db, hash, entry.key(), Some((entry.content(), Some(deadline_ms), false)));
+    /// A key is about to be taken out since it is dead. A snapshot has it all the same: what the log and replicas hear behind
+    /// the snapshot's moment may have read the key.
+    #[inline]
+    pub(super) fn dies(
+        &mut self,
+        db: usize,
+        (entry, deadline_ms): (Entry, Option<u64>),
+        hasher: &Hasher,
+        bytes: impl FnOnce() -> usize,
+    ) {
+        if self.is_asked_first {
+            let was = Was { content: entry.content(), deadline_ms, bytes: bytes() };
+            self.before_death(db, entry.key(), hasher, was, false);
         }
     }
 
-    /// A key is about to be taken out since it is dead.
+    /// Dead elements of a key are about to be taken out, which a snapshot has likewise.
     #[inline]
-    pub(super) fn dies(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
+    pub(super) fn shrinks(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
         if self.is_asked_first {
-            self.before_death(db, entry, hasher, bytes);
+            let was = Was { content: entry.content(), deadline_ms: entry.far_deadline_ms(), bytes: bytes() };
+            self.before_death(db, entry.key(), hasher, was, true);
         }
     }
 
     #[cold]
-    fn before_death(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
+    fn before_death(&mut self, db: usize, key: &[u8], hasher: &Hasher, was: Was, stays: bool) {
+        let hash = hasher.hash(key);
         if let Some(views) = &mut self.views
-            && views.concern(db, entry.key())
+            && views.concern(db, key)
         {
-            views.before(db, hasher.hash(entry.key()), entry.key(), Some(bytes()), false);
+            views.before(db, hash, key, Some(was.bytes), stays);
         }
         if let Some(saving) = &mut self.saving {
-            saving.before_death(db, entry, || hasher.hash(entry.key()));
+            let is_pinned = stays && self.pins.as_ref().is_some_and(|pins| pins.has(db, key));
+            saving.before_change(db, hash, key, Some((was.content, was.deadline_ms, is_pinned)));
         }
     }
 
-    /// A key is about to change in a way that is nothing to snapshots: dead elements go, or a policy gives it a deadline.
+    /// A policy is about to give a key a deadline, which is nothing to snapshots.
     #[inline]
-    pub(super) fn shrinks(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
+    pub(super) fn is_dated(&mut self, db: usize, entry: Entry, hasher: &Hasher, bytes: impl FnOnce() -> usize) {
         if self.is_asked_first
             && let Some(views) = &mut self.views
             && views.concern(db, entry.key())

@@ -341,7 +341,7 @@ impl Keyspace {
         if entry.has_fields() && own_ms.is_none() {
             self.counters.expired_fields += elements::counts(entry, now.ms).0 as u64;
             let died = Event::of_dead_elements(entry.kind());
-            self.effects.dies(db, entry, &self.hasher, || bytes);
+            self.effects.dies(db, (entry, entry.far_deadline_ms()), &self.hasher, || bytes);
             if self.effects.wants_elements(died) {
                 self.effects.name_elements(died, elements::names(entry));
             }

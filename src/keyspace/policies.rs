@@ -449,7 +449,7 @@ impl Keyspace {
 
     fn set_deadline_by_policy(&mut self, db: usize, (key, slot): (Key, Slot), deadline_ms: u64, now: Now) {
         let (entry, nodes) = (self.dbs[db].entry(slot), &self.nodes);
-        self.effects.shrinks(db, entry, &self.hasher, || nodes.bytes_of_key(entry));
+        self.effects.is_dated(db, entry, &self.hasher, || nodes.bytes_of_key(entry));
         self.dbs[db].set_deadline(slot, Some(deadline_ms), now.ms);
         // The value is what it was: those who watch the key or keep a copy of it have seen no change.
         self.record(db, key, Change::of(Event::Expire).uncounted().unseen(), now);

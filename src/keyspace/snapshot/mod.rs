@@ -7,7 +7,7 @@
 //! Keys are written one at a time, and large values in parts (`large.rs`), so that no step takes long: what the walk finds
 //! long, or one thing too much for its step, is put aside and written in its turn.
 //!
-//! What dies meanwhile may go unwritten: it would be dead when it is read.
+//! What dies meanwhile is written down, too: a log and a replica hear of commands behind that moment which have read it.
 
 mod large;
 #[cfg(test)]
@@ -19,7 +19,7 @@ use super::{Keyspace, Kind, Owned, Stored};
 use crate::clock::Now;
 use crate::table::block::NEVER_MS;
 use crate::table::hash::{Key, spread};
-use crate::table::{Changed, Entry, Hasher, Table, Value};
+use crate::table::{Changed, Hasher, Table, Value};
 use crate::value::{Portion, hash};
 use ahash::RandomState;
 use large::{Large, Source};
@@ -135,7 +135,7 @@ impl Saving {
         }
     }
 
-    /// A key is about to change, or to come.
+    /// A key is about to change, to come, or to go, since it is dead for one.
     #[cold]
     #[inline(never)]
     pub(super) fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Before>) {
@@ -153,15 +153,6 @@ impl Saving {
             && !self.copy_rest(db, key, content)
         {
             self.keep(db, Kept { key, content, deadline_ms, is_pinned }, true);
-        }
-    }
-
-    /// A key is about to go since it is dead. It may, unless a part of it was written.
-    #[cold]
-    pub(super) fn before_death(&mut self, db: usize, entry: Entry, hash: impl FnOnce() -> u64) {
-        if self.copy_rest(db, entry.key(), entry.content()) {
-            let name = self.name(db, hash(), entry.key());
-            self.waiting.remove(&name);
         }
     }
 
@@ -242,7 +233,7 @@ impl Saving {
         let Some((db, bytes)) = self.aside.pop_front() else { return false };
         let (key, table) = (hasher.key(&bytes), &dbs[db]);
         let name = self.name(db, key.hash, &bytes);
-        // What is not there any more has died.
+        // What is not there any more was written when it went.
         if let Some(slot) = table.find(key)
             && self.waiting.contains(&name)
         {

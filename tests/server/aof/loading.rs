@@ -59,7 +59,56 @@ fn write_to(pipe: &Path, bytes: &[u8]) -> File {
     file
 }
 
-/// A part of the data took the place of the snapshot.
+/// Once what died while the base was being written was left out of it, so that commands behind its moment, which had read that,
+/// found nothing at the next start.
+#[test]
+fn what_dies_while_the_base_is_written_is_in_it() {
+    const NAMES: usize = 40;
+    for (shards, preamble) in [(1, "yes"), (3, "yes"), (2, "no")] {
+        let flags = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble];
+        let server = Server::start(Kind::Ember { shards }, &flags);
+        let mut client = server.client();
+        (0..2000).for_each(|n| client.send(&format!("SET other:{n} x")));
+        (0..2000).for_each(|_| assert_eq!(client.read(), Value::ok()));
+        let large: String = (0..600).map(|n| format!(" {n}")).collect();
+        let mut tell = |lines: &[&str]| {
+            for n in 0..NAMES {
+                for line in lines {
+                    let reply = client.call(&line.replace('@', &n.to_string()));
+                    assert!(!reply.is_error(), "{line}: {reply:?}");
+                }
+            }
+        };
+        tell(&["SET t@ x", "SADD s@ a b", "ZADD z@ 1 a 2 b", "HSET h@ a 1 b 2", &format!("SADD l@ a{large}")]);
+        tell(&["PEXPIRE t@ 800", "SPEXPIRE s@ 800 MEMBERS 1 a", "ZPEXPIRE z@ 800 MEMBERS 1 a"]);
+        tell(&["HPEXPIRE h@ 800 FIELDS 1 a", "SPEXPIRE l@ 800 MEMBERS 1 a"]);
+        let mut other = server.client();
+        other.call("CONFIG SET rdb-key-save-delay 1500");
+        assert!(!other.call("BGREWRITEAOF").is_error());
+        tell(&["BITOP OR to:t@ t@", "SUNIONSTORE to:s@ s@", "ZUNIONSTORE to:z@ 1 z@", "SUNIONSTORE to:l@ l@"]);
+        tell(&["COPY h@ to:h@", "HPERSIST to:h@ FIELDS 1 a"]);
+        let has_base = || server.info("aof_rewrite_in_progress").as_deref() == Some("0");
+        assert!(wait_until(PATIENCE, has_base), "{}", server.output());
+        let all = |client: &mut Client| {
+            let mut sorted = |line: &str, n: usize| {
+                let reply = client.call(&line.replace('@', &n.to_string()));
+                let mut texts: Vec<String> = reply.items().iter().map(|item| item.text().to_owned()).collect();
+                texts.sort();
+                texts
+            };
+            let lines = ["MGET to:t@", "SMEMBERS to:s@", "ZRANGE to:z@ 0 -1", "SMEMBERS to:l@", "HGETALL to:h@"];
+            (0..NAMES).map(|n| lines.map(|line| sorted(line, n))).collect::<Vec<_>>()
+        };
+        let before = all(&mut other);
+        let mut server = server;
+        server.signal("KILL");
+        assert!(server.wait_for_end(PATIENCE).is_some());
+        let count = shards.to_string();
+        let server = server.restart(&[&flags[..], &["--shards", &count]].concat());
+        assert_eq!(all(&mut server.client()), before, "{shards} shards, preamble {preamble}");
+    }
+}
+
 /// Elements whose deadlines in the base had passed by the start were left out of it, so that what had given them more time since
 /// found nothing: they were lost.
 #[test]
@@ -117,6 +166,7 @@ fn elements_that_were_given_more_time_since_the_base_are_there() {
     }
 }
 
+/// A part of the data took the place of the snapshot.
 #[test]
 fn who_ends_while_the_log_is_loaded_leaves_the_snapshot_as_it_is() {
     for how in ["SIGTERM", "SHUTDOWN", "SHUTDOWN SAVE"] {
