@@ -122,7 +122,8 @@ impl Shard {
 
     /// Whether deaths wait on at this moment.
     fn keeps_deaths(&self, now: Now) -> bool {
-        self.stands_still(now) && (self.is_following() || !self.writes_deaths_in_pause.get())
+        let has_others_data = self.is_following() || self.is_replaying.get();
+        self.stands_still(now) && (has_others_data || !self.writes_deaths_in_pause.get())
     }
 
     pub(super) fn count_entries(&self, written: u64, lost: u64) {

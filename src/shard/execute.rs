@@ -441,9 +441,7 @@ impl Shard {
         self.is_replaying.set(wants);
         self.meter.log_errors.set(wants.then_some(0));
         self.take_limits(&self.config());
-        self.hold_until_us.set(if wants { u64::MAX } else { 0 });
-        self.cycle_alarm.notify();
-        self.telling_alarm.notify();
+        self.follow_hold();
         self.keyspace.borrow_mut().was_emptied = false;
         self.serve_waiters();
     }

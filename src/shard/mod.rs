@@ -368,7 +368,7 @@ impl Shard {
         self.follow_hold();
     }
 
-    fn follow_hold(&self) {
+    pub(in crate::shard) fn follow_hold(&self) {
         self.keyspace.borrow_mut().still_until_us = self.still_until_us();
         self.cycle_alarm.notify();
         self.telling_alarm.notify();
@@ -376,7 +376,7 @@ impl Shard {
 
     /// Until when data stand still, store microseconds.
     fn still_until_us(&self) -> u64 {
-        if self.is_following.get() { u64::MAX } else { self.hold_until_us.get() }
+        if self.is_following.get() || self.is_replaying.get() { u64::MAX } else { self.hold_until_us.get() }
     }
 
     /// From now on these are another server's data, which says when a key dies: what is dead here is hidden, and stays; or
@@ -402,7 +402,7 @@ impl Shard {
     /// where this one does not keep to a ceiling of its own.
     pub(in crate::shard) fn evicts_nothing(&self, now: Now) -> bool {
         match self.is_following.get() && !self.room.leaves_to_primary() {
-            true => now.us < self.hold_until_us.get(),
+            true => self.is_replaying.get() || now.us < self.hold_until_us.get(),
             false => self.stands_still(now),
         }
     }

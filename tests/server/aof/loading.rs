@@ -368,3 +368,40 @@ fn errors_of_others_are_not_those_of_the_log() {
     assert_eq!(server.client().call("GET a"), bulk("1"));
     assert!(!server.output().contains("answered"), "{}", server.output());
 }
+
+/// A pause that ended while a log was loaded ended what keeps keys from dying until the log has said all: keys that had been given
+/// more time were lost, and loading could stand still.
+#[test]
+fn pauses_that_end_while_a_log_is_loaded_let_nothing_die() {
+    for pause in ["CLIENT UNPAUSE", "CLIENT PAUSE 1 WRITE"] {
+        let (home, file) = home();
+        pipe_in_place_of(&file);
+        let server = Server::start_without_waiting(Kind::Ember { shards: 2 }, &ON, home);
+        let names: Vec<String> = (0..20).map(|n| format!("key:{n}")).collect();
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
+        let dead = |name: &String| [format!("SET {name} 1"), format!("PEXPIREAT {name} {}", now_ms + 300)];
+        let first: Vec<String> = ["SELECT 0".to_owned()].into_iter().chain(names.iter().flat_map(dead)).collect();
+        let persist = |name: &String| format!("PERSIST {name}");
+        let rest: Vec<String> = names.iter().map(persist).collect();
+        let log = |lines: &[String]| log_of(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut pipe = write_to(&file, &log(&first));
+        assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
+        let mut client = server.client();
+        let number = |client: &mut Client, name: &str| {
+            let info = client.call("INFO stats").text().to_owned();
+            info.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok())
+        };
+        assert_eq!(client.call(pause), Value::ok());
+        // Where the cycle may, it takes such keys within milliseconds.
+        wait_until(Duration::from_millis(700), || number(&mut client, "expired_keys:") > Some(0));
+        fs::remove_file(&file).expect("the pipe");
+        fs::write(&file, [log(&first), log(&rest)].concat()).expect("a log");
+        pipe.write_all(&log(&rest)).expect("room");
+        drop(pipe);
+        let server = started(server);
+        let mut client = server.client();
+        for name in &names {
+            assert_eq!(client.call(&format!("GET {name}")), bulk("1"), "{pause}");
+        }
+    }
+}
