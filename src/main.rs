@@ -15,9 +15,11 @@ use emberdb::shard::{Ceiling, PREEMPT, Shard, Shared, links};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::Write;
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
+use std::thread::available_parallelism;
 
 #[path = "main/check.rs"]
 mod check;
@@ -34,7 +36,7 @@ static ALLOCATOR: Counting<Jemalloc> = Counting(Jemalloc);
 pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0\0";
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args = health::of_container(std::env::args().skip(1).collect());
     let config = match config::load(&args) {
         Ok(Start::Run(config)) => *config,
         Ok(Start::Check(config)) => return answer(check::run(*config)),
@@ -115,8 +117,11 @@ fn start(mut config: Config) -> Result<(), String> {
     serve(config, (shards, network), &cores, (listeners, tls), (table, users))
 }
 
+/// As many shards as there are cores, unless another number is wanted. A container may have a share of the cores' time and see
+/// all of them: then the share counts.
 fn shards_of(config: &Config, cores: &[core_affinity::CoreId]) -> usize {
-    if config.shards == 0 { cores.len().max(1) } else { config.shards }
+    let share = available_parallelism().map_or(usize::MAX, NonZero::get);
+    if config.shards == 0 { cores.len().clamp(1, share) } else { config.shards }
 }
 
 /// Starts a thread for each shard and waits for them; they end with the process.

@@ -11,6 +11,24 @@ use rustls::ClientConfig;
 use std::path::Path;
 use std::sync::Arc;
 
+const HEALTHCHECK: &str = "--healthcheck";
+
+/// In a container this program is process 1: its arguments say which configuration is meant, where `--healthcheck` stands alone.
+pub fn of_container(args: Vec<String>) -> Vec<String> {
+    let program = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();
+    let is_alone = args == [HEALTHCHECK] && std::process::id() != 1;
+    if !is_alone || program("1").is_none() || program("1") != program("self") {
+        return args;
+    }
+    std::fs::read("/proc/1/cmdline").map_or(args, |line| arguments(&line))
+}
+
+fn arguments(line: &[u8]) -> Vec<String> {
+    let line = line.strip_suffix(b"\0").unwrap_or(line);
+    let words = line.split(|byte| *byte == 0).skip(1).map(|word| String::from_utf8_lossy(word).into_owned());
+    words.chain([HEALTHCHECK.to_owned()]).collect()
+}
+
 /// # Errors
 /// It does not answer, is loading, or has another password.
 pub fn ask(config: &Config) -> Result<String, String> {
@@ -52,4 +70,17 @@ fn client_of(config: &Config) -> Result<Arc<ClientConfig>, String> {
     let (certificate, key) = (of_dir(&config.tls.cert_file), of_dir(&config.tls.key_file));
     let shows = config.tls.auth_clients != AuthClients::No;
     tls::config(None, shows.then_some((&certificate, &key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_of_the_server_are_those_of_the_check() {
+        let line = b"/usr/bin/emberdb\0--bind\0*\0-::*\0--requirepass\0\0--port\x007000\0";
+        let expected = ["--bind", "*", "-::*", "--requirepass", "", "--port", "7000", "--healthcheck"];
+        assert_eq!(arguments(line), expected);
+        assert_eq!(arguments(b"emberdb\0"), ["--healthcheck"]);
+    }
 }

@@ -24,7 +24,11 @@ const REST_EVERY_US: u64 = 1_000;
 pub async fn step_back() {
     note_woken();
     match is_to_rest() {
-        true => sleep(REST).await,
+        true => {
+            sleep(REST).await;
+            // (Not before: until then whoever steps back rests, too, so that nobody is left who is ready.)
+            RESTED_US.set(Some(store_us()));
+        }
         false => yield_now().await,
     }
 }
@@ -47,11 +51,5 @@ pub(super) fn rest_now_and_then() {
 }
 
 fn is_to_rest() -> bool {
-    let Some(rested_us) = RESTED_US.get() else { return false };
-    let now_us = store_us();
-    let is_due = now_us.saturating_sub(rested_us) >= REST_EVERY_US;
-    if is_due {
-        RESTED_US.set(Some(now_us));
-    }
-    is_due
+    RESTED_US.get().is_some_and(|rested_us| store_us().saturating_sub(rested_us) >= REST_EVERY_US)
 }

@@ -97,6 +97,12 @@ fn come(ctx: &TaskCtx, asked: &Asked) -> Result<Arc<Replica>> {
     server.global.replication.add(replica.clone());
     if server.global.replication.has_old(&server.shard.config()) {
         server.global.feed.set_old(true);
+        if server.global.replication.replicas().iter().any(|replica| replica.knows_fields) {
+            log::warning(format_args!(
+                "There are replicas which know of deadlines of fields and members, groups of keys and pins, and replicas which do \
+                 not. There is one stream for all: nobody is told of these until the latter are gone"
+            ));
+        }
     }
     Ok(replica)
 }

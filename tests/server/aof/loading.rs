@@ -380,7 +380,11 @@ fn pauses_that_end_while_a_log_is_loaded_let_nothing_die() {
         let names: Vec<String> = (0..20).map(|n| format!("key:{n}")).collect();
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
         let dead = |name: &String| [format!("SET {name} 1"), format!("PEXPIREAT {name} {}", now_ms + 300)];
-        let first: Vec<String> = ["SELECT 0".to_owned()].into_iter().chain(names.iter().flat_map(dead)).collect();
+        // (What is read is handed on in large pieces.)
+        let filler = "x".repeat(2000);
+        let others = (0..1000).map(|n| format!("SET other:{n} {filler}"));
+        let first: Vec<String> =
+            ["SELECT 0".to_owned()].into_iter().chain(names.iter().flat_map(dead)).chain(others).collect();
         let persist = |name: &String| format!("PERSIST {name}");
         let rest: Vec<String> = names.iter().map(persist).collect();
         let log = |lines: &[String]| log_of(&lines.iter().map(String::as_str).collect::<Vec<_>>());
