@@ -129,7 +129,7 @@ pub fn load(args: &[String]) -> Result<Start, StartError> {
         }
         None => {}
     }
-    for (text, words) in split_options(&options)? {
+    for (text, words) in split_options(&options, file.is_some())? {
         let fail = |reason: Reason| StartError::Line {
             place: Place::CommandLine,
             line: text.clone(),
@@ -340,20 +340,21 @@ fn assign(config: &mut Config, directive: &'static Directive, args: &[String]) -
     config.assign(directive, &words)
 }
 
-/// Options as lines: for each its text, and its words without the dashes.
-fn split_options(args: &[String]) -> Result<Vec<(String, Vec<String>)>, StartError> {
+/// Options as lines: for each its text, and its words without the dashes. As in Redis the first behind a file may do without.
+fn split_options(args: &[String], has_file: bool) -> Result<Vec<(String, Vec<String>)>, StartError> {
     let mut options: Vec<(String, Vec<String>)> = Vec::new();
     for arg in args {
         if let Some(option) = arg.strip_prefix("--") {
-            // `"--port 7777"` in one argument, as scripts for Redis have it.
-            let words: Vec<&str> = option.split_ascii_whitespace().collect();
-            let words = if words.is_empty() { vec![""] } else { words };
-            let words = words.into_iter().map(str::to_string).collect();
-            options.push((arg.clone(), words));
+            // `"--port 7777"` in one argument, as scripts for Redis have it, perhaps with quotes.
+            let plain = || option.split_ascii_whitespace().map(str::to_owned).collect();
+            let words: Vec<String> = split_bytes(option.as_bytes()).and_then(texts).unwrap_or_else(|_| plain());
+            options.push((arg.clone(), if words.is_empty() { vec![String::new()] } else { words }));
         } else if let Some((text, words)) = options.last_mut() {
             text.push(' ');
             text.push_str(&shell_word(arg));
             words.push(arg.clone());
+        } else if has_file && directives::find(arg).is_some() {
+            options.push((arg.clone(), vec![arg.clone()]));
         } else {
             return Err(StartError::Line {
                 place: Place::CommandLine,

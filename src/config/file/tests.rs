@@ -134,6 +134,16 @@ fn help_and_version() {
     assert!(matches!(try_run(&["--requirepass", "-h"]), Ok(Start::Run(_))));
 }
 
+/// So Redis's own tests start it.
+#[test]
+fn the_first_option_behind_a_file_needs_no_dashes() {
+    let file = TempFile::new("first", "port 7000\n");
+    let config =
+        run(&[file.path(), "loglevel", "verbose", "--maxmemory '700mb'", "--maxmemory-policy \"volatile-lru\""]);
+    assert_eq!((config.port, config.maxmemory.of(0)), (7000, 700 << 20));
+    assert!(refused(&[file.path(), "nosuch", "1"]).contains("Options begin with '--'"));
+}
+
 #[test]
 fn a_wrong_name_is_told_the_nearest() {
     let file = TempFile::new("name", "port 7000\n\nmaxclient 4\n");

@@ -168,6 +168,11 @@ fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedT
     let mut master = global.config();
     let mut changed = master.clone();
     changed.set(&pairs, local).map_err(Error::err)?;
+    // What is loaded may be in files that are named from here.
+    let concerns_loading = |name: &str| ["dir", "repl-diskless-load"].iter().any(|of| name.eq_ignore_ascii_case(of));
+    if global.snapshots.is_loading() && pairs.iter().any(|(name, _)| concerns_loading(name)) {
+        return Err(Error::text("LOADING Redis is loading the dataset in memory"));
+    }
     let uses_tls = global.tls.is_some() || changed.tls.replication;
     let loads = uses_tls && pairs.iter().any(|(name, _)| is_about_tls(name));
     if loads && loaded.as_ref().is_none_or(|(settings, _)| *settings != changed.tls) {
