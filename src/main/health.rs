@@ -17,7 +17,7 @@ const HEALTHCHECK: &str = "--healthcheck";
 pub fn of_container(args: Vec<String>) -> Vec<String> {
     let program = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();
     let is_alone = args == [HEALTHCHECK] && std::process::id() != 1;
-    if !is_alone || program("1").is_none() || program("1") != program("self") {
+    if !is_alone || program("1").is_none_or(|first| program("self") != Some(first)) {
         return args;
     }
     std::fs::read("/proc/1/cmdline").map_or(args, |line| arguments(&line))

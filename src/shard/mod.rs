@@ -368,7 +368,7 @@ impl Shard {
         self.follow_hold();
     }
 
-    pub(in crate::shard) fn follow_hold(&self) {
+    fn follow_hold(&self) {
         self.keyspace.borrow_mut().still_until_us = self.still_until_us();
         self.cycle_alarm.notify();
         self.telling_alarm.notify();

@@ -8,6 +8,8 @@ pub fn words(_: Standing, conditions: &Conditions) -> Words {
     Words::requiring(conditions.loading, LOADING).and(Words::denying(conditions.arriving, NO_ASYNC_LOADING))
 }
 
+pub const IS_LOADING: Error = Error::text("LOADING Redis is loading the dataset in memory");
+
 pub fn answer(_: &Asked) -> Admission {
-    Admission::Refused(Error::text("LOADING Redis is loading the dataset in memory"))
+    Admission::Refused(IS_LOADING)
 }

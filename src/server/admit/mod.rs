@@ -42,6 +42,7 @@ mod stranger;
 mod subscriber;
 pub mod user;
 
+pub use loading::IS_LOADING;
 pub use read_only::READ_ONLY;
 
 use crate::acl::Denied;

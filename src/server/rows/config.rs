@@ -10,6 +10,7 @@ use crate::keyspace::Counters;
 use crate::net::tls::{self, Tls};
 use crate::observe::{log, machine, memory};
 use crate::resp::{Error, Request, Result};
+use crate::server::admit::IS_LOADING;
 use crate::server::kept::rewriting;
 use crate::server::replication::minding;
 use crate::server::state::files::make_room_for;
@@ -171,7 +172,7 @@ fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedT
     // What is loaded may be in files that are named from here.
     let concerns_loading = |name: &str| ["dir", "repl-diskless-load"].iter().any(|of| name.eq_ignore_ascii_case(of));
     if global.snapshots.is_loading() && pairs.iter().any(|(name, _)| concerns_loading(name)) {
-        return Err(Error::text("LOADING Redis is loading the dataset in memory"));
+        return Err(IS_LOADING);
     }
     let uses_tls = global.tls.is_some() || changed.tls.replication;
     let loads = uses_tls && pairs.iter().any(|(name, _)| is_about_tls(name));
