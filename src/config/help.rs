@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::directive::Directive;
 use super::directives::DIRECTIVES;
+use super::version::RedisVersion;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -27,12 +28,14 @@ loading, which is what a container's health check wants to know.
 In the file a directive stands on a line of its own (port 7777); # begins a comment line and
 include /path/to/other.conf reads another file. (R): CONFIG SET changes it while it runs.";
 
+/// Programs that start a redis-server of their own look for its `v=`.
 pub(super) fn version() -> String {
-    format!("EmberDB {VERSION}")
+    format!("EmberDB {VERSION} (as Redis server v={})", RedisVersion::DEFAULT)
 }
 
 pub(super) fn help() -> String {
-    let mut text = format!("{}: a Redis-compatible in-memory server whose heart is expiry.\n\n{USAGE}\n", version());
+    let mut text =
+        format!("EmberDB {VERSION}: a Redis-compatible in-memory server whose heart is expiry.\n\n{USAGE}\n");
     let width = DIRECTIVES.iter().map(|row| row.name.len()).max();
     let width = width.unwrap_or(0) + 2;
     let mut group = None;

@@ -116,6 +116,14 @@ impl Caller {
         }
     }
 
+    /// What TIME tells: the script's moment, until the script has lasted for `busy-reply-threshold`. From then on time passes,
+    /// as in Redis 8: some scripts wait for that. Deadlines are judged by the moment all the same.
+    fn told_now(&self) -> Now {
+        let threshold_us = self.server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000);
+        let present = Now::from_us(store_us());
+        if present.us.saturating_sub(self.now.us) > threshold_us { present } else { self.now }
+    }
+
     /// From now on it may touch only what it has declared, and what it writes can be undone, unless it has written already,
     /// or is refused all else.
     pub fn confine(&self) {
@@ -427,7 +435,7 @@ impl Host for Caller {
             }
             Run::Session(handler) => {
                 let mut session = Session { proto, db: self.db.get(), ..Session::of_nobody() };
-                here::call(&self.server, handler, (&mut session, true, self.now), request, out);
+                here::call(&self.server, handler, (&mut session, true, self.told_now()), request, out);
                 self.db.set(session.db);
                 shard.meter.note(command.id);
                 shard.meter.answered(command.id, out);

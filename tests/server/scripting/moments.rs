@@ -196,6 +196,24 @@ fn time_stands_still_in_scripts_and_transactions() {
     });
 }
 
+/// A script that waits for time to pass ends, as in Redis 8; what it sees does not die meanwhile.
+#[test]
+fn time_passes_in_scripts_that_last() {
+    on_embers(&["--busy-reply-threshold", "100"], |server| {
+        let mut client = server.client();
+        let script = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end
+                      redis.call('SET', KEYS[1], 'v', 'PX', 50)
+                      local first, last = now(), 0
+                      repeat last = now() until last ~= first
+                      return {last - first, redis.call('GET', KEYS[1])}";
+        let answer = eval(&mut client, script, &["k"], &[]);
+        let items = answer.items();
+        assert!(items[0].number() > 100_000, "{answer:?}");
+        assert_eq!(items[1], bulk("v"));
+        assert_eq!(client.call("GET k"), Value::NullBulk);
+    });
+}
+
 #[test]
 fn scripts_wake_those_who_wait() {
     on_embers(&[], |server| {
