@@ -17,7 +17,7 @@ pub fn line(client: &Client) -> String {
     let session = &state.session;
     let now_us = store_us();
     let seconds_since = |us: u64| now_us.saturating_sub(us) / 1_000_000;
-    let qbuf_bytes = state.input.len() - state.at;
+    let qbuf_bytes = state.input_bytes();
     let omem_bytes = state.unsent().saturating_sub(OUTPUT_BUFFER_BYTES);
     format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
@@ -42,7 +42,7 @@ pub fn line(client: &Client) -> String {
         watch = session.watched.len(),
         live = session.live.len(),
         multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),
-        qbuf_free_bytes = state.input.capacity() - qbuf_bytes,
+        qbuf_free_bytes = state.input.capacity() + state.ahead.memory_bytes() - qbuf_bytes,
         rbs_bytes = state.replies.out.capacity(),
         obl_bytes = state.unsent() - omem_bytes,
         oll = state.replies.open_slots(),

@@ -7,9 +7,11 @@
 //! | `multi.rs`, `watched.rs`, `tracks.rs`, `live.rs` | what stands between MULTI and EXEC; keys that are watched; what is tracked; live queries |
 //! | `replies.rs` | its replies in order |
 //! | `for_disk.rs` | replies that wait for the disk |
+//! | `ahead.rs` | what was sent while nobody reads the replies |
 //! | `replica.rs` | what is known of a replica |
 //! | `relay.rs` | what the primary has said that is being done |
 
+pub mod ahead;
 pub mod for_disk;
 pub mod line;
 pub mod live;
@@ -25,6 +27,7 @@ use crate::net::LineId;
 use crate::net::tls::Held;
 use crate::observe::memory::Transient;
 use crate::resp::Parser;
+use ahead::Ahead;
 use relay::Relay;
 use replies::Replies;
 use session::{Close, Session};
@@ -82,6 +85,8 @@ pub struct State {
     /// Bytes received and not yet used, from `at` on.
     pub input: Vec<u8>,
     pub at: usize,
+    /// Bytes received behind these, see [`State::runs_later`].
+    pub ahead: Ahead,
     /// What is held for it between its socket and the server: by TLS.
     pub wrapped: Option<Rc<Held>>,
     /// What it held when that was counted last.
@@ -188,6 +193,7 @@ impl State {
             flow: Flow::default(),
             input: Vec::new(),
             at: 0,
+            ahead: Ahead::default(),
             wrapped: None,
             counted_bytes: 0,
             counted_evictable_bytes: 0,
@@ -200,14 +206,32 @@ impl State {
         self.flow.may_run(self.replies.bytes())
     }
 
+    /// Bytes that were received and are not used yet.
+    pub fn input_bytes(&self) -> usize {
+        self.input.len() - self.at + self.ahead.bytes()
+    }
+
+    /// Whether what comes in now is only kept: nothing runs, and enough is here for when it does.
+    #[inline]
+    pub fn runs_later(&self) -> bool {
+        !self.ahead.is_empty() || self.input.len() - self.at >= INPUT_BYTES && !self.may_run()
+    }
+
     /// Whether the connection is to be read. While it waits for a key, or for the end of a pause, it is, however much it
     /// has said (up to `client-query-buffer-limit`, as in Redis): nothing else would tell that it has hung up. A stranger is
     /// not: what strangers say is held in little memory, and `auth-timeout` ends them.
     pub fn may_read(&self) -> bool {
         let wants_more = self.may_run() && !self.flow.waiting;
         let waits = self.flow.waits() && !self.flow.is_stranger;
-        let has_room = self.flow.close == Close::No && (waits || self.input.len() - self.at < INPUT_BYTES);
+        let has_room = self.flow.close == Close::No && (waits || self.input_bytes() < INPUT_BYTES);
         !self.flow.finished && (wants_more || has_room)
+    }
+
+    /// Whether a connection that need not be read is to be, where there is room: its replies wait to be read, and it may be
+    /// writing all of a pipeline before it does.
+    pub fn is_to_be_kept(&self) -> bool {
+        let leaves = !self.replies.out.is_empty() || self.flow.in_flight > 0;
+        leaves && !self.flow.is_stranger && !self.flow.finished && self.flow.close == Close::No
     }
 
     /// Whether the connection is to be closed now.
@@ -247,6 +271,7 @@ impl State {
     pub fn memory_bytes(&self) -> usize {
         size_of::<State>()
             + self.input.capacity()
+            + self.ahead.memory_bytes()
             + self.replies.memory_bytes()
             + self.flow.in_flight
             + self.session.memory_bytes()

@@ -218,6 +218,8 @@ pub struct Server {
     /// Connections that wait, and are not read, because too much is on its way to other shards.
     pub unread: RefCell<Vec<ClientRef>>,
     pub unread_watch: Notify,
+    /// Some connections are not read until others, too, keep less, see [`crate::server::client::ahead`].
+    pub awaits_room_ahead: Cell<bool>,
     /// Connections whose next request waits for the end of CLIENT PAUSE.
     pub paused: RefCell<Vec<ClientRef>>,
     pub pause_watch: Notify,
@@ -257,6 +259,7 @@ impl Server {
             clients: RefCell::default(),
             unread: RefCell::default(),
             unread_watch: Notify::default(),
+            awaits_room_ahead: Cell::new(false),
             paused: RefCell::default(),
             pause_watch: Notify::default(),
             postponed: RefCell::default(),

@@ -28,7 +28,8 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
         let ready = has_ready && !server.early.keeps(client, &mut state, server.shard.id);
         server.client_memory.count(&mut state);
         let backlog = state.unsent() > state.replies.out.len();
-        (ready, backlog, state.may_read(), state.is_over())
+        let reads = state.may_read() || state.is_to_be_kept() && has_room_ahead(server, &state);
+        (ready, backlog, reads, state.is_over())
     };
     if over {
         server.transport.shut(client.line);
@@ -46,6 +47,15 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
     if backlog {
         check_output(server, client);
     }
+}
+
+/// Whether more may be kept of what a connection sends. Where all have too much it is asked again each second.
+fn has_room_ahead(server: &Server, state: &State) -> bool {
+    let has_room = state.ahead.may_grow(server.shard.config().client_query_buffer_limit_bytes);
+    if !has_room {
+        server.awaits_room_ahead.set(true);
+    }
+    has_room
 }
 
 /// What is ready stays where it shows changes that are not settled: on the disk (`appendfsync always`), or in the file; and

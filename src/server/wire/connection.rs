@@ -8,6 +8,7 @@ use crate::net::{Line, Transport, rung_outside, sleep};
 use crate::observe::{log, memory};
 use crate::resp::{Error, Limits};
 use crate::server::admit::Gate;
+use crate::server::client::ahead::Ahead;
 use crate::server::client::replies::Replies;
 use crate::server::client::session::{Close, Peer, Session};
 use crate::server::client::{Client, ClientRef, State};
@@ -176,6 +177,7 @@ fn leave_nothing(server: &Server, client: &Client) {
     }
     state.input = Vec::new();
     state.at = 0;
+    state.ahead = Ahead::default();
     state.replies = Replies::default();
     state.flow.transient.set(0);
     server.client_memory.forget(&mut state);
@@ -198,18 +200,13 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
         if state.replies.out.capacity() == 0 {
             state.replies.out = server.spare_buffer();
         }
-        if state.input.is_empty() {
-            let used = run(server, client, state, fresh);
-            state.input.extend_from_slice(&fresh[used..]);
+        let mut pace = Pace::new(server.shard.clock.now().us);
+        if !state.runs_later() || client.replays() {
+            take_in(server, client, state, fresh, &mut pace);
         } else {
-            if state.input.capacity() - state.input.len() < fresh.len() {
-                make_room(state, fresh.len());
-            }
-            state.input.extend_from_slice(fresh);
-            let input = std::mem::take(&mut state.input);
-            state.at += run(server, client, state, &input[state.at..]);
-            state.input = input;
-            tidy_input(state);
+            state.ahead.push(fresh);
+            take_in(server, client, state, &[], &mut pace);
+            go_ahead(server, client, state, &mut pace);
         }
         if state.flow.is_stranger {
             trim_input(state);
@@ -233,6 +230,36 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
         server.log_refused();
     }
     settle(server, client);
+}
+
+/// Runs what was received, behind what was received before.
+fn take_in(server: &Rc<Server>, client: &ClientRef, state: &mut State, fresh: &[u8], pace: &mut Pace) {
+    if state.input.is_empty() {
+        let used = run(server, client, state, fresh, pace);
+        state.input.extend_from_slice(&fresh[used..]);
+    } else {
+        if state.input.capacity() - state.input.len() < fresh.len() {
+            make_room(state, fresh.len());
+        }
+        state.input.extend_from_slice(fresh);
+        let input = std::mem::take(&mut state.input);
+        state.at += run(server, client, state, &input[state.at..], pace);
+        state.input = input;
+        tidy_input(state);
+    }
+}
+
+/// Runs what was kept while nobody read the replies, as far as it can run now.
+#[cold]
+fn go_ahead(server: &Rc<Server>, client: &ClientRef, state: &mut State, pace: &mut Pace) {
+    while state.may_run() && !state.flow.waiting {
+        let Some(piece) = state.ahead.pop() else { break };
+        take_in(server, client, state, &piece, pace);
+        if !state.ahead.is_empty() && !state.flow.waiting && pace.is_long() {
+            state.flow.waiting = true;
+            server.postpone(client);
+        }
+    }
 }
 
 /// Input that a connection may keep allocated while it has nothing to say.
@@ -278,7 +305,10 @@ fn make_room(state: &mut State, fresh_bytes: usize) {
 
 fn check_input(server: &Server, state: &mut State) {
     let queued_bytes = state.session.multi.as_ref().map_or(0, |multi| multi.bytes());
-    if state.input.len() - state.at + queued_bytes > server.shard.config().client_query_buffer_limit_bytes {
+    // What is only kept while nobody reads the replies has a bound of its own, see `State::is_to_be_kept`.
+    let ahead_bytes = if state.flow.waits() { state.ahead.bytes() } else { 0 };
+    let input_bytes = state.input.len() - state.at + ahead_bytes;
+    if input_bytes + queued_bytes > server.shard.config().client_query_buffer_limit_bytes {
         log::warning(format_args!(
             "Closing client that reached max query buffer length: id={} addr={}",
             state.session.peer.id, state.session.peer.addr
@@ -288,7 +318,7 @@ fn check_input(server: &Server, state: &mut State) {
 }
 
 /// Runs requests from `bytes` until one must wait; returns how many bytes are done with.
-fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8]) -> usize {
+fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8], pace: &mut Pace) -> usize {
     if server.client_memory.is_bounded() && must_wait_for_memory(server, client, state, bytes) {
         state.flow.waiting = true;
         server.go_on_later(client);
@@ -303,7 +333,6 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8])
     state.flow.waiting = false;
     state.flow.is_stranger = !state.session.authenticated && conditions.has_password;
     let (mut used, mut received) = (0, Received::none());
-    let mut pace = Pace::new(server.shard.clock.now().us);
     while state.may_run() {
         let State { session, replies, parser, flow, .. } = &mut *state;
         let authenticated = session.authenticated || !conditions.has_password;
@@ -469,8 +498,8 @@ pub async fn follow_late(server: Rc<Server>) {
     }
 }
 
-/// Once a second: strangers that have had `auth-timeout`, connections that are idle for longer than `timeout`, output limits that go by time, the peak of
-/// memory, the rates that INFO tells.
+/// Once a second: strangers that have had `auth-timeout`, connections that are idle for longer than `timeout`, output limits
+/// that go by time, room for what is kept of pipelines, the peak of memory, the rates that INFO tells.
 pub async fn look_after(server: Rc<Server>) {
     server.stats.sample(store_us());
     loop {
@@ -480,6 +509,9 @@ pub async fn look_after(server: Rc<Server>) {
         server.shard.trim_kept();
         let config = server.shard.config();
         end_late_strangers(&server, config.auth_timeout_s);
+        if server.awaits_room_ahead.take() {
+            server.clients().iter().for_each(|client| settle(&server, client));
+        }
         let timed = config.timeout_s > 0;
         let limits = config.client_output_buffer_limit;
         if !timed && limits.pubsub.soft_bytes == 0 && limits.normal.soft_bytes == 0 {

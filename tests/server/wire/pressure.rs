@@ -151,6 +151,69 @@ fn who_does_not_read_is_seen_in_the_list_of_clients() {
     });
 }
 
+/// Many clients write a whole pipeline before they read any reply. Such a one was not read on while a megabyte waited for it, and
+/// so it waited for ever.
+#[test]
+fn who_writes_all_of_a_pipeline_before_reading_is_served() {
+    const VALUE_BYTES: usize = 64 * 1024;
+    const PAIRS: usize = 600;
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.stream().set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut pipeline = Vec::new();
+        for pair in 0..PAIRS {
+            let (key, value) = (format!("k:{}", pair % 7), vec![b'a' + (pair % 26) as u8; VALUE_BYTES]);
+            pipeline.extend(encode(&[b"SET", key.as_bytes(), &value]));
+            pipeline.extend(encode(&[b"GET", key.as_bytes()]));
+        }
+        client.send_raw(&pipeline);
+        // What waits is not run, and is said to wait.
+        let list = server.client().call("CLIENT LIST").text();
+        let waits = |line: &str| line.split(' ').find_map(|field| field.strip_prefix("qbuf=")?.parse::<usize>().ok());
+        assert!(list.lines().filter_map(waits).any(|bytes| bytes > pipeline.len() / 4), "{list}");
+        for pair in 0..PAIRS {
+            assert_eq!(client.read(), Value::ok());
+            let Value::Bulk(value) = client.read() else { panic!("{pair}") };
+            assert!(value.len() == VALUE_BYTES && value.iter().all(|byte| *byte == b'a' + (pair % 26) as u8), "{pair}");
+        }
+        client.assert_in_step();
+        // Short replies are as many until they are as much.
+        client.send_raw(&encode(&words("GET none")).repeat(3_000_000));
+        (0..3_000_000).for_each(|_| assert_eq!(client.read(), Value::NullBulk));
+        client.assert_in_step();
+    });
+}
+
+/// What is kept of what somebody sends who reads nothing has a bound, and the connection is not ended for it.
+#[test]
+fn what_is_kept_for_who_does_not_read_is_bounded() {
+    on_embers(&["--client-query-buffer-limit", "8mb"], |server| {
+        let mut setter = server.client();
+        assert_eq!(setter.command(&[b"SET", &b"big"[..], &[b'v'; 1 << 20]]), Value::ok());
+        let before = server.resident_bytes();
+        let mut client = server.client();
+        client.stream().set_nonblocking(true).expect("a socket");
+        let request = encode(&words("GET big"));
+        let flood = request.repeat((40 << 20) / request.len());
+        let (mut sent, mut last) = (0, Instant::now());
+        while last.elapsed() < Duration::from_secs(1) && sent < flood.len() {
+            match client.stream().write(&flood[sent..]) {
+                Ok(len) => (sent, last) = (sent + len, Instant::now()),
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        assert!(sent > 8 << 20 && sent < flood.len(), "{sent} bytes were taken");
+        let grown = server.resident_bytes().saturating_sub(before);
+        assert!(grown < 40 << 20, "{grown} bytes are kept for who does not read");
+        client.stream().set_nonblocking(false).expect("a socket");
+        for _ in 0..100 {
+            assert!(matches!(client.read(), Value::Bulk(value) if value.len() == 1 << 20));
+        }
+        drop(client);
+        assert!(wait_until(PATIENCE, || connected_clients(server).as_deref() == Some("2")));
+    });
+}
+
 /// One that waited for a key was not read past 64 KiB, and so nobody saw that it had hung up.
 #[test]
 fn who_hangs_up_is_seen_whatever_was_sent_before() {
