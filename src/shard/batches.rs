@@ -106,6 +106,7 @@ impl Shard {
                 laps.end(self, &mut parts[..=next]);
                 let mut answered = unfinished.take_done(self.outbox.empty_batch(), &self.meter);
                 answered.shows = self.durable.take_shown();
+                self.tell_events();
                 self.post(origin, Message::Replies(answered));
                 self.unfinished.borrow_mut()[origin].push_front(unfinished);
                 self.unfinished_batches.set(self.unfinished_batches.get() + 1);
@@ -114,6 +115,7 @@ impl Shard {
         }
         laps.end(self, parts);
         unfinished.batch.shows = self.durable.take_shown();
+        self.tell_events();
         self.post(unfinished.batch.origin, Message::Replies(unfinished.batch));
     }
 

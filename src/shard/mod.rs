@@ -459,6 +459,14 @@ impl Shard {
         }
     }
 
+    /// Tells the front of events that have come together by now: before the replies of those commands leave for another shard, and
+    /// before a connection begins to listen.
+    pub fn tell_events(&self) {
+        if !self.keyspace.borrow().effects.is_empty() {
+            self.hand_out();
+        }
+    }
+
     /// Tells the front of changes.
     #[cold]
     fn hand_out(&self) {

@@ -284,6 +284,33 @@ fn events_of_ones_own_commands_come_behind_their_replies() {
 }
 
 /// On one shard the first message of a script came twice: the script had begun again.
+/// Who begins to listen was told what a command before that had caused.
+#[test]
+fn who_begins_to_listen_hears_what_happens_from_then_on() {
+    on_every_server(&["--notify-keyspace-events", "KEA"], |server| {
+        // Somebody on every shard listens already.
+        let _listening: Vec<Client> = (0..8).map(|_| subscriber(server, "SUBSCRIBE other")).collect();
+        for round in 0..50 {
+            let mut client = server.client();
+            let lines = [
+                format!("SET before:{round} v"),
+                format!("SET {{before}}:{round} v"),
+                "SUBSCRIBE __keyevent@0__:set".to_owned(),
+                "PSUBSCRIBE __keyspace@0__:*".to_owned(),
+                "PING".to_owned(),
+            ];
+            client.send_raw(&lines.iter().flat_map(|line| encode(&words(line))).collect::<Vec<u8>>());
+            assert_eq!((client.read(), client.read()), (Value::ok(), Value::ok()));
+            assert_eq!(client.read(), array("subscribe", "__keyevent@0__:set", 1));
+            assert_eq!(client.read(), array("psubscribe", "__keyspace@0__:*", 2));
+            assert_eq!(client.read(), Value::bulks(&["pong", ""]));
+            server.client().call("SET after v");
+            assert_eq!(client.read(), pmessage("__keyspace@0__:*", "__keyspace@0__:after", "set"));
+            assert_eq!(client.read(), message("__keyevent@0__:set", "after"));
+        }
+    });
+}
+
 #[test]
 fn what_a_script_publishes_is_told_once() {
     on_every_server(&[], |server| {

@@ -188,6 +188,10 @@ fn subscribe(ctx: &mut SessionCtx, request: Request, to: To) -> Result {
         To::Pattern => b"psubscribe",
         To::ShardChannel => b"ssubscribe",
     };
+    if !ctx.in_exec {
+        // What commands before this one have caused is told to those who listened then.
+        ctx.server.shard.tell_events();
+    }
     for name in request.from(1) {
         if names(ctx, to).insert(name.into()) {
             let id = ctx.session.peer.id;

@@ -113,3 +113,17 @@ pub struct Receivers {
     pub direct: Vec<u64>,
     pub by_pattern: Vec<(Box<[u8]>, Vec<u64>)>,
 }
+
+impl Receivers {
+    pub fn is_empty(&self) -> bool {
+        self.direct.is_empty() && self.by_pattern.is_empty()
+    }
+
+    /// Keeps those of whom that is true; each is asked for with the pattern, where it is one's.
+    pub fn retain(&mut self, mut keeps: impl FnMut(u64, Option<&[u8]>) -> bool) {
+        self.direct.retain(|id| keeps(*id, None));
+        for (pattern, ids) in &mut self.by_pattern {
+            ids.retain(|id| keeps(*id, Some(pattern)));
+        }
+    }
+}

@@ -27,7 +27,12 @@ pub fn deliver(server: &Rc<Server>, world: World, channel: &[u8], payload: &[u8]
 }
 
 fn queue(server: &Server, world: World, channel: &[u8], payload: &[u8]) -> usize {
-    let Receivers { direct, by_pattern } = server.pubsub.borrow().receivers(world, channel);
+    let receivers = server.pubsub.borrow().receivers(world, channel);
+    queue_for(server, receivers, world, channel, payload)
+}
+
+fn queue_for(server: &Server, receivers: Receivers, world: World, channel: &[u8], payload: &[u8]) -> usize {
+    let Receivers { direct, by_pattern } = receivers;
     let word: &[u8] = if world == World::Plain { b"message" } else { b"smessage" };
     let mut delivered = 0;
     for id in direct {
@@ -97,53 +102,82 @@ pub fn announce(server: &Rc<Server>, notices: Vec<Notice>) {
         server.shard.tell(target, move |shard| deliver_notices(&Server::of(shard), wanted, &notices));
     }
     if here {
-        // The connection whose command caused the event may be in use: it gets the event when its turn is over.
+        // The connection whose command caused the event may be in use: it gets the event when its turn is over. Whoever begins
+        // to listen by then does not, nor does who has stopped.
+        let mut addressed = Vec::new();
+        for notice in notices.iter() {
+            each_message(wanted, notice, &mut |channel, payload| {
+                let receivers = server.pubsub.borrow().receivers(World::Plain, channel);
+                if !receivers.is_empty() {
+                    addressed.push((receivers, channel.to_vec(), payload.to_vec()));
+                }
+            });
+        }
+        if addressed.is_empty() {
+            return;
+        }
         let server = server.clone();
-        server.shard.clone().defer(move || deliver_notices(&server, wanted, &notices));
+        server.shard.clone().defer(move || {
+            for (mut receivers, channel, payload) in addressed {
+                receivers.retain(|id, pattern| listens_still(&server, id, pattern, &channel));
+                queue_for(&server, receivers, World::Plain, &channel, &payload);
+            }
+            output::send_pushed(&server);
+        });
     }
+}
+
+fn listens_still(server: &Server, id: u64, pattern: Option<&[u8]>, channel: &[u8]) -> bool {
+    server.client(id).is_some_and(|client| {
+        let session = &client.state.borrow().session;
+        pattern.map_or_else(|| session.channels.contains(channel), |pattern| session.patterns.contains(pattern))
+    })
 }
 
 fn deliver_notices(server: &Rc<Server>, wanted: NotifyFlags, notices: &[Notice]) {
     for notice in notices {
-        let db = notice.db;
-        if wanted.contains(NotifyFlags::KEYSPACE) {
-            let channel = [format!("__keyspace@{db}__:").as_bytes(), &notice.key].concat();
-            queue(server, World::Plain, &channel, notice.event.name().as_bytes());
-        }
-        if wanted.contains(NotifyFlags::KEYEVENT) {
-            let channel = format!("__keyevent@{db}__:{}", notice.event.name());
-            queue(server, World::Plain, channel.as_bytes(), &notice.key);
-        }
-        if !notice.elements.is_empty() {
-            deliver_elements(server, wanted, notice);
-        }
+        each_message(wanted, notice, &mut |channel, payload| {
+            queue(server, World::Plain, channel, payload);
+        });
     }
     output::send_pushed(server);
 }
 
-/// Tells of the elements that an event is about: four ways to subscribe to them, as in Redis 8.8.
-fn deliver_elements(server: &Server, wanted: NotifyFlags, notice: &Notice) {
+/// The messages that an event is told in, each with its channel.
+fn each_message(wanted: NotifyFlags, notice: &Notice, tell: &mut impl FnMut(&[u8], &[u8])) {
+    let db = notice.db;
+    if wanted.contains(NotifyFlags::KEYSPACE) {
+        let channel = [format!("__keyspace@{db}__:").as_bytes(), &notice.key].concat();
+        tell(&channel, notice.event.name().as_bytes());
+    }
+    if wanted.contains(NotifyFlags::KEYEVENT) {
+        tell(format!("__keyevent@{db}__:{}", notice.event.name()).as_bytes(), &notice.key);
+    }
+    if !notice.elements.is_empty() {
+        each_message_of_elements(wanted, notice, tell);
+    }
+}
+
+/// Those about its elements: four ways to subscribe to them, as in Redis 8.8.
+fn each_message_of_elements(wanted: NotifyFlags, notice: &Notice, tell: &mut impl FnMut(&[u8], &[u8])) {
     let (db, key, event) = (notice.db, &notice.key[..], notice.event.name());
     let with_length = |text: &[u8]| [text.len().to_string().as_bytes(), b":", text].concat();
     let elements = notice.elements.iter().map(|element| with_length(element)).collect::<Vec<_>>().join(&b',');
-    let tell = |channel: Vec<u8>, payload: &[u8]| {
-        queue(server, World::Plain, &channel, payload);
-    };
     if wanted.contains(NotifyFlags::SUBKEYSPACE) {
         let channel = [format!("__subkeyspace@{db}__:").as_bytes(), key].concat();
-        tell(channel, &[event.as_bytes(), b"|", &elements].concat());
+        tell(&channel, &[event.as_bytes(), b"|", &elements].concat());
     }
     if wanted.contains(NotifyFlags::SUBKEYEVENT) {
         let channel = format!("__subkeyevent@{db}__:{event}").into_bytes();
-        tell(channel, &[&with_length(key)[..], b"|", &elements].concat());
+        tell(&channel, &[&with_length(key)[..], b"|", &elements].concat());
     }
     // Where the key has a line break nobody could tell it from the element.
     if wanted.contains(NotifyFlags::SUBKEYSPACEITEM) && !key.contains(&b'\n') {
         for element in &notice.elements {
-            tell([format!("__subkeyspaceitem@{db}__:").as_bytes(), key, b"\n", element].concat(), event.as_bytes());
+            tell(&[format!("__subkeyspaceitem@{db}__:").as_bytes(), key, b"\n", element].concat(), event.as_bytes());
         }
     }
     if wanted.contains(NotifyFlags::SUBKEYSPACEEVENT) {
-        tell([format!("__subkeyspaceevent@{db}__:{event}|").as_bytes(), key].concat(), &elements);
+        tell(&[format!("__subkeyspaceevent@{db}__:{event}|").as_bytes(), key].concat(), &elements);
     }
 }
