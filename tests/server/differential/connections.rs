@@ -185,7 +185,7 @@ struct Told {
     messages: Vec<Value>,
     /// Pushes of RESP3 and events of keys, which may come in any order, and what one UNSUBSCRIBE without names says.
     aside: Vec<Value>,
-    /// Keys that it must not remember; how often it is told, and how many at once, is open.
+    /// Keys that it must not remember; how often it is told, and how many at once, is open. (Who is closed remembers nothing.)
     invalid: BTreeSet<Vec<u8>>,
     closed: bool,
 }
@@ -219,6 +219,9 @@ impl Told {
             }
         }
         told.aside.sort();
+        if closed {
+            told.invalid.clear();
+        }
         told
     }
 }
