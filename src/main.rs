@@ -191,6 +191,8 @@ fn serve(
                     server.shard.call_all(|_| ()).await;
                     listen::start(&server, accepted);
                     memory::note_startup();
+                    // Redis says so here; its own tests wait for that.
+                    log::notice(format_args!("Server initialized"));
                     server::load_at_start(&server).await;
                     server::follow_at_start(&server).await;
                     log::notice(format_args!("{}", summary(&server.shard.config(), shards, network.name())));

@@ -22,6 +22,9 @@ impl Reason {
     }
 }
 
+/// All of them.
+pub const REASONS: [Reason; 4] = [Reason::Login, Reason::Command, Reason::Key, Reason::Channel];
+
 /// Where it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {

@@ -1,6 +1,7 @@
 //! The facts, section by section, in the order in which INFO tells them.
 
 use super::{Facts, Gathered, LRU_CLOCK_BITS, Value, human, replication, several};
+use crate::acl::log::{REASONS, Reason};
 use crate::clock::{realtime_us, store_us};
 use crate::observe::{machine, memory};
 use crate::persist::Progress;
@@ -307,6 +308,14 @@ fn tell_stats(told: &mut Facts, from: &Gathered) {
     told.field("tracking_total_items", items);
     told.field("tracking_total_prefixes", prefixes);
     told.field("total_error_replies", total.statistics.error_replies);
+    for reason in REASONS {
+        let name = if reason == Reason::Command { "cmd" } else { reason.name() };
+        told.field(format!("acl_access_denied_{name}"), global.users.refusals(reason).load(Ordering::Relaxed));
+    }
+    let of_limits = [("query", &global.past_input_limit), ("output", &global.past_output_limit)];
+    for (name, counter) in of_limits {
+        told.field(format!("client_{name}_buffer_limit_disconnections"), counter.load(Ordering::Relaxed));
+    }
     told.field("total_reads_processed", total.reads);
     told.field("total_writes_processed", total.writes);
     told.field("unreported_changes", total.counters.unreported);

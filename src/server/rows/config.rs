@@ -3,6 +3,7 @@
 
 use super::server_spec;
 use crate::acl::Users;
+use crate::acl::log::REASONS;
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Secrets, Spec, tip};
 use crate::config::{self, Config, Directive};
@@ -259,9 +260,11 @@ fn take_over(shard: &Rc<Shard>) {
 
 async fn resetstat(ctx: TaskCtx) -> Result<Vec<u8>> {
     ctx.server.shard.call_all(reset_counters).await;
-    ctx.server.global.accepted.store(0, Ordering::Relaxed);
-    ctx.server.global.rejected.store(0, Ordering::Relaxed);
-    ctx.server.global.evicted_clients.store(0, Ordering::Relaxed);
+    let global = &ctx.server.global;
+    let counters = [&global.accepted, &global.rejected, &global.evicted_clients];
+    let of_limits = [&global.past_input_limit, &global.past_output_limit];
+    let of_users = REASONS.map(|reason| global.users.refusals(reason));
+    counters.into_iter().chain(of_limits).chain(of_users).for_each(|counter| counter.store(0, Ordering::Relaxed));
     ctx.server.shard.ceiling().reset();
     ctx.server.global.replication.reset_counters();
     Ok(ctx.reply(|reply| reply.ok()))

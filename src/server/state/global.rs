@@ -40,6 +40,9 @@ pub struct Global {
     /// A shard is about to end connections that hold too much.
     pub evicts_clients: AtomicBool,
     pub evicted_clients: AtomicU64,
+    /// Connections that were ended since they had sent too much that had not run, or had too much to read.
+    pub past_input_limit: AtomicU64,
+    pub past_output_limit: AtomicU64,
     pub accepted: AtomicU64,
     pub rejected: AtomicU64,
     /// When the log was told last that somebody speaks HTTP, store microseconds; 0: never.
@@ -110,6 +113,8 @@ impl Global {
             evictable_bytes: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             evicts_clients: AtomicBool::new(false),
             evicted_clients: AtomicU64::new(0),
+            past_input_limit: AtomicU64::new(0),
+            past_output_limit: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             http_logged_us: AtomicU64::new(0),

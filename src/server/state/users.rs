@@ -2,7 +2,7 @@
 //! on its way to the log of that.
 
 use super::Server;
-use crate::acl::log::{Context, Entry, Log, Reason};
+use crate::acl::log::{Context, Entry, Log, REASONS, Reason};
 use crate::acl::{Denied, Users, Vocabulary};
 use crate::clock::realtime_us;
 use crate::command::CommandId;
@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::resp::Request;
 use crate::server::client::line::line;
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What all shards share.
@@ -17,11 +18,22 @@ pub struct KnownUsers {
     pub vocabulary: Arc<Vocabulary>,
     newest: Mutex<Arc<Users>>,
     log: Mutex<Log>,
+    /// How often something was refused, by its reason.
+    refusals: [AtomicU64; REASONS.len()],
 }
 
 impl KnownUsers {
     pub fn new(vocabulary: Vocabulary, users: Users) -> KnownUsers {
-        KnownUsers { vocabulary: Arc::new(vocabulary), newest: Mutex::new(Arc::new(users)), log: Mutex::default() }
+        KnownUsers {
+            vocabulary: Arc::new(vocabulary),
+            newest: Mutex::new(Arc::new(users)),
+            log: Mutex::default(),
+            refusals: Default::default(),
+        }
+    }
+
+    pub fn refusals(&self, reason: Reason) -> &AtomicU64 {
+        &self.refusals[reason as usize]
     }
 
     pub fn newest(&self) -> Arc<Users> {
@@ -117,6 +129,7 @@ impl Server {
     }
 
     pub fn note_refused(&self, client: u64, user: &[u8], context: Context, reason: Reason, object: &[u8]) {
+        self.global.users.refusals(reason).fetch_add(1, Ordering::Relaxed);
         let entry = Entry::new((client, user), context, (reason, object), realtime_us() / 1_000);
         self.users.refused.borrow_mut().add(entry, self.refusals_kept());
         self.users.has_refused.set(true);

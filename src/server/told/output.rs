@@ -8,6 +8,7 @@ use crate::server::client::session::Close;
 use crate::server::client::{Client, ClientRef, State};
 use crate::server::state::Server;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// The end of a turn: what is ready leaves, the connection is read again or not, or is closed.
 pub fn settle(server: &Rc<Server>, client: &ClientRef) {
@@ -153,7 +154,7 @@ fn push_with(server: &Server, client: &ClientRef, push: impl FnOnce(&mut Replies
         push(&mut state.replies);
         if state.flow.blocked && is_past_limits(server, &mut state) {
             // What it waits for may come before the end of this turn.
-            log_past_limits(client);
+            note_past_limits(server, client);
             condemn(server, client.id, &mut state);
         } else {
             show_everything(server, &mut state);
@@ -244,12 +245,13 @@ pub fn send_pushed(server: &Rc<Server>) {
 pub fn check_output(server: &Server, client: &Client) {
     let over = is_past_limits(server, &mut client.state.borrow_mut());
     if over && !client.closed.get() {
-        log_past_limits(client);
+        note_past_limits(server, client);
         close_now(server, client);
     }
 }
 
-fn log_past_limits(client: &Client) {
+fn note_past_limits(server: &Server, client: &Client) {
+    server.global.past_output_limit.fetch_add(1, Ordering::Relaxed);
     log::warning(format_args!("Client id={} closed for overcoming of output buffer limits.", client.id));
 }
 

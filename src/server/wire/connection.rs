@@ -313,6 +313,7 @@ fn check_input(server: &Server, state: &mut State) {
             "Closing client that reached max query buffer length: id={} addr={}",
             state.session.peer.id, state.session.peer.addr
         ));
+        server.global.past_input_limit.fetch_add(1, Ordering::Relaxed);
         condemn(server, state.session.peer.id, state);
     }
 }

@@ -124,6 +124,25 @@ fn who_waits_for_what_he_may_not_have_any_more_waits_no_longer() {
 }
 
 #[test]
+fn what_is_refused_is_counted_by_its_reason() {
+    on_embers(&[], |server| {
+        set_user(server, "anna on >secret ~a* &a* +@all -flushall");
+        let mut anna = server.client();
+        assert!(anna.call("AUTH anna wrong").is_error());
+        assert_eq!(anna.call("AUTH anna secret"), Value::ok());
+        for line in ["FLUSHALL", "GET b", "SET b 1", "EVAL return_redis.call('GET','b') 0", "PUBLISH b 1"] {
+            let words: Vec<String> = line.split(' ').map(|word| word.replace('_', " ")).collect();
+            assert!(anna.command(&words).is_error(), "{line}");
+        }
+        let refusals = ["auth", "cmd", "key", "channel"].map(|reason| format!("acl_access_denied_{reason}"));
+        let counted = || refusals.each_ref().map(|name| server.info(name));
+        assert_eq!(counted(), ["1", "1", "3", "1"].map(|count| Some(count.to_owned())));
+        server.client().call("CONFIG RESETSTAT");
+        assert_eq!(counted(), ["0"; 4].map(|count| Some(count.to_owned())));
+    });
+}
+
+#[test]
 fn queued_commands_are_asked_about_again() {
     const CHANGED: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
                            command is no longer allowed for the following reason: ";

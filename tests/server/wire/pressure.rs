@@ -148,6 +148,9 @@ fn who_does_not_read_is_seen_in_the_list_of_clients() {
             !publisher.call("CLIENT LIST").text().contains("name=silent")
         });
         assert!(gone, "2 MB is its limit");
+        if server.kind().is_ember() {
+            assert_eq!(server.info("client_output_buffer_limit_disconnections").as_deref(), Some("1"));
+        }
     });
 }
 
