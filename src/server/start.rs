@@ -127,6 +127,7 @@ impl Front for Server {
         let Some(server) = self.me() else { return };
         let mut postponed = self.postponed.take().into_iter();
         for client in postponed.by_ref() {
+            client.postponed.set(false);
             advance(&server, &client, &[]);
             if self.shard.has_lasted_long() {
                 break;

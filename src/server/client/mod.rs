@@ -62,6 +62,8 @@ pub struct Client {
     pub closed: Cell<bool>,
     /// It is not read until less waits for other shards.
     pub unread: Cell<bool>,
+    /// It has more to do, after the others.
+    pub postponed: Cell<bool>,
     pub source: Source,
 }
 
@@ -85,7 +87,7 @@ pub struct State {
     /// Bytes received and not yet used, from `at` on.
     pub input: Vec<u8>,
     pub at: usize,
-    /// Bytes received behind these, see [`State::runs_later`].
+    /// Bytes received behind these, while the replies had to be read first.
     pub ahead: Ahead,
     /// What is held for it between its socket and the server: by TLS.
     pub wrapped: Option<Rc<Held>>,
@@ -147,6 +149,7 @@ impl Client {
             sent_bytes: Cell::new(0),
             closed: Cell::new(false),
             unread: Cell::new(false),
+            postponed: Cell::new(false),
             source: Source::Socket,
         }
     }
@@ -174,8 +177,14 @@ impl Flow {
     /// Whether the next request may run, while replies and open requests count for so many bytes.
     #[inline]
     pub fn may_run(&self, held_bytes: usize) -> bool {
+        !self.barrier && !self.paused && self.close == Close::No && self.has_room(held_bytes)
+    }
+
+    /// Whether replies and open requests that count for so many bytes are no more than the connection may hold.
+    #[inline]
+    pub fn has_room(&self, held_bytes: usize) -> bool {
         let most = if self.is_stranger { STRANGER_HELD_BYTES } else { HELD_BYTES };
-        !self.barrier && !self.paused && self.close == Close::No && held_bytes + self.in_flight < most
+        held_bytes + self.in_flight < most
     }
 
     /// Whether the connection counts as blocked: it waits for a key, or for the end of a pause.
@@ -211,10 +220,15 @@ impl State {
         self.input.len() - self.at + self.ahead.bytes()
     }
 
-    /// Whether what comes in now is only kept: nothing runs, and enough is here for when it does.
+    /// Whether what comes in now is only kept: the replies have to be read first, and enough is here for when they are.
     #[inline]
     pub fn runs_later(&self) -> bool {
-        !self.ahead.is_empty() || self.input.len() - self.at >= INPUT_BYTES && !self.may_run()
+        !self.ahead.is_empty() || self.input.len() - self.at >= INPUT_BYTES && !self.flow.has_room(self.replies.bytes())
+    }
+
+    /// Replies are on their way to the other side.
+    fn leaves(&self) -> bool {
+        !self.replies.out.is_empty() || self.flow.in_flight > 0
     }
 
     /// Whether the connection is to be read. While it waits for a key, or for the end of a pause, it is, however much it
@@ -223,15 +237,20 @@ impl State {
     pub fn may_read(&self) -> bool {
         let wants_more = self.may_run() && !self.flow.waiting;
         let waits = self.flow.waits() && !self.flow.is_stranger;
-        let has_room = self.flow.close == Close::No && (waits || self.input_bytes() < INPUT_BYTES);
+        let has_room = match self.flow.close {
+            Close::No => waits || self.input_bytes() < INPUT_BYTES,
+            // As below; what it says is let go.
+            Close::AfterReplies => self.leaves(),
+            Close::Now => false,
+        };
         !self.flow.finished && (wants_more || has_room)
     }
 
-    /// Whether a connection that need not be read is to be, where there is room: its replies wait to be read, and it may be
-    /// writing all of a pipeline before it does.
+    /// Whether a connection that need not be read is to be, where there is room: its replies have to be read before the next
+    /// request runs, and it may be writing all of a pipeline before it reads.
     pub fn is_to_be_kept(&self) -> bool {
-        let leaves = !self.replies.out.is_empty() || self.flow.in_flight > 0;
-        leaves && !self.flow.is_stranger && !self.flow.finished && self.flow.close == Close::No
+        let has_to_read = self.leaves() && !self.flow.has_room(self.replies.bytes());
+        has_to_read && !self.flow.is_stranger && !self.flow.finished && self.flow.close == Close::No
     }
 
     /// Whether the connection is to be closed now.

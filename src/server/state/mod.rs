@@ -361,8 +361,10 @@ impl Server {
 
     /// A connection has more to do, after the others.
     pub fn postpone(&self, client: &ClientRef) {
-        self.postponed.borrow_mut().push(client.clone());
-        self.shard.postpone();
+        if !client.postponed.replace(true) {
+            self.postponed.borrow_mut().push(client.clone());
+            self.shard.postpone();
+        }
     }
 
     /// The connection's next request waits until CLIENT PAUSE is over.

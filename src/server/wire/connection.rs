@@ -175,9 +175,7 @@ fn leave_nothing(server: &Server, client: &Client) {
     for target in std::mem::take(&mut state.flow.stalled_shards) {
         server.shard.let_go_on(target, client.id, true);
     }
-    state.input = Vec::new();
-    state.at = 0;
-    state.ahead = Ahead::default();
+    let_go_of_input(&mut state);
     state.replies = Replies::default();
     state.flow.transient.set(0);
     server.client_memory.forget(&mut state);
@@ -201,12 +199,22 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             state.replies.out = server.spare_buffer();
         }
         let mut pace = Pace::new(server.shard.clock.now().us);
-        if !state.runs_later() || client.replays() {
+        if client.replays() {
             take_in(server, client, state, fresh, &mut pace);
-        } else {
+        } else if state.flow.close != Close::No {
+            let_go_of_input(state);
+        } else if state.runs_later() {
             state.ahead.push(fresh);
-            take_in(server, client, state, &[], &mut pace);
-            go_ahead(server, client, state, &mut pace);
+            if !client.postponed.get() {
+                take_in(server, client, state, &[], &mut pace);
+                go_ahead(server, client, state, &mut pace);
+            }
+        } else if client.postponed.get() {
+            // Its turn comes after the others', however much it says.
+            state.input.extend_from_slice(fresh);
+            state.flow.waiting = true;
+        } else {
+            take_in(server, client, state, fresh, &mut pace);
         }
         if state.flow.is_stranger {
             trim_input(state);
@@ -230,6 +238,13 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
         server.log_refused();
     }
     settle(server, client);
+}
+
+/// Nothing that the connection has said, or says, runs any more.
+fn let_go_of_input(state: &mut State) {
+    state.input = Vec::new();
+    state.at = 0;
+    state.ahead = Ahead::default();
 }
 
 /// Runs what was received, behind what was received before.
@@ -305,9 +320,10 @@ fn make_room(state: &mut State, fresh_bytes: usize) {
 
 fn check_input(server: &Server, state: &mut State) {
     let queued_bytes = state.session.multi.as_ref().map_or(0, |multi| multi.bytes());
-    // What is only kept while nobody reads the replies has a bound of its own, see `State::is_to_be_kept`.
-    let ahead_bytes = if state.flow.waits() { state.ahead.bytes() } else { 0 };
-    let input_bytes = state.input.len() - state.at + ahead_bytes;
+    // A connection that is not read until its next request runs is not ended for what had come by then; what is kept while nobody
+    // reads the replies has a bound of its own, see `State::is_to_be_kept`.
+    let is_held = !state.flow.waits() && (state.flow.waiting || !state.may_run());
+    let input_bytes = if is_held { 0 } else { state.input_bytes() };
     if input_bytes + queued_bytes > server.shard.config().client_query_buffer_limit_bytes {
         log::warning(format_args!(
             "Closing client that reached max query buffer length: id={} addr={}",

@@ -2,8 +2,9 @@
 //! other end is gone.
 
 use socket2::SockRef;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -184,6 +185,52 @@ fn who_writes_all_of_a_pipeline_before_reading_is_served() {
         client.send_raw(&encode(&words("GET none")).repeat(3_000_000));
         (0..3_000_000).for_each(|_| assert_eq!(client.read(), Value::NullBulk));
         client.assert_in_step();
+    });
+}
+
+/// So is who ends the connection in the middle, or says what is no request: what follows is let go, but read.
+#[test]
+fn who_writes_on_behind_the_end_is_told_what_came_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ember.sock");
+    on_embers(&["--unixsocket", path.to_str().expect("a path in UTF-8")], |server| {
+        let mut setter = server.client();
+        assert_eq!(setter.command(&[b"SET", &b"big"[..], &[b'v'; 700_000]]), Value::ok());
+        for end in ["QUIT\r\n", "*1\r\n$abc\r\n"] {
+            let mut client = UnixStream::connect(&path).expect("a connection");
+            client.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+            client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            let pipeline = [encode(&words("GET big")), end.into(), encode(&words("GET big")).repeat(500_000)].concat();
+            client.write_all(&pipeline).expect("all of it is taken");
+            let mut told = Vec::new();
+            client.read_to_end(&mut told).expect("an end");
+            assert!(told.starts_with(b"$700000\r\nvvv"), "{end}");
+            let rest = String::from_utf8_lossy(&told[700_000 + 11..]).into_owned();
+            assert!(rest == "+OK\r\n" || rest == "-ERR Protocol error: invalid bulk length\r\n", "{rest}");
+        }
+    });
+}
+
+/// More than may wait had come before its turn; it is not ended for that, since it is read no further.
+#[test]
+fn who_reads_is_not_ended_for_a_long_pipeline() {
+    on_embers(&["--client-query-buffer-limit", "1mb"], |server| {
+        let mut client = server.client();
+        for _ in 0..3_000 {
+            client.send("RPUSH l a");
+        }
+        (0..3_000).for_each(|_| drop(client.read()));
+        let request = encode(&words("LPOS l none"));
+        let count = (4 << 20) / request.len();
+        let mut writer = client.stream().try_clone().expect("a stream");
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                // Ended below once enough has been seen.
+                let _ = writer.write_all(&request.repeat(count));
+            });
+            (0..20_000.min(count)).for_each(|_| assert_eq!(client.read(), Value::NullBulk));
+            client.stream().shutdown(Shutdown::Both).expect("open until then");
+        });
     });
 }
 
