@@ -261,7 +261,8 @@ impl State {
             Close::AfterReplies => answered(),
             Close::No => {
                 let flow = &self.flow;
-                flow.finished && !flow.barrier && !flow.paused && !flow.waiting && answered()
+                let waits = flow.barrier || flow.paused || flow.waiting || !self.ahead.is_empty();
+                flow.finished && !waits && answered()
             }
         }
     }
@@ -295,5 +296,21 @@ impl State {
             + self.flow.in_flight
             + self.session.memory_bytes()
             + self.wrapped.as_ref().map_or(0, |held| held.bytes.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_stops_sending_is_served_what_is_kept() {
+        let mut state = State::new(Session::of_nobody());
+        state.flow.finished = true;
+        assert!(state.is_over());
+        state.ahead.push(b"PING\r\n");
+        assert!(!state.is_over());
+        state.ahead.pop();
+        assert!(state.is_over());
     }
 }

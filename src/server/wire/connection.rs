@@ -203,16 +203,17 @@ pub fn advance(server: &Rc<Server>, client: &ClientRef, fresh: &[u8]) {
             take_in(server, client, state, fresh, &mut pace);
         } else if state.flow.close != Close::No {
             let_go_of_input(state);
-        } else if state.runs_later() {
-            state.ahead.push(fresh);
-            if !client.postponed.get() {
-                take_in(server, client, state, &[], &mut pace);
-                go_ahead(server, client, state, &mut pace);
-            }
         } else if client.postponed.get() {
             // Its turn comes after the others', however much it says.
-            state.input.extend_from_slice(fresh);
+            match state.runs_later() {
+                true => state.ahead.push(fresh),
+                false => state.input.extend_from_slice(fresh),
+            }
             state.flow.waiting = true;
+        } else if state.runs_later() {
+            state.ahead.push(fresh);
+            take_in(server, client, state, &[], &mut pace);
+            go_ahead(server, client, state, &mut pace);
         } else {
             take_in(server, client, state, fresh, &mut pace);
         }

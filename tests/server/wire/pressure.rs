@@ -328,6 +328,25 @@ fn who_hangs_up_during_a_pause_is_not_kept() {
     });
 }
 
+/// What ran by itself, a script here, has its turn after the others: nothing runs by then, and much is kept.
+#[test]
+fn who_stops_sending_behind_scripts_gets_all_replies() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        client.command(&[b"SET".to_vec(), b"big".to_vec(), vec![b'v'; 100_000]]);
+        let script = b"redis.call('SET', 'a', 1) redis.call('SET', 'b', 1) return redis.call('GET', 'big')";
+        let round =
+            [encode(&[&b"EVAL"[..], script, b"0"]), encode(&words("GET big")), b"PING\r\n".repeat(1_000)].concat();
+        client.send_raw(&round.repeat(100));
+        client.stream().shutdown(Shutdown::Write).expect("a half-closed connection");
+        for _ in 0..100 {
+            assert_eq!((client.read(), client.read()), (bulk("v".repeat(100_000)), bulk("v".repeat(100_000))));
+            (0..1_000).for_each(|_| assert_eq!(client.read(), simple("PONG")));
+        }
+        assert!(client.is_closed_by_server());
+    });
+}
+
 #[test]
 fn who_only_stops_sending_gets_all_replies() {
     on_embers(&[], |server| {
