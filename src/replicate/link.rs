@@ -453,8 +453,8 @@ fn refused(what: &str, answer: &str) -> io::Error {
 /// Up to the answer to PSYNC; and what the primary says of its tokens, if it gives any.
 fn handshake<R: Read>(goal: &Goal, talk: &mut Talk<R>) -> io::Result<(Option<u64>, String)> {
     let pong = talk.ask(&["PING"])?;
-    // Who has to say a password first says so here, and is as good.
-    if !(pong.starts_with('+') || pong.starts_with("-NOAUTH") || pong.starts_with("-NOPERM")) {
+    // Who has to say a password first says so here, and is as good. So is who takes no writes since the disk does not.
+    if !(pong.starts_with('+') || ["-NOAUTH", "-NOPERM", "-MISCONF"].iter().any(|error| pong.starts_with(error))) {
         return Err(refused("PING", &pong));
     }
     if !goal.password.is_empty() {

@@ -73,12 +73,13 @@ impl Shard {
     }
 
     /// Waits until all that was admitted before is where its keys are: tasks have asked for their keys when they have had
-    /// their first turns, everything has been sent to its shard after one more round of calls, and is there after the next.
+    /// their first turns, or say that they are about to, everything has been sent to its shard after one more round of calls, and is there after the next.
     pub async fn let_admitted_arrive(self: &Rc<Shard>) {
-        let let_tasks_begin = |_| async {
+        let let_tasks_begin = |shard: Rc<Shard>| async move {
             for _ in 0..FIRST_TURNS {
                 step_back().await;
             }
+            shard.let_ask().await;
         };
         self.call_all_later(let_tasks_begin).await;
         for _ in 0..2 {

@@ -19,6 +19,7 @@
 //! | `mail.rs` | the order of a turn: what has come, what leaves |
 //! | `batches.rs`, `stalled.rs` | commands of other shards, and connections of theirs that were answered with much |
 //! | `coordinator.rs`, `calls.rs` | keys that a coordinator holds, and its way to them; work for a task of another shard |
+//! | `asking.rs` | who is about to ask for keys |
 //! | `transactions/` | commands with keys on several shards: their order and their locks |
 //! | `waiters.rs` | who waits for keys of this shard |
 //! | `records.rs` | what has changed, on its way to the journal |
@@ -32,6 +33,7 @@
 //! Nothing here is shared with another thread: shards talk by messages, and nobody who receives awaits. What the
 //! rooms above do with replies and events comes through [`Front`].
 
+mod asking;
 mod batches;
 mod calls;
 mod ceiling;
@@ -53,6 +55,7 @@ mod stalled;
 mod transactions;
 mod waiters;
 
+pub use asking::AboutToAsk;
 pub use calls::CallResult;
 pub use ceiling::{Ceiling, Space};
 pub use coordinator::{Moment, ShardHop, Transaction};
@@ -77,6 +80,7 @@ use crate::keyspace::{Hasher, Invalidated, Keyspace, Notice, ViewNews};
 use crate::net::{Notify, Transport, note_woken};
 use crate::observe::Event;
 use crate::resp::Request;
+use asking::Asking;
 use batches::Unfinished;
 use ceiling::Room;
 use mail::Mail;
@@ -212,6 +216,7 @@ pub struct Shard {
     /// Buffers for replies that are kept for reuse.
     pub spare: Pool<Vec<u8>>,
     transactions: Transactions,
+    asking: Asking,
     stalled: Stalled,
     /// Messages are taken as late as this, by chance, in microseconds (DEBUG SHARD-DELAY).
     delay_us: Cell<u64>,
@@ -279,6 +284,7 @@ impl Shard {
             outbox: Outbox::new(id, count),
             spare: Pool::new(SPARE),
             transactions: Transactions::new(id, count, sequence),
+            asking: Asking::default(),
             stalled: Stalled::default(),
             delay_us: Cell::new(0),
             unanswered_calls: RefCell::default(),

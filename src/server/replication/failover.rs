@@ -111,18 +111,24 @@ async fn hand_over(server: &Rc<Server>, asked: Asked) {
 }
 
 /// What was under way when the pause began ends, and the deaths that wait are written, so that the replica has all of that.
-async fn finish(server: &Rc<Server>, gives_up: impl Fn() -> bool) {
+/// Whether there was time for it.
+async fn finish(server: &Rc<Server>, gives_up: impl Fn() -> bool) -> bool {
     let shard = &server.shard;
     shard.let_admitted_arrive().await;
     let all: Vec<_> = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true })).collect();
     if shard.hold_in_turn(&all, || gives_up().then_some(())).await.is_err() {
-        return;
+        return false;
     }
     shard.call_all(|shard| shard.write_deaths_in_pause(true)).await;
-    while !gives_up() && shard.call_all(|shard| shard.has_deaths()).await.contains(&true) {
-        sleep(FIRST_LOOK).await;
+    let mut is_done = false;
+    while !is_done && !gives_up() {
+        is_done = !shard.call_all(|shard| shard.has_deaths()).await.contains(&true);
+        if !is_done {
+            sleep(FIRST_LOOK).await;
+        }
     }
     shard.call_all(|shard| shard.write_deaths_in_pause(false)).await;
+    is_done
 }
 
 /// The replica that has everything, or that is to take over all the same.
@@ -131,7 +137,7 @@ async fn wait_for_one(server: &Rc<Server>, asked: &Asked) -> std::result::Result
     let until_us = asked.timeout_ms.map(|ms| store_us().saturating_add(ms.saturating_mul(1_000)));
     let is_late = || until_us.is_some_and(|until_us| store_us() >= until_us);
     let gives_up = || is_late() || replication.failover.is_aborted();
-    finish(server, gives_up).await;
+    let has_finished = finish(server, gives_up).await;
     // (Nobody is asked how far it is, since that is a part of the stream itself: replicas say it each second.)
     let position = position_of_all(server, gives_up).await;
     let position = position.unwrap_or(u64::MAX);
@@ -143,7 +149,8 @@ async fn wait_for_one(server: &Rc<Server>, asked: &Asked) -> std::result::Result
         let is_wanted = |replica: &Arc<Replica>| asked.target.as_ref().is_none_or(|target| is_at(replica, target));
         let has_all = |replica: &Arc<Replica>| replica.has(position);
         let found = replication.replicas().into_iter().find(|replica| is_wanted(replica) && has_all(replica));
-        if let Some(replica) = found {
+        // (What has not ended would write behind what the replica has.)
+        if let Some(replica) = found.filter(|_| has_finished) {
             return Ok(Primary { host: replica.address.clone(), port: replica.port });
         }
         if is_late() {

@@ -62,6 +62,9 @@ async fn take_over(ctx: &TaskCtx, request: Request<'_>) -> Result {
     if request.arg(1) != global.replication.ids().id.as_bytes() {
         return Err(Error::text("ERR PSYNC FAILOVER replid must match my replid."));
     }
+    if global.log.refuses_writes() || global.snapshots.stops_writes(&ctx.server.shard.config()) {
+        return Err(Error::text("MISCONF a primary has to take writes, and this server's disk takes none"));
+    }
     log::notice(format_args!("Failover request received: this server becomes the primary"));
     following::stand_alone(&ctx.server, false).await;
     Ok(())

@@ -119,8 +119,9 @@ impl ExecSteps {
         Ok(out)
     }
 
-    /// The locks of all commands.
+    /// The locks of all commands, which are to be asked for at once.
     async fn needed(&self) -> Needed {
+        let _about_to = self.server.shard.is_about_to_ask();
         let mut needed = Needed::default();
         let mut db = self.client.state.borrow().session.db;
         for some in self.multi.commands().chunks(PLANNED_AT_ONCE) {

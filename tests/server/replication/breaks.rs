@@ -1,7 +1,7 @@
 //! Links that break, and replicas that were away.
 
 use super::{BREAKS, PATIENCE, PRIMARY, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link};
-use crate::common::{Kind, Server, Value, have_tool, int, wait_until};
+use crate::common::{Kind, Server, Value, encode, have_tool, int, wait_until};
 use crate::differential::generate::families::Family;
 use crate::propagation::extras::Extras;
 use crate::propagation::play;
@@ -251,4 +251,55 @@ fn a_failover_that_takes_too_long_is_given_up() {
     wait_for(&primary, "master_failover_state", "no-failover");
     assert_eq!(client.call("SET c 1").text(), "OK");
     replica.signal("CONT");
+}
+
+/// A long transaction looks for several turns which keys it needs, and wrote behind the hand-over, on what was a replica by then: the
+/// new primary had none of it.
+#[test]
+fn a_long_transaction_before_a_failover_is_handed_over() {
+    const SETS: usize = 20_000;
+    for shards in [1, 3] {
+        let primary = Server::start(Kind::Ember { shards }, PRIMARY);
+        let replica = replica_of(&primary, Kind::Ember { shards }, PRIMARY);
+        wait_for_link(&replica);
+        let (mut client, mut other) = (primary.client(), primary.client());
+        client.send("MULTI");
+        (0..SETS).for_each(|number| client.send(&format!("SET k:{number} v")));
+        (0..=SETS).for_each(|_| drop(client.read()));
+        client.send("EXEC");
+        assert_eq!(other.call("FAILOVER"), Value::ok());
+        let answer = client.read();
+        wait_for(&replica, "role", "master");
+        wait_for_link(&primary);
+        settle(&replica, &primary);
+        let count = if answer.is_error() { 0 } else { answer.items().len() };
+        assert_eq!(replica.client().call("DBSIZE"), int(count as i64), "{shards} shards");
+    }
+}
+
+/// When the time was over a FAILOVER handed over all the same, and what still ran was lost on both sides.
+#[test]
+fn a_failover_that_waits_too_long_for_what_runs_is_given_up() {
+    for shards in [1, 3] {
+        let flags = [PRIMARY, &["--busy-reply-threshold", "100"]].concat();
+        let primary = Server::start(Kind::Ember { shards }, &flags);
+        let replica = replica_of(&primary, Kind::Ember { shards }, PRIMARY);
+        wait_for_link(&replica);
+        let (mut client, mut other) = (primary.client(), primary.client());
+        let script = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end
+                      redis.call('SET', KEYS[1], 'v')
+                      local began = now()
+                      repeat until now() - began > 2000000
+                      for i = 1, 5000 do redis.call('APPEND', KEYS[1], 'vvvv') end
+                      return 'done'";
+        client.send_raw(&encode(&["EVAL", script, "1", "k"]));
+        // (Sooner or later the script is there.)
+        assert!(wait_until(PATIENCE, || other.call("SET k w").is_error()));
+        assert_eq!(other.call("FAILOVER TIMEOUT 300"), Value::ok());
+        assert_eq!(client.read().text(), "done");
+        assert!(wait_until(PATIENCE, || other.call("FAILOVER ABORT").text() == "ERR No failover in progress."));
+        assert_eq!(field(&primary, "role"), "master", "{shards} shards");
+        assert_eq!(other.call("STRLEN k"), int(20_001));
+        settle(&primary, &replica);
+    }
 }
