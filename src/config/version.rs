@@ -4,7 +4,7 @@ use super::values::{Kind, Setting, ValueError, one};
 use std::fmt;
 
 /// Three numbers of a byte each, as `REDIS_VERSION_NUM` packs them for scripts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RedisVersion([u8; 3]);
 
 impl RedisVersion {
@@ -13,6 +13,10 @@ impl RedisVersion {
     pub const DEFAULT: RedisVersion = RedisVersion([7, 4, 0]);
     /// [`Self::DEFAULT`], as the table of directives has it.
     pub(super) const DEFAULT_TEXT: &'static str = "7.4.0";
+
+    pub const fn new(major: u8, minor: u8, patch: u8) -> RedisVersion {
+        RedisVersion([major, minor, patch])
+    }
 
     /// A byte for each part.
     pub fn number(self) -> i32 {

@@ -4,28 +4,32 @@ use super::session::Close;
 use super::tracks::{Mode, Tracks};
 use super::{Client, State};
 use crate::clock::store_us;
+use crate::config::RedisVersion;
 use crate::resp::Proto;
 
 /// So much of what is to be sent has room in the buffer that each connection of Redis has (`obl`); what is beyond is said
 /// apart (`omem`), and is how one finds who does not read.
 const OUTPUT_BUFFER_BYTES: usize = 16 * 1024;
 
+/// From this version on Redis tells what a connection has sent and got in all.
+const WITH_TOTALS: RedisVersion = RedisVersion::new(8, 2, 0);
+
 /// A connection as CLIENT LIST shows it, the end of the line included. Fields that mean nothing here have the value
-/// that says so in Redis.
-pub fn line(client: &Client) -> String {
+/// that says so in Redis. Some clients refuse a line with a field that they do not know: a field that is not in the Redis of
+/// this version comes only where there is something to tell.
+pub fn line(client: &Client, version: RedisVersion) -> String {
     let state = &*client.state.borrow();
     let session = &state.session;
     let now_us = store_us();
     let seconds_since = |us: u64| now_us.saturating_sub(us) / 1_000_000;
     let qbuf_bytes = state.input_bytes();
     let omem_bytes = state.unsent().saturating_sub(OUTPUT_BUFFER_BYTES);
-    format!(
+    let mut line = format!(
         "id={id} addr={addr} laddr={laddr} fd={fd} name={name} age={age} idle={idle} flags={flags} db={db} sub={sub} \
          psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={qbuf_bytes} qbuf-free={qbuf_free_bytes} argv-mem=0 \
          multi-mem={multi_bytes} \
          rbs={rbs_bytes} rbp=0 obl={obl_bytes} oll={oll} omem={omem_bytes} tot-mem={total_bytes} events={events} cmd={cmd} \
-         user={user} redir={redir} resp={resp} lib-name={lib_name} lib-ver={lib_ver} \
-         tot-net-in={received_bytes} tot-net-out={sent_bytes} tot-cmds={commands} live={live}\n",
+         user={user} redir={redir} resp={resp} lib-name={lib_name} lib-ver={lib_ver}",
         id = session.peer.id,
         addr = session.peer.addr,
         laddr = session.peer.laddr,
@@ -40,7 +44,6 @@ pub fn line(client: &Client) -> String {
         ssub = session.shard_channels.len(),
         multi = session.multi.as_ref().map_or(-1, |multi| multi.commands().len() as i64),
         watch = session.watched.len(),
-        live = session.live.len(),
         multi_bytes = session.multi.as_ref().map_or(0, |multi| multi.bytes()),
         qbuf_free_bytes = state.input.capacity() + state.ahead.memory_bytes() - qbuf_bytes,
         rbs_bytes = state.replies.out.capacity(),
@@ -54,10 +57,15 @@ pub fn line(client: &Client) -> String {
         resp = if session.proto == Proto::Resp3 { 3 } else { 2 },
         lib_name = String::from_utf8_lossy(&session.lib_name),
         lib_ver = String::from_utf8_lossy(&session.lib_ver),
-        received_bytes = client.received_bytes.get(),
-        sent_bytes = client.sent_bytes.get(),
-        commands = session.commands,
-    )
+    );
+    if version >= WITH_TOTALS {
+        let (received_bytes, sent_bytes) = (client.received_bytes.get(), client.sent_bytes.get());
+        line += &format!(" tot-net-in={received_bytes} tot-net-out={sent_bytes} tot-cmds={}", session.commands);
+    }
+    if !session.live.is_empty() {
+        line += &format!(" live={}", session.live.len());
+    }
+    line + "\n"
 }
 
 /// The connection that is told instead: 0 where it is this one, -1 where none is.

@@ -177,14 +177,8 @@ impl Flow {
     /// Whether the next request may run, while replies and open requests count for so many bytes.
     #[inline]
     pub fn may_run(&self, held_bytes: usize) -> bool {
-        !self.barrier && !self.paused && self.close == Close::No && self.has_room(held_bytes)
-    }
-
-    /// Whether replies and open requests that count for so many bytes are no more than the connection may hold.
-    #[inline]
-    pub fn has_room(&self, held_bytes: usize) -> bool {
         let most = if self.is_stranger { STRANGER_HELD_BYTES } else { HELD_BYTES };
-        held_bytes + self.in_flight < most
+        !self.barrier && !self.paused && self.close == Close::No && held_bytes + self.in_flight < most
     }
 
     /// Whether the connection counts as blocked: it waits for a key, or for the end of a pause.
@@ -223,12 +217,12 @@ impl State {
     /// Whether what comes in now is only kept: the replies have to be read first, and enough is here for when they are.
     #[inline]
     pub fn runs_later(&self) -> bool {
-        !self.ahead.is_empty() || self.input.len() - self.at >= INPUT_BYTES && !self.flow.has_room(self.replies.bytes())
+        !self.ahead.is_empty() || self.input.len() - self.at >= INPUT_BYTES && self.to_be_read() >= HELD_BYTES
     }
 
-    /// Replies are on their way to the other side.
-    fn leaves(&self) -> bool {
-        !self.replies.out.is_empty() || self.flow.in_flight > 0
+    /// Bytes that wait for nothing but the other side. (What waits for other shards, or the disk, comes to them without it.)
+    fn to_be_read(&self) -> usize {
+        self.replies.out.len() + self.flow.in_flight
     }
 
     /// Whether the connection is to be read. While it waits for a key, or for the end of a pause, it is, however much it
@@ -240,7 +234,7 @@ impl State {
         let has_room = match self.flow.close {
             Close::No => waits || self.input_bytes() < INPUT_BYTES,
             // As below; what it says is let go.
-            Close::AfterReplies => self.leaves(),
+            Close::AfterReplies => self.to_be_read() > 0,
             Close::Now => false,
         };
         !self.flow.finished && (wants_more || has_room)
@@ -249,8 +243,7 @@ impl State {
     /// Whether a connection that need not be read is to be, where there is room: its replies have to be read before the next
     /// request runs, and it may be writing all of a pipeline before it reads.
     pub fn is_to_be_kept(&self) -> bool {
-        let has_to_read = self.leaves() && !self.flow.has_room(self.replies.bytes());
-        has_to_read && !self.flow.is_stranger && !self.flow.finished && self.flow.close == Close::No
+        self.to_be_read() >= HELD_BYTES && !self.flow.is_stranger && !self.flow.finished && self.flow.close == Close::No
     }
 
     /// Whether the connection is to be closed now.
@@ -275,7 +268,7 @@ impl State {
     /// Whether a shard that has stalled may send more replies. Where the connection's replies wait for that shard there
     /// is no way around it, as long as what is ready leaves.
     pub fn has_room_for(&self, target: u16) -> bool {
-        let leaves = self.replies.out.len() + self.flow.in_flight < HELD_BYTES;
+        let leaves = self.to_be_read() < HELD_BYTES;
         leaves && (self.unsent() < HELD_BYTES || self.replies.awaited_shard() == Some(target))
     }
 

@@ -315,10 +315,10 @@ impl Listed {
 
 async fn list(ctx: TaskCtx) -> Result<Vec<u8>> {
     let listed = Listed::parse(ctx.request.as_request(), ctx.server.shard.config().databases, &ctx.server.users.get())?;
-    let (asked, caller) = (listed.clone(), ctx.client.id);
+    let (asked, caller, version) = (listed.clone(), ctx.client.id, ctx.server.shard.config().redis_version);
     let of_shard = move |shard: &Rc<Shard>| {
         let clients = asked.of_shard(&Server::of(shard), caller);
-        clients.iter().map(|client| (client.id as i64, line(client))).collect::<Vec<_>>()
+        clients.iter().map(|client| (client.id as i64, line(client, version))).collect::<Vec<_>>()
     };
     let lines: BTreeMap<i64, String> = ctx.server.shard.call_all(of_shard).await.into_iter().flatten().collect();
     let text: String = match listed {
@@ -342,7 +342,7 @@ fn is_open(client: &ClientRef) -> bool {
 }
 
 async fn info(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let line = line(&ctx.client);
+    let line = line(&ctx.client, ctx.server.shard.config().redis_version);
     Ok(ctx.reply(|reply| reply.verbatim("txt", &line)))
 }
 

@@ -176,6 +176,10 @@ pub(super) async fn kill(ctx: TaskCtx, functions: bool) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
-fn debug(_: &mut SessionCtx, _: Request) -> Result {
-    Err(Error::text("ERR SCRIPT DEBUG is not supported"))
+fn debug(ctx: &mut SessionCtx, request: Request) -> Result {
+    if !request.is(2, "no") {
+        return Err(Error::text("ERR SCRIPT DEBUG is not supported"));
+    }
+    ctx.reply.ok();
+    Ok(())
 }

@@ -143,7 +143,9 @@ impl Server {
         let refused = self.users.refused.borrow_mut().take();
         for entry in refused {
             let client = self.client(entry.client_id);
-            let client = client.map(|client| line(&client).trim_end().to_owned()).unwrap_or_default();
+            let client = client
+                .map(|client| line(&client, self.shard.config().redis_version).trim_end().to_owned())
+                .unwrap_or_default();
             self.global.users.log().add(Entry { client, ..entry }, keep);
         }
     }
