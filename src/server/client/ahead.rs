@@ -34,9 +34,9 @@ impl Ahead {
         self.bytes
     }
 
-    /// Memory that is allocated for it.
+    /// Memory that is allocated for it. (Asked for in each turn where `maxmemory-clients` is set, and there may be many pieces.)
     pub fn memory_bytes(&self) -> usize {
-        self.pieces.iter().map(Vec::capacity).sum::<usize>() + self.pieces.capacity() * size_of::<Vec<u8>>()
+        self.pieces.len() * PIECE_BYTES + self.pieces.capacity() * size_of::<Vec<u8>>()
     }
 
     /// Whether there is room for more, where the connection may keep so many bytes at most.
@@ -48,7 +48,7 @@ impl Ahead {
     pub fn push(&mut self, mut fresh: &[u8]) {
         self.bytes += fresh.len();
         while !fresh.is_empty() {
-            let room = self.pieces.back().map_or(0, |last| last.capacity() - last.len());
+            let room = self.pieces.back().map_or(0, |last| PIECE_BYTES - last.len());
             if room == 0 {
                 self.pieces.push_back(Vec::with_capacity(PIECE_BYTES));
                 KEPT.fetch_add(PIECE_BYTES, Ordering::Relaxed);

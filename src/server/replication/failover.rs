@@ -120,13 +120,15 @@ async fn finish(server: &Rc<Server>, gives_up: impl Fn() -> bool) -> bool {
         return false;
     }
     shard.call_all(|shard| shard.write_deaths_in_pause(true)).await;
-    let mut is_done = false;
-    while !is_done && !gives_up() {
-        is_done = !shard.call_all(|shard| shard.has_deaths()).await.contains(&true);
-        if !is_done {
-            sleep(FIRST_LOOK).await;
+    let is_done = loop {
+        if gives_up() {
+            break false;
         }
-    }
+        if !shard.call_all(|shard| shard.has_deaths()).await.contains(&true) {
+            break true;
+        }
+        sleep(FIRST_LOOK).await;
+    };
     shard.call_all(|shard| shard.write_deaths_in_pause(false)).await;
     is_done
 }
