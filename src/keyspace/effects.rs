@@ -11,7 +11,7 @@ use super::nodes::Was;
 use super::open::Open;
 use super::pins::Pins;
 use super::said::{KeyName, Said};
-use super::snapshot::Saving;
+use super::snapshot::{Beside, Saving};
 use super::tracking::{Invalidated, Tracker, Tracking};
 use super::views::Views;
 use super::watch::Watched;
@@ -371,8 +371,8 @@ impl Effects {
             views.before(db, hash, key, was.as_ref().map(|was| was.bytes), true);
         }
         if let Some(saving) = &mut self.saving {
-            let is_pinned = || self.pins.as_ref().is_some_and(|pins| pins.has(db, key));
-            saving.before_change(db, hash, key, was.map(|was| (was.content, was.deadline_ms, is_pinned())));
+            let beside = Beside { pins: self.pins.as_deref(), groups: self.groups.as_deref() };
+            saving.before_change(db, hash, key, was.map(|was| (was.content, was.deadline_ms)), beside);
         }
     }
 
@@ -410,8 +410,9 @@ impl Effects {
             views.before(db, hash, key, Some(was.bytes), stays);
         }
         if let Some(saving) = &mut self.saving {
-            let is_pinned = stays && self.pins.as_ref().is_some_and(|pins| pins.has(db, key));
-            saving.before_change(db, hash, key, Some((was.content, was.deadline_ms, is_pinned)));
+            let pins = self.pins.as_deref().filter(|_| stays);
+            let beside = Beside { pins, groups: self.groups.as_deref() };
+            saving.before_change(db, hash, key, Some((was.content, was.deadline_ms)), beside);
         }
     }
 
@@ -444,6 +445,12 @@ impl Effects {
 
     pub(super) fn void_saving(&mut self) {
         self.saving.iter_mut().for_each(|saving| saving.void());
+        self.end_moment();
+    }
+
+    /// Groups are what they are again, and not what they were at the moment of a snapshot.
+    pub(super) fn end_moment(&mut self) {
+        self.groups.iter_mut().for_each(|groups| groups.end_saving());
     }
 
     pub(super) fn views(&self) -> Option<&Views> {

@@ -145,9 +145,9 @@ pub(super) struct Sweeping<'a> {
 impl Undertaker for Sweeping<'_> {
     fn dead(&mut self, entry: Entry, deadline_ms: u64) -> usize {
         self.lag.record(self.told.now, deadline_ms);
+        self.told.died(Dying { entry, deadline_ms, by_cycle: true }, self.nodes);
         self.told.effects.dies_in_groups(self.told.db, entry.key(), deadline_ms);
         self.told.effects.departs(self.told.db, entry.key());
-        self.told.died(Dying { entry, deadline_ms, by_cycle: true }, self.nodes);
         self.nodes.bytes_of_key(entry)
     }
 

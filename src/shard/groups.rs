@@ -2,14 +2,13 @@
 //! streams. Each renewal is a transaction over all shards, which nothing runs beside: all members die later from the same
 //! moment on, or, where the group has died by then, none.
 //!
-//! Snapshots have groups as the commands that are said of them, behind the keys.
+//! Snapshots have groups as the commands that are said of them: of each group once, of a member beside its key.
 
 use super::Shard;
 use super::deaths::{Entry, append_all};
 use super::message::{At, EVERYTHING, Lock};
 use crate::clock::{Now, store_us};
 use crate::command::deaths::entry_of_group;
-use crate::command::grouped::{date_command, own_command};
 use crate::command::groups::recall;
 use crate::command::spec::Group;
 use crate::command::{CommandId, shard_of};
@@ -58,20 +57,6 @@ impl Note {
 }
 
 impl Shard {
-    /// All that has to be said of groups, so that they are what they are now. `offset_ms`: how far ahead of store time the
-    /// times in it are.
-    pub(super) fn note_groups(&self, offset_ms: i64) -> Vec<Note> {
-        let (mut notes, keyspace) = (Vec::new(), self.keyspace.borrow());
-        let wall_ms = |store_ms: u64| (store_ms as i64).saturating_add(offset_ms);
-        keyspace.each_group(|db, name, span| {
-            notes.push(Note { db, bytes: date_command(db, name, span, wall_ms).bytes });
-        });
-        keyspace.each_member(|db, key, said| {
-            notes.push(Note { db, bytes: own_command(db, key, &said, wall_ms).bytes });
-        });
-        notes
-    }
-
     fn recall(&self, notes: &[Note]) {
         let Some(command) = CommandId::named(&self.specs, "group-own", Group::Generic) else { return };
         for note in notes {

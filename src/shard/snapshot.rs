@@ -4,11 +4,12 @@ use super::Shard;
 use super::groups::{GROUP, Note};
 use crate::clock::{Now, store_us};
 use crate::command::dump::{self, Commands, Wall};
+use crate::command::grouped::{date_command, own_command};
 use crate::command::pins::pin_command;
 use crate::config::Limits;
 use crate::journal::aside;
 use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Part, Saved};
-use crate::keyspace::{Clocking, Key, Keyspace, Lookup, PREFETCHED};
+use crate::keyspace::{Clocking, Key, Keyspace, Lookup, PREFETCHED, Span};
 use crate::net::{next_from_outside, sleep, step_back};
 use crate::persist::reading::{Batch, LoadedKey};
 use crate::persist::writing::{Offered, Pieces};
@@ -90,9 +91,6 @@ pub(super) struct Written {
     parts: Parts,
     /// How many keys were written since somebody asked.
     keys: u64,
-    form: Form,
-    /// What is said of groups of keys when the keys are written.
-    groups: Vec<Note>,
 }
 
 /// A value that comes in parts.
@@ -146,25 +144,6 @@ impl Written {
         }
     }
 
-    /// The keys are written: what is said of their groups stands behind them.
-    fn write_groups(&mut self) {
-        for note in std::mem::take(&mut self.groups) {
-            match self.form {
-                Form::Snapshot => self.piece.write(|out| file::write_field(out, GROUP, &note.to_field())),
-                Form::Commands => {
-                    let is_new_db = self.db.replace(note.db) != Some(note.db);
-                    self.piece.write(|out| {
-                        if is_new_db {
-                            dump::select(out, note.db);
-                        }
-                        out.extend_from_slice(&note.bytes);
-                    });
-                }
-            }
-            self.wrote();
-        }
-    }
-
     fn close_piece(&mut self) {
         if !self.piece.is_empty() {
             self.pieces.push_back(std::mem::take(&mut self.piece));
@@ -214,8 +193,38 @@ impl Writer {
     }
 }
 
+impl Writer {
+    /// A note in the form of the file: a field beside the keys, or the command.
+    fn note(&self, out: &mut Vec<u8>, note: &Note) {
+        match self.form {
+            Form::Snapshot => file::write_field(out, GROUP, &note.to_field()),
+            Form::Commands => out.extend_from_slice(&note.bytes),
+        }
+    }
+
+    /// What is said of the groups that a key is in, if it is in some.
+    fn membership(&self, db: usize, kept: &Kept) -> Option<Note> {
+        let said = kept.membership.as_ref()?;
+        Some(Note { db, bytes: own_command(db, kept.key, said, |ms| self.wall.of_store_ms(ms) as i64).bytes })
+    }
+}
+
 impl Keeper for Writer {
+    fn group(&mut self, db: usize, name: &[u8], span: &Span) {
+        let written = &mut *self.written.borrow_mut();
+        let note = Note { db, bytes: date_command(db, name, span, |ms| self.wall.of_store_ms(ms) as i64).bytes };
+        let is_new_db = self.form == Form::Commands && written.db.replace(db) != Some(db);
+        written.piece.write(|out| {
+            if is_new_db {
+                self.select(out, db);
+            }
+            self.note(out, &note);
+        });
+        written.wrote();
+    }
+
     fn key(&mut self, db: usize, kept: Kept) {
+        let membership = self.membership(db, &kept);
         let written = &mut *self.written.borrow_mut();
         written.keys += 1;
         let is_new_db = written.db.replace(db) != Some(db);
@@ -228,8 +237,10 @@ impl Keeper for Writer {
                 if kept.is_pinned {
                     out.extend_from_slice(&pin_command(db, kept.key, true).bytes);
                 }
+                membership.iter().for_each(|note| self.note(out, note));
                 return;
             }
+            membership.iter().for_each(|note| self.note(out, note));
             if kept.is_pinned {
                 file::write_pin(out);
             }
@@ -243,15 +254,18 @@ impl Keeper for Writer {
         self.form == Form::Snapshot
     }
 
-    fn frame(&self, kept: &Kept) -> Frame {
+    fn frame(&self, db: usize, kept: &Kept) -> Frame {
+        let membership = self.membership(db, kept);
         if self.form == Form::Commands {
             let mut frame = dump::frame_of_commands(kept.key, kept.content, kept.deadline_ms, self.wall);
             if kept.is_pinned {
                 frame.foot.extend_from_slice(&pin_command(0, kept.key, true).bytes);
             }
+            membership.iter().for_each(|note| self.note(&mut frame.foot, note));
             return frame;
         }
         let (mut head, mut frame) = (Vec::new(), Frame::default());
+        membership.iter().for_each(|note| self.note(&mut head, note));
         if kept.is_pinned {
             file::write_pin(&mut head);
         }
@@ -326,7 +340,7 @@ impl Shard {
     /// everything. `offset_ms`: how far ahead of store time the times in it are.
     /// `leaves_fields`: for who knows of no deadlines of fields.
     pub fn begin_saving(&self, form: Form, offset_ms: i64, leaves_fields: bool) {
-        let (written, now) = (Rc::new(RefCell::new(Written { form, ..Written::default() })), self.clock.now());
+        let (written, now) = (Rc::new(RefCell::new(Written::default())), self.clock.now());
         for note in self.note_deaths() {
             let written = &mut *written.borrow_mut();
             written.piece.write(|out| match form {
@@ -335,7 +349,6 @@ impl Shard {
             });
             written.wrote();
         }
-        written.borrow_mut().groups = self.note_groups(offset_ms);
         let writer =
             Writer { written: written.clone(), wall: Wall::ahead(now, offset_ms).leaving_fields(leaves_fields), form };
         self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
@@ -362,9 +375,6 @@ impl Shard {
                 .save_some(|| !is_slowed && !written.borrow().is_full() && store_us() - began_us < SAVING_SLICE_US);
             if saved == Saved::Void {
                 return Wrote::Nothing;
-            }
-            if saved == Saved::All {
-                written.borrow_mut().write_groups();
             }
             while let Some(leaving) = { written.borrow_mut().take(saved == Saved::All) } {
                 if !send(pieces, self.id, leaving).await {

@@ -4,7 +4,12 @@ use super::ROWS;
 use crate::command::syntax;
 use crate::command::trial::Trial;
 use crate::config::Limits;
+use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Saved};
+use crate::keyspace::{GroupName, Span};
+use crate::value::Portion;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 const KEYS: u64 = 24;
 const GROUPS: u64 = 6;
@@ -130,13 +135,94 @@ fn tell(trial: &mut Trial, model: &mut Model, at: &str) {
     assert_eq!(told, due, "{at}");
 }
 
+/// What a snapshot says of groups and of members.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Said {
+    /// Of each name, the groups that have or had it, in order.
+    groups: BTreeMap<Vec<u8>, Vec<Span>>,
+    members: BTreeMap<Vec<u8>, (Option<u64>, Vec<(GroupName, u64)>)>,
+}
+
+struct Recorder(Rc<RefCell<Said>>);
+
+impl Recorder {
+    fn member(&self, kept: &Kept) {
+        let Some(said) = kept.membership.clone() else { return };
+        let mut groups = said.groups;
+        groups.sort_unstable();
+        let twice = self.0.borrow_mut().members.insert(kept.key.into(), (said.own_ms, groups));
+        assert!(twice.is_none());
+    }
+}
+
+impl Keeper for Recorder {
+    fn group(&mut self, _: usize, name: &[u8], span: &Span) {
+        self.0.borrow_mut().groups.entry(name.into()).or_default().push(span.clone());
+    }
+
+    fn key(&mut self, _: usize, kept: Kept) {
+        self.member(&kept);
+    }
+
+    fn parts_strings(&self) -> bool {
+        false
+    }
+
+    fn frame(&self, _: usize, kept: &Kept) -> Frame {
+        self.member(kept);
+        Frame::default()
+    }
+
+    fn encode(&self, _: &Frame, _: Portion, _: &mut Vec<u8>) {}
+
+    fn part(&mut self, _: usize, _: &Frame, fill: &mut Fill) -> bool {
+        fill(&mut |_| ())
+    }
+}
+
+/// A snapshot that is made a step at a time, and what it has to say in the end.
+struct Making {
+    said: Rc<RefCell<Said>>,
+    expected: Said,
+}
+
+impl Making {
+    fn begin(trial: &mut Trial) -> Making {
+        let begin = |trial: &mut Trial| {
+            let said: Rc<RefCell<Said>> = Rc::default();
+            let now = trial.now();
+            trial.keyspace.begin_saving(now, Box::new(Recorder(said.clone())));
+            said
+        };
+        let at_once = begin(trial);
+        while trial.keyspace.save_some(|| true) == Saved::Some {}
+        let expected = at_once.borrow().clone();
+        Making { said: begin(trial), expected }
+    }
+
+    /// Whether it goes on.
+    fn step(&self, trial: &mut Trial, at: &str) -> bool {
+        let saved = trial.keyspace.save_some(|| false);
+        if saved == Saved::All {
+            assert_eq!(*self.said.borrow(), self.expected, "{at}");
+        }
+        saved == Saved::Some
+    }
+}
+
 fn run(seed: u64, steps: usize) {
     let mut trial = Trial::new(seed, Limits { string_bytes: 1 << 20, ..Limits::default() });
+    let mut making: Option<Making> = None;
     let (mut model, mut rng) = (Model { now_ms: trial.now().ms, ..Model::default() }, fastrand::Rng::with_seed(seed));
     for step in 0..steps {
         let (key, group) = (rng.u64(..KEYS), rng.u64(..GROUPS));
         let at = format!("seed {seed}, step {step}");
         let now_ms = model.now_ms;
+        making = match making.take() {
+            None if step % 40 == 0 => Some(Making::begin(&mut trial)),
+            None => None,
+            Some(making) => making.step(&mut trial, &at).then_some(making),
+        };
         let (said, expected) = match rng.u32(..100) {
             0..15 => {
                 let found = model.keys.entry(key).or_default();

@@ -13,9 +13,10 @@ mod large;
 #[cfg(test)]
 mod tests;
 
+use super::groups::Groups;
 use super::nodes::node_at;
 use super::pins::Pins;
-use super::{Keyspace, Kind, Owned, Stored};
+use super::{Keyspace, Kind, Membership, Owned, Span, Stored};
 use crate::clock::Now;
 use crate::table::block::NEVER_MS;
 use crate::table::hash::{Key, spread};
@@ -41,17 +42,17 @@ pub struct Kept<'a> {
     pub deadline_ms: Option<u64>,
     /// It is never evicted.
     pub is_pinned: bool,
+    /// Where it is in groups.
+    pub membership: Option<Membership>,
 }
 
-impl Kept<'_> {
-    /// Bytes that writing it down is about, where it is not a collection of its own.
-    fn bytes(&self) -> usize {
-        let value = match self.content {
-            Stored::String(Value::Bytes(bytes)) | Stored::Packed(_, _, bytes) => bytes.len(),
-            Stored::String(Value::Int(_)) | Stored::Node(..) => 0,
-        };
-        self.key.len() + value
-    }
+/// Bytes that writing a key down is about, where it is not a collection of its own.
+fn bytes_of(key: &[u8], content: Stored) -> usize {
+    let value = match content {
+        Stored::String(Value::Bytes(bytes)) | Stored::Packed(_, _, bytes) => bytes.len(),
+        Stored::String(Value::Int(_)) | Stored::Node(..) => 0,
+    };
+    key.len() + value
 }
 
 /// What is written of a value in parts beside them.
@@ -75,13 +76,30 @@ pub enum Part<'a> {
 /// Shows what a part consists of; whether there are more parts.
 pub type Fill<'f> = dyn FnMut(&mut dyn FnMut(Part)) -> bool + 'f;
 
+/// What is kept of keys beside the tables.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'a> {
+    pub pins: Option<&'a Pins>,
+    pub groups: Option<&'a Groups>,
+}
+
+impl Beside<'_> {
+    fn kept<'k>(self, db: usize, key: &'k [u8], content: Stored<'k>, deadline_ms: Option<u64>) -> Kept<'k> {
+        let is_pinned = self.pins.is_some_and(|pins| pins.has(db, key));
+        let membership = self.groups.and_then(|groups| groups.saved_membership(db, key));
+        Kept { key, content, deadline_ms, is_pinned, membership }
+    }
+}
+
 /// Whoever writes down what a database has.
 pub trait Keeper {
+    /// A group of keys that has a deadline or a stream. All of these come before the first key that has not changed.
+    fn group(&mut self, db: usize, name: &[u8], span: &Span);
     fn key(&mut self, db: usize, kept: Kept);
     /// Whether a long string can be written in parts.
     fn parts_strings(&self) -> bool;
     /// What stands before and behind the portions of a value, as it is at this moment.
-    fn frame(&self, kept: &Kept) -> Frame;
+    fn frame(&self, db: usize, kept: &Kept) -> Frame;
     /// Appends a portion of it.
     fn encode(&self, frame: &Frame, portion: Portion, out: &mut Vec<u8>);
     /// A key comes in parts, of which this is the next one; there may be other keys between them. Whether there are more.
@@ -109,8 +127,8 @@ pub struct Saving {
 /// A database and a key, by two hashes.
 type Name = (usize, u64, u64);
 
-/// What is under a key that is going to change, its deadline, and whether it is pinned.
-type Before<'a> = (Stored<'a>, Option<u64>, bool);
+/// What is under a key that is going to change, and its deadline.
+type Before<'a> = (Stored<'a>, Option<u64>);
 
 /// How far a snapshot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +156,7 @@ impl Saving {
     /// A key is about to change, to come, or to go, since it is dead for one.
     #[cold]
     #[inline(never)]
-    pub(super) fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Before>) {
+    pub(super) fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Before>, beside: Beside) {
         if self.is_void {
             return;
         }
@@ -149,10 +167,10 @@ impl Saving {
         } else if !self.changed[db].insert(hash, key) {
             return;
         }
-        if let Some((content, deadline_ms, is_pinned)) = was
+        if let Some((content, deadline_ms)) = was
             && !self.copy_rest(db, key, content)
         {
-            self.keep(db, Kept { key, content, deadline_ms, is_pinned }, true);
+            self.keep(db, beside.kept(db, key, content, deadline_ms), true);
         }
     }
 
@@ -186,14 +204,14 @@ impl Saving {
             let mut node = node_at(kind, node);
             // SAFETY: an entry's node is in use, and nobody else uses it at this moment.
             if unsafe { node.as_mut() }.begin_saving() {
-                let frame = self.keeper.frame(&kept);
+                let frame = self.keeper.frame(db, &kept);
                 return self.large.push_back(Large::new(db, frame, Source::Node(node)));
             }
         }
         match kept.content {
             Stored::String(Value::Bytes(bytes)) if bytes.len() > TEXT_BYTES && self.keeper.parts_strings() => {
                 let source = if changes { Source::Bytes(bytes.to_vec()) } else { Source::Text(kept.key.into()) };
-                let frame = self.keeper.frame(&kept);
+                let frame = self.keeper.frame(db, &kept);
                 self.large.push_back(Large::new(db, frame, source));
             }
             _ if !is_dead_hash(kept.content, self.moment) => self.keeper.key(db, kept),
@@ -229,7 +247,7 @@ impl Saving {
     }
 
     /// Writes a key that was put aside; whether there was any.
-    fn write_aside(&mut self, dbs: &[Table], hasher: &Hasher, pins: Option<&Pins>) -> bool {
+    fn write_aside(&mut self, dbs: &[Table], hasher: &Hasher, beside: Beside) -> bool {
         let Some((db, bytes)) = self.aside.pop_front() else { return false };
         let (key, table) = (hasher.key(&bytes), &dbs[db]);
         let name = self.name(db, key.hash, &bytes);
@@ -238,8 +256,7 @@ impl Saving {
             && self.waiting.contains(&name)
         {
             let (content, deadline_ms) = (table.entry(slot).content(), table.deadline_ms(slot));
-            let is_pinned = pins.is_some_and(|pins| pins.has(db, &bytes));
-            self.keep(db, Kept { key: &bytes, content, deadline_ms, is_pinned }, false);
+            self.keep(db, beside.kept(db, &bytes, content, deadline_ms), false);
             if self.large.back().is_some_and(|large| large.is_text(db, &bytes)) {
                 return true;
             }
@@ -249,7 +266,7 @@ impl Saving {
     }
 
     /// Writes a block, or puts aside what would take too long; whether there was any.
-    fn walk(&mut self, dbs: &[Table], hasher: &Hasher, pins: Option<&Pins>) -> bool {
+    fn walk(&mut self, dbs: &[Table], hasher: &Hasher, beside: Beside) -> bool {
         let (db, position) = self.at;
         let Some(table) = dbs.get(db) else { return false };
         let mut bytes = 0;
@@ -259,15 +276,14 @@ impl Saving {
             if self.changed[db].contains(|| hasher.hash(key), key) {
                 return;
             }
-            let is_pinned = pins.is_some_and(|pins| pins.has(db, key));
-            let kept = Kept { key, content: entry.content(), deadline_ms, is_pinned };
-            let is_node = matches!(kept.content, Stored::Node(..));
-            bytes += kept.bytes();
+            let content = entry.content();
+            let is_node = matches!(content, Stored::Node(..));
+            bytes += bytes_of(key, content);
             if is_node || bytes > STEP_BYTES {
                 self.waiting.insert(self.name(db, hasher.hash(key), key));
                 self.aside.push_back((db, key.into()));
             } else {
-                self.keep(db, kept, false);
+                self.keep(db, beside.kept(db, key, content, deadline_ms), false);
             }
         });
         self.changed[db].forget_before(next.unwrap_or(u64::MAX));
@@ -285,6 +301,7 @@ impl Keyspace {
     /// What is there now is written down from now on, with [`Keyspace::save_some`], whatever becomes of it.
     pub fn begin_saving(&mut self, moment: Now, keeper: Box<dyn Keeper>) {
         self.effects.set_saving(Box::new(Saving::new(&self.dbs, moment, keeper)));
+        self.effects.groups.iter_mut().for_each(|groups| groups.begin_saving());
     }
 
     /// Writes down some, as long as `goes_on` says; a little at the least.
@@ -292,12 +309,17 @@ impl Keyspace {
         let Some(mut saving) = self.effects.take_saving() else { return Saved::All };
         let (dbs, hasher) = (&self.dbs, &self.hasher);
         while !saving.is_void {
-            let pins = self.effects.pins.as_deref();
-            let wrote = saving.write_large(dbs, hasher)
-                || saving.write_aside(dbs, hasher, pins)
-                || saving.walk(dbs, hasher, pins);
-            if !wrote {
-                return Saved::All;
+            let effects = &mut self.effects;
+            let shows_groups = |groups: &mut Box<Groups>| groups.save_some(&mut *saving.keeper);
+            if !effects.groups.as_mut().is_some_and(shows_groups) {
+                let beside = Beside { pins: effects.pins.as_deref(), groups: effects.groups.as_deref() };
+                let wrote = saving.write_large(dbs, hasher)
+                    || saving.write_aside(dbs, hasher, beside)
+                    || saving.walk(dbs, hasher, beside);
+                if !wrote {
+                    effects.end_moment();
+                    return Saved::All;
+                }
             }
             if !goes_on() {
                 self.effects.set_saving(saving);
@@ -322,6 +344,7 @@ impl Keyspace {
         if let Some(mut saving) = self.effects.take_saving() {
             saving.detach();
         }
+        self.effects.end_moment();
     }
 
     /// Whether a field of a hash has a deadline.

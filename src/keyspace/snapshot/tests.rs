@@ -67,6 +67,8 @@ impl Recorder {
 }
 
 impl Keeper for Recorder {
+    fn group(&mut self, _: usize, _: &[u8], _: &Span) {}
+
     fn key(&mut self, db: usize, kept: Kept) {
         self.keep(db, kept.key, value_of(kept.content), kept.deadline_ms);
     }
@@ -75,7 +77,7 @@ impl Keeper for Recorder {
         true
     }
 
-    fn frame(&self, kept: &Kept) -> Frame {
+    fn frame(&self, _: usize, kept: &Kept) -> Frame {
         let deadline_ms = kept.deadline_ms.unwrap_or(NEVER_MS).to_string();
         let kind = match kept.content.kind() {
             Kind::String => "",

@@ -12,14 +12,15 @@
 //! - A group that has died may come again under its name. Its epoch tells the two apart where this is told to another server, whose
 //!   clock says something else: it is drawn when a group gets its first deadline, or its stream, and zero while there is neither.
 
+mod index;
+mod moment;
+
 use super::change::{Change, Event};
 use super::{Key, Keyspace, swapped};
 use crate::clock::Now;
 use crate::config::DeathStream;
-use ahash::RandomState;
-use slab::Slab;
-use smallvec::SmallVec;
-use std::collections::{BTreeSet, HashMap, HashSet};
+pub use index::Groups;
+use index::{Group, OfDb};
 use std::sync::Arc;
 
 /// A key is in no more groups than this.
@@ -32,8 +33,6 @@ const PLACE_BYTES: usize = 32;
 const GROUP_BYTES: usize = 256;
 
 pub type Name = Arc<[u8]>;
-type Set<T> = HashSet<T, RandomState>;
-type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// How long a group lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,284 +99,6 @@ pub struct Membership {
 pub struct Redated {
     pub key: Name,
     pub deadline_ms: Option<u64>,
-}
-
-struct Group {
-    name: Name,
-    span: Span,
-    /// Its name leads to it. Otherwise it is dead, and some of its members wait to be found.
-    is_named: bool,
-    /// Its deadline has passed by the clock.
-    is_over: bool,
-    /// A member was used, and the shard was told.
-    wants_renewal: bool,
-    members: Set<Name>,
-    /// Members that have died with it, and are gone.
-    died: u64,
-}
-
-#[derive(Default)]
-struct Member {
-    own_ms: Option<u64>,
-    groups: SmallVec<[usize; 2]>,
-}
-
-/// The groups of one database.
-#[derive(Default)]
-struct OfDb {
-    named: Map<Name, usize>,
-    groups: Slab<Group>,
-    members: Map<Name, Member>,
-    /// By their deadlines, those that are not over.
-    due: BTreeSet<(u64, usize)>,
-    /// Groups whose names lead to others by now, or to none, and whose deaths are to be written.
-    unnamed: Map<(Name, u64), usize>,
-}
-
-#[derive(Default)]
-pub struct Groups {
-    dbs: Vec<OfDb>,
-    /// How many are sliding.
-    sliding: usize,
-    /// Groups whose lives are to be renewed, with their databases.
-    wanted: Vec<(usize, Name)>,
-    /// Groups with deadlines whose deaths are going to be written: when that is due, their databases, and which they are.
-    owed: BTreeSet<(u64, usize, usize)>,
-    bytes: usize,
-}
-
-impl OfDb {
-    fn effective_ms(&self, member: &Member) -> Option<u64> {
-        let of_groups = member.groups.iter().filter_map(|id| self.groups.get(*id)?.span.deadline_ms);
-        of_groups.chain(member.own_ms).min()
-    }
-
-    fn named(&self, name: &[u8]) -> Option<(usize, &Group)> {
-        let id = *self.named.get(name)?;
-        Some((id, self.groups.get(id)?))
-    }
-
-    fn alive(&self, name: &[u8], now: Now) -> Option<(usize, &Group)> {
-        self.named(name).filter(|(_, group)| !group.span.is_dead(now))
-    }
-}
-
-impl Groups {
-    fn create(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
-        let name: Name = name.into();
-        let span = Span { epoch, ..Span::default() };
-        let of_db = &mut self.dbs[db];
-        self.bytes += GROUP_BYTES + name.len();
-        let (members, named) = (Set::default(), name.clone());
-        let group = Group { name, span, is_named: true, is_over: false, wants_renewal: false, members, died: 0 };
-        let id = of_db.groups.insert(group);
-        of_db.named.insert(named, id);
-        id
-    }
-
-    /// The group with this name; one that is dead is so no more, but for its members.
-    fn id_of(&mut self, db: usize, name: &[u8], now: Now) -> usize {
-        if self.dbs[db].named(name).is_some_and(|(_, group)| group.span.is_dead(now)) {
-            self.detach(db, name);
-        }
-        match self.dbs[db].named(name) {
-            Some((id, _)) => id,
-            None => self.create(db, name, 0),
-        }
-    }
-
-    /// The same for whoever is told of the epoch: another one is another group.
-    fn id_of_epoch(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
-        if self.dbs[db].named(name).is_some_and(|(_, group)| group.span.epoch != 0 && group.span.epoch != epoch) {
-            self.detach(db, name);
-        }
-        match self.dbs[db].named(name) {
-            Some((id, _)) => {
-                self.dbs[db].groups[id].span.epoch = epoch;
-                id
-            }
-            None => self.create(db, name, epoch),
-        }
-    }
-
-    /// The first epoch from this one on that no other group with this name has whose death is to be written.
-    fn unused_epoch(&self, db: usize, name: &[u8], from: u64) -> u64 {
-        let name = Name::from(name);
-        let is_unused = |epoch: &u64| !self.dbs[db].unnamed.contains_key(&(name.clone(), *epoch));
-        (from..).find(is_unused).unwrap_or(from)
-    }
-
-    /// The name leads to no group any more. Members that are still there die by it.
-    fn detach(&mut self, db: usize, name: &[u8]) {
-        let of_db = &mut self.dbs[db];
-        let Some(id) = of_db.named.remove(name) else { return };
-        let group = &mut of_db.groups[id];
-        group.is_named = false;
-        if std::mem::take(&mut group.span.is_sliding) {
-            self.sliding -= 1;
-        }
-        match group.span.owed_ms() {
-            Some(_) => drop(of_db.unnamed.insert((group.name.clone(), group.span.epoch), id)),
-            None => group.span.to = None,
-        }
-        self.drop_empty(db, id);
-    }
-
-    /// The name leads to no group any more, and no death is written.
-    fn forget(&mut self, db: usize, name: &[u8]) {
-        if let Some(id) = self.dbs[db].named(name).map(|(id, _)| id) {
-            self.owe_nothing(db, id);
-            self.detach(db, name);
-        }
-    }
-
-    fn owe_nothing(&mut self, db: usize, id: usize) {
-        let span = &mut self.dbs[db].groups[id].span;
-        if let Some(at_ms) = span.owed_ms() {
-            self.owed.remove(&(at_ms, db, id));
-        }
-        span.to = None;
-    }
-
-    /// The death of a group is written: how many members it had. None where it is not there.
-    fn settle(&mut self, db: usize, name: &[u8], epoch: u64) -> Option<(Span, u64)> {
-        let of_db = &mut self.dbs[db];
-        let unnamed = of_db.unnamed.remove(&(Name::from(name), epoch));
-        let named = || of_db.named(name).filter(|(_, group)| group.span.epoch == epoch).map(|(id, _)| id);
-        let id = unnamed.or_else(named)?;
-        let group = &of_db.groups[id];
-        let (span, is_named) = (group.span.clone(), group.is_named);
-        let dies_by_it =
-            |key: &&Name| of_db.members.get(*key).map(|key| of_db.effective_ms(key)) == Some(span.deadline_ms);
-        let members = group.died + group.members.iter().filter(dies_by_it).count() as u64;
-        self.owe_nothing(db, id);
-        match is_named {
-            true => self.detach(db, name),
-            false => self.drop_empty(db, id),
-        }
-        Some((span, members))
-    }
-
-    /// A member is about to go, dead by this deadline: the groups that have it count it.
-    pub(super) fn count_death(&mut self, db: usize, key: &[u8], deadline_ms: u64) {
-        let of_db = &mut self.dbs[db];
-        let Some(member) = of_db.members.get(key) else { return };
-        for id in &member.groups {
-            if let Some(group) = of_db.groups.get_mut(*id).filter(|group| group.span.owed_ms() == Some(deadline_ms)) {
-                group.died += 1;
-            }
-        }
-    }
-
-    /// A group that nobody is in is gone, unless it has a deadline to come, or a stream, and then is not dead or not told of.
-    fn drop_empty(&mut self, db: usize, id: usize) {
-        let of_db = &mut self.dbs[db];
-        let Some(group) = of_db.groups.get(id).filter(|group| group.members.is_empty()) else { return };
-        if group.is_named && !group.is_over && group.span.stays() || group.span.owed_ms().is_some() {
-            return;
-        }
-        let group = of_db.groups.remove(id);
-        if group.is_named {
-            of_db.named.remove(&group.name);
-        }
-        if let Some(deadline_ms) = group.span.deadline_ms {
-            of_db.due.remove(&(deadline_ms, id));
-        }
-        self.sliding -= usize::from(group.span.is_sliding);
-        self.bytes -= GROUP_BYTES + group.name.len();
-    }
-
-    fn set_span(&mut self, db: usize, id: usize, span: Span) {
-        let of_db = &mut self.dbs[db];
-        let group = &mut of_db.groups[id];
-        if let Some(before_ms) = group.span.deadline_ms {
-            of_db.due.remove(&(before_ms, id));
-        }
-        if let Some(deadline_ms) = span.deadline_ms {
-            of_db.due.insert((deadline_ms, id));
-        }
-        if let Some(at_ms) = group.span.owed_ms() {
-            self.owed.remove(&(at_ms, db, id));
-        }
-        if let Some(at_ms) = span.owed_ms() {
-            self.owed.insert((at_ms, db, id));
-        }
-        self.sliding = self.sliding + usize::from(span.is_sliding) - usize::from(group.span.is_sliding);
-        (group.span, group.is_over, group.wants_renewal) = (span, false, false);
-    }
-
-    /// Whether a key that was not a member is one now. Its deadline is this so far.
-    fn join(&mut self, db: usize, key: &[u8], id: usize, own_ms: Option<u64>) -> bool {
-        let of_db = &mut self.dbs[db];
-        let name = match of_db.members.get_key_value(key) {
-            Some((name, _)) => name.clone(),
-            None => key.into(),
-        };
-        let is_new = of_db.groups[id].members.insert(name.clone());
-        if is_new {
-            let bytes = &mut self.bytes;
-            let member = of_db.members.entry(name).or_insert_with(|| {
-                *bytes += MEMBER_BYTES + key.len();
-                Member { own_ms, ..Member::default() }
-            });
-            member.groups.push(id);
-            *bytes += PLACE_BYTES;
-        }
-        is_new
-    }
-
-    /// Whether a member was one of this group.
-    fn part(&mut self, db: usize, key: &[u8], id: usize) -> bool {
-        let of_db = &mut self.dbs[db];
-        let Some(member) = of_db.members.get_mut(key) else { return false };
-        let Some(place) = member.groups.iter().position(|of| *of == id) else { return false };
-        member.groups.swap_remove(place);
-        self.bytes -= PLACE_BYTES;
-        if member.groups.is_empty() {
-            of_db.members.remove(key);
-            self.bytes -= MEMBER_BYTES + key.len();
-        }
-        if let Some(group) = of_db.groups.get_mut(id) {
-            group.members.remove(key);
-        }
-        self.drop_empty(db, id);
-        true
-    }
-
-    /// A key has gone.
-    pub(super) fn leave(&mut self, db: usize, key: &[u8]) {
-        let groups = self.dbs[db].members.get(key).map(|member| member.groups.clone());
-        for id in groups.into_iter().flatten() {
-            self.part(db, key, id);
-        }
-    }
-
-    /// Those whose deadlines have passed are over.
-    fn end_before(&mut self, db: usize, now: Now) {
-        while let Some(&(at_ms, id)) = self.dbs[db].due.first().filter(|(at_ms, _)| *at_ms < now.ms) {
-            self.dbs[db].due.remove(&(at_ms, id));
-            self.dbs[db].groups[id].is_over = true;
-            self.drop_empty(db, id);
-        }
-    }
-
-    fn flush(&mut self, db: usize) {
-        let of_db = std::mem::take(&mut self.dbs[db]);
-        self.wanted.retain(|(of, _)| *of != db);
-        self.owed.retain(|(_, of, _)| *of != db);
-        self.sliding -= of_db.groups.iter().filter(|(_, group)| group.span.is_sliding).count();
-        let of_members = |(key, member): (&Name, &Member)| MEMBER_BYTES + key.len() + PLACE_BYTES * member.groups.len();
-        self.bytes -= of_db.members.iter().map(of_members).sum::<usize>();
-        self.bytes -= of_db.groups.iter().map(|(_, group)| GROUP_BYTES + group.name.len()).sum::<usize>();
-    }
-
-    fn membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
-        let of_db = &self.dbs[db];
-        let member = of_db.members.get(key)?;
-        let named = member.groups.iter().filter_map(|id| of_db.groups.get(*id).filter(|group| group.is_named));
-        let groups = named.map(|group| (group.name.clone(), group.span.epoch)).collect();
-        Some(Membership { own_ms: member.own_ms, groups })
-    }
 }
 
 impl Keyspace {
@@ -469,10 +190,19 @@ impl Keyspace {
         member.groups.len() < GROUPS_A_KEY_MAX || id.is_some_and(|id| member.groups.contains(id))
     }
 
+    /// A key is about to join groups, or to leave some: a snapshot that is made has it as a member of those it is in.
+    fn save_member_first(&mut self, db: usize, key: Key) {
+        let Some(slot) = self.dbs[db].find(key) else { return };
+        let (table, nodes) = (&self.dbs[db], &self.nodes);
+        let was = || Some(nodes.was(table.entry(slot), table.deadline_ms(slot)));
+        self.effects.save_first(db, key.hash, || key.bytes, was);
+    }
+
     /// A key that is alive joins a group, which need not be there before. Nothing where it was a member; else its new
     /// deadline, if that is another one.
     pub fn join_group(&mut self, db: usize, key: Key, name: &[u8], now: Now) -> Option<Option<Redated>> {
         let own_ms = self.dbs[db].find(key).map(|slot| self.dbs[db].deadline_ms(slot))?;
+        self.save_member_first(db, key);
         let groups = self.groups();
         let id = groups.id_of(db, name, now);
         let has_joined = groups.join(db, key.bytes, id, own_ms);
@@ -482,6 +212,7 @@ impl Keyspace {
 
     /// The same the other way round.
     pub fn leave_group(&mut self, db: usize, key: Key, name: &[u8], now: Now) -> Option<Option<Redated>> {
+        self.save_member_first(db, key);
         let groups = self.effects.groups.as_mut()?;
         let (id, _) = groups.dbs[db].alive(name, now)?;
         let own_ms = groups.dbs[db].members.get(key.bytes)?.own_ms;
@@ -499,6 +230,7 @@ impl Keyspace {
     /// A key is a member of these groups, and of no others, and had this deadline without them: as another server says, or
     /// this one did before.
     pub fn recall_membership(&mut self, db: usize, key: Key, said: &Membership, now: Now) -> Option<Redated> {
+        self.save_member_first(db, key);
         let groups = self.groups();
         groups.leave(db, key.bytes);
         for (name, epoch) in said.groups.iter().take(GROUPS_A_KEY_MAX) {
@@ -739,32 +471,10 @@ impl Keyspace {
         }
     }
 
-    /// All groups that have deadlines or streams, and all members: what a snapshot needs to have them again.
-    pub fn each_group(&self, mut of_group: impl FnMut(usize, &[u8], &Span)) {
-        for (db, of_db) in self.effects.groups.iter().flat_map(|groups| groups.dbs.iter().enumerate()) {
-            // Those that are dead were there before others had their names.
-            let unnamed: BTreeSet<(u64, usize)> = of_db.unnamed.iter().map(|((_, epoch), id)| (*epoch, *id)).collect();
-            let of_id = |(_, id): (u64, usize)| of_db.groups.get(id);
-            unnamed.into_iter().filter_map(of_id).for_each(|group| of_group(db, &group.name, &group.span));
-            let named = of_db.groups.iter().filter(|(_, group)| group.is_named && group.span.epoch != 0);
-            named.for_each(|(_, group)| of_group(db, &group.name, &group.span));
-        }
-    }
-
-    /// See [`Keyspace::each_group`].
-    pub fn each_member(&self, mut of_member: impl FnMut(usize, &[u8], Membership)) {
-        let Some(groups) = &self.effects.groups else { return };
-        for (db, of_db) in groups.dbs.iter().enumerate() {
-            let memberships = of_db.members.keys().filter_map(|key| Some((key, groups.membership(db, key)?)));
-            memberships
-                .filter(|(_, membership)| !membership.groups.is_empty())
-                .for_each(|(key, membership)| of_member(db, key, membership));
-        }
-    }
-
     /// Checks what is known of groups against itself and the tables.
     #[cfg(test)]
     pub(super) fn check_groups(&self) {
+        use std::collections::BTreeSet;
         let Some(groups) = &self.effects.groups else { return };
         let (mut bytes, mut sliding, mut owed) = (0, 0, BTreeSet::new());
         for (db, of_db) in groups.dbs.iter().enumerate() {
