@@ -65,8 +65,8 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     })
     .await;
     take_over(&ctx.server, prefix).await;
-    if applies {
-        apply(&ctx, prefix).await;
+    if applies && !apply(&ctx, prefix).await {
+        return Err(READ_ONLY);
     }
     Ok(ctx.reply(|reply| reply.ok()))
 }
@@ -169,14 +169,16 @@ async fn list(ctx: &TaskCtx) -> Vec<u8> {
     })
 }
 
-/// Brings the keys that are there under the policy, on all shards at the same time.
-async fn apply(ctx: &TaskCtx, prefix: &str) {
+/// Brings the keys that are there under the policy, on all shards at the same time; whether that was done to the end.
+async fn apply(ctx: &TaskCtx, prefix: &str) -> bool {
     let at = At { write: true, ..At::unseen(ctx.command, 0, ctx.proto) };
     let prefix = prefix.to_owned();
-    ctx.server.shard.call_all_later(move |shard| apply_on(shard, at, prefix)).await;
+    let applied = ctx.server.shard.call_all_later(move |shard| apply_on(shard, at, prefix)).await;
+    applied.into_iter().all(|applied| applied)
 }
 
-async fn apply_on(shard: Rc<Shard>, at: At, prefix: String) {
+/// The end of a pause is waited for, but not that of a server that has become a replica meanwhile, where nothing more is done.
+async fn apply_on(shard: Rc<Shard>, at: At, prefix: String) -> bool {
     let databases = shard.keyspace.borrow().databases();
     for db in 0..databases {
         let at = At { db, ..at };
@@ -184,6 +186,13 @@ async fn apply_on(shard: Rc<Shard>, at: At, prefix: String) {
         while position.is_some() || !keys.is_empty() {
             step_back_in_turn().await;
             let (now, end_us) = (shard.catch_up(), store_us() + SLICE_US);
+            if shard.is_following() {
+                return false;
+            }
+            if shard.stands_still(now) {
+                sleep(HELD_FOR).await;
+                continue;
+            }
             while let Some(next) = position.filter(|_| keys.is_empty()) {
                 position = shard.keyspace.borrow().walk_ungoverned(db, next, prefix.as_bytes(), now, &mut keys);
                 if store_us() >= end_us {
@@ -206,6 +215,7 @@ async fn apply_on(shard: Rc<Shard>, at: At, prefix: String) {
             }
         }
     }
+    true
 }
 
 /// What a shard has to say of the keys with a prefix.

@@ -199,6 +199,56 @@ fn keys_that_are_there_are_brought_under_a_policy() {
     });
 }
 
+/// How many keys have deadlines.
+fn with_deadline(client: &mut Client) -> usize {
+    let said = client.call("INFO keyspace").text();
+    let count = said.split("expires=").nth(1).and_then(|rest| rest.split(',').next());
+    count.map_or(0, |count| count.parse().expect("a number"))
+}
+
+/// A client is answered when so many keys are brought under a policy. Meanwhile the work is done, from its first key on.
+fn while_a_policy_is_applied(server: &Server, keys: usize, work: impl FnOnce(&mut Client)) -> Value {
+    let (mut client, mut other) = (server.client(), server.client());
+    ok(&mut other, &format!("DEBUG POPULATE {keys} p"));
+    client.send("EXPIRY POLICY SET p: 1h APPLY");
+    assert!(wait_until(SOON, || with_deadline(&mut other) > 0));
+    work(&mut other);
+    client.read()
+}
+
+/// Once deadlines went on changing while a pause was to keep all as it was, as FAILOVER asks for.
+#[test]
+fn no_policy_is_applied_in_a_pause() {
+    on_embers(&["--enable-debug-command", "yes"], |server| {
+        const KEYS: usize = 400_000;
+        let applied = while_a_policy_is_applied(server, KEYS, |other| {
+            ok(other, "CLIENT PAUSE 60000 WRITE");
+            let paused = with_deadline(other);
+            assert!(paused < KEYS, "it was applied before the pause");
+            other.call("EXPIRY STATS p:");
+            assert_eq!(with_deadline(other), paused);
+            ok(other, "CLIENT UNPAUSE");
+        });
+        assert_eq!(applied, Value::ok());
+        assert_eq!(with_deadline(&mut server.client()), KEYS);
+    });
+}
+
+/// Once a replica changed the deadlines of its primary's keys like that.
+#[test]
+fn no_policy_is_applied_any_more_where_a_server_has_become_a_replica() {
+    on_embers(&["--enable-debug-command", "yes"], |server| {
+        const KEYS: usize = 400_000;
+        let applied = while_a_policy_is_applied(server, KEYS, |other| {
+            ok(other, "REPLICAOF 127.0.0.1 1");
+        });
+        assert!(applied.text().starts_with("READONLY"), "{applied:?}");
+        let mut client = server.client();
+        assert!(with_deadline(&mut client) < KEYS);
+        ok(&mut client, "REPLICAOF NO ONE");
+    });
+}
+
 #[test]
 fn use_renews_late_in_a_life_where_that_is_said() {
     on_embers(&[], |server| {
