@@ -5,7 +5,7 @@ use crate::command::syntax;
 use crate::command::trial::Trial;
 use crate::config::Limits;
 use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Saved};
-use crate::keyspace::{GroupName, Span};
+use crate::keyspace::{Membership, Span};
 use crate::value::Portion;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,17 +140,16 @@ fn tell(trial: &mut Trial, model: &mut Model, at: &str) {
 struct Said {
     /// Of each name, the groups that have or had it, in order.
     groups: BTreeMap<Vec<u8>, Vec<Span>>,
-    members: BTreeMap<Vec<u8>, (Option<u64>, Vec<(GroupName, u64)>)>,
+    members: BTreeMap<Vec<u8>, Membership>,
 }
 
 struct Recorder(Rc<RefCell<Said>>);
 
 impl Recorder {
     fn member(&self, kept: &Kept) {
-        let Some(said) = kept.membership.clone() else { return };
-        let mut groups = said.groups;
-        groups.sort_unstable();
-        let twice = self.0.borrow_mut().members.insert(kept.key.into(), (said.own_ms, groups));
+        let Some(mut said) = kept.membership.clone() else { return };
+        said.groups.sort_unstable();
+        let twice = self.0.borrow_mut().members.insert(kept.key.into(), said);
         assert!(twice.is_none());
     }
 }

@@ -88,7 +88,7 @@ impl OfDb {
 }
 
 impl Groups {
-    pub fn create(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
+    fn create(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
         let name: Name = name.into();
         let span = Span { epoch, ..Span::default() };
         let of_db = &mut self.dbs[db];
