@@ -16,7 +16,10 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
         return;
     }
     if client.replays() {
-        client.state.borrow_mut().replies.out.clear();
+        let state = &mut *client.state.borrow_mut();
+        state.replies.out.clear();
+        // Nobody reads the replies to a log: there is room for more at once.
+        let_stalled_go_on(server, client.id, state);
         return;
     }
     let (ready, backlog, reads, over) = {

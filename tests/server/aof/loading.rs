@@ -59,6 +59,28 @@ fn write_to(pipe: &Path, bytes: &[u8]) -> File {
     file
 }
 
+/// Once a server of several shards answered LOADING for ever where commands in its log answered with more than 64 KB at a time: a
+/// shard that has answered with much waits until it is told that there is room, and nobody told it.
+#[test]
+fn a_log_of_commands_with_long_replies_is_loaded() {
+    let (long, short) = ("v".repeat(70_000), "w".repeat(5_000));
+    let mut log = Vec::new();
+    for n in 0..20 {
+        let lines = [format!("RPUSH l{n} {long} {long}"), format!("LPOP l{n}"), format!("SET s{n} 1")];
+        let queue = (0..40).flat_map(|_| [format!("RPUSH q{} {short}", n % 5), format!("LPOP q{}", n % 5)]);
+        let moved = [&format!("SET g{n} {long}"), "MULTI", &format!("GETDEL g{n}"), &format!("GETDEL l{n}:"), "EXEC"];
+        let moved = moved.map(str::to_owned);
+        let all: Vec<String> = lines.into_iter().chain(queue).chain(moved).collect();
+        log.extend(log_of(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
+    for kind in embers_and_redis() {
+        let server = start(kind, &log);
+        let mut client = server.client();
+        assert_eq!(client.call("DBSIZE"), int(40), "{kind:?}");
+        assert_eq!(client.call("LLEN l19"), int(1), "{kind:?}");
+    }
+}
+
 /// Once what died while the base was being written was left out of it, so that commands behind its moment, which had read that,
 /// found nothing at the next start.
 #[test]
