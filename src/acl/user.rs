@@ -231,21 +231,29 @@ impl User {
         command: CommandId,
         request: Request,
     ) -> Result<(), PatternOption> {
-        let known = vocabulary.known(command);
-        let Some(option) = known.spec.keys.sort_pattern(request) else { return Ok(()) };
-        let question = Question::new(command.index(), known, request);
-        let allows = |selector: &Selector| selector.reads_all_keys() && selector.check(&question).is_ok();
-        if self.is_unrestricted || self.every_selector().any(allows) { Ok(()) } else { Err(option) }
+        let Some(option) = vocabulary.known(command).spec.keys.sort_pattern(request) else { return Ok(()) };
+        if self.reaches(vocabulary, command, request, Selector::reads_all_keys) { Ok(()) } else { Err(option) }
     }
 
-    /// Whether it may read all keys that begin so, and so be told of their changes.
-    pub fn reads_prefix(&self, prefix: &[u8]) -> bool {
-        self.is_unrestricted || self.every_selector().any(|selector| selector.reads_prefix(prefix))
+    /// Whether one selector allows a request, and with it what the request does to keys that it does not name as such.
+    pub fn reaches(
+        &self,
+        vocabulary: &Vocabulary,
+        command: CommandId,
+        request: Request,
+        allows: impl Fn(&Selector) -> bool,
+    ) -> bool {
+        let question = Question::new(command.index(), vocabulary.known(command), request);
+        let allows_all = |selector: &Selector| allows(selector) && selector.check(&question).is_ok();
+        self.is_unrestricted || self.every_selector().any(allows_all)
     }
 
-    /// Whether it may write a key that a command does not name as one.
-    pub fn writes(&self, key: &[u8]) -> bool {
-        self.is_unrestricted || self.every_selector().any(|selector| selector.writes(key))
+    /// Whether one selector allows a command, and to read all keys that begin so: the user goes on being told of them.
+    pub fn is_told_of(&self, vocabulary: &Vocabulary, command: &[u8], prefix: &[u8]) -> bool {
+        let index = vocabulary.find(command);
+        let has_command = |selector: &Selector| index.is_some_and(|index| selector.has_command(index));
+        let tells = |selector: &Selector| has_command(selector) && selector.reads_prefix(prefix);
+        self.is_unrestricted || self.every_selector().any(tells)
     }
 
     /// Whether it may listen to a channel, or to a pattern of channels, by some selector.

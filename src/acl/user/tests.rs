@@ -4,7 +4,7 @@ use crate::command::spec::{Channels, Row};
 use crate::command::{self, OwnedRequest, Run, Table};
 use proptest::prelude::*;
 
-/// The commands on data, and one that takes channels.
+/// The commands on data, two that take channels, and one that is told of keys with a prefix.
 fn table() -> Table<Run> {
     fn nothing(_: &mut command::Ctx, _: Request) -> crate::resp::Result {
         Ok(())
@@ -13,10 +13,12 @@ fn table() -> Table<Run> {
     let spec = |name, arity, flags| command::spec::Spec { name, arity, flags, keys: command::spec::Keys::NONE, ..get };
     let publish = Row::new(spec("publish", 3, command::spec::flag::PUBSUB), Run::Key(nothing));
     let psubscribe = Row::new(spec("psubscribe", -2, command::spec::flag::PUBSUB), Run::Key(nothing));
+    let live = Row::new(spec("live", 2, command::spec::flag::READ), Run::Key(nothing));
     let auth = Row::new(spec("auth", -2, command::spec::flag::NO_AUTH), Run::Key(nothing));
     Table::new(command::rows().copied().chain([
         publish.on_channels(Channels::First),
         psubscribe.on_channels(Channels::Patterns),
+        live,
         auth,
     ]))
 }
@@ -241,12 +243,25 @@ fn sort_reads_other_keys() {
 #[test]
 fn prefixes_are_read_by_whoever_reads_all_behind_them() {
     let world = World::new();
-    let reads = |rules: &str, prefix: &str| world.user(rules).reads_prefix(prefix.as_bytes());
-    assert!(reads("~*", "") && reads("%R~*", "") && reads("~a*", "ab") && reads("~a*", "a"));
-    for rules in ["~a*", "%W~*", "~?*", "~a", "~[ab]*", "~*a*", ""] {
-        assert!(!reads(rules, ""), "{rules}");
+    let reads = |rules: &str, prefix: &str| {
+        let (user, request) = (world.user(rules), OwnedRequest::from_args([b"live", prefix.as_bytes()].into_iter()));
+        let command::Found::Command(command) = world.table.find(request.as_request()) else { panic!("LIVE") };
+        let allows = |selector: &Selector| selector.reads_prefix(prefix.as_bytes());
+        let may_ask = user.reaches(&world.vocabulary, command.id, request.as_request(), allows);
+        assert_eq!(user.is_told_of(&world.vocabulary, b"live", prefix.as_bytes()), may_ask, "{rules}");
+        may_ask
+    };
+    for (rules, prefix) in [("~*", ""), ("%R~*", ""), ("~a*", "ab"), ("~a*", "a")] {
+        assert!(reads(&format!("+live {rules}"), prefix), "{rules}");
     }
-    assert!(!reads("~ab*", "a"));
+    for rules in ["~a*", "%W~*", "~?*", "~a", "~[ab]*", "~*a*", ""] {
+        assert!(!reads(&format!("+live {rules}"), ""), "{rules}");
+    }
+    assert!(!reads("+live ~ab*", "a"));
+    for rules in ["+@all ~b* (+get %R~a*)", "~a* (+live ~b*)", "+@all -live ~a*"] {
+        assert!(!reads(rules, "a"), "no selector allows both: {rules}");
+    }
+    assert!(reads("~b* +get (+live %R~a*)", "a"));
 }
 
 #[test]

@@ -39,7 +39,7 @@ async fn on(ctx: TaskCtx) -> Result<Vec<u8>> {
 
 /// Who asks learns that keys with the prefix are there, and when they are read.
 fn reads(ctx: &TaskCtx, prefix: &[u8]) -> Result {
-    may_reach(ctx, prefix, |user| user.reads_prefix(prefix))
+    may_reach(ctx, prefix, |selector| selector.reads_prefix(prefix))
 }
 
 fn lifetimes(request: Request) -> Result<Lifetimes> {

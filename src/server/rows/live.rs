@@ -87,7 +87,7 @@ async fn start(ctx: TaskCtx, aspect: fn(Request) -> Result<Aspect>) -> Result<Ve
         return Err(Error::err(format_args!("a prefix has no more than {PREFIX_BYTES_MAX} bytes")));
     }
     // Who is told of changes learns that there are keys, and their names.
-    may_reach(&ctx, prefix, |user| user.reads_prefix(prefix))?;
+    may_reach(&ctx, prefix, |selector| selector.reads_prefix(prefix))?;
     let question = Question { db: ctx.db, prefix: prefix.into(), aspect };
     let (id, result) = live::start(&ctx.server, &ctx.client, question).await?;
     Ok(ctx.reply(|reply| {

@@ -5,7 +5,7 @@
 //! now: where several connections change the same prefix, all shards end with the last change.
 
 use super::SLICE_US;
-use crate::acl::User;
+use crate::acl::Selector;
 use crate::clock::store_us;
 use crate::config::{Policies, Policy};
 use crate::keyspace::{PrefixCounts, Tally};
@@ -39,10 +39,11 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     let words: Vec<&str> = ctx.request.as_request().from(3).map(text).collect::<Result<_>>()?;
     let (prefix, policy, applies) = Policies::parse(words.into_iter()).map_err(Error::err)?;
     if let Some(events) = &policy.events {
-        let may_write = |user: &User| user.writes(events.key.as_bytes());
+        let may_write = |selector: &Selector| selector.writes(events.key.as_bytes());
         may_reach(&ctx, events.key.as_bytes(), may_write)?;
         // The stream tells of every key with the prefix.
-        may_reach(&ctx, prefix.as_bytes(), |user: &User| user.reads_prefix(prefix.as_bytes()))?;
+        let may_read = |selector: &Selector| selector.reads_prefix(prefix.as_bytes());
+        may_reach(&ctx, prefix.as_bytes(), |selector| may_write(selector) && may_read(selector))?;
     }
     if applies && ctx.in_exec {
         // The transaction may hold keys that this would have to wait for.

@@ -2,7 +2,7 @@
 //! conditions), at EXEC once more, for what a script calls, for what waits.
 
 use crate::acl::log::{Context, Reason};
-use crate::acl::{Denied, PatternOption, User};
+use crate::acl::{Denied, PatternOption, Selector, User};
 use crate::command::spec::SortPattern;
 use crate::command::{self, Ctx, Handler};
 use crate::resp::{Error, Request, Result};
@@ -43,11 +43,13 @@ const fn of_option(option: PatternOption) -> &'static str {
     }
 }
 
-/// Whether the user of a task may do something with a key, or with keys, that its request does not name as such.
-pub fn may_reach(ctx: &TaskCtx, key: &[u8], allows: impl Fn(&User) -> bool) -> Result {
+/// Whether the user of a task may do something with a key, or with keys, that its request does not name as such: whether
+/// one selector of the user's allows the request and that.
+pub fn may_reach(ctx: &TaskCtx, key: &[u8], allows: impl Fn(&Selector) -> bool) -> Result {
     let state = ctx.client.state.borrow();
+    let (vocabulary, request) = (&ctx.server.global.users.vocabulary, ctx.request.as_request());
     match restricted(&state.session) {
-        Some(user) if !allows(user) => {
+        Some(user) if !user.reaches(vocabulary, ctx.command, request, allows) => {
             let context = if ctx.in_exec { Context::Multi } else { Context::TopLevel };
             ctx.server.note_refused(ctx.client.id, &user.name, context, Reason::Key, key);
             Err(NO_KEY)

@@ -3,7 +3,8 @@
 
 use super::output::close_now;
 use crate::acl::log::Context;
-use crate::acl::{User, Users};
+use crate::acl::{User, Users, Vocabulary};
+use crate::keyspace::Aspect;
 use crate::server::client::ClientRef;
 use crate::server::client::session::{Close, Session};
 use crate::server::client::tracks::Mode;
@@ -57,7 +58,9 @@ fn tell(server: &Server, users: &Users, client: &ClientRef) -> bool {
         return true;
     }
     session.set_user(now.clone());
-    let stays = hears_all(session, now) && tracks_all(session, now) && is_shown_all(session, now);
+    let vocabulary = &server.global.users.vocabulary;
+    let stays =
+        hears_all(session, now) && tracks_all(session, vocabulary, now) && is_shown_all(session, vocabulary, now);
     drop(state);
     if stays {
         end_wait(server, client.id, now);
@@ -73,14 +76,25 @@ fn hears_all(session: &Session, user: &User) -> bool {
 }
 
 /// Whether it may read all keys whose changes it is told.
-fn tracks_all(session: &Session, user: &User) -> bool {
+fn tracks_all(session: &Session, vocabulary: &Vocabulary, user: &User) -> bool {
     let tracks = session.tracks.as_ref().filter(|tracks| tracks.mode == Mode::Broadcast);
-    tracks.is_none_or(|tracks| tracks.prefixes.iter().all(|prefix| user.reads_prefix(prefix)))
+    let is_told = |prefix: &[u8]| user.is_told_of(vocabulary, b"client|tracking", prefix);
+    tracks.is_none_or(|tracks| tracks.prefixes.iter().all(|prefix| is_told(prefix)))
 }
 
 /// Whether it may read all keys that its live queries are about.
-fn is_shown_all(session: &Session, user: &User) -> bool {
-    session.live.iter().all(|query| user.reads_prefix(&query.question.prefix))
+fn is_shown_all(session: &Session, vocabulary: &Vocabulary, user: &User) -> bool {
+    let mut questions = session.live.iter().map(|query| &query.question);
+    questions.all(|question| user.is_told_of(vocabulary, command_of(question.aspect), &question.prefix))
+}
+
+fn command_of(aspect: Aspect) -> &'static [u8] {
+    match aspect {
+        Aspect::Count => b"live|count",
+        Aspect::Bytes => b"live|sum",
+        Aspect::Names(_) => b"live|keys",
+        Aspect::Next(_) => b"live|next",
+    }
 }
 
 /// A command that waits must not be served what its user may not have any more.

@@ -32,6 +32,36 @@ fn check(server: &Server, requests: &[(&str, bool)]) {
     }
 }
 
+/// Once the prefix counted as read where some selector let the user read it, whatever else that one was for.
+#[test]
+fn one_selector_allows_the_request_and_the_prefix_that_it_names() {
+    on_embers(&[], |server| {
+        let mut admin = server.client();
+        let rules = "ACL SETUSER anna on nopass +@all ~a:* (%R~b:* +get)";
+        assert_eq!(admin.call(rules), Value::ok());
+        let mut client = server.client();
+        assert_eq!(client.call("AUTH anna x"), Value::ok());
+        let requests = [
+            "LIVE COUNT b:",
+            "LIVE KEYS b:",
+            "LIVE NEXT b: 5",
+            "LIVE SUM b: BYTES",
+            "CLIENT TRACKING ON BCAST PREFIX b:",
+            "EXPIRY ADVISOR ON b:",
+            "EXPIRY POLICY SET b: NONE EVENTS a:ended WITHVALUE",
+            "EXPIRY POLICY SET a: NONE EVENTS b:ended",
+        ];
+        requests.iter().for_each(|line| assert_eq!(client.call(line), error(NO_KEYS), "{line}"));
+        assert_eq!(client.call("EXPIRY POLICY SET a: NONE EVENTS a:ended"), Value::ok());
+        assert!(!client.call("LIVE COUNT a:").is_error());
+        // The query goes on as long as one selector allows all of it.
+        assert_eq!(admin.call(&format!("{rules} (+live ~a:*)")), Value::ok());
+        client.assert_in_step();
+        assert_eq!(admin.call("ACL SETUSER anna clearselectors resetkeys ~b:* (+get ~a:*)"), Value::ok());
+        assert!(client.is_closed_by_server());
+    });
+}
+
 #[test]
 fn letters_of_keys_follow_what_is_done() {
     on_every_server(&[], |server| {

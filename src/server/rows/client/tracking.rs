@@ -132,7 +132,7 @@ pub async fn tracking(ctx: TaskCtx) -> Result<Vec<u8>> {
         let (tracks, added) = options.tracks(ctx.client.state.borrow().session.tracks.as_deref())?;
         // Who is told of changes learns the names of keys.
         if options.broadcast {
-            added.iter().try_for_each(|prefix| may_reach(&ctx, prefix, |user| user.reads_prefix(prefix)))?;
+            added.iter().try_for_each(|prefix| may_reach(&ctx, prefix, |selector| selector.reads_prefix(prefix)))?;
         }
         tracking::start(&ctx.server, &ctx.client, tracks, added).await;
     } else if request.is(2, "off") {
