@@ -189,6 +189,17 @@ pub enum AuthSlowdown {
     Yes,
 }
 
+impl AuthSlowdown {
+    /// Whether wrong passwords count that come from this machine, or from another one.
+    pub fn concerns(self, is_local: bool) -> bool {
+        match self {
+            AuthSlowdown::No => false,
+            AuthSlowdown::Remote => !is_local,
+            AuthSlowdown::Yes => true,
+        }
+    }
+}
+
 impl Choice for AuthSlowdown {
     const NAMES: &'static [&'static str] = &["no", "remote", "yes"];
     const ALL: &'static [AuthSlowdown] = &[AuthSlowdown::No, AuthSlowdown::Remote, AuthSlowdown::Yes];

@@ -9,7 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ const LINGER: Duration = Duration::from_millis(500);
 
 /// What is asked for.
 pub struct Asked<'a> {
+    /// Who asks.
+    pub peer: Option<IpAddr>,
     /// Without what follows a question mark.
     pub path: &'a str,
     /// The name by which the client knows the server.
@@ -56,6 +58,7 @@ impl Page {
             403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
+            429 => "Too Many Requests",
             431 => "Request Header Fields Too Large",
             503 => "Service Unavailable",
             _ => "Error",
@@ -228,7 +231,8 @@ impl Connection {
 
     fn ask(&mut self, bytes: &[u8], page: &mut impl FnMut(&Asked) -> Page) -> Option<Vec<u8>> {
         self.input.extend_from_slice(bytes);
-        let answer = answer(&self.input, page)?;
+        let peer = self.stream.peer_addr().ok().map(|addr| addr.ip().to_canonical());
+        let answer = answer(&self.input, peer, page)?;
         self.is_answered = true;
         self.input = Vec::new();
         Some(answer)
@@ -254,7 +258,7 @@ impl Connection {
 }
 
 /// The answer to what a connection has said, once that is all.
-fn answer(input: &[u8], page: &mut impl FnMut(&Asked) -> Page) -> Option<Vec<u8>> {
+fn answer(input: &[u8], peer: Option<IpAddr>, page: &mut impl FnMut(&Asked) -> Page) -> Option<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(input) {
@@ -275,6 +279,7 @@ fn answer(input: &[u8], page: &mut impl FnMut(&Asked) -> Page) -> Option<Vec<u8>
     };
     let path = request.path.unwrap_or_default();
     let asked = Asked {
+        peer,
         path: path.split('?').next().unwrap_or_default(),
         host: header("Host").and_then(|host| std::str::from_utf8(host).ok()),
         authorization: header("Authorization"),
@@ -289,7 +294,7 @@ mod tests {
 
     fn told(input: &[u8]) -> Option<String> {
         let mut page = |asked: &Asked| Page::text(200, &format!("{} {:?}\n", asked.path, asked.host));
-        answer(input, &mut page).map(|answer| String::from_utf8_lossy(&answer).into_owned())
+        answer(input, None, &mut page).map(|answer| String::from_utf8_lossy(&answer).into_owned())
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::common::server::Port;
 use crate::common::{Kind, Server, Value, have_tool, on_embers, wait_until};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -207,6 +207,53 @@ fn the_password_is_asked_for() {
     assert_eq!(status(""), 401);
     assert_eq!((get(&port, "/healthz", "").0, get(&port, "/readyz", "").0), (200, 200));
     drop(server);
+}
+
+/// Once passwords could be guessed here as fast as the pages are served, and nobody was told.
+#[test]
+fn wrong_passwords_count_as_those_of_auth() {
+    let (server, port) = start(2, &["--requirepass", "secret", "--auth-slowdown", "yes"]);
+    let status = |headers: &str| get(&port, "/metrics", headers).0;
+    for _ in 0..20 {
+        // base64 of anna:wrong.
+        assert_eq!(status("Authorization: Basic YW5uYTp3cm9uZw==\r\n"), 401);
+    }
+    assert_eq!(status("Authorization: Bearer secret\r\n"), 429, "it is not even looked at");
+    assert_eq!((status(""), get(&port, "/healthz", "").0), (401, 200));
+    let mut client = server.client();
+    assert_eq!(client.call("AUTH secret"), Value::ok(), "AUTH waits for its turn");
+    let log = client.call("ACL LOG");
+    let fact = |name: &str| log.items()[0].field(name).map(|fact| fact.text());
+    assert_eq!(log.items()[0].field("count").map(|count| count.number()), Some(20), "{log:?}");
+    assert_eq!((fact("reason").as_deref(), fact("object").as_deref()), (Some("auth"), Some("http")), "{log:?}");
+    assert_eq!((fact("username").as_deref(), fact("client-info").as_deref()), (Some("anna"), Some("addr=127.0.0.1")));
+    assert!(client.call("INFO stats").text().contains("acl_access_denied_auth:20\r\n"));
+    assert_eq!(client.call("CONFIG SET auth-slowdown no"), Value::ok());
+    assert_eq!(status("Authorization: Bearer secret\r\n"), 200);
+}
+
+/// Once the pages showed the slow log to every machine that reached them, where RESP let in nobody.
+#[test]
+fn protected_mode_holds_for_pages() {
+    let outside = UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect("192.0.2.1:9").map(|()| socket));
+    let Ok(address) = outside.and_then(|socket| socket.local_addr()) else {
+        eprintln!("this machine has no address that others reach");
+        return;
+    };
+    let (server, port) = start(1, &["--bind", "*", "--metrics-bind", "*"]);
+    let status = |path: &str| {
+        let mut stream = TcpStream::connect((address.ip(), port.number())).expect("the listener is there");
+        stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).expect("it is taken");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer.split(' ').nth(1).map(str::to_owned)
+    };
+    for path in ["/", "/metrics", "/status.json"] {
+        assert_eq!((status(path).as_deref(), get(&port, path, "").0), (Some("403"), 200), "{path}");
+    }
+    assert_eq!(status("/healthz").as_deref(), Some("200"));
+    assert_eq!(server.client().call("CONFIG SET protected-mode no"), Value::ok());
+    assert_eq!(status("/metrics").as_deref(), Some("200"));
 }
 
 #[test]

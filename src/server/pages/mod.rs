@@ -12,7 +12,9 @@ use self::status::{Document, Gatherer, Rights, Status};
 use super::facts::{self, metrics};
 use super::state::Server;
 use super::state::global::Global;
-use crate::acl::{Login, User, Users};
+use crate::acl::log::{Context, Entry, Reason};
+use crate::acl::{DEFAULT, Login, User, Users};
+use crate::clock::{realtime_us, store_us};
 use crate::net::http::{self, Asked, Page};
 use crate::net::{ListenerKind, next_from_outside};
 use base64::Engine;
@@ -70,6 +72,9 @@ impl<A> Shared<A> {
     }
 }
 
+const PROTECTED: &str = "EmberDB is running in protected mode, and no password is set for the default user: only this \
+                         machine has the pages. Set a password with 'requirepass', or turn protected mode off with \
+                         'protected-mode no' where nobody but you can reach the port.\n";
 const LIVE: &str = include_str!("live/page.html");
 
 /// Nothing but the page's own style and script is ever loaded, and nothing is asked of anybody but this server.
@@ -149,14 +154,9 @@ impl Pages {
             _ => return Page::text(404, "There are /, /status.json, /metrics, /healthz and /readyz.\n"),
         }
         let users = self.global.users.newest();
-        let Some(reader) = self.reader(&users, asked.authorization) else {
-            return Page {
-                headers: "WWW-Authenticate: Basic realm=\"EmberDB\", charset=\"UTF-8\"\r\n".into(),
-                ..Page::text(
-                    401,
-                    "Say the password (requirepass), or a user and a password, as basic or bearer authentication.\n",
-                )
-            };
+        let reader = match self.reader(&users, asked) {
+            Ok(reader) => reader,
+            Err(refusal) => return refusal,
         };
         match asked.path {
             "/metrics" => self.metrics(),
@@ -171,28 +171,68 @@ impl Pages {
 
     /// Who may have the metrics: whoever says the default user's password, or the name and the password of a user who may run
     /// INFO; and everybody, as the default user, where that has no password.
-    fn reader<'u>(&self, users: &'u Users, authorization: Option<&[u8]>) -> Option<&'u User> {
+    /// In protected mode it is nobody from another machine, and wrong passwords count as those of AUTH do.
+    fn reader<'u>(&self, users: &'u Users, asked: &Asked) -> Result<&'u User, Page> {
         let default = users.default_user();
-        let known = authorization.and_then(|authorization| self.authorized(users, authorization));
-        known.or_else(|| default.is_for_everybody().then_some(default))
+        let (is_local, config) = (asked.peer.is_some_and(|peer| peer.is_loopback()), self.global.config());
+        if config.protected_mode && default.has_no_password() && !is_local {
+            return Err(Page::text(403, PROTECTED));
+        }
+        let watched = asked.peer.filter(|_| config.auth_slowdown.concerns(is_local));
+        drop(config);
+        let guesses = &self.global.guesses;
+        if asked.authorization.is_some() && watched.is_some_and(|peer| guesses.has_to_wait(peer, store_us())) {
+            let headers = "Retry-After: 1\r\n".into();
+            return Err(Page { headers, ..Page::text(429, "Too many wrong passwords have come from this address.\n") });
+        }
+        match asked.authorization.map(|authorization| self.authorized(users, authorization)) {
+            Some(Ok(user)) => return Ok(user),
+            Some(Err(name)) => {
+                watched.iter().for_each(|peer| guesses.note_and_tell(*peer, store_us()));
+                self.note_refused(&name, asked.peer);
+            }
+            None => {}
+        }
+        if default.is_for_everybody() {
+            return Ok(default);
+        }
+        let headers = "WWW-Authenticate: Basic realm=\"EmberDB\", charset=\"UTF-8\"\r\n".into();
+        Err(Page {
+            headers,
+            ..Page::text(
+                401,
+                "Say the password (requirepass), or a user and a password, as basic or bearer authentication.\n",
+            )
+        })
     }
 
-    fn authorized<'u>(&self, users: &'u Users, authorization: &[u8]) -> Option<&'u User> {
+    /// Writes down that a password was wrong.
+    fn note_refused(&self, name: &[u8], peer: Option<IpAddr>) {
+        let users = &self.global.users;
+        users.refusals(Reason::Login).fetch_add(1, Ordering::Relaxed);
+        let keep = usize::try_from(self.global.config().acllog_max_len).unwrap_or(usize::MAX);
+        let entry = Entry::new((0, name), Context::TopLevel, (Reason::Login, b"http"), realtime_us() / 1_000);
+        let client = peer.map_or_else(String::new, |peer| format!("addr={peer}"));
+        users.log().add(Entry { client, ..entry }, keep);
+    }
+
+    /// Who has said a password; else the name of who was said to be.
+    fn authorized<'u>(&self, users: &'u Users, authorization: &[u8]) -> Result<&'u User, Box<[u8]>> {
         let default = users.default_user();
-        let end = authorization.iter().position(|byte| *byte == b' ')?;
-        let (scheme, credentials) = (&authorization[..end], authorization[end..].trim_ascii());
         let is_welcome = |user: &User, password: &[u8]| user.log_in(password) == Login::Welcome;
+        let (scheme, credentials) = split(authorization, b' ').unwrap_or_default();
+        let credentials = credentials.trim_ascii();
         if scheme.eq_ignore_ascii_case(b"bearer") {
-            return is_welcome(default, credentials).then_some(default);
+            return if is_welcome(default, credentials) { Ok(default) } else { Err(DEFAULT.into()) };
         }
-        let pair = BASE64_STANDARD.decode(credentials).ok()?;
-        let colon = pair.iter().position(|byte| *byte == b':')?;
-        let (name, password) = (&pair[..colon], &pair[colon + 1..]);
+        let pair = BASE64_STANDARD.decode(credentials).unwrap_or_default();
+        let Some((name, password)) = split(&pair, b':').filter(|_| scheme.eq_ignore_ascii_case(b"basic")) else {
+            return Err(Box::default());
+        };
         let named = users.get(name).filter(|user| user.id != default.id);
         let user: &User = named.unwrap_or(default);
-        let is_allowed =
-            is_welcome(user, password) && (named.is_none() || user.may_run(&self.global.users.vocabulary, b"info"));
-        (scheme.eq_ignore_ascii_case(b"basic") && is_allowed).then_some(user)
+        let has_right = named.is_none() || user.may_run(&self.global.users.vocabulary, b"info");
+        if is_welcome(user, password) && has_right { Ok(user) } else { Err(name.into()) }
     }
 
     fn metrics(&mut self) -> Page {
@@ -243,6 +283,11 @@ impl Shards {
         self.global.bells[0].ring_from_outside();
         answered.recv_timeout(PATIENCE).ok()
     }
+}
+
+fn split(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == at)?;
+    Some((&bytes[..end], &bytes[end + 1..]))
 }
 
 /// Whether a name, with a port or without, is one of this machine's for itself.

@@ -7,7 +7,6 @@ use crate::clock::store_us;
 use crate::command::keys::parse_db;
 use crate::command::spec::flag::{ALLOW_BUSY, FAST, LOADING, NO_AUTH, NO_SCRIPT, STALE, SUBSCRIBED, TELLS_HEALTH};
 use crate::command::spec::{Group, Keys, Row, Secrets, Spec, tip};
-use crate::observe::log;
 use crate::resp::{Error, Proto, Request, Result, printable};
 use crate::server::client::session::Close;
 use crate::server::run::guess;
@@ -179,12 +178,8 @@ fn authenticate(ctx: &mut SessionCtx, (command, name): (&[u8], &[u8]), password:
             Ok(())
         }
         _ => {
-            if let Some(source) = source
-                && ctx.server.global.guesses.note(source, store_us())
-            {
-                log::warning(format_args!(
-                    "Too many wrong passwords from {source}: those who come from there have to wait"
-                ));
+            if let Some(source) = source {
+                ctx.server.global.guesses.note_and_tell(source, store_us());
             }
             let is_queued = ctx.in_exec || ctx.session.multi.is_some();
             let context = if is_queued { Context::Multi } else { Context::TopLevel };

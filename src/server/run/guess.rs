@@ -3,7 +3,6 @@
 
 use super::turn::{Progress, Turn};
 use crate::clock::store_us;
-use crate::config::AuthSlowdown;
 use crate::resp::{Error, Request};
 use crate::server::client::session::{Close, Session};
 use crate::server::state::guesses::Wait;
@@ -12,11 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The address whose wrong passwords count for a connection, unless it is spared.
 pub fn source(server: &Server, session: &Session) -> Option<IpAddr> {
-    let is_watched = match server.shard.config().auth_slowdown {
-        AuthSlowdown::No => false,
-        AuthSlowdown::Remote => !session.peer.local,
-        AuthSlowdown::Yes => true,
-    };
+    let is_watched = server.shard.config().auth_slowdown.concerns(session.peer.local);
     // All who come through the Unix socket are one.
     let ip = || session.peer.addr.parse::<SocketAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |addr| addr.ip());
     is_watched.then(ip)

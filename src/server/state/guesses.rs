@@ -5,6 +5,7 @@
 //! What an address has on its account is forgiven by and by. A network of IPv6 counts as an address, since one machine may
 //! have all of its addresses.
 
+use crate::observe::log;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +69,7 @@ impl Guesses {
     }
 
     /// A password was wrong; whether somebody should be told that its address is slowed down.
-    pub fn note(&self, source: IpAddr, now_us: u64) -> bool {
+    fn note(&self, source: IpAddr, now_us: u64) -> bool {
         self.are_known.store(true, Ordering::Relaxed);
         let mut accounts = self.accounts();
         let source = network(source);
@@ -84,6 +85,24 @@ impl Guesses {
             account.told_us = Some(now_us);
         }
         tells
+    }
+
+    /// A password was wrong, see [`Guesses::note`].
+    pub fn note_and_tell(&self, source: IpAddr, now_us: u64) {
+        if self.note(source, now_us) {
+            log::warning(format_args!(
+                "Too many wrong passwords from {source}: those who come from there have to wait"
+            ));
+        }
+    }
+
+    /// Whether the next password of an address has to wait. It takes no turn of those who do.
+    pub fn has_to_wait(&self, source: IpAddr, now_us: u64) -> bool {
+        self.are_known.load(Ordering::Relaxed)
+            && self.accounts().get_mut(&network(source)).is_some_and(|account| {
+                account.count(now_us);
+                account.wrong >= FREE
+            })
     }
 
     /// For how long the next password of an address has to wait. Who is told so is expected to come then.
