@@ -102,29 +102,44 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     if snapshots.is_taking_in() && !snapshots.is_loading() && sets_log(ctx.request.as_request())? {
         return Err(Error::text("LOADING Failed to set appendonly while the dataset is being loaded"));
     }
-    let local = ctx.client.state.borrow().session.peer.local;
-    // Files are read beside the shard. Where somebody else has changed what they are read for, they are read again.
-    let mut loaded = None;
-    while let Some(needed) = change(&ctx.server.global, ctx.request.as_request(), local, loaded.take())? {
-        loaded = Some(load_tls(&ctx, needed).await?);
-    }
-    ctx.server.shard.call_all(take_over).await;
-    minding::take_over(&ctx.server);
-    ctx.server.global.snapshots.follow_config(&ctx.server.shard.config());
-    if has_password(ctx.request.as_request()) {
-        users::tell_all(&ctx.server, ctx.client.id).await;
-    }
+    let pairs = parse_pairs(ctx.request.as_request())?;
+    let before = ctx.server.global.config().get(|name| pairs.iter().any(|(of, _)| name.eq_ignore_ascii_case(of)));
+    apply(&ctx, &pairs).await?;
     // What else is set must not wait for a log that is about to begin or to end.
     if sets_log(ctx.request.as_request())?
         && !ctx.server.global.snapshots.is_loading()
         && let Err(error) = rewriting::take_over(&ctx.server, ctx.in_exec).await
     {
-        // The log cannot begin: it is off, and who asks is told so.
+        // The log cannot begin: all is what it was, the log off, and who asks is told so.
+        let before: Vec<(&str, &str)> = before.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        if let Err(error) = apply(&ctx, &before).await {
+            log::warning(format_args!(
+                "Failed restoring the configuration: {}",
+                String::from_utf8_lossy(&error.to_bytes())
+            ));
+        }
         ctx.server.global.config().appendonly = false;
         ctx.server.shard.call_all(take_over).await;
         return Err(error);
     }
     Ok(ctx.reply(|reply| reply.ok()))
+}
+
+/// Changes the master copy, and makes all shards take it over.
+async fn apply(ctx: &TaskCtx, pairs: &[(&str, &str)]) -> Result {
+    let (global, local) = (&ctx.server.global, ctx.client.state.borrow().session.peer.local);
+    // Files are read beside the shard. Where somebody else has changed what they are read for, they are read again.
+    let mut loaded = None;
+    while let Some(needed) = change(global, pairs, local, loaded.take())? {
+        loaded = Some(load_tls(ctx, pairs, needed).await?);
+    }
+    ctx.server.shard.call_all(take_over).await;
+    minding::take_over(&ctx.server);
+    global.snapshots.follow_config(&ctx.server.shard.config());
+    if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("requirepass")) {
+        users::tell_all(&ctx.server, ctx.client.id).await;
+    }
+    Ok(())
 }
 
 fn sets_log(request: Request) -> Result<bool> {
@@ -140,8 +155,7 @@ fn is_about_log(name: &str) -> bool {
 type LoadedTls = (config::Tls, Option<tls::Loaded>);
 
 /// Reads the files that directives of TLS name.
-async fn load_tls(ctx: &TaskCtx, settings: config::Tls) -> Result<LoadedTls> {
-    let pairs = parse_pairs(ctx.request.as_request())?;
+async fn load_tls(ctx: &TaskCtx, pairs: &[(&str, &str)], settings: config::Tls) -> Result<LoadedTls> {
     let name = pairs.iter().map(|(name, _)| *name).find(|name| is_about_tls(name)).unwrap_or_default();
     let serves = ctx.server.global.tls.is_some();
     let read = ctx.server.transport.beside(move || {
@@ -165,11 +179,15 @@ fn is_about_tls(name: &str) -> bool {
 
 /// Changes the master copy, and what belongs to the process rather than to the shards. Where that takes files of TLS which
 /// were not read yet nothing changes, and the directives that name them come back.
-fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedTls>) -> Result<Option<config::Tls>> {
-    let pairs = parse_pairs(request)?;
+fn change(
+    global: &Global,
+    pairs: &[(&str, &str)],
+    local: bool,
+    loaded: Option<LoadedTls>,
+) -> Result<Option<config::Tls>> {
     let mut master = global.config();
     let mut changed = master.clone();
-    changed.set(&pairs, local).map_err(Error::err)?;
+    changed.set(pairs, local).map_err(Error::err)?;
     // What is loaded may be in files that are named from here.
     let concerns_loading = |name: &str| ["dir", "repl-diskless-load"].iter().any(|of| name.eq_ignore_ascii_case(of));
     if global.snapshots.is_loading() && pairs.iter().any(|(name, _)| concerns_loading(name)) {
@@ -189,7 +207,8 @@ fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedT
     if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("dir")) {
         change_directory(&mut changed)?;
     }
-    if has_password(request) {
+    // (The default user may have got other passwords since, which setting what is set already does not take.)
+    if changed.requirepass != master.requirepass {
         let require = |users: &mut Users| {
             users.require(changed.requirepass.as_bytes());
             Ok(())
@@ -211,11 +230,6 @@ fn change(global: &Global, request: Request, local: bool, loaded: Option<LoadedT
     }
     *master = changed;
     Ok(None)
-}
-
-/// Whether the password of the default user is set.
-fn has_password(request: Request) -> bool {
-    (2..request.len()).step_by(2).any(|at| request.is(at, "requirepass"))
 }
 
 fn parse_pairs(request: Request<'_>) -> Result<Vec<(&str, &str)>> {

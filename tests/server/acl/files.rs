@@ -249,6 +249,23 @@ fn the_password_of_the_configuration_is_the_default_users() {
     });
 }
 
+/// Once a tool that set its whole configuration anew opened a server whose default user had got the password by ACL SETUSER.
+#[test]
+fn a_password_that_is_set_already_takes_no_other() {
+    on_every_server(&[], |server| {
+        let mut client = server.client();
+        assert_eq!(client.call("ACL SETUSER default resetpass >two"), Value::ok());
+        assert_eq!(client.command(&["CONFIG", "SET", "requirepass", "", "hz", "11"]), Value::ok());
+        assert_eq!(server.client().call("PING"), error("NOAUTH Authentication required."));
+        assert_eq!(client.call("CONFIG SET requirepass one"), Value::ok());
+        assert!(server.client().call("AUTH two").is_error());
+        assert_eq!(client.call("ACL SETUSER default >two"), Value::ok());
+        assert_eq!(client.call("CONFIG SET requirepass one"), Value::ok());
+        assert_eq!(server.client().call("AUTH two"), Value::ok());
+        assert_eq!(server.client().call("AUTH one"), Value::ok());
+    });
+}
+
 #[test]
 fn new_users_have_the_channels_that_the_configuration_gives() {
     on_every_server(&["--acl-pubsub-default", "allchannels"], |server| {

@@ -1,7 +1,7 @@
 //! The files of the log: what Redis makes of them, what is made of Redis's, and what is wrong with them.
 
 use crate::common::server::start_and_fail;
-use crate::common::{Client, Kind, Server, Value, bulk, have_tool, int, wait_until};
+use crate::common::{Client, Kind, Server, Value, bulk, have_tool, int, on_every_server, wait_until};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -399,6 +399,21 @@ fn a_second_server_does_not_write_the_same_files() {
     assert!(client.call("CONFIG SET appendonly yes").is_error());
     assert_eq!(other.info("aof_enabled").as_deref(), Some("0"));
     assert_eq!(client.call("CONFIG GET appendonly").items()[1], bulk("no"));
+}
+
+/// Once who was told that the log cannot begin had changed the password all the same.
+#[test]
+fn nothing_else_is_set_where_the_log_cannot_begin() {
+    on_every_server(&[], |server| {
+        fs::write(folder(server), "no folder").expect("a file");
+        let mut client = server.client();
+        let asked = ["CONFIG GET hz", "CONFIG GET requirepass", "CONFIG GET save", "CONFIG GET appendonly"];
+        let before = asked.map(|line| client.call(line));
+        let all = ["CONFIG", "SET", "requirepass", "zz", "hz", "50", "save", "7 9", "appendonly", "yes"];
+        assert!(client.command(&all).is_error());
+        assert_eq!(asked.map(|line| client.call(line)), before);
+        server.client().assert_in_step();
+    });
 }
 
 #[test]
