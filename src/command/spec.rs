@@ -48,6 +48,8 @@ pub enum Secrets {
     Directives(usize),
     /// What stands behind MIGRATE's options AUTH and AUTH2.
     Migrate,
+    /// The arguments of the command that stands at this index, where it is one that names passwords.
+    Inner(usize),
 }
 
 /// That a command is there only for those who know nothing newer.

@@ -43,7 +43,7 @@ pub enum StartError {
     Open { path: PathBuf, error: io::Error, hint: Option<String> },
     #[error(
         "*** FATAL CONFIG FILE ERROR (EmberDB {VERSION}) ***\n\
-         {place}\n>>> '{line}'\n{reason}{}", HintLine(&.reason.hint())
+         {place}\n>>> '{}'\n{reason}{}", Shown(.line), HintLine(&.reason.hint())
     )]
     Line { place: Place, line: String, reason: Box<Reason> },
 }
@@ -59,7 +59,7 @@ pub enum Place {
 /// What is wrong with a line.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
-    #[error("Unknown directive '{name}'")]
+    #[error("Unknown directive '{}'", name_alone(.name))]
     UnknownName { name: String },
     #[error("Options begin with '--'")]
     NotAnOption { word: String },
@@ -237,8 +237,9 @@ impl Reason {
         match self {
             Reason::UnknownName { name } => {
                 if let Some((name, value)) = name.split_once('=')
-                    && directives::find(name).is_some()
+                    && let Some(directive) = directives::find(name)
                 {
+                    let value = if directive.kind.is_secret() { REDACTED } else { value };
                     return Some(format!("Did you mean '{name} {value}'?"));
                 }
                 let known = DIRECTIVES.iter().map(|row| row.name);
@@ -258,6 +259,27 @@ impl Reason {
             _ => None,
         }
     }
+}
+
+/// What stands in the place of a password.
+const REDACTED: &str = "(redacted)";
+
+/// A line as whoever reads the log may see it: the value is left out where it may be a password, misspelled names included.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(end) = self.0.find([' ', '\t', '=']) else { return f.write_str(self.0) };
+        let name = self.0[..end].trim_matches(['-', '"', '\'']);
+        let is_meant = nearest(name, DIRECTIVES.iter().map(|row| row.name)).and_then(directives::find);
+        let is_secret = is_meant.is_some_and(|row| row.kind.is_secret()) || is_user(Some(name.as_bytes()));
+        if is_secret { write!(f, "{} {REDACTED}", &self.0[..end]) } else { f.write_str(self.0) }
+    }
+}
+
+/// A name without the value that stands behind it in the same word.
+fn name_alone(word: &str) -> &str {
+    word.split('=').next().unwrap_or(word)
 }
 
 impl fmt::Display for Place {

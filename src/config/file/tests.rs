@@ -176,6 +176,25 @@ fn a_wrong_name_is_told_the_nearest() {
     assert!(refused(&["--", "7000"]).contains("Unknown directive ''"));
 }
 
+/// Whoever reads the journal is told no password that stands in a line that is wrong.
+#[test]
+fn passwords_are_left_out_of_what_is_wrong() {
+    for line in [
+        "requirepass hunter2 extra",
+        "requirepass \"hunter2",
+        "masterauth hunter2 extra",
+        "tls-key-file-pass hunter2 extra",
+        "reqirepass hunter2",
+        "user x on >hunter2 \"unfinished",
+    ] {
+        let file = TempFile::new("secret", line);
+        let told = refused(&[file.path()]);
+        assert!(told.contains("(redacted)") && !told.contains("hunter2"), "{told}");
+    }
+    let told = refused(&["--requirepass=hunter2"]);
+    assert!(told.ends_with("Did you mean 'requirepass (redacted)'?") && !told.contains("hunter2"), "{told}");
+}
+
 #[test]
 fn a_wrong_value_is_told_what_is_valid() {
     for (args, end) in [

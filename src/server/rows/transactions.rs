@@ -3,7 +3,7 @@
 use crate::command::spec::flag::{
     ALLOW_BUSY, BY_CALLEE, ENDS_MULTI, FAST, LOADING, MOVABLE_KEYS, NO_SCRIPT, SKIP_SLOWLOG, STALE,
 };
-use crate::command::spec::{Group, Keys, Row, Spec};
+use crate::command::spec::{Group, Keys, Row, Secrets, Spec};
 use crate::resp::{Request, Result};
 use crate::server::client::multi::Verb;
 use crate::server::run::watch::{unwatch, watch};
@@ -42,7 +42,8 @@ pub const ROWS: &[Row<Run>] = &[
             ..spec("guard", NO_SCRIPT | MOVABLE_KEYS | SKIP_SLOWLOG | BY_CALLEE, "That of the command", "0.1.0")
         },
         Run::Multi(Verb::Guard),
-    ),
+    )
+    .hiding(Secrets::Inner(3)),
     Row::new(
         Spec {
             arity: -2,

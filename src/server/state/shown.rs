@@ -12,6 +12,9 @@ pub fn args<'r>(secrets: Secrets, request: Request<'r>) -> impl Iterator<Item = 
     request.from(0).enumerate().map(move |(index, arg)| if hidden.has(index, arg) { REDACTED } else { arg })
 }
 
+/// Commands whose arguments have passwords among them.
+const WITH_PASSWORDS: &[&[u8]] = &[b"acl", b"auth", b"config", b"hello", b"migrate"];
+
 /// Which arguments are hidden, as far as a request has been read.
 enum Hidden {
     From(usize),
@@ -24,6 +27,11 @@ enum Hidden {
     Migrate {
         secret: usize,
         is_over: bool,
+    },
+    /// All behind the command at this index, where that names passwords.
+    Inner {
+        at: usize,
+        is_secret: bool,
     },
     /// Whether the value that comes next is. The names stand at every second index from the first on.
     Directives {
@@ -38,6 +46,7 @@ impl Hidden {
             Secrets::None => Hidden::From(usize::MAX),
             Secrets::From(first) => Hidden::From(first),
             Secrets::Hello => Hidden::Hello { secret: 0, plain: 2 },
+            Secrets::Inner(at) => Hidden::Inner { at, is_secret: false },
             Secrets::Migrate => Hidden::Migrate { secret: 0, is_over: false },
             Secrets::Directives(first) => Hidden::Directives { first, is_next: false },
         }
@@ -61,6 +70,11 @@ impl Hidden {
                     *plain = 1;
                 }
                 false
+            }
+            Hidden::Inner { at, is_secret } => {
+                let was_secret = *is_secret;
+                *is_secret |= index == *at && WITH_PASSWORDS.iter().any(|name| arg.eq_ignore_ascii_case(name));
+                was_secret
             }
             Hidden::Migrate { secret, .. } if *secret > 0 => {
                 *secret -= 1;
@@ -120,6 +134,8 @@ mod tests {
     fn passwords_are_left_out() {
         for (request, expected) in [
             ("AUTH secret", "AUTH (redacted)"),
+            ("guard k 1 Auth secret", "guard k 1 Auth (redacted)"),
+            ("guard k 1 set auth value", "guard k 1 set auth value"),
             ("auth user secret", "auth (redacted) (redacted)"),
             ("hello 3", "hello 3"),
             ("hello 3 auth default secret setname x", "hello 3 auth (redacted) (redacted) setname x"),
