@@ -2,7 +2,7 @@
 //! streams. Each renewal is a transaction over all shards, which nothing runs beside: all members die later from the same
 //! moment on, or, where the group has died by then, none.
 //!
-//! Snapshots have groups as the commands that are said of them: of each group once, of a member beside its key.
+//! Snapshots have groups as the commands that are said of them: each shard says so of all groups that it knows, and of a member beside its key.
 
 use super::Shard;
 use super::deaths::{Entry, append_all};

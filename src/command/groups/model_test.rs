@@ -156,7 +156,11 @@ impl Recorder {
 
 impl Keeper for Recorder {
     fn group(&mut self, _: usize, name: &[u8], span: &Span) {
-        self.0.borrow_mut().groups.entry(name.into()).or_default().push(span.clone());
+        let said = &mut *self.0.borrow_mut();
+        let is_in_another =
+            |member: &Membership| member.groups.iter().any(|(of, epoch)| **of == *name && *epoch != span.epoch);
+        assert!(!said.members.values().any(is_in_another), "who reads that in order takes its members for this one's");
+        said.groups.entry(name.into()).or_default().push(span.clone());
     }
 
     fn key(&mut self, _: usize, kept: Kept) {

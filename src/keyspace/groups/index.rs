@@ -11,78 +11,78 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 type Set<T> = HashSet<T, RandomState>;
 pub type Map<K, V> = HashMap<K, V, RandomState>;
 
-pub struct Group {
-    pub name: Name,
-    pub span: Span,
+pub(super) struct Group {
+    pub(super) name: Name,
+    pub(super) span: Span,
     /// Its name leads to it. Otherwise it is dead, and some of its members wait to be found.
-    pub is_named: bool,
+    pub(super) is_named: bool,
     /// Its deadline has passed by the clock.
-    pub is_over: bool,
+    pub(super) is_over: bool,
     /// A member was used, and the shard was told.
-    pub wants_renewal: bool,
-    pub members: Set<Name>,
+    pub(super) wants_renewal: bool,
+    pub(super) members: Set<Name>,
     /// Members that have died with it, and are gone.
-    pub died: u64,
+    pub(super) died: u64,
 }
 
 #[derive(Default)]
-pub struct Member {
-    pub own_ms: Option<u64>,
-    pub groups: SmallVec<[usize; 2]>,
+pub(super) struct Member {
+    pub(super) own_ms: Option<u64>,
+    pub(super) groups: SmallVec<[usize; 2]>,
 }
 
 impl Group {
     /// How a member's membership names it, if it does.
-    pub fn as_named(&self) -> Option<(Name, u64)> {
+    pub(super) fn as_named(&self) -> Option<(Name, u64)> {
         self.is_named.then(|| (self.name.clone(), self.span.epoch))
     }
 }
 
 impl Member {
     /// What the member's deadline follows from, where its groups are named like this.
-    pub fn said(&self, name_of: impl Fn(usize) -> Option<(Name, u64)>) -> Membership {
+    pub(super) fn said(&self, name_of: impl Fn(usize) -> Option<(Name, u64)>) -> Membership {
         Membership { own_ms: self.own_ms, groups: self.groups.iter().filter_map(|id| name_of(*id)).collect() }
     }
 }
 
 /// The groups of one database.
 #[derive(Default)]
-pub struct OfDb {
-    pub named: Map<Name, usize>,
-    pub groups: Slab<Group>,
-    pub members: Map<Name, Member>,
+pub(super) struct OfDb {
+    pub(super) named: Map<Name, usize>,
+    pub(super) groups: Slab<Group>,
+    pub(super) members: Map<Name, Member>,
     /// By their deadlines, those that are not over.
-    pub due: BTreeSet<(u64, usize)>,
+    pub(super) due: BTreeSet<(u64, usize)>,
     /// Groups whose names lead to others by now, or to none, and whose deaths are to be written.
-    pub unnamed: Map<(Name, u64), usize>,
+    pub(super) unnamed: Map<(Name, u64), usize>,
 }
 
 #[derive(Default)]
 pub struct Groups {
-    pub dbs: Vec<OfDb>,
+    pub(super) dbs: Vec<OfDb>,
     /// How many are sliding.
-    pub sliding: usize,
+    pub(super) sliding: usize,
     /// Groups whose lives are to be renewed, with their databases.
-    pub wanted: Vec<(usize, Name)>,
+    pub(super) wanted: Vec<(usize, Name)>,
     /// Groups with deadlines whose deaths are going to be written: when that is due, their databases, and which they are.
-    pub owed: BTreeSet<(u64, usize, usize)>,
-    pub bytes: usize,
+    pub(super) owed: BTreeSet<(u64, usize, usize)>,
+    pub(super) bytes: usize,
     /// How those were that have changed since, while a snapshot is made.
-    pub moment: Option<Box<Moment>>,
+    pub(super) moment: Option<Box<Moment>>,
 }
 
 impl OfDb {
-    pub fn effective_ms(&self, member: &Member) -> Option<u64> {
+    pub(super) fn effective_ms(&self, member: &Member) -> Option<u64> {
         let of_groups = member.groups.iter().filter_map(|id| self.groups.get(*id)?.span.deadline_ms);
         of_groups.chain(member.own_ms).min()
     }
 
-    pub fn named(&self, name: &[u8]) -> Option<(usize, &Group)> {
+    pub(super) fn named(&self, name: &[u8]) -> Option<(usize, &Group)> {
         let id = *self.named.get(name)?;
         Some((id, self.groups.get(id)?))
     }
 
-    pub fn alive(&self, name: &[u8], now: Now) -> Option<(usize, &Group)> {
+    pub(super) fn alive(&self, name: &[u8], now: Now) -> Option<(usize, &Group)> {
         self.named(name).filter(|(_, group)| !group.span.is_dead(now))
     }
 }
@@ -104,7 +104,7 @@ impl Groups {
     }
 
     /// The group with this name; one that is dead is so no more, but for its members.
-    pub fn id_of(&mut self, db: usize, name: &[u8], now: Now) -> usize {
+    pub(super) fn id_of(&mut self, db: usize, name: &[u8], now: Now) -> usize {
         if self.dbs[db].named(name).is_some_and(|(_, group)| group.span.is_dead(now)) {
             self.detach(db, name);
         }
@@ -115,7 +115,7 @@ impl Groups {
     }
 
     /// The same for whoever is told of the epoch: another one is another group.
-    pub fn id_of_epoch(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
+    pub(super) fn id_of_epoch(&mut self, db: usize, name: &[u8], epoch: u64) -> usize {
         if self.dbs[db].named(name).is_some_and(|(_, group)| group.span.epoch != 0 && group.span.epoch != epoch) {
             self.detach(db, name);
         }
@@ -130,14 +130,14 @@ impl Groups {
     }
 
     /// The first epoch from this one on that no other group with this name has whose death is to be written.
-    pub fn unused_epoch(&self, db: usize, name: &[u8], from: u64) -> u64 {
+    pub(super) fn unused_epoch(&self, db: usize, name: &[u8], from: u64) -> u64 {
         let name = Name::from(name);
         let is_unused = |epoch: &u64| !self.dbs[db].unnamed.contains_key(&(name.clone(), *epoch));
         (from..).find(is_unused).unwrap_or(from)
     }
 
     /// The name leads to no group any more. Members that are still there die by it.
-    pub fn detach(&mut self, db: usize, name: &[u8]) {
+    pub(super) fn detach(&mut self, db: usize, name: &[u8]) {
         let Some(id) = self.dbs[db].named.remove(name) else { return };
         self.save_first(db, id);
         let of_db = &mut self.dbs[db];
@@ -154,7 +154,7 @@ impl Groups {
     }
 
     /// The name leads to no group any more, and no death is written.
-    pub fn forget(&mut self, db: usize, name: &[u8]) {
+    pub(super) fn forget(&mut self, db: usize, name: &[u8]) {
         if let Some(id) = self.dbs[db].named(name).map(|(id, _)| id) {
             self.owe_nothing(db, id);
             self.detach(db, name);
@@ -171,7 +171,7 @@ impl Groups {
     }
 
     /// The death of a group is written: how many members it had. None where it is not there.
-    pub fn settle(&mut self, db: usize, name: &[u8], epoch: u64) -> Option<(Span, u64)> {
+    pub(super) fn settle(&mut self, db: usize, name: &[u8], epoch: u64) -> Option<(Span, u64)> {
         let of_db = &mut self.dbs[db];
         let unnamed = of_db.unnamed.remove(&(Name::from(name), epoch));
         let named = || of_db.named(name).filter(|(_, group)| group.span.epoch == epoch).map(|(id, _)| id);
@@ -201,7 +201,7 @@ impl Groups {
     }
 
     /// A group that nobody is in is gone, unless it has a deadline to come, or a stream, and then is not dead or not told of.
-    pub fn drop_empty(&mut self, db: usize, id: usize) {
+    pub(super) fn drop_empty(&mut self, db: usize, id: usize) {
         let Some(group) = self.dbs[db].groups.get(id).filter(|group| group.members.is_empty()) else { return };
         if group.is_named && !group.is_over && group.span.stays() || group.span.owed_ms().is_some() {
             return;
@@ -219,7 +219,7 @@ impl Groups {
         self.bytes -= GROUP_BYTES + group.name.len();
     }
 
-    pub fn set_span(&mut self, db: usize, id: usize, span: Span) {
+    pub(super) fn set_span(&mut self, db: usize, id: usize, span: Span) {
         self.save_first(db, id);
         let of_db = &mut self.dbs[db];
         let group = &mut of_db.groups[id];
@@ -240,7 +240,7 @@ impl Groups {
     }
 
     /// Whether a key that was not a member is one now. Its deadline is this so far.
-    pub fn join(&mut self, db: usize, key: &[u8], id: usize, own_ms: Option<u64>) -> bool {
+    pub(super) fn join(&mut self, db: usize, key: &[u8], id: usize, own_ms: Option<u64>) -> bool {
         let of_db = &mut self.dbs[db];
         let name = match of_db.members.get_key_value(key) {
             Some((name, _)) => name.clone(),
@@ -260,7 +260,7 @@ impl Groups {
     }
 
     /// Whether a member was one of this group.
-    pub fn part(&mut self, db: usize, key: &[u8], id: usize) -> bool {
+    pub(super) fn part(&mut self, db: usize, key: &[u8], id: usize) -> bool {
         let of_db = &mut self.dbs[db];
         let Some(member) = of_db.members.get_mut(key) else { return false };
         let Some(place) = member.groups.iter().position(|of| *of == id) else { return false };
@@ -290,7 +290,7 @@ impl Groups {
     }
 
     /// Those whose deadlines have passed are over.
-    pub fn end_before(&mut self, db: usize, now: Now) {
+    pub(super) fn end_before(&mut self, db: usize, now: Now) {
         while let Some(&(at_ms, id)) = self.dbs[db].due.first().filter(|(at_ms, _)| *at_ms < now.ms) {
             self.dbs[db].due.remove(&(at_ms, id));
             self.dbs[db].groups[id].is_over = true;
@@ -298,7 +298,7 @@ impl Groups {
         }
     }
 
-    pub fn flush(&mut self, db: usize) {
+    pub(super) fn flush(&mut self, db: usize) {
         let of_db = std::mem::take(&mut self.dbs[db]);
         self.wanted.retain(|(of, _)| *of != db);
         self.owed.retain(|(_, of, _)| *of != db);
@@ -308,7 +308,7 @@ impl Groups {
         self.bytes -= of_db.groups.iter().map(|(_, group)| GROUP_BYTES + group.name.len()).sum::<usize>();
     }
 
-    pub fn membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
+    pub(super) fn membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
         let of_db = &self.dbs[db];
         Some(of_db.members.get(key)?.said(|id| of_db.groups.get(id)?.as_named()))
     }

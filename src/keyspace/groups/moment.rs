@@ -1,8 +1,9 @@
 //! Groups as a snapshot has them: as they were at its moment, while they go on changing.
 //!
-//! Nothing is copied at the moment itself but the groups whose names lead to others by then, which are few. Of every other group
-//! it is kept how it was before its first change, and a walk shows those that have not changed as they are. What a snapshot says
-//! of a member stands beside its key, which is written before its membership changes ([`super::super::snapshot`]).
+//! At the moment itself only groups are shown that have no names any more and whose deaths are owed, which are few: they come before
+//! all that is said of groups that have their names now. How any other group was is kept before its first change, and a walk
+//! shows those that have not changed as they are. What a snapshot says of a member stands beside its key, which is written
+//! before its membership changes ([`super::super::snapshot`]).
 
 use super::index::{Group, Groups, Map};
 use super::{Membership, Name, Span};
@@ -12,12 +13,10 @@ use std::collections::BTreeSet;
 /// So many numbers of groups are looked at in one step.
 const STEP: usize = if cfg!(test) { 1 } else { 16 };
 
-pub struct Moment {
+#[derive(Default)]
+pub(super) struct Moment {
     /// By the database and its number, each group that has changed since, as it was; none where it was not there.
     was: Map<(usize, usize), Option<Was>>,
-    /// The groups whose names led to others, or to none, and whose deaths were to be written. They come first: they were there
-    /// before others had their names.
-    unnamed: std::vec::IntoIter<(usize, usize)>,
     /// Where the walk is.
     at: (usize, usize),
 }
@@ -41,20 +40,20 @@ impl Was {
 
 impl Moment {
     /// A group has come since. (One that had its number before is known already.)
-    pub fn is_new(&mut self, db: usize, id: usize) {
+    pub(super) fn is_new(&mut self, db: usize, id: usize) {
         self.was.entry((db, id)).or_insert(None);
     }
 }
 
 impl Groups {
-    /// A snapshot has the groups as they are now.
-    pub fn begin_saving(&mut self) {
-        let mut unnamed = Vec::new();
+    /// A snapshot has the groups as they are now. Shows those that have no names any more.
+    pub fn begin_saving(&mut self, keeper: &mut dyn Keeper) {
         for (db, of_db) in self.dbs.iter().enumerate() {
             let in_order: BTreeSet<(u64, usize)> = of_db.unnamed.iter().map(|((_, epoch), id)| (*epoch, *id)).collect();
-            unnamed.extend(in_order.into_iter().map(|(_, id)| (db, id)));
+            let groups = in_order.into_iter().filter_map(|(_, id)| of_db.groups.get(id));
+            groups.for_each(|group| keeper.group(db, &group.name, &group.span));
         }
-        self.moment = Some(Box::new(Moment { was: Map::default(), unnamed: unnamed.into_iter(), at: (0, 0) }));
+        self.moment = Some(Box::default());
     }
 
     /// Nobody wants the rest.
@@ -82,15 +81,9 @@ impl Groups {
         Some(said).filter(|said| !said.groups.is_empty())
     }
 
-    /// Shows some of the groups that had deadlines or streams; whether the walk goes on.
+    /// Shows some of the groups that had names, and deadlines or streams; whether the walk goes on.
     pub fn save_some(&mut self, keeper: &mut dyn Keeper) -> bool {
         let Some(moment) = &mut self.moment else { return false };
-        if let Some((db, id)) = moment.unnamed.next() {
-            if let Some(was) = self.was(db, id) {
-                keeper.group(db, &was.name, &was.span);
-            }
-            return true;
-        }
         let (db, from) = moment.at;
         let Some(of_db) = self.dbs.get(db) else { return false };
         let end = of_db.groups.capacity().min(from + STEP);

@@ -93,7 +93,8 @@ impl Beside<'_> {
 
 /// Whoever writes down what a database has.
 pub trait Keeper {
-    /// A group of keys that has a deadline or a stream. All of these come before the first key that has not changed.
+    /// A group of keys that has a deadline or a stream. Of one name they come in the order in which they had it, and all but the
+    /// last before any key.
     fn group(&mut self, db: usize, name: &[u8], span: &Span);
     fn key(&mut self, db: usize, kept: Kept);
     /// Whether a long string can be written in parts.
@@ -299,9 +300,9 @@ fn is_dead_hash(content: Stored, moment: Now) -> bool {
 
 impl Keyspace {
     /// What is there now is written down from now on, with [`Keyspace::save_some`], whatever becomes of it.
-    pub fn begin_saving(&mut self, moment: Now, keeper: Box<dyn Keeper>) {
+    pub fn begin_saving(&mut self, moment: Now, mut keeper: Box<dyn Keeper>) {
+        self.effects.groups.iter_mut().for_each(|groups| groups.begin_saving(&mut *keeper));
         self.effects.set_saving(Box::new(Saving::new(&self.dbs, moment, keeper)));
-        self.effects.groups.iter_mut().for_each(|groups| groups.begin_saving());
     }
 
     /// Writes down some, as long as `goes_on` says; a little at the least.
