@@ -64,6 +64,11 @@ impl Users {
         *self = Users { next_id, ..others };
     }
 
+    /// Makes the default user what it was before.
+    pub fn put_default_back(&mut self, user: Arc<User>) {
+        self.by_name.insert(DEFAULT.into(), user);
+    }
+
     /// Removes a user, who is not the default one; whether there was such a user.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         name != DEFAULT && self.by_name.remove(name).is_some()

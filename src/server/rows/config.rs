@@ -2,8 +2,8 @@
 //! each shard takes it over.
 
 use super::server_spec;
-use crate::acl::Users;
 use crate::acl::log::REASONS;
+use crate::acl::{User, Users};
 use crate::command::spec::flag::{ADMIN, LOADING, NO_SCRIPT, STALE};
 use crate::command::spec::{Row, Secrets, Spec, tip};
 use crate::config::{self, Config, Directive};
@@ -103,26 +103,45 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
         return Err(Error::text("LOADING Failed to set appendonly while the dataset is being loaded"));
     }
     let pairs = parse_pairs(ctx.request.as_request())?;
-    let before = ctx.server.global.config().get(|name| pairs.iter().any(|(of, _)| name.eq_ignore_ascii_case(of)));
+    let global = &ctx.server.global;
+    let before = global.config().get(|name| pairs.iter().any(|(of, _)| name.eq_ignore_ascii_case(of)));
+    let default_user = global.users.newest().default_user().clone();
     apply(&ctx, &pairs).await?;
     // What else is set must not wait for a log that is about to begin or to end.
     if sets_log(ctx.request.as_request())?
         && !ctx.server.global.snapshots.is_loading()
         && let Err(error) = rewriting::take_over(&ctx.server, ctx.in_exec).await
     {
-        // The log cannot begin: all is what it was, the log off, and who asks is told so.
+        // The log cannot begin: what else was set is set back, the log is off, and who asks is told so.
         let before: Vec<(&str, &str)> = before.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        if let Err(error) = apply(&ctx, &before).await {
-            log::warning(format_args!(
-                "Failed restoring the configuration: {}",
-                String::from_utf8_lossy(&error.to_bytes())
-            ));
+        if let Err(error) = set_back(&ctx, &before, default_user).await {
+            let reason = error.to_bytes();
+            log::warning(format_args!("Failed restoring the configuration: {}", reason.escape_ascii()));
         }
-        ctx.server.global.config().appendonly = false;
+        global.config().appendonly = false;
         ctx.server.shard.call_all(take_over).await;
         return Err(error);
     }
     Ok(ctx.reply(|reply| reply.ok()))
+}
+
+/// Sets directives to what they were. The default user, whose password may be one of them, had others besides perhaps.
+async fn set_back(ctx: &TaskCtx, before: &[(&str, &str)], default_user: Arc<User>) -> Result {
+    apply(ctx, before).await?;
+    if sets_password(before) {
+        let put_back = |users: &mut Users| {
+            users.put_default_back(default_user);
+            Ok(())
+        };
+        let config = ctx.server.global.config().clone();
+        ctx.server.global.users.change(&config, put_back).unwrap_or_else(|never: Infallible| match never {});
+        users::tell_all(&ctx.server, ctx.client.id).await;
+    }
+    Ok(())
+}
+
+fn sets_password(pairs: &[(&str, &str)]) -> bool {
+    pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("requirepass"))
 }
 
 /// Changes the master copy, and makes all shards take it over.
@@ -136,7 +155,7 @@ async fn apply(ctx: &TaskCtx, pairs: &[(&str, &str)]) -> Result {
     ctx.server.shard.call_all(take_over).await;
     minding::take_over(&ctx.server);
     global.snapshots.follow_config(&ctx.server.shard.config());
-    if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("requirepass")) {
+    if sets_password(pairs) {
         users::tell_all(&ctx.server, ctx.client.id).await;
     }
     Ok(())
