@@ -8,7 +8,7 @@ use crate::clock::{realtime_us, set_loaded_offset};
 use crate::command::deaths::death_of;
 use crate::config::{Policies, Policy, split_words};
 use crate::journal::aside::{self, Aside};
-use crate::net::{next_from_outside, step_back};
+use crate::net::{next_from_outside, sleep};
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::reading::{self, Item, LogError, Read, Tolerance};
@@ -18,10 +18,12 @@ use crate::server::client::{Client, ClientRef};
 use crate::server::run::replayed::REPLAYED_BYTES;
 use crate::server::state::Server;
 use crate::server::wire::connection::advance;
+use futures_lite::future::or;
 use indexmap::IndexMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 /// Pieces that wait for the shards; who reads the files waits then.
 const PIECES: usize = 4;
@@ -128,21 +130,21 @@ pub async fn replay(
     while let Some(item) = next_from_outside(&items).await {
         match item {
             Item::Commands(bytes) => {
-                until_done(&client, BACKLOG_BYTES).await?;
+                until_done(server, &client, BACKLOG_BYTES).await?;
                 advance(server, &client, &bytes);
             }
             Item::File(index) => {
-                until_done(&client, 0).await?;
+                until_done(server, &client, 0).await?;
                 set_loaded_offset(Some(offsets_ms[index]));
             }
             Item::Aside(line) => deaths.take_line(server, &line),
             Item::Note(words) => {
-                until_done(&client, 0).await?;
+                until_done(server, &client, 0).await?;
                 take_note(server, &words);
             }
         }
     }
-    until_done(&client, 0).await?;
+    until_done(server, &client, 0).await?;
     set_loaded_offset(None);
     server.remove_client(client.id);
     let errors: u64 = server.shard.call_all(|shard| shard.meter.log_errors()).await.into_iter().sum();
@@ -156,8 +158,11 @@ pub async fn replay(
     }
 }
 
+/// What has become of a log's commands is looked at after so long at the latest, and each time some were answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// Waits until no more than so many bytes of what it was given are to be done.
-async fn until_done(client: &ClientRef, bytes: usize) -> Result<(), String> {
+async fn until_done(server: &Server, client: &ClientRef, bytes: usize) -> Result<(), String> {
     loop {
         {
             let state = &mut *client.state.borrow_mut();
@@ -170,7 +175,8 @@ async fn until_done(client: &ClientRef, bytes: usize) -> Result<(), String> {
                 return Ok(());
             }
         }
-        step_back().await;
+        // (A task that looked again and again would take the time of the shards for which it waits, where there are few cores.)
+        or(server.replayed.wait(), sleep(LOOK_AGAIN)).await;
     }
 }
 

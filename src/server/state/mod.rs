@@ -220,6 +220,8 @@ pub struct Server {
     pub unread_watch: Notify,
     /// Some connections are not read until others, too, keep less, see [`crate::server::client::ahead`].
     pub awaits_room_ahead: Cell<bool>,
+    /// The connection that replays a log had its turn.
+    pub replayed: Notify,
     /// Connections whose next request waits for the end of CLIENT PAUSE.
     pub paused: RefCell<Vec<ClientRef>>,
     pub pause_watch: Notify,
@@ -260,6 +262,7 @@ impl Server {
             unread: RefCell::default(),
             unread_watch: Notify::default(),
             awaits_room_ahead: Cell::new(false),
+            replayed: Notify::default(),
             paused: RefCell::default(),
             pause_watch: Notify::default(),
             postponed: RefCell::default(),

@@ -20,6 +20,7 @@ pub fn settle(server: &Rc<Server>, client: &ClientRef) {
         state.replies.out.clear();
         // Nobody reads the replies to a log: there is room for more at once.
         let_stalled_go_on(server, client.id, state);
+        server.replayed.notify();
         return;
     }
     let (ready, backlog, reads, over) = {
