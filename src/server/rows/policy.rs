@@ -40,6 +40,7 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     let (prefix, policy, applies) = Policies::parse(words.into_iter()).map_err(Error::err)?;
     if let Some(events) = &policy.events {
         let may_write = |selector: &Selector| selector.writes(events.key.as_bytes());
+        // (Where both are refused, ACL LOG names the stream.)
         may_reach(&ctx, events.key.as_bytes(), may_write)?;
         // The stream tells of every key with the prefix.
         let may_read = |selector: &Selector| selector.reads_prefix(prefix.as_bytes());
@@ -48,6 +49,10 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     if applies && ctx.in_exec {
         // The transaction may hold keys that this would have to wait for.
         return Err(Error::text("ERR APPLY isn't allowed within EXEC"));
+    }
+    if applies && ctx.client.replays() {
+        // (Deadlines stand still until the log is read.)
+        return Err(Error::text("ERR APPLY isn't allowed in an append only file"));
     }
     if applies && ctx.server.shard.is_following() {
         return Err(READ_ONLY);
@@ -178,7 +183,7 @@ async fn apply(ctx: &TaskCtx, prefix: &str) -> bool {
     applied.into_iter().all(|applied| applied)
 }
 
-/// The end of a pause is waited for, but not that of a server that has become a replica meanwhile, where nothing more is done.
+/// The walk waits for the end of a pause. Where the server has become a replica the walk ends at once.
 async fn apply_on(shard: Rc<Shard>, at: At, prefix: String) -> bool {
     let databases = shard.keyspace.borrow().databases();
     for db in 0..databases {
