@@ -187,14 +187,12 @@ impl Pages {
         }
         match asked.authorization.map(|authorization| self.authorized(users, authorization)) {
             Some(Ok(user)) => return Ok(user),
-            Some(Err(name)) => {
+            _ if default.is_for_everybody() => return Ok(default),
+            Some(Err(Some(name))) => {
                 watched.iter().for_each(|peer| guesses.note_and_tell(*peer, store_us()));
                 self.note_refused(&name, asked.peer);
             }
-            None => {}
-        }
-        if default.is_for_everybody() {
-            return Ok(default);
+            Some(Err(None)) | None => {}
         }
         let headers = "WWW-Authenticate: Basic realm=\"EmberDB\", charset=\"UTF-8\"\r\n".into();
         Err(Page {
@@ -216,23 +214,23 @@ impl Pages {
         users.log().add(Entry { client, ..entry }, keep);
     }
 
-    /// Who has said a password; else the name of who was said to be.
-    fn authorized<'u>(&self, users: &'u Users, authorization: &[u8]) -> Result<&'u User, Box<[u8]>> {
+    /// Who has said the right password; else the name of who was said to ask, if a password was said.
+    fn authorized<'u>(&self, users: &'u Users, authorization: &[u8]) -> Result<&'u User, Option<Box<[u8]>>> {
         let default = users.default_user();
         let is_welcome = |user: &User, password: &[u8]| user.log_in(password) == Login::Welcome;
         let (scheme, credentials) = split(authorization, b' ').unwrap_or_default();
         let credentials = credentials.trim_ascii();
         if scheme.eq_ignore_ascii_case(b"bearer") {
-            return if is_welcome(default, credentials) { Ok(default) } else { Err(DEFAULT.into()) };
+            return if is_welcome(default, credentials) { Ok(default) } else { Err(Some(DEFAULT.into())) };
         }
         let pair = BASE64_STANDARD.decode(credentials).unwrap_or_default();
         let Some((name, password)) = split(&pair, b':').filter(|_| scheme.eq_ignore_ascii_case(b"basic")) else {
-            return Err(Box::default());
+            return Err(None);
         };
         let named = users.get(name).filter(|user| user.id != default.id);
         let user: &User = named.unwrap_or(default);
         let has_right = named.is_none() || user.may_run(&self.global.users.vocabulary, b"info");
-        if is_welcome(user, password) && has_right { Ok(user) } else { Err(name.into()) }
+        if is_welcome(user, password) && has_right { Ok(user) } else { Err(Some(name.into())) }
     }
 
     fn metrics(&mut self) -> Page {
