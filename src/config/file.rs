@@ -271,8 +271,9 @@ impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(end) = self.0.find([' ', '\t', '=']) else { return f.write_str(self.0) };
         let name = self.0[..end].trim_matches(['-', '"', '\'']);
-        let is_meant = nearest(name, DIRECTIVES.iter().map(|row| row.name)).and_then(directives::find);
-        let is_secret = is_meant.is_some_and(|row| row.kind.is_secret()) || is_user(Some(name.as_bytes()));
+        let is_meant = nearest(name, DIRECTIVES.iter().map(|row| row.name).chain(["user"]));
+        let is_directive = is_meant.and_then(directives::find).is_some_and(|row| row.kind.is_secret());
+        let is_secret = is_directive || is_meant.is_some_and(|name| is_user(Some(name.as_bytes())));
         if is_secret { write!(f, "{} {REDACTED}", &self.0[..end]) } else { f.write_str(self.0) }
     }
 }

@@ -186,6 +186,7 @@ fn passwords_are_left_out_of_what_is_wrong() {
         "tls-key-file-pass hunter2 extra",
         "reqirepass hunter2",
         "user x on >hunter2 \"unfinished",
+        "usr x on >hunter2",
     ] {
         let file = TempFile::new("secret", line);
         let told = refused(&[file.path()]);

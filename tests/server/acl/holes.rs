@@ -39,7 +39,7 @@ fn one_selector_allows_the_request_and_the_prefix_that_it_names() {
         let mut admin = server.client();
         let rules = "ACL SETUSER anna on nopass +@all ~a:* (%R~b:* +get)";
         assert_eq!(admin.call(rules), Value::ok());
-        let mut client = server.client();
+        let mut client = server.client3();
         assert_eq!(client.call("AUTH anna x"), Value::ok());
         let requests = [
             "LIVE COUNT b:",
