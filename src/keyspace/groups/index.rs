@@ -1,6 +1,6 @@
 //! Which keys are in which groups, and how each group lives: what is kept beside the tables.
 
-use super::moment::Moment;
+use super::moment::{Moment, Was};
 use super::{GROUP_BYTES, MEMBER_BYTES, Membership, Name, PLACE_BYTES, Span};
 use crate::clock::Now;
 use ahash::RandomState;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 type Set<T> = HashSet<T, RandomState>;
-pub type Map<K, V> = HashMap<K, V, RandomState>;
+type Map<K, V> = HashMap<K, V, RandomState>;
 
 pub(super) struct Group {
     pub(super) name: Name,
@@ -32,7 +32,11 @@ pub(super) struct Member {
 }
 
 impl Group {
-    /// How a member's membership names it, if it does.
+    pub(super) fn was(&self) -> Was {
+        Was { name: self.name.clone(), span: self.span.clone(), is_named: self.is_named }
+    }
+
+    /// How a member's membership names the group, if it does.
     pub(super) fn as_named(&self) -> Option<(Name, u64)> {
         self.is_named.then(|| (self.name.clone(), self.span.epoch))
     }
@@ -98,9 +102,18 @@ impl Groups {
         let id = of_db.groups.insert(group);
         of_db.named.insert(named, id);
         if let Some(moment) = &mut self.moment {
-            moment.is_new(db, id);
+            moment.keep((db, id), || None);
         }
         id
+    }
+
+    /// A group is about to change, or to go: a snapshot that is made has it as it is.
+    #[inline]
+    fn save_first(&mut self, db: usize, id: usize) {
+        if let Some(moment) = &mut self.moment {
+            let groups = &self.dbs[db].groups;
+            moment.keep((db, id), || groups.get(id).map(Group::was));
+        }
     }
 
     /// The group with this name; one that is dead is so no more, but for its members.

@@ -11,9 +11,16 @@
 //!   is there still when it has died, until its entry is written: after a crash it dies again.
 //! - A group that has died may come again under its name. Its epoch tells the two apart where this is told to another server, whose
 //!   clock says something else: it is drawn when a group gets its first deadline, or its stream, and zero while there is neither.
+//!
+//! | file | what |
+//! |---|---|
+//! | `saving.rs` | what a snapshot says of groups and of members |
+//! | `index.rs` | which keys are in which groups, and how each group lives |
+//! | `moment.rs` | groups that have changed since the moment of a snapshot, as they were |
 
 mod index;
 mod moment;
+mod saving;
 
 use super::change::{Change, Event};
 use super::{Key, Keyspace, swapped};

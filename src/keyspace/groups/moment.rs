@@ -2,94 +2,47 @@
 //!
 //! At the moment itself only groups are shown that have no names any more and whose deaths are owed, which are few: they come before
 //! all that is said of groups that have their names now. How any other group was is kept before its first change, and a walk
-//! shows those that have not changed as they are. What a snapshot says of a member stands beside its key, which is written
-//! before its membership changes ([`super::super::snapshot`]).
+//! (`saving.rs`) shows those that have not changed as they are. What a snapshot says of a member stands beside its key, which is
+//! written before its membership changes ([`crate::keyspace::snapshot`]).
 
-use super::index::{Group, Groups, Map};
-use super::{Membership, Name, Span};
-use crate::keyspace::snapshot::Keeper;
-use std::collections::BTreeSet;
+use super::{Name, Span};
+use ahash::RandomState;
+use std::collections::HashMap;
 
-/// So many numbers of groups are looked at in one step.
-const STEP: usize = if cfg!(test) { 1 } else { 16 };
+/// A database, and the number of a group in it.
+pub(super) type Place = (usize, usize);
 
 #[derive(Default)]
 pub(super) struct Moment {
-    /// By the database and its number, each group that has changed since, as it was; none where it was not there.
-    was: Map<(usize, usize), Option<Was>>,
+    /// Each group that has changed since, as it was; none where it was not there.
+    was: HashMap<Place, Option<Was>, RandomState>,
     /// Where the walk is.
-    at: (usize, usize),
+    pub(super) at: Place,
 }
 
+/// What a snapshot says of a group.
 #[derive(Clone)]
-struct Was {
-    name: Name,
-    span: Span,
-    is_named: bool,
+pub(super) struct Was {
+    pub(super) name: Name,
+    pub(super) span: Span,
+    pub(super) is_named: bool,
 }
 
 impl Was {
-    fn of(group: &Group) -> Was {
-        Was { name: group.name.clone(), span: group.span.clone(), is_named: group.is_named }
-    }
-
-    fn as_named(&self) -> Option<(Name, u64)> {
+    /// How a member's membership names the group, if it does.
+    pub(super) fn as_named(&self) -> Option<(Name, u64)> {
         self.is_named.then(|| (self.name.clone(), self.span.epoch))
     }
 }
 
 impl Moment {
-    /// A group has come since. (One that had its number before is known already.)
-    pub(super) fn is_new(&mut self, db: usize, id: usize) {
-        self.was.entry((db, id)).or_insert(None);
-    }
-}
-
-impl Groups {
-    /// A snapshot has the groups as they are now. Shows those that have no names any more.
-    pub fn begin_saving(&mut self, keeper: &mut dyn Keeper) {
-        for (db, of_db) in self.dbs.iter().enumerate() {
-            let in_order: BTreeSet<(u64, usize)> = of_db.unnamed.iter().map(|((_, epoch), id)| (*epoch, *id)).collect();
-            let groups = in_order.into_iter().filter_map(|(_, id)| of_db.groups.get(id));
-            groups.for_each(|group| keeper.group(db, &group.name, &group.span));
-        }
-        self.moment = Some(Box::default());
+    /// A group is about to change, to come, or to go. What is known of its place already stays.
+    pub(super) fn keep(&mut self, place: Place, was: impl FnOnce() -> Option<Was>) {
+        self.was.entry(place).or_insert_with(was);
     }
 
-    /// Nobody wants the rest.
-    pub fn end_saving(&mut self) {
-        self.moment = None;
-    }
-
-    /// A group is about to change, or to go.
-    #[inline]
-    pub(super) fn save_first(&mut self, db: usize, id: usize) {
-        if let Some(moment) = &mut self.moment {
-            let groups = &self.dbs[db].groups;
-            moment.was.entry((db, id)).or_insert_with(|| groups.get(id).map(Was::of));
-        }
-    }
-
-    fn was(&self, db: usize, id: usize) -> Option<Was> {
-        let changed = self.moment.as_ref().and_then(|moment| moment.was.get(&(db, id)));
-        changed.cloned().unwrap_or_else(|| self.dbs[db].groups.get(id).map(Was::of))
-    }
-
-    /// What the membership of a key was, whose own has not changed since: a key is written down before it does.
-    pub fn saved_membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
-        let said = self.dbs[db].members.get(key)?.said(|id| self.was(db, id)?.as_named());
-        Some(said).filter(|said| !said.groups.is_empty())
-    }
-
-    /// Shows some of the groups that had names, and deadlines or streams; whether the walk goes on.
-    pub fn save_some(&mut self, keeper: &mut dyn Keeper) -> bool {
-        let Some(moment) = &mut self.moment else { return false };
-        let (db, from) = moment.at;
-        let Some(of_db) = self.dbs.get(db) else { return false };
-        let end = of_db.groups.capacity().min(from + STEP);
-        moment.at = if end == from { (db + 1, 0) } else { (db, end) };
-        let named = (from..end).filter_map(|id| self.was(db, id)).filter(|was| was.is_named && was.span.epoch != 0);
-        named.for_each(|was| keeper.group(db, &was.name, &was.span));
-        true
+    /// What was in a place that has changed since.
+    pub(super) fn was(&self, place: Place) -> Option<Option<Was>> {
+        self.was.get(&place).cloned()
     }
 }

@@ -301,7 +301,10 @@ fn is_dead_hash(content: Stored, moment: Now) -> bool {
 impl Keyspace {
     /// What is there now is written down from now on, with [`Keyspace::save_some`], whatever becomes of it.
     pub fn begin_saving(&mut self, moment: Now, mut keeper: Box<dyn Keeper>) {
-        self.effects.groups.iter_mut().for_each(|groups| groups.begin_saving(&mut *keeper));
+        self.effects
+            .groups
+            .iter_mut()
+            .for_each(|groups| groups.begin_saving(|db, name, span| keeper.group(db, name, span)));
         self.effects.set_saving(Box::new(Saving::new(&self.dbs, moment, keeper)));
     }
 
@@ -311,7 +314,9 @@ impl Keyspace {
         let (dbs, hasher) = (&self.dbs, &self.hasher);
         while !saving.is_void {
             let effects = &mut self.effects;
-            let shows_groups = |groups: &mut Box<Groups>| groups.save_some(&mut *saving.keeper);
+            let keeper = &mut saving.keeper;
+            let shows_groups =
+                |groups: &mut Box<Groups>| groups.save_some(|db, name, span| keeper.group(db, name, span));
             if !effects.groups.as_mut().is_some_and(shows_groups) {
                 let beside = Beside { pins: effects.pins.as_deref(), groups: effects.groups.as_deref() };
                 let wrote = saving.write_large(dbs, hasher)
