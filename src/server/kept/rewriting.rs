@@ -282,12 +282,19 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     let_pass(server).await?;
     global.snapshots.loading.store(true, Ordering::Relaxed);
     shard.let_admitted_arrive().await;
-    // A script that has to begin again would do so among the commands of the log.
-    if let Err(error) = let_scripts_end(server).await {
-        global.snapshots.loading.store(false, Ordering::Relaxed);
-        return Err(error);
-    }
-    let transaction = hold_everything(shard).await;
+    let transaction = loop {
+        if let Err(error) = let_scripts_end(server).await {
+            global.snapshots.loading.store(false, Ordering::Relaxed);
+            return Err(error);
+        }
+        let transaction = hold_everything(shard).await;
+        // A script that was in front of this, waiting for its keys, may have to begin again: it would do so among the data and
+        // the commands of the log.
+        if global.scripts_under_way.load(Ordering::Acquire) == 0 {
+            break transaction;
+        }
+        drop(transaction);
+    };
     if !global.log.is_on() {
         // Somebody has ended it meanwhile.
         global.snapshots.loading.store(false, Ordering::Relaxed);

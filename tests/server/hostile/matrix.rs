@@ -159,7 +159,8 @@ fn none_hangs(shards: usize, network: &str, sync: &str) {
         if done % CELLS_A_CHECK == 0 {
             checks.after_batch();
             let mut client = checks.server.client();
-            assert!(!client.command(&["FUNCTION", "LOAD", "REPLACE", LIBRARY]).is_error());
+            let loaded = client.command(&["FUNCTION", "LOAD", "REPLACE", LIBRARY]);
+            assert!(!loaded.is_error(), "before cell {done}: {loaded:?}");
         }
         let told = format!("{} beside {holding}, cell {done}", joined(command));
         let began = Instant::now();
