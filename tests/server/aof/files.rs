@@ -466,15 +466,16 @@ fn what_has_died_meanwhile_stays_dead_and_is_told() {
     let server = Server::start(Kind::Ember { shards: 2 }, &ON);
     until_loaded(&server);
     let mut client = server.client();
-    // A number that counts on while it is alive, and dies while nobody is there.
-    assert_eq!(client.call("SET count 1 PX 300"), Value::ok());
+    // A number that counts on while it is alive, and dies while nobody is there. (A machine that stands still for a moment must not
+    // see it die before.)
+    assert_eq!(client.call("SET count 1 PX 2000"), Value::ok());
     for i in 2..50 {
         assert_eq!(client.call("INCR count"), int(i));
     }
-    assert_eq!(client.call("SET kept 1 PX 300"), Value::ok());
+    assert_eq!(client.call("SET kept 1 PX 2000"), Value::ok());
     assert_eq!(client.call("PERSIST kept"), int(1));
     server.signal("KILL");
-    std::thread::sleep(Duration::from_millis(350));
+    std::thread::sleep(Duration::from_millis(2_050));
     let server = server.restart(&[&ON[..], &["--notify-keyspace-events", "Ex"]].concat());
     until_loaded(&server);
     let mut client = server.client();
