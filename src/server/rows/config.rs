@@ -97,24 +97,23 @@ fn asked_as<'a>(request: Request<'a>, name: &'a str) -> Option<&'a [u8]> {
 }
 
 async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
-    let snapshots = &ctx.server.global.snapshots;
+    let (global, pairs) = (&ctx.server.global, parse_pairs(ctx.request.as_request())?);
+    let sets_log = pairs.iter().any(|(name, _)| is_about_log(name));
     // What is loaded beside the data is about to take their place, and the log begins with that.
-    if snapshots.is_taking_in() && !snapshots.is_loading() && sets_log(ctx.request.as_request())? {
+    if sets_log && global.snapshots.is_taking_in() && !global.snapshots.is_loading() {
         return Err(Error::text("LOADING Failed to set appendonly while the dataset is being loaded"));
     }
-    let pairs = parse_pairs(ctx.request.as_request())?;
-    let global = &ctx.server.global;
-    let before = global.config().get(|name| pairs.iter().any(|(of, _)| name.eq_ignore_ascii_case(of)));
+    let before = global.config().get(|name| sets_log && pairs.iter().any(|(of, _)| name.eq_ignore_ascii_case(of)));
     let default_user = global.users.newest().default_user().clone();
-    apply(&ctx, &pairs).await?;
+    apply(&ctx, &pairs, None).await?;
     // What else is set must not wait for a log that is about to begin or to end.
-    if sets_log(ctx.request.as_request())?
-        && !ctx.server.global.snapshots.is_loading()
+    if sets_log
+        && !global.snapshots.is_loading()
         && let Err(error) = rewriting::take_over(&ctx.server, ctx.in_exec).await
     {
         // The log cannot begin: what else was set is set back, the log is off, and who asks is told so.
         let before: Vec<(&str, &str)> = before.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        if let Err(error) = set_back(&ctx, &before, default_user).await {
+        if let Err(error) = apply(&ctx, &before, Some(default_user)).await {
             let reason = error.to_bytes();
             log::warning(format_args!("Failed restoring the configuration: {}", reason.escape_ascii()));
         }
@@ -125,44 +124,22 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     Ok(ctx.reply(|reply| reply.ok()))
 }
 
-/// Sets directives to what they were. The default user, whose password may be one of them, had others besides perhaps.
-async fn set_back(ctx: &TaskCtx, before: &[(&str, &str)], default_user: Arc<User>) -> Result {
-    apply(ctx, before).await?;
-    if sets_password(before) {
-        let put_back = |users: &mut Users| {
-            users.put_default_back(default_user);
-            Ok(())
-        };
-        let config = ctx.server.global.config().clone();
-        ctx.server.global.users.change(&config, put_back).unwrap_or_else(|never: Infallible| match never {});
-        users::tell_all(&ctx.server, ctx.client.id).await;
-    }
-    Ok(())
-}
-
-fn sets_password(pairs: &[(&str, &str)]) -> bool {
-    pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("requirepass"))
-}
-
-/// Changes the master copy, and makes all shards take it over.
-async fn apply(ctx: &TaskCtx, pairs: &[(&str, &str)]) -> Result {
+/// Changes the master copy, and makes all shards take it over. Where `requirepass` changes, and a default user is given, he is put
+/// back: he may have had other passwords, and must not be anybody's in between.
+async fn apply(ctx: &TaskCtx, pairs: &[(&str, &str)], default_user: Option<Arc<User>>) -> Result {
     let (global, local) = (&ctx.server.global, ctx.client.state.borrow().session.peer.local);
     // Files are read beside the shard. Where somebody else has changed what they are read for, they are read again.
     let mut loaded = None;
-    while let Some(needed) = change(global, pairs, local, loaded.take())? {
+    while let Some(needed) = change(global, pairs, (local, default_user.as_ref()), loaded.take())? {
         loaded = Some(load_tls(ctx, pairs, needed).await?);
     }
     ctx.server.shard.call_all(take_over).await;
     minding::take_over(&ctx.server);
     global.snapshots.follow_config(&ctx.server.shard.config());
-    if sets_password(pairs) {
+    if pairs.iter().any(|(name, _)| name.eq_ignore_ascii_case("requirepass")) {
         users::tell_all(&ctx.server, ctx.client.id).await;
     }
     Ok(())
-}
-
-fn sets_log(request: Request) -> Result<bool> {
-    Ok(parse_pairs(request)?.iter().any(|(name, _)| is_about_log(name)))
 }
 
 /// Whether the log takes a directive over when it is set.
@@ -201,7 +178,7 @@ fn is_about_tls(name: &str) -> bool {
 fn change(
     global: &Global,
     pairs: &[(&str, &str)],
-    local: bool,
+    (local, default_user): (bool, Option<&Arc<User>>),
     loaded: Option<LoadedTls>,
 ) -> Result<Option<config::Tls>> {
     let mut master = global.config();
@@ -229,7 +206,10 @@ fn change(
     // (The default user may have got other passwords since, which setting what is set already does not take.)
     if changed.requirepass != master.requirepass {
         let require = |users: &mut Users| {
-            users.require(changed.requirepass.as_bytes());
+            match default_user {
+                Some(user) => users.put_default_back(user.clone()),
+                None => users.require(changed.requirepass.as_bytes()),
+            }
             Ok(())
         };
         global.users.change(&changed, require).unwrap_or_else(|never: Infallible| match never {});
