@@ -17,7 +17,7 @@ use super::help::{VERSION, help, version};
 use super::nearest::nearest;
 use super::users::UserLine;
 use super::values::{Kind, ValueError};
-use super::{Config, values};
+use super::{Config, REDACTED, values};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -260,9 +260,6 @@ impl Reason {
         }
     }
 }
-
-/// What stands in the place of a password.
-const REDACTED: &str = "(redacted)";
 
 /// A line as whoever reads the log may see it: the value is left out where it may be a password, misspelled names included.
 struct Shown<'a>(&'a str);

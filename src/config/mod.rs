@@ -351,6 +351,9 @@ impl Default for Config {
     }
 }
 
+/// What stands in the place of a password wherever others see it.
+pub const REDACTED: &str = "(redacted)";
+
 /// Whether nobody is to be shown what the directive of this name says, who has not asked for it.
 pub fn is_secret_directive(name: &[u8]) -> bool {
     std::str::from_utf8(name).ok().and_then(directives::find).is_some_and(|directive| directive.kind.is_secret())

@@ -11,7 +11,7 @@ use super::nodes::Was;
 use super::open::Open;
 use super::pins::Pins;
 use super::said::{KeyName, Said};
-use super::snapshot::{Beside, Saving};
+use super::snapshot::{KeptBeside, Saving};
 use super::tracking::{Invalidated, Tracker, Tracking};
 use super::views::Views;
 use super::watch::Watched;
@@ -371,7 +371,7 @@ impl Effects {
             views.before(db, hash, key, was.as_ref().map(|was| was.bytes), true);
         }
         if let Some(saving) = &mut self.saving {
-            let beside = Beside { pins: self.pins.as_deref(), groups: self.groups.as_deref() };
+            let beside = KeptBeside { pins: self.pins.as_deref(), groups: self.groups.as_deref() };
             saving.before_change(db, hash, key, was.map(|was| (was.content, was.deadline_ms)), beside);
         }
     }
@@ -411,7 +411,7 @@ impl Effects {
         }
         if let Some(saving) = &mut self.saving {
             let pins = self.pins.as_deref().filter(|_| stays);
-            let beside = Beside { pins, groups: self.groups.as_deref() };
+            let beside = KeptBeside { pins, groups: self.groups.as_deref() };
             saving.before_change(db, hash, key, Some((was.content, was.deadline_ms)), beside);
         }
     }

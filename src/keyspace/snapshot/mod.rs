@@ -78,12 +78,12 @@ pub type Fill<'f> = dyn FnMut(&mut dyn FnMut(Part)) -> bool + 'f;
 
 /// What is kept of keys beside the tables.
 #[derive(Clone, Copy)]
-pub(super) struct Beside<'a> {
+pub(super) struct KeptBeside<'a> {
     pub pins: Option<&'a Pins>,
     pub groups: Option<&'a Groups>,
 }
 
-impl Beside<'_> {
+impl KeptBeside<'_> {
     fn kept<'k>(self, db: usize, key: &'k [u8], content: Stored<'k>, deadline_ms: Option<u64>) -> Kept<'k> {
         let is_pinned = self.pins.is_some_and(|pins| pins.has(db, key));
         let membership = self.groups.and_then(|groups| groups.saved_membership(db, key));
@@ -157,7 +157,7 @@ impl Saving {
     /// A key is about to change, to come, or to go, since it is dead for one.
     #[cold]
     #[inline(never)]
-    pub(super) fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Before>, beside: Beside) {
+    pub(super) fn before_change(&mut self, db: usize, hash: u64, key: &[u8], was: Option<Before>, beside: KeptBeside) {
         if self.is_void {
             return;
         }
@@ -248,7 +248,7 @@ impl Saving {
     }
 
     /// Writes a key that was put aside; whether there was any.
-    fn write_aside(&mut self, dbs: &[Table], hasher: &Hasher, beside: Beside) -> bool {
+    fn write_aside(&mut self, dbs: &[Table], hasher: &Hasher, beside: KeptBeside) -> bool {
         let Some((db, bytes)) = self.aside.pop_front() else { return false };
         let (key, table) = (hasher.key(&bytes), &dbs[db]);
         let name = self.name(db, key.hash, &bytes);
@@ -267,7 +267,7 @@ impl Saving {
     }
 
     /// Writes a block, or puts aside what would take too long; whether there was any.
-    fn walk(&mut self, dbs: &[Table], hasher: &Hasher, beside: Beside) -> bool {
+    fn walk(&mut self, dbs: &[Table], hasher: &Hasher, beside: KeptBeside) -> bool {
         let (db, position) = self.at;
         let Some(table) = dbs.get(db) else { return false };
         let mut bytes = 0;
@@ -318,7 +318,7 @@ impl Keyspace {
             let shows_groups =
                 |groups: &mut Box<Groups>| groups.save_some(|db, name, span| keeper.group(db, name, span));
             if !effects.groups.as_mut().is_some_and(shows_groups) {
-                let beside = Beside { pins: effects.pins.as_deref(), groups: effects.groups.as_deref() };
+                let beside = KeptBeside { pins: effects.pins.as_deref(), groups: effects.groups.as_deref() };
                 let wrote = saving.write_large(dbs, hasher)
                     || saving.write_aside(dbs, hasher, beside)
                     || saving.walk(dbs, hasher, beside);

@@ -1,15 +1,13 @@
 //! Requests as operators see them, in the slow log and through MONITOR: passwords are left out.
 
 use crate::command::spec::Secrets;
-use crate::config::{escape, is_secret_directive};
+use crate::config::{REDACTED, escape, is_secret_directive};
 use crate::resp::Request;
-
-const REDACTED: &[u8] = b"(redacted)";
 
 /// The arguments of a request, without what its row says is secret.
 pub fn args<'r>(secrets: Secrets, request: Request<'r>) -> impl Iterator<Item = &'r [u8]> {
     let mut hidden = Hidden::of(secrets);
-    request.from(0).enumerate().map(move |(index, arg)| if hidden.has(index, arg) { REDACTED } else { arg })
+    request.from(0).enumerate().map(move |(index, arg)| if hidden.has(index, arg) { REDACTED.as_bytes() } else { arg })
 }
 
 /// Commands whose arguments have passwords among them.
@@ -127,6 +125,22 @@ mod tests {
         let Found::Command(command) = table.find(request.as_request()) else { panic!("no command") };
         let args: Vec<&[u8]> = args(command.row.secrets, request.as_request()).collect();
         String::from_utf8(args.join(&b' ')).expect("text")
+    }
+
+    /// Behind GUARD as much is hidden as without it.
+    #[test]
+    fn commands_with_passwords_are_those_whose_rows_hide_some() {
+        let rows = crate::server::table();
+        let hides = |name: &[u8]| {
+            let containers: [&[&[u8]]; 2] = [&[name, b"set", b"x"], &[name, b"setuser", b"x"]];
+            containers.into_iter().any(|words| {
+                let request = OwnedRequest::from_args(words.iter().copied());
+                matches!(rows.find(request.as_request()), Found::Command(command) if command.row.secrets != Secrets::None)
+            })
+        };
+        WITH_PASSWORDS.iter().for_each(|name| assert!(hides(name), "{}", name.escape_ascii()));
+        let others = crate::command::rows().map(|row| row.spec.name.as_bytes());
+        others.for_each(|name| assert!(!hides(name) || WITH_PASSWORDS.contains(&name), "{}", name.escape_ascii()));
     }
 
     /// As Redis 7.0.15 shows them in its slow log, and more: names of users, and directives that it lacks without TLS.
