@@ -36,16 +36,35 @@ impl Group {
         Was { name: self.name.clone(), span: self.span.clone(), is_named: self.is_named }
     }
 
-    /// How a member's membership names the group, if it does.
-    pub(super) fn as_named(&self) -> Option<(Name, u64)> {
-        self.is_named.then(|| (self.name.clone(), self.span.epoch))
+    /// What is said of the group to whoever is told of a member.
+    fn as_said(&self) -> Bond {
+        match self.is_named {
+            true => Bond::Group(self.name.clone(), self.span.epoch),
+            false => Bond::Deadline(self.span.deadline_ms),
+        }
     }
 }
 
+/// What is said of a group to whoever is told of a member.
+pub(super) enum Bond {
+    /// Its name and its epoch.
+    Group(Name, u64),
+    /// The group cannot be named any more. The member is left with the group's deadline, or none: without, a member that has died by
+    /// it would be alive where this is read.
+    Deadline(Option<u64>),
+}
+
 impl Member {
-    /// What the member's deadline follows from, where its groups are named like this.
-    pub(super) fn said(&self, name_of: impl Fn(usize) -> Option<(Name, u64)>) -> Membership {
-        Membership { own_ms: self.own_ms, groups: self.groups.iter().filter_map(|id| name_of(*id)).collect() }
+    /// What the member's deadline follows from, where this is said of its groups.
+    pub(super) fn said(&self, bond_of: impl Fn(usize) -> Option<Bond>) -> Membership {
+        let mut said = Membership { own_ms: self.own_ms, groups: Vec::new() };
+        for bond in self.groups.iter().filter_map(|id| bond_of(*id)) {
+            match bond {
+                Bond::Group(name, epoch) => said.groups.push((name, epoch)),
+                Bond::Deadline(deadline_ms) => said.own_ms = said.own_ms.into_iter().chain(deadline_ms).min(),
+            }
+        }
+        said
     }
 }
 
@@ -323,6 +342,6 @@ impl Groups {
 
     pub(super) fn membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
         let of_db = &self.dbs[db];
-        Some(of_db.members.get(key)?.said(|id| of_db.groups.get(id)?.as_named()))
+        Some(of_db.members.get(key)?.said(|id| Some(of_db.groups.get(id)?.as_said())))
     }
 }

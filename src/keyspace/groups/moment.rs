@@ -6,14 +6,15 @@
 //! written before its membership changes ([`crate::keyspace::snapshot`]).
 
 use super::{Name, Span};
+use crate::clock::Now;
 use ahash::RandomState;
 use std::collections::HashMap;
 
 /// A database, and the number of a group in it.
 pub(super) type Place = (usize, usize);
 
-#[derive(Default)]
 pub(super) struct Moment {
+    now: Now,
     /// Each group that has changed since, as it was; none where it was not there.
     was: HashMap<Place, Option<Was>, RandomState>,
     /// Where the walk is.
@@ -28,14 +29,17 @@ pub(super) struct Was {
     pub(super) is_named: bool,
 }
 
-impl Was {
-    /// How a member's membership names the group, if it does.
-    pub(super) fn as_named(&self) -> Option<(Name, u64)> {
-        self.is_named.then(|| (self.name.clone(), self.span.epoch))
-    }
-}
-
 impl Moment {
+    pub(super) fn of(now: Now) -> Moment {
+        Moment { now, was: HashMap::default(), at: (0, 0) }
+    }
+
+    /// Whether a snapshot names the group. One that was dead, and whose death is not to be written, is not named: on another shard the
+    /// name may be that of the next group by then.
+    pub(super) fn names(&self, was: &Was) -> bool {
+        was.is_named && (was.span.to.is_some() || !was.span.is_dead(self.now))
+    }
+
     /// A group is about to change, to come, or to go. What is known of its place already stays.
     pub(super) fn keep(&mut self, place: Place, was: impl FnOnce() -> Option<Was>) {
         self.was.entry(place).or_insert_with(was);

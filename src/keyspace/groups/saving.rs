@@ -1,8 +1,9 @@
 //! What a snapshot says of groups and of members, a few at a time: as they were at its moment.
 
-use super::index::{Group, Groups};
-use super::moment::Was;
+use super::index::{Bond, Group, Groups};
+use super::moment::{Moment, Was};
 use super::{Membership, Span};
+use crate::clock::Now;
 use std::collections::BTreeSet;
 
 /// So many numbers of groups are looked at in one step.
@@ -10,13 +11,13 @@ const STEP: usize = if cfg!(test) { 1 } else { 16 };
 
 impl Groups {
     /// A snapshot has the groups as they are now. Shows those that have no names any more.
-    pub fn begin_saving(&mut self, mut show: impl FnMut(usize, &[u8], &Span)) {
+    pub fn begin_saving(&mut self, now: Now, mut show: impl FnMut(usize, &[u8], &Span)) {
         for (db, of_db) in self.dbs.iter().enumerate() {
             let in_order: BTreeSet<(u64, usize)> = of_db.unnamed.iter().map(|((_, epoch), id)| (*epoch, *id)).collect();
             let groups = in_order.into_iter().filter_map(|(_, id)| of_db.groups.get(id));
             groups.for_each(|group| show(db, &group.name, &group.span));
         }
-        self.moment = Some(Box::default());
+        self.moment = Some(Box::new(Moment::of(now)));
     }
 
     /// Nobody wants the rest.
@@ -31,7 +32,15 @@ impl Groups {
 
     /// What the membership of a key was, whose own has not changed since: a key is written down before it does.
     pub fn saved_membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
-        let said = self.dbs[db].members.get(key)?.said(|id| self.was(db, id)?.as_named());
+        let moment = self.moment.as_ref()?;
+        let bond_of = |id: usize| {
+            let was = self.was(db, id)?;
+            Some(match moment.names(&was) {
+                true => Bond::Group(was.name, was.span.epoch),
+                false => Bond::Deadline(was.span.deadline_ms),
+            })
+        };
+        let said = self.dbs[db].members.get(key)?.said(bond_of);
         Some(said).filter(|said| !said.groups.is_empty())
     }
 
@@ -42,8 +51,9 @@ impl Groups {
         let Some(of_db) = self.dbs.get(db) else { return false };
         let end = of_db.groups.capacity().min(from + STEP);
         moment.at = if end == from { (db + 1, 0) } else { (db, end) };
-        let named = (from..end).filter_map(|id| self.was(db, id)).filter(|was| was.is_named && was.span.epoch != 0);
-        named.for_each(|was| show(db, &was.name, &was.span));
+        let groups = (from..end).filter_map(|id| self.was(db, id)).filter(|was| was.span.epoch != 0);
+        let Some(moment) = &self.moment else { return false };
+        groups.filter(|was| moment.names(was)).for_each(|was| show(db, &was.name, &was.span));
         true
     }
 }

@@ -304,7 +304,7 @@ impl Keyspace {
         self.effects
             .groups
             .iter_mut()
-            .for_each(|groups| groups.begin_saving(|db, name, span| keeper.group(db, name, span)));
+            .for_each(|groups| groups.begin_saving(moment, |db, name, span| keeper.group(db, name, span)));
         self.effects.set_saving(Box::new(Saving::new(&self.dbs, moment, keeper)));
     }
 

@@ -529,3 +529,51 @@ fn a_snapshot_beside_renewals_has_one_moment() {
         keys("k", 3_000).iter().map(|key| client.call(&format!("TTL {key}")).number() / 100).collect();
     assert!(left.iter().all(|left| (179..=180).contains(left)), "{left:?}");
 }
+
+/// What has died by a group, and is not deleted yet, stays dead behind a start, whatever else it was in; and the next group of that
+/// name takes no harm.
+#[test]
+fn members_of_dead_groups_stay_dead_behind_a_restart() {
+    const NAMES: usize = 200;
+    let each = |line: &str| -> Vec<Vec<String>> {
+        let of = |i: usize| line.replace('#', &i.to_string()).split(' ').map(str::to_owned).collect();
+        (0..NAMES).map(of).collect()
+    };
+    for base in ["yes", "no", "snapshot"] {
+        for shards in [1, 3] {
+            let of_log = ["--appendonly", "yes", "--appendfsync", "always", "--aof-use-rdb-preamble", base];
+            let of_log = if base == "snapshot" { &[] } else { &of_log[..] };
+            let flags = [&["--enable-debug-command", "yes"], of_log].concat();
+            let server = Server::start(Kind::Ember { shards }, &flags);
+            let mut client = server.client();
+            ok(&mut client, "DEBUG SET-ACTIVE-EXPIRE 0");
+            for line in ["SET dies:# v", "EXPIRY GROUP ADD tag dies:#", "EXPIRY GROUP ADD g:# dies:#"] {
+                client.pipeline(&each(line));
+            }
+            client.pipeline(&each("EXPIRY GROUP EXPIRE g:# 10"));
+            assert!(wait_until(SOON, || members(&mut client, "tag").is_empty()));
+            // (A group that is dead is known as such where its name has not come again.)
+            for line in ["SET lives:# v", "EXPIRY GROUP ADD g:# lives:#"] {
+                client.pipeline(&each(line));
+            }
+            if base == "snapshot" {
+                ok(&mut client, "SAVE");
+            } else {
+                ok(&mut client, "BGREWRITEAOF");
+                assert!(wait_until(SOON, || server.info("aof_rewrite_in_progress").as_deref() == Some("0")
+                    && server.info("aof_rewrite_scheduled").as_deref() == Some("0")));
+            }
+            let number = shards.to_string();
+            let server = server.restart(&[&["--shards", &number], &flags[..]].concat());
+            let mut client = server.client();
+            let what = format!("{base}, {shards} shards");
+            assert_eq!(members(&mut client, "tag"), BTreeSet::new(), "{what}");
+            for i in 0..NAMES {
+                assert_eq!(client.call(&format!("EXISTS dies:{i}")), int(0), "{what}: {i}");
+                assert_eq!(client.call(&format!("EXPIRY GROUP PTTL g:{i}")), int(-1), "{what}: {i}");
+                let alive = BTreeSet::from([format!("lives:{i}")]);
+                assert_eq!(members(&mut client, &format!("g:{i}")), alive, "{what}: {i}");
+            }
+        }
+    }
+}
