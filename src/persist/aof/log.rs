@@ -220,6 +220,8 @@ pub struct Log {
     pub slow_writes: AtomicU64,
     /// The disk is left to others: `everysec` waits.
     pub rests: AtomicBool,
+    /// The thread that writes has asked the system for it, and has no answer.
+    is_at_disk: AtomicBool,
 }
 
 impl Log {
@@ -281,6 +283,7 @@ impl Log {
             delayed_syncs: AtomicU64::new(0),
             slow_writes: AtomicU64::new(0),
             rests: AtomicBool::new(false),
+            is_at_disk: AtomicBool::new(false),
         })
     }
 
@@ -659,12 +662,14 @@ impl State {
         self.writes_since.is_some()
     }
 
-    /// Whether a write lasts for so long that nobody waits for it, or did just now. A thread that others keep from its core
-    /// does not wait for the disk, and is waited for.
-    fn is_slow(&mut self) -> bool {
+    /// Whether a write lasts for so long that nobody waits for it, or did just now. `is_at_disk`: whether the thread that writes has
+    /// not come back from the system yet. A thread that others keep from its core does not wait for the disk, nor does one that waits
+    /// for this state, and both are waited for.
+    fn is_slow(&mut self, is_at_disk: &AtomicBool) -> bool {
         let lasts = self.writes_since.is_some_and(|since| since.elapsed() > SLOW);
         if lasts && !self.is_blocked {
-            self.is_blocked = self.writer.as_deref().is_none_or(thread::waits);
+            // In this order: a thread that waits, and has come back since, may have waited for something else.
+            self.is_blocked = self.writer.as_deref().is_none_or(thread::waits) && is_at_disk.load(Ordering::SeqCst);
         }
         lasts && self.is_blocked || self.was_slow()
     }

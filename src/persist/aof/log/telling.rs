@@ -23,7 +23,7 @@ impl Log {
         }
         // (A sync that was begun under `always` may be in the way of the writes.)
         let is_kept_up = state.carrier_syncs && state.syncs_since.is_some_and(|since| since.elapsed() > SLOW);
-        let is_hindered = state.is_slow() || is_kept_up || self.has_failed();
+        let is_hindered = state.is_slow(&self.is_at_disk) || is_kept_up || self.has_failed();
         let has_all = !state.has_ready() && !state.is_writing();
         let mut any = false;
         for (shard, mark) in self.marks.iter().enumerate() {

@@ -393,6 +393,30 @@ fn a_write_that_hangs_holds_nobody_up() {
     }
 }
 
+/// Whoever asks whether the disk is slow has the state, for which the thread that writes may wait: that is not the disk.
+#[test]
+fn who_waits_for_the_state_does_not_wait_for_the_disk() {
+    let log = new_log();
+    let mut state = log.lock();
+    let (tell, told) = std::sync::mpsc::channel();
+    let writer = std::thread::spawn({
+        let log = log.clone();
+        move || {
+            tell.send(thread::here().expect("/proc")).expect("somebody wants it");
+            drop(log.lock());
+        }
+    });
+    let writes = told.recv().expect("it says so");
+    wait_until(|| thread::waits(&writes));
+    state.writer = Some(writes);
+    state.writes_since = Instant::now().checked_sub(2 * SLOW);
+    assert!(!state.is_slow(&log.is_at_disk));
+    log.is_at_disk.store(true, Ordering::SeqCst);
+    assert!(state.is_slow(&log.is_at_disk));
+    drop(state);
+    writer.join().expect("it ends");
+}
+
 /// Another file is begun while the one before it hangs: nobody waits, and each file has what belongs there.
 #[test]
 fn another_file_is_begun_without_a_wait() {

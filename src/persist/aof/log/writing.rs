@@ -80,6 +80,7 @@ impl Log {
         state.writer = thread::here();
         state.is_blocked = false;
         drop(state);
+        self.is_at_disk.store(true, Ordering::SeqCst);
         let (what, done) = match &step {
             Step::Begin(_) => ("truncating", if room > bytes { file.cut(bytes) } else { Ok(()) }),
             Step::Write(batch) => {
@@ -97,6 +98,7 @@ impl Log {
             }
         };
         let cut = if done.is_err() { file.cut(bytes) } else { Ok(()) };
+        self.is_at_disk.store(false, Ordering::SeqCst);
         let mut state = self.lock();
         state.writes_since = None;
         let lasted = began.elapsed();
