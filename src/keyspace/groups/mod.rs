@@ -123,7 +123,8 @@ impl Keyspace {
 
     /// Bytes of what is known of groups, about.
     pub(super) fn group_bytes(&self) -> usize {
-        self.effects.groups.as_ref().map_or(0, |groups| groups.bytes)
+        let of_moment = |groups: &Groups| groups.moment.as_ref().map_or(0, |moment| moment.bytes());
+        self.effects.groups.as_deref().map_or(0, |groups| groups.bytes + of_moment(groups))
     }
 
     /// Whether lives of groups are renewed by use.

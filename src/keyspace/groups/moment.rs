@@ -45,6 +45,11 @@ impl Moment {
         self.was.entry(place).or_insert_with(was);
     }
 
+    /// What it takes, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.was.capacity() * size_of::<(Place, Option<Was>)>()
+    }
+
     /// What was in a place that has changed since.
     pub(super) fn was(&self, place: Place) -> Option<Option<Was>> {
         self.was.get(&place).cloned()
