@@ -45,7 +45,7 @@ pub fn earliest_ms(entry: Entry) -> Option<u64> {
 pub fn any_lives(entry: Entry, now_ms: u64) -> bool {
     match (dict(entry), packed(entry)) {
         (Some(dict), _) => dict.any_lives(now_ms),
-        (None, Some(view)) => view.iter().any(|field| !field.is_dead(now_ms)),
+        (None, Some(view)) => view.any_lives(now_ms),
         (None, None) => true,
     }
 }

@@ -150,6 +150,14 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether a field is alive: found soon, unless nearly all are dead.
+    pub fn any_lives(self, now_ms: u64) -> bool {
+        match self {
+            View::Dict(dict) => dict.any_lives(now_ms),
+            _ => self.iter().any(|field| !field.is_dead(now_ms)),
+        }
+    }
+
     /// Fields that are alive.
     #[inline]
     pub fn live_len(self, now_ms: u64) -> usize {

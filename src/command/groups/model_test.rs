@@ -5,7 +5,7 @@ use crate::command::syntax;
 use crate::command::trial::Trial;
 use crate::config::Limits;
 use crate::keyspace::snapshot::{Fill, Frame, Keeper, Kept, Saved};
-use crate::keyspace::{Membership, Span};
+use crate::keyspace::{GroupName, Membership, Span};
 use crate::value::Portion;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +140,22 @@ fn tell(trial: &mut Trial, model: &mut Model, at: &str) {
 struct Said {
     /// Of each name, the groups that have or had it, in order.
     groups: BTreeMap<Vec<u8>, Vec<Span>>,
-    members: BTreeMap<Vec<u8>, Membership>,
+    /// With the deadline that each has in the table.
+    members: BTreeMap<Vec<u8>, (Membership, Option<u64>)>,
+}
+
+impl Said {
+    /// Whoever reads a member's groups, and how they live, finds the deadline that the member had.
+    fn check(&self, at: &str) {
+        for (key, (said, deadline_ms)) in &self.members {
+            let deadline_of = |(name, epoch): &(GroupName, u64)| {
+                let spans = self.groups.get(&name[..])?;
+                spans.iter().find(|span| span.epoch == *epoch)?.deadline_ms
+            };
+            let found_ms = said.groups.iter().filter_map(deadline_of).chain(said.own_ms).min();
+            assert_eq!(found_ms, *deadline_ms, "{at}: {}: {said:?}", key.escape_ascii());
+        }
+    }
 }
 
 struct Recorder(Rc<RefCell<Said>>);
@@ -149,7 +164,7 @@ impl Recorder {
     fn member(&self, kept: &Kept) {
         let Some(mut said) = kept.membership.clone() else { return };
         said.groups.sort_unstable();
-        let twice = self.0.borrow_mut().members.insert(kept.key.into(), said);
+        let twice = self.0.borrow_mut().members.insert(kept.key.into(), (said, kept.deadline_ms));
         assert!(twice.is_none());
     }
 }
@@ -157,8 +172,9 @@ impl Recorder {
 impl Keeper for Recorder {
     fn group(&mut self, _: usize, name: &[u8], span: &Span) {
         let said = &mut *self.0.borrow_mut();
-        let is_in_another =
-            |member: &Membership| member.groups.iter().any(|(of, epoch)| **of == *name && *epoch != span.epoch);
+        let is_in_another = |(member, _): &(Membership, _)| {
+            member.groups.iter().any(|(of, epoch)| **of == *name && *epoch != span.epoch)
+        };
         assert!(!said.members.values().any(is_in_another), "who reads that in order takes its members for this one's");
         said.groups.entry(name.into()).or_default().push(span.clone());
     }
@@ -190,7 +206,7 @@ struct Making {
 }
 
 impl Making {
-    fn begin(trial: &mut Trial) -> Making {
+    fn begin(trial: &mut Trial, at: &str) -> Making {
         let begin = |trial: &mut Trial| {
             let said: Rc<RefCell<Said>> = Rc::default();
             let now = trial.now();
@@ -200,6 +216,7 @@ impl Making {
         let at_once = begin(trial);
         while trial.keyspace.save_some(|| true) == Saved::Some {}
         let expected = at_once.borrow().clone();
+        expected.check(at);
         Making { said: begin(trial), expected }
     }
 
@@ -222,7 +239,7 @@ fn run(seed: u64, steps: usize) {
         let at = format!("seed {seed}, step {step}");
         let now_ms = model.now_ms;
         making = match making.take() {
-            None if step % 40 == 0 => Some(Making::begin(&mut trial)),
+            None if step % 40 == 0 => Some(Making::begin(&mut trial, &at)),
             None => None,
             Some(making) => making.step(&mut trial, &at).then_some(making),
         };

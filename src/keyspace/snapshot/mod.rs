@@ -21,7 +21,7 @@ use crate::clock::Now;
 use crate::table::block::NEVER_MS;
 use crate::table::hash::{Key, spread};
 use crate::table::{Changed, Hasher, Table, Value};
-use crate::value::{Portion, hash};
+use crate::value::{Portion, hash, set, zset};
 use ahash::RandomState;
 use large::{Large, Source};
 use std::collections::{HashSet, VecDeque};
@@ -201,6 +201,9 @@ impl Saving {
 
     /// Writes a key down, or the first part of it. One that is going to change is copied where it is long.
     fn keep(&mut self, db: usize, kept: Kept, changes: bool) {
+        if is_hidden(kept.content, self.moment) {
+            return;
+        }
         if let Stored::Node(kind, node) = kept.content {
             let mut node = node_at(kind, node);
             // SAFETY: an entry's node is in use, and nobody else uses it at this moment.
@@ -215,8 +218,7 @@ impl Saving {
                 let frame = self.keeper.frame(db, &kept);
                 self.large.push_back(Large::new(db, frame, source));
             }
-            _ if !is_dead_hash(kept.content, self.moment) => self.keeper.key(db, kept),
-            _ => {}
+            _ => self.keeper.key(db, kept),
         }
     }
 
@@ -293,9 +295,14 @@ impl Saving {
     }
 }
 
-/// A hash without a field that was alive at that moment, which nobody could see.
-fn is_dead_hash(content: Stored, moment: Now) -> bool {
-    content.kind() == Kind::Hash && hash::View::of(content).iter().all(|field| field.is_dead(moment.ms))
+/// A collection without an element that was alive at that moment, which nobody could see.
+fn is_hidden(content: Stored, moment: Now) -> bool {
+    match content.kind() {
+        Kind::Hash => !hash::View::of(content).any_lives(moment.ms),
+        Kind::Set => set::View::of(content, moment.ms).is_empty(),
+        Kind::Zset => zset::View::of(content, moment.ms).is_empty(),
+        _ => false,
+    }
 }
 
 impl Keyspace {

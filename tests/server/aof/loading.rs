@@ -128,6 +128,49 @@ fn what_dies_while_the_base_is_written_is_in_it() {
     }
 }
 
+/// Once a base of commands said of a set, all of whose members were dead and not deleted yet, that it is never evicted, and nothing
+/// else: the start told of a command that had answered an error.
+#[test]
+fn collections_without_a_living_element_are_not_in_the_base() {
+    for preamble in ["yes", "no"] {
+        for shards in [1, 3] {
+            let count = shards.to_string();
+            let flags = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble, "--enable-debug-command", "yes"];
+            let server = Server::start(Kind::Ember { shards }, &flags);
+            let mut client = server.client();
+            ok(&mut client, "DEBUG SET-ACTIVE-EXPIRE 0");
+            for members in [1, 2_000] {
+                let names: Vec<String> = (0..members).map(|n| n.to_string()).collect();
+                let all = names.join(" ");
+                let pairs = names.iter().map(|n| format!("{n} {n}")).collect::<Vec<_>>().join(" ");
+                let ends = format!("10 MEMBERS {members} {all}");
+                ok(&mut client, &format!("SADD s{members} {all}"));
+                ok(&mut client, &format!("ZADD z{members} {pairs}"));
+                ok(&mut client, &format!("HSET h{members} {pairs}"));
+                for key in ["s", "z", "h"].map(|letter| format!("{letter}{members}")) {
+                    ok(&mut client, &format!("BLESS SET {key} NO-EVICT"));
+                    ok(&mut client, &format!("EXPIRY GROUP ADD g {key}"));
+                }
+                ok(&mut client, &format!("SPEXPIRE s{members} {ends}"));
+                ok(&mut client, &format!("ZPEXPIRE z{members} {ends}"));
+                ok(&mut client, &format!("HPEXPIRE h{members} {}", ends.replace("MEMBERS", "FIELDS")));
+            }
+            ok(&mut client, "SET other 1");
+            let is_dead = || client.call("KEYS *").items() == [bulk("other")];
+            assert!(wait_until(PATIENCE, is_dead));
+            ok(&mut server.client(), "BGREWRITEAOF");
+            let has_base = || {
+                ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].map(|of| server.info(of))
+                    == [(); 2].map(|()| Some("0".to_owned()))
+            };
+            assert!(wait_until(PATIENCE, has_base), "{}", server.output());
+            let server = started(server.restart(&[&flags[..], &["--shards", &count]].concat()));
+            assert_eq!(server.client().call("KEYS *").items(), [bulk("other")]);
+            assert!(!server.output().contains("answered"), "{}", server.output());
+        }
+    }
+}
+
 /// Elements whose deadlines in the base had passed by the start were left out of it, so that what had given them more time since
 /// found nothing: they were lost.
 #[test]
