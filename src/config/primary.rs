@@ -28,7 +28,8 @@ impl Setting for Follows {
             [] => None,
             ["no" | "NO" | "No", "one" | "ONE" | "One"] => None,
             [host, port] => {
-                let port = port.parse().ok().filter(|port| *port > 0).ok_or(ValueError::PrimaryPort)?;
+                // (As in Redis, and as REPLICAOF does, which CONFIG REWRITE writes down: there may be nobody at a port.)
+                let port = port.parse().map_err(|_| ValueError::PrimaryPort)?;
                 Some(Primary { host: host.to_owned(), port })
             }
             _ => return Err(ValueError::WrongCount),
@@ -62,7 +63,8 @@ mod tests {
             (Ok(String::new()), Ok(String::new()), Ok(String::new()))
         );
         assert_eq!(read(&["localhost"]), Err(ValueError::WrongCount));
-        for port in ["0", "65536", "-1", "x"] {
+        assert_eq!(read(&["localhost", "0"]), Ok("localhost 0".to_owned()));
+        for port in ["65536", "-1", "x"] {
             assert_eq!(read(&["localhost", port]), Err(ValueError::PrimaryPort));
         }
     }
