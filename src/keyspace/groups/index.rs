@@ -35,14 +35,6 @@ impl Group {
     pub(super) fn was(&self) -> Was {
         Was { name: self.name.clone(), span: self.span.clone(), is_named: self.is_named }
     }
-
-    /// What is said of the group to whoever is told of a member.
-    fn as_said(&self) -> Bond {
-        match self.is_named {
-            true => Bond::Group(self.name.clone(), self.span.epoch),
-            false => Bond::Deadline(self.span.deadline_ms),
-        }
-    }
 }
 
 /// What is said of a group to whoever is told of a member.
@@ -52,6 +44,15 @@ pub(super) enum Bond {
     /// The group cannot be named any more. The member is left with the group's deadline, or none: without, a member that has died by
     /// it would be alive where this is read.
     Deadline(Option<u64>),
+}
+
+impl Bond {
+    pub(super) fn of(is_named: bool, name: &Name, span: &Span) -> Bond {
+        match is_named {
+            true => Bond::Group(name.clone(), span.epoch),
+            false => Bond::Deadline(span.deadline_ms),
+        }
+    }
 }
 
 impl Member {
@@ -342,6 +343,10 @@ impl Groups {
 
     pub(super) fn membership(&self, db: usize, key: &[u8]) -> Option<Membership> {
         let of_db = &self.dbs[db];
-        Some(of_db.members.get(key)?.said(|id| Some(of_db.groups.get(id)?.as_said())))
+        let bond_of = |id: usize| {
+            let group = of_db.groups.get(id)?;
+            Some(Bond::of(group.is_named, &group.name, &group.span))
+        };
+        Some(of_db.members.get(key)?.said(bond_of))
     }
 }

@@ -35,10 +35,7 @@ impl Groups {
         let moment = self.moment.as_ref()?;
         let bond_of = |id: usize| {
             let was = self.was(db, id)?;
-            Some(match moment.names(&was) {
-                true => Bond::Group(was.name, was.span.epoch),
-                false => Bond::Deadline(was.span.deadline_ms),
-            })
+            Some(Bond::of(moment.names(&was), &was.name, &was.span))
         };
         let said = self.dbs[db].members.get(key)?.said(bond_of);
         Some(said).filter(|said| !said.groups.is_empty())

@@ -38,7 +38,8 @@ const NAMES_REST: Duration = Duration::from_secs(1);
 const NAMES_REST_TIMES: u32 = 4;
 /// For so long the moment is waited for on all shards: others wait behind it.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// The longest pause after it did not come: others wait no more than a tenth of the time.
+/// The longest pause after the moment did not come, unless results have a longer interval: where the moment never comes
+/// others wait for it a tenth of the time.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// How long it takes at the least from one first answer to the next.
 const FIRST_ANSWERS: Duration = Duration::from_millis(1);

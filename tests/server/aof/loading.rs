@@ -158,12 +158,7 @@ fn collections_without_a_living_element_are_not_in_the_base() {
             ok(&mut client, "SET other 1");
             let is_dead = || client.call("KEYS *").items() == [bulk("other")];
             assert!(wait_until(PATIENCE, is_dead));
-            ok(&mut server.client(), "BGREWRITEAOF");
-            let has_base = || {
-                ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].map(|of| server.info(of))
-                    == [(); 2].map(|()| Some("0".to_owned()))
-            };
-            assert!(wait_until(PATIENCE, has_base), "{}", server.output());
+            server.rewrite_log();
             let server = started(server.restart(&[&flags[..], &["--shards", &count]].concat()));
             assert_eq!(server.client().call("KEYS *").items(), [bulk("other")]);
             assert!(!server.output().contains("answered"), "{}", server.output());

@@ -7,13 +7,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::seccomp::is_ring_refused;
-use super::{Client, Value, have_tool, tls, wait_until};
+use super::{Client, Value, have_tool, ok, tls, wait_until};
 
 const EMBERDB: &str = env!("CARGO_BIN_EXE_emberdb");
 const REDIS: &str = "redis-server";
 
 /// How long a server may take until it answers. Generous: test processes run side by side on small machines.
 const START_LIMIT: Duration = Duration::from_secs(30);
+/// A small log is written anew within this.
+const REWRITE_LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -281,6 +283,15 @@ impl Server {
         let text = self.client().call("INFO everything").text();
         let mut lines = text.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(name, _)| *name == field).map(|(_, value)| value.to_string())
+    }
+
+    /// Has the log written anew, and returns when the new base is there.
+    #[track_caller]
+    pub fn rewrite_log(&self) {
+        ok(&mut self.client(), "BGREWRITEAOF");
+        let is_over = |field: &str| self.info(field).as_deref() == Some("0");
+        let has_base = || is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled");
+        assert!(wait_until(REWRITE_LIMIT, has_base), "{}", self.output());
     }
 
     /// Memory that the process holds now, in bytes.

@@ -151,9 +151,7 @@ pub fn survives_restarts(lines: &[Vec<Vec<u8>>], asked: &[String], wait_for_deat
         let server = server.restart(&flags);
         wait_until(PATIENCE, || server.info("loading").as_deref() == Some("0"));
         assert!(shown(&server) == expected, "{shards} shards, {preamble}: the log");
-        server.client().call("BGREWRITEAOF");
-        assert!(wait_until(PATIENCE, || server.info("aof_rewrite_in_progress").as_deref() == Some("0")
-            && server.info("aof_rewrite_scheduled").as_deref() == Some("0")));
+        server.rewrite_log();
         let server = server.restart(&[&flags[..], &["--shards", "2"]].concat());
         wait_until(PATIENCE, || server.info("loading").as_deref() == Some("0"));
         assert!(shown(&server) == expected, "{shards} shards, {preamble}: a base");
