@@ -193,7 +193,7 @@ impl Feed {
     pub fn note_position(&self) -> bool {
         let mut merging = self.drain();
         merging.wants_note =
-            merging.is_logged && merging.known_as().is_some_and(|known_as| known_as.position != merging.noted);
+            merging.is_logged && merging.known_as().is_some_and(|known_as| Some(known_as.position) != merging.noted);
         merging.wants_note
     }
 
@@ -302,8 +302,8 @@ pub struct Merging {
     /// Under which name the stream is known; which database another server has chosen in it, whose it is.
     name: String,
     relayed_db: usize,
-    /// The position that the log has, and whether it is to have another, although nothing has changed.
-    noted: u64,
+    /// The position that the log's last file has, if it has one, and whether it is to have another, although nothing has changed.
+    noted: Option<u64>,
     wants_note: bool,
 }
 
@@ -344,7 +344,7 @@ impl Merging {
             old_since: None,
             name: String::new(),
             relayed_db: 0,
-            noted: 0,
+            noted: None,
             wants_note: false,
         }
     }
@@ -455,9 +455,14 @@ impl Merging {
         self.log.forget();
         let known_as = self.known_as();
         self.wants_note = false;
-        self.noted = self.position;
+        self.noted = Some(self.position);
         let next = Ready { commands: spare, ..Ready::default() };
         Ready { known_as, ..std::mem::replace(&mut self.ready, next) }
+    }
+
+    /// The log goes on in another file, which has no position yet.
+    pub fn forget_noted(&mut self) {
+        self.noted = None;
     }
 
     /// From here on there is a log, or there is none.

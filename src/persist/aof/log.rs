@@ -425,6 +425,7 @@ impl Log {
         state.former.clear();
         state.is_new = false;
         state.is_broken = false;
+        self.feed.drain().forget_noted();
         self.recover(&state);
     }
 
@@ -447,6 +448,7 @@ impl Log {
             self.forget_waiting(&mut state);
             state.is_new = true;
         }
+        self.feed.drain().forget_noted();
         let position = state.end;
         let file = Open::new(file, bytes);
         let begin = Begin { file, position, based: state.placed.clone(), has_base: false };

@@ -644,6 +644,8 @@ async fn end(server: &Rc<Server>) {
 pub async fn end_log(server: &Rc<Server>) -> io::Result<()> {
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     let log = server.global.log.clone();
+    // Replicas may have what has changed nothing (a message, a policy): they are to go on behind that.
+    log.note_position();
     server.transport.beside(move || log.end()).await.and_then(|ended| ended)
 }
 
