@@ -1,7 +1,7 @@
 //! The stream for servers that know of no deadlines of fields and members (Redis 7.0): what sets a deadline is left out,
 //! what sets fields or adds members under one does that alone. A death is said as a deletion, which they know. What is said
 //! of groups of keys is left out: beside it stand the deadlines that their members have. So are pins: who knows of none evicts by
-//! a ceiling of its own, if any.
+//! a ceiling of its own, if any. So are policies, whose effects stand in the stream.
 
 use super::Command;
 use memchr::memmem::Finder;
@@ -34,8 +34,7 @@ pub fn degrade(bytes: &[u8], out: &mut Vec<u8>) -> u64 {
     for (args, command) in commands(bytes) {
         match args[..] {
             // (What members of groups have of them is said as their deadlines.)
-            [b"EXPIRY", b"GROUP", ..] => degraded += 1,
-            [b"BLESS", ..] => degraded += 1,
+            [b"EXPIRY", b"GROUP" | b"POLICY", ..] | [b"BLESS", ..] => degraded += 1,
             [b"HPEXPIREAT" | b"HPERSIST" | b"SPEXPIREAT" | b"SPERSIST" | b"ZPEXPIREAT" | b"ZPERSIST", ..] => {
                 degraded += 1
             }
@@ -120,10 +119,11 @@ mod tests {
             "EXPIRY GROUP OWN k -1 g 5",
             "EXPIRY GROUP TOLD g 5",
             "BLESS SET k NO-EVICT",
+            "EXPIRY POLICY SET p: 5m",
         ]);
         let mut out = Vec::new();
         assert!(concerns(&all));
-        assert_eq!(degrade(&all, &mut out), 12);
+        assert_eq!(degrade(&all, &mut out), 13);
         let hashes = ["SELECT 0", "HSET h a 1", "MULTI", "HSET h FIELDS 1 b 2", "HSET h c 3", "EXEC", "HDEL h a"];
         assert_eq!(out, stream(&[&hashes[..], &["SADD s MEMBERS a", "SREM s a", "ZADD z 1 a", "ZREM z a"]].concat()));
         assert!(!concerns(&out));

@@ -27,6 +27,8 @@ mod loading;
 mod migrate;
 #[path = "replication/pins.rs"]
 mod pins;
+#[path = "replication/policies.rs"]
+mod policies;
 #[path = "replication/prefix.rs"]
 mod prefix;
 #[path = "replication/primary.rs"]

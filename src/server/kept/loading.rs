@@ -1,16 +1,14 @@
 //! A snapshot's file becomes keys: at the start, and by DEBUG RELOAD.
 
+use super::policies;
 use super::replay::WaitingDeaths;
-use super::saving::{
-    LOG_POSITION, POLICY, STREAM_DB, STREAM_ID, STREAM_IS_OLD, STREAM_OFFSET, TOKENS, hold_everything,
-};
+use super::saving::{LOG_POSITION, STREAM_DB, STREAM_ID, STREAM_IS_OLD, STREAM_OFFSET, TOKENS, hold_everything};
 use crate::clock::{realtime_us, store_us};
 use crate::command::shard_of;
-use crate::config::{Policies, split_words};
 use crate::journal::KnownAs;
 use crate::net::{Bell, next_from_outside};
 use crate::observe::log;
-use crate::persist::reading::{self, Beside, Limits, LoadError, Origin};
+use crate::persist::reading::{self, Beside, Limits, LoadError, OWN_VERSION, Origin};
 use crate::script::{self, Catalog, Heading, Library};
 use crate::server::state::Server;
 use crate::server::state::replication::{ID_DIGITS, Ids};
@@ -88,6 +86,8 @@ pub async fn go_on_in_stream(server: &Rc<Server>) {
     }
     global.feed.keep(Some(server.shard.config().repl_backlog()));
     server.shard.call_all(Server::follow_log).await;
+    // (The configuration may say otherwise than what was loaded.)
+    policies::all(server).iter().for_each(|change| change.tell(server));
 }
 
 pub fn give_up(reason: &str) -> ! {
@@ -199,6 +199,11 @@ pub async fn read_keys(server: &Rc<Server>, how: TakeIn, origin: Origin, of_byte
 }
 
 impl Keys {
+    /// Whether the snapshot is one of EmberDB's.
+    pub fn are_embers(&self) -> bool {
+        self.beside.fields.iter().any(|(name, _)| *name == *OWN_VERSION.as_bytes())
+    }
+
     /// Takes in the rest, for somebody who holds everything.
     pub async fn take_rest(self, server: &Rc<Server>, how: TakeIn) -> Result<Loaded, String> {
         let Keys { taken, beside, libraries } = self;
@@ -221,7 +226,7 @@ impl Keys {
             deaths.add(server, note.clone());
         }
         server.shard.recall_groups(notes_of_groups(server, &beside)).await;
-        take_policies(server, &beside).await;
+        policies::take(server, &beside).await;
         keep_libraries(server, libraries, how).await?;
         let changes = server.shard.call_all(|shard| shard.end_loading()).await;
         let snapshots = &server.global.snapshots;
@@ -244,22 +249,6 @@ fn notes_of_groups(server: &Server, beside: &Beside) -> Vec<Note> {
     };
     let fields = beside.fields.iter().filter(|(name, _)| name == GROUP.as_bytes());
     fields.filter_map(|(_, value)| read(value)).collect()
-}
-
-/// Policies of the file, where the configuration has no other for that prefix.
-async fn take_policies(server: &Rc<Server>, beside: &Beside) {
-    for (_, value) in beside.fields.iter().filter(|(name, _)| name == POLICY.as_bytes()) {
-        let words = split_words(value).unwrap_or_default();
-        let parsed = Policies::parse(words.iter().map(String::as_str)).ok();
-        let parsed = parsed.map(|(prefix, policy, _)| (prefix.to_owned(), policy));
-        let Some((prefix, policy)) = parsed else {
-            log::warning(format_args!("A policy in the file is none: '{}'", value.escape_ascii()));
-            continue;
-        };
-        let config = server.shard.config();
-        config.expiry_policies.lock().entry(prefix.as_str().into()).or_insert(policy);
-        server.shard.call_all(move |shard| shard.take_over_policy(&prefix)).await;
-    }
 }
 
 /// Runs the code of libraries, which nobody can call yet.

@@ -7,10 +7,12 @@
 //! | `loading.rs` | snapshots and logs of the disk become data |
 //! | `replay.rs` | what a log says is done |
 //! | `saving.rs` | snapshots, written to the disk |
+//! | `policies.rs` | expiry policies in all of these, and on replicas |
 //! | `tokens.rs` | the tokens of leases, and their file |
 
 pub mod acl_file;
 pub mod loading;
+pub mod policies;
 pub mod replay;
 pub mod rewriting;
 pub mod saving;

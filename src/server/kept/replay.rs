@@ -4,9 +4,10 @@
 //! ([`Shard::set_replaying`](crate::shard::Shard::set_replaying)). Policies do not hold, since what they have done is in
 //! the log.
 
+use super::policies;
 use crate::clock::{realtime_us, set_loaded_offset};
 use crate::command::deaths::death_of;
-use crate::config::{Policies, Policy, split_words};
+use crate::config::split_words;
 use crate::journal::aside::{self, Aside};
 use crate::net::{next_from_outside, sleep};
 use crate::observe::log;
@@ -95,7 +96,7 @@ pub async fn replay(
     let config = server.shard.config();
     let of_bytes = files.iter().filter_map(|file| Some(std::fs::metadata(&file.path).ok()?.len())).sum();
     server.global.snapshots.progress.begin(of_bytes, realtime_us() / 1_000_000);
-    suspend_policies(server, true).await;
+    policies::suspend(server, true).await;
     let (sender, items) = mpsc::sync_channel(PIECES);
     let (tell, told) = mpsc::channel::<Result<Read, LogError>>();
     let (global, me) = (server.global.clone(), server.shard.id);
@@ -151,7 +152,7 @@ pub async fn replay(
     if errors > 0 {
         log::warning(format_args!("{errors} commands of the append only log have answered errors"));
     }
-    suspend_policies(server, false).await;
+    policies::suspend(server, false).await;
     match next_from_outside(&told).await {
         Some(read) => read.map_err(|error| error.to_string()),
         None => Err("the thread that reads it has ended".to_owned()),
@@ -180,39 +181,14 @@ async fn until_done(server: &Server, client: &ClientRef, bytes: usize) -> Result
     }
 }
 
-/// Takes all policies out of the shards, or puts them back.
-pub async fn suspend_policies(server: &Rc<Server>, wants: bool) {
-    let all: Vec<(String, Policy)> = {
-        let config = server.shard.config();
-        let policies = config.expiry_policies.lock();
-        policies.iter().map(|(prefix, policy)| (prefix.to_string(), policy.clone())).collect()
-    };
-    for (prefix, policy) in all {
-        let policy = Some(policy).filter(|_| !wants);
-        let set = move |shard: &Rc<crate::shard::Shard>| {
-            shard.keyspace.borrow_mut().set_policy(prefix.as_bytes(), policy.clone());
-        };
-        server.shard.call_all(set).await;
-    }
-}
-
-/// What of EXPIRY POLICY was said.
+/// What only this server understands.
 fn take_note(server: &Server, words: &[u8]) {
-    let config = server.shard.config();
     let said = split_words(words).unwrap_or_default();
     let said: Vec<&str> = said.iter().map(String::as_str).collect();
     let taken = match &said[..] {
-        ["POLICY", words @ ..] => Policies::parse(words.iter().copied()).ok().map(|(prefix, policy, _)| {
-            config.expiry_policies.lock().insert(prefix.into(), policy);
-        }),
         // What it says is for those who read the files.
         [batch::BASE, ..] => Some(()),
-        // (Zero bytes were not told from the ends of words once.)
-        ["NOPOLICY", prefix @ ..] => {
-            config.expiry_policies.lock().remove(prefix.join("\0").as_str());
-            Some(())
-        }
-        _ => None,
+        said => policies::take_note(server, said),
     };
     if taken.is_none() {
         log::warning(format_args!("A note in the append only log says nothing: '{}'", words.escape_ascii()));

@@ -4,6 +4,7 @@
 //! snapshot beside the work of others. When that is on the disk it takes the place of all files before the new one.
 
 use super::loading::{self, claim_at_start, give_up, load_file};
+use super::policies;
 use super::replay::{Source, WaitingDeaths, replay};
 use super::saving::{self, Begun, begin_parts, hold_everything, write_file};
 use super::tokens;
@@ -39,13 +40,18 @@ const RETRY_S: u64 = 5;
 /// made if there is to be one. Ends the process where that fails: to begin without it would be to lose it.
 pub async fn load_at_start(server: &Rc<Server>) {
     claim_at_start(server);
+    let mut own_policies = None;
     if server.shard.config().follows.0.is_some() {
-        // Its data are another server's, which says what has died.
+        // Its data are another server's, which says what has died, and so are the policies.
         server.shard.call_all(|shard| shard.set_following(true)).await;
+        own_policies = Some(policies::give_up(server));
     }
     if !take_up(server).await {
         loading::load_at_start(server).await;
         begin_first(server).await;
+    }
+    if let Some(own) = own_policies.filter(|_| server.global.replication.restored().is_none()) {
+        own.put_back(server);
     }
     tokens::begin(server).await;
     end_loading(server).await;

@@ -1,9 +1,10 @@
 //! SAVE and BGSAVE: all shards write what they have at one moment into one file, while nobody changes anything, or while
 //! all go on.
 
+use super::policies::{self, Change};
 use crate::clock::{realtime_us, store_us};
 use crate::command::dump;
-use crate::config::{Policy, SavePoint, join_words};
+use crate::config::SavePoint;
 use crate::executor;
 use crate::journal::KnownAs;
 use crate::net::{next_from_outside, on_thread, sleep};
@@ -29,8 +30,6 @@ use std::time::Duration;
 const FULL: Duration = Duration::from_millis(1);
 /// How long after a failure one is tried again that a save point has asked for.
 const RETRY_S: u64 = 5;
-/// The field in which a policy stands: its prefix and its words, with zero bytes between them.
-pub const POLICY: &str = "emberdb-policy";
 /// The field that says where in the log the files begin whose base it is.
 pub const LOG_POSITION: &str = "emberdb-log-position";
 
@@ -275,7 +274,8 @@ pub async fn begin_parts_for(server: &Rc<Server>, base_of: Option<u64>, offset_m
     let known_as = known_as(server).await;
     let changes = sizes.iter().map(|sizes| sizes.changes).sum();
     let mut head = Piece::default();
-    let base = base_of.filter(|_| is_commands).map(|position| Base { notes: notes(server), position });
+    let notes = || policies::all(server).iter().map(Change::in_log).collect();
+    let base = base_of.filter(|_| is_commands).map(|position| Base { notes: notes(), position });
     head.write(|out| match form {
         Form::Snapshot => write_head(out, server, &sizes, base_of, offset_ms, known_as.as_ref()),
         Form::Commands => {
@@ -293,16 +293,6 @@ async fn known_as(server: &Rc<Server>) -> Option<KnownAs> {
     // (A part of a primary's stream that has been done is counted with what it has changed.)
     server.shard.call_all(|shard| shard.hand_over_records()).await;
     global.feed.known_as()
-}
-
-/// The policies, as the log has them.
-fn notes(server: &Server) -> Vec<Vec<String>> {
-    let config = server.shard.config();
-    let policies = config.expiry_policies.lock();
-    let words = |prefix: &str, policy: &Policy| -> Vec<String> {
-        ["POLICY".to_owned(), prefix.to_owned()].into_iter().chain(policy.words()).collect()
-    };
-    policies.iter().map(|(prefix, policy)| words(prefix, policy)).collect()
 }
 
 /// Writes the file that `dbfilename` names, where that is this server's.
@@ -437,10 +427,7 @@ fn write_head(
     if let Some(position) = base_of {
         file::write_field(out, LOG_POSITION, position.to_string().as_bytes());
     }
-    for (prefix, policy) in &*server.shard.config().expiry_policies.lock() {
-        let words: Vec<String> = std::iter::once(prefix.to_string()).chain(policy.words()).collect();
-        file::write_field(out, POLICY, &join_words(&words));
-    }
+    policies::write(out, server);
     write_libraries(out, server);
     let databases = sizes.first().map_or(0, |sizes| sizes.databases.len());
     for db in 0..databases {

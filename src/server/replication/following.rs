@@ -19,10 +19,9 @@ use crate::resp::{Proto, Reply};
 use crate::server::client::relay::Relay;
 use crate::server::client::session::{Close, ReplyMode};
 use crate::server::client::{Client, ClientRef};
-use crate::server::kept::loading::{Keys, read_keys};
-use crate::server::kept::replay::suspend_policies;
-use crate::server::kept::rewriting;
+use crate::server::kept::loading::{Keys, Loaded, read_keys};
 use crate::server::kept::saving::{self, hold_everything};
+use crate::server::kept::{policies, rewriting};
 use crate::server::run::in_the_way::let_all_pass;
 use crate::server::run::wait::unblock_all;
 use crate::server::state::Server;
@@ -103,7 +102,7 @@ async fn become_primary(server: &Rc<Server>) {
     // Replicas learn the new name when they come again.
     minding::drop_replicas(server).await;
     // (What is overdue dies in the next moment, and policies say where that is written.)
-    suspend_policies(server, false).await;
+    policies::suspend(server, false).await;
     shard.call_all(|shard| shard.set_following(false)).await;
     drop(hold);
     global.tokens.begin_anew(realtime_us() / 1_000);
@@ -204,7 +203,7 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
     global.feed.set_relayed(true);
     drop(transaction);
     drop(hold);
-    suspend_policies(server, true).await;
+    policies::suspend(server, true).await;
     true
 }
 
@@ -506,12 +505,12 @@ async fn load(
     let loaded = match content {
         Content::Arrived(keys) => {
             shard.call_all(|shard| shard.end_arriving(true)).await;
-            keys.take_rest(server, BESIDE).await
+            take_rest(server, keys, BESIDE).await
         }
         Content::Coming(origin, of_bytes) => {
             rewriting::empty_held(server).await;
             match read_keys(server, IN_PLACE, origin, of_bytes).await {
-                Ok(keys) => keys.take_rest(server, IN_PLACE).await,
+                Ok(keys) => take_rest(server, keys, IN_PLACE).await,
                 Err(reason) => Err(reason),
             }
         }
@@ -523,7 +522,7 @@ async fn load(
             return Err(reason);
         }
     };
-    suspend_policies(server, true).await;
+    policies::suspend(server, true).await;
     if !is_current() {
         return Err("another server is followed".to_owned());
     }
@@ -535,6 +534,16 @@ async fn load(
     global.following.set_db(db);
     shard.call_all(Server::follow_log).await;
     Ok(())
+}
+
+/// Takes what a snapshot has beside keys. Policies of this server's own give way to those of an EmberDB.
+async fn take_rest(server: &Rc<Server>, keys: Keys, how: TakeIn) -> Result<Loaded, String> {
+    let given_up = keys.are_embers().then(|| policies::give_up(server));
+    let loaded = keys.take_rest(server, how).await;
+    if let Some(given_up) = given_up {
+        given_up.report(server);
+    }
+    loaded
 }
 
 /// The log begins anew with what was loaded.

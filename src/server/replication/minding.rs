@@ -1,7 +1,6 @@
 //! What is done for replicas from time to time.
 
 use crate::executor;
-use crate::journal::Command;
 use crate::net::sleep;
 use crate::observe::log;
 use crate::server::client::ClientRef;
@@ -50,14 +49,6 @@ pub async fn drop_replicas(server: &Rc<Server>) {
         server.clients().iter().filter(|client| is_replica(client)).for_each(|client| close_now(&server, client));
     };
     server.shard.call_all(of_shard).await;
-}
-
-/// Replicas are told a command that has changed nothing here. (A replica tells its own what its primary tells it.)
-pub fn tell_replicas<'a>(server: &Server, words: impl ExactSizeIterator<Item = &'a [u8]>) {
-    let feed = &server.global.feed;
-    if feed.is_streamed() && !feed.is_relayed() {
-        server.shard.record_command(Command::said(Command::new(0, words).bytes));
-    }
 }
 
 /// Once a second: replicas hear that this server is there, those that are near are counted, and what is kept of the stream is

@@ -17,7 +17,6 @@ use crate::server::facts::LRU_CLOCK_BITS;
 use crate::server::kept::loading;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving;
-use crate::server::replication::minding;
 use crate::server::run::in_the_way::let_pass;
 use crate::server::run::wait;
 use crate::server::state::Server;
@@ -167,7 +166,7 @@ async fn debug(ctx: TaskCtx) -> Result<Vec<u8>> {
         (b"protocol", 3) => protocol(&ctx, request.arg(2)),
         (b"replica", 4) => replica(&ctx, request).await,
         (b"replicate", 3..) => {
-            minding::tell_replicas(&ctx.server, (2..request.len()).map(|index| request.arg(index)));
+            ctx.server.tell_replicas((2..request.len()).map(|index| request.arg(index)));
             ctx.server.shard.after_commands();
             Ok(ctx.reply(|reply| reply.ok()))
         }

@@ -13,6 +13,7 @@ use crate::net::{sleep, step_back_in_turn};
 use crate::persist::aof::batch;
 use crate::resp::{Error, Reply, Result};
 use crate::server::admit::READ_ONLY;
+use crate::server::kept::policies::Change;
 use crate::server::run::rights::may_reach;
 use crate::server::state::{Server, TaskCtx};
 use crate::shard::{At, HELD_FOR, Lock, Shard};
@@ -57,19 +58,11 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
     if applies && ctx.server.shard.is_following() {
         return Err(READ_ONLY);
     }
-    let log = &ctx.server.global.log;
-    let said: Vec<String> = ["POLICY", prefix].map(str::to_owned).into_iter().chain(policy.words()).collect();
-    if log.is_on() && !batch::can_note(&said) {
-        return Err(Error::text("ERR the policy is too long to be kept in the append only file"));
+    let change = Change::new(prefix, Some(policy));
+    if !batch::can_note(&change.in_log()) {
+        return Err(Error::text("ERR the policy is too long to be kept in an append only file"));
     }
-    on_keeper(&ctx, {
-        let prefix: Box<str> = prefix.into();
-        move |server, policies| {
-            policies.insert(prefix, policy);
-            note(server, said);
-        }
-    })
-    .await;
+    make(&ctx, change).await?;
     take_over(&ctx.server, prefix).await;
     if applies && !apply(&ctx, prefix).await {
         return Err(READ_ONLY);
@@ -79,17 +72,37 @@ async fn set(ctx: TaskCtx) -> Result<Vec<u8>> {
 
 async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
     let prefix = text(ctx.request.as_request().arg(3))?;
-    let was_there = on_keeper(&ctx, {
-        let said = ["NOPOLICY", prefix].map(str::to_owned);
-        move |server, policies| {
-            let was_there = policies.remove(&*said[1]).is_some();
-            note(server, said.to_vec());
-            was_there
-        }
-    })
-    .await;
+    let was_there = make(&ctx, Change::new(prefix, None)).await?;
     take_over(&ctx.server, prefix).await;
     Ok(ctx.reply(|reply| reply.int(i64::from(was_there))))
+}
+
+/// Makes a change as a write is made: not on a replica, whose policies are those of its primary, and not in a pause, the end of
+/// which is waited for. Whether the prefix had a policy before.
+async fn make(ctx: &TaskCtx, change: Change) -> Result<bool> {
+    let is_replayed = ctx.client.replays();
+    loop {
+        let change = change.clone();
+        let make = move |server: &Server, policies: &mut BTreeMap<Box<str>, Policy>| {
+            let global = &server.global;
+            if !is_replayed && global.following.is_read_only() {
+                return Some(Err(READ_ONLY));
+            }
+            if !is_replayed && global.pauses.until_us() > store_us() {
+                return None;
+            }
+            let was_there = change.make(policies);
+            say(server, &change);
+            Some(Ok(was_there))
+        };
+        if let Some(made) = on_keeper(ctx, make).await {
+            return made;
+        }
+        if ctx.client.closed.get() {
+            return Err(Error::text("ERR the connection has ended"));
+        }
+        sleep(HELD_FOR).await;
+    }
 }
 
 /// Looks at the policies, or changes them, on the shard that tells the log of their changes: these stand there in the order in
@@ -105,14 +118,15 @@ async fn on_keeper<R: Send + 'static>(
     ctx.server.shard.call(0, work).await
 }
 
-/// Says something to the log, behind what has changed here before. (Replies wait for pushes by their numbers: what this turn
-/// has changed so far is in the push before this one.)
-fn note(server: &Server, words: Vec<String>) {
+/// Tells the log and replicas of a change, behind what has changed here before. (Replies wait for pushes by their numbers: what
+/// this turn has changed so far is in the push before this one.)
+fn say(server: &Server, change: &Change) {
     let shard = &server.shard;
     shard.hand_over_records();
-    if let Some(push) = server.logging.note(words, shard.durable.is_kept()) {
+    if let Some(push) = server.logging.note(change.in_log(), shard.durable.is_kept()) {
         shard.durable.pushed(push);
     }
+    change.tell(server);
 }
 
 /// Every shard looks what holds for a prefix now.

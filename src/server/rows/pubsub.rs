@@ -4,7 +4,6 @@ use crate::command::spec::flag::{FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB
 use crate::command::spec::{Channels, Group, Keys, Row, Spec};
 use crate::resp::{Error, Request, Result};
 use crate::server::client::name_bytes;
-use crate::server::replication::minding;
 use crate::server::state::subscriptions::{To, World};
 use crate::server::state::{Run, Server, SessionCtx, TaskCtx};
 use crate::server::told::pubsub::{count_listeners, publish, publish_counts};
@@ -266,7 +265,7 @@ async fn publish_message(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {
 /// Who listens on a replica hears it, too. (A replica that is published to tells its own nothing, as in Redis.)
 fn tell_replicas(server: &Server, world: World, request: Request) {
     let word: &[u8] = if world == World::Plain { b"PUBLISH" } else { b"SPUBLISH" };
-    minding::tell_replicas(server, [word, request.arg(1), request.arg(2)].into_iter());
+    server.tell_replicas([word, request.arg(1), request.arg(2)].into_iter());
 }
 
 async fn channels(ctx: TaskCtx, world: World) -> Result<Vec<u8>> {

@@ -52,6 +52,7 @@ pub mod waits;
 use crate::clock::Now;
 use crate::command::spec::Secrets;
 use crate::command::{self, CommandId};
+use crate::journal;
 use crate::net::{Notify, Transport};
 use crate::observe::Rates;
 use crate::resp::{Proto, Reply, Request, Result};
@@ -280,6 +281,15 @@ impl Server {
     /// Which arguments of a command nobody is shown.
     pub fn secrets(&self, command: CommandId) -> Secrets {
         self.table.get(command).row.secrets
+    }
+
+    /// Replicas are told a command that has changed no data. (A replica tells its own what its primary tells it. What this shard
+    /// says once it follows may come into the stream of the primary.)
+    pub fn tell_replicas<'a>(&self, words: impl ExactSizeIterator<Item = &'a [u8]>) {
+        let feed = &self.global.feed;
+        if feed.is_streamed() && !feed.is_relayed() && !self.shard.is_following() {
+            self.shard.record_command(journal::Command::said(journal::Command::new(0, words).bytes));
+        }
     }
 
     /// A shard hands over what it changes, for the log or whoever reads the journal, or does not any more, and its replies wait

@@ -1,4 +1,4 @@
-//! Policies on replicas, and the deaths that a promoted replica tells.
+//! The deaths that a promoted replica tells.
 
 use super::{PATIENCE, QUICK, replica_of, settle, wait_for, wait_for_link};
 use crate::common::{Client, Kind, Server, Value, encode, int, wait_until};
@@ -11,9 +11,8 @@ fn a_promoted_replica_tells_of_all_that_is_overdue() {
     for shards in [1, 3] {
         let primary = Server::start(Kind::Ember { shards }, QUICK);
         let replica = Server::start(Kind::Ember { shards }, QUICK);
-        let policy = "EXPIRY POLICY SET ev: NONE EVENTS deaths";
-        [&primary, &replica].iter().for_each(|server| assert_eq!(server.client().call(policy), Value::ok()));
         let (mut client, mut other) = (primary.client(), replica.client());
+        assert_eq!(client.call("EXPIRY POLICY SET ev: NONE EVENTS deaths"), Value::ok());
         assert_eq!(other.call(&format!("REPLICAOF 127.0.0.1 {}", primary.port())), Value::ok());
         wait_for_link(&replica);
         (0..KEYS).for_each(|n| assert_eq!(client.call(&format!("SET ev:{n} v PX 2000")), Value::ok()));
@@ -26,28 +25,6 @@ fn a_promoted_replica_tells_of_all_that_is_overdue() {
     }
 }
 
-/// Once a policy that was set on a running replica governed what its primary said: keys were gone at once.
-#[test]
-fn a_policy_of_a_replica_waits_until_it_is_promoted() {
-    for shards in [1, 3] {
-        let primary = Server::start(Kind::Ember { shards }, QUICK);
-        let replica = replica_of(&primary, Kind::Ember { shards }, QUICK);
-        wait_for_link(&replica);
-        let (mut client, mut other): (Client, Client) = (primary.client(), replica.client());
-        assert_eq!(client.call("SET p:before x"), Value::ok());
-        assert_eq!(other.call("EXPIRY POLICY SET p: 100s"), Value::ok());
-        assert!(other.call("EXPIRY POLICY SET p: 100s APPLY").text().starts_with("READONLY"));
-        ["SET p:key x", "HSET p:hash f v"].iter().for_each(|line| assert!(!client.call(line).is_error()));
-        settle(&primary, &replica);
-        for key in ["p:before", "p:key", "p:hash"] {
-            assert_eq!(other.call(&format!("PTTL {key}")), int(-1), "{key}");
-        }
-        assert_eq!(other.call("REPLICAOF NO ONE"), Value::ok());
-        assert_eq!(other.call("SET p:after x"), Value::ok());
-        assert!(wait_until(PATIENCE, || other.call("TTL p:after").number() > 90));
-    }
-}
-
 /// Once FAILOVER left behind the deaths whose stream was held meanwhile: the keys were gone on the replica, told by nobody.
 #[test]
 fn a_server_that_hands_over_writes_the_deaths_that_wait_first() {
@@ -57,9 +34,7 @@ fn a_server_that_hands_over_writes_the_deaths_that_wait_first() {
         wait_for_link(&replica);
         let (mut client, mut holder, mut other): (Client, Client, Client) =
             (primary.client(), primary.client(), replica.client());
-        let policy = "EXPIRY POLICY SET ev: NONE EVENTS deaths";
-        assert_eq!(client.call(policy), Value::ok());
-        assert_eq!(other.call(policy), Value::ok());
+        assert_eq!(client.call("EXPIRY POLICY SET ev: NONE EVENTS deaths"), Value::ok());
         (0..KEYS).for_each(|n| assert_eq!(client.call(&format!("SET ev:{n} v PX 300")), Value::ok()));
         let script = "local till = os.clock() + 2 while os.clock() < till do end return redis.call('XLEN', KEYS[1])";
         holder.send_raw(&encode(&["EVAL", script, "1", "deaths"]));
