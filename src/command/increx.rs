@@ -29,8 +29,9 @@ pub const ROWS: &[Row<Run>] = &[Row::new(
 const INCREMENT_NOT_INTEGER: Error = Error::text("ERR Increment is not an integer or out of range");
 const INCREMENT_NOT_FLOAT: Error = Error::text("ERR Increment is not a valid float");
 const INCREMENT_INFINITE: Error = Error::text("ERR BYFLOAT increment cannot be Infinity");
-const BOUND_NOT_INTEGER: Error = Error::text("ERR LBOUND or UBOUND is not an integer or out of range");
-const BOUND_NOT_FLOAT: Error = Error::text("ERR LBOUND or UBOUND is not a valid float");
+/// What is said of a bound, behind its name.
+const NOT_INTEGER: &str = "is not an integer or out of range";
+const NOT_FLOAT: &str = "is not a valid float";
 const BOUNDS_CROSSED: Error = Error::text("ERR LBOUND can't be greater than UBOUND");
 const VALUE_INFINITE: Error = Error::text("ERR value cannot be Infinity");
 const APPLIED_OVERFLOW: Error = Error::text("ERR the applied increment would overflow");
@@ -99,13 +100,15 @@ impl Options {
         &self,
         request: Request,
         parse: impl Fn(&[u8]) -> Option<N>,
-        error: Error,
+        is_wrong: &str,
     ) -> Result<Bounds<N>> {
-        let bound = |index: Option<usize>| match index {
-            Some(index) => parse(request.arg(index)).map(Some).ok_or(error.clone()),
+        let bound = |name: &str, index: Option<usize>| match index {
+            Some(index) => {
+                parse(request.arg(index)).map(Some).ok_or_else(|| Error::err(format_args!("{name} {is_wrong}")))
+            }
             None => Ok(None),
         };
-        let bounds = Bounds { lower: bound(self.lower)?, upper: bound(self.upper)? };
+        let bounds = Bounds { lower: bound("LBOUND", self.lower)?, upper: bound("UBOUND", self.upper)? };
         if bounds.are_crossed() { Err(BOUNDS_CROSSED) } else { Ok(bounds) }
     }
 }
@@ -181,7 +184,7 @@ fn increx(ctx: &mut Ctx, request: Request) -> Result {
 fn increase_int(ctx: &mut Ctx, request: Request, options: &Options) -> Result {
     let increment = options.by_int.map_or(Some(1), |index| parse_i64(request.arg(index)));
     let increment = increment.ok_or(INCREMENT_NOT_INTEGER)?;
-    let bounds = options.bounds(request, parse_i64, BOUND_NOT_INTEGER)?;
+    let bounds = options.bounds(request, parse_i64, NOT_INTEGER)?;
     let deadline = Deadline::of(ctx, request, options)?;
     let current = match find_string(ctx, request)?.as_ref().map(Live::value) {
         None => 0,
@@ -205,7 +208,7 @@ fn increase_float(ctx: &mut Ctx, request: Request, options: &Options, index: usi
     if increment.is_infinite() {
         return Err(INCREMENT_INFINITE);
     }
-    let bounds = options.bounds(request, LongDouble::parse, BOUND_NOT_FLOAT)?;
+    let bounds = options.bounds(request, LongDouble::parse, NOT_FLOAT)?;
     let deadline = Deadline::of(ctx, request, options)?;
     let found = find_string(ctx, request)?;
     let mut text = [0; I64_TEXT_BYTES_MAX];

@@ -192,8 +192,8 @@ fn increx_says_what_is_wrong() {
             ("BYFLOAT -inf", "ERR BYFLOAT increment cannot be Infinity"),
             ("LBOUND 10 UBOUND 5", "ERR LBOUND can't be greater than UBOUND"),
             ("BYFLOAT 0.5 LBOUND 10.5 UBOUND 1.5", "ERR LBOUND can't be greater than UBOUND"),
-            ("LBOUND 1.5", "ERR LBOUND or UBOUND is not an integer or out of range"),
-            ("BYFLOAT 1 UBOUND x", "ERR LBOUND or UBOUND is not a valid float"),
+            ("LBOUND 1.5", "ERR LBOUND is not an integer or out of range"),
+            ("BYFLOAT 1 UBOUND x", "ERR UBOUND is not a valid float"),
             ("EX 0", "ERR invalid expire time in 'increx' command"),
             ("PX x", "ERR value is not an integer or out of range"),
         ] {
