@@ -52,6 +52,8 @@ pub struct TakenIn {
     pub keys: u64,
     /// Those that had died by then: left out, or hidden until the cycle finds them.
     pub dead: u64,
+    /// Keys of which elements were left out, since they had died.
+    pub thinned: u64,
 }
 
 /// How keys are taken in.
@@ -349,9 +351,12 @@ impl Shard {
             });
             written.wrote();
         }
-        let writer =
-            Writer { written: written.clone(), wall: Wall::ahead(now, offset_ms).leaving_fields(leaves_fields), form };
-        self.keyspace.borrow_mut().begin_saving(now, Box::new(writer));
+        // Whoever reads dead elements with their deadlines sees that they have died, until the log or the stream says so. Commands
+        // that stand there before may have found them still.
+        let dead_before = if leaves_fields { now } else { Now::from_ms(0) };
+        let wall = Wall::ahead(dead_before, offset_ms).leaving_fields(leaves_fields);
+        let writer = Writer { written: written.clone(), wall, form };
+        self.keyspace.borrow_mut().begin_saving(now, dead_before, Box::new(writer));
         *self.written.borrow_mut() = Some(written);
     }
 
@@ -549,11 +554,15 @@ impl Loading<'_> {
             return Ok(());
         }
         let value = match dump::build(self.batch.value(loaded), self.limits, self.wall) {
-            Ok(Some(value)) => value,
-            // All of its fields have died, or there were never any: Redis passes over these, too.
-            Ok(None) | Err(rdb::Error::Empty) => return Ok(()),
+            Ok(built) => {
+                taken.thinned += u64::from(built.is_thinned);
+                built.value
+            }
+            Err(rdb::Error::Empty) => None,
             Err(error) => return Err(broken(&format!("{error} in the value"))),
         };
+        // (All of its elements have died, or there were never any: Redis passes over these, too.)
+        let Some(value) = value else { return Ok(()) };
         let clock = match (loaded.idle_s, loaded.frequency) {
             (Some(idle_s), _) if !self.counts => Some(Clocking::of_idle_s(idle_s, self.now)),
             (_, Some(frequency)) if self.counts => Some(Clocking::of_frequency(frequency.into(), self.now)),

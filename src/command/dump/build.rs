@@ -15,19 +15,32 @@ use crate::value::set::{self, Set};
 use crate::value::stream::{Id, RunTexts};
 use std::collections::HashSet;
 
-/// The value in a payload, or of a file; none where all that is in it is dead.
-pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Option<Owned>> {
+/// What was in a payload, or in a file.
+pub struct Built {
+    /// None where all that is in it is dead.
+    pub value: Option<Owned>,
+    /// Elements were left out, since they are dead.
+    pub is_thinned: bool,
+}
+
+/// The value in a payload, or of a file.
+pub fn build(value: &[u8], limits: &Limits, wall: Wall) -> Result<Built> {
     let mut builder = Builder { limits, wall, gathered: None };
     decode(&mut Reader::new(value, limits.string_bytes), &mut builder)?;
-    match builder.gathered {
-        None => Ok(None),
-        Some(Gathered::String(value)) => Ok(Some(value)),
-        Some(Gathered::List(elements)) => Ok(Some(list(&elements, limits))),
-        Some(Gathered::Set(members)) => set(&members, limits, wall),
-        Some(Gathered::Zset(scored)) => zset(scored, limits, wall),
-        Some(Gathered::Hash(fields)) => hash(&fields, limits, wall),
-        Some(Gathered::Stream(streams)) => streams.into_value().map(Some),
-    }
+    let has_dead = |deadlines: &[u64]| deadlines.iter().any(|deadline_ms| *deadline_ms < wall.now_ms());
+    let (value, is_thinned) = match builder.gathered {
+        None => (None, false),
+        Some(Gathered::String(value)) => (Some(value), false),
+        Some(Gathered::List(elements)) => (Some(list(&elements, limits)), false),
+        Some(Gathered::Set(members)) => (set(&members, limits, wall)?, has_dead(&members.deadlines)),
+        Some(Gathered::Zset(scored)) => {
+            let has_dead = has_dead(&scored.deadlines);
+            (zset(scored, limits, wall)?, has_dead)
+        }
+        Some(Gathered::Hash(fields)) => (hash(&fields, limits, wall)?, has_dead(&fields.deadlines)),
+        Some(Gathered::Stream(streams)) => (Some(streams.into_value()?), false),
+    };
+    Ok(Built { value, is_thinned })
 }
 
 /// Gathers what a value holds. A collection's form depends on all of its elements, so that it is chosen at the end.

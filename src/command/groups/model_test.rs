@@ -210,7 +210,7 @@ impl Making {
         let begin = |trial: &mut Trial| {
             let said: Rc<RefCell<Said>> = Rc::default();
             let now = trial.now();
-            trial.keyspace.begin_saving(now, Box::new(Recorder(said.clone())));
+            trial.keyspace.begin_saving(now, now, Box::new(Recorder(said.clone())));
             said
         };
         let at_once = begin(trial);

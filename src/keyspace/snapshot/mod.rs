@@ -120,7 +120,7 @@ pub struct Saving {
     /// Values that are written in parts, one after the other.
     large: VecDeque<Large>,
     keeper: Box<dyn Keeper>,
-    moment: Now,
+    dead_before: Now,
     /// A database was emptied, or has another number now: what it had can not be written down any more.
     is_void: bool,
 }
@@ -141,7 +141,7 @@ pub enum Saved {
 }
 
 impl Saving {
-    fn new(dbs: &[Table], moment: Now, keeper: Box<dyn Keeper>) -> Saving {
+    fn new(dbs: &[Table], dead_before: Now, keeper: Box<dyn Keeper>) -> Saving {
         Saving {
             at: (0, 0),
             changed: dbs.iter().map(|db| Changed::among(db.len())).collect(),
@@ -149,7 +149,7 @@ impl Saving {
             waiting: HashSet::default(),
             large: VecDeque::new(),
             keeper,
-            moment,
+            dead_before,
             is_void: false,
         }
     }
@@ -201,7 +201,7 @@ impl Saving {
 
     /// Writes a key down, or the first part of it. One that is going to change is copied where it is long.
     fn keep(&mut self, db: usize, kept: Kept, changes: bool) {
-        if is_hidden(kept.content, self.moment) {
+        if is_dead(kept.content, self.dead_before) {
             return;
         }
         if let Stored::Node(kind, node) = kept.content {
@@ -295,8 +295,8 @@ impl Saving {
     }
 }
 
-/// A collection without an element that was alive at that moment, which nobody could see.
-fn is_hidden(content: Stored, moment: Now) -> bool {
+/// A collection all of whose elements had died before a moment.
+fn is_dead(content: Stored, moment: Now) -> bool {
     match content.kind() {
         Kind::Hash => !hash::View::of(content).any_lives(moment.ms),
         Kind::Set => set::View::of(content, moment.ms).is_empty(),
@@ -306,13 +306,14 @@ fn is_hidden(content: Stored, moment: Now) -> bool {
 }
 
 impl Keyspace {
-    /// What is there now is written down from now on, with [`Keyspace::save_some`], whatever becomes of it.
-    pub fn begin_saving(&mut self, moment: Now, mut keeper: Box<dyn Keeper>) {
+    /// What is there now is written down from now on, with [`Keyspace::save_some`], whatever becomes of it: all but collections
+    /// whose elements have all died before `dead_before`.
+    pub fn begin_saving(&mut self, moment: Now, dead_before: Now, mut keeper: Box<dyn Keeper>) {
         self.effects
             .groups
             .iter_mut()
             .for_each(|groups| groups.begin_saving(moment, |db, name, span| keeper.group(db, name, span)));
-        self.effects.set_saving(Box::new(Saving::new(&self.dbs, moment, keeper)));
+        self.effects.set_saving(Box::new(Saving::new(&self.dbs, dead_before, keeper)));
     }
 
     /// Writes down some, as long as `goes_on` says; a little at the least.

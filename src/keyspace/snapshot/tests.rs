@@ -206,7 +206,7 @@ fn what_was_there_at_the_moment_is_written_once() {
         (0..rounds).for_each(|_| change(&mut keyspace, &mut rng, now, keys));
         let expected = contents(&keyspace, now);
         let written: Rc<RefCell<Contents>> = Rc::default();
-        keyspace.begin_saving(now, recorder(&written));
+        keyspace.begin_saving(now, now, recorder(&written));
         let each = rng.usize(1..300);
         while keyspace.save_some(|| false) == Saved::Some {
             (0..each).for_each(|_| change(&mut keyspace, &mut rng, now, keys));
@@ -223,7 +223,7 @@ fn what_is_emptied_is_no_moment_any_more() {
     let key = keyspace.hasher().key(b"key");
     keyspace.insert(0, key, Value::Int(1), None, now);
     let written = Rc::default();
-    keyspace.begin_saving(now, recorder(&written));
+    keyspace.begin_saving(now, now, recorder(&written));
     keyspace.flush(0, now);
     assert_eq!(keyspace.save_some(|| true), Saved::Void);
     assert!(written.borrow().is_empty(), "it was emptied");
@@ -359,7 +359,7 @@ fn large_collections_are_written_as_they_were() {
         keyspace.effects.close_all();
         let expected = contents(&keyspace, now);
         let written: Rc<RefCell<Contents>> = Rc::default();
-        keyspace.begin_saving(now, recorder(&written));
+        keyspace.begin_saving(now, now, recorder(&written));
         let each = rng.usize(1..60);
         let changes_text = rng.usize(..12);
         let (mut steps, mut gives_up) = (0, seed % 8 == 7);
@@ -371,7 +371,7 @@ fn large_collections_are_written_as_they_were() {
                     // Nothing of the first attempt is left in the collections.
                     written.borrow_mut().clear();
                     let expected = contents(&keyspace, now);
-                    keyspace.begin_saving(now, recorder(&written));
+                    keyspace.begin_saving(now, now, recorder(&written));
                     while keyspace.save_some(|| true) == Saved::Some {}
                     assert!(*written.borrow() == expected, "seed {seed}");
                     break;

@@ -100,8 +100,8 @@ pub fn give_up(reason: &str) -> ! {
 pub async fn load_held(server: &Rc<Server>, how: TakeIn) -> Result<TakenIn, String> {
     let name = server.shard.config().dbfilename.clone();
     let loaded = load_file(server, how, &name).await?;
-    // (Where some keys were left out because they are dead, nobody was told of their deaths.)
-    if loaded.taken.dead == 0 || !how.drop_dead {
+    // (Where some keys or elements were left out because they are dead, nobody was told of their deaths.)
+    if loaded.taken.dead + loaded.taken.thinned == 0 || !how.drop_dead {
         *server.global.replication.restored() = loaded.known_as;
     }
     loaded.deaths.put_back(server).await;
@@ -182,6 +182,7 @@ pub async fn read_keys(server: &Rc<Server>, how: TakeIn, origin: Origin, of_byte
             Ok(taken) => {
                 all.keys += taken.keys;
                 all.dead += taken.dead;
+                all.thinned += taken.thinned;
             }
             Err(reason) => refused = refused.or(Some(reason)),
         }

@@ -131,7 +131,7 @@ fn what_dies_while_the_base_is_written_is_in_it() {
 /// Once a base of commands said of a set, all of whose members were dead and not deleted yet, that it is never evicted, and nothing
 /// else: the start told of a command that had answered an error.
 #[test]
-fn collections_without_a_living_element_are_not_in_the_base() {
+fn collections_without_a_living_element_are_hidden_behind_the_base() {
     for preamble in ["yes", "no"] {
         for shards in [1, 3] {
             let count = shards.to_string();
