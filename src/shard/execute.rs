@@ -436,14 +436,18 @@ impl Shard {
         }
     }
 
-    /// From now on commands come from a log, and no key is dead before it says so, or not any more.
+    /// From now on commands come from a log, and no key is dead before it says so, or not any more: then whoever waits for what has
+    /// come is to be served ([`Shard::serve_waiters`]).
     pub fn set_replaying(&self, wants: bool) {
         self.is_replaying.set(wants);
         self.meter.log_errors.set(wants.then_some(0));
         self.take_limits(&self.config());
         self.follow_hold();
         self.keyspace.borrow_mut().was_emptied = false;
-        self.serve_waiters();
+    }
+
+    pub fn is_replaying(&self) -> bool {
+        self.is_replaying.get()
     }
 
     /// Takes over how long things may be. A log that is replayed has been written under other limits: as in Redis, its

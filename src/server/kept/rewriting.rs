@@ -181,7 +181,7 @@ async fn load(server: &Rc<Server>, files: &mut Files) -> std::result::Result<(Re
     let mut is_based = false;
     let mut deaths = WaitingDeaths::default();
     // From here on: what is late in the base may have been given more time since.
-    server.shard.call_all(|shard| shard.set_replaying(true)).await;
+    set_replaying(server, true).await;
     for entry in files.manifest.files() {
         let path = files.path(&entry.name);
         let mut from = 0;
@@ -259,15 +259,29 @@ fn cut(files: &Files, paths: &[PathBuf], read: &Read) -> io::Result<()> {
 /// From now on every change is handed over to the log.
 async fn switch_on(server: &Rc<Server>, known_as: Option<KnownAs>) {
     let transaction = hold_everything(&server.shard).await;
-    if known_as.is_some() {
+    let goes_on = known_as.is_some();
+    if goes_on {
         *server.global.replication.restored() = known_as;
         loading::go_on_in_stream(server).await;
     }
     server.global.log.set_on(true);
-    server.shard.call_all(Server::follow_log).await;
     // What dies from now on is said to the log.
-    server.shard.call_all(|shard| shard.set_replaying(false)).await;
+    set_replaying(server, false).await;
+    if goes_on {
+        loading::tell_policies(server);
+    }
     drop(transaction);
+}
+
+/// The log is read from now on, or not any more. Replicas are not told a second time what it says.
+async fn set_replaying(server: &Server, wants: bool) {
+    let set = move |shard: &Rc<Shard>| {
+        shard.set_replaying(wants);
+        Server::follow_log(shard);
+        // (What they take is told.)
+        shard.serve_waiters();
+    };
+    server.shard.call_all(set).await;
 }
 
 const LOG_IS_OFF: Error = Error::text("ERR the append only file is off");

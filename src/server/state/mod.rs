@@ -298,7 +298,8 @@ impl Server {
         let server = Server::of(shard);
         let log = &server.global.log;
         shard.hand_over_records();
-        let is_wanted = server.logging.hands_over();
+        // (What a log says that is read was told when it happened.)
+        let is_wanted = server.logging.hands_over() && !shard.is_replaying();
         shard.set_journaled(is_wanted);
         let is_kept = log.holds_replies();
         match is_kept {
