@@ -18,6 +18,7 @@ mod page;
 mod propagation;
 mod pubsub;
 mod replication;
+mod restarts;
 mod scan;
 mod scripting;
 mod security;
