@@ -72,6 +72,18 @@ impl Names {
         self.bytes.capacity() - before
     }
 
+    /// Each name, written as a client gets it.
+    pub fn each(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let head = memchr::memchr(b'\n', rest)? + 1;
+            let len: usize = std::str::from_utf8(&rest[1..head - 2]).ok()?.parse().ok()?;
+            let (name, others) = rest.split_at_checked(head + len + 2)?;
+            rest = others;
+            Some(name)
+        })
+    }
+
     /// Hands them out, and makes room for about as many more.
     fn take(&mut self) -> Names {
         let bytes = Vec::with_capacity(self.bytes.len().min(KEPT_BYTES));

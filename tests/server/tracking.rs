@@ -537,6 +537,30 @@ fn who_never_reads_is_held_to_the_limit_of_those_who_listen() {
     });
 }
 
+/// redis-py takes two names of one MGET that it remembers in one message for an error, and goes on with what was.
+#[test]
+fn who_has_read_keys_hears_of_them_one_by_one() {
+    on_every_server(&[], |server| {
+        let (mut reader, mut listener, mut writer) = (server.client3(), server.client3(), server.client());
+        let (mut told, mut asks) = (server.client(), server.client());
+        reader.call("CLIENT TRACKING ON");
+        listener.call("CLIENT TRACKING ON BCAST");
+        let id = told.call("CLIENT ID").number();
+        told.call("SUBSCRIBE __redis__:invalidate");
+        asks.call(&format!("CLIENT TRACKING ON REDIRECT {id}"));
+        for client in [&mut reader, &mut asks] {
+            client.call("MGET {t}a {t}b");
+        }
+        assert_eq!(writer.call("MSET {t}a 1 {t}b 2"), Value::ok());
+        for key in ["{t}a", "{t}b"] {
+            expect(&mut reader, invalidate(&[key]));
+            let message = [bulk("message"), bulk("__redis__:invalidate"), Value::bulks(&[key])];
+            assert_eq!(told.read().items(), message);
+        }
+        expect(&mut listener, invalidate(&["{t}a", "{t}b"]));
+    });
+}
+
 #[test]
 fn a_large_reply_is_not_held_to_that_limit() {
     on_embers(&["--client-output-buffer-limit", "pubsub 1mb 0 0"], |server| {

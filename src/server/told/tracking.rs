@@ -142,47 +142,59 @@ fn tell_all(server: &Rc<Server>) {
 /// Tells a connection, if it still wants to know, or the one that is told instead; without names, that nothing it
 /// remembers holds.
 fn push(server: &Rc<Server>, client: &ClientRef, names: Option<&Names>) {
-    let (proto, redirect) = {
+    let (proto, redirect, together) = {
         let session = &client.state.borrow().session;
         let Some(tracks) = &session.tracks else { return };
-        (session.proto, tracks.redirect)
+        (session.proto, tracks.redirect, tracks.mode == Mode::Broadcast)
     };
     match redirect {
-        None if proto == Proto::Resp3 => output::push_names_behind(server, client, &invalidate(names)),
+        None if proto == Proto::Resp3 => output::push_names_behind(server, client, &invalidate(names, together)),
         None => {}
         Some((to, target)) => {
             let (names, from) = (names.cloned(), (client.id, server.shard.id));
             let transient = Transient::new(names.as_ref().map_or(0, |names| names.bytes.capacity()));
             on_shard(server, target, move |server| {
-                redirected(server, to, from, names.as_ref());
+                redirected(server, to, from, (names.as_ref(), together));
                 drop(transient);
             });
         }
     }
 }
 
-fn invalidate(names: Option<&Names>) -> Vec<u8> {
+fn invalidate(names: Option<&Names>, together: bool) -> Vec<u8> {
+    let begin = |reply: &mut Reply| {
+        reply.push(2);
+        reply.bulk(b"invalidate");
+    };
+    messages(Proto::Resp3, (names, together), begin)
+}
+
+/// One message with all names, or one for each of them: as in Redis, who hears of prefixes is sent them together, and who hears of
+/// what it has read one by one. (There are clients that take two names of one MGET in one message for an error.)
+fn messages(proto: Proto, (names, together): (Option<&Names>, bool), begin: impl Fn(&mut Reply)) -> Vec<u8> {
     const HEAD_BYTES: usize = 64;
-    let mut out = Vec::with_capacity(HEAD_BYTES + names.map_or(0, |names| names.bytes.len()));
-    let mut reply = Reply::new(&mut out, Proto::Resp3);
-    reply.push(2);
-    reply.bulk(b"invalidate");
-    write_names(&mut reply, names);
+    let (count, bytes) = names.map_or((1, 0), |names| (if together { 1 } else { names.count }, names.bytes.len()));
+    let mut out = Vec::with_capacity(count * HEAD_BYTES + bytes);
+    let mut reply = Reply::new(&mut out, proto);
+    let mut message = |names: Option<(usize, &[u8])>| {
+        begin(&mut reply);
+        match names {
+            Some((count, bytes)) => {
+                reply.array(count);
+                reply.raw(bytes);
+            }
+            None => reply.nil(),
+        }
+    };
+    match names {
+        Some(names) if !together => names.each().for_each(|name| message(Some((1, name)))),
+        names => message(names.map(|names| (names.count, &names.bytes[..]))),
+    }
     out
 }
 
-fn write_names(reply: &mut Reply, names: Option<&Names>) {
-    match names {
-        Some(names) => {
-            reply.array(names.count);
-            reply.raw(&names.bytes);
-        }
-        None => reply.nil(),
-    }
-}
-
 /// Tells a connection of what another one has read. In RESP2 it is a message for those that listen.
-fn redirected(server: &Rc<Server>, to: u64, (client, shard): (u64, usize), names: Option<&Names>) {
+fn redirected(server: &Rc<Server>, to: u64, (client, shard): (u64, usize), names: (Option<&Names>, bool)) {
     let Some(told) = server.client(to) else {
         on_shard(server, shard, move |server| has_broken(server, client, to));
         return;
@@ -192,15 +204,14 @@ fn redirected(server: &Rc<Server>, to: u64, (client, shard): (u64, usize), names
         (session.proto, session.subscriptions() > 0)
     };
     if proto == Proto::Resp3 {
-        output::push_names_behind(server, &told, &invalidate(names));
+        output::push_names_behind(server, &told, &invalidate(names.0, names.1));
     } else if listens {
-        let mut out = Vec::new();
-        let mut reply = Reply::new(&mut out, proto);
-        reply.array(3);
-        reply.bulk(b"message");
-        reply.bulk(b"__redis__:invalidate");
-        write_names(&mut reply, names);
-        output::push_names_behind(server, &told, &out);
+        let begin = |reply: &mut Reply| {
+            reply.array(3);
+            reply.bulk(b"message");
+            reply.bulk(b"__redis__:invalidate");
+        };
+        output::push_names_behind(server, &told, &messages(proto, names, begin));
     }
     output::send_pushed(server);
 }
