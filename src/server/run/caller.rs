@@ -18,6 +18,7 @@ use crate::resp::{Error, Proto, Reply, Request, Result};
 use crate::script::{Answer, Host};
 use crate::server::admit::{Asked, Conditions, Flags, Gate, Standing, admit_in_script};
 use crate::server::client::session::Session;
+use crate::server::state::conditions::of_the_past;
 use crate::server::state::{Command, Found, Run, Server};
 use crate::server::told::monitor;
 use crate::shard::{At, EVERYTHING, Lock, Space};
@@ -90,9 +91,12 @@ impl Caller {
     ) -> Caller {
         let is_restricted = asker.is_some();
         let standing = Standing { in_script: true, reads_only: !at.write, is_restricted, ..Standing::default() };
+        // (What a log or a primary says has been.)
+        let is_past = at.is_told || server.shard.is_replaying();
+        let allows_oom = allows_oom || is_past;
         // What it needs others need not give back first.
         let space = if server.shard.space() == Space::None && !allows_oom { Space::None } else { Space::Enough };
-        let conditions = server.conditions(space);
+        let conditions = if is_past { of_the_past() } else { server.conditions(space) };
         Caller {
             server: server.clone(),
             gate: Gate::of_script(standing, &conditions),

@@ -339,6 +339,29 @@ fn what_others_have_written_is_done_as_redis_does_it() {
     }
 }
 
+/// Once what scripts of a log write was refused where clients may not write: on a replica, at the ceiling.
+#[test]
+fn scripts_of_a_log_write_whoever_may_write_now() {
+    let log = log_of(&[
+        "EVAL redis.call('set',KEYS[1],'100') 1 foo",
+        "EVAL redis.call('incr',KEYS[1]) 1 foo",
+        "MULTI",
+        "EVAL redis.call('incr','foo') 0",
+        "EXEC",
+    ]);
+    let circumstances: [&[&str]; 3] =
+        [&["--replicaof", "127.0.0.1", "0"], &["--maxmemory", "100kb"], &["--min-replicas-to-write", "1"]];
+    // (redis-server 7.0.15 ends in some of them.)
+    for kind in [1, 2, 4].map(|shards| Kind::Ember { shards }) {
+        for flags in circumstances {
+            let (home, file) = home();
+            fs::write(file, &log).expect("a log");
+            let server = started(Server::start_without_waiting(kind, &[&ON, flags].concat(), home));
+            assert_eq!(server.client().call("GET foo"), bulk("102"), "{kind:?} {flags:?}: {}", server.output());
+        }
+    }
+}
+
 /// Such commands were left out, and a transaction with one of them as a whole; behind a SELECT that was, others wrote into
 /// another database.
 #[test]
