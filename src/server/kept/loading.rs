@@ -50,7 +50,7 @@ pub async fn load_at_start(server: &Rc<Server>) {
     match load_held(server, how).await {
         Ok(taken) => {
             go_on_in_stream(server).await;
-            tell_policies(server);
+            policies::tell_all(server);
             log::notice(format_args!("Done loading RDB, keys loaded: {}, keys expired: {}.", taken.keys, taken.dead));
             let seconds = (store_us() - began_us) as f64 / 1e6;
             log::notice(format_args!("DB loaded from disk: {seconds:.3} seconds"));
@@ -87,11 +87,6 @@ pub async fn go_on_in_stream(server: &Rc<Server>) {
     }
     global.feed.keep(Some(server.shard.config().repl_backlog()));
     server.shard.call_all(Server::follow_log).await;
-}
-
-/// Replicas that go on hear of all policies: the configuration may say otherwise than what was loaded.
-pub fn tell_policies(server: &Server) {
-    policies::all(server).iter().for_each(|change| change.tell(server));
 }
 
 pub fn give_up(reason: &str) -> ! {

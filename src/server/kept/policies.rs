@@ -65,6 +65,11 @@ pub fn all(server: &Server) -> Vec<Change> {
     policies.iter().map(|(prefix, policy)| Change::new(prefix, Some(policy.clone()))).collect()
 }
 
+/// Replicas that go on hear of all policies: the configuration may say otherwise than what was loaded.
+pub fn tell_all(server: &Server) {
+    all(server).iter().for_each(|change| change.tell(server));
+}
+
 /// Writes the policies into a snapshot.
 pub fn write(out: &mut Vec<u8>, server: &Server) {
     all(server).iter().for_each(|change| file::write_field(out, POLICY, &join_words(&change.words(&[]))));
@@ -103,13 +108,8 @@ pub fn take_note(server: &Server, words: &[&str]) -> Option<()> {
 
 /// Takes all policies out of the shards, or puts them back.
 pub async fn suspend(server: &Rc<Server>, wants: bool) {
-    let all: Vec<(String, Policy)> = {
-        let config = server.shard.config();
-        let policies = config.expiry_policies.lock();
-        policies.iter().map(|(prefix, policy)| (prefix.to_string(), policy.clone())).collect()
-    };
-    for (prefix, policy) in all {
-        let policy = Some(policy).filter(|_| !wants);
+    for Change { prefix, policy } in all(server) {
+        let policy = policy.filter(|_| !wants);
         let set = move |shard: &Rc<Shard>| {
             shard.keyspace.borrow_mut().set_policy(prefix.as_bytes(), policy.clone());
         };

@@ -268,7 +268,7 @@ async fn switch_on(server: &Rc<Server>, known_as: Option<KnownAs>) {
     // What dies from now on is said to the log.
     set_replaying(server, false).await;
     if goes_on {
-        loading::tell_policies(server);
+        policies::tell_all(server);
     }
     drop(transaction);
 }

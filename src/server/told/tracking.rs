@@ -154,7 +154,7 @@ fn push(server: &Rc<Server>, client: &ClientRef, names: Option<&Names>) {
             let (names, from) = (names.cloned(), (client.id, server.shard.id));
             let transient = Transient::new(names.as_ref().map_or(0, |names| names.bytes.capacity()));
             on_shard(server, target, move |server| {
-                redirected(server, to, from, (names.as_ref(), together));
+                redirected(server, to, from, names.as_ref(), together);
                 drop(transient);
             });
         }
@@ -166,13 +166,14 @@ fn invalidate(names: Option<&Names>, together: bool) -> Vec<u8> {
         reply.push(2);
         reply.bulk(b"invalidate");
     };
-    messages(Proto::Resp3, (names, together), begin)
+    messages(Proto::Resp3, names, together, begin)
 }
 
 /// One message with all names, or one for each of them: as in Redis, who hears of prefixes is sent them together, and who hears of
 /// what it has read one by one. (There are clients that take two names of one MGET in one message for an error.)
-fn messages(proto: Proto, (names, together): (Option<&Names>, bool), begin: impl Fn(&mut Reply)) -> Vec<u8> {
-    const HEAD_BYTES: usize = 64;
+fn messages(proto: Proto, names: Option<&Names>, together: bool, begin: impl Fn(&mut Reply)) -> Vec<u8> {
+    /// Of a message, before its only name.
+    const HEAD_BYTES: usize = 48;
     let (count, bytes) = names.map_or((1, 0), |names| (if together { 1 } else { names.count }, names.bytes.len()));
     let mut out = Vec::with_capacity(count * HEAD_BYTES + bytes);
     let mut reply = Reply::new(&mut out, proto);
@@ -194,7 +195,7 @@ fn messages(proto: Proto, (names, together): (Option<&Names>, bool), begin: impl
 }
 
 /// Tells a connection of what another one has read. In RESP2 it is a message for those that listen.
-fn redirected(server: &Rc<Server>, to: u64, (client, shard): (u64, usize), names: (Option<&Names>, bool)) {
+fn redirected(server: &Rc<Server>, to: u64, (client, shard): (u64, usize), names: Option<&Names>, together: bool) {
     let Some(told) = server.client(to) else {
         on_shard(server, shard, move |server| has_broken(server, client, to));
         return;
@@ -204,14 +205,14 @@ fn redirected(server: &Rc<Server>, to: u64, (client, shard): (u64, usize), names
         (session.proto, session.subscriptions() > 0)
     };
     if proto == Proto::Resp3 {
-        output::push_names_behind(server, &told, &invalidate(names.0, names.1));
+        output::push_names_behind(server, &told, &invalidate(names, together));
     } else if listens {
         let begin = |reply: &mut Reply| {
             reply.array(3);
             reply.bulk(b"message");
             reply.bulk(b"__redis__:invalidate");
         };
-        output::push_names_behind(server, &told, &messages(proto, names, begin));
+        output::push_names_behind(server, &told, &messages(proto, names, together, begin));
     }
     output::send_pushed(server);
 }
