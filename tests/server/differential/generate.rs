@@ -19,6 +19,8 @@ mod draw;
 #[path = "families/mod.rs"]
 pub mod families;
 
+use std::collections::VecDeque;
+
 use fastrand::Rng;
 
 use crate::differential::compare::Rule;
@@ -110,8 +112,8 @@ pub struct Generator {
     /// XSETID goes back now and then. XTRIM MINID then stays out: Redis takes a deleted entry with a larger identifier
     /// for the end.
     ids_go_back: bool,
-    /// A command that must follow the one before it.
-    queued: Option<Step>,
+    /// Commands that must follow the one before them.
+    queued: VecDeque<Step>,
     /// The first connection is between MULTI and EXEC.
     in_multi: bool,
     /// It has watched keys since its last EXEC, DISCARD or UNWATCH.
@@ -127,7 +129,7 @@ impl Generator {
             family,
             relative_times: 0,
             ids: 1,
-            queued: None,
+            queued: VecDeque::new(),
             in_multi: false,
             watches: false,
         }
@@ -144,7 +146,7 @@ impl Generator {
     }
 
     pub fn next_step(&mut self) -> Step {
-        if let Some(step) = self.queued.take() {
+        if let Some(step) = self.queued.pop_front() {
             return step;
         }
         if self.one_in(if self.watches { 5 } else { 100 }) && !self.keeps_to_itself() {
@@ -174,9 +176,14 @@ impl Generator {
         match step {
             Step::Command(sort, rule) if families::is_sort(&sort) => {
                 // Redis takes a number that did not fit, in whatever command before, for one of those that it sorts;
-                // not where the last number did.
-                self.queued = Some(Step::Command(sort, rule));
-                Step::of(args("ZADD", [&b"nothing"[..], b"XX", b"1", b"member"].map(Vec::from)))
+                // not where the last number did. Scores of the sorted set, which SORT unpacks before it sorts the
+                // members, are such numbers, so that another SORT has unpacked them before.
+                let key = sort.get(1).map_or(&b"nothing"[..], Vec::as_slice);
+                let unpack = [key, b"BY", b"constant", b"LIMIT", b"0", b"0"].map(Vec::from);
+                let number = [&b"nothing"[..], b"XX", b"1", b"member"].map(Vec::from);
+                self.queued.push_back(Step::of(args("ZADD", number)));
+                self.queued.push_back(Step::Command(sort, rule));
+                Step::of(args("SORT_RO", unpack))
             }
             step => step,
         }
@@ -241,7 +248,7 @@ impl Generator {
             _ => {
                 let args = self.keys();
                 // It asks for another command behind it; that is the first connection's.
-                self.queued = None;
+                self.queued.clear();
                 args
             }
         };

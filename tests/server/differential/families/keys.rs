@@ -37,7 +37,7 @@ impl Generator {
             112..134 => self.copy(),
             134..170 => self.object(),
             170..184 => {
-                self.queued = Some(Step::of(vec![b"DBSIZE".to_vec()]));
+                self.queued.push_back(Step::of(vec![b"DBSIZE".to_vec()]));
                 touch_every_key()
             }
             184..186 => vec![self.any_of(&["FLUSHDB", "FLUSHDB", "FLUSHALL"]), self.any_of(&["ASYNC", "SYNC", "FOO"])],

@@ -471,7 +471,7 @@ impl Generator {
             Step::Command(called, rule) if !is_sort(&called) && rule != Rule::EarlyErrors => (called, rule),
             _ => (self.many_keys("EXISTS"), Rule::Exact),
         };
-        self.queued = None;
+        self.queued.clear();
         let is_shown = self.one_in(4);
         let (script, rule) = match is_shown {
             true if rule == Rule::Exact => (*self.pick(SHOWN_CALLS), Rule::Exact),
@@ -486,7 +486,7 @@ impl Generator {
             // What came by SCRIPT LOAD stays.
             out[0].splice(4..4, *b"SHA");
             out[1] = format!("{:x}", Sha1::digest(script)).into();
-            self.queued = Some(Step::Command(out, rule));
+            self.queued.push_back(Step::Command(out, rule));
             return Step::of(args("SCRIPT", [b"LOAD".to_vec(), script.into()]));
         }
         Step::Command(out, rule)

@@ -163,7 +163,7 @@ impl Generator {
         let last = self.ids;
         self.ids = last.saturating_sub(self.rng.u64(1..15)).max(1);
         if !self.in_multi {
-            self.queued = Some(Step::SetId(args("XSETID", [key.clone(), id(self.ids)])));
+            self.queued.push_back(Step::SetId(args("XSETID", [key.clone(), id(self.ids)])));
         }
         Step::of([args("XDEL", [key]), (self.ids + 1..=last).map(id).collect()].concat())
     }
