@@ -20,7 +20,7 @@ use crate::persist::disk::{Appendable, sync_all};
 use crate::persist::writing::How;
 use crate::resp::{Error, Result};
 use crate::script::Catalog;
-use crate::server::run::in_the_way::{let_all_pass, let_pass, let_scripts_end};
+use crate::server::run::in_the_way::{self, let_pass, let_scripts_end};
 use crate::server::state::Server;
 use crate::server::state::appending::Files;
 use crate::server::state::replication::ID_DIGITS;
@@ -307,7 +307,13 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
             global.snapshots.loading.store(false, Ordering::Relaxed);
             return Err(error);
         }
-        let transaction = hold_everything(shard).await;
+        let transaction = match in_the_way::hold_everything(server).await {
+            Ok(transaction) => transaction,
+            Err(error) => {
+                global.snapshots.loading.store(false, Ordering::Relaxed);
+                return Err(error);
+            }
+        };
         // A script that was in front of this, waiting for its keys, may have to begin again: it would do so among the data and
         // the commands of the log.
         if global.scripts_under_way.load(Ordering::Acquire) == 0 {
@@ -548,8 +554,7 @@ async fn begin_part(
     is_begun: bool,
     offset_ms: i64,
 ) -> std::result::Result<Begun, String> {
-    let_all_pass(server).await;
-    let transaction = hold_everything(&server.shard).await;
+    let transaction = in_the_way::hold_everything_at_last(server).await;
     // Who turns the log off, or on, holds everything, too.
     let has_files = increment.is_none() || server.global.appending.files().is_some();
     if !has_files || is_begun && !server.global.log.is_on() {
@@ -639,8 +644,7 @@ async fn end(server: &Rc<Server>) {
     // A disk that hangs is waited for here, while others go on. (What comes meanwhile is brought to the disk below.)
     let log = server.global.log.clone();
     let _ = on_thread("log-end", move || log.wait_for_disk()).await;
-    let_all_pass(server).await;
-    let transaction = hold_everything(&server.shard).await;
+    let transaction = in_the_way::hold_everything_at_last(server).await;
     server.global.appending.is_ending.store(false, Ordering::Relaxed);
     if !server.global.log.is_on() || server.global.config().appendonly {
         // It has ended, or is wanted again.

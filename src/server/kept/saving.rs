@@ -16,7 +16,7 @@ use crate::rdb::Piece;
 use crate::rdb::file::{self, Checksum};
 use crate::resp::{Error, Result};
 use crate::server::client::session::Contents;
-use crate::server::run::in_the_way::{let_all_pass, let_pass};
+use crate::server::run::in_the_way::{self, let_pass};
 use crate::server::state::Server;
 use crate::shard::snapshot::{Form, Sizes, Wrote};
 use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
@@ -43,7 +43,7 @@ pub const STREAM_IS_OLD: &str = "emberdb-stream-is-old";
 /// The field that says how far tokens of leases reach.
 pub const TOKENS: &str = "emberdb-lease-tokens";
 
-/// Nobody but this transaction touches anything, on any shard.
+/// Nobody but this transaction touches anything, on any shard. (Where scripts may run see [`in_the_way::hold_everything`].)
 pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
     let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
     let transaction = shard.hold(all).await;
@@ -59,8 +59,7 @@ pub const ATTEMPTS: usize = 16;
 
 /// Writes the file that `dbfilename` names, as of one moment of all shards; nobody touches anything until it is done.
 pub async fn save(server: &Rc<Server>) -> Result {
-    let_pass(server).await?;
-    let transaction = hold_everything(&server.shard).await;
+    let transaction = in_the_way::hold_everything(server).await?;
     let saved = save_held(server).await;
     drop(transaction);
     saved
@@ -117,8 +116,7 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
 
 /// One moment for all shards; from then on they see to it themselves.
 pub async fn begin_beside(server: &Rc<Server>) -> Begun {
-    let_all_pass(server).await;
-    let transaction = hold_everything(&server.shard).await;
+    let transaction = in_the_way::hold_everything_at_last(server).await;
     let begun = begin_parts(server, None, server.shard.clock.wall_offset_ms()).await;
     drop(transaction);
     begun

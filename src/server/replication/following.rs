@@ -22,7 +22,7 @@ use crate::server::client::{Client, ClientRef};
 use crate::server::kept::loading::{Keys, Loaded, read_keys};
 use crate::server::kept::saving::{self, hold_everything};
 use crate::server::kept::{policies, rewriting};
-use crate::server::run::in_the_way::let_all_pass;
+use crate::server::run::in_the_way::{self, let_all_pass};
 use crate::server::run::wait::unblock_all;
 use crate::server::state::Server;
 use crate::server::state::following::{Change, Hold};
@@ -190,7 +190,7 @@ async fn enter(server: &Rc<Server>, number: u64) -> bool {
     shard.let_admitted_arrive().await;
     // (A part of another primary's stream is counted by now.)
     let hold = wait_until_idle(server).await;
-    let transaction = hold_everything(shard).await;
+    let transaction = in_the_way::hold_everything_at_last(server).await;
     if !global.following.is_current(number) {
         return false;
     }

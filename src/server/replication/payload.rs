@@ -13,8 +13,8 @@ use crate::persist::handout::Handouts;
 use crate::persist::writing::How;
 use crate::server::client::ClientRef;
 use crate::server::client::replica::Replica;
-use crate::server::kept::saving::{self, Begun, begin_parts_for, hold_everything};
-use crate::server::run::in_the_way::let_all_pass;
+use crate::server::kept::saving::{self, Begun, begin_parts_for};
+use crate::server::run::in_the_way::{self, let_all_pass};
 use crate::server::state::Server;
 use crate::server::state::replication::Ids;
 use crate::server::state::syncs::{Held, Payload, Place, Source, Waiting};
@@ -116,7 +116,7 @@ async fn begin(server: &Rc<Server>, waiting: &[Waiting]) -> Result<(Begun, Vec<H
     let_all_pass(server).await;
     // On a replica what is done and what is said of it to replicas of its own is one.
     let hold = wait_until_idle(server).await;
-    let transaction = hold_everything(shard).await;
+    let transaction = in_the_way::hold_everything_at_last(server).await;
     shard.call_all(|shard| shard.hand_over_records()).await;
     let config = shard.config();
     if global.feed.kept().is_none() {

@@ -17,7 +17,7 @@ use crate::server::facts::LRU_CLOCK_BITS;
 use crate::server::kept::loading;
 use crate::server::kept::rewriting;
 use crate::server::kept::saving;
-use crate::server::run::in_the_way::let_pass;
+use crate::server::run::in_the_way;
 use crate::server::run::wait;
 use crate::server::state::Server;
 use crate::server::state::replication::Ids;
@@ -200,8 +200,7 @@ async fn reload(server: &Rc<Server>, request: Request<'_>) -> Result {
             named.ok_or(Error::text("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options."))?;
         *option = value;
     }
-    let_pass(server).await?;
-    let transaction = saving::hold_everything(&server.shard).await;
+    let transaction = in_the_way::hold_everything(server).await?;
     if saves {
         saving::save_held(server).await?;
     }
@@ -431,8 +430,7 @@ async fn populate(ctx: &TaskCtx, request: Request<'_>) -> Result<Vec<u8>> {
     let at = At::unseen(ctx.command, ctx.db, ctx.proto);
     for start in (0..count).step_by(POPULATED_A_TURN as usize) {
         // Nobody else's transaction, which is told when it is over, has these keys or moves their database meanwhile.
-        let_pass(&ctx.server).await?;
-        let transaction = saving::hold_everything(shard).await;
+        let transaction = in_the_way::hold_everything(&ctx.server).await?;
         let end = count.min(start + POPULATED_A_TURN);
         let on_shard = |target| {
             let prefix = prefix.to_vec();

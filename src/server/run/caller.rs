@@ -62,6 +62,8 @@ pub struct Caller {
     /// The databases and hashes of these keys.
     seen: RefCell<HashSet<(usize, u64), ahash::RandomState>>,
     pub has_written: Cell<bool>,
+    /// It has said something that others may have heard.
+    has_told: Cell<bool>,
     /// It has touched keys that it has not declared.
     pub has_strayed: Cell<bool>,
     /// It has asked for what is out of its reach, and must begin again.
@@ -114,6 +116,7 @@ impl Caller {
             saved: RefCell::default(),
             seen: RefCell::default(),
             has_written: Cell::new(false),
+            has_told: Cell::new(false),
             has_strayed: Cell::new(false),
             has_left: Cell::new(false),
             declared: sorted(routes.iter().map(|(hash, _)| *hash).collect()),
@@ -143,6 +146,12 @@ impl Caller {
     /// Whether what it has written can be undone.
     pub fn can_undo(&self) -> bool {
         self.saves.get()
+    }
+
+    /// Whether nobody can tell when it begins again, having been undone. (What it writes under `script-undeclared-keys deny` is
+    /// not kept for that.)
+    pub fn can_begin_again(&self) -> bool {
+        self.saves.get() || self.is_strict && !self.has_written.get() && !self.has_told.get()
     }
 
     /// What others cannot have while it runs.
@@ -427,6 +436,7 @@ impl Host for Caller {
             self.has_left.set(true);
             return Answer::Later;
         }
+        self.has_told.set(self.has_told.get() || command.spec.has(MAY_REPLICATE));
         let at = self.at(command, proto, &routes);
         if self.gate.shows {
             // SELECT is shown with the database that it chooses.

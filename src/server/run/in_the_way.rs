@@ -18,6 +18,10 @@ use crate::shard::{EVERYTHING, HELD_FOR, Lock, Transaction};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// So long a script that can be undone may take to let somebody pass who came before the script was known to last: it looks
+/// twice meanwhile.
+const LET_PASS_WITHIN_US: u64 = 100_000;
+
 /// What becomes of a command that has a script in its way.
 pub enum Way {
     Refused(&'static str),
@@ -178,4 +182,37 @@ pub async fn let_all_pass(server: &Server) {
     while let_pass(server).await.is_err() {
         sleep(HELD_FOR).await;
     }
+}
+
+/// Nobody but this transaction touches anything, on any shard, and it is its turn everywhere; the error where a script is in
+/// its way for too long.
+pub async fn hold_everything(server: &Server) -> Result<Transaction> {
+    loop {
+        let_pass(server).await?;
+        if let Some(transaction) = hold_everything_now(server).await {
+            return Ok(transaction);
+        }
+    }
+}
+
+/// [`hold_everything`] for those who have all the time that it takes.
+pub async fn hold_everything_at_last(server: &Server) -> Transaction {
+    loop {
+        let_all_pass(server).await;
+        if let Some(transaction) = hold_everything_now(server).await {
+            return transaction;
+        }
+    }
+}
+
+/// None where a script has begun to last that does not let this pass, since the script cannot be undone: everybody would wait
+/// behind this until the script ends.
+async fn hold_everything_now(server: &Server) -> Option<Transaction> {
+    let shard = &server.shard;
+    let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
+    let transaction = shard.hold(all).await;
+    let until_us = store_us() + LET_PASS_WITHIN_US;
+    let is_late = || (store_us() >= until_us && server.global.lasting_scripts.any()).then_some(());
+    transaction.turn_unless(is_late).await.ok()?;
+    Some(transaction)
 }

@@ -5,11 +5,10 @@
 use crate::observe::log;
 use crate::resp::{Error, Result};
 use crate::server::client::session::Session;
-use crate::server::run::in_the_way::let_pass;
+use crate::server::run::in_the_way::{self, let_pass};
 use crate::server::state::Server;
 use crate::server::state::follower::{MostBytes, Shown, Shows};
 use crate::server::told::output::{self, close_now};
-use crate::shard::{EVERYTHING, Lock};
 use std::rc::Rc;
 
 /// From now on a connection is shown all changes.
@@ -26,8 +25,7 @@ pub async fn begin(server: &Rc<Server>, client: u64) -> Result {
         state.replies.hold_pushes();
     }
     let shard = &server.shard;
-    let locks = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
-    let transaction = shard.hold(locks).await;
+    let transaction = in_the_way::hold_everything_at_last(server).await;
     shard.call_all(|shard| shard.hand_over_records()).await;
     let reader = server.global.feed.read(shard.id, output::most_pushed_bytes(server));
     shard.call_all(Server::follow_log).await;

@@ -75,6 +75,12 @@ impl Locks {
         self.of_everything > 0
     }
 
+    /// Whether somebody who stands before this place locks the whole shard, or waits for that.
+    pub fn is_everything_taken_before(&self, place: Place) -> bool {
+        let queue = self.queues.get(&EVERYTHING).filter(|_| self.is_everything_taken());
+        queue.is_some_and(|queue| queue.entries.range(..place).any(|(_, entry)| entry.write))
+    }
+
     /// Who has a key to write it, or is the first to get it.
     pub fn first_writer(&self, hash: u64) -> Option<usize> {
         let (_, first) = self.queues.get(&hash)?.entries.first_key_value()?;

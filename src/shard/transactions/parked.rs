@@ -132,7 +132,8 @@ impl Parked {
 
     /// Whether somebody who is before this one has everything here or waits for that, or may still come.
     pub(super) fn may_follow_everything(&self, id: usize, watermark: u64) -> bool {
-        self.pending[id].place.sequence >= watermark || self.locks.is_everything_taken()
+        let place = self.pending[id].place;
+        place.sequence >= watermark || self.locks.is_everything_taken_before(place)
     }
 
     /// Whether a hold has changed something of which nobody has been told.
