@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use super::check::{Checks, cpu_by_thread};
-use crate::common::{Server, Value};
+use crate::common::{Server, Value, wait_until};
 use ledger::Ledger;
 use link::Link;
 
@@ -222,6 +222,10 @@ fn finish(round: &Round) {
     }
     for line in ["CLIENT UNPAUSE", "CONFIG SET maxmemory 0 maxmemory-clients 0 script-undeclared-keys allow"] {
         assert_eq!(client.call(line), Value::ok(), "{line}");
+    }
+    // What somebody said before hanging up may not have been read yet.
+    if !wait_until(END, || client.call("CLIENT LIST").text().lines().count() == 1) {
+        return round.fail("clients that have hung up are kept".to_owned());
     }
     if let Some(failure) = round.ledger.settle(&mut client, round) {
         round.fail(failure);
