@@ -31,7 +31,7 @@ pub struct Behind {
     pub synced: u64,
     pub has_batches: bool,
     pub is_zero: bool,
-    /// Before the first batch there is a block of zeros.
+    /// Before the first batch there is a block of zeros, or what is left of one at the place where the log is broken.
     pub has_hole: bool,
 }
 
@@ -151,7 +151,8 @@ impl Zeros {
                 }
             }
             at += block.len() as u64;
-            self.has_block |= at.is_multiple_of(BLOCK_BYTES) && self.run >= BLOCK_BYTES;
+            // (What stands before the broken place in the first block may have been written there before.)
+            self.has_block |= at.is_multiple_of(BLOCK_BYTES) && (self.is_all || self.run >= BLOCK_BYTES);
             bytes = rest;
         }
     }

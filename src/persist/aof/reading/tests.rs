@@ -230,6 +230,8 @@ fn damage_in_the_middle_is_no_torn_end() {
     // Blocks that were never written are what a crash leaves, and so is a file that is too short.
     for read in [
         middle(|bytes, starts| drop(bytes.splice(starts[10] + 9..starts[10] + 9, [0; 2_000]))),
+        // (Before that place the block was written once before.)
+        middle(|bytes, starts| bytes[starts[10]..starts[10].next_multiple_of(512)].fill(0)),
         middle(|bytes, starts| bytes.truncate(starts[10] + 30)),
         middle(|bytes, starts| bytes[starts[39] + 45] ^= 1),
     ] {
