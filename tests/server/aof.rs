@@ -8,10 +8,12 @@ mod clock;
 mod crash;
 #[path = "aof/deaths.rs"]
 mod deaths;
+#[path = "aof/disk.rs"]
+pub mod disk;
 #[path = "aof/files.rs"]
 mod files;
 #[path = "aof/kills.rs"]
-pub mod kills;
+mod kills;
 #[path = "aof/leases.rs"]
 mod leases;
 #[path = "aof/loading.rs"]
@@ -22,3 +24,5 @@ mod modes;
 mod order;
 #[path = "aof/slow.rs"]
 mod slow;
+#[path = "aof/storm.rs"]
+mod storm;

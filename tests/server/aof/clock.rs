@@ -1,6 +1,6 @@
 //! The wall clock is set while a log is written: lifetimes go on as they were, also in what is read of the log later.
 
-use super::kills::library;
+use super::disk::library;
 use crate::common::{Client, Kind, Server, Value, wait_until};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

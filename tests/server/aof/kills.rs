@@ -4,13 +4,12 @@
 //! A sample of the operations is tried; `EMBERDB_KILL_POINTS` says of how many a procedure (`all`: of each), and
 //! `EMBERDB_KILL_SEED` repeats it.
 
-use crate::common::{Client, Kind, Server, Value, encode, have_tool, wait_until, words};
+use super::disk::{Disk, library};
+use crate::common::{Client, Kind, Server, Value, encode, wait_until, words};
 use fastrand::Rng;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,47 +19,10 @@ const ON: [&str; 8] =
 /// Keys that nobody says to be there before the log has them.
 const CROWD: i64 = 20_000;
 
-/// A library that is loaded before all others, of this source.
-pub fn library(source: &str) -> Option<(tempfile::TempDir, PathBuf)> {
-    if !have_tool("cc") {
-        return None;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let library = folder.path().join("library.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/aof").join(source);
-    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").status();
-    assert!(compiled.expect("cc runs").success());
-    Some((folder, library))
-}
-
-/// What the library is told, and tells.
-struct Control(File);
-
-impl Control {
-    fn of(server: &Server) -> Control {
-        let path = server.folder().join("kill.ctl");
-        let file = File::options().create(true).truncate(true).read(true).write(true).open(path).expect("a file");
-        file.set_len(4096).expect("a length");
-        Control(file)
-    }
-
-    /// From now on: operations are counted, and before the one of this number it ends.
-    fn kill_at(&self, operation: i32) {
-        let words = [operation.to_ne_bytes(), 0_i32.to_ne_bytes()].concat();
-        self.0.write_all_at(&words, 0).expect("a file");
-    }
-
-    fn operations(&self) -> i32 {
-        let mut word = [0; 4];
-        self.0.read_exact_at(&mut word, 4).expect("a file");
-        i32::from_ne_bytes(word)
-    }
-}
-
 /// A client of a server that may be killed at any moment.
 struct Run {
     server: Server,
-    control: Control,
+    disk: Disk,
     kill_at: i32,
     client: Option<Client>,
     /// What is to be there.
@@ -142,7 +104,7 @@ impl Run {
     }
 
     fn arm(&mut self) {
-        self.control.kill_at(self.kill_at);
+        self.disk.kill_at(self.kill_at);
     }
 
     /// What a log says is older then than what there is.
@@ -191,17 +153,17 @@ fn run_once(library: &Path, procedure: &Procedure, fsync: &str, kill_at: i32) ->
     let what = format!("killed at {kill_at} under {fsync}");
     let bare = Server::start(Kind::Ember { shards: 2 }, &OFF);
     let acknowledged = (procedure.prepare)(&bare);
-    let control = Control::of(&bare);
+    let disk = Disk::of(&bare);
     if procedure.from_start {
-        control.kill_at(kill_at);
+        disk.kill_at(kill_at);
     }
     let flags = [procedure.flags, &["--appendfsync", fsync]].concat();
     let server = bare.restart_under(library, &flags);
-    let mut run = Run { server, control, kill_at, client: None, acknowledged, keys: 0, crowd: 0 };
+    let mut run = Run { server, disk, kill_at, client: None, acknowledged, keys: 0, crowd: 0 };
     run.connect();
     (procedure.ask)(&mut run);
-    let Run { server, control, acknowledged, crowd, .. } = run;
-    let operations = control.operations();
+    let Run { server, disk, acknowledged, crowd, .. } = run;
+    let operations = disk.operations();
     let mut acknowledged = acknowledged;
     let mut server = server;
     for round in 0..2 {
@@ -219,7 +181,7 @@ fn run_once(library: &Path, procedure: &Procedure, fsync: &str, kill_at: i32) ->
 }
 
 fn try_all(procedure: &Procedure) {
-    let Some((_folder, library)) = library("kills.c") else { return };
+    let Some((_folder, library)) = library("disk.c") else { return };
     let seed = std::env::var("EMBERDB_KILL_SEED")
         .map_or_else(|_| Rng::new().u64(..), |seed| seed.parse().expect("EMBERDB_KILL_SEED is a number"));
     let points = std::env::var("EMBERDB_KILL_POINTS").unwrap_or_else(|_| "3".to_owned());

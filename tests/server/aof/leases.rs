@@ -5,7 +5,7 @@
 //! `EMBERDB_FENCING_ROUNDS` says how often the server is killed, `EMBERDB_CRASH_SEED` repeats what was drawn.
 
 use super::clock::Wall;
-use super::kills::library;
+use super::disk::library;
 use crate::common::{Client, Kind, Server, Value, encode, wait_until, words};
 use fastrand::Rng;
 use std::collections::BTreeMap;

@@ -1,10 +1,8 @@
 //! A disk that takes half a second for a write, or hangs, under `everysec`: no shard waits for it. Replies and deaths go on, what
 //! waits is bounded, and when the disk comes back everything is there.
 
-use super::kills::library;
+use super::disk::{Disk, library};
 use crate::common::{Client, Kind, Server, Value, encode, int, wait_until, words};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 const FLAGS: [&str; 6] = ["--save", "", "--appendfsync", "everysec", "--notify-keyspace-events", "Ex"];
@@ -14,25 +12,9 @@ const KEYS: usize = 100;
 /// So long it is watched that something is not said.
 const UNHEARD: Duration = Duration::from_millis(100);
 
-struct Disk(File);
-
-impl Disk {
-    fn of(server: &Server) -> Disk {
-        let path = server.folder().join("slow.ctl");
-        let file = File::options().create(true).truncate(true).read(true).write(true).open(path).expect("a file");
-        file.set_len(4).expect("a length");
-        Disk(file)
-    }
-
-    /// How long each operation lasts from now on; below 0: without an end.
-    fn set_delay(&self, ms: i32) {
-        self.0.write_all_at(&ms.to_ne_bytes(), 0).expect("a file");
-    }
-}
-
 /// A server with a log on such a disk.
 fn start(shards: usize, more: &[&str]) -> Option<(Server, Disk)> {
-    let (_folder, library) = library("slow.c")?;
+    let (_folder, library) = library("disk.c")?;
     let flags = [&FLAGS[..], more].concat();
     // (What the library is told stands in the server's folder, which there is once it has run there.)
     let server = Server::start(Kind::Ember { shards }, &flags);

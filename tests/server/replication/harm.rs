@@ -1,7 +1,7 @@
 //! The disk of either side is full, or its clock is set: in the end both have the same.
 
 use super::{PATIENCE, PRIMARY, field, settle, wait_for_link};
-use crate::aof::kills::library;
+use crate::aof::disk::library;
 use crate::common::{Client, Kind, Server, Value, int, wait_until};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
