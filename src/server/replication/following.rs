@@ -629,9 +629,12 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -
     }
 }
 
-/// Whoever is followed at the start. (Nobody is served before that is known.)
+/// Whoever is followed at the start. (Somebody may have been served before, and have said REPLICAOF.)
 pub async fn follow_at_start(server: &Rc<Server>) {
-    let Some(target) = server.global.following.target() else { return };
+    let Some(number) = server.global.followed_at_start.filter(|number| server.global.following.is_current(*number))
+    else {
+        return;
+    };
     if let Some(KnownAs { id, position, db, .. }) = server.global.replication.restored().clone() {
         // What was loaded is that server's as of then.
         server.global.replication.set_ids(Ids { id, second: None });
@@ -639,5 +642,5 @@ pub async fn follow_at_start(server: &Rc<Server>) {
         server.global.following.set_db(db);
     }
     let server = server.clone();
-    executor::spawn(async move { run(&server, target.number).await });
+    executor::spawn(async move { run(&server, number).await });
 }

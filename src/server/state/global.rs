@@ -64,6 +64,8 @@ pub struct Global {
     pub libraries: Arc<Libraries>,
     /// The server that this one follows.
     pub following: Arc<Following>,
+    /// Under which number somebody is followed whom the configuration named at the start.
+    pub followed_at_start: Option<u64>,
     pub replication: Replication,
     pub users: KnownUsers,
     pub guesses: Guesses,
@@ -99,9 +101,7 @@ impl Global {
         let feed = Arc::new(Feed::new(bells.clone()));
         let following = Arc::<Following>::default();
         // It is a replica before anybody can ask.
-        if let Some(primary) = config.follows.0.clone() {
-            following.begin(primary, false, &config);
-        }
+        let followed_at_start = config.follows.0.clone().map(|primary| following.begin(primary, false, &config));
         Global {
             config: Mutex::new(config),
             next_client: AtomicU64::new(1),
@@ -129,6 +129,7 @@ impl Global {
             scripts: Arc::default(),
             libraries: Arc::default(),
             following,
+            followed_at_start,
             replication: Replication::new(feed.clone()),
             users,
             guesses: Guesses::default(),

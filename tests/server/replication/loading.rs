@@ -187,3 +187,23 @@ fn a_replica_that_refuses_to_take_over_ends_a_failover() {
     settle(&primary, &replica);
     assert_eq!(client.call("FAILOVER ABORT"), error("ERR No failover in progress."));
 }
+
+/// A server took over at its start whom it was told to follow before that: it followed over two links.
+#[test]
+fn who_is_followed_from_the_first_moment_is_followed_once() {
+    const STARTS: usize = 20;
+    let primary = Server::start(Kind::Ember { shards: 1 }, PRIMARY);
+    for _ in 0..STARTS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let replica = Server::start_without_waiting(Kind::Ember { shards: 4 }, &["--save", ""], folder);
+        let mut client = None;
+        while client.is_none() {
+            client = Client::connect(replica.port()).ok();
+        }
+        let request = format!("REPLICAOF 127.0.0.1 {}", primary.port());
+        let mut client = client.expect("connected");
+        assert!(wait_until(PATIENCE, || client.call(&request) == Value::ok()));
+        wait_for_link(&replica);
+        assert_eq!(replica.output().matches("Connecting to MASTER").count(), 1);
+    }
+}
