@@ -81,7 +81,11 @@ async fn save_begun(server: &Rc<Server>) -> Result {
 pub async fn save_beside(server: &Rc<Server>) -> Result {
     let_pass(server).await?;
     begin(server)?;
-    let begun = begin_beside(server).await;
+    // (A script may have begun since.)
+    let transaction = in_the_way::hold_everything(server).await.inspect_err(|_| {
+        server.global.snapshots.is_saving.store(false, Ordering::Relaxed);
+    })?;
+    let begun = begin_held(server, transaction).await;
     go_on_beside(server, Some(begun));
     Ok(())
 }
@@ -117,6 +121,10 @@ fn go_on_beside(server: &Rc<Server>, mut begun: Option<Begun>) {
 /// One moment for all shards; from then on they see to it themselves.
 pub async fn begin_beside(server: &Rc<Server>) -> Begun {
     let transaction = in_the_way::hold_everything_at_last(server).await;
+    begin_held(server, transaction).await
+}
+
+async fn begin_held(server: &Rc<Server>, transaction: Transaction) -> Begun {
     let begun = begin_parts(server, None, server.shard.clock.wall_offset_ms()).await;
     drop(transaction);
     begun
