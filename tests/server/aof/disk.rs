@@ -135,7 +135,35 @@ pub struct Platters {
 
 const PAGE: usize = 4096;
 
+/// What is in the folder and no data.
+fn is_beside(path: &Path) -> bool {
+    let is = |names: &[&str], of: Option<&std::ffi::OsStr>| names.iter().any(|name| of == Some(name.as_ref()));
+    is(&["stdout", "stderr", "disk.ctl", "disk.trace"], path.file_name()) || is(&["lock"], path.extension())
+}
+
 impl Platters {
+    /// Of a folder whose files are on the disk.
+    pub fn of(folder: &Path) -> Platters {
+        let mut platters = Platters::default();
+        let mut folders = vec![PathBuf::new()];
+        while let Some(of) = folders.pop() {
+            for entry in fs::read_dir(folder.join(&of)).expect("a folder") {
+                let entry = entry.expect("an entry");
+                let path = of.join(entry.file_name());
+                let kind = entry.file_type().expect("a kind");
+                if kind.is_dir() {
+                    folders.push(path);
+                } else if kind.is_file() && !is_beside(&path) {
+                    let read = fs::read(entry.path()).expect("a file");
+                    platters.names.insert(path, platters.files.len());
+                    platters.files.push(Content { read: read.clone(), kept: read, ..Content::default() });
+                }
+            }
+        }
+        platters.kept_names = platters.names.clone();
+        platters
+    }
+
     /// Begins to note what a server does that is started in this folder next.
     pub fn note(folder: &Path) {
         File::create(folder.join("disk.trace")).expect("a file");

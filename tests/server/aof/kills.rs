@@ -1,10 +1,12 @@
 //! A server is killed before its nth disk operation, in each procedure that changes which files make the log: it starts again,
 //! and has every write that was acknowledged while the log was on; and so once more, when it has gone on and was killed again.
+//! In half of the cases the machine loses its power in that moment: then that holds under `always`, and under `everysec` for
+//! what was on the disk before.
 //!
 //! A sample of the operations is tried; `EMBERDB_KILL_POINTS` says of how many a procedure (`all`: of each), and
 //! `EMBERDB_KILL_SEED` repeats it.
 
-use super::disk::{Disk, library};
+use super::disk::{Disk, Platters, library};
 use crate::common::{Client, Kind, Server, Value, encode, wait_until, words};
 use fastrand::Rng;
 use std::collections::BTreeMap;
@@ -148,24 +150,35 @@ fn check(run: &Server, acknowledged: &BTreeMap<String, String>, crowd: i64, what
     assert!(count >= crowd, "{what}: {count} keys, not {crowd}");
 }
 
-/// Runs a procedure once; how many disk operations it had.
-fn run_once(library: &Path, procedure: &Procedure, fsync: &str, kill_at: i32) -> i32 {
-    let what = format!("killed at {kill_at} under {fsync}");
+/// Runs a procedure once; how many disk operations it had. With `power` the machine loses its power where the process ends.
+fn run_once(library: &Path, procedure: &Procedure, fsync: &str, kill_at: i32, power: Option<&mut Rng>) -> i32 {
+    let what = format!("killed at {kill_at} under {fsync}, power {}", if power.is_some() { "cut" } else { "on" });
     let bare = Server::start(Kind::Ember { shards: 2 }, &OFF);
-    let acknowledged = (procedure.prepare)(&bare);
+    let prepared = (procedure.prepare)(&bare);
     let disk = Disk::of(&bare);
+    let mut platters = Platters::of(bare.folder());
+    Platters::note(bare.folder());
     if procedure.from_start {
         disk.kill_at(kill_at);
     }
     let flags = [procedure.flags, &["--appendfsync", fsync]].concat();
     let server = bare.restart_under(library, &flags);
+    let acknowledged = prepared.clone();
     let mut run = Run { server, disk, kill_at, client: None, acknowledged, keys: 0, crowd: 0 };
     run.connect();
     (procedure.ask)(&mut run);
-    let Run { server, disk, acknowledged, crowd, .. } = run;
+    let Run { mut server, disk, mut acknowledged, mut crowd, .. } = run;
     let operations = disk.operations();
-    let mut acknowledged = acknowledged;
-    let mut server = server;
+    if let Some(rng) = power {
+        server.signal("KILL");
+        assert!(wait_until(PATIENCE, || server.has_ended()), "{what}");
+        platters.read(server.folder());
+        platters.cut_power(server.folder(), rng);
+        if fsync != "always" {
+            // No more was promised.
+            (acknowledged, crowd) = (prepared, 0);
+        }
+    }
     for round in 0..2 {
         server = server.restart(&[&ON[..], &["--appendfsync", fsync]].concat());
         assert!(wait_until(PATIENCE, || server.info("loading").as_deref() == Some("0")), "{what}");
@@ -188,7 +201,7 @@ fn try_all(procedure: &Procedure) {
     println!("EMBERDB_KILL_SEED={seed}");
     let mut rng = Rng::with_seed(seed);
     for fsync in ["always", "everysec"] {
-        let operations = run_once(&library, procedure, fsync, 0);
+        let operations = run_once(&library, procedure, fsync, 0, None);
         let mut all: Vec<i32> = (1..=operations).collect();
         if points != "all" {
             rng.shuffle(&mut all);
@@ -196,7 +209,13 @@ fn try_all(procedure: &Procedure) {
         }
         println!("{operations} disk operations under {fsync}, killed at {all:?}");
         for kill_at in all {
-            run_once(&library, procedure, fsync, kill_at);
+            let ends: &[bool] = match points.as_str() {
+                "all" => &[false, true],
+                _ => &[rng.bool()],
+            };
+            for cuts_power in ends {
+                run_once(&library, procedure, fsync, kill_at, cuts_power.then_some(&mut rng));
+            }
         }
     }
 }
