@@ -91,6 +91,8 @@ struct Content {
     changes: Vec<Change>,
     /// So many changes were there before these.
     settled: usize,
+    /// A sync has failed, and some of what is read never reaches the disk.
+    has_lost: bool,
 }
 
 type Names = BTreeMap<PathBuf, usize>;
@@ -217,6 +219,7 @@ impl Platters {
                 other => panic!("{other}"),
             }
         }
+        self.files.iter_mut().for_each(Content::forgive);
     }
 
     fn rename(&mut self, naming: Naming) {
@@ -282,6 +285,14 @@ impl Content {
     fn forget(&mut self) {
         self.settled += self.changes.len();
         self.changes.clear();
+        self.has_lost = true;
+    }
+
+    /// A process that starts now cannot know of syncs that failed before: what it reads and syncs counts as written.
+    fn forgive(&mut self) {
+        if std::mem::take(&mut self.has_lost) {
+            self.changes = vec![Change::Cut(self.read.len()), Change::Write(0, self.read.clone())];
+        }
     }
 
     fn after_power_cut(&self, luck: f64, rng: &mut Rng) -> Vec<u8> {
