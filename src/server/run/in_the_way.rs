@@ -15,6 +15,7 @@ use crate::server::client::multi::Verb;
 use crate::server::state::busy::{LastingScript, Needs, busy_text};
 use crate::server::state::{Command, Run, Server};
 use crate::shard::{EVERYTHING, HELD_FOR, Lock, Transaction};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,6 +37,9 @@ struct Wants {
     locks: Vec<Lock>,
     is_one: bool,
 }
+
+/// Those of somebody who is about to hold everything.
+const OF_EVERYTHING: Wants = Wants { data: true, everything: true, locks: Vec::new(), is_one: false };
 
 impl Wants {
     fn script_in_the_way(&self, server: &Server) -> Option<Arc<LastingScript>> {
@@ -152,10 +156,8 @@ fn wants(server: &Server, command: &Command, request: Request) -> Wants {
 
 /// Waits until no script is in the way of somebody who is about to hold everything; the error where that takes too long.
 pub async fn let_pass(server: &Server) -> Result {
-    let wants =
-        Wants { data: true, everything: true, locks: vec![Lock { hash: EVERYTHING, write: true }], is_one: false };
     let until_us = store_us().saturating_add(threshold_us(server));
-    while let Some(script) = wants.script_in_the_way(server) {
+    while let Some(script) = OF_EVERYTHING.script_in_the_way(server) {
         if script.is_busy() || store_us() >= until_us {
             return Err(Error::text(script.text()));
         }
@@ -211,8 +213,20 @@ async fn hold_everything_now(server: &Server) -> Option<Transaction> {
     let shard = &server.shard;
     let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
     let transaction = shard.hold(all).await;
-    let until_us = store_us() + LET_PASS_WITHIN_US;
-    let is_late = || (store_us() >= until_us && server.global.lasting_scripts.any()).then_some(());
-    transaction.turn_unless(is_late).await.ok()?;
+    let seen: RefCell<Option<(Arc<LastingScript>, u64)>> = RefCell::default();
+    let stays = || {
+        let (script, now_us) = (OF_EVERYTHING.script_in_the_way(server)?, store_us());
+        let mut seen = seen.borrow_mut();
+        match &*seen {
+            Some((before, since_us)) if Arc::ptr_eq(before, &script) => {
+                (now_us.saturating_sub(*since_us) >= LET_PASS_WITHIN_US).then_some(())
+            }
+            _ => {
+                *seen = Some((script, now_us));
+                None
+            }
+        }
+    };
+    transaction.turn_unless(stays).await.ok()?;
     Some(transaction)
 }

@@ -460,21 +460,23 @@ impl Job {
 
     /// Holds the script's keys, or everything, and runs it; `again` is why it was undone, or would be.
     async fn hold_and_run(mut self, mut again: Option<Again>) -> Result<Vec<u8>> {
+        let shard = self.server.shard.clone();
         loop {
             self.what.callee.load(&self.server).await?;
             let everything = matches!(again, Some(Again::Left));
-            let write = self.what.at.write;
+            let write = everything || self.what.at.write;
+            let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write }));
             let of_lease = self.what.lease.iter().map(|lease| (lease.shard, lease.lock()));
             let of_keys = self.what.routes.iter().map(|&(hash, target)| (target, Lock { hash, write }));
             let declared = of_keys.chain(of_lease);
+            if everything {
+                in_the_way::let_pass(&self.server).await?;
+                self.server.global.scripts_holding_everything.fetch_add(1, Ordering::Relaxed);
+            }
             let announced = if let Some(Again::InTheWay(announced)) = again { Some(announced) } else { None };
             let own = announced.as_ref().map(|announced| &announced.script);
             let transaction = match everything {
-                true => {
-                    let transaction = in_the_way::hold_everything(&self.server).await?;
-                    self.server.global.scripts_holding_everything.fetch_add(1, Ordering::Relaxed);
-                    transaction
-                }
+                true => shard.hold(all).await,
                 false => in_the_way::hold(&self.server, declared, own).await?.may_be_undone(),
             };
             let held = if everything { Held::Everything } else { Held::Keys };
