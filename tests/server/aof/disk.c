@@ -25,6 +25,9 @@ struct control {
     int delay_ms;
     /* What each write and sync ends with; 0: with what it has done. */
     int error;
+    /* How long a write to the log has lasted at most, microseconds; and how many have begun and not ended. */
+    int slowest_us;
+    int under_way;
 };
 
 static struct control unused, *control = &unused;
@@ -155,15 +158,35 @@ int close(int file) {
     return real(file);
 }
 
-ssize_t writev(int file, const struct iovec *parts, int count) {
+static ssize_t write_all(int file, const struct iovec *parts, int count) {
     REAL(ssize_t, "writev", int, const struct iovec *, int);
-    if (!kind_of(file)) return real(file, parts, count);
     if (fails(file)) return -1;
     pthread_mutex_lock(&in_order);
     ssize_t done = real(file, parts, count);
     int error = errno;
     if (done > 0) tell('W', file, lseek(file, 0, SEEK_CUR) - done, parts, count, done);
     end(error);
+    return done;
+}
+
+static long now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000L + now.tv_nsec / 1000;
+}
+
+ssize_t writev(int file, const struct iovec *parts, int count) {
+    REAL(ssize_t, "writev", int, const struct iovec *, int);
+    if (!kind_of(file)) return real(file, parts, count);
+    if (kinds[file] != LOG) return write_all(file, parts, count);
+    __sync_add_and_fetch(&control->under_way, 1);
+    long begun_us = now_us();
+    ssize_t done = write_all(file, parts, count);
+    int error = errno;
+    long took_us = now_us() - begun_us;
+    if (took_us > control->slowest_us) control->slowest_us = took_us;
+    __sync_sub_and_fetch(&control->under_way, 1);
+    errno = error;
     return done;
 }
 

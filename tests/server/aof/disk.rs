@@ -46,10 +46,19 @@ impl Disk {
         self.set(0, operation);
     }
 
-    pub fn operations(&self) -> i32 {
+    fn get(&self, nth: u64) -> i32 {
         let mut word = [0; 4];
-        self.control.read_exact_at(&mut word, 4).expect("a file");
+        self.control.read_exact_at(&mut word, nth * 4).expect("a file");
         i32::from_ne_bytes(word)
+    }
+
+    pub fn operations(&self) -> i32 {
+        self.get(1)
+    }
+
+    /// Whether a write to the log has lasted for so long, or was not over when the process ended.
+    pub fn was_slow(&self, us: i32) -> bool {
+        self.get(4) >= us || self.get(5) > 0
     }
 
     /// How long each operation on the log lasts from now on; below 0: without an end.
