@@ -254,6 +254,11 @@ impl Drop for Transaction {
 }
 
 impl Shard {
+    /// All keys of all shards.
+    pub fn everything(&self) -> impl Iterator<Item = (usize, Lock)> + use<> {
+        (0..self.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }))
+    }
+
     /// Holds keys on several shards; returns when the transaction has its place in the sequence.
     pub async fn hold(self: &Rc<Shard>, locks: impl Iterator<Item = (usize, Lock)>) -> Transaction {
         self.hold_as(locks, false).await

@@ -6,7 +6,7 @@
 
 use super::Shard;
 use super::deaths::{Entry, append_all};
-use super::message::{At, EVERYTHING, Lock};
+use super::message::At;
 use crate::clock::{Now, store_us};
 use crate::command::deaths::entry_of_group;
 use crate::command::groups::recall;
@@ -106,8 +106,7 @@ pub(super) async fn renew_groups(shard: Rc<Shard>, touch: CommandId) {
             if used.is_empty() {
                 break;
             }
-            let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
-            let transaction = shard.hold(all).await;
+            let transaction = shard.hold(shard.everything()).await;
             // Somebody may have paused everything meanwhile, or made this server a replica.
             if transaction.on(shard.id, |shard, _| shard.stands_still(shard.clock.now())).await {
                 continue;
@@ -163,8 +162,7 @@ pub(super) async fn tell_deaths(shard: Rc<Shard>, xadd: CommandId, told: Command
 }
 
 async fn tell_lot(shard: &Rc<Shard>, xadd: CommandId, told: CommandId) {
-    let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
-    let transaction = shard.hold(all).await;
+    let transaction = shard.hold(shard.everything()).await;
     let look = |shard: &Shard, now| match shard.stands_still(shard.clock.now()) {
         true => Vec::new(),
         false => shard.keyspace.borrow().owed_deaths(TOLD_TOGETHER, now),

@@ -24,8 +24,8 @@ use crate::server::run::in_the_way::{self, let_pass, let_scripts_end};
 use crate::server::state::Server;
 use crate::server::state::appending::Files;
 use crate::server::state::replication::ID_DIGITS;
-use crate::shard::Shard;
 use crate::shard::snapshot::TakeIn;
+use crate::shard::{Shard, Transaction};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -302,34 +302,9 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     let_pass(server).await?;
     global.snapshots.loading.store(true, Ordering::Relaxed);
     shard.let_admitted_arrive().await;
-    let transaction = loop {
-        if let Err(error) = let_scripts_end(server).await {
-            global.snapshots.loading.store(false, Ordering::Relaxed);
-            return Err(error);
-        }
-        let transaction = match in_the_way::hold_everything(server).await {
-            Ok(transaction) => transaction,
-            Err(error) => {
-                global.snapshots.loading.store(false, Ordering::Relaxed);
-                return Err(error);
-            }
-        };
-        // A script that was in front of this, waiting for its keys, may have to begin again: it would do so among the data and
-        // the commands of the log.
-        if global.scripts_under_way.load(Ordering::Acquire) == 0 {
-            break transaction;
-        }
-        drop(transaction);
-    };
-    if !global.log.is_on() {
-        // Somebody has ended it meanwhile.
+    let transaction = end_without_scripts(server).await.inspect_err(|_| {
         global.snapshots.loading.store(false, Ordering::Relaxed);
-        return Err(LOG_IS_OFF);
-    }
-    if let Err(reason) = end_held(server).await {
-        global.snapshots.loading.store(false, Ordering::Relaxed);
-        return Err(Error::err(format_args!("The append only file cannot be written: {reason}")));
-    }
+    })?;
     empty_held(server).await;
     drop(transaction);
     let files = global.appending.files().take();
@@ -342,6 +317,26 @@ async fn empty_and_load(server: &Rc<Server>) -> Result {
     }
     end_loading(server).await;
     Ok(())
+}
+
+/// Holds everything while no script is under way, and ends the log.
+async fn end_without_scripts(server: &Rc<Server>) -> Result<Transaction> {
+    loop {
+        let_scripts_end(server).await?;
+        let transaction = in_the_way::hold_everything(server).await?;
+        // A script that was in front of this, waiting for its keys, may have to begin again: it would do so among the data and
+        // the commands of the log.
+        if server.global.scripts_under_way.load(Ordering::Acquire) > 0 {
+            continue;
+        }
+        if !server.global.log.is_on() {
+            // Somebody has ended it meanwhile.
+            return Err(LOG_IS_OFF);
+        }
+        let unwritable = |reason| Error::err(format_args!("The append only file cannot be written: {reason}"));
+        end_held(server).await.map_err(unwritable)?;
+        return Ok(transaction);
+    }
 }
 
 /// Ends the log, of which everything is on the disk then, for somebody who holds everything.

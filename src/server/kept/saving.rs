@@ -19,7 +19,7 @@ use crate::server::client::session::Contents;
 use crate::server::run::in_the_way::{self, let_pass};
 use crate::server::state::Server;
 use crate::shard::snapshot::{Form, Sizes, Wrote};
-use crate::shard::{EVERYTHING, Lock, Shard, Transaction};
+use crate::shard::{Shard, Transaction};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,8 +45,7 @@ pub const TOKENS: &str = "emberdb-lease-tokens";
 
 /// Nobody but this transaction touches anything, on any shard. (Where scripts may run see [`in_the_way::hold_everything`].)
 pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
-    let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
-    let transaction = shard.hold(all).await;
+    let transaction = shard.hold(shard.everything()).await;
     for target in 0..shard.count {
         // Until it is this transaction's turn there.
         transaction.on(target, |_, _| ()).await;

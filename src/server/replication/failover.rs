@@ -13,7 +13,6 @@ use crate::server::client::replica::{Replica, Stage};
 use crate::server::state::pauses::{self, By};
 use crate::server::state::replication::Failover;
 use crate::server::state::{Server, TaskCtx};
-use crate::shard::{EVERYTHING, Lock};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -115,7 +114,7 @@ async fn hand_over(server: &Rc<Server>, asked: Asked) {
 async fn finish(server: &Rc<Server>, gives_up: impl Fn() -> bool) -> bool {
     let shard = &server.shard;
     shard.let_admitted_arrive().await;
-    let all: Vec<_> = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true })).collect();
+    let all: Vec<_> = shard.everything().collect();
     if shard.hold_in_turn(&all, || gives_up().then_some(())).await.is_err() {
         return false;
     }

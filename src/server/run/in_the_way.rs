@@ -211,8 +211,7 @@ pub async fn hold_everything_at_last(server: &Server) -> Transaction {
 /// behind this until the script ends.
 async fn hold_everything_now(server: &Server) -> Option<Transaction> {
     let shard = &server.shard;
-    let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
-    let transaction = shard.hold(all).await;
+    let transaction = shard.hold(shard.everything()).await;
     let seen: RefCell<Option<(Arc<LastingScript>, u64)>> = RefCell::default();
     let stays = || {
         let (script, now_us) = (OF_EVERYTHING.script_in_the_way(server)?, store_us());

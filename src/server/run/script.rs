@@ -464,8 +464,7 @@ impl Job {
         loop {
             self.what.callee.load(&self.server).await?;
             let everything = matches!(again, Some(Again::Left));
-            let write = everything || self.what.at.write;
-            let all = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write }));
+            let write = self.what.at.write;
             let of_lease = self.what.lease.iter().map(|lease| (lease.shard, lease.lock()));
             let of_keys = self.what.routes.iter().map(|&(hash, target)| (target, Lock { hash, write }));
             let declared = of_keys.chain(of_lease);
@@ -476,7 +475,7 @@ impl Job {
             let announced = if let Some(Again::InTheWay(announced)) = again { Some(announced) } else { None };
             let own = announced.as_ref().map(|announced| &announced.script);
             let transaction = match everything {
-                true => shard.hold(all).await,
+                true => shard.hold(shard.everything()).await,
                 false => in_the_way::hold(&self.server, declared, own).await?.may_be_undone(),
             };
             let held = if everything { Held::Everything } else { Held::Keys };

@@ -21,7 +21,7 @@ use crate::server::client::ClientRef;
 use crate::server::client::live::{Answer, LiveQuery, Question};
 use crate::server::client::session::Session;
 use crate::server::state::Server;
-use crate::shard::{EVERYTHING, Lock, Shard};
+use crate::shard::Shard;
 use futures_lite::future::or;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -261,8 +261,7 @@ async fn tell_changes(server: &Rc<Server>, asked: Asked) -> bool {
         return false;
     }
     let shard = &server.shard;
-    let locks = (0..shard.count).map(|target| (target, Lock { hash: EVERYTHING, write: true }));
-    let transaction = shard.hold_patiently(locks).await;
+    let transaction = shard.hold_patiently(shard.everything()).await;
     let these: Arc<[u64]> = match asked {
         Asked::Changed => server.live.views.borrow_mut().take_wanted().into(),
         Asked::Unanswered => server.live.views.borrow().unanswered().into(),

@@ -77,8 +77,8 @@ impl Locks {
 
     /// Whether somebody who stands before this place locks the whole shard, or waits for that.
     pub fn is_everything_taken_before(&self, place: Place) -> bool {
-        let queue = self.queues.get(&EVERYTHING).filter(|_| self.is_everything_taken());
-        queue.is_some_and(|queue| queue.entries.range(..place).any(|(_, entry)| entry.write))
+        let is_before = |queue: &Queue| queue.entries.range(..place).any(|(_, entry)| entry.write);
+        self.is_everything_taken() && self.queues.get(&EVERYTHING).is_some_and(is_before)
     }
 
     /// Who has a key to write it, or is the first to get it.

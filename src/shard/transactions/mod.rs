@@ -21,7 +21,8 @@
 //!   run anything that came after it ([`Shard::begin_turn`]). Then it waits for the keys' turn, if that is not over.
 //! - A part that waits for a key leaves a gap in the journal where the other parts have run: what follows those on their shards is
 //!   on no disk before it has run, too. Whoever holds keys for long, which only scripts do, therefore lets such parts pass:
-//!   the script is undone and begins again behind them ([`Shard::keeps_others_waiting`]), and others, who know of it by then, send no
+//!   the script is undone and begins again behind them ([`Shard::keeps_others_waiting`]; not where it has written or published under
+//!   `script-undeclared-keys deny`, which keeps no copies: then they wait to its end), and others, who know of it by then, send no
 //!   more of them. Coordinators that came before they could know of the script are let pass with them; later ones look
 //!   themselves whether the script is busy, and are refused then ([`Transaction::turn_unless`](super::Transaction::turn_unless)). A
 //!   coordinator that waits for a script on one shard and has keys on another, where such a part may wait for these, lets go of all
@@ -47,7 +48,8 @@
 //!   cannot be undone, which is so on the only shard alone, it becomes the stopper: what it waits for has started, and waits for nobody.
 //! - No command takes a second hold within a coordinator's transaction: it has what the transaction has, and what needs more (the log
 //!   begun or ended, a snapshot, REPLICAOF NO ONE) is done after EXEC, or refused in it. Who holds everything to change the server
-//!   waits without a place, before that, until no script lasts.
+//!   waits without a place, before that, until no script lasts. A script that begins to last meanwhile lets that pass, as above; where
+//!   the script cannot be undone, and stays, the place is given up (`server/run/in_the_way.rs`).
 //! - The watermark waits for the turns of shards, which end whatever they wait for.
 //!
 //! Whoever has a key for long keeps those who want it waiting: scripts, until they are busy (`busy-reply-threshold`), and a long EXEC,

@@ -87,6 +87,16 @@ fn what_took_effect_last_stands_last_in_the_log() {
     assert_eq!(state(&mut client), before);
 }
 
+/// Writes of another client are answered beside an endless script, which is ended then.
+fn is_served_beside(other: &mut Client, caller: &mut Client, writes: usize, round: usize) {
+    for number in 0..writes {
+        let reply = other.call(&format!("SET other:{number} {round}"));
+        assert_eq!(reply, Value::ok(), "round {round}");
+    }
+    assert!(wait_until(Duration::from_secs(10), || other.call("SCRIPT KILL") == Value::ok()));
+    assert!(caller.read().text().contains("Script killed"));
+}
+
 /// A script that holds one key keeps a command of several shards waiting that was sent as the script began. The log of the other
 /// shards must not wait for that: else nobody there was ever answered under `always`.
 #[test]
@@ -109,12 +119,7 @@ fn an_endless_script_does_not_hold_up_the_log_of_other_shards() {
             caller.stream().write_all(&encode(&["EVAL", script, "1", "key:0"])).expect("it is read");
         });
         thread::sleep(Duration::from_millis(20));
-        for number in 0..12 {
-            let reply = other.call(&format!("SET other:{number} {round}"));
-            assert_eq!(reply, Value::ok(), "round {round}");
-        }
-        assert!(wait_until(Duration::from_secs(10), || other.call("SCRIPT KILL") == Value::ok()));
-        assert!(caller.read().text().contains("Script killed"));
+        is_served_beside(&mut other, &mut caller, 12, round);
         for _ in 0..200 {
             let reply = writer.read();
             assert!(reply == Value::ok() || reply.text().starts_with("BUSY"), "{reply:?}");
@@ -169,12 +174,7 @@ fn a_snapshot_waits_for_a_script_beside_all_others() {
         thread::sleep(Duration::from_millis(3));
         saver.send("BGSAVE");
         thread::sleep(Duration::from_millis(20));
-        for number in 0..6 {
-            let reply = other.call(&format!("SET other:{number} {round}"));
-            assert_eq!(reply, Value::ok(), "round {round}");
-        }
-        assert!(wait_until(Duration::from_secs(10), || other.call("SCRIPT KILL") == Value::ok()));
-        assert!(caller.read().text().contains("Script killed"));
+        is_served_beside(&mut other, &mut caller, 6, round);
         assert!(wait_until(Duration::from_secs(20), || server.info("rdb_bgsave_in_progress").as_deref() == Some("0")));
     }
 }

@@ -85,16 +85,10 @@ fn write(round: &Round, writer: usize, mut rng: Rng, asked: &SyncSender<Asked>, 
             let family = rng.usize(..FAMILIES.len());
             numbers[family] += 1;
             round.ledger[writer][family].most.fetch_add(1, Ordering::Relaxed);
-            let writes = FAMILIES[family].writes;
-            for (nth, template) in writes.iter().enumerate() {
+            for (nth, template) in FAMILIES[family].writes.iter().enumerate() {
                 let (of_one, replies) = families::request(template, writer, family, numbers[family]);
                 bytes.extend(of_one);
-                // (What moves was pushed before.)
-                let counts = if template.starts_with("LMOVE") || template.starts_with("SUNIONSTORE") {
-                    false
-                } else {
-                    nth + 1 == writes.len() || FAMILIES[family].counts == Counts::OneMore
-                };
+                let counts = nth == FAMILIES[family].counting();
                 let ask = Asked { family: Some(family), number: numbers[family], replies, counts };
                 if asked.send(ask).is_err() {
                     return;
@@ -305,7 +299,7 @@ fn check(server: &Server, ledger: &Ledger, keeps: Keeps) -> Result<(), String> {
             count.least.store(found, Ordering::Relaxed);
             count.shown.store(0, Ordering::Relaxed);
             // (A number is written once.)
-            if FAMILIES[family].counts != Counts::Written && !FAMILIES[family].writes[0].starts_with("SADD") {
+            if !FAMILIES[family].writes_numbers() {
                 count.most.store(found, Ordering::Relaxed);
             }
         }

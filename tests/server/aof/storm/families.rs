@@ -26,6 +26,17 @@ pub struct Family {
     pub kept: &'static [&'static str],
 }
 
+impl Family {
+    /// Which of the writes says how far the number is: where there is one more from the first on, that; else the last.
+    pub fn counting(&self) -> usize {
+        if self.counts == Counts::OneMore { 0 } else { self.writes.len() - 1 }
+    }
+
+    pub fn writes_numbers(&self) -> bool {
+        self.writes.iter().any(|template| template.contains("$n"))
+    }
+}
+
 const TWO: &str = "EVAL|redis.call('INCR', KEYS[1]) return redis.call('INCR', KEYS[2])|2|$a|$b";
 const STRAYING: &str = "EVAL|redis.call('INCR', KEYS[1]) return redis.call('INCR', ARGV[1])|1|$a|$b";
 const TELLING: &str = "EVAL|local n = redis.call('INCR', KEYS[1]) redis.call('PUBLISH', KEYS[1], n) return n|1|$a";
