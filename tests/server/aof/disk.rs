@@ -152,24 +152,31 @@ fn is_beside(path: &Path) -> bool {
     is(&["stdout", "stderr", "disk.ctl", "disk.trace"], path.file_name()) || is(&["lock"], path.extension())
 }
 
+/// The data in a folder.
+fn files_of(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut files, mut folders) = (BTreeMap::new(), vec![PathBuf::new()]);
+    while let Some(of) = folders.pop() {
+        for entry in fs::read_dir(folder.join(&of)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = of.join(entry.file_name());
+            let kind = entry.file_type().expect("a kind");
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() && !is_beside(&path) {
+                files.insert(path, fs::read(entry.path()).expect("a file"));
+            }
+        }
+    }
+    files
+}
+
 impl Platters {
     /// Of a folder whose files are on the disk.
     pub fn of(folder: &Path) -> Platters {
         let mut platters = Platters::default();
-        let mut folders = vec![PathBuf::new()];
-        while let Some(of) = folders.pop() {
-            for entry in fs::read_dir(folder.join(&of)).expect("a folder") {
-                let entry = entry.expect("an entry");
-                let path = of.join(entry.file_name());
-                let kind = entry.file_type().expect("a kind");
-                if kind.is_dir() {
-                    folders.push(path);
-                } else if kind.is_file() && !is_beside(&path) {
-                    let read = fs::read(entry.path()).expect("a file");
-                    platters.names.insert(path, platters.files.len());
-                    platters.files.push(Content { read: read.clone(), kept: read, ..Content::default() });
-                }
-            }
+        for (path, read) in files_of(folder) {
+            platters.names.insert(path, platters.files.len());
+            platters.files.push(Content { read: read.clone(), kept: read, ..Content::default() });
         }
         platters.kept_names = platters.names.clone();
         platters
@@ -194,14 +201,7 @@ impl Platters {
             match head[0] {
                 b'O' => {
                     let path = PathBuf::from(text());
-                    let file = match self.names.get(&path) {
-                        Some(file) => *file,
-                        None => {
-                            self.files.push(Content::default());
-                            self.rename(Naming::Add(path, self.files.len() - 1));
-                            self.files.len() - 1
-                        }
-                    };
+                    let file = self.file(path);
                     if at != 0 {
                         self.change(file, Change::Cut(0));
                     }
@@ -228,7 +228,43 @@ impl Platters {
                 other => panic!("{other}"),
             }
         }
+        self.catch_up(folder);
         self.files.iter_mut().for_each(Content::forgive);
+    }
+
+    /// A process that is killed may have done one thing more than it has noted.
+    fn catch_up(&mut self, folder: &Path) {
+        let found = files_of(folder);
+        let gone: Vec<PathBuf> = self.names.keys().filter(|path| !found.contains_key(*path)).cloned().collect();
+        for path in gone {
+            let is_known =
+                |to: &Path, bytes: &Vec<u8>| self.names.get(to).is_some_and(|to| self.files[*to].read == *bytes);
+            let read = &self.files[self.names[&path]].read;
+            let renamed = found.iter().find(|(to, bytes)| *bytes == read && !is_known(to, bytes));
+            self.rename(match renamed {
+                Some((to, _)) => Naming::Rename(path, to.clone()),
+                None => Naming::Remove(path),
+            });
+        }
+        for (path, bytes) in found {
+            let file = self.file(path);
+            let read = &self.files[file].read;
+            if *read != bytes {
+                let same = read.iter().zip(&bytes).take_while(|(a, b)| a == b).count();
+                self.change(file, Change::Cut(bytes.len()));
+                self.change(file, Change::Write(same, bytes[same..].to_vec()));
+            }
+        }
+    }
+
+    /// The file of this name, which is made if there is none.
+    fn file(&mut self, path: PathBuf) -> usize {
+        if let Some(file) = self.names.get(&path) {
+            return *file;
+        }
+        self.files.push(Content::default());
+        self.rename(Naming::Add(path, self.files.len() - 1));
+        self.files.len() - 1
     }
 
     fn rename(&mut self, naming: Naming) {
