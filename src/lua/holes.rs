@@ -376,3 +376,19 @@ fn long_instructions_count_as_many() {
     let (same, other) = (looks(same), looks(&other));
     assert!(same.abs_diff(other) > 1000, "{same} looks, and {other} where they are told apart");
 }
+
+/// Coroutines that resume each other, each for a few instructions only, once went on without a look: nobody could end them.
+#[test]
+fn instructions_count_whichever_coroutine_runs() {
+    for script in [
+        "local function f(n) for i = 1, n do coroutine.resume(coroutine.create(f), n - 1) end end f(7)",
+        "local function f(n) for i = 1, n do coroutine.wrap(f)(n - 1) end end f(7)",
+        "local function f(n) for i = 1, n do
+           table.sort({1, 2}, function() coroutine.resume(coroutine.create(f), n - 1) return false end)
+         end end f(7)",
+        "local co = coroutine.wrap(function() while true do coroutine.yield() end end) for i = 1, 13700 do co() end",
+    ] {
+        let looks = looks(script);
+        assert!(looks >= 300, "{looks} looks: {script}");
+    }
+}

@@ -157,6 +157,11 @@ fn what_has_no_end_in_time_is_killed() {
             "local function f() pcall(f) return f() end return f()",
             "local f = coroutine.wrap(function() while true do end end) f()",
             "while true do coroutine.wrap(function() end)() end",
+            // None of them runs for long, and there are more of them than time.
+            "local function f() for i = 1, 3 do coroutine.resume(coroutine.create(f)) end end f()",
+            "local function f() for i = 1, 3 do pcall(coroutine.wrap(f)) end end f()",
+            "local function f() table.sort({3, 2, 1}, function() coroutine.resume(coroutine.create(f)) end) end f()",
+            "local function f() ('abc'):gsub('.', function() coroutine.resume(coroutine.create(f)) end) end f()",
             "return string.find(string.rep('a', 200000), '.-.-.-.-.-b')",
             "local t = {} for i = 1, 1e6 do t[i] = i end while true do table.sort(t, function(a, b) return a > b end) end",
             "while true do string.gsub('abc', '.', function() return redis.pcall('nosuch').err end) end",
