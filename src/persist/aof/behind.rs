@@ -31,7 +31,8 @@ pub struct Behind {
     pub synced: u64,
     pub has_batches: bool,
     pub is_zero: bool,
-    /// Before the first batch there is a block of zeros, or what is left of one at the place where the log is broken.
+    /// Before the first batch, or the end where there is none, there is a block of zeros, or what is left of one at the place
+    /// where the log is broken, or at the end.
     pub has_hole: bool,
 }
 
@@ -108,6 +109,9 @@ impl Search {
         }
         zeros.pass(window.passed(), window.rest());
         behind.is_zero &= !behind.has_batches && zeros.is_all;
+        if !behind.has_batches {
+            behind.has_hole = zeros.has_block || zeros.are_at_end(window.passed() + window.rest().len() as u64);
+        }
         Ok(behind)
     }
 
@@ -138,6 +142,11 @@ impl Default for Zeros {
 }
 
 impl Zeros {
+    /// Whether the last block of a file that ends there, which may be short, has nothing else.
+    fn are_at_end(&self, end: u64) -> bool {
+        self.run > 0 && (self.is_all || self.run >= end % BLOCK_BYTES)
+    }
+
     /// These bytes stand at this place of the file.
     fn pass(&mut self, mut at: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {

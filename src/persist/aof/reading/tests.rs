@@ -239,6 +239,26 @@ fn damage_in_the_middle_is_no_torn_end() {
     }
 }
 
+/// The end of a file, or all of it, may never have been written although that of the next one was.
+#[test]
+fn zeros_up_to_the_end_of_a_file_are_a_torn_end() {
+    for from in [0, 2, 30] {
+        for vouched in [false, true] {
+            let (mut all, places) = write(30, 3, if vouched { 1 } else { usize::MAX });
+            let first = places.iter().position(|place| place.0 == 1).expect("a second file");
+            let start = places[first].1;
+            all[1][start + from..].fill(0);
+            let (found, read) = read_all(&all, Some(0), true);
+            let cut = read.map(|read| read.cut.map(|cut| (cut.index, cut.at)));
+            match vouched {
+                false => assert_eq!(cut.expect("a crash"), Some((1, start as u64)), "from {from}"),
+                true => assert!(cut.is_err(), "from {from}: {cut:?}"),
+            }
+            assert_eq!(found, commands(first), "from {from}");
+        }
+    }
+}
+
 /// A value may hold anything, pieces of a log among it: those do not stand behind the batch that they are in.
 #[test]
 fn what_a_value_holds_is_no_batch() {
