@@ -156,7 +156,7 @@ pub(super) const ROWS: &[Directive] = &[
         default: "128mb",
         kind: Kind::Memory { min: 1 << 20, max: u64::MAX / 2 },
         mutable: true,
-        help: "bytes that may wait for a disk that does not keep up; then writes are answered MISCONF",
+        help: "bytes that may wait for the disk; then writes wait, too, and are answered MISCONF where it does not move",
         field: field!(aof_buffer_limit),
     },
     Directive {

@@ -29,6 +29,7 @@ const PARTS_LATE: Duration = Duration::from_millis(200);
 struct Push {
     shard: usize,
     what: What,
+    bytes: usize,
 }
 
 enum What {
@@ -45,6 +46,8 @@ struct Count(AtomicU64);
 
 pub struct Feed {
     queue: SegQueue<Push>,
+    /// Of commands in the queue.
+    queued_bytes: AtomicUsize,
     pushed: Box<[Count]>,
     merging: Mutex<Merging>,
     /// Somebody reads the stream, or may want to go on in it.
@@ -60,6 +63,7 @@ impl Feed {
         let shards = bells.len();
         Feed {
             queue: SegQueue::new(),
+            queued_bytes: AtomicUsize::new(0),
             pushed: (0..shards).map(|_| Count::default()).collect(),
             merging: Mutex::new(Merging::new(shards)),
             is_streamed: AtomicBool::new(false),
@@ -74,12 +78,13 @@ impl Feed {
 
     /// What a shard has changed in a turn. The number of this push, of that shard's.
     pub fn push(&self, shard: usize, records: Vec<Record>) -> u64 {
-        self.hand_over(Push { shard, what: What::Changed(records) })
+        let bytes = records.iter().map(bytes_of).sum();
+        self.hand_over(Push { shard, what: What::Changed(records), bytes })
     }
 
     /// Something that only this server's log understands, as a push of a shard.
     pub fn push_note(&self, shard: usize, words: Vec<String>) -> u64 {
-        self.hand_over(Push { shard, what: What::Note(words) })
+        self.hand_over(Push { shard, what: What::Note(words), bytes: 0 })
     }
 
     /// Puts bytes into the stream that are no changes of this server's shards, behind what this shard has handed over.
@@ -89,6 +94,8 @@ impl Feed {
 
     fn hand_over(&self, push: Push) -> u64 {
         let count = &self.pushed[push.shard].0;
+        self.queued_bytes.fetch_add(push.bytes, Ordering::Relaxed);
+        memory::hand_over(push.bytes);
         self.queue.push(push);
         count.fetch_add(1, Ordering::Release) + 1
     }
@@ -104,11 +111,19 @@ impl Feed {
         !self.queue.is_empty()
     }
 
+    /// Bytes of commands that nobody has taken.
+    #[inline]
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes.load(Ordering::Relaxed)
+    }
+
     /// What has been handed over by now has its place, as far as it has one.
     pub fn drain(&self) -> MutexGuard<'_, Merging> {
         let mut merging = self.lock();
         // (Where nothing was handed over something may have its place nevertheless, since it has waited for long.)
-        merging.drain(&self.queue);
+        let taken_bytes = merging.drain(&self.queue);
+        self.queued_bytes.fetch_sub(taken_bytes, Ordering::Relaxed);
+        memory::take_over(taken_bytes);
         self.tell_readers(&mut merging);
         merging.note_lying();
         merging
@@ -358,16 +373,17 @@ impl Merging {
         self.has_stream().then(|| KnownAs { id: self.name.clone(), position: self.position, db, is_old })
     }
 
-    /// Takes what is in the queue.
-    fn drain(&mut self, queue: &SegQueue<Push>) {
+    /// Takes what is in the queue; how many bytes of commands that was.
+    fn drain(&mut self, queue: &SegQueue<Push>) -> usize {
         // (What comes while this runs is for the next call: a shard that never rests does not hold it up.)
-        let count = queue.len();
+        let (count, mut taken_bytes) = (queue.len(), 0);
         for _ in 0..count {
-            let Some(Push { shard, what }) = queue.pop() else { break };
+            let Some(Push { shard, what, bytes }) = queue.pop() else { break };
+            taken_bytes += bytes;
             let words = match what {
                 What::Changed(records) => {
                     self.records[shard] += records.len() as u64;
-                    self.unplaced += records.iter().map(bytes_of).sum::<usize>();
+                    self.unplaced += bytes;
                     records.into_iter().for_each(|record| self.merger.push(shard, record));
                     None
                 }
@@ -383,6 +399,7 @@ impl Merging {
             }
         }
         self.place();
+        taken_bytes
     }
 
     /// Gives what was pushed its place, as far as it has one.

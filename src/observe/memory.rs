@@ -150,9 +150,21 @@ pub fn note_for_disk(bytes: usize) {
     FOR_DISK.store(bytes, Ordering::Relaxed);
 }
 
+static HANDED_OVER: AtomicUsize = AtomicUsize::new(0);
+
+/// So many bytes of changes were handed over by a shard.
+pub fn hand_over(bytes: usize) {
+    HANDED_OVER.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// So many of those were taken, by who notes what waits for the disk.
+pub fn take_over(bytes: usize) {
+    HANDED_OVER.fetch_sub(bytes, Ordering::Relaxed);
+}
+
 /// What waits for the disk.
 pub fn bytes_for_disk() -> u64 {
-    FOR_DISK.load(Ordering::Relaxed) as u64
+    (FOR_DISK.load(Ordering::Relaxed) + HANDED_OVER.load(Ordering::Relaxed)) as u64
 }
 
 static FOR_READERS: AtomicUsize = AtomicUsize::new(0);

@@ -59,9 +59,15 @@ const GATHERED_FOR_READERS: Duration = Duration::from_micros(500);
 /// Under `always` so much room is made at a time for what is to come. Where a file does not become longer, a sync need not
 /// write down its length as well.
 const ROOM_BYTES: u64 = 256 << 10;
-/// How long a write or a sync has lasted at the least when writes are refused because too much waits for it: one change that
-/// is large is no reason to refuse others'.
-const STUCK: Duration = Duration::from_millis(100);
+/// For how long the disk has not moved when writes are refused because too much waits for it. (Before that they wait: a disk that
+/// is slower than those who write is no reason to refuse anything.)
+const STUCK: Duration = Duration::from_secs(2);
+/// A sync under `everysec` that lasts for so long: what it is to bring to the disk waits, too.
+const LATE: Duration = Duration::from_secs(1);
+/// A long write goes to the system in pieces, each of which is a move.
+const PIECE_BYTES: usize = 1 << 20;
+/// Under `always` so much is written before the next sync at the most: who never rests puts off nobody's.
+const GROUP_BYTES: usize = 16 << 20;
 /// A buffer that is kept for what comes next.
 const REUSED_BYTES: usize = 1 << 20;
 
@@ -147,10 +153,14 @@ struct State {
     late: Vec<bool>,
     unplaced: usize,
     ready: usize,
+    /// What is allocated for those that wait for being sealed.
+    ready_room: usize,
     /// Pushes of which everything is in the file.
     written: Vec<u64>,
     /// Somebody writes, since when, where the system says what that thread does, and whether it was seen to wait for the disk.
     writes_since: Option<Instant>,
+    /// When the last piece of that began.
+    moved_at: Option<Instant>,
     writer: Option<Arc<Path>>,
     is_blocked: bool,
     syncs_since: Option<Instant>,
@@ -207,8 +217,10 @@ pub struct Log {
     failure: Mutex<Option<String>>,
     /// Nothing can be written at the moment.
     has_failed: AtomicBool,
-    /// Bytes that wait for the disk, how many may, and whether those are more.
+    /// Bytes that wait for the disk, those of them that wait for nothing else, how many may, and whether there are more and the
+    /// disk does not move.
     waiting: AtomicUsize,
+    unwritten: AtomicUsize,
     limit: AtomicUsize,
     is_full: AtomicBool,
     /// What clients want to write is refused, for one of these reasons.
@@ -240,8 +252,10 @@ impl Log {
                 late: vec![false; shards],
                 unplaced: 0,
                 ready: 0,
+                ready_room: 0,
                 written: vec![0; shards],
                 writes_since: None,
+                moved_at: None,
                 writer: None,
                 is_blocked: false,
                 syncs_since: None,
@@ -276,6 +290,7 @@ impl Log {
             failure: Mutex::default(),
             has_failed: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            unwritten: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
             is_full: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
@@ -561,7 +576,7 @@ impl Log {
                 let reason = self.trouble_of(&state).map_or_else(String::new, |trouble| trouble.reason);
                 return (state, Err(io::Error::other(reason)));
             }
-            state = self.write_all(state);
+            state = self.write_all(state).0;
         }
         if let Some(open) = &mut state.open {
             // (Should the room stay, then it is cut off by whoever reads the file.)

@@ -20,12 +20,13 @@
 //! | `replicas.rs` | too few replicas are near |
 //! | `read_only.rs`, `stale.rs` | a replica: not written to; without its primary |
 //! | `subscriber.rs`, `monitoring.rs` | connections to which messages come |
-//! | `loading.rs`, `busy.rs`, `paused.rs` | not yet |
+//! | `loading.rs`, `busy.rs`, `paused.rs`, `crowded.rs` | not yet |
 //! | `script.rs`, `promise.rs` | what a script may not call, and one that has promised not to write |
 //!
 //! [`flag`]: crate::command::spec::flag
 
 mod busy;
+mod crowded;
 mod disk;
 mod loading;
 mod memory;
@@ -154,6 +155,8 @@ pub struct Conditions {
     pub unsaved: bool,
     /// The log cannot be written.
     pub unlogged: bool,
+    /// More waits to be written to the log than may.
+    pub crowded: bool,
     /// Too few replicas are near.
     pub lacks_replicas: bool,
     /// Another server has the data, and this one follows it: nobody else writes.
@@ -201,6 +204,8 @@ pub enum Admission {
     Refused(Error),
     /// It waits for memory that others are about to give back.
     WithRoom,
+    /// It waits until the disk has taken some of what waits to be written to the log.
+    Crowded,
     /// It runs unless one of the scripts that last is in its way.
     UnlessBusy,
     /// It waits for the end of CLIENT PAUSE.
@@ -227,7 +232,7 @@ macro_rules! in_order {
 }
 
 in_order!(words_of_connection, admit_to_connection:
-    protected stranger multi user memory disk replicas read_only subscriber stale loading busy monitoring paused);
+    protected stranger multi user memory disk replicas read_only subscriber stale loading busy monitoring paused crowded);
 in_order!(words_of_script, admit_to_script: script protected stale user promise read_only disk replicas memory);
 
 impl Gate {
@@ -254,7 +259,9 @@ pub fn admit(asked: &Asked) -> Admission {
 pub fn admit_in_script(asked: &Asked) -> Result<(), Error> {
     match admit_to_script(asked) {
         Admission::Refused(error) => Err(error),
-        Admission::Runs | Admission::WithRoom | Admission::UnlessBusy | Admission::Paused => Ok(()),
+        Admission::Runs | Admission::WithRoom | Admission::Crowded | Admission::UnlessBusy | Admission::Paused => {
+            Ok(())
+        }
     }
 }
 

@@ -568,6 +568,11 @@ async fn apply(
     while global.pauses.until_us() > store_us() && global.following.is_current(number) {
         sleep(LOOK_EVERY).await;
     }
+    // (Nothing of the stream is refused: it waits for the disk for however long that takes.)
+    while global.log.is_crowded() && global.following.is_current(number) {
+        global.log.look();
+        sleep(LOOK_EVERY).await;
+    }
     while !global.following.may_apply() {
         sleep(LOOK_EVERY).await;
     }

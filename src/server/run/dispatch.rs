@@ -157,6 +157,7 @@ fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Fo
                 return Some(refuse(turn, request, found, error));
             }
             Admission::WithRoom => return Some(turn.wait_for_room()),
+            Admission::Crowded => return Some(turn.wait_for_log()),
             Admission::UnlessBusy => match in_the_way::of(turn, command, request) {
                 Some(Way::Refused(text)) => return Some(refuse(turn, request, found, Error::text(text))),
                 Some(Way::Held) => return Some(Progress::NotYet),

@@ -221,6 +221,7 @@ fn do_not_admit(multi: &Multi, turn: &mut Turn, terms: &Terms, conditions: Condi
             Some(turn.fail(terms.command, error))
         }
         Admission::WithRoom => Some(turn.wait_for_room()),
+        Admission::Crowded => Some(turn.wait_for_log()),
         Admission::Paused => Some(turn.pause()),
     }
 }

@@ -92,6 +92,12 @@ impl Turn<'_> {
         Progress::NotYet
     }
 
+    /// The request waits until less is to be written to the log.
+    pub fn wait_for_log(&self) -> Progress {
+        self.server.go_on_with_log(self.client);
+        Progress::NotYet
+    }
+
     /// The request waits until CLIENT PAUSE is over.
     pub fn pause(&mut self) -> Progress {
         self.flow.paused = true;

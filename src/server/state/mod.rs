@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `tidying.rs` | what scripts have left is collected |
+//! | `crowd.rs` | connections that wait until the log has taken more |
 //! | `logging.rs` | what a shard has changed, on its way to the log |
 //! | `scripting.rs`, `held_up.rs` | scripts that run; who waits beside those that last |
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
@@ -25,6 +26,7 @@ pub mod appending;
 pub mod busy;
 pub mod client_memory;
 pub mod conditions;
+pub mod crowd;
 pub mod early;
 pub mod files;
 pub mod follower;
@@ -61,6 +63,7 @@ use crate::server::client::session::Session;
 use crate::server::client::{Client, ClientRef};
 use crate::shard::{Shard, Transaction};
 use client_memory::ClientMemory;
+use crowd::Crowd;
 use early::Early;
 use follower::Followers;
 use global::Global;
@@ -219,6 +222,7 @@ pub struct Server {
     /// Connections that wait, and are not read, because too much is on its way to other shards.
     pub unread: RefCell<Vec<ClientRef>>,
     pub unread_watch: Notify,
+    pub crowd: Crowd,
     /// Some connections are not read until others, too, keep less, see [`crate::server::client::ahead`].
     pub awaits_room_ahead: Cell<bool>,
     /// The connection that replays a log had its turn.
@@ -262,6 +266,7 @@ impl Server {
             clients: RefCell::default(),
             unread: RefCell::default(),
             unread_watch: Notify::default(),
+            crowd: Crowd::default(),
             awaits_room_ahead: Cell::new(false),
             replayed: Notify::default(),
             paused: RefCell::default(),
@@ -370,6 +375,13 @@ impl Server {
         if !client.unread.replace(true) {
             self.unread.borrow_mut().push(client.clone());
             self.unread_watch.notify();
+        }
+    }
+
+    /// A connection goes on when less is to be written to the log.
+    pub fn go_on_with_log(&self, client: &ClientRef) {
+        if !client.unread.replace(true) {
+            self.crowd.add(client);
         }
     }
 

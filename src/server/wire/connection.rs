@@ -17,8 +17,8 @@ use crate::server::run::received::{End, Received};
 use crate::server::run::replayed::REPLAYED_BYTES;
 use crate::server::run::turn::{Progress, Turn};
 use crate::server::run::watch::unwatch;
-use crate::server::state::Server;
 use crate::server::state::conditions::of_the_past;
+use crate::server::state::{Server, crowd};
 use crate::server::told::live;
 use crate::server::told::monitor;
 use crate::server::told::output::{check_output, close_now, condemn, hold_for_settled, settle};
@@ -450,6 +450,21 @@ pub async fn resume_unread(server: Rc<Server>) {
             server.unread.replace(rest);
             server.unread_watch.notify();
         }
+    }
+}
+
+/// Lets connections go on whose next request would have changed something while too much was to be written to the log.
+pub async fn resume_crowd(server: Rc<Server>) {
+    loop {
+        let mut waiting = server.crowd.next(&server.global.log).await.into_iter();
+        for client in waiting.by_ref() {
+            client.unread.set(false);
+            advance(&server, &client, &[]);
+            if crowd::is_kept(&server.global.log) {
+                break;
+            }
+        }
+        server.crowd.put_back(waiting.collect());
     }
 }
 

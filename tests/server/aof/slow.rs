@@ -1,8 +1,11 @@
 //! A disk that takes half a second for a write, or hangs, under `everysec`: no shard waits for it. Replies and deaths go on, what
-//! waits is bounded, and when the disk comes back everything is there.
+//! waits is bounded, and when the disk comes back everything is there. One that is slower than those who write holds them up.
 
 use super::disk::{Disk, library};
 use crate::common::{Client, Kind, Server, Value, encode, int, wait_until, words};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const FLAGS: [&str; 6] = ["--save", "", "--appendfsync", "everysec", "--notify-keyspace-events", "Ex"];
@@ -97,6 +100,95 @@ fn a_disk_that_hangs_holds_nobody_up_until_too_much_waits() {
         let server = server.restart(&[&FLAGS[..], &["--appendonly", "yes"]].concat());
         assert_eq!(server.client().call("DBSIZE"), keys, "{shards}");
     }
+}
+
+fn waiting_bytes(server: &Server) -> usize {
+    server.info("aof_buffer_length").and_then(|text| text.parse().ok()).expect("a number")
+}
+
+/// The most that is seen to wait until something is over.
+fn most_that_waits(server: &Server, is_over: impl Fn() -> bool) -> usize {
+    let mut most = 0;
+    while !is_over() {
+        most = most.max(waiting_bytes(server));
+        thread::sleep(Duration::from_millis(2));
+    }
+    most
+}
+
+/// Clients that write faster than a disk that is slow and goes on, and wait for no reply, wait for the disk: nothing is refused, and
+/// no more waits in memory than may, but for what each of them had sent.
+#[test]
+fn who_writes_faster_than_the_disk_waits_for_it() {
+    /// With what is on its way between shards, and what is taken while it is being counted.
+    const BOUND: usize = 8 << 20;
+    const WRITERS: usize = 3;
+    const WRITES: usize = 80;
+    const VALUE: usize = 100_000;
+    for (shards, fsync) in [(1, "everysec"), (3, "everysec"), (1, "no"), (3, "always")] {
+        let more = ["--appendfsync", fsync, "--aof-buffer-limit", "1mb"];
+        let Some((server, disk)) = start(shards, &more) else { return };
+        // (So slow that replies do not wait for it, but under `always`.)
+        disk.set_delay(30);
+        let is_over = AtomicBool::new(false);
+        let most = thread::scope(|scope| {
+            let look = scope.spawn(|| most_that_waits(&server, || is_over.load(Ordering::Relaxed)));
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|writer| {
+                    let mut client = server.client();
+                    let mut stream = client.stream().try_clone().expect("a socket");
+                    scope.spawn(move || {
+                        for number in 0..WRITES {
+                            let value = format!("{number}:{}", "x".repeat(VALUE));
+                            stream.write_all(&encode(&["SET", &format!("key{writer}"), &value])).expect("it is read");
+                        }
+                    });
+                    scope.spawn(move || (0..WRITES).for_each(|_| assert_eq!(client.read(), Value::ok())))
+                })
+                .collect();
+            let ended: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            is_over.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|writer| writer.expect("no reply is an error"));
+            look.join().expect("it ends")
+        });
+        assert!(most <= BOUND, "{most} bytes waited: {shards} shards, {fsync}");
+        disk.set_delay(0);
+        // (What a slow disk had not yet taken when its reply left would be lost with the process.)
+        assert!(wait_until(PATIENCE, || waiting_bytes(&server) == 0));
+        let server = server.restart(&[&FLAGS[..], &["--appendonly", "yes"]].concat());
+        let mut client = server.client();
+        for writer in 0..WRITERS {
+            assert!(client.call(&format!("GET key{writer}")).text().starts_with(&format!("{}:", WRITES - 1)));
+        }
+    }
+}
+
+/// What its primary says waits as well, where a replica's disk is slower.
+#[test]
+fn a_replica_does_not_go_ahead_of_its_disk() {
+    const WRITES: usize = 150;
+    let primary = Server::start(Kind::Ember { shards: 2 }, &["--save", "", "--repl-diskless-sync-delay", "0"]);
+    let port = primary.port().to_string();
+    let flags = ["--replicaof", "127.0.0.1", &port, "--aof-buffer-limit", "1mb"];
+    let Some((replica, disk)) = start(2, &flags) else { return };
+    assert!(wait_until(PATIENCE, || replica.info("master_link_status").as_deref() == Some("up")));
+    // (So slow that replies do not wait for it.)
+    disk.set_delay(30);
+    let mut client = primary.client();
+    for number in 0..WRITES {
+        let value = format!("{number}:{}", "x".repeat(100_000));
+        client.send_raw(&encode(&["SET", &format!("key{}", number % 7), &value]));
+    }
+    (0..WRITES).for_each(|_| assert_eq!(client.read(), Value::ok()));
+    let offset = |server: &Server| server.info("master_repl_offset");
+    let begun = Instant::now();
+    let most = most_that_waits(&replica, || offset(&replica) == offset(&primary) || begun.elapsed() > 2 * PATIENCE);
+    assert_eq!(offset(&replica), offset(&primary));
+    assert!(most <= 4 << 20, "{most} bytes waited");
+    disk.set_delay(0);
+    assert!(wait_until(PATIENCE, || waiting_bytes(&replica) == 0));
+    let last = format!("GET key{}", (WRITES - 1) % 7);
+    assert!(replica.client().call(&last).text().starts_with(&format!("{}:", WRITES - 1)));
 }
 
 /// What shows nothing waits for no disk, also where a write was under way when `always` began. Once CONFIG SET itself waited.

@@ -37,13 +37,16 @@ impl Log {
                 return;
             }
             self.take_in(&mut state);
-            state = self.write_all(state);
-            if self.fsync() == Fsync::Always && state.position > state.synced && !state.is_broken {
-                let began = Instant::now();
-                state.carrier_syncs = true;
-                state = self.sync(state);
-                state.carrier_syncs = false;
-                group.lasted = began.elapsed();
+            let mut has_more = true;
+            while has_more {
+                (state, has_more) = self.write_all(state);
+                if self.fsync() == Fsync::Always && state.position > state.synced && !state.is_broken {
+                    let began = Instant::now();
+                    state.carrier_syncs = true;
+                    state = self.sync(state);
+                    state.carrier_syncs = false;
+                    group.lasted = began.elapsed();
+                }
             }
         }
     }

@@ -1,11 +1,12 @@
 //! When clients' writes are refused: where the log cannot be written, and where more waits for the disk than may.
 
-use super::{Log, STUCK, State};
+use super::{LATE, Log, STUCK, State};
 use crate::config::Fsync;
 use crate::observe::{log, memory};
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// What is wrong with the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,10 +92,18 @@ impl Log {
 
     /// Bytes that wait for the disk.
     pub fn waiting_bytes(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed) + self.feed.queued_bytes()
     }
 
-    /// Whether that is more than may wait, for a disk that does not keep up.
+    /// Whether more waits for the disk than may: then writes wait, too. (What waits for parts of transactions on other shards is
+    /// not counted: these may have to wait for a script, of which others are told.)
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.is_on()
+            && self.unwritten.load(Ordering::Relaxed) + self.feed.queued_bytes() > self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Whether that is so, and the disk does not move.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
@@ -104,13 +113,15 @@ impl Log {
         let in_memory = state.unplaced + state.ready + state.sealed;
         // What is in the file waits, too, where the sync that is to bring it to the disk does not end.
         let unsynced = match self.fsync() {
-            Fsync::EverySecond if state.is_stuck() => state.position.saturating_sub(state.synced),
+            Fsync::EverySecond if state.is_still_for(LATE) => state.position.saturating_sub(state.synced),
             _ => 0,
         };
-        let waiting = in_memory + usize::try_from(unsynced).unwrap_or(usize::MAX);
+        let unsynced = usize::try_from(unsynced).unwrap_or(usize::MAX);
+        let waiting = in_memory + unsynced;
         self.waiting.store(waiting, Ordering::Relaxed);
-        memory::note_for_disk(in_memory);
-        let is_full = waiting > self.limit.load(Ordering::Relaxed) && (self.is_full() || state.is_stuck());
+        self.unwritten.store(state.ready + state.sealed + unsynced, Ordering::Relaxed);
+        memory::note_for_disk(in_memory - state.ready + state.ready.max(state.ready_room));
+        let is_full = waiting > self.limit.load(Ordering::Relaxed) && (self.is_full() || state.is_still_for(STUCK));
         if is_full == self.is_full() {
             return;
         }
@@ -127,9 +138,9 @@ impl Log {
 }
 
 impl State {
-    /// The disk has been at work for long.
-    fn is_stuck(&self) -> bool {
-        let lasts = |since: Option<std::time::Instant>| since.is_some_and(|since| since.elapsed() >= STUCK);
-        lasts(self.syncs_since) || lasts(self.writes_since)
+    /// The disk has been at work for so long, and has not moved.
+    fn is_still_for(&self, time: Duration) -> bool {
+        let lasts = |since: Option<Instant>| since.is_some_and(|since| since.elapsed() >= time);
+        lasts(self.syncs_since) || lasts(self.moved_at)
     }
 }

@@ -304,6 +304,9 @@ fn what_waits_for_the_disk_is_bounded() {
         file.with(|kept| kept.hangs = true);
         log.push(0, vec![record("first")]);
         wait_until(|| log.syncs());
+        // At first writes wait, as soon as too much was handed over.
+        log.push(1, vec![record(&"y".repeat(1_100))]);
+        assert!(log.is_crowded());
         wait_until(|| {
             log.push(1, vec![record(&"y".repeat(100))]);
             log.look();
@@ -315,6 +318,7 @@ fn what_waits_for_the_disk_is_bounded() {
         file.with(|kept| kept.hangs = false);
         wait_until(|| !log.refuses_writes() && log.waiting_bytes() == 0);
         assert_eq!(log.failure(), "Success");
+        assert!(!log.is_crowded());
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::super::batch;
 use super::thread;
-use super::{Batch, Log, Open, REUSED_BYTES, ROOM_BYTES, Ready, SLOW, SLOW_FOR, State, Step};
+use super::{Batch, GROUP_BYTES, Log, Open, PIECE_BYTES, REUSED_BYTES, ROOM_BYTES, Ready, SLOW, SLOW_FOR, State, Step};
 use crate::config::Fsync;
 use crate::journal::{KnownAs, Merging};
 use crate::observe::log;
-use crate::persist::disk::append_all;
+use crate::persist::disk::{Appended, append_all};
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +27,10 @@ impl Log {
         if !feed.has_ready() {
             return;
         }
-        let Ready { commands, notes, known_as } = feed.take_ready(std::mem::take(&mut state.spare));
+        let Ready { mut commands, notes, known_as } = feed.take_ready(std::mem::take(&mut state.spare));
+        if commands.capacity() > REUSED_BYTES {
+            commands.shrink_to_fit();
+        }
         state.note(&mut feed);
         drop(feed);
         let placed = state.placed.clone();
@@ -44,16 +48,21 @@ impl Log {
         state.steps.push_back(Step::Write(Batch { head, body, placed, counts }));
     }
 
-    /// Writes what is ready, if nobody does and the disk can be written.
-    pub(super) fn write_all<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    /// Writes what is ready, if nobody does and the disk can be written; under `always` no more than goes with one sync. Whether
+    /// there is more.
+    pub(super) fn write_all<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
+        let from = state.position;
         while !state.is_writing() && !self.has_failed() && self.is_writable(&state) {
+            if self.fsync() == Fsync::Always && state.position - from >= GROUP_BYTES as u64 {
+                return (state, true);
+            }
             if state.steps.is_empty() {
                 self.seal(&mut state);
             }
             let Some(step) = state.steps.pop_front() else { break };
             state = self.take_step(state, step).0;
         }
-        state
+        (state, false)
     }
 
     fn is_writable(&self, state: &State) -> bool {
@@ -77,6 +86,7 @@ impl Log {
         let (file, bytes, mut room) = (open.file.clone(), open.bytes, open.room);
         let began = Instant::now();
         state.writes_since = Some(began);
+        state.moved_at = Some(began);
         state.writer = thread::here();
         state.is_blocked = false;
         drop(state);
@@ -90,8 +100,8 @@ impl Log {
                     file.make_room(bytes, room).is_ok()
                 };
                 let written = match is_roomy {
-                    true => append_all(&*file, &batch.head, &batch.body),
-                    false => file.cut(bytes).and_then(|()| append_all(&*file, &batch.head, &batch.body)),
+                    true => self.append(&*file, batch),
+                    false => file.cut(bytes).and_then(|()| self.append(&*file, batch)),
                 };
                 room = if is_roomy { room.max(end) } else { end };
                 ("writing to", written)
@@ -101,6 +111,7 @@ impl Log {
         self.is_at_disk.store(false, Ordering::SeqCst);
         let mut state = self.lock();
         state.writes_since = None;
+        state.moved_at = None;
         let lasted = began.elapsed();
         // (Where nobody has seen it wait nobody has waited for it, or it had to wait for its core.)
         if lasted > SLOW && state.is_blocked {
@@ -143,6 +154,17 @@ impl Log {
             self.wake.notify_all();
         }
         (state, is_done)
+    }
+
+    /// Puts a batch behind what is in the file. (Whoever looks whether the disk moves sees how far a long one is.)
+    fn append(&self, file: &dyn Appended, batch: &Batch) -> io::Result<()> {
+        let (first, rest) = batch.body.split_at(batch.body.len().min(PIECE_BYTES));
+        append_all(file, &batch.head, first)?;
+        for piece in rest.chunks(PIECE_BYTES) {
+            self.lock().moved_at = Some(Instant::now());
+            append_all(file, &[], piece)?;
+        }
+        Ok(())
     }
 
     /// A step is done. `room`: how long the file is now.
@@ -243,6 +265,7 @@ impl State {
         let ready = feed.ready();
         // (A note without commands counts, too.)
         self.ready = (ready.commands.len() + ready.notes.len()).max(usize::from(feed.has_ready()));
+        self.ready_room = ready.commands.capacity();
     }
 }
 
