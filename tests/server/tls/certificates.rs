@@ -173,7 +173,8 @@ fn files_that_change_are_read_again() {
     assert_eq!(shown(server.port()), old);
     put("renewed", "key");
     assert!(wait_until(LIMIT, || shown(server.port()) == new));
-    assert!(server.server.output().contains("The files of TLS have changed and were read again."));
+    let told = || server.server.output().contains("The files of TLS have changed and were read again.");
+    assert!(wait_until(LIMIT, told));
     // Not any more.
     assert_eq!(server.server.client().call("CONFIG SET tls-auto-reload-interval 0"), Value::ok());
     put("server", "crt");
