@@ -4,7 +4,7 @@
 One connection sends a PING each millisecond and notes how long its reply took; beside it another client does one thing after
 the other, each for some seconds at most. Pin the server to one core and this program to another. Prints p99.9 and the longest
 of each case, and p99.9 of all."""
-import multiprocessing as mp, os, socket, sys, time, struct
+import multiprocessing as mp, os, socket, sys, time
 
 PORT, PID = int(sys.argv[1]), int(sys.argv[2])
 ONLY = sys.argv[3:]
@@ -53,9 +53,8 @@ def pinger(stop, results, name):
     lat = []
     nxt = time.perf_counter()
     while True:
-        with name.get_lock():
-            if stop.value:
-                break
+        if stop.value:
+            break
         now = time.perf_counter()
         if now < nxt:
             time.sleep(nxt - now)
@@ -321,8 +320,6 @@ def main():
     for n, k in enumerate(chosen):
         c = Client()
         try:
-            # what is to be sent is made before
-            sent = []
             name.value = n
             b = time.time()
             cases[k](c)

@@ -1,4 +1,4 @@
-//! When clients' writes are refused: where the log cannot be written, and where more waits for the disk than may.
+//! When clients' writes wait, or are refused: where more waits for the disk than may, and where the log cannot be written.
 
 use super::{LATE, Log, STUCK, State};
 use crate::config::Fsync;
