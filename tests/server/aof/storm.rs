@@ -257,9 +257,11 @@ fn flags(shards: usize, fsync: &str, rng: &mut Rng) -> Vec<String> {
     let preamble = if rng.bool() { "yes" } else { "no" };
     let line = format!(
         "--shards {shards} --appendonly yes --appendfsync {fsync} --aof-use-rdb-preamble {preamble} \
-         --auto-aof-rewrite-min-size {}kb --aof-rewrite-incremental-fsync {}",
+         --auto-aof-rewrite-min-size {}kb --aof-rewrite-incremental-fsync {} --aof-buffer-limit {}",
         rng.u32(50..2_000),
         if rng.bool() { "yes" } else { "no" },
+        // Where a disk hangs, writes reach the smaller one within a second, and wait.
+        if rng.bool() { "1mb" } else { "128mb" },
     );
     let mut flags: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     flags.extend(["--save".to_owned(), String::new()]);
