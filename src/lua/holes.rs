@@ -392,3 +392,27 @@ fn instructions_count_whichever_coroutine_runs() {
         assert!(looks >= 300, "{looks} looks: {script}");
     }
 }
+
+/// A script that stood still between a call whose number of results is open and who takes them, while another one had the machine
+/// collect, went on behind the end of its stack, which had been cut meanwhile. (In tests memory has borders.)
+#[test]
+fn stacks_are_not_cut_below_what_their_functions_need() {
+    let many = (0..190).map(|index| format!("v{index}")).collect::<Vec<_>>().join(", ");
+    let script = format!(
+        "local t = setmetatable({{}}, {{__index = function() return 1 end}})
+         local function two() return 1, 2 end
+         local function many(n)
+           if n == 0 then local {many} = 1 return v189 end
+           for i = 1, n do select('#', two()) local x = t.x end
+         end
+         many(300000)"
+    );
+    let machine = Machine::new(MEMORY, |_| ());
+    let mut looks = 0;
+    let result = eval_on(&machine, &script, |machine| {
+        looks += 1;
+        while !machine.collect_some() {}
+    });
+    assert_eq!(result, "nil");
+    assert!(looks > 100, "{looks} looks");
+}

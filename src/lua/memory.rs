@@ -115,7 +115,10 @@ impl Memory {
         // SAFETY: the machine that was made with it keeps it; blocks come from here, with the size they were given.
         unsafe {
             let memory = &*memory.cast::<Memory>();
-            let layout = |bytes: usize| Layout::from_size_align_unchecked(bytes, ALIGN);
+            let layout = |bytes: usize| Layout::from_size_align_unchecked(border::end(bytes), ALIGN);
+            if !block.is_null() && old_bytes > 0 {
+                border::check(block.cast(), old_bytes);
+            }
             if new_bytes == 0 {
                 if !block.is_null() && old_bytes > 0 {
                     memory.used.set(memory.used.get() - old_bytes);
@@ -128,9 +131,13 @@ impl Memory {
             if new_bytes > held && (new_bytes > isize::MAX as usize - ALIGN || !memory.allows(new_bytes - held)) {
                 return std::ptr::null_mut();
             }
-            let given =
-                if is_new { alloc(layout(new_bytes)) } else { realloc(block.cast(), layout(old_bytes), new_bytes) };
+            let given = if is_new {
+                alloc(layout(new_bytes))
+            } else {
+                realloc(block.cast(), layout(old_bytes), border::end(new_bytes))
+            };
             if !given.is_null() {
+                border::draw(given, new_bytes);
                 memory.used.set(memory.used.get() - held + new_bytes);
             }
             given.cast()
@@ -140,3 +147,51 @@ impl Memory {
 
 /// How Lua knows the function.
 pub const ALLOCATE: ffi::lua_Alloc = Memory::allocate;
+
+/// In tests a border lies behind each block: who writes beyond the end of a block is found out when the block is given back or
+/// changes its size.
+#[cfg(test)]
+mod border {
+    const BYTE: u8 = 0xb0;
+
+    /// A stack is written to far behind its end, if at all.
+    fn bytes(block_bytes: usize) -> usize {
+        if block_bytes < 512 { 16 } else { 8 << 10 }
+    }
+
+    pub fn end(block_bytes: usize) -> usize {
+        block_bytes + bytes(block_bytes)
+    }
+
+    /// # Safety
+    /// The block has been given, with its border.
+    pub unsafe fn draw(block: *mut u8, block_bytes: usize) {
+        // SAFETY: as the caller says.
+        unsafe { block.add(block_bytes).write_bytes(BYTE, bytes(block_bytes)) };
+    }
+
+    /// # Safety
+    /// As above.
+    pub unsafe fn check(block: *const u8, block_bytes: usize) {
+        // SAFETY: as the caller says.
+        let border = unsafe { std::slice::from_raw_parts(block.add(block_bytes), bytes(block_bytes)) };
+        if let Some(at) = border.iter().position(|&byte| byte != BYTE) {
+            eprintln!("a block of {block_bytes} bytes was written to {at} bytes behind its end");
+            std::process::abort();
+        }
+    }
+}
+
+#[cfg(not(test))]
+mod border {
+    #[inline(always)]
+    pub fn end(block_bytes: usize) -> usize {
+        block_bytes
+    }
+
+    #[inline(always)]
+    pub unsafe fn draw(_: *mut u8, _: usize) {}
+
+    #[inline(always)]
+    pub unsafe fn check(_: *const u8, _: usize) {}
+}
