@@ -87,6 +87,7 @@ pub struct Head {
 }
 
 const _: () = assert!(GROUP_BYTES == 128 && std::mem::offset_of!(Group, deadlines) == 64);
+const _: () = assert!(GROUP_SLOTS == 15 && std::mem::offset_of!(Group, places) == 16);
 const _: () = assert!(size_of::<Chunk>() == 8 && size_of::<Fill>() == 8);
 
 /// Bytes in front of the groups.
@@ -174,6 +175,36 @@ pub fn matches(tags: &Tags, fingerprint: u8) -> u32 {
         }
         bits
     }
+}
+
+/// One bit for each slot of a group that is in use and has its entry in that chunk.
+#[inline]
+pub fn in_chunk(group: &Group, chunk: usize) -> u32 {
+    let free = matches(&group.tags, 0);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let there = {
+        use std::arch::x86_64::{
+            _mm_cmpeq_epi16, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16, _mm_srli_epi16,
+        };
+        // SAFETY: SSE2 is part of x86-64. Both loads are inside the group, of which `places` begins at 16: the second one takes
+        // in two bytes behind the places, which count for no slot.
+        unsafe {
+            let places = std::ptr::from_ref(group).cast::<std::arch::x86_64::__m128i>().add(1);
+            let chunk = _mm_set1_epi16(chunk as i16);
+            let is_there = |places| _mm_cmpeq_epi16(_mm_srli_epi16::<{ WITHIN_BITS as i32 }>(places), chunk);
+            let (low, high) = (_mm_load_si128(places), _mm_load_si128(places.add(1)));
+            _mm_movemask_epi8(_mm_packs_epi16(is_there(low), is_there(high))) as u32 & FULL_GROUP
+        }
+    };
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let there = {
+        let mut bits = 0;
+        for (index, &place) in group.places.iter().enumerate() {
+            bits |= u32::from(usize::from(place) >> WITHIN_BITS == chunk) << index;
+        }
+        bits
+    };
+    there & !free
 }
 
 /// The set bits, lowest first.

@@ -273,12 +273,12 @@ impl Block {
 
     /// Packs a chunk anew, without its holes.
     fn pack(&mut self, index: usize) {
-        let mut here = [(0u16, 0u16); CHUNK_BYTES / STUB_BYTES];
+        // Places, each with its slot in the lower half: one number is compared faster than two.
+        let mut here = [0u32; CHUNK_BYTES / STUB_BYTES];
         let mut count = 0;
-        for slot in self.full_slots() {
-            let place = self.place(slot);
-            if chunk_index(place) == index && count < here.len() {
-                here[count] = (place, slot as u16);
+        for slot in self.slots_in_chunk(index) {
+            if count < here.len() {
+                here[count] = u32::from(self.place(slot)) << 16 | slot as u32;
                 count += 1;
             }
         }
@@ -286,7 +286,8 @@ impl Block {
         here.sort_unstable();
         let at = self.chunk(index);
         let mut used = 0;
-        for &mut (place, slot) in here {
+        for &mut place_and_slot in here {
+            let (place, slot) = ((place_and_slot >> 16) as u16, place_and_slot as u16);
             let from = self.at_place(place);
             let bytes = bytes_at(from);
             // SAFETY: both inside the chunk; entries only move towards its start.

@@ -34,7 +34,8 @@ pub use prefetch::{prefetch, prefetch_long};
 
 use super::entry::Entry;
 use columns::{
-    Bits, Chunk, FULL_GROUP, Fill, GROUP_BYTES, Group, OVERFLOW, PART_GROUPS, PARTS, STRIDE, front_bytes, matches,
+    Bits, Chunk, FULL_GROUP, Fill, GROUP_BYTES, Group, OVERFLOW, PART_GROUPS, PARTS, STRIDE, front_bytes, in_chunk,
+    matches,
 };
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -430,6 +431,12 @@ impl Block {
         (0..self.groups()).flat_map(|group| {
             Bits(!matches(&self.group(group).tags, 0) & FULL_GROUP).map(move |bit| group * STRIDE + bit)
         })
+    }
+
+    /// The slots in use that have their entries in a chunk of the heap.
+    fn slots_in_chunk(&self, chunk: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.groups())
+            .flat_map(move |group| Bits(in_chunk(self.group(group), chunk)).map(move |bit| group * STRIDE + bit))
     }
 
     /// The key's deadline in store milliseconds.
