@@ -374,8 +374,11 @@ async fn begin_first(server: &Rc<Server>) {
     if !server.shard.config().appendonly || server.global.appending.files().is_none() {
         return;
     }
-    if let Err(reason) = rewrite_now(server).await {
-        give_up(&format!("Can't begin the append only file: {reason}. Exiting."));
+    match rewrite_now(server).await {
+        Ok(()) => {}
+        // It is not wanted any more.
+        Err(_) if !server.global.config().appendonly => *server.global.appending.files() = None,
+        Err(reason) => give_up(&format!("Can't begin the append only file: {reason}. Exiting.")),
     }
 }
 
@@ -415,9 +418,12 @@ fn spawn(server: &Rc<Server>, purpose: Purpose) {
     executor::spawn(async move {
         // Its log says what has become of it, and INFO.
         let _ = rewrite(&server, purpose).await;
-        let is_wanted = server.global.log.is_on() || server.global.config().appendonly;
-        if purpose == Purpose::Alone && !is_wanted {
-            *server.global.appending.files() = None;
+        let (is_on, is_wanted) = (server.global.log.is_on(), server.global.config().appendonly);
+        match (is_on, is_wanted) {
+            // A log that was turned off in the very moment in which it began.
+            (true, false) => end(&server).await,
+            (false, false) => *server.global.appending.files() = None,
+            (_, true) => {}
         }
     });
 }
@@ -550,9 +556,13 @@ async fn begin_part(
     offset_ms: i64,
 ) -> std::result::Result<Begun, String> {
     let transaction = in_the_way::hold_everything_at_last(server).await;
-    // Who turns the log off, or on, holds everything, too.
+    // Who turns the log off, or on, holds everything, too: a log that is about to begin is not on yet, and ends here.
     let has_files = increment.is_none() || server.global.appending.files().is_some();
-    if !has_files || is_begun && !server.global.log.is_on() {
+    let is_over = match is_begun {
+        true => !server.global.log.is_on(),
+        false => increment.is_some() && !server.global.config().appendonly,
+    };
+    if !has_files || is_over {
         drop(transaction);
         return Err("the log was turned off meanwhile".to_owned());
     }
