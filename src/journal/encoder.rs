@@ -54,6 +54,10 @@ impl Run {
         }
     }
 
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -194,7 +198,7 @@ mod tests {
 
     fn said(commands: &[Command]) -> Vec<String> {
         let (mut encoder, mut out) = (Encoder::default(), Vec::new());
-        encoder.unit(&Unit { commands: commands.to_vec(), transactions: 1 }, &mut out);
+        encoder.unit(&Unit { commands: commands.to_vec(), bytes: 0, transactions: 1 }, &mut out);
         compat::commands(&out).map(|(args, _)| String::from_utf8_lossy(&args.join(&b' ')).into_owned()).collect()
     }
 

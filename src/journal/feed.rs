@@ -78,13 +78,14 @@ impl Feed {
 
     /// What a shard has changed in a turn. The number of this push, of that shard's.
     pub fn push(&self, shard: usize, records: Vec<Record>) -> u64 {
-        let bytes = records.iter().map(bytes_of).sum();
+        let bytes = records.iter().map(Record::bytes).sum();
         self.hand_over(Push { shard, what: What::Changed(records), bytes })
     }
 
     /// Something that only this server's log understands, as a push of a shard.
     pub fn push_note(&self, shard: usize, words: Vec<String>) -> u64 {
-        self.hand_over(Push { shard, what: What::Note(words), bytes: 0 })
+        let bytes = super::note_bytes(&words);
+        self.hand_over(Push { shard, what: What::Note(words), bytes })
     }
 
     /// Puts bytes into the stream that are no changes of this server's shards, behind what this shard has handed over.
@@ -328,6 +329,8 @@ pub struct Ready {
     pub commands: Vec<u8>,
     /// What only this server understands, and behind how many bytes of the commands it stands.
     pub notes: Vec<(usize, Vec<String>)>,
+    /// About, of the notes.
+    pub note_bytes: usize,
     /// What there is behind them, where there is a stream.
     pub known_as: Option<KnownAs>,
 }
@@ -394,6 +397,7 @@ impl Merging {
             if let Some(words) = words.filter(|_| self.is_logged) {
                 self.place();
                 self.ready.notes.push((self.ready.commands.len(), words));
+                self.ready.note_bytes += bytes;
                 // What stands behind a note stands in another batch.
                 self.log.forget();
             }
@@ -407,8 +411,8 @@ impl Merging {
         let is_seen = self.has_stream() && !self.is_stuck();
         while let Some(unit) = self.merger.pop(is_seen) {
             self.stuck_since = None;
-            let bytes: usize = unit.commands.iter().map(|command| command.bytes.len()).sum();
-            self.unplaced = self.unplaced.saturating_sub(bytes);
+            debug_assert!(self.unplaced >= unit.bytes, "{} of {}", unit.bytes, self.unplaced);
+            self.unplaced = self.unplaced.saturating_sub(unit.bytes);
             if self.is_logged {
                 self.log.unit(&unit, &mut self.ready.commands);
             }
@@ -506,10 +510,6 @@ impl Merging {
             }
         }
     }
-}
-
-fn bytes_of(record: &Record) -> usize {
-    record.commands.iter().map(|command: &Command| command.bytes.len()).sum()
 }
 
 /// Where pieces of the stream lie until their reader takes them.

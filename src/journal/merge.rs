@@ -57,6 +57,8 @@ impl Queue {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unit {
     pub commands: Vec<Command>,
+    /// Bytes of all commands that have left for it: what is about all data every shard has said.
+    pub bytes: usize,
     /// How many transactions are in it: none where it is one record of one shard, more than one where they had to leave
     /// together.
     pub transactions: usize,
@@ -189,13 +191,14 @@ impl Merger {
     /// and behind it. (What is about all data is a part of every shard's, in one order.)
     fn take(&mut self, ends: &[u64]) -> Unit {
         let mut said: Vec<std::iter::Peekable<std::vec::IntoIter<Command>>> = Vec::new();
-        let mut transactions = 0;
+        let (mut transactions, mut bytes) = (0, 0);
         for (shard, (queue, end)) in self.queues.iter_mut().zip(ends).enumerate() {
             let mut commands = Vec::new();
             while queue.left < *end {
                 let Some(record) = queue.pop() else { break };
                 // (Each is counted where its first part is.)
                 transactions += usize::from(record.part_of.is_some_and(|of| of.shards.iter().next() == Some(shard)));
+                bytes += record.bytes();
                 commands.extend(record.commands);
             }
             said.push(commands.into_iter().peekable());
@@ -209,7 +212,7 @@ impl Merger {
             let Some(whole) = wholes.into_iter().next() else { break };
             commands.push(whole);
         }
-        Unit { commands, transactions }
+        Unit { commands, bytes, transactions }
     }
 }
 
@@ -423,7 +426,7 @@ mod tests {
                 let of_shard = |name: &String| name.ends_with(&format!("@{shard}"));
                 let left: Vec<String> = units.iter().flat_map(names).filter(of_shard).collect();
                 let came: Vec<String> = records.iter().flat_map(|record| {
-                    names(&Unit { commands: record.commands.clone(), transactions: 0 })
+                    names(&Unit { commands: record.commands.clone(), bytes: 0, transactions: 0 })
                 }).collect();
                 prop_assert_eq!(left, came);
             }

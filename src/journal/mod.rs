@@ -51,6 +51,18 @@ pub struct Record {
     pub commands: Vec<Command>,
 }
 
+impl Record {
+    pub fn bytes(&self) -> usize {
+        self.commands.iter().map(|command| command.bytes.len()).sum()
+    }
+}
+
+/// What a note is in memory and in the file: it stands in a batch of its own.
+fn note_bytes(words: &[String]) -> usize {
+    const HEAD_BYTES: usize = 256;
+    HEAD_BYTES + words.iter().map(|word| size_of::<String>() + word.len()).sum::<usize>()
+}
+
 /// A transaction over several shards, each of which records a part of it, even where nothing has changed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transaction {

@@ -56,7 +56,7 @@ pub fn start(server: &Rc<Server>) {
     executor::spawn(connection::resume_paused(server.clone()));
     executor::spawn(connection::look_after(server.clone()));
     executor::spawn(connection::resume_unread(server.clone()));
-    executor::spawn(connection::resume_crowd(server.clone()));
+    executor::spawn(connection::resume_unlogged(server.clone()));
     executor::spawn(connection::look_at_held(server.clone()));
     executor::spawn(connection::look_at_slowed(server.clone()));
     executor::spawn(client_eviction::keep_below(server.clone()));

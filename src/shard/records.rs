@@ -11,6 +11,8 @@ pub(super) struct Records {
     /// Those that have not left, and commands behind them that stand alone, already as one.
     ready: RefCell<Vec<Record>>,
     run: RefCell<Run>,
+    /// Bytes of those that have not left, but for the run.
+    ready_bytes: Cell<usize>,
     /// What runs now makes one record.
     in_unit: Cell<bool>,
 }
@@ -26,7 +28,7 @@ impl Records {
     fn push(&self, part_of: Option<Transaction>, commands: Vec<Command>) {
         if part_of.is_some() {
             self.end_run();
-            self.ready.borrow_mut().push(Record { part_of, commands });
+            self.push_record(Record { part_of, commands });
         } else {
             self.push_alone(&commands);
         }
@@ -39,14 +41,19 @@ impl Records {
             self.run.borrow_mut().push(commands);
         } else {
             self.end_run();
-            self.ready.borrow_mut().push(Record { part_of: None, commands: commands.to_vec() });
+            self.push_record(Record { part_of: None, commands: commands.to_vec() });
         }
     }
 
     fn end_run(&self) {
         if let Some(run) = self.run.borrow_mut().take() {
-            self.ready.borrow_mut().push(Record { part_of: None, commands: vec![run] });
+            self.push_record(Record { part_of: None, commands: vec![run] });
         }
+    }
+
+    fn push_record(&self, record: Record) {
+        self.ready_bytes.set(self.ready_bytes.get() + record.bytes());
+        self.ready.borrow_mut().push(record);
     }
 
     /// As [`Records::end_deaths`], where a journal is kept.
@@ -67,6 +74,7 @@ impl Records {
 
     fn take(&self) -> Vec<Record> {
         self.end_run();
+        self.ready_bytes.set(0);
         self.ready.take()
     }
 }
@@ -102,6 +110,11 @@ impl Shard {
         if self.is_journaled() {
             self.front().leaves(self.take_records());
         }
+    }
+
+    /// Bytes of what this turn has changed and has not handed over.
+    pub fn unsaid_bytes(&self) -> usize {
+        self.records.ready_bytes.get() + self.records.run.borrow().bytes()
     }
 
     /// Something that is not about data.

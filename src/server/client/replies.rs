@@ -319,6 +319,11 @@ impl Replies {
         self.for_disk.let_out(&mut self.out, keep_missing)
     }
 
+    /// Whether something stays until the disk has what it shows.
+    pub fn waits_for_disk(&self) -> bool {
+        self.for_disk.bytes() > 0
+    }
+
     /// Takes what may leave now.
     pub fn take_out(&mut self) -> Vec<u8> {
         self.for_disk.left();

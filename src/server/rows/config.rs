@@ -144,7 +144,9 @@ async fn apply(ctx: &TaskCtx, pairs: &[(&str, &str)], default_user: Option<Arc<U
 
 /// Whether the log takes a directive over when it is set.
 fn is_about_log(name: &str) -> bool {
-    ["appendonly", "appendfsync", "aof-timestamp-enabled"].iter().any(|of| name.eq_ignore_ascii_case(of))
+    ["appendonly", "appendfsync", "aof-timestamp-enabled", "aof-buffer-limit"]
+        .iter()
+        .any(|of| name.eq_ignore_ascii_case(of))
 }
 
 /// What TLS is served with once its directives are these.

@@ -15,7 +15,7 @@ use crate::resp::{Error, Reply, Result};
 use crate::server::admit::READ_ONLY;
 use crate::server::kept::policies::Change;
 use crate::server::run::rights::may_reach;
-use crate::server::state::{Server, TaskCtx};
+use crate::server::state::{Server, TaskCtx, crowd};
 use crate::shard::{At, HELD_FOR, Lock, Shard};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -81,6 +81,9 @@ async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// which is waited for. Whether the prefix had a policy before.
 async fn make(ctx: &TaskCtx, change: Change) -> Result<bool> {
     let is_replayed = ctx.client.replays();
+    if !is_replayed && !ctx.in_exec {
+        crowd::admit_change(&ctx.server.global.log).await?;
+    }
     loop {
         let change = change.clone();
         let make = move |server: &Server, policies: &mut BTreeMap<Box<str>, Policy>| {

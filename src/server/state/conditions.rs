@@ -23,7 +23,7 @@ impl Server {
             arriving: global.snapshots.is_taking_in(),
             unsaved: global.snapshots.stops_writes(&config),
             unlogged: global.log.refuses_writes(),
-            crowded: global.log.is_crowded(),
+            crowded: global.log.is_crowded_with(self.shard.unsaid_bytes()),
             lacks_replicas: global.replication.stops_writes(&config) && !global.following.is_replica(),
             read_only: global.following.is_read_only(),
             stale: global.following.is_stale(),

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `tidying.rs` | what scripts have left is collected |
-//! | `crowd.rs` | connections that wait until the log has taken more |
+//! | `crowd.rs` | connections that wait since there is too much of something |
 //! | `logging.rs` | what a shard has changed, on its way to the log |
 //! | `scripting.rs`, `held_up.rs` | scripts that run; who waits beside those that last |
 //! | `client_memory.rs`, `files.rs` | what the connections of a shard hold; how many there may be |
@@ -220,9 +220,9 @@ pub struct Server {
     pub logging: Logging,
     clients: RefCell<HashMap<u64, ClientRef, ahash::RandomState>>,
     /// Connections that wait, and are not read, because too much is on its way to other shards.
-    pub unread: RefCell<Vec<ClientRef>>,
-    pub unread_watch: Notify,
-    pub crowd: Crowd,
+    pub unread: Crowd,
+    /// Connections whose next request changes something, while more waits to be written to the log than may.
+    pub unlogged: Crowd,
     /// Some connections are not read until others, too, keep less, see [`crate::server::client::ahead`].
     pub awaits_room_ahead: Cell<bool>,
     /// The connection that replays a log had its turn.
@@ -264,9 +264,8 @@ impl Server {
             following: Followers::default(),
             waits: Waits::default(),
             clients: RefCell::default(),
-            unread: RefCell::default(),
-            unread_watch: Notify::default(),
-            crowd: Crowd::default(),
+            unread: Crowd::default(),
+            unlogged: Crowd::default(),
             awaits_room_ahead: Cell::new(false),
             replayed: Notify::default(),
             paused: RefCell::default(),
@@ -373,15 +372,14 @@ impl Server {
     /// A connection goes on, and is read again, when less waits for other shards, and there is memory for it.
     pub fn go_on_later(&self, client: &ClientRef) {
         if !client.unread.replace(true) {
-            self.unread.borrow_mut().push(client.clone());
-            self.unread_watch.notify();
+            self.unread.add(client);
         }
     }
 
     /// A connection goes on when less is to be written to the log.
     pub fn go_on_with_log(&self, client: &ClientRef) {
         if !client.unread.replace(true) {
-            self.crowd.add(client);
+            self.unlogged.add(client);
         }
     }
 

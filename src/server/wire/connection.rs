@@ -430,41 +430,29 @@ pub async fn resume_paused(server: Rc<Server>) {
 /// Lets connections go on that had to wait because too much was on its way to other shards, or memory was short,
 /// or connections held too much.
 pub async fn resume_unread(server: Rc<Server>) {
+    let (shard, memory) = (&server.shard, &server.client_memory);
     loop {
-        server.unread_watch.wait().await;
-        server.shard.decongested().await;
-        server.shard.room_made().await;
-        server.client_memory.not_full().await;
-        let mut unread = server.unread.take().into_iter();
-        for client in unread.by_ref() {
-            client.unread.set(false);
-            advance(&server, &client, &[]);
-            if server.shard.is_congested() || server.shard.awaits_room() || server.client_memory.is_full() {
-                break;
-            }
-        }
-        // Those that have to wait again come after those that had no turn.
-        let mut rest: Vec<ClientRef> = unread.collect();
-        rest.append(&mut server.unread.borrow_mut());
-        if !rest.is_empty() {
-            server.unread.replace(rest);
-            server.unread_watch.notify();
-        }
+        server.unread.gathers().await;
+        shard.decongested().await;
+        shard.room_made().await;
+        memory.not_full().await;
+        let is_too_much = || shard.is_congested() || shard.awaits_room() || memory.is_full();
+        server.unread.let_go_on(|client| advance(&server, client, &[]), is_too_much);
     }
 }
 
 /// Lets connections go on whose next request would have changed something while too much was to be written to the log.
-pub async fn resume_crowd(server: Rc<Server>) {
+pub async fn resume_unlogged(server: Rc<Server>) {
+    let log = &server.global.log;
+    let go_on = |client: &ClientRef| {
+        advance(&server, client, &[]);
+        // What this one has changed counts for the next one.
+        server.shard.hand_over_records();
+    };
     loop {
-        let mut waiting = server.crowd.next(&server.global.log).await.into_iter();
-        for client in waiting.by_ref() {
-            client.unread.set(false);
-            advance(&server, &client, &[]);
-            if crowd::is_kept(&server.global.log) {
-                break;
-            }
-        }
-        server.crowd.put_back(waiting.collect());
+        server.unlogged.gathers().await;
+        crowd::relief_of(log).await;
+        server.unlogged.let_go_on(go_on, || crowd::must_wait_for(log));
     }
 }
 
@@ -551,6 +539,7 @@ pub async fn look_after(server: Rc<Server>) {
             continue;
         }
         let now_us = store_us();
+        let is_log_crowded = crowd::must_wait_for(&server.global.log);
         for client in server.clients() {
             let (idle_us, waits, unsent) = {
                 let mut state = client.state.borrow_mut();
@@ -562,7 +551,10 @@ pub async fn look_after(server: Rc<Server>) {
                 let idle_us = now_us.saturating_sub(state.session.used_us);
                 let session = &state.session;
                 let is_replica = session.replica.is_some();
-                let waits = session.is_told() || is_replica || session.is_sent_snapshot || state.flow.waits();
+                // Who waits for the log, with a request or for a reply, is not idle.
+                let waits_for_log = state.replies.waits_for_disk() || client.unread.get() && is_log_crowded;
+                let waits =
+                    session.is_told() || is_replica || session.is_sent_snapshot || state.flow.waits() || waits_for_log;
                 (idle_us, waits, state.unsent())
             };
             if timed && !waits && !client.replays() && idle_us > config.timeout_s * 1_000_000 {

@@ -295,3 +295,100 @@ fn nobody_is_shown_a_library_or_a_policy_that_the_disk_does_not_have() {
         }
     }
 }
+
+/// What is about all data is said by each shard and stands in the log once: nothing of it is counted as waiting afterwards.
+#[test]
+fn what_all_shards_say_once_does_not_count_for_ever() {
+    let server = Server::start(Kind::Ember { shards: 3 }, &[&FLAGS[..], &["--appendonly", "yes"]].concat());
+    let mut client = server.client();
+    for line in ["FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "EVAL return(redis.call('FLUSHALL')) 0"] {
+        for number in 0..20 {
+            client.call(&format!("SET key{number} value"));
+            assert!(!client.call(line).is_error(), "{line}");
+            client.pipeline(&[vec!["MULTI"], vec!["SWAPDB", "0", "1"], vec!["FLUSHDB"], vec!["EXEC"]]);
+        }
+    }
+    assert!(wait_until(PATIENCE, || waiting_bytes(&server) == 0), "{} bytes", waiting_bytes(&server));
+}
+
+/// How much may wait is taken over while the server runs; and what one client of a crowd has changed counts for the next one.
+#[test]
+fn the_bound_is_that_of_the_moment_for_each_of_many() {
+    const CLIENTS: usize = 60;
+    const VALUE: usize = 300_000;
+    const BOUND: usize = 6 << 20;
+    for shards in SHARDS {
+        let Some((server, disk)) = start(shards, &["--aof-buffer-limit", "100mb"]) else { return };
+        assert_eq!(server.client().call("CONFIG SET aof-buffer-limit 1mb"), Value::ok());
+        disk.set_delay(150);
+        let value = "x".repeat(VALUE);
+        let is_over = AtomicBool::new(false);
+        let most = thread::scope(|scope| {
+            let look = scope.spawn(|| most_that_waits(&server, || is_over.load(Ordering::Relaxed)));
+            let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+            let mut replies: Vec<_> = clients
+                .drain(..)
+                .enumerate()
+                .map(|(number, mut client)| {
+                    let value = &value;
+                    scope.spawn(move || client.command(&["SET", &format!("key{number}"), value]))
+                })
+                .collect();
+            let ended: Vec<_> = replies.drain(..).map(thread::ScopedJoinHandle::join).collect();
+            is_over.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|reply| assert_eq!(reply.expect("a reply"), Value::ok()));
+            look.join().expect("it ends")
+        });
+        assert!(most <= BOUND, "{most} bytes waited: {shards} shards");
+    }
+}
+
+/// A client whose request waits for the log, or whose reply does, is not idle.
+#[test]
+fn who_waits_for_the_disk_is_not_closed_as_idle() {
+    const CLIENTS: usize = 40;
+    for fsync in ["everysec", "always"] {
+        let more = ["--aof-buffer-limit", "1mb", "--timeout", "1", "--appendfsync", fsync];
+        let Some((server, disk)) = start(1, &more) else { return };
+        disk.set_delay(100);
+        let value = "x".repeat(400_000);
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|number| {
+                    let (mut client, value) = (server.client(), &value);
+                    scope.spawn(move || {
+                        client.send_raw(&encode(&["SET", &format!("key{number}"), value]));
+                        client.try_read()
+                    })
+                })
+                .collect();
+            for client in clients {
+                assert_eq!(client.join().expect("it ends").expect("the connection stays"), Value::ok(), "{fsync}");
+            }
+        });
+    }
+}
+
+/// Changes of policies are written in forms of their own: they count as much as they are.
+#[test]
+fn changes_of_policies_wait_for_the_disk_too() {
+    const CHANGES: usize = 20_000;
+    let Some((server, disk)) = start(1, &["--aof-buffer-limit", "1mb"]) else { return };
+    let mut client = server.client();
+    set(&mut client, "before");
+    disk.set_delay(-1);
+    let changes = (0..CHANGES).map(|number| encode(&["EXPIRY", "POLICY", "SET", &format!("prefix{number}:"), "1h"]));
+    let bytes: Vec<u8> = changes.flatten().collect();
+    let mut stream = client.stream().try_clone().expect("a socket");
+    thread::scope(|scope| {
+        scope.spawn(move || stream.write_all(&bytes).expect("it is read"));
+        let mut refused = 0;
+        for _ in 0..CHANGES {
+            let reply = client.read();
+            refused += usize::from(reply.is_error());
+            assert!(reply == Value::ok() || reply.text().starts_with("MISCONF"), "{reply:?}");
+        }
+        assert!(refused > CHANGES / 2, "{refused} were refused");
+        disk.set_delay(0);
+    });
+}

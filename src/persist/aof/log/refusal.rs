@@ -48,7 +48,8 @@ impl Log {
                 "the disk does not keep up, and {} bytes wait for it, which is more than aof-buffer-limit allows",
                 self.waiting_bytes()
             ),
-            None => "Success".to_owned(),
+            // (It was so a moment ago, when the write was refused.)
+            None => "the disk did not keep up".to_owned(),
         }
     }
 
@@ -99,8 +100,14 @@ impl Log {
     /// not counted: these may have to wait for a script, of which others are told.)
     #[inline]
     pub fn is_crowded(&self) -> bool {
-        self.is_on()
-            && self.unwritten.load(Ordering::Relaxed) + self.feed.queued_bytes() > self.limit.load(Ordering::Relaxed)
+        self.is_crowded_with(0)
+    }
+
+    /// The same, where somebody is going to hand over so many bytes.
+    #[inline]
+    pub fn is_crowded_with(&self, more: usize) -> bool {
+        let waiting = || self.unwritten.load(Ordering::Relaxed) + self.feed.queued_bytes() + more;
+        self.is_on() && waiting() > self.limit.load(Ordering::Relaxed)
     }
 
     /// Whether that is so, and the disk does not move.

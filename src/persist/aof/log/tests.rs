@@ -317,7 +317,7 @@ fn what_waits_for_the_disk_is_bounded() {
         assert_eq!(log.trouble(), None);
         file.with(|kept| kept.hangs = false);
         wait_until(|| !log.refuses_writes() && log.waiting_bytes() == 0);
-        assert_eq!(log.failure(), "Success");
+        assert_eq!(log.failure(), "the disk did not keep up");
         assert!(!log.is_crowded());
     }
 }

@@ -27,7 +27,7 @@ impl Log {
         if !feed.has_ready() {
             return;
         }
-        let Ready { mut commands, notes, known_as } = feed.take_ready(std::mem::take(&mut state.spare));
+        let Ready { mut commands, notes, known_as, .. } = feed.take_ready(std::mem::take(&mut state.spare));
         if commands.capacity() > REUSED_BYTES {
             commands.shrink_to_fit();
         }
@@ -97,7 +97,7 @@ impl Log {
                 let end = bytes + batch.bytes() as u64;
                 let is_roomy = self.fsync() != Fsync::Always || end <= room || {
                     room = end.next_multiple_of(ROOM_BYTES);
-                    file.make_room(bytes, room).is_ok()
+                    self.make_room(&*file, bytes, room).is_ok()
                 };
                 let written = match is_roomy {
                     true => self.append(&*file, batch),
@@ -154,6 +154,18 @@ impl Log {
             self.wake.notify_all();
         }
         (state, is_done)
+    }
+
+    /// Makes a file longer. (As below: whoever looks sees that the disk moves.)
+    fn make_room(&self, file: &dyn Appended, from: u64, to: u64) -> io::Result<()> {
+        let mut at = from;
+        while at < to {
+            let end = to.min(at + PIECE_BYTES as u64);
+            file.make_room(at, end)?;
+            self.lock().moved_at = Some(Instant::now());
+            at = end;
+        }
+        Ok(())
     }
 
     /// Puts a batch behind what is in the file. (Whoever looks whether the disk moves sees how far a long one is.)
@@ -264,8 +276,8 @@ impl State {
         self.unplaced = feed.unplaced();
         let ready = feed.ready();
         // (A note without commands counts, too.)
-        self.ready = (ready.commands.len() + ready.notes.len()).max(usize::from(feed.has_ready()));
-        self.ready_room = ready.commands.capacity();
+        self.ready = (ready.commands.len() + ready.note_bytes).max(usize::from(feed.has_ready()));
+        self.ready_room = ready.commands.capacity() + ready.note_bytes;
     }
 }
 
