@@ -1,6 +1,6 @@
 //! Deadlines: setting them, asking for them, taking them away.
 
-use super::spec::flag::{FAST, NO_TOUCH, READ, WRITE};
+use super::spec::flag::{FAST, NO_RENEWAL, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Ctx, Run};
 use crate::clock::Now;
@@ -58,7 +58,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "persist",
             arity: 2,
-            flags: WRITE | FAST,
+            flags: WRITE | FAST | NO_RENEWAL,
             keys: Keys::ONE,
             group: Group::Generic,
             since: "2.2.0",
@@ -74,7 +74,7 @@ const fn expire_spec(name: &'static str, since: &'static str, syntax: &'static s
     Spec {
         name,
         arity: -3,
-        flags: WRITE | FAST,
+        flags: WRITE | FAST | NO_RENEWAL,
         keys: Keys::ONE,
         group: Group::Generic,
         since,

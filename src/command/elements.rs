@@ -1,7 +1,7 @@
 //! Deadlines of elements: what HEXPIRE, SEXPIRE and their kin have in common.
 
 use super::deadlines::{Conditions, Deadline, Expiry, Unit};
-use super::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
+use super::spec::flag::{DENY_OOM, FAST, NO_RENEWAL, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Row, Spec, tip};
 use super::{Ctx, Handler, Run};
 use crate::keyspace::{Change, Event, Key, NEVER_MS};
@@ -78,7 +78,7 @@ pub const fn expire_row(
     spec: Spec,
     run: Handler,
 ) -> Row<Run> {
-    let flags = WRITE | DENY_OOM | FAST | OWN_DEADLINE;
+    let flags = WRITE | DENY_OOM | FAST | OWN_DEADLINE | NO_RENEWAL;
     Row::new(Spec { name, arity: -6, flags, summary, syntax, ..spec }, Run::Key(run))
 }
 
@@ -90,7 +90,8 @@ pub const fn ttl_row(
     absolute: bool,
     run: Handler,
 ) -> Row<Run> {
-    let row = Row::new(Spec { name, arity: -5, flags: READ | FAST, summary, syntax, ..spec }, Run::Key(run));
+    let flags = READ | FAST | NO_RENEWAL;
+    let row = Row::new(Spec { name, arity: -5, flags, summary, syntax, ..spec }, Run::Key(run));
     if absolute { row } else { row.tips(&[tip::NONDETERMINISTIC_OUTPUT]) }
 }
 
@@ -101,7 +102,8 @@ pub const fn persist_row(
     spec: Spec,
     run: Handler,
 ) -> Row<Run> {
-    Row::new(Spec { name, arity: -5, flags: WRITE | FAST, summary, syntax, ..spec }, Run::Key(run))
+    let flags = WRITE | FAST | NO_RENEWAL;
+    Row::new(Spec { name, arity: -5, flags, summary, syntax, ..spec }, Run::Key(run))
 }
 
 /// A type of collections whose elements have deadlines.

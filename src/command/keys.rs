@@ -1,6 +1,6 @@
 //! Keys of any type: deleting, renaming, copying, asking what they are.
 
-use super::spec::flag::{ALWAYS_TOUCH, COUNTED, DENY_OOM, FAST, NO_MISS_EVENT, NO_TOUCH, READ, WRITE};
+use super::spec::flag::{ALWAYS_TOUCH, COUNTED, DENY_OOM, FAST, NO_MISS_EVENT, NO_RENEWAL, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Across, Ctx, Merge, Run};
 use crate::keyspace::{Change, Clocking, Event, Key, KeyEdit, Kind, Live, Owned, Touch, Value};
@@ -69,7 +69,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "renamenx",
             arity: 3,
-            flags: WRITE | FAST,
+            flags: WRITE | FAST | NO_RENEWAL,
             keys: Keys::TWO,
             group: Group::Generic,
             since: "1.0.0",
@@ -97,7 +97,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "move",
             arity: 3,
-            flags: WRITE | FAST,
+            flags: WRITE | FAST | NO_RENEWAL,
             keys: Keys::ONE,
             group: Group::Generic,
             since: "1.0.0",

@@ -7,7 +7,7 @@
 //!
 //! What a lease guards is asked by [`is_held`] (`server/run/guard.rs`), in the same moment as what it guards is done.
 
-use super::spec::flag::{DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
+use super::spec::flag::{DENY_OOM, FAST, NO_RENEWAL, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::strings::propagate_set;
 use super::{Across, Ctx, Run};
@@ -35,7 +35,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Spec {
                 summary: "Takes a lease that nobody has, for a time, and returns its token, which is greater than all before.",
                 syntax: "key ttl [OWNER owner]",
-                ..spec("take", -4, WRITE | DENY_OOM | OWN_DEADLINE)
+                ..spec("take", -4, WRITE | DENY_OOM | OWN_DEADLINE | NO_RENEWAL)
             },
             Run::Coordinated(|across| Box::pin(take(across))),
         ),
@@ -43,7 +43,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Spec {
                 summary: "Lets a lease last for a time from now, for who has it.",
                 syntax: "key token:integer ttl",
-                ..spec("renew", 5, WRITE | FAST | OWN_DEADLINE)
+                ..spec("renew", 5, WRITE | FAST | OWN_DEADLINE | NO_RENEWAL)
             },
             Run::Key(renew),
         ),
@@ -51,7 +51,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Spec {
                 summary: "Ends a lease, for who has it.",
                 syntax: "key token:integer",
-                ..spec("release", 4, WRITE | FAST)
+                ..spec("release", 4, WRITE | FAST | NO_RENEWAL)
             },
             Run::Key(release),
         ),
@@ -59,7 +59,7 @@ pub const ROWS: &[Row<Run>] = &[Row::container(
             Spec {
                 summary: "Returns who has a lease, its token, and how long it lasts.",
                 syntax: "key",
-                ..spec("get", 3, READ | FAST)
+                ..spec("get", 3, READ | FAST | NO_RENEWAL)
             },
             Run::Key(get),
         ),

@@ -2,7 +2,7 @@
 
 use super::compare::Condition;
 use super::deadlines::Deadline;
-use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, READ, WRITE};
+use super::spec::flag::{DENY_OOM, FAST, MOVABLE_KEYS, NO_RENEWAL, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::strings::{as_bytes, len, parse_options, propagate_set, reply_value, set_dead};
 use super::{Across, Ctx, Merge, Run};
@@ -49,7 +49,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "msetnx",
             arity: -3,
-            flags: WRITE | DENY_OOM,
+            flags: WRITE | DENY_OOM | NO_RENEWAL,
             keys: Keys::PAIRS,
             group: Group::String,
             since: "1.0.1",
@@ -157,9 +157,10 @@ impl ManySets {
     /// Whether the condition holds for all keys of which `mine` says so.
     fn holds(&self, ctx: &mut Ctx, request: Request, mine: impl Fn(Key) -> bool) -> bool {
         let Some(condition) = self.condition else { return true };
+        let touch = if condition == Condition::Absent { ctx.touch.without_renewal() } else { ctx.touch };
         self.pairs.clone().all(|index| {
             let key = ctx.other_key(request.arg(index));
-            let found = |ctx: &mut Ctx| ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch).is_some();
+            let found = |ctx: &mut Ctx| ctx.keyspace.find(ctx.db, key, ctx.now, touch).is_some();
             !mine(key) || found(ctx) == (condition == Condition::Present)
         })
     }

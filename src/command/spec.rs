@@ -159,6 +159,8 @@ pub mod flag {
     pub const NO_MULTI: u32 = 1 << 11;
     /// Does not use its keys: TTL, EXISTS, OBJECT.
     pub const NO_TOUCH: u32 = 1 << 12;
+    /// Asks about its keys, or for how long they live: no use that renews a life under a sliding policy, though one to eviction.
+    pub const NO_RENEWAL: u32 = 1 << 30;
     pub const SKIP_MONITOR: u32 = 1 << 13;
     pub const ALLOW_BUSY: u32 = 1 << 14;
     /// May wait for a key.
@@ -597,11 +599,12 @@ impl Spec {
     /// runs: here, on another shard, in a coordinator's jobs or while it waits. A handler says at most that it looks at
     /// some key for another purpose than its row has ([`super::Ctx::reading`], [`super::Ctx::writing`]), or once more.
     pub fn touch(&self, no_touch: bool) -> Touch {
-        Touch::new(
+        let touch = Touch::new(
             !(self.has(flag::NO_TOUCH) || no_touch && !self.has(flag::ALWAYS_TOUCH)),
             !self.has(flag::WRITE) || self.has(flag::COUNTED),
             !self.has(flag::NO_MISS_EVENT),
-        )
+        );
+        if self.has(flag::NO_RENEWAL) { touch.without_renewal() } else { touch }
     }
 
     /// Whether a request of this many arguments is complete.

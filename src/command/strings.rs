@@ -1,7 +1,7 @@
 //! One string under one key: SET, GET, counters, parts of strings.
 
 use super::compare::{self, Condition, is_comparison};
-use super::spec::flag::{COUNTED, DENY_OOM, FAST, OWN_DEADLINE, READ, WRITE};
+use super::spec::flag::{COUNTED, DENY_OOM, FAST, NO_RENEWAL, OWN_DEADLINE, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec};
 use super::{Ctx, Run, deadlines};
 use crate::keyspace::{Change, Event, Key, Kind, Live, Touch, Value};
@@ -72,7 +72,7 @@ pub const ROWS: &[Row<Run>] = &[
         Spec {
             name: "setnx",
             arity: 3,
-            flags: WRITE | DENY_OOM | FAST,
+            flags: WRITE | DENY_OOM | FAST | NO_RENEWAL,
             keys: Keys::ONE,
             group: Group::String,
             since: "1.0.0",
@@ -439,7 +439,12 @@ fn set_for(ctx: &mut Ctx, request: Request, unit: Unit, name: &'static str) -> R
 fn store(ctx: &mut Ctx, request: Request, value: &[u8], options: SetOptions, name: &'static str) -> Result {
     let key = ctx.key(request.arg(1));
     let deadline = options.expiry.map(|expiry| expiry.positive_deadline(ctx, request, name)).transpose()?;
-    let touch = if options.get { ctx.reading() } else { ctx.touch };
+    // Whoever asks for a lock that somebody has does not use what is there.
+    let touch = match options.get {
+        true => ctx.reading(),
+        false if options.condition == Some(Condition::Absent) => ctx.touch.without_renewal(),
+        false => ctx.touch,
+    };
     let live = ctx.keyspace.find(ctx.db, key, ctx.now, touch);
     if options.get {
         match &live {

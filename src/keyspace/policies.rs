@@ -461,7 +461,7 @@ impl Keyspace {
         if self.effects.is_advised() {
             self.advise_hit(db, key, slot, touch, now);
         }
-        if !self.slides {
+        if !self.slides || !touch.renews() {
             return;
         }
         self.note_group_use(db, key.bytes, now);

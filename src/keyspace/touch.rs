@@ -8,6 +8,8 @@ impl Touch {
     const USES: u8 = 1;
     const COUNTS: u8 = 2;
     const TELLS: u8 = 4;
+    /// A use that renews no life under a sliding policy, or in a sliding group.
+    const RENEWS_NOTHING: u8 = 8;
     /// Nothing: nobody uses the key, or the same command has looked it up already.
     pub const NOTHING: Touch = Touch(0);
 
@@ -36,6 +38,16 @@ impl Touch {
     #[inline]
     pub fn tells(self) -> bool {
         self.0 & Touch::TELLS != 0
+    }
+
+    #[inline]
+    pub fn renews(self) -> bool {
+        self.0 & Touch::RENEWS_NOTHING == 0
+    }
+
+    /// The same, of somebody who asks about the key, or what might be done to it.
+    pub fn without_renewal(self) -> Touch {
+        Touch(self.0 | Touch::RENEWS_NOTHING)
     }
 
     pub fn counted(self) -> Touch {

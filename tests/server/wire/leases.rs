@@ -56,6 +56,44 @@ fn one_has_a_lease_until_it_ends() {
     });
 }
 
+/// Whoever asks for a lease that somebody has does not let it live on, though a policy renews what is used.
+#[test]
+fn a_sliding_policy_renews_no_lease() {
+    on_embers(&[], |server| {
+        let (mut holder, mut rival) = (server.client(), server.client());
+        holder.call("EXPIRY POLICY SET job: 10m SLIDING");
+        let token = token(&holder.call("LEASE TAKE job:1 5m"));
+        for line in ["LEASE TAKE job:1 5m", "LEASE GET job:1", "LEASE RENEW job:1 0 5m", "LEASE RELEASE job:1 0"] {
+            rival.call(line);
+            assert!(holder.call("PTTL job:1").number() <= 300_000, "{line}");
+        }
+        assert_eq!(holder.call(&format!("LEASE RELEASE job:1 {token}")), int(1));
+        // So it is with locks of other kinds.
+        for (lock, asks) in [
+            (
+                "SET job:2 me PX 300000 NX",
+                &["SET job:2 you PX 300000 NX", "SETNX job:2 you", "MSETNX job:2 you job:3 you"][..],
+            ),
+            ("SET job:4 me PX 300000", &["EXPIRE job:4 600 NX", "PERSIST other", "MSETEX 1 job:4 you EX 60 NX"]),
+            (
+                "HSET job:5 f v",
+                &["HTTL job:5 FIELDS 1 f", "HEXPIRE job:5 60 XX FIELDS 1 f", "HPERSIST job:5 FIELDS 1 f"],
+            ),
+        ] {
+            holder.call(lock);
+            let key = lock.split(' ').nth(1).expect("a key");
+            holder.call(&format!("PEXPIRE {key} 300000"));
+            for ask in asks {
+                rival.call(ask);
+                assert!(holder.call(&format!("PTTL {key}")).number() <= 300_000, "{ask}");
+            }
+        }
+        // Whoever reads the value uses the key.
+        rival.call("GET job:2");
+        assert!(holder.call("PTTL job:2").number() > 300_000);
+    });
+}
+
 /// Nothing takes a token back: not what becomes of the key, nor of all keys, nor another shard, name or database.
 #[test]
 fn tokens_grow_whatever_becomes_of_keys() {
