@@ -268,8 +268,10 @@ fn ttl(ctx: &mut Ctx, request: Request, unit: Unit, absolute: bool) -> Result {
 fn persist(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
     ctx.check_deadline(key.bytes, false)?;
+    // What its groups have given it stays.
+    let is_dated_by_groups = ctx.keyspace.is_dated_by_groups(ctx.db, key);
     let persisted = match ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch) {
-        Some(mut live) if live.deadline_ms().is_some() => {
+        Some(mut live) if live.deadline_ms().is_some() && !is_dated_by_groups => {
             live.set_deadline(None);
             ctx.commit(key, Event::Persist);
             true

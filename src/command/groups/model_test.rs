@@ -263,11 +263,8 @@ fn run(seed: u64, steps: usize) {
                 (format!("pexpire k{key} {ttl_ms}"), int(is_there as i64))
             }
             28..31 => {
-                let has = model.keys.get(&key).and_then(|found| model.deadline_ms(found)).is_some();
-                if let Some(found) = model.keys.get_mut(&key).filter(|_| has) {
-                    found.own_ms = None;
-                }
-                (format!("persist k{key}"), int(has as i64))
+                let own_ms = model.keys.get_mut(&key).and_then(|found| found.own_ms.take());
+                (format!("persist k{key}"), int(own_ms.is_some() as i64))
             }
             31..36 => (format!("del k{key}"), int(model.keys.remove(&key).is_some() as i64)),
             36..40 => {

@@ -8,6 +8,10 @@ use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+/// A table that has so few is small, and one with room for so many large.
+const FEW: usize = 256;
+const MANY: usize = 16 * FEW;
+
 type Set<T> = HashSet<T, RandomState>;
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -108,6 +112,19 @@ impl OfDb {
 
     pub(super) fn alive(&self, name: &[u8], now: Now) -> Option<(usize, &Group)> {
         self.named(name).filter(|(_, group)| !group.span.is_dead(now))
+    }
+
+    /// Gives back the room of many members and groups once few are left, which are moved in no time.
+    fn give_back(&mut self) {
+        if self.members.len() <= FEW && self.members.capacity() > MANY {
+            self.members.shrink_to(2 * FEW);
+        }
+        if self.named.len() <= FEW && self.named.capacity() > MANY {
+            self.named.shrink_to(2 * FEW);
+        }
+        if self.groups.is_empty() && self.groups.capacity() > MANY {
+            self.groups = Slab::new();
+        }
     }
 }
 
@@ -307,6 +324,7 @@ impl Groups {
             group.members.remove(key);
         }
         self.drop_empty(db, id);
+        self.dbs[db].give_back();
         true
     }
 
@@ -320,6 +338,7 @@ impl Groups {
             }
             self.drop_empty(db, id);
         }
+        self.dbs[db].give_back();
     }
 
     /// Those whose deadlines have passed are over.

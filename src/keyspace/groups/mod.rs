@@ -406,6 +406,15 @@ impl Keyspace {
         if self.see_own_deadline(db, key) { self.redate(db, key, now) } else { None }
     }
 
+    /// Whether a key has no deadline but that of its groups.
+    pub fn is_dated_by_groups(&self, db: usize, key: Key) -> bool {
+        let Some(groups) = &self.effects.groups else { return false };
+        let of_db = &groups.dbs[db];
+        let Some(member) = of_db.members.get(key.bytes).filter(|member| member.own_ms.is_none()) else { return false };
+        let given_ms = of_db.effective_ms(member);
+        self.dbs[db].find(key).is_some_and(|slot| self.dbs[db].deadline_ms(slot) == given_ms)
+    }
+
     /// Whether a member has another deadline than it was given here. It is its own.
     fn see_own_deadline(&mut self, db: usize, key: Key) -> bool {
         let Some(groups) = &mut self.effects.groups else { return false };

@@ -573,3 +573,24 @@ fn members_of_dead_groups_stay_dead_behind_a_restart() {
         }
     }
 }
+
+/// PERSIST is about a key's own deadline: where it has none but that of its groups nothing changes.
+#[test]
+fn a_member_without_a_deadline_of_its_own_has_none_to_lose() {
+    on_embers(&["--notify-keyspace-events", "KEA"], |server| {
+        let (mut client, mut watcher) = (server.client(), server.client());
+        client.call("SET k v");
+        client.call("EXPIRY GROUP ADD g k");
+        client.call("EXPIRY GROUP EXPIRE g 100s");
+        watcher.call("WATCH k");
+        assert_eq!(client.call("PERSIST k"), int(0));
+        assert!(client.call("TTL k").number() > 0);
+        watcher.call("MULTI");
+        watcher.call("PING");
+        assert!(!watcher.call("EXEC").is_null(), "nothing has changed");
+        client.call("EXPIRE k 50");
+        assert_eq!(client.call("PERSIST k"), int(1));
+        assert_eq!(client.call("PERSIST k"), int(0));
+        assert!(client.call("TTL k").number() > 50);
+    });
+}
