@@ -69,6 +69,8 @@ pub struct Taken {
 /// (Writing over it does, without keeping what it was.)
 const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 16 << 20;
+/// One slice of the cycle finds some more, of which no value is dropped.
+const KEPT_BYTES_MAX: usize = 2 * WAITING_BYTES_MAX;
 
 pub struct Deaths {
     waiting: VecDeque<Death>,
@@ -154,8 +156,15 @@ impl Deaths {
         self.untold = self.untold.drain().map(|((db, hash), number)| ((other(db), hash), number)).collect();
     }
 
+    /// Of so many keys as many as may die at once, where their values are kept.
+    pub fn most_at_once(&self, keys: usize) -> usize {
+        let room = KEPT_BYTES_MAX.saturating_sub(self.bytes);
+        if self.bytes == 0 { keys } else { keys.min((room / self.value_bytes_max.max(1)).max(1)) }
+    }
+
     /// Whether so much waits that the cycle has to wait, too.
     #[inline]
+
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
     }
@@ -304,7 +313,9 @@ impl Mourners<'_> {
         let bytes = || nodes.bytes_of_key(entry);
         let value = match () {
             () if !to.with_value => LastValue::Unwanted,
-            () if bytes() > self.deaths.value_bytes_max || self.deaths.is_full() => LastValue::TooLong(bytes()),
+            () if bytes() > self.deaths.value_bytes_max || self.deaths.bytes >= KEPT_BYTES_MAX => {
+                LastValue::TooLong(bytes())
+            }
             () => LastValue::Kept(Owned::copy_of(entry)),
         };
         let lag_us = self.now.us.saturating_sub(deadline_ms.saturating_mul(1000));

@@ -46,6 +46,7 @@ impl Keyspace {
     /// Deletes at most `limit` keys of a database whose deadlines are before `before_ms`, which is not later than now,
     /// those of the blocks first that have to be looked at first.
     pub fn sweep_earliest(&mut self, db: usize, before_ms: u64, now: Now, limit: usize) -> Swept {
+        let limit = self.deaths.most_at_once(limit);
         self.sweep_by(db, before_ms, now, |db, dead| db.sweep_earliest(before_ms, now.ms, limit, dead))
     }
 
