@@ -229,6 +229,7 @@ impl Carried {
     /// which those of the value that was there are told.
     fn put(self, ctx: &mut Ctx, db: usize, key: Key, event: Event) -> Change {
         let new = self.value.kind();
+        ctx.keyspace.bury_dead_elements(db, key, ctx.now);
         let old = ctx.keyspace.edit(db, key, ctx.now, Touch::NOTHING).map(|edit| {
             let old = edit.kind();
             edit.remove();
@@ -299,6 +300,7 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
     let take = move |ctx: &mut Ctx| {
         let key = ctx.other_key(&from);
         check_carried(ctx, key, &name)?;
+        ctx.keyspace.bury_dead_elements(ctx.db, key, ctx.now);
         let carried = ctx.keyspace.edit(ctx.db, key, ctx.now, Touch::NOTHING).map(Carried::take);
         let carried = carried.ok_or(Error::NoSuchKey)?;
         ctx.commit(key, Change::of(Event::RenameFrom).uncounted());
@@ -316,6 +318,7 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
 
 fn copied(ctx: &mut Ctx, db: usize, bytes: &[u8]) -> Option<Carried> {
     let key = ctx.other_key(bytes);
+    ctx.keyspace.bury_dead_elements(db, key, ctx.now);
     ctx.keyspace.find(db, key, ctx.now, ctx.touch).map(|live| Carried::copy_of(&live))
 }
 

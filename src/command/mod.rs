@@ -209,6 +209,17 @@ impl Ctx<'_> {
         self.keyspace.hasher().key(bytes)
     }
 
+    /// What is dead of the elements of a write's keys goes before the write, with its events: the write may delete the rest. (A
+    /// command that names many keys is not gone through twice.)
+    #[cold]
+    pub fn bury_dead_elements(&mut self, spec: &spec::Spec, request: Request) {
+        const KEYS_MAX: usize = 1024;
+        for index in spec.keys.indexes(request).take(KEYS_MAX) {
+            let key = self.other_key(request.arg(index));
+            self.keyspace.bury_dead_elements(self.db, key, self.now);
+        }
+    }
+
     /// What looking up a key leaves behind that is read, whatever the command does in general.
     pub fn reading(&self) -> Touch {
         self.touch.counted()

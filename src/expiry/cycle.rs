@@ -298,7 +298,10 @@ fn sweep_earliest(keyspace: &mut Keyspace, now: Now, settings: &Settings) -> boo
 /// Deletes everything that is due, a slice at a time; returns the number of keys, or `None` when nothing is left.
 pub fn purge_slice(keyspace: &mut Keyspace, now: Now) -> Option<usize> {
     let (oldest_ms, db, _) = keyspace.earliest()?;
-    (oldest_ms < now.ms).then(|| keyspace.sweep_earliest(db, now.ms, now, KEYS_A_SLICE).deleted)
+    (oldest_ms < now.ms).then(|| {
+        let swept = keyspace.sweep_earliest(db, now.ms, now, KEYS_A_SLICE);
+        swept.deleted - swept.fields
+    })
 }
 
 #[cfg(test)]

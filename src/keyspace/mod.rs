@@ -318,7 +318,7 @@ impl Keyspace {
 
     #[cold]
     fn bury(&mut self, db: usize, slot: Slot, now: Now) {
-        self.counters.expired_by_access += 1;
+        self.counters.expired_by_access += u64::from(!self.dies_by_elements(db, slot, now));
         let began_us = self.times_deaths.then(store_us);
         self.remove_dead(db, slot, false, now);
         if let Some(began_us) = began_us {
@@ -329,6 +329,11 @@ impl Keyspace {
     /// How long the longest deletion of a dead key on access has taken since this was asked, in microseconds.
     pub fn take_longest_death_us(&mut self) -> u64 {
         std::mem::take(&mut self.longest_death_us)
+    }
+
+    /// Whether a dead key is dead since all of its elements are: then it counts as none that has died.
+    fn dies_by_elements(&self, db: usize, slot: Slot, now: Now) -> bool {
+        self.dbs[db].entry(slot).has_fields() && self.dbs[db].deadline_ms(slot).is_none_or(|own_ms| own_ms >= now.ms)
     }
 
     fn remove_dead(&mut self, db: usize, slot: Slot, by_cycle: bool, now: Now) {

@@ -66,14 +66,14 @@ impl Keyspace {
         let (effects, policies, deaths) = (&mut self.effects, &mut self.policies, &mut self.deaths);
         let stale = Keeping { stale: &mut self.stale, databases: self.dbs.len(), most: self.stale_bytes_max };
         let told = Mourners { effects, policies, deaths, stale, hasher: &self.hasher, db, now };
-        let mut sweeping = Sweeping { told, lag: &mut self.lag, nodes: &mut self.nodes, fields: 0 };
+        let mut sweeping = Sweeping { told, lag: &mut self.lag, nodes: &mut self.nodes };
         let swept = sweep(&mut self.dbs[db], &mut sweeping);
-        self.counters.expired_fields += sweeping.fields;
+        self.counters.expired_fields += swept.fields as u64;
         self.nodes.adopt(&mut self.dbs[db]);
         if self.has_groups() {
             self.end_groups(db, now);
         }
-        self.counters.expired_by_cycle += swept.deleted as u64;
+        self.counters.expired_by_cycle += (swept.deleted - swept.fields) as u64;
         self.counters.expired_bytes += swept.bytes as u64;
         swept
     }
@@ -86,7 +86,7 @@ impl Keyspace {
             let found = self.dbs.get(db)?.dead_at(walk.position, now.ms, limit, |key| key.starts_with(prefix));
             for key in &found.keys {
                 if let Some(slot) = self.dbs[db].find(self.hasher.key(key)) {
-                    self.counters.expired_by_cycle += 1;
+                    self.counters.expired_by_cycle += u64::from(!self.dies_by_elements(db, slot, now));
                     self.remove_dead(db, slot, true, now);
                 }
             }
@@ -139,8 +139,6 @@ pub(super) struct Sweeping<'a> {
     told: Mourners<'a>,
     lag: &'a mut Lag,
     nodes: &'a mut Nodes,
-    /// Dead fields that were taken out.
-    fields: u64,
 }
 
 impl Undertaker for Sweeping<'_> {
@@ -165,7 +163,6 @@ impl Undertaker for Sweeping<'_> {
                 names.push(name.to_vec());
             }
         });
-        self.fields += swept.deleted as u64;
         if swept.deleted > 0 {
             let is_gone = swept.next == Next::Empty;
             if is_journaled && !is_gone {

@@ -352,6 +352,9 @@ impl Shard {
             if at.write && ctx.keyspace.has_required_deadlines() {
                 ctx.check_required(self.spec(at.command), request)?;
             }
+            if at.write && ctx.keyspace.may_have_dead_elements(ctx.db, ctx.now) {
+                ctx.bury_dead_elements(self.spec(at.command), request);
+            }
             handler(ctx, request).inspect_err(|_| ctx.keyspace.effects.close_all())
         };
         let result = self.on_data(at, now, (out, ends), Some(request), run);

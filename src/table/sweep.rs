@@ -60,7 +60,10 @@ impl Next {
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
+    /// Keys and fields.
     pub deleted: usize,
+    /// How many of them were fields.
+    pub fields: usize,
     pub bytes: usize,
     /// Blocks from which something was deleted.
     pub blocks: usize,
@@ -205,6 +208,7 @@ impl Table {
         let Some(rest) = limit.checked_sub(swept.deleted).filter(|rest| *rest > 0) else { return true };
         let fields = undertaker.fields(entry, before_ms, rest);
         swept.deleted += fields.deleted;
+        swept.fields += fields.deleted;
         swept.bytes += fields.bytes;
         if let Some((marked, bytes)) = &fields.packed {
             let (old_bytes, kind) = (entry.bytes(), entry.kind());

@@ -175,3 +175,63 @@ fn all_that_die_are_named() {
         listener.hears(&["space z zadd|1:a,1:b", "space z zexpire|1:a", "space z zexpired|1:a", "space z zadd|1:a"]);
     });
 }
+
+/// A collection goes, or gets another name, while some of its elements are dead and nobody has found them: each of these is told
+/// of once, under the name that it died under.
+#[test]
+fn what_has_died_is_told_of_before_its_key_goes() {
+    let flags = ["--notify-keyspace-events", "Shsz", "--active-expire-enabled", "no"];
+    on_embers(&flags, |server| {
+        let (mut client, mut listener) = (server.client(), Listener::of(server, "__subkeyspace@0__:{t}k"));
+        let fields = ("HSET {t}k dead 1 live 1", "HPEXPIRE {t}k 1 FIELDS 1 dead", "hexpired", "HLEN {t}k");
+        let members = ("SADD {t}k dead live", "SPEXPIRE {t}k 1 MEMBERS 1 dead", "sexpired", "SCARD {t}k");
+        let scored = ("ZADD {t}k 1 dead 2 live", "ZPEXPIRE {t}k 1 MEMBERS 1 dead", "zexpired", "ZCARD {t}k");
+        for ((add, expire, died, lives), takes) in [
+            (fields, &["HDEL {t}k live", "HGETDEL {t}k FIELDS 1 live", "HPEXPIRE {t}k 0 FIELDS 1 live"][..]),
+            (members, &["SREM {t}k live", "SPOP {t}k", "SMOVE {t}k {t}other live", "SUNIONSTORE {t}k {t}none"]),
+            (scored, &["ZREM {t}k live", "ZPOPMAX {t}k", "BZPOPMIN {t}k 1", "ZREMRANGEBYRANK {t}k 0 -1"]),
+        ] {
+            let whole = [
+                "DEL {t}k",
+                "UNLINK {t}k",
+                "SET {t}k v",
+                "RENAME {t}k {t}new",
+                "COPY {t}k {t}new REPLACE",
+                "MOVE {t}k 1",
+            ];
+            let others = ["RENAME {t}other {t}k", "COPY {t}other {t}k REPLACE", "PEXPIRE {t}k 0", "MSET {t}k v"];
+            for take in takes.iter().chain(&whole).chain(&others) {
+                client.call("FLUSHALL");
+                client.call("SET {t}other v");
+                if take.starts_with("SMOVE") {
+                    client.call("DEL {t}other");
+                }
+                client.call(add);
+                client.call(expire);
+                listener.hear();
+                listener.hear();
+                // (It is dead once it is counted nowhere; that finds it for nobody.)
+                assert!(wait_until(PATIENCE, || client.call(lives).number() == 1));
+                assert!(!client.call(take).is_error(), "{take}");
+                let heard = listener.hear();
+                assert_eq!(heard, format!("space {{t}}k {died}|4:dead"), "{take}");
+                listener.0.drain(Duration::from_millis(1));
+            }
+        }
+    });
+}
+
+/// A field is no key: what counts keys that have died counts none for its fields.
+#[test]
+fn dead_elements_count_as_no_keys() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        for line in ["HSET h a 1 b 1 c 1", "SADD s a b", "HPEXPIRE h 1 FIELDS 2 a b", "SPEXPIRE s 1 MEMBERS 2 a b"] {
+            client.call(line);
+        }
+        let expired = |name: &str| server.info(name).and_then(|text| text.parse::<u64>().ok()).expect("a number");
+        assert!(wait_until(PATIENCE, || expired("expired_subkeys") == 4));
+        assert_eq!(expired("expired_keys"), 0);
+        assert_eq!(client.call("EXPIRY PURGE"), crate::common::int(0));
+    });
+}
