@@ -369,6 +369,27 @@ mod tests {
         assert!(keyspace.deaths.is_empty() && keyspace.deaths.are_told());
     }
 
+    /// A slice of the cycle that finds more than may wait keeps the values of all.
+    #[test]
+    fn no_value_is_lost_for_lack_of_room() {
+        let mut keyspace = Keyspace::new(1, Hasher::new(1, 1));
+        let words = ["", "1h", "EVENTS", "deaths", "WITHVALUE"];
+        let (_, policy, _) = Configured::parse(words.into_iter()).expect("a policy");
+        keyspace.set_policy(b"", Some(policy));
+        keyspace.deaths.value_bytes_max = 64 << 10;
+        let (hasher, value, now) = (keyspace.hasher().clone(), vec![b'x'; 40_000], Now::from_ms(2_000));
+        for number in 0..1_000 {
+            let name = format!("key{number}");
+            keyspace.insert(0, hasher.key(name.as_bytes()), Value::Bytes(&value), Some(1_000), Now::from_ms(900));
+            keyspace.effects.close_all();
+        }
+        while !keyspace.deaths.is_full() {
+            assert!(keyspace.sweep_earliest(0, now.ms, now, 64).deleted > 0);
+        }
+        let waiting = keyspace.deaths.first(usize::MAX, usize::MAX);
+        assert_eq!(waiting.filter(|death| matches!(death.value, LastValue::TooLong(_))).count(), 0);
+    }
+
     #[test]
     fn they_go_where_their_database_goes() {
         let (mut keyspace, now) = (keyspace(), Now::from_ms(9_000));

@@ -369,3 +369,24 @@ impl Groups {
         Some(of_db.members.get(key)?.said(bond_of))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_of_many_is_given_back_when_few_are_left() {
+        const MEMBERS: usize = 10 * MANY;
+        let mut groups = Groups { dbs: vec![OfDb::default()], ..Groups::default() };
+        let names: Vec<String> = (0..MEMBERS).map(|number| format!("key{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            let id = groups.id_of(0, format!("group{}", number / 10).as_bytes(), Now::from_ms(0));
+            assert!(groups.join(0, name.as_bytes(), id, None));
+        }
+        assert!(groups.dbs[0].members.capacity() >= MEMBERS);
+        names.iter().for_each(|name| groups.leave(0, name.as_bytes()));
+        let of_db = &groups.dbs[0];
+        assert_eq!((of_db.members.len(), of_db.named.len(), groups.bytes), (0, 0, 0));
+        assert!(of_db.members.capacity() <= MANY && of_db.named.capacity() <= MANY && of_db.groups.capacity() <= MANY);
+    }
+}
