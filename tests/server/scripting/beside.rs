@@ -269,7 +269,7 @@ fn keys_die_beside_a_script_whose_elements_are_due() {
         }
         assert!(wait_until(LONG, || server
             .info("expired_keys")
-            .is_some_and(|count| count.parse::<u64>().is_ok_and(|count| count >= 101))));
+            .is_some_and(|count| count.parse::<u64>().is_ok_and(|count| count >= 100))));
         assert!(client.read_within(Duration::ZERO).is_none());
     });
 }
