@@ -164,7 +164,6 @@ impl Deaths {
 
     /// Whether so much waits that the cycle has to wait, too.
     #[inline]
-
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
     }

@@ -233,11 +233,13 @@ fn deaths_are_shown_before_what_finds_them() {
         assert!(wait_until(SOON, || client.call("ZCARD {t}z") == int(3)));
         shown(&mut follower);
         client.call("ZADD {t}z XX 7 a 8 d");
-        assert_eq!(shown_at_least(&mut follower, 4), ["MULTI", "ZREM {t}z a b", "ZADD {t}z XX 7 a 8 d", "EXEC"]);
+        let told = shown_at_least(&mut follower, 4);
+        assert!(["ZREM {t}z a b", "ZREM {t}z b a"].contains(&&*told[1]), "{told:?}");
+        assert_eq!([&*told[0], &told[2], &told[3]], ["MULTI", "ZADD {t}z XX 7 a 8 d", "EXEC"]);
         client.call("ZPOPMIN {t}z");
-        assert_eq!(shown_at_least(&mut follower, 1), ["ZREM {t}z c"]);
+        assert_eq!(shown_at_least(&mut follower, 1), ["ZPOPMIN {t}z 1"]);
         client.call("ZREMRANGEBYRANK {t}z 0 0");
-        assert_eq!(shown_at_least(&mut follower, 1), ["ZREM {t}z e"]);
+        assert_eq!(shown_at_least(&mut follower, 1), ["ZREMRANGEBYRANK {t}z 0 0"]);
         client.call("ZRANGESTORE {t}r {t}z 0 -1");
         assert_eq!(shown_at_least(&mut follower, 1), ["ZRANGESTORE {t}r {t}z 0 -1"]);
         client.call("SUNIONSTORE {t}u {t}s");
