@@ -209,8 +209,9 @@ impl Ctx<'_> {
         self.keyspace.hasher().key(bytes)
     }
 
-    /// What is dead of the elements of a write's keys goes before the write, with its events: the write may delete the rest. (A
-    /// command that names many keys is not gone through twice.)
+    /// What is dead of the elements of a write's keys goes before the write, with its events: the write may delete the rest. (Of a
+    /// command that names very many keys only the first ones are looked at; and steps of commands over several shards do not come
+    /// here.)
     #[cold]
     pub fn bury_dead_elements(&mut self, spec: &spec::Spec, request: Request) {
         const KEYS_MAX: usize = 1024;

@@ -45,7 +45,8 @@ impl Keyspace {
     }
 
     /// Takes the dead elements out of a key that is about to be changed, to be copied, or to go: they are told of as dead, and
-    /// under the name that they died under. As above, they stay where somebody may see them still; and no more are taken at once.
+    /// under the name that they died under. As above, they stay where somebody may see them still; and no more are taken than
+    /// [`TAKEN_AT_ONCE`]: what is dead beyond that goes with the key untold.
     pub fn bury_dead_elements(&mut self, db: usize, key: Key, now: Now) {
         if self.may_have_dead_elements(db, now) {
             self.thin_out_dead_elements_of(db, key, 0, now);

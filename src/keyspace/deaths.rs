@@ -156,10 +156,10 @@ impl Deaths {
         self.untold = self.untold.drain().map(|((db, hash), number)| ((other(db), hash), number)).collect();
     }
 
-    /// Of so many keys as many as may die at once, where their values are kept.
+    /// Of so many keys as many as may die at once, if the values of all were kept and as long as they may be.
     pub fn most_at_once(&self, keys: usize) -> usize {
         let room = KEPT_BYTES_MAX.saturating_sub(self.bytes);
-        if self.bytes == 0 { keys } else { keys.min((room / self.value_bytes_max.max(1)).max(1)) }
+        keys.min((room / self.value_bytes_max.max(1)).max(1))
     }
 
     /// Whether so much waits that the cycle has to wait, too.
@@ -375,9 +375,9 @@ mod tests {
         let words = ["", "1h", "EVENTS", "deaths", "WITHVALUE"];
         let (_, policy, _) = Configured::parse(words.into_iter()).expect("a policy");
         keyspace.set_policy(b"", Some(policy));
-        keyspace.deaths.value_bytes_max = 64 << 10;
-        let (hasher, value, now) = (keyspace.hasher().clone(), vec![b'x'; 40_000], Now::from_ms(2_000));
-        for number in 0..1_000 {
+        keyspace.deaths.value_bytes_max = 1 << 20;
+        let (hasher, value, now) = (keyspace.hasher().clone(), vec![b'x'; 1_000_000], Now::from_ms(2_000));
+        for number in 0..100 {
             let name = format!("key{number}");
             keyspace.insert(0, hasher.key(name.as_bytes()), Value::Bytes(&value), Some(1_000), Now::from_ms(900));
             keyspace.effects.close_all();

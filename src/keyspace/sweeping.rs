@@ -46,8 +46,13 @@ impl Keyspace {
     /// Deletes at most `limit` keys of a database whose deadlines are before `before_ms`, which is not later than now,
     /// those of the blocks first that have to be looked at first.
     pub fn sweep_earliest(&mut self, db: usize, before_ms: u64, now: Now, limit: usize) -> Swept {
-        let limit = self.deaths.most_at_once(limit);
+        let limit = self.most_at_once(limit);
         self.sweep_by(db, before_ms, now, |db, dead| db.sweep_earliest(before_ms, now.ms, limit, dead))
+    }
+
+    /// Of so many dead keys as many as go at once: their values may have to be kept for streams.
+    fn most_at_once(&self, keys: usize) -> usize {
+        if self.policies.is_some() { self.deaths.most_at_once(keys) } else { keys }
     }
 
     /// Deletes at most `limit` keys of one block.
@@ -79,17 +84,20 @@ impl Keyspace {
     }
 
     /// Goes on with a walk that deletes the dead keys which start with `prefix`: at most `limit` of one block, or past
-    /// so many blocks in which nothing is due. Returns how many were deleted, `None` where the walk was at its end.
+    /// so many blocks in which nothing is due. Returns how many were deleted, but for those whose elements were dead; `None`
+    /// where the walk was at its end.
     pub fn sweep_prefix(&mut self, walk: &mut DeadWalk, prefix: &[u8], now: Now, limit: usize) -> Option<usize> {
+        let (limit, mut died) = (self.most_at_once(limit), 0);
         for _ in 0..limit {
             let db = walk.db;
             let found = self.dbs.get(db)?.dead_at(walk.position, now.ms, limit, |key| key.starts_with(prefix));
             for key in &found.keys {
                 if let Some(slot) = self.dbs[db].find(self.hasher.key(key)) {
-                    self.counters.expired_by_cycle += u64::from(!self.dies_by_elements(db, slot, now));
+                    died += usize::from(!self.dies_by_elements(db, slot, now));
                     self.remove_dead(db, slot, true, now);
                 }
             }
+            self.counters.expired_by_cycle += died as u64;
             if found.keys.len() < limit {
                 *walk = match found.next {
                     Some(position) => DeadWalk { db, position },
@@ -97,7 +105,7 @@ impl Keyspace {
                 };
             }
             if found.was_due {
-                return Some(found.keys.len());
+                return Some(died);
             }
         }
         Some(0)

@@ -44,8 +44,7 @@ impl Appended for File {
     }
 
     fn make_room(&self, from: u64, to: u64) -> io::Result<()> {
-        // (Nothing is written to these, so that they take no memory.)
-        static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+        static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
         let mut at = from;
         while at < to {
             let len = usize::try_from(to - at).unwrap_or(usize::MAX).min(ZEROS.len());

@@ -81,8 +81,11 @@ async fn delete(ctx: TaskCtx) -> Result<Vec<u8>> {
 /// which is waited for. Whether the prefix had a policy before.
 async fn make(ctx: &TaskCtx, change: Change) -> Result<bool> {
     let is_replayed = ctx.client.replays();
-    if !is_replayed && !ctx.in_exec {
+    if !is_replayed && !ctx.in_exec && !ctx.server.global.following.is_read_only() {
         crowd::admit_change(&ctx.server.global.log).await?;
+        if ctx.client.closed.get() {
+            return Err(Error::text("ERR the connection has ended"));
+        }
     }
     loop {
         let change = change.clone();

@@ -539,7 +539,6 @@ pub async fn look_after(server: Rc<Server>) {
             continue;
         }
         let now_us = store_us();
-        let is_log_crowded = crowd::must_wait_for(&server.global.log);
         for client in server.clients() {
             let (idle_us, waits, unsent) = {
                 let mut state = client.state.borrow_mut();
@@ -551,10 +550,13 @@ pub async fn look_after(server: Rc<Server>) {
                 let idle_us = now_us.saturating_sub(state.session.used_us);
                 let session = &state.session;
                 let is_replica = session.replica.is_some();
-                // Who waits for the log, with a request or for a reply, is not idle.
-                let waits_for_log = state.replies.waits_for_disk() || client.unread.get() && is_log_crowded;
-                let waits =
-                    session.is_told() || is_replica || session.is_sent_snapshot || state.flow.waits() || waits_for_log;
+                // Who is not read since there is too much of something, or waits for a reply that the disk holds, is not idle.
+                let is_kept_waiting = state.replies.waits_for_disk() || client.unread.get();
+                let waits = session.is_told()
+                    || is_replica
+                    || session.is_sent_snapshot
+                    || state.flow.waits()
+                    || is_kept_waiting;
                 (idle_us, waits, state.unsent())
             };
             if timed && !waits && !client.replays() && idle_us > config.timeout_s * 1_000_000 {
