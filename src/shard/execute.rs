@@ -349,11 +349,8 @@ impl Shard {
     ) {
         let (start, first_end) = (out.len(), ends.len());
         let run = |ctx: &mut Ctx| {
-            if at.write && ctx.keyspace.has_required_deadlines() {
-                ctx.check_required(self.spec(at.command), request)?;
-            }
-            if at.write && ctx.keyspace.may_have_dead_elements(ctx.db, ctx.now) {
-                ctx.bury_dead_elements(self.spec(at.command), request);
+            if at.write && ctx.has_to_look_before_writes() {
+                ctx.look_before_write(self.spec(at.command), request)?;
             }
             handler(ctx, request).inspect_err(|_| ctx.keyspace.effects.close_all())
         };
