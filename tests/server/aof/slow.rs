@@ -325,16 +325,13 @@ fn the_bound_is_that_of_the_moment_for_each_of_many() {
         let is_over = AtomicBool::new(false);
         let most = thread::scope(|scope| {
             let look = scope.spawn(|| most_that_waits(&server, || is_over.load(Ordering::Relaxed)));
-            let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
-            let mut replies: Vec<_> = clients
-                .drain(..)
-                .enumerate()
-                .map(|(number, mut client)| {
-                    let value = &value;
-                    scope.spawn(move || client.command(&["SET", &format!("key{number}"), value]))
-                })
-                .collect();
-            let ended: Vec<_> = replies.drain(..).map(thread::ScopedJoinHandle::join).collect();
+            let clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+            let ask = |(number, mut client): (usize, Client)| {
+                let value = &value;
+                scope.spawn(move || client.command(&["SET", &format!("key{number}"), value]))
+            };
+            let asked: Vec<_> = clients.into_iter().enumerate().map(ask).collect();
+            let ended: Vec<_> = asked.into_iter().map(thread::ScopedJoinHandle::join).collect();
             is_over.store(true, Ordering::Relaxed);
             ended.into_iter().for_each(|reply| assert_eq!(reply.expect("a reply"), Value::ok()));
             look.join().expect("it ends")
