@@ -23,6 +23,8 @@ use std::thread::available_parallelism;
 
 #[path = "main/check.rs"]
 mod check;
+#[path = "main/daemon.rs"]
+mod daemon;
 #[path = "main/health.rs"]
 mod health;
 
@@ -37,7 +39,16 @@ pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muz
 
 fn main() -> ExitCode {
     let args = health::of_container(std::env::args().skip(1).collect());
+    daemon::settle();
+    if let Err(error) = daemon::keep_input(&args) {
+        say(std::io::stderr(), format_args!("emberdb: Can't read the standard input: {error}"));
+        return ExitCode::FAILURE;
+    }
     let config = match config::load(&args) {
+        Ok(Start::Run(config)) if daemon::is_wanted(&config) => {
+            let started = daemon::start().map(|()| String::new());
+            return answer(started.map_err(|error| format!("Can't go into the background: {error}")));
+        }
         Ok(Start::Run(config)) => *config,
         Ok(Start::Check(config)) => return answer(check::run(*config)),
         Ok(Start::Healthcheck(config)) => return answer(health::ask(&config)),
@@ -65,7 +76,9 @@ fn main() -> ExitCode {
 fn answer(answer: Result<String, String>) -> ExitCode {
     match answer {
         Ok(text) => {
-            say(std::io::stdout(), text);
+            if !text.is_empty() {
+                say(std::io::stdout(), text);
+            }
             ExitCode::SUCCESS
         }
         Err(reason) => {
@@ -109,12 +122,29 @@ fn start(mut config: Config) -> Result<(), String> {
         client_config(&config.tls).map_err(|error| format!("Failed to configure TLS: {error}"))?;
     }
     let listeners = listen::open(&config).map_err(|error| error.to_string())?;
-    if !config.pidfile.is_empty() {
-        std::fs::write(&config.pidfile, format!("{}\n", std::process::id()))
-            .map_err(|error| format!("Can't write the pid file '{}': {error}", config.pidfile))?;
-    }
+    write_pid(&mut config)?;
     keep_others_out();
     serve(config, (shards, network), &cores, (listeners, tls), (table, users))
+}
+
+/// In the background there is a file in any case, as in Redis; that nobody has named it is no reason to refuse the start.
+fn write_pid(config: &mut Config) -> Result<(), String> {
+    let is_named = !config.pidfile.is_empty();
+    if !is_named && !daemon::goes(config) {
+        return Ok(());
+    }
+    if !is_named {
+        config.pidfile = daemon::PID_FILE.to_owned();
+    }
+    match std::fs::write(&config.pidfile, format!("{}\n", std::process::id())) {
+        Err(error) if is_named => Err(format!("Can't write the pid file '{}': {error}", config.pidfile)),
+        Err(error) => {
+            log::warning(format_args!("Failed to write PID file: {}: {error}", config.pidfile));
+            config.pidfile.clear();
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 /// As many shards as there are cores, unless another number is wanted. A container may have a share of the cores' time and see

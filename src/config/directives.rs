@@ -2,7 +2,7 @@
 //! of `redis.rs` are about what is not there; the others act, those of the other files of rows among them.
 
 use super::data_rows;
-use super::directive::{Directive, Field, Group, field};
+use super::directive::{Directive, Group, field};
 use super::durability_rows;
 use super::redis;
 use super::replication_rows;
@@ -237,14 +237,10 @@ const OWN: &[Directive] = &[
         name: "daemonize",
         group: Group::General,
         default: "no",
-        kind: Kind::Only {
-            value: "no",
-            like: &Kind::YesNo,
-            why: "running in the background is not available yet: start it under a supervisor such as systemd, with daemonize no",
-        },
+        kind: Kind::YesNo,
         mutable: false,
-        help: "go into the background",
-        field: Field::Kept,
+        help: "go into the background; not under a supervisor (supervised)",
+        field: field!(daemonize),
     },
     Directive {
         name: "supervised",
@@ -262,7 +258,7 @@ const OWN: &[Directive] = &[
         default: "",
         kind: Kind::Text,
         mutable: false,
-        help: "file that holds the process id while it runs; empty = none",
+        help: "file that holds the process id while it runs; empty = none, in the background /var/run/emberdb.pid",
         field: field!(pidfile),
     },
     Directive {

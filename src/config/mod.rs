@@ -120,6 +120,7 @@ pub struct Config {
     /// 0: as many as the process may use cores.
     pub shards: usize,
     pub databases: usize,
+    pub daemonize: bool,
     pub supervised: Supervised,
     pub pidfile: String,
     pub loglevel: LogLevel,
@@ -477,6 +478,7 @@ impl Config {
             shards: 0,
             databases: 0,
             supervised: Supervised::No,
+            daemonize: false,
             pidfile: String::new(),
             loglevel: LogLevel::Notice,
             logfile: String::new(),

@@ -61,9 +61,23 @@ impl Pace {
     }
 }
 
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether somebody has started the process who wants to be told.
+pub fn is_there(wanted: Supervised) -> bool {
+    let (job, socket) = (environment("UPSTART_JOB").is_some(), environment("NOTIFY_SOCKET").is_some());
+    match wanted {
+        Supervised::No => false,
+        Supervised::Upstart => job,
+        Supervised::Systemd => socket,
+        Supervised::Auto => job || socket,
+    }
+}
+
 /// At the start. `progress` says of what is loaded how many bytes of how many are.
 pub fn begin(wanted: Supervised, progress: impl Fn() -> (u64, u64) + Send + 'static) {
-    let environment = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (job, socket) = (environment("UPSTART_JOB"), environment("NOTIFY_SOCKET"));
     match (wanted, job, socket) {
         (Supervised::No, ..) | (Supervised::Auto, None, None) => {}

@@ -220,11 +220,7 @@ fn a_wrong_value_is_told_what_is_valid() {
             "argument must be a memory value\n\
              Valid: 1mb to 2gb; units are b, k, kb, m, mb, g, gb (1k = 1000, 1kb = 1024).",
         ),
-        (
-            &["--daemonize", "yes"],
-            "running in the background is not available yet: start it under a supervisor such as systemd, with \
-             daemonize no",
-        ),
+        (&["--cluster-enabled", "yes"], "cluster is not available yet: only cluster-enabled no is accepted"),
         (&["--port", "70000"], "argument must be between 0 and 65535 inclusive\nValid: 0 to 65535."),
     ] {
         let text = refused(args);
@@ -359,7 +355,6 @@ fn a_file_of_redis_fails_only_where_it_asks_for_what_is_not_there() {
     assert!(without_effect.iter().all(|name| config.without_effect().contains(name)));
     assert!(!config.without_effect().contains(&"appendfsync"), "as it is by default");
     let own = [
-        ("daemonize yes", "in the background is not available yet"),
         ("rename-command CONFIG \"\"", "renaming and disabling commands is not available yet"),
         ("loadmodule /usr/lib/x.so", "modules are not available"),
     ];

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::common::programs::{fed, succeeded};
 use crate::common::server::{Port, are_under_tls};
 use crate::common::{Client, Kind, Server, Value, on_every_server, tls, wait_until};
 
@@ -70,6 +71,51 @@ impl Drop for Supervised {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A server in the background, whose process nobody here has started.
+struct Daemon(i32);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // SAFETY: a signal for the process that says that it is the server.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+    }
+}
+
+#[test]
+fn a_server_goes_into_the_background() {
+    let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::claim());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let lines = format!(
+        "daemonize yes\nport {}\nshards 1\nsave \"\"\npidfile {}\nlogfile {}\nappendonly no\n",
+        port.number(),
+        path("pid"),
+        path("log")
+    );
+    // With a file, and with what comes by the standard input.
+    for from_file in [true, false] {
+        fs::write(path("conf"), &lines).expect("a file");
+        let mut program = Command::new(EMBERDB);
+        program.arg(if from_file { "conf" } else { "-" }).current_dir(folder.path());
+        let (_, output) = fed(&mut program, lines.as_bytes());
+        assert_eq!(succeeded(output), "");
+        let pid = || fs::read_to_string(path("pid")).ok().and_then(|text| text.trim().parse::<i32>().ok());
+        assert!(wait_until(LIMIT, || pid().is_some() && Client::connect(port.number()).is_ok()), "{lines}");
+        let pid = pid().expect("it is there");
+        let server = Daemon(pid);
+        let mut client = Client::connect(port.number()).expect("it listens");
+        let told = client.call("INFO server").text();
+        assert!(told.contains(&format!("process_id:{pid}\r\n")), "{told}");
+        assert_eq!(client.call("CONFIG GET daemonize").items()[1].text(), "yes");
+        // It leads a session of its own, without a terminal.
+        // SAFETY: a question about a process.
+        assert_eq!(unsafe { libc::getsid(pid) }, pid);
+        client.send("SHUTDOWN NOSAVE");
+        assert!(wait_until(LIMIT, || !Path::new(&format!("/proc/{pid}/exe")).exists()));
+        drop(server);
+        assert!(!Path::new(&path("pid")).exists());
     }
 }
 
