@@ -151,6 +151,8 @@ struct State {
     /// for theirs, and bytes that wait for their place, and for being sealed.
     placed: Vec<u64>,
     late: Vec<bool>,
+    /// Replies have been let go that wait for what is not in the file, and whatever the reason was goes on.
+    is_ahead: bool,
     unplaced: usize,
     ready: usize,
     /// What is allocated for those that wait for being sealed.
@@ -250,6 +252,7 @@ impl Log {
                 spare: Vec::new(),
                 placed: vec![0; shards],
                 late: vec![false; shards],
+                is_ahead: false,
                 unplaced: 0,
                 ready: 0,
                 ready_room: 0,

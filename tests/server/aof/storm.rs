@@ -383,7 +383,9 @@ fn live(server: &Server, ledger: &Ledger, disk: &Disk, fsync: &str, rng: &mut Rn
     });
     assert!(failures.is_empty(), "{what}: {failures:?}\n{}", server.output());
     let is_always = fsync == "always";
-    let is_kept = end != End::PowerCut && fault == Fault::None && !disk.was_slow(SLOW_US);
+    // (A part of a transaction that is late, on a busy machine, is told of by the server only.)
+    let lets_go = server.output().contains("Replies do not wait for the AOF file");
+    let is_kept = end != End::PowerCut && fault == Fault::None && !disk.was_slow(SLOW_US) && !lets_go;
     (end, Keeps { acknowledged: is_always || is_kept, shown: is_always })
 }
 

@@ -1,6 +1,7 @@
 //! How far the shards' pushes are: what replies wait for.
 
 use super::{Log, SLOW, State};
+use crate::observe::log;
 use std::sync::atomic::Ordering;
 
 impl Log {
@@ -25,15 +26,28 @@ impl Log {
         let is_kept_up = state.carrier_syncs && state.syncs_since.is_some_and(|since| since.elapsed() > SLOW);
         let is_hindered = state.is_slow(&self.is_at_disk) || is_kept_up || self.has_failed();
         let has_all = !state.has_ready() && !state.is_writing();
-        let mut any = false;
+        let (mut any, mut is_ahead) = (false, false);
         for (shard, mark) in self.marks.iter().enumerate() {
             let kept = match is_hindered || has_all {
                 _ if state.late[shard] => self.pushed(shard),
                 true => state.placed[shard],
                 false => state.written[shard],
             };
-            any |= mark.kept.fetch_max(kept, Ordering::SeqCst) < kept;
+            let is_more = mark.kept.fetch_max(kept, Ordering::SeqCst) < kept;
+            any |= is_more;
+            is_ahead |= is_more && (state.late[shard] || is_hindered && !has_all);
         }
+        if is_ahead && !state.is_ahead {
+            let why = if is_hindered {
+                "the disk is slow, or fails"
+            } else {
+                "a part of a transaction over several shards is late"
+            };
+            log::warning(format_args!(
+                "Replies do not wait for the AOF file, since {why}: what they acknowledge would be lost with the process."
+            ));
+        }
+        state.is_ahead = is_ahead || state.is_ahead && (is_hindered || state.late.contains(&true));
         if any {
             self.ring();
         }

@@ -5,7 +5,6 @@ use super::thread;
 use super::{Batch, GROUP_BYTES, Log, Open, PIECE_BYTES, REUSED_BYTES, ROOM_BYTES, Ready, SLOW, SLOW_FOR, State, Step};
 use crate::config::Fsync;
 use crate::journal::{KnownAs, Merging};
-use crate::observe::log;
 use crate::persist::disk::{Appended, append_all};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -116,14 +115,6 @@ impl Log {
         // (Where nobody has seen it wait nobody has waited for it, or it had to wait for its core.)
         if lasted > SLOW && state.is_blocked {
             self.slow_writes.fetch_add(1, Ordering::Relaxed);
-            if !state.was_slow() && self.fsync() != Fsync::Always {
-                log::warning(format_args!(
-                    "A write to the AOF file took {} ms: for {} s replies do not wait for the file, which would lose them \
-                     with the process.",
-                    lasted.as_millis(),
-                    SLOW_FOR.as_secs()
-                ));
-            }
             state.slow_until = Some(Instant::now() + SLOW_FOR);
         }
         let is_done = done.is_ok();
