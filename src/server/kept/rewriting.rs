@@ -418,12 +418,9 @@ fn spawn(server: &Rc<Server>, purpose: Purpose) {
     executor::spawn(async move {
         // Its log says what has become of it, and INFO.
         let _ = rewrite(&server, purpose).await;
-        let (is_on, is_wanted) = (server.global.log.is_on(), server.global.config().appendonly);
-        match (is_on, is_wanted) {
-            // A log that was turned off in the very moment in which it began.
-            (true, false) => end(&server).await,
-            (false, false) => *server.global.appending.files() = None,
-            (_, true) => {}
+        if server.global.log.is_on() && !server.global.config().appendonly {
+            // It was turned off in the very moment in which it began.
+            end(&server).await;
         }
     });
 }
@@ -470,9 +467,14 @@ async fn rewrite(server: &Rc<Server>, purpose: Purpose) -> std::result::Result<(
             appending.failures.fetch_add(1, Ordering::Relaxed);
         }
     }
-    appending.has_failed.store(outcome.is_err(), Ordering::Relaxed);
+    let is_wanted = server.global.config().appendonly;
+    appending.has_failed.store(outcome.is_err() && (is_wanted || purpose == Purpose::Alone), Ordering::Relaxed);
     appending.lasted_s.store((realtime_us() / 1_000_000).saturating_sub(began_s), Ordering::Relaxed);
     appending.began_s.store(0, Ordering::Relaxed);
+    if !server.global.log.is_on() && !is_wanted {
+        // In this order: who turns the log on finds no files that are about to be given up.
+        *appending.files() = None;
+    }
     appending.is_rewriting.store(false, Ordering::Relaxed);
     outcome
 }
