@@ -422,9 +422,9 @@ pub fn deaths_are_told<F: Family>() {
     assert_eq!(world.add("k", &["b"]), int(1));
     assert_eq!(world.events(), [expired, F::ADDED]);
     world.expect(&format!("{}ttl k {} 1 b", F::LETTER, F::WORD), "*1\r\n:-1\r\n");
-    // The last one that lives goes.
+    // The last one that lives goes, and of the one that is dead is told before.
     world.expect(&format!("{} k b c", F::DELETE), &int(2));
-    assert_eq!(world.events(), [F::DELETE, "del"]);
+    assert_eq!(world.events(), [expired, F::DELETE, "del"]);
     world.expect("exists k", &int(0));
     assert_eq!(world.give("k", 10, &["b"]), "*1\r\n:-2\r\n");
     assert!(world.events().is_empty());

@@ -229,7 +229,6 @@ impl Carried {
     /// which those of the value that was there are told.
     fn put(self, ctx: &mut Ctx, db: usize, key: Key, event: Event) -> Change {
         let new = self.value.kind();
-        ctx.keyspace.bury_dead_elements(db, key, ctx.now);
         let old = ctx.keyspace.edit(db, key, ctx.now, Touch::NOTHING).map(|edit| {
             let old = edit.kind();
             edit.remove();
@@ -261,6 +260,7 @@ fn rename(ctx: &mut Ctx, request: Request, only_new: bool) -> Result {
     }
     if !same {
         check_carried(ctx, from, to.bytes)?;
+        ctx.keyspace.take_dead_elements(ctx.db, from, ctx.now);
     }
     if !same && let Some(carried) = ctx.keyspace.edit(ctx.db, from, ctx.now, Touch::NOTHING).map(Carried::take) {
         let change = carried.put(ctx, ctx.db, to, Event::RenameTo);
@@ -300,7 +300,7 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
     let take = move |ctx: &mut Ctx| {
         let key = ctx.other_key(&from);
         check_carried(ctx, key, &name)?;
-        ctx.keyspace.bury_dead_elements(ctx.db, key, ctx.now);
+        ctx.keyspace.take_dead_elements(ctx.db, key, ctx.now);
         let carried = ctx.keyspace.edit(ctx.db, key, ctx.now, Touch::NOTHING).map(Carried::take);
         let carried = carried.ok_or(Error::NoSuchKey)?;
         ctx.commit(key, Change::of(Event::RenameFrom).uncounted());
@@ -318,7 +318,7 @@ async fn rename_across(across: Across, only_new: bool) -> Result<Vec<u8>> {
 
 fn copied(ctx: &mut Ctx, db: usize, bytes: &[u8]) -> Option<Carried> {
     let key = ctx.other_key(bytes);
-    ctx.keyspace.bury_dead_elements(db, key, ctx.now);
+    ctx.keyspace.take_dead_elements(db, key, ctx.now);
     ctx.keyspace.find(db, key, ctx.now, ctx.touch).map(|live| Carried::copy_of(&live))
 }
 
@@ -402,6 +402,7 @@ fn move_key(ctx: &mut Ctx, request: Request) -> Result {
     if !there {
         check_carried(ctx, key, key.bytes)?;
     }
+    ctx.keyspace.take_dead_elements(ctx.db, key, ctx.now);
     let found = ctx.keyspace.edit(ctx.db, key, ctx.now, ctx.touch).filter(|_| !there).map(Carried::take);
     let moved = match found {
         Some(carried) => {

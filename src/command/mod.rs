@@ -209,31 +209,6 @@ impl Ctx<'_> {
         self.keyspace.hasher().key(bytes)
     }
 
-    /// Whether there may be something in the way of a write, or to be done before it.
-    #[inline]
-    pub fn has_to_look_before_writes(&self) -> bool {
-        self.keyspace.has_required_deadlines() || self.keyspace.may_have_dead_elements(self.db, self.now)
-    }
-
-    /// Looks whether the write's key has the deadline that its policy requires. What is dead of the elements of its keys goes before
-    /// the write, with its events: the write may delete the rest. (Of a command that names very many keys only the first ones are
-    /// looked at; and steps of commands over several shards do not come here.)
-    #[cold]
-    #[inline(never)]
-    pub fn look_before_write(&mut self, spec: &spec::Spec, request: Request) -> Result {
-        const KEYS_MAX: usize = 1024;
-        if self.keyspace.has_required_deadlines() {
-            self.check_required(spec, request)?;
-        }
-        if self.keyspace.may_have_dead_elements(self.db, self.now) {
-            for index in spec.keys.indexes(request).take(KEYS_MAX) {
-                let key = self.other_key(request.arg(index));
-                self.keyspace.bury_dead_elements(self.db, key, self.now);
-            }
-        }
-        Ok(())
-    }
-
     /// What looking up a key leaves behind that is read, whatever the command does in general.
     pub fn reading(&self) -> Touch {
         self.touch.counted()

@@ -33,28 +33,13 @@ impl Keyspace {
     /// dies.
     #[inline]
     pub fn thin_out_dead_elements(&mut self, db: usize, key: Key, now: Now) {
-        if self.may_have_dead_elements(db, now) {
-            self.thin_out_dead_elements_of(db, key, PASSED_MAX, now);
-        }
-    }
-
-    /// Whether some key's elements may be dead.
-    #[inline]
-    pub fn may_have_dead_elements(&self, db: usize, now: Now) -> bool {
-        self.dbs[db].with_fields() > 0 && self.dbs[db].next_due_hint_ms() < now.ms
-    }
-
-    /// Takes the dead elements out of a key that is about to be changed, to be copied, or to go: they are told of as dead, and
-    /// under the name that they died under. As above, they stay where somebody may see them still; and no more are taken than
-    /// [`TAKEN_AT_ONCE`]: what is dead beyond that goes with the key untold.
-    pub fn bury_dead_elements(&mut self, db: usize, key: Key, now: Now) {
-        if self.may_have_dead_elements(db, now) {
-            self.thin_out_dead_elements_of(db, key, 0, now);
+        if self.dbs[db].with_fields() > 0 && self.dbs[db].next_due_hint_ms() < now.ms {
+            self.thin_out_dead_elements_of(db, key, now);
         }
     }
 
     #[cold]
-    fn thin_out_dead_elements_of(&mut self, db: usize, key: Key, passed_max: usize, now: Now) {
+    fn thin_out_dead_elements_of(&mut self, db: usize, key: Key, now: Now) {
         let stays = self.seen_from < now || now.us < self.still_until_us || self.deaths.is_full();
         if stays && !self.buries {
             return;
@@ -63,7 +48,7 @@ impl Keyspace {
         let entry = self.dbs[db].entry(slot);
         if entry.has_fields() {
             let (all, alive) = elements::counts(entry, now.ms);
-            if all - alive > passed_max {
+            if all - alive > PASSED_MAX {
                 self.sweep_by(db, now.ms, now, |table, dead| table.sweep_fields_of(slot, now.ms, TAKEN_AT_ONCE, dead));
             }
         }

@@ -12,6 +12,9 @@ use crate::value::{NodeType, elements};
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
+/// One command of the journal names no more dead elements than this.
+const NAMES_AT_ONCE: usize = 1 << 15;
+
 /// A live key to be read, until the next use of the keyspace.
 pub struct Live<'a> {
     db: &'a mut Table,
@@ -204,6 +207,7 @@ impl KeyEdit<'_> {
     /// A new value, and with it a new deadline or none.
     #[inline]
     pub fn replace<'v>(mut self, value: impl Into<Stored<'v>> + Copy, deadline_ms: Option<u64>) {
+        self.tell_dead_elements();
         if self.0.effects.tells_overwritten() {
             let entry = self.0.db.entry(self.0.slot);
             self.0.effects.overwritten(self.0.name.0, entry.key(), entry.kind(), value.into().kind());
@@ -236,6 +240,11 @@ impl KeyEdit<'_> {
 
     /// Takes the key out.
     pub fn remove(mut self) {
+        self.tell_dead_elements();
+        self.leave();
+    }
+
+    fn leave(mut self) {
         self.open();
         self.0.effects.departs(self.0.name.0, self.0.db.entry(self.0.slot).key());
         self.0.db.remove(self.0.slot);
@@ -305,6 +314,34 @@ impl KeyEdit<'_> {
         self.0.effects.record(db, key, Change::of(died).expired());
     }
 
+    /// The value is about to go, and with it what is dead of its elements and was not found before.
+    #[inline]
+    fn tell_dead_elements(&mut self) {
+        if self.has_fields_deadline() {
+            self.tell_dead_elements_of();
+        }
+    }
+
+    #[cold]
+    fn tell_dead_elements_of(&mut self) {
+        let (db, now_ms, entry) = (self.0.name.0, self.0.now.ms, self.0.db.entry(self.0.slot));
+        let (all, alive) = elements::counts(entry, now_ms);
+        if all == alive {
+            return;
+        }
+        let (key, kind, effects) = (entry.key(), entry.kind(), &mut *self.0.effects);
+        let died = Event::of_dead_elements(kind);
+        effects.fields_expired += (all - alive) as u64;
+        if effects.is_journaled() || effects.wants_elements(died) {
+            let names = elements::names_of_dead(entry, now_ms);
+            if effects.is_journaled() {
+                names.chunks(NAMES_AT_ONCE).for_each(|names| effects.said.fields_died(db, key, kind, names));
+            }
+            effects.name_elements(died, names);
+        }
+        effects.record(db, key, Change::of(died).times((all - alive) as u64).expired());
+    }
+
     /// A large string takes the place of the one that is there.
     pub(super) fn put_large(&mut self, large: Large) {
         self.open();
@@ -323,7 +360,8 @@ impl KeyEdit<'_> {
         }
     }
 
-    /// Takes the key out and hands out its value, without copying a large one.
+    /// Takes the key out and hands out its value, without copying a large one. (What is dead of the value's elements is to be taken
+    /// out before: dead elements would be told of under another name.)
     pub fn take(mut self) -> Owned {
         self.open();
         let value = match self.entry().node() {
@@ -341,7 +379,7 @@ impl KeyEdit<'_> {
                 value
             }
         };
-        self.remove();
+        self.leave();
         value
     }
 }

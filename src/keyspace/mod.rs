@@ -348,7 +348,7 @@ impl Keyspace {
             let died = Event::of_dead_elements(entry.kind());
             self.effects.dies(db, (entry, entry.far_deadline_ms()), &self.hasher, || bytes);
             if self.effects.wants_elements(died) {
-                self.effects.name_elements(died, elements::names(entry));
+                self.effects.name_elements(died, elements::names_of_dead(entry, now.ms));
             }
             self.effects.record(db, entry.key(), Change::of(died).and(Event::Del).expired());
         } else {
@@ -445,11 +445,7 @@ impl Keyspace {
             self.forget_stale(db, key);
             return false;
         };
-        let (table, nodes) = (&self.dbs[db], &self.nodes);
-        let was = || Some(nodes.was(table.entry(slot), table.deadline_ms(slot)));
-        self.effects.save_first(db, key.hash, || key.bytes, was);
-        self.effects.open(db, key.hash, || key.bytes);
-        self.remove_slot(db, slot);
+        self.live(db, slot, now, key.hash).edit().remove();
         true
     }
 

@@ -349,8 +349,8 @@ impl Shard {
     ) {
         let (start, first_end) = (out.len(), ends.len());
         let run = |ctx: &mut Ctx| {
-            if at.write && ctx.has_to_look_before_writes() {
-                ctx.look_before_write(self.spec(at.command), request)?;
+            if at.write && ctx.keyspace.has_required_deadlines() {
+                ctx.check_required(self.spec(at.command), request)?;
             }
             handler(ctx, request).inspect_err(|_| ctx.keyspace.effects.close_all())
         };

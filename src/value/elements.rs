@@ -67,11 +67,17 @@ pub fn some_deadline_ms(entry: Entry) -> Option<u64> {
     }
 }
 
-/// The names of all elements, dead or alive, where they can die.
-pub fn names(entry: Entry) -> Vec<Vec<u8>> {
+/// The names of elements whose deadlines are before `before_ms`, where they can die.
+pub fn names_of_dead(entry: Entry, before_ms: u64) -> Vec<Vec<u8>> {
+    let is_dead = |at_ms: u64| at_ms < before_ms;
     match (dict(entry), packed(entry)) {
-        (Some(dict), _) => dict.iter().map(|element| element.key().to_vec()).collect(),
-        (None, Some(view)) => view.iter().map(|field| field.name.to_vec()).collect(),
+        (Some(dict), _) => {
+            let dead = dict.iter_with_deadlines().filter(|(_, at_ms)| at_ms.is_some_and(is_dead));
+            dead.map(|(element, _)| element.key().to_vec()).collect()
+        }
+        (None, Some(view)) => {
+            view.iter().filter(|field| is_dead(field.deadline_ms)).map(|field| field.name.to_vec()).collect()
+        }
         (None, None) => Vec::new(),
     }
 }

@@ -183,8 +183,7 @@ enum Shape {
 /// Takes up to `count` members, at least one, of a sorted set and replies; whether there is one.
 fn pop(ctx: &mut Ctx, key: Key, end: End, count: usize, shape: Shape) -> Result<bool> {
     let wants_names = ctx.wants_elements(end.event());
-    // (Who waits for members is served without a request of its own, in front of which the dead would have gone.)
-    ctx.keyspace.bury_dead_elements(ctx.db, key, ctx.now);
+    ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else { return Ok(false) };
     let (view, reply) = (view(&live), &mut ctx.reply);
     let ranks = end.ranks(view, count);

@@ -221,6 +221,51 @@ fn what_has_died_is_told_of_before_its_key_goes() {
     });
 }
 
+/// The same where the command's other keys are on whichever shards.
+#[test]
+fn what_has_died_is_told_of_before_its_key_goes_to_another_shard() {
+    let flags = ["--notify-keyspace-events", "Shsz", "--active-expire-enabled", "no"];
+    on_embers(&flags, |server| {
+        let (mut client, mut listener) = (server.client(), Listener::of(server, "__subkeyspace@0__:k"));
+        for other in ["a", "b", "c", "d", "e"] {
+            let takes = [
+                format!("SMOVE k {other} live"),
+                format!("SUNIONSTORE k {other} none"),
+                format!("SDIFFSTORE k none {other}"),
+                format!("ZUNIONSTORE k 1 {other}"),
+                format!("ZRANGESTORE k {other} 0 -1"),
+                format!("GEOSEARCHSTORE k {other} FROMLONLAT 0 0 BYRADIUS 1 m"),
+                format!("SORT {other} STORE k"),
+                format!("BITOP OR k none {other}"),
+                format!("RENAME k {other}"),
+                format!("COPY k {other} REPLACE"),
+                format!("MSET {other} v k v"),
+                format!("DEL none {other} k"),
+            ];
+            for take in takes {
+                client.call("FLUSHALL");
+                client.call("SADD k dead live");
+                client.call("SPEXPIRE k 1 MEMBERS 1 dead");
+                listener.hear();
+                listener.hear();
+                assert!(wait_until(PATIENCE, || client.call("SCARD k").number() == 1));
+                assert!(!client.call(&take).is_error(), "{take}");
+                assert_eq!(listener.hear(), "space k sexpired|4:dead", "{take}");
+                listener.0.drain(Duration::from_millis(1));
+            }
+        }
+        // As many as die are told of, and counted.
+        client.call("FLUSHALL");
+        let names: Vec<String> = (0..40_000).map(|n| n.to_string()).collect();
+        client.call(&format!("SADD many live {}", names.join(" ")));
+        let before: u64 = server.info("expired_subkeys").and_then(|text| text.parse().ok()).expect("a number");
+        client.call(&format!("SPEXPIRE many 1 MEMBERS 40000 {}", names.join(" ")));
+        assert!(wait_until(PATIENCE, || client.call("SCARD many").number() == 1));
+        client.call("DEL many");
+        assert_eq!(server.info("expired_subkeys"), Some((before + 40_000).to_string()));
+    });
+}
+
 /// A field is no key: what counts keys that have died counts none for its fields.
 #[test]
 fn dead_elements_count_as_no_keys() {
