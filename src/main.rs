@@ -39,14 +39,9 @@ pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muz
 
 fn main() -> ExitCode {
     let args = health::of_container(std::env::args().skip(1).collect());
-    daemon::settle();
-    if let Err(error) = daemon::keep_input(&args) {
-        say(std::io::stderr(), format_args!("emberdb: Can't read the standard input: {error}"));
-        return ExitCode::FAILURE;
-    }
     let config = match config::load(&args) {
         Ok(Start::Run(config)) if daemon::is_wanted(&config) => {
-            let started = daemon::start().map(|()| String::new());
+            let started = daemon::start(&config).map(|()| String::new());
             return answer(started.map_err(|error| format!("Can't go into the background: {error}")));
         }
         Ok(Start::Run(config)) => *config,
@@ -94,7 +89,9 @@ fn say(mut to: impl Write, text: impl Display) {
 }
 
 fn start(mut config: Config) -> Result<(), String> {
+    config.input = None;
     log::open(&config).map_err(|error| format!("Can't open the log file '{}': {error}", config.logfile))?;
+    daemon::settle(&config)?;
     if config.dir != "." {
         std::env::set_current_dir(&config.dir).map_err(|error| format!("Can't chdir to '{}': {error}", config.dir))?;
     }

@@ -116,6 +116,7 @@ pub fn load(args: &[String]) -> Result<Start, StartError> {
                 hint: None,
             })?;
             read_file(&mut config, &bytes, None, 0)?;
+            config.input = Some(bytes);
         }
         Some(path) => {
             let absolute = std::path::absolute(path).unwrap_or_else(|_| config.started_in.join(path));

@@ -257,6 +257,8 @@ pub struct Config {
     file: Option<PathBuf>,
     /// The directory it was started in. Relative includes count from here, whatever `dir` did since.
     started_in: PathBuf,
+    /// What came by the standard input, where the configuration is that.
+    pub input: Option<Vec<u8>>,
 }
 
 /// What commands on data have to keep to.
@@ -583,6 +585,7 @@ impl Config {
             explicit: BTreeSet::new(),
             file: None,
             started_in: PathBuf::new(),
+            input: None,
         }
     }
 }

@@ -49,15 +49,25 @@ pub fn configure(config: &Config) {
 /// Where the file cannot be opened for appending, or a thread cannot be had.
 pub fn open(config: &Config) -> std::io::Result<()> {
     configure(config);
-    let file = match &config.logfile[..] {
-        "" => None,
-        path => Some(OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path)?),
-    };
+    let file = file(config)?;
     let (sender, receiver) = sync_channel(LINES);
     std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&receiver, file))?;
     // A second log is never opened.
     let _ = WRITER.set(sender);
     Ok(())
+}
+
+/// Whether the log could be opened.
+pub fn probe(config: &Config) -> std::io::Result<()> {
+    file(config).map(drop)
+}
+
+/// `None`: the standard output.
+fn file(config: &Config) -> std::io::Result<Option<File>> {
+    match &config.logfile[..] {
+        "" => Ok(None),
+        path => OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path).map(Some),
+    }
 }
 
 fn write_all(lines: &Receiver<Entry>, mut file: Option<File>) {

@@ -119,6 +119,21 @@ fn a_server_goes_into_the_background() {
     }
 }
 
+/// What would go wrong where nobody sees it is said before.
+#[test]
+fn what_can_not_go_into_the_background_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (args, reason) in [
+        (&["--daemonize", "yes", "--logfile", "none/log"][..], "Can't open the log file 'none/log': No such file"),
+        (&["--daemonize", "yes", "--dir", "none"], "Can't chdir to 'none': No such file"),
+        (&["/dev/stdin"], "it has to be a file, or come by the standard input (-)"),
+    ] {
+        let mut program = Command::new(EMBERDB);
+        let (_, output) = fed(program.args(args).current_dir(folder.path()), b"daemonize yes\n");
+        assert!(!output.status.success() && said(&output).contains(reason), "{args:?}: {}", said(&output));
+    }
+}
+
 #[test]
 fn systemd_is_told_when_the_server_is_ready_and_when_it_stops() {
     for supervised in ["systemd", "auto"] {
