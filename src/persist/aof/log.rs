@@ -153,6 +153,8 @@ struct State {
     late: Vec<bool>,
     /// Replies have been let go that wait for what is not in the file, and whatever the reason was goes on.
     is_ahead: bool,
+    /// When that was said last.
+    ahead_told: Option<Instant>,
     unplaced: usize,
     ready: usize,
     /// What is allocated for those that wait for being sealed.
@@ -253,6 +255,7 @@ impl Log {
                 placed: vec![0; shards],
                 late: vec![false; shards],
                 is_ahead: false,
+                ahead_told: None,
                 unplaced: 0,
                 ready: 0,
                 ready_room: 0,

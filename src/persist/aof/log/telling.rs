@@ -1,8 +1,12 @@
 //! How far the shards' pushes are: what replies wait for.
 
-use super::{Log, SLOW, State};
+use super::{Log, Mark, SLOW, State};
 use crate::observe::log;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// That replies do not wait for the file is not said more often.
+const AHEAD_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 impl Log {
     /// Where nothing waits for the disk, pushes that have changed nothing do not either.
@@ -20,24 +24,23 @@ impl Log {
     /// too long.
     pub(super) fn tell_kept(&self, state: &mut State) {
         if self.holds_replies() {
+            state.is_ahead = false;
             return;
         }
         // (A sync that was begun under `always` may be in the way of the writes.)
         let is_kept_up = state.carrier_syncs && state.syncs_since.is_some_and(|since| since.elapsed() > SLOW);
         let is_hindered = state.is_slow(&self.is_at_disk) || is_kept_up || self.has_failed();
         let has_all = !state.has_ready() && !state.is_writing();
-        let (mut any, mut is_ahead) = (false, false);
-        for (shard, mark) in self.marks.iter().enumerate() {
-            let kept = match is_hindered || has_all {
-                _ if state.late[shard] => self.pushed(shard),
-                true => state.placed[shard],
-                false => state.written[shard],
-            };
-            let is_more = mark.kept.fetch_max(kept, Ordering::SeqCst) < kept;
-            any |= is_more;
-            is_ahead |= is_more && (state.late[shard] || is_hindered && !has_all);
-        }
-        if is_ahead && !state.is_ahead {
+        let kept = |state: &State, shard: usize| match is_hindered || has_all {
+            _ if state.late[shard] => self.pushed(shard),
+            true => state.placed[shard],
+            false => state.written[shard],
+        };
+        let goes_ahead = |(shard, mark): (usize, &Mark)| {
+            (state.late[shard] || is_hindered && !has_all) && mark.kept.load(Ordering::SeqCst) < kept(state, shard)
+        };
+        let is_ahead = self.is_on() && self.marks.iter().enumerate().any(goes_ahead);
+        if is_ahead && !state.is_ahead && state.ahead_told.is_none_or(|told| told.elapsed() > AHEAD_TOLD_EVERY) {
             let why = if is_hindered {
                 "the disk is slow, or fails"
             } else {
@@ -46,8 +49,14 @@ impl Log {
             log::warning(format_args!(
                 "Replies do not wait for the AOF file, since {why}: what they acknowledge would be lost with the process."
             ));
+            state.ahead_told = Some(Instant::now());
         }
         state.is_ahead = is_ahead || state.is_ahead && (is_hindered || state.late.contains(&true));
+        let mut any = false;
+        for (shard, mark) in self.marks.iter().enumerate() {
+            let kept = kept(state, shard);
+            any |= mark.kept.fetch_max(kept, Ordering::SeqCst) < kept;
+        }
         if any {
             self.ring();
         }
