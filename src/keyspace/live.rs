@@ -12,7 +12,7 @@ use crate::value::{NodeType, elements};
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
-/// One command of the journal names no more dead elements than this.
+/// One command of the journal, and one event, names no more dead elements than this.
 const NAMES_AT_ONCE: usize = 1 << 15;
 
 /// A live key to be read, until the next use of the keyspace.
@@ -317,29 +317,9 @@ impl KeyEdit<'_> {
     /// The value is about to go, and with it what is dead of its elements and was not found before.
     #[inline]
     fn tell_dead_elements(&mut self) {
-        if self.has_fields_deadline() {
-            self.tell_dead_elements_of();
+        if self.0.db.with_fields() > 0 {
+            tell_dead_elements(self.0.effects, self.0.name.0, self.0.db.entry(self.0.slot), self.0.now.ms);
         }
-    }
-
-    #[cold]
-    fn tell_dead_elements_of(&mut self) {
-        let (db, now_ms, entry) = (self.0.name.0, self.0.now.ms, self.0.db.entry(self.0.slot));
-        let (all, alive) = elements::counts(entry, now_ms);
-        if all == alive {
-            return;
-        }
-        let (key, kind, effects) = (entry.key(), entry.kind(), &mut *self.0.effects);
-        let died = Event::of_dead_elements(kind);
-        effects.fields_expired += (all - alive) as u64;
-        if effects.is_journaled() || effects.wants_elements(died) {
-            let names = elements::names_of_dead(entry, now_ms);
-            if effects.is_journaled() {
-                names.chunks(NAMES_AT_ONCE).for_each(|names| effects.said.fields_died(db, key, kind, names));
-            }
-            effects.name_elements(died, names);
-        }
-        effects.record(db, key, Change::of(died).times((all - alive) as u64).expired());
     }
 
     /// A large string takes the place of the one that is there.
@@ -399,5 +379,32 @@ impl Buffer for KeyEdit<'_> {
     fn write(&mut self, at: usize, with: &[u8]) {
         self.open();
         self.0.db.value_mut(self.0.slot)[at..at + with.len()].copy_from_slice(with);
+    }
+}
+
+/// (Of the edit only what this needs is handed over, so that an edit of what has no such elements stays in registers.)
+#[cold]
+#[inline(never)]
+fn tell_dead_elements(effects: &mut Effects, db: usize, entry: Entry, now_ms: u64) {
+    if !entry.has_fields() {
+        return;
+    }
+    let (all, alive) = elements::counts(entry, now_ms);
+    if all == alive {
+        return;
+    }
+    let (key, kind) = (entry.key(), entry.kind());
+    let died = Event::of_dead_elements(kind);
+    effects.fields_expired += (all - alive) as u64;
+    if !effects.is_journaled() && !effects.wants_elements(died) {
+        effects.record(db, key, Change::of(died).times((all - alive) as u64).expired());
+        return;
+    }
+    for names in elements::names_of_dead(entry, now_ms).chunks(NAMES_AT_ONCE) {
+        if effects.is_journaled() {
+            effects.said.fields_died(db, key, kind, names);
+        }
+        effects.name_elements(died, names);
+        effects.record(db, key, Change::of(died).times(names.len() as u64).expired());
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn srem(ctx: &mut Ctx, request: Request) -> Result {
 pub(super) struct Removed {
     /// How many were there.
     pub count: usize,
-    /// The set is gone, though members that have died stood in it still: who keeps a journal has not heard of their deaths.
+    /// The set is gone, though members that have died stood in it still: who keeps a journal is told that the whole key goes.
     pub left_dead: bool,
 }
 

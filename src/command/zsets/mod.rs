@@ -94,7 +94,7 @@ fn take_out(set: &mut impl Edit, member: &[u8]) -> bool {
 struct Rest {
     /// No member is left that lives: the key is gone.
     is_gone: bool,
-    /// Dead ones stood there still, of whose deaths who keeps a journal has not heard.
+    /// Dead ones stood there still: who keeps a journal is told that the whole key goes.
     left_dead: bool,
     /// Members that were taken by their ranks, where somebody has to hear of them.
     names: Vec<Vec<u8>>,
