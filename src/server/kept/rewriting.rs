@@ -456,24 +456,30 @@ async fn rewrite(server: &Rc<Server>, purpose: Purpose) -> std::result::Result<(
         Ok(false) => Err("databases were emptied all the time".to_owned()),
         Err(reason) => Err(reason),
     };
+    let is_given_up = purpose != Purpose::Alone && !server.global.config().appendonly;
     match &outcome {
         Ok(()) => {
             log::notice(format_args!("Background AOF rewrite finished successfully"));
             appending.rewrites.fetch_add(1, Ordering::Relaxed);
             appending.failures.store(0, Ordering::Relaxed);
         }
+        Err(reason) if is_given_up => {
+            log::notice(format_args!("Background AOF rewrite given up, since the log is turned off: {reason}"));
+        }
         Err(reason) => {
             log::warning(format_args!("Background AOF rewrite failed: {reason}"));
             appending.failures.fetch_add(1, Ordering::Relaxed);
         }
     }
-    let is_wanted = server.global.config().appendonly;
-    appending.has_failed.store(outcome.is_err() && (is_wanted || purpose == Purpose::Alone), Ordering::Relaxed);
+    appending.has_failed.store(outcome.is_err() && !is_given_up, Ordering::Relaxed);
     appending.lasted_s.store((realtime_us() / 1_000_000).saturating_sub(began_s), Ordering::Relaxed);
     appending.began_s.store(0, Ordering::Relaxed);
-    if !server.global.log.is_on() && !is_wanted {
+    {
         // In this order: who turns the log on finds no files that are about to be given up.
-        *appending.files() = None;
+        let mut files = appending.files();
+        if !server.global.log.is_on() && !server.global.config().appendonly {
+            *files = None;
+        }
     }
     appending.is_rewriting.store(false, Ordering::Relaxed);
     outcome
