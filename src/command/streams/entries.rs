@@ -3,16 +3,19 @@
 use super::super::Ctx;
 use super::{find, of_group, parse_id, parse_ids, parse_interval, reply_entries, reply_id};
 use crate::config::Limits;
-use crate::keyspace::{Change, Event, Owned};
+use crate::keyspace::{Change, Event, Key, Owned};
 use crate::resp::{Error, Request, Result};
 use crate::value::stream::{
-    AppendError, ChunkLimits, ID_TEXT_BYTES_MAX, Id, Log, NewId, References, Stream, Trim, TrimTo, Trimmed,
+    AppendError, ChunkLimits, Id, Log, NewId, References, Released, Stream, Trim, TrimTo, Trimmed,
 };
 
 /// Entries that an approximate trim takes at the most, where nothing else is said: so many chunks full, within limits.
 const TRIMMED_CHUNKS: usize = 100;
 const TRIMMED_MAX: usize = 1_000_000;
 const TRIMMED_WITHOUT_CHUNK_LIMIT: usize = 10_000;
+
+/// One command of the journal names no more ids than this.
+const IDS_SAID_AT_ONCE: usize = 1 << 15;
 
 /// What XADD and XTRIM say before the fields.
 struct Options {
@@ -82,18 +85,24 @@ pub fn parse_references(request: Request, at: usize) -> Option<References> {
     words.into_iter().find(|(word, _)| request.is(at, word)).map(|(_, references)| references)
 }
 
-/// Appends what trims a stream exactly as it was trimmed, whatever its chunks are then.
-fn say_trim(args: &mut Vec<Vec<u8>>, trimmed: Trimmed, references: References, len: u64) {
-    let mut say = |words: &[&[u8]]| args.extend(words.iter().map(|word| word.to_vec()));
-    match (references, trimmed.end) {
-        // Which entries were passed over depends on where the trim ended.
-        (References::Acknowledged, Some(end)) => {
-            say(&[b"MINID", b"=", end.format(&mut [0; ID_TEXT_BYTES_MAX]), b"ACKED"]);
-        }
-        (References::Acknowledged, None) => say(&[b"MAXLEN", b"=", b"0", b"ACKED"]),
-        (References::Delete, _) => say(&[b"MAXLEN", b"=", len.to_string().as_bytes(), b"DELREF"]),
-        (References::Keep, _) => say(&[b"MAXLEN", b"=", len.to_string().as_bytes()]),
+/// Appends what trims a stream exactly as it was trimmed, whatever its chunks are then, where that can be said so.
+fn say_trim(args: &mut Vec<Vec<u8>>, trimmed: &Trimmed, len: u64) {
+    if trimmed.count > 0 && trimmed.apart.is_empty() {
+        args.extend([b"MAXLEN", &b"="[..], len.to_string().as_bytes()].map(<[u8]>::to_vec));
     }
+}
+
+/// Says which entries went one by one, and which ones are pending no more, as every server knows it.
+pub(super) fn propagate_gone(ctx: &mut Ctx, key: Key, deleted: &[Id], released: &Released) {
+    let mut say = |head: &[&[u8]], ids: &[Id]| {
+        for ids in ids.chunks(IDS_SAID_AT_ONCE) {
+            let ids: Vec<String> = ids.iter().map(Id::to_string).collect();
+            let args: Vec<&[u8]> = head.iter().copied().chain(ids.iter().map(String::as_bytes)).collect();
+            ctx.propagate(&args);
+        }
+    };
+    say(&[b"XDEL", key.bytes], deleted);
+    released.iter().for_each(|(group, ids)| say(&[b"XACK", key.bytes, group], ids));
 }
 
 fn parse_threshold(request: Request, option: usize, threshold: usize) -> Result<TrimTo> {
@@ -155,13 +164,12 @@ pub fn xadd(ctx: &mut Ctx, request: Request) -> Result {
     ctx.commit(key, Change::of(Event::XAdd).and_if(trimmed.count > 0, Event::XTrim));
     if ctx.is_journaled() {
         let mut head = vec![b"XADD".to_vec(), key.bytes.to_vec()];
-        if trimmed.count > 0 {
-            say_trim(&mut head, trimmed, references, len);
-        }
+        say_trim(&mut head, &trimmed, len);
         head.push(id.to_string().into_bytes());
         let mut args: Vec<&[u8]> = head.iter().map(Vec::as_slice).collect();
         pairs.for_each(|text| args.push(text));
         ctx.propagate(&args);
+        propagate_gone(ctx, key, &trimmed.apart, &trimmed.released);
     }
     reply_id(&mut ctx.reply, id);
     Ok(())
@@ -180,8 +188,11 @@ pub fn xtrim(ctx: &mut Ctx, request: Request) -> Result {
     ctx.commit_if(trimmed.count > 0, key, Change::of(Event::XTrim).times(trimmed.count));
     if trimmed.count > 0 && ctx.is_journaled() {
         let mut args = vec![b"XTRIM".to_vec(), key.bytes.to_vec()];
-        say_trim(&mut args, trimmed, references, len);
-        ctx.propagate(&args.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        say_trim(&mut args, &trimmed, len);
+        if trimmed.apart.is_empty() {
+            ctx.propagate(&args.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
+        propagate_gone(ctx, key, &trimmed.apart, &trimmed.released);
     }
     ctx.reply.int(trimmed.count as i64);
     Ok(())

@@ -1,11 +1,11 @@
 //! XDELEX and XACKDEL: entries deleted with a say of the groups that refer to them, each with an answer of its own.
 
 use super::super::Ctx;
-use super::entries::parse_references;
+use super::entries::{parse_references, propagate_gone};
 use super::{find, parse_ids};
 use crate::keyspace::{Change, Event};
 use crate::resp::{Error, Request, Result};
-use crate::value::stream::{Id, References, Stream};
+use crate::value::stream::{Id, References, Released, Stream};
 use std::ops::Range;
 
 const NOT_FOUND: i64 = -1;
@@ -60,9 +60,10 @@ impl Options {
 #[derive(Default)]
 struct Outcome {
     answers: Vec<i64>,
-    deleted: u64,
-    /// Entries that are pending in fewer groups than before.
+    deleted: Vec<Id>,
+    /// Entries that are pending in fewer groups than before: how many, and in which not.
     released: u64,
+    groups: Released,
 }
 
 impl Outcome {
@@ -70,21 +71,27 @@ impl Outcome {
     fn delete(&mut self, stream: &mut Stream, id: Id, references: References) -> Option<bool> {
         match references {
             References::Acknowledged if stream.groups.refer_to(id) => return None,
-            References::Delete => self.released += u64::from(stream.groups.forget(id)),
+            References::Delete => self.released += u64::from(stream.groups.forget(id, &mut self.groups)),
             _ => {}
         }
         let was_there = stream.log.delete(id);
-        self.deleted += u64::from(was_there);
+        if was_there {
+            self.deleted.push(id);
+        }
         Some(was_there)
     }
 
     /// Ends the edit of a stream, whose groups alone may have changed, and replies.
     fn commit(self, ctx: &mut Ctx, request: Request, count: u64) {
         let key = ctx.key(request.arg(1));
-        if self.deleted > 0 {
+        if !self.deleted.is_empty() {
             ctx.commit(key, Change::of(Event::XDel).times(count));
         } else {
             ctx.commit_if(count > 0, key, Change::untold().times(count).unseen());
+        }
+        if ctx.is_journaled() {
+            ctx.propagate_nothing();
+            propagate_gone(ctx, key, &self.deleted, &self.groups);
         }
         ctx.reply.array(self.answers.len());
         self.answers.iter().for_each(|answer| ctx.reply.int(*answer));
@@ -114,7 +121,7 @@ pub fn xdelex(ctx: &mut Ctx, request: Request) -> Result {
         outcome
     };
     let outcome = live.edit().change_node(delete).unwrap_or_default();
-    let count = if outcome.deleted > 0 { outcome.deleted } else { outcome.released };
+    let count = if outcome.deleted.is_empty() { outcome.released } else { outcome.deleted.len() as u64 };
     outcome.commit(ctx, request, count);
     Ok(())
 }
@@ -134,7 +141,10 @@ pub fn xackdel(ctx: &mut Ctx, request: Request) -> Result {
         let mut outcome = Outcome::default();
         for id in ids {
             let was_pending = stream.groups.change(request.arg(2), |group| group.acknowledge(id)) == Some(true);
-            outcome.released += u64::from(was_pending);
+            if was_pending {
+                outcome.released += 1;
+                outcome.groups.add(request.arg(2), id);
+            }
             let answer = match was_pending {
                 false => NOT_FOUND,
                 // An entry that was gone already counts as deleted.

@@ -107,11 +107,14 @@ impl Groups {
     }
 
     /// An entry is pending in no group any more; whether it was in one.
-    pub fn forget(&mut self, id: Id) -> bool {
+    pub fn forget(&mut self, id: Id, released: &mut Released) -> bool {
         let mut was_pending = false;
-        for group in self.by_name.values_mut() {
+        for (name, group) in &mut self.by_name {
             let before = group.bytes();
-            was_pending |= group.acknowledge(id);
+            if group.acknowledge(id) {
+                released.add(name, id);
+                was_pending = true;
+            }
             self.bytes = self.bytes - before + group.bytes();
         }
         was_pending
@@ -126,6 +129,23 @@ impl Groups {
             first.remove();
         }
         true
+    }
+}
+
+/// Entries that are not pending any more, by the names of their groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Released(BTreeMap<Box<[u8]>, Vec<Id>>);
+
+impl Released {
+    pub fn add(&mut self, group: &[u8], id: Id) {
+        match self.0.get_mut(group) {
+            Some(ids) => ids.push(id),
+            None => drop(self.0.insert(group.into(), vec![id])),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[Id])> {
+        self.0.iter().map(|(group, ids)| (&**group, &**ids))
     }
 }
 

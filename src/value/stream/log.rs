@@ -312,9 +312,14 @@ impl Log {
     pub fn delete(&mut self, id: Id) -> bool {
         let is_deleted = self.take_out(id);
         if is_deleted {
-            self.max_deleted_id = self.max_deleted_id.max(id);
+            self.note_deleted(id);
         }
         is_deleted
+    }
+
+    /// There is a gap where this entry was.
+    pub fn note_deleted(&mut self, id: Id) {
+        self.max_deleted_id = self.max_deleted_id.max(id);
     }
 
     /// [`Log::delete`], of which nothing is remembered: trimming leaves no gaps.

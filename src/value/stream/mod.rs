@@ -28,7 +28,7 @@ mod model_test;
 use super::{Node, NodeType, Portion};
 use crate::table::{Kind, Stored};
 pub use chunk::{CHUNK_BYTES_MAX, Chunk, ChunkLimits, Entry, Pairs};
-pub use group::{Consumer, ConsumerKey, Group, Groups, Pending};
+pub use group::{Consumer, ConsumerKey, Group, Groups, Pending, Released};
 pub use id::{ID_TEXT_BYTES_MAX, Id, IdError, NewId};
 
 pub use log::{AppendError, Entries, EntriesBack, Log, Run, RunTexts, SetIdError, Trim, TrimTo};
@@ -51,27 +51,47 @@ pub enum References {
 }
 
 /// What a trim has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trimmed {
     pub count: u64,
-    /// The id behind the last entry that was looked at; none behind the last id there can be. Only where groups were asked
-    /// about each entry.
-    pub end: Option<Id>,
+    /// What went, where not all of it stood in front of all that stays: then each entry counts as deleted.
+    pub apart: Vec<Id>,
+    pub released: Released,
 }
 
 impl Stream {
     /// Deletes entries from the front.
     pub fn trim(&mut self, trim: Trim, references: References) -> Trimmed {
         let Stream { log, groups } = self;
-        let (count, end) = match references {
-            References::Keep => (log.trim(trim), None),
-            References::Delete => log.trim_each(trim, |id| {
-                groups.forget(id);
-                true
-            }),
-            References::Acknowledged => log.trim_each(trim, |id| !groups.refer_to(id)),
-        };
-        Trimmed { count, end }
+        let mut trimmed = Trimmed::default();
+        match references {
+            References::Keep => trimmed.count = log.trim(trim),
+            References::Delete => {
+                let may_go = |id| {
+                    groups.forget(id, &mut trimmed.released);
+                    true
+                };
+                trimmed.count = log.trim_each(trim, may_go).0;
+            }
+            References::Acknowledged => {
+                let (mut gone, mut has_passed, mut is_apart) = (Vec::new(), false, false);
+                let may_go = |id| {
+                    let stays = groups.refer_to(id);
+                    has_passed |= stays;
+                    if !stays {
+                        is_apart |= has_passed;
+                        gone.push(id);
+                    }
+                    !stays
+                };
+                trimmed.count = log.trim_each(trim, may_go).0;
+                if let Some(last) = gone.last().filter(|_| is_apart) {
+                    log.note_deleted(*last);
+                    trimmed.apart = gone;
+                }
+            }
+        }
+        trimmed
     }
 
     /// The stream that is kept like this.

@@ -112,6 +112,55 @@ fn redis_server_is_told_of_members_without_their_deadlines() {
     }
 }
 
+/// What streams lose by the words of Redis 8.2 is said in those of Redis 7.0.
+#[test]
+fn redis_server_is_told_what_streams_lose() {
+    if !have_tool("redis-server") {
+        return;
+    }
+    for shards in [1, 3] {
+        let primary = Server::start(Kind::Ember { shards }, PRIMARY);
+        let replicas =
+            [replica_of(&primary, Kind::Redis, STRICT), replica_of(&primary, Kind::Ember { shards: 2 }, PRIMARY)];
+        replicas.iter().for_each(wait_for_link);
+        let mut client = primary.client();
+        for number in 1..=9 {
+            client.call(&format!("XADD x {number} f v"));
+        }
+        for line in [
+            "XGROUP CREATE x g 0",
+            "XGROUP CREATE x h 0",
+            "XREADGROUP GROUP g c COUNT 7 STREAMS x >",
+            "XREADGROUP GROUP h d COUNT 7 STREAMS x >",
+            "XACK x g 2-0 3-0",
+            "XACK x h 2-0",
+            "XDELEX x IDS 2 1-0 77-0",
+            "XDELEX x ACKED IDS 3 1-0 2-0 3-0",
+            "XDELEX x DELREF IDS 2 4-0 1-0",
+            "XACKDEL x g IDS 1 5-0",
+            "XACKDEL x g ACKED IDS 1 6-0",
+            "XACKDEL x h DELREF IDS 1 6-0",
+            "XREADGROUP GROUP g c STREAMS x >",
+            "XREADGROUP GROUP h d STREAMS x >",
+            "XACK x g 8-0",
+            "XACK x h 8-0",
+            // The one that is pending stays, and the one behind it goes.
+            "XTRIM x MAXLEN 0 ACKED",
+            "XADD x 10 f v",
+            "XGROUP SETID x g 10",
+            "XGROUP SETID x h 10",
+            "XADD x MAXLEN 1 ACKED 11 f v",
+            "XADD x MAXLEN 2 DELREF 12 f v",
+            "XTRIM x MAXLEN 0 DELREF",
+            "XDELEX x DELREF IDS 1 1-0",
+        ] {
+            assert!(!client.call(line).is_error(), "{line}");
+            replicas.iter().for_each(|replica| settle(&primary, replica));
+        }
+        assert_eq!(client.call("XPENDING x g").items()[0], int(0));
+    }
+}
+
 #[test]
 fn redis_server_follows_three_shards() {
     follows(3, &[]);
