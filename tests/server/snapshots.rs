@@ -219,7 +219,7 @@ fn nobody_sees_data_before_all_is_there() {
     assert!(wait_until(PATIENCE, || Client::connect(server.port()).is_ok()));
     let loading = error("LOADING Redis is loading the dataset in memory");
     let mut client = server.client();
-    let no_data = ["PING", "GET string:1", "SET a 1", "EVAL return(1) 0", "DBSIZE", "SYNC", "PSYNC ? -1"];
+    let no_data = ["PING", "GET string:1", "SET a 1", "EVAL return(1) 0", "DBSIZE", "SYNC", "PSYNC ? -1", "WATCH a"];
     for refused in no_data.into_iter().chain(["CONFIG SET repl-diskless-load swapdb"]) {
         assert_eq!(client.call(refused), loading, "{refused}");
     }

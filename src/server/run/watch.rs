@@ -6,6 +6,7 @@ use crate::clock::Now;
 use crate::command::{self, Ctx, OwnedRequest};
 use crate::keyspace::Watch;
 use crate::resp::{Error, Request, Result};
+use crate::server::admit::IS_LOADING;
 use crate::server::client::watched::{WatchedKey, by_shard};
 use crate::server::state::TaskCtx;
 use crate::shard::{Lock, Shard, Transaction};
@@ -33,6 +34,10 @@ pub fn unwatch(shard: &Rc<Shard>, watched: Vec<WatchedKey>) {
 pub async fn watch(ctx: TaskCtx) -> Result<Vec<u8>> {
     if ctx.client.state.borrow().session.multi.is_some() {
         return Err(Error::text("ERR WATCH inside MULTI is not allowed"));
+    }
+    if ctx.server.global.snapshots.is_loading() {
+        // What is loaded holds everything, and EXEC would answer this anyhow.
+        return Err(IS_LOADING);
     }
     let shard = &ctx.server.shard;
     let keys = ctx.request.as_request();
