@@ -143,9 +143,9 @@ const lockChecks = {
     );
     same(await r.get('number'), '40');
     // It lengthens the lock by itself while the work goes on.
-    const redlock = new Redlock([r], { automaticExtensionThreshold: 500 });
-    await redlock.using(['long'], 1_000, async (signal) => {
-      await sleep(1_500);
+    const redlock = new Redlock([r], { automaticExtensionThreshold: 2_500 });
+    await redlock.using(['long'], 3_000, async (signal) => {
+      await sleep(3_500);
       same(signal.aborted, false);
       same(await r.exists('long'), 1);
     });
