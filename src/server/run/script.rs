@@ -33,7 +33,7 @@ use crate::net::{note_woken, sleep, step_back_in_turn};
 use crate::resp::{Error, Reply, Request, Result};
 use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome, bytes_of};
 use crate::server::client::ClientRef;
-use crate::server::state::busy::LastingScript;
+use crate::server::state::busy::{LastingScript, busy_text};
 use crate::server::state::global::Global;
 use crate::server::state::scripting::{Running as Known, SLICE, make_room};
 use crate::server::state::tidying::tidy;
@@ -500,7 +500,11 @@ impl Job {
             return Ok(Err(error));
         }
         if let Some(machine) = self.what.callee.machine(&self.server) {
-            make_room(&machine, self.what.arguments_bytes).await;
+            // Others wait for this one's keys meanwhile.
+            let patience_us = self.server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000);
+            if !make_room(&machine, self.what.arguments_bytes, patience_us).await {
+                return Ok(Err(Error::text(busy_text(false))));
+            }
         }
         let caller = match self.what.caller(&self.server, transaction.now) {
             Ok(caller) => caller,

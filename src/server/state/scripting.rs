@@ -1,6 +1,7 @@
 //! The scripts and functions of one shard: those that are there, and those that run for longer than a moment.
 
 use super::global::Global;
+use crate::clock::store_us;
 use crate::command::OwnedRequest;
 use crate::lua::Machine;
 use crate::net::step_back_in_turn;
@@ -93,7 +94,7 @@ impl Scripting {
 
     async fn make_room_for_library(&self) {
         if let Some(machine) = self.functions.loaded_machine() {
-            make_room(&machine, 0).await;
+            make_room(&machine, 0, u64::MAX).await;
         }
     }
 
@@ -107,10 +108,31 @@ impl Scripting {
 }
 
 /// Waits until all that nobody needs is collected, where another run with so many bytes of arguments might find too little
-/// memory before that.
-pub async fn make_room(machine: &Machine, bytes: usize) {
-    if machine.is_tight_for(bytes) {
-        collect(machine).await;
+/// memory before that; whether it is. `patience`: for how long, in microseconds.
+pub async fn make_room(machine: &Machine, bytes: usize, patience_us: u64) -> bool {
+    if !machine.is_tight_for(bytes) {
+        return true;
+    }
+    let until_us = store_us().saturating_add(patience_us);
+    while !collect_for(machine, SLICE) {
+        if store_us() >= until_us {
+            return false;
+        }
+        step_back_in_turn().await;
+    }
+    true
+}
+
+/// Collects for so long; whether that was all.
+fn collect_for(machine: &Machine, slice: Duration) -> bool {
+    let until_us = store_us().saturating_add(slice.as_micros() as u64);
+    loop {
+        if machine.collect_some() {
+            return true;
+        }
+        if store_us() >= until_us {
+            return false;
+        }
     }
 }
 

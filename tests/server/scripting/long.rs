@@ -186,6 +186,21 @@ fn what_a_script_has_left_is_collected_without_another_one() {
     });
 }
 
+/// Whoever has to wait too long until that is collected is told so, and lets go of keys that others want. Once the next script waited
+/// for 19 s behind one that had had a gigabyte.
+#[test]
+fn who_waits_for_memory_is_told() {
+    on_embers(&["--script-memory-limit", "96mb", "--busy-reply-threshold", "1"], |server| {
+        let mut client = server.client();
+        let error = eval(&mut client, "local t = {} for i = 1, 100000000 do t[i] = 'value' .. i end", &[], &[]).text();
+        assert!(error.contains("not enough memory"), "{error}");
+        let next = || eval(&mut server.client(), "return redis.call('INCR', KEYS[1])", &["n"], &[]);
+        let first = next();
+        assert!(first == int(1) || first.text().starts_with("BUSY"), "{first:?}");
+        assert!(wait_until(LONG, || !next().is_error()));
+    });
+}
+
 /// Once a source of 10 MB kept its shard for a second.
 #[test]
 fn long_sources_keep_nobody_waiting() {
