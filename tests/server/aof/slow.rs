@@ -314,9 +314,10 @@ fn what_all_shards_say_once_does_not_count_for_ever() {
 /// How much may wait is taken over while the server runs; and what one client of a crowd has changed counts for the next one.
 #[test]
 fn the_bound_is_that_of_the_moment_for_each_of_many() {
-    const CLIENTS: usize = 60;
+    const CLIENTS: usize = 90;
     const VALUE: usize = 300_000;
-    const BOUND: usize = 6 << 20;
+    // What came in one turn of each shard waits, too: on a busy machine a third of all.
+    const BOUND: usize = 12 << 20;
     for shards in SHARDS {
         let Some((server, disk)) = start(shards, &["--aof-buffer-limit", "100mb"]) else { return };
         assert_eq!(server.client().call("CONFIG SET aof-buffer-limit 1mb"), Value::ok());
