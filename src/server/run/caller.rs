@@ -3,6 +3,7 @@
 
 use super::callee::Callee;
 use super::here;
+use super::in_the_way;
 use super::plan;
 use super::rights;
 use super::scatter::run_whole;
@@ -126,7 +127,7 @@ impl Caller {
     /// What TIME tells: the script's moment, until the script has lasted for `busy-reply-threshold`. From then on time passes,
     /// as in Redis 8: some scripts wait for that. Deadlines are judged by the moment all the same.
     fn told_now(&self) -> Now {
-        let threshold_us = self.server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000);
+        let threshold_us = in_the_way::threshold_us(&self.server);
         let present = Now::from_us(store_us());
         if present.us.saturating_sub(self.now.us) > threshold_us { present } else { self.now }
     }

@@ -126,7 +126,8 @@ pub async fn hold(
     shard.hold_in_turn(&locks, refusal).await
 }
 
-fn threshold_us(server: &Server) -> u64 {
+/// For how long somebody waits before an answer says that a script is in the way, in microseconds.
+pub fn threshold_us(server: &Server) -> u64 {
     server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000)
 }
 

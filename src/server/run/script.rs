@@ -501,8 +501,7 @@ impl Job {
         }
         if let Some(machine) = self.what.callee.machine(&self.server) {
             // Others wait for this one's keys meanwhile.
-            let patience_us = self.server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000);
-            if !make_room(&machine, self.what.arguments_bytes, patience_us).await {
+            if !make_room(&machine, self.what.arguments_bytes, in_the_way::threshold_us(&self.server)).await {
                 return Ok(Err(Error::text(busy_text(false))));
             }
         }
@@ -582,7 +581,7 @@ impl Running {
         job.server.scripting.add(known.clone());
         let registered = Registered { server: job.server.clone(), known: known.clone() };
         let announced = announced.unwrap_or_else(|| Announced::new(&job.server, lasting(&known, &caller)));
-        let threshold_us = job.server.shard.config().busy_reply_threshold_ms.saturating_mul(1_000);
+        let threshold_us = in_the_way::threshold_us(&job.server);
         Running {
             _registered: registered,
             call,
