@@ -314,7 +314,8 @@ fn what_never_ends_is_ended_while_others_are_served() {
             assert_eq!(client.call("SET key:2 v"), Value::ok());
             served += 1;
         }
-        assert!(served > 10, "{served} commands were served meanwhile");
+        // (The first may come before the source does, and one that waited for the source's end would be the last.)
+        assert!(served > 2, "{served} commands were served meanwhile");
 
         runs.send("FCALL write 1 key:1");
         assert!(wait_until(PATIENCE, || match client.call("FUNCTION KILL") {
