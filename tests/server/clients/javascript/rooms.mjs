@@ -112,9 +112,9 @@ const lockChecks = {
   async aMutexIsExtendedAndLost(r) {
     const other = new Mutex(r, 'one', { acquireAttemptsLimit: 1, retryInterval: 1 });
     let lost;
-    const mutex = new Mutex(r, 'one', { lockTimeout: 200, refreshInterval: 20, onLockLost: (error) => (lost = error) });
+    const mutex = new Mutex(r, 'one', { lockTimeout: 1_000, refreshInterval: 20, onLockLost: (error) => (lost = error) });
     await mutex.acquire();
-    const end = Date.now() + 400;
+    const end = Date.now() + 1_500;
     while (Date.now() < end) {
       same(await other.tryAcquire(), false);
       await sleep(10);
