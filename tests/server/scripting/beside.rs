@@ -26,37 +26,45 @@ fn hold(server: &Server, key: &str) -> Client {
 const ABOUT_EVERYTHING: [&str; 7] =
     ["DBSIZE", "KEYS *", "FLUSHALL", "SWAPDB 0 1", "RANDOMKEY", "BGSAVE", "MSET held 1 a 2 b 3 c 4 d 5"];
 
+const TRANSACTION: [&str; 4] = ["MULTI", "SET held 1", "INCR n", "EXEC"];
+
+/// Clients that ask about everything, and behind them one with a transaction, while a script has a key.
+fn ask_about_everything(server: &Server) -> (Vec<(Client, &'static str)>, Client) {
+    let mut waiting: Vec<(Client, &str)> = ABOUT_EVERYTHING.iter().map(|line| (server.client(), *line)).collect();
+    waiting.iter_mut().for_each(|(client, line)| client.send(line));
+    let mut queued = server.client();
+    TRANSACTION.iter().for_each(|line| queued.send(line));
+    (waiting, queued)
+}
+
 /// Once nobody was served behind a command about everything that waited for a script with one key.
 #[test]
 fn who_waits_for_everything_keeps_nobody_waiting() {
-    on_embers(&["--busy-reply-threshold", "2000"], |server| {
+    on_embers(&["--busy-reply-threshold", "60000"], |server| {
         let mut other = server.client();
         let _script = hold(server, "held");
-        let mut waiting: Vec<(Client, &str)> = ABOUT_EVERYTHING.iter().map(|line| (server.client(), *line)).collect();
-        waiting.iter_mut().for_each(|(client, line)| client.send(line));
-        let transaction = ["MULTI", "SET held 1", "INCR n", "EXEC"];
-        let mut queued = server.client();
-        transaction.iter().for_each(|line| queued.send(line));
-        let mut served = 0;
-        let (first, line) = &mut waiting[0];
-        let told = loop {
-            if let Some(told) = first.read_within(Duration::from_millis(1)) {
-                break told;
-            }
-            assert_eq!(other.call(&format!("SET free:{served} v")), Value::ok());
-            assert_eq!(
-                other.call(&format!("MGET free:{served} free:x")),
-                Value::Array(vec![bulk("v"), Value::NullBulk])
-            );
-            served += 1;
-        };
-        assert_eq!(told.text(), BUSY, "{line}");
-        // (A command that waited for the script would be the last that is served.)
-        assert!(served > 2, "{served}");
-        for (client, line) in &mut waiting[1..] {
+        let (mut waiting, _queued) = ask_about_everything(server);
+        for n in 0..60 {
+            assert_eq!(other.call(&format!("SET free:{n} v")), Value::ok());
+            let both = Value::Array(vec![bulk("v"), Value::NullBulk]);
+            assert_eq!(other.call(&format!("MGET free:{n} free:x")), both);
+        }
+        for (client, line) in &mut waiting {
+            assert_eq!(client.read_within(Duration::from_millis(1)), None, "{line}");
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_everything_is_told() {
+    on_embers(&["--busy-reply-threshold", "600"], |server| {
+        let mut other = server.client();
+        let _script = hold(server, "held");
+        let (mut waiting, mut queued) = ask_about_everything(server);
+        for (client, line) in &mut waiting {
             assert_eq!(client.read().text(), BUSY, "{line}");
         }
-        let said: Vec<String> = transaction.iter().map(|_| queued.read().text()).collect();
+        let said: Vec<String> = TRANSACTION.iter().map(|_| queued.read().text()).collect();
         assert!(said[3].starts_with("EXECABORT"), "{said:?}");
         assert_eq!(other.call("GET n"), Value::NullBulk);
     });
