@@ -56,13 +56,17 @@ const US_A_MS: i64 = 1000;
 pub struct Clock {
     now: Cell<Now>,
     manual_wall_offset_us: Option<Cell<i64>>,
+    /// What the wall offset was, in microseconds, when it was last measured, and the cached moment of then: it takes three
+    /// readings, and holds until the next batch.
+    measured: Cell<(Now, Option<i64>)>,
     /// What it may not run ahead of.
     sequence: Option<Arc<Sequence>>,
 }
 
 impl Clock {
     pub fn system() -> Clock {
-        Clock { now: Cell::new(Now::from_us(store_us())), manual_wall_offset_us: None, sequence: None }
+        let now = Now::from_us(store_us());
+        Clock { now: Cell::new(now), manual_wall_offset_us: None, measured: Cell::new((now, None)), sequence: None }
     }
 
     /// A shard's clock, which goes with those of the others: it does not pass the moment of a transaction that is about
@@ -76,7 +80,7 @@ impl Clock {
         Clock {
             now: Cell::new(Now::from_ms(start_ms)),
             manual_wall_offset_us: Some(Cell::new(1_700_000_000_000_750)),
-            sequence: None,
+            ..Clock::system()
         }
     }
 
@@ -133,9 +137,21 @@ impl Clock {
 
     /// The same for somebody who asks what time it is, also while old lines are taken in.
     fn real_offset_ms(&self) -> i64 {
-        let offset_us = self.manual_wall_offset_us.as_ref().map_or_else(wall_offset_us, Cell::get);
+        let offset_us = self.manual_wall_offset_us.as_ref().map_or_else(|| self.measured_offset_us(), Cell::get);
         // Rounded up: what is given in wall time becomes a store time that is not later.
         -(-offset_us).div_euclid(US_A_MS)
+    }
+
+    fn measured_offset_us(&self) -> i64 {
+        let now = self.now.get();
+        match self.measured.get() {
+            (then, Some(offset_us)) if then == now => offset_us,
+            _ => {
+                let offset_us = wall_offset_us();
+                self.measured.set((now, Some(offset_us)));
+                offset_us
+            }
+        }
     }
 
     /// Milliseconds since 1970 for a store time, as the log says them.

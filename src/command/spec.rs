@@ -198,6 +198,9 @@ pub mod flag {
     /// What it needs the script or function says that it calls.
     pub const BY_CALLEE: u32 = 1 << 28;
 
+    /// No command has it: who is asked about every command requires it.
+    pub const NOTHING: u32 = 1 << 31;
+
     /// The names in `COMMAND INFO`, in the order of Redis.
     pub const NAMES: &[(u32, &str)] = &[
         (WRITE, "write"),

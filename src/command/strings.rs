@@ -119,7 +119,7 @@ pub const ROWS: &[Row<Run>] = &[
             keys: Keys::ONE,
             group: Group::String,
             since: "8.4.0",
-            complexity: "O(1), or O(n) in the length of the value for a digest",
+            complexity: "O(n) in the length of the value for a digest, else O(1)",
             summary: "Deletes a key, if its string or the digest of it is, or is not, the one given.",
             syntax: "key [condition:(IFEQ ifeq-value:string|IFNE ifne-value:string|IFDEQ ifdeq-digest:integer|IFDNE \
                      ifdne-digest:integer)]",

@@ -38,8 +38,9 @@ pub struct Command<R: 'static> {
     pub run: R,
     /// Whether it may change data.
     pub writes: bool,
-    /// Whether it takes about as long as reading the clock, whatever it is about.
-    pub is_quick: bool,
+    /// A request of it with so many words at most takes about as long as reading the clock, whatever it is about, unless its
+    /// reply is long.
+    quick_words: usize,
     /// What its look-ups leave behind, for a client as such and for one with NO-TOUCH.
     touches: [Touch; 2],
     subcommands: HashMap<Name, CommandId, ahash::RandomState>,
@@ -80,6 +81,33 @@ impl<R> Command<R> {
     pub fn touch(&self, no_touch: bool) -> Touch {
         self.touches[usize::from(no_touch)]
     }
+
+    /// Whether subcommands begin with this word and have a second one.
+    pub fn has_second_words(&self, word: &[u8]) -> bool {
+        let begins =
+            |name: &str| name.as_bytes().get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+        let mut two_words = self.row.subcommands.iter().filter(|sub| sub.is_two_words);
+        two_words.any(|sub| begins(sub.spec.name) && sub.spec.name.as_bytes().get(word.len()) == Some(&b'-'))
+    }
+
+    /// Whether a request of it, with so many words, takes about as long as reading the clock.
+    #[inline]
+    pub fn is_quick(&self, words: usize) -> bool {
+        words <= self.quick_words
+    }
+}
+
+/// What is quick for each element is quick for this many words: one or two elements, or an entry of a stream with one field.
+const FEW_WORDS: usize = 5;
+
+fn quick_words(spec: &Spec) -> usize {
+    let starts = |cost: &&str| spec.complexity.starts_with(*cost);
+    let is_quick_for_each = || ["O(1)", "O(log n)"].iter().any(starts) && !spec.complexity.contains("O(n)");
+    match spec.complexity {
+        "O(1)" => usize::MAX,
+        _ if spec.has(flag::FAST) && is_quick_for_each() => FEW_WORDS,
+        _ => 0,
+    }
 }
 
 impl<R: Copy> Table<R> {
@@ -112,6 +140,7 @@ impl<R: Copy> Table<R> {
         full_name: &'static str,
         subcommands: HashMap<Name, CommandId, ahash::RandomState>,
     ) -> usize {
+        assert!(!row.spec.has(flag::NOTHING), "{full_name} is asked about");
         let index = self.commands.len();
         self.commands.push(Command {
             id: CommandId(u16::try_from(index).expect("some hundred commands")),
@@ -119,7 +148,7 @@ impl<R: Copy> Table<R> {
             full_name,
             run: row.run,
             writes: row.spec.has(flag::WRITE),
-            is_quick: row.spec.complexity == "O(1)",
+            quick_words: quick_words(&row.spec),
             touches: [row.spec.touch(false), row.spec.touch(true)],
             has_two_words: row.subcommands.iter().any(|sub| sub.is_two_words),
             subcommands,

@@ -16,7 +16,7 @@ use super::tracking::{Invalidated, Tracker, Tracking};
 use super::views::Views;
 use super::watch::Watched;
 use crate::config::NotifyFlags;
-use crate::table::{Entry, Hasher, Kind};
+use crate::table::{Entry, Hasher, Key, Kind};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
@@ -104,7 +104,7 @@ pub struct Effects {
     saving: Option<Box<Saving>>,
     /// Views that are kept of keys that begin alike.
     views: Option<Box<Views>>,
-    /// One of the two is there, so that somebody is told before anything changes.
+    /// A snapshot or a view is there that is told before anything changes. (Views that only count hear of what comes and goes.)
     is_asked_first: bool,
     /// Who follows keys, to say what other lifetimes would change.
     advisor: Option<Box<Advisor>>,
@@ -358,6 +358,47 @@ impl Effects {
         }
     }
 
+    /// A key has come: it is no part of a snapshot that is made, and counts from now on.
+    #[inline(always)]
+    pub(super) fn comes_first(&mut self, db: usize, key: Key) {
+        if self.is_asked_first || self.views.is_some() {
+            self.comes_before(db, key);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn comes_before(&mut self, db: usize, key: Key) {
+        if let Some(views) = &mut self.views
+            && views.concern(db, key.bytes)
+        {
+            views.comes(db, key);
+        }
+        if let Some(saving) = &mut self.saving {
+            let beside = KeptBeside { pins: self.pins.as_deref(), groups: self.groups.as_deref() };
+            saving.before_change(db, key.hash, key.bytes, None, beside);
+        }
+    }
+
+    /// A key is about to be taken out, which was said to [`Effects::save_first`] already.
+    #[inline(always)]
+    pub(super) fn goes_first<'k>(&mut self, db: usize, key: impl FnOnce() -> Key<'k>) {
+        if self.views.is_some() {
+            self.goes_from_views(db, key());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn goes_from_views(&mut self, db: usize, key: Key) {
+        if let Some(views) = &mut self.views
+            && views.concern(db, key.bytes)
+        {
+            // (Views of more than counts have it noted as changed already.)
+            views.before(db, key.hash, key.bytes, Some(0), false);
+        }
+    }
+
     /// Whether a view is kept that a key with this name belongs to.
     #[inline(never)]
     fn has_view_of(&self, db: usize, key: &[u8]) -> bool {
@@ -386,7 +427,7 @@ impl Effects {
         hasher: &Hasher,
         bytes: impl FnOnce() -> usize,
     ) {
-        if self.is_asked_first {
+        if self.is_asked_first || self.views.is_some() {
             let was = Was { content: entry.content(), deadline_ms, bytes: bytes() };
             self.before_death(db, entry.key(), hasher, was, false);
         }
@@ -430,7 +471,7 @@ impl Effects {
     /// Begins a snapshot, or goes on with one that was taken out.
     pub(super) fn set_saving(&mut self, saving: Box<Saving>) {
         self.saving = Some(saving);
-        self.is_asked_first = true;
+        self.renew_asked_first();
     }
 
     pub(super) fn saving(&self) -> Option<&Saving> {
@@ -439,7 +480,7 @@ impl Effects {
 
     pub(super) fn take_saving(&mut self) -> Option<Box<Saving>> {
         let saving = self.saving.take();
-        self.is_asked_first = self.views.is_some();
+        self.renew_asked_first();
         saving
     }
 
@@ -461,10 +502,15 @@ impl Effects {
         self.views.as_deref_mut()
     }
 
-    /// The views, of which there are going to be some.
-    pub(super) fn views_to_keep(&mut self) -> &mut Views {
-        self.is_asked_first = true;
-        self.views.get_or_insert_default()
+    /// The views, of which there are going to be some. What they are of is different behind `change`.
+    pub(super) fn change_views(&mut self, change: impl FnOnce(&mut Views)) {
+        change(self.views.get_or_insert_default());
+        self.views = self.views.take().filter(|views| !views.is_empty());
+        self.renew_asked_first();
+    }
+
+    fn renew_asked_first(&mut self) {
+        self.is_asked_first = self.saving.is_some() || self.views.as_ref().is_some_and(|views| !views.only_count());
     }
 
     /// For as long as nothing changes.
@@ -474,11 +520,6 @@ impl Effects {
 
     pub(super) fn put_views_back(&mut self, views: Box<Views>) {
         self.views = Some(views);
-    }
-
-    pub(super) fn keep_no_views(&mut self) {
-        self.views = None;
-        self.is_asked_first = self.saving.is_some();
     }
 
     /// Whether views are kept, which may have changed.

@@ -266,6 +266,7 @@ impl Keyspace {
             let hash = hasher.hash(entry.key());
             leases.end(db, hash);
             effects.save_first(db, hash, || entry.key(), || Some(nodes.was(entry, deadline_ms)));
+            effects.goes_first(db, || hasher.key(entry.key()));
             effects.departs(db, entry.key());
             effects.record(db, entry.key(), Change::evicted());
             nodes.bytes_of(entry)

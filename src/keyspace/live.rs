@@ -6,7 +6,7 @@ use super::clocking::{Clocked, access_clock};
 use super::nodes::{Nodes, Owned};
 use super::{Clocking, Effects};
 use crate::clock::Now;
-use crate::table::{Entry, Kind, Large, Slot, Stored, Table, Value};
+use crate::table::{Entry, Key, Kind, Large, Slot, Stored, Table, Value};
 use crate::value::pack::Buffer;
 use crate::value::{NodeType, elements};
 use std::ops::{Deref, Range};
@@ -246,7 +246,9 @@ impl KeyEdit<'_> {
 
     fn leave(mut self) {
         self.open();
-        self.0.effects.departs(self.0.name.0, self.0.db.entry(self.0.slot).key());
+        let ((db, hash), entry) = (self.0.name, self.0.db.entry(self.0.slot));
+        self.0.effects.goes_first(db, || Key { bytes: entry.key(), hash });
+        self.0.effects.departs(db, entry.key());
         self.0.db.remove(self.0.slot);
         self.0.nodes.adopt(self.0.db);
     }

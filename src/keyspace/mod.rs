@@ -64,6 +64,7 @@ pub use live::{KeyEdit, Live};
 pub use nodes::Owned;
 pub use policies::{Tally, Used};
 pub use said::KeyName;
+pub use stale::StaleCopy;
 pub use sweeping::{DeadWalk, Sample};
 pub use touch::Touch;
 pub use tracking::{Invalidated, Names, Told, Tracker};
@@ -227,6 +228,30 @@ impl Keyspace {
     /// The key, if it is there and alive. A dead one is deleted on the way, with its event.
     #[inline]
     pub fn find(&mut self, db: usize, key: Key, now: Now, touch: Touch) -> Option<Live<'_>> {
+        self.look_up(db, key, now, touch).map(|slot| self.live(db, slot, now, key.hash))
+    }
+
+    /// The key, if it is there and alive; else it is stored, with the value and without a deadline.
+    #[inline]
+    pub fn find_or_insert<'v>(
+        &mut self,
+        db: usize,
+        key: Key,
+        value: impl Into<Stored<'v>>,
+        now: Now,
+        touch: Touch,
+    ) -> Live<'_> {
+        match self.look_up(db, key, now, touch) {
+            Some(slot) => self.live(db, slot, now, key.hash),
+            None => {
+                let slot = self.insert_slot(db, key, value, None, now);
+                self.live(db, slot, now, key.hash)
+            }
+        }
+    }
+
+    #[inline]
+    fn look_up(&mut self, db: usize, key: Key, now: Now, touch: Touch) -> Option<Slot> {
         let slot = self.live_slot(db, key, now);
         match slot {
             Some(slot) => {
@@ -260,7 +285,7 @@ impl Keyspace {
             }
             None => {}
         }
-        slot.map(|slot| self.live(db, slot, now, key.hash))
+        slot
     }
 
     /// The same, to be changed. What was changed is said with `Ctx::commit`.
@@ -418,6 +443,19 @@ impl Keyspace {
         deadline_ms: Option<u64>,
         now: Now,
     ) -> KeyEdit<'_> {
+        let slot = self.insert_slot(db, key, value, deadline_ms, now);
+        self.live(db, slot, now, key.hash).edit()
+    }
+
+    #[inline]
+    fn insert_slot<'v>(
+        &mut self,
+        db: usize,
+        key: Key,
+        value: impl Into<Stored<'v>>,
+        deadline_ms: Option<u64>,
+        now: Now,
+    ) -> Slot {
         if (self.seen_from.us < now.us || now.us < self.still_until_us || self.deaths.is_full())
             && let Some(slot) = self.dbs[db].find(key)
         {
@@ -431,12 +469,12 @@ impl Keyspace {
         debug_assert!(target.find(key).is_none());
         let mut slot = target.insert(key, value, clock);
         self.effects.tell(Event::New, db, key.bytes);
-        self.effects.save_first(db, key.hash, || key.bytes, || None);
+        self.effects.comes_first(db, key);
         self.effects.open(db, key.hash, || key.bytes);
         if deadline_ms.is_some() {
             slot = target.set_deadline(slot, deadline_ms, now.ms);
         }
-        self.live(db, slot, now, key.hash).edit()
+        slot
     }
 
     /// Deletes a key; whether it was there and alive.

@@ -17,6 +17,13 @@ const VALUE_BYTES_MAX: usize = 1 << 20;
 /// The copies of all databases. Their deadlines are the ends of their times.
 pub(super) struct Stale(Beside);
 
+/// One of them, taken out.
+pub struct StaleCopy {
+    pub value: Vec<u8>,
+    /// When its time is over, store milliseconds.
+    until_ms: u64,
+}
+
 impl Stale {
     pub(super) fn new(databases: usize) -> Stale {
         Stale(Beside::new(databases))
@@ -83,6 +90,25 @@ impl Keyspace {
         }
         self.counters.stale_shown += 1;
         Some(entry.value())
+    }
+
+    /// The same, to be put back where what takes it away is undone.
+    pub fn stale_copy(&self, db: usize, key: &[u8]) -> Option<StaleCopy> {
+        let (entry, until_ms) = self.stale.as_deref()?.0.of(db).get_with_deadline(key)?;
+        let value = match entry.value() {
+            Value::Bytes(bytes) => bytes.to_vec(),
+            Value::Int(n) => n.to_string().into_bytes(),
+        };
+        Some(StaleCopy { value, until_ms: until_ms? })
+    }
+
+    pub fn put_stale_back(&mut self, db: usize, key: &[u8], copy: &StaleCopy, now: Now) {
+        if let Some(stale) = &mut self.stale {
+            stale.0.change(db, |dict| {
+                dict.set(key, Value::of(&copy.value));
+                dict.set_deadline(key, Some(copy.until_ms), now.ms);
+            });
+        }
     }
 
     /// Nobody is to see what a key was.

@@ -177,6 +177,7 @@ impl Undertaker for Sweeping<'_> {
                 effects.said.fields_died(db, entry.key(), kind, &names);
             }
             if is_gone {
+                effects.goes_first(db, || self.told.hasher.key(entry.key()));
                 effects.departs(db, entry.key());
             }
             effects.name_elements(died, names);

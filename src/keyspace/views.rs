@@ -2,8 +2,8 @@
 //! names, and which of them die next.
 //!
 //! A view is made by one pass over the database, in slices, in the order of positions, which no split or merge changes.
-//! Every change of a key begins with [`Effects::save_first`] or one of its kin, before anything is changed. There the key's
-//! share is taken off, unless the pass has yet to come to the key, and the key's name is noted. When the views are asked
+//! Every change of a key begins with [`Effects::save_first`] or one of its kin, before anything is changed. (Views of
+//! which all only count hear of keys that come or go, and add up at once.) There the key's share is taken off, unless the pass has yet to come to the key, and the key's name is noted. When the views are asked
 //! ([`Keyspace::take_views`]), before the pass goes on, and where many names were noted, each is looked up again and gets
 //! its share of what is there now. So it does not matter how often, nor by what, a key was changed in between; and what
 //! came and went in between was never there.
@@ -177,9 +177,55 @@ pub struct Views {
     wants_pass: bool,
     /// Some database has noted many names.
     has_many: bool,
+    /// How many views show more than a count.
+    beyond_counts: usize,
 }
 
 impl Views {
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Whether it is all the same to them what becomes of a key that stays.
+    pub(super) fn only_count(&self) -> bool {
+        self.beyond_counts == 0
+    }
+
+    fn keep(&mut self, id: u64, ViewOf { db, prefix, aspect }: ViewOf) {
+        let of = self.dbs.entry(db).or_default();
+        if !of.prefixes.contains_key(&prefix) {
+            *of.lengths.entry(prefix.len()).or_default() += 1;
+        }
+        of.prefixes.entry(prefix.clone()).or_default().push(View::new(id, aspect));
+        of.note_first_bytes();
+        self.places.insert(id, (db, prefix));
+        self.beyond_counts += usize::from(aspect != Aspect::Count);
+        self.wants_pass = true;
+    }
+
+    fn drop(&mut self, id: u64) {
+        let Some((db, prefix)) = self.places.remove(&id) else { return };
+        let Some(of) = self.dbs.get_mut(&db) else { return };
+        let Some(of_prefix) = of.prefixes.get_mut(&prefix) else { return };
+        let beyond_counts = |views: &[View]| views.iter().filter(|view| view.aspect != Aspect::Count).count();
+        let before = beyond_counts(of_prefix);
+        of_prefix.retain(|view| view.id != id);
+        self.beyond_counts -= before - beyond_counts(of_prefix);
+        if of_prefix.is_empty() {
+            of.prefixes.swap_remove(&prefix);
+            of.note_first_bytes();
+            if let Some(count) = of.lengths.get_mut(&prefix.len()) {
+                *count -= 1;
+                if *count == 0 {
+                    of.lengths.remove(&prefix.len());
+                }
+            }
+        }
+        if of.prefixes.is_empty() {
+            self.dbs.remove(&db);
+        }
+    }
+
     /// Whether a key with this name is some view's.
     pub(super) fn concern(&self, db: usize, key: &[u8]) -> bool {
         self.dbs.get(&db).is_some_and(|of| of.has_view_of(key))
@@ -209,6 +255,17 @@ impl Views {
         if stays {
             of.touched.insert(key.into(), hash);
             self.has_many |= of.touched.len() >= TOUCHED_FEW;
+        }
+    }
+
+    /// A key that concerns views has come. Those that only count need not look it up again.
+    pub(super) fn comes(&mut self, db: usize, key: Key) {
+        if !self.only_count() {
+            return self.before(db, key.hash, key.bytes, None, true);
+        }
+        if self.dbs.get(&db).is_some_and(|of| !of.is_lost && !of.touched.contains_key(key.bytes)) {
+            self.has_news = true;
+            self.add(db, key.hash, Share { key: key.bytes, bytes: 0, deadline_ms: None });
         }
     }
 
@@ -272,40 +329,12 @@ pub enum Pass {
 
 impl Keyspace {
     /// Keeps a view from now on, which has to have its pass ([`Keyspace::begin_pass`]).
-    pub fn keep_view(&mut self, id: u64, ViewOf { db, prefix, aspect }: ViewOf) {
-        let views = self.effects.views_to_keep();
-        let of = views.dbs.entry(db).or_default();
-        if !of.prefixes.contains_key(&prefix) {
-            *of.lengths.entry(prefix.len()).or_default() += 1;
-        }
-        of.prefixes.entry(prefix.clone()).or_default().push(View::new(id, aspect));
-        of.note_first_bytes();
-        views.places.insert(id, (db, prefix));
-        views.wants_pass = true;
+    pub fn keep_view(&mut self, id: u64, of: ViewOf) {
+        self.effects.change_views(|views| views.keep(id, of));
     }
 
     pub fn drop_view(&mut self, id: u64) {
-        let Some(views) = self.effects.views_mut() else { return };
-        let Some((db, prefix)) = views.places.remove(&id) else { return };
-        let Some(of) = views.dbs.get_mut(&db) else { return };
-        let Some(of_prefix) = of.prefixes.get_mut(&prefix) else { return };
-        of_prefix.retain(|view| view.id != id);
-        if of_prefix.is_empty() {
-            of.prefixes.swap_remove(&prefix);
-            of.note_first_bytes();
-            if let Some(count) = of.lengths.get_mut(&prefix.len()) {
-                *count -= 1;
-                if *count == 0 {
-                    of.lengths.remove(&prefix.len());
-                }
-            }
-        }
-        if of.prefixes.is_empty() {
-            views.dbs.remove(&db);
-        }
-        if views.places.is_empty() {
-            self.effects.keep_no_views();
-        }
+        self.effects.change_views(|views| views.drop(id));
     }
 
     /// How many views there are.

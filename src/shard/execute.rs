@@ -1,8 +1,8 @@
 //! Where handlers run, and how long they take.
 //!
-//! Reading the clock takes as long as a GET. So quick commands ([`Command::is_quick`]) are noted, and the time until the
-//! clock is read next is theirs in equal parts: the shard reads it for each connection that has something to say, and
-//! when it has worked on all of them. All others, and those with long replies, are measured one by one.
+//! Reading the clock takes a tenth of a command's time. So quick requests ([`Command::is_quick`]) are noted, and the time
+//! until the clock is read next is shared out to them in equal parts: the shard reads the clock for each connection that has
+//! something to say, and when it has worked on all of them. All others, and those with long replies, are measured one by one.
 //!
 //! [`Command::is_quick`]: crate::command::Command::is_quick
 

@@ -33,12 +33,12 @@ impl<'c> Edit<'c> {
     /// The hash under a key, which is made where there is none.
     pub fn open_or_make(ctx: &'c mut Ctx, key: Key) -> Result<Edit<'c>> {
         let (limits, now) = (ctx.limits.hash, ctx.now);
-        if ctx.keyspace.find(ctx.db, key, now, ctx.touch).is_none() {
-            let empty = Stored::Packed(Kind::Hash, false, EMPTY);
-            let live = ctx.keyspace.insert_new(ctx.db, key, empty, None, now);
-            return Ok(Edit { live, limits, now_ms: now.ms });
+        let empty = Stored::Packed(Kind::Hash, false, EMPTY);
+        let live = ctx.keyspace.find_or_insert(ctx.db, key, empty, now, ctx.touch);
+        if live.kind() != Kind::Hash {
+            return Err(Error::WrongType);
         }
-        Edit::open(ctx, key)?.ok_or(Error::NoSuchKey)
+        Ok(Edit { live: live.edit(), limits, now_ms: now.ms })
     }
 
     /// The hash under a key, if there is one.

@@ -14,7 +14,7 @@ pub const ROWS: &[Row<Run>] = &[
             keys: Keys::ONE,
             group: Group::Stream,
             since: "5.0.0",
-            complexity: "O(1), and O(n) in the number of entries that are trimmed",
+            complexity: "O(1), and so for each entry that is trimmed",
             summary: "Appends an entry to a stream, and trims the stream where asked to.",
             syntax: "key [NOMKSTREAM] [condition:(KEEPREF|DELREF|ACKED)] [trim:(strategy:(MAXLEN|MINID) [operator:(= equal:pure-token|~ approximately:pure-token)] threshold [LIMIT count:integer])] id-selector:(* auto-id:pure-token|id) data:(field value)...",
         },

@@ -21,12 +21,14 @@ pub struct Share<'k> {
 
 pub struct Sums {
     pub keys: u64,
+    /// Nothing where only keys are counted: whoever does so is not told when a key changes that stays.
     pub bytes: u64,
     kept: Kept,
 }
 
 enum Kept {
-    Nothing,
+    Keys,
+    Bytes,
     Names(Names),
     Next(Next),
 }
@@ -34,7 +36,8 @@ enum Kept {
 impl Sums {
     pub fn new(aspect: Aspect) -> Sums {
         let kept = match aspect {
-            Aspect::Count | Aspect::Bytes => Kept::Nothing,
+            Aspect::Count => Kept::Keys,
+            Aspect::Bytes => Kept::Bytes,
             Aspect::Names(most) => Kept::Names(Names { most, ..Names::default() }),
             Aspect::Next(most) => Kept::Next(Next { most, ..Next::default() }),
         };
@@ -43,20 +46,23 @@ impl Sums {
 
     pub fn add(&mut self, share: &Share) {
         self.keys += 1;
-        self.bytes += share.bytes;
         match &mut self.kept {
-            Kept::Nothing => {}
+            Kept::Keys => {}
+            Kept::Bytes => self.bytes += share.bytes,
             Kept::Names(names) => names.add(share.key),
             Kept::Next(next) => next.add(share.key, share.deadline_ms),
         }
     }
 
     pub fn take_off(&mut self, key: &[u8], bytes: u64) {
-        debug_assert!(self.keys > 0 && self.bytes >= bytes, "what goes was added");
+        debug_assert!(self.keys > 0, "what goes was added");
         self.keys = self.keys.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
         match &mut self.kept {
-            Kept::Nothing => {}
+            Kept::Keys => {}
+            Kept::Bytes => {
+                debug_assert!(self.bytes >= bytes, "what goes was added");
+                self.bytes = self.bytes.saturating_sub(bytes);
+            }
             Kept::Names(names) => names.take_off(key),
             Kept::Next(next) => next.take_off(key),
         }
@@ -65,7 +71,7 @@ impl Sums {
     /// Whether fewer names are kept than are to be shown, although there may be more.
     pub fn lacks_names(&self) -> bool {
         match &self.kept {
-            Kept::Nothing => false,
+            Kept::Keys | Kept::Bytes => false,
             Kept::Names(names) => {
                 let unknown = self.keys > names.names.len() as u64 + names.long;
                 unknown && names.names.len() < names.most && names.bytes < NAMES_BYTES_MAX / SPARE

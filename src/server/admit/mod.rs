@@ -50,9 +50,6 @@ use crate::acl::Denied;
 use crate::config::DebugCommand;
 use crate::resp::Error;
 
-/// A flag that no command has.
-const NOTHING: u32 = 1 << 31;
-
 /// Flags that a command must not have, and flags that it must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Words {
@@ -268,7 +265,7 @@ pub fn admit_in_script(asked: &Asked) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::spec::flag::{FAST, NO_AUTH, READ, WRITE};
+    use crate::command::spec::flag::{FAST, NO_AUTH, NOTHING, READ, WRITE};
 
     #[test]
     fn a_word_denies_and_a_word_requires() {

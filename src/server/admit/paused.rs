@@ -1,7 +1,7 @@
 //! CLIENT PAUSE.
 
-use super::{Admission, Asked, Conditions, NOTHING, Paused, Standing, Words};
-use crate::command::spec::flag::{MAY_REPLICATE, WRITE};
+use super::{Admission, Asked, Conditions, Paused, Standing, Words};
+use crate::command::spec::flag::{MAY_REPLICATE, NOTHING, WRITE};
 
 pub fn words(_: Standing, conditions: &Conditions) -> Words {
     match conditions.paused {

@@ -1,7 +1,8 @@
 //! A user who may not do everything. Nothing is asked of the others, for whom no word of flags is in the way.
 
-use super::{Admission, Asked, Conditions, NOTHING, Standing, Words};
+use super::{Admission, Asked, Conditions, Standing, Words};
 use crate::acl::Denied;
+use crate::command::spec::flag::NOTHING;
 use crate::resp::Error;
 
 pub(super) fn words(standing: Standing, _: &Conditions) -> Words {

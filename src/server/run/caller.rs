@@ -242,7 +242,7 @@ impl Caller {
         Conditions { full: false, unsaved: false, unlogged: false, read_only: false, ..self.conditions }
     }
 
-    fn at(&self, command: &Command, proto: Proto, routes: &[Route]) -> At {
+    fn at(&self, command: &Command, request: Request, proto: Proto, routes: &[Route]) -> At {
         At {
             db: self.db.get(),
             proto,
@@ -250,7 +250,7 @@ impl Caller {
             hash: split::first_hash(routes),
             command: command.id,
             write: command.writes,
-            is_quick: command.is_quick,
+            is_quick: command.is_quick(request.len()),
             is_told: false,
             is_script: false,
             tracker: self.tracker,
@@ -298,7 +298,7 @@ impl Caller {
             routes = [(0, command::walk::cursor_shard(request, self.server.shard.count))].into_iter().collect();
         }
         self.has_written.set(self.has_written.get() || command.writes);
-        Ok(Planned { command: command.id, run, at: self.at(command, proto, &routes), routes })
+        Ok(Planned { command: command.id, run, at: self.at(command, request, proto, &routes), routes })
     }
 
     /// Whether it has run: see [`Caller::keep_saved`].
@@ -438,7 +438,7 @@ impl Host for Caller {
             return Answer::Later;
         }
         self.has_told.set(self.has_told.get() || command.spec.has(MAY_REPLICATE));
-        let at = self.at(command, proto, &routes);
+        let at = self.at(command, request, proto, &routes);
         if self.gate.shows {
             // SELECT is shown with the database that it chooses.
             let db = plan::selects(command, request, &self.server).unwrap_or(at.db);

@@ -59,7 +59,7 @@ pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<Rou
 
 #[inline]
 fn start(turn: &mut Turn, command: &Command, request: Request, key: Option<RoutedKey>) -> Progress {
-    let at = turn.at(command);
+    let at = turn.at(command, request);
     match command.run {
         Run::Data(command::Run::Key(handler)) => {
             let RoutedKey { hash, target } =
@@ -220,9 +220,10 @@ fn known<'t>(request: Request, found: &Found<'t>) -> Result<&'t Command> {
         Found::Command(command) => command,
         Found::Unknown => return Err(unknown_command(request)),
         Found::UnknownSubcommand(container) => {
+            let word = if request.len() > 2 && container.has_second_words(request.arg(1)) { 2 } else { 1 };
             return Err(Error::quoting(&[
                 b"ERR unknown subcommand '",
-                printable(request.arg(1), 128),
+                printable(request.arg(word), 128),
                 b"'. Try ",
                 container.spec.name.to_uppercase().as_bytes(),
                 b" HELP.",

@@ -33,7 +33,7 @@ use crate::server::client::session::{Close, ReplyMode, Session};
 use crate::server::client::watched::WatchedKey;
 use crate::server::state::{Command, Run, Server};
 use crate::server::told::monitor;
-use crate::shard::{At, Lock, Shard};
+use crate::shard::{At, LONG_REPLY_BYTES, Lock, Shard};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -234,8 +234,9 @@ fn is_locked(multi: &Multi, plan: &Plan, turn: &Turn, terms: &Terms) -> bool {
         || terms.lease.as_ref().is_some_and(|lease| shard.is_locked(lease.lock()))
         || plan.commands.iter().any(|planned| {
             let everywhere = matches!(planned.run, Run::Data(command::Run::Everywhere(..)));
-            let at = turn.at(planned.command);
-            everywhere && shard.is_busy() || shard.must_wait(&at, multi.request(planned.queued), turn.client.id)
+            let request = multi.request(planned.queued);
+            let at = turn.at(planned.command, request);
+            everywhere && shard.is_busy() || shard.must_wait(&at, request, turn.client.id)
         })
 }
 
@@ -303,7 +304,7 @@ fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut T
     let server = turn.server;
     let shard = &server.shard;
     // (In the connection's database: a SELECT before it may have been refused.)
-    let at = At { hash: first_hash(&planned.routes), ..turn.at(planned.command) };
+    let at = At { hash: first_hash(&planned.routes), ..turn.at(planned.command, request) };
     let (meter, is_quick) = (&shard.meter, shard.is_quick(at));
     if !is_quick {
         meter.begin();
@@ -333,12 +334,13 @@ fn exec_one_here(planned: &Planned, request: Request, first: usize, turn: &mut T
         }
     }
     shard.keep_short(first, start, at.proto, &mut turn.replies.out);
+    let is_long = turn.replies.out.len() - start >= LONG_REPLY_BYTES;
     meter.answered(at.command, &turn.replies.out[start..]);
     // Since CLIENT REPLY OFF within the transaction, as in Redis.
     if turn.session.reply_mode == ReplyMode::Off && !here::listens(planned.command) {
         turn.replies.out.truncate(start);
     }
-    if is_quick {
+    if is_quick && !is_long {
         meter.note(at.command);
     } else {
         turn.ran(at.command, request, meter.end());
@@ -392,9 +394,9 @@ fn exec_in_parts(multi: &Multi, plan: &Plan, turn: &mut Turn, terms: &Terms) {
             gather.parts.push(None);
         }
         for planned in &plan.commands {
-            let at = At { db: planned.db, ..turn.at(planned.command) };
-            let first = parts.count;
             let (request, keys) = (multi.request(planned.queued), planned.command.spec.keys);
+            let at = At { db: planned.db, ..turn.at(planned.command, request) };
+            let first = parts.count;
             let refusal = rights::refusal_in_exec(server, turn.session, planned.command, request);
             let run = refusal.map_or(planned.run, rights::refusing);
             let of_command = split_command(run, &planned.routes, &mut parts, at, (request, keys), shard.count);

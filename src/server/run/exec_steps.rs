@@ -153,7 +153,7 @@ impl ExecSteps {
         for queued in &self.multi.commands()[next..] {
             let request = self.multi.request(*queued);
             let planned = Planned::of(&self.server, *queued, request, session.db);
-            let at = At { tracker: self.tracker.get(), ..at(planned.command, session) };
+            let at = At { tracker: self.tracker.get(), ..at(planned.command, request, session) };
             let is_refused = rights::is_refused_in_exec(&self.server, session, planned.command, request);
             if is_refused || !slice.add(planned, at, request) {
                 break;
@@ -251,14 +251,16 @@ impl ExecSteps {
             }
             Run::Multi(_) => unreachable!("never queued"),
             Run::Script(calls) => {
-                let at = At { db, tracker: self.tracker.get(), ..at(command, &self.client.state.borrow().session) };
+                let at =
+                    At { db, tracker: self.tracker.get(), ..at(command, request, &self.client.state.borrow().session) };
                 let bytes =
                     script::in_transaction(server, &self.client, calls, at, OwnedRequest::of(request), transaction)
                         .await?;
                 out.extend_from_slice(&bytes);
             }
             Run::Data(on_data) => {
-                let at = At { db, tracker: self.tracker.get(), ..at(command, &self.client.state.borrow().session) };
+                let at =
+                    At { db, tracker: self.tracker.get(), ..at(command, request, &self.client.state.borrow().session) };
                 let (request, routes) = (OwnedRequest::of(request), routes.iter().copied().collect());
                 Step { shard, at, request, routes, transaction }.run(on_data, out, ns).await?;
             }

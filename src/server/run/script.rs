@@ -170,7 +170,7 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request, l
     let server = turn.server;
     let shard = &server.shard;
     let asker = Asker { shard: shard.id, client: turn.client.id };
-    let what = match What::of(server, asker, calls, turn.at(command), request) {
+    let what = match What::of(server, asker, calls, turn.at(command, request), request) {
         Ok(what) => What { user: rights::restricted(turn.session).cloned(), lease, ..what },
         Err(error) => return turn.fail(command.id, error),
     };

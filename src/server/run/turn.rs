@@ -142,8 +142,8 @@ impl Turn<'_> {
 
     /// In which place a command of this connection runs.
     #[inline]
-    pub fn at(&self, command: &Command) -> At {
-        at(command, self.session)
+    pub fn at(&self, command: &Command, request: Request) -> At {
+        at(command, request, self.session)
     }
 
     /// A command that was measured alone has run here.
@@ -159,7 +159,7 @@ impl Turn<'_> {
 
 /// In which place a command of a connection runs.
 #[inline]
-pub fn at(command: &Command, session: &Session) -> At {
+pub fn at(command: &Command, request: Request, session: &Session) -> At {
     At {
         db: session.db,
         proto: session.proto,
@@ -167,7 +167,7 @@ pub fn at(command: &Command, session: &Session) -> At {
         hash: 0,
         command: command.id,
         write: command.writes,
-        is_quick: command.is_quick,
+        is_quick: command.is_quick(request.len()),
         is_told: session.is_primary,
         is_script: matches!(command.run, Run::Script(_)),
         tracker: session.tracker,
