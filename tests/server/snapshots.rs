@@ -458,6 +458,18 @@ fn databases_may_be_emptied_and_change_places_meanwhile() {
     }
 }
 
+/// Redis makes a snapshot beside the rewrite of its log. Here there is one at a time, and it is said which.
+#[test]
+fn what_is_under_way_is_said() {
+    let server = Server::start(Kind::Ember { shards: 2 }, &[&DEBUG[..], &["--appendonly", "yes"]].concat());
+    let mut client = server.client();
+    assert_eq!(client.call("DEBUG POPULATE 100000 key 500"), Value::ok());
+    assert!(!client.call("BGREWRITEAOF").is_error());
+    assert_eq!(client.call("SAVE"), error("ERR Background append only file rewriting already in progress"));
+    assert!(wait_until(PATIENCE, || server.info("aof_rewrite_in_progress").as_deref() == Some("0")));
+    assert_eq!(client.call("SAVE"), Value::ok());
+}
+
 /// Those who write while it is written see it as one moment.
 #[test]
 fn a_file_is_of_one_moment() {

@@ -101,32 +101,20 @@ fn remove(live: &mut KeyEdit, member: &[u8]) -> bool {
 
 pub(super) fn srem(ctx: &mut Ctx, request: Request) -> Result {
     let key = ctx.key(request.arg(1));
-    let removed = remove_members(ctx, key, request.from(2), Event::SRem)?;
-    if removed.left_dead {
-        ctx.propagate(&[b"DEL", key.bytes]);
-    }
-    ctx.reply.int(removed.count as i64);
+    let count = remove_members(ctx, key, request.from(2), Event::SRem)?;
+    ctx.reply.int(count as i64);
     Ok(())
 }
 
-/// What became of a set from which members were removed.
-#[derive(Default)]
-pub(super) struct Removed {
-    /// How many were there.
-    pub count: usize,
-    /// The set is gone, though members that have died stood in it still: who keeps a journal is told that the whole key goes.
-    pub left_dead: bool,
-}
-
-/// Removes members, and the set with the last of them that lives; tells of it.
+/// Removes members, and the set with the last of them that lives; tells of it. Returns how many were there.
 pub(super) fn remove_members<'m>(
     ctx: &mut Ctx,
     key: Key,
     members: impl Iterator<Item = &'m [u8]>,
     event: Event,
-) -> Result<Removed> {
+) -> Result<usize> {
     let wants_names = ctx.wants_elements(event);
-    let Some(mut live) = find(ctx, key)?.map(Live::edit) else { return Ok(Removed::default()) };
+    let Some(mut live) = find(ctx, key)?.map(Live::edit) else { return Ok(0) };
     let (mut count, mut is_gone, mut gone) = (0, false, Vec::new());
     for member in members {
         let was_there = remove(&mut live, member);
@@ -137,14 +125,13 @@ pub(super) fn remove_members<'m>(
             break;
         }
     }
-    let left_dead = !is_gone && !live.any_field_lives();
-    is_gone |= left_dead;
+    is_gone = is_gone || !live.any_field_lives();
     if is_gone {
         live.remove();
     }
     ctx.name_elements(event, gone);
     ctx.commit_if(count > 0, key, Change::removal(event, is_gone));
-    Ok(Removed { count, left_dead })
+    Ok(count)
 }
 
 /// Whether nothing stands in a set, dead or alive.
@@ -164,12 +151,8 @@ pub(super) fn smove_here(ctx: &mut Ctx, request: Request) -> Result {
     let moves = found.flatten();
     if let Some(deadline_ms) = moves.filter(|_| source.bytes != destination.bytes) {
         ctx.check_kept_deadline(destination)?;
-        let removed = remove_members(ctx, source, std::iter::once(member), Event::SRem)?;
-        let is_new = receive(ctx, destination, member, deadline_ms)?;
-        if removed.left_dead {
-            ctx.propagate(&[b"DEL", source.bytes]);
-            propagate_received(ctx, destination, member, deadline_ms, is_new);
-        }
+        remove_members(ctx, source, std::iter::once(member), Event::SRem)?;
+        receive(ctx, destination, member, deadline_ms)?;
     }
     ctx.reply.int(i64::from(moves.is_some()));
     Ok(())
@@ -228,12 +211,8 @@ pub(super) async fn smove_across(across: Across) -> Result<Vec<u8>> {
         let (taken, received) = (member.clone(), member);
         let take = move |ctx: &mut Ctx| {
             let key = ctx.other_key(&source);
-            let removed = remove_members(ctx, key, std::iter::once(taken.as_slice()), Event::SRem)?;
-            if removed.left_dead {
-                ctx.propagate(&[b"DEL", &source]);
-            } else {
-                ctx.propagate(&[b"SREM", &source, &taken]);
-            }
+            remove_members(ctx, key, std::iter::once(taken.as_slice()), Event::SRem)?;
+            ctx.propagate(&[b"SREM", &source, &taken]);
             Ok(())
         };
         let put = move |ctx: &mut Ctx| {

@@ -85,6 +85,6 @@ impl ElementEdit for Edit<'_> {
 
     fn close(mut self) -> bool {
         self.live.renew_fields_deadline();
-        !settle(self.live).is_gone
+        !settle(self.live)
     }
 }

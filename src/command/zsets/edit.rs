@@ -257,10 +257,9 @@ fn zrem(ctx: &mut Ctx, request: Request) -> Result {
     } else {
         edit.change_node(|zset: &mut Zset| remove_members(zset, request.from(2), &mut name)).unwrap_or(0)
     };
-    let rest = settle(edit);
+    let is_gone = settle(edit);
     ctx.name_elements(Event::ZRem, gone);
-    ctx.commit_if(count > 0, key, Change::removal(Event::ZRem, rest.is_gone));
-    rest.propagate(ctx, key);
+    ctx.commit_if(count > 0, key, Change::removal(Event::ZRem, is_gone));
     ctx.reply.int(count);
     Ok(())
 }

@@ -94,8 +94,6 @@ fn take_out(set: &mut impl Edit, member: &[u8]) -> bool {
 struct Rest {
     /// No member is left that lives: the key is gone.
     is_gone: bool,
-    /// Dead ones stood there still: who keeps a journal is told that the whole key goes.
-    left_dead: bool,
     /// Members that were taken by their ranks, where somebody has to hear of them.
     names: Vec<Vec<u8>>,
     /// The ranks are others where those are not dead yet.
@@ -105,13 +103,11 @@ struct Rest {
 impl Rest {
     /// Says what was done, where the command would do something else elsewhere; whether that was so.
     fn propagate(&self, ctx: &mut Ctx, key: Key) -> bool {
-        if self.left_dead {
-            ctx.propagate(&[b"DEL", key.bytes]);
-        } else if self.had_dead {
+        if self.had_dead {
             let names = self.names.iter().map(Vec::as_slice);
             ctx.propagate(&[&b"ZREM"[..], key.bytes].into_iter().chain(names).collect::<Vec<_>>());
         }
-        self.left_dead || self.had_dead
+        self.had_dead
     }
 }
 
@@ -136,17 +132,16 @@ fn take_ranks(mut live: KeyEdit, limits: PackLimits, ranks: Range<usize>, wants_
             |zset| zset.remove_range(same, |_, _| ()),
         );
     }
-    Rest { names, had_dead, ..settle(live) }
+    Rest { is_gone: settle(live), names, had_dead }
 }
 
-/// Deletes a sorted set that has lost its last member that lives.
-fn settle(live: KeyEdit) -> Rest {
+/// Deletes a sorted set that has lost its last member that lives; whether that was so.
+fn settle(live: KeyEdit) -> bool {
     let is_gone = view(&live).is_empty();
-    let left_dead = is_gone && live.node().is_some_and(|zset: &Zset| !zset.is_empty());
     if is_gone {
         live.remove();
     }
-    Rest { is_gone, left_dead, ..Rest::default() }
+    is_gone
 }
 
 /// Stores a result, which deletes what was there where it is empty; returns the number of members.

@@ -106,7 +106,11 @@ const NAMED: &[Named] = &[
     counter("total_net_output_bytes", "redis_net_output_bytes_total", "Bytes that went."),
     gauge("instantaneous_ops_per_sec", "emberdb_commands_per_second", "Commands a second, over three seconds."),
     counter("expired_keys", "redis_expired_keys_total", "Keys that have died."),
-    counter("expired_subkeys", "redis_expired_subkeys_total", "Fields that have died."),
+    counter(
+        "expired_subkeys",
+        "redis_expired_subkeys_total",
+        "Fields of hashes and members of sets and sorted sets that have died.",
+    ),
     counter("expired_time_cap_reached_count", "redis_expired_time_cap_reached_total", "Cycles that had no time left."),
     gauge("expired_stale_perc", "redis_expired_stale_percentage", "Share of the dead among keys with deadlines."),
     counter("evicted_keys", "redis_evicted_keys_total", "Keys that went since memory was short."),

@@ -345,7 +345,7 @@ fn tell_expiry(told: &mut Facts, from: &Gathered) {
     told.field("expire_lag_max_us", expiry.lag_max_us());
     told.field("expire_lag_promised_us", from.promised_lag_us());
     told.field("expire_oldest_due_us", expiry.oldest_due_us);
-    told.field("active_expire_enabled", u8::from(settings.enabled));
+    told.field("active_expire_enabled", u8::from(settings.enabled && settings.interval_ms > 0));
     told.field("active_expire_interval_ms", settings.interval_ms);
 }
 

@@ -386,7 +386,7 @@ async fn begin_first(server: &Rc<Server>) {
 pub fn rewrite_beside(server: &Rc<Server>) -> Result<bool> {
     let appending = &server.global.appending;
     if appending.is_rewriting.load(Ordering::Relaxed) {
-        return Err(Error::text("ERR Background append only file rewriting already in progress"));
+        return Err(saving::REWRITING);
     }
     if server.global.snapshots.is_saving.load(Ordering::Relaxed) {
         appending.is_scheduled.store(true, Ordering::Relaxed);

@@ -53,6 +53,8 @@ pub async fn hold_everything(shard: &Rc<Shard>) -> Transaction {
     transaction
 }
 
+pub const REWRITING: Error = Error::text("ERR Background append only file rewriting already in progress");
+
 /// How often it is begun anew where databases are emptied meanwhile.
 pub const ATTEMPTS: usize = 16;
 
@@ -207,7 +209,10 @@ pub async fn look(server: &Rc<Server>) {
 
 /// From now on one is made, which is the only one.
 pub fn begin(server: &Server) -> Result {
+    let is_rewriting = &server.global.appending.is_rewriting;
     match server.global.snapshots.is_saving.swap(true, Ordering::Relaxed) {
+        // (A rewrite of the log makes one, too.)
+        true if is_rewriting.load(Ordering::Relaxed) => Err(REWRITING),
         true => Err(Error::text("ERR Background save already in progress")),
         false => Ok(()),
     }
