@@ -119,28 +119,22 @@ fn start(mut config: Config) -> Result<(), String> {
         client_config(&config.tls).map_err(|error| format!("Failed to configure TLS: {error}"))?;
     }
     let listeners = listen::open(&config).map_err(|error| error.to_string())?;
-    write_pid(&mut config)?;
+    write_pid(&mut config);
     keep_others_out();
     serve(config, (shards, network), &cores, (listeners, tls), (table, users))
 }
 
-/// In the background there is a file in any case, as in Redis; that nobody has named it is no reason to refuse the start.
-fn write_pid(config: &mut Config) -> Result<(), String> {
-    let is_named = !config.pidfile.is_empty();
-    if !is_named && !daemon::goes(config) {
-        return Ok(());
-    }
-    if !is_named {
+/// In the background there is a file in any case. As in Redis, a file that cannot be written is no reason to refuse the start.
+fn write_pid(config: &mut Config) {
+    if config.pidfile.is_empty() {
+        if !daemon::goes(config) {
+            return;
+        }
         config.pidfile = daemon::PID_FILE.to_owned();
     }
-    match std::fs::write(&config.pidfile, format!("{}\n", std::process::id())) {
-        Err(error) if is_named => Err(format!("Can't write the pid file '{}': {error}", config.pidfile)),
-        Err(error) => {
-            log::warning(format_args!("Failed to write PID file: {}: {error}", config.pidfile));
-            config.pidfile.clear();
-            Ok(())
-        }
-        Ok(()) => Ok(()),
+    if let Err(error) = std::fs::write(&config.pidfile, format!("{}\n", std::process::id())) {
+        log::warning(format_args!("Failed to write PID file: {}: {error}", config.pidfile));
+        config.pidfile.clear();
     }
 }
 

@@ -18,9 +18,11 @@ use crate::keyspace::Kind;
 use crate::resp::{Error, Request, Result};
 use crate::value::number::parse_f64;
 
+const NAME: &str = "getfresh";
+
 pub const ROWS: &[Row<Run>] = &[Row::new(
     Spec {
-        name: "getfresh",
+        name: NAME,
         arity: -4,
         flags: READ | FAST,
         keys: Keys::ONE,
@@ -46,23 +48,23 @@ struct Options {
 
 impl Options {
     fn parse(request: Request) -> Result<Options> {
-        let (mut cost_ms, mut beta, mut lease_ms) = (None, 1.0, None);
+        let (mut cost_ms, mut beta, mut lease_ms) = (None, None, None);
         for index in (2..request.len()).step_by(2) {
             let argument = request.get(index + 1).ok_or(Error::Syntax)?;
-            if request.is(index, "cost") {
+            if request.is(index, "cost") && cost_ms.is_none() {
                 cost_ms = Some(request.duration(index + 1)?);
-            } else if request.is(index, "lease") {
+            } else if request.is(index, "lease") && lease_ms.is_none() {
                 lease_ms = Some(request.duration(index + 1)?);
-            } else if request.is(index, "beta") {
+            } else if request.is(index, "beta") && beta.is_none() {
                 let number = parse_f64(argument).filter(|beta| beta.is_finite() && *beta >= 0.0);
-                beta = number.ok_or(Error::text("ERR BETA is not a number of at least 0"))?;
+                beta = Some(number.ok_or(Error::text("ERR BETA is not a number of at least 0"))?);
             } else {
                 return Err(Error::Syntax);
             }
         }
         let cost_ms = cost_ms.ok_or(Error::Syntax)?;
         let lease_ms = lease_ms.unwrap_or((cost_ms * LEASE_COSTS).min(LONGEST_MS));
-        Ok(Options { cost_ms, beta, lease_ms })
+        Ok(Options { cost_ms, beta: beta.unwrap_or(1.0), lease_ms })
     }
 
     /// Whether a reader shall compute a value anew that lives for so long still. `draw` is uniform in (0, 1].
@@ -144,6 +146,15 @@ fn getfresh(ctx: &mut Ctx, request: Request) -> Result {
     Ok(())
 }
 
+/// Whether a command has given its caller the lease of its key, as its reply says behind the value.
+pub fn gives_lease(full_name: &str, reply: &[u8]) -> bool {
+    full_name == NAME && {
+        let mut lines = reply.rsplit(|byte| *byte == b'\n').skip(1);
+        let [_lease_ms, _pttl, advice] = [lines.next(), lines.next(), lines.next()];
+        advice == Some(b"refresh\r")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +165,17 @@ mod tests {
     fn reply(value: Option<&str>, advice: &str, pttl: i64, lease_ms: i64) -> String {
         let value = value.map_or("$-1".to_owned(), |value| format!("${}\r\n{value}", value.len()));
         format!("*4\r\n{value}\r\n${}\r\n{advice}\r\n:{pttl}\r\n:{lease_ms}\r\n", advice.len())
+    }
+
+    #[test]
+    fn the_reply_says_who_was_given_a_lease() {
+        let value = "refresh\r\n:-2\r\n:10\r\nwait";
+        for (value, advice) in [(None, "refresh"), (None, "wait"), (Some(value), "hit"), (Some(value), "refresh")] {
+            let reply = reply(value, advice, -2, 10);
+            assert_eq!(gives_lease(NAME, reply.as_bytes()), advice == "refresh");
+            assert!(!gives_lease("get", reply.as_bytes()));
+        }
+        assert!(!gives_lease(NAME, b"-WRONGTYPE\r\n") && !gives_lease(NAME, b""));
     }
 
     #[test]

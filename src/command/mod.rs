@@ -89,6 +89,7 @@ mod zsets;
 
 pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, TokenFuture, without_repeats};
 
+pub use fresh::gives_lease;
 pub use undo::{Saved, other_database};
 
 pub use table::{Command, CommandId, Found, Table};

@@ -1,7 +1,7 @@
 //! Keys as they were before something changed them, to be put back where that must not have happened.
 
 use super::Ctx;
-use crate::keyspace::{Key, Membership, Owned, Touch};
+use crate::keyspace::{Key, Membership, Owned, StaleCopy, Touch};
 use crate::resp::Request;
 use crate::value::number::parse_i64;
 
@@ -19,6 +19,10 @@ pub struct Saved {
     membership: Option<Membership>,
     /// It was never to be evicted.
     was_pinned: bool,
+    /// What it had been before it died.
+    stale: Option<StaleCopy>,
+    /// Until when somebody had its lease (`GETFRESH`).
+    lease_until_ms: Option<u64>,
 }
 
 /// The database that a command writes to beside its connection's: MOVE's, and COPY's.
@@ -44,11 +48,17 @@ impl Ctx<'_> {
         let was = live.map(|live| (live.to_owned(), live.deadline_ms()));
         let membership = self.keyspace.membership(self.db, key.bytes).filter(|_| was.is_some());
         let was_pinned = self.keyspace.is_pinned(self.db, key.bytes);
-        Some(Saved { db: self.db, key: key.bytes.into(), was, membership, was_pinned })
+        let stale = self.keyspace.stale_copy(self.db, key.bytes);
+        if stale.as_ref().is_some_and(|stale| stale.value.len() > SAVED_BYTES_MAX) {
+            return None;
+        }
+        let lease_until_ms = self.keyspace.leases.until_ms(self.db, key.hash, self.now);
+        Some(Saved { db: self.db, key: key.bytes.into(), was, membership, was_pinned, stale, lease_until_ms })
     }
 
     /// Makes a key what it was. Nobody is told: as far as others know it was never anything else.
-    pub fn put_back(&mut self, Saved { db, key, was, membership, was_pinned }: Saved) {
+    pub fn put_back(&mut self, saved: Saved) {
+        let Saved { db, key, was, membership, was_pinned, stale, lease_until_ms } = saved;
         let key = self.other_key(&key);
         let mark = self.keyspace.effects.mark();
         match was {
@@ -59,6 +69,13 @@ impl Ctx<'_> {
             self.keyspace.recall_membership(db, key, &membership, self.now);
         }
         self.keyspace.set_pinned(db, key, was_pinned);
+        if let Some(stale) = stale {
+            self.keyspace.put_stale_back(db, key.bytes, &stale, self.now);
+        }
+        match lease_until_ms {
+            Some(until_ms) => self.keyspace.leases.grant(db, key.hash, until_ms),
+            None => self.keyspace.leases.end(db, key.hash),
+        }
         self.keyspace.effects.take_from(mark);
         self.keyspace.effects.close(db, key.hash);
     }

@@ -10,6 +10,8 @@ mod harm;
 mod long;
 #[path = "scripting/moments.rs"]
 mod moments;
+#[path = "scripting/undone.rs"]
+mod undone;
 
 use crate::common::{Client, Value};
 

@@ -12,7 +12,7 @@ use crate::acl::User;
 use crate::acl::log::Context;
 use crate::clock::{Now, store_us};
 use crate::command::spec::flag::{DENY_OOM, MAY_REPLICATE};
-use crate::command::{self, Saved, other_database};
+use crate::command::{self, Saved, gives_lease, other_database};
 use crate::config::UndeclaredKeys;
 use crate::keyspace::{Key, Kind, Tracker};
 use crate::resp::{Error, Proto, Reply, Request, Result};
@@ -22,10 +22,10 @@ use crate::server::client::session::Session;
 use crate::server::state::conditions::of_the_past;
 use crate::server::state::{Command, Found, Run, Server};
 use crate::server::told::monitor;
-use crate::shard::{At, EVERYTHING, Lock, Space};
+use crate::shard::{At, EVERYTHING, Lock, Shard, Space};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -62,6 +62,8 @@ pub struct Caller {
     saved: RefCell<Vec<(usize, Saved)>>,
     /// The databases and hashes of these keys.
     seen: RefCell<HashSet<(usize, u64), ahash::RandomState>>,
+    /// The keys of which GETFRESH has given it the lease, before anything of them was taken down.
+    leased: RefCell<BTreeSet<Leased>>,
     pub has_written: Cell<bool>,
     /// It has said something that others may have heard.
     has_told: Cell<bool>,
@@ -72,6 +74,23 @@ pub struct Caller {
     /// Its keys, as it has declared them.
     declared: Hashes,
 }
+
+/// A key whose lease a script was given, which others would wait for though nobody computes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leased {
+    pub shard: usize,
+    db: usize,
+    hash: u64,
+}
+
+impl Leased {
+    pub fn end(self, shard: &Shard) {
+        shard.keyspace.borrow_mut().leases.end(self.db, self.hash);
+    }
+}
+
+/// Of how many keys it is noted that a script has their lease: no more than a shard has room for.
+const LEASES_MAX: usize = 1 << 15;
 
 /// A command that somebody else has to run.
 pub struct Planned {
@@ -116,6 +135,7 @@ impl Caller {
             saves: Cell::new(false),
             saved: RefCell::default(),
             seen: RefCell::default(),
+            leased: RefCell::default(),
             has_written: Cell::new(false),
             has_told: Cell::new(false),
             has_strayed: Cell::new(false),
@@ -318,6 +338,7 @@ impl Caller {
             }
             self.has_written.set(true);
         }
+        let start = out.len();
         let began_us = if shard.is_quick(at) { None } else { Some(store_us()) };
         match run {
             command::Run::Key(handler) | command::Run::Cursor(handler, _) | command::Run::Atomic(handler, _) => {
@@ -331,6 +352,7 @@ impl Caller {
             }
         }
         shard.meter.answered(at.command, out);
+        self.note_lease(command, at.db, routes, &out[start..]);
         match began_us {
             None => shard.meter.note(at.command),
             Some(began_us) => shard.meter.ran(at.command, store_us().saturating_sub(began_us) * 1_000),
@@ -343,9 +365,10 @@ impl Caller {
         let shard = &self.server.shard;
         self.databases(at, command, request).into_iter().flatten().all(|db| {
             command.spec.keys.indexes(request).zip(routes).all(|(index, &(hash, _))| {
+                let at = At { db, ..at };
                 !self.is_new(db, hash) || {
                     let key = Key { bytes: request.arg(index), hash };
-                    let (saved, _) = shard.step_of(At { db, ..at }, self.now, |ctx| ctx.save(key));
+                    let (saved, _) = shard.step_of(at, self.now, |ctx| ctx.save(key));
                     self.keep_saved(shard.id, saved)
                 }
             })
@@ -363,6 +386,20 @@ impl Caller {
         self.seen.borrow_mut().insert((db, hash))
     }
 
+    /// A command has replied, which may have given a lease.
+    #[inline]
+    pub fn note_lease(&self, command: &Command, db: usize, routes: &[Route], reply: &[u8]) {
+        if gives_lease(command.full_name, reply)
+            && let [(hash, shard)] = *routes
+            && !self.seen.borrow().contains(&(db, hash))
+        {
+            let mut leased = self.leased.borrow_mut();
+            if leased.len() < LEASES_MAX {
+                leased.insert(Leased { shard, db, hash });
+            }
+        }
+    }
+
     /// Keeps the copy of a key. Where it was too large to be copied the script has to begin again, with everything held.
     pub fn keep_saved(&self, target: usize, saved: Option<Saved>) -> bool {
         let is_saved = saved.is_some();
@@ -376,10 +413,18 @@ impl Caller {
         self.saved.take()
     }
 
+    /// The leases that it was given. They end behind what was taken down, where one of them may stand.
+    pub fn take_leased(&self) -> impl Iterator<Item = Leased> {
+        self.leased.take().into_iter()
+    }
+
     /// Puts back what was taken down, all of it here.
     pub fn put_back(&self, at: At) {
         for (_, saved) in self.take_saved() {
             self.server.shard.step_of(at, self.now, |ctx| ctx.put_back(saved));
+        }
+        for leased in self.take_leased() {
+            leased.end(&self.server.shard);
         }
     }
 }

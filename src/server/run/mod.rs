@@ -7,7 +7,7 @@
 //! | `http.rs` | the end of connections that speak HTTP |
 //! | `guard.rs` | GUARD: what runs only while a lease is held |
 //! | `exec.rs`, `exec_steps.rs`, `exec_slice.rs`, `watch.rs` | MULTI and EXEC; WATCH |
-//! | `script.rs`, `caller.rs` | scripts and functions: how they run, and what they call |
+//! | `script.rs`, `lasting.rs`, `caller.rs` | scripts and functions: how they begin, go on in slices, and what they call |
 //! | `single.rs`, `scatter.rs`, `atomic.rs`, `coordinate.rs`, `steps.rs`, `wait.rs`, `here.rs`, `task.rs` | the ways of one command |
 //! | `in_the_way.rs` | scripts that last, and what waits for them |
 //! | `callee.rs` | what a call of a script or function names |
@@ -33,6 +33,7 @@ pub mod guess;
 pub mod here;
 mod http;
 pub mod in_the_way;
+mod lasting;
 mod lease;
 mod plan;
 pub mod received;

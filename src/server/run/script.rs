@@ -14,13 +14,13 @@
 //! ends.
 
 use super::callee::{self, Callee};
-use super::caller::{Caller, Planned};
+use super::caller::Caller;
 use super::in_the_way;
+use super::lasting::{Again, Announced, Asker, Running};
 use super::lease::Lease;
 use super::rights;
 use super::single;
-use super::split::{self, Route, Routes};
-use super::steps::Step;
+use super::split::{self, Routes};
 use super::task::{self, spawn};
 use super::turn::{Progress, Turn};
 use crate::acl::User;
@@ -28,30 +28,21 @@ use crate::clock::{Now, store_us};
 use crate::command::leases::LOST;
 use crate::command::{Ctx, OwnedRequest};
 use crate::executor;
-use crate::keyspace::Key;
-use crate::net::{note_woken, sleep, step_back_in_turn};
+use crate::net::note_woken;
 use crate::resp::{Error, Reply, Request, Result};
-use crate::script::{Answer, Asked, Bounds, Call, Host, Outcome, bytes_of};
+use crate::script::{Bounds, Call, Outcome, bytes_of};
 use crate::server::client::ClientRef;
-use crate::server::state::busy::{LastingScript, busy_text};
+use crate::server::state::busy::busy_text;
 use crate::server::state::global::Global;
-use crate::server::state::scripting::{Running as Known, SLICE, make_room};
+use crate::server::state::scripting::make_room;
 use crate::server::state::tidying::tidy;
-use crate::server::state::{Calls, Command, Run, Server, TaskCtx, TaskFuture};
+use crate::server::state::{Calls, Command, Run, Server, TaskFuture};
 use crate::server::told::monitor;
-use crate::shard::{At, EVERYTHING, HELD_FOR, Later, Lock, Shard, Transaction};
+use crate::shard::{At, EVERYTHING, Later, Lock, Shard, Transaction};
 use futures_lite::future::yield_now;
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Who has called a script: a connection, and its shard.
-#[derive(Clone, Copy)]
-struct Asker {
-    shard: usize,
-    client: u64,
-}
 
 /// What a command asks for.
 struct What {
@@ -103,82 +94,22 @@ enum Begun {
     Left(TaskFuture),
 }
 
-/// A script that has begun, and holds keys.
-struct Running {
-    // (Nobody finds it any more when it lets go of what it holds.)
-    _registered: Registered,
-    call: Call,
-    caller: Caller,
-    transaction: Rc<Transaction>,
-    client: ClientRef,
-    asker: Asker,
-    at: At,
-    known: Rc<Known>,
-    announced: Announced,
-    /// It may begin again, if what it has done can be undone.
-    may_begin_again: bool,
-    /// When it has run for long, and when somebody looks next who waits for it, store microseconds.
-    busy_us: u64,
-    look_us: u64,
-    /// What the last look has seen, see [`Transaction::keeps_others_waiting`].
-    seen: Vec<u64>,
-}
-
-/// How often somebody looks who has begun to wait since.
-const LOOK_EVERY_US: u64 = 50_000;
-
-/// Why a script ends that somebody has killed.
-const KILLED: &[u8] = b"Script killed by user with SCRIPT KILL...";
-
-/// Why a script, which was undone, is to begin again.
-enum Again {
-    /// It has asked for keys that it may not touch: with everything held.
-    Left,
-    /// Others waited for its keys who could not know of it: behind them. All who come later know of it, and wait elsewhere.
-    InTheWay(Announced),
-}
-
-/// A script that others know of as one that lasts.
-struct Announced {
-    global: Arc<Global>,
-    script: Arc<LastingScript>,
-}
-
-impl Announced {
-    fn new(server: &Server, script: Arc<LastingScript>) -> Announced {
-        server.global.lasting_scripts.add(script.clone());
-        Announced { global: server.global.clone(), script }
-    }
-
-    /// It holds something else.
-    fn change(&mut self, script: Arc<LastingScript>) {
-        if self.script.is_busy() {
-            script.set_busy();
-        }
-        self.global.lasting_scripts.add(script.clone());
-        self.global.lasting_scripts.remove(&std::mem::replace(&mut self.script, script));
-    }
-}
-
-impl Drop for Announced {
-    fn drop(&mut self) {
-        self.global.lasting_scripts.remove(&self.script);
-    }
-}
-
 pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request, lease: Option<Lease>) -> Progress {
     let server = turn.server;
     let shard = &server.shard;
     let asker = Asker { shard: shard.id, client: turn.client.id };
-    let what = match What::of(server, asker, calls, turn.at(command, request), request) {
-        Ok(what) => What { user: rights::restricted(turn.session).cloned(), lease, ..what },
-        Err(error) => return turn.fail(command.id, error),
-    };
     // (GUARD is shown as such.)
-    let shows = turn.session.gate.shows && what.lease.is_none();
+    let shows = turn.session.gate.shows && lease.is_none();
     let show = |turn: &Turn| {
         if shows {
             monitor::show_call(turn.server, turn.session, request);
+        }
+    };
+    let what = match What::of(server, asker, calls, turn.at(command, request), request) {
+        Ok(what) => What { user: rights::restricted(turn.session).cloned(), lease, ..what },
+        Err(error) => {
+            show(turn);
+            return turn.fail(command.id, error);
         }
     };
     // It may turn out to touch other keys than it declares: then it must not overtake what was sent before it, nor be
@@ -414,11 +345,13 @@ impl What {
             (outcome, moment) => moment.map(|moment| (outcome, moment)),
         };
         let (outcome, moment) = moment.expect("what is not done lasts");
-        let job = Job::of(server, client, self, request);
+        let mut job = Job::of(server, client, self, request);
         if caller.has_left.get() {
             drop(call);
             moment.forget();
-            return Ok(Begun::Left(Box::pin(job.begin_again(Again::Left))));
+            // (At once: whoever may not have it begin again yet drops the future.)
+            job.what.callee.undo(server);
+            return Ok(Begun::Left(Box::pin(job.hold_and_run(Some(Again::Left)))));
         }
         // From now on it holds what it has declared; where it has touched more than that already, everything.
         let locks: Vec<Lock> = if caller.has_strayed.get() {
@@ -432,7 +365,7 @@ impl What {
             of_keys.chain(of_lease).collect()
         };
         let transaction = Rc::new(moment.hold(&locks, caller.now, caller.can_undo()));
-        let running = Running::new(&job, call, caller, transaction, began_us, None);
+        let running = job.running(call, caller, transaction, began_us, None);
         Ok(Begun::Lasts(Box::pin(async move {
             match running.drive(outcome).await {
                 Ok(bytes) => Ok(bytes),
@@ -450,6 +383,19 @@ impl Job {
     fn with(server: &Rc<Server>, client: &ClientRef, what: What, request: OwnedRequest) -> Job {
         let (server, client, request) = (server.clone(), client.clone(), Rc::new(request));
         Job { _under_way: UnderWay::of(&server), server, client, what, request }
+    }
+
+    fn running(
+        &self,
+        call: Call,
+        caller: Caller,
+        transaction: Rc<Transaction>,
+        began_us: u64,
+        announced: Option<Announced>,
+    ) -> Running {
+        let called_by = (&self.client, self.what.asker, self.what.at);
+        let known_by = (self.what.callee.function_name(), &self.request);
+        Running::new(called_by, known_by, call, caller, transaction, began_us, announced)
     }
 
     /// What it has done so far was undone.
@@ -520,7 +466,7 @@ impl Job {
             // Until it is this transaction's turn here.
             transaction.on(self.server.shard.id, |_, _| ()).await;
         }
-        let mut running = Running::new(self, call, caller, transaction, store_us(), announced);
+        let mut running = self.running(call, caller, transaction, store_us(), announced);
         running.may_begin_again = held == Held::Keys;
         let outcome = running.slice();
         let result = running.drive(outcome).await;
@@ -540,255 +486,4 @@ enum Held {
     Everything,
     /// It is a part of somebody's transaction, which holds what it needs.
     ByOthers,
-}
-
-/// What others see of a script that lasts.
-fn lasting(known: &Known, caller: &Caller) -> Arc<LastingScript> {
-    let scope = caller.server.shard.config().busy_script_scope;
-    Arc::new(LastingScript::new(known.function.is_some(), scope, caller.locks()))
-}
-
-/// A script that SCRIPT KILL finds, until this is dropped.
-struct Registered {
-    server: Rc<Server>,
-    known: Rc<Known>,
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        self.server.scripting.remove(&self.known);
-        tidy(&self.server);
-    }
-}
-
-impl Running {
-    /// `announced`: others know of it already, since it begins again.
-    fn new(
-        job: &Job,
-        call: Call,
-        caller: Caller,
-        transaction: Rc<Transaction>,
-        began_us: u64,
-        announced: Option<Announced>,
-    ) -> Running {
-        let known = Rc::new(Known {
-            began_us,
-            function: job.what.callee.function_name().map(Box::from),
-            request: job.request.clone(),
-            has_written: Cell::new(caller.has_written.get()),
-            is_killed: Cell::new(false),
-        });
-        job.server.scripting.add(known.clone());
-        let registered = Registered { server: job.server.clone(), known: known.clone() };
-        let announced = announced.unwrap_or_else(|| Announced::new(&job.server, lasting(&known, &caller)));
-        let threshold_us = in_the_way::threshold_us(&job.server);
-        Running {
-            _registered: registered,
-            call,
-            caller,
-            transaction,
-            client: job.client.clone(),
-            asker: job.what.asker,
-            at: job.what.at,
-            known,
-            announced,
-            may_begin_again: true,
-            busy_us: began_us.saturating_add(threshold_us),
-            look_us: began_us.saturating_add(threshold_us.min(LOOK_EVERY_US)),
-            seen: Vec::new(),
-        }
-    }
-
-    /// Looks who waits for it; whether it is to begin again behind them. When it has run for long, whoever needs what it holds
-    /// is told so, those too who have begun to wait.
-    async fn look_around(&mut self) -> bool {
-        self.look_us = store_us().saturating_add(LOOK_EVERY_US);
-        if self.may_begin_again
-            && self.caller.can_begin_again()
-            && self.transaction.keeps_others_waiting(&mut self.seen).await
-        {
-            return true;
-        }
-        if store_us() < self.busy_us {
-            return false;
-        }
-        self.announced.script.set_busy();
-        self.transaction.refuse_waiting(self.announced.script.text()).await;
-        if !self.known.has_written.get() && self.is_deserted().await {
-            self.known.is_killed.set(true);
-        }
-        false
-    }
-
-    /// Whether nobody waits for its reply any more.
-    async fn is_deserted(&self) -> bool {
-        let Asker { shard, client } = self.asker;
-        let is_gone = move |shard: &Rc<Shard>| {
-            let asker = Server::of(shard).client(client);
-            asker.is_none_or(|asker| asker.closed.get() || asker.state.borrow().flow.finished)
-        };
-        self.caller.server.shard.call(shard, is_gone).await
-    }
-
-    fn slice(&mut self) -> Outcome {
-        if self.known.is_killed.get() {
-            self.call.kill(KILLED);
-        }
-        let outcome = self.go_on();
-        self.known.has_written.set(self.caller.has_written.get());
-        outcome
-    }
-
-    fn go_on(&mut self) -> Outcome {
-        let Running { call, caller, transaction, .. } = self;
-        if transaction.is_here() {
-            transaction.here(|_, _| call.go_on(&*caller, SLICE))
-        } else {
-            call.go_on(&*caller, SLICE)
-        }
-    }
-
-    /// Goes on to the end, or until the script has left what it may touch: then it has changed nothing.
-    async fn drive(mut self, mut outcome: Outcome) -> std::result::Result<Vec<u8>, Again> {
-        let mut until_us = 0;
-        loop {
-            match outcome {
-                Outcome::Done(bytes) => return Ok(bytes),
-                Outcome::Unfinished => until_us = 0,
-                Outcome::Asks(asked) if self.caller.has_left.take() => {
-                    if self.caller.can_undo() {
-                        self.put_back().await;
-                        return Err(Again::Left);
-                    }
-                    if !self.widen(&asked) {
-                        self.take_everything().await;
-                    }
-                    let answer = self.transaction.here(|_, _| {
-                        let mut out = Vec::new();
-                        let answer = self.caller.run(asked.request(), asked.proto, &mut out);
-                        (answer, out)
-                    });
-                    match answer {
-                        (Answer::Written, out) => self.call.answer(out),
-                        (Answer::Refused(error), _) => self.call.answer(task::or_error(Err(error), asked.proto)),
-                        (Answer::Later, _) => {
-                            let result = self.run_elsewhere(&asked).await;
-                            self.call.answer(task::or_error(result, asked.proto));
-                        }
-                    }
-                }
-                Outcome::Asks(asked) => {
-                    let result = self.run_elsewhere(&asked).await;
-                    if self.caller.has_left.take() {
-                        // It was about to change what is too large to be copied.
-                        self.put_back().await;
-                        return Err(Again::Left);
-                    }
-                    self.call.answer(task::or_error(result, asked.proto));
-                }
-            }
-            if store_us() >= self.look_us && self.look_around().await {
-                self.put_back().await;
-                return Err(Again::InTheWay(self.announced));
-            }
-            // (A script that asks others for something again and again has slices that are short.)
-            if store_us() >= until_us {
-                step_back_in_turn().await;
-                until_us = store_us().saturating_add(SLICE.as_micros() as u64);
-            }
-            outcome = self.slice();
-        }
-    }
-
-    /// A script on the only shard has written before anybody took down what was there: it cannot begin again. Where nobody
-    /// else wants the keys that it asks for, it gets them.
-    fn widen(&mut self, asked: &Asked) -> bool {
-        let has_them = self.caller.widen(asked.request(), |locks| self.transaction.widen(locks));
-        if has_them {
-            self.tell_what_is_held();
-        }
-        has_them
-    }
-
-    /// The same where others want them, or where it asks for everything: no other hold of this shard, the only one, begins
-    /// until those that have begun are over, and then it has everything. There is one such script at a time, since nobody
-    /// held anything when it began.
-    async fn take_everything(&mut self) {
-        while !self.transaction.take_everything() {
-            if store_us() >= self.look_us {
-                self.look_around().await;
-            }
-            sleep(HELD_FOR).await;
-        }
-        self.caller.unconfine();
-        self.tell_what_is_held();
-    }
-
-    fn tell_what_is_held(&mut self) {
-        self.announced.change(lasting(&self.known, &self.caller));
-    }
-
-    /// Runs a command that could not run at once.
-    async fn run_elsewhere(&self, asked: &Asked) -> Result<Vec<u8>> {
-        let server = &self.caller.server;
-        let Planned { command, run, at, routes } = self.caller.plan(asked.request(), asked.proto)?;
-        self.known.has_written.set(self.caller.has_written.get());
-        let (call, ns) = task::Call::in_steps(server, command, None);
-        let request = OwnedRequest::of(asked.request());
-        let result = match run {
-            Run::Task(task) => {
-                let (server, client, db, proto) = (server.clone(), self.client.clone(), at.db, asked.proto);
-                let transaction = Some(self.transaction.clone());
-                task(TaskCtx { server, client, command, request, db, proto, in_exec: true, transaction }).await
-            }
-            Run::Data(run) => {
-                if at.write && self.caller.can_undo() && !self.save(at, &routes, asked.request()).await {
-                    return Ok(Vec::new());
-                }
-                let mut out = Vec::new();
-                let step = Step { shard: &server.shard, at, request, routes, transaction: Some(&self.transaction) };
-                step.run(run, &mut out, ns).await.map(|()| out)
-            }
-            _ => unreachable!("such commands run at once, or not at all"),
-        };
-        if let Err(error) = &result {
-            server.shard.meter.failed(command, &error.to_bytes());
-        }
-        call.end(server, &self.client, result.as_deref().unwrap_or_default());
-        result
-    }
-
-    /// Takes down keys before they are changed for the first time; whether that can be done.
-    async fn save(&self, at: At, routes: &[Route], request: Request<'_>) -> bool {
-        let command = self.caller.server.table.get(at.command);
-        for db in self.caller.databases(at, command, request).into_iter().flatten() {
-            let at = At { db, ..at };
-            for (index, &(hash, target)) in command.spec.keys.indexes(request).zip(routes) {
-                if self.caller.is_new(db, hash) {
-                    let key: Box<[u8]> = request.arg(index).into();
-                    let save = move |shard: &Shard, now: Now| {
-                        shard.step_of(at, now, |ctx| ctx.save(Key { bytes: &key, hash })).0
-                    };
-                    if !self.caller.keep_saved(target, self.transaction.on(target, save).await) {
-                        return false;
-                    }
-                }
-            }
-        }
-        true
-    }
-
-    /// Makes all keys what they were.
-    async fn put_back(&self) {
-        let at = self.at;
-        for (target, saved) in self.caller.take_saved() {
-            let put_back = move |shard: &Shard, now: Now| {
-                shard.step_of(at, now, |ctx| ctx.put_back(saved));
-            };
-            self.transaction.on(target, put_back).await;
-        }
-        for target in self.transaction.shards.clone() {
-            self.transaction.forget(target).await;
-        }
-    }
 }

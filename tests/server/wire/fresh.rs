@@ -55,6 +55,16 @@ fn one_client_is_told_before_the_deadline() {
 }
 
 #[test]
+fn options_are_said_once() {
+    on_embers(&[], |server| {
+        let mut client = server.client();
+        for twice in ["COST 1s COST 2s", "COST 1s BETA 1 BETA 2", "COST 1s LEASE 1s LEASE 2s"] {
+            assert_eq!(client.call(&format!("GETFRESH k {twice}")), error("ERR syntax error"), "{twice}");
+        }
+    });
+}
+
+#[test]
 fn leases_know_databases_transactions_and_scripts() {
     on_embers(&[], |server| {
         let mut client = server.client();
