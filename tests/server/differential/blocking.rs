@@ -241,19 +241,15 @@ impl Run {
 
     /// Commands that may serve those who wait, or not.
     fn act(&mut self) {
-        let count = self.rng.usize(1..4);
-        let mut commands: Vec<Args> = (0..count).map(|_| self.action()).collect();
-        commands.retain(|args| !self.is_unknown(args));
         let transaction = self.rng.u32(..3) == 0;
         // Where one transaction changes keys on several shards, which of them serves who waits for both is open.
-        if matches!(self.subject.server.kind(), Kind::Ember { shards: 2.. }) {
-            commands.truncate(1);
-        }
+        let is_one_of_many = matches!(self.subject.server.kind(), Kind::Ember { shards: 2.. });
+        let count = if transaction && !is_one_of_many { self.rng.usize(1..4) } else { 1 };
+        let mut commands: Vec<Args> = (0..count).map(|_| self.action()).collect();
+        commands.retain(|args| !self.is_unknown(args));
         if transaction {
             commands.insert(0, words("MULTI"));
             commands.push(words("EXEC"));
-        } else {
-            commands.truncate(1);
         }
         for args in commands {
             self.note(&shown(&args));
