@@ -111,7 +111,7 @@ fn what_dies_while_the_base_is_written_is_in_it() {
         let all = |client: &mut Client| {
             let mut sorted = |line: &str, n: usize| {
                 let reply = client.call(&line.replace('@', &n.to_string()));
-                let mut texts: Vec<String> = reply.items().iter().map(|item| item.text().to_owned()).collect();
+                let mut texts: Vec<String> = reply.items().iter().map(|item| format!("{item:?}")).collect();
                 texts.sort();
                 texts
             };

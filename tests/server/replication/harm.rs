@@ -14,11 +14,11 @@ const LOG: &[&str] = &["--save", "", "--appendonly", "yes", "--enable-debug-comm
 #[test]
 fn a_disk_may_be_full_on_either_side() {
     let flags = ["--save", "", "--enable-debug-command", "yes", "--repl-diskless-load", "disabled"];
-    let value = "x".repeat(1000);
+    let value = "x".repeat(10_000);
     let fill = |server: &Server| {
         let mut client = server.client();
-        (0..20_000).for_each(|number| client.send(&format!("SET key:{number} {value}{number}")));
-        (0..20_000).for_each(|_| assert_eq!(client.read(), Value::ok()));
+        (0..2_000).for_each(|number| client.send(&format!("SET key:{number} {value}{number}")));
+        (0..2_000).for_each(|_| assert_eq!(client.read(), Value::ok()));
     };
     let uncompressed = [PRIMARY, &["--rdbcompression", "no"]].concat();
     // The replica's.

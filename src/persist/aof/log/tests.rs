@@ -300,7 +300,7 @@ fn what_waits_for_the_disk_is_bounded() {
         // One change that is larger is no reason.
         log.push(0, vec![record(&"x".repeat(2_000))]);
         assert!(!log.refuses_writes());
-        wait_until(|| log.waiting_bytes() == 0);
+        wait_until(|| log.waiting_bytes() == 0 && !log.syncs() && file.with(|kept| kept.synced == kept.bytes));
         file.with(|kept| kept.hangs = true);
         log.push(0, vec![record("first")]);
         wait_until(|| log.syncs());
