@@ -228,6 +228,7 @@ fn wait_counts_replicas_that_have_what_was_written() {
         assert_eq!(client.call("WAIT 2 20000"), int(2));
         let mut other = primary.client();
         other.call("SET more 1");
+        assert_eq!(other.call("WAIT 2 20000"), int(2));
         other.send("WAIT 3 0");
         wait_for(&primary, "blocked_clients", "1");
         let id = client.call("CLIENT LIST").text();
