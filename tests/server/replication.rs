@@ -42,7 +42,7 @@ mod sentinel;
 #[path = "replication/unfit.rs"]
 mod unfit;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{Kind, Server, wait_until};
 use crate::propagation::same;
@@ -85,21 +85,15 @@ fn wait_for_link(replica: &Server) {
     wait_for(replica, "master_link_status", "up");
 }
 
-/// Waits until both have the same, for as long as the replica lacks something still: a million commands take their time on a
-/// machine that is busy.
+/// Waits until both have the same, for as long as the replica goes on: a million commands take their time on a machine that is busy.
 fn settle(primary: &Server, replica: &Server) {
-    let mut differences = Vec::new();
-    let mut is_same = || {
-        differences = same::differences(primary, replica);
-        differences.is_empty()
-    };
-    let offset = |server: &Server| -> u64 { field(server, "master_repl_offset").parse().expect("a number") };
-    let until = Instant::now() + 20 * PATIENCE;
-    let mut settled = wait_until(PATIENCE, &mut is_same);
-    while !settled && Instant::now() < until && offset(primary) > offset(replica) + PINGS_BYTES {
-        settled = wait_until(PATIENCE, &mut is_same);
+    let offset = || -> u64 { field(replica, "master_repl_offset").parse().expect("a number") };
+    let mut before = offset();
+    while !wait_until(PATIENCE, || same::differences(primary, replica).is_empty()) {
+        let now = offset();
+        assert!(now > before + PINGS_BYTES, "{}", same::differences(primary, replica).join("\n"));
+        before = now;
     }
-    assert!(settled, "{}", differences.join("\n"));
 }
 
 /// What a primary says to a replica that lacks nothing is shorter.

@@ -277,8 +277,7 @@ fn start(server: Server, library: &Path, flags: &[String]) -> Server {
         client.try_send_raw(&encode(&["PING"])).and_then(|()| client.try_read()).is_ok_and(|reply| !reply.is_error())
     };
     let is_up = |server: &Server| Client::connect(server.port()).is_ok_and(|mut client| is_loaded(&mut client));
-    // (Transactions over several shards are loaded one after the other, which takes its time on a busy machine.)
-    assert!(wait_until(5 * PATIENCE, || server.has_ended() || is_up(&server)), "it starts");
+    assert!(wait_until(PATIENCE, || server.has_ended() || is_up(&server)), "it starts");
     server
 }
 
