@@ -2,11 +2,11 @@
 //! names, and which of them die next.
 //!
 //! A view is made by one pass over the database, in slices, in the order of positions, which no split or merge changes.
-//! Every change of a key begins with [`Effects::save_first`] or one of its kin, before anything is changed. (Views of
-//! which all only count hear of keys that come or go, and add up at once.) There the key's share is taken off, unless the pass has yet to come to the key, and the key's name is noted. When the views are asked
+//! Every change of a key begins with [`Effects::save_first`] or one of its kin, before anything is changed. There the key's
+//! share is taken off, unless the pass has yet to come to the key, and the key's name is noted. When the views are asked
 //! ([`Keyspace::take_views`]), before the pass goes on, and where many names were noted, each is looked up again and gets
 //! its share of what is there now. So it does not matter how often, nor by what, a key was changed in between; and what
-//! came and went in between was never there.
+//! came and went in between was never there. (Where all views only count they hear of keys that come or go, and add up at once.)
 //!
 //! What is dead counts until it is deleted. Names of keys that are dead are not shown.
 //!
