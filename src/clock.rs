@@ -56,17 +56,17 @@ const US_A_MS: i64 = 1000;
 pub struct Clock {
     now: Cell<Now>,
     manual_wall_offset_us: Option<Cell<i64>>,
-    /// What the wall offset was, in microseconds, when it was last measured, and the cached moment of then: it takes three
-    /// readings, and holds until the next batch.
-    measured: Cell<(Now, Option<i64>)>,
+    /// The cached moment when the wall offset was last measured, and what that was, in microseconds: it takes three readings, and holds
+    /// until the next batch.
+    measured: Cell<Option<(Now, i64)>>,
     /// What it may not run ahead of.
     sequence: Option<Arc<Sequence>>,
 }
 
 impl Clock {
     pub fn system() -> Clock {
-        let now = Now::from_us(store_us());
-        Clock { now: Cell::new(now), manual_wall_offset_us: None, measured: Cell::new((now, None)), sequence: None }
+        let now = Cell::new(Now::from_us(store_us()));
+        Clock { now, manual_wall_offset_us: None, measured: Cell::new(None), sequence: None }
     }
 
     /// A shard's clock, which goes with those of the others: it does not pass the moment of a transaction that is about
@@ -145,10 +145,10 @@ impl Clock {
     fn measured_offset_us(&self) -> i64 {
         let now = self.now.get();
         match self.measured.get() {
-            (then, Some(offset_us)) if then == now => offset_us,
+            Some((then, offset_us)) if then == now => offset_us,
             _ => {
                 let offset_us = wall_offset_us();
-                self.measured.set((now, Some(offset_us)));
+                self.measured.set(Some((now, offset_us)));
                 offset_us
             }
         }

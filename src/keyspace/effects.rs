@@ -400,7 +400,7 @@ impl Effects {
     }
 
     /// Whether a view is kept that a key with this name belongs to.
-    #[inline(never)]
+    #[inline]
     fn has_view_of(&self, db: usize, key: &[u8]) -> bool {
         self.views.as_ref().is_some_and(|views| views.concern(db, key))
     }

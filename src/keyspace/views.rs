@@ -2,11 +2,11 @@
 //! names, and which of them die next.
 //!
 //! A view is made by one pass over the database, in slices, in the order of positions, which no split or merge changes.
-//! Every change of a key begins with [`Effects::save_first`] or one of its kin, before anything is changed. (Views of
-//! which all only count hear of keys that come or go, and add up at once.) There the key's share is taken off, unless the pass has yet to come to the key, and the key's name is noted. When the views are asked
+//! Every change of a key begins with [`Effects::save_first`] or one of its kin, before anything is changed. There the key's
+//! share is taken off, unless the pass has yet to come to the key, and the key's name is noted. When the views are asked
 //! ([`Keyspace::take_views`]), before the pass goes on, and where many names were noted, each is looked up again and gets
 //! its share of what is there now. So it does not matter how often, nor by what, a key was changed in between; and what
-//! came and went in between was never there.
+//! came and went in between was never there. (Where all views only count they hear of keys that come or go, and add up at once.)
 //!
 //! What is dead counts until it is deleted. Names of keys that are dead are not shown.
 //!
@@ -106,9 +106,6 @@ struct OfDb {
     prefixes: IndexMap<Box<[u8]>, Vec<View>, RandomState>,
     /// How many prefixes have a length: those of a key are looked up by it.
     lengths: BTreeMap<usize, usize>,
-    /// A bit for each byte that a prefix begins with; all where one is empty. Most keys are no view's, and this tells it of
-    /// most of them.
-    first_bytes: [u64; 4],
     /// Keys that were changed and have no share at the moment, with their hashes.
     touched: HashMap<Box<[u8]>, u64, RandomState>,
     /// The position to which the pass has come that is under way.
@@ -124,21 +121,6 @@ impl OfDb {
         for len in lengths.range(..=key.len()).map(|(len, _)| *len) {
             if let Some(views) = prefixes.get_mut(&key[..len]) {
                 views.iter_mut().for_each(&mut each);
-            }
-        }
-    }
-
-    fn has_view_of(&self, key: &[u8]) -> bool {
-        let may_have = |first: &u8| self.first_bytes[usize::from(first / 64)] >> (first % 64) & 1 == 1;
-        key.first().is_none_or(may_have) && self.has_prefix_of(key)
-    }
-
-    fn note_first_bytes(&mut self) {
-        self.first_bytes = [0; 4];
-        for prefix in self.prefixes.keys() {
-            match prefix.first() {
-                Some(first) => self.first_bytes[usize::from(first / 64)] |= 1 << (first % 64),
-                None => self.first_bytes = [u64::MAX; 4],
             }
         }
     }
@@ -163,10 +145,37 @@ impl OfDb {
     }
 }
 
+/// How many prefixes begin with each byte, and how many are empty. Most keys are no view's, and this tells it of most of them.
+struct FirstBytes {
+    counts: [u32; 256],
+    empty: u32,
+}
+
+impl Default for FirstBytes {
+    fn default() -> FirstBytes {
+        FirstBytes { counts: [0; 256], empty: 0 }
+    }
+}
+
+impl FirstBytes {
+    fn of(&mut self, prefix: &[u8]) -> &mut u32 {
+        match prefix.first() {
+            Some(first) => &mut self.counts[usize::from(*first)],
+            None => &mut self.empty,
+        }
+    }
+
+    #[inline]
+    fn may_begin(&self, key: &[u8]) -> bool {
+        self.empty > 0 || key.first().is_some_and(|first| self.counts[usize::from(*first)] > 0)
+    }
+}
+
 /// All views of a shard.
 #[derive(Default)]
 pub struct Views {
     dbs: BTreeMap<usize, OfDb>,
+    first_bytes: FirstBytes,
     /// Where each view is.
     places: HashMap<u64, (usize, Box<[u8]>), RandomState>,
     changed: Vec<u64>,
@@ -195,9 +204,9 @@ impl Views {
         let of = self.dbs.entry(db).or_default();
         if !of.prefixes.contains_key(&prefix) {
             *of.lengths.entry(prefix.len()).or_default() += 1;
+            *self.first_bytes.of(&prefix) += 1;
         }
         of.prefixes.entry(prefix.clone()).or_default().push(View::new(id, aspect));
-        of.note_first_bytes();
         self.places.insert(id, (db, prefix));
         self.beyond_counts += usize::from(aspect != Aspect::Count);
         self.wants_pass = true;
@@ -213,7 +222,7 @@ impl Views {
         self.beyond_counts -= before - beyond_counts(of_prefix);
         if of_prefix.is_empty() {
             of.prefixes.swap_remove(&prefix);
-            of.note_first_bytes();
+            *self.first_bytes.of(&prefix) -= 1;
             if let Some(count) = of.lengths.get_mut(&prefix.len()) {
                 *count -= 1;
                 if *count == 0 {
@@ -227,8 +236,14 @@ impl Views {
     }
 
     /// Whether a key with this name is some view's.
+    #[inline]
     pub(super) fn concern(&self, db: usize, key: &[u8]) -> bool {
-        self.dbs.get(&db).is_some_and(|of| of.has_view_of(key))
+        self.first_bytes.may_begin(key) && self.have_prefix_of(db, key)
+    }
+
+    #[inline(never)]
+    fn have_prefix_of(&self, db: usize, key: &[u8]) -> bool {
+        self.dbs.get(&db).is_some_and(|of| of.has_prefix_of(key))
     }
 
     /// A key that concerns views is about to change, to come or to go; `was_bytes` is what it takes, if it is there. One that does not `stay`
@@ -411,7 +426,7 @@ impl Keyspace {
                 let next = table.walk(position, NEVER_MS, |block, slot| {
                     let entry = block.entry(slot);
                     let key = entry.key();
-                    if of.has_view_of(key) {
+                    if of.has_prefix_of(key) {
                         let bytes = self.nodes.bytes_of_key(entry) as u64;
                         let share = Share { key, bytes, deadline_ms: block.deadline_ms(slot) };
                         of.of_key(key, |view| view.pass.iter_mut().for_each(|sums| sums.add(&share)));

@@ -3,7 +3,8 @@
 use super::Progress;
 use super::window::Window;
 use crate::net::Nameless;
-use crate::rdb::file::{self, Checksum, Dialect, Item, NoItem};
+use crate::rdb::dialect::Dialect;
+use crate::rdb::file::{self, Checksum, Item, NoItem};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

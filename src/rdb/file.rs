@@ -8,6 +8,7 @@
 //! beside the keys: a field about the file, a library of functions. Any other byte is the type of a value, behind which
 //! stand its key and the value.
 
+use super::dialect::Dialect;
 use super::read::{Reader, TRUNCATED};
 use super::{Error, Result, kind, skip, write};
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
@@ -17,9 +18,6 @@ use std::borrow::Cow;
 pub const VERSION: u16 = 10;
 /// The first in which fields of hashes have deadlines.
 pub const VERSION_OF_FIELD_DEADLINES: u16 = 12;
-/// The newest that is read: Redis 8's, and Valkey 9's, which counts by itself.
-const VERSION_MAX: u16 = 13;
-const VALKEY_VERSIONS: std::ops::RangeInclusive<u16> = 80..=81;
 /// The field in front of a pinned key.
 const PINNED: &str = "emberdb-pinned";
 pub const HEAD_BYTES: usize = 9;
@@ -61,29 +59,18 @@ impl Checksum {
     }
 }
 
-/// Whose file it is: a number of a type may mean one thing here and another there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    Redis,
-    Valkey,
-}
-
 pub fn write_head(out: &mut Vec<u8>, version: u16) {
     out.extend_from_slice(format!("REDIS{version:04}").as_bytes());
 }
 
 /// The version and whose it is; none where it is too new, or no such file.
 pub fn read_head(head: &[u8; HEAD_BYTES]) -> Result<(u16, Dialect)> {
-    let digits = |text: &[u8]| -> Option<u16> { std::str::from_utf8(text).ok()?.parse().ok() };
-    if let Some(text) = head.strip_prefix(b"REDIS") {
-        let version = digits(text).filter(|version| (1..=VERSION_MAX).contains(version));
-        return version.map(|version| (version, Dialect::Redis)).ok_or(Error::Corrupt("a version of RDB"));
-    }
-    if let Some(text) = head.strip_prefix(b"VALKEY") {
-        let version = digits(text).filter(|version| VALKEY_VERSIONS.contains(version));
-        return version.map(|version| (version, Dialect::Valkey)).ok_or(Error::Corrupt("a version of RDB"));
-    }
-    Err(Error::Corrupt("no signature of RDB"))
+    let signatures = [(&b"REDIS"[..], Dialect::Redis), (b"VALKEY", Dialect::Valkey)];
+    let found = signatures.into_iter().find_map(|(signature, dialect)| Some((head.strip_prefix(signature)?, dialect)));
+    let (digits, dialect) = found.ok_or(Error::Corrupt("no signature of RDB"))?;
+    let version = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    let known = version.filter(|version| *version > 0 && Dialect::of_version(*version) == Some(dialect));
+    known.map(|version| (version, dialect)).ok_or(Error::Corrupt("a version of RDB"))
 }
 
 pub fn write_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
@@ -221,11 +208,7 @@ pub fn read_item(
             kind::MODULE => return Err(no_modules(no_module_id(&mut reader)?)),
             kind::MODULE_2 => return Err(no_modules(no_module_id(&mut reader)?)),
             of => {
-                let kind = if dialect == Dialect::Valkey && of == kind::HASH_METADATA_PRE_GA {
-                    kind::HASH_OF_VALKEY
-                } else {
-                    of
-                };
+                let kind = dialect.kind(of);
                 let key = reader.blob()?;
                 let before = reader.rest();
                 skip::value(&mut reader, kind).map_err(|error| match error {

@@ -36,7 +36,7 @@ pub fn encode<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 pub fn decode(payload: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     let value = payload::open(payload)?;
     // What a library's code expands to must not be out of all proportion to the payload.
-    let mut reader = Reader::new(value, CODE_BYTES_MAX);
+    let mut reader = Reader::new(&value, CODE_BYTES_MAX);
     let mut codes = Vec::new();
     while !reader.is_empty() {
         match reader.byte() {

@@ -4,7 +4,7 @@
 //! DUMP:  type (1 byte)  value  version (2 bytes)  CRC-64 of all before it (8 bytes)       little-endian
 //! ```
 //!
-//! - [`payload`] is that frame; [`decode`] tells a [`Sink`] what a value holds; [`encode`] writes one.
+//! - [`payload`] is that frame, [`dialect`] whose version it has; [`decode`] tells a [`Sink`] what a value holds; [`encode`] writes one.
 //! - [`read`], [`write`]: lengths, strings, floats.
 //! - [`listpack`], [`intset`], and, only read, [`ziplist`] and [`zipmap`]: collections in one string.
 //! - [`file`]: snapshots: a head, keys with their deadlines and values, an end; [`skip`] finds the ends of values in them.
@@ -19,6 +19,7 @@
 //! hash table or on how a value came about. Only hashes whose fields have deadlines need 7.4.
 
 pub mod decode;
+pub mod dialect;
 pub mod encode;
 pub mod file;
 pub mod functions;

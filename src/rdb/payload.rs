@@ -1,11 +1,11 @@
 //! The frame of a DUMP: behind the value, or the functions, its RDB version and a checksum of both.
 
+use super::dialect::Dialect;
 use super::kind;
 use crc::{CRC_64_REDIS, Crc, Table};
+use std::borrow::Cow;
 use thiserror::Error;
 
-/// The newest version that is read: that of Redis 7.4.
-const VERSION_MAX: u16 = 12;
 /// What 7.0 writes.
 const VERSION: u16 = 10;
 /// The first with [`kind::HASH_METADATA`].
@@ -19,12 +19,18 @@ static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 #[error("DUMP payload version or checksum are wrong")]
 pub struct NotAPayload;
 
-/// Type and value, without the footer.
-pub fn open(payload: &[u8]) -> Result<&[u8], NotAPayload> {
+/// Type and value, without the footer. The type has the number that it has here.
+pub fn open(payload: &[u8]) -> Result<Cow<'_, [u8]>, NotAPayload> {
     let (checked, crc) = payload.split_last_chunk().ok_or(NotAPayload)?;
     let (value, version) = checked.split_last_chunk().ok_or(NotAPayload)?;
-    let intact = u16::from_le_bytes(*version) <= VERSION_MAX && u64::from_le_bytes(*crc) == CRC.checksum(checked);
-    if intact { Ok(value) } else { Err(NotAPayload) }
+    let dialect = Dialect::of_version(u16::from_le_bytes(*version)).ok_or(NotAPayload)?;
+    if u64::from_le_bytes(*crc) != CRC.checksum(checked) {
+        return Err(NotAPayload);
+    }
+    Ok(match value.first() {
+        Some(of) if dialect.kind(*of) != *of => [&[dialect.kind(*of)], &value[1..]].concat().into(),
+        _ => value.into(),
+    })
 }
 
 /// Appends the footer to type and value.
@@ -54,10 +60,21 @@ mod tests {
 
     #[test]
     fn what_redis_dumps_is_opened() {
-        let mut again = open(HELLO).map(<[u8]>::to_vec).expect("a payload");
+        let mut again = open(HELLO).expect("a payload").into_owned();
         assert_eq!(again, b"\x00\x05hello");
         seal(&mut again);
         assert_eq!(again, HELLO);
+    }
+
+    /// Valkey's number of a type means another here.
+    #[test]
+    fn what_valkey_dumps_has_types_of_its_own() {
+        for (version, expected) in [(10u16, kind::HASH_METADATA_PRE_GA), (80, kind::HASH_OF_VALKEY)] {
+            let mut payload = vec![kind::HASH_METADATA_PRE_GA, 0];
+            payload.extend_from_slice(&version.to_le_bytes());
+            payload.extend_from_slice(&CRC.checksum(&payload).to_le_bytes());
+            assert_eq!(open(&payload).as_deref(), Ok(&[expected, 0][..]));
+        }
     }
 
     #[test]
@@ -68,7 +85,7 @@ mod tests {
             assert_eq!(open(&changed), Err(NotAPayload));
             assert_eq!(open(&HELLO[..at]), Err(NotAPayload));
         }
-        for (version, accepted) in [(0u16, true), (11, true), (12, true), (13, false), (256, false)] {
+        for (version, accepted) in [(0u16, true), (11, true), (13, true), (14, false), (80, true), (82, false)] {
             let mut payload = b"\x00\x05hello".to_vec();
             payload.extend_from_slice(&version.to_le_bytes());
             payload.extend_from_slice(&CRC.checksum(&payload).to_le_bytes());

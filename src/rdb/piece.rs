@@ -50,7 +50,8 @@ impl From<Vec<u8>> for Piece {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::{self, Dialect, Item};
+    use super::super::dialect::Dialect;
+    use super::super::file::{self, Item};
     use super::super::model_test::{any_value, for_each_way};
     use super::*;
 

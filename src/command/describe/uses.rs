@@ -10,8 +10,6 @@ pub(super) type KeyUse = &'static [&'static str];
 
 pub(super) const LOOK: KeyUse = &["RO"];
 pub(super) const READ: KeyUse = &["RO", "access"];
-/// What is known of the key is changed, and its value is not looked at.
-pub(super) const MARK: KeyUse = &["RW"];
 pub(super) const CHANGE: KeyUse = &["RW", "update"];
 pub(super) const READ_AND_CHANGE: KeyUse = &["RW", "access", "update"];
 pub(super) const ADD: KeyUse = &["RW", "insert"];
@@ -34,9 +32,7 @@ pub(super) const KEY_USES: &[(&str, &[KeyUse])] = &[
     ("append", &[ADD]),
     ("bitfield", &[VARIABLE]),
     ("bitop", &[OVERWRITE, READ]),
-    ("bless|clear", &[MARK]),
     ("bless|get", &[LOOK]),
-    ("bless|set", &[MARK]),
     ("blmove", &[TAKE, ADD]),
     ("blmovem", &[TAKE, ADD]),
     ("blmpop", &[TAKE]),

@@ -230,6 +230,6 @@ pub fn plain_or_payload(stored: Stored, now: Now, clock: &Clock) -> Vec<u8> {
 /// The value of a payload; none where all that is in it is dead.
 fn read(ctx: &Ctx, payload: &[u8]) -> Result<Option<Owned>> {
     let value = payload::open(payload).map_err(Error::err)?;
-    let built = build(value, ctx.limits, Wall::of(ctx)).map_err(|_| Error::text("ERR Bad data format"))?;
+    let built = build(&value, ctx.limits, Wall::of(ctx)).map_err(|_| Error::text("ERR Bad data format"))?;
     Ok(built.value)
 }

@@ -96,18 +96,18 @@ struct Rest {
     is_gone: bool,
     /// Members that were taken by their ranks, where somebody has to hear of them.
     names: Vec<Vec<u8>>,
-    /// The ranks are others where those are not dead yet.
-    had_dead: bool,
+    /// The ranks are others elsewhere, where those are not dead yet that are here.
+    says_names: bool,
 }
 
 impl Rest {
     /// Says what was done, where the command would do something else elsewhere; whether that was so.
     fn propagate(&self, ctx: &mut Ctx, key: Key) -> bool {
-        if self.had_dead {
+        if self.says_names {
             let names = self.names.iter().map(Vec::as_slice);
             ctx.propagate(&[&b"ZREM"[..], key.bytes].into_iter().chain(names).collect::<Vec<_>>());
         }
-        self.had_dead
+        self.says_names
     }
 }
 
@@ -132,7 +132,7 @@ fn take_ranks(mut live: KeyEdit, limits: PackLimits, ranks: Range<usize>, wants_
             |zset| zset.remove_range(same, |_, _| ()),
         );
     }
-    Rest { is_gone: settle(live), names, had_dead }
+    Rest { is_gone: settle(live), names, says_names: had_dead }
 }
 
 /// Deletes a sorted set that has lost its last member that lives; whether that was so.

@@ -5,9 +5,9 @@ use super::{Items, of_kind, store, take_ranks, view};
 use crate::command::spec::flag::{COUNTED, DENY_OOM, FAST, READ, WRITE};
 use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, Run};
-use crate::keyspace::{Change, Event};
+use crate::keyspace::{Change, Event, Key};
 use crate::resp::{Error, Request, Result};
-use crate::value::number::strtod;
+use crate::value::number::{strtod, write_f64};
 use crate::value::zset::{AtMember, AtScore, Border, View};
 use std::ops::{ControlFlow, Range};
 
@@ -213,6 +213,15 @@ impl<'r> Ends<'r> {
         }
     }
 
+    /// Whether members are sought by name whose scores differ: what is found then is not said anywhere, and depends on how a server
+    /// keeps them.
+    fn are_vague(self, view: View) -> bool {
+        let score_at = |rank: usize| view.at(rank).map(|(_, score)| score);
+        let by_name = |border: Border| matches!(border, Border::Member(_));
+        let has_names = matches!(self, Ends::Borders(low, high) if by_name(low) || by_name(high));
+        has_names && score_at(0) != score_at(view.len().saturating_sub(1))
+    }
+
     /// The ranks in a set; those by rank are counted from its other end when the order is reversed.
     fn ranks(self, view: View, reverse: bool) -> Range<usize> {
         match self {
@@ -315,8 +324,8 @@ fn read(ctx: &mut Ctx, request: Request, form: Form) -> Result {
     Ok(())
 }
 
-/// The items that ZRANGESTORE stores.
-fn select(ctx: &mut Ctx, request: Request) -> Result<Items> {
+/// The items that ZRANGESTORE stores, and whether another server might store others.
+fn select(ctx: &mut Ctx, request: Request) -> Result<(Items, bool)> {
     let asked = parse(request, Form::STORE)?;
     let key = ctx.other_key(request.arg(Form::STORE.key));
     ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
@@ -327,13 +336,35 @@ fn select(ctx: &mut Ctx, request: Request) -> Result<Items> {
         items.push_element(member, score);
         ControlFlow::Continue(())
     });
-    Ok(items)
+    Ok((items, asked.ends.are_vague(view)))
+}
+
+/// Stores them, and says what they are where that is not the same everywhere.
+fn store_selected(ctx: &mut Ctx, key: Key, (items, are_vague): (Items, bool)) -> Result<usize> {
+    let mut said = vec![b"ZADD".to_vec(), key.bytes.to_vec()];
+    if are_vague && ctx.is_journaled() {
+        for index in 0..items.len() {
+            let (member, score) = items.get(index);
+            let mut text = Vec::new();
+            write_f64(&mut text, score);
+            said.extend([text, member.to_vec()]);
+        }
+    }
+    let before = ctx.keyspace.effects.dirty;
+    let stored = store(ctx, key, items, Event::ZRangeStore)?;
+    if are_vague && ctx.keyspace.effects.dirty > before {
+        ctx.propagate(&[b"DEL", key.bytes]);
+        if stored > 0 {
+            ctx.propagate(&said.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
+    }
+    Ok(stored)
 }
 
 fn zrangestore_here(ctx: &mut Ctx, request: Request) -> Result {
     ctx.keyspace.take_dead_elements(ctx.db, ctx.other_key(request.arg(Form::STORE.key)), ctx.now);
-    let items = select(ctx, request)?;
-    let stored = store(ctx, ctx.other_key(request.arg(1)), items, Event::ZRangeStore)?;
+    let selected = select(ctx, request)?;
+    let stored = store_selected(ctx, ctx.other_key(request.arg(1)), selected)?;
     ctx.reply.int(stored as i64);
     Ok(())
 }
@@ -345,9 +376,8 @@ async fn zrangestore_across(across: Across) -> Result<Vec<u8>> {
     let destination = request.arg(1).to_vec();
     let shard = across.shard_of(&destination);
     let selecting = across.request.clone();
-    let items = across.on(source, move |ctx| select(ctx, selecting.as_request())).await?;
-    let stored =
-        across.on(shard, move |ctx| store(ctx, ctx.other_key(&destination), items, Event::ZRangeStore)).await?;
+    let selected = across.on(source, move |ctx| select(ctx, selecting.as_request())).await?;
+    let stored = across.on(shard, move |ctx| store_selected(ctx, ctx.other_key(&destination), selected)).await?;
     Ok(across.reply(|reply| reply.int(stored as i64)))
 }
 
@@ -362,16 +392,18 @@ fn count(ctx: &mut Ctx, request: Request, by: By) -> Result {
 
 fn remove(ctx: &mut Ctx, request: Request, by: By, event: Event) -> Result {
     let ends = Ends::parse(request, 2, by, false)?;
-    let (key, wants_names) = (ctx.key(request.arg(1)), ctx.wants_elements(event));
+    let (key, wants_names, is_journaled) = (ctx.key(request.arg(1)), ctx.wants_elements(event), ctx.is_journaled());
     ctx.keyspace.thin_out_dead_elements(ctx.db, key, ctx.now);
     let Some(live) = of_kind(ctx.keyspace.find(ctx.db, key, ctx.now, ctx.touch))? else {
         ctx.reply.int(0);
         return Ok(());
     };
-    let ranks = ends.ranks(view(&live), false);
+    let (ranks, are_vague) = (ends.ranks(view(&live), false), ends.are_vague(view(&live)));
     let count = ranks.len();
     if count > 0 {
-        let rest = take_ranks(live.edit(), ctx.limits.zset, ranks, wants_names);
+        let are_said = are_vague && is_journaled;
+        let mut rest = take_ranks(live.edit(), ctx.limits.zset, ranks, wants_names || are_said);
+        rest.says_names |= are_said;
         ctx.name_elements(event, &rest.names);
         ctx.commit(key, Change::removal(event, rest.is_gone));
         rest.propagate(ctx, key);

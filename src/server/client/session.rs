@@ -87,6 +87,8 @@ pub struct Session {
     pub used_us: u64,
     pub last_command: &'static str,
     pub commands: u64,
+    /// How many these were when a script was shown to who monitors.
+    pub shown: Option<u64>,
     pub lib_name: Vec<u8>,
     pub lib_ver: Vec<u8>,
     // What RESET takes back, see `Session::reset`.
@@ -147,6 +149,7 @@ impl Session {
             used_us: now_us,
             last_command: "NULL",
             commands: 0,
+            shown: None,
             lib_name: Vec::new(),
             lib_ver: Vec::new(),
             name: Vec::new(),

@@ -10,7 +10,7 @@ use crate::clock::{realtime_us, store_us};
 use crate::config::{Config, DisklessLoad, Follows, Primary};
 use crate::executor;
 use crate::journal::KnownAs;
-use crate::net::{next_from_outside, sleep, step_back};
+use crate::net::{next_from_outside, sleep};
 use crate::observe::{log, machine};
 use crate::persist::reading::Origin;
 use crate::replicate::Batch;
@@ -44,8 +44,6 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 /// The same at most, where what the primary sends cannot be followed: each time it is twice as long.
 const TRY_AGAIN_WITHIN: Duration = Duration::from_secs(64);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How often somebody looks whether a part is done before there is a pause between the looks.
-const QUICK_LOOKS: u32 = 100;
 /// So much of a transaction of the primary's is kept in any case.
 const KEPT_BYTES: usize = 1 << 20;
 const MACHINE_PART: u64 = 4;
@@ -610,7 +608,6 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -
     [&b"SELECT"[..], db.as_bytes()].into_iter().for_each(|word| reply.bulk(word));
     commands.extend_from_slice(&batch.commands);
     advance(server, client, &commands);
-    let mut looks = 0;
     loop {
         {
             let state = &mut *client.state.borrow_mut();
@@ -626,11 +623,9 @@ async fn apply_now(server: &Rc<Server>, client: &ClientRef, batch: &mut Batch) -
                 return Ok(());
             }
         }
-        looks += 1;
-        match looks < QUICK_LOOKS {
-            true => step_back().await,
-            false => sleep(LOOK_EVERY).await,
-        }
+        // (It is told when something was answered: a task that looked again and again would take the time of the shards for which
+        // it waits, where there are few cores.)
+        or(server.replayed.wait(), sleep(LOOK_EVERY)).await;
     }
 }
 

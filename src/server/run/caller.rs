@@ -59,11 +59,8 @@ pub struct Caller {
     reach: RefCell<Reach>,
     /// What it writes may have to be undone: keys are taken down before their first change.
     saves: Cell<bool>,
-    saved: RefCell<Vec<(usize, Saved)>>,
-    /// The databases and hashes of these keys.
-    seen: RefCell<HashSet<(usize, u64), ahash::RandomState>>,
-    /// The keys of which GETFRESH has given it the lease, before anything of them was taken down.
-    leased: RefCell<BTreeSet<Leased>>,
+    /// None before there is anything: most scripts are never undone.
+    before: RefCell<Option<Box<Before>>>,
     pub has_written: Cell<bool>,
     /// It has said something that others may have heard.
     has_told: Cell<bool>,
@@ -73,6 +70,16 @@ pub struct Caller {
     pub has_left: Cell<bool>,
     /// Its keys, as it has declared them.
     declared: Hashes,
+}
+
+/// How things were before a script.
+#[derive(Default)]
+struct Before {
+    saved: Vec<(usize, Saved)>,
+    /// The databases and hashes of these keys.
+    seen: HashSet<(usize, u64), ahash::RandomState>,
+    /// The keys of which GETFRESH has given it the lease, before anything of them was taken down.
+    leased: BTreeSet<Leased>,
 }
 
 /// A key whose lease a script was given, which others would wait for though nobody computes.
@@ -133,9 +140,7 @@ impl Caller {
             now,
             reach: RefCell::new(Reach::All),
             saves: Cell::new(false),
-            saved: RefCell::default(),
-            seen: RefCell::default(),
-            leased: RefCell::default(),
+            before: RefCell::default(),
             has_written: Cell::new(false),
             has_told: Cell::new(false),
             has_strayed: Cell::new(false),
@@ -383,7 +388,7 @@ impl Caller {
 
     /// Whether a key was not taken down before; it is going to be.
     pub fn is_new(&self, db: usize, hash: u64) -> bool {
-        self.seen.borrow_mut().insert((db, hash))
+        self.before.borrow_mut().get_or_insert_default().seen.insert((db, hash))
     }
 
     /// A command has replied, which may have given a lease.
@@ -391,10 +396,10 @@ impl Caller {
     pub fn note_lease(&self, command: &Command, db: usize, routes: &[Route], reply: &[u8]) {
         if gives_lease(command.full_name, reply)
             && let [(hash, shard)] = *routes
-            && !self.seen.borrow().contains(&(db, hash))
         {
-            let mut leased = self.leased.borrow_mut();
-            if leased.len() < LEASES_MAX {
+            let mut before = self.before.borrow_mut();
+            let Before { seen, leased, .. } = &mut **before.get_or_insert_default();
+            if !seen.contains(&(db, hash)) && leased.len() < LEASES_MAX {
                 leased.insert(Leased { shard, db, hash });
             }
         }
@@ -404,26 +409,23 @@ impl Caller {
     pub fn keep_saved(&self, target: usize, saved: Option<Saved>) -> bool {
         let is_saved = saved.is_some();
         self.has_left.set(self.has_left.get() || !is_saved);
-        self.saved.borrow_mut().extend(saved.map(|saved| (target, saved)));
+        let saved = saved.map(|saved| (target, saved));
+        self.before.borrow_mut().get_or_insert_default().saved.extend(saved);
         is_saved
     }
 
-    /// What was taken down, by shard.
-    pub fn take_saved(&self) -> Vec<(usize, Saved)> {
-        self.saved.take()
-    }
-
-    /// The leases that it was given. They end behind what was taken down, where one of them may stand.
-    pub fn take_leased(&self) -> impl Iterator<Item = Leased> {
-        self.leased.take().into_iter()
+    /// What was taken down, by shard, and the leases that it was given. These end behind that, where one of them may stand.
+    pub fn take_before(&self) -> (Vec<(usize, Saved)>, BTreeSet<Leased>) {
+        self.before.take().map_or_else(Default::default, |before| (before.saved, before.leased))
     }
 
     /// Puts back what was taken down, all of it here.
     pub fn put_back(&self, at: At) {
-        for (_, saved) in self.take_saved() {
+        let (saved, leased) = self.take_before();
+        for (_, saved) in saved {
             self.server.shard.step_of(at, self.now, |ctx| ctx.put_back(saved));
         }
-        for leased in self.take_leased() {
+        for leased in leased {
             leased.end(&self.server.shard);
         }
     }

@@ -337,13 +337,14 @@ impl Running {
     /// Makes all keys what they were.
     async fn put_back(&self) {
         let at = self.at;
-        for (target, saved) in self.caller.take_saved() {
+        let (saved, leased) = self.caller.take_before();
+        for (target, saved) in saved {
             let put_back = move |shard: &Shard, now: Now| {
                 shard.step_of(at, now, |ctx| ctx.put_back(saved));
             };
             self.transaction.on(target, put_back).await;
         }
-        for leased in self.caller.take_leased() {
+        for leased in leased {
             self.transaction.on(leased.shard, move |shard: &Shard, _| leased.end(shard)).await;
         }
         for target in self.transaction.shards.clone() {

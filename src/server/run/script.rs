@@ -100,8 +100,10 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request, l
     let asker = Asker { shard: shard.id, client: turn.client.id };
     // (GUARD is shown as such.)
     let shows = turn.session.gate.shows && lease.is_none();
-    let show = |turn: &Turn| {
-        if shows {
+    let show = |turn: &mut Turn| {
+        // (One that was undone and has to wait for its turn was shown already.)
+        let said = Some(turn.session.commands);
+        if shows && std::mem::replace(&mut turn.session.shown, said) != said {
             monitor::show_call(turn.server, turn.session, request);
         }
     };

@@ -128,6 +128,38 @@ fn what_dies_while_the_base_is_written_is_in_it() {
     }
 }
 
+/// What a range by names finds where scores differ depends on how a sorted set is kept: once the log said the command, and the start
+/// took away, or stored, something else.
+#[test]
+fn ranges_by_names_are_kept_as_they_were_found() {
+    for shards in [1, 3] {
+        let flags = ["--appendonly", "yes"];
+        let server = Server::start(Kind::Ember { shards }, &flags);
+        let mut client = server.client();
+        for key in ["taken", "source"] {
+            for line in ["ZADD @ 6 e 7 b", "ZEXPIRE @ 100 MEMBERS 1 e", "ZPERSIST @ MEMBERS 1 e"] {
+                assert!(!client.call(&line.replace('@', key)).is_error(), "{line}");
+            }
+        }
+        server.rewrite_log();
+        client.call("ZREMRANGEBYLEX taken [a [c");
+        for place in 0..10 {
+            client.call(&format!("ZRANGESTORE place:{place} source [a [c BYLEX"));
+        }
+        let all = |client: &mut Client| {
+            let places = (0..10).map(|place| format!("place:{place}"));
+            let keys = places.chain(["taken".to_owned(), "source".to_owned()]);
+            keys.map(|key| client.call(&format!("ZRANGE {key} 0 -1 WITHSCORES"))).collect::<Vec<_>>()
+        };
+        let before = all(&mut client);
+        let mut server = server;
+        server.signal("KILL");
+        assert!(server.wait_for_end(PATIENCE).is_some());
+        let server = server.restart(&[&flags[..], &["--shards", &shards.to_string()]].concat());
+        assert_eq!(all(&mut server.client()), before, "{shards} shards");
+    }
+}
+
 /// Once a base of commands said of a set, all of whose members were dead and not deleted yet, that it is never evicted, and nothing
 /// else: the start told of a command that had answered an error.
 #[test]

@@ -3,7 +3,7 @@
 use super::{
     BREAKS, PATIENCE, PRIMARY, QUICK, STEPS, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link,
 };
-use crate::common::packages::peer;
+use crate::common::packages::{REDIS_8, VALKEY, peer};
 use crate::common::{Client, Kind, Server, Value, bulk, error, have_tool, int, wait_until};
 use crate::differential::generate::families::Family;
 use crate::propagation::extras::Extras;
@@ -57,7 +57,9 @@ fn chain(kinds: &[Kind], extras: Extras) {
         }
         assert_eq!(replica.client().call("FCALL_RO f 0"), int(7));
         assert_eq!(field(replica, "master_replid"), field(primary, "master_replid"));
-        assert!(!replica.output().contains("== CRITICAL =="), "{}", replica.output());
+        // (Valkey 9.1 tells its replicas of some LSETs that have failed.)
+        let is_told_errors = matches!(kinds[0], Kind::Peer(_));
+        assert!(is_told_errors || !replica.output().contains("== CRITICAL =="), "{}", replica.output());
     }
     let mut offsets: Vec<String> = Vec::new();
     let are_equal = wait_until(PATIENCE, || {
@@ -98,9 +100,9 @@ fn ember_follows_ember() {
 }
 
 #[test]
-fn a_newer_server_is_followed() {
-    if let Some(valkey) = peer("valkey-server") {
-        chain(&[Kind::Peer(valkey), Kind::Ember { shards: 2 }], Extras::Everything);
+fn newer_servers_are_followed() {
+    for binary in [VALKEY, REDIS_8].into_iter().filter_map(peer) {
+        chain(&[Kind::Peer(binary), Kind::Ember { shards: 2 }], Extras::Everything);
     }
 }
 
