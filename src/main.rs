@@ -8,6 +8,7 @@ use emberdb::net::tls::{Tls, client_config, reload};
 use emberdb::net::{Bell, Chosen, Listener, choose, watch_over};
 use emberdb::observe::memory::{self, Counting, Jemalloc};
 use emberdb::observe::{log, supervisor};
+use emberdb::persist::aof::seed;
 use emberdb::server::{
     self, Global, KnownUsers, Table, listen, make_room_for, pages, table, users_at_start, watch_signals,
 };
@@ -16,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::Write;
 use std::num::NonZero;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -145,6 +147,12 @@ fn shards_of(config: &Config, cores: &[core_affinity::CoreId]) -> usize {
     if config.shards == 0 { cores.len().clamp(1, share) } else { config.shards }
 }
 
+/// The seed of the log that is about to be loaded.
+fn seed_of(config: &Config) -> Option<u64> {
+    let folder = Path::new(&config.dir).join(&config.appenddirname);
+    if config.appendonly { seed::of_log(&folder, &config.appendfilename) } else { None }
+}
+
 /// Starts a thread for each shard and waits for them; they end with the process.
 fn serve(
     config: Config,
@@ -162,7 +170,7 @@ fn serve(
     if let Some(tls) = &tls {
         reload(tls).map_err(|error| format!("Can't watch over the files of TLS: {error}"))?;
     }
-    let hasher = Hasher::new(fastrand::u64(..), shards);
+    let hasher = Hasher::new(seed_of(&config).unwrap_or_else(|| fastrand::u64(..)), shards);
     let global = Arc::new(Global::new(config.clone(), bells.clone(), (listeners, tls), users));
     supervisor::begin(config.supervised, {
         let global = global.clone();

@@ -8,6 +8,7 @@ use ahash::RandomState;
 /// The seed of the process and the number of shards: where a key lives.
 #[derive(Clone)]
 pub struct Hasher {
+    seed: u64,
     state: RandomState,
     shards: u64,
 }
@@ -25,7 +26,11 @@ impl Hasher {
     pub fn new(seed: u64, shards: usize) -> Hasher {
         let mut rng = fastrand::Rng::with_seed(seed);
         let state = RandomState::with_seeds(rng.u64(..), rng.u64(..), rng.u64(..), rng.u64(..));
-        Hasher { state, shards: shards as u64 }
+        Hasher { seed, state, shards: shards as u64 }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     #[inline]

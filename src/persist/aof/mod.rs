@@ -5,6 +5,7 @@
 //! - [`manifest`]: which files make it
 //! - [`batch`]: how it is protected against damage; `pieces`: what else may stand in a file
 //! - `behind`: whether damage was done by a crash
+//! - [`steps`], [`seed`]: what else the manifest says: steps of the wall clock, where keys were
 //!
 //! # Why a kill between any two disk operations loses nothing
 //!
@@ -53,4 +54,5 @@ pub mod log;
 pub mod manifest;
 mod pieces;
 pub mod reading;
+pub mod seed;
 pub mod steps;

@@ -90,7 +90,7 @@ async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
     server.global.log.start().map_err(|error| error.to_string())?;
     let folder = Path::new(&config.dir).join(&config.appenddirname);
     let in_folder = |error: io::Error| format!("{}: {error}", folder.display());
-    let mut files = Files::claim(&config, &server.shard.clock).map_err(in_folder)?;
+    let mut files = Files::claim(&config, &server.shard.clock, server.shard.hasher.seed()).map_err(in_folder)?;
     let found = find(&mut files, &config.dir, &server.shard.clock)?;
     if !found {
         *server.global.appending.files() = Some(files);
@@ -640,7 +640,7 @@ fn begin_anew(server: &Rc<Server>) -> Result {
 fn claim_files(server: &Rc<Server>) -> io::Result<()> {
     let mut files = server.global.appending.files();
     if files.is_none() {
-        let mut claimed = Files::claim(&server.shard.config(), &server.shard.clock)?;
+        let mut claimed = Files::claim(&server.shard.config(), &server.shard.clock, server.shard.hasher.seed())?;
         if let Ok(text) = std::fs::read_to_string(claimed.manifest_path()) {
             claimed.read_manifest(&text, &server.shard.clock).map_err(io::Error::other)?;
         }

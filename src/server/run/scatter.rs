@@ -1,12 +1,14 @@
 //! Commands in parts that know nothing of each other. Where one shard has all the keys they run there as a whole; else
 //! they are transactions, with a part for each shard.
 
-use super::split::{self, Route, Sent};
+use super::single;
+use super::split::{self, Route, Sent, StepPart, Steps};
 use super::turn::{Progress, Turn};
 use crate::clock::Now;
 use crate::command::{Handler, Merge};
 use crate::keyspace::{Lookup, PREFETCHED};
 use crate::resp::{Error, Reply, Request};
+use crate::server::client::Source;
 use crate::server::client::replies::Gather;
 use crate::shard::{At, Part, Shard, Space, Ticket};
 
@@ -15,6 +17,9 @@ pub fn spread(turn: &mut Turn, how: (Handler, Merge), at: At, request: Request, 
     let keys = turn.server.shard.spec(at.command).keys;
     match split::common_target(routes) {
         Some(target) => whole(turn, target, how, at, request, routes),
+        None if turn.client.source == Source::Log => {
+            apart(turn, |parts| split::spread(parts, how, at, true, (request, keys), routes))
+        }
         None => send(turn, |parts, muted| split::spread(parts, how, at, muted, (request, keys), routes)),
     }
 }
@@ -24,6 +29,8 @@ pub fn everywhere(turn: &mut Turn, how: (Handler, Merge), at: At, request: Reque
     let (id, count, is_busy) = (turn.server.shard.id, turn.server.shard.count, turn.server.shard.is_busy());
     if count == 1 && !is_busy {
         whole(turn, id, how, at, request, routes)
+    } else if turn.client.source == Source::Log {
+        apart(turn, |parts| split::everywhere(parts, how, at, true, request, count))
     } else {
         send(turn, |parts, muted| split::everywhere(parts, how, at, muted, request, count))
     }
@@ -44,6 +51,32 @@ fn send(turn: &mut Turn, write: impl FnOnce(&mut Sent, bool) -> Gather) -> Progr
     let bytes = parts.transaction.bytes();
     drop(parts);
     turn.replies.expect_parts(gather, bytes);
+    Progress::Taken
+}
+
+/// Nobody sees what is between the parts of a log's command: each shard does its own when its turn comes, as it does other
+/// commands, and nothing waits for that.
+#[cold]
+fn apart(turn: &mut Turn, write: impl FnOnce(&mut Steps) -> Gather) -> Progress {
+    let shard = &turn.server.shard;
+    if !turn.may_start(false) {
+        return Progress::NotYet;
+    }
+    if shard.is_congested() {
+        return turn.wait_for_room();
+    }
+    let mut parts = Steps::default();
+    write(&mut parts);
+    // What may have to wait comes first, while nothing is done.
+    parts.0.sort_by_key(|part| part.target != shard.id);
+    for StepPart { target, handler, at, request } in &parts.0 {
+        let request = request.as_request();
+        if *target != shard.id {
+            single::send(turn, *handler, *target, *at, request);
+        } else if single::run(turn, *handler, *target, *at, request) == Progress::NotYet {
+            return Progress::NotYet;
+        }
+    }
     Progress::Taken
 }
 

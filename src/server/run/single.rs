@@ -16,8 +16,7 @@ pub fn run(turn: &mut Turn, handler: Handler, target: usize, at: At, request: Re
         if shard.is_congested() {
             return turn.wait_for_room();
         }
-        let ticket = ticket(turn, target, request);
-        shard.send_part(target, request, Part::new(handler, at, ticket));
+        send(turn, handler, target, at, request);
         return Progress::Taken;
     }
     if shard.must_wait(&at, request, turn.client.id) {
@@ -53,6 +52,13 @@ pub fn run(turn: &mut Turn, handler: Handler, target: usize, at: At, request: Re
     }
     shard.serve_waiters();
     Progress::Taken
+}
+
+/// Another shard runs it, behind what it was sent before.
+#[inline]
+pub fn send(turn: &mut Turn, handler: Handler, target: usize, at: At, request: Request) {
+    let ticket = ticket(turn, target, request);
+    turn.server.shard.send_part(target, request, Part::new(handler, at, ticket));
 }
 
 /// The name of a reply that a shard gives later.

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::observe::log;
 use crate::persist::aof::batch;
 use crate::persist::aof::manifest::{Entry, Manifest};
+use crate::persist::aof::seed;
 use crate::persist::aof::steps::Steps;
 use crate::persist::claim::{Claim, claim};
 use crate::persist::disk::{Appendable, Disk, RealDisk, append_all};
@@ -24,6 +25,8 @@ pub struct Files {
     pub stem: String,
     pub manifest: Manifest,
     pub steps: Steps,
+    /// Of the hash that says where keys are.
+    seed: u64,
     pub disk: Box<dyn Disk>,
     /// They are this server's, and nobody else's.
     _claim: Claim,
@@ -34,7 +37,7 @@ impl Files {
     ///
     /// # Errors
     /// It cannot be made, or another server has the files.
-    pub fn claim(config: &Config, clock: &Clock) -> io::Result<Files> {
+    pub fn claim(config: &Config, clock: &Clock, seed: u64) -> io::Result<Files> {
         let folder = Path::new(&config.dir).join(&config.appenddirname);
         let disk = Box::new(RealDisk);
         disk.make_folder(&folder)?;
@@ -47,6 +50,7 @@ impl Files {
             stem,
             manifest: Manifest::default(),
             steps: Steps::new(clock.wall_offset_ms()),
+            seed,
             disk,
             _claim: claim,
         })
@@ -62,7 +66,7 @@ impl Files {
 
     /// Puts another manifest in place of the one that is there.
     pub fn set_manifest(&mut self, manifest: Manifest) -> io::Result<()> {
-        let text = manifest.text() + &self.steps.text(&manifest);
+        let text = manifest.text() + &self.steps.text(&manifest) + &seed::line(self.seed);
         self.disk.replace(&self.manifest_path(), text.as_bytes())?;
         self.steps.follow(&manifest);
         self.manifest = manifest;

@@ -143,21 +143,87 @@ fn ranges_by_names_are_kept_as_they_were_found() {
         }
         server.rewrite_log();
         client.call("ZREMRANGEBYLEX taken [a [c");
+        // What is overwritten keeps its pin and its group.
         for place in 0..10 {
+            for line in ["SET place:@ x", "BLESS SET place:@ NO-EVICT", "EXPIRY GROUP ADD places place:@"] {
+                assert!(!client.call(&line.replace('@', &place.to_string())).is_error(), "{line}");
+            }
             client.call(&format!("ZRANGESTORE place:{place} source [a [c BYLEX"));
         }
         let all = |client: &mut Client| {
             let places = (0..10).map(|place| format!("place:{place}"));
             let keys = places.chain(["taken".to_owned(), "source".to_owned()]);
-            keys.map(|key| client.call(&format!("ZRANGE {key} 0 -1 WITHSCORES"))).collect::<Vec<_>>()
+            let lines = ["ZRANGE @ 0 -1 WITHSCORES", "BLESS GET @", "EXPIRY GROUP OF @"];
+            let of_key = |key: String| lines.map(|line| client.call(&line.replace('@', &key)));
+            keys.map(of_key).collect::<Vec<_>>()
         };
         let before = all(&mut client);
+        assert_eq!(before[0][1..], [Value::Array(vec![bulk("NO-EVICT")]), Value::Array(vec![bulk("places")])]);
         let mut server = server;
         server.signal("KILL");
         assert!(server.wait_for_end(PATIENCE).is_some());
         let server = server.restart(&[&flags[..], &["--shards", &shards.to_string()]].concat());
         assert_eq!(all(&mut server.client()), before, "{shards} shards");
     }
+}
+
+/// Each shard does its part of such a command when its turn comes, and nobody waits for the others: what stands before a command
+/// in the log comes before it on each shard all the same.
+#[test]
+fn commands_with_keys_on_several_shards_keep_their_places_in_a_log() {
+    let mut lines: Vec<String> = Vec::new();
+    let mut rng = fastrand::Rng::with_seed(37);
+    for n in 0..4_000 {
+        let mut key = || format!("k{}", rng.u32(..30));
+        let (a, b, c, d) = (key(), key(), key(), key());
+        lines.push(match n % 11 {
+            0 => format!("MSET {a} {n} {b} {n}b {c} {n}c"),
+            1 => format!("DEL {a} {b}"),
+            2 => format!("UNLINK {a} {c}"),
+            3 => format!("APPEND {d} {n}"),
+            4 => "MULTI".to_owned(),
+            5 => format!("MSET {d} {n} {b} {n}"),
+            6 => format!("APPEND {b} x"),
+            7 => "EXEC".to_owned(),
+            8 => format!("COPY {a} {b} REPLACE"),
+            9 => format!("APPEND {a} y"),
+            _ if n % 1_001 == 10 => "FLUSHDB".to_owned(),
+            _ if n % 1_001 == 21 => "SWAPDB 0 1".to_owned(),
+            _ => format!("MSETNX {c} {n} {d} {n}"),
+        });
+    }
+    let log = log_of(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let values = |kind| {
+        let server = start(kind, &log);
+        let mut client = server.client();
+        let keys = (0..30).map(|n| format!("k{n}"));
+        let get: Vec<Value> = keys.map(|key| client.call(&format!("GET {key}"))).collect();
+        (client.call("DBSIZE"), get)
+    };
+    let expected = values(Kind::Ember { shards: 1 });
+    assert_ne!(expected.0, int(0));
+    for kind in embers_and_redis() {
+        assert_eq!(values(kind), expected, "{kind:?}");
+    }
+}
+
+/// Where the keys of a log's commands were on one shard when they ran, they are on one when the log is loaded.
+#[test]
+fn a_start_places_keys_as_they_were_when_the_log_was_written() {
+    let seed = |server: &Server| {
+        let text =
+            fs::read_to_string(server.folder().join("appendonlydir/appendonly.aof.manifest")).expect("a manifest");
+        text.lines().find(|line| line.starts_with("#EMBER HASH ")).expect("a seed").to_owned()
+    };
+    let server = Server::start(Kind::Ember { shards: 2 }, &ON);
+    let first = seed(&server);
+    server.rewrite_log();
+    assert_eq!(seed(&server), first);
+    let server = server.restart(&[&ON[..], &["--shards", "3"]].concat());
+    assert_eq!(seed(&server), first);
+    server.rewrite_log();
+    assert_eq!(seed(&server), first, "what this one hashes with");
+    assert_ne!(seed(&Server::start(Kind::Ember { shards: 2 }, &ON)), first, "nobody can know it");
 }
 
 /// Once a base of commands said of a set, all of whose members were dead and not deleted yet, that it is never evicted, and nothing
