@@ -33,6 +33,17 @@ pub fn open(payload: &[u8]) -> Result<Cow<'_, [u8]>, NotAPayload> {
     })
 }
 
+/// A payload that was opened, in a version that Redis 7.0 reads, too, where its types have the same numbers everywhere.
+pub fn for_redis_7(payload: &[u8]) -> Cow<'_, [u8]> {
+    let (value, footer) = payload.split_at(payload.len().saturating_sub(FOOTER_BYTES));
+    if footer.first_chunk().is_none_or(|version| u16::from_le_bytes(*version) <= VERSION) {
+        return payload.into();
+    }
+    let mut again = value.to_vec();
+    seal(&mut again);
+    again.into()
+}
+
 /// Appends the footer to type and value.
 pub fn seal(value: &mut Vec<u8>) {
     let version = match value.first() {
@@ -75,6 +86,18 @@ mod tests {
             payload.extend_from_slice(&CRC.checksum(&payload).to_le_bytes());
             assert_eq!(open(&payload).as_deref(), Ok(&[expected, 0][..]));
         }
+    }
+
+    #[test]
+    fn a_newer_version_is_written_as_an_older_one() {
+        assert!(matches!(for_redis_7(HELLO), Cow::Borrowed(HELLO)));
+        for version in [11u16, 13, 81] {
+            let mut payload = b"\x00\x05hello".to_vec();
+            payload.extend_from_slice(&version.to_le_bytes());
+            payload.extend_from_slice(&CRC.checksum(&payload).to_le_bytes());
+            assert_eq!(for_redis_7(&payload), HELLO);
+        }
+        assert_eq!(for_redis_7(b""), &b""[..]);
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn restore(ctx: &mut Ctx, request: Request) -> Result {
             }
             ctx.commit(key, Change::of(Event::Restore).over(replaced, kind));
             if matches!(kind, Kind::String | Kind::List) {
-                ctx.propagate_restored(key, request.arg(3), deadline_ms);
+                ctx.propagate_restored(key, &payload::for_redis_7(request.arg(3)), deadline_ms);
             } else {
                 // Fields and members that had died were left out, and the log has times of its own.
                 ctx.propagate_state(key);

@@ -7,7 +7,7 @@ use crate::command::spec::{Group, Keys, Row, Spec};
 use crate::command::{Across, Ctx, Run};
 use crate::keyspace::{Change, Event, Key};
 use crate::resp::{Error, Request, Result};
-use crate::value::number::{strtod, write_f64};
+use crate::value::number::strtod;
 use crate::value::zset::{AtMember, AtScore, Border, View};
 use std::ops::{ControlFlow, Range};
 
@@ -341,22 +341,10 @@ fn select(ctx: &mut Ctx, request: Request) -> Result<(Items, bool)> {
 
 /// Stores them, and says what they are where that is not the same everywhere.
 fn store_selected(ctx: &mut Ctx, key: Key, (items, are_vague): (Items, bool)) -> Result<usize> {
-    let mut said = vec![b"ZADD".to_vec(), key.bytes.to_vec()];
-    if are_vague && ctx.is_journaled() {
-        for index in 0..items.len() {
-            let (member, score) = items.get(index);
-            let mut text = Vec::new();
-            write_f64(&mut text, score);
-            said.extend([text, member.to_vec()]);
-        }
-    }
     let before = ctx.keyspace.effects.dirty;
     let stored = store(ctx, key, items, Event::ZRangeStore)?;
     if are_vague && ctx.keyspace.effects.dirty > before {
-        ctx.propagate(&[b"DEL", key.bytes]);
-        if stored > 0 {
-            ctx.propagate(&said.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        }
+        ctx.propagate_state(key);
     }
     Ok(stored)
 }

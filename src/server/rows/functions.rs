@@ -6,7 +6,7 @@ use crate::clock::store_us;
 use crate::command::spec::flag::{ALLOW_BUSY, DENY_OOM, MAY_REPLICATE, NO_SCRIPT, READ, WRITE};
 use crate::command::spec::{Group, Row, Spec, tip};
 use crate::journal::Command;
-use crate::rdb;
+use crate::rdb::{self, payload};
 use crate::resp::{Error, Reply, Result, printable};
 use crate::script::{Catalog, Heading, Library};
 use crate::server::state::tidying::tidy;
@@ -324,7 +324,8 @@ async fn restore(ctx: TaskCtx) -> Result<Vec<u8>> {
         all.push(loaded);
     }
     let libraries: Vec<Arc<Library>> = restored.libraries().cloned().collect();
-    let said: Vec<&[u8]> = ctx.request.as_request().from(0).collect();
+    let payload = payload::for_redis_7(request.arg(2));
+    let said: Vec<&[u8]> = request.from(0).take(2).chain([&*payload]).chain(request.from(3)).collect();
     let with = move |catalog: &Catalog| match policy {
         Policy::Flush => Ok(restored),
         _ => catalog.with(&libraries, policy == Policy::Replace),

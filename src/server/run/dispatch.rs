@@ -202,6 +202,8 @@ fn refuse(turn: &mut Turn, request: Request, found: &Found, mut error: Error) ->
     if matches!(found, Found::Command(command) if callee::is_exec(turn.server, command, request)) {
         error = exec::abort(turn, &error);
     }
+    // (A script that was shown, was undone, and is refused now: the next one is shown.)
+    turn.session.shown = None;
     let muted = turn.take_muted();
     turn.reply(muted, |reply| reply.error(error));
     end_caching(
