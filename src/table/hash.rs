@@ -21,8 +21,8 @@ pub struct Key<'a> {
 }
 
 impl Hasher {
-    /// `seed` makes runs repeatable in tests; a server draws it at random, so that nobody can choose keys that
-    /// fall into one block.
+    /// `seed` makes runs repeatable in tests; a server draws it at random, or takes that of the log that it is about to
+    /// load, so that nobody can choose keys that fall into one block.
     pub fn new(seed: u64, shards: usize) -> Hasher {
         let mut rng = fastrand::Rng::with_seed(seed);
         let state = RandomState::with_seeds(rng.u64(..), rng.u64(..), rng.u64(..), rng.u64(..));
