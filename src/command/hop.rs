@@ -86,6 +86,8 @@ pub struct Across {
     pub db: usize,
     pub databases: usize,
     pub proto: Proto,
+    /// As [`Ctx::in_script`].
+    pub in_script: bool,
     pub rng: fastrand::Rng,
     pub limits: Limits,
 }

@@ -118,6 +118,8 @@ pub struct Ctx<'a> {
     pub ends: &'a mut Vec<usize>,
     /// Number of shards, for cursors.
     pub shards: usize,
+    /// Whether a script says the command.
+    pub in_script: bool,
 }
 
 impl Ctx<'_> {

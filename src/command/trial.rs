@@ -67,6 +67,7 @@ impl Trial {
             touch: row.spec.touch(false),
             ends: &mut Vec::new(),
             shards: 1,
+            in_script: false,
         };
         let result = match row.spec.has(WRITE) && ctx.keyspace.has_required_deadlines() {
             true => ctx.check_required(&row.spec, request).and_then(|()| handler(&mut ctx, request)),

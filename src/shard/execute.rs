@@ -406,6 +406,7 @@ impl Shard {
             touch: at.touch,
             ends,
             shards: self.count,
+            in_script: at.in_script,
         };
         let is_told = at.tracker.is_some() || ctx.is_journaled() || ctx.keyspace.has_sliding_lives();
         if is_told {

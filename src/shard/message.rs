@@ -238,6 +238,8 @@ pub struct At {
     pub is_told: bool,
     /// It is a script's call, which the room above runs ([`super::Front::script`]).
     pub is_script: bool,
+    /// A script says it.
+    pub in_script: bool,
     /// Whose command it is, where that one tracks what it reads.
     pub tracker: Option<Tracker>,
 }
@@ -255,6 +257,7 @@ impl At {
             is_quick: true,
             is_told: false,
             is_script: false,
+            in_script: false,
             tracker: None,
         }
     }

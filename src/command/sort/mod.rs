@@ -66,11 +66,14 @@ struct Sort<'r> {
     by: Option<Pattern<'r>>,
     gets: Vec<Pattern<'r>>,
     store: Option<&'r [u8]>,
+    /// A script asks.
+    in_script: bool,
 }
 
 impl<'r> Sort<'r> {
-    fn parse(request: Request<'r>, read_only: bool) -> Result<Sort<'r>> {
-        let mut sort = Sort { descending: false, alpha: false, limit: None, by: None, gets: Vec::new(), store: None };
+    fn parse(request: Request<'r>, (read_only, in_script): (bool, bool)) -> Result<Sort<'r>> {
+        let (gets, store) = (Vec::new(), None);
+        let mut sort = Sort { descending: false, alpha: false, limit: None, by: None, gets, store, in_script };
         let mut index = 2;
         while index < request.len() {
             let more = request.len() - index - 1;
@@ -104,12 +107,12 @@ impl<'r> Sort<'r> {
         Ok(sort)
     }
 
-    /// How the elements of this type are put in order. A set has no order of its own to store.
+    /// How the elements of this type are put in order. A set has no order of its own to store, nor for a script to go by.
     fn order_of(&self, kind: Kind) -> By<'r> {
         match self.by {
             None => By::Elements { alpha: self.alpha },
             Some(pattern) if pattern.names_keys() => By::Keys(pattern),
-            Some(_) if kind == Kind::Set && self.store.is_some() => By::Elements { alpha: true },
+            Some(_) if kind == Kind::Set && (self.store.is_some() || self.in_script) => By::Elements { alpha: true },
             Some(_) => By::Nothing,
         }
     }
@@ -340,7 +343,7 @@ fn store(ctx: &mut Ctx, bytes: &[u8], texts: &Texts) -> Result<i64> {
 }
 
 fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
-    let sort = Sort::parse(request, read_only)?;
+    let sort = Sort::parse(request, (read_only, ctx.in_script))?;
     if sort.store.is_some() {
         ctx.keyspace.take_dead_elements(ctx.db, ctx.other_key(request.arg(1)), ctx.now);
     }
@@ -366,12 +369,13 @@ fn sort_here(ctx: &mut Ctx, request: Request, read_only: bool) -> Result {
 
 async fn sort_across(across: Across, read_only: bool) -> Result<Vec<u8>> {
     let request = Arc::new(across.request.clone());
-    let sort = Sort::parse(request.as_request(), read_only)?;
+    let how = (read_only, across.in_script);
+    let sort = Sort::parse(request.as_request(), how)?;
     let read = {
         let request = request.clone();
         move |ctx: &mut Ctx| {
             let request = request.as_request();
-            read_elements(ctx, request, &Sort::parse(request, read_only)?)
+            read_elements(ctx, request, &Sort::parse(request, how)?)
         }
     };
     let elements = across.on(across.shard_of(request.as_request().arg(1)), read).await?;

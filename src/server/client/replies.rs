@@ -602,6 +602,7 @@ mod tests {
             is_quick: true,
             is_told: false,
             is_script: false,
+            in_script: false,
             tracker: None,
         }
     }

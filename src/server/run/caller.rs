@@ -278,6 +278,7 @@ impl Caller {
             is_quick: command.is_quick(request.len()),
             is_told: false,
             is_script: false,
+            in_script: true,
             tracker: self.tracker,
         }
     }

@@ -41,6 +41,7 @@ pub fn across_of(shard: &Rc<Shard>, request: OwnedRequest, at: At) -> Across {
         db: at.db,
         databases: config.databases,
         proto: at.proto,
+        in_script: at.in_script,
         rng: fastrand::Rng::with_seed(shard.rng.borrow_mut().u64(..)),
         limits: config.feasible_limits(),
     }

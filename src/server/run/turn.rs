@@ -170,6 +170,7 @@ pub fn at(command: &Command, request: Request, session: &Session) -> At {
         is_quick: command.is_quick(request.len()),
         is_told: session.is_primary,
         is_script: matches!(command.run, Run::Script(_)),
+        in_script: false,
         tracker: session.tracker,
     }
 }
