@@ -6,7 +6,8 @@
 //! share is taken off, unless the pass has yet to come to the key, and the key's name is noted. When the views are asked
 //! ([`Keyspace::take_views`]), before the pass goes on, and where many names were noted, each is looked up again and gets
 //! its share of what is there now. So it does not matter how often, nor by what, a key was changed in between; and what
-//! came and went in between was never there. (Where all views only count they hear of keys that come or go, and add up at once.)
+//! came and went in between was never there. (Where no view shows more than numbers and names of keys, they hear of keys that come or
+//! go, and add up at once.)
 //!
 //! What is dead counts until it is deleted. Names of keys that are dead are not shown.
 //!
@@ -44,6 +45,11 @@ pub enum Aspect {
 }
 
 impl Aspect {
+    /// Whether it is all the same to it what becomes of a key that stays.
+    fn only_counts(self) -> bool {
+        matches!(self, Aspect::Count | Aspect::Names(_))
+    }
+
     /// How many names are shown at the most.
     pub fn names(self) -> usize {
         match self {
@@ -82,11 +88,19 @@ struct View {
     pass: Option<Sums>,
     /// It is among the changed ones.
     is_changed: bool,
+    /// When it was looked at, it had a name that it did not show, since that key is dead and not deleted: it may live again, as
+    /// with a replica that hears late that its primary has given it more time.
+    hides: bool,
 }
 
 impl View {
     fn new(id: u64, aspect: Aspect) -> View {
-        View { id, aspect, now: None, pass: None, is_changed: false }
+        View { id, aspect, now: None, pass: None, is_changed: false, hides: false }
+    }
+
+    /// Whether it matters to it what becomes of a key that stays.
+    fn is_beyond_counts(&self) -> bool {
+        !self.aspect.only_counts() || self.hides
     }
 
     /// Whoever keeps a share of a key that is seen so far.
@@ -186,7 +200,7 @@ pub struct Views {
     wants_pass: bool,
     /// Some database has noted many names.
     has_many: bool,
-    /// How many views show more than a count.
+    /// To how many views it matters what becomes of a key that stays.
     beyond_counts: usize,
 }
 
@@ -208,7 +222,7 @@ impl Views {
         }
         of.prefixes.entry(prefix.clone()).or_default().push(View::new(id, aspect));
         self.places.insert(id, (db, prefix));
-        self.beyond_counts += usize::from(aspect != Aspect::Count);
+        self.beyond_counts += usize::from(!aspect.only_counts());
         self.wants_pass = true;
     }
 
@@ -216,7 +230,7 @@ impl Views {
         let Some((db, prefix)) = self.places.remove(&id) else { return };
         let Some(of) = self.dbs.get_mut(&db) else { return };
         let Some(of_prefix) = of.prefixes.get_mut(&prefix) else { return };
-        let beyond_counts = |views: &[View]| views.iter().filter(|view| view.aspect != Aspect::Count).count();
+        let beyond_counts = |views: &[View]| views.iter().filter(|view| view.is_beyond_counts()).count();
         let before = beyond_counts(of_prefix);
         of_prefix.retain(|view| view.id != id);
         self.beyond_counts -= before - beyond_counts(of_prefix);
@@ -233,6 +247,16 @@ impl Views {
         if of.prefixes.is_empty() {
             self.dbs.remove(&db);
         }
+    }
+
+    /// A view was looked at, and has hidden a name or not.
+    fn note_hiding(&mut self, id: u64, hides: bool) {
+        let Some((db, prefix)) = self.places.get(&id) else { return };
+        let of_prefix = self.dbs.get_mut(db).and_then(|of| of.prefixes.get_mut(prefix));
+        let Some(view) = of_prefix.into_iter().flatten().find(|view| view.id == id) else { return };
+        let before = view.is_beyond_counts();
+        view.hides = hides;
+        self.beyond_counts = self.beyond_counts + usize::from(view.is_beyond_counts()) - usize::from(before);
     }
 
     /// Whether a key with this name is some view's.
@@ -273,7 +297,7 @@ impl Views {
         }
     }
 
-    /// A key that concerns views has come. Those that only count need not look it up again.
+    /// A key that concerns views has come. Those for which that is all need not look it up again.
     pub(super) fn comes(&mut self, db: usize, key: Key) {
         if !self.only_count() {
             return self.before(db, key.hash, key.bytes, None, true);
@@ -460,7 +484,15 @@ impl Keyspace {
             let view = views.dbs.get(db)?.prefixes.get(prefix)?.iter().find(|view| view.id == *id)?;
             Some((*id, self.shown(view, *db, now)))
         };
-        these.iter().filter_map(shown).collect()
+        let all: Vec<(u64, (Shown, bool))> = these.iter().filter_map(shown).collect();
+        self.note_hiding(&all);
+        all.into_iter().map(|(id, (shown, _))| (id, shown)).collect()
+    }
+
+    fn note_hiding(&mut self, all: &[(u64, (Shown, bool))]) {
+        if !all.is_empty() {
+            self.effects.change_views(|views| all.iter().for_each(|(id, (_, hides))| views.note_hiding(*id, *hides)));
+        }
     }
 
     /// What those views show that have changed since this was asked, and these, whether they have or not.
@@ -482,28 +514,36 @@ impl Keyspace {
         }
         (views.has_news, views.is_told) = (false, false);
         self.effects.put_views_back(views);
-        all
+        self.note_hiding(&all);
+        all.into_iter().map(|(id, (shown, _))| (id, shown)).collect()
     }
 
-    fn shown(&self, view: &View, db: usize, now: Now) -> Shown {
-        let Some(sums) = &view.now else { return Shown::default() };
+    /// What a view shows, and whether it hides a name.
+    fn shown(&self, view: &View, db: usize, now: Now) -> (Shown, bool) {
+        let Some(sums) = &view.now else { return (Shown::default(), view.hides) };
         let table = &self.dbs[db];
         let lives = |key: &[u8]| {
             let slot = table.find(self.hasher.key(key));
             slot.is_some_and(|slot| !table.is_dead(slot, now.ms))
         };
+        let mut hides = false;
         let mut shown = Shown { is_ready: true, keys: sums.keys, bytes: sums.bytes, ..Shown::default() };
         match view.aspect {
             Aspect::Count | Aspect::Bytes => {}
             Aspect::Names(most) => {
-                shown.names = sums.names().filter(|key| lives(key)).take(most).map(Box::from).collect();
+                let shows = |key: &&[u8]| {
+                    let lives = lives(key);
+                    hides |= !lives;
+                    lives
+                };
+                shown.names = sums.names().filter(shows).take(most).map(Box::from).collect();
             }
             Aspect::Next(most) => {
                 let next = sums.next().filter(|(_, key)| lives(key)).take(most);
                 shown.next = next.map(|(deadline_ms, key)| (deadline_ms, key.into())).collect();
             }
         }
-        shown
+        (shown, hides)
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Share<'k> {
 
 pub struct Sums {
     pub keys: u64,
-    /// Nothing where only keys are counted: whoever does so is not told when a key changes that stays.
+    /// Nothing where only keys are counted or named: whoever does so is not told when a key changes that stays.
     pub bytes: u64,
     kept: Kept,
 }

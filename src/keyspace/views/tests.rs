@@ -151,26 +151,27 @@ fn they_show_what_a_walk_finds() {
     }
 }
 
-/// Where nothing but counts are kept, changes of keys that stay are not noted. That may be different between two looks.
+/// Where nothing but counts and names are kept, changes of keys that stay are not noted. That may be different between two looks.
 #[test]
-fn counts_are_right_while_others_come_and_go() {
+fn counts_and_names_are_right_while_others_come_and_go() {
     for seed in 0..if cfg!(miri) { 1 } else { 20 } {
         let (mut fixture, mut told) = (Fixture::new(seed), BTreeMap::new());
         (0..[0, 500, 5_000][seed as usize % 3]).for_each(|_| fixture.change());
-        fixture.keep_all(&[Aspect::Count]);
+        fixture.keep_all(&[Aspect::Count, Aspect::Names(FEW)]);
+        let views = fixture.views.len();
         fixture.make_passes(30);
         for _ in 0..if cfg!(miri) { 2 } else { 10 } {
             for _ in 0..fixture.rng.usize(..600) {
                 fixture.change();
                 match fixture.rng.u32(..100) {
                     0..2 => told.extend(fixture.keyspace.take_views(&[], fixture.now())),
-                    2 if fixture.views.len() == 2 * PREFIXES.len() => {
+                    2 if fixture.views.len() == views => {
                         fixture.keep(0, "a", Aspect::Bytes);
                         if fixture.rng.bool() {
                             fixture.make_passes(3);
                         }
                     }
-                    3 if fixture.views.len() > 2 * PREFIXES.len() => fixture.drop_last(),
+                    3 if fixture.views.len() > views => fixture.drop_last(),
                     _ => {}
                 }
             }
@@ -236,4 +237,30 @@ fn long_names_are_counted_and_not_shown() {
         assert_eq!((shown.keys, shown.names.len() + shown.next.len()), (2, 1));
     }
     assert_eq!(fixture.keyspace.wanted_pass(), None, "no pass would find more");
+}
+
+/// A replica hides what is dead by its clock, and hears perhaps that its primary had given the key more time.
+#[test]
+fn a_hidden_name_is_shown_again_where_its_key_is_given_more_time() {
+    let mut fixture = Fixture::new(7);
+    let (hasher, now) = (fixture.keyspace.hasher().clone(), fixture.now());
+    for (name, deadline_ms) in [("a:lives", None), ("a:dies", Some(now.ms + 1))] {
+        fixture.keyspace.insert(0, hasher.key(name.as_bytes()), Value::Int(1), deadline_ms, now);
+    }
+    fixture.keep(0, "a", Aspect::Names(FEW));
+    fixture.make_passes(0);
+    let later = Now::from_ms(now.ms + 10);
+    let names = |shown: &[(u64, Shown)]| shown[0].1.names.iter().map(|name| name.to_vec()).collect::<Vec<_>>();
+    assert_eq!(names(&fixture.keyspace.look_at_views(&[0], later)), [b"a:lives".to_vec()]);
+    // The primary's commands see what is dead here.
+    let key = hasher.key(b"a:dies");
+    fixture.keyspace.edit(0, key, Now::from_ms(0), Touch::NOTHING).expect("not deleted").set_deadline(None);
+    fixture.keyspace.effects.close_all();
+    assert!(fixture.keyspace.take_view_news().have_changed);
+    let shown = fixture.keyspace.take_views(&[], later);
+    assert_eq!(names(&shown), [b"a:dies".to_vec(), b"a:lives".to_vec()]);
+    // Nothing is hidden: it is all the same what becomes of keys that stay.
+    fixture.keyspace.insert(0, key, Value::Int(2), None, later);
+    fixture.keyspace.effects.close_all();
+    assert!(!fixture.keyspace.take_view_news().have_changed);
 }
