@@ -150,7 +150,7 @@ impl Ctx<'_> {
                 return;
             }
             if let Some(request) = request.filter(|_| said.is_plain()) {
-                return said.say_itself(self.db, request.from(0));
+                return said.say_itself(self.db, request);
             }
         }
         self.end_saying_more(request);

@@ -32,7 +32,7 @@ pub use feed::{Feed, Merging, Reader, Ready};
 use merge::{Merger, Unit};
 
 use crate::config::SHARDS_MAX;
-use crate::resp::{Proto, Reply};
+use crate::resp::{Proto, Reply, Request};
 use std::cell::RefCell;
 
 /// A command of more bytes is not copied out of the place in which it was made.
@@ -112,6 +112,15 @@ impl Command {
         let mut reply = Reply::new(out, Proto::Resp2);
         reply.array(args.len());
         args.for_each(|arg| reply.bulk(arg));
+    }
+
+    /// Writes a request as a client sends it.
+    #[inline]
+    pub fn write_request(request: Request, out: &mut Vec<u8>) {
+        match request.as_sent() {
+            Some(bytes) => out.extend_from_slice(bytes),
+            None => Command::write(request.from(0), out),
+        }
     }
 
     /// What is said to whoever reads the stream, and is no change.

@@ -4,6 +4,7 @@
 //! instead while it ran ([`Said::say`]).
 
 use crate::journal::Command;
+use crate::resp::Request;
 use crate::table::Kind;
 use indexmap::IndexSet;
 
@@ -86,11 +87,11 @@ impl Said {
 
     /// Where [`Said::is_plain`]: it has said this.
     #[inline]
-    pub fn say_itself<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = &'a [u8]>) {
+    pub fn say_itself(&mut self, db: usize, request: Request) {
         debug_assert!(self.is_plain());
         self.running.has_changed = false;
         self.itself_db = db;
-        Command::write(args, &mut self.itself);
+        Command::write_request(request, &mut self.itself);
     }
 
     /// What has said itself, if that is all.

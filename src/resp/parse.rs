@@ -318,6 +318,16 @@ fn unescape(rest: &mut std::iter::Peekable<impl Iterator<Item = u8> + Clone>) ->
     })
 }
 
+/// Of a length.
+#[inline]
+fn digits(len: u32) -> usize {
+    match len {
+        0..10 => 1,
+        10..100 => 2,
+        _ => len.ilog10() as usize + 1,
+    }
+}
+
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
@@ -373,6 +383,26 @@ impl<'a> Request<'a> {
         ends.map_or(0, |(first, last)| last.1.saturating_sub(first.0) as usize)
     }
 
+    /// The whole request as it was received, where that is the one way in which it is written without anything needless: copied
+    /// at once, since to write it anew takes three times as long.
+    pub fn as_sent(self) -> Option<&'a [u8]> {
+        const END: &[u8] = b"\r\n";
+        let has = |at: usize, text: &[u8]| self.buffer.get(at..at + text.len()) == Some(text);
+        let mut end = 1 + digits(self.spans.len() as u32);
+        if self.is_empty() || !has(0, b"*") || !has(end, END) {
+            return None;
+        }
+        for &(from, to) in self.spans {
+            let begin = end + END.len();
+            let head = begin + 1 + digits(to - from);
+            if !has(begin, b"$") || !has(head, END) || from as usize != head + END.len() || !has(to as usize, END) {
+                return None;
+            }
+            end = to as usize;
+        }
+        self.buffer.get(..end + END.len())
+    }
+
     /// Whether argument `index` is this word, in any case.
     pub fn is(self, index: usize, word: &str) -> bool {
         self.get(index).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
@@ -419,6 +449,30 @@ mod tests {
 
     fn words(line: &str) -> Vec<Vec<u8>> {
         args(line.as_bytes()).unwrap().unwrap().0
+    }
+
+    #[test]
+    fn what_is_written_in_another_way_is_not_as_sent() {
+        let as_sent = |bytes: &[u8]| {
+            let mut parser = Parser::default();
+            assert!(matches!(parser.parse(bytes, LIMITS), Ok(Parsed::Request(_))), "{}", bytes.escape_ascii());
+            let request = parser.request(bytes);
+            // (As messages between shards have it.)
+            let joined: Vec<u8> = request.from(0).flatten().copied().collect();
+            let mut at = 0;
+            let spans = request.from(0).map(|arg| {
+                at += arg.len() as u32;
+                (at - arg.len() as u32, at)
+            });
+            assert_eq!(Request::new(&joined, &spans.collect::<Vec<_>>()).as_sent(), None);
+            assert_eq!(request.rest(1).as_sent(), None);
+            request.as_sent().map(<[u8]>::to_vec)
+        };
+        let long = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1234\r\n{}\r\n", "v".repeat(1234));
+        for bytes in [&b"*2\r\n$3\r\nGET\r\n$12\r\nabcdefghijkl\r\n"[..], b"*1\r\n$0\r\n\r\n", long.as_bytes()] {
+            assert_eq!(as_sent(&[bytes, b"rest"].concat()).as_deref(), Some(bytes));
+        }
+        assert_eq!(as_sent(b"GET k\r\n"), None);
     }
 
     #[test]
