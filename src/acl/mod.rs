@@ -16,6 +16,7 @@
 //! | `users.rs` | all users at a moment |
 //! | `user.rs` | one user: its rules, its passwords, what it may do |
 //! | `selector.rs` | which commands, keys and channels go together |
+//! | `pattern.rs` | a pattern of keys or channels |
 //! | `question.rs` | a request as selectors look at it |
 //! | `vocabulary.rs` | the commands as rules name them |
 //! | `rule.rs` | why a rule is refused; words and how they are written |
@@ -27,6 +28,7 @@
 mod lines;
 pub mod log;
 mod password;
+mod pattern;
 mod question;
 mod rule;
 mod selector;

@@ -2,7 +2,7 @@
 
 use super::vocabulary::Known;
 use crate::command::describe::Access;
-use crate::command::spec::Channels;
+use crate::command::spec::{Channels, Keys};
 use crate::resp::Request;
 use smallvec::SmallVec;
 use std::cell::OnceCell;
@@ -22,17 +22,27 @@ pub struct Question<'q> {
     pub(super) id: usize,
     pub(super) known: &'q Known,
     pub(super) request: Request<'q>,
+    /// Of the only key, and of all keys of a request that may have others.
+    access: OnceCell<Access>,
     keys: OnceCell<SmallVec<[(usize, Access); 8]>>,
 }
 
 impl<'q> Question<'q> {
     pub(super) fn new(id: usize, known: &'q Known, request: Request<'q>) -> Question<'q> {
-        Question { id, known, request, keys: OnceCell::new() }
+        Question { id, known, request, access: OnceCell::new(), keys: OnceCell::new() }
     }
 
     /// What is compared with the first arguments that rules allow.
     pub(super) fn first_argument(&self) -> Option<&'q [u8]> {
         self.request.get(1)
+    }
+
+    /// The index of its key, and what is done with that, where the first argument is its only key.
+    #[inline]
+    pub(super) fn only_key(&self) -> Option<(usize, Access)> {
+        let is_it = self.known.spec.keys == Keys::ONE && self.request.len() > 1;
+        let access = || self.known.keys.of_nth(&self.known.spec, self.request, 0);
+        is_it.then(|| (1, *self.access.get_or_init(access)))
     }
 
     /// The indexes of its keys, and what is done with each.

@@ -1,15 +1,15 @@
 //! A selector: which commands may be used on which keys and channels. A user has one of its own, the root, and others.
 
+use super::pattern::Pattern;
 use super::question::{Denied, Question};
 use super::rule::{RuleError, is_name};
 use super::vocabulary::Vocabulary;
 use crate::command::describe::Access;
-use crate::value::glob::glob_match;
 
 /// What may be done with the keys that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyPattern {
-    pattern: Box<[u8]>,
+    pattern: Pattern,
     access: Access,
 }
 
@@ -35,7 +35,7 @@ pub struct Selector {
     all_keys: bool,
     patterns: Vec<KeyPattern>,
     all_channels: bool,
-    channels: Vec<Box<[u8]>>,
+    channels: Vec<Pattern>,
 }
 
 const WORD_BITS: usize = u64::BITS as usize;
@@ -205,9 +205,9 @@ impl Selector {
         if !is_name(pattern) {
             return Err(RuleError::Syntax);
         }
-        match self.patterns.iter_mut().find(|known| &*known.pattern == pattern) {
+        match self.patterns.iter_mut().find(|known| known.pattern.text() == pattern) {
             Some(known) => known.access = known.access.and(access),
-            None => self.patterns.push(KeyPattern { pattern: pattern.into(), access }),
+            None => self.patterns.push(KeyPattern { pattern: Pattern::new(pattern), access }),
         }
         Ok(())
     }
@@ -219,8 +219,8 @@ impl Selector {
         if !is_name(pattern) {
             return Err(RuleError::Syntax);
         }
-        if !self.channels.iter().any(|known| &**known == pattern) {
-            self.channels.push(pattern.into());
+        if !self.channels.iter().any(|known| known.text() == pattern) {
+            self.channels.push(Pattern::new(pattern));
         }
         Ok(())
     }
@@ -231,8 +231,11 @@ impl Selector {
             return Err(Denied::Command);
         }
         if !self.all_keys {
-            let keys = question.keys().iter();
-            let denied = keys.copied().find(|&(index, access)| !self.allows_key(question.request.arg(index), access));
+            let lacks = |&(index, access): &(usize, Access)| !self.allows_key(question.request.arg(index), access);
+            let denied = match question.only_key() {
+                Some(only) => Some(only).filter(lacks),
+                None => question.keys().iter().copied().find(lacks),
+            };
             if let Some((index, _)) = denied {
                 return Err(Denied::Key(index));
             }
@@ -258,7 +261,7 @@ impl Selector {
     /// What is only looked at (its type, its deadline) needs some pattern, with whatever letters.
     fn allows_key(&self, key: &[u8], access: Access) -> bool {
         let has = |known: &&KeyPattern| known.access.covers(access);
-        self.patterns.iter().filter(has).any(|known| glob_match(&known.pattern, key, false))
+        self.patterns.iter().filter(has).any(|known| known.pattern.matches(key))
     }
 
     pub fn writes(&self, key: &[u8]) -> bool {
@@ -267,8 +270,8 @@ impl Selector {
 
     /// Whether a channel may be used; of a pattern of channels, whether it was allowed as such.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
-        let matches = |known: &[u8]| if is_pattern { known == channel } else { glob_match(known, channel, false) };
-        self.all_channels || self.channels.iter().any(|known| matches(known))
+        let allows = |known: &Pattern| if is_pattern { known.text() == channel } else { known.matches(channel) };
+        self.all_channels || self.channels.iter().any(allows)
     }
 
     pub fn has_all_channels(&self) -> bool {
@@ -277,16 +280,17 @@ impl Selector {
 
     /// Whether it may read all keys.
     pub fn reads_all_keys(&self) -> bool {
-        self.all_keys || self.patterns.iter().any(|known| known.access.read && &*known.pattern == b"*")
+        self.all_keys || self.patterns.iter().any(|known| known.access.read && known.pattern.text() == b"*")
     }
 
     /// Whether it may read all keys that begin so.
     pub fn reads_prefix(&self, prefix: &[u8]) -> bool {
         self.reads_all_keys()
-            || self.patterns.iter().filter(|known| known.access.read).any(|known| {
-                let Some(head) = known.pattern.strip_suffix(b"*") else { return false };
-                !head.iter().any(|byte| b"*?[\\".contains(byte)) && prefix.starts_with(head)
-            })
+            || self
+                .patterns
+                .iter()
+                .filter(|known| known.access.read)
+                .any(|known| known.pattern.prefix().is_some_and(|head| prefix.starts_with(head)))
     }
 
     /// Its rules about commands, as GETUSER shows them.
@@ -309,10 +313,10 @@ impl Selector {
                 Access { read: true, write: false } => b"%R~",
                 Access { read: false, write: true } => b"%W~",
                 // (Behind `~*`, which Redis writes here, it would take no other pattern when it reads that again.)
-                _ if &*known.pattern == b"*" => b"%RW~",
+                _ if known.pattern.text() == b"*" => b"%RW~",
                 _ => b"~",
             };
-            [letters, &known.pattern].concat()
+            [letters, known.pattern.text()].concat()
         };
         self.patterns.iter().map(word).collect()
     }
@@ -322,7 +326,7 @@ impl Selector {
         if self.all_channels {
             return vec![b"&*".to_vec()];
         }
-        self.channels.iter().map(|pattern| [b"&", &pattern[..]].concat()).collect()
+        self.channels.iter().map(|pattern| [b"&", pattern.text()].concat()).collect()
     }
 
     /// All its rules, each a word, such that they make the same selector of a new one.

@@ -81,6 +81,8 @@ impl Words {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
     words: Words,
+    /// Of all but the user's.
+    others: Words,
     /// Somebody sees the commands that run.
     pub shows: bool,
 }
@@ -89,6 +91,12 @@ impl Gate {
     #[inline]
     pub fn admits(self, flags: u32) -> bool {
         self.words.admit(Flags::of(flags))
+    }
+
+    /// Whether only the user may be in the way.
+    #[inline]
+    pub fn admits_but_for_user(self, flags: u32) -> bool {
+        self.others.admit(Flags::of(flags))
     }
 
     /// Whether all of several commands may run.
@@ -235,13 +243,16 @@ in_order!(words_of_script, admit_to_script: script protected stale user promise 
 impl Gate {
     /// For the commands of a connection.
     pub fn of(standing: Standing, conditions: &Conditions) -> Gate {
-        Gate { words: words_of_connection(standing, conditions), shows: conditions.monitored || standing.monitors }
+        let others = words_of_connection(Standing { is_restricted: false, ..standing }, conditions);
+        let words = others.and(user::words(standing, conditions));
+        Gate { words, others, shows: conditions.monitored || standing.monitors }
     }
 
     /// For the commands that a script calls. Whether the script may be called was asked already: what stands in the way of
     /// that (a pause, a password) does not in its commands'.
     pub fn of_script(standing: Standing, conditions: &Conditions) -> Gate {
-        Gate { words: words_of_script(standing, conditions), shows: conditions.monitored }
+        let words = words_of_script(standing, conditions);
+        Gate { words, others: words, shows: conditions.monitored }
     }
 }
 
@@ -269,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_word_denies_and_a_word_requires() {
-        let gate = |deny, require| Gate { words: Words { deny, require }, shows: false };
+        let gate = |deny, require| Gate { words: Words { deny, require }, ..Gate::default() };
         assert!(gate(WRITE, NO_AUTH).admits(NO_AUTH | READ));
         assert!(!gate(WRITE, NO_AUTH).admits(NO_AUTH | WRITE));
         assert!(!gate(WRITE, NO_AUTH).admits(READ));
@@ -280,7 +291,7 @@ mod tests {
     #[test]
     fn several_are_admitted_where_each_is() {
         let words = Words { deny: WRITE, require: FAST };
-        let gate = Gate { words, shows: false };
+        let gate = Gate { words, ..Gate::default() };
         for commands in [&[][..], &[FAST], &[FAST | READ, FAST], &[FAST, READ], &[FAST, FAST | WRITE]] {
             let mut flags = Flags::default();
             commands.iter().for_each(|of| flags.add(*of));

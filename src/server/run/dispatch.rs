@@ -30,6 +30,7 @@ pub fn request(turn: &mut Turn, request: Request, found: &Found, key: Option<Rou
         Err(error) => return refuse(turn, request, found, error),
     };
     if !turn.session.gate.admits(command.spec.flags)
+        && !turn.is_allowed(command, request)
         && let Some(progress) = do_not_admit(turn, command, request, found)
     {
         return progress;

@@ -134,6 +134,20 @@ impl Turn<'_> {
         })
     }
 
+    /// Whether nothing but the user may be in the way of a request, and the user may run the request. Whoever may not is asked
+    /// again, with the other conditions, to be told why.
+    #[inline(never)]
+    pub fn is_allowed(&self, command: &Command, request: Request) -> bool {
+        if !self.session.gate.admits_but_for_user(command.spec.flags) || !matches!(command.run, Run::Data(_)) {
+            return false;
+        }
+        rights::restricted(self.session).is_some_and(|user| {
+            let vocabulary = &self.server.global.users.vocabulary;
+            user.check(vocabulary, command.id, request).is_ok()
+                && user.check_patterns(vocabulary, command.id, request).is_ok()
+        })
+    }
+
     fn denied(&self, command: &Command, request: Request) -> Option<Denied> {
         let user = rights::restricted(self.session)?;
         let context = if self.session.multi.is_some() { Context::Multi } else { Context::TopLevel };
