@@ -87,7 +87,7 @@ mod undo;
 pub mod walk;
 mod zsets;
 
-pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, TokenFuture, without_repeats};
+pub use hop::{Across, AcrossFn, Hop, Job, JobFuture, OwnedRequest, TokenFuture, each_once, without_repeats};
 
 pub use fresh::gives_lease;
 pub use undo::{Saved, other_database};

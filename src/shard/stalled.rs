@@ -10,11 +10,11 @@
 
 use super::message::{At, Batch, Message, PART_BYTES, Part, Ticket};
 use super::pace::Pace;
-use super::transactions::Deferred;
+use super::transactions::{Deferred, HELD_FOR};
 use super::{Later, Shard, Space};
 use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
-use crate::net::{Notify, step_back};
+use crate::net::{Notify, sleep, step_back};
 use crate::resp::{Error, Reply, Request};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -76,6 +76,19 @@ impl Shard {
     #[inline]
     pub(super) fn is_stalled(&self, client: u64) -> bool {
         self.stalled.any.get() && self.stalled.queues.borrow().contains_key(&client)
+    }
+
+    /// Returns when nothing of what a connection of another shard has sent here waits, be it behind others of that shard.
+    pub async fn let_run(&self, origin: usize, client: u64) {
+        loop {
+            if self.is_stalled(client) {
+                sleep(HELD_FOR).await;
+            } else if !self.unfinished.borrow()[origin].is_empty() {
+                step_back().await;
+            } else {
+                return;
+            }
+        }
     }
 
     pub(super) fn stall(&self, client: u64) {

@@ -47,6 +47,7 @@ pub use loading::IS_LOADING;
 pub use read_only::READ_ONLY;
 
 use crate::acl::Denied;
+use crate::command::spec::flag::NOTHING;
 use crate::config::DebugCommand;
 use crate::resp::Error;
 
@@ -248,6 +249,12 @@ impl Gate {
         Gate { words, others, shows: conditions.monitored || standing.monitors }
     }
 
+    /// Each request is asked about.
+    pub fn closed() -> Gate {
+        let words = Words { deny: 0, require: NOTHING };
+        Gate { words, others: words, shows: false }
+    }
+
     /// For the commands that a script calls. Whether the script may be called was asked already: what stands in the way of
     /// that (a pause, a password) does not in its commands'.
     pub fn of_script(standing: Standing, conditions: &Conditions) -> Gate {
@@ -276,7 +283,7 @@ pub fn admit_in_script(asked: &Asked) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::spec::flag::{FAST, NO_AUTH, NOTHING, READ, WRITE};
+    use crate::command::spec::flag::{FAST, NO_AUTH, READ, WRITE};
 
     #[test]
     fn a_word_denies_and_a_word_requires() {

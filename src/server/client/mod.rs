@@ -10,6 +10,7 @@
 //! | `ahead.rs` | what was sent while nobody reads the replies |
 //! | `replica.rs` | what is known of a replica |
 //! | `relay.rs` | what the primary has said that is being done |
+//! | `stepping.rs` | keys of a log's commands that are under way on several shards |
 
 pub mod ahead;
 pub mod for_disk;
@@ -20,6 +21,7 @@ pub mod relay;
 pub mod replica;
 pub mod replies;
 pub mod session;
+pub mod stepping;
 pub mod tracks;
 pub mod watched;
 
@@ -34,6 +36,7 @@ use session::{Close, Session};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use stepping::Stepping;
 
 /// What a connection may hold of replies, and of requests that others have and have not answered, before its next
 /// request waits.
@@ -123,6 +126,8 @@ pub struct Flow {
     pub close: Close,
     /// Why a log is not read on, where this connection says what is in it.
     pub refused: Option<Box<str>>,
+    /// The commands of that log which are under way on several shards.
+    pub stepping: Stepping,
     /// The replies that are open are those of transactions, not of commands on one shard.
     pub transactions: bool,
     /// The target of the last command that went to another shard, for strict order.

@@ -2,9 +2,11 @@
 
 use super::split::{self, Routes};
 use super::turn::{Progress, Turn};
-use super::{coordinate, single};
+use super::{coordinate, single, stepping};
 use crate::command::{AcrossFn, Handler};
 use crate::resp::Request;
+use crate::server::client::Source;
+use crate::server::client::stepping::Stepping;
 use crate::shard::{At, EVERYTHING};
 
 pub fn run(turn: &mut Turn, (handler, across): (Handler, AcrossFn), at: At, request: Request) -> Progress {
@@ -23,6 +25,9 @@ pub fn run(turn: &mut Turn, (handler, across): (Handler, AcrossFn), at: At, requ
     }
     match split::common_target(&routes) {
         Some(target) => single::run(turn, handler, target, at, request),
+        None if turn.client.source == Source::Log && !shard.is_busy() && Stepping::is_for(routes.len()) => {
+            stepping::in_steps(turn, across, at, request, routes)
+        }
         None => coordinate::run(turn, across, at, request, routes),
     }
 }

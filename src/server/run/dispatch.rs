@@ -7,7 +7,7 @@ use super::replayed;
 use super::rights;
 use super::split;
 use super::turn::{Progress, Turn};
-use super::{atomic, callee, coordinate, exec, guard, guess, here, scatter, script, single, task, wait};
+use super::{atomic, callee, coordinate, exec, guard, guess, here, scatter, script, single, stepping, task, wait};
 use crate::command;
 use crate::command::governed::{self, refuses_pairs};
 use crate::command::spec::flag::NO_AUTH;
@@ -147,6 +147,9 @@ fn count(turn: &mut Turn) {
 /// Nothing where it may run all the same.
 #[cold]
 fn do_not_admit(turn: &mut Turn, command: &Command, request: Request, found: &Found) -> Option<Progress> {
+    if stepping::must_wait(turn, command, request) {
+        return Some(Progress::NotYet);
+    }
     let flags = Flags::of(callee::flags_of(turn.server, command, request));
     let mut conditions = turn.conditions;
     loop {

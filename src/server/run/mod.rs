@@ -8,7 +8,7 @@
 //! | `guard.rs` | GUARD: what runs only while a lease is held |
 //! | `exec.rs`, `exec_steps.rs`, `exec_slice.rs`, `watch.rs` | MULTI and EXEC; WATCH |
 //! | `script.rs`, `lasting.rs`, `caller.rs` | scripts and functions: how they begin, go on in slices, and what they call |
-//! | `single.rs`, `scatter.rs`, `atomic.rs`, `coordinate.rs`, `steps.rs`, `wait.rs`, `here.rs`, `task.rs` | the ways of one command |
+//! | `single.rs`, `scatter.rs`, `atomic.rs`, `coordinate.rs`, `stepping.rs`, `steps.rs`, `wait.rs`, `here.rs`, `task.rs` | the ways of one command |
 //! | `in_the_way.rs` | scripts that last, and what waits for them |
 //! | `callee.rs` | what a call of a script or function names |
 //! | `plan.rs`, `split.rs` | where the commands of a MULTI go; a command taken apart by shards |
@@ -43,6 +43,7 @@ mod scatter;
 pub mod script;
 mod single;
 pub mod split;
+mod stepping;
 mod steps;
 pub mod task;
 pub mod turn;

@@ -347,7 +347,10 @@ fn run(server: &Rc<Server>, client: &ClientRef, state: &mut State, bytes: &[u8],
     let conditions = if client.replays() { of_the_past() } else { server.conditions(space) };
     // (Nobody sees the order between the shards in which a log is done.)
     let strict = config.pipeline_order == PipelineOrder::Strict && client.source != Source::Log;
-    state.session.gate = Gate::of(state.session.standing(), &conditions);
+    state.session.gate = match state.flow.stepping.is_empty() {
+        true => Gate::of(state.session.standing(), &conditions),
+        false => Gate::closed(),
+    };
     state.session.used_us = server.shard.clock.now().us;
     state.flow.waiting = false;
     state.flow.is_stranger = !state.session.authenticated && conditions.has_password;

@@ -207,6 +207,100 @@ fn commands_with_keys_on_several_shards_keep_their_places_in_a_log() {
     }
 }
 
+/// A command that goes from one shard to another waits for none before it, and none with other keys waits for it: those with one of
+/// its keys do, and those whose keys nobody knows.
+#[test]
+fn commands_that_go_from_shard_to_shard_keep_their_places_in_a_log() {
+    let mut lines: Vec<String> = Vec::new();
+    let mut rng = fastrand::Rng::with_seed(38);
+    for n in 0..6_000 {
+        let (a, b, c) = (rng.u32(..12), rng.u32(..12), rng.u32(..12));
+        let member = rng.u32(..9);
+        lines.push(match rng.u32(..24) {
+            0 => format!("RENAME k{a} k{b}"),
+            1 => format!("RENAMENX k{a} k{b}"),
+            2 => format!("COPY k{a} k{b} REPLACE"),
+            3 => format!("COPY k{a} k{b} DB 1"),
+            4 => format!("BITOP XOR k{a} k{b} k{c}"),
+            5 | 6 => format!("APPEND k{a} {n}"),
+            7 => format!("MSET k{a} {n} k{b} {n} k{c} {n}"),
+            8 => format!("SADD s{a} {member} {n}"),
+            9 => format!("SMOVE s{a} s{b} {member}"),
+            10 => format!("SUNIONSTORE s{a} s{b} s{c}"),
+            11 => format!("SDIFFSTORE s{a} s{b} s{c}"),
+            12 => format!("SREM s{a} {member}"),
+            13 | 14 => format!("RPUSH l{a} {n}"),
+            15 => format!("LMOVE l{a} l{b} LEFT RIGHT"),
+            16 => format!("SORT l{a} STORE l{b}"),
+            17 => format!("ZADD z{a} {n} {member}"),
+            18 => format!("ZUNIONSTORE z{a} 2 z{b} z{c}"),
+            19 => format!("ZRANGESTORE z{a} z{b} 0 5"),
+            20 => format!("PFADD p{a} {n}"),
+            21 => format!("PFMERGE p{a} p{b} p{c}"),
+            _ if n % 7 > 0 => format!("DEL k{a} s{b} l{c} z{a}"),
+            22 => format!("SORT s{a} BY k* ALPHA STORE l{b}"),
+            _ if n % 35 > 0 => format!("SELECT {}", n % 2),
+            _ => "SWAPDB 0 1".to_owned(),
+        });
+    }
+    let log = log_of(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let values = |kind| {
+        let server = start(kind, &log);
+        let mut client = server.client();
+        let mut all = Vec::new();
+        for db in 0..2 {
+            client.call(&format!("SELECT {db}"));
+            all.push(client.call("DBSIZE"));
+            for n in 0..12 {
+                let reads = ["GET k", "SORT s ALPHA", "LRANGE l 0 -1", "ZRANGE z 0 -1 WITHSCORES", "PFCOUNT p"];
+                let of_key = |read: &str| {
+                    let (verb, rest) = read.split_once(' ').expect("a command and a key");
+                    let (key, options) = rest.split_once(' ').unwrap_or((rest, ""));
+                    format!("{verb} {key}{n} {options}")
+                };
+                all.extend(reads.map(|read| client.call(of_key(read).trim_end())));
+            }
+        }
+        all
+    };
+    let expected = values(Kind::Ember { shards: 1 });
+    assert!(expected[0] != int(0) && expected.iter().all(|value| !value.is_error()));
+    for kind in embers_and_redis() {
+        assert_eq!(values(kind), expected, "{kind:?}");
+    }
+}
+
+/// What is before such a command may be on its way for long: a shard runs so many commands at a time, and stops where the replies
+/// are long, which a log's are though nobody reads them.
+#[test]
+fn commands_that_go_from_shard_to_shard_come_behind_whatever_is_before_them() {
+    let mut lines: Vec<String> = Vec::new();
+    let long = "x".repeat(8_000);
+    for n in 0..60 {
+        lines.extend((0..400).map(|field| format!("HSET h{n} f{field} {field}")));
+        lines.push(format!("RENAME h{n} done{n}"));
+        lines.extend((0..16).map(|_| format!("RPUSH l{n} {long}")));
+        lines.extend((0..16).map(|_| format!("LPOP l{n}")));
+        lines.extend([format!("RPUSH l{n} {n}"), format!("LMOVE l{n} moved{n} LEFT LEFT")]);
+    }
+    // As many keys as nobody follows one by one.
+    let sources: Vec<String> = (0..100).map(|n| format!("s{n}")).collect();
+    lines.extend(sources.iter().map(|source| format!("SADD {source} {source}")));
+    lines.push(format!("SUNIONSTORE all {}", sources.join(" ")));
+    lines.push(format!("DEL {}", sources.join(" ")));
+    let log = log_of(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    for shards in [1, 2, 4] {
+        let server = start(Kind::Ember { shards }, &log);
+        let mut client = server.client();
+        for n in 0..60 {
+            assert_eq!(client.call(&format!("HLEN done{n}")), int(400), "{shards} shards");
+            assert_eq!(client.call(&format!("LRANGE moved{n} 0 -1")), Value::Array(vec![bulk(n.to_string())]));
+        }
+        assert_eq!(client.call("SCARD all"), int(100));
+        assert_eq!(client.call("DBSIZE"), int(121));
+    }
+}
+
 /// Where the keys of a log's commands were on one shard when they ran, they are on one when the log is loaded.
 #[test]
 fn a_start_places_keys_as_they_were_when_the_log_was_written() {
