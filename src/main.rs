@@ -17,7 +17,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::Write;
 use std::num::NonZero;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -149,8 +148,7 @@ fn shards_of(config: &Config, cores: &[core_affinity::CoreId]) -> usize {
 
 /// The seed of the log that is about to be loaded.
 fn seed_of(config: &Config) -> Option<u64> {
-    let folder = Path::new(&config.dir).join(&config.appenddirname);
-    if config.appendonly { seed::of_log(&folder, &config.appendfilename) } else { None }
+    if config.appendonly { seed::of_log(&config.log_folder(), &config.appendfilename) } else { None }
 }
 
 /// Starts a thread for each shard and waits for them; they end with the process.

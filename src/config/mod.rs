@@ -288,6 +288,11 @@ pub struct Limits {
 const REPLY_BYTES_MAX: usize = 1 << 30;
 
 impl Config {
+    /// The folder of the append-only log.
+    pub fn log_folder(&self) -> PathBuf {
+        Path::new(&self.dir).join(&self.appenddirname)
+    }
+
     /// Bytes of the stream that are kept for replicas, where one is kept.
     pub fn repl_backlog(&self) -> usize {
         usize::try_from(self.repl_backlog_bytes).unwrap_or(usize::MAX)

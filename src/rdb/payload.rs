@@ -1,15 +1,12 @@
 //! The frame of a DUMP: behind the value, or the functions, its RDB version and a checksum of both.
 
 use super::dialect::Dialect;
+use super::file::{VERSION, VERSION_OF_FIELD_DEADLINES};
 use super::kind;
 use crc::{CRC_64_REDIS, Crc, Table};
 use std::borrow::Cow;
 use thiserror::Error;
 
-/// What 7.0 writes.
-const VERSION: u16 = 10;
-/// The first with [`kind::HASH_METADATA`].
-const VERSION_OF_FIELD_DEADLINES: u16 = 12;
 const FOOTER_BYTES: usize = 2 + 8;
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);

@@ -88,7 +88,7 @@ async fn begin_with(server: &Rc<Server>) -> std::result::Result<bool, String> {
         return Ok(false);
     }
     server.global.log.start().map_err(|error| error.to_string())?;
-    let folder = Path::new(&config.dir).join(&config.appenddirname);
+    let folder = config.log_folder();
     let in_folder = |error: io::Error| format!("{}: {error}", folder.display());
     let mut files = Files::claim(&config, &server.shard.clock, server.shard.hasher.seed()).map_err(in_folder)?;
     let found = find(&mut files, &config.dir, &server.shard.clock)?;

@@ -153,9 +153,8 @@ pub async fn save_last(server: &Rc<Server>) -> Result {
 pub fn leave_nothing(server: &Server) {
     if server.global.snapshots.is_saving.load(Ordering::Relaxed) {
         let config = server.shard.config();
-        let folder = Path::new(&config.dir);
-        let snapshot = writing::temporary_in(folder);
-        for path in [snapshot, writing::temporary_in(&folder.join(&config.appenddirname)), for_tools(&config.dir)] {
+        let temporary = [Path::new(&config.dir), &config.log_folder()].map(writing::temporary_in);
+        for path in temporary.into_iter().chain([for_tools(&config.dir)]) {
             let _ = std::fs::remove_file(path);
         }
     }

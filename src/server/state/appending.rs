@@ -11,7 +11,7 @@ use crate::persist::claim::{Claim, claim};
 use crate::persist::disk::{Appendable, Disk, RealDisk, append_all};
 use crate::persist::reading::begun_s;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -38,7 +38,7 @@ impl Files {
     /// # Errors
     /// It cannot be made, or another server has the files.
     pub fn claim(config: &Config, clock: &Clock, seed: u64) -> io::Result<Files> {
-        let folder = Path::new(&config.dir).join(&config.appenddirname);
+        let folder = config.log_folder();
         let disk = Box::new(RealDisk);
         disk.make_folder(&folder)?;
         let stem = config.appendfilename.clone();
