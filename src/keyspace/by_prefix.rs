@@ -5,6 +5,7 @@
 //! had to go on because of it (Knuth, The Art of Computer Programming 3, 6.4, algorithm R). Prefixes that are too long for a
 //! slot are in a table of their own.
 
+use crate::observe::GiveBack;
 use crate::table::block::prefetch;
 use std::collections::HashMap;
 
@@ -128,7 +129,9 @@ impl<V> ByPrefix<V> {
 
     pub fn remove(&mut self, prefix: &[u8]) -> Option<V> {
         if prefix.len() > SHORT {
-            return self.long.remove(prefix);
+            let before = self.long.remove(prefix);
+            self.long.give_back();
+            return before;
         }
         let mut gap = self.place(prefix);
         let before = self.slots[gap].value.take()?;

@@ -16,7 +16,9 @@ use super::tracking::{Invalidated, Tracker, Tracking};
 use super::views::Views;
 use super::watch::Watched;
 use crate::config::NotifyFlags;
+use crate::observe::GiveBack;
 use crate::table::{Entry, Hasher, Key, Kind};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
@@ -87,7 +89,7 @@ pub struct Effects {
     /// Keys whose changes a transaction wants to know of.
     watched: Watched,
     /// Keys for which clients wait, by database.
-    waited: HashMap<Box<[u8]>, Vec<Waited>>,
+    waited: HashMap<Box<[u8]>, SmallVec<[Waited; 1]>>,
     /// Those among them that have changed, in the order in which they first did.
     ready: Vec<(usize, Box<[u8]>)>,
     /// Changes since the start, expiry included.
@@ -634,6 +636,7 @@ impl Effects {
         of_key.retain(|waited| waited.clients > 0);
         if of_key.is_empty() {
             self.waited.remove(key);
+            self.waited.give_back();
             self.sinks.set(Sinks::WAITED, !self.waited.is_empty());
         }
     }

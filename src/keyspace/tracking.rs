@@ -3,6 +3,7 @@
 //! A connection is remembered under the name of each key that it reads, whatever the database, and told once: what it
 //! reads again is remembered again. Those that want to be told of all keys with a prefix (BCAST) are not remembered.
 
+use crate::observe::GiveBack;
 use crate::observe::memory::Transient;
 use crate::value::number::{I64_TEXT_BYTES_MAX, format_i64};
 use indexmap::IndexMap;
@@ -203,6 +204,7 @@ impl Tracking {
     }
 
     fn forget(&mut self, key: &[u8], readers: &[Reader], writer: Option<Tracker>) {
+        self.readers.give_back();
         self.items -= readers.len();
         let own = writer.filter(|writer| writer.no_loop).map(Tracker::reader);
         for reader in readers.iter().filter(|reader| Some(**reader) != own) {
@@ -255,6 +257,7 @@ impl Tracking {
     /// Nothing that was read holds any more.
     pub fn flushed(&mut self) {
         self.readers.clear();
+        self.readers.give_back();
         self.items = 0;
         self.flushed = true;
     }
@@ -281,6 +284,7 @@ impl Tracking {
         prefix.leave(client);
         if prefix.is_empty() {
             self.prefixes.swap_remove(name);
+            self.prefixes.give_back();
             if let Some(count) = self.lengths.get_mut(&name.len()) {
                 *count -= 1;
                 if *count == 0 {

@@ -1,5 +1,6 @@
 //! Keys that transactions watch, with the number of their last change.
 
+use crate::observe::GiveBack;
 use std::collections::HashMap;
 
 /// What was seen of a key when it was watched.
@@ -50,6 +51,7 @@ impl Watched {
             versions.watchers -= 1;
             if versions.watchers == 0 {
                 self.keys.remove(&name);
+                self.keys.give_back();
             }
         }
     }

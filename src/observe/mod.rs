@@ -6,11 +6,13 @@ pub mod log;
 pub mod machine;
 pub mod memory;
 mod rates;
+mod slack;
 mod spikes;
 mod statistics;
 pub mod supervisor;
 
 pub use lag::Lag;
 pub use rates::Rates;
+pub use slack::GiveBack;
 pub use spikes::{Event, SAMPLES, Sample, Series, Spikes};
 pub use statistics::{Calls, Statistics};

@@ -23,6 +23,7 @@ use super::message::{At, EVERYTHING, Lock};
 use crate::clock::Now;
 use crate::command::{Handler, OwnedRequest};
 use crate::keyspace::{Effects, Kind, Live, Touch};
+use crate::observe::GiveBack;
 use crate::resp::{Error, Reply, Request};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -172,6 +173,7 @@ impl Waiters {
         queue.ending_with_key -= usize::from(waiter.ends_with_key);
         if queue.waiters.is_empty() {
             self.queues.remove(name);
+            self.queues.give_back();
         }
         effects.wait_no_more(name.0, &name.1);
         Some(waiter)
@@ -265,6 +267,7 @@ impl Shard {
                 hash => waiters.again.extend(waiters.held.remove(&hash).into_iter().flatten()),
             }
         }
+        waiters.held.give_back();
     }
 
     fn serve_key(&self, db: usize, key: &[u8]) {

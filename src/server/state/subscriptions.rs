@@ -1,5 +1,6 @@
 //! Who listens to what on one shard.
 
+use crate::observe::GiveBack;
 use crate::server::client::session::Session;
 use crate::value::glob::glob_match;
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +33,12 @@ pub enum World {
     Sharded,
 }
 
+/// Nobody listens there any more.
+fn forget(listeners: &mut Listeners, name: &[u8]) {
+    listeners.remove(name);
+    listeners.give_back();
+}
+
 impl Subscriptions {
     pub fn len(&self) -> usize {
         self.count
@@ -58,9 +65,9 @@ impl Subscriptions {
         self.count -= before - listeners.len();
         if listeners.is_empty() {
             match to {
-                To::Channel => drop(self.channels.remove(name)),
+                To::Channel => forget(&mut self.channels, name),
                 To::Pattern => drop(self.patterns.remove(name)),
-                To::ShardChannel => drop(self.shard_channels.remove(name)),
+                To::ShardChannel => forget(&mut self.shard_channels, name),
             }
         }
     }

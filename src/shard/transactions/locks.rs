@@ -14,6 +14,7 @@
 //! After VLL (Ren, Thomson, Abadi: Lightweight Locking for Main Memory Database Systems, VLDB 2012), with queues in
 //! place of its counters, so that those who wait know each other's order.
 
+use crate::observe::GiveBack;
 use crate::shard::message::{EVERYTHING, Lock};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -136,6 +137,7 @@ impl Locks {
                 self.queues.remove(&lock.hash);
             }
         }
+        self.queues.give_back();
     }
 }
 
