@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 
 /// Compiled functions of one script that are kept for the next calls.
 const SPARE_FUNCTIONS: usize = 8;
-/// Compiled scripts beyond which those that are on the shelf no more are looked for.
-const COMPILED_MAX: usize = 2_000;
+/// With fewer compiled scripts nobody looks for those that are on the shelf no more.
+const COMPILED_FEW: usize = 2_000;
 
 /// A script, as one shard has it.
 pub struct Script {
@@ -31,6 +31,8 @@ pub struct Scripts {
     pub machine: Rc<Machine>,
     shelf: Arc<Shelf>,
     compiled: RefCell<HashMap<Digest, Rc<Script>, ahash::RandomState>>,
+    /// Beyond so many compiled scripts those that are on the shelf no more are looked for.
+    looked_for_at: Cell<usize>,
     /// [`Shelf::flushes`] when they were compiled.
     flushes: Cell<u64>,
 }
@@ -38,7 +40,13 @@ pub struct Scripts {
 impl Scripts {
     pub fn new(shelf: Arc<Shelf>, memory_limit: usize, visible: Visible) -> Scripts {
         let machine = Rc::new(Machine::new(memory_limit, |lua| api::install(lua, visible)));
-        Scripts { machine, flushes: Cell::new(shelf.flushes()), shelf, compiled: RefCell::default() }
+        Scripts {
+            machine,
+            flushes: Cell::new(shelf.flushes()),
+            shelf,
+            compiled: RefCell::default(),
+            looked_for_at: Cell::new(COMPILED_FEW),
+        }
     }
 
     /// The script of this name, compiled.
@@ -75,10 +83,12 @@ impl Scripts {
         let script = Rc::new(Script { spare: RefCell::new(vec![chunk]), source });
         let mut compiled = self.compiled.borrow_mut();
         compiled.insert(script.source.digest, script.clone());
-        if compiled.len() > COMPILED_MAX {
+        if compiled.len() > self.looked_for_at.get() {
             let gone: Vec<Digest> =
                 compiled.keys().filter(|digest| self.shelf.find(digest).is_none()).copied().collect();
             gone.iter().filter_map(|digest| compiled.remove(digest)).for_each(|script| self.drop_functions(&script));
+            // Those that were loaded stay, and there may be any number of them: all are looked at again when there are twice as many.
+            self.looked_for_at.set(COMPILED_FEW.max(2 * compiled.len()));
         }
         script
     }
@@ -110,6 +120,7 @@ impl Scripts {
     fn forget_flushed(&self) {
         let flushes = self.shelf.flushes();
         if self.flushes.replace(flushes) != flushes {
+            self.looked_for_at.set(COMPILED_FEW);
             self.compiled.take().into_values().for_each(|script| self.drop_functions(&script));
             self.machine.want_collection();
         }
