@@ -5,6 +5,7 @@
 //! relative path counts from the directory the server was started in. The last value wins. An option of the command
 //! line is such a line, its values already apart.
 
+use glob::MatchOptions;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -220,11 +221,13 @@ impl Statement {
                 if depth == INCLUDE_DEPTH_MAX {
                     return Err(fail(Reason::IncludeDepth));
                 }
-                let path = config.started_in.join(path);
-                match open(&path) {
-                    Ok(bytes) => read_file(config, &bytes, Some(&path), depth + 1),
-                    Err(error) => Err(fail(Reason::Include { path, error })),
+                for path in included(&config.started_in, &path) {
+                    match open(&path) {
+                        Ok(bytes) => read_file(config, &bytes, Some(&path), depth + 1)?,
+                        Err(error) => return Err(fail(Reason::Include { path, error })),
+                    }
                 }
+                Ok(())
             }
             Statement::Set(directive, args) => assign(config, directive, &args)
                 .map_err(|error| fail(Reason::Value { directive: directive.name, args, error })),
@@ -321,6 +324,27 @@ fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("larger than {}", values::format_memory(FILE_BYTES_MAX))));
     }
     Ok(bytes)
+}
+
+/// The files of an `include`, in the order of their names. As in Redis, a pattern may have none, and names no hidden files.
+fn included(folder: &Path, name: &Path) -> Vec<PathBuf> {
+    let path = folder.join(name);
+    let is_pattern = name.to_str().is_some_and(|name| name.contains(['*', '?', '[']));
+    if !is_pattern || path.exists() {
+        return vec![path];
+    }
+    // (Two stars mean the same as one.)
+    let mut pattern =
+        PathBuf::from(glob::Pattern::escape(&folder.to_string_lossy())).join(name).to_string_lossy().into_owned();
+    while pattern.contains("**") {
+        pattern = pattern.replace("**", "*");
+    }
+    let options =
+        MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
+    match glob::glob_with(&pattern, options) {
+        Ok(found) => found.filter_map(|path| path.ok()).filter(|path| !path.is_dir()).collect(),
+        Err(_) => vec![path],
+    }
 }
 
 /// Runs all lines. `included` is none for the file the server was started from.

@@ -263,6 +263,19 @@ fn includes() {
     let text = refused(&[outer.path()]);
     assert!(text.contains("at line 2\n>>> 'include /nowhere/x.conf'\nCan't open the included file"));
 
+    let folder = inner.0.with_extension("d");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, text) in
+        [("b.conf", "hz 60\n"), ("a.conf", "hz 70\ntimeout 3\n"), ("c.txt", "hz 80\n"), (".d.conf", "hz 90\n")]
+    {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    std::fs::create_dir_all(folder.join("e.conf")).unwrap();
+    let several = TempFile::new("several", &format!("include {0}/*.conf\ninclude {0}/*.none\n", folder.display()));
+    let config = run(&[several.path()]);
+    assert_eq!((config.hz, config.timeout_s), (60, 3), "in the order of their names");
+    std::fs::remove_dir_all(&folder).unwrap();
+
     assert!(refused(&["--include"]).contains("include takes exactly one path"));
 }
 

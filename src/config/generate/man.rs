@@ -86,7 +86,7 @@ A directive stands on a line of its own: its name and its values. # begins a com
 quotes, \"...\" with \\en, \\er, \\et, \\ea, \\eb, \\e\", \\e\\e and \\exHH or \\(aq...\\(aq; the last value wins.
 .PP
 .BI include\\  path
-reads another file in that place. A line that begins with
+reads another file in that place; a pattern (*.conf) names all that there are. A line that begins with
 .B user
 describes a user, by the rules of ACL SETUSER. An amount of memory may have a unit: 1kb is 1024 bytes, 1k is 1000.
 .PP

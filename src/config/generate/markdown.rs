@@ -14,8 +14,8 @@ This page is generated from the table of directives: `emberdb --generate configu
 
 A directive stands in a file in the syntax of `redis.conf`, which is the first argument (`emberdb /etc/emberdb/emberdb.conf`), \
 or on the command line, where it wins (`--port 7000`). In the file `#` begins a comment line, a value with blanks or \
-unusual bytes is put in quotes, and `include /path` reads another file in that place. A name or a value that is wrong \
-ends the start with the line, the reason and the nearest name that there is.
+unusual bytes is put in quotes, and `include /path` reads another file in that place, `include /path/*.conf` all that there \
+are. A name or a value that is wrong ends the start with the line, the reason and the nearest name that there is.
 
 `CONFIG SET` changes what is marked *run time* while the server runs: all of its pairs, or none where one is wrong. \
 `CONFIG GET` shows what is set, `CONFIG REWRITE` writes it into the file that the server was started with, and leaves \
