@@ -58,6 +58,13 @@ impl OwnedRequest {
         self.spans.push((start, self.buffer.len() as u32));
     }
 
+    /// The same in as little memory as it takes.
+    pub fn fitted(mut self) -> OwnedRequest {
+        self.buffer.shrink_to_fit();
+        self.spans.shrink_to_fit();
+        self
+    }
+
     /// Bytes of all arguments.
     pub fn bytes(&self) -> usize {
         self.buffer.len()

@@ -67,7 +67,7 @@ pub use links::{Links, links};
 pub use message::{At, Batch, EVERYTHING, Lock, Message, Part, Ticket};
 pub use pace::{PREEMPT, Pace};
 pub use transactions::{Builder, Deferred, HELD_FOR};
-pub use waiters::{Claim, News, Waiter};
+pub use waiters::{Claim, News, Wish};
 
 use crate::clock::{Clock, Now, Sequence};
 use crate::command::spec::{Group, Spec};

@@ -27,6 +27,7 @@ use crate::observe::GiveBack;
 use crate::resp::{Error, Reply, Request};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -108,23 +109,28 @@ impl Claim {
     }
 }
 
-/// What a client waits for, on one shard.
-pub struct Waiter {
+/// What a client waits for, on one shard: the same for all of its keys there, which may be very many.
+pub struct Wish {
     pub client: u64,
     pub claim: Arc<Claim>,
     /// The shard of the connection.
     pub origin: usize,
     pub at: At,
     pub attempt: Handler,
-    /// For the one key it stands in the queue of.
-    pub request: OwnedRequest,
     pub kind: Kind,
     /// Whether it is worth calling its coordinator for what is under the key.
     pub is_enough: fn(Request, &Live) -> bool,
     /// It does not wait for a key that is gone.
     pub ends_with_key: bool,
+}
+
+/// A client in the queue of one key.
+struct Waiter {
+    wish: Rc<Wish>,
+    /// For that key alone.
+    request: OwnedRequest,
     /// Its coordinator tries.
-    pub called: bool,
+    called: bool,
 }
 
 /// What has become of a wait.
@@ -160,7 +166,7 @@ struct Queue {
 
 impl Queue {
     fn push(&mut self, waiter: Waiter) {
-        self.ending_with_key += usize::from(waiter.ends_with_key);
+        self.ending_with_key += usize::from(waiter.wish.ends_with_key);
         self.waiters.push_back(Box::new(waiter));
     }
 }
@@ -170,7 +176,7 @@ impl Waiters {
     fn take_out(&mut self, name: &Name, index: usize, effects: &mut Effects) -> Option<Box<Waiter>> {
         let queue = self.queues.get_mut(name)?;
         let waiter = queue.waiters.remove(index)?;
-        queue.ending_with_key -= usize::from(waiter.ends_with_key);
+        queue.ending_with_key -= usize::from(waiter.wish.ends_with_key);
         if queue.waiters.is_empty() {
             self.queues.remove(name);
             self.queues.give_back();
@@ -184,9 +190,10 @@ const KEY_GONE: &str = "UNBLOCKED the stream key no longer exists";
 const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
 
 impl Shard {
-    /// Puts a client at the end of a key's queue.
-    pub fn wait_for(&self, key: &[u8], waiter: Waiter) {
-        let db = waiter.at.db;
+    /// Puts a client at the end of a key's queue, with a request for that key alone.
+    pub fn wait_for(&self, key: &[u8], wish: &Rc<Wish>, request: OwnedRequest) {
+        let db = wish.at.db;
+        let waiter = Waiter { wish: wish.clone(), request: request.fitted(), called: false };
         self.keyspace.borrow_mut().effects.wait_for(db, key);
         self.waiters.borrow_mut().queues.entry((db, key.into())).or_default().push(waiter);
         self.has_waiters.set(true);
@@ -204,7 +211,9 @@ impl Shard {
         let name = (db, key.into());
         let waiters = &mut *self.waiters.borrow_mut();
         let Some(queue) = waiters.queues.get_mut(&name) else { return };
-        let Some(index) = queue.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.claim, claim)) else { return };
+        let Some(index) = queue.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.wish.claim, claim)) else {
+            return;
+        };
         let effects = &mut self.keyspace.borrow_mut().effects;
         if waiters.take_out(&name, index, effects).is_some_and(|waiter| waiter.called) {
             effects.ready(db, key);
@@ -215,7 +224,7 @@ impl Shard {
     pub fn wait_again(&self, db: usize, key: &[u8], claim: &Arc<Claim>) {
         let name = (db, key.into());
         if let Some(queue) = self.waiters.borrow_mut().queues.get_mut(&name) {
-            let of_claim = queue.waiters.iter_mut().filter(|waiter| Arc::ptr_eq(&waiter.claim, claim));
+            let of_claim = queue.waiters.iter_mut().filter(|waiter| Arc::ptr_eq(&waiter.wish.claim, claim));
             of_claim.for_each(|waiter| waiter.called = false);
             self.keyspace.borrow_mut().effects.ready(db, key);
         }
@@ -287,8 +296,9 @@ impl Shard {
                     return;
                 }
                 let Some(waiter) = queue.waiters.get_mut(index) else { return };
-                let comes_in_question = kind == Some(waiter.kind) || waiter.ends_with_key;
-                if waiter.claim.is_over() || !comes_in_question {
+                let wish = &waiter.wish;
+                let comes_in_question = kind == Some(wish.kind) || wish.ends_with_key;
+                if wish.claim.is_over() || !comes_in_question {
                     index += 1;
                     continue;
                 }
@@ -301,12 +311,13 @@ impl Shard {
                     continue;
                 }
                 // Somebody else looks after it, or it is about to be decided whose connections end.
-                if self.front().ends_some() || !waiter.claim.take() {
+                if self.front().ends_some() || !wish.claim.take() {
                     waiters.again.insert(name);
                     return;
                 }
                 waiter.called = !is_all_here;
-                (waiter.claim.clone(), waiter.attempt, waiter.request.clone(), waiter.at, waiter.called)
+                let at = At { hash, ..wish.at };
+                (wish.claim.clone(), wish.attempt, waiter.request.clone(), at, waiter.called)
             };
             if called {
                 claim.call();
@@ -316,7 +327,7 @@ impl Shard {
             let mut out = Vec::new();
             let run = || self.execute(handler, request.as_request(), at, now, &mut out, &mut Vec::new());
             let ((), ns) = self.measured(run);
-            let expected = self.waiters.borrow().queues[&name].waiters[index].kind;
+            let expected = self.waiters.borrow().queues[&name].waiters[index].wish.kind;
             if out.starts_with(b"-NOGROUP") || kind != Some(expected) {
                 let text = if kind == Some(expected) { GROUP_GONE } else { KEY_GONE };
                 out.clear();
@@ -345,14 +356,14 @@ impl Shard {
         let key = self.hasher.key(key);
         let mut keyspace = self.keyspace.borrow_mut();
         let live = keyspace.find(db, key, now, Touch::NOTHING);
-        live.is_none_or(|live| (waiter.is_enough)(waiter.request.as_request(), &live))
+        live.is_none_or(|live| (waiter.wish.is_enough)(waiter.request.as_request(), &live))
     }
 
     /// Whether a request can run here now: one key can, since it was changed just now and nobody has locked it.
     fn is_all_here(&self, waiter: &Waiter) -> bool {
         let request = waiter.request.as_request();
         let keys: SmallVec<[&[u8]; 2]> =
-            self.spec(waiter.at.command).keys.indexes(request).map(|index| request.arg(index)).collect();
+            self.spec(waiter.wish.at.command).keys.indexes(request).map(|index| request.arg(index)).collect();
         let is_free = |key: &&[u8]| {
             self.hasher.shard_of(self.hasher.key(key)) == self.id
                 && !self.is_locked(Lock { hash: self.hasher.hash(key), write: true })
@@ -363,8 +374,8 @@ impl Shard {
     /// Tells a connection what has become of its wait.
     fn tell_waiter(&self, name: &Name, index: usize, news: News) {
         let (client, origin, claim) = {
-            let waiter = &self.waiters.borrow().queues[name].waiters[index];
-            (waiter.client, waiter.origin, waiter.claim.clone())
+            let wish = &self.waiters.borrow().queues[name].waiters[index].wish;
+            (wish.client, wish.origin, wish.claim.clone())
         };
         if origin == self.id {
             self.front().waited(client, &claim, news);

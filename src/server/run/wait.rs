@@ -24,7 +24,7 @@ use crate::server::client::session::Close;
 use crate::server::state::waits::{Blocked, End, NEW_ROLE, UNBLOCKED};
 use crate::server::state::{Server, TaskFuture};
 use crate::server::told::output::{close_now, settle};
-use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Waiter};
+use crate::shard::{At, Claim, Lock, News, Shard, ShardHop, Wish};
 use futures_lite::future::or;
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -279,24 +279,21 @@ impl Wait {
         let at = At { touch: self.at.touch.uncounted(), ..self.at };
         let (client, claim, origin) = (self.client.id, self.blocked.claim.clone(), self.server.shard.id);
         move |shard, now| {
+            let wish = Rc::new(Wish {
+                client,
+                claim,
+                origin,
+                at,
+                attempt: blocking.attempt.0,
+                kind: blocking.kind,
+                is_enough: blocking.is_enough,
+                ends_with_key: blocking.ends_with_key,
+            });
             for index in indexes {
                 let request = request.as_request();
                 let narrow = |ctx: &mut command::Ctx| (blocking.narrow)(ctx, request, index);
                 let (narrowed, _) = shard.step_of(At::unseen(at.command, at.db, at.proto), now, narrow);
-                let key = request.arg(index);
-                let waiter = Waiter {
-                    client,
-                    claim: claim.clone(),
-                    origin,
-                    at: At { hash: shard.hasher.hash(key), ..at },
-                    attempt: blocking.attempt.0,
-                    request: narrowed,
-                    kind: blocking.kind,
-                    is_enough: blocking.is_enough,
-                    ends_with_key: blocking.ends_with_key,
-                    called: false,
-                };
-                shard.wait_for(key, waiter);
+                shard.wait_for(request.arg(index), &wish, narrowed);
             }
         }
     }
