@@ -34,6 +34,10 @@ impl Now {
     }
 }
 
+/// The earliest moment that a deadline can be. At the one before it, which is that of commands of a log and of a primary, nothing is
+/// dead, not even what has died before this machine was started.
+pub const FIRST_DEADLINE_MS: u64 = 1;
+
 /// By how much store time is ahead of CLOCK_BOOTTIME, less than a millisecond.
 static PHASE_US: OnceLock<u64> = OnceLock::new();
 /// Wall minus store time, microseconds; shared by all shards so that they report the same.
@@ -183,9 +187,9 @@ impl Clock {
         (store_us as i64).saturating_add(self.real_offset_ms().saturating_mul(US_A_MS))
     }
 
-    /// Store time for milliseconds since 1970; what lies before the start of store time becomes zero.
+    /// Store time for milliseconds since 1970; what lies before the start of store time becomes [`FIRST_DEADLINE_MS`].
     pub fn to_store_ms(&self, wall_ms: i64) -> u64 {
-        wall_ms.saturating_sub(self.wall_offset_ms()).max(0) as u64
+        wall_ms.saturating_sub(self.wall_offset_ms()).max(FIRST_DEADLINE_MS as i64) as u64
     }
 }
 

@@ -3,7 +3,7 @@
 use super::spec::flag::{FAST, NO_RENEWAL, NO_TOUCH, READ, WRITE};
 use super::spec::{Group, Keys, Row, Spec, tip};
 use super::{Ctx, Run};
-use crate::clock::Now;
+use crate::clock::{FIRST_DEADLINE_MS, Now};
 use crate::keyspace::Event;
 use crate::resp::{Error, Request, Result, printable};
 
@@ -113,9 +113,10 @@ pub struct Expiry {
     pub argument: usize,
 }
 
-/// A deadline as a client gave it: store milliseconds, which may lie before the start of store time.
+/// A deadline as a client gave it.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
+    /// Perhaps before the start of store time.
     store_ms: i64,
     pub absolute: bool,
 }
@@ -123,11 +124,11 @@ pub struct Deadline {
 impl Deadline {
     /// Due already: commands delete the key instead of setting such a deadline.
     pub fn is_past(self, now: Now) -> bool {
-        self.store_ms <= now.ms as i64
+        self.store_ms() <= now.ms
     }
 
     pub fn store_ms(self) -> u64 {
-        self.store_ms.max(0) as u64
+        self.store_ms.max(FIRST_DEADLINE_MS as i64) as u64
     }
 }
 

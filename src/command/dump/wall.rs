@@ -1,6 +1,6 @@
 //! Times in RDB form, which are those of the wall clock.
 
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, FIRST_DEADLINE_MS, Now};
 use crate::command::Ctx;
 
 /// What the wall clock says, the same for all of one value: RDB has times since 1970.
@@ -55,7 +55,7 @@ impl Wall {
     }
 
     pub fn to_store_ms(self, wall_ms: u64) -> u64 {
-        self.to_signed_ms(wall_ms).max(0) as u64
+        self.to_signed_ms(wall_ms).max(FIRST_DEADLINE_MS as i64) as u64
     }
 
     /// [`Wall::of_store_ms`] for a time that may be before the start of store time.
