@@ -31,7 +31,7 @@ use crate::executor;
 use crate::net::note_woken;
 use crate::resp::{Error, Reply, Request, Result};
 use crate::script::{Bounds, Call, Outcome, bytes_of};
-use crate::server::client::ClientRef;
+use crate::server::client::{ClientRef, Source};
 use crate::server::state::busy::busy_text;
 use crate::server::state::global::Global;
 use crate::server::state::scripting::make_room;
@@ -115,8 +115,9 @@ pub fn run(turn: &mut Turn, calls: Calls, command: &Command, request: Request, l
         }
     };
     // It may turn out to touch other keys than it declares: then it must not overtake what was sent before it, nor be
-    // overtaken. Once it has stayed within them it is trusted to.
-    let is_trusted = shard.count == 1 || what.callee.has_stayed();
+    // overtaken. Once it has stayed within them it is trusted to, and begins again with everything held if it does not; but not in
+    // a log, where what stands behind it would not wait for that.
+    let is_trusted = shard.count == 1 || what.callee.has_stayed() && turn.client.source != Source::Log;
     if !is_trusted && !turn.replies.is_idle() {
         return Progress::NotYet;
     }
