@@ -301,6 +301,81 @@ fn commands_that_go_from_shard_to_shard_come_behind_whatever_is_before_them() {
     }
 }
 
+/// Deadlines may lie before the start of the machine that loads a log, and so before everything that its clocks can say: what stands
+/// behind them in the log finds their keys all the same.
+#[test]
+fn deadlines_before_the_start_of_the_machine_take_nothing_away_early() {
+    let log_of = |lines: &[&str]| {
+        let lines: Vec<String> = lines.iter().map(|line| line.replace('@', "1000000000000")).collect();
+        log_of(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let log = log_of(&[
+        "INCR rate",
+        "PEXPIREAT rate @",
+        "INCR rate",
+        "SET text v PXAT @",
+        "APPEND text w",
+        "HSET hash f 1",
+        "PEXPIREAT hash @",
+        "HSET hash g 2",
+        "RPUSH list a",
+        "PEXPIREAT list @",
+        "RENAME list other",
+        "RPUSH other b",
+        "SET kept v PXAT @",
+        "PERSIST kept",
+        "APPEND kept w",
+    ]);
+    for kind in embers_and_redis() {
+        let server = start(kind, &log);
+        let mut client = server.client();
+        for key in ["rate", "text", "hash", "list", "other"] {
+            assert_eq!(client.call(&format!("EXISTS {key}")), int(0), "{key}: {kind:?}");
+        }
+        assert_eq!(client.call("GET kept"), bulk("vw"), "{kind:?}");
+        assert_eq!(client.call("PTTL kept"), int(-1), "{kind:?}");
+    }
+    let log = log_of(&[
+        "HSET hash f 1 g 1",
+        "HPEXPIREAT hash @ FIELDS 1 f",
+        "HINCRBY hash f 1",
+        "HPERSIST hash FIELDS 1 f",
+        "HPEXPIREAT hash @ FIELDS 1 g",
+        "SADD set a b",
+        "SPEXPIREAT set @ MEMBERS 1 a",
+        "SPERSIST set MEMBERS 1 a",
+        "SPEXPIREAT set @ MEMBERS 1 b",
+    ]);
+    for shards in [1, 3] {
+        let server = start(Kind::Ember { shards }, &log);
+        let mut client = server.client();
+        assert_eq!(client.call("HGETALL hash"), Value::Array(vec![bulk("f"), bulk("2")]));
+        assert_eq!(client.call("SMEMBERS set"), Value::Array(vec![bulk("a")]));
+    }
+}
+
+/// A script that has stayed within its keys once is trusted to, and begins again where it does not: what stands behind it in a log
+/// waits for that.
+#[test]
+fn scripts_of_a_log_that_leave_their_keys_keep_their_places() {
+    let script = "if ARGV[1] then redis.call('APPEND', ARGV[1], 's') end redis.call('APPEND', KEYS[1], 'x')";
+    let mut log = log_of(&["SELECT 0"]);
+    let mut say = |words: &[&str]| log.extend(encode(words));
+    for n in 0..100 {
+        let (key, other) = (format!("k{n}"), format!("o{n}"));
+        say(&["EVAL", script, "1", &key]);
+        say(&["EVAL", script, "1", &key, &other]);
+        say(&["APPEND", &other, "p"]);
+    }
+    for shards in [1, 2, 4] {
+        let server = start(Kind::Ember { shards }, &log);
+        let mut client = server.client();
+        let of = |first| (0..100).map(|n| format!("{first}{n}")).collect::<Vec<_>>().join(" ");
+        assert_eq!(client.call(&format!("MGET {}", of("o"))), Value::Array(vec![bulk("sp"); 100]), "{shards} shards");
+        assert_eq!(client.call(&format!("MGET {}", of("k"))), Value::Array(vec![bulk("xx"); 100]), "{shards} shards");
+    }
+}
+
 /// Where the keys of a log's commands were on one shard when they ran, they are on one when the log is loaded.
 #[test]
 fn a_start_places_keys_as_they_were_when_the_log_was_written() {
