@@ -229,6 +229,14 @@ impl Table {
         slot.block.deadline_ms(slot.index())
     }
 
+    /// Whether this is the key's deadline, as far as its block can say: one that was long past when it was set reads as the block's
+    /// base.
+    pub fn is_dated(&self, slot: Slot, deadline_ms: Option<u64>) -> bool {
+        let has_ms = self.deadline_ms(slot);
+        let is_long_past = |of_ms| of_ms < slot.block.base_ms() && has_ms == Some(slot.block.base_ms());
+        has_ms == deadline_ms || deadline_ms.is_some_and(is_long_past)
+    }
+
     /// Whether the key, or one of its fields, may be dead.
     #[inline]
     pub fn is_due(&self, slot: Slot, now_ms: u64) -> bool {

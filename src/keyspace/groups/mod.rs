@@ -412,7 +412,7 @@ impl Keyspace {
         let of_db = &groups.dbs[db];
         let Some(member) = of_db.members.get(key.bytes).filter(|member| member.own_ms.is_none()) else { return false };
         let given_ms = of_db.effective_ms(member);
-        self.dbs[db].find(key).is_some_and(|slot| self.dbs[db].deadline_ms(slot) == given_ms)
+        self.dbs[db].find(key).is_some_and(|slot| self.dbs[db].is_dated(slot, given_ms))
     }
 
     /// Whether a member has another deadline than it was given here. It is its own.
@@ -422,9 +422,11 @@ impl Keyspace {
         let Some(given_ms) = of_db.members.get(key.bytes).map(|member| of_db.effective_ms(member)) else {
             return false;
         };
-        let Some(has_ms) = self.dbs[db].find(key).map(|slot| self.dbs[db].deadline_ms(slot)) else { return false };
-        if let Some(member) = of_db.members.get_mut(key.bytes).filter(|_| has_ms != given_ms) {
-            member.own_ms = has_ms;
+        let Some(slot) = self.dbs[db].find(key).filter(|slot| !self.dbs[db].is_dated(*slot, given_ms)) else {
+            return false;
+        };
+        if let Some(member) = of_db.members.get_mut(key.bytes) {
+            member.own_ms = self.dbs[db].deadline_ms(slot);
             return true;
         }
         false
@@ -439,7 +441,7 @@ impl Keyspace {
 
     fn set_member_deadline(&mut self, db: usize, key: Key, deadline_ms: Option<u64>, now: Now) -> Option<Redated> {
         let slot = self.dbs[db].find(key)?;
-        if self.dbs[db].deadline_ms(slot) == deadline_ms {
+        if self.dbs[db].is_dated(slot, deadline_ms) {
             return None;
         }
         self.live(db, slot, now, key.hash).edit().set_deadline(deadline_ms);
@@ -518,5 +520,38 @@ impl Keyspace {
             }
         }
         assert_eq!((groups.bytes, groups.sliding, &groups.owed), (bytes, sliding, &owed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::{Hasher, Value};
+
+    /// What is loaded may have died long ago, and be given more time by what the log says behind it: its block says no more of such
+    /// a deadline than that it is long past.
+    #[test]
+    fn a_member_whose_group_was_long_dead_follows_it_when_it_is_renewed() {
+        let mut keyspace = Keyspace::new(1, Hasher::new(7, 1));
+        let (hasher, now, of_log) = (keyspace.hasher().clone(), Now::from_ms(1_000_000), Now::from_ms(0));
+        keyspace.insert(0, hasher.key(b"other"), Value::Int(1), Some(2_000_000), now);
+        let member = hasher.key(b"member");
+        keyspace.insert(0, member, Value::Int(1), None, now);
+        let span = |deadline_ms| Span { epoch: 1, deadline_ms: Some(deadline_ms), ..Span::default() };
+        keyspace.join_group(0, member, b"group", now);
+        let deadline_ms = |keyspace: &Keyspace| {
+            let slot = keyspace.dbs[0].find(member).expect("a member");
+            keyspace.dbs[0].deadline_ms(slot)
+        };
+        keyspace.date_group(0, b"group", span(100_000), of_log);
+        assert!(deadline_ms(&keyspace).is_some_and(|at_ms| (100_001..now.ms).contains(&at_ms)), "its block's base");
+        keyspace.bound_by_groups(0, member, of_log);
+        assert!(keyspace.is_dated_by_groups(0, member));
+        for renewed_ms in [3_000_000, 4_000_000] {
+            keyspace.date_group(0, b"group", span(renewed_ms), of_log);
+            keyspace.bound_by_groups(0, member, of_log);
+            assert_eq!(deadline_ms(&keyspace), Some(renewed_ms));
+        }
+        keyspace.effects.close_all();
     }
 }
