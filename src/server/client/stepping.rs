@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// Commands that may be under way at the same time, and keys that each may have.
 const COMMANDS_MAX: usize = 64;
-pub const KEYS_MAX: usize = 64;
+const KEYS_MAX: usize = 64;
 
 /// The keys of those commands of a log that go from shard to shard and have not arrived. A command with other keys goes on beside
 /// these commands; a command with one of their keys stays in the input.
@@ -17,9 +17,9 @@ pub struct Stepping {
 }
 
 impl Stepping {
-    /// Whether a command with so many keys may be among them.
-    pub fn is_for(keys: usize) -> bool {
-        keys <= KEYS_MAX
+    /// Whether a command with these keys has few enough.
+    pub fn is_for<K>(mut keys: impl Iterator<Item = K>) -> bool {
+        keys.nth(KEYS_MAX).is_none()
     }
 
     pub fn is_empty(&self) -> bool {

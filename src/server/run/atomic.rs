@@ -25,7 +25,7 @@ pub fn run(turn: &mut Turn, (handler, across): (Handler, AcrossFn), at: At, requ
     }
     match split::common_target(&routes) {
         Some(target) => single::run(turn, handler, target, at, request),
-        None if turn.client.source == Source::Log && !shard.is_busy() && Stepping::is_for(routes.len()) => {
+        None if turn.client.source == Source::Log && !shard.is_busy() && Stepping::is_for(routes.iter()) => {
             stepping::in_steps(turn, across, at, request, routes)
         }
         None => coordinate::run(turn, across, at, request, routes),

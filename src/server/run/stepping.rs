@@ -9,7 +9,7 @@ use crate::command::{self, Across, AcrossFn, OwnedRequest, each_once};
 use crate::resp::Request;
 use crate::server::admit::Gate;
 use crate::server::client::multi::Verb;
-use crate::server::client::stepping::KEYS_MAX;
+use crate::server::client::stepping::Stepping;
 use crate::server::state::{Command, Run};
 use crate::shard::{At, ShardHop};
 use std::rc::Rc;
@@ -23,7 +23,7 @@ pub fn must_wait(turn: &Turn, command: &Command, request: Request) -> bool {
         return false;
     }
     // (To look at very many keys again whenever such a command has arrived would take longer than to wait for all of them.)
-    let has_few_keys = command.spec.keys.indexes(request).nth(KEYS_MAX).is_none();
+    let has_few_keys = Stepping::is_for(command.spec.keys.indexes(request));
     let is_plain = has_few_keys && !command.full_name.contains('|') && !command.spec.keys.name_others(request);
     match command.run {
         Run::Data(command::Run::Key(_) | command::Run::Spread(..) | command::Run::Atomic(..)) if is_plain => {
